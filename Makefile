@@ -1,0 +1,90 @@
+# Two commands do everything: `make demo` runs the main job, `make test` passes the tests. `make help` lists the rest.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+WORKERS ?= 2
+UV     := $(BIN)/uv
+export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 1
+export PATH := $(CURDIR)/$(BIN):$(CURDIR)/node_modules/.bin:$(PATH)
+
+.DEFAULT_GOAL := help
+.PHONY: trust audit bench help kubernetes setup demo test lint system test-system lock schema clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 14
+
+demo: setup  ## deploy, submit, train, destroy: all of it in a local AWS and a local Slurm
+	@$(BIN)/python -m sandbox.demo
+
+test: setup .venvs/audit/.done .venvs/torchx/.done  ## every test, with the real parts (CI=true: nothing may be skipped)
+	@if [ "$$CI" = true ]; then $(MAKE) --no-print-directory test-system kubernetes; \
+	elif command -v go >/dev/null; then $(MAKE) --no-print-directory kubernetes || true; fi
+	@$(MAKE) --no-print-directory lint
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+kubernetes: setup  ## the programs of the local Kubernetes, from their Go modules; minutes, once
+	@$(BIN)/python -m sandbox.kubernetes build
+
+audit: setup .venvs/audit/.done  ## every security judge over every template, script and job: one table
+	@$(BIN)/python -m audit
+
+# One process each: under xdist Hypothesis' counts are not in the report.
+TRUST := tests/trust tests/checks tests/settings tests/updates tests/teardown tests/stacks/test_deploy.py tests/stacks/test_deploy_eks.py \
+  tests/test_outputs.py tests/jobs/test_bad_submissions.py tests/jobs/test_metrics.py tests/jobs/test_snapshot.py tests/jobs/test_ssm.py \
+  tests/jobs/kubernetes/test_bad_submissions.py tests/jobs/kubernetes/test_faults.py tests/jobs/kubernetes/test_training.py
+
+trust: setup kubernetes .venvs/audit/.done  ## the figures of docs/trust.md, measured anew: 20 to 40 minutes
+	@rm -rf .cache/figures && mkdir -p .cache/figures
+	$(BIN)/python -m audit --figures .cache/figures/audit.json
+	CI=true FAULTS=all $(BIN)/python -m pytest tests/faults --junitxml=.cache/figures/faults.xml
+	CI=true $(BIN)/python -m pytest $(TRUST) --ignore=tests/trust/test_report.py --junitxml=.cache/figures/trust.xml
+	$(BIN)/python -m tests.trust.report
+
+lint: setup  ## style and types, without the tests
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+setup: $(VENV)/.done .venvs/aws/.done .venvs/pcluster/.done node_modules/.done  ## the environments, from pinned versions
+
+$(VENV)/.done: requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "trainium-cdk needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Name another: make PYTHON=python3.12 ...")'
+	@echo "setup: Python environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep -E '^uv==' requirements.txt)"
+	@VIRTUAL_ENV=$(VENV) $(UV) pip sync --quiet requirements.txt
+	@touch $@
+
+.venvs/%/.done: sandbox/requirements-%.txt $(VENV)/.done
+	@echo "setup: environment of the sandbox's $* part"
+	@$(UV) venv --quiet --clear --python $(BIN)/python .venvs/$*
+	@VIRTUAL_ENV=.venvs/$* $(UV) pip sync --quiet $<
+	@touch $@
+
+node_modules/.done: package-lock.json $(VENV)/.done
+	@echo "setup: the CDK command line"
+	@$(BIN)/npm ci --silent --no-progress
+	@touch $@
+
+system:  ## Debian packages of the demo's real parts (Slurm); needs root
+	@$(call install,sandbox/debian-packages.txt)
+
+test-system:  ## Debian packages of the tests' real parts; needs root
+	@$(call install,sandbox/debian-packages.txt tests/debian-packages.txt)
+
+define install
+missing=$$(cat $(1) | grep -v '^#' | while read -r p; do dpkg -s "$$p" >/dev/null 2>&1 || echo "$$p"; done); \
+	if [ -n "$$missing" ]; then echo "system: installing" $$missing; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; fi
+endef
+
+bench: setup  ## how long the commands take, side by side
+	@$(BIN)/python -m benchmarks.commands
+
+lock:  ## pin again what the .in files ask for
+	@for f in requirements sandbox/requirements-aws sandbox/requirements-pcluster sandbox/requirements-audit sandbox/requirements-torchx; do \
+	  $(UV) pip compile --quiet $$f.in -o $$f.txt --python-version 3.11 --universal --no-header --no-annotate; done
+
+schema: setup  ## environment.schema.json: editors complete the environment file with it
+	@$(BIN)/trn schema > environment.schema.json
+
+clean:  ## remove all that the other targets made
+	rm -rf $(VENV) .venvs node_modules cdk.out dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

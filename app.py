@@ -1,0 +1,86 @@
+"""The CDK app. `cdk deploy TrnPclusterStack`, or with an environment of your own: `-c env=FILE`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+# The CDK starts the first `node` on the PATH; the one in this Python's own environment is a version it supports.
+if (_node := Path(sys.executable).with_name("node")).is_file():
+    os.environ.setdefault("JSII_NODE", str(_node))
+
+try:
+    import aws_cdk as cdk
+
+    from trainium_cdk import checks, settings
+    from trainium_cdk.catalog import UnknownFact
+    from trainium_cdk.validation import TrnRules
+except ModuleNotFoundError as e:
+    sys.exit(f"{e.name} is not installed for {sys.executable}. Run `make setup`, or `pip install -r requirements.txt`.")
+
+from stacks.eks import TrnEksStack
+from stacks.pcluster import TrnPclusterStack
+
+STACKS: dict[settings.Engine, type[TrnPclusterStack] | type[TrnEksStack]] = {
+    "slurm": TrnPclusterStack,
+    "eks": TrnEksStack,
+}
+"""Engine -> its stack, whose class name is what people type: `cdk deploy TrnPclusterStack`."""
+
+
+def _stack_name(engine: settings.Engine, environment: settings.Environment) -> str:
+    """Its name in the account. Environments live side by side: all but the default one carry theirs in it."""
+    name = STACKS[engine].__name__
+    return name if environment.name == settings.Environment().name else f"{name}-{environment.name}"
+
+
+def build(app: cdk.App) -> None:
+    """Puts the stacks of the environment that `-c env=FILE` names into the app; of the default one where it names none.
+
+    One engine's mistakes do not stop the other. Where the environment describes both engines and one half has errors, that
+    half's stack is empty and carries them, so that only deploying it fails. An engine that the environment does not describe
+    has its stack where its defaults fit, and none where they do not.
+
+    Raises:
+        SettingsError, SettingsFileError, UnknownFact: the environment cannot be used.
+    """
+    environment = settings.load(app.node.try_get_context("env"))
+    found = {engine: checks.check(environment, engine) for engine in STACKS}
+    wrong = {engine: [p for p in problems if p.level == "error"] for engine, problems in found.items()}
+    if all(wrong[engine] for engine in environment.engines):
+        checks.require(environment)
+    made: dict[cdk.Stack, list[settings.Problem]] = {}
+    for engine, make in STACKS.items():
+        if wrong[engine] and engine not in environment.engines:
+            continue
+        into: dict[str, Any] = {
+            "scope": app,
+            "id": make.__name__,
+            "stack_name": _stack_name(engine, environment),
+            "env": cdk.Environment(
+                account=environment.account or os.environ.get("CDK_DEFAULT_ACCOUNT"), region=environment.region
+            ),
+        }
+        stack = cdk.Stack(**into) if wrong[engine] else make(environment=environment, **into)
+        made[stack] = found[engine]
+        for problem in wrong[engine]:  # the CDK's command line does not deploy a stack with such a note
+            cdk.Annotations.of(stack).add_error(settings.describe(problem, environment.source))
+    cdk.Validations.of(app).add_plugins(TrnRules(made, environment.source))
+
+
+def run(app: cdk.App) -> int:
+    """Fills the app and synthesises it. An environment that cannot be used is told in plain words. Returns the exit code."""
+    try:
+        build(app)
+    except (settings.SettingsError, settings.SettingsFileError, UnknownFact) as e:
+        print(e, file=sys.stderr)
+        return 1
+    app.synth()
+    return 0
+
+
+if __name__ == "__main__":
+    # Validation takes most of the time of a synth, so it runs where it is asked for: CDK_VALIDATION=true, and in the tests.
+    sys.exit(run(cdk.App(builtin_cloud_formation_validation=os.environ.get("CDK_VALIDATION") == "true")))

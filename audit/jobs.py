@@ -1,0 +1,83 @@
+"""Jobs rendered for the cluster that a template describes, as `trn submit` renders them from a stack's outputs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from io import StringIO
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from audit.templates import plain
+from trainium_cdk import outputs
+from trainium_cdk.jobs import AnyJob, BertLarge, Gpt3, JobError, Script, kubernetes, render
+
+IMAGE = "111122223333.dkr.ecr.us-east-1.amazonaws.com/trn@sha256:" + "0" * 64
+SCRIPT = b'#!/bin/bash\nexec torchrun train.py "$@"\n'
+_RUN = "20261120-4f3a9c"
+
+
+def jobs(image: str | None) -> tuple[AnyJob, ...]:
+    """One of each kind. `image` where pods need one."""
+    given: dict[str, Any] = {"image": image} if image else {}
+    return (
+        BertLarge(**given),
+        Gpt3(**given),
+        Script(filename="run.sh", content=SCRIPT, args=("--name", "a b"), **given),
+    )
+
+
+def rendered(template: dict[str, Any], stack: str, region: str) -> Iterator[tuple[str, bytes]]:
+    """Scripts and Kubernetes objects, by the name of a file."""
+    values = {key: plain(output["Value"]) for key, output in template["Outputs"].items()}
+    cluster = outputs.parse(stack, region, values)
+    on_kubernetes = isinstance(cluster, outputs.EksCluster)
+    for job in jobs(IMAGE if on_kubernetes else None):
+        try:
+            if isinstance(cluster, outputs.EksCluster):
+                pods = kubernetes.render(job, cluster, _RUN)
+                yield f"{job.kind}.yaml", _yaml(_known(pods.objects))
+                files = pods.files
+            else:
+                submission = render(job, cluster, _RUN)
+                yield f"{job.kind}/submit.sh", submission.text.encode()
+                files = submission.files
+        except JobError:  # GPT-3 does not fit on one small node, say
+            continue
+        for path, content in files.items():
+            if path.endswith((".sh", ".sbatch")) and not path.startswith("script/"):
+                yield f"{job.kind}/{path}", content
+    if on_kubernetes:
+        yield "manifests.yaml", _yaml(_known(_manifests(template)))
+
+
+def _manifests(template: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for resource in template["Resources"].values():
+        if resource["Type"] == "Custom::AWSCDK-EKS-KubernetesResource":
+            yield from json.loads(plain(resource["Properties"]["Manifest"]))
+
+
+def _known(objects: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The objects as a judge knows them: of a Volcano Job, each task as a Job of Kubernetes' own."""
+    for thing in objects:
+        if not thing["apiVersion"].startswith("batch.volcano.sh/") or thing["kind"] != "Job":
+            yield thing
+            continue
+        for task in thing["spec"]["tasks"]:
+            metadata = {
+                "name": f"{thing['metadata']['name']}-{task['name']}",
+                "namespace": thing["metadata"]["namespace"],
+            }
+            yield {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "metadata": metadata,
+                "spec": {"template": task["template"]},
+            }
+
+
+def _yaml(objects: Iterable[dict[str, Any]]) -> bytes:
+    text = StringIO()
+    YAML(typ="safe", pure=True).dump_all(list(objects), text)
+    return text.getvalue().encode()

@@ -1,0 +1,50 @@
+"""cfn-lint, and the validator that the CDK runs at synth: what CloudFormation itself would refuse."""
+
+from __future__ import annotations
+
+import json
+
+import cloudformation_validate as engine  # type: ignore[import-untyped]
+
+from audit.findings import Finding, Subjects
+from audit.judges.process import HERE, run
+
+_ERRORS = {engine.Severity.ERROR, engine.Severity.FATAL}
+
+
+def cfn_lint(subjects: Subjects) -> list[Finding]:
+    """Errors only: its warnings are about style, and most are about what the CDK writes."""
+    # its exit code is a set of bits: errors 2, warnings 4, information 8
+    files = [str(path) for path in subjects.templates.values()]
+    command = [HERE / "cfn-lint", "--ignore-checks", "W", "I", "--format", "json", "--", *files]
+    return [
+        Finding(
+            judge="cfn-lint",
+            rule=match["Rule"]["Id"],
+            subject=subjects.of_template(match["Filename"]),
+            resource=_resource(match["Location"].get("Path")),
+            message=match["Message"],
+        )
+        for match in json.loads(run(command, accepted=range(16)) or "[]")
+    ]
+
+
+def cloudformation_validate(subjects: Subjects) -> list[Finding]:
+    """Errors, as with cfn-lint."""
+    validator = engine.RegoEngine()
+    return [
+        Finding(
+            judge="cloudformation-validate",
+            rule=found.rule_id,
+            subject=subject,
+            resource=str(getattr(found.entity, "logical_id", None) or found.entity or ""),
+            message=found.message,
+        )
+        for subject, path in subjects.templates.items()
+        for found in validator.validate_template(engine.TemplateContent(path.read_text("utf-8"), path.name)).diagnostics
+        if found.severity in _ERRORS
+    ]
+
+
+def _resource(path: list[str] | None) -> str:
+    return str(path[1]) if path and path[0] == "Resources" and len(path) > 1 else ""

@@ -1,0 +1,125 @@
+"""Judges of the repository's own files, and of the scripts inside the templates."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from audit.findings import REPOSITORY, ROOT, Finding, Subjects
+from audit.judges.process import HERE, THERE, run
+from audit.templates import plain, values
+
+PYTHON = ("app.py", "audit", "benchmarks", "constructs", "sandbox", "stacks")
+"""What bandit reads: everything but the tests."""
+_STRICT = "--enable=quote-safe-variables,require-double-brackets,deprecate-which,avoid-nullary-conditions"
+_SCRIPT_PART = re.compile(r"Content-Type: text/x-shellscript[^\n]*\n\n(.*?)(?=\n--|\Z)", re.DOTALL)
+# hashes of packages, written by npm and uv
+_LOCK_FILES = r"(^|/)(package-lock\.json|requirements[\w-]*\.txt)$"
+
+
+# of jobs: files that are found only on the cluster, and variables that one file sets and another uses
+_ACROSS_FILES = "--exclude=SC1090,SC1091,SC2034,SC2154"
+
+
+def shellcheck(subjects: Subjects) -> list[Finding]:
+    """Every script of the repository, those that templates hand to nodes and to builds, and those of jobs."""
+    # golden files are excerpts of the jobs' scripts
+    scripts = [ROOT / name for name in tracked() if name.endswith(".sh") and "/golden/" not in name]
+    nodes = [s for s in scripts if s.is_relative_to(ROOT / "bootstrap")]  # these name each other by paths from there
+    others = [s for s in scripts if s not in nodes]
+    found = []
+    for folder, files, strict in ((ROOT / "bootstrap", nodes, [_STRICT]), (ROOT, others, [])):
+        for comment in _shellcheck(folder, files, strict) if files else []:
+            name = str((folder / comment["file"]).relative_to(ROOT))
+            found.append(_shell_finding(REPOSITORY, name, comment))
+    with tempfile.TemporaryDirectory() as temporary:
+        inside: dict[str, tuple[str, str]] = {}
+        for subject, path in subjects.templates.items():
+            for resource, text in _scripts_inside(json.loads(path.read_text("utf-8"))):
+                file = Path(temporary) / f"{len(inside)}.sh"
+                file.write_text(text, "utf-8")
+                inside[file.name] = subject, resource
+        for comment in (
+            _shellcheck(Path(temporary), [Path(name) for name in inside], ["--shell=bash"]) if inside else []
+        ):
+            found.append(_shell_finding(*inside[comment["file"]], comment))
+    by_path = {str(path): name for name, path in subjects.scripts.items()}
+    options = ["--shell=bash", _ACROSS_FILES]
+    for comment in _shellcheck(ROOT, list(subjects.scripts.values()), options) if by_path else []:
+        subject, _, script = by_path[comment["file"]].partition(":")
+        found.append(_shell_finding(subject, script, comment))
+    return found
+
+
+def bandit(_subjects: Subjects) -> list[Finding]:
+    """All of our Python that is not a test."""
+    report = json.loads(run([THERE / "bandit", "--quiet", "--recursive", "--format", "json", *PYTHON]))
+    return [
+        Finding(
+            judge="bandit",
+            rule=result["test_id"],
+            subject=REPOSITORY,
+            resource=str(Path(result["filename"])),
+            message=f"{result['issue_text']} (line {result['line_number']})",
+        )
+        for result in report["results"]
+    ]
+
+
+def detect_secrets(_subjects: Subjects) -> list[Finding]:
+    """Every file of the repository but the lock files."""
+    report = json.loads(run([THERE / "detect-secrets", "scan", "--exclude-files", _LOCK_FILES, *tracked()]))
+    return [
+        Finding(
+            judge="detect-secrets",
+            rule=secret["type"],
+            subject=REPOSITORY,
+            resource=name,
+            message=f"line {secret['line_number']}",
+        )
+        for name, secrets in report["results"].items()
+        for secret in secrets
+    ]
+
+
+def tracked() -> list[str]:
+    """The files of the repository, new ones included, by their paths in it."""
+    listed = subprocess.run(
+        ["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return sorted(name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file())
+
+
+def _shellcheck(folder: Path, files: list[Path], options: list[str]) -> list[dict[str, Any]]:
+    command = [HERE / "shellcheck", "--external-sources", "--format=json1", *options, *files]
+    found: list[dict[str, Any]] = json.loads(run(command, cwd=folder))["comments"]
+    return found
+
+
+def _shell_finding(subject: str, resource: str, comment: dict[str, Any]) -> Finding:
+    return Finding(
+        judge="shellcheck",
+        rule=f"SC{comment['code']}",
+        subject=subject,
+        resource=resource,
+        message=f"{comment['message']} (line {comment['line']})",
+    )
+
+
+def _scripts_inside(template: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Logical id and text of every script that a template carries."""
+    for name, resource in template["Resources"].items():
+        for encoded in values(resource, "Fn::Base64"):
+            for script in _SCRIPT_PART.findall(plain(encoded)):
+                yield name, script
+        if resource["Type"] == "AWS::CodeBuild::Project":
+            specification = json.loads(plain(resource["Properties"]["Source"]["BuildSpec"]))
+            commands = [c for phase in specification["phases"].values() for c in phase["commands"]]
+            given = [v["Name"] for v in resource["Properties"]["Environment"].get("EnvironmentVariables", [])]
+            yield name, "\n".join([*(f"export {variable}=given" for variable in given), *commands, ""])

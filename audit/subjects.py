@@ -1,0 +1,86 @@
+"""Making what is judged: the templates of both stacks in each test environment, and jobs rendered for them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import aws_cdk as cdk
+from cfnlint.decode import decode  # type: ignore[import-untyped]
+
+import app as ours
+from audit import jobs
+from audit.findings import ROOT, Subjects
+
+ENVIRONMENTS = {"default": None, **{f.stem: f for f in sorted((ROOT / "tests/environments").glob("*.yaml"))}}
+
+
+def make(folder: Path, environments: Sequence[str] = ()) -> tuple[Subjects, dict[str, str]]:
+    """Synthesises into a folder.
+
+    Args:
+        environments: names of test environments. Default: all.
+
+    Returns:
+        What is judged, and the stacks that an environment cannot have, with the reason.
+    """
+    impossible: dict[str, str] = {}
+    templates: dict[str, Path] = {}
+    scripts: dict[str, Path] = {}
+    objects: dict[str, Path] = {}
+    target = folder / "templates"
+    target.mkdir(parents=True, exist_ok=True)
+    for name in environments or ENVIRONMENTS:
+        app = _app(name, folder / "cdk" / name)
+        region = str(next(s.region for s in app.node.children if isinstance(s, cdk.Stack)))
+        made = {stack.hierarchical_id: dict(stack.template) for stack in app.synth().stacks}
+        for kind in ours.STACKS.values():
+            subject = f"{kind.__name__}/{name}"
+            template = made.get(kind.__name__, {})
+            if not template.get("Resources"):
+                impossible[subject] = "the environment does not describe this engine, or not rightly"
+                continue
+            path = target / f"{kind.__name__}.{name}.json"
+            path.write_text(json.dumps(template, indent=1), "utf-8")
+            templates[subject] = path
+            for file, text in jobs.rendered(template, kind.__name__, region):
+                if file.endswith(".yaml"):
+                    at = folder / "objects" / f"{kind.__name__}.{name}.{file}"
+                    objects[f"{subject}:{file.removesuffix('.yaml')}"] = at
+                else:
+                    at = folder / "jobs" / kind.__name__ / name / file
+                    scripts[f"{subject}:{file}"] = at
+                at.parent.mkdir(parents=True, exist_ok=True)
+                at.write_bytes(text)
+    return Subjects(templates=templates, scripts=scripts, objects=objects), impossible
+
+
+def given(folder: Path, files: Sequence[Path]) -> Subjects:
+    """Templates of anybody's, in JSON or YAML, copied into a folder as JSON.
+
+    Raises:
+        ValueError: a file is no template.
+    """
+    target = folder / "templates"
+    target.mkdir(parents=True, exist_ok=True)
+    templates = {}
+    for i, file in enumerate(files):
+        template, problems = decode(str(file))
+        if not isinstance(template, dict) or "Resources" not in template:
+            why = "; ".join(p.message for p in problems) or "it has no Resources"
+            raise ValueError(f"{file} is not a CloudFormation template: {why}")
+        path = target / f"{i}.{file.stem}.json"
+        path.write_text(json.dumps(template, indent=1, default=str), "utf-8")
+        templates[str(file)] = path
+    return Subjects(templates=templates)
+
+
+def _app(name: str, outdir: Path) -> cdk.App:
+    context: dict[str, Any] = json.loads((ROOT / "cdk.json").read_text("utf-8"))["context"]
+    if file := ENVIRONMENTS[name]:
+        context["env"] = str(file)
+    app = cdk.App(builtin_cloud_formation_validation=False, context=context, outdir=str(outdir))
+    ours.build(app)
+    return app

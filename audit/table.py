@@ -1,0 +1,108 @@
+"""The table of an audit: judges by what they judged, with what is open and what is acknowledged."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from audit.acknowledged import Sorted
+from audit.findings import REPOSITORY, Finding, Subjects
+
+_SHORT = {
+    "cloudformation-validate": "CDK validator",
+    "NIST.800.53.R5": "NIST 800-53 R5",
+    "checkov-kubernetes": "checkov k8s",
+}
+
+_WIDTH = 210
+
+
+def show(
+    names: Sequence[str],
+    what: Subjects,
+    result: Sorted,
+    stale: Sequence[str],
+    impossible: Mapping[str, str],
+    *,
+    seconds: float,
+) -> None:
+    """Print it, and below it every finding that is open."""
+    console = Console(highlight=False, soft_wrap=True)
+    console.width = max(console.width, _WIDTH)
+    console.print(_table(names, what, result))
+    console.print("Open findings (acknowledged ones with their reasons in audit/acknowledged.yaml).")
+    for subject, reason in impossible.items():
+        console.print(f"not judged: {subject}: {reason}")
+    for line in _grouped(result.open):
+        console.print(f"[red]open[/red] {escape(line)}")
+    for pattern in stale:
+        console.print(f"[red]stale[/red] acknowledged.yaml: nothing matches {escape(pattern)}")
+    said = figures(names, what, result)
+    console.print(
+        f"{len(result.open)} open; {len(result.acknowledged)} acknowledged: {said['rules']} rules, {said['reasons']} reasons; "
+        f"{said['templates']} templates, {said['scripts']} scripts of jobs, {said['objects']} files of Kubernetes "
+        f"objects; {seconds:.0f} s"
+    )
+
+
+def figures(names: Sequence[str], what: Subjects, result: Sorted) -> dict[str, Any]:
+    """The audit in figures."""
+    opened, known = Counter(f.judge for f in result.open), Counter(f.judge for f, _ in result.acknowledged)
+    return {
+        "templates": len(what.templates),
+        "resources": sum(_sizes(what).values()),
+        "scripts": len(what.scripts),
+        "objects": len(what.objects),
+        "rules": len({(f.judge, f.rule.partition("[")[0]) for f, _ in result.acknowledged}),
+        "reasons": len({id(entry) for _, entry in result.acknowledged}),
+        "judges": {name: {"open": opened[name], "acknowledged": known[name]} for name in names},
+    }
+
+
+def _sizes(what: Subjects) -> dict[str, int]:
+    """Subject -> resources of its template."""
+    return {s: len(json.loads(path.read_text("utf-8"))["Resources"]) for s, path in what.templates.items()}
+
+
+def _table(names: Sequence[str], what: Subjects, result: Sorted) -> Table:
+    table = Table(title="Audit")
+    table.add_column("judged", no_wrap=True)
+    table.add_column("resources", justify="right", no_wrap=True)
+    for name in names:
+        table.add_column(_SHORT.get(name, name), justify="right", no_wrap=True)
+    opened = Counter((f.subject, f.judge) for f in result.open)
+    known = Counter((f.subject, f.judge) for f, _ in result.acknowledged)
+    sizes = _sizes(what)
+    for subject in [*what.templates, REPOSITORY]:
+        cells = [_cell(opened[subject, name], known[subject, name]) for name in names]
+        if subject in sizes or any(c != "0" for c in cells):
+            table.add_row(subject, str(sizes.get(subject, "")), *cells)
+    table.add_section()
+    totals = [
+        _cell(sum(n for (_, j), n in opened.items() if j == name), sum(n for (_, j), n in known.items() if j == name))
+        for name in names
+    ]
+    table.add_row("all", str(sum(sizes.values())), *totals)
+    return table
+
+
+def _grouped(findings: Sequence[Finding]) -> list[str]:
+    """The same finding in several subjects is one line."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for f in findings:
+        groups.setdefault((f.judge, f.rule, f.resource, f.message), []).append(f.subject)
+    return [
+        f"{judge} {rule} {resource}: {message} [{in_[0] + (f' and {len(in_) - 1} more' if in_[1:] else '')}]"
+        for (judge, rule, resource, message), in_ in groups.items()
+    ]
+
+
+def _cell(opened: int, known: int) -> str:
+    first = f"[red]{opened}[/red]" if opened else "0"
+    return f"{first} [dim]({known})[/dim]" if known else first

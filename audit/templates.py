@@ -1,0 +1,26 @@
+"""Reading templates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+
+def values(node: Any, key: str) -> Iterator[Any]:
+    """What is found under a key, however deep."""
+    if isinstance(node, dict):
+        for k, value in node.items():
+            if k == key:
+                yield value
+            yield from values(value, key)
+    elif isinstance(node, list):
+        for value in node:
+            yield from values(value, key)
+
+
+def plain(text: Any) -> str:
+    """A text that CloudFormation would put together, with a word for each value it would fill in."""
+    if isinstance(text, dict) and "Fn::Join" in text:
+        separator, parts = text["Fn::Join"]
+        return str(separator).join(plain(part) for part in parts)
+    return text if isinstance(text, str) else "value"

@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Turns a plain Ubuntu or Amazon Linux node into a Trainium node, or says exactly why it cannot.
+#
+#   configure-node.sh [KEY=VALUE ...]
+#
+# Settings come from node.env beside this file, then from the arguments (which win). Keys, steps and files are
+# described in README.md. Running it again changes nothing that is already right.
+set -Eeuo pipefail
+
+export HOME="${HOME:-/root}" # unset when ParallelCluster and cloud-init run a script
+export PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+export LC_ALL=C.UTF-8
+umask 022
+
+here="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)"
+readonly here
+cd /
+
+# shellcheck source=lib/log.sh
+source "${here}/lib/log.sh"
+# shellcheck source=lib/settings.sh
+source "${here}/lib/settings.sh"
+# shellcheck source=lib/os.sh
+source "${here}/lib/os.sh"
+# shellcheck source=lib/keys.sh
+source "${here}/lib/keys.sh"
+# shellcheck source=lib/apt.sh
+source "${here}/lib/apt.sh"
+# shellcheck source=lib/dnf.sh
+source "${here}/lib/dnf.sh"
+# shellcheck source=lib/hosts.sh
+source "${here}/lib/hosts.sh"
+# shellcheck source=lib/limits.sh
+source "${here}/lib/limits.sh"
+# shellcheck source=lib/kernel.sh
+source "${here}/lib/kernel.sh"
+# shellcheck source=lib/efa.sh
+source "${here}/lib/efa.sh"
+# shellcheck source=lib/neuron.sh
+source "${here}/lib/neuron.sh"
+# shellcheck source=lib/framework.sh
+source "${here}/lib/framework.sh"
+# shellcheck source=lib/checks.sh
+source "${here}/lib/checks.sh"
+
+# The steps of each role, in order. A head node has no Neuron device: no driver, no kernel headers, no EFA there.
+steps_of() {
+  case "$1" in
+    head) echo hosts check-mounts os-packages limits neuron-packages profile framework check-tools ;;
+    compute) echo hosts sysctl check-mounts os-packages kernel-headers efa limits neuron-packages profile \
+      framework check-tools check-devices check-efa ;;
+    login) echo check-mounts os-packages limits profile ;;
+    standalone) echo sysctl check-mounts os-packages kernel-headers efa limits neuron-packages profile \
+      framework check-tools check-devices check-efa ;;
+  esac
+}
+
+main() {
+  local step
+  if ((EUID != 0)); then
+    echo "configure-node.sh must run as root (it installs packages); use: sudo $0 $*" >&2
+    exit 1
+  fi
+  settings_load "${here}/node.env" "$@"
+  log_open
+  take_lock
+  begin_run "$@"
+  detect_os
+  for step in operating-system $(steps_of "${TRN_NODE_ROLE}"); do
+    run_step "${step}"
+  done
+  finish_run
+}
+
+main "$@"

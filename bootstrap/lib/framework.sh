@@ -1,0 +1,120 @@
+# shellcheck shell=bash
+# The Python virtual environment with the compiler and the framework, owned by the cluster's user.
+
+step_framework() {
+  local home venv
+  local -a requirements=()
+  mapfile -t requirements < <(framework_requirements)
+  if [[ -z ${TRN_VENV} ]] || ((${#requirements[@]} == 0)); then
+    log "no framework asked for"
+    return 0
+  fi
+  [[ -n ${TRN_USER} ]] || die "TRN_VENV is set but TRN_USER is empty" "Name the user who owns the virtual environment"
+  home="$(getent passwd "${TRN_USER}" | cut -d: -f6)" || true
+  [[ -n ${home} ]] || die "the user ${TRN_USER} does not exist on this image" "Ubuntu images have ubuntu, Amazon Linux ec2-user"
+  venv="${TRN_VENV}"
+  [[ ${venv} == /* ]] || venv="${home}/${venv}"
+  framework_check_libc
+  if [[ ${TRN_NODE_ROLE} == compute && ${TRN_VENV_SHARED} == yes ]]; then
+    [[ -x ${venv}/bin/python ]] ||
+      die "the shared virtual environment ${venv} is not visible on this node" \
+        "The head node makes it; check that ${venv%/*} is mounted here and that the head node's own run ended well"
+    framework_complete "${venv}" "${requirements[@]}" || die "the shared virtual environment ${venv} lacks what the log lists" \
+      "Run configure-node.sh on the head node again"
+    log "the shared ${venv} is complete"
+    return 0
+  fi
+  framework_install "${home}" "${venv}" "${requirements[@]}"
+}
+
+framework_requirements() {
+  local -a extra=()
+  [[ -z ${TRN_NEURON_CC} ]] || echo "neuronx-cc==${TRN_NEURON_CC}"
+  [[ -z ${TRN_TORCH_NEURONX} ]] || echo "torch-neuronx==${TRN_TORCH_NEURONX}"
+  read -r -a extra <<<"${TRN_PIP_EXTRA}"
+  ((${#extra[@]} == 0)) || printf '%s\n' "${extra[@]}"
+}
+
+# PyTorch's wheels from 2.9 on are built for glibc 2.35: on an older system pip only says "no matching distribution".
+framework_check_libc() {
+  local have need=2.35
+  [[ -n ${TRN_TORCH_NEURONX} ]] || return 0
+  [[ "$(printf '2.9\n%s\n' "${TRN_TORCH_NEURONX}" | sort -V | head -n 1)" == 2.9 ]] || return 0
+  have="$(getconf GNU_LIBC_VERSION)"
+  have="${have##* }"
+  [[ "$(printf '%s\n%s\n' "${need}" "${have}" | sort -V | head -n 1)" == "${need}" ]] ||
+    die "torch-neuronx ${TRN_TORCH_NEURONX} needs glibc ${need} or newer, ${OS_ID} ${OS_VERSION} has ${have}" \
+      "Use Ubuntu 22.04 or 24.04, or leave the framework out and train in a Neuron container"
+}
+
+# With a clean environment: what root has set must not reach the user's pip. Proxies do.
+as_user() {
+  local home="$1"
+  shift
+  (
+    cd "${home}" || exit 1
+    runuser -u "${TRN_USER}" -- env -i HOME="${home}" USER="${TRN_USER}" LANG=C.UTF-8 PATH="${PATH}" \
+      ${http_proxy:+http_proxy="${http_proxy}"} ${https_proxy:+https_proxy="${https_proxy}"} \
+      ${no_proxy:+no_proxy="${no_proxy}"} "$@"
+  )
+}
+
+framework_install() {
+  local home="$1" venv="$2" wanted marker="$2/.trn-requirements"
+  shift 2
+  wanted="$(printf '%s\n' "${TRN_PYTHON}" "$@")"
+  if [[ -f ${marker} && "$(<"${marker}")" == "${wanted}" ]] && framework_complete "${venv}" "$@"; then
+    log "${venv} is complete"
+    return 0
+  fi
+  framework_python
+  if [[ -x ${venv}/bin/python && ${TRN_PYTHON} == python3.* &&
+    "python$("${venv}/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')" != "${TRN_PYTHON}" ]]; then
+    die "${venv} holds another Python than ${TRN_PYTHON}" "Remove it, or choose another TRN_VENV"
+  fi
+  if [[ ! -d ${venv} ]]; then
+    mkdir -p "${venv%/*}"
+    install -d -o "${TRN_USER}" -g "$(id -gn "${TRN_USER}")" "${venv}"
+  fi
+  as_user "${home}" "${TRN_PYTHON}" -m venv "${venv}"
+  retry "installation of $*" as_user "${home}" "${venv}/bin/python" -m pip install --no-input \
+    --disable-pip-version-check --no-cache-dir ${TRN_PIP_INDEX_URL:+--index-url "${TRN_PIP_INDEX_URL}"} \
+    --extra-index-url "${TRN_NEURON_PIP_URL}" "$@" ||
+    die "pip cannot install $* into ${venv}" "The lines above show what pip says"
+  framework_complete "${venv}" "$@" || die "${venv} lacks what the log lists after the installation" "See the lines above"
+  printf '%s\n' "${wanted}" | as_user "${home}" tee "${marker}"
+  changed "installed $* into ${venv}"
+}
+
+framework_python() {
+  if ! command -v "${TRN_PYTHON}" >/dev/null || ! "${TRN_PYTHON}" -c 'import ensurepip, venv'; then
+    case "${PACKAGER}" in
+      apt) apt_install_plain "${TRN_PYTHON}" "${TRN_PYTHON}-venv" ;;
+      dnf) dnf_install_plain "${TRN_PYTHON}" libxcrypt-compat ;;
+    esac
+  fi
+}
+
+# framework_complete VENV REQUIREMENT...: what is pinned with == is there at that version, by the wheels' metadata
+# (importing torch takes many seconds).
+framework_complete() {
+  local venv="$1"
+  shift
+  "${venv}/bin/python" -I - "$@" <<'PYTHON'
+import sys
+from importlib import metadata
+
+complete = True
+for name, separator, wanted in (word.partition("==") for word in sys.argv[1:]):
+    if not separator:
+        continue
+    try:
+        found = metadata.version(name.split("[")[0])
+    except metadata.PackageNotFoundError:
+        found = "nothing"
+    if found.split("+")[0] != wanted:  # the vendor adds a build suffix: 2.9.0.2.15.32035+1a2b3c
+        print(f"{name}: wanted {wanted}, found {found}")
+        complete = False
+sys.exit(not complete)
+PYTHON
+}

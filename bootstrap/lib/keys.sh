@@ -1,0 +1,33 @@
+# shellcheck shell=bash
+# Signing keys: fetched, compared with the fingerprint we know, kept in a keyring of their own.
+
+# In a home of its own: the root user's keyring is neither needed nor touched, and HOME may be unset.
+gpg_private() {
+  [[ -d ${WORK}/gnupg ]] || install -d -m 0700 "${WORK}/gnupg"
+  GNUPGHOME="${WORK}/gnupg" gpg --batch --no-tty --quiet "$@"
+}
+
+# fetch_key URL FINGERPRINT: imports the one key behind URL into the private keyring.
+fetch_key() {
+  local url="$1" wanted="$2" file="${WORK}/key.asc" listing found
+  download "${url}" "${file}"
+  listing="$(gpg_private --show-keys --with-colons --fingerprint "${file}")" ||
+    die "${url} is not an OpenPGP key" "Check the URL; a proxy or a sign-in page may answer in its place"
+  found="$(awk -F: '$1 == "pub" { primary = 1 } $1 == "fpr" && primary { print $10; primary = 0 }' <<<"${listing}")"
+  [[ ${found} == "${wanted}" ]] ||
+    die "the key at ${url} has fingerprint ${found//$'\n'/ }, expected ${wanted}" \
+      "Do not go on unless the vendor announced a new key; then set the fingerprint in node.env"
+  if [[ $(awk -F: '$1 == "pub" { print $2 }' <<<"${listing}") == e ]]; then
+    die "the key at ${url} (${wanted}) has expired" "The copy is old: the vendor renews it under the same fingerprint"
+  fi
+  gpg_private --import "${file}"
+}
+
+# verify_signature SIGNATURE FILE FINGERPRINT
+verify_signature() {
+  local signature="$1" file="$2" wanted="$3" status
+  status="$(gpg_private --status-fd 1 --verify "${signature}" "${file}")" || status=""
+  grep -Eq "^\[GNUPG:\] VALIDSIG .*${wanted}\$" <<<"${status}" ||
+    die "${file##*/} does not carry a valid signature of key ${wanted}" \
+      "The download is damaged or was tampered with; nothing of it was run. Try again, and check TRN_EFA_URL"
+}

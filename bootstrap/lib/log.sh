@@ -1,0 +1,144 @@
+# shellcheck shell=bash
+# Log, lock, the step runner, the record of failures and changes, retries.
+
+WORK="" # temporary folder of this run, removed at its end
+LIB_DIR="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)"
+readonly LIB_DIR
+
+# From here on everything commands print goes to the log file only; file descriptors 3 and 4 are the caller's
+# stdout and stderr, kept for our own few lines.
+log_open() {
+  mkdir -p "$(dirname "${TRN_LOG}")" "${TRN_STATE_DIR}"
+  touch "${TRN_LOG}"
+  chmod 0644 "${TRN_LOG}"
+  exec 3>&1 4>&2 >>"${TRN_LOG}" 2>&1
+}
+
+log() { printf '%s trn-bootstrap[%s] %s\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "${TRN_NODE_ROLE:-?}" "$*"; }
+
+# One line to the log and to whoever started us.
+say() {
+  log "$*"
+  log "$*" >&3
+}
+
+take_lock() {
+  exec 9>"${TRN_STATE_DIR}/lock"
+  if ! flock -n 9; then
+    say "another run is under way, waiting up to ${TRN_LOCK_WAIT} s"
+    if ! flock -w "${TRN_LOCK_WAIT}" 9; then
+      say "FAILED: another trn-bootstrap run still holds ${TRN_STATE_DIR}/lock after ${TRN_LOCK_WAIT} s; see 'ps' and ${TRN_LOG}"
+      exit 1
+    fi
+  fi
+}
+
+begin_run() {
+  WORK="$(mktemp -d "${TMPDIR:-/tmp}/trn-bootstrap.XXXXXX")"
+  trap 'rm -rf "${WORK}"' EXIT
+  : >"${WORK}/steps"
+  : >"${WORK}/changes"
+  : >"${WORK}/failure"
+  RUN_ARGUMENTS="$*"
+  RUN_STARTED="$(date -u +%Y-%m-%dT%H:%M:%SZ)"
+  say "start: role ${TRN_NODE_ROLE}, Neuron SDK ${TRN_NEURON_SDK:-from the image}, kernel $(uname -r)"
+  write_status running "" ""
+}
+
+write_status() {
+  RESULT="$1" FAILED_STEP="$2" MESSAGE="$3" STARTED="${RUN_STARTED}" ARGUMENTS="${RUN_ARGUMENTS}" \
+    ROLE="${TRN_NODE_ROLE}" SDK="${TRN_NEURON_SDK}" LOG="${TRN_LOG}" \
+    python3 "${LIB_DIR}/write_status.py" "${WORK}" "${TRN_STATE_DIR}/status.json"
+}
+
+finish_run() {
+  write_status ok "" ""
+  say "done in ${SECONDS} s, $(wc -l <"${WORK}/changes") change(s)"
+}
+
+# Ends the step: what is wrong (with the value), then how to mend it.
+die() {
+  [[ -s ${WORK}/failure ]] || printf '%s. %s\n' "${1%.}" "${2:-}" >"${WORK}/failure"
+  exit 1
+}
+
+on_error() {
+  [[ -s ${WORK}/failure ]] ||
+    printf "command '%s' ended with status %s (%s).\n" "$2" "$1" "$3" >"${WORK}/failure"
+  exit "$1"
+}
+
+changed() {
+  printf '%s\n' "$*" >>"${WORK}/changes"
+  log "changed: $*"
+}
+
+# Runs step_NAME in a subshell, so that 'set -e' holds inside it and its failure is ours to report. The caller's
+# descriptors are closed there: a service that a package starts would keep them open and hang the caller.
+run_step() {
+  local name="$1" started="${SECONDS}" status message first
+  say "step ${name}: start"
+  first=$(($(wc -l <"${TRN_LOG}") + 1))
+  set +e
+  (
+    set -Eeuo pipefail
+    trap 'on_error "$?" "${BASH_COMMAND}" "${BASH_SOURCE[0]##*/}:${LINENO}"' ERR
+    "step_${name//-/_}"
+  ) </dev/null 3>&- 4>&- 9>&-
+  status=$?
+  set -e
+  if ((status == 0)); then
+    printf '%s\tok\t%s\n' "${name}" $((SECONDS - started)) >>"${WORK}/steps"
+    say "step ${name}: done ($((SECONDS - started)) s)"
+    return
+  fi
+  message="$(<"${WORK}/failure")"
+  printf '%s\tfailed\t%s\n' "${name}" $((SECONDS - started)) >>"${WORK}/steps"
+  write_status failed "${name}" "${message}"
+  say "step ${name}: FAILED"
+  {
+    printf -- '--- what step %s printed (last 20 lines) ---\n' "${name}"
+    tail -n "+${first}" "${TRN_LOG}" | sed "/trn-bootstrap\[.*step ${name}: FAILED/d" | tail -n 20
+    printf -- '---\n'
+    printf "trn-bootstrap: step '%s' failed on %s node %s: %s\nFull log: %s   Status: %s\n" \
+      "${name}" "${TRN_NODE_ROLE}" "$(uname -n)" "${message:-the step ended with status ${status}.}" \
+      "${TRN_LOG}" "${TRN_STATE_DIR}/status.json"
+  } >&4
+  exit "${status}"
+}
+
+# retry WHAT COMMAND...: five attempts, each wait twice the last, starting from TRN_RETRY_DELAY seconds.
+retry() {
+  local what="$1" attempt delay="${TRN_RETRY_DELAY}"
+  shift
+  for attempt in 1 2 3 4 5; do
+    if "$@"; then return 0; fi
+    ((attempt < 5)) || break
+    log "${what}: attempt ${attempt} failed, next in ${delay} s"
+    sleep "${delay}"
+    delay=$((delay * 2))
+  done
+  log "${what}: gave up after ${attempt} attempts"
+  return 1
+}
+
+# write_file PATH MODE < content: replaces the file only where it differs.
+write_file() {
+  local path="$1" mode="$2" staged
+  staged="$(mktemp "${WORK}/file.XXXXXX")"
+  cat >"${staged}"
+  if [[ -f ${path} ]] && cmp -s "${staged}" "${path}" && [[ $(stat -c 0%a "${path}") == "${mode}" ]]; then
+    rm -f "${staged}"
+    return 0
+  fi
+  install -D -m "${mode}" "${staged}" "${path}"
+  rm -f "${staged}"
+  changed "wrote ${path}"
+}
+
+download() {
+  local url="$1" target="$2"
+  retry "download of ${url}" curl -fsSL --connect-timeout 15 --max-time 900 --proto '=https,http,file' \
+    -o "${target}" "${url}" ||
+    die "cannot download ${url}" "Check the node's route to the internet (NAT gateway) or name a mirror in node.env"
+}

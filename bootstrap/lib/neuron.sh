@@ -1,0 +1,80 @@
+# shellcheck shell=bash
+# The Neuron driver, runtime, collectives and tools, at the exact versions of one SDK release.
+
+# pick_version WANTED "OFFERED (highest first)": the highest that is WANTED itself or WANTED plus a build suffix.
+pick_version() {
+  local wanted="$1" offered
+  while IFS= read -r offered; do
+    if [[ ${offered} == "${wanted}" || ${offered} == "${wanted}"[-_~+]* ]]; then
+      echo "${offered}"
+      return 0
+    fi
+  done <<<"$2"
+  return 1
+}
+
+# The driver needs the devices: a head node gets none. The runtime library is also what the framework loads there.
+neuron_packages() {
+  [[ ${TRN_NODE_ROLE} != login ]] || return 0
+  case "${TRN_NODE_ROLE}" in
+    compute | standalone) neuron_pair aws-neuronx-dkms "${TRN_NEURON_DKMS}" ;;
+  esac
+  neuron_pair aws-neuronx-collectives "${TRN_NEURON_COLLECTIVES}"
+  neuron_pair aws-neuronx-runtime-lib "${TRN_NEURON_RUNTIME}"
+  neuron_pair aws-neuronx-tools "${TRN_NEURON_TOOLS}"
+}
+
+neuron_pair() { [[ -z $2 ]] || echo "$1=$2"; }
+
+step_neuron_packages() {
+  local pair installed complete=yes
+  local -a pairs=()
+  mapfile -t pairs < <(neuron_packages)
+  if ((${#pairs[@]} == 0)); then
+    log "no Neuron versions given: the image's own stay"
+    return 0
+  fi
+  for pair in "${pairs[@]}"; do
+    installed="$("${PACKAGER}_installed_version" "${pair%%=*}")"
+    pick_version "${pair#*=}" "${installed}" || complete=no
+  done
+  if [[ ${complete} == yes ]]; then
+    log "all Neuron packages are at their versions"
+    return 0
+  fi
+  "${PACKAGER}_install_neuron" "${pairs[@]}"
+  for pair in "${pairs[@]}"; do
+    installed="$("${PACKAGER}_installed_version" "${pair%%=*}")"
+    pick_version "${pair#*=}" "${installed}" ||
+      die "${pair%%=*} is at '${installed}' after the installation, wanted ${pair#*=}" "The lines above show why"
+  done
+}
+
+# The commonest failure: the driver's source does not compile on a kernel newer than the release. Prints the hint;
+# the compiler's last words go to the log.
+driver_build_hint() {
+  local make_log="" file
+  for file in /var/lib/dkms/aws-neuronx/*/build/make.log; do
+    [[ ! -f ${file} ]] || make_log="${file}"
+  done
+  if [[ -z ${make_log} ]]; then
+    echo "The lines above show why"
+    return 0
+  fi
+  tail -n 15 "${make_log}" >&2
+  echo "The driver does not build on kernel $(uname -r) (${make_log}): choose a newer Neuron release or an image with an older kernel"
+}
+
+step_profile() {
+  write_file /etc/profile.d/trn-neuron.sh 0644 <<'PROFILE'
+# Neuron and EFA command line tools for every login shell (written by trn-bootstrap).
+for _trn_dir in /opt/aws/neuron/bin /opt/amazon/efa/bin; do
+  case ":${PATH}:" in
+    *":${_trn_dir}:"*) ;;
+    *) PATH="${_trn_dir}:${PATH}" ;;
+  esac
+done
+unset _trn_dir
+export PATH
+PROFILE
+}

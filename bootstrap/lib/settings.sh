@@ -1,0 +1,150 @@
+# shellcheck shell=bash
+# The settings of a node: every key there is, its kind, its default; where it is read from.
+
+# KEY -> kind. A key that is not here is refused, so a typing error cannot pass silently.
+declare -rA SETTING_KINDS=(
+  [TRN_NODE_ROLE]=role
+  [TRN_USER]=user
+  [TRN_NEURON_SDK]=version
+  [TRN_NEURON_DKMS]=version
+  [TRN_NEURON_COLLECTIVES]=version
+  [TRN_NEURON_RUNTIME]=version
+  [TRN_NEURON_TOOLS]=version
+  [TRN_NEURON_APT_URL]=url
+  [TRN_NEURON_YUM_URL]=url
+  [TRN_NEURON_KEY_URL]=url
+  [TRN_NEURON_KEY_FINGERPRINT]=fingerprint
+  [TRN_NEURON_DEVICES_EXPECTED]=count
+  [TRN_EFA_EXPECTED]=count
+  [TRN_EFA_INSTALLER]=version
+  [TRN_EFA_URL]=url
+  [TRN_EFA_KEY_FINGERPRINT]=fingerprint
+  [TRN_MOUNTS]=paths
+  [TRN_OS_PACKAGES]=packages
+  [TRN_PYTHON]=python
+  [TRN_VENV]=path
+  [TRN_VENV_SHARED]=yesno
+  [TRN_NEURON_CC]=version
+  [TRN_TORCH_NEURONX]=version
+  [TRN_PIP_EXTRA]=requirements
+  [TRN_PIP_INDEX_URL]=url
+  [TRN_NEURON_PIP_URL]=url
+  [TRN_LOG]=path
+  [TRN_STATE_DIR]=path
+  [TRN_RETRY_DELAY]=count
+  [TRN_LOCK_WAIT]=count
+)
+
+declare -rA SETTING_DEFAULTS=(
+  [TRN_NEURON_APT_URL]=https://apt.repos.neuron.amazonaws.com
+  [TRN_NEURON_YUM_URL]=https://yum.repos.neuron.amazonaws.com
+  [TRN_NEURON_PIP_URL]=https://pip.repos.neuron.amazonaws.com
+  [TRN_NEURON_KEY_URL]=https://apt.repos.neuron.amazonaws.com/GPG-PUB-KEY-AMAZON-AWS-NEURON.PUB
+  # "Amazon AWS Neuron <neuron-maintainers@amazon.com>", the key both the apt and the yum repository are signed with
+  [TRN_NEURON_KEY_FINGERPRINT]=00FA2C1079260870A76D2C285749CAD8646D9185
+  [TRN_EFA_URL]=https://efa-installer.amazonaws.com
+  # published in the EC2 user guide, "Get started with EFA"
+  [TRN_EFA_KEY_FINGERPRINT]=4E9091BCBB97A96B26B15E59A05480B1DD2D3CCC
+  [TRN_NEURON_DEVICES_EXPECTED]=0
+  [TRN_EFA_EXPECTED]=0
+  [TRN_PYTHON]=python3
+  [TRN_VENV_SHARED]=yes
+  [TRN_LOG]=/var/log/trn-bootstrap.log
+  [TRN_STATE_DIR]=/var/lib/trn-bootstrap
+  [TRN_RETRY_DELAY]=3
+  [TRN_LOCK_WAIT]=900
+)
+
+# KIND -> pattern and words for a person. An empty value is allowed where there is no default.
+declare -rA KIND_PATTERNS=(
+  [role]='^(head|compute|login|standalone)$'
+  [user]='^[a-z_][a-z0-9_-]{0,31}$'
+  [version]='^[0-9][0-9A-Za-z.+~_-]*$'
+  [url]='^(https?|file)://[A-Za-z0-9._~:/?#@!&+,;=%-]+$'
+  [fingerprint]='^[0-9A-F]{40}$'
+  [count]='^[0-9]{1,4}$'
+  [path]='^/?[A-Za-z0-9._@+-]+(/[A-Za-z0-9._@+-]+)*$'
+  [paths]='^(/[A-Za-z0-9._@+-]+)+( (/[A-Za-z0-9._@+-]+)+)*$'
+  [packages]='^[A-Za-z0-9][A-Za-z0-9.+_-]*( [A-Za-z0-9][A-Za-z0-9.+_-]*)*$'
+  [requirements]='^[A-Za-z0-9][]A-Za-z0-9._<>=!~,[-]*( [A-Za-z0-9][]A-Za-z0-9._<>=!~,[-]*)*$'
+  [python]='^python3([.][0-9]{1,2})?$'
+  [yesno]='^(yes|no)$'
+)
+declare -rA KIND_WORDS=(
+  [role]='head, compute, login or standalone'
+  [user]='a user name such as ubuntu'
+  [version]='a version such as 2.31.13.0'
+  [url]='an https, http or file URL without spaces'
+  [fingerprint]='40 upper-case hexadecimal digits without spaces'
+  [count]='a whole number'
+  [path]='a path without spaces or quotes'
+  [paths]='absolute paths separated by one space'
+  [packages]='package names separated by one space'
+  [requirements]='pip requirements separated by one space (no options, no spaces inside one)'
+  [python]='an interpreter such as python3.12'
+  [yesno]='yes or no'
+)
+
+settings_fail() {
+  printf 'trn-bootstrap: %s\n' "$1" >&2
+  exit 1
+}
+
+# setting_put KEY VALUE WHERE
+setting_put() {
+  local key="$1" value="$2" where="$3" kind
+  [[ ${key} =~ ^[A-Z_]+$ && -n ${SETTING_KINDS[${key}]:-} ]] ||
+    settings_fail "${where}: unknown key '${key}'; the keys are listed in README.md: ${!SETTING_KINDS[*]}"
+  kind="${SETTING_KINDS[${key}]}"
+  if [[ -z ${value} ]]; then
+    value="${SETTING_DEFAULTS[${key}]:-}" # an empty value means "as if not given"
+  fi
+  [[ -z ${value} || ${value} =~ ${KIND_PATTERNS[${kind}]} ]] ||
+    settings_fail "${where}: ${key}='${value}' is not ${KIND_WORDS[${kind}]}"
+  printf -v "${key}" '%s' "${value}"
+}
+
+# Lines of KEY=value or KEY='value'; blank lines and lines starting with # are skipped. The file is read, never
+# executed.
+settings_read_file() {
+  local file="$1" line number=0
+  while IFS= read -r line || [[ -n ${line} ]]; do
+    number=$((number + 1))
+    [[ ${line} =~ ^[[:space:]]*(#.*)?$ ]] && continue
+    if [[ ${line} =~ ^([A-Z_]+)=\'([^\']*)\'$ || ${line} =~ ^([A-Z_]+)=([^[:space:]\'\"\`\$\\]*)$ ]]; then
+      setting_put "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}" "${file##*/} line ${number}"
+    else
+      settings_fail "${file##*/} line ${number}: expected KEY='value', got: ${line}"
+    fi
+  done <"${file}"
+}
+
+settings_load() {
+  local file="$1" argument key
+  shift
+  for key in "${!SETTING_KINDS[@]}"; do
+    setting_put "${key}" "${SETTING_DEFAULTS[${key}]:-}" defaults
+  done
+  [[ -r ${file} ]] || settings_fail "${file} is missing; the deployment renders it beside configure-node.sh"
+  settings_read_file "${file}"
+  for argument in "$@"; do
+    [[ ${argument} == *=* ]] || settings_fail "argument '${argument}' is not KEY=VALUE"
+    setting_put "${argument%%=*}" "${argument#*=}" argument
+  done
+  settings_role
+}
+
+# ParallelCluster names the node's type HeadNode, ComputeFleet or LoginNode.
+settings_role() {
+  local config="/etc/parallelcluster/cfnconfig" type=""
+  [[ -z ${TRN_NODE_ROLE} ]] || return 0
+  [[ -r ${config} ]] ||
+    settings_fail "the node's role is not known: ${config} does not exist. Give TRN_NODE_ROLE=standalone (or head, compute, login)"
+  type="$(sed -n "s/^cfn_node_type=['\"]\{0,1\}\([A-Za-z]*\).*/\1/p" "${config}")"
+  case "${type}" in
+    HeadNode) TRN_NODE_ROLE="head" ;;
+    ComputeFleet) TRN_NODE_ROLE="compute" ;;
+    LoginNode) TRN_NODE_ROLE="login" ;;
+    *) settings_fail "${config}: cfn_node_type='${type}' is not HeadNode, ComputeFleet or LoginNode" ;;
+  esac
+}

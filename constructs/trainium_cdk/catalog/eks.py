@@ -1,0 +1,77 @@
+"""The shape of the facts about Amazon EKS."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Annotated
+
+from pydantic import StringConstraints
+
+from trainium_cdk.catalog.models import Fact, ZoneId
+
+
+class KubernetesVersion(Fact):
+    """Until when EKS supports one Kubernetes version."""
+
+    standard_support_until: dt.date
+    extended_support_until: dt.date
+
+
+class Addon(Fact):
+    """One EKS add-on, pinned."""
+
+    version: Annotated[str, StringConstraints(pattern=r"^v\d+\.\d+\.\d+-eksbuild\.\d+$")]
+    before_nodes: bool
+    """Whether it must be there when the first node joins."""
+    service_account: str | None = None
+    """The service account that needs AWS permissions (EKS Pod Identity)."""
+    namespace: str | None = None
+
+
+class PodAddresses(Fact):
+    """IPv4 addresses that the CNI is told to keep at each node."""
+
+    minimum: int
+    warm: int
+    """How many more it takes when pods start."""
+
+
+class Chart(Fact):
+    """One Helm chart, pinned."""
+
+    chart: str
+    version: str
+    namespace: str
+    repository: str | None = None
+    """None for an OCI chart, whose address is in `chart`."""
+
+
+class ResourceNames(Fact):
+    """The extended resources of a Trainium node, as Kubernetes names them."""
+
+    device: str
+    core: str
+    efa: str
+    hugepages: str
+
+
+class EksFacts(Fact):
+    source: str
+    date: dt.date
+    default: str
+    versions: dict[str, KubernetesVersion]
+    ami_type: str
+    ami_parameter: str
+    """SSM parameter of the node image's id, with `{version}`."""
+    kernel: str
+    zone_ids: dict[str, tuple[ZoneId, ...]]
+    """Zones that can hold a control plane, by region."""
+    addons: dict[str, Addon]
+    pod_addresses: PodAddresses
+    charts: dict[str, Chart]
+    resources: ResourceNames
+    hugepages_2mi: str
+    taint: str
+    """Key of the taint that keeps other pods off Trainium nodes."""
+    shell_image: str
+    """A small image with a shell, for pods that only read files."""

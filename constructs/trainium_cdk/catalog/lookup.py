@@ -1,0 +1,172 @@
+"""Reading the catalogue, and looking things up in it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, Field, model_validator
+from ruamel.yaml import YAML
+
+from trainium_cdk.catalog.eks import EksFacts
+from trainium_cdk.catalog.models import (
+    Fact,
+    InstanceType,
+    NeuronRelease,
+    ParallelClusterFacts,
+    Repositories,
+    ThroughputPoint,
+)
+from trainium_cdk.catalog.plain import plain
+
+T = TypeVar("T")
+
+
+class UnknownFact(LookupError):
+    """The catalogue does not hold what was looked up. The message names what it holds, and how to add to it.
+
+    Attributes:
+        reason: what is wrong, as `the catalogue holds no instance type trn1.3xlarge`.
+        fix: what to write instead.
+    """
+
+    def __init__(self, kind: str, key: str, known: Iterable[str], section: str):
+        known = sorted(known)
+        close = difflib.get_close_matches(key, known, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"it holds {', '.join(known)}."
+        self.reason = f"the catalogue holds no {kind} {key}"
+        self.fix = f"write {close[0] if close else ' or '.join(known)}, or describe {key} under `{section}`"
+        super().__init__(
+            f"unknown {kind} {key!r}; {hint} A new one can be described under `{section}` in the environment file"
+        )
+
+
+Entries = Annotated[dict[str, dict[str, Any]], AfterValidator(plain)]
+
+
+class CatalogOverrides(Fact):
+    """What an environment file adds to, or changes in, the catalogue. Entries are merged key by key over ours."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_section_is_none(cls, data: Any) -> Any:
+        return {k: v for k, v in data.items() if v is not None} if isinstance(data, Mapping) else data
+
+    instances: Entries = Field({}, description="instance types by name")
+    releases: Entries = Field({}, description="Neuron SDK releases by version")
+    prices: dict[str, dict[str, float]] = Field({}, description="USD per hour by region and instance type")
+    service_prices: dict[str, dict[str, float]] = Field({}, description="USD by region and what it is for")
+    repositories: dict[str, str] = Field({}, description="package repositories (mirrors): apt, yum, pip, key, efa")
+    regions: dict[str, str] = Field({}, description="region by zone-id prefix, as {euc1: eu-central-1}")
+
+
+class Catalog(Fact):
+    """The facts of one environment: ours, with the environment's additions.
+
+    Build it with `Catalog.load()`; look things up with its methods, which raise `UnknownFact`.
+    """
+
+    instances: dict[str, InstanceType]
+    releases: dict[str, NeuronRelease]
+    default_release: str
+    repositories: Repositories
+    efa_installer: str
+    prices: dict[str, dict[str, float]]
+    service_prices: dict[str, dict[str, float]]
+    throughput: tuple[ThroughputPoint, ...]
+    parallelcluster: ParallelClusterFacts
+    eks: EksFacts
+    zone_regions: dict[str, str] = Field(description="region by zone-id prefix")
+
+    @classmethod
+    def load(cls, overrides: CatalogOverrides | None = None) -> Catalog:
+        """The catalogue with `overrides` merged in.
+
+        Raises:
+            pydantic.ValidationError: an override does not fit the shape of its entry.
+        """
+        if overrides is None:
+            return _built_in()
+        # looked up many times for one environment: the parsed catalogue of the last few overrides is kept
+        key = overrides.model_dump_json()
+        if key not in _known:
+            while len(_known) >= 16:
+                _known.pop(next(iter(_known)))
+            _known[key] = _build(overrides)
+        return _known[key]
+
+    def instance(self, name: str) -> InstanceType:
+        return _find(self.instances, name, "instance type", "catalog.instances")
+
+    def release(self, version: str | None = None) -> NeuronRelease:
+        return _find(self.releases, version or self.default_release, "Neuron SDK release", "catalog.releases")
+
+    def price(self, instance: str, region: str) -> float | None:
+        """On-demand USD per hour, or None where no price is published here."""
+        return self.prices.get(region, {}).get(instance)
+
+    def service_price(self, name: str, region: str) -> float | None:
+        """USD for what the name ends in, as `nat-gateway-hour`; None where no price is published here."""
+        return self.service_prices.get(region, {}).get(name)
+
+    def region_of(self, zone_id: str) -> str | None:
+        """The region a zone id lies in, or None for a prefix not known here."""
+        return self.zone_regions.get(zone_id.rsplit("-", 1)[0])
+
+    def zone_ids(self, instance: str, region: str) -> tuple[str, ...]:
+        """The zone ids of `region` that offer the instance type, in order."""
+        return tuple(z for z in self.instance(instance).zone_ids if self.region_of(z) == region)
+
+    def regions_of(self, instance: str) -> tuple[str, ...]:
+        return tuple(sorted({r for z in self.instance(instance).zone_ids if (r := self.region_of(z))}))
+
+
+_known: dict[str, Catalog] = {}
+
+
+def _find(table: Mapping[str, T], key: str, kind: str, section: str) -> T:
+    if key not in table:
+        raise UnknownFact(kind, key, table, section)
+    return table[key]
+
+
+@cache
+def _read(name: str) -> dict[str, Any]:
+    text = files("trainium_cdk.catalog").joinpath("data", f"{name}.yaml").read_text("utf-8")
+    data = YAML(typ="safe", pure=True).load(text)
+    assert isinstance(data, dict)  # noqa: S101  our own file
+    return data
+
+
+def _merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
+    both = {k: {**ours.get(k, {}), **v} if isinstance(v, Mapping) else v for k, v in theirs.items()}
+    return {**ours, **both}
+
+
+@cache
+def _built_in() -> Catalog:
+    return _build(CatalogOverrides())
+
+
+def _build(overrides: CatalogOverrides) -> Catalog:
+    instances, neuron = _read("instances"), _read("neuron")
+    types = _merged(instances["instances"], overrides.instances)
+    releases = _merged(neuron["releases"], overrides.releases)
+    return Catalog.model_validate(
+        {
+            "instances": {k: {**v, "name": k} for k, v in types.items()},
+            "releases": {k: {**v, "version": k} for k, v in releases.items()},
+            "default_release": neuron["default"],
+            "repositories": {**neuron["repositories"], **overrides.repositories},
+            "efa_installer": neuron["efa_installer"],
+            "prices": _merged(_read("prices")["prices"], overrides.prices),
+            "service_prices": _merged(_read("prices")["services"], overrides.service_prices),
+            "throughput": _read("throughput")["points"],
+            "parallelcluster": _read("parallelcluster"),
+            "eks": _read("eks"),
+            "zone_regions": {**instances["regions"], **overrides.regions},
+        }
+    )

@@ -1,0 +1,54 @@
+"""What a change of a deployed environment means, as far as AWS's own resource database does not say it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from functools import cache
+
+from pydantic import Field
+
+from trainium_cdk.catalog.lookup import _read
+from trainium_cdk.catalog.models import Fact
+
+
+class KubernetesUpdates(Fact):
+    """What EKS takes."""
+
+    minors_at_once: int = Field(gt=0)
+    """Minor versions that a control plane may go up in one step. It never goes down."""
+    minors_behind: int = Field(gt=0)
+    """Minor versions that nodes may be behind the control plane. They may never be ahead."""
+
+
+class ClusterUpdates(Fact):
+    """ParallelCluster's update policy."""
+
+    policies: dict[str, tuple[str, ...]]
+    """Policy -> paths of the cluster configuration."""
+    keys: dict[str, str]
+    """Path of a list -> the key that tells its entries apart."""
+
+    @property
+    def by_path(self) -> dict[str, str]:
+        return {path: policy for policy, paths in self.policies.items() for path in paths}
+
+
+class Updates(Fact):
+    source: str
+    date: dt.date
+    holds: dict[str, str]
+    """Resource type -> what is lost with such a resource."""
+    interrupts: dict[str, dict[str, tuple[str, str]]]
+    """Resource type -> property -> (what its change means for what runs, what to do)."""
+    empties: dict[str, tuple[str, str]]
+    """Resource type whose update in place loses something of another resource -> (what it means, what to do)."""
+    moving: dict[str, tuple[str, ...]]
+    """Resource type -> attributes that any update in place changes."""
+    kubernetes: KubernetesUpdates
+    parallelcluster: ClusterUpdates
+
+
+@cache
+def updates() -> Updates:
+    """What changes mean."""
+    return Updates.model_validate(_read("updates"))

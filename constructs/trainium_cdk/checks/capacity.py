@@ -1,0 +1,182 @@
+"""Instance types, how their nodes are bought, and what they cost while nobody uses them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainium_cdk.catalog import UnknownFact
+from trainium_cdk.checks.rule import Rule, error, fleets, groups, info, listed, queues, resources, warning
+from trainium_cdk.settings import Environment, NodeGroup, Problem, Queue
+from trainium_cdk.settings.problems import KeyPath
+
+CAPACITY_BLOCK_NODES = 64
+"""Most instances of one Capacity Block (EC2 user guide, 2026-11)."""
+HOURS_OF_A_MONTH = 730
+
+
+def instance_type_is_known(env: Environment) -> Iterator[Problem]:
+    for at, resource in resources(env):
+        try:
+            env.catalog.instance(resource.instance_type)
+        except UnknownFact as e:
+            yield error((*at, "instance_type"), resource.instance_type, e.reason, e.fix)
+
+
+def efa_only_where_the_type_has_it(env: Environment) -> Iterator[Problem]:
+    for f in fleets(env):
+        if f.resource.efa == "on" and not f.kind.efa_interfaces:
+            able = [n for n, k in env.catalog.instances.items() if k.efa_interfaces]
+            yield error(
+                (*f.at, "efa"), "on", f"{f.kind.name} has no EFA", f"write efa: auto, or choose {listed(able, 'or')}"
+            )
+
+
+def many_nodes_need_efa(env: Environment) -> Iterator[Problem]:
+    for f in fleets(env):
+        nodes = f.resource.max_nodes
+        if nodes > 1 and not f.kind.efa_interfaces:
+            yield warning(
+                (*f.at, "max_nodes"),
+                nodes,
+                f"{f.kind.name} has no EFA, so a job cannot span its nodes: each trains alone",
+                "choose a type with EFA for jobs of several nodes, or leave it so for many jobs of one node",
+            )
+        elif nodes > 1 and not f.efa:
+            yield warning(
+                (*f.at, "efa"),
+                "off",
+                f"{f.resource.name} has up to {nodes} nodes of {f.kind.name}, and jobs of several nodes need EFA",
+                "write efa: auto, or leave it so for jobs of one node only",
+            )
+
+
+def purchase_is_offered(env: Environment) -> Iterator[Problem]:
+    for f in fleets(env):
+        way = f.queue.purchase
+        if way not in f.kind.purchase:
+            others = [n for n, k in env.catalog.instances.items() if way in k.purchase]
+            yield error(
+                (*f.queue_at, "purchase"),
+                way,
+                f"{f.kind.name} is not sold that way",
+                f"write purchase: {listed(f.kind.purchase, 'or')}, or choose {listed(others, 'or')}",
+            )
+
+
+def capacity_block_is_whole(env: Environment) -> Iterator[Problem]:
+    for f in fleets(env):
+        least, most = f.resource.min_nodes, f.resource.max_nodes
+        if f.queue.purchase != "capacity-block":
+            continue
+        if not f.resource.reservation:
+            yield error(
+                (*f.at, "reservation"),
+                "(absent)",
+                "a capacity block is used through its reservation id",
+                "give the id of the block you bought, as cr-0123456789abcdef0",
+            )
+        if f.engine == "slurm" and least != most:
+            yield error(
+                (*f.at, "min_nodes"),
+                least,
+                f"nodes of a capacity block are all static, but min_nodes is {least} and max_nodes {most}",
+                f"write min_nodes: {most}",
+            )
+        if most > CAPACITY_BLOCK_NODES:
+            yield error(
+                (*f.at, "max_nodes"),
+                most,
+                f"one capacity block has {CAPACITY_BLOCK_NODES} instances at most",
+                "buy several blocks, and give each a "
+                + ("compute resource" if f.engine == "slurm" else "node group")
+                + " of its own",
+            )
+
+
+def reservation_fits_purchase(env: Environment) -> Iterator[Problem]:
+    for f in fleets(env):
+        if f.resource.reservation and f.queue.purchase == "spot":
+            yield error(
+                (*f.at, "reservation"),
+                f.resource.reservation,
+                "spot instances cannot use a reservation",
+                "write purchase: on-demand for this "
+                + ("queue" if f.engine == "slurm" else "node group")
+                + ", or remove the reservation",
+            )
+
+
+def placement_group_or_reservation(env: Environment) -> Iterator[Problem]:
+    reserved_in: list[tuple[KeyPath, Queue | NodeGroup, list[str | None]]] = [
+        *((at, queue, [r.reservation for r in queue.compute_resources]) for at, queue in queues(env)),
+        *((at, group, [group.reservation]) for at, group in groups(env)),
+    ]
+    for at, queue, reservations in reserved_in:
+        reserved = next(filter(None, reservations), None)
+        if queue.placement_group == "on" and (reserved or queue.purchase == "capacity-block"):
+            yield error(
+                (*at, "placement_group"),
+                "on",
+                f"with reserved capacity ({reserved or 'a capacity block'}) a placement group fails with "
+                "InsufficientInstanceCapacity: the reserved nodes have their place already",
+                "write placement_group: auto",
+            )
+
+
+def reservation_is_used_once(env: Environment) -> Iterator[Problem]:
+    seen: dict[str, str] = {}
+    for f in fleets(env):
+        if not f.resource.reservation:
+            continue
+        if other := seen.get(f.resource.reservation):
+            yield warning(
+                (*f.at, "reservation"),
+                f.resource.reservation,
+                f"{other} uses the same reservation: together they have no more nodes than it has",
+                "give each a reservation of its own, or see that it is large enough for both",
+            )
+        seen[f.resource.reservation] = f.name
+
+
+def static_nodes_are_paid(env: Environment) -> Iterator[Problem]:
+    for f in fleets(env):
+        nodes = f.resource.min_nodes
+        if not nodes or f.resource.reservation or f.queue.purchase == "capacity-block":
+            continue
+        price = env.catalog.price(f.kind.name, env.region)
+        if price is None:
+            cost = f"the price of {f.kind.name} in {env.region} is not known here"
+        else:
+            hour = nodes * price
+            cost = f"{hour:,.2f} USD an hour, {hour * HOURS_OF_A_MONTH:,.0f} USD a month, at the on-demand price"
+        yield warning(
+            (*f.at, "min_nodes"),
+            nodes,
+            f"{nodes} x {f.kind.name} are always on and always paid: {cost}",
+            "write min_nodes: 0 to pay for nodes only while jobs run",
+        )
+
+
+def ultraserver_is_whole(env: Environment) -> Iterator[Problem]:
+    for f in fleets(env):
+        if f.kind.family == "trn2u" and f.resource.max_nodes % 4:
+            yield info(
+                (*f.at, "max_nodes"),
+                f.resource.max_nodes,
+                "an UltraServer is four trn2u instances",
+                "write a multiple of 4 to use whole UltraServers",
+            )
+
+
+RULES: tuple[Rule, ...] = (
+    instance_type_is_known,
+    efa_only_where_the_type_has_it,
+    many_nodes_need_efa,
+    purchase_is_offered,
+    capacity_block_is_whole,
+    reservation_fits_purchase,
+    placement_group_or_reservation,
+    reservation_is_used_once,
+    static_nodes_are_paid,
+    ultraserver_is_whole,
+)

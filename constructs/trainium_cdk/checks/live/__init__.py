@@ -1,0 +1,87 @@
+"""What can only be known from the account: quotas, offerings, reservations, versions, what exists already, what it costs.
+
+Every check asks with calls that only read, and says what is there, what that means and what to do. A check whose call is
+not allowed says which IAM action it needs; the others stand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import trainium_cdk.checks.live.access as access
+import trainium_cdk.checks.live.account as account
+import trainium_cdk.checks.live.cost as prices
+import trainium_cdk.checks.live.data as data
+import trainium_cdk.checks.live.network as network
+import trainium_cdk.checks.live.offering as offering
+import trainium_cdk.checks.live.quotas as quotas
+import trainium_cdk.checks.live.reservations as reservations
+import trainium_cdk.checks.live.versions as versions
+from trainium_cdk.checks import check
+from trainium_cdk.checks.live.aws import Aws, AwsError, NoCredentials
+from trainium_cdk.checks.live.model import Check, Finding, Level, Report, Target
+from trainium_cdk.checks.live.policy import policy
+from trainium_cdk.checks.live.run import run
+from trainium_cdk.settings.problems import show
+
+__all__ = ["CHECKS", "Aws", "AwsError", "Check", "Finding", "Level", "Report", "Target", "examine", "policy"]
+
+CHECKS: tuple[Check[Any], ...] = (
+    *account.CHECKS,
+    *quotas.CHECKS,
+    *offering.CHECKS,
+    *reservations.CHECKS,
+    *versions.CHECKS,
+    *access.CHECKS,
+    *network.CHECKS,
+    *data.CHECKS,
+)
+"""Every live check but the one of the credentials, in the order in which they are told."""
+
+
+def examine(target: Target, aws: Aws | None = None) -> Report:
+    """Everything that can be found out before spending: offline rules, live checks, cost.
+
+    Args:
+        aws: the connection. Default: one with the credentials of the environment, in the environment's region.
+    """
+    aws = aws or Aws(target.env.region)
+    offline = [
+        Finding(p.level, p.dotted, show(p.value), p.reason, p.fix, target.where(p.key), f"rule {p.rule}")
+        for p in check(target.env, target.engine)
+    ]
+    found, known = _identify(target, aws)
+    if known:
+        target = replace(target, account=known)
+        found += run(target, aws, CHECKS)
+    figures = prices.cost(target)
+    return Report(
+        target.stack,
+        target.env.name,
+        target.env.region,
+        target.account,
+        (*offline, *found, *prices.told(figures)),
+        figures,
+    )
+
+
+def _identify(target: Target, aws: Aws) -> tuple[list[Finding], str]:
+    """Findings about the credentials, and the account they are for; empty where nothing can be asked with them."""
+    check = account.IDENTITY
+    try:
+        identity = check.fetch(target, aws.limited_to(check.actions))
+    except NoCredentials as e:
+        return [
+            _nothing_asked(str(e), "sign in (aws sso login), or set AWS_PROFILE; see that the region is enabled")
+        ], ""
+    except AwsError as e:
+        return [_nothing_asked(str(e), "see that this machine reaches AWS (network, proxy, AWS_ENDPOINT_URL)")], ""
+    findings = [replace(f, check=check.name) for f in check.judge(target, identity)]
+    return findings, "" if any(f.level == "error" for f in findings) else str(identity["Account"])
+
+
+def _nothing_asked(reason: str, fix: str) -> Finding:
+    return Finding(
+        "error", "credentials", "none", f"{reason}; nothing in the account could be checked", fix, check="credentials"
+    )

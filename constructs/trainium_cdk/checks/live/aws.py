@@ -1,0 +1,207 @@
+"""The seam to AWS: every call that preflight makes, by the IAM action it needs. All of them only read."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable
+from concurrent.futures import Future
+from typing import Any
+
+OPERATIONS: dict[str, tuple[str, str]] = {
+    "sts:GetCallerIdentity": ("sts", "get_caller_identity"),
+    "cloudformation:DescribeStacks": ("cloudformation", "describe_stacks"),
+    "ssm:GetParameter": ("ssm", "get_parameter"),
+    "iam:GetRole": ("iam", "get_role"),
+    "servicequotas:GetServiceQuota": ("service-quotas", "get_service_quota"),
+    "servicequotas:GetAWSDefaultServiceQuota": ("service-quotas", "get_aws_default_service_quota"),
+    "s3:ListBucket": ("s3", "head_bucket"),
+    "eks:DescribeClusterVersions": ("eks", "describe_cluster_versions"),
+    "eks:DescribeAddonVersions": ("eks", "describe_addon_versions"),
+    "elasticfilesystem:DescribeFileSystems": ("efs", "describe_file_systems"),
+    "elasticfilesystem:DescribeMountTargets": ("efs", "describe_mount_targets"),
+    "fsx:DescribeFileSystems": ("fsx", "describe_file_systems"),
+    **{
+        f"ec2:{''.join(w.capitalize() for w in method.split('_'))}": ("ec2", method)
+        for method in (
+            "describe_addresses",
+            "describe_availability_zones",
+            "describe_capacity_block_offerings",
+            "describe_capacity_reservations",
+            "describe_images",
+            "describe_instance_type_offerings",
+            "describe_instance_types",
+            "describe_instances",
+            "describe_key_pairs",
+            "describe_route_tables",
+            "describe_subnets",
+            "describe_vpcs",
+        )
+    },
+}
+"""IAM action -> boto3's service and method. (HeadBucket is allowed by s3:ListBucket: S3's authorization reference.)"""
+
+_DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "AuthorizationError", "403"})
+_UNKNOWN_CALLER = frozenset(
+    {
+        "AuthFailure",
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "IncompleteSignature",
+        "InvalidAccessKeyId",
+        "InvalidClientTokenId",
+        "InvalidSignatureException",
+        "MissingAuthenticationToken",
+        "RequestExpired",
+        "SignatureDoesNotMatch",
+        "UnrecognizedClientException",
+    }
+)
+_ABSENT = frozenset({"404", "NoSuchBucket", "NoSuchEntity", "NoSuchResourceException", "ResourceNotFoundException"})
+CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 5, 15, 4
+
+
+class AwsError(Exception):
+    """A call that gave no answer. The message says why, in one line."""
+
+
+class Denied(AwsError):
+    """The credentials may not make this call."""
+
+    def __init__(self, action: str):
+        self.action = action
+        super().__init__(f"needs {action}")
+
+
+class NoCredentials(AwsError):
+    """There are no credentials, or AWS does not take them."""
+
+
+class Absent(AwsError):
+    """AWS says that what was asked for does not exist."""
+
+
+class Unreachable(AwsError):
+    """No connection to the service."""
+
+    def __init__(self, service: str, reason: str):
+        self.service = service
+        super().__init__(reason)
+
+
+class Aws:
+    """Calls by IAM action. Each question is asked once, however many checks ask it.
+
+    Args:
+        region: where calls go that name no region of their own.
+        session: a `boto3.Session`. Default: a new one, from the environment.
+    """
+
+    def __init__(self, region: str, session: Any = None):
+        self.region = region
+        self._session = session
+        self._clients: dict[tuple[str, str], Any] = {}
+        self._answers: dict[str, Future[Any]] = {}
+        self._lock = threading.Lock()
+        self._allowed: frozenset[str] | None = None
+
+    def limited_to(self, actions: Iterable[str]) -> Aws:
+        """The same connection, for these actions only."""
+        limited = object.__new__(Aws)
+        limited.__dict__ = {**self.__dict__, "_allowed": frozenset(actions)}
+        return limited
+
+    def __call__(self, action: str, *, region: str | None = None, **parameters: Any) -> dict[str, Any]:
+        """The whole answer, all pages of it.
+
+        Raises:
+            Denied, NoCredentials, Unreachable, Absent: as they say.
+            AwsError: anything else; the message carries AWS's own words.
+            PermissionError: the check did not declare this action.
+        """
+        if self._allowed is not None and action not in self._allowed:
+            raise PermissionError(f"{action} is not among the actions that this check declares")
+        place = region or self.region
+        key = json.dumps([action, place, parameters], sort_keys=True, default=str)
+        with self._lock:
+            mine = key not in self._answers
+            answer = self._answers.setdefault(key, Future())
+        if mine:
+            try:
+                answer.set_result(self._ask(action, place, parameters))
+            except BaseException as e:
+                answer.set_exception(e)
+        found: dict[str, Any] = answer.result()
+        return found
+
+    def find(self, action: str, *, region: str | None = None, **parameters: Any) -> dict[str, Any] | None:
+        """As a call, but None where AWS says that what was asked for does not exist."""
+        try:
+            return self(action, region=region, **parameters)
+        except Absent:
+            return None
+
+    def _ask(self, action: str, region: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        service, method = OPERATIONS[action]
+        try:
+            client = self._client(service, region)
+            if client.can_paginate(method):
+                pages: dict[str, Any] = client.get_paginator(method).paginate(**parameters).build_full_result()
+                return pages
+            whole: dict[str, Any] = getattr(client, method)(**parameters)
+            return whole
+        except ClientError as e:
+            raise _of_client_error(e, action) from None
+        except BotoCoreError as e:
+            raise _of_botocore(e, service) from None
+
+    def _client(self, service: str, region: str) -> Any:
+        with self._lock:
+            if self._session is None:
+                import boto3
+
+                self._session = boto3.Session()
+            if (service, region) not in self._clients:
+                from botocore.config import Config
+
+                config = Config(
+                    connect_timeout=CONNECT_SECONDS,
+                    read_timeout=READ_SECONDS,
+                    retries={"mode": "adaptive", "total_max_attempts": ATTEMPTS},
+                )
+                self._clients[service, region] = self._session.client(service, region_name=region, config=config)
+            return self._clients[service, region]
+
+
+def _of_client_error(error: Any, action: str) -> AwsError:
+    code = str(error.response.get("Error", {}).get("Code", ""))
+    message = str(error.response.get("Error", {}).get("Message", ""))
+    if code in _DENIED:
+        return Denied(action)
+    if code in _UNKNOWN_CALLER:
+        return NoCredentials(f"AWS does not take the credentials ({code}: {message})")
+    if code in _ABSENT or "NotFound" in code or (code == "ValidationError" and "does not exist" in message):
+        return Absent(message or code)
+    return AwsError(f"{action} failed with {code}: {message}")
+
+
+def _of_botocore(error: Exception, service: str) -> AwsError:
+    from botocore import exceptions as e
+
+    no_credentials = (
+        e.NoCredentialsError,
+        e.PartialCredentialsError,
+        e.CredentialRetrievalError,
+        e.ProfileNotFound,
+        e.SSOError,
+        e.TokenRetrievalError,
+        e.InvalidConfigError,
+    )
+    text = " ".join(str(error).split())
+    if isinstance(error, no_credentials):
+        return NoCredentials(text)
+    if isinstance(error, e.HTTPClientError):  # refused, timed out, no name, bad certificate, proxy
+        return Unreachable(service, text)
+    return AwsError(text)

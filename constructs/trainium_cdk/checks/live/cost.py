@@ -1,0 +1,152 @@
+"""What the environment costs an hour: while nobody works on it, and with the whole fleet. From the catalogue's prices alone;
+what it does not know is said to be unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from trainium_cdk.checks.live.model import Finding, Found, Target, listed
+from trainium_cdk.checks.live.quotas import addresses_wanted, servers
+
+MONTH_HOURS = 730
+GATEWAY_ENDPOINTS = frozenset({"dynamodb"})
+
+
+@dataclass(frozen=True)
+class Item:
+    """Something that is paid by the hour.
+
+    Attributes:
+        idle: USD an hour while no job runs; None where the price is not known.
+        full: USD an hour with the whole fleet; None where the price is not known.
+    """
+
+    what: str
+    idle: float | None
+    full: float | None
+
+
+def items(target: Target) -> list[Item]:
+    """Everything of the stack that is paid by the hour, or by what it could hold."""
+    return [*_fleets(target), *_servers(target), *_network(target), *_storage(target), *_cluster(target)]
+
+
+def _fleets(target: Target) -> Iterator[Item]:
+    env = target.env
+    for fleet in target.fleets:
+        price, kind = env.catalog.price(fleet.kind.name, env.region), fleet.kind.name
+        least, most = fleet.resource.min_nodes, fleet.resource.max_nodes
+        if fleet.queue.purchase == "capacity-block":
+            yield Item(f"{fleet.name}: {most} x {kind} (the block is paid when it is bought)", 0.0, 0.0)
+            continue
+        if fleet.resource.reservation:  # paid whether or not instances run in it
+            least = most
+        if target.engine == "eks" and not fleet.resource.reservation:
+            least = getattr(fleet.resource, "nodes", least)
+        note = " (at the on-demand price; spot costs less)" if fleet.queue.purchase == "spot" else ""
+        yield Item(f"{fleet.name}: {least} to {most} x {kind}{note}", _times(price, least), _times(price, most))
+        volume = env.catalog.service_price("ebs-gp3-gib-month", env.region)
+        size = getattr(fleet.queue, "root_volume_gib", 0)
+        each = None if volume is None else volume * size / MONTH_HOURS
+        yield Item(f"{fleet.name}: root volumes of {size} GiB", _times(each, least), _times(each, most))
+
+
+def _servers(target: Target) -> Iterator[Item]:
+    env = target.env
+    for server in servers(target):
+        price = env.catalog.price(server.instance_type, env.region)
+        least = env.eks.system.nodes if server.what == "system node" else server.count
+        yield Item(f"{server.what}: {server.instance_type}", _times(price, least), _times(price, server.count))
+    if target.engine == "slurm":
+        yield _monthly(target, "head node: root volume", "ebs-gp3-gib-month", env.pcluster.head.root_volume_gib)
+
+
+def _network(target: Target) -> Iterator[Item]:
+    network = target.env.network
+    wanted = addresses_wanted(target)
+    if count := wanted.get("NAT gateways", 0):
+        yield _hourly(target, f"{count} x NAT gateway (and its traffic)", "nat-gateway-hour", count)
+    if count := sum(wanted.values()):
+        yield _hourly(target, f"{count} x public address", "public-address-hour", count)
+    endpoints = set(network.interface_endpoints) - GATEWAY_ENDPOINTS
+    if endpoints and not network.existing:
+        count = len(endpoints) * len(target.zone_ids)
+        yield _hourly(target, f"{count} x interface endpoint (and its traffic)", "interface-endpoint-hour", count)
+
+
+def _storage(target: Target) -> Iterator[Item]:
+    storage = target.env.storage
+    efs, fsx = storage.efs, storage.fsx
+    if efs and not efs.existing and efs.provisioned_mibps:
+        yield _monthly(
+            target,
+            f"EFS: {efs.provisioned_mibps} MiB/s provisioned",
+            "efs-provisioned-mibps-month",
+            efs.provisioned_mibps,
+        )
+    if fsx and not fsx.existing:
+        step = f"-{fsx.effective_throughput}" if fsx.effective_throughput else ""
+        name = f"fsx-{fsx.deployment.lower().replace('_', '-')}{step}-gib-month"
+        yield _monthly(target, f"FSx for Lustre: {fsx.capacity_gib:,} GiB {fsx.deployment}", name, fsx.capacity_gib)
+
+
+def _cluster(target: Target) -> Iterator[Item]:
+    if target.engine != "eks":
+        return
+    env = target.env
+    version = env.catalog.eks.versions.get(env.kubernetes_version)
+    late = version is not None and target.now.date() > version.standard_support_until
+    extended = "extended-support-" if late else ""
+    yield _hourly(target, f"EKS control plane, Kubernetes {env.kubernetes_version}", f"eks-{extended}cluster-hour", 1)
+
+
+def _hourly(target: Target, what: str, name: str, count: int) -> Item:
+    total = _times(target.env.catalog.service_price(name, target.env.region), count)
+    return Item(what, total, total)
+
+
+def _monthly(target: Target, what: str, name: str, count: int) -> Item:
+    price = target.env.catalog.service_price(name, target.env.region)
+    total = None if price is None else price * count / MONTH_HOURS
+    return Item(what, total, total)
+
+
+def _times(price: float | None, count: int) -> float | None:
+    return 0.0 if count == 0 else None if price is None else price * count
+
+
+def cost(target: Target) -> dict[str, Any]:
+    """The figures: items, sums of what is known, and what is not known."""
+    found = items(target)
+    return {
+        "currency": "USD",
+        "region": target.env.region,
+        "items": [asdict(i) for i in found],
+        "idle_hour": round(sum(i.idle or 0.0 for i in found), 4),
+        "full_hour": round(sum(i.full or 0.0 for i in found), 4),
+        "unknown_idle": [i.what for i in found if i.idle is None],
+        "unknown_full": [i.what for i in found if i.full is None],
+        "not_counted": ["stored data", "traffic", "logs"],
+    }
+
+
+def told(figures: dict[str, Any]) -> Found:
+    """The two sums as findings."""
+    for name, title in (("idle", "cost while nothing runs"), ("full", "cost with the whole fleet")):
+        unknown = figures[f"unknown_{name}"]
+        hour = figures[f"{name}_hour"]
+        least = "at least " if unknown else ""
+        rest = f"; the price of these is not known here: {listed(unknown)}" if unknown else ""
+        yield Finding(
+            "info",
+            title,
+            f"{least}{hour:,.2f} USD an hour",
+            f"{hour * MONTH_HOURS:,.0f} USD a month at {figures['region']}'s list prices, without {listed(figures['not_counted'])}"
+            + rest,
+            f"give them under catalog.prices.{figures['region']} or catalog.service_prices.{figures['region']}"
+            if unknown
+            else "",
+            check="cost",
+        )

@@ -1,0 +1,225 @@
+"""Networks that exist already: our own VPC where one is named, and those that are peered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+from typing import Any
+
+from trainium_cdk.checks.live.account import stack
+from trainium_cdk.checks.live.aws import Aws
+from trainium_cdk.checks.live.model import Check, Finding, Found, Target, listed
+from trainium_cdk.settings import ExistingSubnet, Peering
+from trainium_cdk.settings.problems import KeyPath
+
+Subnets = dict[str, dict[str, Any] | None]
+
+
+def judge_vpc(target: Target, found: tuple[dict[str, Any] | None, Subnets]) -> Found:
+    vpc, subnets = found
+    existing = target.env.network.existing
+    if existing is None:
+        return
+    at: KeyPath = ("network", "existing")
+    if vpc is None:
+        yield Finding(
+            "error",
+            f"VPC {existing.vpc_id}",
+            "none",
+            f"there is no such VPC in {target.env.region}",
+            "correct the id or the region",
+            target.where((*at, "vpc_id")),
+        )
+        return
+    networks = _networks(vpc)
+    if not any(str(n) == existing.cidr for n in networks):
+        yield Finding(
+            "error",
+            f"VPC {existing.vpc_id}",
+            listed(networks),
+            f"the environment says {existing.cidr}",
+            f"write network.existing.cidr: {networks[0]}",
+            target.where((*at, "cidr")),
+        )
+    else:
+        yield Finding("ok", f"VPC {existing.vpc_id}", existing.cidr, "as the environment says")
+    for name in ("private_subnets", "public_subnets"):
+        for i, subnet in enumerate(getattr(existing, name)):
+            yield from _subnet(target, subnet, subnets[subnet.id], (*at, name, i))
+
+
+def _subnet(target: Target, ours: ExistingSubnet, theirs: dict[str, Any] | None, at: KeyPath) -> Found:
+    what = f"subnet {ours.id}"
+    if theirs is None:
+        yield Finding("error", what, "none", "there is no such subnet", "correct the id", target.where((*at, "id")))
+        return
+    existing = target.env.network.existing
+    pairs = (
+        ("vpc_id", existing.vpc_id if existing else "", theirs["VpcId"]),
+        ("zone_id", ours.zone_id, theirs["AvailabilityZoneId"]),
+        ("cidr", ours.cidr or theirs["CidrBlock"], theirs["CidrBlock"]),
+    )
+    wrong = [(name, mine, real) for name, mine, real in pairs if mine != real]
+    for name, mine, real in wrong:
+        yield Finding(
+            "error", what, real, f"the environment says {mine}", f"write {name}: {real}", target.where((*at, name))
+        )
+    if wrong or "private_subnets" not in at:
+        return
+    zone, free = ours.zone_id, int(theirs["AvailableIpAddressCount"])
+    # one address for each node at least; what the offline rules count beside it is told there
+    nodes = sum(f.resource.max_nodes for f in target.fleets if target.half.zone_of(f) == zone)
+    if free < nodes:
+        yield Finding(
+            "error",
+            what,
+            f"{free:,} free addresses",
+            f"up to {nodes:,} nodes lie there, and others have taken the rest",
+            "use a subnet with more free addresses, or lower max_nodes",
+            target.where(at),
+        )
+    else:
+        yield Finding("ok", what, f"{free:,} free addresses", f"in {zone}, for up to {nodes:,} nodes")
+
+
+def fetch_vpc(target: Target, aws: Aws) -> tuple[dict[str, Any] | None, Subnets]:
+    existing = target.env.network.existing
+    if existing is None:
+        return None, {}
+    subnets: Subnets = {}
+    for subnet in (*existing.private_subnets, *existing.public_subnets):
+        answer = aws.find("ec2:DescribeSubnets", SubnetIds=[subnet.id])
+        subnets[subnet.id] = (answer["Subnets"] or [None])[0] if answer else None
+    return _vpc(aws, existing.vpc_id, None), subnets
+
+
+@dataclass(frozen=True)
+class Peer:
+    """The other side of a peering, as AWS shows it. `tables` only where the environment names route tables."""
+
+    vpc: dict[str, Any] | None
+    tables: dict[str, dict[str, Any] | None]
+
+
+def _reachable(target: Target) -> list[tuple[int, Peering]]:
+    """Peers that our credentials can look at: those of our own account."""
+    ours = {None, target.env.account, target.account}
+    return [(i, p) for i, p in enumerate(target.env.network.peerings) if p.account in ours]
+
+
+def judge_peers(target: Target, found: dict[int, Peer], exists: bool = False) -> Found:
+    network = target.env.network
+    ours = IPv4Network(network.existing.cidr if network.existing else network.cidr)
+    looked_at = dict(_reachable(target))
+    for i, peer in enumerate(network.peerings):
+        at: KeyPath = ("network", "peerings", i)
+        what = f"peer {peer.vpc_id}"
+        if i not in looked_at:
+            yield Finding(
+                "info", what, peer.cidr, f"account {peer.account} owns it: these credentials cannot look at it", ""
+            )
+            continue
+        answer = found[i]
+        if answer.vpc is None:
+            region = peer.region or target.env.region
+            yield Finding(
+                "error",
+                what,
+                "none",
+                f"there is no such VPC in {region}",
+                "correct the id",
+                target.where((*at, "vpc_id")),
+            )
+            continue
+        wrong = [*_overlaps(target, peer, answer, ours, at), *_tables(target, peer, answer, ours, at, exists)]
+        yield from wrong
+        if not wrong:
+            yield Finding("ok", what, listed(_networks(answer.vpc)), f"apart from our {ours}")
+
+
+def _overlaps(target: Target, peer: Peering, answer: Peer, ours: IPv4Network, at: KeyPath) -> Found:
+    assert answer.vpc is not None  # noqa: S101  looked at before
+    networks, where = _networks(answer.vpc), target.where((*at, "cidr"))
+    for network in networks:
+        if network.overlaps(ours):
+            yield Finding(
+                "error",
+                f"peer {peer.vpc_id}",
+                str(network),
+                f"it overlaps with our {ours}: AWS refuses the peering",
+                "write another network.cidr, as 10.1.0.0/16",
+                where,
+            )
+    if not any(IPv4Network(peer.cidr).subnet_of(n) for n in networks):
+        yield Finding(
+            "error",
+            f"peer {peer.vpc_id}",
+            listed(networks),
+            f"the environment says {peer.cidr}: our routes would lead elsewhere",
+            f"write cidr: {networks[0]}",
+            where,
+        )
+
+
+def _tables(target: Target, peer: Peering, answer: Peer, ours: IPv4Network, at: KeyPath, exists: bool) -> Found:
+    for i, name in enumerate(peer.route_tables):
+        table, where = answer.tables[name], target.where((*at, "route_tables", i))
+        if table is None or table["VpcId"] != peer.vpc_id:
+            yield Finding(
+                "error",
+                f"route table {name}",
+                table["VpcId"] if table else "none",
+                f"it is not a table of {peer.vpc_id}",
+                "name a table of the other VPC",
+                where,
+            )
+            continue
+        taken = [r for r in table.get("Routes", []) if r.get("DestinationCidrBlock") == str(ours)]
+        if taken and not exists:
+            yield Finding(
+                "error",
+                f"route table {name}",
+                str(ours),
+                "it has a route to our network already, left from another peering",
+                f"aws ec2 delete-route --route-table-id {name} --destination-cidr-block {ours}",
+                where,
+            )
+
+
+def fetch_peers(target: Target, aws: Aws) -> tuple[dict[int, Peer], bool]:
+    found = {}
+    for i, peer in _reachable(target):
+        tables: dict[str, dict[str, Any] | None] = {}
+        for name in peer.route_tables:
+            answer = aws.find("ec2:DescribeRouteTables", region=peer.region, RouteTableIds=[name])
+            tables[name] = (answer["RouteTables"] or [None])[0] if answer else None
+        found[i] = Peer(_vpc(aws, peer.vpc_id, peer.region), tables)
+    return found, stack(target, aws) is not None
+
+
+def _vpc(aws: Aws, name: str, region: str | None) -> dict[str, Any] | None:
+    answer = aws.find("ec2:DescribeVpcs", region=region, VpcIds=[name])
+    return (answer["Vpcs"] or [None])[0] if answer else None
+
+
+def _networks(vpc: dict[str, Any]) -> list[IPv4Network]:
+    blocks = [b["CidrBlock"] for b in vpc.get("CidrBlockAssociationSet", [])] or [vpc["CidrBlock"]]
+    return [IPv4Network(b) for b in blocks]
+
+
+CHECKS: tuple[Check[Any], ...] = (
+    Check(
+        "existing-vpc",
+        ("ec2:DescribeVpcs", "ec2:DescribeSubnets"),
+        fetch_vpc,
+        judge_vpc,
+        lambda t: t.env.network.existing is not None,
+    ),
+    Check(
+        "peerings",
+        ("ec2:DescribeVpcs", "ec2:DescribeRouteTables", "cloudformation:DescribeStacks"),
+        fetch_peers,
+        lambda target, found: judge_peers(target, *found),
+        lambda t: bool(t.env.network.peerings),
+    ),
+)

@@ -1,0 +1,128 @@
+"""Zones, and which of them offer the instance types, as this account sees them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainium_cdk.checks.live.aws import Aws
+from trainium_cdk.checks.live.model import Check, Finding, Found, Target, listed
+from trainium_cdk.checks.live.quotas import servers
+
+Offered = dict[str, frozenset[str]]
+"""Instance type -> zone ids."""
+
+
+def judge_zones(target: Target, states: dict[str, str]) -> Found:
+    for zone in target.zone_ids:
+        state = states.get(zone)
+        if state != "available":
+            known = listed(sorted(z for z, s in states.items() if s == "available"))
+            yield Finding(
+                "error",
+                f"zone {zone}",
+                state or "none",
+                f"this account cannot use it in {target.env.region}",
+                f"choose among {known}",
+                target.where(("network",)),
+            )
+    if all(states.get(z) == "available" for z in target.zone_ids):
+        yield Finding("ok", "zones", listed(target.zone_ids), f"available in {target.env.region}")
+
+
+def fetch_zones(_: Target, aws: Aws) -> dict[str, str]:
+    found = aws("ec2:DescribeAvailabilityZones", Filters=[{"Name": "zone-type", "Values": ["availability-zone"]}])
+    return {z["ZoneId"]: z["State"] for z in found["AvailabilityZones"]}
+
+
+def judge_offering(target: Target, offered: Offered) -> Found:
+    for fleet in target.fleets:
+        zone, zones = target.half.zone_of(fleet), offered.get(fleet.kind.name, frozenset())
+        what = f"{fleet.kind.name} for {fleet.name}"
+        if zone in zones:
+            yield Finding("ok", what, str(zone), "offered there")
+        elif not zones:
+            yield Finding(
+                "error",
+                what,
+                str(zone),
+                f"{target.env.region} offers it to this account in no zone",
+                "choose another region or instance type",
+                target.where((*fleet.at, "instance_type")),
+            )
+        else:
+            yield Finding(
+                "error",
+                what,
+                str(zone),
+                "not offered in that zone to this account",
+                f"write zone_id: {listed(sorted(zones)).replace(' and ', ' or ')}",
+                target.where((*fleet.queue_at, "zone_id")),
+            )
+    yield from _servers(target, offered)
+
+
+def _servers(target: Target, offered: Offered) -> Found:
+    """The head node lies in the first zone; EKS spreads the system nodes over all of them."""
+    for server in servers(target):
+        wanted = target.zone_ids if server.what == "system node" else target.zone_ids[:1]
+        zones = offered.get(server.instance_type, frozenset())
+        missing = [z for z in wanted if z not in zones]
+        if not missing:
+            yield Finding("ok", f"{server.instance_type} for the {server.what}", listed(wanted), "offered there")
+            continue
+        some = len(missing) < len(wanted)
+        yield Finding(
+            "warning" if some else "error",
+            f"{server.instance_type} for the {server.what}",
+            listed(missing),
+            "not offered there to this account" + (", but in the other zones" if some else ""),
+            "choose another ordinary type, as m5.large or c5.4xlarge",
+            target.where(server.key),
+        )
+
+
+def fetch_offering(target: Target, aws: Aws) -> Offered:
+    types = {f.kind.name for f in target.fleets} | {s.instance_type for s in servers(target)}
+    found = aws(
+        "ec2:DescribeInstanceTypeOfferings",
+        LocationType="availability-zone-id",
+        Filters=[{"Name": "instance-type", "Values": sorted(types)}],
+    )
+    zones: dict[str, set[str]] = {}
+    for entry in found.get("InstanceTypeOfferings", []):
+        zones.setdefault(entry["InstanceType"], set()).add(entry["Location"])
+    return {name: frozenset(z) for name, z in zones.items()}
+
+
+def judge_types(target: Target, known: dict[str, dict[str, Any]]) -> Found:
+    for kind in {f.kind.name: f.kind for f in target.fleets}.values():
+        if not (seen := known.get(kind.name)):
+            continue
+        network = seen.get("NetworkInfo", {})
+        theirs = {
+            "vcpus": seen["VCpuInfo"]["DefaultVCpus"],
+            "network_cards": network.get("MaximumNetworkCards", 1),
+            "efa_interfaces": network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0),
+        }
+        for name, value in theirs.items():
+            if getattr(kind, name) != value:
+                yield Finding(
+                    "warning",
+                    f"{name} of {kind.name}",
+                    str(getattr(kind, name)),
+                    f"EC2 says {value}",
+                    f"write catalog.instances.{kind.name}.{name}: {value}",
+                )
+
+
+def fetch_types(target: Target, aws: Aws) -> dict[str, dict[str, Any]]:
+    types = sorted({f.kind.name for f in target.fleets})
+    found = aws("ec2:DescribeInstanceTypes", Filters=[{"Name": "instance-type", "Values": types}])
+    return {t["InstanceType"]: t for t in found.get("InstanceTypes", [])}
+
+
+CHECKS: tuple[Check[Any], ...] = (
+    Check("zones", ("ec2:DescribeAvailabilityZones",), fetch_zones, judge_zones, lambda t: bool(t.zone_ids)),
+    Check("offering", ("ec2:DescribeInstanceTypeOfferings",), fetch_offering, judge_offering),
+    Check("instance-types", ("ec2:DescribeInstanceTypes",), fetch_types, judge_types, lambda t: bool(t.fleets)),
+)

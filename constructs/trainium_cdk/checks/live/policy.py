@@ -1,0 +1,53 @@
+"""The IAM policy that preflight needs, and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from trainium_cdk.checks.live import account
+from trainium_cdk.checks.live.access import roles
+from trainium_cdk.checks.live.data import buckets
+from trainium_cdk.checks.live.model import Check, Target
+
+WITHOUT_POLICY = frozenset({"sts:GetCallerIdentity"})
+"""Everybody may ask who they are."""
+
+
+def policy(target: Target, checks: Iterable[Check[Any]]) -> dict[str, Any]:
+    """The policy document for the checks that this target wants, as narrow as each action can be."""
+    actions = {a for c in (account.IDENTITY, *checks) if c.wanted(target) for a in c.actions} - WITHOUT_POLICY
+    narrow = {a: r for a, r in _resources(target).items() if a in actions}
+    broad = sorted(actions - narrow.keys())
+    statements: list[dict[str, Any]] = [{"Sid": "Look", "Effect": "Allow", "Action": broad, "Resource": "*"}]
+    statements += [
+        {"Sid": a.replace(":", "").capitalize(), "Effect": "Allow", "Action": [a], "Resource": r}
+        for a, r in sorted(narrow.items())
+    ]
+    return {"Version": "2012-10-17", "Statement": statements}
+
+
+def _resources(target: Target) -> dict[str, list[str]]:
+    """What can be narrowed; actions that describe take no resource."""
+    env, region, account_id = target.env, target.env.region, target.env.account or target.account or "*"
+    partition = "aws-cn" if region.startswith("cn-") else "aws-us-gov" if region.startswith("us-gov-") else "aws"
+    parameters = [f"arn:{partition}:ssm:{region}:{account_id}:parameter/cdk-bootstrap/{target.qualifier}/version"]
+    stacks = [target.stack]
+    if target.engine == "eks":
+        name = env.catalog.eks.ami_parameter.format(version=env.kubernetes_version)
+        parameters.append(f"arn:{partition}:ssm:{region}:*:parameter{name}")  # public: of no account
+    else:
+        stacks.append(target.cluster)
+    return {
+        "ssm:GetParameter": parameters,
+        "cloudformation:DescribeStacks": [
+            f"arn:{partition}:cloudformation:{region}:{account_id}:stack/{name}/*" for name in stacks
+        ],
+        # a role that does not exist has no path yet
+        "iam:GetRole": [
+            f"arn:{partition}:iam::{account_id}:role/{path}{role.name}"
+            for role in roles(target)
+            for path in (f"aws-service-role/{role.service}/", "")
+        ],
+        "s3:ListBucket": [f"arn:{partition}:s3:::{bucket.name}" for bucket in buckets(target)],
+    }

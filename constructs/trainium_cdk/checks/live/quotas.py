@@ -1,0 +1,219 @@
+"""Service quotas against what the fleet, the head node and the network ask for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from trainium_cdk.catalog import Purchase
+from trainium_cdk.checks.live.account import stack
+from trainium_cdk.checks.live.aws import Aws
+from trainium_cdk.checks.live.model import Check, Finding, Found, Target, counted, listed
+from trainium_cdk.settings.problems import KeyPath
+
+QUOTA = ("servicequotas:GetServiceQuota", "servicequotas:GetAWSDefaultServiceQuota")
+STANDARD = frozenset("acdhimrtz")
+"""Families that share one quota: `Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances`. Trainium is not `T`."""
+NOT_STANDARD = ("trn", "inf", "dl", "hpc", "mac")
+LIVE = {"Name": "instance-state-name", "Values": ["pending", "running"]}
+OWN_TAGS = {"slurm": "parallelcluster:cluster-name", "eks": "eks:cluster-name"}
+
+
+@dataclass(frozen=True)
+class Quota:
+    """One service quota (codes as Service Quotas lists them, 2026-11)."""
+
+    name: str
+    service: str
+    code: str
+    unit: str
+
+
+TRN: dict[Purchase, Quota] = {
+    "on-demand": Quota("Running On-Demand Trn instances", "ec2", "L-2C3B7624", "vCPU"),
+    "spot": Quota("All Trn Spot Instance Requests", "ec2", "L-6B0D517C", "vCPU"),
+}
+"""A capacity block is not counted: it has its own limits when it is bought."""
+STANDARD_VCPUS = Quota("Running On-Demand Standard instances", "ec2", "L-1216C47A", "vCPU")
+ADDRESSES = Quota("EC2-VPC Elastic IPs", "ec2", "L-0263D0A3", "address")
+VPCS = Quota("VPCs per Region", "vpc", "L-F678F1CE", "VPC")
+
+
+@dataclass(frozen=True)
+class Need:
+    """What counts against one quota.
+
+    Attributes:
+        limit: the quota's value in this account and region.
+        used: what others use of it now.
+        wanted: what this environment asks for at most, beyond what its own stack has already.
+        parts: that, in words.
+        each: what one more of the largest part takes, where lowering a count is a way out.
+        key: the key of that part.
+    """
+
+    quota: Quota
+    limit: float
+    used: int
+    wanted: int
+    parts: str
+    each: int = 0
+    key: KeyPath = ()
+
+
+def judge(target: Target, need: Need) -> Found:
+    quota, limit = need.quota, int(need.limit)
+    what, value = f"quota {quota.name} ({quota.code})", f"{limit:,}"
+    used = f", and {need.used:,} in use by others" if need.used else ""
+    reason = f"{need.parts}: {counted(need.wanted, quota.unit)}{used}"
+    total = need.wanted + need.used
+    if total <= limit:
+        yield Finding("ok", what, value, reason)
+        return
+    raise_it = (
+        f"aws service-quotas request-service-quota-increase --service-code {quota.service} --quota-code {quota.code} "
+        f"--desired-value {total} --region {target.env.region}"
+    )
+    room = max(0, limit - need.used)
+    fits = f", or lower max_nodes: {room // need.each} of them fit now" if need.each else ""
+    yield Finding("error", what, value, reason, raise_it + fits, target.where(need.key))
+
+
+def _limit(aws: Aws, quota: Quota) -> float:
+    """The applied quota; accounts that never asked for another have the default one."""
+    asked = {"ServiceCode": quota.service, "QuotaCode": quota.code}
+    found = aws.find("servicequotas:GetServiceQuota", **asked)
+    found = found or aws("servicequotas:GetAWSDefaultServiceQuota", **asked)
+    return float(found["Quota"]["Value"])
+
+
+def _fleets_bought(target: Target, purchase: Purchase) -> list[Any]:
+    return [f for f in target.fleets if f.queue.purchase == purchase]
+
+
+def _trn(purchase: Purchase) -> Check[Need]:
+    def fetch(target: Target, aws: Aws) -> Need:
+        fleets = _fleets_bought(target, purchase)
+        wanted = sum(f.resource.max_nodes * f.kind.vcpus for f in fleets)
+        parts = listed(f"{f.resource.max_nodes} x {f.kind.name}" for f in fleets)
+        most = max(fleets, key=lambda f: f.resource.max_nodes * f.kind.vcpus)
+        known = {k.name: k.vcpus for k in target.env.catalog.instances.values()}
+        others = _others(target, aws, lambda t: t.startswith("trn"), spot=purchase == "spot")
+        used = sum(n * known.get(t, 0) for t, n in others.items())
+        missing = [t for t in others if t not in known]
+        if missing:
+            used += sum(others[t] * v for t, v in _vcpus(aws, missing).items())
+        return Need(
+            TRN[purchase], _limit(aws, TRN[purchase]), used, wanted, parts, most.kind.vcpus, (*most.at, "max_nodes")
+        )
+
+    actions = (*QUOTA, "ec2:DescribeInstances", "ec2:DescribeInstanceTypes")
+    return Check(f"trn-quota-{purchase}", actions, fetch, judge, lambda t: bool(_fleets_bought(t, purchase)))
+
+
+def _others(target: Target, aws: Aws, of: Callable[[str], bool], *, spot: bool) -> Counter[str]:
+    """Instances by type that run now and are not this cluster's."""
+    found = aws("ec2:DescribeInstances", Filters=[LIVE])
+    counts: Counter[str] = Counter()
+    for instance in (i for r in found.get("Reservations", []) for i in r.get("Instances", [])):
+        tags = {t["Key"]: t["Value"] for t in instance.get("Tags", [])}
+        bought = instance.get("InstanceLifecycle", "on-demand")
+        if bought == "capacity-block" or (bought == "spot") is not spot:
+            continue
+        if of(instance["InstanceType"]) and tags.get(OWN_TAGS[target.engine]) != target.cluster:
+            counts[instance["InstanceType"]] += 1
+    return counts
+
+
+def _vcpus(aws: Aws, types: list[str]) -> dict[str, int]:
+    """vCPUs by type, as EC2 says; without those that the region does not have."""
+    if not types:
+        return {}
+    asked = [{"Name": "instance-type", "Values": sorted(set(types))}]
+    found = aws("ec2:DescribeInstanceTypes", Filters=asked)
+    return {t["InstanceType"]: int(t["VCpuInfo"]["DefaultVCpus"]) for t in found.get("InstanceTypes", [])}
+
+
+@dataclass(frozen=True)
+class Server:
+    """An ordinary machine beside the Trainium nodes."""
+
+    what: str
+    instance_type: str
+    count: int
+    key: KeyPath
+
+
+def servers(target: Target) -> Iterator[Server]:
+    """The ordinary machines of the stack, at most."""
+    env = target.env
+    if target.engine == "slurm":
+        yield Server("head node", env.pcluster.head.instance_type, 1, ("pcluster", "head", "instance_type"))
+        if login := env.pcluster.login_nodes:
+            yield Server("login node", login.instance_type, login.count, ("pcluster", "login_nodes", "instance_type"))
+        return
+    system, jump = env.eks.system, env.eks.jump_host
+    yield Server("system node", system.instance_type, system.max_nodes, ("eks", "system", "instance_type"))
+    if jump and env.eks.endpoint == "private":
+        yield Server("jump host", jump.instance_type, 1, ("eks", "jump_host", "instance_type"))
+
+
+def is_standard(instance_type: str) -> bool:
+    return instance_type[0] in STANDARD and not instance_type.startswith(NOT_STANDARD)
+
+
+def fetch_standard(target: Target, aws: Aws) -> Need:
+    exists = stack(target, aws) is not None
+    wanted = [] if exists else [s for s in servers(target) if is_standard(s.instance_type)]
+    others = _others(target, aws, is_standard, spot=False)
+    vcpus = _vcpus(aws, [*others, *(s.instance_type for s in wanted)])
+    parts = listed(f"{s.count} x {s.instance_type}" for s in wanted) if wanted else "the stack has its own already"
+    return Need(
+        STANDARD_VCPUS,
+        _limit(aws, STANDARD_VCPUS),
+        sum(n * vcpus.get(t, 0) for t, n in others.items()),
+        sum(s.count * vcpus.get(s.instance_type, 0) for s in wanted),
+        parts,
+    )
+
+
+def addresses_wanted(target: Target) -> dict[str, int]:
+    """Elastic addresses of a new stack, by what has them."""
+    network = target.env.network
+    nat = {"one": 1, "per-zone": len(target.zone_ids), "none": 0}[network.nat] if not network.existing else 0
+    head = int(target.engine == "slurm" and target.env.pcluster.head.subnet == "public")
+    return {what: n for what, n in (("NAT gateways", nat), ("the head node", head)) if n}
+
+
+def fetch_addresses(target: Target, aws: Aws) -> Need:
+    wanted = {} if stack(target, aws) else addresses_wanted(target)
+    used = len(aws("ec2:DescribeAddresses").get("Addresses", []))
+    parts = listed(f"{n} for {what}" for what, n in wanted.items()) if wanted else "the stack has its own already"
+    return Need(ADDRESSES, _limit(aws, ADDRESSES), used, sum(wanted.values()), parts)
+
+
+def fetch_vpcs(target: Target, aws: Aws) -> Need:
+    exists = stack(target, aws) is not None
+    used = len(aws("ec2:DescribeVpcs").get("Vpcs", []))
+    parts = "the stack has its own already" if exists else "a VPC of its own"
+    return Need(VPCS, _limit(aws, VPCS), used, 0 if exists else 1, parts)
+
+
+STACK = "cloudformation:DescribeStacks"
+CHECKS: tuple[Check[Any], ...] = (
+    _trn("on-demand"),
+    _trn("spot"),
+    Check(
+        "standard-quota", (*QUOTA, STACK, "ec2:DescribeInstances", "ec2:DescribeInstanceTypes"), fetch_standard, judge
+    ),
+    Check(
+        "address-quota",
+        (*QUOTA, STACK, "ec2:DescribeAddresses"),
+        fetch_addresses,
+        judge,
+        lambda t: bool(addresses_wanted(t)),
+    ),
+    Check("vpc-quota", (*QUOTA, STACK, "ec2:DescribeVpcs"), fetch_vpcs, judge, lambda t: not t.env.network.existing),
+)

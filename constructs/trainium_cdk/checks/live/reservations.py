@@ -1,0 +1,242 @@
+"""Capacity reservations and capacity blocks: those that are named, and offerings where a block is wanted and none is named."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from trainium_cdk.checks.live.aws import Aws
+from trainium_cdk.checks.live.model import Check, Finding, Found, Target, counted
+from trainium_cdk.checks.rule import Fleet
+
+BLOCK = "capacity-block"
+BLOCK_SIZES = (1, 2, 4, 8, 16, 32, 64)
+"""Instances that a capacity block may have (EC2 user guide, 2026-11)."""
+BLOCK_HOURS = 24
+"""The shortest one."""
+AHEAD = dt.timedelta(weeks=8)
+"""How far ahead blocks are sold (EC2 user guide, 2026-11)."""
+ENDS_EARLY = dt.timedelta(minutes=30)
+"""EC2 begins to end the instances of a block this long before its end (EC2 user guide, 2026-11)."""
+SOON = dt.timedelta(hours=24)
+COMING = frozenset({"pending", "scheduled", "payment-pending", "assessing", "delayed"})
+Reservations = dict[str, dict[str, Any] | None]
+
+
+def _named(target: Target) -> list[Fleet]:
+    return [f for f in target.fleets if f.resource.reservation]
+
+
+def judge_reservations(target: Target, found: Reservations) -> Found:
+    for fleet in _named(target):
+        name = str(fleet.resource.reservation)
+        where = target.where((*fleet.at, "reservation"))
+        reservation = found.get(name)
+        if reservation is None:
+            yield Finding(
+                "error",
+                f"reservation {name}",
+                "none",
+                f"this account has no such reservation in {target.env.region}, and none is shared with it",
+                "correct the id or the region: aws ec2 describe-capacity-reservations",
+                where,
+            )
+            continue
+        wrong = list(_wrong(target, fleet, reservation, where))
+        yield from wrong
+        if not any(f.level == "error" for f in wrong):
+            size = counted(int(reservation["TotalInstanceCount"]), "instance")
+            text = f"{size} of {reservation['InstanceType']} in {reservation.get('AvailabilityZoneId', '?')}"
+            yield Finding("ok", f"reservation {name}", reservation["State"], text + _until(reservation))
+
+
+def _until(reservation: dict[str, Any]) -> str:
+    end = reservation.get("EndDate")
+    return f", until {_moment(end)}" if end else ", without an end"
+
+
+def _wrong(target: Target, fleet: Fleet, reservation: dict[str, Any], where: str) -> Found:
+    name = f"reservation {reservation['CapacityReservationId']}"
+
+    def problem(value: object, reason: str, fix: str, *, warning: bool = False) -> Finding:
+        return Finding("warning" if warning else "error", name, str(value), reason, fix, where)
+
+    kind = reservation.get("ReservationType", "default")
+    if (kind == BLOCK) != (fleet.queue.purchase == BLOCK):
+        is_block = kind == BLOCK
+        yield problem(
+            kind,
+            f"{'a capacity block' if is_block else 'an on-demand reservation'}, but purchase is {fleet.queue.purchase}",
+            f"write purchase: {BLOCK if is_block else 'on-demand'}",
+        )
+    if reservation["InstanceType"] != fleet.kind.name:
+        yield problem(
+            reservation["InstanceType"],
+            f"it reserves another type than {fleet.name}'s {fleet.kind.name}",
+            f"write instance_type: {reservation['InstanceType']}, or name a reservation of {fleet.kind.name}",
+        )
+    zone, ours = reservation.get("AvailabilityZoneId"), target.half.zone_of(fleet)
+    if zone and zone != ours:
+        yield problem(zone, f"it lies in another zone than {fleet.name} ({ours})", f"write zone_id: {zone}")
+    yield from _size(fleet, reservation, problem)
+    yield from _time(target, reservation, problem)
+
+
+def _size(fleet: Fleet, reservation: dict[str, Any], problem: Any) -> Found:
+    total, free = int(reservation["TotalInstanceCount"]), int(reservation["AvailableInstanceCount"])
+    wanted = fleet.resource.max_nodes
+    if total < wanted:
+        yield problem(
+            counted(total, "instance"),
+            f"{fleet.name} asks for {wanted:,} nodes: those beyond the reservation cannot start",
+            f"write max_nodes: {total}, or enlarge the reservation",
+        )
+    elif free < wanted and reservation["State"] == "active":
+        yield problem(
+            counted(free, "free instance"),
+            f"{fleet.name} asks for {wanted:,} nodes of {total:,}; the others are in use (by this cluster, it may be)",
+            "see who uses them: aws ec2 describe-instances --filters Name=capacity-reservation-id,Values="
+            f"{reservation['CapacityReservationId']}",
+            warning=True,
+        )
+
+
+def _time(target: Target, reservation: dict[str, Any], problem: Any) -> Found:
+    state, start, end = reservation["State"], reservation.get("StartDate"), reservation.get("EndDate")
+    if state in COMING:
+        yield problem(
+            state,
+            f"it begins {_moment(start) if start else 'later'}: its nodes cannot start before",
+            "deploy when it has begun, or with min_nodes: 0 until then",
+            warning=True,
+        )
+    elif state != "active":
+        yield problem(state, "nothing can start in it any more", "name another reservation, or remove it")
+        return
+    if end is None:
+        return
+    left = end - target.now
+    if left <= ENDS_EARLY:
+        yield problem(_moment(end), "it has ended, or its instances are being ended now", "name another reservation")
+    elif left <= SOON:
+        yield problem(
+            _moment(end),
+            f"it ends in {left.total_seconds() / 3600:.0f} h; EC2 ends the nodes of a block {ENDS_EARLY.seconds // 60} "
+            "minutes before",
+            "see that jobs write checkpoints, or extend it",
+            warning=True,
+        )
+
+
+def fetch_reservations(target: Target, aws: Aws) -> Reservations:
+    names = {str(f.resource.reservation) for f in _named(target)}
+    answers = {n: aws.find("ec2:DescribeCapacityReservations", CapacityReservationIds=[n]) for n in sorted(names)}
+    return {n: (a["CapacityReservations"] or [None])[0] if a else None for n, a in answers.items()}
+
+
+@dataclass(frozen=True)
+class Offering:
+    """A capacity block that can be bought now."""
+
+    id: str
+    instance_type: str
+    nodes: int
+    zone: str
+    start: dt.datetime
+    end: dt.datetime
+    price: str
+    currency: str
+
+    @property
+    def hourly(self) -> float:
+        """Price of one instance for an hour."""
+        return float(self.price) / self.nodes / max(1.0, (self.end - self.start).total_seconds() / 3600)
+
+    @property
+    def command(self) -> str:
+        return (
+            f"aws ec2 purchase-capacity-block --capacity-block-offering-id {self.id} --instance-platform Linux/UNIX "
+            "(this costs the whole price at once)"
+        )
+
+
+def offerings(aws: Aws, instance_type: str, nodes: int, hours: int, now: dt.datetime) -> list[Offering]:
+    """Blocks for at least so many nodes and hours, the cheapest first, then the earliest."""
+    size = next((n for n in BLOCK_SIZES if n >= nodes), BLOCK_SIZES[-1])
+    found = aws(
+        "ec2:DescribeCapacityBlockOfferings",
+        InstanceType=instance_type,
+        InstanceCount=size,
+        CapacityDurationHours=hours,
+        StartDateRange=now,
+        EndDateRange=now + AHEAD + dt.timedelta(hours=hours),
+    )
+    zones = {z["ZoneName"]: z["ZoneId"] for z in aws("ec2:DescribeAvailabilityZones")["AvailabilityZones"]}
+    made = [
+        Offering(
+            o["CapacityBlockOfferingId"],
+            o["InstanceType"],
+            int(o["InstanceCount"]),
+            zones.get(o["AvailabilityZone"], o["AvailabilityZone"]),
+            o["StartDate"],
+            o["EndDate"],
+            o["UpfrontFee"],
+            o["CurrencyCode"],
+        )
+        for o in found.get("CapacityBlockOfferings", [])
+    ]
+    return sorted(made, key=lambda o: (float(o.price), o.start))
+
+
+def _blocks_wanted(target: Target) -> list[Fleet]:
+    return [f for f in target.fleets if f.queue.purchase == BLOCK and not f.resource.reservation]
+
+
+def judge_blocks(target: Target, found: dict[tuple[str, int], list[Offering]]) -> Found:
+    for fleet in _blocks_wanted(target):
+        offers = found[fleet.kind.name, fleet.resource.max_nodes]
+        what = f"capacity block for {fleet.name}"
+        where = target.where((*fleet.at, "reservation"))
+        if not offers:
+            yield Finding(
+                "warning",
+                what,
+                "none",
+                f"no block of {fleet.resource.max_nodes} x {fleet.kind.name} for {BLOCK_HOURS} h is sold in "
+                f"{target.env.region} now",
+                "try other numbers: trn preflight --find-block TYPE --nodes N --hours H",
+                where,
+            )
+        for offer in offers[:3]:
+            yield Finding("info", what, f"{offer.price} {offer.currency}", tell(offer), offer.command, where)
+
+
+def tell(offer: Offering) -> str:
+    return (
+        f"{offer.nodes} x {offer.instance_type} in {offer.zone} from {_moment(offer.start)} to {_moment(offer.end)} "
+        f"({offer.hourly:,.2f} {offer.currency} for an instance and hour)"
+    )
+
+
+def fetch_blocks(target: Target, aws: Aws) -> dict[tuple[str, int], list[Offering]]:
+    wanted: Iterable[tuple[str, int]] = {(f.kind.name, f.resource.max_nodes) for f in _blocks_wanted(target)}
+    return {(kind, n): offerings(aws, kind, n, BLOCK_HOURS, target.now) for kind, n in sorted(wanted)}
+
+
+def _moment(moment: dt.datetime) -> str:
+    return moment.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+BLOCK_ACTIONS = ("ec2:DescribeCapacityBlockOfferings", "ec2:DescribeAvailabilityZones")
+CHECKS: tuple[Check[Any], ...] = (
+    Check(
+        "reservations",
+        ("ec2:DescribeCapacityReservations",),
+        fetch_reservations,
+        judge_reservations,
+        lambda t: bool(_named(t)),
+    ),
+    Check("block-offerings", BLOCK_ACTIONS, fetch_blocks, judge_blocks, lambda t: bool(_blocks_wanted(t))),
+)

@@ -1,0 +1,120 @@
+"""Running the live checks: side by side, each with its time, and whatever one of them meets does not hide the others."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from trainium_cdk.checks.live.aws import Aws, AwsError, Denied, NoCredentials, Unreachable
+from trainium_cdk.checks.live.model import Check, Finding, Target, listed
+
+THREADS = 8
+SECONDS = 60.0
+"""How long one check may take. Calls have their own, shorter limits; this one ends a chain of them."""
+
+
+@dataclass
+class _Running:
+    check: Check[Any]
+    findings: list[Finding] | None = None
+    error: Exception | None = None
+    began: float | None = None
+
+    def run(self, target: Target, aws: Aws) -> None:
+        self.began = time.monotonic()
+        try:
+            answer = self.check.fetch(target, aws.limited_to(self.check.actions))
+            self.findings = list(self.check.judge(target, answer))
+        except Exception as e:
+            self.error = e
+
+
+def run(target: Target, aws: Aws, checks: Sequence[Check[Any]], seconds: float = SECONDS) -> list[Finding]:
+    """What the checks find, in their order; a service that cannot be reached is told once."""
+    jobs = [_Running(c) for c in checks if c.wanted(target)]
+    waiting: queue.SimpleQueue[_Running] = queue.SimpleQueue()
+    done: queue.SimpleQueue[_Running] = queue.SimpleQueue()
+    for job in jobs:
+        waiting.put(job)
+
+    def work() -> None:
+        while True:
+            try:
+                job = waiting.get_nowait()
+            except queue.Empty:
+                return
+            job.run(target, aws)
+            done.put(job)
+
+    # daemons: a call that hangs must not hold the end of the command
+    for _ in range(min(THREADS, len(jobs))):
+        threading.Thread(target=work, daemon=True).start()
+    open_jobs = {id(job) for job in jobs}
+    while open_jobs:
+        try:
+            open_jobs.discard(id(done.get(timeout=0.2)))
+        except queue.Empty:
+            running = [j for j in jobs if id(j) in open_jobs and j.began is not None]
+            late = {id(j) for j in running if time.monotonic() - (j.began or 0) > seconds}
+            if len(late) >= min(THREADS, len(open_jobs)):  # nobody is left to take up the others
+                break
+            if late == open_jobs:
+                break
+    return _told(jobs, seconds)
+
+
+def _told(jobs: Iterable[_Running], seconds: float) -> list[Finding]:
+    found: list[Finding] = []
+    unreachable: dict[str, list[str]] = {}
+    reasons: dict[str, str] = {}
+    for job in jobs:
+        name = job.check.name
+        match job.error:
+            case None if job.findings is not None:
+                found += [replace(f, check=name) for f in job.findings]
+            case None:
+                found.append(_unchecked(name, f"no answer within {seconds:.0f} s", "run preflight again"))
+            case Denied(action=action):
+                found.append(denied(name, action))
+            case Unreachable(service=service) as e:
+                unreachable.setdefault(service, []).append(name)
+                reasons.setdefault(service, str(e))
+            case NoCredentials() as e:
+                found.append(_unchecked(name, str(e), "renew the credentials and run preflight again"))
+            case AwsError() as e:
+                found.append(_unchecked(name, str(e), "mend that and run preflight again"))
+            case e:
+                bug = f"this is a bug in trn: {type(e).__name__}: {e}"
+                found.append(replace(_unchecked(name, bug, "report it; the other checks stand"), level="error"))
+    for service, names in unreachable.items():
+        found.append(
+            Finding(
+                "error",
+                f"connection to {service}",
+                "none",
+                f"{reasons[service]}; so these could not be checked: {listed(names)}",
+                "see that this machine reaches AWS (network, proxy, AWS_ENDPOINT_URL), and run preflight again",
+                check="connection",
+            )
+        )
+    return found
+
+
+def denied(check: str, action: str) -> Finding:
+    """What is said where the credentials may not make a call."""
+    return Finding(
+        "warning",
+        check,
+        "unknown",
+        f"could not be checked: needs {action}",
+        f"allow {action} to these credentials (trn preflight --print-policy shows all that is needed)",
+        check=check,
+    )
+
+
+def _unchecked(check: str, reason: str, fix: str) -> Finding:
+    return Finding("warning", check, "unknown", f"could not be checked: {reason}", fix, check=check)

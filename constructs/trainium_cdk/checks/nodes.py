@@ -1,0 +1,106 @@
+"""Head and login nodes: ordinary x86 machines beside the Trainium ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from trainium_cdk.checks.rule import Rule, error, queues, warning
+from trainium_cdk.settings import Environment, Problem
+from trainium_cdk.settings.problems import KeyPath
+
+TOO_SMALL = ("nano", "micro", "small")
+# EC2 naming: letters, generation, then attributes, of which g is AWS Graviton: c7g, m7gd, im4gn; a1 is older than that
+_ARM = re.compile(r"^([a-z]+\d+[a-z]*g[a-z]*|a1)(-[a-z0-9]+)?$")
+
+
+def service_nodes_are_x86_and_large_enough(env: Environment) -> Iterator[Problem]:
+    for key, instance_type, smallest, work in _service_nodes(env):
+        family, _, size = instance_type.partition(".")
+        known = env.catalog.instances.get(instance_type)
+        if known or re.match(r"^(trn|inf)\d", family):
+            price = env.catalog.price(instance_type, env.region)
+            cost = f" ({price:,.2f} USD an hour)" if price else ""
+            yield error(
+                key,
+                instance_type,
+                f"this node is always on and does not train: its accelerators would be paid for nothing{cost}",
+                "choose an ordinary type, as c5.4xlarge",
+            )
+        elif _ARM.match(family):
+            yield error(
+                key,
+                instance_type,
+                "this is an Arm type, but Trainium nodes are x86_64 and a cluster has one architecture",
+                "choose an x86_64 type, as c5.4xlarge",
+            )
+        elif smallest and size in TOO_SMALL:
+            yield error(key, instance_type, f"too small for {work}", f"choose 8 GiB of memory or more, as {smallest}")
+
+
+def head_node_manages_the_fleet(env: Environment) -> Iterator[Problem]:
+    """ParallelCluster asks for 0.6 GiB and 1 GiB for each 25 nodes, and never for more than 16 GiB."""
+    name = env.pcluster.head.instance_type
+    memory = memory_gib(name)
+    nodes = sum(r.max_nodes for q in env.pcluster.queues for r in q.compute_resources)
+    needed = min(nodes / 25 + 0.6, 16)
+    if memory is not None and name.partition(".")[2] not in TOO_SMALL and memory < needed:
+        yield error(
+            ("pcluster", "head", "instance_type"),
+            name,
+            f"it has {memory:g} GiB of memory, and ParallelCluster asks for {needed:.1f} GiB to manage {nodes:,} nodes",
+            "choose a larger type, as c5.4xlarge, or lower max_nodes",
+        )
+
+
+def memory_gib(instance_type: str) -> float | None:
+    """Memory of a compute, general or memory-optimized type since the fifth generation, from its name: the letter tells
+    the memory of a vCPU (it may have a little more), the size tells the vCPUs. None for other types."""
+    found = re.match(r"^([cmr])[5-9][a-z]*\.(?:(medium|large|xlarge)|(\d+)xlarge)$", instance_type)
+    if not found:
+        return None
+    vcpus = {"medium": 1, "large": 2, "xlarge": 4}.get(found[2] or "", 0) or int(found[3]) * 4
+    return {"c": 2.0, "m": 4.0, "r": 8.0}[found[1]] * vcpus
+
+
+def root_volumes_hold_the_image(env: Environment) -> Iterator[Problem]:
+    least, p = env.catalog.parallelcluster.root_volume_gib, env.pcluster
+    sizes: list[tuple[KeyPath, int, str | None]] = [
+        (("pcluster", "head", "root_volume_gib"), p.head.root_volume_gib, p.head.custom_ami)
+    ]
+    sizes += [((*at, "root_volume_gib"), q.root_volume_gib, q.custom_ami) for at, q in queues(env)]
+    for key, size, image in sizes:
+        if size < least and not (image or p.custom_ami):
+            yield error(
+                key, size, f"ParallelCluster's image has {least} GiB, and a volume cannot be smaller", f"write {least}"
+            )
+
+
+def login_nodes_are_connected(env: Environment) -> Iterator[Problem]:
+    login = env.pcluster.login_nodes
+    if login and login.subnet == "public" and not env.pcluster.head.ssh:
+        yield warning(
+            ("pcluster", "login_nodes", "subnet"),
+            "public",
+            "they have public addresses, but nobody may connect to them by SSH",
+            "write subnet: private, or give pcluster.head.ssh.from_cidrs",
+        )
+
+
+def _service_nodes(env: Environment) -> Iterator[tuple[KeyPath, str, str, str]]:
+    """Key, type, what would do (empty: any size does), what for."""
+    slurm = "m5.large or c5.4xlarge", "Slurm's controller and the installation of the framework"
+    yield ("pcluster", "head", "instance_type"), env.pcluster.head.instance_type, *slurm
+    if env.pcluster.login_nodes:
+        yield ("pcluster", "login_nodes", "instance_type"), env.pcluster.login_nodes.instance_type, *slurm
+    yield ("eks", "system", "instance_type"), env.eks.system.instance_type, "m5.large", "the cluster's own pods"
+    if env.eks.jump_host:
+        yield ("eks", "jump_host", "instance_type"), env.eks.jump_host.instance_type, "", ""
+
+
+RULES: tuple[Rule, ...] = (
+    service_nodes_are_x86_and_large_enough,
+    head_node_manages_the_fleet,
+    root_volumes_hold_the_image,
+    login_nodes_are_connected,
+)

@@ -1,0 +1,269 @@
+"""What ParallelCluster takes: versions, names, counts, tags, Slurm settings."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from trainium_cdk.checks.rule import Rule, error, info, listed, near, queues, warning
+from trainium_cdk.settings import Environment, Problem
+from trainium_cdk.settings.problems import KeyPath
+
+STACKS = ("TrnPclusterStack", "TrnEksStack")
+"""Names of our stacks; an environment with a name of its own adds `-<name>`."""
+HOST_NAME = 63
+"""Characters of a fully qualified host name beyond which the Neuron collectives fail to start."""
+DATABASE_PORT = 3306
+_NODE_LINES = ("nodename", "nodeset", "partitionname", "downnodes")  # slurm.conf lines of several parameters
+_TAG = re.compile(r"^[\w\s_.:/=+\-@]*$")
+# what our own parts rely on: path in the cluster configuration -> the key of ours that sets it
+_OURS: dict[tuple[str, ...], str] = {
+    ("Region",): "region",
+    ("SharedStorage",): "storage",
+    ("Scheduling", "Scheduler"): "nothing: only Slurm is supported",
+    ("Image", "Os"): "pcluster.os",
+    ("HeadNode", "Networking", "SubnetId"): "network and pcluster.head.subnet",
+    ("HeadNode", "CustomActions"): "bootstrap",
+}
+
+
+def version_is_new_enough(env: Environment) -> Iterator[Problem]:
+    facts, version = env.catalog.parallelcluster, env.pcluster.version
+    if version is None:
+        return
+    if _numbers(version) < _numbers(facts.oldest):
+        yield error(
+            ("pcluster", "version"),
+            version,
+            f"ParallelCluster {facts.oldest} is the oldest that takes this configuration",
+            f"write {facts.default}, or remove the key",
+        )
+    elif _numbers(version) > _numbers(facts.default):
+        yield info(
+            ("pcluster", "version"),
+            version,
+            f"the configuration was checked with ParallelCluster {facts.default} only",
+            f"write {facts.default} for the version it was checked with",
+        )
+
+
+def system_is_known(env: Environment) -> Iterator[Problem]:
+    known = env.catalog.parallelcluster.operating_systems
+    if env.pcluster.os not in known:
+        fix = f"write {near(env.pcluster.os, known)}"
+        yield error(("pcluster", "os"), env.pcluster.os, "it is not one of the systems Neuron is installed on", fix)
+
+
+def region_is_listed(env: Environment) -> Iterator[Problem]:
+    facts = env.catalog.parallelcluster
+    if env.region not in facts.regions:
+        yield warning(
+            ("region",),
+            env.region,
+            f"ParallelCluster {facts.default} does not list it as supported; the list that counts is read at deployment",
+            "check the list of your ParallelCluster version before you deploy",
+            "slurm",
+        )
+
+
+def cluster_has_a_name_of_its_own(env: Environment) -> Iterator[Problem]:
+    name, limits = env.cluster_name, env.catalog.parallelcluster.limits
+    key: KeyPath = ("pcluster", "cluster_name") if env.pcluster.cluster_name else ("name",)
+    if name in STACKS or name in {f"{stack}-{env.name}" for stack in STACKS}:
+        yield error(
+            key,
+            name,
+            "ParallelCluster makes a stack of the cluster's name, and this is the name of ours",
+            f"write another, as {env.name}-slurm",
+            "slurm",
+        )
+    accounting = env.pcluster.accounting is not None
+    most = limits.cluster_name_with_accounting if accounting else limits.cluster_name
+    if len(name) > most:
+        why = " with accounting" if accounting else ""
+        reason = f"{len(name)} characters; a cluster's name{why} has {most} at most"
+        yield error(key, name, reason, f"write {name[:most]}", "slurm")
+
+
+def host_names_are_short(env: Environment) -> Iterator[Problem]:
+    for at, queue in queues(env):
+        for i, resource in enumerate(queue.compute_resources):
+            host = f"{queue.name}-dy-{resource.name}-{resource.max_nodes}.{env.cluster_name}.pcluster"
+            if len(host) > HOST_NAME:
+                yield warning(
+                    (*at, "compute_resources", i, "name"),
+                    resource.name,
+                    f"its nodes are called {host}: {len(host)} characters, and beyond {HOST_NAME} collectives may fail to start",
+                    "shorten the names of the queue, the compute resource or the cluster",
+                )
+
+
+def compute_resource_names_are_allowed(env: Environment) -> Iterator[Problem]:
+    for at, queue in queues(env):
+        for i, resource in enumerate(queue.compute_resources):
+            if resource.name == "default":
+                yield error(
+                    (*at, "compute_resources", i, "name"),
+                    resource.name,
+                    "ParallelCluster reserves this name",
+                    "choose another, as trn",
+                )
+
+
+def counts_are_within_limits(env: Environment) -> Iterator[Problem]:
+    limits, found = env.catalog.parallelcluster.limits, env.pcluster.queues
+    key: KeyPath = ("pcluster", "queues")
+    if len(found) > limits.queues:
+        yield error(
+            key,
+            f"{len(found)} queues",
+            f"a cluster has {limits.queues} at most",
+            "join some: a queue can hold several compute resources",
+        )
+    resources = sum(len(q.compute_resources) for q in found)
+    if len(found) <= limits.queues and resources > limits.compute_resources:
+        yield error(
+            key,
+            f"{resources} compute resources",
+            f"a cluster has {limits.compute_resources} at most, all queues together",
+            "make two environments",
+        )
+
+
+def tags_are_allowed(env: Environment) -> Iterator[Problem]:
+    facts = env.catalog.parallelcluster
+    if len(env.tags) > facts.limits.tags:
+        yield error(
+            ("tags",), f"{len(env.tags)} tags", f"a cluster has {facts.limits.tags} at most", "keep the most useful"
+        )
+    for name, value in env.tags.items():
+        key: KeyPath = ("tags", name)
+        prefix = next((p for p in facts.reserved_tag_prefixes if name.lower().startswith(p)), None)
+        if prefix:
+            yield error(
+                key, value, f"tags that begin with {prefix} are reserved", f"rename it, as my-{name[len(prefix) :]}"
+            )
+        if not _TAG.match(name) or not _TAG.match(value):
+            yield error(
+                key, value, "a tag holds letters, digits, spaces and _ . : / = + - @ only", "leave the others out"
+            )
+
+
+def slurm_settings_are_ours_to_set(env: Environment) -> Iterator[Problem]:
+    facts, accounting = env.catalog.parallelcluster, env.pcluster.accounting is not None
+    denied = {*facts.denied_slurm_settings, *(facts.denied_slurm_settings_with_accounting if accounting else ())}
+    for i, line in enumerate(env.pcluster.slurm_settings):
+        at: KeyPath = ("pcluster", "slurm_settings", i)
+        first = next(iter(line), "").lower()
+        if len(line) != 1 and first not in _NODE_LINES:
+            yield error(
+                at, line, f"{len(line)} parameters in one line of slurm.conf", "write one parameter after each dash"
+            )
+            continue
+        for name, value in line.items():
+            key = (*at, name)
+            if len(line) == 1 and name.lower() in denied:
+                yield error(key, value, f"ParallelCluster sets {name} itself, and refuses another value", "remove it")
+            elif not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
+                yield error(
+                    key, value, "not the name of a Slurm parameter", "write it as in slurm.conf, as MaxJobCount"
+                )
+            elif any(not c.isprintable() for c in str(value)):
+                yield error(key, value, "it does not fit into one line of slurm.conf", "remove line breaks and tabs")
+            elif name.lower() == "nodename" and re.search(r"-(st|dy)-", str(value)):
+                yield error(
+                    key, value, "-st- and -dy- mark nodes that ParallelCluster manages", "choose another node name"
+                )
+
+
+def overrides_are_sections(env: Environment) -> Iterator[Problem]:
+    known = env.catalog.parallelcluster.top_level_keys
+    for name, value in env.pcluster.overrides.items():
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            yield error(
+                ("pcluster", "overrides", name),
+                value,
+                "a cluster configuration has no such section",
+                f"write {close[0] if close else listed(known, 'or')}",
+            )
+    for path, ours in _OURS.items():
+        found = _dig(env.pcluster.overrides, path)
+        if found is not _ABSENT:
+            yield warning(
+                ("pcluster", "overrides", *path),
+                found,
+                f"the stack sets {'.'.join(path)} itself, and relies on it",
+                f"use {ours}" if ":" not in ours else "remove it",
+            )
+
+
+def accounting_is_reachable(env: Environment) -> Iterator[Problem]:
+    accounting = env.pcluster.accounting
+    if not accounting:
+        return
+    at: KeyPath = ("pcluster", "accounting")
+    port = accounting.uri.partition(":")[2]
+    if port and not 0 < int(port) < 65536:
+        yield error((*at, "uri"), accounting.uri, f"there is no port {port}", f"write {DATABASE_PORT}, MySQL's own")
+    if not port:
+        yield info((*at, "uri"), accounting.uri, f"port {DATABASE_PORT} is used", "add :port where it is another")
+    yield from _secret(env, (*at, "password_secret"), accounting.password_secret)
+
+
+def _secret(env: Environment, key: KeyPath, arn: str) -> Iterator[Problem]:
+    _, partition, service, region, account, *_ = arn.split(":")
+    expected = _partition(env.region)
+    if service != "secretsmanager":
+        yield error(key, arn, f"this is an ARN of {service}", "give the ARN of a Secrets Manager secret")
+    elif partition != expected:
+        yield error(key, arn, f"it is of partition {partition}, but {env.region} is of {expected}", "copy it again")
+    elif region != env.region:
+        yield error(
+            key,
+            arn,
+            f"the secret is in {region}, the cluster in {env.region}: ParallelCluster reads it in its own region",
+            f"replicate it to {env.region}, and give that ARN",
+        )
+    elif env.account and account != env.account:
+        yield error(
+            key, arn, f"the secret is of account {account}, the cluster of {env.account}", "copy it into this account"
+        )
+
+
+def _partition(region: str) -> str:
+    return {"cn": "aws-cn", "us-gov": "aws-us-gov"}.get(
+        next((p for p in ("cn", "us-gov") if region.startswith(f"{p}-")), ""), "aws"
+    )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
+
+
+_ABSENT = object()
+
+
+def _dig(data: Any, path: tuple[str, ...]) -> Any:
+    for step in path:
+        if not isinstance(data, dict) or step not in data:
+            return _ABSENT
+        data = data[step]
+    return data
+
+
+RULES: tuple[Rule, ...] = (
+    version_is_new_enough,
+    system_is_known,
+    region_is_listed,
+    cluster_has_a_name_of_its_own,
+    host_names_are_short,
+    compute_resource_names_are_allowed,
+    counts_are_within_limits,
+    tags_are_allowed,
+    slurm_settings_are_ours_to_set,
+    overrides_are_sections,
+    accounting_is_reachable,
+)

@@ -1,0 +1,117 @@
+"""Peering with other VPCs: two networks that do not overlap, and somebody who accepts and routes on the other side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ipaddress import IPv4Network
+
+from trainium_cdk.checks.rule import Rule, error, twice, warning
+from trainium_cdk.settings import Environment, Peering, Problem
+from trainium_cdk.settings.problems import KeyPath
+
+
+def peers_have_addresses_of_their_own(env: Environment) -> Iterator[Problem]:
+    ours = env.network.existing.cidr if env.network.existing else env.network.cidr
+    taken = {"this VPC": IPv4Network(ours)}
+    for at, peer in _peers(env):
+        theirs = IPv4Network(peer.cidr)
+        for owner, network in taken.items():
+            if theirs.overlaps(network):
+                fix = "write another network.cidr, as 10.1.0.0/16" if not env.network.existing else "peer another VPC"
+                fix = fix if owner == "this VPC" else "route to one of the two"
+                yield error(
+                    (*at, "cidr"),
+                    peer.cidr,
+                    f"it overlaps with {network} of {owner}: no route can tell them apart",
+                    fix,
+                )
+                break
+        taken.setdefault(f"the peering with {peer.vpc_id}", theirs)
+
+
+def peers_are_other_vpcs(env: Environment) -> Iterator[Problem]:
+    existing = env.network.existing
+    for at, peer in _peers(env):
+        if existing and peer.vpc_id == existing.vpc_id:
+            yield error((*at, "vpc_id"), peer.vpc_id, "this is our own VPC", "name the VPC on the other side")
+    ids = [p.vpc_id for p in env.network.peerings]
+    for i in twice(ids):
+        yield error(
+            ("network", "peerings", i, "vpc_id"),
+            ids[i],
+            "this VPC is peered already: AWS allows one connection between two VPCs",
+            "remove one of the two",
+        )
+
+
+def another_account_accepts(env: Environment) -> Iterator[Problem]:
+    for at, peer in _peers(env):
+        role = peer.accepter_role
+        if _other_account(env, peer):
+            if not role:
+                yield error(
+                    (*at, "accepter_role"),
+                    "(absent)",
+                    f"the VPC belongs to account {peer.account}, and nobody accepts the connection there",
+                    "give an IAM role of that account that trusts this one with ec2:AcceptVpcPeeringConnection",
+                )
+            elif _account_of(role) != peer.account:
+                yield error(
+                    (*at, "accepter_role"),
+                    role,
+                    f"the role is of account {_account_of(role)}, the VPC of {peer.account}",
+                    "name a role of the VPC's account",
+                )
+        elif role:
+            yield warning((*at, "accepter_role"), role, "within one account the connection accepts itself", "remove it")
+        if role and ":role/" not in role:
+            yield error(
+                (*at, "accepter_role"), role, "this is not an IAM role", "write arn:aws:iam::<account>:role/<name>"
+            )
+
+
+def route_tables_are_within_reach(env: Environment) -> Iterator[Problem]:
+    for at, peer in _peers(env):
+        elsewhere = [
+            f"account {peer.account}" if _other_account(env, peer) else "",
+            f"region {peer.region}" if peer.region not in (None, env.region) else "",
+        ]
+        where = " and ".join(w for w in elsewhere if w)
+        if where and peer.route_tables:
+            yield error(
+                (*at, "route_tables"),
+                ", ".join(peer.route_tables),
+                f"they are in {where}: this stack cannot add routes there",
+                "remove them; the stack's outputs give the command that adds each route",
+            )
+        elif not where and not peer.route_tables:
+            yield warning(
+                (*at, "route_tables"),
+                "(absent)",
+                "the other VPC gets no route back, so it cannot answer",
+                "name its route tables, or add the routes with the commands in the stack's outputs",
+            )
+        for i in twice(peer.route_tables):
+            yield error((*at, "route_tables", i), peer.route_tables[i], "this table is there already", "remove it")
+
+
+def _peers(env: Environment) -> Iterator[tuple[KeyPath, Peering]]:
+    for i, peer in enumerate(env.network.peerings):
+        yield ("network", "peerings", i), peer
+
+
+def _other_account(env: Environment, peer: Peering) -> bool:
+    """An account that is named, with none named for us, is another one: the key is there for that."""
+    return peer.account is not None and peer.account != env.account
+
+
+def _account_of(arn: str) -> str:
+    return arn.split(":")[4]
+
+
+RULES: tuple[Rule, ...] = (
+    peers_have_addresses_of_their_own,
+    peers_are_other_vpcs,
+    another_account_accepts,
+    route_tables_are_within_reach,
+)

@@ -1,0 +1,85 @@
+"""Shared and local storage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from trainium_cdk.checks.rule import Rule, error, info, listed, queues, warning
+from trainium_cdk.settings import Environment, Problem
+
+
+def scratch_is_apart_from_shared(env: Environment) -> Iterator[Problem]:
+    for at, queue in queues(env):
+        if not queue.scratch_dir:
+            continue
+        scratch = PurePosixPath(queue.scratch_dir)
+        for shared in env.storage.mount_dirs:
+            if scratch.is_relative_to(shared) or PurePosixPath(shared).is_relative_to(scratch):
+                yield error(
+                    (*at, "scratch_dir"),
+                    queue.scratch_dir,
+                    f"it and the shared file system at {shared} mount over each other",
+                    "choose a directory of its own, as /local_storage",
+                )
+
+
+def settings_apply_to_existing_storage(env: Environment) -> Iterator[Problem]:
+    for name in ("efs", "fsx"):
+        found = getattr(env.storage, name)
+        if not found or not found.existing:
+            continue
+        for key in sorted(found.model_fields_set - {"existing", "mount_dir"}):
+            yield error(
+                ("storage", name, key),
+                getattr(found, key),
+                f"it does not apply to {found.existing.id}, which exists already",
+                "remove it, or remove `existing` to make a new file system",
+            )
+
+
+def link_has_its_directory(env: Environment) -> Iterator[Problem]:
+    fsx = env.storage.fsx
+    if fsx and fsx.s3 and fsx.deployment != "PERSISTENT_2" and "directory" in fsx.s3.model_fields_set:
+        yield warning(
+            ("storage", "fsx", "s3", "directory"),
+            fsx.s3.directory,
+            f"{fsx.deployment} shows the bucket at its root, not in a directory",
+            "remove it, or choose deployment: PERSISTENT_2",
+        )
+
+
+def kept_data_is_safe(env: Environment) -> Iterator[Problem]:
+    fsx = env.storage.fsx
+    if env.on_destroy == "keep" and fsx and not fsx.existing and fsx.deployment == "SCRATCH_2":
+        yield warning(
+            ("storage", "fsx", "deployment"),
+            fsx.deployment,
+            "on_destroy is keep, but SCRATCH_2 is not replicated: data is lost with a server",
+            "choose PERSISTENT_2 for data to keep",
+        )
+
+
+def kept_data_is_named(env: Environment) -> Iterator[Problem]:
+    if env.on_destroy != "keep":
+        return
+    storage = env.storage
+    stays = [name for name, f in (("EFS", storage.efs), ("FSx for Lustre", storage.fsx)) if f and not f.existing]
+    if env.registry.enabled:
+        stays.append("the ECR repository")
+    stays.append("the bucket and the logs")
+    yield info(
+        ("on_destroy",),
+        "keep",
+        f"`cdk destroy` leaves {listed(stays)} in the account, and they are paid for until you delete them",
+        "write on_destroy: delete to leave nothing",
+    )
+
+
+RULES: tuple[Rule, ...] = (
+    scratch_is_apart_from_shared,
+    settings_apply_to_existing_storage,
+    link_has_its_directory,
+    kept_data_is_safe,
+    kept_data_is_named,
+)

@@ -1,0 +1,176 @@
+"""Availability zones: by zone id, from what offers the instance types. AZ names differ by account, zone ids do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainium_cdk.checks.rule import Half, Rule, error, groups, halves, listed, queues, twice, warning
+from trainium_cdk.settings import Environment, NodeGroup, Problem, Queue
+from trainium_cdk.settings.problems import KeyPath
+
+
+def region_offers_every_type(env: Environment) -> Iterator[Problem]:
+    for half in halves(env):
+        for name in _offered_somewhere(half):
+            if not env.catalog.zone_ids(name, env.region):
+                regions = env.catalog.regions_of(name)
+                yield error(
+                    ("region",),
+                    env.region,
+                    f"{name} is not offered there, as far as the catalogue knows",
+                    f"write region: {listed(regions, 'or')}, or list the zones your account sees under "
+                    f"catalog.instances.{name}.zone_ids",
+                    half.engine,
+                )
+
+
+def zones_are_of_the_region(env: Environment) -> Iterator[Problem]:
+    for key, zone in _zones(env):
+        region = env.catalog.region_of(zone)
+        if region is None:
+            prefix = zone.rsplit("-", 1)[0]
+            yield error(
+                key,
+                zone,
+                f"no region has zone ids that begin with {prefix}, as far as the catalogue knows",
+                f"correct it, or add {prefix}: {env.region} under catalog.regions",
+            )
+        elif region != env.region:
+            kinds = [t for half in halves(env) if half.engine in env.engines for t in _offered_somewhere(half)]
+            here = sorted({z for t in kinds for z in env.catalog.zone_ids(t, env.region)})
+            fix = f"write {listed(here, 'or')}" if here else f"use zone ids of {env.region}"
+            yield error(
+                key, zone, f"it lies in {region}, but the region is {env.region}", f"{fix}, or region: {region}"
+            )
+
+
+def zones_are_named_once(env: Environment) -> Iterator[Problem]:
+    zones = env.network.zone_ids
+    for i in twice(zones):
+        yield error(("network", "zone_ids", i), zones[i], "this zone is there already", "name each zone once")
+
+
+def queue_zone_is_in_the_network(env: Environment) -> Iterator[Problem]:
+    asked = [(at, queue.zone_id, env.zone_ids) for at, queue in queues(env)]
+    asked += [(at, group.zone_id, env.eks_zone_ids) for at, group in groups(env)]
+    for at, zone, zones in asked:
+        if not zone or zone in zones:
+            continue
+        where = "no private subnet is in it" if env.network.existing else "the network has no subnets in it"
+        key = "network.existing.private_subnets" if env.network.existing else "network.zone_ids"
+        yield error(
+            (*at, "zone_id"),
+            zone,
+            f"{where}; there are some in {listed(zones)}",
+            f"add {zone} to {key}, or choose one of those",
+        )
+
+
+def queue_zone_offers_its_types(env: Environment) -> Iterator[Problem]:
+    for half in halves(env):
+        what = "queue" if half.engine == "slurm" else "node group"
+        for f in half.fleets:
+            zone = half.zone_of(f)
+            offered = env.catalog.zone_ids(f.kind.name, env.region)
+            if not zone or not offered or zone in offered or env.catalog.region_of(zone) != env.region:
+                continue  # no zone, no region or no list to compare with: other rules speak of these
+            key: KeyPath = (*f.queue_at, "zone_id") if f.queue.zone_id else f.at
+            how = "" if f.queue.zone_id else f" (the first of the network, as {what} {f.queue.name} names none)"
+            yield error(
+                key,
+                zone,
+                f"{f.kind.name} is not offered in {zone}{how}, as far as the catalogue knows",
+                f"write zone_id: {listed(offered, 'or')} in the {what}"
+                + (
+                    ", and add that zone to the network"
+                    if _is_fixed(env) and not set(offered) & set(half.zone_ids)
+                    else ""
+                )
+                + f", or correct catalog.instances.{f.kind.name}.zone_ids",
+            )
+
+
+def some_zone_offers_everything(env: Environment) -> Iterator[Problem]:
+    for half in halves(env):
+        if not half.zone_ids:
+            yield from _no_zone(env, half)
+
+
+def _no_zone(env: Environment, half: Half) -> Iterator[Problem]:
+    key: KeyPath = ("network", "zone_ids")
+    offers = {t: env.catalog.zone_ids(t, env.region) for t in _offered_somewhere(half)}
+    if not offers and any(t in env.catalog.instances for t in half.instance_types):
+        yield error(
+            key,
+            "(absent)",
+            f"where {listed(half.instance_types)} is offered is not known, so no zone can be chosen",
+            "write network.zone_ids, or the type's zone_ids under catalog.instances",
+            half.engine,
+        )
+    elif offers and all(offers.values()):  # else the region itself is refused
+        where = "; ".join(f"{name} in {listed(zones)}" for name, zones in offers.items())
+        what = "queue" if half.engine == "slurm" else "node group"
+        fix = f"give each {what} its zone_id, or make two environments"
+        for queue in env.pcluster.queues if half.engine == "slurm" else ():
+            types = [r.instance_type for r in queue.compute_resources if r.instance_type in offers]
+            if types and not set.intersection(*(set(offers[t]) for t in types)):
+                fix = f"put {listed(types)} into queues of their own, each with its zone_id: one queue has one zone"
+        yield error(key, "(absent)", f"no one zone offers every instance type: {where}", fix, half.engine)
+
+
+def public_nodes_have_a_public_subnet(env: Environment) -> Iterator[Problem]:
+    existing, login = env.network.existing, env.pcluster.login_nodes
+    if not existing or existing.public_subnets:
+        return
+    for key, where in (("head", env.pcluster.head.subnet), ("login_nodes", login.subnet if login else None)):
+        if where == "public":
+            yield error(
+                ("pcluster", key, "subnet"),
+                where,
+                "the existing VPC is described without public subnets",
+                "write subnet: private, or add network.existing.public_subnets",
+            )
+
+
+def settings_apply_to_an_existing_vpc(env: Environment) -> Iterator[Problem]:
+    if env.network.existing:
+        for key in sorted(env.network.model_fields_set - {"existing", "peerings"}):
+            yield warning(
+                ("network", key), getattr(env.network, key), "it does not apply to an existing VPC", "remove it"
+            )
+
+
+def _is_fixed(env: Environment) -> bool:
+    """Whether the network has the zones it is told, and no others because a queue asks for them."""
+    return bool(env.network.zone_ids or env.network.existing)
+
+
+def _offered_somewhere(half: Half) -> list[str]:
+    """The known instance types whose zones are known."""
+    known = half.env.catalog.instances
+    return [t for t in half.instance_types if t in known and known[t].zone_ids]
+
+
+def _zones(env: Environment) -> Iterator[tuple[KeyPath, str]]:
+    for i, zone in enumerate(env.network.zone_ids):
+        yield ("network", "zone_ids", i), zone
+    whose: list[tuple[KeyPath, Queue | NodeGroup]] = [*queues(env), *groups(env)]
+    for at, queue in whose:
+        if queue.zone_id:
+            yield (*at, "zone_id"), queue.zone_id
+    if existing := env.network.existing:
+        for name in ("private_subnets", "public_subnets"):
+            for i, subnet in enumerate(getattr(existing, name)):
+                yield ("network", "existing", name, i, "zone_id"), subnet.zone_id
+
+
+RULES: tuple[Rule, ...] = (
+    region_offers_every_type,
+    zones_are_of_the_region,
+    zones_are_named_once,
+    queue_zone_is_in_the_network,
+    queue_zone_offers_its_types,
+    some_zone_offers_everything,
+    public_nodes_have_a_public_subnet,
+    settings_apply_to_an_existing_vpc,
+)

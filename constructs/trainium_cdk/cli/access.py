@@ -1,0 +1,85 @@
+"""`trn kubeconfig`, `token`, `torchx`: the cluster for kubectl and other clients."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trainium_cdk.cli.common import EKS_STACK, ClusterFile, Region, Stack, kubernetes, say
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(kubeconfig)
+    app.command()(torchx)
+    app.command(hidden=True)(token)
+
+
+def kubeconfig(
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write it to this file, which only you can read.")
+    ] = None,
+    tunnel: Annotated[
+        int,
+        typer.Option(
+            min=0, max=65535, help="Port of this machine for a tunnel to a private API, kept open until Ctrl-C."
+        ),
+    ] = 0,
+    stack: Stack = EKS_STACK,
+    region: Region = None,
+    cluster: ClusterFile = None,
+) -> None:
+    """Print a kubeconfig of the stack's cluster, for kubectl. It holds no secret: `trn` makes a token when one is asked for."""
+    from trainium_cdk.jobs.kubernetes import access
+    from trainium_cdk.jobs.kubernetes.tunnel import reach
+
+    found = kubernetes(stack, region, cluster).cluster
+    endpoint = access.find(found)
+    if tunnel:
+        endpoint = reach(found, endpoint, port=tunnel)
+    command = [shutil.which("trn") or "trn", "token", "--name", found.cluster_name, "--region", found.region]
+    if found.access_role:
+        command += ["--role", found.access_role]
+    text = access.kubeconfig(found, endpoint, command)
+    if output is None:
+        print(text, end="", flush=True)
+    else:
+        with os.fdopen(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
+            out.write(text)
+        say(f"export KUBECONFIG={output.resolve()}")
+    if tunnel and endpoint.server_name:
+        say(f"the tunnel at 127.0.0.1:{tunnel} is open; Ctrl-C ends it")
+        try:
+            while True:
+                time.sleep(3600)
+        except KeyboardInterrupt:
+            say("\nthe tunnel is closed")
+
+
+def token(
+    name: Annotated[str, typer.Option(help="Name of the EKS cluster.")],
+    region: Annotated[str, typer.Option(help="Its region.")],
+    role: Annotated[str, typer.Option(help="Role to take, if these credentials may.")] = "",
+) -> None:
+    """Print a token of an EKS cluster as kubectl's credential plug-in does."""
+    from trainium_cdk.jobs.kubernetes.access import Identity
+
+    print(Identity(name, region, role=role).token().to_exec_credential())
+
+
+def torchx(
+    output: Annotated[Path, typer.Argument(help="File to write.")] = Path("trn_component.py"),
+    stack: Stack = EKS_STACK,
+    region: Region = None,
+    cluster: ClusterFile = None,
+) -> None:
+    """Write a TorchX component that knows the cluster, for those who keep their TorchX."""
+    from trainium_cdk.jobs.kubernetes.torchx import component, run_line
+
+    found = kubernetes(stack, region, cluster).cluster
+    output.write_text(component(found), "utf-8")
+    say(f"{output}: {run_line(found, str(output))}")

@@ -1,0 +1,99 @@
+"""`trn diff`: what a deployment would do to what is deployed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trainium_cdk.cli.common import DEFAULT_STACK, Json, put, say
+
+if TYPE_CHECKING:
+    from trainium_cdk.updates import Change
+
+EnvFile = Annotated[
+    Path | None, typer.Option("--env", help="Environment file. Default: the app's default environment.")
+]
+App = Annotated[Path | None, typer.Option(help="Folder with the app's cdk.json. Default: this one.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(diff)
+
+
+def diff(
+    stack: Annotated[
+        str, typer.Argument(metavar="STACK", envvar="TRN_STACK", help="Stack, as `cdk deploy` takes it.")
+    ] = DEFAULT_STACK,
+    env: EnvFile = None,
+    app: App = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A resource that may go; give it again for each. Default: none."),
+    ] = None,
+    fleet_stopped: Annotated[
+        bool, typer.Option("--fleet-stopped", help="The Slurm fleet is stopped for the deployment.")
+    ] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Show what is safe too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Say what a deployment would lose, replace or interrupt, before it does. Exit code 1: it would lose something, or fail."""
+    from trainium_cdk.updates import Spec, compare, dangerous
+    from trainium_cdk.updates.live import assemble, deployed
+
+    spec = Spec.load()
+    wanted = assemble(stack, env, app)
+    there = deployed(wanted.name, wanted.region)
+    if there is None:
+        say(f"{wanted.name} is not deployed: all of it is new")
+        if as_json:
+            put([])
+        return
+    found = compare(there, wanted.template, spec, fleet_running=not fleet_stopped)
+    bad = dangerous(found, allow or [])
+    if as_json:
+        put([asdict(c) for c in found])
+    else:
+        for line in describe(found, everything=all_):
+            print(line)
+    say(_verdict(wanted.name, found, bad))
+    if bad:
+        raise typer.Exit(1)
+
+
+def describe(found: Iterable[Change], *, everything: bool = False) -> list[str]:
+    """The changes in lines for people: one for each resource, with its properties below it; what is safe only in number."""
+    lines: list[str] = []
+    safe = 0
+    for (level, name, kind), group in groupby(found, key=lambda c: (c.level, c.name, c.type)):
+        changes = list(group)
+        if level == "safe" and not everything:
+            safe += len(changes)
+            continue
+        lines.append(f"{level:<10} {name} ({kind})")
+        for (meaning, advice), same in groupby(changes, key=lambda c: (c.meaning, c.advice)):
+            for c in same:
+                if c.property:
+                    lines.append(f"{'':<11}{c.property}: {c.old or 'none'} -> {c.new or 'none'}")
+            lines.append(f"{'':<11}{meaning[:1].upper()}{meaning[1:]}.")
+            if advice:
+                lines.append(f"{'':<11}What to do: {advice}.")
+    if safe:
+        lines.append(f"{'safe':<10} {safe} more (--all shows them)")
+    return lines
+
+
+def _verdict(name: str, found: list[Change], bad: list[Change]) -> str:
+    if not found:
+        return f"{name}: no change"
+    if bad:
+        names = ", ".join(dict.fromkeys(c.name for c in bad))
+        return f"{name}: do not deploy this as it is: {names}"
+    lost = [c.name for c in found if c.level == "loses"]
+    return f"{name}: {len(found)} changes; nothing is lost" + (
+        f" but what may be: {', '.join(dict.fromkeys(lost))}" if lost else ""
+    )

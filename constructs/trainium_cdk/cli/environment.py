@@ -1,0 +1,82 @@
+"""`trn cluster`, `validate`, `schema`, `catalog`: what is there, and what could be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trainium_cdk.cli.common import DEFAULT_STACK, Json, Region, Stack, put, say, table
+
+
+def register(app: typer.Typer) -> None:
+    for command in (cluster, validate, schema, catalog):
+        app.command()(command)
+
+
+def cluster(stack: Stack = DEFAULT_STACK, region: Region = None) -> None:
+    """Print what the jobs know of a deployed stack; `--cluster FILE` of the other commands reads it."""
+    from trainium_cdk import outputs
+
+    print(outputs.read(stack, region).model_dump_json(indent=2))
+
+
+def validate(
+    file: Annotated[Path, typer.Argument(help="Environment file, YAML.")],
+    as_json: Json = False,
+) -> None:
+    """Check an environment file as `cdk synth` does. Exit code 1 where it would be refused."""
+    from trainium_cdk import checks, settings
+    from trainium_cdk.settings.problems import errors
+
+    env = settings.load(file)
+    problems = checks.check(env)
+    if as_json:
+        put([{"key": p.dotted, "level": p.level, "reason": p.reason, "fix": p.fix, "rule": p.rule} for p in problems])
+    for problem in problems:
+        say(settings.describe(problem, env.source))
+    if errors(problems):
+        raise typer.Exit(1)
+    say(f"{file}: an environment that can be deployed")
+
+
+def schema() -> None:
+    """Print the JSON schema of the environment file: editors complete and check with it."""
+    from trainium_cdk import settings
+
+    put(settings.json_schema())
+
+
+def catalog(as_json: Json = False) -> None:
+    """List the instance types and the Neuron SDK releases that are known."""
+    from trainium_cdk.catalog import Catalog
+
+    known = Catalog.load()
+    if as_json:
+        put(known.model_dump(mode="json"))
+        return
+    rows = [
+        [
+            kind.name,
+            str(kind.vcpus),
+            str(kind.memory_gib),
+            str(kind.neuron_devices),
+            str(kind.logical_cores()),
+            str(kind.efa_interfaces),
+            ", ".join(kind.purchase),
+            ", ".join(known.regions_of(kind.name)),
+        ]
+        for kind in known.instances.values()
+    ]
+    table("Instance types", ["type", "vCPU", "GiB", "devices", "cores", "EFA", "purchase", "regions"], rows)
+    rows = [
+        [
+            release.version + (" (default)" if release.version == known.default_release else ""),
+            str(release.released),
+            "; ".join(f"{name} {f.version} on {', '.join(f.families)}" for name, f in release.frameworks.items())
+            or "none",
+        ]
+        for release in known.releases.values()
+    ]
+    table("Neuron SDK releases", ["release", "date", "training frameworks"], rows)

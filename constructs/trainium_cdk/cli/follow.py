@@ -1,0 +1,196 @@
+"""`trn status`, `logs`, `cancel`, `list`, `wait`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trainium_cdk.cli.common import (
+    DEFAULT_STACK,
+    ClusterFile,
+    JobId,
+    Json,
+    Local,
+    Region,
+    Stack,
+    at,
+    backend,
+    one_line,
+    put,
+    say,
+    table,
+    told_when_stopped,
+)
+
+if TYPE_CHECKING:
+    from trainium_cdk.jobs import Expected, JobStatus, Summary
+
+
+def register(app: typer.Typer) -> None:
+    for command in (status, logs, cancel, wait):
+        app.command()(command)
+    app.command("list")(list_)
+
+
+def status(
+    id: JobId,
+    stack: Stack = DEFAULT_STACK,
+    region: Region = None,
+    local: Local = None,
+    cluster: ClusterFile = None,
+    as_json: Json = False,
+) -> None:
+    """Show how a job is: each stage with its state, and why."""
+    show(backend(stack, region, local, cluster).status(id), as_json)
+
+
+def logs(
+    id: JobId,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")] = False,
+    stage: Annotated[
+        str | None, typer.Option(help="prepare, precompile or train. Default: the last that has begun.")
+    ] = None,
+    node: Annotated[int | None, typer.Option(help="Only what this node said: 0, 1, ... Default: all.")] = None,
+    rank: Annotated[int | None, typer.Option(min=0, help="Only the node on which this process is.")] = None,
+    offset: Annotated[int, typer.Option(min=0, help="Byte of the stage's log to begin at.")] = 0,
+    metrics: Annotated[bool, typer.Option("--metrics", help="Only the figures: one JSON record a line.")] = False,
+    stack: Stack = DEFAULT_STACK,
+    region: Region = None,
+    local: Local = None,
+    cluster: ClusterFile = None,
+) -> None:
+    """Print a job's log, byte by byte as it is; a summary of its figures follows on standard error."""
+    import json
+    from dataclasses import asdict
+
+    from trainium_cdk.jobs import Follower, TransportError
+    from trainium_cdk.outputs import EksCluster
+
+    jobs = backend(stack, region, local, cluster)
+    if rank is not None:
+        node = jobs.node_of_rank(id, rank)
+        say(f"rank {rank} is on node {node}")
+    reader, last = Follower(), ""
+    out = sys.stdout.buffer
+    changed = (lambda s: say(one_line(s))) if follow else None
+    try:
+        for chunk in jobs.logs(id, stage=stage, node=node, follow=follow, offset=offset, changed=changed):
+            if chunk.stage != last:
+                last = chunk.stage
+                say(f"--- {last}")
+            records = reader.feed(chunk.data)
+            if metrics:
+                for record in records:
+                    said = {"stage": chunk.stage, "record": type(record).__name__, **asdict(record)}
+                    out.write(json.dumps(said).encode() + b"\n")
+            else:
+                out.write(chunk.data)
+            out.flush()
+            offset = chunk.next_offset
+    except (KeyboardInterrupt, SystemExit, TransportError) as e:
+        if last or not isinstance(e, TransportError):
+            words = f" --stage {last}" if last else ""
+            words += "" if node is None else f" --node {node}"
+            if last and (node is not None or not isinstance(jobs.cluster, EksCluster)):
+                words += f" --offset {offset}"  # on EKS, lines of several nodes come in no order to go on with
+            flag, goes_on = (" -f", f"{id} goes on without being watched. ") if follow else ("", "")
+            say(f"\n{goes_on}To read on: trn logs{flag} {id}{words}{at(stack, region)}")
+        raise
+    reader.close()
+    ended = jobs.status(id)
+    for line in summarize(reader.summary, ended.expected):
+        say(line)
+    if follow and not ended.ok:
+        raise typer.Exit(1)
+
+
+def cancel(
+    id: JobId,
+    stack: Stack = DEFAULT_STACK,
+    region: Region = None,
+    local: Local = None,
+    cluster: ClusterFile = None,
+    as_json: Json = False,
+) -> None:
+    """Cancel what runs or waits of a job."""
+    found = backend(stack, region, local, cluster).cancel(id)
+    if found.ok:
+        say(f"{id} had completed already: there was nothing to cancel")
+    show(found, as_json)
+
+
+def wait(
+    id: JobId,
+    timeout: Annotated[float | None, typer.Option(min=0, help="Seconds. Default: as long as it takes.")] = None,
+    stack: Stack = DEFAULT_STACK,
+    region: Region = None,
+    local: Local = None,
+    cluster: ClusterFile = None,
+    as_json: Json = False,
+) -> None:
+    """Wait until a job has ended. Exit code 0: it completed; 1: it did not."""
+    with told_when_stopped(
+        lambda: f"{id} goes on without being waited for. To wait again: trn wait {id}{at(stack, region)}"
+    ):
+        found = backend(stack, region, local, cluster).wait(id, timeout, lambda s: say(one_line(s)))
+    show(found, as_json)
+    if not found.ok:
+        raise typer.Exit(1)
+
+
+def list_(
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Newest jobs shown.")] = 50,
+    stack: Stack = DEFAULT_STACK,
+    region: Region = None,
+    local: Local = None,
+    cluster: ClusterFile = None,
+    as_json: Json = False,
+) -> None:
+    """List the jobs of a cluster, newest first."""
+    found = backend(stack, region, local, cluster).list(limit)
+    if as_json:
+        put([job.to_dict() for job in found])
+        return
+    rows = [[j.id, f"{j.current.name} {j.state}", str(j.nodes), j.queue, j.current.reason] for j in found]
+    table("", ["job", "state", "nodes", "queue", "reason"], rows)
+
+
+def show(found: JobStatus, as_json: bool) -> None:
+    if as_json:
+        put(found.to_dict())
+        return
+    batch = f", global batch size {found.global_batch_size}" if found.global_batch_size else ""
+    say(
+        f"{found.id}: {found.state}; {found.nodes} x {found.instance_type} in queue {found.queue}{batch}; "
+        f"{found.directory}"
+    )
+    rows = [[s.name, s.number, s.state, _clock(s.started), _clock(s.ended), s.nodes, s.reason] for s in found.stages]
+    table("", ["stage", "id", "state", "started", "ended", "nodes", "reason"], rows)
+
+
+def _clock(seconds: int | None) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds)) if seconds else ""
+
+
+def summarize(summary: Summary, published: Expected | None = None) -> list[str]:
+    """A run's figures in lines for people."""
+    lines = []
+    if summary.graphs:
+        lines.append(f"compiled {summary.graphs} graphs, {summary.failed_graphs} failed")
+    if summary.last:
+        step, loss = summary.last.step, summary.last.loss
+        text = f"step {step}"
+        if loss is not None:
+            text += f": loss {loss:.4g}" + (
+                f", from {summary.first_loss:.4g}" if summary.first_loss is not None else ""
+            )
+        if summary.throughput is not None:
+            text += f"; {summary.throughput:,.1f} sequences/s on average"
+            # far beyond what was published, it is no Trainium: the sandbox's stand-in, say
+            if published and summary.throughput < 3 * published.sequences_per_second:
+                text += f", {summary.throughput / published.sequences_per_second:.0%} of {published}"
+        lines.append(text)
+    return lines

@@ -1,0 +1,83 @@
+"""`trn image build`, `trn data stage`: what jobs on Kubernetes need before they run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trainium_cdk.cli.common import EKS_STACK, ClusterFile, Json, Region, Stack, kubernetes, put, say
+
+image = typer.Typer(help="Training images.", no_args_is_help=True)
+data = typer.Typer(help="Data sets on the shared file system.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    image.command("build")(build)
+    image.callback()(lambda: None)  # so that `build` stays a word of its own
+    data.command("stage")(stage)
+    data.callback()(lambda: None)
+    app.add_typer(image, name="image")
+    app.add_typer(data, name="data")
+
+
+def build(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with the Dockerfile.")],
+    tag: Annotated[str | None, typer.Option(help="Default: one made of the content.")] = None,
+    file: Annotated[str, typer.Option("--file", "-f", help="The Dockerfile, within DIR.")] = "Dockerfile",
+    stack: Stack = EKS_STACK,
+    region: Region = None,
+    cluster: ClusterFile = None,
+    as_json: Json = False,
+) -> None:
+    """Build a training image in the account (CodeBuild) and push it to the stack's registry. No Docker is needed here.
+
+    Prints its name, for `trn submit --image`. The same folder again is the same image, and not built again.
+    """
+    from dataclasses import asdict
+
+    from trainium_cdk.jobs import images
+
+    jobs = kubernetes(stack, region, cluster)
+    made = images.build(jobs.cluster, images.pack(directory, file), tag, say=say, log=lambda line: say(f"  {line}"))
+    if not made.built:
+        say("it was built before")
+    if as_json:
+        put({**asdict(made), "pinned": made.pinned})
+    else:
+        print(made.pinned)
+
+
+def stage(
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="s3://bucket/file.tar (unpacked), s3://bucket/file, s3://bucket/prefix/, or a data set of the templates: "
+            "bert-seqlen128, bert-seqlen512, gpt2-wikipedia."
+        ),
+    ],
+    target: Annotated[str, typer.Argument(help="Directory on a shared file system; none with a data set's name.")] = "",
+    public: Annotated[bool, typer.Option("--public", help="The bucket is public: ask without credentials.")] = False,
+    image: Annotated[str | None, typer.Option(help="Image with the AWS CLI. Default: the cluster's.")] = None,
+    stack: Stack = EKS_STACK,
+    region: Region = None,
+    cluster: ClusterFile = None,
+) -> None:
+    """Copy a data set onto the shared file system, and unpack it: on a system node, no Trainium node is needed.
+
+    Broken off, it goes on; run again, it is joined, and fetches what is missing.
+    """
+    from trainium_cdk.jobs.kubernetes import stage as staging
+
+    jobs = kubernetes(stack, region, cluster)
+    for job in staging.render(source, target, jobs.cluster, public=public, image=image):
+        if not staging.run(jobs.api, job, log=_write, say=say):
+            say(f"{source} is not there: see above. What has arrived is kept; run this again to go on")
+            raise typer.Exit(1)
+
+
+def _write(text: bytes) -> None:
+    sys.stdout.buffer.write(text)
+    sys.stdout.flush()

@@ -1,0 +1,92 @@
+"""`trn shell`, `top`, `tensorboard`: into what runs."""
+
+from __future__ import annotations
+
+import sys
+import webbrowser
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trainium_cdk.cli.common import DEFAULT_STACK, ClusterFile, JobId, Region, Stack, backend, say
+
+if TYPE_CHECKING:
+    from trainium_cdk.jobs import SlurmBackend
+    from trainium_cdk.jobs.kubernetes import KubernetesBackend
+
+Node = Annotated[int, typer.Option(min=0, help="Which of the job's nodes: 0, 1, ...")]
+
+
+def register(app: typer.Typer) -> None:
+    for command in (shell, top, tensorboard):
+        app.command()(command)
+
+
+def shell(
+    id: JobId,
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="COMMAND", help="Instead of a shell; put -- before it.")
+    ] = None,
+    node: Node = 0,
+    stack: Stack = DEFAULT_STACK,
+    region: Region = None,
+    cluster: ClusterFile = None,
+) -> None:
+    """Open a shell where a job runs, or run a command there; the exit code is its own."""
+    _run(id, node, command or ["bash"], backend(stack, region, None, cluster))
+
+
+def top(
+    id: JobId, node: Node = 0, stack: Stack = DEFAULT_STACK, region: Region = None, cluster: ClusterFile = None
+) -> None:
+    """Watch the NeuronCores of one of a job's nodes (neuron-top)."""
+    _run(id, node, ["neuron-top"], backend(stack, region, None, cluster))
+
+
+def tensorboard(
+    id: JobId,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Of this machine. Default: a free one.")] = 0,
+    image: Annotated[str | None, typer.Option(help="Image with TensorBoard. Default: the job's.")] = None,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open it in a browser.")] = True,
+    stack: Stack = DEFAULT_STACK,
+    region: Region = None,
+    cluster: ClusterFile = None,
+) -> None:
+    """Show a job's TensorBoard at a port of this machine, until Ctrl-C. Nothing of it is public."""
+    from trainium_cdk.jobs.errors import JobError
+    from trainium_cdk.jobs.kubernetes import KubernetesBackend
+    from trainium_cdk.jobs.kubernetes.tensorboard import serve
+
+    jobs = backend(stack, region, None, cluster)
+    if not isinstance(jobs, KubernetesBackend):
+        status = jobs.status(id)
+        raise JobError(
+            f"{jobs.cluster.stack} runs Slurm. Run tensorboard --logdir {status.directory} --host 127.0.0.1 on its head node, and "
+            f"forward the port: aws ssm start-session --region {jobs.cluster.region} --target {jobs.cluster.head_node_id} "
+            "--document-name AWS-StartPortForwardingSession --parameters portNumber=6006,localPortNumber=6006"
+        )
+    with serve(jobs, id, image=image, port=port, say=say) as board:
+        print(board.url, flush=True)
+        say("Ctrl-C ends it")
+        if browser and sys.stdout.isatty():
+            webbrowser.open(board.url)
+        try:
+            board.wait()
+        except KeyboardInterrupt:
+            say("\nTensorBoard ends")
+
+
+def _run(id: str, node: int, command: list[str], jobs: SlurmBackend | KubernetesBackend) -> None:
+    from trainium_cdk.jobs.errors import JobError
+    from trainium_cdk.jobs.kubernetes import KubernetesBackend
+
+    if not isinstance(jobs, KubernetesBackend):
+        status = jobs.status(id)
+        head = f"aws ssm start-session --region {jobs.cluster.region} --target {jobs.cluster.head_node_id}"
+        there = f"; then, as {jobs.cluster.job_user}: srun --jobid {status.current.number} --overlap --pty {command[0]}"
+        raise JobError(f"{jobs.cluster.stack} runs Slurm: nodes are reached from the head node. Run {head}{there}")
+    from trainium_cdk.jobs.kubernetes.inside import place, run
+
+    pod, container = place(jobs, id, node)
+    if code := run(jobs.api, pod, container, command):
+        raise typer.Exit(code)

@@ -1,0 +1,149 @@
+"""`trn preflight`: what would fail, or cost more than meant, told before anything is spent."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trainium_cdk.cli.common import DEFAULT_STACK, Json, put, say
+
+if TYPE_CHECKING:
+    from trainium_cdk.checks.live import Level, Report, Target
+    from trainium_cdk.settings import Engine, Environment
+
+_STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan", "ok": "green"}
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(preflight)
+
+
+def preflight(
+    stack: Annotated[str, typer.Argument(envvar="TRN_STACK", help="TrnPclusterStack or TrnEksStack.")] = DEFAULT_STACK,
+    env: Annotated[Path | None, typer.Option(help="Environment file, as in `cdk deploy -c env=FILE`.")] = None,
+    as_json: Json = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 2 where there are warnings.")] = False,
+    print_policy: Annotated[
+        bool, typer.Option("--print-policy", help="Print the IAM policy that these checks need, and ask nothing.")
+    ] = False,
+    qualifier: Annotated[
+        str | None, typer.Option(help="The CDK's bootstrap qualifier, where it is not the usual one.")
+    ] = None,
+    find_block: Annotated[
+        str | None, typer.Option(metavar="TYPE", help="List the capacity blocks of this type that are sold now.")
+    ] = None,
+    nodes: Annotated[int, typer.Option(min=1, max=64, help="With --find-block: how many instances.")] = 1,
+    hours: Annotated[int, typer.Option(min=24, max=4368, help="With --find-block: for how long.")] = 24,
+) -> None:
+    """Check an environment against the account, with calls that only read. Exit code 0; 1 with errors; 2 with warnings
+    and --strict."""
+    from trainium_cdk import settings
+    from trainium_cdk.checks.live import CHECKS, Target, examine, policy
+    from trainium_cdk.checks.live.model import QUALIFIER
+
+    environment = settings.load(env)
+    if find_block:
+        _find_block(environment, find_block, nodes, hours, as_json=as_json)
+        return
+    target = Target(environment, _engine(stack, environment), qualifier=qualifier or QUALIFIER)
+    if print_policy:
+        put(policy(target, CHECKS))
+        return
+    report = examine(target)
+    if as_json:
+        put(report.as_json())
+    else:
+        _show(report, target)
+    if code := report.exit_code(strict=strict):
+        raise typer.Exit(code)
+
+
+def _engine(stack: str, environment: Environment) -> Engine:
+    """The engine of a stack, by the name people type or by the one in the account.
+
+    Raises:
+        OutputsError: there is no such stack.
+    """
+    from trainium_cdk.checks.live.model import FIRST_STACKS
+    from trainium_cdk.outputs import OutputsError
+
+    for engine, name in FIRST_STACKS.items():
+        if stack in (name, f"{name}-{environment.name}"):
+            return engine
+    raise OutputsError(f"there is no stack {stack!r} to check. Give {' or '.join(FIRST_STACKS.values())}")
+
+
+def _show(report: Report, target: Target) -> None:
+    """A table on a terminal; elsewhere a line for each finding, and one for its fix."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from trainium_cdk.checks.live.model import counted
+
+    levels: tuple[Level, ...] = ("ok", "info", "warning", "error")  # the worst last: it stays on the screen
+    findings = [f for level in levels for f in report.of(level)]
+    title = f"{report.stack} in {report.account or 'no account'}, {report.region}, from {target.env.source.file}"
+    if sys.stdout.isatty():
+        made = Table("level", "what", "value", "reason and fix", title=title, title_justify="left")
+        for f in findings:
+            why = (
+                Text(f.reason)
+                .append(f"\n{f.where}" if f.where else "", "dim")
+                .append(f"\nFix: {f.fix}" if f.fix else "")
+            )
+            made.add_row(Text(f.level, _STYLES[f.level]), Text(f.what), Text(f.value), why)
+        Console().print(made)
+    else:
+        print(title)
+        for f in findings:
+            where = f" [{f.where}]" if f.where else ""
+            print(
+                f"{f.level:<8} {f.what} = {f.value}: {f.reason}{where}" + (f"\n         Fix: {f.fix}" if f.fix else "")
+            )
+    errors, warnings = counted(len(report.of("error")), "error"), counted(len(report.of("warning")), "warning")
+    say(f"{errors}, {warnings}, {len(report.of('ok'))} passed")
+
+
+def _find_block(environment: Environment, kind: str, nodes: int, hours: int, *, as_json: bool) -> None:
+    import datetime as dt
+
+    from trainium_cdk.checks.live import Aws, AwsError
+    from trainium_cdk.checks.live.reservations import BLOCK_ACTIONS, offerings, tell
+    from trainium_cdk.outputs import OutputsError
+
+    if "capacity-block" not in (known := environment.catalog.instance(kind)).purchase:
+        raise OutputsError(f"{known.name} is not sold in capacity blocks. It is sold {' or '.join(known.purchase)}")
+    aws = Aws(environment.region).limited_to(BLOCK_ACTIONS)
+    try:
+        found = offerings(aws, kind, nodes, hours, dt.datetime.now(dt.UTC))
+    except AwsError as e:
+        raise OutputsError(f"could not ask for capacity blocks in {environment.region}: {e}") from None
+    if as_json:
+        put(
+            [
+                {
+                    "id": o.id,
+                    "instance_type": o.instance_type,
+                    "nodes": o.nodes,
+                    "zone_id": o.zone,
+                    "start": o.start.isoformat(),
+                    "end": o.end.isoformat(),
+                    "price": o.price,
+                    "currency": o.currency,
+                    "instance_hour": round(o.hourly, 4),
+                }
+                for o in found
+            ]
+        )
+    else:
+        for o in found:
+            print(f"{o.id}\t{o.price} {o.currency}\t{tell(o)}")
+    if not found:
+        say(f"no capacity block of {nodes} x {kind} for {hours} h is sold in {environment.region} now")
+        raise typer.Exit(1)
+    if not as_json:
+        say(f"the cheapest: {found[0].command}")

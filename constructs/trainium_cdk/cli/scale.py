@@ -1,0 +1,46 @@
+"""`trn scale`: how many nodes a node group of EKS has."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from trainium_cdk.cli.common import EKS_STACK, Region, Stack, say
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(scale)
+
+
+def scale(
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="Node group, as the environment names it.")],
+    nodes: Annotated[int, typer.Option("--nodes", "-N", min=0, help="How many it should have.")],
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until they run.")] = True,
+    timeout: Annotated[float | None, typer.Option(min=0, help="Seconds. Default: as long as it takes.")] = None,
+    stack: Stack = EKS_STACK,
+    region: Region = None,
+) -> None:
+    """Give a node group of EKS more or fewer nodes. A shortage of capacity is told and waited for; it costs the cluster nothing."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    from trainium_cdk import outputs
+    from trainium_cdk import scale as scaling
+    from trainium_cdk.cli.destroy import clients
+
+    cluster = outputs.read(stack, region)
+    if not isinstance(cluster, outputs.EksCluster):
+        raise scaling.ScaleError(
+            f"stack {stack} runs Slurm, which starts and stops nodes by itself, as jobs need them. Its bounds are min_nodes and "
+            "max_nodes of a compute resource: change them in the environment, and deploy"
+        )
+    client: Any = clients(cluster.region)
+    try:
+        name = scaling.scale(cluster, group, nodes, client)
+        say(f"node group {group} is asked to have {nodes} nodes")
+        if wait:
+            scaling.wait(lambda: scaling.progress(cluster, name, client), say, timeout=timeout)
+    except ClientError as e:
+        raise scaling.ScaleError(f"AWS refuses to scale {group}: {e}") from None
+    except BotoCoreError as e:
+        raise scaling.ScaleError(f"AWS cannot be asked: {e}. Check your credentials and region") from None

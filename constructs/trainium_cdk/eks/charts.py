@@ -1,0 +1,127 @@
+"""The Helm charts of the cluster and their values. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainium_cdk.catalog.eks import Chart
+from trainium_cdk.outputs import eks_fleets
+from trainium_cdk.settings import Environment
+
+DETECTOR_NAMESPACE = "neuron-healthcheck-system"
+"""Where the Neuron chart runs its node problem detector."""
+DETECTOR_ACCOUNT = "node-problem-detector"
+AUTOSCALER_NAMESPACE = "kube-system"
+AUTOSCALER_ACCOUNT = "cluster-autoscaler"
+# Volcano's own, without `overcommit`: with it a job that does not fit the nodes there are gets no pods, and without pods that wait
+# no node comes. What is beyond the queue's capability still waits without pods.
+_SCHEDULER = """\
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+    enablePreemptable: false
+  - name: conformance
+- plugins:
+  - name: drf
+    enablePreemptable: false
+  - name: predicates
+  - name: proportion
+  - name: nodeorder
+  - name: binpack
+"""
+_INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+
+
+@dataclass(frozen=True)
+class Release:
+    """A chart to install, as the CDK's handler takes it.
+
+    Attributes:
+        name: of the Helm release.
+        chart, repository: for a chart in a registry, the repository is the whole address (oci://...).
+        create_namespace: whether Helm makes the namespace.
+    """
+
+    name: str
+    chart: str
+    repository: str
+    version: str
+    namespace: str
+    values: dict[str, Any] = field(default_factory=dict)
+    create_namespace: bool = False
+
+
+def releases(env: Environment) -> tuple[Release, ...]:
+    """The charts of an environment, in the order in which they are installed."""
+    charts, plugins = env.catalog.eks.charts, env.eks.plugins
+    found = [_release("neuron", charts["neuron"], _neuron(env))]
+    if types := _types(env, efa=True):
+        found.append(_release("efa", charts["efa"], _efa(env, types)))
+    if plugins.volcano:
+        chart = charts["volcano"]
+        found.append(_release("volcano", chart, _volcano(chart, grows=plugins.autoscaler), create_namespace=True))
+    if plugins.autoscaler:
+        found.append(_release("autoscaler", charts["autoscaler"], _autoscaler(env)))
+    return tuple(found)
+
+
+def _release(name: str, chart: Chart, values: dict[str, Any], *, create_namespace: bool = False) -> Release:
+    if chart.repository:
+        where, what = chart.repository, chart.chart
+    else:
+        where, what = chart.chart, chart.chart.rpartition("/")[2]
+    return Release(name, what, where, chart.version, chart.namespace, values, create_namespace)
+
+
+def _neuron(env: Environment) -> dict[str, Any]:
+    """The chart's own list of instance types leaves some out (trn2.3xlarge), and types it does not know: ours are named."""
+    plugins = env.eks.plugins
+    return {
+        "neuronInstances": _types(env),
+        "devicePlugin": {"enabled": True},
+        "scheduler": {"enabled": plugins.neuron_scheduler},
+        "npd": {
+            "enabled": plugins.node_problem_detector,
+            "namespaceOverride": DETECTOR_NAMESPACE,
+            "namespace": {"create": False},  # made before the chart: not every release of the chart makes it
+            "serviceAccount": {"create": True, "name": DETECTOR_ACCOUNT},
+            "nodeRecovery": {"enabled": plugins.node_recovery},
+        },
+        "draDriver": {"enabled": False},
+    }
+
+
+def _efa(env: Environment, types: list[str]) -> dict[str, Any]:
+    """The chart tolerates CriticalAddonsOnly and nothing else, so it would not start on Trainium nodes; and its list of instance
+    types leaves trn2u and trn2.3xlarge out."""
+    return {
+        "supportedInstanceLabels": {"keys": [_INSTANCE_TYPE], "values": types},
+        "tolerations": [{"key": env.catalog.eks.taint, "operator": "Exists", "effect": "NoSchedule"}],
+    }
+
+
+def _volcano(chart: Chart, *, grows: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {"basic": {"image_tag_version": f"v{chart.version}", "image_pull_policy": "IfNotPresent"}}
+    return {**found, "custom": {"scheduler_config_override": _SCHEDULER}} if grows else found
+
+
+def _autoscaler(env: Environment) -> dict[str, Any]:
+    """It leaves nodes alone on which a job runs: by its own default it takes none with pods of a controller that it does not
+    know, as Volcano's."""
+    return {
+        "cloudProvider": "aws",
+        "awsRegion": env.region,
+        "autoDiscovery": {"clusterName": env.eks_cluster_name},
+        "fullnameOverride": AUTOSCALER_ACCOUNT,
+        "image": {"tag": f"v{env.kubernetes_version}.0"},
+        "rbac": {"serviceAccount": {"create": True, "name": AUTOSCALER_ACCOUNT}},
+        "extraArgs": {"skip-nodes-with-system-pods": False, "scale-down-unneeded-time": "10m"},
+    }
+
+
+def _types(env: Environment, *, efa: bool = False) -> list[str]:
+    """The instance types of the node groups; with EFA only, where that is asked for."""
+    return list(dict.fromkeys(f.instance_type for f in eks_fleets(env) if f.efa or not efa))

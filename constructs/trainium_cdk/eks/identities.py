@@ -1,0 +1,109 @@
+"""What pods may do in AWS: one role for each service account that needs one (EKS Pod Identity)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+DETECTOR_METRICS = "NeuronHealthCheck"
+"""CloudWatch namespace of the node problem detector."""
+
+
+class PodRole(Construct):
+    """A role that pods of this cluster, in this account, may take through the Pod Identity agent, and nobody else."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        cluster_arn: str,
+        account: str,
+        statements: Sequence[iam.PolicyStatement] = (),
+        managed: Sequence[str] = (),
+    ) -> None:
+        super().__init__(scope, id)
+        agent = iam.PrincipalWithConditions(
+            iam.ServicePrincipal("pods.eks.amazonaws.com"),
+            {"StringEquals": {"aws:SourceAccount": account}, "ArnEquals": {"aws:SourceArn": cluster_arn}},
+        )
+        self.role = iam.Role(
+            self,
+            "Role",
+            assumed_by=iam.SessionTagsPrincipal(agent),
+            managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name(name) for name in managed],
+            inline_policies={"Own": iam.PolicyDocument(statements=list(statements))} if statements else None,
+        )
+
+
+def detector_statements(partition: str, cluster: str, *, recovery: bool) -> list[iam.PolicyStatement]:
+    """What Neuron's node problem detector does: tells metrics and, with recovery, has a broken node of the cluster replaced."""
+    found = [
+        iam.PolicyStatement(
+            actions=["cloudwatch:PutMetricData"],
+            resources=["*"],
+            conditions={"StringEquals": {"cloudwatch:namespace": DETECTOR_METRICS}},
+        )
+    ]
+    if recovery:
+        found += [
+            iam.PolicyStatement(
+                actions=["autoscaling:DescribeAutoScalingInstances", "ec2:DescribeInstances"], resources=["*"]
+            ),
+            iam.PolicyStatement(
+                actions=["autoscaling:SetInstanceHealth"],
+                resources=[f"arn:{partition}:autoscaling:*:*:autoScalingGroup:*:autoScalingGroupName/eks-*"],
+                conditions={"StringEquals": {"aws:ResourceTag/eks:cluster-name": cluster}},
+            ),
+        ]
+    return found
+
+
+def autoscaler_statements(partition: str, cluster_arn: str, cluster: str) -> list[iam.PolicyStatement]:
+    """What the cluster autoscaler does: looks at everything, and changes the size of this cluster's groups alone."""
+    looks = (
+        "autoscaling:DescribeAutoScalingGroups",
+        "autoscaling:DescribeAutoScalingInstances",
+        "autoscaling:DescribeLaunchConfigurations",
+        "autoscaling:DescribeScalingActivities",
+        "autoscaling:DescribeTags",
+        "ec2:DescribeImages",
+        "ec2:DescribeInstanceTypes",
+        "ec2:DescribeLaunchTemplateVersions",
+    )
+    return [
+        iam.PolicyStatement(actions=list(looks), resources=["*"]),
+        iam.PolicyStatement(
+            actions=["autoscaling:SetDesiredCapacity", "autoscaling:TerminateInstanceInAutoScalingGroup"],
+            resources=[f"arn:{partition}:autoscaling:*:*:autoScalingGroup:*:autoScalingGroupName/eks-*"],
+            conditions={"StringEquals": {"aws:ResourceTag/eks:cluster-name": cluster}},
+        ),
+        iam.PolicyStatement(
+            actions=["eks:DescribeNodegroup"],
+            resources=[f"{cluster_arn.replace(':cluster/', ':nodegroup/')}/*/*"],
+        ),
+    ]
+
+
+def file_system_statements(kind: str, arns: Sequence[str]) -> list[iam.PolicyStatement]:
+    """What a storage driver asks of AWS for volumes that exist already."""
+    actions = {
+        "efs": ["elasticfilesystem:DescribeMountTargets", "elasticfilesystem:DescribeFileSystems"],
+        "fsx": ["fsx:DescribeFileSystems"],
+    }[kind]
+    return [iam.PolicyStatement(actions=actions, resources=list(arns))]
+
+
+def bucket_statements(partition: str, buckets: Sequence[str]) -> list[iam.PolicyStatement]:
+    """Reading and writing the objects of the jobs' buckets."""
+    arns = [f"arn:{partition}:s3:::{bucket}" for bucket in buckets]
+    return [
+        iam.PolicyStatement(sid="List", actions=["s3:ListBucket", "s3:GetBucketLocation"], resources=arns),
+        iam.PolicyStatement(
+            sid="Objects",
+            actions=["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"],
+            resources=[f"{arn}/*" for arn in arns],
+        ),
+    ]

@@ -1,0 +1,115 @@
+"""`TrnImageBuilder`: training images built in the account, from any laptop."""
+
+from __future__ import annotations
+
+from aws_cdk import Stack
+from aws_cdk import aws_codebuild as codebuild
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from trainium_cdk.functions import LOG_DAYS
+from trainium_cdk.registry import TrnRegistry
+from trainium_cdk.removal import OnDestroy, removal_policy
+
+SOURCES = "images/"
+"""Prefix, in the stack's bucket, of the zip files that are built."""
+IMAGE = "aws/codebuild/amazonlinux-x86_64-standard:5.0"
+_MINUTES = 120
+_BUILD_SPEC = {
+    "version": 0.2,
+    "phases": {
+        "pre_build": {
+            "commands": [
+                # the user's own words come in as variables, and are never part of a command
+                'aws ecr get-login-password | docker login --username AWS --password-stdin "${REPOSITORY_URI%%/*}"',
+                "aws ecr-public get-login-password --region us-east-1 "
+                "| docker login --username AWS --password-stdin public.ecr.aws",
+            ]
+        },
+        "build": {
+            "commands": [
+                'docker build --platform linux/amd64 --file "$DOCKERFILE" --tag "$REPOSITORY_URI:$IMAGE_TAG" .'
+            ]
+        },
+        "post_build": {
+            "commands": [
+                'if [ "$CODEBUILD_BUILD_SUCCEEDING" != 1 ]; then exit 1; fi',
+                'docker push "$REPOSITORY_URI:$IMAGE_TAG"',
+            ]
+        },
+    },
+}
+
+
+class TrnImageBuilder(Construct):
+    """A CodeBuild project that builds a Dockerfile from a zip file in the stack's bucket and pushes the image to its registry.
+
+    x86_64, as Trainium nodes are; so it does not matter what the laptop is, nor whether it has Docker. A build names its source
+    (`sourceTypeOverride: S3`, `sourceLocationOverride: <bucket>/images/<name>.zip`) and the variables IMAGE_TAG and, if it is
+    not `Dockerfile`, DOCKERFILE.
+
+    Args:
+        bucket: where the zip files are, below `images/`.
+        on_destroy: what becomes of the build logs on `cdk destroy`. Default: deleted.
+    """
+
+    project_name: str
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        bucket: s3.IBucket,
+        registry: TrnRegistry,
+        on_destroy: OnDestroy = "delete",
+    ) -> None:
+        super().__init__(scope, id)
+        log = logs.CfnLogGroup(self, "Logs", retention_in_days=LOG_DAYS)
+        log.apply_removal_policy(removal_policy(on_destroy))
+        role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("codebuild.amazonaws.com"))
+        may = [
+            iam.PolicyStatement(actions=["logs:CreateLogStream", "logs:PutLogEvents"], resources=[log.attr_arn]),
+            iam.PolicyStatement(
+                actions=["s3:GetObject", "s3:GetObjectVersion"], resources=[bucket.arn_for_objects(f"{SOURCES}*")]
+            ),
+            # Neuron's images are public, but only few are served to those who do not say who they are
+            iam.PolicyStatement(
+                actions=["ecr-public:GetAuthorizationToken", "sts:GetServiceBearerToken"], resources=["*"]
+            ),
+        ]
+        for statement in may:
+            role.add_to_policy(statement)
+        registry.grant_push(role)
+        variable = codebuild.CfnProject.EnvironmentVariableProperty
+        project = codebuild.CfnProject(
+            self,
+            "Resource",
+            description="Builds training images; started by `trn image build`",
+            service_role=role.role_arn,
+            source=codebuild.CfnProject.SourceProperty(
+                type="S3",
+                location=f"{bucket.bucket_name}/{SOURCES}source.zip",
+                build_spec=Stack.of(self).to_json_string(_BUILD_SPEC),
+            ),
+            artifacts=codebuild.CfnProject.ArtifactsProperty(type="NO_ARTIFACTS"),
+            environment=codebuild.CfnProject.EnvironmentProperty(
+                type="LINUX_CONTAINER",
+                image=IMAGE,
+                compute_type="BUILD_GENERAL1_LARGE",  # the disk must hold Neuron's images, twice
+                privileged_mode=True,  # docker build
+                environment_variables=[
+                    variable(name="REPOSITORY_URI", value=registry.uri),
+                    variable(name="IMAGE_TAG", value="latest"),
+                    variable(name="DOCKERFILE", value="Dockerfile"),
+                ],
+            ),
+            logs_config=codebuild.CfnProject.LogsConfigProperty(
+                cloud_watch_logs=codebuild.CfnProject.CloudWatchLogsConfigProperty(status="ENABLED", group_name=log.ref)
+            ),
+            timeout_in_minutes=_MINUTES,
+        )
+        project.node.add_dependency(role)
+        self.project_name = project.ref

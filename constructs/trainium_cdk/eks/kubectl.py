@@ -1,0 +1,71 @@
+"""The function that brings manifests and charts into the cluster: the CDK's own, with its logs and permissions cut to size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aws_cdk import CfnResource, Size
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_eks_v2 as eks
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as functions
+from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
+from constructs import Construct
+
+from trainium_cdk.functions import IN_A_VPC, allow, own_logs
+
+MEMORY_MIB = 1024
+"""Helm and kubectl together run out of memory with the 256 MiB that Lambda users often give (aws-cdk issue 11248)."""
+
+
+class KubectlProvider(Construct):
+    """The CDK's kubectl provider in private subnets, in a security group of the stack.
+
+    Not in the cluster's own group: EKS deletes that one with the cluster, and could not while the function's network
+    interfaces, which Lambda gives back late, stand in it. Both functions write to log groups of the stack, and their roles
+    allow what they do: images and charts come from public registries, so there is no permission to read the account's own.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        cluster: eks.ICluster,
+        subnets: Sequence[ec2.ISubnet],
+        security_group: ec2.ISecurityGroup,
+    ) -> None:
+        super().__init__(scope, id)
+        provider = eks.KubectlProvider(
+            self,
+            "Provider",
+            cluster=cluster,
+            kubectl_layer=KubectlV35Layer(self, "Kubectl"),
+            private_subnets=list(subnets),
+            security_groups=[security_group],
+            memory=Size.mebibytes(MEMORY_MIB),
+        )
+        self.service_token = provider.service_token
+        assert provider.role is not None  # noqa: S101  it makes one
+        self.role: iam.IRole = provider.role
+        """Who speaks to the Kubernetes API."""
+        _cut(
+            provider.node.find_child("Handler"),
+            [
+                IN_A_VPC,
+                # to log in at the public registry, which serves charts to nobody else as freely
+                allow("*", "ecr-public:GetAuthorizationToken", "sts:GetServiceBearerToken"),
+            ],
+        )
+        _cut(provider.node.find_child("Provider").node.find_child("framework-onEvent"), [IN_A_VPC])
+
+
+def _cut(function: object, also: list[dict[str, object]]) -> None:
+    """Own logs, and no managed policies."""
+    assert isinstance(function, functions.Function)  # noqa: S101  what the CDK's provider is made of
+    function.node.try_remove_child("LogGroup")  # what a feature flag adds would stay behind
+    function.node.try_remove_child("HasEcrPublic")  # the condition of a policy that is gone
+    resource, role = function.node.default_child, function.node.find_child("ServiceRole").node.default_child
+    assert isinstance(resource, CfnResource)  # noqa: S101
+    assert isinstance(role, CfnResource)  # noqa: S101
+    own_logs(function, resource, role, also=also)

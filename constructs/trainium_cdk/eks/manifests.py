@@ -1,0 +1,165 @@
+"""The Kubernetes objects that the stack brings into the cluster. Pure: what differs between accounts is passed in.
+
+The jobs rely on the names: the namespace, the service account, the claims and the queue are those of the outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from trainium_cdk.eks.access import EDITORS, VIEWERS
+from trainium_cdk.eks.charts import DETECTOR_NAMESPACE
+from trainium_cdk.outputs import QUEUE, SERVICE_ACCOUNT, claims, eks_fleets
+from trainium_cdk.settings import Environment
+
+Manifest = dict[str, Any]
+
+STORAGE_CLASS = "trn-shared"
+OWNER = {"app.kubernetes.io/managed-by": "trainium-cdk"}
+_NOMINAL = "1200Gi"
+"""A volume must name a size, and cannot change it; nobody holds a shared file system to it."""
+_VOLCANO_JOBS = {"apiGroups": ["batch.volcano.sh"], "resources": ["jobs", "jobs/status"]}
+_VOLCANO_GROUPS = {"apiGroups": ["scheduling.volcano.sh"], "resources": ["podgroups", "podgroups/status"]}
+_COMMANDS = {"apiGroups": ["bus.volcano.sh"], "resources": ["commands"]}
+_READ = ["get", "list", "watch"]
+_WRITE = [*_READ, "create", "update", "patch", "delete", "deletecollection"]
+
+
+class Mounted(Protocol):
+    """A shared file system (`FileSystemMount`); values may be CDK tokens."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def dns_name(self) -> str: ...
+    @property
+    def mount_name(self) -> str: ...
+
+
+def namespaces(env: Environment) -> list[Manifest]:
+    """The jobs' namespace, in which no pod is privileged, and that of the node problem detector."""
+    standard = {f"pod-security.kubernetes.io/{mode}-version": "latest" for mode in ("enforce", "audit", "warn")}
+    jobs = {
+        **OWNER,
+        # devices and huge pages need no more than this; what `restricted` would refuse (root in an image) is told
+        "pod-security.kubernetes.io/enforce": "baseline",
+        "pod-security.kubernetes.io/audit": "restricted",
+        "pod-security.kubernetes.io/warn": "restricted",
+        **standard,
+    }
+    found = [_object("v1", "Namespace", env.eks.namespace, labels=jobs)]
+    if env.eks.plugins.node_problem_detector:
+        watched = {**OWNER, "pod-security.kubernetes.io/enforce": "privileged"}  # it reads the kernel's messages
+        found.append(_object("v1", "Namespace", DETECTOR_NAMESPACE, labels=watched))
+    return found
+
+
+def service_account(env: Environment) -> Manifest:
+    """The jobs' identity. EKS Pod Identity gives it its role; of the Kubernetes API it needs nothing."""
+    found = _object("v1", "ServiceAccount", SERVICE_ACCOUNT, namespace=env.eks.namespace)
+    return {**found, "automountServiceAccountToken": False}
+
+
+def access(env: Environment) -> list[Manifest]:
+    """What EKS's access policies do not give: Volcano's jobs in the namespace, and a look at nodes, queues and volumes."""
+    namespace = env.eks.namespace
+    edit = [{**_VOLCANO_JOBS, "verbs": _WRITE}, {**_COMMANDS, "verbs": _WRITE}, {**_VOLCANO_GROUPS, "verbs": _READ}]
+    view = [{**_VOLCANO_JOBS, "verbs": _READ}, {**_VOLCANO_GROUPS, "verbs": _READ}]
+    look = [
+        {"apiGroups": [""], "resources": ["nodes", "persistentvolumes", "namespaces"], "verbs": _READ},
+        {"apiGroups": ["scheduling.volcano.sh"], "resources": ["queues"], "verbs": _READ},
+        {"apiGroups": ["storage.k8s.io"], "resources": ["storageclasses"], "verbs": _READ},
+    ]
+    rbac = "rbac.authorization.k8s.io/v1"
+    return [
+        {**_object(rbac, "Role", "trn-edit", namespace=namespace), "rules": edit},
+        {**_object(rbac, "Role", "trn-view", namespace=namespace), "rules": view},
+        {**_object(rbac, "ClusterRole", "trn-look"), "rules": look},
+        _binding("RoleBinding", "trn-edit", "Role", [EDITORS], namespace),
+        _binding("RoleBinding", "trn-view", "Role", [VIEWERS], namespace),
+        _binding("ClusterRoleBinding", "trn-look", "ClusterRole", [EDITORS, VIEWERS]),
+    ]
+
+
+def volumes(env: Environment, mounted: Sequence[Mounted]) -> list[Manifest]:
+    """A volume and a claim for each of the stack's file systems, bound to each other. Deleting them deletes no file system,
+    and the stack that does delete the file systems leaves none of the drivers' making behind."""
+    kind = _object("storage.k8s.io/v1", "StorageClass", STORAGE_CLASS)
+    found: list[Manifest] = [
+        {
+            **kind,
+            "provisioner": "kubernetes.io/no-provisioner",
+            "reclaimPolicy": "Retain",
+            "volumeBindingMode": "Immediate",
+        }
+    ]
+    for name, system in zip(claims(env), mounted, strict=True):
+        found += _volume(env, name, system)
+    return found
+
+
+def queue(env: Environment) -> Manifest:
+    """The Volcano queue of the jobs: as much as all node groups have at their largest, and no more."""
+    names, fleets = env.catalog.eks.resources, eks_fleets(env)
+    kinds = [(f, env.catalog.instance(f.instance_type)) for f in fleets]
+    capability: dict[str, str] = {
+        "cpu": str(sum(f.nodes * k.vcpus for f, k in kinds)),
+        "memory": f"{sum(f.nodes * k.memory_gib for f, k in kinds)}Gi",
+        names.device: str(sum(f.nodes * f.devices for f in fleets)),
+    }
+    if efa := sum(f.nodes * f.efa for f in fleets):
+        capability[names.efa] = str(efa)
+    found = _object("scheduling.volcano.sh/v1beta1", "Queue", QUEUE)
+    return {**found, "spec": {"weight": 1, "reclaimable": True, "capability": capability}}
+
+
+def _volume(env: Environment, claim: str, system: Mounted) -> list[Manifest]:
+    namespace = env.eks.namespace
+    name = f"{namespace}-{claim.removesuffix('-claim')}"
+    if system.kind == "fsx":
+        driver: Manifest = {
+            "driver": "fsx.csi.aws.com",
+            "volumeHandle": system.id,
+            "volumeAttributes": {"dnsname": system.dns_name, "mountname": system.mount_name},
+        }
+        options = ["flock", "noatime"]
+    else:
+        options = ["tls", "iam"]
+        driver = {"driver": "efs.csi.aws.com", "volumeHandle": system.id}
+    size, modes = {"storage": _NOMINAL}, ["ReadWriteMany"]
+    volume = _object("v1", "PersistentVolume", name)
+    volume["spec"] = {
+        "capacity": size,
+        "accessModes": modes,
+        "persistentVolumeReclaimPolicy": "Retain",
+        "storageClassName": STORAGE_CLASS,
+        "mountOptions": options,
+        "csi": driver,
+        # no other claim can take it
+        "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace, "name": claim},
+    }
+    wanted = _object("v1", "PersistentVolumeClaim", claim, namespace=namespace)
+    wanted["spec"] = {
+        "accessModes": modes,
+        "storageClassName": STORAGE_CLASS,
+        "volumeName": name,
+        "resources": {"requests": size},
+    }
+    return [volume, wanted]
+
+
+def _binding(kind: str, name: str, role: str, groups: Sequence[str], namespace: str | None = None) -> Manifest:
+    found = _object("rbac.authorization.k8s.io/v1", kind, name, namespace=namespace)
+    found["roleRef"] = {"apiGroup": "rbac.authorization.k8s.io", "kind": role, "name": name}
+    found["subjects"] = [{"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": g} for g in groups]
+    return found
+
+
+def _object(
+    api_version: str, kind: str, name: str, *, namespace: str | None = None, labels: dict[str, str] | None = None
+) -> Manifest:
+    metadata: Manifest = {"name": name} | ({"namespace": namespace} if namespace else {})
+    return {"apiVersion": api_version, "kind": kind, "metadata": {**metadata, "labels": dict(labels or OWNER)}}

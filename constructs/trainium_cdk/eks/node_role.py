@@ -1,0 +1,25 @@
+"""`TrnNodeRole`: what the nodes themselves may do in AWS."""
+
+from __future__ import annotations
+
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+from trainium_cdk.storage import TrnStorage
+
+
+class TrnNodeRole(Construct):
+    """The role of nodes. What pods may do in AWS is not in here: they have roles of their own (EKS Pod Identity), and cannot
+    reach the instance's metadata."""
+
+    def __init__(self, scope: Construct, id: str, *, storage: TrnStorage) -> None:
+        super().__init__(scope, id)
+        managed = ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly", "AmazonSSMManagedInstanceCore")
+        self.role = iam.Role(
+            self,
+            "Role",
+            assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),
+            managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name(name) for name in managed],
+        )
+        # the EFS driver mounts as the node
+        storage.grant_mount(self.role)

@@ -1,0 +1,145 @@
+"""`TrnPlugins`: what training needs in the cluster, beside the add-ons."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aws_cdk import Duration, RemovalPolicy, Stack
+from aws_cdk import aws_eks_v2 as eks
+from aws_cdk import aws_iam as iam
+from constructs import Construct, IDependable
+
+from trainium_cdk.eks import manifests
+from trainium_cdk.eks.charts import (
+    AUTOSCALER_ACCOUNT,
+    AUTOSCALER_NAMESPACE,
+    DETECTOR_ACCOUNT,
+    DETECTOR_NAMESPACE,
+    Release,
+    releases,
+)
+from trainium_cdk.eks.cluster import TrnEksCluster
+from trainium_cdk.eks.identities import PodRole, autoscaler_statements, bucket_statements, detector_statements
+from trainium_cdk.outputs import SERVICE_ACCOUNT
+from trainium_cdk.settings import Environment
+from trainium_cdk.storage import TrnStorage
+
+HELM_MINUTES = 10
+"""Lambda ends the function after 15, and Helm must end before it: else the release stays `pending`."""
+
+
+class TrnPlugins(Construct):
+    """Neuron's device plug-in, EFA's, Volcano with a queue as large as the fleet, the autoscaler; the jobs' namespace, identity and
+    volumes.
+
+    None of it waits for a node: charts are installed without waiting for their pods, which start with the first node. And none
+    of it is taken out of the cluster one by one when the stack is destroyed: it goes with the cluster, at once. (A namespace
+    or a chart's clean-up job that waits for nodes which are gone already is how such a destroy hangs.) So what is turned
+    off later stays in the cluster until it is removed with `helm uninstall`.
+
+    Args:
+        environment: whose catalogue pins the charts.
+        storage: whose file systems become claims.
+        buckets: names of the buckets that jobs may read and write.
+    """
+
+    role: iam.Role
+    """The jobs' role in AWS: grant to it what jobs may do."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        environment: Environment,
+        cluster: TrnEksCluster,
+        storage: TrnStorage,
+        buckets: Sequence[str] = (),
+    ) -> None:
+        super().__init__(scope, id)
+        self._environment, self._cluster = environment, cluster
+        base = self._apply(
+            "Base",
+            [
+                *manifests.namespaces(environment),
+                manifests.service_account(environment),
+                *manifests.access(environment),
+                *manifests.volumes(environment, storage.file_systems),
+            ],
+        )
+        for release in releases(environment):
+            chart = self._install(release)
+            chart.node.add_dependency(base)
+            if release.name == "volcano":
+                self._apply("Queue", [manifests.queue(environment)], after=chart)
+        partition = Stack.of(self).partition
+        self.role = self._identity(
+            "Job", environment.eks.namespace, SERVICE_ACCOUNT, bucket_statements(partition, buckets) if buckets else []
+        )
+        plugins = environment.eks.plugins
+        if plugins.node_problem_detector:
+            self._identity(
+                "Detector",
+                DETECTOR_NAMESPACE,
+                DETECTOR_ACCOUNT,
+                detector_statements(partition, cluster.name, recovery=plugins.node_recovery),
+            )
+        if plugins.autoscaler:
+            self._identity(
+                "Autoscaler",
+                AUTOSCALER_NAMESPACE,
+                AUTOSCALER_ACCOUNT,
+                autoscaler_statements(partition, cluster.arn, cluster.name),
+            )
+
+    def _apply(
+        self, id: str, objects: list[manifests.Manifest], after: IDependable | None = None
+    ) -> eks.KubernetesManifest:
+        made = eks.KubernetesManifest(
+            self,
+            id,
+            cluster=self._cluster.cluster,
+            manifest=objects,
+            overwrite=True,  # what an attempt that failed has left is taken over
+            prune=False,
+            removal_policy=RemovalPolicy.RETAIN,
+        )
+        made.node.add_dependency(self._cluster.ready, *([after] if after else []))
+        return made
+
+    def _install(self, release: Release) -> eks.HelmChart:
+        made = eks.HelmChart(
+            self,
+            release.name.capitalize(),
+            cluster=self._cluster.cluster,
+            release=release.name,
+            chart=release.chart,
+            repository=release.repository,
+            version=release.version,
+            namespace=release.namespace,
+            create_namespace=release.create_namespace,
+            values=release.values,
+            wait=False,
+            timeout=Duration.minutes(HELM_MINUTES),
+            removal_policy=RemovalPolicy.RETAIN,
+        )
+        made.node.add_dependency(self._cluster.ready)
+        return made
+
+    def _identity(self, id: str, namespace: str, account: str, statements: Sequence[iam.PolicyStatement]) -> iam.Role:
+        made = PodRole(
+            self,
+            f"{id}Identity",
+            cluster_arn=self._cluster.arn,
+            account=Stack.of(self).account,
+            statements=statements,
+        )
+        eks.CfnPodIdentityAssociation(
+            self,
+            f"{id}Association",
+            cluster_name=self._cluster.resource.ref,
+            namespace=namespace,
+            service_account=account,
+            role_arn=made.role.role_arn,
+        )
+        return made.role

@@ -1,0 +1,100 @@
+"""The user data of a Trainium node: what nodeadm and cloud-init of the EKS AL2023 images read. Pure.
+
+The scripts run before the kubelet starts (nodeadm-run waits for cloud-final), so that it announces what they set up.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from io import StringIO
+from typing import Any
+
+from ruamel.yaml import YAML
+
+BOUNDARY = "==TRN=="
+_HUGE_PAGE_MIB = 2
+_LUSTRE = """\
+# Not part of the EKS images; without its kernel modules no Lustre file system can be mounted
+for attempt in 1 2 3 4 5; do
+  dnf install -y lustre-client && break
+  sleep $((attempt * 10))
+done
+modprobe lustre
+"""
+
+
+@dataclass(frozen=True)
+class ApiServer:
+    """Where a node of an image of your own finds its cluster. (EKS tells this to its own images by itself.)
+
+    Values may be CDK tokens.
+    """
+
+    name: str
+    endpoint: str
+    authority: str
+    cidr: str
+    """IPv4 network of the services."""
+
+
+def user_data(
+    *, huge_pages: str = "", scratch: bool = False, lustre: bool = False, cluster: ApiServer | None = None
+) -> str:
+    """MIME multi-part user data; empty where there is nothing to say.
+
+    Args:
+        huge_pages: memory in pages of 2 MiB that the kubelet is to announce at least, as `5120Mi`.
+        scratch: join the instance's NVMe disks into one RAID-0 volume for containers and their scratch data.
+        lustre: install the Lustre client.
+        cluster: given for an image of your own only.
+    """
+    parts = []
+    script = (_huge_pages(huge_pages) if huge_pages else "") + (_LUSTRE if lustre else "")
+    if script:
+        parts.append(("text/x-shellscript", f"#!/bin/bash\nset -u\n{script}"))
+    if config := _node_config(scratch, cluster):
+        parts.append(("application/node.eks.aws", _yaml(config)))
+    if not parts:
+        return ""
+    body = "".join(f'--{BOUNDARY}\nContent-Type: {kind}; charset="us-ascii"\n\n{text}\n' for kind, text in parts)
+    return f'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="{BOUNDARY}"\n\n{body}--{BOUNDARY}--\n'
+
+
+def _huge_pages(memory: str) -> str:
+    found = re.fullmatch(r"(\d+)(Mi|Gi)", memory)
+    if not found:
+        raise ValueError(f"{memory!r} is not an amount of memory: write it in Mi or Gi, as 5120Mi")
+    mib = int(found[1]) * (1024 if found[2] == "Gi" else 1)
+    return f"""\
+# The images set some aside for EFA already: never fewer than that
+pages={-(-mib // _HUGE_PAGE_MIB)}
+if [ "$(cat /proc/sys/vm/nr_hugepages)" -lt "$pages" ]; then
+  echo "vm.nr_hugepages = $pages" > /etc/sysctl.d/99-trn-hugepages.conf
+  sysctl -p /etc/sysctl.d/99-trn-hugepages.conf
+fi
+"""
+
+
+def _node_config(scratch: bool, cluster: ApiServer | None) -> dict[str, Any]:
+    spec: dict[str, Any] = {}
+    if cluster:
+        spec["cluster"] = {
+            "name": cluster.name,
+            "apiServerEndpoint": cluster.endpoint,
+            "certificateAuthority": cluster.authority,
+            "cidr": cluster.cidr,
+        }
+    if scratch:
+        spec["instance"] = {"localStorage": {"strategy": "RAID0"}}
+    return {"apiVersion": "node.eks.aws/v1alpha1", "kind": "NodeConfig", "spec": spec} if spec else {}
+
+
+def _yaml(data: dict[str, Any]) -> str:
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = False
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    yaml.width = 10_000  # tokens and certificates stay on one line
+    text = StringIO()
+    yaml.dump(data, text)
+    return text.getvalue()

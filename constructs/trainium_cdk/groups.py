@@ -1,0 +1,50 @@
+"""Security groups that let nothing through but what they are told to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aws_cdk import aws_ec2 as ec2
+from constructs import Construct
+
+Egress = ec2.CfnSecurityGroup.EgressProperty
+NO_EGRESS = Egress(
+    ip_protocol="icmp", from_port=252, to_port=86, cidr_ip="255.255.255.255/32", description="No traffic"
+)
+"""Matches nothing. A group without any rule of its own for what goes out would let everything out."""
+
+
+class ClosedGroup(Construct):
+    """A security group whose rules toward other groups are resources of their own, so that two may name each other.
+
+    The CDK's own group leaves its placeholder out as soon as it has such a rule, and then hangs on CloudFormation taking EC2's
+    allow-all rule away for it. Here the rules that the group begins with are always said.
+
+    Args:
+        egress: What goes out to addresses. Default: nothing.
+        ingress: What comes in from addresses. Default: nothing.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        vpc_id: str,
+        description: str,
+        ingress: Sequence[ec2.CfnSecurityGroup.IngressProperty] = (),
+        egress: Sequence[Egress] = (NO_EGRESS,),
+    ) -> None:
+        super().__init__(scope, id)
+        self.resource = ec2.CfnSecurityGroup(
+            self,
+            "Resource",
+            vpc_id=vpc_id,
+            group_description=description,
+            security_group_ingress=list(ingress) or None,
+            security_group_egress=list(egress),
+        )
+        self.group = ec2.SecurityGroup.from_security_group_id(
+            self, "Group", self.resource.attr_group_id, allow_all_outbound=False
+        )
+        """The group, for any construct of the CDK: rules added to it are resources below this construct."""

@@ -1,0 +1,60 @@
+"""Training jobs: described as data, rendered to text, submitted, and followed.
+
+>>> from trainium_cdk.jobs import BertLarge, connect        # doctest: +SKIP
+>>> cluster = connect("TrnPclusterStack")                    # doctest: +SKIP
+>>> job = cluster.submit(BertLarge(nodes=16))                # doctest: +SKIP
+>>> cluster.wait(job.id).ok                                  # doctest: +SKIP
+True
+
+The command `trn` is the same, for a shell. Errors are `TrnError`s (see `errors`), and
+`trainium_cdk.outputs.OutputsError` where the stack cannot be read.
+"""
+
+from trainium_cdk.jobs.backend import Backend, Expected, JobStatus, LogChunk, Stage, Submitted
+from trainium_cdk.jobs.connect import connect
+from trainium_cdk.jobs.environment import launch_environment
+from trainium_cdk.jobs.errors import JobError, SubmitError, TransportError, TrnError, UnknownJob
+from trainium_cdk.jobs.metrics import Follower, Summary, parse_line
+from trainium_cdk.jobs.models import AnyJob, BertLarge, Gpt3, Job, Script
+from trainium_cdk.jobs.plan import Batch, Plan, expected, plan
+from trainium_cdk.jobs.render import Submission, job_id, render
+from trainium_cdk.jobs.slurm import SlurmBackend, new_token
+from trainium_cdk.jobs.transport import LocalTransport, Result, SsmTransport, Transport, is_head_node
+
+__all__ = [
+    "AnyJob",
+    "Backend",
+    "Batch",
+    "BertLarge",
+    "Expected",
+    "Follower",
+    "Gpt3",
+    "Job",
+    "JobError",
+    "JobStatus",
+    "LocalTransport",
+    "LogChunk",
+    "Plan",
+    "Result",
+    "Script",
+    "SlurmBackend",
+    "SsmTransport",
+    "Stage",
+    "Submission",
+    "SubmitError",
+    "Submitted",
+    "Summary",
+    "Transport",
+    "TransportError",
+    "TrnError",
+    "UnknownJob",
+    "connect",
+    "expected",
+    "is_head_node",
+    "job_id",
+    "launch_environment",
+    "new_token",
+    "parse_line",
+    "plan",
+    "render",
+]

@@ -1,0 +1,237 @@
+"""Building a training image in the account: a folder goes to the stack's bucket, CodeBuild builds and pushes it.
+
+No Docker is needed here, and any machine will do: the image is x86_64, as Trainium nodes are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import time
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainium_cdk.jobs.errors import TransportError, TrnError
+from trainium_cdk.outputs import EksCluster
+
+SOURCES = "images/"
+"""Prefix of the sources in the stack's bucket; the project reads nothing else."""
+MAX_BYTES = 2_000_000_000
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+_ENDED = frozenset({"SUCCEEDED", "FAILED", "FAULT", "STOPPED", "TIMED_OUT"})
+
+
+class ImageError(TrnError):
+    """An image cannot be built. The message says why."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A folder to build, packed.
+
+    Attributes:
+        content: a zip file; the same files give the same bytes.
+        digest: SHA-256 of it.
+        files: how many are in it.
+    """
+
+    content: bytes
+    digest: str
+    files: int
+    dockerfile: str = "Dockerfile"
+
+    @property
+    def key(self) -> str:
+        return f"{SOURCES}{self.digest}.zip"
+
+    def tag(self) -> str:
+        """The tag of an image for which none is given: of what is in it."""
+        return f"src-{self.digest[:16]}"
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image in the stack's registry.
+
+    Attributes:
+        name: `<registry>/<repository>:<tag>`.
+        digest: `sha256:...`; empty where the registry has not told.
+        built: whether it was built now, and not there already.
+    """
+
+    name: str
+    digest: str
+    built: bool
+
+    @property
+    def pinned(self) -> str:
+        """The name that can never be another image."""
+        return f"{self.name.rpartition(':')[0]}@{self.digest}" if self.digest else self.name
+
+
+def pack(folder: Path, dockerfile: str = "Dockerfile") -> Source:
+    """Pack a folder as `docker build` sees it, less what its .dockerignore names.
+
+    Raises:
+        ImageError: there is no such folder or Dockerfile, or it is too large.
+    """
+    from pathspec import PathSpec
+
+    if not folder.is_dir():
+        raise ImageError(f"{folder} is not a folder. Name the one with the Dockerfile")
+    if not (folder / dockerfile).is_file():
+        raise ImageError(f"there is no {dockerfile} in {folder}. Name another folder, or give --file")
+    ignore = folder / ".dockerignore"
+    lines = ignore.read_text("utf-8").splitlines() if ignore.is_file() else []
+    spec = PathSpec.from_lines("gitignore", [pattern for line in lines for pattern in _as_gitignore(line)])
+    out, count, size = io.BytesIO(), 0, 0
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as packed:
+        for file in _files(folder):
+            name = file.relative_to(folder).as_posix()
+            if spec.match_file(name) and name not in (dockerfile, ".dockerignore"):
+                continue
+            size += file.stat().st_size
+            if size > MAX_BYTES:
+                raise ImageError(
+                    f"{folder} has more than {MAX_BYTES:,} bytes. Name what the image does not need in {ignore}, and put data on "
+                    "the shared file system (trn data stage)"
+                )
+            entry = zipfile.ZipInfo(name, _EPOCH)  # times would make the same folder another one
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = (0o755 if os.access(file, os.X_OK) else 0o644) << 16
+            packed.writestr(entry, file.read_bytes())
+            count += 1
+    content = out.getvalue()
+    return Source(content, hashlib.sha256(content).hexdigest(), count, dockerfile)
+
+
+def build(
+    cluster: EksCluster,
+    source: Source,
+    tag: str | None = None,
+    *,
+    say: Callable[[str], None] = print,
+    log: Callable[[str], None] = print,
+    sleep: Callable[[float], None] = time.sleep,
+    interval: float = 5.0,
+) -> Image:
+    """Build an image and follow the build to its end; nothing is built where the same source has been already.
+
+    Args:
+        tag: default: one made of the content, so that the same content is the same image.
+        say: told what happens; `log` each line of the build's log.
+
+    Raises:
+        ImageError: the tag is none, the stack has no registry, or the build failed.
+        TransportError: AWS cannot be asked.
+    """
+    import boto3
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    if not (cluster.registry_uri and cluster.build_project):
+        raise ImageError(f"{cluster.stack} has no registry. Turn it on (registry.enabled) and deploy again")
+    tag = tag or source.tag()
+    if not _TAG.fullmatch(tag):
+        raise ImageError(f"tag is {tag!r}. Use letters, digits and . _ -, 128 at most")
+    name = f"{cluster.registry_uri}:{tag}"
+    make: Any = boto3.client
+    try:
+        ecr, s3, codebuild = (make(s, region_name=cluster.region) for s in ("ecr", "s3", "codebuild"))
+        if digest := _digest(ecr, cluster, tag):
+            if tag != source.tag():
+                raise ImageError(f"{name} is there already, and tags are not moved. Give another --tag")
+            return Image(name, digest, built=False)
+        say(f"sending {source.files} files, {len(source.content):,} bytes, to s3://{cluster.bucket}/{source.key}")
+        s3.put_object(Bucket=cluster.bucket, Key=source.key, Body=source.content, ServerSideEncryption="AES256")
+        variables = {"IMAGE_TAG": tag, "DOCKERFILE": source.dockerfile}
+        started = codebuild.start_build(
+            projectName=cluster.build_project,
+            sourceTypeOverride="S3",
+            sourceLocationOverride=f"{cluster.bucket}/{source.key}",
+            environmentVariablesOverride=[{"name": k, "value": v, "type": "PLAINTEXT"} for k, v in variables.items()],
+            idempotencyToken=hashlib.sha256(f"{source.digest} {tag}".encode()).hexdigest()[:64],
+        )["build"]["id"]
+        say(f"CodeBuild builds it: {started}")
+        ended = _follow(codebuild, make("logs", region_name=cluster.region), started, log, sleep, interval)
+        if ended["buildStatus"] != "SUCCEEDED":
+            raise ImageError(f"{started} ended as {ended['buildStatus']}{_reason(ended)}. Its log says why")
+        return Image(name, _digest(ecr, cluster, tag), built=True)
+    except (ClientError, BotoCoreError) as e:
+        raise TransportError(f"the image was not built: {e}") from None
+
+
+def _as_gitignore(line: str) -> list[str]:
+    """A line of .dockerignore, whose patterns begin at the folder and take all below what they name, as lines of .gitignore."""
+    text = line.strip()
+    if not text or text.startswith("#"):
+        return []
+    sign, text = ("!", text[1:]) if text.startswith("!") else ("", text)
+    text = text.removeprefix("./").strip("/")
+    return [f"{sign}/{text}", f"{sign}/{text}/**"] if text not in ("", ".") else []
+
+
+def _files(folder: Path) -> list[Path]:
+    found = []
+    for root, folders, names in os.walk(folder):
+        folders[:] = sorted(f for f in folders if f != ".git")
+        found += [Path(root, name) for name in sorted(names)]
+    return [f for f in found if f.is_file()]
+
+
+def _digest(ecr: Any, cluster: EksCluster, tag: str) -> str:
+    """Of an image in the registry; empty where there is none."""
+    repository = cluster.registry_uri.partition("/")[2]
+    try:
+        found = ecr.describe_images(repositoryName=repository, imageIds=[{"imageTag": tag}])["imageDetails"]
+    except ecr.exceptions.ImageNotFoundException:
+        return ""
+    return str(found[0]["imageDigest"]) if found else ""
+
+
+def _reason(ended: dict[str, Any]) -> str:
+    for phase in ended.get("phases", []):
+        if phase.get("phaseStatus") in ("FAILED", "FAULT", "TIMED_OUT"):
+            said = " ".join(c.get("message", "") for c in phase.get("contexts", []) if c.get("message"))
+            return f" in {phase['phaseType']}" + (f": {said}" if said else "")
+    return ""
+
+
+def _follow(
+    codebuild: Any, logs: Any, id: str, log: Callable[[str], None], sleep: Callable[[float], None], interval: float
+) -> dict[str, Any]:
+    token = None
+    while True:
+        now: dict[str, Any] = codebuild.batch_get_builds(ids=[id])["builds"][0]
+        token = _lines(logs, now.get("logs", {}), token, log)
+        if now["buildStatus"] in _ENDED:
+            # the last lines come a little later than the end
+            sleep(min(interval, 3.0))
+            _lines(logs, now.get("logs", {}), token, log)
+            return now
+        sleep(interval)
+
+
+def _lines(logs: Any, where: dict[str, Any], token: str | None, log: Callable[[str], None]) -> str | None:
+    from botocore.exceptions import ClientError
+
+    if not where.get("streamName"):
+        return token
+    while True:
+        wanted = {"logGroupName": where["groupName"], "logStreamName": where["streamName"], "startFromHead": True}
+        try:
+            page = logs.get_log_events(**wanted, **({"nextToken": token} if token else {}))
+        except ClientError as e:
+            if e.response["Error"].get("Code") == "ResourceNotFoundException":
+                return token  # not yet
+            raise
+        for event in page["events"]:
+            log(event["message"].rstrip("\n"))
+        if page["nextForwardToken"] == token or not page["events"]:
+            return str(page["nextForwardToken"])
+        token = str(page["nextForwardToken"])

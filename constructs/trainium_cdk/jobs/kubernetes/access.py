@@ -1,0 +1,185 @@
+"""Getting at the Kubernetes API of an EKS cluster with boto3 alone: where it is, whom it may trust, and who we are."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainium_cdk.jobs.errors import TransportError
+from trainium_cdk.outputs import EksCluster
+
+_PREFIX = "k8s-aws-v1."
+_SIGNED_SECONDS = 60
+TOKEN_SECONDS = 14 * 60
+"""EKS takes a token for 15 minutes after it was signed (EKS user guide)."""
+_SESSION = "trn"
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where the API of a cluster is.
+
+    Attributes:
+        url: as https://ABC.gr7.us-east-1.eks.amazonaws.com.
+        authority: certificate of its authority, PEM.
+        server_name: the name in its certificate where that is not the one in `url`, as through a tunnel.
+    """
+
+    url: str
+    authority: str
+    server_name: str = ""
+
+
+@dataclass(frozen=True)
+class Token:
+    """A bearer token, and when it ends."""
+
+    value: str = field(repr=False)
+    until: dt.datetime
+
+    def to_exec_credential(self) -> str:
+        """As `kubectl` takes it from a credential plug-in (client.authentication.k8s.io/v1)."""
+        said = {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "kind": "ExecCredential",
+            "spec": {"interactive": False},
+            "status": {"token": self.value, "expirationTimestamp": f"{self.until:%Y-%m-%dT%H:%M:%SZ}"},
+        }
+        return json.dumps(said)
+
+
+class Identity:
+    """Who uses a cluster: the role that the stack has for it where these credentials may take it, else they themselves.
+
+    Args:
+        session: boto3 session. Default: the usual one.
+    """
+
+    def __init__(self, cluster_name: str, region: str, *, role: str = "", session: Any = None) -> None:
+        import boto3
+
+        self._name, self._region, self._role = cluster_name, region, role
+        self._session = session or boto3.Session(region_name=region)
+        self._taken: Any = None
+        self._ends = dt.datetime.min.replace(tzinfo=dt.UTC)
+
+    @classmethod
+    def of(cls, cluster: EksCluster) -> Identity:
+        return cls(cluster.cluster_name, cluster.region, role=cluster.access_role)
+
+    def token(self, now: dt.datetime | None = None) -> Token:
+        """A new token: a presigned GetCallerIdentity with the cluster's name in it.
+
+        Raises:
+            TransportError: there are no credentials.
+        """
+        from botocore.auth import SigV4QueryAuth
+        from botocore.awsrequest import AWSRequest
+
+        now = now or dt.datetime.now(dt.UTC)
+        request = AWSRequest(
+            "GET",
+            f"https://{self._sts_host()}/",
+            params={"Action": "GetCallerIdentity", "Version": "2011-06-15"},
+            headers={"x-k8s-aws-id": self._name},
+        )
+        SigV4QueryAuth(self._credentials(now), "sts", self._region, expires=_SIGNED_SECONDS).add_auth(request)
+        url = str(request.prepare().url).encode()
+        value = _PREFIX + base64.urlsafe_b64encode(url).decode().rstrip("=")
+        return Token(value, now + dt.timedelta(seconds=TOKEN_SECONDS))
+
+    def _sts_host(self) -> str:
+        # the service itself, also where AWS_ENDPOINT_URL leads elsewhere: EKS takes no other host
+        china = self._session.get_partition_for_region(self._region) == "aws-cn"
+        return f"sts.{self._region}.amazonaws.com{'.cn' if china else ''}"
+
+    def _credentials(self, now: dt.datetime) -> Any:
+        from botocore.credentials import Credentials
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        own = self._session.get_credentials()
+        if own is None:
+            raise TransportError("no AWS credentials found. Log in (aws sso login), or set AWS_PROFILE")
+        if not self._role:
+            return own.get_frozen_credentials()
+        if self._taken is None or now >= self._ends:
+            try:
+                taken = self._session.client("sts").assume_role(RoleArn=self._role, RoleSessionName=_SESSION)[
+                    "Credentials"
+                ]
+            except (ClientError, BotoCoreError):
+                # whoever may not take it may have an access entry of their own: the cluster will say
+                self._taken, self._ends = own.get_frozen_credentials(), now + dt.timedelta(minutes=10)
+            else:
+                self._taken = Credentials(taken["AccessKeyId"], taken["SecretAccessKey"], taken["SessionToken"])
+                self._ends = taken["Expiration"] - dt.timedelta(minutes=5)
+        return self._taken
+
+
+def find(cluster: EksCluster) -> Endpoint:
+    """Ask EKS where the cluster's API is.
+
+    Raises:
+        TransportError: no credentials, no such cluster, or one that is not active.
+    """
+    import boto3
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    name = cluster.cluster_name
+    try:
+        found = boto3.client("eks", region_name=cluster.region).describe_cluster(name=name)["cluster"]
+    except ClientError as e:
+        if e.response["Error"].get("Code") == "ResourceNotFoundException":
+            raise TransportError(
+                f"there is no EKS cluster {name} in {cluster.region}. Was {cluster.stack} destroyed? Deploy it, or name another "
+                "with --stack"
+            ) from None
+        raise TransportError(f"cannot ask EKS for cluster {name}: {e}") from None
+    except BotoCoreError as e:
+        raise TransportError(f"cannot ask EKS for cluster {name}: {e}. Check your AWS credentials and region") from None
+    if "endpoint" not in found or found.get("status") == "CREATING":
+        raise TransportError(f"EKS cluster {name} is {found.get('status', 'not ready')}. Wait until it is ACTIVE")
+    authority = base64.b64decode(found["certificateAuthority"]["data"]).decode()
+    return Endpoint(found["endpoint"], authority)
+
+
+def kubeconfig(cluster: EksCluster, endpoint: Endpoint, command: list[str]) -> str:
+    """A kubeconfig whose credentials come from `command`, for kubectl and every other client.
+
+    Args:
+        command: prints an ExecCredential: `trn token ...`.
+    """
+    from io import StringIO
+
+    from ruamel.yaml import YAML
+
+    name = cluster.cluster_name
+    server: dict[str, Any] = {
+        "server": endpoint.url,
+        "certificate-authority-data": base64.b64encode(endpoint.authority.encode()).decode(),
+    }
+    if endpoint.server_name:
+        server["tls-server-name"] = endpoint.server_name
+    plugin = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": command[0],
+        "args": command[1:],
+        "interactiveMode": "Never",
+        "installHint": "trn is the command of trainium-cdk: pip install trainium-cdk",
+    }
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": server}],
+        "users": [{"name": name, "user": {"exec": plugin}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": cluster.namespace}}],
+        "current-context": name,
+    }
+    out = StringIO()
+    writer = YAML()
+    writer.width = 100_000
+    writer.dump(config, out)
+    return out.getvalue()

@@ -1,0 +1,232 @@
+"""The Kubernetes API of one cluster, through the official client, with errors in our words."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import datetime as dt
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from trainium_cdk.jobs.errors import TransportError
+from trainium_cdk.jobs.kubernetes.access import Endpoint, Identity, Token
+from trainium_cdk.jobs.patience import ONE_QUESTION, Patience
+
+Object = dict[str, Any]
+
+_PATHS = {
+    "Command": "/apis/bus.volcano.sh/v1alpha1/namespaces/{ns}/commands",
+    "ConfigMap": "/api/v1/namespaces/{ns}/configmaps",
+    "Event": "/api/v1/namespaces/{ns}/events",
+    "Node": "/api/v1/nodes",
+    "Job": "/apis/batch.volcano.sh/v1alpha1/namespaces/{ns}/jobs",
+    "BatchJob": "/apis/batch/v1/namespaces/{ns}/jobs",
+    "Pod": "/api/v1/namespaces/{ns}/pods",
+    "PodGroup": "/apis/scheduling.volcano.sh/v1beta1/namespaces/{ns}/podgroups",
+    "Secret": "/api/v1/namespaces/{ns}/secrets",
+}
+_TIMEOUT = (10.0, 60.0)
+
+
+class ApiError(TransportError):
+    """The API refused. `status` is the HTTP status, `reason` Kubernetes' one word for it."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.again = status in (0, 429) or status >= 500
+        self.status, self.reason = status, reason
+
+
+class Api:
+    """One cluster's API.
+
+    Args:
+        identity: whose tokens are sent.
+        namespace: of all objects asked for.
+    """
+
+    def __init__(self, endpoint: Endpoint, identity: Identity, namespace: str) -> None:
+        from kubernetes.client.api_client import ApiClient
+        from kubernetes.client.configuration import Configuration
+
+        self.namespace, self._identity = namespace, identity
+        self._token: Token | None = None
+        config = Configuration()
+        config.host = endpoint.url
+        config.ca_cert_data = endpoint.authority
+        config.tls_server_name = endpoint.server_name or None
+        config.retries = 2
+        config.refresh_api_key_hook = self._renew
+        config.api_key_prefix["authorization"] = "Bearer"
+        self._renew(config)
+        self._client = ApiClient(config)
+        # exec and port-forward want a file: one without a name, so that nothing is left however this process ends
+        self._authority = tempfile.TemporaryFile()  # noqa: SIM115  closed with the rest
+        self._authority.write(endpoint.authority.encode())
+        config.ssl_ca_cert = f"/dev/fd/{self._authority.fileno()}"
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """End its connections."""
+        self._authority.close()
+        with contextlib.suppress(Exception):
+            self._client.rest_client.close()
+            self._client.close()
+        atexit.unregister(self.close)
+
+    def get(self, kind: str, name: str) -> Object:
+        """Raises: ApiError, with status 404 where there is none."""
+        return self._call("GET", f"{self._path(kind)}/{name}")
+
+    def list(self, kind: str, *, labels: str = "", fields: str = "") -> list[Object]:
+        query = {k: v for k, v in (("labelSelector", labels), ("fieldSelector", fields)) if v}
+        found: list[Object] = []
+        while True:
+            page = self._call("GET", self._path(kind), query={**query, "limit": "500"})
+            found += page["items"]
+            if not (rest := page["metadata"].get("continue")):
+                return found
+            query["continue"] = rest
+
+    def create(self, kind: str, body: Object) -> Object:
+        """Raises: ApiError, with status 409 where it is there already."""
+        return self._call("POST", self._path(kind), body)
+
+    def replace(self, kind: str, body: Object) -> Object:
+        """Raises: ApiError, with status 409 where somebody was faster."""
+        return self._call("PUT", f"{self._path(kind)}/{body['metadata']['name']}", body)
+
+    def patch(self, kind: str, name: str, body: Object) -> Object:
+        """A merge patch."""
+        return self._call("PATCH", f"{self._path(kind)}/{name}", body, content="application/merge-patch+json")
+
+    def delete(self, kind: str, name: str, *, uid: str = "", background: bool = True) -> None:
+        """Gone already is fine."""
+        options: Object = {"propagationPolicy": "Background" if background else "Foreground"}
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        with absent_is_fine():
+            self._call("DELETE", f"{self._path(kind)}/{name}", options)
+
+    def log(self, pod: str, container: str, *, follow: bool = False, seconds: float | None = None) -> Iterator[bytes]:
+        """A container's log in pieces; with `follow` until it ends, or `seconds` without a word have passed."""
+        from urllib3.exceptions import HTTPError, ReadTimeoutError
+
+        query = {"container": container, **({"follow": "true"} if follow else {})}
+        reply = self._send(
+            "GET", f"{self._path('Pod')}/{pod}/log", query=query, raw=True, timeout=(10.0, seconds or _TIMEOUT[1])
+        )
+        try:
+            while piece := reply.read1(65_536):
+                yield piece
+        except ReadTimeoutError:
+            return
+        except HTTPError as e:
+            raise TransportError(f"the log of {pod} broke off: {e}") from None
+        finally:
+            reply.close()  # before it is given back: a connection with half an answer in it serves nobody
+            reply.release_conn()
+
+    @property
+    def client(self) -> Any:
+        """The official client, for exec and port-forward."""
+        self._authority.seek(0)
+        return self._client
+
+    def _path(self, kind: str) -> str:
+        return _PATHS[kind].format(ns=self.namespace)
+
+    def _renew(self, config: Any) -> None:
+        now = dt.datetime.now(dt.UTC)
+        if self._token is None or now > self._token.until - dt.timedelta(minutes=2):
+            self._token = self._identity.token(now)
+        config.api_key["authorization"] = self._token.value
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        content: str = "application/json",
+    ) -> Object:
+        patience = Patience(
+            ONE_QUESTION if method == "GET" else 0.0
+        )  # what changes something is for the caller to repeat
+        while True:
+            try:
+                reply = self._send(method, path, body, query=query, content=content)
+                made: Object = json.loads(reply.data)
+                return made
+            except TransportError as e:
+                patience.failed(e)
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        content: str = "application/json",
+        raw: bool = False,
+        timeout: tuple[float, float] = _TIMEOUT,
+    ) -> Any:
+        from kubernetes.client.exceptions import ApiException
+        from urllib3.exceptions import HTTPError
+
+        config = self._client.configuration
+        headers = {
+            "Accept": "application/json, */*",
+            "Authorization": config.get_api_key_with_prefix("authorization"),
+            "Content-Type": content,
+            "User-Agent": "trn",
+        }
+        url = config.host + path + (f"?{urlencode(query)}" if query else "")
+        try:
+            reply = self._client.rest_client.request(method, url, headers, body, _request_timeout=timeout).response
+            if not raw or reply.status >= 300:
+                _ = reply.data  # read here, where what breaks off is caught
+        except (ApiException, HTTPError) as e:
+            raise TransportError(
+                f"the Kubernetes API at {config.host} cannot be reached: {_why(e)}. A private endpoint is reached from inside "
+                "its VPC, or through the jump host"
+            ) from None
+        if reply.status >= 300:
+            raise _error(reply)
+        return reply
+
+
+def _error(reply: Any) -> ApiError:
+    try:
+        said = json.loads(reply.data)
+    except ValueError:
+        said = {}
+    message, reason = said.get("message") or reply.reason or "no message", said.get("reason") or ""
+    if reply.status == 401:
+        message = (
+            "the cluster does not know these AWS credentials. Ask for an access entry (eks.access in the environment file), or "
+            "use credentials that have one"
+        )
+    elif reply.status == 403:
+        message = f"these AWS credentials may not do that: {message}. Ask for the policy edit (eks.access)"
+    return ApiError(reply.status, str(reason), str(message))
+
+
+@contextlib.contextmanager
+def absent_is_fine() -> Iterator[None]:
+    """Pass over what is not there."""
+    try:
+        yield
+    except ApiError as e:
+        if e.status != 404:
+            raise
+
+
+def _why(error: Exception) -> str:
+    reason = getattr(error, "reason", None) or error
+    return str(reason).rpartition(": ")[2][:200]

@@ -1,0 +1,238 @@
+"""Into a running pod: a terminal, a command, a port."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from trainium_cdk.jobs.errors import JobError, TransportError
+from trainium_cdk.jobs.kubernetes import status
+from trainium_cdk.jobs.kubernetes.names import TRAIN, task_pod
+
+if TYPE_CHECKING:
+    from trainium_cdk.jobs.kubernetes.api import Api
+    from trainium_cdk.jobs.kubernetes.backend import KubernetesBackend
+
+_STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE = 0, 1, 2, 3, 4
+_FLUSH_SECONDS = 2.0
+
+
+def place(backend: KubernetesBackend, id: str, node: int) -> tuple[str, str]:
+    """The pod and the container of a job that run on a node.
+
+    Raises:
+        JobError: there is no such node, or nothing runs there now.
+    """
+    now = backend.status(id)
+    if not 0 <= node < max(1, now.nodes):
+        raise JobError(f"{now.id} has nodes 0 to {now.nodes - 1}, not {node}. Choose one of them")
+    name = task_pod(now.id, TRAIN, node)
+    for pod in backend.seen(now.id).pods:
+        if pod["metadata"]["name"] == name:
+            for container in (TRAIN, "precompile"):
+                if "running" in status.container_state(pod, container):
+                    return name, container
+    raise JobError(
+        f"nothing of {now.id} runs on node {node} now: it is {now.state}. Look at it with trn status {now.id}"
+    )
+
+
+def run(api: Api, pod: str, container: str, command: Sequence[str], *, terminal: bool | None = None) -> int:
+    """Run a command in a container, with this process's input and output; its exit code.
+
+    Args:
+        terminal: whether it is to have one. Default: where this process has.
+
+    Raises:
+        TransportError: the API refused, or the connection broke off.
+    """
+    terminal = sys.stdin.isatty() and sys.stdout.isatty() if terminal is None else terminal
+    session = _exec(api, pod, container, command, terminal)
+    try:
+        with contextlib.ExitStack() as stack:
+            if terminal:
+                stack.enter_context(_raw())
+                stack.enter_context(_resized(session))
+            _pump(session)
+        return _exit_code(session)
+    finally:
+        session.close()
+        session.sock.shutdown()  # which `close` leaves out where the server has closed first
+
+
+def _exec(api: Api, pod: str, container: str, command: Sequence[str], terminal: bool) -> Any:
+    from kubernetes.client.api.core_v1_api import CoreV1Api
+    from kubernetes.client.exceptions import ApiException
+    from kubernetes.stream import stream
+
+    try:
+        return stream(
+            CoreV1Api(api.client).connect_get_namespaced_pod_exec,
+            pod,
+            api.namespace,
+            container=container,
+            command=list(command),
+            stdin=True,
+            stdout=True,
+            stderr=not terminal,
+            tty=terminal,
+            _preload_content=False,
+            binary=True,
+        )
+    except ApiException as e:
+        raise TransportError(f"{command[0]} cannot be run in {pod}: {e.reason}") from None
+
+
+def _pump(session: Any) -> None:
+    source = sys.stdin.fileno() if _usable(sys.stdin) else -1
+    while session.is_open():
+        session.update(timeout=0.05)
+        for channel, out in ((_STDOUT, sys.stdout), (_STDERR, sys.stderr)):
+            if text := session.read_channel(channel):
+                out.buffer.write(text)
+                out.buffer.flush()
+        if source >= 0 and select.select([source], [], [], 0)[0]:
+            typed = os.read(source, 65_536)
+            if typed:
+                session.write_channel(_STDIN, typed)
+            else:
+                source = -1
+                session.close_channel(_STDIN)
+
+
+def _usable(stream: Any) -> bool:
+    try:
+        return stream is not None and stream.fileno() >= 0
+    except (OSError, ValueError):
+        return False
+
+
+def _exit_code(session: Any) -> int:
+    """What the API said at the end: an exit code, or why there is none."""
+    try:
+        said = json.loads(session.read_channel(_ERROR) or b"{}")
+    except ValueError:
+        said = {}
+    if said.get("status") == "Success":
+        return 0
+    for cause in said.get("details", {}).get("causes", []):
+        if cause.get("reason") == "ExitCode":
+            return int(cause["message"])
+    message = str(said.get("message", "")).strip()
+    if found := re.search(r"exit status (\d+)$", message):  # of runtimes that give no code of its own
+        return int(found[1])
+    raise TransportError(f"the command was not run to its end: {message or 'the connection broke off'}")
+
+
+@contextlib.contextmanager
+def _raw() -> Iterator[None]:
+    """Keys go to the pod as they are typed, Ctrl-C too."""
+    import termios
+    import tty
+
+    before = termios.tcgetattr(sys.stdin.fileno())
+    try:
+        tty.setraw(sys.stdin.fileno())
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, before)
+
+
+@contextlib.contextmanager
+def _resized(session: Any) -> Iterator[None]:
+    """The pod's terminal is as large as this one."""
+
+    def tell(*_: object) -> None:
+        size = shutil.get_terminal_size()
+        session.write_channel(_RESIZE, b'{"Width": %d, "Height": %d}' % (size.columns, size.lines))
+
+    before = signal.signal(signal.SIGWINCH, tell)
+    try:
+        tell()
+        yield
+    finally:
+        signal.signal(signal.SIGWINCH, before)
+
+
+class Forward:
+    """A port of this machine, on 127.0.0.1 alone, that leads to a port of a pod while it is open.
+
+    Attributes:
+        port: on this machine.
+    """
+
+    def __init__(self, api: Api, pod: str, port: int, *, local: int = 0) -> None:
+        self._api, self._pod, self._port = api, pod, port
+        self._server = socket.create_server(("127.0.0.1", local))
+        self.port = int(self._server.getsockname()[1])
+        self._closed = threading.Event()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._closed.set()
+        with contextlib.suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+
+    def __enter__(self) -> Forward:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _accept(self) -> None:
+        while not self._closed.is_set():
+            try:
+                here, _ = self._server.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(here,), daemon=True).start()
+
+    def _serve(self, here: socket.socket) -> None:
+        from kubernetes.client.api.core_v1_api import CoreV1Api
+        from kubernetes.stream import portforward
+
+        with here:
+            try:
+                opened = portforward(
+                    CoreV1Api(self._api.client).connect_get_namespaced_pod_portforward,
+                    self._pod,
+                    self._api.namespace,
+                    ports=str(self._port),
+                )
+                there = opened.socket(self._port)
+            except Exception:  # the pod has gone, or does not listen: the browser is told by the end of its connection
+                return
+            try:
+                there.setblocking(True)
+                back = threading.Thread(target=_copy, args=(there, here), daemon=True)
+                back.start()
+                _copy(here, there)
+                back.join()
+            finally:
+                there.close()
+                end = time.monotonic() + _FLUSH_SECONDS
+                while opened.connected and time.monotonic() < end:
+                    time.sleep(0.05)
+                opened.websocket.shutdown()  # which the client leaves out where the server has closed first
+
+
+def _copy(source: Any, target: Any) -> None:
+    """Until one of them ends; then both do. (The client knows no half-closed connections.)"""
+    with contextlib.suppress(OSError):
+        while data := source.recv(65_536):
+            target.sendall(data)
+    for end in (source, target):
+        with contextlib.suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)

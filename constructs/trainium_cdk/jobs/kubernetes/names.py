@@ -1,0 +1,69 @@
+"""How a job and its objects are called on Kubernetes. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from trainium_cdk.jobs.errors import JobError
+
+VOLCANO = "batch.volcano.sh/v1alpha1"
+MANAGED_BY = "trn"
+JOB_LABEL = "trainium-cdk/job"
+"""On every object and pod of a job; its value is the job's name."""
+KIND_LABEL = "trainium-cdk/kind"
+CACHE_LABEL = "trainium-cdk/cache-set"
+DESCRIPTION = "trainium-cdk/description"
+"""Annotation: the job as `trn status` shows it, JSON."""
+DIGEST = "trainium-cdk/digest"
+"""Annotation: SHA-256 of what was sent, so that a token is not used for two jobs."""
+HOLDER = "trainium-cdk/held-by"
+"""Annotation of a cache set's guard: the job that has it."""
+
+TRAIN = "train"
+PREPARE = "prepare"
+MAX_NAME = 50
+"""Longest name of a job. Its pods' names, `<name>-prepare-0`, are host names, which have 63 characters at most."""
+
+
+def object_name(id: str) -> str:
+    """The name of a job's objects: its id, with hyphens for dots, as host names and services have it.
+
+    Raises:
+        JobError: it is too long.
+
+    >>> object_name("gpt3-6.7b-20261120-4f3a9c")
+    'gpt3-6-7b-20261120-4f3a9c'
+    """
+    name = re.sub(r"[^a-z0-9]+", "-", id).strip("-")
+    if not name[:1].isalpha():
+        name = f"job-{name}"
+    if len(name) > MAX_NAME:
+        raise JobError(
+            f"the job's name is {name}, {len(name)} characters; Kubernetes has room for {MAX_NAME}. Give a shorter --name or "
+            "--token"
+        )
+    return name
+
+
+def cache_guard(cache_set: str) -> str:
+    """The name of the object that says which job has a cache set.
+
+    >>> cache_guard("bert-large")
+    'trn-cache-bert-large'
+    """
+    plain = re.sub(r"[^a-z0-9]+", "-", cache_set.lower()).strip("-")
+    if plain == cache_set:
+        return f"trn-cache-{plain}"
+    # two names that look alike once they are plain are two cache sets all the same
+    return f"trn-cache-{plain}-{hashlib.sha256(cache_set.encode()).hexdigest()[:6]}"
+
+
+def labels(name: str, kind: str) -> dict[str, str]:
+    """The labels of a job's objects."""
+    return {"app.kubernetes.io/managed-by": MANAGED_BY, JOB_LABEL: name, KIND_LABEL: kind}
+
+
+def task_pod(name: str, task: str, index: int) -> str:
+    """The name that Volcano gives a pod."""
+    return f"{name}-{task}-{index}"

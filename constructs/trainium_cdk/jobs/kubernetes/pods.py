@@ -1,0 +1,178 @@
+"""The pods of a job: containers, devices, volumes, and what they may do. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainium_cdk.catalog import Catalog, UnknownFact
+from trainium_cdk.jobs.kubernetes.scripts import FILES
+from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL, EksCluster, Fleet
+
+Object = dict[str, Any]
+
+USER = 10_001
+"""The user that containers run as. Neuron's and EFA's devices are open to all users of a node."""
+HOME = "/home/trn"
+GRACE_SECONDS = 60
+_SMALL = {"cpu": "1", "memory": "2Gi"}
+
+
+def devices(fleet: Fleet, catalog: Catalog | None = None) -> dict[str, str]:
+    """What a pod asks for to have a node to itself: all of its devices, and most of its processors and memory.
+
+    The rest of processors and memory is the node's own and its plug-ins'.
+    """
+    catalog = catalog or Catalog.load()
+    names = catalog.eks.resources
+    wanted = {names.device: str(fleet.devices)}
+    if fleet.efa:
+        wanted |= {names.efa: str(fleet.efa), names.hugepages: catalog.eks.hugepages_2mi}
+    try:
+        kind = catalog.instance(fleet.instance_type)
+    except UnknownFact:  # described only in somebody's environment file
+        return {**wanted, "cpu": "4", "memory": "16Gi"}
+    return {
+        **wanted,
+        "cpu": str(kind.vcpus - max(2, kind.vcpus // 16)),
+        "memory": f"{memory_gib(kind.memory_gib, fleet)}Gi",
+    }
+
+
+def memory_gib(total: int, fleet: Fleet) -> int:
+    """Memory of a pod: less the huge pages that the image sets aside, and what the kubelet and the kernel keep."""
+    return total * 9 // 10 - (10 if fleet.efa else 0)
+
+
+def container(
+    name: str,
+    image: str,
+    command: Sequence[str],
+    *,
+    resources: Mapping[str, str],
+    mounts: Sequence[Object],
+    env: Sequence[Object] = (),
+) -> Object:
+    """A container that may do nothing but use its devices and write to its volumes."""
+    return {
+        "name": name,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": list(command),
+        "env": [*_ENV, *env],
+        "resources": {"requests": dict(resources), "limits": dict(resources)},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+        "volumeMounts": list(mounts),
+    }
+
+
+def _field(name: str, path: str) -> Object:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+_ENV: tuple[Object, ...] = (
+    {"name": "HOME", "value": HOME},
+    # the user has no entry in the image's /etc/passwd, and programs ask for its name
+    {"name": "USER", "value": "trn"},
+    {"name": "LOGNAME", "value": "trn"},
+    _field("TRN_NODE", "spec.nodeName"),
+)
+ATTEMPT = _field("TRN_ATTEMPT", "metadata.annotations['volcano.sh/job-retry-count']")
+
+
+class Volumes:
+    """The volumes of a job's pods, and their mounts.
+
+    Args:
+        secret: the Secret with the job's files, and the paths that its keys have; None where there are none.
+        shm_gib: size of /dev/shm; None for no more than a container has by itself.
+    """
+
+    def __init__(
+        self,
+        cluster: EksCluster,
+        *,
+        secret: str | None = None,
+        paths: Mapping[str, str] | None = None,
+        shm_gib: int | None = None,
+    ) -> None:
+        self.volumes: list[Object] = [{"name": "scratch", "emptyDir": {}}]
+        self.mounts: list[Object] = [
+            {"name": "scratch", "mountPath": place, "subPath": part}
+            for place, part in (("/tmp", "tmp"), ("/var/tmp", "var-tmp"), (HOME, "home"), ("/run/trn", "run"))  # noqa: S108
+        ]
+        self.shared = [
+            {"name": claim, "mountPath": place} for claim, place in zip(cluster.claims, cluster.mount_dirs, strict=True)
+        ]
+        self.volumes += [{"name": c, "persistentVolumeClaim": {"claimName": c}} for c in cluster.claims]
+        self.mounts += self.shared
+        if secret:
+            items = [{"key": key, "path": path} for key, path in (paths or {}).items()]
+            self.volumes.append(
+                {"name": "files", "secret": {"secretName": secret, "defaultMode": 0o444, "items": items}}
+            )
+            self.mounts.append({"name": "files", "mountPath": FILES, "readOnly": True})
+        if shm_gib:
+            self.volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{shm_gib}Gi"}})
+            self.mounts.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108
+
+
+def folder(cluster: EksCluster, image: str, volumes: Volumes) -> Object:
+    """The init container that makes the jobs' directory: the top of a new file system belongs to root."""
+    made = container(
+        "folder",
+        image,
+        ["bash", "-c", 'mkdir -p "$1" && { [ -k "$1" ] || chmod 1777 "$1"; }', "folder", f"{cluster.shared_dir}/trn"],
+        resources={"cpu": "100m", "memory": "64Mi"},
+        mounts=volumes.shared,
+    )
+    made["securityContext"] |= {"runAsNonRoot": False, "runAsUser": 0}
+    return made
+
+
+def on_trainium(fleet: Fleet, catalog: Catalog | None = None) -> Object:
+    """Where pods go that train."""
+    taint = (catalog or Catalog.load()).eks.taint
+    return {
+        "nodeSelector": {GROUP_LABEL: fleet.resource, "node.kubernetes.io/instance-type": fleet.instance_type},
+        "tolerations": [{"key": taint, "operator": "Exists", "effect": "NoSchedule"}],
+    }
+
+
+ON_SYSTEM: Object = {"nodeSelector": {ROLE_LABEL: "system"}}
+"""Where pods go that need no devices."""
+SMALL: Mapping[str, str] = _SMALL
+"""What such a pod asks for."""
+
+
+def spec(
+    cluster: EksCluster,
+    *,
+    containers: Sequence[Object],
+    volumes: Volumes,
+    init_containers: Sequence[Object] = (),
+    grace_seconds: int = GRACE_SECONDS,
+    where: Object,
+) -> Object:
+    """A pod's specification: no token of the Kubernetes API, no root, no capabilities."""
+    made: Object = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": grace_seconds,
+        "serviceAccountName": cluster.service_account,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        **where,
+    }
+    if init_containers:
+        made["initContainers"] = list(init_containers)
+    return {**made, "containers": list(containers), "volumes": volumes.volumes}

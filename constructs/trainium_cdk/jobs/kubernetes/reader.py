@@ -1,0 +1,104 @@
+"""Small pods on the system nodes that work for a moment: reading a log that outlived its pod, or serving TensorBoard."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.jobs.errors import TransportError
+from trainium_cdk.jobs.kubernetes import pods, status
+from trainium_cdk.jobs.kubernetes.api import Api, ApiError
+from trainium_cdk.jobs.kubernetes.names import labels
+from trainium_cdk.outputs import EksCluster
+
+Object = dict[str, Any]
+
+START_SECONDS = 600.0
+"""How long an image may take to arrive."""
+
+
+def pod(
+    cluster: EksCluster,
+    name: str,
+    kind: str,
+    image: str,
+    command: Sequence[str],
+    *,
+    seconds: int,
+    port: int | None = None,
+) -> Object:
+    """A pod with the shared file systems, on a system node.
+
+    Args:
+        seconds: after which Kubernetes ends it, whatever became of us.
+    """
+    volumes = pods.Volumes(cluster)
+    main = pods.container("main", image, command, resources=pods.SMALL, mounts=volumes.mounts)
+    if port:
+        main["ports"] = [{"containerPort": port}]
+    spec = pods.spec(cluster, containers=[main], volumes=volumes, grace_seconds=5, where=pods.ON_SYSTEM)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": cluster.namespace, "labels": labels(name, kind)},
+        "spec": {**spec, "activeDeadlineSeconds": seconds},
+    }
+
+
+def kept_log(api: Api, cluster: EksCluster, id: str, stage: str, node: int) -> bytes:
+    """A log on the shared file system; empty where there is none.
+
+    Raises:
+        TransportError: the pod that reads it did not start, or failed.
+    """
+    name = f"trn-read-{secrets.token_hex(4)}"
+    file = f"{cluster.shared_dir}/trn/jobs/{id}/logs/{stage}.{node}.log"
+    script = 'file="${TRN_SHARED_ROOT:-}$1"; if [ -e "$file" ]; then cat "$file"; fi'
+    image = Catalog.load().eks.shell_image
+    api.create("Pod", pod(cluster, name, "read", image, ["bash", "-c", script, "read", file], seconds=3600))
+    try:
+        until(api, name, lambda found: found["status"].get("phase") in ("Succeeded", "Failed"))
+        return b"".join(api.log(name, "main"))
+    finally:
+        api.delete("Pod", name)
+
+
+def until(
+    api: Api,
+    name: str,
+    done: Callable[[Object], bool],
+    *,
+    timeout: float = START_SECONDS,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Object:
+    """Wait for a pod.
+
+    Raises:
+        TransportError: it was not `done` in time; the message says why, as far as Kubernetes does.
+    """
+    end = time.monotonic() + timeout
+    while True:
+        try:
+            found = api.get("Pod", name)
+        except ApiError as e:
+            raise TransportError(f"pod {name} has gone: {e}") from None
+        if done(found):
+            return found
+        waiting = status.container_state(found, "main").get("waiting") or {}
+        if waiting.get("reason") in (
+            "ErrImagePull",
+            "ImagePullBackOff",
+            "InvalidImageName",
+            "CreateContainerConfigError",
+        ):
+            raise TransportError(f"pod {name} does not start: {waiting['reason']}: {waiting.get('message', '')}")
+        if time.monotonic() > end:
+            conditions = [c.get("message", "") for c in found.get("status", {}).get("conditions", [])]
+            raise TransportError(
+                f"pod {name} did not start within {timeout:.0f} s: {' '.join(filter(None, conditions)) or 'no word'}. Are there "
+                "system nodes (trn kubeconfig; kubectl get nodes)?"
+            )
+        sleep(0.5)

@@ -1,0 +1,302 @@
+"""From a job and a cluster to the Kubernetes objects that run it. Pure: the same input gives the same text, byte for byte."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from io import StringIO
+from typing import Any
+
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.jobs.errors import JobError
+from trainium_cdk.jobs.kubernetes import names, pods, scripts
+from trainium_cdk.jobs.kubernetes.pods import Object
+from trainium_cdk.jobs.models import AnyJob
+from trainium_cdk.jobs.plan import Plan, plan
+from trainium_cdk.jobs.render import job_id
+from trainium_cdk.jobs.templates import template
+from trainium_cdk.outputs import EksCluster
+
+MAX_FILES = 900_000
+"""Most bytes of a job's files: a Secret holds 1 MiB, base64 and all (Kubernetes documentation)."""
+KEPT_SECONDS = 14 * 86_400
+"""How long an ended job stays in the cluster. Its directory on the shared file system stays for good."""
+RESTARTS = 3
+_RESERVED = ("VC_", "VK_", "KUBERNETES_")
+_RANK_ENV = ("MASTER_ADDR", "NNODES", "NODE_RANK", "NPROC_PER_NODE", "TRN_ATTEMPT", "TRN_LIMITED", "TRN_NODE")
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A job as it is sent.
+
+    Attributes:
+        id: `<name>-<token>`, with hyphens for dots; the same token gives the same id, and is submitted once.
+        objects: what is created, in this order: a Secret with the job's files, the guard of its compile cache, the Volcano
+            Job. The first two are then tied to the job (an owner reference), so that they go with it.
+        directory: where the job lives on the shared file system: logs, checkpoints, TensorBoard.
+        digest: SHA-256 of the objects.
+    """
+
+    id: str
+    objects: tuple[Object, ...]
+    directory: str
+    plan: Plan
+    digest: str
+    files: Mapping[str, bytes] = field(repr=False)
+    """The job's files by their path below `scripts.FILES`."""
+
+    @property
+    def text(self) -> str:
+        """The objects as YAML."""
+        return to_yaml(self.objects)
+
+    @property
+    def secret(self) -> Object:
+        return self.objects[0]
+
+    @property
+    def guard(self) -> Object:
+        return self.objects[1]
+
+    @property
+    def job(self) -> Object:
+        return self.objects[2]
+
+    @property
+    def log_dir(self) -> str:
+        return f"{self.directory}/logs"
+
+    @property
+    def tensorboard_dir(self) -> str:
+        return f"{self.directory}/{'tensorboard' if self.plan.job.kind == 'gpt3-6.7b' else 'output'}"
+
+
+def render(job: AnyJob, cluster: EksCluster, token: str, *, catalog: Catalog | None = None) -> Submission:
+    """Render a job for a cluster.
+
+    Args:
+        token: makes the submission idempotent: sent twice, the job is submitted once.
+
+    Raises:
+        JobError: the job does not fit the cluster, or the token is no such word.
+    """
+    name, fitted = names.object_name(job_id(job, token)), plan(job, cluster)
+    _environment(job)
+    made = scripts.job_files(name, fitted, template(fitted), catalog)
+    _size(made)
+    labels = names.labels(name, job.kind)
+    secret = _secret(name, cluster, labels, made)
+    guard = _guard(name, cluster, job)
+    volcano = _job(name, fitted, cluster, labels, made, catalog)
+    digest = hashlib.sha256(json.dumps([secret, guard, volcano], sort_keys=True).encode()).hexdigest()
+    for thing in (secret, volcano):
+        thing["metadata"].setdefault("annotations", {})[names.DIGEST] = digest
+    return Submission(name, (secret, guard, volcano), scripts.directory(name, fitted), fitted, digest, made)
+
+
+def to_yaml(objects: tuple[Object, ...]) -> str:
+    """The objects as a YAML stream, readable: texts of several lines stay texts of several lines."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.scalarstring import LiteralScalarString
+
+    def readable(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: readable(inner) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [readable(inner) for inner in value]
+        if isinstance(value, str) and "\n" in value:
+            return LiteralScalarString(value)
+        return value
+
+    writer = YAML()
+    writer.width = 10_000
+    writer.explicit_start = True
+    writer.indent(mapping=2, sequence=4, offset=2)
+    out = StringIO()
+    writer.dump_all([readable(thing) for thing in objects], out)
+    return out.getvalue()
+
+
+def _environment(job: AnyJob) -> None:
+    for variable in job.env:
+        if variable.startswith(_RESERVED) or variable in _RANK_ENV:
+            raise JobError(
+                f"env {variable}: this is set for each pod, by what starts it. Choose another name, or leave it out"
+            )
+
+
+def _size(files: Mapping[str, bytes]) -> None:
+    size = sum(len(content) for content in files.values())
+    if size > MAX_FILES:
+        raise JobError(
+            f"the job's files have {size:,} bytes; Kubernetes takes {MAX_FILES:,}. Put what is large on the shared file system, or "
+            "into the image (trn image build)"
+        )
+
+
+def _key(path: str) -> str:
+    """The key of a file in a Secret; a script's own name may not be one."""
+    return "script" if path.startswith("script/") else path
+
+
+def _secret(name: str, cluster: EksCluster, labels: Mapping[str, str], files: Mapping[str, bytes]) -> Object:
+    """The files are a Secret, and not a ConfigMap: they carry the user's environment."""
+    text: dict[str, str] = {}
+    binary: dict[str, str] = {}
+    for path, content in files.items():
+        try:
+            plain = content.decode()
+        except UnicodeDecodeError:
+            plain = ""
+        # only what YAML gives back unchanged, also to other readers of it, is written as text
+        if plain and all(c in "\n\t" or c.isprintable() for c in plain) and not plain[0].isspace():
+            text[_key(path)] = plain
+        else:
+            binary[_key(path)] = base64.b64encode(content).decode()
+    made: Object = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "namespace": cluster.namespace, "labels": dict(labels)},
+        "type": "Opaque",
+        "immutable": True,
+    }
+    if text:
+        made["stringData"] = text
+    if binary:
+        made["data"] = binary
+    return made
+
+
+def _guard(name: str, cluster: EksCluster, job: AnyJob) -> Object:
+    """One job at a time has a cache set: the compiler's locks do not hold on a shared file system."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": names.cache_guard(job.cache_set),
+            "namespace": cluster.namespace,
+            "labels": {"app.kubernetes.io/managed-by": names.MANAGED_BY},
+            "annotations": {names.HOLDER: name, names.CACHE_LABEL: job.cache_set},
+        },
+    }
+
+
+def _job(
+    name: str,
+    fitted: Plan,
+    cluster: EksCluster,
+    labels: Mapping[str, str],
+    files: Mapping[str, bytes],
+    catalog: Catalog | None,
+) -> Object:
+    fleet = fitted.fleet
+    described = json.dumps(scripts.describe(name, fitted, catalog), sort_keys=True)
+    tasks = [_train(name, fitted, cluster, labels, files, catalog)]
+    if "prepare" in fitted.stages:
+        tasks.insert(0, _prepare(name, fitted, cluster, labels, files))
+        tasks[1]["dependsOn"] = {"name": [names.PREPARE]}
+    count = sum(task["replicas"] for task in tasks)
+    # all other failures start the job again: a template goes on from its last checkpoint, and a script's own failure is 66
+    policies: list[Object] = [
+        {"exitCode": code, "action": "TerminateJob"} for code in (*scripts.FINAL, scripts.TIMED_OUT)
+    ]
+    policies.append({"events": ["PodEvicted", "PodFailed"], "action": "RestartJob"})
+    return {
+        "apiVersion": names.VOLCANO,
+        "kind": "Job",
+        "metadata": {
+            "name": name,
+            "namespace": cluster.namespace,
+            "labels": dict(labels),
+            "annotations": {names.DESCRIPTION: described},
+        },
+        "spec": {
+            "schedulerName": "volcano",
+            "queue": fleet.queue,
+            "minAvailable": count,
+            "maxRetry": RESTARTS,
+            "ttlSecondsAfterFinished": KEPT_SECONDS,
+            # the pods' names resolve before the pods are ready: compiling, they never are
+            "plugins": {"env": [], "svc": ["--publish-not-ready-addresses=true"]},
+            "policies": policies,
+            "tasks": tasks,
+        },
+    }
+
+
+def _task(name: str, replicas: int, labels: Mapping[str, str], spec: Object) -> Object:
+    return {
+        "name": name,
+        "replicas": replicas,
+        "minAvailable": replicas,
+        "template": {"metadata": {"labels": dict(labels)}, "spec": spec},
+    }
+
+
+def _prepare(
+    name: str, fitted: Plan, cluster: EksCluster, labels: Mapping[str, str], files: Mapping[str, bytes]
+) -> Object:
+    image = scripts.image_of(fitted)
+    volumes = pods.Volumes(cluster, secret=name, paths={_key(path): path for path in files})
+    main = pods.container(
+        names.PREPARE,
+        image,
+        ["bash", f"{scripts.FILES}/node.sh", names.PREPARE],
+        resources=pods.SMALL,
+        mounts=volumes.mounts,
+        env=[pods.ATTEMPT],
+    )
+    # never ready before it has succeeded: this is what `train` depends on
+    main["readinessProbe"] = {"exec": {"command": ["false"]}, "periodSeconds": 3600}
+    spec = pods.spec(
+        cluster,
+        containers=[main],
+        init_containers=[pods.folder(cluster, image, volumes)],
+        volumes=volumes,
+        # not the gang's scheduler: this pod is to run before the others are there
+        where={**pods.ON_SYSTEM, "schedulerName": "default-scheduler"},
+    )
+    task = _task(names.PREPARE, 1, labels, spec)
+    # it has tried several times by itself; a lost node is the only reason to do so again
+    task["policies"] = [{"event": "PodFailed", "action": "TerminateJob"}]
+    return task
+
+
+def _train(
+    name: str,
+    fitted: Plan,
+    cluster: EksCluster,
+    labels: Mapping[str, str],
+    files: Mapping[str, bytes],
+    catalog: Catalog | None,
+) -> Object:
+    image, fleet = scripts.image_of(fitted), fitted.fleet
+    wanted = pods.devices(fleet, catalog)
+    shm = max(1, int(wanted["memory"].removesuffix("Gi")) // 2)
+    volumes = pods.Volumes(cluster, secret=name, paths={_key(path): path for path in files}, shm_gib=shm)
+
+    def stage(which: str) -> Object:
+        return pods.container(
+            which,
+            image,
+            ["bash", f"{scripts.FILES}/node.sh", which],
+            resources=wanted,
+            mounts=volumes.mounts,
+            env=[pods.ATTEMPT],
+        )
+
+    first = [pods.folder(cluster, image, volumes)]
+    if fitted.job.precompile:
+        first.append(stage("precompile"))
+    spec = pods.spec(
+        cluster,
+        containers=[stage(names.TRAIN)],
+        init_containers=first,
+        volumes=volumes,
+        where=pods.on_trainium(fleet, catalog),
+    )
+    return _task(names.TRAIN, fitted.job.nodes, labels, spec)

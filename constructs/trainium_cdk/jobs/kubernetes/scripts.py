@@ -1,0 +1,212 @@
+"""The files of a job on Kubernetes: the shell that its containers run. Pure.
+
+A job is one Volcano Job of two tasks:
+
+    prepare  one pod on a system node fetches code, data and packages; no Trainium node waits for it. Volcano makes the pods of
+             `train` when it has succeeded (`dependsOn`; it is never ready before it is done).
+    train    a pod on each Trainium node, all or none. An init container, `precompile`, compiles the graphs into the
+             cache set, a directory for each node; then `train` trains.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict
+from importlib.resources import files
+from typing import Any
+
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.jobs import quote
+from trainium_cdk.jobs.environment import launch_environment
+from trainium_cdk.jobs.kubernetes.names import TRAIN, task_pod
+from trainium_cdk.jobs.models import Script
+from trainium_cdk.jobs.plan import Plan, expected
+from trainium_cdk.jobs.templates import Template
+from trainium_cdk.outputs import EksCluster
+
+FILES = "/trn/job"
+"""Where the files are mounted."""
+FINAL = (64, 65, 66)
+"""Exit codes (`shell/pod.sh`) that end the job: something is missing; graphs did not compile; the user's script failed."""
+TIMED_OUT = 124
+"""Exit code of a training that reached its time limit, as `timeout` has it."""
+
+_NODE = r"""#!/bin/bash
+# {name}, one pod: bash node.sh prepare|precompile|train
+set -euo pipefail
+stage=$1
+files={files}
+trn={shared}/trn
+job=$trn/jobs/{name}
+venv=$trn/venv/{venv}
+. "$files/pod.sh"
+{limit}export NNODES={nodes} NPROC_PER_NODE={cores} NODE_RANK=${{VC_TASK_INDEX:-0}}
+export MASTER_ADDR={master}
+host=node-$NODE_RANK
+{once}{environment}
+# a compile cache for each node: locks do not hold on NFS, so nodes must not share one
+cache=$trn/neuron_cache/{cache}/$host
+NEURON_CC_FLAGS="--cache_dir=$cache${{NEURON_CC_FLAGS:+ $NEURON_CC_FLAGS}}"
+export NEURON_CC_FLAGS
+
+{helpers}run() {{
+{body}
+}}
+
+launch() {{
+mkdir -p "$cache"
+open_files
+if [ -f "$venv/bin/activate" ]; then . "$venv/bin/activate"; fi
+{before}{start}
+}}
+
+{ranks}begin
+"$stage"
+"""
+
+_PREPARE = """#!/bin/bash
+# bash prepare.sh fetch|check: whatever this job needs and the cluster has not got yet.
+mode=$1
+files={files}
+trn={shared}/trn
+job=$trn/jobs/{name}
+venv=$trn/venv/{venv}
+. "$files/fetch.sh"
+{require}
+# packages that the image lacks, beside those it has
+make_environment() {{ python3 -m venv --system-site-packages --without-pip "$venv"; }}
+once venv-{venv} "$venv/bin/python3" make_environment
+{prepare}
+"""
+
+
+def job_files(name: str, fitted: Plan, parts: Template, catalog: Catalog | None = None) -> dict[str, bytes]:
+    """The files by their path below `FILES`."""
+    job = fitted.job
+    made = {
+        "job.json": (json.dumps(describe(name, fitted, catalog), indent=2, sort_keys=True) + "\n").encode(),
+        "pod.sh": _shell("pod.sh"),
+        "node.sh": _node(name, fitted, parts, catalog).encode(),
+    }
+    if "prepare" in fitted.stages:
+        made["fetch.sh"] = _shell("fetch.sh")
+        made["prepare.sh"] = _prepare(name, fitted, parts).encode()
+    if isinstance(job, Script):
+        made[f"script/{job.filename}"] = job.content
+    return made
+
+
+def describe(name: str, fitted: Plan, catalog: Catalog | None) -> dict[str, Any]:
+    """What `trn status` shows of a job beside its state."""
+    published = expected(fitted, catalog)
+    return {
+        "id": name,
+        "kind": fitted.job.kind,
+        "queue": fitted.fleet.queue,
+        "instance_type": fitted.fleet.instance_type,
+        "nodes": fitted.job.nodes,
+        "ranks_per_node": ranks_per_node(fitted),
+        "global_batch_size": fitted.batch.global_size if fitted.batch else None,
+        "stages": list(fitted.stages),
+        "directory": directory(name, fitted),
+        "expected": asdict(published) if published else None,
+    }
+
+
+def directory(name: str, fitted: Plan) -> str:
+    """Where the job lives on the shared file system: logs, checkpoints, TensorBoard's files."""
+    return f"{fitted.cluster.shared_dir}/trn/jobs/{name}"
+
+
+def ranks_per_node(fitted: Plan) -> int:
+    """Processes of a node that have a rank."""
+    job = fitted.job
+    return job.tasks_per_node if isinstance(job, Script) and job.tasks_per_node > 1 else fitted.fleet.cores
+
+
+def image_of(fitted: Plan) -> str:
+    assert isinstance(fitted.cluster, EksCluster)  # noqa: S101
+    return fitted.job.image or fitted.cluster.image
+
+
+def seconds(limit: str) -> int:
+    """A time limit in seconds.
+
+    >>> seconds("90"), seconds("1:30"), seconds("2:00:00"), seconds("1-12"), seconds("1-00:30")
+    (5400, 90, 7200, 129600, 88200)
+    """
+    days, dash, rest = limit.rpartition("-")
+    numbers = [int(part) for part in rest.split(":")]
+    if dash:
+        hours, minutes, secs = [*numbers, 0, 0][:3]
+    elif len(numbers) == 1:
+        hours, minutes, secs = 0, numbers[0], 0
+    else:
+        hours, minutes, secs = [0, *numbers][-3:]
+    return int(days or 0) * 86_400 + hours * 3600 + minutes * 60 + secs
+
+
+def _shell(filename: str) -> bytes:
+    return files("trainium_cdk.jobs").joinpath("shell", filename).read_bytes()
+
+
+def _venv(fitted: Plan) -> str:
+    return hashlib.sha256(image_of(fitted).encode()).hexdigest()[:12]
+
+
+def _node(name: str, fitted: Plan, parts: Template, catalog: Catalog | None) -> str:
+    job = fitted.job
+    env = launch_environment(fitted, catalog)
+    several = isinstance(job, Script) and job.tasks_per_node > 1
+    start = f"tasks {job.tasks_per_node}" if isinstance(job, Script) and several else "run"
+    ranks = f"NPROC_PER_NODE={job.tasks_per_node} " if isinstance(job, Script) and several else ""
+    limit = before = ""
+    if job.time_limit:
+        limit = (
+            f'if [ "$stage" = train ] && [ -z "${{TRN_LIMITED:-}}" ]; then\n'
+            f'  TRN_LIMITED=1 exec timeout --kill-after=30 {seconds(job.time_limit)} bash "$0" train\nfi\n'
+        )
+    if parts.before:
+        before = f"{parts.before}\n"
+    if isinstance(job, Script):
+        script = f'"$job/script"/{quote.word(job.filename)}'
+        before += 'mkdir -p "$job/script"\npart="$job/script/.part.$NODE_RANK"\n'
+        before += f'install -m 700 "$files/script"/{quote.word(job.filename)} "$part"\nmv -f "$part" {script}\n'
+    return _NODE.format(
+        name=name,
+        files=FILES,
+        shared=_shared(fitted),
+        venv=_venv(fitted),
+        limit=limit,
+        # a script of the user's own may not know how to go on where it was
+        once="fails_once=1\n" if isinstance(job, Script) else "",
+        nodes=job.nodes,
+        cores=fitted.fleet.cores,
+        # the headless service that Volcano makes of the job resolves pods that are not ready yet
+        master=f"{task_pod(name, TRAIN, 0)}.{name}",
+        environment="\n".join(f"export {k}={quote.word(v)}" for k, v in sorted(env.items())),
+        cache=job.cache_set,
+        helpers=parts.helpers,
+        body=parts.node,
+        before=before,
+        start=start,
+        ranks=ranks,
+    )
+
+
+def _prepare(name: str, fitted: Plan, parts: Template) -> str:
+    # fetch.sh has its own `die`; what is missing on the cluster fails the job at once, like everything that will fail again
+    require = f'die() {{ printf "trn: %s\\n" "$*" >&2; exit 64; }}\n{parts.require}' if parts.require else ""
+    return _PREPARE.format(
+        name=name,
+        files=FILES,
+        shared=_shared(fitted),
+        venv=_venv(fitted),
+        require=require,
+        prepare=parts.prepare.strip(),
+    )
+
+
+def _shared(fitted: Plan) -> str:
+    return f'"${{TRN_SHARED_ROOT:-}}"{quote.word(fitted.cluster.shared_dir)}'

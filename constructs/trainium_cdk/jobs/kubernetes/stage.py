@@ -1,0 +1,231 @@
+"""Copying a data set onto the shared file system: a small Job on a system node. No Trainium node is needed."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Callable
+from importlib.resources import files
+from typing import Any
+
+from trainium_cdk.catalog.sources import sources
+from trainium_cdk.jobs import quote
+from trainium_cdk.jobs.errors import JobError, TransportError
+from trainium_cdk.jobs.kubernetes import pods, reader, status
+from trainium_cdk.jobs.kubernetes.api import Api, ApiError, absent_is_fine
+from trainium_cdk.jobs.kubernetes.names import JOB_LABEL, labels
+from trainium_cdk.outputs import EksCluster
+
+Object = dict[str, Any]
+
+KEPT_SECONDS = 86_400
+_ATTEMPTS = 3
+_UNSIGNED = "--no-sign-request"
+_SOURCE = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\x00\n]*)?")
+_RESOURCES = {"cpu": "1", "memory": "2Gi"}
+
+_STAGE = r"""
+uri=$1 target=${TRN_SHARED_ROOT:-}$2 signing=$3 name=$4
+command -v aws > /dev/null || die "the image has no aws, which fetches data. Give one that has it as --image"
+[ -w "$target" ] || die "user $(id -u) may not write to $2. Choose another directory"
+
+archive() {
+  local how=-x
+  case $uri in *.tar.gz | *.tgz) how=-xz ;; esac
+  get_parts "$uri" "$target/.trn" "$signing"
+  say "unpacking into $2"
+  cat "$parts"/*[0-9] | tar "$how" -f - -C "$target"
+  rm -rf "$parts"
+}
+
+object() {
+  get_parts "$uri" "$target/.trn" "$signing"
+  cat "$parts"/*[0-9] > "$target/.trn-object"
+  mv "$target/.trn-object" "$target/${uri##*/}"
+  rm -rf "$parts"
+}
+
+everything() {
+  say "fetching all below $uri"
+  aws s3 sync --no-progress ${signing:+"$signing"} "${uri%/}/" "$target/"
+  if [ -z "$(ls -A "$target")" ]; then die "there is nothing at $uri. Check the bucket and the prefix"; fi
+}
+
+case $uri in
+  *.tar | *.tar.gz | *.tgz) kind=archive ;;
+  */) kind=everything ;;
+  *)
+    kind=object key=${uri#s3://*/}
+    if ! aws s3api head-object --bucket "$(cut -d / -f 3 <<< "$uri")" --key "$key" ${signing:+"$signing"} > /dev/null 2>&1; then
+      kind=everything
+    fi
+    ;;
+esac
+if [ -e "$trn/done/$name" ]; then say "$uri is in $2 already"; fi
+once "$name" "$target" "$kind" "$uri" "$2"
+say "$uri is in $2"
+"""
+
+
+def render(
+    source: str, target: str, cluster: EksCluster, *, public: bool = False, image: str | None = None
+) -> tuple[Object, ...]:
+    """The Jobs that copy a data set, one after the other.
+
+    Args:
+        source: `s3://bucket/file.tar` (.tar.gz, .tgz), which is unpacked, `s3://bucket/file`, or `s3://bucket/prefix/`; or the
+            name of a data set that the job templates use, which then goes where they look for it.
+        target: a directory on a shared file system; empty with such a name.
+        public: the bucket is public, and is asked without credentials.
+        image: one with bash, tar and the AWS CLI. Default: the cluster's.
+
+    Raises:
+        JobError: no such source, or a target that is not on a shared file system.
+    """
+    image = image or cluster.image
+    if not image:
+        raise JobError("no container image: this Neuron SDK comes without one. Give one with the AWS CLI as --image")
+    known = sources().datasets
+    if source in known and not target:
+        place = f"{cluster.shared_dir}/trn/data/{source}"
+        return tuple(_job(p.uri, place, cluster, _UNSIGNED, image, known_as=source) for p in known[source])
+    if not _SOURCE.fullmatch(source):
+        raise JobError(
+            f"the source is {source[:80]!r}. Give s3://bucket/key, or one of the data sets {', '.join(sorted(known))} (without a "
+            "target)"
+        )
+    quote.check(source)
+    quote.check(target)
+    target = target.rstrip("/")
+    if "\n" in target or ".." in target.split("/") or not any(target.startswith(f"{m}/") for m in cluster.mount_dirs):
+        places = " or ".join(f"{m}/..." for m in cluster.mount_dirs)
+        raise JobError(f"the target is {target[:80]!r}, which is not on a shared file system. Give {places}")
+    return (_job(source, target, cluster, _UNSIGNED if public else "", image),)
+
+
+def _job(uri: str, target: str, cluster: EksCluster, signing: str, image: str, known_as: str = "") -> Object:
+    digest = hashlib.sha256(f"{uri} {target}".encode()).hexdigest()[:12]
+    name = f"trn-data-{digest}"
+    # the marks that `prepare` of a job looks for, where it is one of the templates' data sets
+    mark = f"stage-{digest}"
+    if known_as:
+        mark = f"data-{known_as}" if uri.endswith(".tar") else f"data-{known_as}-{uri.rpartition('/')[2]}"
+    volumes = pods.Volumes(cluster)
+    fetch = files("trainium_cdk.jobs").joinpath("shell", "fetch.sh").read_text()
+    shared = f"trn=${{TRN_SHARED_ROOT:-}}{quote.word(cluster.shared_dir)}/trn"
+    text = f"{shared}\njob=$trn venv=none mode=fetch\n{fetch}{_STAGE}"
+    main = pods.container(
+        "main",
+        image,
+        ["bash", "-c", text, "stage", literal(uri), literal(target), signing, mark],
+        resources=_RESOURCES,
+        mounts=volumes.mounts,
+    )
+    made = 'for d in "$@"; do [ -d "$d" ] || { mkdir -p "$d" && chmod 1777 "$d"; }; done'
+    folder = pods.folder(cluster, image, volumes)
+    folder["command"] = ["bash", "-c", made, "folder", f"{cluster.shared_dir}/trn", literal(target)]
+    spec = pods.spec(cluster, containers=[main], init_containers=[folder], volumes=volumes, where=pods.ON_SYSTEM)
+    mine = labels(name, "data")
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": cluster.namespace, "labels": mine},
+        "spec": {
+            "backoffLimit": _ATTEMPTS - 1,
+            "ttlSecondsAfterFinished": KEPT_SECONDS,
+            "template": {"metadata": {"labels": mine}, "spec": spec},
+        },
+    }
+
+
+def literal(text: str) -> str:
+    """`text` so that Kubernetes, which expands $(NAME) in commands, gives it back as it is.
+
+    >>> literal("s3://b/$(HOME)/x")
+    's3://b/$$(HOME)/x'
+    """
+    return re.sub(r"\$(?=\$*\()", "$$", text)
+
+
+def run(
+    api: Api,
+    job: Object,
+    *,
+    log: Callable[[bytes], None],
+    say: Callable[[str], None] = print,
+    sleep: Callable[[float], None] = time.sleep,
+) -> bool:
+    """Run a Job to its end, or join it where it runs already; true if it has succeeded. Breaking off breaks nothing: it goes
+    on, and running it again joins it.
+
+    Raises:
+        TransportError: the cluster cannot be reached.
+    """
+    name = job["metadata"]["name"]
+    with absent_is_fine():
+        there = api.get("BatchJob", name)
+        if _ended(there) is not None:
+            api.delete("BatchJob", name, uid=there["metadata"]["uid"])
+            _gone(api, name, sleep)
+        else:
+            say(f"{name} is under way already")
+    try:
+        api.create("BatchJob", job)
+    except ApiError as e:
+        if e.status != 409:
+            raise
+    done: set[str] = set()
+    while True:
+        ended = _ended(api.get("BatchJob", name))
+        for pod in sorted(
+            api.list("Pod", labels=f"{JOB_LABEL}={name}"), key=lambda p: p["metadata"]["creationTimestamp"]
+        ):
+            state = status.container_state(pod, "main")
+            if pod["metadata"]["name"] not in done and ("running" in state or "terminated" in state):
+                done.add(pod["metadata"]["name"])
+                _log(api, pod["metadata"]["name"], log, sleep)
+                break
+        else:
+            if ended is not None:
+                return ended
+            sleep(1.0)
+
+
+def _log(api: Api, pod: str, log: Callable[[bytes], None], sleep: Callable[[float], None]) -> None:
+    """The whole of one pod's log, until it has ended."""
+    got = 0
+    while True:
+        try:
+            ended = "terminated" in status.container_state(api.get("Pod", pod), "main")
+            text = b"".join(api.log(pod, "main"))
+        except ApiError as e:
+            if e.status == 404:
+                return
+            raise
+        if text[got:]:
+            log(text[got:])
+            got = len(text)
+        if ended:
+            return
+        sleep(1.0)
+
+
+def _ended(job: Object) -> bool | None:
+    for condition in job.get("status", {}).get("conditions", []):
+        if condition["status"] == "True" and condition["type"] in ("Complete", "Failed"):
+            return bool(condition["type"] == "Complete")
+    return None
+
+
+def _gone(api: Api, name: str, sleep: Callable[[float], None]) -> None:
+    end = time.monotonic() + reader.START_SECONDS
+    while time.monotonic() < end:
+        try:
+            api.get("BatchJob", name)
+        except ApiError as e:
+            if e.status == 404:
+                return
+            raise
+        sleep(0.3)
+    raise TransportError(f"the ended Job {name} does not go away. Delete it with kubectl (trn kubeconfig)")

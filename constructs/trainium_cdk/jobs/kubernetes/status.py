@@ -1,0 +1,261 @@
+"""How a job is, from the objects that Kubernetes has of it. Pure."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from trainium_cdk.jobs.backend import Expected, JobStatus, Stage
+from trainium_cdk.jobs.kubernetes.names import DESCRIPTION, PREPARE, TRAIN, task_pod
+from trainium_cdk.jobs.kubernetes.scripts import FINAL, TIMED_OUT
+
+Object = dict[str, Any]
+
+_, NOT_COMPILED, _ = FINAL
+_ENDED = frozenset({"Completed", "Failed", "Aborted", "Terminated"})
+_CANCELLED = frozenset({"Aborting", "Aborted"})
+_STARTING = frozenset({"ContainerCreating", "PodInitializing"})
+_WORDS = 240
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was found of a job.
+
+    Attributes:
+        job: the Volcano Job.
+        pods: its pods.
+        group: its PodGroup, if there is one.
+        events: messages of the PodGroup's events, newest last.
+        nodes: the nodes of its node group; None where they are not known.
+    """
+
+    job: Object
+    pods: Sequence[Object] = ()
+    group: Object | None = None
+    events: Sequence[str] = ()
+    nodes: Sequence[Object] | None = None
+
+
+def described(job: Object) -> dict[str, Any]:
+    """What the job was submitted as; empty for jobs that `trn` has not submitted."""
+    try:
+        found = json.loads(job["metadata"].get("annotations", {})[DESCRIPTION])
+    except (KeyError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def phase(job: Object) -> str:
+    """Volcano's word for how the job is."""
+    return str(job.get("status", {}).get("state", {}).get("phase") or "Pending")
+
+
+def ended(job: Object) -> bool:
+    return phase(job) in _ENDED
+
+
+def status(seen: Seen) -> JobStatus:
+    said = described(seen.job)
+    names = [str(n) for n in said.get("stages", [TRAIN])]
+    pods = sorted(seen.pods, key=index)
+    stages = [_stage(name, seen, pods) for name in names]
+    published = said.get("expected")
+    return JobStatus(
+        id=seen.job["metadata"]["name"],
+        kind=str(said.get("kind", "?")),
+        queue=str(seen.job["spec"].get("queue", "?")),
+        instance_type=str(said.get("instance_type", "?")),
+        nodes=int(said.get("nodes", 0)),
+        global_batch_size=said.get("global_batch_size"),
+        stages=tuple(_with_job(stages, seen)),
+        directory=str(said.get("directory", "")),
+        expected=Expected(**published) if isinstance(published, dict) else None,
+    )
+
+
+def index(pod: Object) -> int:
+    """Which pod of its task it is."""
+    found = pod["metadata"].get("labels", {}).get("volcano.sh/task-index", "0")
+    return int(found) if str(found).isdigit() else 0
+
+
+def task(pod: Object) -> str:
+    return str(pod["metadata"].get("labels", {}).get("volcano.sh/task-spec", ""))
+
+
+def container_state(pod: Object, name: str) -> Mapping[str, Any]:
+    """`running`, `terminated` or `waiting` of a container, with what goes with it; empty where it has none yet."""
+    for key in ("containerStatuses", "initContainerStatuses"):
+        for found in pod.get("status", {}).get(key, []):
+            if found["name"] == name:
+                state: Mapping[str, Any] = found.get("state", {})
+                return state
+    return {}
+
+
+def seconds(text: Any) -> int | None:
+    """A time of Kubernetes in seconds since 1970."""
+    try:
+        return int(dt.datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp())
+    except ValueError:
+        return None
+
+
+def _stage(name: str, seen: Seen, pods: Sequence[Object]) -> Stage:
+    of_task = PREPARE if name == PREPARE else TRAIN
+    mine = [p for p in pods if task(p) == of_task]
+    states = [container_state(p, name) for p in mine]
+    job_name = seen.job["metadata"]["name"]
+    number = task_pod(job_name, of_task, 0)
+    number = number if name == PREPARE else number.removesuffix("-0")
+    running = [s["running"] for s in states if "running" in s]
+    over = [s["terminated"] for s in states if "terminated" in s]
+    bad = [t for t in over if t.get("exitCode") != 0]
+    started = min((t for r in [*running, *over] if (t := seconds(r.get("startedAt"))) is not None), default=None)
+    finished = max((t for r in over if (t := seconds(r.get("finishedAt"))) is not None), default=None)
+    nodes = ",".join(p["spec"]["nodeName"] for p in mine if p["spec"].get("nodeName"))
+    base = Stage(name, number, "PENDING", nodes=nodes, started=started)
+    if name == "precompile" and any(_code(p, TRAIN) == NOT_COMPILED for p in mine):
+        return replace(
+            base, state="FAILED", reason="did not compile: see its log", exit_code=NOT_COMPILED, ended=finished
+        )
+    if name == TRAIN and any(t.get("exitCode") == NOT_COMPILED for t in bad):
+        return replace(base, state="CANCELLED", reason="did not run: precompile did not complete", started=None)
+    if bad:
+        return replace(base, **_failure(bad), ended=finished)
+    if over and len(over) == len(mine) and len(mine) >= (1 if name == PREPARE else _nodes(seen)):
+        return replace(base, state="COMPLETED", exit_code=0, ended=finished)
+    if running or over:
+        return replace(base, state="RUNNING")
+    return replace(base, reason=_why_pending(mine, name))
+
+
+def _nodes(seen: Seen) -> int:
+    return int(described(seen.job).get("nodes", 1))
+
+
+def _code(pod: Object, name: str) -> int | None:
+    found = container_state(pod, name).get("terminated")
+    return found.get("exitCode") if found else None
+
+
+def _failure(bad: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    # whoever failed first brought the others down
+    first = min(bad, key=lambda t: (seconds(t.get("finishedAt")) or 0, t.get("exitCode") == 143))
+    code, reason = first.get("exitCode"), str(first.get("reason", ""))
+    if code == TIMED_OUT:
+        return {"state": "TIMEOUT", "reason": "reached its time limit", "exit_code": code}
+    if reason == "OOMKilled":
+        return {"state": "OUT_OF_MEMORY", "reason": "was killed: out of memory", "exit_code": code}
+    if found := re.search(r"exit code (\d+)\s*$", str(first.get("message", ""))):
+        code = int(found[1])  # the script's own
+    return {"state": "FAILED", "reason": f"exit code {code}", "exit_code": code}
+
+
+def _why_pending(pods: Sequence[Object], name: str) -> str:
+    for pod in pods:
+        waiting = container_state(pod, name).get("waiting") or {}
+        why = str(waiting.get("reason", ""))
+        if why and why not in _STARTING:
+            return _cut(f"{why}: {waiting.get('message', '')}".removesuffix(": "))
+        for condition in pod.get("status", {}).get("conditions", []):
+            if condition["type"] == "PodScheduled" and condition["status"] == "False" and condition.get("message"):
+                return _scheduling([condition["message"]])
+    return "starts" if any(p["spec"].get("nodeName") for p in pods) else ""
+
+
+def _scheduling(messages: Iterable[str]) -> str:
+    """The scheduler's messages in a sentence."""
+    texts = [m for m in messages if m]
+    short = list(dict.fromkeys(re.findall(r"[Ii]nsufficient(?: quota)?:? ([A-Za-z][\w./-]+)", " ".join(texts))))
+    if short:
+        return f"waits for nodes: insufficient {', '.join(short)}"
+    return _cut(f"waits for nodes: {texts[-1]}") if texts else "waits for nodes"
+
+
+def _cut(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _WORDS else f"{text[: _WORDS - 1]}…"
+
+
+def _with_job(stages: list[Stage], seen: Seen) -> list[Stage]:
+    """What the job as a whole says of its stages."""
+    now, job = phase(seen.job), seen.job.get("status", {})
+    retries, most = int(job.get("retryCount", 0)), int(seen.job["spec"].get("maxRetry", 0))
+    at = seconds(job.get("state", {}).get("lastTransitionTime"))
+    made: list[Stage] = []
+    for found in stages:
+        stage = found
+        before = next((s for s in made if s.state != "COMPLETED"), None)
+        if now == "Completed":
+            stage = replace(stage, state="COMPLETED", reason="", exit_code=0, ended=stage.ended or at)
+        elif before is not None and stage.state in ("PENDING", "RUNNING"):
+            stage = _after(stage, before)
+        elif stage.state in ("PENDING", "RUNNING"):
+            stage = _current(stage, now, seen, retries, most, at)
+        elif stage.state != "COMPLETED" and now not in _ENDED | {"Terminating", "Aborting"}:
+            # Volcano has not yet said whether it starts again
+            stage = replace(stage, state="RUNNING", reason=f"{stage.reason}; ends or starts again", ended=None)
+        made.append(stage)
+    return made
+
+
+def _after(stage: Stage, before: Stage) -> Stage:
+    if before.state in ("PENDING", "RUNNING"):
+        return replace(stage, state="PENDING", reason=f"waits for {before.name}")
+    return replace(stage, state="CANCELLED", reason=f"did not run: {before.name} did not complete")
+
+
+def _current(stage: Stage, now: str, seen: Seen, retries: int, most: int, at: int | None) -> Stage:
+    """The stage that the job is at, where its pods alone do not tell how it ended."""
+    if now in _CANCELLED:
+        return replace(stage, state="CANCELLED", reason="", ended=at)
+    if now == "Failed":
+        return replace(stage, state="FAILED", reason=f"failed in each of {retries} attempts: see its log", ended=at)
+    if now in ("Terminating", "Terminated"):
+        return replace(stage, state="FAILED", reason="ended with another node's failure", ended=at)
+    again = f"attempt {retries + 1} of {most}; " if retries else ""
+    if stage.state == "RUNNING":
+        return replace(stage, reason=again.removesuffix("; "))
+    if now == "Restarting":
+        return replace(stage, reason=f"{again}starts again")
+    return replace(stage, reason=again + (stage.reason or _group(seen)))
+
+
+def _group(seen: Seen) -> str:
+    """Why the gang as a whole waits."""
+    group = seen.group or {}
+    if seen.nodes is not None:
+        ready = [n for n in seen.nodes if _is_ready(n)]
+        wanted = group.get("spec", {}).get("minResources", {})
+        if short := [f"{name} ({wanted[name]} wanted, {there} there)" for name, there in _short(wanted, ready)]:
+            return (
+                f"waits for nodes: insufficient {', '.join(short)}; it needs {_nodes(seen)} nodes, and its node group has "
+                f"{len(ready)} ready"
+            )
+    conditions = [
+        str(c.get("message", "")) for c in group.get("status", {}).get("conditions", []) if c.get("status") == "True"
+    ]
+    # before its pods are made, Volcano counts them as 0 of 0
+    return _scheduling([m for m in [*conditions, *seen.events] if not m.startswith("0/0 tasks")])
+
+
+def _is_ready(node: Object) -> bool:
+    conditions = node.get("status", {}).get("conditions", [])
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def _short(wanted: Mapping[str, str], ready: Sequence[Object]) -> list[tuple[str, int]]:
+    """Devices of which the nodes that are ready have too few, all together, whoever uses them now: (name, how many)."""
+    found = []
+    for name, amount in wanted.items():
+        if "/" in name and "." in name.partition("/")[0] and not name.startswith("requests.") and amount.isdigit():
+            there = sum(int(n.get("status", {}).get("allocatable", {}).get(name, 0)) for n in ready)
+            if there < int(amount):
+                found.append((name, there))
+    return found

@@ -1,0 +1,115 @@
+"""TensorBoard in the cluster, seen through a port of this machine and nowhere else."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trainium_cdk.jobs.errors import TransportError
+from trainium_cdk.jobs.kubernetes import reader, status
+from trainium_cdk.jobs.kubernetes.inside import Forward
+
+if TYPE_CHECKING:
+    from trainium_cdk.jobs.kubernetes.backend import KubernetesBackend
+
+PORT = 6006
+_HOURS = 12
+_READY_SECONDS = 120.0
+# On the pod's own loopback address: only a port-forward, which asks for rights in the cluster, gets there.
+_SERVE = """
+venv=$(find "${TRN_SHARED_ROOT:-}$2/trn/venv" -mindepth 1 -maxdepth 1 -type d 2> /dev/null | head -n 1)
+if ! command -v tensorboard > /dev/null && [ -n "$venv" ]; then . "$venv/bin/activate"; fi
+if ! command -v tensorboard > /dev/null; then
+  echo "trn: the image has no tensorboard. Give one that has it as --image" >&2
+  exit 64
+fi
+exec tensorboard --logdir "${TRN_SHARED_ROOT:-}$1" --port "$3" --host "${TRN_TENSORBOARD_HOST:-127.0.0.1}"
+"""
+
+
+@dataclass(frozen=True)
+class Board:
+    """A TensorBoard that runs.
+
+    Attributes:
+        url: on this machine.
+    """
+
+    url: str
+    pod: str
+    alive: Callable[[], bool]
+
+    def wait(self) -> None:
+        """Until its pod has ended.
+
+        Raises:
+            TransportError: it has.
+        """
+        while self.alive():
+            time.sleep(5)
+        raise TransportError(f"TensorBoard's pod {self.pod} has ended. Start it again")
+
+
+@contextlib.contextmanager
+def serve(
+    backend: KubernetesBackend,
+    id: str,
+    *,
+    image: str | None = None,
+    port: int = 0,
+    say: Callable[[str], None] = print,
+) -> Iterator[Board]:
+    """TensorBoard over all of a job's directory, in a pod on a system node that goes with this context, and ends by itself after
+    half a day whatever becomes of us.
+
+    Args:
+        image: default: the job's own.
+        port: of this machine. Default: a free one.
+
+    Raises:
+        UnknownJob, TransportError
+    """
+    seen = backend.seen(id)
+    directory = str(status.described(seen.job).get("directory", ""))
+    image = image or str(seen.job["spec"]["tasks"][-1]["template"]["spec"]["containers"][0]["image"])
+    name = f"trn-tensorboard-{secrets.token_hex(4)}"
+    command = ["bash", "-c", _SERVE, "tensorboard", directory, backend.cluster.shared_dir, str(PORT)]
+    pod = reader.pod(backend.cluster, name, "tensorboard", image, command, seconds=_HOURS * 3600, port=PORT)
+    api = backend.api
+    api.create("Pod", pod)
+    try:
+        say(f"TensorBoard starts in pod {name}; the first time its image takes some minutes")
+        reader.until(api, name, lambda p: p["status"].get("phase") not in (None, "Pending"))
+        with Forward(api, name, PORT, local=port) as forward:
+            url = f"http://127.0.0.1:{forward.port}/"
+            _ready(backend, name, url)
+            yield Board(url, name, lambda: _phase(backend, name) == "Running")
+    finally:
+        api.delete("Pod", name)
+
+
+def _phase(backend: KubernetesBackend, name: str) -> str:
+    try:
+        return str(backend.api.get("Pod", name).get("status", {}).get("phase", ""))
+    except TransportError:
+        return ""
+
+
+def _ready(backend: KubernetesBackend, name: str, url: str) -> None:
+    plain: Any = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    end = time.monotonic() + _READY_SECONDS
+    while True:
+        if _phase(backend, name) in ("Failed", "Succeeded"):
+            said = b"".join(backend.api.log(name, "main")).decode(errors="replace").strip().splitlines()[-1:]
+            raise TransportError(f"TensorBoard ended: {' '.join(said).removeprefix('trn: ') or 'no word'}")
+        with contextlib.suppress(OSError, urllib.error.URLError), plain.open(url, timeout=5):
+            return
+        if time.monotonic() > end:
+            raise TransportError(f"TensorBoard in pod {name} did not answer within {_READY_SECONDS:.0f} s")
+        time.sleep(0.5)

@@ -1,0 +1,67 @@
+"""The one place where words of users become words of a shell script, and bytes become files in one."""
+
+from __future__ import annotations
+
+import base64
+import shlex
+from collections.abc import Iterable
+
+from trainium_cdk.jobs.errors import JobError
+
+
+def word(value: str) -> str:
+    """One shell word that means exactly `value`.
+
+    Raises:
+        JobError: no shell word can hold it (a NUL byte, or half of a surrogate pair).
+    """
+    check(value)
+    return shlex.quote(value)
+
+
+def words(values: Iterable[str]) -> str:
+    return " ".join(word(v) for v in values)
+
+
+def check(value: str, what: str = "argument") -> str:
+    """`value` itself, if a program can be given it.
+
+    Raises:
+        JobError: it holds a NUL byte, or cannot be written as UTF-8.
+    """
+    shown = repr(value[:60])
+    if "\0" in value:
+        raise JobError(f"{what} {shown} holds a NUL byte, which no program can be given. Remove it")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise JobError(
+            f"{what} {shown} holds bytes that are not UTF-8 text. Put them in a file, and name the file"
+        ) from None
+    return value
+
+
+def file(target: str, content: bytes) -> str:
+    """Shell lines that write `content` to `target`, which is a shell word already.
+
+    Text stays readable, in a quoted here-document; anything else goes as base64. Either way every byte arrives.
+    """
+    text = _readable(content)
+    if text is None:
+        lines = base64.encodebytes(content).decode().rstrip("\n")
+        return f"base64 -d > {target} <<'EOF'\n{lines}\nEOF\n" if lines else f": > {target}\n"
+    mark = "EOF"
+    while mark in text.split("\n"):
+        mark += "_"
+    if text.endswith("\n"):
+        return f"cat > {target} <<'{mark}'\n{text}{mark}\n"
+    # the here-document adds a line end that is not in the file
+    return f"head -c -1 > {target} <<'{mark}'\n{text}\n{mark}\n"
+
+
+def _readable(content: bytes) -> str | None:
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if text and all(c in "\n\t" or c.isprintable() for c in text) else None

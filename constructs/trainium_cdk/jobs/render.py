@@ -1,0 +1,383 @@
+"""From a job and a cluster to the one shell script that submits it. Pure: the same input gives the same text, byte
+for byte.
+
+A job is a chain of Slurm jobs, each held until the one before has completed, and cancelled by Slurm as soon as that
+cannot be:
+
+    prepare     fetches code, data and packages, on one node of the cheapest queue. A node is dearer than the head
+                node, but it may fail, be requeued and go on where it was, and its state and log are Slurm's; it is
+                left out where all is there.
+    precompile  compiles the graphs into each node's own cache, and then ties `train` to its nodes.
+    train       trains; requeued after a node failure, it goes on from its last checkpoint.
+
+All of a job lies in one directory on the shared file system: scripts, state, logs, checkpoints, TensorBoard's files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from importlib.resources import files
+from typing import Any
+
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.jobs import quote
+from trainium_cdk.jobs.environment import launch_environment
+from trainium_cdk.jobs.errors import JobError
+from trainium_cdk.jobs.models import AnyJob, Script
+from trainium_cdk.jobs.plan import Plan, StageName, expected, plan
+from trainium_cdk.jobs.templates import Template, template
+from trainium_cdk.outputs import SlurmCluster
+
+RESULT = "trn-result: "
+"""How the line begins in which the submission says what it did."""
+LATER = 75
+"""Exit code of a submission that has not finished: sent once more, it is."""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A job as it is sent.
+
+    Attributes:
+        id: `<name>-<token>`; the same token gives the same id, and is submitted once.
+        text: the shell script that the job's user runs on the head node.
+        directory: where the job lives on the cluster: logs, checkpoints, TensorBoard, scripts.
+    """
+
+    id: str
+    text: str
+    directory: str
+    plan: Plan
+    files: Mapping[str, bytes] = field(repr=False)
+    """What the text writes into the directory."""
+
+    @property
+    def log_dir(self) -> str:
+        return f"{self.directory}/logs"
+
+    @property
+    def tensorboard_dir(self) -> str:
+        return f"{self.directory}/{'tensorboard' if self.plan.job.kind == 'gpt3-6.7b' else 'output'}"
+
+
+def job_id(job: AnyJob, token: str) -> str:
+    """The id of a job submitted with `token`.
+
+    Raises:
+        JobError: the token is no such word.
+    """
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?", token):
+        raise JobError(f"token is {token!r}. Use small letters, digits and hyphens, 40 at most, as 20261120-4f3a9c")
+    return f"{job.label}-{token}"
+
+
+def render(job: AnyJob, cluster: SlurmCluster, token: str, *, catalog: Catalog | None = None) -> Submission:
+    """Render a job for a cluster.
+
+    Args:
+        token: makes the submission idempotent: sent twice, the job is submitted once.
+
+    Raises:
+        JobError: the job does not fit the cluster, or the token is no such word.
+    """
+    name, fitted = job_id(job, token), plan(job, cluster)
+    parts = template(fitted)
+    described = _describe(name, fitted, catalog)
+    job_files: dict[str, bytes] = {
+        "job.json": (json.dumps(described, indent=2, sort_keys=True) + "\n").encode(),
+        "stage.sh": _shell("stage.sh"),
+        "node.sh": _node(name, fitted, parts, catalog).encode(),
+    }
+    if "prepare" in fitted.stages:
+        job_files["fetch.sh"] = _shell("fetch.sh")
+        job_files["prepare.sh"] = _prepare(fitted, parts).encode()
+    for stage in fitted.stages:
+        job_files[f"{stage}.sbatch"] = _batch(name, fitted, parts, stage).encode()
+    if isinstance(job, Script):
+        job_files[f"script/{job.filename}"] = job.content
+    directory = f"{cluster.shared_dir}/trn/jobs/{name}"
+    return Submission(name, _submit(name, fitted, parts, job_files), directory, fitted, job_files)
+
+
+def _shell(name: str) -> bytes:
+    return files("trainium_cdk.jobs").joinpath("shell", name).read_bytes()
+
+
+def _describe(name: str, fitted: Plan, catalog: Catalog | None) -> dict[str, Any]:
+    job, published = fitted.job, expected(fitted, catalog)
+    described = job.model_dump(mode="json", exclude={"content", "env"}, exclude_defaults=True)
+    return {
+        "id": name,
+        "kind": job.kind,
+        "job": described,
+        "queue": fitted.fleet.queue,
+        "instance_type": fitted.fleet.instance_type,
+        "nodes": job.nodes,
+        "workers": fitted.workers,
+        "global_batch_size": fitted.batch.global_size if fitted.batch else None,
+        "stages": list(fitted.stages),
+        "expected": asdict(published) if published else None,
+    }
+
+
+def _batch(name: str, fitted: Plan, parts: Template, stage: StageName) -> str:
+    job = fitted.job
+    prepare = stage == "prepare"
+    nodes = 1 if prepare else job.nodes
+    tasks = job.tasks_per_node if isinstance(job, Script) else 1
+    options = [
+        f"--job-name={name}:{stage}",
+        f"--comment=trn:{name}",
+        f"--partition={fitted.prepare_queue if prepare else fitted.fleet.queue}",
+        f"--nodes={nodes}",
+        f"--ntasks-per-node={tasks}",
+        "--exclusive",
+        "--mem=0",
+        "--requeue",
+        "--open-mode=append",
+    ]
+    if fitted.constraint and not prepare:
+        options.append(f"--constraint={fitted.constraint}")
+    if job.time_limit and stage == "train":
+        options.append(f"--time={job.time_limit}")
+    body = {
+        "prepare": ['srun --nodes=1 --ntasks=1 bash "$job/prepare.sh" "$job" fetch'],
+        "precompile": ["rendezvous", parts.before, "launch", "check_compiled", "keep_nodes"],
+        "train": ["compare_nodes" if job.precompile else "", "rendezvous", parts.before, "launch"],
+    }[stage]
+    lines = ["#!/bin/bash", *(f"#SBATCH {o}" for o in options)]
+    return "\n".join([*lines, f"job=$1 stage={stage}", '. "$job/stage.sh"', "begin", *filter(None, body), ""])
+
+
+def _venv(fitted: Plan) -> str:
+    assert isinstance(fitted.cluster, SlurmCluster)  # noqa: S101
+    venv = fitted.cluster.venv
+    return quote.word(venv) if venv.startswith("/") else f'"$HOME"/{quote.word(venv)}'
+
+
+def _require_venv(fitted: Plan) -> str:
+    return f"""venv={_venv(fitted)}
+if [ ! -f "$venv/bin/activate" ]; then
+  die "there is no virtual environment at $venv: the head node's bootstrap has not finished, or failed"
+fi
+"""
+
+
+def _prepare(fitted: Plan, parts: Template) -> str:
+    return f"""#!/bin/bash
+# bash prepare.sh JOB fetch|check: whatever this job needs and the cluster has not got yet.
+job=$1 mode=$2
+trn=${{job%/jobs/*}}
+venv={_venv(fitted)}
+. "$job/fetch.sh"
+{parts.prepare.strip()}
+"""
+
+
+_NODE = r"""#!/bin/bash
+# One node of {name}: bash node.sh JOB STAGE, started on each node by srun.
+set -euo pipefail
+job=$1 stage=$2
+trn=${{job%/jobs/*}}
+host=${{SLURMD_NODENAME:-$(hostname -s)}}
+export NODE_RANK=$SLURM_NODEID
+export NPROC_PER_NODE={cores}
+{environment}
+# a compile cache for each node: locks do not hold on NFS, so nodes must not share one
+cache=$trn/neuron_cache/{cache}/$host
+NEURON_CC_FLAGS="--cache_dir=$cache${{NEURON_CC_FLAGS:+ $NEURON_CC_FLAGS}}"
+export NEURON_CC_FLAGS
+
+say() {{ printf 'trn: %s\n' "$*"; }}
+die() {{ say "$*" >&2; exit 1; }}
+
+{helpers}run() {{
+{activate}
+mkdir -p "$cache"
+# each worker holds many connections at once ("Failed accept4: Too many open files")
+files=$(ulimit -Sn)
+if [ "$files" != unlimited ] && [ "$files" -lt 65535 ] && ! ulimit -n 65535 2> /dev/null; then
+  say "at most $files files may be open here; large jobs need 65535"
+fi
+# the port of Neuron's collectives must not be taken for an outgoing connection
+sudo -n sysctl -q -w net.ipv4.ip_local_reserved_ports=48620 > /dev/null 2>&1 || say "port 48620 could not be reserved"
+{body}
+}}
+
+# Who fails first is noted: the others are stopped for it, and their exit codes say nothing.
+ended() {{
+  local code=$?
+  if [ "$code" -ne 0 ] && [ "$code" -ne 143 ]; then
+    (set -C && printf '%s %s\n' "$code" "$NODE_RANK" > "$job/state/$stage.failed") 2> /dev/null || true
+  fi
+}}
+trap ended EXIT
+
+run 2>&1 | tee -a "$job/logs/$stage.$NODE_RANK.log"
+"""
+
+
+def _node(name: str, fitted: Plan, parts: Template, catalog: Catalog | None) -> str:
+    env = launch_environment(fitted, catalog)
+    venv = _venv(fitted)
+    activate = f"venv={venv}\n"
+    if fitted.cluster.framework == "none":
+        activate += 'if [ -f "$venv/bin/activate" ]; then . "$venv/bin/activate"; fi'
+    else:
+        activate += (
+            'if [ ! -f "$venv/bin/activate" ]; then die "there is no virtual environment at $venv"; fi\n'
+            '. "$venv/bin/activate"'
+        )
+    ranks = ""
+    if isinstance(fitted.job, Script) and fitted.job.tasks_per_node > 1:
+        ranks = "export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS\n"
+    return _NODE.format(
+        name=name,
+        cores=fitted.fleet.cores,
+        environment="\n".join(f"export {k}={quote.word(v)}" for k, v in sorted(env.items())),
+        cache=fitted.job.cache_set,
+        helpers=parts.helpers,
+        activate=activate,
+        body=ranks + parts.node,
+    )
+
+
+_SUBMIT = r"""#!/bin/bash
+# {name}: submitted to Slurm by the job's user on the head node of {cluster}. Running it again changes nothing.
+set -euo pipefail
+umask 022
+export LC_ALL=C.UTF-8
+
+id={name}
+shared="${{TRN_SHARED_ROOT:-}}"{shared}
+trn=$shared/trn
+job=$trn/jobs/$id
+digest={digest}
+unset "${{!SBATCH_@}}" "${{!SQUEUE_@}}" "${{!SCONTROL_@}}" # somebody's own defaults
+
+die() {{
+  printf '%s\n' "$*" >&2
+  exit 1
+}}
+
+# What is begun is finished by the same script, run once more.
+later() {{
+  printf '%s\n' "$*" >&2
+  exit {later}
+}}
+
+# On a disk of the head node alone, no compute node would find the job.
+if [ ! -d "$shared" ] || {{ [ -z "${{TRN_SHARED_ROOT:-}}" ] && ! mountpoint -q "$shared"; }}; then
+  die "$shared is not mounted on this machine. Is it the head node, and its bootstrap complete?"
+fi
+
+# The jobs' directory belongs to the job's user, the top of a new file system to root.
+if ! mkdir -p "$trn/jobs/.locks" 2> /dev/null; then
+  sudo -n install -d -o "$(id -u)" -g "$(id -g)" "$trn" "$trn/jobs" "$trn/jobs/.locks"
+fi
+
+# One submission of an id at a time, also from two clients at once.
+exec 9> "$trn/jobs/.locks/{lock}"
+flock -w 60 9 || later "another submission of $id is still under way"
+
+report() {{
+  local stages='' name number
+  while read -r name number; do stages+="${{stages:+, }}\"$name\": $number"; done < "$job/stages"
+  printf '{result}{{"id": "%s", "existing": %s, "stages": {{%s}}}}\n' "$id" "$1" "$stages"
+}}
+
+# The first stage is held until all is written down, so that no stage can end before the next one knows of it.
+release() {{
+  local first
+  if [ -e "$job/released" ]; then return 0; fi
+  read -r _ first < "$job/stages"
+  if ! scontrol release "$first"; then
+    # released before, and this could not be noted: then it may run, or have ended
+    if squeue -h -a -t PD -j "$first" -o %r 2>&1 | grep -qv 'Invalid job id'; then later "$id is held still"; fi
+  fi
+  : > "$job/released"
+}}
+
+if [ -e "$job/stages" ]; then
+  [ "$(cat "$job/digest")" = "$digest" ] || die "$id is another job already. Use a new token, or submit what it was"
+  release
+  report true
+  exit 0
+fi
+
+{require}# A submission that broke off may have left held stages. The directory is what tells of it, so it goes last.
+undo() {{
+  local left
+  left=$(squeue -h -u "$(id -un)" -o '%A %k') || later "Slurm does not answer"
+  left=$(sed -n "s/ trn:$id\$//p" <<< "$left")
+  # shellcheck disable=SC2086  # job numbers
+  if [ -n "$left" ]; then scancel $left || later "Slurm does not answer"; fi
+  rm -rf "$job"
+}}
+if [ -e "$job" ]; then undo; fi
+trap undo EXIT
+
+# Scripts carry the user's environment: nobody else reads them.
+(
+  umask 077
+  mkdir -p "$job/logs" "$job/state" "$job/script" "$job/work"
+)
+{files}
+printf '%s\n' "$digest" > "$job/digest"
+
+previous='' options=(--hold)
+submit() {{
+  local number
+  if [ -n "$previous" ]; then options=(--dependency="afterok:$previous" --kill-on-invalid-dep=yes); fi
+  : > "$job/logs/$1.log" # NFS remembers for half a minute that a file was not there
+  number=$(sbatch --parsable "${{options[@]}}" --output="$job/logs/$1.log" "$job/$1.sbatch" "$job")
+  previous=${{number%%;*}}
+  printf '%s %s\n' "$1" "$previous" >> "$job/stages.part"
+}}
+{stages}
+trap '' HUP INT TERM # from here on it is finished, not undone
+mv "$job/stages.part" "$job/stages"
+trap - EXIT
+release
+report false
+"""
+
+_PREPARE = """# Fetching takes a node of its own, once: nothing waits for it where all is there already.
+code=0
+bash "$job/prepare.sh" "$job" check || code=$?
+case $code in
+  0) ;;
+  3) submit prepare ;;
+  *) die "prepare.sh failed while it looked for what is there" ;;
+esac
+"""
+
+
+def _submit(name: str, fitted: Plan, parts: Template, job_files: dict[str, bytes]) -> str:
+    stages = "".join(_PREPARE if s == "prepare" else f"submit {s}\n" for s in fitted.stages)
+    written = "".join(quote.file(_target(path), content) for path, content in job_files.items())
+    executable = [f for f in job_files if f.startswith("script/")]
+    written += "".join(f"chmod 700 {_target(f)}\n" for f in executable)
+    require = parts.require if fitted.cluster.framework == "none" else _require_venv(fitted) + parts.require
+    digest = hashlib.sha256(repr(sorted(job_files.items())).encode()).hexdigest()
+    return _SUBMIT.format(
+        name=name,
+        cluster="".join(c for c in fitted.cluster.cluster_name if c.isprintable()),
+        later=LATER,
+        lock=hashlib.sha256(name.encode()).hexdigest()[:2],
+        shared=quote.word(fitted.cluster.shared_dir),
+        digest=digest,
+        result=RESULT,
+        require=require + "\n" if require else "",
+        files=written.rstrip("\n"),
+        stages=stages.rstrip("\n"),
+    )
+
+
+def _target(path: str) -> str:
+    folder, _, filename = path.rpartition("/")
+    return f'"$job/{folder + "/" if folder else ""}"{quote.word(filename)}' if folder else f'"$job/{path}"'

@@ -1,0 +1,170 @@
+# shellcheck shell=bash
+# Fetching code, data and packages once for all jobs. Sourced by prepare.sh, which has set: job, trn (the shared
+# directory of trn), venv, and mode (`fetch`; or `check`, which ends with code 3 where something is yet to be fetched).
+# Whatever is interrupted goes on where it was.
+set -euo pipefail
+: "${job:?}" "${trn:?}" "${venv:?}" "${mode:?}"
+
+export PART_BYTES=${TRN_PART_BYTES:-268435456}
+readonly STREAMS=8
+
+say() { printf 'trn: %s\n' "$*"; }
+die() {
+  printf 'trn: %s\n' "$*" >&2
+  exit 1
+}
+
+# once NAME TARGET COMMAND...: run the command unless it was done and its target is still there; one job at a time.
+once() {
+  local marker="$trn/done/$1" target=$2
+  shift 2
+  if [ -e "$marker" ] && [ -e "$target" ]; then return 0; fi
+  if [ "$mode" = check ]; then exit 3; fi
+  mkdir -p "$trn/done" "$(dirname "$target")"
+  (
+    flock 9
+    if [ ! -e "$marker" ] || [ ! -e "$target" ]; then
+      "$@"
+      : > "$marker"
+    fi
+  ) 9> "$marker.lock"
+}
+
+# source_tree NAME URL REF
+source_tree() {
+  once "src-$1-$3" "$trn/src/$1-$3" clone "$2" "$3" "$trn/src/$1-$3"
+}
+
+clone() {
+  local url=$1 ref=$2 dir=$3
+  say "fetching $url at $ref"
+  rm -rf "$dir" "$dir.part"
+  git init -q "$dir.part"
+  git -C "$dir.part" fetch -q --depth 1 "$url" "$ref"
+  git -C "$dir.part" checkout -q --detach FETCH_HEAD
+  mv "$dir.part" "$dir"
+}
+
+# data_archive NAME URI SIGNING: a .tar in S3, unpacked. SIGNING is `--no-sign-request` for public buckets, else empty.
+data_archive() {
+  once "data-$1" "$trn/data/$1" unpack "$2" "$trn/data/$1" "$3"
+}
+
+unpack() {
+  local uri=$1 dir=$2 signing=$3
+  get_parts "$uri" "$dir" "$signing"
+  say "unpacking $uri"
+  rm -rf "$dir" "$dir.part"
+  mkdir "$dir.part"
+  cat "$parts"/*[0-9] | tar -xf - -C "$dir.part"
+  mv "$dir.part" "$dir"
+  rm -rf "$parts"
+}
+
+# data_file NAME URI SIGNING: one object of S3 in the directory of that name.
+data_file() {
+  local file="$trn/data/$1/${2##*/}"
+  once "data-$1-${2##*/}" "$file" join_parts "$2" "$file" "$3"
+}
+
+join_parts() {
+  local uri=$1 file=$2 signing=$3
+  get_parts "$uri" "$file" "$signing"
+  cat "$parts"/*[0-9] > "$file.part"
+  mv "$file.part" "$file"
+  rm -rf "$parts"
+}
+
+# data_prefix NAME URI: everything below a prefix of S3.
+data_prefix() {
+  once "data-$1" "$trn/data/$1" sync_prefix "$2" "$trn/data/$1"
+}
+
+sync_prefix() {
+  say "fetching $1"
+  mkdir -p "$2.part"
+  aws s3 sync --only-show-errors "${1%/}/" "$2.part/"
+  if [ -z "$(ls -A "$2.part")" ]; then die "there is nothing at $1. Check the bucket and the prefix"; fi
+  mv "$2.part" "$2"
+}
+
+# get_parts URI TARGET SIGNING: download an object in parts, several at a time, and leave them in the directory $parts.
+get_parts() {
+  local uri=$1 target=$2 signing=$3 bucket key head size etag last attempt
+  bucket=${uri#s3://}
+  key=${bucket#*/}
+  bucket=${bucket%%/*}
+  head=$(aws s3api head-object --bucket "$bucket" --key "$key" ${signing:+"$signing"} \
+    --query '[ContentLength, ETag]' --output text) || die "cannot read $uri. Check that it exists and may be read from here"
+  read -r size etag <<< "$head"
+  parts=$target.parts-$(tr -cd 'a-zA-Z0-9-' <<< "$etag")
+  mkdir -p "$parts"
+  last=$(((size > 0 ? size - 1 : 0) / PART_BYTES))
+  say "fetching $uri: $size bytes in $((last + 1)) parts"
+  for attempt in 1 2 3 4 5; do
+    if seq 0 "$last" | xargs -P "$STREAMS" -I '{}' \
+      bash -c 'get_part "$@"' get_part "$bucket" "$key" "$etag" "$size" "$parts" "$signing" '{}'; then
+      return 0
+    fi
+    say "some parts of $uri did not arrive (attempt $attempt of 5)"
+    sleep "$((attempt * ${TRN_RETRY_SECONDS:-10}))"
+  done
+  die "$uri could not be fetched; what has arrived is kept: submit the job again to go on"
+}
+
+get_part() {
+  set -euo pipefail
+  local bucket=$1 key=$2 etag=$3 size=$4 signing=$6 number=$7 file first end
+  file=$5/$(printf '%06d' "$number")
+  if [ -e "$file" ]; then return 0; fi
+  if [ "$size" -eq 0 ]; then
+    : > "$file"
+    return 0
+  fi
+  first=$((number * PART_BYTES))
+  end=$((first + PART_BYTES < size ? first + PART_BYTES - 1 : size - 1))
+  aws s3api get-object --bucket "$bucket" --key "$key" --range "bytes=$first-$end" --if-match "$etag" \
+    ${signing:+"$signing"} "$file.part" > /dev/null
+  [ "$(stat -c %s "$file.part")" -eq "$((end - first + 1))" ]
+  mv "$file.part" "$file"
+  printf 'trn: part %s of %s\n' "$(find "$5" -type f -name '*[0-9]' | wc -l)" "$(((size - 1) / PART_BYTES + 1))"
+}
+export -f get_part
+
+# packages KEY ARGUMENTS...: pip install into the virtual environment.
+packages() {
+  local key=$1
+  shift
+  once "pip-$key" "$venv/.trn-$key" install_packages "$venv/.trn-$key" "$@"
+}
+
+install_packages() {
+  local marker=$1
+  shift
+  if [ ! -x "$venv/bin/python3" ]; then
+    die "there is no virtual environment at $venv: the head node's bootstrap has not finished, or failed"
+  fi
+  say "installing $*"
+  "$venv/bin/python3" -m pip install --quiet "$@"
+  : > "$marker"
+}
+
+# megatron_helpers TREE: Megatron's data helpers are compiled once; that needs Python's headers.
+megatron_helpers() {
+  once "helpers-$(basename "$1")" "$1/megatron/data" build_helpers "$1/megatron/data"
+}
+
+build_helpers() {
+  (
+    # shellcheck disable=SC1091  # made on the node
+    . "$venv/bin/activate"
+    if make -C "$1"; then exit 0; fi
+    say "installing Python's headers, and building again"
+    if command -v apt-get > /dev/null; then
+      sudo -n apt-get install -y -q python3-dev g++ make
+    else
+      sudo -n dnf install -y -q python3-devel gcc-c++ make
+    fi
+    make -C "$1"
+  )
+}

@@ -1,0 +1,162 @@
+# shellcheck shell=bash
+# Sourced by node.sh in every container of a job on Kubernetes, which has set: stage, trn (the shared directory of trn), job
+# (the job's directory there), venv and files (where the job's files are mounted).
+set -euo pipefail
+: "${stage:?}" "${trn:?}" "${job:?}" "${venv:?}" "${files:?}"
+readonly REFUSED=64 NOT_COMPILED=65 FAILED=66
+
+say() { printf 'trn: %s\n' "$*"; }
+
+# What will fail again however often it is tried: the job ends, and is not started anew.
+die() {
+  say "$*" >&2
+  exit "$REFUSED"
+}
+
+begin() {
+  local ranks=''
+  umask 022
+  if [ "$stage" != prepare ]; then ranks=" node $NODE_RANK of $NNODES, $(ranks),"; fi
+  mkdir -p "$job/logs" "$job/state" "$job/work" "$HOME"
+  say "$stage:$ranks on ${TRN_NODE:-an unknown node}, attempt ${TRN_ATTEMPT:-0}, $(date -u +%Y-%m-%dT%H:%M:%SZ)"
+}
+
+# Ranks are given, not drawn: process L of node N has rank N x processes + L. `trn logs --rank` reads this line.
+ranks() { printf 'ranks %s to %s' "$((NODE_RANK * NPROC_PER_NODE))" "$(((NODE_RANK + 1) * NPROC_PER_NODE - 1))"; }
+
+# logged COMMAND...: run it with its output here and in the job's directory, where it outlives the pod.
+logged() {
+  local writer main code=0
+  exec 3> >(exec tee -a "$job/logs/$stage.${NODE_RANK:-0}.log")
+  writer=$!
+  (
+    set -e
+    "$@"
+  ) >&3 2>&1 &
+  main=$!
+  exec 3>&-
+  # the first process of a container has no signals of its own
+  trap 'told=1; trap "" TERM; kill 0' TERM
+  wait "$main" || code=$?
+  wait "$writer" || true
+  return "$code"
+}
+
+# A file's content on a shared file system, or nothing.
+content() { cat "$1" 2> /dev/null || true; }
+
+# Wait until every node has compiled in this attempt: who trains first would wait for the others with all devices taken.
+compiled_everywhere() {
+  local node
+  for ((node = 0; node < NNODES; node++)); do
+    until [ "$(content "$job/state/compiled.$node")" = "${TRN_ATTEMPT:-0}" ]; do sleep 2; done
+  done
+}
+
+# Kubernetes cannot tell Volcano why an init container failed. So a failure to compile is noted, and told by the training
+# container's exit code, at which the job ends.
+precompile() {
+  local code=0 log=$job/logs/precompile.$NODE_RANK.log start=0
+  if [ -e "$log" ]; then start=$(stat -c %s "$log"); fi
+  rm -f "$job/state/compiled.$NODE_RANK"
+  set +e # not `|| code=$?`: that would turn it off in all that runs
+  logged launch
+  code=$?
+  set -e
+  if [ "$code" -eq 0 ] && tail -c +"$((start + 1))" "$log" | grep -aE 'Total failed compilations: [1-9]' > /dev/null; then
+    say "graphs failed to compile: see above, or submit without precompiling" >&2
+    code=$NOT_COMPILED
+  fi
+  printf '%s\n' "$code" > /run/trn/compiled
+  printf '%s\n' "${TRN_ATTEMPT:-0}" > "$job/state/compiled.$NODE_RANK.part"
+  if [ "$code" -eq 0 ]; then mv "$job/state/compiled.$NODE_RANK.part" "$job/state/compiled.$NODE_RANK"; fi
+}
+
+train() {
+  if [ -e /run/trn/compiled ]; then
+    if [ "$(cat /run/trn/compiled)" != 0 ]; then
+      say "precompile ended with exit code $(cat /run/trn/compiled): there is no training" >&2
+      exit "$NOT_COMPILED"
+    fi
+    compiled_everywhere
+  fi
+  # Volcano does not know which failure is the script's own, and which comes of a lost node: unless the container was told to
+  # end, a script's has one exit code, and its own is in the container's last words
+  local code=0
+  told=''
+  set +e
+  logged launch
+  code=$?
+  set -e
+  if [ "$code" -ne 0 ] && [ -z "$told" ] && [ -n "${fails_once:-}" ]; then
+    printf 'exit code %s\n' "$code" > /dev/termination-log
+    code=$FAILED
+  fi
+  return "$code"
+}
+
+# tasks COUNT: start `run` that often, each with its rank. As soon as one fails, all end.
+tasks() {
+  local i pids=() code=0
+  for ((i = 0; i < $1; i++)); do
+    (
+      export RANK=$((NODE_RANK * $1 + i)) LOCAL_RANK=$i WORLD_SIZE=$((NNODES * $1))
+      run
+    ) &
+    pids+=($!)
+  done
+  for ((i = 0; i < $1; i++)); do
+    wait -n || code=$?
+    if [ "$code" -ne 0 ]; then
+      kill "${pids[@]}" 2> /dev/null || true
+      return "$code"
+    fi
+  done
+}
+
+# each worker holds many connections at once ("Failed accept4: Too many open files")
+open_files() {
+  local most
+  most=$(ulimit -Sn)
+  if [ "$most" != unlimited ] && [ "$most" -lt 65535 ] && ! ulimit -n 65535 2> /dev/null; then
+    say "at most $most files may be open here; large jobs need 65535"
+  fi
+}
+
+# The newest ckpt_<step>.pt in a directory that was written to its end; nothing where there is none.
+newest_checkpoint() {
+  local file
+  if [ ! -d "$1" ]; then return 0; fi
+  while read -r file; do
+    if whole "$file"; then
+      printf '%s\n' "$file"
+      return 0
+    fi
+    say "$file was not written to its end: the one before it is used" >&2
+  done < <(find "$1" -maxdepth 1 -name 'ckpt_*.pt' | sort -rV)
+}
+
+# PyTorch writes zip archives, whose table of contents comes last.
+whole() {
+  if [ ! -s "$1" ]; then return 1; fi
+  if [ "$(head -c 2 "$1" | base64)" != UEs= ]; then return 0; fi
+  tail -c 66000 "$1" | LC_ALL=C grep -aF $'PK\x05\x06' > /dev/null
+}
+
+# What is missing is fetched, by the image's own tools.
+prepare() {
+  local code=0
+  bash "$files/prepare.sh" check || code=$?
+  case $code in
+    0) say "all is there already" ;;
+    3)
+      for tool in aws git; do
+        if ! command -v "$tool" > /dev/null; then
+          die "the image has no $tool, which fetches code and data. Build one that has it: trn image build examples/bert-large"
+        fi
+      done
+      logged bash "$files/prepare.sh" fetch
+      ;;
+    *) die "prepare.sh failed while it looked for what is there" ;;
+  esac
+}

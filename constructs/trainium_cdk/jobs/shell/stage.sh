@@ -1,0 +1,111 @@
+# shellcheck shell=bash
+# Sourced by the batch script of each stage, which has set: job (the job's directory), stage (this stage's name).
+set -euo pipefail
+: "${job:?}" "${stage:?}"
+
+say() { printf 'trn: %s\n' "$*"; }
+
+# Keep how the stage goes beside the job: Slurm forgets finished jobs after some minutes where there is no accounting.
+record() {
+  printf '%s\n' "$*" > "$job/state/$stage.part"
+  mv "$job/state/$stage.part" "$job/state/$stage"
+}
+
+ended() {
+  local code=$? why=${stopped:-}
+  if [ "$code" -ne 0 ] && [ -z "$why" ] && [ -s "$job/state/$stage.failed" ]; then
+    read -r code why < "$job/state/$stage.failed"
+  fi
+  record ended "$SLURM_JOB_ID" "$code" "$(date +%s)" "$SLURM_JOB_NODELIST" "$why"
+}
+
+# Who has stopped the stage; Slurm knows, as long as it remembers the job.
+stopped() {
+  stopped=CANCELLED
+  if [ "$(squeue -h -j "$SLURM_JOB_ID" -o %r 2> /dev/null)" = TimeLimit ]; then stopped=TIMEOUT; fi
+  exit 143
+}
+
+# How long the nodes' logs were before this attempt: what is further up is of an earlier one.
+declare -A sizes=()
+
+begin() {
+  local log
+  record running "$SLURM_JOB_ID" 0 "$(date +%s)" "$SLURM_JOB_NODELIST"
+  rm -f "$job/state/$stage.failed"
+  trap ended EXIT
+  trap stopped TERM
+  for log in "$job/logs/$stage".*.log; do
+    if [ -e "$log" ]; then sizes[$log]=$(stat -c %s "$log"); fi
+  done
+  say "$stage: Slurm job $SLURM_JOB_ID on $SLURM_JOB_NODELIST, $(date -u +%Y-%m-%dT%H:%M:%SZ)"
+}
+
+# MASTER_ADDR by address: node names need not resolve before every node has booted.
+rendezvous() {
+  local first line
+  read -r first < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+  line=$(scontrol show node "$first" --oneliner)
+  MASTER_ADDR=$(sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p' <<< "$line")
+  : "${MASTER_ADDR:=$first}"
+  NNODES=$SLURM_JOB_NUM_NODES
+  export MASTER_ADDR NNODES
+}
+
+# Once on each node; the whole stage ends as soon as one node fails.
+launch() {
+  srun --label --kill-on-bad-exit=1 bash "$job/node.sh" "$job" "$stage"
+}
+
+# A graph that failed would be compiled again, and fail again, in the middle of training.
+check_compiled() {
+  local failed=0 log
+  for log in "$job/logs/$stage".*.log; do
+    if tail -c +"$((${sizes[$log]:-0} + 1))" "$log" | grep -aE 'Total failed compilations: [1-9]' > /dev/null; then
+      failed=$((failed + 1))
+    fi
+  done
+  if [ "$failed" -gt 0 ]; then
+    say "graphs failed to compile on $failed node(s): see $job/logs/$stage.*.log, or submit without precompiling" >&2
+    exit 1
+  fi
+}
+
+# The nodelist rule: each node has a compile cache of its own, so training must get the nodes that compiled.
+keep_nodes() {
+  local next answer
+  next=$(sed -n 's/^train //p' "$job/stages")
+  if ! answer=$(scontrol update JobId="$next" ReqNodeList="$SLURM_JOB_NODELIST" 2>&1); then
+    say "training may get other nodes, and compile there again: $answer"
+  fi
+}
+
+# Tell where training runs on nodes that have not compiled (one was replaced by hand, say).
+compare_nodes() {
+  local compiled
+  [ -f "$job/state/precompile" ] || return 0
+  read -r _ _ _ _ compiled < "$job/state/precompile"
+  if [ "$compiled" != "$SLURM_JOB_NODELIST" ]; then
+    say "compiled on $compiled: other nodes compile at their first steps"
+  fi
+}
+
+# The newest ckpt_<step>.pt in a directory that was written to its end; nothing where there is none.
+newest_checkpoint() {
+  local file
+  if [ ! -d "$1" ]; then return 0; fi
+  while read -r file; do
+    if whole "$file"; then
+      printf '%s\n' "$file"
+      return 0
+    fi
+    say "$file was not written to its end: the one before it is used" >&2
+  done < <(find "$1" -maxdepth 1 -name 'ckpt_*.pt' | sort -rV)
+}
+
+# PyTorch writes zip archives, whose table of contents comes last.
+whole() {
+  if [ ! -s "$1" ]; then return 1; fi
+  if [ "$(head -c 2 "$1" | base64)" != UEs= ]; then return 0; fi
+  tail -c 66000 "$1" | LC_ALL=C grep -aF $'PK\x05\x06' > /dev/null
+}

@@ -1,0 +1,369 @@
+"""Running a script as the jobs' user on the head node: through SSM Run Command, or directly where this is the head
+node."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import gzip
+import os
+import re
+import secrets
+import signal
+import subprocess
+import tempfile
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from trainium_cdk.jobs import quote
+from trainium_cdk.jobs.errors import TransportError
+from trainium_cdk.outputs.contract import PAYLOADS
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_ssm import SSMClient
+
+    from trainium_cdk.outputs import SlurmCluster
+
+INLINE = 40_000
+"""Most characters of a payload in the command itself; a larger one goes through the stack's bucket. SSM publishes no
+number for the size of a request; this one is a cautious choice."""
+FIRST_PAGE, PAGE = 16_000, 22_000
+"""Characters of output in one answer: Run Command returns the first 24,000 (SSM API reference,
+GetCommandInvocation)."""
+
+UNDO_SECONDS = 20.0
+"""How long a script on this machine may take to undo what it has begun, once it is told to end."""
+CFNCONFIG = Path("/etc/parallelcluster/cfnconfig")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a script said and how it ended."""
+
+    stdout: str
+    stderr: str
+    code: int
+
+
+class Transport(Protocol):
+    """A way to the head node."""
+
+    interval: float
+    """Seconds between two questions of one who follows a job."""
+
+    def run(self, script: str, timeout: float = 120, private: bool = False) -> Result:
+        """Run a bash script as the jobs' user, in an environment like that of a login.
+
+        Args:
+            timeout: seconds.
+            private: nobody but the two ends may read the script, now or later.
+
+        Raises:
+            TransportError: it could not be started, or did not end within `timeout` seconds. It may have run.
+        """
+        ...
+
+
+class LocalTransport:
+    """This machine is the head node."""
+
+    def __init__(self, env: dict[str, str] | None = None, interval: float = 1.0):
+        self._env, self.interval = env, interval
+
+    def run(self, script: str, timeout: float = 120, private: bool = False) -> Result:  # noqa: ARG002  nobody else can open it
+        # without a name: nothing is left of it, however this process ends
+        with tempfile.TemporaryFile("w", encoding="utf-8") as file:
+            file.write(script)
+            file.seek(0)
+            try:
+                process = subprocess.Popen(
+                    ["bash", f"/dev/fd/{file.fileno()}"],
+                    pass_fds=[file.fileno()],
+                    env=self._env,
+                    cwd=(self._env or os.environ).get("HOME") or None,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    start_new_session=True,
+                )
+            except OSError as e:
+                raise TransportError(f"cannot run bash on this machine: {e.strerror}", again=False) from None
+            with process:
+                try:
+                    out, err = process.communicate(timeout=timeout)
+                except BaseException as e:
+                    _end(process)
+                    if not isinstance(e, subprocess.TimeoutExpired):
+                        raise
+                    raise TransportError(
+                        f"a command on this head node did not end within {timeout:.0f} s. Is Slurm's controller up "
+                        "(`sinfo`)?"
+                    ) from None
+        return Result(out.decode(errors="replace"), err.decode(errors="replace"), process.returncode)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Let a script undo what it has begun; then end it, with what it has started, which may hold the pipes."""
+    try:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.communicate(timeout=UNDO_SECONDS)
+    except (subprocess.TimeoutExpired, ProcessLookupError):
+        pass
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def is_head_node(cluster: SlurmCluster, cfnconfig: Path = CFNCONFIG) -> bool:
+    """Whether this machine is the head node of that cluster, as ParallelCluster wrote it down."""
+    try:
+        lines = cfnconfig.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return False
+    said = {k.strip(): v.strip().strip("'\"") for k, eq, v in (line.partition("=") for line in lines) if eq}
+    return said.get("cfn_node_type") == "HeadNode" and cluster.cluster_name in (
+        said.get("stack_name"),
+        said.get("cfn_cluster_name"),
+    )
+
+
+# Run by root's sh. The script comes from standard input, so that its size does not matter; output is kept in a file
+# and handed out in pages, compressed and as base64, so that every byte survives.
+_WRAPPER = """umask 077
+find /tmp -maxdepth 1 -name 'trn-ssm-*' -mmin +60 -exec rm -rf {{}} + 2> /dev/null
+d=$(mktemp -d /tmp/trn-ssm-XXXXXXXX) || exit 1
+trap 'rm -rf "$d"; exit 143' TERM INT HUP
+fail() {{ rm -rf "$d"; exit 1; }}
+{payload}
+gunzip -t "$d/in" || fail
+gunzip -c "$d/in" | runuser -l {user} -c 'exec bash <(cat) < /dev/null' > "$d/out" 2> "$d/err"
+code=$?
+gzip -c "$d/out" | base64 -w 0 > "$d/o"
+size=$(wc -c < "$d/o")
+echo "trn-ssm $code $size $d"
+tail -c 3000 "$d/err" | gzip -c | base64 -w 0
+echo
+head -c {first} "$d/o"
+if [ "$size" -le {first} ]; then rm -rf "$d"; fi
+"""
+_HEADER = re.compile(r"^trn-ssm (\d+) (\d+) (/tmp/trn-ssm-\w+)$", re.M)
+
+
+class SsmTransport:
+    """Through AWS Systems Manager: needs no open port, and no key."""
+
+    interval = 4.0
+
+    def __init__(
+        self,
+        ssm: SSMClient,
+        instance_id: str,
+        user: str,
+        *,
+        s3: S3Client | None = None,
+        bucket: str = "",
+        sleep: Callable[[float], None] = time.sleep,
+    ):
+        """
+        Args:
+            instance_id: the head node.
+            user: the jobs' user on it.
+            s3, bucket: where payloads go that are private or above `INLINE`; removed as soon as they were read.
+        """
+        self._ssm, self._instance, self._user = ssm, instance_id, user
+        self._s3, self._bucket, self._sleep = s3, bucket, sleep
+
+    @classmethod
+    def of(cls, cluster: SlurmCluster) -> SsmTransport:
+        """With boto3's usual credentials."""
+        import boto3
+        from botocore.config import Config
+        from botocore.exceptions import BotoCoreError
+
+        config = Config(retries={"mode": "adaptive", "max_attempts": 6}, connect_timeout=10)
+        try:
+            ssm = boto3.client("ssm", region_name=cluster.region, config=config)
+            s3 = boto3.client("s3", region_name=cluster.region, config=config)
+        except BotoCoreError as e:
+            raise TransportError(f"cannot use AWS: {e}. Check your credentials and region") from None
+        return cls(ssm, cluster.head_node_id, cluster.job_user, s3=s3, bucket=cluster.bucket)
+
+    def run(self, script: str, timeout: float = 120, private: bool = False) -> Result:
+        # SSM keeps the text of commands for 30 days, for all who may list them
+        packed = gzip.compress(script.encode(), mtime=0)
+        text = base64.b64encode(packed).decode()
+        if len(text) <= INLINE and not private:
+            return self._run(f"base64 -d > \"$d/in\" <<'EOF' || fail\n{text}\nEOF", timeout)
+        if self._s3 is None or not self._bucket:
+            why = (
+                "sets environment variables"
+                if private
+                else f"is too large for one SSM command ({len(text):,} characters)"
+            )
+            raise TransportError(f"the job {why}, and the stack has no bucket to send it through", again=False)
+        key = f"{PAYLOADS}{secrets.token_hex(16)}"
+        version = self._put(key, packed)
+        try:
+            address, region = quote.word(f"s3://{self._bucket}/{key}"), quote.word(self._s3.meta.region_name)
+            return self._run(f'aws s3 cp --only-show-errors --region {region} {address} "$d/in" || fail', timeout)
+        finally:
+            self._remove(key, version)
+
+    def _run(self, payload: str, timeout: float) -> Result:
+        command = _WRAPPER.format(payload=payload, user=quote.word(self._user), first=FIRST_PAGE)
+        said = self._invoke(command, timeout)
+        header = _HEADER.search(said)
+        if header is None:
+            raise TransportError(f"the head node {self._instance} answered something else than asked: {said[:200]!r}")
+        code, size, folder = int(header[1]), int(header[2]), header[3]
+        error, _, output = said[header.end() + 1 :].partition("\n")
+        output = output[:size]
+        while len(output) < size:
+            page = self._invoke(
+                f"tail -c +{len(output) + 1} {folder}/o | head -c {PAGE}"
+                + (f"; rm -rf {folder}" if len(output) + PAGE >= size else ""),
+                60,
+            )
+            if not page:
+                raise TransportError(f"the head node {self._instance} lost part of its answer. Ask again")
+            output += page
+        return Result(_unpack(output), _unpack(error), code)
+
+    def _invoke(self, command: str, timeout: float) -> str:
+        """One Run Command to its end; its output.
+
+        Raises:
+            TransportError: it was not delivered, not allowed, or did not end in time.
+        """
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            sent = self._ssm.send_command(
+                InstanceIds=[self._instance],
+                DocumentName="AWS-RunShellScript",
+                Parameters={"commands": [command], "executionTimeout": [str(int(timeout))]},
+                TimeoutSeconds=60,
+                Comment="trn",
+            )["Command"]["CommandId"]
+            return self._poll(sent, time.monotonic() + timeout + 75)
+        except (ClientError, BotoCoreError) as e:
+            raise aws_error(e, self._instance) from None
+
+    def _poll(self, command_id: str, deadline: float) -> str:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        pause = 0.1
+        while True:
+            self._sleep(pause)
+            pause = min(pause * 1.6, 2.0)
+            found: dict[str, Any] = {}
+            try:
+                found = dict(self._ssm.get_command_invocation(CommandId=command_id, InstanceId=self._instance))
+            except (ClientError, BotoCoreError) as e:  # not known everywhere at once, or the line is cut: it runs on
+                known = isinstance(e, ClientError) and e.response["Error"].get("Code") == "InvocationDoesNotExist"
+                if not known and (not aws_error(e, self._instance).again or time.monotonic() > deadline):
+                    raise
+            status, details = found.get("Status"), found.get("StatusDetails", "")
+            if status == "Success":
+                return str(found["StandardOutputContent"])
+            if status not in (None, "Pending", "InProgress", "Delayed", "Cancelling"):
+                raise TransportError(
+                    self._failure(str(status), str(details), str(found.get("StandardErrorContent", "")))
+                )
+            if time.monotonic() > deadline:
+                self._ssm.cancel_command(CommandId=command_id)
+                raise TransportError(
+                    f"the head node {self._instance} did not answer in time (command {command_id} is cancelled). "
+                    "Is it running?"
+                )
+
+    def _failure(self, status: str, details: str, error: str) -> str:
+        if details.replace(" ", "") in ("DeliveryTimedOut", "Undeliverable"):  # SSM writes them in either way
+            return (
+                f"the head node {self._instance} did not take the command ({details}). Is it running, and its "
+                "SSM agent online?"
+            )
+        if status == "TimedOut":
+            return (
+                f"the command on the head node {self._instance} took too long and was stopped. Is Slurm's "
+                "controller up (`sinfo`)?"
+            )
+        tail = error.strip().splitlines()[-1:] or ["SSM gives no reason"]
+        ended = status if details in ("", status) else f"{status} ({details})"
+        return f"the command on the head node {self._instance} ended as {ended}: {tail[0][:300]}"
+
+    def _put(self, key: str, body: bytes) -> str:
+        """Store a payload; its version, where the bucket keeps versions."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        assert self._s3 is not None  # noqa: S101  asked by the caller
+        try:
+            return self._s3.put_object(Bucket=self._bucket, Key=key, Body=body).get("VersionId", "")
+        except (ClientError, BotoCoreError) as e:
+            if not isinstance(e, ClientError):
+                self._remove(key, "")  # it may have arrived, though nobody has said so
+            raise TransportError(
+                f"cannot put the job into s3://{self._bucket}/{key}: {e}. Ask for s3:PutObject there",
+                again=aws_error(e, self._instance).again,
+            ) from None
+
+    def _remove(self, key: str, version: str) -> None:
+        """Delete a payload for good; where only hiding it is allowed, that. The bucket's own expiry does the rest."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        assert self._s3 is not None  # noqa: S101  asked by the caller
+        with contextlib.suppress(ClientError, BotoCoreError):
+            if version:
+                with contextlib.suppress(ClientError):
+                    self._s3.delete_object(Bucket=self._bucket, Key=key, VersionId=version)
+                    return
+            self._s3.delete_object(Bucket=self._bucket, Key=key)
+
+
+_NOT_NOW = ("NoCredentials", "PartialCredentials", "NoRegion", "Token", "SSO", "CredentialRetrieval", "Profile")
+_EXPIRED = ("Expired", "InvalidClientTokenId", "UnrecognizedClient", "InvalidToken")
+
+
+def aws_error(error: Any, instance: str) -> TransportError:
+    """An error of boto3 in words, and whether asking again is of use."""
+    from botocore.exceptions import ClientError
+
+    if not isinstance(error, ClientError):
+        again = not any(mark in type(error).__name__ for mark in _NOT_NOW)
+        return TransportError(
+            f"cannot reach AWS Systems Manager: {error}. Check your network, credentials and region", again=again
+        )
+    code, message = error.response["Error"].get("Code", ""), error.response["Error"].get("Message", "")
+    if code == "InvalidInstanceId":
+        return TransportError(
+            f"SSM does not manage the head node {instance}: it is stopped, gone, or has just started. Wait a minute, or "
+            "look at it in the EC2 console; if the stack was deployed anew, try again"
+        )
+    if any(mark in code for mark in _EXPIRED):
+        return TransportError(
+            f"these AWS credentials have expired, or are none: {message}. Renew them, and ask again", again=False
+        )
+    if "AccessDenied" in code or "Unauthorized" in code:
+        return TransportError(
+            f"these credentials may not call ssm:{error.operation_name} on {instance}: {message}. "
+            "Ask for ssm:SendCommand and ssm:GetCommandInvocation",
+            again=False,
+        )
+    again = "Throttl" in code or error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400) >= 500
+    return TransportError(
+        f"SSM refused {error.operation_name}: {code}: {message}", again=again or "Limit" in code or "Rate" in code
+    )
+
+
+def _unpack(text: str) -> str:
+    if not text:
+        return ""
+    try:
+        return gzip.decompress(base64.b64decode(text)).decode(errors="replace")
+    except (ValueError, OSError, EOFError, zlib.error):
+        raise TransportError("part of the head node's answer was lost. Ask again") from None

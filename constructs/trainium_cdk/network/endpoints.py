@@ -1,0 +1,102 @@
+"""VPC endpoints: AWS services reached without leaving the VPC."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aws_cdk import Aws, Stack
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+from trainium_cdk.groups import ClosedGroup
+from trainium_cdk.settings import Network
+
+# DynamoDB's gateway endpoint is free and needs no names of its own; its interface endpoint has no private DNS
+GATEWAYS = ("dynamodb",)
+# Services that nodes call as their own role only. Not: CloudFormation (nodes sign as the instance, not as a role), STS (web
+# identities come without an account) or ECR (its layers come from AWS's own bucket)
+OWN_PRINCIPALS_ONLY = (
+    "autoscaling",
+    "ec2",
+    "ec2messages",
+    "logs",
+    "monitoring",
+    "secretsmanager",
+    "ssm",
+    "ssmmessages",
+)
+
+
+def add_endpoints(
+    scope: Construct,
+    settings: Network,
+    *,
+    vpc: ec2.IVpc,
+    subnets: Sequence[ec2.ISubnet],
+    route_tables: Sequence[str],
+) -> list[ec2.CfnVPCEndpoint]:
+    """The endpoints that the settings ask for: gateways on every route table, interfaces in every subnet given."""
+    gateways = [*(["s3"] if settings.s3_endpoint else []), *(s for s in settings.interface_endpoints if s in GATEWAYS)]
+    made = [
+        ec2.CfnVPCEndpoint(
+            scope,
+            f"Endpoint{_camel(service)}",
+            vpc_id=vpc.vpc_id,
+            vpc_endpoint_type="Gateway",
+            service_name=f"com.amazonaws.{Stack.of(scope).region}.{service}",
+            route_table_ids=list(route_tables),
+        )
+        for service in dict.fromkeys(gateways)
+    ]
+    interfaces = [s for s in dict.fromkeys(settings.interface_endpoints) if s not in GATEWAYS]
+    if not interfaces:
+        return made
+    https = ec2.CfnSecurityGroup.IngressProperty(
+        ip_protocol="tcp", from_port=443, to_port=443, cidr_ip=settings.cidr, description="HTTPS from the VPC"
+    )
+    group = ClosedGroup(
+        scope,
+        "EndpointGroup",
+        vpc_id=vpc.vpc_id,
+        description="HTTPS from the VPC to its interface endpoints",
+        ingress=(https,),
+    ).group
+    for service in interfaces:
+        made.append(
+            ec2.CfnVPCEndpoint(
+                scope,
+                f"Endpoint{_camel(service)}",
+                vpc_id=vpc.vpc_id,
+                vpc_endpoint_type="Interface",
+                service_name=_service_name(scope, service),
+                subnet_ids=[s.subnet_id for s in subnets],
+                security_group_ids=[group.security_group_id],
+                private_dns_enabled=True,
+                policy_document=_own_principals() if service in OWN_PRINCIPALS_ONLY else None,
+            )
+        )
+    return made
+
+
+def _service_name(scope: Construct, service: str) -> str:
+    # Route 53 is one service for all regions, and so is its endpoint's name
+    return "com.amazonaws.route53" if service == "route53" else f"com.amazonaws.{Stack.of(scope).region}.{service}"
+
+
+def _own_principals() -> iam.PolicyDocument:
+    """Only principals of this account: credentials of another one cannot carry data out through the endpoint."""
+    return iam.PolicyDocument(
+        statements=[
+            iam.PolicyStatement(
+                principals=[iam.AnyPrincipal()],
+                actions=["*"],
+                resources=["*"],
+                conditions={"StringEquals": {"aws:PrincipalAccount": Aws.ACCOUNT_ID}},
+            )
+        ]
+    )
+
+
+def _camel(service: str) -> str:
+    return "".join(part.capitalize() for part in service.replace(".", "-").split("-"))

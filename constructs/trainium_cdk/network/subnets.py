@@ -1,0 +1,108 @@
+"""Subnets of a VPC of our own, with their routes, gateways and NAT."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from aws_cdk import Tags
+from aws_cdk import aws_ec2 as ec2
+from constructs import Construct, DependencyGroup
+
+from trainium_cdk.settings import ZoneSubnets
+
+EVERYWHERE = "0.0.0.0/0"
+
+
+class Subnets(Construct):
+    """A public and a private subnet for each planned zone, an internet gateway, and NAT gateways.
+
+    Each private subnet has a route table of its own, so that going from one NAT gateway to one in each zone moves no subnet.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        vpc_id: str,
+        planned: Sequence[ZoneSubnets],
+        nat: Literal["one", "per-zone", "none"],
+        name: str,
+    ) -> None:
+        super().__init__(scope, id)
+        self._vpc_id, self._name = vpc_id, name
+        self.internet_ready = DependencyGroup()
+        self.public: dict[str, ec2.CfnSubnet] = {}
+        self.private: dict[str, ec2.CfnSubnet] = {}
+
+        internet = ec2.CfnInternetGateway(self, "Internet")
+        Tags.of(internet).add("Name", name)
+        attached = ec2.CfnVPCGatewayAttachment(
+            self, "InternetAttached", vpc_id=vpc_id, internet_gateway_id=internet.ref
+        )
+        table = self._table("Public", "public")
+        self.route_table_ids = {"public": table.ref}
+        """Route tables: `public`, and the private one of each zone by its id."""
+        out = ec2.CfnRoute(
+            self,
+            "PublicOut",
+            route_table_id=table.ref,
+            destination_cidr_block=EVERYWHERE,
+            gateway_id=internet.ref,
+        )
+        out.add_resource_dependency(attached)
+        self.internet_ready.add(attached, out)
+
+        gateway: ec2.CfnNatGateway | None = None
+        for zone in planned:
+            key = zone.zone_id.title().replace("-", "")
+            self.public[zone.zone_id] = self._subnet(f"Public{key}", "public", zone.zone_id, str(zone.public), table)
+            own = self._table(f"Private{key}", f"private-{zone.zone_id}")
+            self.private[zone.zone_id] = self._subnet(f"Private{key}", "private", zone.zone_id, str(zone.private), own)
+            self.route_table_ids[zone.zone_id] = own.ref
+            if nat == "per-zone" or (nat == "one" and gateway is None):
+                gateway = self._nat(key, zone.zone_id, after=out)
+            if gateway:
+                route = ec2.CfnRoute(
+                    self,
+                    f"Private{key}Out",
+                    route_table_id=own.ref,
+                    destination_cidr_block=EVERYWHERE,
+                    nat_gateway_id=gateway.ref,
+                )
+                self.internet_ready.add(gateway, route)
+
+    def _table(self, id: str, name: str) -> ec2.CfnRouteTable:
+        table = ec2.CfnRouteTable(self, f"{id}Routes", vpc_id=self._vpc_id)
+        Tags.of(table).add("Name", f"{self._name}-{name}")
+        return table
+
+    def _subnet(self, id: str, kind: str, zone_id: str, cidr: str, table: ec2.CfnRouteTable) -> ec2.CfnSubnet:
+        subnet = ec2.CfnSubnet(
+            self,
+            id,
+            vpc_id=self._vpc_id,
+            availability_zone_id=zone_id,
+            cidr_block=cidr,
+            map_public_ip_on_launch=False,
+        )
+        Tags.of(subnet).add("Name", f"{self._name}-{kind}-{zone_id}")
+        routed = ec2.CfnSubnetRouteTableAssociation(self, f"{id}Routed", subnet_id=subnet.ref, route_table_id=table.ref)
+        self.internet_ready.add(routed)
+        return subnet
+
+    def _nat(self, key: str, zone_id: str, after: ec2.CfnRoute) -> ec2.CfnNatGateway:
+        address = ec2.CfnEIP(self, f"Nat{key}Address", domain="vpc")
+        # an address cannot be released from a VPC whose internet gateway has gone already
+        address.add_resource_dependency(after)
+        gateway = ec2.CfnNatGateway(
+            self,
+            f"Nat{key}",
+            subnet_id=self.public[zone_id].ref,
+            allocation_id=address.attr_allocation_id,
+        )
+        gateway.add_resource_dependency(after)
+        for resource in (address, gateway):
+            Tags.of(resource).add("Name", f"{self._name}-nat-{zone_id}")
+        return gateway

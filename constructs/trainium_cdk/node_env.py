@@ -1,0 +1,90 @@
+"""The settings that travel to the nodes: the file `node.env`, and what differs between queues. Pure text.
+
+The keys and the kinds of values that configure-node.sh takes are in `bootstrap/lib/settings.sh`, which refuses any other.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+
+from trainium_cdk.outputs import Fleet, fleets
+from trainium_cdk.settings import Environment
+
+
+def values(env: Environment) -> dict[str, str]:
+    """Key -> value of everything that is the same on every node; empty values are left out."""
+    release, repositories = env.release, env.catalog.repositories
+    system = env.catalog.parallelcluster.operating_systems[env.pcluster.os]
+    found = {"TRN_USER": system.user, "TRN_MOUNTS": " ".join(env.storage.mount_dirs)}
+    if not _reaches_repositories(env):  # what the custom image carries stays as it is
+        return found
+    found |= {
+        "TRN_OS_PACKAGES": " ".join(system.packages),
+        "TRN_NEURON_SDK": release.version,
+        "TRN_NEURON_DKMS": release.dkms,
+        "TRN_NEURON_COLLECTIVES": release.collectives,
+        "TRN_NEURON_RUNTIME": release.runtime,
+        "TRN_NEURON_TOOLS": release.tools,
+        "TRN_NEURON_APT_URL": repositories.apt,
+        "TRN_NEURON_YUM_URL": repositories.yum,
+        "TRN_NEURON_KEY_URL": repositories.key,
+        "TRN_EFA_INSTALLER": env.catalog.efa_installer,
+        "TRN_EFA_URL": repositories.efa,
+    }
+    return found | {k: v for k, v in _framework(env, system.python).items() if v}
+
+
+def render(env: Environment) -> str:
+    """The text of `node.env`. Every value is quoted here, and nowhere else."""
+    return "".join(f"{line}\n" for line in ["# Written by trainium-cdk at deployment.", *_lines(values(env))])
+
+
+def queue_arguments(env: Environment, queue: str) -> tuple[str, ...]:
+    """What only the nodes of one queue are told, as KEY=VALUE: how many devices and EFA interfaces they must show.
+
+    A queue whose instance types differ in a number leaves that number unchecked: ParallelCluster hands the same
+    arguments to every node of a queue.
+    """
+    of_queue = [f for f in fleets(env) if f.queue == queue]
+    return (
+        f"TRN_NEURON_DEVICES_EXPECTED={_common(of_queue, 'devices')}",
+        f"TRN_EFA_EXPECTED={_common(of_queue, 'efa')}",
+    )
+
+
+def _common(of_queue: list[Fleet], field: str) -> int:
+    numbers = {int(getattr(f, field)) for f in of_queue}
+    return numbers.pop() if len(numbers) == 1 else 0
+
+
+def _framework(env: Environment, python: str) -> dict[str, str]:
+    kind = env.bootstrap.framework
+    framework = None if kind == "none" else env.release.frameworks.get(kind)
+    if framework is None:
+        return {}
+    extra = [] if kind == "torch-xla" else [f"{framework.package}=={framework.version}", *framework.requires]
+    return {
+        "TRN_PYTHON": python,
+        "TRN_VENV": env.bootstrap.venv,
+        "TRN_VENV_SHARED": "yes" if _shared(env) else "no",
+        "TRN_NEURON_CC": env.release.compiler,
+        "TRN_TORCH_NEURONX": framework.version if kind == "torch-xla" else "",
+        "TRN_PIP_EXTRA": " ".join([*extra, *env.bootstrap.pip_packages]),
+        "TRN_NEURON_PIP_URL": env.catalog.repositories.pip,
+    }
+
+
+def _shared(env: Environment) -> bool:
+    """Whether every node sees the head node's virtual environment: it lies in the home or on a shared file system."""
+    venv = env.bootstrap.venv
+    return not venv.startswith("/") or any(f"{venv}/".startswith(f"{d}/") for d in ("/home", *env.storage.mount_dirs))
+
+
+def _reaches_repositories(env: Environment) -> bool:
+    """Without a NAT gateway nodes reach AWS only: packages cannot be installed, they are on the image."""
+    return env.network.existing is not None or env.network.nat != "none"
+
+
+def _lines(found: Mapping[str, str]) -> list[str]:
+    return [f"{key}={shlex.quote(value)}" for key, value in found.items()]

@@ -1,0 +1,37 @@
+"""The contract between the stacks and the jobs: what a stack exports, and how the jobs read it. Both sides import this."""
+
+from trainium_cdk.outputs.contract import CONTRACT, ClusterOutputs, Exports, Fleet, OutputsError
+from trainium_cdk.outputs.eks import (
+    GROUP_LABEL,
+    QUEUE,
+    ROLE_LABEL,
+    SERVICE_ACCOUNT,
+    EksCluster,
+    claims,
+    eks_fleets,
+    eks_outputs,
+)
+from trainium_cdk.outputs.read import Cluster, parse, read
+from trainium_cdk.outputs.slurm import SlurmCluster, fleets, slurm_outputs
+
+__all__ = [
+    "CONTRACT",
+    "GROUP_LABEL",
+    "QUEUE",
+    "ROLE_LABEL",
+    "SERVICE_ACCOUNT",
+    "Cluster",
+    "ClusterOutputs",
+    "EksCluster",
+    "Exports",
+    "Fleet",
+    "OutputsError",
+    "SlurmCluster",
+    "claims",
+    "eks_fleets",
+    "eks_outputs",
+    "fleets",
+    "parse",
+    "read",
+    "slurm_outputs",
+]

@@ -1,0 +1,123 @@
+"""What every stack's outputs have in common: the version of the contract, the fleet, and how fields become flat strings.
+
+A stack's outputs are flat strings of at most 1,024 bytes each, so a fleet is one output. Outputs carry the facts that a job
+needs of its instance type, so that a type described only in somebody's environment file works from any machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+CONTRACT = "1"
+"""Raised when an output changes its meaning: a `trn` that reads another one says so instead of guessing."""
+
+PAYLOADS = "trn/payloads/"
+"""Prefix, in the stack's bucket, of what the client sends to the cluster and SSM must not keep: each is there for one command."""
+
+_FLEET = "Fleet"
+_NONE = "-"
+"""CloudFormation refuses empty outputs."""
+
+Exports = dict[str, tuple[str, str]]
+"""Output key -> (value, description)."""
+Keys = Mapping[str, tuple[str, str]]
+"""Output key -> (field of the cluster, description). The description is what a user reads in the console."""
+
+
+class OutputsError(Exception):
+    """The outputs of a stack cannot be read. The message says which stack, why, and what to do."""
+
+
+class Fleet(BaseModel):
+    """Nodes of one instance type in one queue."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    queue: str
+    """Slurm partition, or Volcano queue."""
+    resource: str
+    """Compute resource, or node group."""
+    instance_type: str
+    nodes: int
+    """Most nodes it can have."""
+    devices: int
+    """Trainium chips of a node."""
+    cores: int
+    """Logical NeuronCores of a node at its default LNC: one worker process each."""
+    efa: int
+    """EFA interfaces of a node; 0 = off."""
+    family: str
+    purchase: str = "on-demand"
+
+
+class ClusterOutputs(BaseModel):
+    """What the jobs know of any deployed cluster."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    stack: str
+    region: str
+    cluster_name: str
+    shared_dir: str
+    """The shared file system where jobs live."""
+    mount_dirs: tuple[str, ...]
+    kernel: str
+    neuron_release: str
+    framework: str
+    bucket: str
+    """The stack's own bucket."""
+    registry_uri: str = ""
+    fleets: tuple[Fleet, ...] = Field(min_length=1)
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(f.queue for f in self.fleets))
+
+    def queue(self, name: str | None = None) -> tuple[Fleet, ...]:
+        """The fleets of a queue; of the first one where no name is given.
+
+        Raises:
+            OutputsError: the cluster has no such queue.
+        """
+        wanted = name or self.queues[0]
+        found = tuple(f for f in self.fleets if f.queue == wanted)
+        if not found:
+            raise OutputsError(f"{self.stack} has no queue {wanted!r}; it has {', '.join(self.queues)}")
+        return found
+
+
+COMMON_KEYS: Keys = {
+    "ClusterName": ("cluster_name", "Name of the cluster"),
+    "SharedDir": ("shared_dir", "Shared file system where jobs live"),
+    "MountDirs": ("mount_dirs", "Shared file systems"),
+    "Kernel": ("kernel", "Kernel series of the nodes' image"),
+    "NeuronRelease": ("neuron_release", "Neuron SDK release"),
+    "Framework": ("framework", "Training framework"),
+    "Bucket": ("bucket", "The stack's bucket"),
+    "RegistryUri": ("registry_uri", "ECR repository for training images"),
+}
+
+
+def export(engine: str, keys: Keys, values: Mapping[str, str], fleets: Sequence[Fleet]) -> Exports:
+    """The outputs of a stack; `values` by field, where empty stands for "has none"."""
+    found = {key: (values[name] or _NONE, text) for key, (name, text) in keys.items()}
+    found["TrnContract"] = (CONTRACT, "Version of these outputs")
+    found["TrnEngine"] = (engine, "Scheduler")
+    for i, fleet in enumerate(fleets):
+        found[f"{_FLEET}{i}"] = (fleet.model_dump_json(), f"Nodes of queue {fleet.queue}")
+    return found
+
+
+def fields(keys: Keys, outputs: Mapping[str, str]) -> dict[str, Any]:
+    """The fields of a cluster from its outputs, the way back from `export`."""
+    data: dict[str, Any] = {
+        name: "" if outputs[key] == _NONE else outputs[key] for key, (name, _) in keys.items() if key in outputs
+    }
+    data["mount_dirs"] = [d for d in data.get("mount_dirs", "").split(",") if d]
+    numbered = [k for k in outputs if k.startswith(_FLEET) and k.removeprefix(_FLEET).isdecimal()]
+    numbered.sort(key=lambda k: int(k.removeprefix(_FLEET)))
+    data["fleets"] = tuple(Fleet.model_validate_json(outputs[k]) for k in numbered)
+    return data

@@ -1,0 +1,111 @@
+"""What `TrnEksStack` exports."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from trainium_cdk.outputs.contract import COMMON_KEYS, ClusterOutputs, Exports, Fleet, Keys, export
+
+if TYPE_CHECKING:
+    from trainium_cdk.settings import Environment
+
+QUEUE = "trn"
+"""The Volcano queue, sized to the fleet."""
+SERVICE_ACCOUNT = "trn-job"
+"""The service account of jobs: EKS Pod Identity gives it the data buckets."""
+
+GROUP_LABEL = "trainium-cdk/node-group"
+"""Kubernetes label of a node group's nodes; its value is the group's name."""
+ROLE_LABEL = "trainium-cdk/role"
+"""Kubernetes label of nodes: `training` or `system`."""
+
+
+class EksCluster(ClusterOutputs):
+    """A deployed EKS cluster, as the jobs see it."""
+
+    engine: Literal["eks"] = "eks"
+    namespace: str
+    """Where jobs run."""
+    service_account: str
+    claims: tuple[str, ...]
+    """Persistent volume claims of the shared file systems, in the order of `mount_dirs`."""
+    image: str
+    """The training image where a job names none: the release's own, else none."""
+    build_project: str
+    """CodeBuild project that builds images into the registry; empty where there is no registry."""
+    endpoint: str
+    """private or public"""
+    jump_host_id: str
+    """EC2 instance through which a private endpoint is reached; empty where there is none."""
+    kubernetes_version: str
+    access_role: str = ""
+    """IAM role to take for using the Kubernetes API, by whoever may; empty where there is none."""
+
+
+EKS_KEYS: Keys = {
+    **COMMON_KEYS,
+    "Namespace": ("namespace", "Namespace of the jobs"),
+    "ServiceAccount": ("service_account", "Service account of the jobs"),
+    "Claims": ("claims", "Persistent volume claims of the shared file systems"),
+    "Image": ("image", "Training image where a job names none"),
+    "BuildProject": ("build_project", "CodeBuild project of `trn image build`"),
+    "Endpoint": ("endpoint", "Reach of the Kubernetes API"),
+    "JumpHostId": ("jump_host_id", "Instance through which the private API is reached"),
+    "KubernetesVersion": ("kubernetes_version", "Kubernetes version"),
+    "AccessRole": ("access_role", "IAM role to take for using the Kubernetes API"),
+}
+
+
+def eks_outputs(
+    env: Environment,
+    *,
+    bucket: str,
+    registry_uri: str = "",
+    build_project: str = "",
+    jump_host_id: str = "",
+    access_role: str = "",
+) -> Exports:
+    """What the stack of an environment exports. The arguments may be CDK tokens; the rest is plain text."""
+    values = {
+        "cluster_name": env.eks_cluster_name,
+        "namespace": env.eks.namespace,
+        "service_account": SERVICE_ACCOUNT,
+        "claims": ",".join(claims(env)),
+        "image": env.release.container or "",
+        "build_project": build_project,
+        "endpoint": env.eks.endpoint,
+        "jump_host_id": jump_host_id,
+        "kubernetes_version": env.kubernetes_version,
+        "access_role": access_role,
+        "shared_dir": env.storage.shared_dir,
+        "mount_dirs": ",".join(env.storage.mount_dirs),
+        "kernel": env.catalog.eks.kernel,
+        "neuron_release": env.release.version,
+        "framework": env.bootstrap.framework,
+        "bucket": bucket,
+        "registry_uri": registry_uri,
+    }
+    return export("eks", EKS_KEYS, values, eks_fleets(env))
+
+
+def claims(env: Environment) -> tuple[str, ...]:
+    """Names of the claims, in the order of the file systems' mount directories."""
+    return tuple(f"{kind}-claim" for kind, there in (("efs", env.storage.efs), ("fsx", env.storage.fsx)) if there)
+
+
+def eks_fleets(env: Environment) -> tuple[Fleet, ...]:
+    """The fleets of an environment's node groups, the first one first."""
+    return tuple(
+        Fleet(
+            queue=QUEUE,
+            resource=group.name,
+            instance_type=group.instance_type,
+            nodes=group.max_nodes,
+            devices=(kind := env.catalog.instance(group.instance_type)).neuron_devices,
+            cores=kind.logical_cores(),
+            efa=0 if group.efa == "off" else kind.efa_interfaces,
+            family=kind.family,
+            purchase=group.purchase,
+        )
+        for group in env.eks.node_groups
+    )

@@ -1,0 +1,71 @@
+"""What `TrnPclusterStack` exports."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from trainium_cdk.outputs.contract import COMMON_KEYS, ClusterOutputs, Exports, Fleet, Keys, export
+
+if TYPE_CHECKING:
+    from trainium_cdk.settings import Environment
+
+
+class SlurmCluster(ClusterOutputs):
+    """A deployed Slurm cluster, as the jobs see it."""
+
+    engine: Literal["slurm"] = "slurm"
+    head_node_id: str
+    """EC2 instance id: where SSM sends the commands."""
+    job_user: str
+    """The user that jobs belong to."""
+    os: str
+    venv: str
+    """The virtual environment: a path, or a name in the user's home directory."""
+
+
+SLURM_KEYS: Keys = {
+    **COMMON_KEYS,
+    "HeadNodeId": ("head_node_id", "EC2 instance id of the head node (aws ssm start-session --target ...)"),
+    "JobUser": ("job_user", "User that jobs belong to on the nodes"),
+    "Os": ("os", "Operating system of the nodes"),
+    "Venv": ("venv", "Virtual environment"),
+}
+
+
+def slurm_outputs(env: Environment, *, head_node_id: str, bucket: str, registry_uri: str = "") -> Exports:
+    """What the stack of an environment exports. The arguments may be CDK tokens; the rest is plain text."""
+    os = env.catalog.parallelcluster.operating_systems[env.pcluster.os]
+    values = {
+        "cluster_name": env.cluster_name,
+        "head_node_id": head_node_id,
+        "job_user": os.user,
+        "shared_dir": env.storage.shared_dir,
+        "mount_dirs": ",".join(env.storage.mount_dirs),
+        "os": env.pcluster.os,
+        "kernel": os.kernel,
+        "neuron_release": env.release.version,
+        "framework": env.bootstrap.framework,
+        "venv": env.bootstrap.venv,
+        "bucket": bucket,
+        "registry_uri": registry_uri,
+    }
+    return export("slurm", SLURM_KEYS, values, fleets(env))
+
+
+def fleets(env: Environment) -> tuple[Fleet, ...]:
+    """The fleets of an environment's Slurm queues, first queue first."""
+    return tuple(
+        Fleet(
+            queue=queue.name,
+            resource=resource.name,
+            instance_type=resource.instance_type,
+            nodes=resource.max_nodes,
+            devices=(kind := env.catalog.instance(resource.instance_type)).neuron_devices,
+            cores=kind.logical_cores(),
+            efa=0 if resource.efa == "off" else kind.efa_interfaces,
+            family=kind.family,
+            purchase=queue.purchase,
+        )
+        for queue in env.pcluster.queues
+        for resource in queue.compute_resources
+    )

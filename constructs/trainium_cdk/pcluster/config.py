@@ -1,0 +1,274 @@
+"""The cluster configuration that ParallelCluster reads, rendered from an environment. Pure: no AWS and no CDK.
+
+Keys are ParallelCluster's own. Its schema, its validators and its update policy judge every configuration in the tests;
+the comments say why a key has its value, where that is not plain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from io import StringIO
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from trainium_cdk.node_env import queue_arguments
+from trainium_cdk.pcluster.merge import merged
+from trainium_cdk.settings import ComputeResource, Environment, Queue
+
+Config = dict[str, Any]
+
+NOBODY = "127.0.0.1/32"
+"""ParallelCluster always opens port 22 of head and login nodes, to everywhere unless told otherwise: this tells it to let
+nobody in."""
+
+_CAPACITY = {"on-demand": "ONDEMAND", "spot": "SPOT", "capacity-block": "CAPACITY_BLOCK"}
+
+
+@dataclass(frozen=True)
+class ClusterIds:
+    """What the rest of the stack made, by id. Every value may be a CDK token.
+
+    Attributes:
+        head_subnet: the head node's subnet.
+        queue_subnets: queue name -> subnet. One each: EFA does not cross subnets.
+        entry_url: s3:// URL of entry.sh. The same for the life of the cluster (its update is refused).
+        scripts_url: s3:// URL of the node scripts as they are now.
+        pointer: name of the SSM parameter that holds `scripts_url`. The same for the life of the cluster.
+        policies: IAM policies of every node, beside ParallelCluster's own.
+        security_groups: added to every node, beside ParallelCluster's own.
+        login_subnet: the login nodes' subnet.
+        head_security_groups: added to the head node only.
+        efs_id, fsx_id: the shared file systems.
+        key_name: EC2 key pair of the head node.
+        ssh_source: the CIDR, or the prefix list, that may connect to port 22.
+    """
+
+    head_subnet: str
+    queue_subnets: Mapping[str, str]
+    entry_url: str
+    scripts_url: str
+    pointer: str
+    policies: tuple[str, ...] = ()
+    security_groups: tuple[str, ...] = ()
+    login_subnet: str | None = None
+    head_security_groups: tuple[str, ...] = ()
+    efs_id: str | None = None
+    fsx_id: str | None = None
+    key_name: str | None = None
+    ssh_source: str = field(default=NOBODY)
+
+
+def render(env: Environment, ids: ClusterIds) -> Config:
+    """The cluster configuration of an environment. `pcluster.overrides` is merged in last."""
+    p = env.pcluster
+    image: Config = {"Os": p.os} | ({"CustomAmi": p.custom_ami} if p.custom_ami else {})
+    config: Config = {
+        "Region": env.region,
+        "Image": image,
+        "Imds": {"ImdsSupport": "v2.0"},
+        "HeadNode": _head(env, ids),
+        "Scheduling": {
+            "Scheduler": "slurm",
+            "SlurmSettings": _slurm(env),
+            "SlurmQueues": [_queue(env, queue, ids) for queue in p.queues],
+        },
+        "SharedStorage": _shared_storage(env, ids),
+        "Monitoring": {
+            "Logs": {
+                "CloudWatch": {
+                    "Enabled": True,
+                    "RetentionInDays": p.log_days,
+                    "DeletionPolicy": "Delete" if env.on_destroy == "delete" else "Retain",
+                }
+            },
+            "Dashboards": {"CloudWatch": {"Enabled": p.dashboard}},
+        },
+    }
+    if p.login_nodes:
+        config["LoginNodes"] = _login(env, ids)
+    if env.tags:
+        config["Tags"] = [{"Key": key, "Value": value} for key, value in sorted(env.tags.items())]
+    return merged(config, p.overrides)
+
+
+def to_yaml(config: Config) -> str:
+    """The configuration as YAML, for people and for `pcluster create-cluster`."""
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = False
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    yaml.width = 120
+    text = StringIO()
+    yaml.dump(config, text)
+    return text.getvalue()
+
+
+def _head(env: Environment, ids: ClusterIds) -> Config:
+    head = env.pcluster.head
+    networking: Config = {"SubnetId": ids.head_subnet}
+    if head.subnet == "public":
+        networking["ElasticIp"] = True  # the public subnets hand out no addresses by themselves
+    if groups := [*ids.security_groups, *ids.head_security_groups]:
+        networking["AdditionalSecurityGroups"] = groups
+    ssh = {"AllowedIps": ids.ssh_source} | ({"KeyName": ids.key_name} if ids.key_name else {})
+    found: Config = {
+        "InstanceType": head.instance_type,
+        "Networking": networking,
+        "Ssh": ssh,
+        "LocalStorage": {"RootVolume": _root(head.root_volume_gib)},
+        "CustomActions": _stable_actions(ids),
+        "Iam": _iam(ids),
+        "Imds": {"Secured": True},
+    }
+    if head.custom_ami:
+        found["Image"] = {"CustomAmi": head.custom_ami}
+    return found
+
+
+def _stable_actions(ids: ClusterIds) -> Config:
+    """Actions of head and login nodes. ParallelCluster refuses any change of OnNodeConfigured there, its arguments
+    included, so both point at where the current scripts are named; what is new arrives with OnNodeUpdated."""
+    return {
+        "OnNodeConfigured": {"Script": ids.entry_url, "Args": [f"ssm://{ids.pointer}"]},
+        "OnNodeUpdated": {"Script": ids.entry_url, "Args": [ids.scripts_url]},
+    }
+
+
+def _iam(ids: ClusterIds) -> Config:
+    return {"AdditionalIamPolicies": [{"Policy": arn} for arn in ids.policies]}
+
+
+def _root(gib: int) -> Config:
+    return {"Size": gib, "VolumeType": "gp3", "Encrypted": True}
+
+
+def _slurm(env: Environment) -> Config:
+    p = env.pcluster
+    found: Config = {
+        "ScaledownIdletime": p.scale_down_idle_minutes,
+        "QueueUpdateStrategy": "DRAIN",  # a change waits for the running jobs
+    }
+    if not _reaches_route_53(env):
+        found["Dns"] = {"DisableManagedDns": True, "UseEc2Hostnames": True}
+    if p.slurm_settings:
+        found["CustomSlurmSettings"] = [dict(line) for line in p.slurm_settings]
+    if a := p.accounting:
+        found["Database"] = {"Uri": a.uri, "UserName": a.user, "PasswordSecretArn": a.password_secret}
+    return found
+
+
+def _reaches_route_53(env: Environment) -> bool:
+    """Route 53 names the nodes. Without it they keep EC2's own names (ParallelCluster user guide, "no internet access")."""
+    network = env.network
+    return network.existing is not None or network.nat != "none" or "route53" in network.interface_endpoints
+
+
+def _queue(env: Environment, queue: Queue, ids: ClusterIds) -> Config:
+    together = {r.name: _placement(env, queue, r) for r in queue.compute_resources}
+    for_most = any(together.values())
+    storage: Config = {"RootVolume": _root(queue.root_volume_gib)}
+    if queue.scratch_dir and any(env.catalog.instance(r.instance_type).nvme.count for r in queue.compute_resources):
+        storage["EphemeralVolume"] = {"MountDir": queue.scratch_dir}
+    networking: Config = {
+        "SubnetIds": [ids.queue_subnets[queue.name]],
+        "PlacementGroup": {"Enabled": for_most},
+    }
+    if ids.security_groups:
+        networking["AdditionalSecurityGroups"] = list(ids.security_groups)
+    resources = []
+    for resource in queue.compute_resources:
+        rendered = _resource(env, resource)
+        if together[resource.name] != for_most:
+            rendered["Networking"] = {"PlacementGroup": {"Enabled": together[resource.name]}}
+        resources.append(rendered)
+    found: Config = {
+        "Name": queue.name,
+        "CapacityType": _CAPACITY[queue.purchase],
+        "JobExclusiveAllocation": True,  # a node's devices belong to one job
+        "ComputeSettings": {"LocalStorage": storage},
+        "ComputeResources": resources,
+        "Networking": networking,
+        "CustomActions": {
+            "OnNodeConfigured": {
+                "Script": ids.entry_url,
+                "Args": [ids.scripts_url, *queue_arguments(env, queue.name)],
+            }
+        },
+        "Iam": _iam(ids),
+    }
+    if queue.custom_ami:
+        found["Image"] = {"CustomAmi": queue.custom_ami}
+    return found
+
+
+def _efa(env: Environment, resource: ComputeResource) -> bool:
+    return resource.efa != "off" and env.catalog.instance(resource.instance_type).efa_interfaces > 0
+
+
+def _placement(env: Environment, queue: Queue, resource: ComputeResource) -> bool:
+    """Close together where EFA is used. Not with reserved capacity, which has its place already: asking for both fails
+    with InsufficientInstanceCapacity (eksctl issue 7949)."""
+    if queue.placement_group != "auto":
+        return queue.placement_group == "on"
+    reserved = resource.reservation is not None or queue.purchase == "capacity-block"
+    return _efa(env, resource) and not reserved
+
+
+def _resource(env: Environment, resource: ComputeResource) -> Config:
+    found: Config = {
+        "Name": resource.name,
+        "InstanceType": resource.instance_type,
+        "MinCount": resource.min_nodes,
+        "MaxCount": resource.max_nodes,
+        "DisableSimultaneousMultithreading": not resource.hyperthreads,
+        "Efa": {"Enabled": _efa(env, resource)},
+    }
+    if resource.reservation:
+        found["CapacityReservationTarget"] = {"CapacityReservationId": resource.reservation}
+    return found
+
+
+def _shared_storage(env: Environment, ids: ClusterIds) -> list[Config]:
+    """File systems by id: they belong to the stack, and outlive the cluster."""
+    found: list[Config] = []
+    if env.storage.efs:
+        found.append(
+            {
+                "Name": "efs",
+                "MountDir": env.storage.efs.mount_dir,
+                "StorageType": "Efs",
+                "EfsSettings": {"FileSystemId": ids.efs_id, "EncryptionInTransit": True, "IamAuthorization": True},
+            }
+        )
+    if env.storage.fsx:
+        found.append(
+            {
+                "Name": "fsx",
+                "MountDir": env.storage.fsx.mount_dir,
+                "StorageType": "FsxLustre",
+                "FsxLustreSettings": {"FileSystemId": ids.fsx_id},
+            }
+        )
+    return found
+
+
+def _login(env: Environment, ids: ClusterIds) -> Config:
+    login = env.pcluster.login_nodes
+    assert login is not None  # noqa: S101  the caller asked
+    networking: Config = {"SubnetIds": [ids.login_subnet]}
+    if ids.security_groups:
+        networking["AdditionalSecurityGroups"] = list(ids.security_groups)
+    return {
+        "Pools": [
+            {
+                "Name": "login",
+                "InstanceType": login.instance_type,
+                "Count": login.count,
+                "Networking": networking,
+                "Ssh": {"AllowedIps": ids.ssh_source},
+                "CustomActions": _stable_actions(ids),
+                "Iam": _iam(ids),
+            }
+        ]
+    }

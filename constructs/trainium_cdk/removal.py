@@ -1,0 +1,14 @@
+"""What `cdk destroy` does with data."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from aws_cdk import RemovalPolicy
+
+OnDestroy = Literal["delete", "keep"]
+
+
+def removal_policy(on_destroy: OnDestroy) -> RemovalPolicy:
+    """The one place where `on_destroy` becomes CloudFormation's word. A replaced resource is treated like a destroyed one."""
+    return RemovalPolicy.DESTROY if on_destroy == "delete" else RemovalPolicy.RETAIN

@@ -1,0 +1,72 @@
+"""The typed description of an environment, read from YAML. Frozen; unknown keys are refused.
+
+>>> from trainium_cdk import settings
+>>> settings.load().cluster_name
+'trn-slurm'
+"""
+
+from trainium_cdk.settings.eks import Access, Eks, JumpHost, NodeGroup, Plugins, SystemNodes
+from trainium_cdk.settings.environment import Bootstrap, Environment
+from trainium_cdk.settings.load import json_schema, load, parse, validate
+from trainium_cdk.settings.network import ExistingSubnet, ExistingVpc, Network, Peering
+from trainium_cdk.settings.pcluster import (
+    Accounting,
+    ComputeResource,
+    HeadNode,
+    LoginNodes,
+    Pcluster,
+    Queue,
+    Ssh,
+)
+from trainium_cdk.settings.problems import Engine, Problem, SettingsError, SettingsFileError, Source, describe
+from trainium_cdk.settings.storage import (
+    DataRepository,
+    Efs,
+    ExistingEfs,
+    ExistingFsx,
+    Fsx,
+    Registry,
+    Storage,
+)
+from trainium_cdk.settings.subnets import ZoneSubnets, plan_subnets
+
+__all__ = [
+    "Access",
+    "Accounting",
+    "Bootstrap",
+    "ComputeResource",
+    "DataRepository",
+    "Efs",
+    "Eks",
+    "Engine",
+    "Environment",
+    "ExistingEfs",
+    "ExistingFsx",
+    "ExistingSubnet",
+    "ExistingVpc",
+    "Fsx",
+    "HeadNode",
+    "JumpHost",
+    "LoginNodes",
+    "Network",
+    "NodeGroup",
+    "Pcluster",
+    "Peering",
+    "Plugins",
+    "Problem",
+    "Queue",
+    "Registry",
+    "SettingsError",
+    "SettingsFileError",
+    "Source",
+    "Ssh",
+    "Storage",
+    "SystemNodes",
+    "ZoneSubnets",
+    "describe",
+    "json_schema",
+    "load",
+    "parse",
+    "plan_subnets",
+    "validate",
+]

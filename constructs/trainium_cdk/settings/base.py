@@ -1,0 +1,97 @@
+"""The base of every settings model, and the types that several of them share."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import types
+from collections.abc import Iterator, Mapping
+from functools import cache
+from ipaddress import IPv4Network
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, StringConstraints, model_validator
+
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.settings.problems import wrong
+
+
+class Settings(BaseModel):
+    """Frozen, and strict about keys: a misspelt key is an error, never a silence.
+
+    A section with nothing under it (`pcluster:`) has its defaults; a single value must not be left empty.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_section_is_default(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping) or None not in data.values():
+            return data
+        sections = _sections(cls)
+        return {k: v for k, v in data.items() if v is not None or k not in sections}
+
+
+@cache
+def _sections(model: type[BaseModel]) -> frozenset[str]:
+    """The keys of a model that hold mappings or lists, and may not be null."""
+    found = {f.alias or name: tuple(_choices(f.annotation)) for name, f in model.model_fields.items()}
+    return frozenset(k for k, kinds in found.items() if type(None) not in kinds and any(map(_is_section, kinds)))
+
+
+def _choices(annotation: Any) -> Iterator[Any]:
+    if get_origin(annotation) in (Union, types.UnionType):
+        for choice in get_args(annotation):
+            yield from _choices(choice)
+    else:
+        yield annotation
+
+
+def _is_section(kind: Any) -> bool:
+    origin = get_origin(kind) or kind
+    return isinstance(origin, type) and issubclass(origin, BaseModel | dict | tuple)
+
+
+def _word(value: Any) -> Any:
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+
+
+def _cidr(value: str) -> str:
+    if not re.fullmatch(r"[0-9.]+/[0-9]+", value):
+        raise wrong("not an IPv4 network", "write the network address and its prefix, as 10.0.0.0/16")
+    try:
+        IPv4Network(value)
+    except ValueError as e:
+        raise wrong(f"not an IPv4 network ({e})", "write the network address and its prefix, as 10.0.0.0/16") from e
+    return value
+
+
+def _mount(value: str) -> str:
+    value = posixpath.normpath(value)
+    if value in Catalog.load().parallelcluster.reserved_mount_dirs:
+        raise wrong(f"{value} is the system's own directory", "choose a directory of its own, as /efs or /fsx")
+    return value
+
+
+OnOff = Annotated[Literal["auto", "on", "off"], BeforeValidator(_word)]
+"""Tools that write YAML 1.1 turn the words on and off into booleans: both are taken."""
+Cidr = Annotated[str, AfterValidator(_cidr)]
+MountDir = Annotated[
+    str, StringConstraints(pattern=r"^/[A-Za-z0-9_][A-Za-z0-9_/-]*$", max_length=100), AfterValidator(_mount)
+]
+ZoneId = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,5}\d+-az\d+$")]
+Region = Annotated[str, StringConstraints(pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")]
+AccountId = Annotated[str, StringConstraints(pattern=r"^\d{12}$")]
+VpcId = Annotated[str, StringConstraints(pattern=r"^vpc-[0-9a-f]{8,17}$")]
+SubnetId = Annotated[str, StringConstraints(pattern=r"^subnet-[0-9a-f]{8,17}$")]
+SecurityGroupId = Annotated[str, StringConstraints(pattern=r"^sg-[0-9a-f]{8,17}$")]
+RouteTableId = Annotated[str, StringConstraints(pattern=r"^rtb-[0-9a-f]{8,17}$")]
+AmiId = Annotated[str, StringConstraints(pattern=r"^ami-[0-9a-f]{8,17}$")]
+ReservationId = Annotated[str, StringConstraints(pattern=r"^cr-[0-9a-f]{8,17}$")]
+Arn = Annotated[str, StringConstraints(pattern=r"^arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:(\d{12}|aws)?:\S+$")]
+BucketName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
+S3Uri = Annotated[str, StringConstraints(pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()/-]*)?$")]
+Version = Annotated[str, StringConstraints(pattern=r"^\d+(\.\d+)+$")]
+InstanceTypeName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*\.[a-z0-9-]+$")]
+Days = Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653]

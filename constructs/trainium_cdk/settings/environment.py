@@ -1,0 +1,166 @@
+"""One description of an environment: everything that `cdk deploy` needs to know."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, PrivateAttr, StringConstraints, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from trainium_cdk.catalog import Catalog, CatalogOverrides, NeuronRelease
+from trainium_cdk.settings.base import AccountId, Region, Settings, Version
+from trainium_cdk.settings.eks import Eks, NodeGroup
+from trainium_cdk.settings.network import Network
+from trainium_cdk.settings.pcluster import Pcluster, Queue
+from trainium_cdk.settings.problems import Engine, Source
+from trainium_cdk.settings.storage import Registry, Storage
+
+CATALOG_ERROR = "trn_catalog"
+"""Type of the one error that stands for all mistakes under `catalog`."""
+Requirement = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(\[[a-z0-9,_-]+\])?([=<>!~]=?[0-9][\w.*+!-]*)?$")
+]
+
+
+class Bootstrap(Settings):
+    """What is installed on the nodes."""
+
+    neuron_release: Version | None = None
+    """Neuron SDK release. Default: the catalogue's."""
+    framework: Literal["torch-xla", "torch-native", "none"] = "torch-xla"
+    """The framework of the virtual environment; `none` for no virtual environment (bring your own)."""
+    venv: Annotated[str, StringConstraints(pattern=r"^/?[A-Za-z0-9_][A-Za-z0-9_./-]*$")] = "aws_neuron_venv_pytorch"
+    """The virtual environment: a path, or a name in the shared home directory."""
+    pip_packages: tuple[Requirement, ...] = ()
+    """More packages for it, as `transformers==4.52.3`."""
+
+
+class Environment(Settings):
+    """Everything about one environment. Every key has a default: an empty file, or none, is the tutorials' cluster.
+
+    Read one with `settings.load()`.
+    """
+
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*[a-z0-9]$", max_length=30)] = "trn"
+    """Prefix of every name the stacks give."""
+    region: Region = "us-east-1"
+    """The AWS region."""
+    account: AccountId | None = None
+    """The account to deploy into. Default: whichever the credentials are for."""
+    tags: dict[
+        Annotated[str, StringConstraints(min_length=1, max_length=128)],
+        Annotated[str, StringConstraints(max_length=256)],
+    ] = Field(default_factory=dict)
+    """Tags on every resource."""
+    on_destroy: Literal["delete", "keep"] = "delete"
+    """What `cdk destroy` does with data (EFS, FSx, ECR, buckets): `delete`, or `keep` it, and say so."""
+    network: Network = Network()
+    storage: Storage = Storage()
+    registry: Registry = Registry()
+    bootstrap: Bootstrap = Bootstrap()
+    pcluster: Pcluster = Pcluster()
+    eks: Eks = Eks()
+    overrides: CatalogOverrides = Field(CatalogOverrides(), alias="catalog")
+    """Instance types, Neuron releases, prices and package mirrors of your own."""
+
+    _source: Source = PrivateAttr(default_factory=Source)
+
+    @model_validator(mode="after")
+    def _catalog_fits(self) -> Environment:
+        try:
+            Catalog.load(self.overrides)
+        except ValidationError as e:
+            found = e.errors()
+            first = ".".join(map(str, found[0]["loc"]))
+            raise PydanticCustomError(
+                CATALOG_ERROR, "catalog.{first}: {reason}", {"first": first, "reason": found[0]["msg"], "errors": found}
+            ) from None
+        return self
+
+    @property
+    def source(self) -> Source:
+        """The file it was read from, with the line of each key."""
+        return self._source
+
+    @property
+    def catalog(self) -> Catalog:
+        """The facts that hold in this environment."""
+        return Catalog.load(self.overrides)
+
+    @property
+    def engines(self) -> tuple[Engine, ...]:
+        """The engines that the environment describes: those it has a section for, or both where it has none.
+
+        What it describes must be right; the other engine's stack is there where its defaults fit.
+        """
+        sections: dict[str, Engine] = {"pcluster": "slurm", "eks": "eks"}
+        named = tuple(engine for section, engine in sections.items() if section in self.model_fields_set)
+        return named or tuple(sections.values())
+
+    @property
+    def release(self) -> NeuronRelease:
+        """The Neuron SDK release of its nodes."""
+        return self.catalog.release(self.bootstrap.neuron_release)
+
+    @property
+    def cluster_name(self) -> str:
+        """Name of the Slurm cluster. It is never the stack's name: ParallelCluster makes a stack of this name itself."""
+        return self.pcluster.cluster_name or f"{self.name}-slurm"
+
+    @property
+    def instance_types(self) -> tuple[str, ...]:
+        """The Trainium types of all queues, each once, in order."""
+        return tuple(dict.fromkeys(r.instance_type for q in self.pcluster.queues for r in q.compute_resources))
+
+    @property
+    def zone_ids(self) -> tuple[str, ...]:
+        """The availability zones of the network, the fleet's first.
+
+        Given, or of the existing subnets, or asked for by queues, or else the first zone that offers every instance type of
+        the queues; empty where there is none (a check then says so).
+        """
+        return self._zones(self.instance_types, [q.zone_id for q in self.pcluster.queues])
+
+    @property
+    def eks_instance_types(self) -> tuple[str, ...]:
+        """The Trainium types of all node groups, each once, in order."""
+        return tuple(dict.fromkeys(g.instance_type for g in self.eks.node_groups))
+
+    @property
+    def eks_cluster_name(self) -> str:
+        return self.eks.cluster_name or f"{self.name}-eks"
+
+    @property
+    def kubernetes_version(self) -> str:
+        return self.eks.version or self.catalog.eks.default
+
+    @property
+    def eks_zone_ids(self) -> tuple[str, ...]:
+        """The availability zones of the EKS network, the fleet's first; at least two, as the control plane needs them."""
+        groups = self.eks.node_groups
+        zones = self._zones(self.eks_instance_types, [g.zone_id for g in groups])
+        if self.network.existing or self.network.zone_ids or len(zones) >= 2:
+            return zones
+        others = [z for z in self.catalog.eks.zone_ids.get(self.region, ()) if z not in zones]
+        return (*zones, *others[: 2 - len(zones)]) if zones else ()
+
+    def zone_of_group(self, group: NodeGroup) -> str | None:
+        """The one zone that a node group's nodes run in; None where there is none."""
+        return group.zone_id or next(iter(self.eks_zone_ids), None)
+
+    def _zones(self, instance_types: tuple[str, ...], wanted: list[str | None]) -> tuple[str, ...]:
+        if self.network.existing:
+            return tuple(dict.fromkeys(s.zone_id for s in self.network.existing.private_subnets))
+        if self.network.zone_ids:
+            return self.network.zone_ids
+        asked = tuple(dict.fromkeys(z for z in wanted if z))
+        if asked:
+            return asked
+        # a type described without zones may be anywhere: it narrows nothing
+        known = [t for t in instance_types if t in self.catalog.instances and self.catalog.instance(t).zone_ids]
+        offered = [set(self.catalog.zone_ids(t, self.region)) for t in known]
+        return tuple(sorted(set.intersection(*offered))[:1] if offered else [])
+
+    def zone_of(self, queue: Queue) -> str | None:
+        """The one zone that a queue's nodes run in: its own, else the network's first; None where there is none."""
+        return queue.zone_id or next(iter(self.zone_ids), None)

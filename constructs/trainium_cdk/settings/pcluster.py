@@ -1,0 +1,182 @@
+"""The Slurm engine: AWS ParallelCluster."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
+
+from trainium_cdk.catalog import Purchase
+from trainium_cdk.catalog.plain import plain
+from trainium_cdk.settings.base import (
+    AmiId,
+    Arn,
+    Cidr,
+    InstanceTypeName,
+    MountDir,
+    OnOff,
+    ReservationId,
+    SecurityGroupId,
+    Settings,
+    Version,
+    ZoneId,
+)
+from trainium_cdk.settings.problems import wrong
+
+# fewer than CloudWatch takes: the schema of aws-parallelcluster 3.16.1
+LogDays = Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1827, 3653]
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$", max_length=25)]
+
+
+def _not_everywhere(cidr: str) -> str:
+    if cidr.endswith("/0"):
+        raise wrong("this opens SSH to every address there is", "give your own network, as 203.0.113.0/24, or use SSM")
+    return cidr
+
+
+def _refuse_twice(names: list[str], kind: str) -> None:
+    twice = [n for n, count in Counter(names).items() if count > 1]
+    if twice:
+        raise wrong(f"{kind} {twice[0]} is there {names.count(twice[0])} times", f"give each {kind} a name of its own")
+
+
+class Ssh(Settings):
+    """SSH to the head node, for those who ask for it when the cluster is made: ParallelCluster refuses to change its key later.
+    SSM Session Manager always works without."""
+
+    from_cidrs: tuple[Annotated[Cidr, AfterValidator(_not_everywhere)], ...] = Field(min_length=1)
+    """Networks that may connect; never 0.0.0.0/0."""
+    key_name: str | None = Field(None, pattern=r"^[\x21-\x7e]{1,255}$")
+    """An EC2 key pair that exists (ed25519). Default: one is made, its private half kept in SSM Parameter Store."""
+
+
+class HeadNode(Settings):
+    """The node that runs Slurm's controller; it is always on."""
+
+    instance_type: InstanceTypeName = "c5.4xlarge"
+    """An ordinary x86_64 type."""
+    subnet: Literal["private", "public"] = "private"
+    """`public` gives it a public address; SSM reaches it in either."""
+    root_volume_gib: int = Field(500, ge=40, le=16384)
+    """Size of its root volume, GiB."""
+    ssh: Ssh | None = None
+    """SSH on request. Default: none, SSM only."""
+    custom_ami: AmiId | None = None
+    """Its image. Default: `pcluster.custom_ami`, else ParallelCluster's own."""
+
+
+class ComputeResource(Settings):
+    """Nodes of one instance type in a queue."""
+
+    name: Name = "trn"
+    """Its name, unique in the queue: a part of the nodes' host names."""
+    instance_type: InstanceTypeName = "trn1.32xlarge"
+    """A Trainium type of the catalogue."""
+    min_nodes: int = Field(0, ge=0)
+    """Static nodes: always on, and always paid."""
+    max_nodes: int = Field(16, ge=1)
+    """Static and dynamic nodes together."""
+    efa: OnOff = "auto"
+    """`auto`: on where the instance type has EFA."""
+    reservation: ReservationId | None = None
+    """Capacity reservation (ODCR), or the capacity block where the queue's `purchase` is capacity-block."""
+    hyperthreads: bool = False
+    """Two threads a core. Off, as training wants it."""
+
+    @model_validator(mode="after")
+    def _counts(self) -> ComputeResource:
+        if self.min_nodes > self.max_nodes:
+            raise wrong(
+                f"min_nodes {self.min_nodes} is more than max_nodes {self.max_nodes}",
+                f"set max_nodes: {self.min_nodes}",
+            )
+        return self
+
+
+class Queue(Settings):
+    """A Slurm partition."""
+
+    name: Name = "compute1"
+    """The partition's name."""
+    compute_resources: tuple[ComputeResource, ...] = Field((ComputeResource(),), min_length=1)
+    """Its nodes, by instance type."""
+    purchase: Purchase = "on-demand"
+    """How its nodes are bought."""
+    placement_group: OnOff = "auto"
+    """`auto`: on with EFA, but off where capacity is reserved (together they fail for want of capacity)."""
+    zone_id: ZoneId | None = None
+    """The one zone its nodes run in. Default: the first zone of the network."""
+    root_volume_gib: int = Field(500, ge=40, le=16384)
+    """Size of each node's root volume, GiB."""
+    scratch_dir: MountDir | None = "/local_storage"
+    """Where the instance's own NVMe disks are mounted; null for not at all."""
+    custom_ami: AmiId | None = None
+    """Image of its nodes. Default: `pcluster.custom_ami`, else ParallelCluster's own."""
+
+    @model_validator(mode="after")
+    def _names(self) -> Queue:
+        if self.name == "default":
+            raise wrong(
+                "a queue cannot be called default (reserved by ParallelCluster)", "choose another name, as compute1"
+            )
+        _refuse_twice([r.name for r in self.compute_resources], "compute resource")
+        return self
+
+
+class LoginNodes(Settings):
+    """Nodes for people to work on, apart from the head node."""
+
+    instance_type: InstanceTypeName = "c5.2xlarge"
+    """An ordinary x86_64 type."""
+    count: int = Field(1, ge=1, le=10)
+    """How many, always on."""
+    subnet: Literal["private", "public"] = "private"
+    """Where their load balancer is reached."""
+
+
+class Accounting(Settings):
+    """Slurm accounting in a MySQL database that exists."""
+
+    uri: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.-]+(:\d{1,5})?$")]
+    """host or host:port"""
+    user: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.@-]{1,32}$")]
+    """Database user."""
+    password_secret: Arn
+    """Secrets Manager secret that holds the password as plain text."""
+    client_security_group: SecurityGroupId | None = None
+    """Group that lets the head node reach the database."""
+
+
+class Pcluster(Settings):
+    """A ParallelCluster cluster with Slurm."""
+
+    version: Version | None = None
+    """ParallelCluster's version. Default: the catalogue's."""
+    os: str = "ubuntu2204"
+    """ubuntu2204, ubuntu2404 or alinux2023."""
+    cluster_name: Annotated[str, StringConstraints(pattern=r"^[a-zA-Z][a-zA-Z0-9-]*$", max_length=60)] | None = None
+    """Default: the environment's name with `-slurm`."""
+    head: HeadNode = HeadNode()
+    queues: tuple[Queue, ...] = Field((Queue(),), min_length=1)
+    """The partitions; jobs go to the first where none is named."""
+    login_nodes: LoginNodes | None = None
+    accounting: Accounting | None = None
+    custom_ami: AmiId | None = None
+    """Image of every node that does not name its own."""
+    scale_down_idle_minutes: int = Field(10, ge=1)
+    """A dynamic node without work goes after this time."""
+    slurm_settings: tuple[dict[str, str | int], ...] = ()
+    """Lines for slurm.conf, as `- {MaxJobCount: 20000}`."""
+    log_days: LogDays = 30
+    """How long the cluster's logs are kept, days."""
+    dashboard: bool = True
+    """CloudWatch dashboard of the cluster."""
+    overrides: Annotated[dict[str, Any], AfterValidator(plain)] = Field(default_factory=dict)
+    """Keys merged last into the cluster configuration as it is sent to ParallelCluster, in its own spelling. Queues and other
+    items of a list are found by their `Name`; null removes a key. ParallelCluster itself judges the result."""
+
+    @model_validator(mode="after")
+    def _names(self) -> Pcluster:
+        _refuse_twice([q.name for q in self.queues], "queue")
+        return self

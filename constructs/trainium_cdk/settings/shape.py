@@ -1,0 +1,127 @@
+"""What pydantic found wrong with the shape of an environment, as problems a person can act on."""
+
+from __future__ import annotations
+
+import datetime as dt
+import difflib
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.settings.environment import CATALOG_ERROR, Environment
+from trainium_cdk.settings.problems import KeyPath, Problem, show
+
+_READ_AS = {bool: "true or false", int: "a number", float: "a number", dt.date: "a date", dt.datetime: "a date"}
+
+
+def problems_of(error: ValidationError) -> list[Problem]:
+    """One problem for each mistake, without those that only follow from another."""
+    found = error.errors()
+    problems = [p for e in _roots(found) for p in _problems(e, Environment)]
+    return list(dict.fromkeys(problems)) if all(_hashable(p.value) for p in problems) else problems
+
+
+def _hashable(value: Any) -> bool:
+    return value is None or isinstance(value, str | int | float)
+
+
+def _roots(found: list[ErrorDetails]) -> list[ErrorDetails]:
+    """A list whose only item is wrong is also reported as too short; a union reports each of its choices."""
+    kept: list[ErrorDetails] = []
+    for e in found:
+        inner = any(o["loc"][: len(e["loc"])] == e["loc"] and len(o["loc"]) > len(e["loc"]) for o in found)
+        if not (e["type"] == "too_short" and inner):
+            kept.append(e)
+    return kept
+
+
+def _problems(error: ErrorDetails, root: type[BaseModel]) -> list[Problem]:
+    if error["type"] == CATALOG_ERROR:
+        inner: list[ErrorDetails] = error["ctx"]["errors"]
+        return [p for e in _roots(inner) for p in _problems({**e, "loc": ("catalog", *e["loc"])}, root)]
+    key = tuple(k for k in error["loc"] if k not in ("[key]", "int", "str"))
+    return [_problem(error, key, error["input"])]
+
+
+def _problem(error: ErrorDetails, key: KeyPath, value: Any) -> Problem:
+    context = error.get("ctx", {})
+    last = key[-1] if key else "it"
+    if value is None:
+        after = "the dash" if isinstance(last, int) else f"`{last}:`"
+        return Problem(key, "(nothing)", "it has no value", f"write one after {after}, or remove the line")
+    match error["type"]:
+        case "trn":
+            return Problem(key, _shown(value), str(context["reason"]), str(context["fix"]))
+        case "extra_forbidden":
+            known = keys_at(key[:-1])
+            close = difflib.get_close_matches(str(last), known, n=1)
+            fix = f"write {close[0]}" if close else f"remove it; the keys here are {', '.join(known)}"
+            return Problem(key, value, "there is no such key", fix)
+        case "missing":
+            return Problem(key, "(absent)", "this key must be given", f"add `{last}:`")
+        case "literal_error":
+            return Problem(key, value, "not one of the choices", f"write {context['expected']}")
+        case "string_pattern_mismatch":
+            return Problem(key, value, "not of the form it must have", f"write text that matches {context['pattern']}")
+        case "string_type" if type(value) in _READ_AS:
+            reason = f"read as {_READ_AS[type(value)]}, not as text"
+            if isinstance(value, float):  # 2.30 was read as 2.3
+                return Problem(key, value, reason, "put what is written there in quotes")
+            # the only number people write with zeros before it
+            text = f"{value:012d}" if last == "account" and type(value) is int else show(value)
+            return Problem(key, value, reason, f'put it in quotes: "{text}"')
+        case "model_type" | "dict_type" | "model_attributes_type":
+            known = keys_at(key)
+            fix = f"write keys under it, as {known[0]}" if known else "write keys under it"
+            return Problem(key, value, "this is a section, not a value", fix)
+        case "tuple_type":
+            return Problem(key, value, "this is a list", f"write its items under `{last}:`, each after a dash")
+        case "too_short":
+            least = context["min_length"]
+            return Problem(key, value, f"at least {least} must be given", "give one, or remove the key")
+        case "invalid_key":
+            return Problem(key, value, "its name is not text", "put the name in quotes")
+        case _:
+            message = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
+            return Problem(key, _shown(value), message[:1].lower() + message[1:], "give a value of that kind")
+
+
+def _shown(value: Any) -> Any:
+    """The value, but for a section that is wrong as a whole: there the reason names the values."""
+    return "(this section)" if isinstance(value, Mapping) else value
+
+
+def keys_at(at: KeyPath) -> list[str]:
+    """The keys that the environment has at a path."""
+    model: Any = Environment
+    for i, step in enumerate(at):
+        if i == 1 and at[0] == "catalog":
+            model = Catalog  # an override's entries have the shape of the catalogue's own
+        model = _below(model, step)
+    return [f.alias or n for n, f in model.model_fields.items()] if _is_model(model) else []
+
+
+def _below(kind: Any, step: str | int) -> Any:
+    if _is_model(kind):
+        fields = {f.alias or n: f.annotation for n, f in kind.model_fields.items()}
+        return _inner(fields.get(str(step)))
+    if typing.get_origin(kind) in (dict, tuple):
+        return _inner(typing.get_args(kind)[-1 if typing.get_origin(kind) is dict else 0])
+    return None
+
+
+def _inner(annotation: Any) -> Any:
+    """The model, mapping or list inside `X | None`."""
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return next((m for a in typing.get_args(annotation) if (m := _inner(a)) is not None), None)
+    known = _is_model(annotation) or typing.get_origin(annotation) in (dict, tuple, Mapping)
+    return annotation if known else None
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)

@@ -1,0 +1,100 @@
+"""An EFS file system with a mount target in each zone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aws_cdk import Stack
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_efs as efs
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from constructs import Construct, DependencyGroup
+
+from trainium_cdk import settings as trn
+from trainium_cdk.removal import OnDestroy, removal_policy
+from trainium_cdk.storage.mounts import FileSystemMount
+
+PORTS = (ec2.Port.tcp(2049),)
+CLIENT_ACTIONS = (
+    "elasticfilesystem:ClientMount",
+    "elasticfilesystem:ClientWrite",
+    "elasticfilesystem:ClientRootAccess",
+)
+
+
+class EfsFileSystem(Construct):
+    """Encrypted at rest and, by its policy, in transit; only IAM identities that may mount it can (see `TrnStorage.grant_mount`)."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        settings: trn.Efs,
+        subnets: Mapping[str, ec2.ISubnet],
+        security_group: ec2.ISecurityGroup,
+        encryption_key: kms.IKey | None,
+        on_destroy: OnDestroy,
+    ) -> None:
+        super().__init__(scope, id)
+        file_system = efs.CfnFileSystem(
+            self,
+            "Resource",
+            encrypted=True,
+            kms_key_id=encryption_key.key_arn if encryption_key else None,
+            performance_mode="generalPurpose",
+            throughput_mode=settings.throughput,
+            provisioned_throughput_in_mibps=settings.provisioned_mibps,
+            backup_policy=efs.CfnFileSystem.BackupPolicyProperty(status="ENABLED" if settings.backups else "DISABLED"),
+            lifecycle_policies=[
+                efs.CfnFileSystem.LifecyclePolicyProperty(transition_to_ia="AFTER_30_DAYS"),
+                efs.CfnFileSystem.LifecyclePolicyProperty(transition_to_primary_storage_class="AFTER_1_ACCESS"),
+            ],
+            file_system_policy=_policy(),
+        )
+        file_system.apply_removal_policy(removal_policy(on_destroy))
+        self.ready = DependencyGroup(file_system)
+        for zone_id, subnet in subnets.items():
+            target = efs.CfnMountTarget(
+                self,
+                f"Target{zone_id.title().replace('-', '')}",
+                file_system_id=file_system.ref,
+                subnet_id=subnet.subnet_id,
+                security_groups=[security_group.security_group_id],
+            )
+            self.ready.add(target)
+        self.arn = file_system.attr_arn
+        self.mount = FileSystemMount(
+            kind="efs",
+            id=file_system.ref,
+            mount_dir=settings.mount_dir,
+            dns_name=dns_name(self, file_system.ref),
+        )
+
+
+def dns_name(scope: Construct, file_system_id: str) -> str:
+    """The name that leads to the mount target of the caller's zone."""
+    stack = Stack.of(scope)
+    return f"{file_system_id}.efs.{stack.region}.{stack.url_suffix}"
+
+
+def arn_of(scope: Construct, file_system_id: str) -> str:
+    """The ARN of a file system in the stack's account and region."""
+    return Stack.of(scope).format_arn(service="elasticfilesystem", resource="file-system", resource_name=file_system_id)
+
+
+def _policy() -> iam.PolicyDocument:
+    # Any policy at all ends EFS's default, which is that whoever reaches a mount target may mount; an identity's own policy
+    # then decides. This one adds that nobody may without TLS.
+    return iam.PolicyDocument(
+        statements=[
+            iam.PolicyStatement(
+                sid="OnlyWithTls",
+                effect=iam.Effect.DENY,
+                principals=[iam.AnyPrincipal()],
+                actions=["*"],
+                conditions={"Bool": {"aws:SecureTransport": "false"}},
+            )
+        ]
+    )

@@ -1,0 +1,27 @@
+"""What a node needs to know to mount a file system."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class FileSystemMount:
+    """A file system, as nodes see it. Strings but `kind` and `mount_dir` may be CDK tokens.
+
+    Attributes:
+        kind: "efs" or "fsx" (for Lustre).
+        id: The file system's id, `fs-...`.
+        mount_dir: Where every node mounts it.
+        dns_name: The host that serves it.
+        mount_name: Lustre's name for it; empty for EFS.
+        owned: Whether the stack made it (else it existed).
+    """
+
+    kind: Literal["efs", "fsx"]
+    id: str
+    mount_dir: str
+    dns_name: str
+    mount_name: str = ""
+    owned: bool = True

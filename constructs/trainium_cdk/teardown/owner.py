@@ -1,0 +1,85 @@
+"""Whose is it: the one place that decides what may be deleted beside the stack's own resources. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_LEFT_BY_AWS = ("AWS Lambda VPC ENI", "Amazon EKS ", "aws-K8S-", "ELB ", "EFS mount target")
+"""How the descriptions of such interfaces begin."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A stack, and how whatever belongs to it is known.
+
+    Nothing is known by a part of its name: another stack may be called alike. A resource belongs to this one when it carries its
+    tags, when AWS made it in the stack's VPC for one of its parts, or when it is the log group of one of its functions or of its cluster.
+
+    Attributes:
+        stack, stack_id: name and ARN.
+        cluster: name of its cluster; empty for none.
+        engine: `slurm` or `eks`.
+        vpcs: VPCs that it made.
+        functions: names of its Lambda functions, those of nested stacks included.
+        projects: names of its CodeBuild projects.
+        managed: physical ids of its resources: CloudFormation deletes them.
+        kept: physical ids of what is to stay.
+    """
+
+    stack: str
+    stack_id: str
+    cluster: str = ""
+    engine: str = ""
+    vpcs: frozenset[str] = frozenset()
+    functions: frozenset[str] = frozenset()
+    projects: frozenset[str] = frozenset()
+    managed: frozenset[str] = frozenset()
+    kept: frozenset[str] = frozenset()
+
+    def why(self, tags: Mapping[str, str]) -> str:
+        """Why a resource with these tags belongs to the stack; empty where it does not."""
+        for key, value in self._tags().items():
+            if tags.get(key) == value:
+                return f"it is tagged {key} = {value}"
+        return ""
+
+    def why_interface(self, tags: Mapping[str, str], vpc: str, description: str) -> str:
+        """Why a network interface belongs to the stack: Lambda, EKS and load balancers leave theirs without the stack's tags, in
+        the VPC that it made. What somebody else has put there is somebody else's."""
+        if why := self.why(tags):
+            return why
+        if vpc in self.vpcs - self.kept and description.startswith(_LEFT_BY_AWS):
+            return f"it is in the stack's VPC {vpc}, and was made by AWS ({description})"
+        return ""
+
+    def why_log(self, group: str) -> str:
+        """Why a log group belongs to the stack; empty where it does not."""
+        if group in {f"/aws/lambda/{f}" for f in self.functions}:
+            return "it is the log of a function of the stack"
+        if group in {f"/aws/codebuild/{p}" for p in self.projects}:
+            return "it is the log of a build project of the stack"
+        if self.cluster and self.engine == "eks" and group == f"/aws/eks/{self.cluster}/cluster":
+            return "it is the log of the control plane"
+        # ParallelCluster puts the time of the cluster's creation behind its name
+        if self.cluster and self.engine == "slurm" and re.fullmatch(
+            rf"/aws/parallelcluster/{re.escape(self.cluster)}-\d{{12}}", group
+        ):  # fmt: skip
+            return "it is the log of the cluster's nodes"
+        return ""
+
+    def _tags(self) -> dict[str, str]:
+        found = {"aws:cloudformation:stack-id": self.stack_id}
+        if self.cluster and self.engine == "slurm":
+            found["parallelcluster:cluster-name"] = self.cluster
+        if self.cluster and self.engine == "eks":
+            found |= {
+                f"kubernetes.io/cluster/{self.cluster}": "owned",
+                "eks:cluster-name": self.cluster,
+                "aws:eks:cluster-name": self.cluster,
+                "cluster.k8s.amazonaws.com/name": self.cluster,
+                "elbv2.k8s.aws/cluster": self.cluster,
+                "KubernetesCluster": self.cluster,
+            }
+        return found

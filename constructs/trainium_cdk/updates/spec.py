@@ -1,0 +1,123 @@
+"""What CloudFormation replaces for which property: asked of the database that comes with the CDK's command line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+Impact = Literal["yes", "maybe"]
+_FILE = "db.json.gz"
+_PLACES = ("node_modules/.bin/cdk",)
+
+
+class SpecError(Exception):
+    """The database cannot be found or read. The message says what to do."""
+
+
+class Spec:
+    """The resource types of CloudFormation, as the CDK knows them.
+
+    The CDK's own `cdk diff` looks at the first level of properties only. CloudFormation does not: another DeploymentType inside
+    the LustreConfiguration replaces the file system. So this looks at every level.
+    """
+
+    def __init__(self, database: dict[str, Any]) -> None:
+        schema = database["schema"]
+        self._resources = {e["cloudFormationType"]: e for e in schema["resource"]["entities"]}
+        self._types = {e["$id"]: e for e in schema["typeDefinition"]["entities"]}
+
+    @classmethod
+    def load(cls, file: str | Path | None = None) -> Spec:
+        """The database in `file`, or else the one of the `cdk` that the command line finds.
+
+        Raises:
+            SpecError: there is none, or it is no such database.
+        """
+        return _read(str(file or find()))
+
+    def knows(self, type_name: str) -> bool:
+        return type_name in self._resources
+
+    def stateful(self, type_name: str) -> bool:
+        """Whether the CDK says that resources of this type hold data."""
+        return bool(self._resources.get(type_name, {}).get("isStateful"))
+
+    def impact(self, type_name: str, path: Sequence[str]) -> Impact | None:
+        """Whether a change at a path of the properties replaces the resource; None for no.
+
+        path: property names; list indices and keys of maps are passed over.
+        """
+        found: Impact | None = None
+        here = self._resources.get(type_name, {}).get("properties", {})
+        for name in path:
+            if name not in here:
+                if name.isdecimal():
+                    continue
+                break
+            impact = here[name].get("causesReplacement")
+            if impact == "yes":
+                return "yes"
+            found = "maybe" if impact == "maybe" else found
+            here = self._inside(here[name]["type"])
+        return found
+
+    def _inside(self, kind: dict[str, Any]) -> dict[str, Any]:
+        """The properties within a property of this kind, of every type it may have."""
+        found: dict[str, Any] = {}
+        for each in _kinds(kind):
+            found |= self._types[each].get("properties", {})
+        return found
+
+
+def _kinds(kind: dict[str, Any]) -> Iterator[str]:
+    if kind["type"] == "ref":
+        yield kind["reference"]["$ref"]
+    for inner in [*kind.get("types", ()), *([kind["element"]] if isinstance(kind.get("element"), dict) else ())]:
+        yield from _kinds(inner)
+
+
+def find() -> Path:
+    """The database beside the `cdk` of TRN_CDK, of this folder's node_modules, or of the PATH.
+
+    Raises:
+        SpecError: there is no cdk, or no database with it.
+    """
+    cdk = command()
+    for folder in cdk.resolve().parents:
+        if (folder / _FILE).is_file():
+            return folder / _FILE
+    raise SpecError(
+        f"{cdk} has no resource database ({_FILE}) beside it. Install the CDK's command line with npm "
+        "(`npm install -g aws-cdk@2`), or name another one in TRN_CDK"
+    )
+
+
+def command() -> Path:
+    """The CDK's command line: that of TRN_CDK, of this folder's node_modules, or of the PATH.
+
+    Raises:
+        SpecError: there is none.
+    """
+    places = [os.environ.get("TRN_CDK"), *_PLACES, shutil.which("cdk")]
+    for place in places:
+        if place and Path(place).is_file():
+            return Path(place)
+    raise SpecError(
+        "there is no `cdk` on the PATH or in node_modules. Install it (`npm install -g aws-cdk@2`), or name it in TRN_CDK"
+    )
+
+
+@cache
+def _read(file: str) -> Spec:
+    try:
+        return Spec(json.loads(gzip.decompress(Path(file).read_bytes())))
+    except (OSError, ValueError, KeyError, TypeError, EOFError) as e:
+        raise SpecError(
+            f"{file} is not the CDK's resource database: {e}. Install the CDK's command line again"
+        ) from None

@@ -1,0 +1,82 @@
+"""The Kubernetes path: `TrnEksStack`, a gang on two virtual nodes, and back to nothing."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from sandbox import kubernetes
+from sandbox.demo.narrator import Narrator, StepFailed
+from sandbox.kubernetes import eks, schemas
+from sandbox.local_aws import LocalAws
+from trainium_cdk import settings
+
+STACK = "TrnEksStack"
+HERE = Path(__file__).parent
+ENVIRONMENT = HERE / "eks.yaml"
+NODES = 2
+
+
+def tell(narrator: Narrator, aws: LocalAws, directory: Path) -> list[str]:
+    """Run the path; returns what had to be left out on this machine.
+
+    Raises:
+        StepFailed: a command failed.
+    """
+    context = ("-c", f"env={ENVIRONMENT}")
+    reason = kubernetes.available()
+    with ExitStack() as stack:
+        running = None if reason else stack.enter_context(_kubernetes(narrator, aws, directory))
+        narrator.step(f"deploy {STACK} with the CDK's own command line")
+        narrator.cdk("deploy", STACK, *context, "--require-approval", "never")
+        if running:
+            eks.sync_nodes(running, aws.client)
+            _jobs(narrator)
+        else:
+            _judged(narrator)
+        narrator.step(f"destroy {STACK}")
+        narrator.cdk("destroy", STACK, *context, "--force")
+    return [f"jobs on a real Kubernetes API ({reason})"] if reason else []
+
+
+def _kubernetes(narrator: Narrator, aws: LocalAws, directory: Path) -> kubernetes.LocalKubernetes:
+    narrator.step("a real Kubernetes API, with Volcano, stands in for the cluster's")
+    name, secret = settings.load(ENVIRONMENT).eks_cluster_name, eks.new_secret()
+    running = kubernetes.LocalKubernetes.start(
+        directory / "kubernetes",
+        name=name,
+        token_webhook=eks.webhook_url(aws.endpoint, name, secret),
+        run_jobs=True,
+        job_environment={"PATH": os.environ["PATH"]},
+    )
+    eks.attach(aws.directory, running, secret)
+    narrator.say(f"{running.endpoint}, which the local EKS gives as the endpoint of {name}")
+    return running
+
+
+def _jobs(narrator: Narrator) -> None:
+    on = ("--stack", STACK)
+    narrator.step(f"submit a job on {NODES} nodes: all of them, or none")
+    narrator.run("trn", "submit", str(HERE / "gang.sh"), "--nodes", str(NODES), "--token", "demo", *on)
+    narrator.run("trn", "logs", "gang-demo", "--follow", *on)
+    narrator.run("trn", "status", "gang-demo", *on)
+    narrator.step("submit another, and cancel it")
+    narrator.run("trn", "submit", str(HERE / "gang.sh"), "--nodes", str(NODES), "--token", "cancelled", *on)
+    narrator.run("trn", "cancel", "gang-cancelled", *on)
+    narrator.run("trn", "list", *on)
+
+
+def _judged(narrator: Narrator) -> None:
+    """Where no API server can be built: what would be sent, judged by the official schemas."""
+    narrator.step("no local Kubernetes: the job's objects meet the official schemas")
+    words = ("trn", "submit", str(HERE / "gang.sh"), "--nodes", str(NODES), "--stack", STACK, "--dry-run")
+    sent = narrator.run(*words, on_line=lambda _: None)
+    objects: list[Any] = [o for o in YAML(typ="safe", pure=True).load_all(sent) if isinstance(o, dict)]
+    wrong = [problem for o in objects for problem in schemas.validate(o)]
+    if wrong or not objects:
+        raise StepFailed(f"the job's objects are not valid: {'; '.join(wrong) or 'there are none'}")
+    narrator.say(f"{len(objects)} objects, all valid: {', '.join(o['kind'] for o in objects)}")

@@ -1,0 +1,103 @@
+"""Telling what happens: numbered steps, the commands a user would type, their output, and how long each took."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+# `Stack |  5/80 | 10:02:03 | CREATE_COMPLETE | AWS::EC2::VPC | Network/Vpc (NetworkVpc1234)`
+_EVENT = re.compile(r"^\S+ \|\s*(\d+)/(\d+) \|[^|]*\| (\w+)\s*\| (\S+)\s*\|")
+
+
+class StepFailed(RuntimeError):
+    """A command of the demo ended with an error; the message holds the end of its output."""
+
+
+class Narrator:
+    """Prints the story of a demo.
+
+    Args:
+        env: the environment of every command.
+        cwd: where they run.
+        assembly: folder for the CDK's cloud assembly, apart from a user's own `cdk.out`.
+    """
+
+    def __init__(self, env: Mapping[str, str], cwd: Path, assembly: Path):
+        self.console = Console(highlight=False, soft_wrap=True)
+        self._env, self._cwd, self._assembly = dict(env), cwd, assembly
+        self._steps = 0
+        self._began = time.monotonic()
+
+    def step(self, title: str) -> None:
+        """Begin the next step."""
+        self._steps += 1
+        self.console.print(f"\n[bold]{self._steps}. {title}[/]  [dim]{self.elapsed:.0f} s[/]")
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the story began."""
+        return time.monotonic() - self._began
+
+    def say(self, text: str) -> None:
+        self.console.print(f"   {text}", markup=False)
+
+    def run(self, *words: str, on_line: Callable[[str], None] | None = None) -> str:
+        """Run a command as a user would type it, showing its output line by line.
+
+        Raises:
+            StepFailed: it ended with another code than 0.
+        """
+        self.console.print(f"   [cyan]$ {shlex.join(words)}[/]")
+        show = on_line or (lambda line: self.console.print(f"   {line}", markup=False))
+        lines: list[str] = []
+        with subprocess.Popen(
+            words,
+            env=self._env,
+            cwd=self._cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as process:
+            try:
+                for line in process.stdout or ():
+                    lines.append(line.rstrip())
+                    show(line.rstrip())
+            except BaseException:
+                process.terminate()
+                raise
+        if process.returncode:
+            tail = "\n".join(lines[-30:])
+            raise StepFailed(f"`{shlex.join(words)}` ended with {process.returncode}:\n{tail}")
+        return "\n".join(lines)
+
+    def cdk(self, *words: str) -> str:
+        """Run a `cdk` command, its resource events drawn as one progress bar. Raises as `run` does."""
+        with Progress(
+            TextColumn("   {task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total} {task.fields[now]}"),
+            TimeElapsedColumn(), console=self.console, transient=True,
+        ) as bar:  # fmt: skip
+            task = bar.add_task(words[0], total=None, now="")
+            words = ("cdk", *words, "--output", str(self._assembly), "--no-notices")
+            return self.run(*words, on_line=lambda line: _advance(bar, task, line))
+
+
+def _advance(bar: Progress, task: TaskID, line: str) -> None:
+    if event := _EVENT.match(line):
+        done, total, status, kind = event.groups()
+        bar.update(task, completed=int(done), total=int(total), now=f"{kind} {status}")
+
+
+def plain_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """An environment for the demo's commands: colours as this terminal has them."""
+    kept = {k: v for k, v in os.environ.items() if k in {"TERM", "COLUMNS", "COLORTERM"}}
+    return {**env, **kept}

@@ -1,0 +1,87 @@
+"""Start the emulator: ministack with the sandbox's additions. Run in `.venvs/aws` by `sandbox.local_aws`.
+
+Reads from its environment, besides ministack's own variables:
+SANDBOX_DIR (the sandbox's folder), SANDBOX_SOURCE (the folder that holds the package `sandbox`),
+SANDBOX_PCLUSTER_PYTHON and SANDBOX_PCLUSTER_VERSION, SANDBOX_FAULTS and SANDBOX_OFFERINGS (optional files),
+SANDBOX_PARENT (optional: the process to end with). Files in the sandbox's folder change answers while it runs: quotas.json,
+reservations.json, block-offerings.json, eks-versions.json, run-command.json (of ssm) (see the modules of these names).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ministack import app
+from ministack.core import iam_actions, router
+from ministack.services import ec2
+
+from sandbox.emulator import (
+    cfn,
+    ec2_catalogue,
+    ec2_keypairs,
+    ec2_launch,
+    ec2_reservations,
+    eks,
+    eks_scaling,
+    eks_versions,
+    fsx,
+    iam_users,
+    pcluster_provider,
+    service_quotas,
+    ssm,
+)
+from sandbox.emulator.query import ApiError, Response, ec2_error
+
+
+def _guarded(action: Callable[[dict[str, Any]], Response]) -> Callable[[dict[str, Any]], Response]:
+    """The action with ApiError turned into EC2's error answer."""
+
+    def run(params: dict[str, Any]) -> Response:
+        try:
+            return action(params)
+        except ApiError as error:
+            return ec2_error(error)
+
+    return run
+
+
+def install() -> None:
+    """Add everything the sandbox adds to ministack."""
+    for module in (ec2_catalogue, ec2_reservations, ec2_keypairs):
+        ec2._ACTION_MAP.update(module.ACTIONS)
+    ec2_launch.install_placement()
+    ec2._ACTION_MAP.update(ec2_launch.wrapped_actions())
+    ec2._ACTION_MAP.update({name: _guarded(action) for name, action in ec2._ACTION_MAP.items()})
+    ec2._zone_name_for_az_id = ec2_catalogue.zone_name
+    router.SERVICE_PATTERNS["fsx"] = {"target_prefixes": [fsx.TARGET]}
+    app.SERVICE_HANDLERS["fsx"] = fsx.handle_request
+    router.SERVICE_PATTERNS["servicequotas"] = {"target_prefixes": [service_quotas.TARGET]}
+    app.SERVICE_HANDLERS["servicequotas"] = service_quotas.handle_request
+    for name in ("fsx", "servicequotas"):
+        iam_actions.SERVICE_TO_IAM_NAMESPACE.setdefault(name, name)
+    ssm.install()
+    pcluster_provider.install()
+    eks.install()
+    eks_scaling.install()
+    eks_versions.install()
+    iam_users.install()
+    cfn.install()
+
+
+def follow(parent: int) -> None:
+    """End with the process that started us, however that ended (SANDBOX_PARENT names it)."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    if "SANDBOX_PARENT" in os.environ:
+        threading.Thread(target=follow, args=(int(os.environ["SANDBOX_PARENT"]),), daemon=True).start()
+    install()
+    app.main()

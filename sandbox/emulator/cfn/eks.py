@@ -1,0 +1,162 @@
+"""EKS types: add-ons, access entries, pod identities; and node groups that take their type from the launch template."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from ministack.services import eks
+
+from sandbox.emulator.cfn.registry import Made, Properties, handlers, resource
+
+Answer = tuple[int, dict[str, str], bytes]
+
+
+def _camel(value: Any) -> Any:
+    """CloudFormation's names as the API's: PolicyArn becomes policyArn, at every depth."""
+    if isinstance(value, dict):
+        return {name[:1].lower() + name[1:]: _camel(item) for name, item in value.items()}
+    return [_camel(item) for item in value] if isinstance(value, list) else value
+
+
+def _body(properties: Properties, *names: str) -> dict[str, Any]:
+    """The API's request: the named properties that are given, and tags as a map."""
+    body = {name[:1].lower() + name[1:]: _camel(properties[name]) for name in names if name in properties}
+    return {**body, "tags": {tag["Key"]: tag["Value"] for tag in properties.get("Tags") or []}}
+
+
+def _ask(call: Callable[..., Answer], *arguments: Any) -> dict[str, Any]:
+    """One call of the EKS API inside the emulator; a refusal fails the resource with the API's words."""
+    status, _, raw = call(*arguments)
+    answer: dict[str, Any] = json.loads(raw)
+    if status >= 400:
+        raise ValueError(f"{answer.get('message')} ({answer.get('__type')})")
+    return answer
+
+
+# --- add-ons ---
+
+_ADDON = ("AddonName", "AddonVersion", "ConfigurationValues", "PodIdentityAssociations", "ServiceAccountRoleArn")
+
+
+def _addon_create(_logical: str, properties: Properties, _stack: str) -> Made:
+    cluster = properties["ClusterName"]
+    made = _ask(eks._create_addon, cluster, _body(properties, *_ADDON))["addon"]
+    return f"{cluster}|{made['addonName']}", {"Arn": made["addonArn"]}
+
+
+def _addon_update(physical_id: str, _old: Properties, new: Properties) -> Made:
+    cluster, name = physical_id.split("|")
+    _ask(eks._update_addon, cluster, name, _body(new, *_ADDON))
+    return physical_id, {"Arn": eks._addons[f"{cluster}/{name}"]["addonArn"]}
+
+
+def _addon_delete(physical_id: str, _properties: Properties) -> None:
+    eks._delete_addon(*physical_id.split("|"))
+
+
+resource(
+    "AWS::EKS::Addon",
+    create=_addon_create,
+    update=_addon_update,
+    delete=_addon_delete,
+    replaced_by=("ClusterName", "AddonName"),
+)
+
+
+# --- access entries ---
+
+
+def _associate(cluster: str, principal: str, properties: Properties) -> None:
+    wanted = {policy["PolicyArn"]: policy for policy in properties.get("AccessPolicies") or []}
+    prefix = f"{cluster}\0{principal}\0"
+    for key in [key for key in eks._access_policies if key.startswith(prefix)]:
+        if (policy := key.removeprefix(prefix)) not in wanted:
+            _ask(eks._disassociate_access_policy, cluster, principal, policy)
+    for policy in wanted.values():
+        if not re.fullmatch(r"arn:[^:]+:eks::aws:cluster-access-policy/AmazonEKS\w+Policy", policy["PolicyArn"]):
+            raise ValueError(f"{policy['PolicyArn']} is no access policy of EKS (InvalidParameterException)")
+        _ask(eks._associate_access_policy, cluster, principal, _camel(policy))
+
+
+def _entry_create(_logical: str, properties: Properties, _stack: str) -> Made:
+    cluster, principal = properties["ClusterName"], properties["PrincipalArn"]
+    body = _body(properties, "PrincipalArn", "KubernetesGroups", "Username", "Type")
+    made = _ask(eks._create_access_entry, cluster, body)["accessEntry"]
+    _associate(cluster, principal, properties)
+    return f"{principal}|{cluster}", {"AccessEntryArn": made["accessEntryArn"]}
+
+
+def _entry_update(physical_id: str, _old: Properties, new: Properties) -> Made:
+    principal, cluster = physical_id.split("|")
+    _ask(eks._update_access_entry, cluster, principal, _body(new, "KubernetesGroups", "Username"))
+    _associate(cluster, principal, new)
+    return physical_id, {"AccessEntryArn": eks._access_entries[eks._ae_key(cluster, principal)]["accessEntryArn"]}
+
+
+def _entry_delete(physical_id: str, _properties: Properties) -> None:
+    principal, cluster = physical_id.split("|")
+    eks._delete_access_entry(cluster, principal)
+
+
+resource(
+    "AWS::EKS::AccessEntry",
+    create=_entry_create,
+    update=_entry_update,
+    delete=_entry_delete,
+    replaced_by=("ClusterName", "PrincipalArn", "Type"),
+)
+
+
+# --- pod identities ---
+
+_IDENTITY = ("Namespace", "ServiceAccount", "RoleArn", "TargetRoleArn", "DisableSessionTags", "Policy")
+
+
+def _identity_made(association: dict[str, Any]) -> Made:
+    names = {"AssociationArn": "associationArn", "AssociationId": "associationId", "ExternalId": "externalId"}
+    return association["associationArn"], {name: association.get(key, "") for name, key in names.items()}
+
+
+def _identity_create(_logical: str, properties: Properties, _stack: str) -> Made:
+    body = _body(properties, *_IDENTITY)
+    return _identity_made(_ask(eks._create_pod_identity_association, properties["ClusterName"], body)["association"])
+
+
+def _identity_update(physical_id: str, _old: Properties, new: Properties) -> Made:
+    number = physical_id.rpartition("/")[2]
+    body = _body(new, *_IDENTITY)
+    return _identity_made(_ask(eks._update_pod_identity_association, new["ClusterName"], number, body)["association"])
+
+
+def _identity_delete(physical_id: str, properties: Properties) -> None:
+    eks._delete_pod_identity_association(properties["ClusterName"], physical_id.rpartition("/")[2])
+
+
+resource(
+    "AWS::EKS::PodIdentityAssociation",
+    create=_identity_create,
+    update=_identity_update,
+    delete=_identity_delete,
+    replaced_by=("ClusterName", "Namespace", "ServiceAccount"),
+)
+
+
+# --- node groups: ministack made up an instance type where the launch template names it, and forgot how it is bought ---
+
+_group = handlers("AWS::EKS::Nodegroup")
+_group_create = _group["create"]
+
+
+def _create_node_group(logical_id: str, properties: Properties, stack: str) -> Made:
+    made: Made = _group_create(logical_id, properties, stack)
+    record = eks._nodegroups[f"{properties['ClusterName']}/{made[0]}"]
+    record["capacityType"] = properties.get("CapacityType", "ON_DEMAND")
+    if "InstanceTypes" not in properties and properties.get("LaunchTemplate"):
+        record["instanceTypes"] = []
+    return made
+
+
+_group["create"] = _create_node_group

@@ -1,0 +1,166 @@
+"""Places where ministack's own handlers are laxer than CloudFormation in a way that hides mistakes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ministack.services import ec2, efs, s3
+from ministack.services.cloudformation import provisioners
+
+from sandbox.emulator.cfn.registry import Made, Properties, handlers
+from sandbox.emulator.ec2_catalogue import require_zone
+
+# --- Buckets: tags were dropped (CDK's autoDeleteObjects looks for one), full buckets deleted ---
+
+_bucket = handlers("AWS::S3::Bucket")
+_bucket_create, _bucket_update, _bucket_delete = _bucket["create"], _bucket["update"], _bucket["delete"]
+
+
+def _set_bucket_tags(name: str, properties: Properties) -> None:
+    tags = {tag["Key"]: str(tag["Value"]) for tag in properties.get("Tags") or []}
+    if tags:
+        s3._bucket_tags[name] = tags
+    else:
+        s3._bucket_tags.pop(name, None)
+
+
+def _create_bucket(logical: str, properties: Properties, stack: str) -> Made:
+    made: Made = _bucket_create(logical, properties, stack)
+    _set_bucket_tags(made[0], properties)
+    return made
+
+
+def _update_bucket(physical_id: str, old: Properties, new: Properties, *rest: Any) -> Made:
+    made: Made = _bucket_update(physical_id, old, new, *rest)
+    _set_bucket_tags(made[0], new)
+    return made
+
+
+def _delete_bucket(physical_id: str, properties: Properties) -> None:
+    bucket = s3._buckets.get(physical_id)
+    if bucket and (bucket.get("objects") or s3._bucket_has_versions(physical_id)):
+        raise ValueError(f"The bucket you tried to delete is not empty: {physical_id} (Service: S3, Status Code: 409)")
+    _bucket_delete(physical_id, properties)
+
+
+_bucket.update(create=_create_bucket, update=_update_bucket, delete=_delete_bucket)
+
+# --- Subnets: an unknown zone id fell back to zone a; what still stands in a subnet did not hold it ---
+
+_subnet = handlers("AWS::EC2::Subnet")
+_subnet_create, _subnet_delete = _subnet["create"], _subnet["delete"]
+
+
+def _create_subnet(logical: str, properties: Properties, stack: str) -> Made:
+    if properties.get("AvailabilityZoneId"):
+        require_zone(properties["AvailabilityZoneId"])
+    if properties.get("VpcId") not in ec2._vpcs:
+        raise ValueError(f"The vpc ID '{properties.get('VpcId')}' does not exist (InvalidVpcID.NotFound)")
+    made: Made = _subnet_create(logical, properties, stack)
+    return made
+
+
+def _subnet_users(subnet: str) -> list[str]:
+    return [
+        *(key for key, entry in ec2._network_interfaces.items() if entry.get("SubnetId") == subnet),
+        *(key for key, entry in efs._mount_targets.items() if entry.get("SubnetId") == subnet),
+        *(key for key, entry in ec2._nat_gateways.items()
+          if entry.get("SubnetId") == subnet and entry["State"] != "deleted"),
+        *(key for key, entry in ec2._instances.items()
+          if entry.get("SubnetId") == subnet and entry["State"]["Name"] not in ("terminated", "shutting-down")),
+    ]  # fmt: skip
+
+
+def _delete_subnet(physical_id: str, properties: Properties) -> None:
+    users = _subnet_users(physical_id)
+    if users:
+        raise ValueError(
+            f"The subnet '{physical_id}' has dependencies and cannot be deleted: {', '.join(users)} "
+            "(DependencyViolation)"
+        )
+    _subnet_delete(physical_id, properties)
+
+
+_subnet.update(create=_create_subnet, delete=_delete_subnet)
+
+# --- VPCs: deleting one with something inside succeeded ---
+
+_vpc = handlers("AWS::EC2::VPC")
+_vpc_delete = _vpc["delete"]
+
+
+def _delete_vpc(physical_id: str, properties: Properties) -> None:
+    groups = [
+        key for key, entry in ec2._security_groups.items()
+        if entry.get("VpcId") == physical_id and entry.get("GroupName") != "default"
+    ]  # fmt: skip
+    subnets = [key for key, entry in ec2._subnets.items() if entry["VpcId"] == physical_id]
+    if groups or subnets:
+        raise ValueError(
+            f"The vpc '{physical_id}' has dependencies and cannot be deleted: {', '.join(groups + subnets)} "
+            "(DependencyViolation)"
+        )
+    _vpc_delete(physical_id, properties)
+
+
+_vpc["delete"] = _delete_vpc
+
+# --- Security groups: one that was still used could be deleted ---
+
+_group = handlers("AWS::EC2::SecurityGroup")
+_group_delete = _group["delete"]
+
+
+def _group_users(group: str) -> list[str]:
+    def names(other: dict[str, Any]) -> bool:
+        rules = [*other.get("IpPermissions", []), *other.get("IpPermissionsEgress", [])]
+        return any(pair.get("GroupId") == group for rule in rules for pair in rule.get("UserIdGroupPairs", []))
+
+    return [
+        *(key for key, entry in ec2._network_interfaces.items()
+          if any(used["GroupId"] == group for used in entry.get("Groups", []))),
+        *(key for key, entry in efs._mount_targets.items() if group in entry.get("SecurityGroups", [])),
+        *(key for key, entry in ec2._instances.items()
+          if entry["State"]["Name"] not in ("terminated", "shutting-down")
+          and any(used["GroupId"] == group for used in entry.get("SecurityGroups", []))),
+        *(key for key, entry in ec2._security_groups.items() if key != group and names(entry)),
+    ]  # fmt: skip
+
+
+def _delete_group(physical_id: str, properties: Properties) -> None:
+    users = _group_users(physical_id)
+    if users:
+        raise ValueError(f"resource {physical_id} has a dependent object: {', '.join(users)} (DependencyViolation)")
+    _group_delete(physical_id, properties)
+
+
+_group["delete"] = _delete_group
+
+# --- Route table associations: a change is a replacement, not a second create ---
+
+provisioners._REPLACING_PROPERTIES["AWS::EC2::SubnetRouteTableAssociation"] = frozenset(("SubnetId", "RouteTableId"))
+
+# --- Nested stacks: one whose creation failed was left behind ---
+
+_nested = handlers("AWS::CloudFormation::Stack")
+_nested_create, _nested_delete = _nested["create"], _nested["delete"]
+
+
+def _create_nested(logical: str, properties: Properties, stack: str) -> Made:
+    from ministack.services.cloudformation import _stacks
+
+    try:
+        made: Made = _nested_create(logical, properties, stack)
+    except Exception:
+        left = [
+            child["StackId"] for name, child in _stacks.items()
+            if name.startswith(f"{stack}-{logical}-") and child.get("_parent_stack_name") == stack
+            and child["StackStatus"] == "CREATE_FAILED"
+        ]  # fmt: skip
+        for stack_id in left:
+            _nested_delete(stack_id, properties)
+        raise
+    return made
+
+
+_nested["create"] = _create_nested

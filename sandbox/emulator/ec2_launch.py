@@ -1,0 +1,120 @@
+"""What EC2 checks before it launches, and DryRun, which ministack ignores (it launched the instance)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from ipaddress import IPv4Network
+from typing import Any
+
+from ministack.services import ec2
+
+from sandbox.emulator.ec2_catalogue import offered
+from sandbox.emulator.query import ApiError, Response, call_ec2
+
+Action = Callable[[dict[str, Any]], Response]
+
+
+def _interfaces(params: dict[str, Any]) -> list[str]:
+    """The prefixes of the request's own network interface specifications."""
+    numbers = {
+        key.split(".")[1] for key in params if key.startswith("NetworkInterface.") and key.split(".")[1].isdigit()
+    }
+    return [f"NetworkInterface.{number}." for number in sorted(numbers, key=int)]
+
+
+def check_launch(params: dict[str, Any]) -> None:
+    """Raise ApiError as RunInstances does for a type, subnet, group, key or image that does not exist."""
+    if ec2._p(params, "LaunchTemplate.LaunchTemplateId") or ec2._p(params, "LaunchTemplate.LaunchTemplateName"):
+        return  # the template carries what is checked here
+    instance_type = ec2._p(params, "InstanceType") or "m1.small"
+    if not offered(instance_type):
+        raise ApiError("InvalidParameterValue", f"Invalid value '{instance_type}' for InstanceType.")
+    specifications = _interfaces(params)
+    subnets = [ec2._p(params, "SubnetId"), *(ec2._p(params, f"{at}SubnetId") for at in specifications)]
+    for subnet in filter(None, subnets):
+        if subnet not in ec2._subnets:
+            raise ApiError("InvalidSubnetID.NotFound", f"The subnet ID '{subnet}' does not exist")
+    groups = ec2._parse_member_list(params, "SecurityGroupId")
+    for at in specifications:
+        groups += ec2._parse_member_list(params, f"{at}SecurityGroupId")
+    for group in groups:
+        if group not in ec2._security_groups:
+            raise ApiError("InvalidGroup.NotFound", f"The security group '{group}' does not exist")
+    key = ec2._p(params, "KeyName")
+    if key and key not in ec2._key_pairs:
+        raise ApiError("InvalidKeyPair.NotFound", f"The key pair '{key}' does not exist")
+    image = ec2._p(params, "ImageId")
+    if image and call_ec2("DescribeImages", ImageId=[image]).find(".//imageId") is None:
+        raise ApiError("InvalidAMIID.NotFound", f"The image id '[{image}]' does not exist")
+
+
+def place(instance: dict[str, Any], *, address_chosen: bool) -> None:
+    """Put a new instance where its subnet is: the zone, an address of the subnet, a public one only if it gives one.
+
+    ministack launches everything into zone a, with an address of another network and a public address.
+    """
+    subnet = ec2._subnets.get(instance["SubnetId"])
+    if subnet is None:
+        return
+    instance["Placement"]["AvailabilityZone"] = subnet["AvailabilityZone"]
+    if not subnet.get("MapPublicIpOnLaunch"):
+        instance.update(PublicIpAddress="", PublicDnsName="")
+    if not address_chosen:
+        taken = {other["PrivateIpAddress"] for other in ec2._instances.values() if other is not instance}
+        addresses = itertools.islice(IPv4Network(subnet["CidrBlock"]).hosts(), 3, None)  # AWS keeps the first four
+        address = next(str(free) for free in addresses if str(free) not in taken)
+        instance["PrivateIpAddress"] = address
+        instance["PrivateDnsName"] = f"ip-{address.replace('.', '-')}.ec2.internal"
+
+
+def install_placement() -> None:
+    """Have every launch, whoever asks for it, go through `place`."""
+    launch, render = ec2._launch_instances_internal, ec2._instance_xml
+
+    def placed(**wanted: Any) -> list[dict[str, Any]]:
+        created: list[dict[str, Any]] = launch(**wanted)
+        for instance in created:
+            place(instance, address_chosen=bool(wanted.get("requested_private_ip")))
+        return created
+
+    def without_empty_address(instance: dict[str, Any]) -> str:
+        return str(render(instance)).replace("<ipAddress></ipAddress>", "")
+
+    ec2._launch_instances_internal = placed
+    ec2._instance_xml = without_empty_address
+
+
+def _with_dry_run(name: str, action: Action) -> Action:
+    def run(params: dict[str, Any]) -> Response:
+        if name == "RunInstances":
+            check_launch(params)
+        if (ec2._p(params, "DryRun") or "").lower() == "true":
+            raise ApiError("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", status=412)
+        return action(params)
+
+    return run
+
+
+def _terminate(action: Action) -> Action:
+    """TerminateInstances takes the volumes along that are marked so; ministack left them."""
+
+    def run(params: dict[str, Any]) -> Response:
+        answer = action(params)
+        ended = set(ec2._parse_member_list(params, "InstanceId")) & set(ec2._instances)
+        for volume_id, volume in list(ec2._volumes.items()):
+            if any(use["InstanceId"] in ended and use["DeleteOnTermination"] for use in volume["Attachments"]):
+                del ec2._volumes[volume_id]
+        return answer
+
+    return run
+
+
+def wrapped_actions() -> dict[str, Action]:
+    """ministack's changing actions, with the checks in front."""
+    ec2._ACTION_MAP["TerminateInstances"] = _terminate(ec2._ACTION_MAP["TerminateInstances"])
+    return {
+        name: _with_dry_run(name, action)
+        for name, action in ec2._ACTION_MAP.items()
+        if not name.startswith(("Describe", "Get"))
+    }

@@ -1,0 +1,160 @@
+"""Capacity reservations and capacity blocks, which ministack only answers with an empty list.
+
+Two files in the sandbox's folder change what is seen; both are read anew for each request. `reservations.json` is an object
+reservation id -> fields that DescribeCapacityReservations shows in place of its own. `block-offerings.json` is the list of
+blocks that are sold: `{"InstanceType", "InstanceCount", "AvailabilityZoneId", "StartInHours", "Hours", "UpfrontFee"}`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+
+from ministack.core.responses import AccountRegionScopedDict, get_account_id, get_region
+from ministack.services import ec2
+
+from sandbox.emulator.ec2_catalogue import require_zone, zone_ids
+from sandbox.emulator.query import ApiError, Response, ec2_response
+
+_reservations = AccountRegionScopedDict()
+_offerings = AccountRegionScopedDict()
+
+
+def _given(name: str) -> Any:
+    """What a file in the sandbox's folder holds; None where there is none."""
+    path = Path(os.environ["SANDBOX_DIR"]) / name
+    return json.loads(path.read_text()) if path.is_file() else None
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
+def _stamp(moment: datetime.datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.000Z")
+
+
+def _reserve(instance_type: str, count: int, zone: str, *, block: bool, end: str | None, match: str) -> dict[str, Any]:
+    reservation_id = "cr-0" + uuid.uuid4().hex[:16]
+    zone_id = ec2._az_id_for_zone_name(zone)
+    kind = "capacity-block" if block else "default"
+    reservation = {
+        "CapacityReservationId": reservation_id, "OwnerId": get_account_id(),
+        "CapacityReservationArn": f"arn:aws:ec2:{get_region()}:{get_account_id()}:"
+                                  f"capacity-reservation/{reservation_id}",
+        "AvailabilityZone": zone, "AvailabilityZoneId": zone_id, "InstanceType": instance_type,
+        "InstancePlatform": "Linux/UNIX", "Tenancy": "default", "TotalInstanceCount": count,
+        "AvailableInstanceCount": count, "EbsOptimized": True, "State": "active", "StartDate": _stamp(_now()),
+        "CreateDate": _stamp(_now()), "EndDateType": "limited" if end else "unlimited", "EndDate": end,
+        "InstanceMatchCriteria": match, "ReservationType": kind, "Tags": [],
+    }  # fmt: skip
+    _reservations[reservation_id] = reservation
+    return reservation
+
+
+def create_capacity_reservation(params: dict[str, Any]) -> Response:
+    """An on-demand capacity reservation (ODCR)."""
+    zone_id = ec2._p(params, "AvailabilityZoneId")
+    zone = require_zone(zone_id) if zone_id else ec2._p(params, "AvailabilityZone")
+    if not zone:
+        raise ApiError("MissingParameter", "AvailabilityZone or AvailabilityZoneId is required")
+    reservation = _reserve(
+        ec2._p(params, "InstanceType"),
+        int(ec2._p(params, "InstanceCount")),
+        zone,
+        block=False,
+        end=ec2._p(params, "EndDate") or None,
+        match=ec2._p(params, "InstanceMatchCriteria") or "open",
+    )
+    return ec2_response("CreateCapacityReservation", {"CapacityReservation": reservation})
+
+
+def cancel_capacity_reservation(params: dict[str, Any]) -> Response:
+    """Cancel an ODCR. A capacity block cannot be cancelled, as on AWS."""
+    reservation = _known(ec2._p(params, "CapacityReservationId"))
+    if reservation["ReservationType"] == "capacity-block":
+        raise ApiError(
+            "InvalidRequest", f"{reservation['CapacityReservationId']} is a Capacity Block and cannot be cancelled"
+        )
+    reservation["State"], reservation["AvailableInstanceCount"] = "cancelled", 0
+    return ec2_response("CancelCapacityReservation", {"Return": True})
+
+
+def describe_capacity_reservations(params: dict[str, Any]) -> Response:
+    """Reservations by id or filter."""
+    ids = ec2._parse_member_list(params, "CapacityReservationId")
+    chosen = [_known(key) for key in ids] if ids else list(_reservations.values())
+    keys = {"state": "State", "instance-type": "InstanceType", "availability-zone": "AvailabilityZone"}
+    for name, values in ec2._parse_filters(params).items():
+        if name not in keys:
+            raise ApiError("InvalidParameterValue", f"The filter '{name}' is invalid")
+        chosen = [entry for entry in chosen if entry[keys[name]] in values]
+    given = _given("reservations.json") or {}
+    shown = [{**entry, **given.get(entry["CapacityReservationId"], {})} for entry in chosen]
+    return ec2_response("DescribeCapacityReservations", {"CapacityReservations": shown})
+
+
+def _known(reservation_id: str) -> dict[str, Any]:
+    if reservation_id not in _reservations:
+        raise ApiError(
+            "InvalidCapacityReservationId.NotFound",
+            f"The capacity reservation '{reservation_id}' does not exist",
+        )
+    found: dict[str, Any] = _reservations[reservation_id]
+    return found
+
+
+def describe_capacity_block_offerings(params: dict[str, Any]) -> Response:
+    """One offering per zone, starting now, for whatever is asked; or those of the file that fit."""
+    kind, count = ec2._p(params, "InstanceType"), int(ec2._p(params, "InstanceCount") or 1)
+    hours = int(ec2._p(params, "CapacityDurationHours") or 24)
+    sold = _given("block-offerings.json")
+    if sold is None:
+        plain = {"InstanceType": kind, "InstanceCount": count, "StartInHours": 0, "Hours": hours, "UpfrontFee": "0"}
+        sold = [{**plain, "AvailabilityZoneId": zone} for zone in zone_ids(get_region())]
+    offers = []
+    for block in sold:
+        if (block["InstanceType"], block["InstanceCount"], block["Hours"]) != (kind, count, hours):
+            continue
+        start = _now() + datetime.timedelta(hours=block["StartInHours"])
+        identifier = "cb-0" + uuid.uuid4().hex[:16]
+        offering = {
+            "CapacityBlockOfferingId": identifier, "InstanceType": kind, "InstanceCount": count,
+            "AvailabilityZone": require_zone(block["AvailabilityZoneId"]), "StartDate": _stamp(start),
+            "EndDate": _stamp(start + datetime.timedelta(hours=hours)), "CapacityBlockDurationHours": hours,
+            "UpfrontFee": str(block["UpfrontFee"]), "CurrencyCode": "USD", "Tenancy": "default",
+        }  # fmt: skip
+        _offerings[identifier] = offering
+        offers.append(offering)
+    return ec2_response("DescribeCapacityBlockOfferings", {"CapacityBlockOfferings": offers})
+
+
+def purchase_capacity_block(params: dict[str, Any]) -> Response:
+    """Buy an offering: an active reservation of type capacity-block."""
+    identifier = ec2._p(params, "CapacityBlockOfferingId")
+    if identifier not in _offerings:
+        raise ApiError("InvalidCapacityBlockOfferingId.NotFound", f"The offering '{identifier}' does not exist")
+    offer = _offerings[identifier]
+    reservation = _reserve(
+        offer["InstanceType"], offer["InstanceCount"], offer["AvailabilityZone"],
+        block=True, end=offer["EndDate"], match="targeted",
+    )  # fmt: skip
+    return ec2_response("PurchaseCapacityBlock", {"CapacityReservation": reservation})
+
+
+def reservations() -> list[str]:
+    """Ids of the reservations not cancelled."""
+    return [key for key, entry in _reservations.items() if entry["State"] != "cancelled"]
+
+
+ACTIONS = {
+    "CreateCapacityReservation": create_capacity_reservation,
+    "CancelCapacityReservation": cancel_capacity_reservation,
+    "DescribeCapacityReservations": describe_capacity_reservations,
+    "DescribeCapacityBlockOfferings": describe_capacity_block_offerings,
+    "PurchaseCapacityBlock": purchase_capacity_block,
+}

@@ -1,0 +1,178 @@
+"""EKS with a real API server behind its clusters.
+
+For a cluster called NAME the file `$SANDBOX_DIR/eks/NAME.json`, written by `sandbox.kubernetes.eks.attach`, says where
+its API server is. Then DescribeCluster gives that endpoint and its certificate; bearer tokens (`k8s-aws-v1.` and a
+presigned GetCallerIdentity) are judged by their signature, as EKS does, always, also where the emulator lets any key
+pass; and access entries and their policies count: the policies become ClusterRoles and bindings in the real API.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import json
+import os
+import secrets
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+from ministack import app
+from ministack.core import lambda_runtime
+from ministack.services import ec2, eks, lambda_svc
+
+from sandbox.emulator.query import call_ec2, text_of
+
+Hook = dict[str, Any]
+
+_LABEL = eks._ACCESS_POLICY_BINDING_LABEL
+_done: dict[tuple[str, str, str], str] = {}
+_lock = threading.Lock()
+_always = contextvars.ContextVar("_always", default=False)
+
+
+class _Strict:
+    """Stands for the emulator's AUTH switch: on while a token is judged or a function's role assumed, else as before."""
+
+    def __init__(self, before: bool) -> None:
+        self._before = before
+
+    def __bool__(self) -> bool:
+        return _always.get() or self._before
+
+
+def hook(name: str) -> Hook | None:
+    """Where the API server of the cluster is, or None if it has none."""
+    file = Path(os.environ["SANDBOX_DIR"]) / "eks" / f"{name}.json"
+    try:
+        found: Hook = json.loads(file.read_text())
+    except FileNotFoundError:
+        return None
+    return found
+
+
+def install() -> None:
+    create, delete, sanitize = eks._create_cluster, eks._delete_cluster, eks._sanitize
+    authenticate = eks._authenticate_token_review
+
+    def create_cluster(body: dict[str, Any], creator_arn: str | None = None) -> Any:
+        answer = create(body, creator_arn)
+        if answer[0] < 400:
+            cluster = eks._clusters[body["name"]]
+            _make_security_group(cluster)
+            _show(cluster)
+        return answer
+
+    def delete_cluster(name: str) -> Any:
+        cluster = eks._clusters.get(name)
+        answer = delete(name)
+        if cluster is not None and answer[0] < 400:
+            _forget_security_group(cluster)
+        return answer
+
+    def sanitized(cluster: dict[str, Any]) -> Any:
+        _show(cluster)
+        return sanitize(cluster)
+
+    def judge(name: str, account: str, region: str, review: dict[str, Any], secret: str = "") -> Any:
+        found = hook(name)
+        if found is None or not secrets.compare_digest(found["secret"], secret):
+            return eks._token_review_response(review)
+        known = eks._cluster_for_auth(name, account, region)
+        if known is None:
+            return eks._token_review_response(review)
+        _show(known[2])
+        switch = _always.set(True)
+        try:
+            answer = authenticate(name, account, region, review, secret)
+        finally:
+            _always.reset(switch)
+        if json.loads(answer[2])["status"]["authenticated"]:
+            reconcile(name, account, region)
+        return answer
+
+    def role_session(config: dict[str, Any]) -> dict[str, str]:
+        """A function speaks as its role, not as the account's root: access entries tell the two apart."""
+        switch = _always.set(True)
+        try:
+            made: dict[str, str] = credentials(config)
+        finally:
+            _always.reset(switch)
+        return made
+
+    credentials = lambda_runtime.execution_credentials
+    lambda_runtime.execution_credentials = lambda_svc.execution_credentials = role_session
+    app.AUTH = _Strict(bool(app.AUTH))
+    eks._create_cluster = create_cluster
+    eks._delete_cluster = delete_cluster
+    eks._sanitize = sanitized
+    eks._authenticate_token_review = judge
+    eks._reconcile_access_policy_rbac = reconcile
+
+
+def reconcile(name: str, account: str, region: str) -> bool:
+    """Give the real API server the roles and bindings of the cluster's access policies; nothing if it has them."""
+    found = hook(name)
+    if found is None:
+        return False
+    with _lock:
+        namespaces = json.loads(_kubectl(found, "get", "namespaces", "-o", "json"))["items"]
+        names = [item["metadata"]["name"] for item in namespaces]
+        objects = eks._access_policy_rbac_objects(name, account, region, names)
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}, sort_keys=True)
+        if _done.get((account, region, name)) == found["secret"] + text:
+            return True
+        _kubectl(found, "apply", "-f", "-", stdin=text)
+        wanted = {(one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"]) for one in objects}
+        listed = _kubectl(found, "get", "clusterrolebindings,rolebindings", "-A", "-l", f"{_LABEL}=true", "-o", "json")
+        for one in json.loads(listed)["items"]:
+            kind, metadata = one["kind"], one["metadata"]
+            if (kind, metadata.get("namespace"), metadata["name"]) not in wanted:
+                where = [f"--namespace={metadata['namespace']}"] if "namespace" in metadata else []
+                _kubectl(found, "delete", kind.lower(), metadata["name"], *where)
+        _done[account, region, name] = found["secret"] + text
+    return True
+
+
+def _make_security_group(cluster: dict[str, Any]) -> None:
+    """The group EKS makes for each cluster, in the VPC of its subnets; ministack only made up a name."""
+    network = cluster["resourcesVpcConfig"]
+    subnets = [ec2._subnets[name] for name in network["subnetIds"] if name in ec2._subnets]
+    if subnets:
+        network["vpcId"] = subnets[0]["VpcId"]
+        made = call_ec2(
+            "CreateSecurityGroup",
+            GroupName=f"eks-cluster-sg-{cluster['name']}-{secrets.randbelow(10**9)}",
+            GroupDescription="EKS created security group applied to ENI that is attached to EKS Control Plane master "
+            "nodes, as well as any managed workloads.",
+            VpcId=network["vpcId"],
+        )
+        network["clusterSecurityGroupId"] = text_of(made, "groupId")
+
+
+def _forget_security_group(cluster: dict[str, Any]) -> None:
+    group = cluster["resourcesVpcConfig"]["clusterSecurityGroupId"]
+    if group in ec2._security_groups:
+        call_ec2("DeleteSecurityGroup", GroupId=group)
+
+
+def _show(cluster: dict[str, Any]) -> None:
+    found = hook(cluster["name"])
+    if found is not None:
+        cluster["endpoint"] = found["endpoint"]
+        cluster["certificateAuthority"] = {"data": found["ca"]}
+        cluster["_auth_token"] = found["secret"]
+
+
+def _kubectl(found: Hook, *arguments: str, stdin: str | None = None) -> str:
+    done = subprocess.run(
+        [found["kubectl"], f"--kubeconfig={found['kubeconfig']}", *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
+    return done.stdout

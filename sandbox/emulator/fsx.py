@@ -1,0 +1,248 @@
+"""The FSx API for Lustre: file systems, data repository associations, tags.
+
+ministack has no FSx. moto has file systems but neither data repository associations nor updates, and its file
+systems have no network interfaces, through which pcluster's validators find the security groups that guard
+them. So this is a service of its own beside ministack's, with its records next to the EC2 it refers to.
+Everything is available at once: nothing here takes time.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from ministack.core.responses import AccountRegionScopedDict, get_account_id, get_region
+from ministack.services import ec2, s3
+
+from sandbox.emulator.query import ApiError, Response, call_ec2
+
+Data = dict[str, Any]
+TARGET = "AWSSimbaAPIService_v20180301."
+
+file_systems = AccountRegionScopedDict()
+associations = AccountRegionScopedDict()
+
+_THROUGHPUT = {"PERSISTENT_1": (12, 40, 50, 100, 200), "PERSISTENT_2": (125, 250, 500, 1000)}
+_DEPLOYMENTS = ("SCRATCH_1", "SCRATCH_2", "PERSISTENT_1", "PERSISTENT_2")
+
+
+def _arn(kind: str, identifier: str) -> str:
+    return f"arn:aws:fsx:{get_region()}:{get_account_id()}:{kind}/{identifier}"
+
+
+def _check_lustre(capacity: int, deployment: str, throughput: int | None) -> None:
+    if deployment not in _DEPLOYMENTS:
+        raise ApiError("BadRequest", f"Invalid deployment type {deployment}: use one of {_DEPLOYMENTS}")
+    if capacity != 1200 and (capacity % 2400 or capacity <= 0):
+        raise ApiError(
+            "BadRequest",
+            f"Invalid storage capacity {capacity} GiB for {deployment}: it must be 1200 or a multiple of 2400",
+        )
+    allowed = _THROUGHPUT.get(deployment)
+    if allowed and throughput not in allowed:
+        raise ApiError(
+            "BadRequest", f"Invalid PerUnitStorageThroughput {throughput} for {deployment}: use one of {allowed}"
+        )
+    if not allowed and throughput is not None:
+        raise ApiError("BadRequest", f"PerUnitStorageThroughput is not supported by {deployment}")
+
+
+def create_file_system(data: Data) -> Data:
+    """A Lustre file system with one network interface in its subnet."""
+    if data.get("FileSystemType") != "LUSTRE":
+        raise ApiError("BadRequest", f"the sandbox has FSx for Lustre only, not {data.get('FileSystemType')}")
+    token = data.get("ClientRequestToken")
+    for known in file_systems.values():
+        if token and known.get("_token") == token:
+            return {"FileSystem": _public(known)}
+    subnets = data.get("SubnetIds") or []
+    if len(subnets) != 1 or subnets[0] not in ec2._subnets:
+        raise ApiError("InvalidNetworkSettings", f"Lustre takes one existing subnet, not {subnets}")
+    for group in data.get("SecurityGroupIds") or []:
+        if group not in ec2._security_groups:
+            raise ApiError("InvalidNetworkSettings", f"The security group ID '{group}' does not exist")
+    lustre = dict(data.get("LustreConfiguration") or {})
+    deployment = lustre.get("DeploymentType", "SCRATCH_1")
+    throughput = lustre.get("PerUnitStorageThroughput")
+    _check_lustre(int(data["StorageCapacity"]), deployment, throughput)
+
+    identifier = "fs-0" + uuid.uuid4().hex[:16]
+    interface = call_ec2(
+        "CreateNetworkInterface",
+        SubnetId=subnets[0],
+        SecurityGroupId=data.get("SecurityGroupIds") or None,
+        Description=f"Interface for FSx file system {identifier}",
+    ).findtext(".//networkInterfaceId")
+    mount_name = "fsx" if deployment == "SCRATCH_1" else uuid.uuid4().hex[:8]
+    record = {
+        "OwnerId": get_account_id(), "CreationTime": time.time(), "FileSystemId": identifier,
+        "FileSystemType": "LUSTRE", "Lifecycle": "AVAILABLE", "StorageCapacity": int(data["StorageCapacity"]),
+        "StorageType": data.get("StorageType", "SSD"), "VpcId": ec2._subnets[subnets[0]]["VpcId"],
+        "SubnetIds": subnets, "NetworkInterfaceIds": [interface], "ResourceARN": _arn("file-system", identifier),
+        "DNSName": f"{identifier}.fsx.{get_region()}.amazonaws.com", "Tags": data.get("Tags") or [],
+        "FileSystemTypeVersion": data.get("FileSystemTypeVersion", "2.15"),
+        "LustreConfiguration": {
+            "WeeklyMaintenanceStartTime": "1:05:00", "DataCompressionType": "NONE", "CopyTagsToBackups": False,
+            "AutomaticBackupRetentionDays": 0, **lustre, "DeploymentType": deployment, "MountName": mount_name,
+        },
+        "_token": token,
+    }  # fmt: skip
+    file_systems[identifier] = record
+    return {"FileSystem": _public(record)}
+
+
+def _public(record: Data) -> Data:
+    return {key: value for key, value in record.items() if not key.startswith("_")}
+
+
+def _known_file_system(identifier: str) -> Data:
+    if identifier not in file_systems:
+        raise ApiError("FileSystemNotFound", f"File system '{identifier}' does not exist.")
+    found: Data = file_systems[identifier]
+    return found
+
+
+def describe_file_systems(data: Data) -> Data:
+    """File systems by id, or all."""
+    ids = data.get("FileSystemIds")
+    chosen = [_known_file_system(key) for key in ids] if ids else list(file_systems.values())
+    return {"FileSystems": [_public(record) for record in chosen]}
+
+
+def update_file_system(data: Data) -> Data:
+    """Grow the capacity, or change what Lustre lets one change."""
+    record = _known_file_system(data["FileSystemId"])
+    if "StorageCapacity" in data:
+        wanted = int(data["StorageCapacity"])
+        if wanted < record["StorageCapacity"]:
+            raise ApiError(
+                "BadRequest", f"storage capacity can only grow ({record['StorageCapacity']} -> {wanted} GiB)"
+            )
+        record["StorageCapacity"] = wanted
+    record["LustreConfiguration"].update(data.get("LustreConfiguration") or {})
+    return {"FileSystem": _public(record)}
+
+
+def delete_file_system(data: Data) -> Data:
+    """Delete a file system with its interface and its associations."""
+    record = _known_file_system(data["FileSystemId"])
+    for key, association in list(associations.items()):
+        if association["FileSystemId"] == record["FileSystemId"]:
+            del associations[key]
+    for interface in record["NetworkInterfaceIds"]:
+        call_ec2("DeleteNetworkInterface", NetworkInterfaceId=interface)
+    del file_systems[record["FileSystemId"]]
+    return {"FileSystemId": record["FileSystemId"], "Lifecycle": "DELETING"}
+
+
+def create_data_repository_association(data: Data) -> Data:
+    """Link a path of the file system to an S3 prefix. SCRATCH_1 cannot be linked this way."""
+    system = _known_file_system(data["FileSystemId"])
+    if system["LustreConfiguration"]["DeploymentType"] == "SCRATCH_1":
+        raise ApiError("BadRequest", "data repository associations need SCRATCH_2 or PERSISTENT_2")
+    path = data.get("DataRepositoryPath", "")
+    match = re.match(r"s3://([^/]+)(/.*)?$", path)
+    if not match:
+        raise ApiError("BadRequest", f"DataRepositoryPath '{path}' is not an s3:// URI")
+    if s3._bucket_owner_account(match[1]) is None:
+        raise ApiError("BadRequest", f"The S3 bucket '{match[1]}' of DataRepositoryPath does not exist")
+    identifier = "dra-0" + uuid.uuid4().hex[:16]
+    associations[identifier] = {
+        "AssociationId": identifier, "ResourceARN": _arn("association", identifier),
+        "FileSystemId": data["FileSystemId"], "Lifecycle": "AVAILABLE", "CreationTime": time.time(),
+        "FileSystemPath": data.get("FileSystemPath", "/"), "DataRepositoryPath": path,
+        "BatchImportMetaDataOnCreate": bool(data.get("BatchImportMetaDataOnCreate", False)),
+        "ImportedFileChunkSize": int(data.get("ImportedFileChunkSize", 1024)), "S3": data.get("S3") or {},
+        "Tags": data.get("Tags") or [],
+    }  # fmt: skip
+    return {"Association": associations[identifier]}
+
+
+def _known_association(identifier: str) -> Data:
+    if identifier not in associations:
+        raise ApiError("DataRepositoryAssociationNotFound", f"No data repository association '{identifier}' exists.")
+    found: Data = associations[identifier]
+    return found
+
+
+def describe_data_repository_associations(data: Data) -> Data:
+    """Associations by id or by the file-system-id filter, or all."""
+    ids = data.get("AssociationIds")
+    chosen = [_known_association(key) for key in ids] if ids else list(associations.values())
+    for condition in data.get("Filters") or []:
+        if condition["Name"] == "file-system-id":
+            chosen = [entry for entry in chosen if entry["FileSystemId"] in condition["Values"]]
+    return {"Associations": chosen}
+
+
+def update_data_repository_association(data: Data) -> Data:
+    """Change the chunk size or the S3 policies."""
+    record = _known_association(data["AssociationId"])
+    record.update({key: data[key] for key in ("ImportedFileChunkSize", "S3") if key in data})
+    return {"Association": record}
+
+
+def delete_data_repository_association(data: Data) -> Data:
+    """Unlink; the data on either side stays."""
+    record = _known_association(data["AssociationId"])
+    del associations[record["AssociationId"]]
+    return {"AssociationId": record["AssociationId"], "Lifecycle": "DELETING"}
+
+
+def _by_arn(arn: str) -> Data:
+    for record in [*file_systems.values(), *associations.values()]:
+        if record["ResourceARN"] == arn:
+            found: Data = record
+            return found
+    raise ApiError("ResourceNotFound", f"No resource '{arn}' exists.")
+
+
+def tag_resource(data: Data) -> Data:
+    """Set tags."""
+    record = _by_arn(data["ResourceARN"])
+    new = {tag["Key"]: tag["Value"] for tag in data["Tags"]}
+    merged = {tag["Key"]: tag["Value"] for tag in record["Tags"]} | new
+    record["Tags"] = [{"Key": key, "Value": value} for key, value in merged.items()]
+    return {}
+
+
+def untag_resource(data: Data) -> Data:
+    """Remove tags."""
+    record = _by_arn(data["ResourceARN"])
+    record["Tags"] = [tag for tag in record["Tags"] if tag["Key"] not in data["TagKeys"]]
+    return {}
+
+
+def list_tags_for_resource(data: Data) -> Data:
+    """The tags of a resource."""
+    return {"Tags": _by_arn(data["ResourceARN"])["Tags"]}
+
+
+ACTIONS: dict[str, Callable[[Data], Data]] = {
+    "".join(word.capitalize() for word in function.__name__.split("_")): function
+    for function in (
+        create_file_system, describe_file_systems, update_file_system, delete_file_system,
+        create_data_repository_association, describe_data_repository_associations,
+        update_data_repository_association, delete_data_repository_association,
+        tag_resource, untag_resource, list_tags_for_resource,
+    )
+}  # fmt: skip
+
+
+async def handle_request(
+    _method: str, _path: str, headers: dict[str, str], body: bytes, _query: dict[str, Any]
+) -> Response:
+    """Answer one request in FSx's JSON protocol."""
+    action = headers.get("x-amz-target", "").removeprefix(TARGET)
+    reply = {"Content-Type": "application/x-amz-json-1.1"}
+    try:
+        function = ACTIONS.get(action)
+        if function is None:
+            raise ApiError("UnsupportedOperation", f"the sandbox's FSx has no {action}")
+        return 200, reply, json.dumps(function(json.loads(body or b"{}"))).encode()
+    except ApiError as error:
+        return error.status, reply, json.dumps({"__type": error.code, "Message": error.message}).encode()

@@ -1,0 +1,284 @@
+"""The stand-in for the provider's function: real validation, and a cluster of one head node.
+
+On Create and Update the configuration goes through pcluster's own dry run and update policies
+(`sandbox.oracle`), and the resource fails with pcluster's messages. What AWS would make from a good one is
+reduced to what others look at: the head node (an EC2 instance with pcluster's tags, reachable by Run Command),
+the cluster's log group, and in the sandbox's folder `clusters/<name>/config.yaml` and `cluster.json`, from which a
+local Slurm is set up.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import urllib.request
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import boto3
+
+from sandbox.oracle import Oracle, installed_version
+
+Event = dict[str, Any]
+# AWS's provider hands every property but these to pcluster, which refuses what it does not know (ServiceTimeout, say)
+_KNOWN = {"ServiceToken", "DeletionPolicy", "ClusterName", "ClusterConfiguration"}
+_REASON_LIMIT = 3000  # CloudFormation cuts a reason at 4 KB
+
+
+class ClusterError(Exception):
+    """The resource fails with this message."""
+
+
+def _folder(name: str) -> Path:
+    return Path(os.environ["SANDBOX_DIR"]) / "clusters" / name
+
+
+def _oracle_env() -> dict[str, str]:
+    region = os.environ["AWS_REGION"]
+    return {
+        "AWS_ENDPOINT_URL": os.environ["AWS_ENDPOINT_URL"],
+        "AWS_REGION": region,
+        "AWS_DEFAULT_REGION": region,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+
+
+def flatten(value: Any, path: str = "") -> dict[str, Any]:
+    """Nested maps and lists as one map with dotted names, as the provider hands describe-cluster to Fn::GetAtt."""
+    if not isinstance(value, dict | list):
+        return {path: value}
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    flat: dict[str, Any] = {}
+    for key, item in items:
+        flat.update(flatten(item, f"{path}.{key}" if path else str(key)))
+    return flat
+
+
+def _validate(oracle: Oracle, name: str, config: Mapping[str, Any]) -> list[dict[str, str]]:
+    """pcluster's dry run; its messages when it passes, ClusterError with them when it does not."""
+    findings = oracle.validate(config, name)
+    messages = [finding._asdict() for finding in findings]
+    if any(finding.level == "ERROR" for finding in findings):
+        failed = {"message": "Invalid cluster configuration.", "configuration_validation_errors": messages}
+        raise ClusterError(json.dumps(failed))
+    return messages
+
+
+def _create_head_node(name: str, config: Mapping[str, Any]) -> str:
+    ec2 = boto3.client("ec2")
+    head = config["HeadNode"]
+    networking = head["Networking"]
+    wanted: dict[str, Any] = {
+        "ImageId": (head.get("Image") or {}).get("CustomAmi") or (config["Image"].get("CustomAmi") or _image(config)),
+        "InstanceType": head["InstanceType"],
+        "SubnetId": networking["SubnetId"],
+        "MinCount": 1,
+        "MaxCount": 1,
+    }
+    if (head.get("Ssh") or {}).get("KeyName"):
+        wanted["KeyName"] = head["Ssh"]["KeyName"]
+    if networking.get("SecurityGroups"):
+        wanted["SecurityGroupIds"] = networking["SecurityGroups"]
+    instance: str = ec2.run_instances(**wanted)["Instances"][0]["InstanceId"]
+    tags = {
+        "Name": "HeadNode",
+        "parallelcluster:cluster-name": name,
+        "parallelcluster:node-type": "HeadNode",
+        "parallelcluster:version": os.environ["SANDBOX_PCLUSTER_VERSION"],
+        **{tag["Key"]: tag["Value"] for tag in config.get("Tags") or []},
+    }
+    ec2.create_tags(Resources=[instance], Tags=[{"Key": key, "Value": value} for key, value in tags.items()])
+    return instance
+
+
+def _elastic_address(instance: str, wanted: Any) -> dict[str, str]:
+    """The head node's fixed address: a new one (`ElasticIp: true`), the one named, or none. Empty: none."""
+    if str(wanted or "false").lower() == "false":
+        return {}
+    ec2 = boto3.client("ec2")
+    named = {} if str(wanted).lower() == "true" else {"AllocationIds": [wanted]}
+    address = ec2.describe_addresses(**named)["Addresses"][0] if named else ec2.allocate_address(Domain="vpc")
+    ec2.associate_address(AllocationId=address["AllocationId"], InstanceId=instance)
+    return {"ip": address["PublicIp"]} | ({} if named else {"ours": address["AllocationId"]})
+
+
+def _image(config: Mapping[str, Any]) -> str:
+    """The official image of the configuration's system, as pcluster chooses it."""
+    names = {"alinux2023": "amzn2023-hvm", "ubuntu2204": "ubuntu-2204-lts-hvm", "ubuntu2404": "ubuntu-2404-lts-hvm"}
+    system = config["Image"]["Os"]
+    prefix = f"aws-parallelcluster-{installed_version()}-{names.get(system, system + '-hvm')}-x86_64"
+    images = boto3.client("ec2").describe_images(
+        Owners=["amazon"], Filters=[{"Name": "name", "Values": [prefix + "*"]}]
+    )["Images"]
+    return str(images[0]["ImageId"])
+
+
+def _describe(name: str, record: Mapping[str, Any], messages: list[dict[str, str]]) -> dict[str, Any]:
+    """The attributes of the resource: describe-cluster, flattened. No public address without one."""
+    ec2 = boto3.client("ec2")
+    instance = ec2.describe_instances(InstanceIds=[record["headNode"]])["Reservations"][0]["Instances"][0]
+    head = {
+        "instanceId": instance["InstanceId"],
+        "instanceType": instance["InstanceType"],
+        "launchTime": instance["LaunchTime"].isoformat(),
+        "privateIpAddress": instance["PrivateIpAddress"],
+        "state": instance["State"]["Name"],
+    }
+    if public := record.get("address", {}).get("ip") or instance.get("PublicIpAddress"):
+        head["publicIpAddress"] = public
+    status = "UPDATE_COMPLETE" if record.get("updated") else "CREATE_COMPLETE"
+    cluster = {
+        "clusterName": name,
+        "clusterStatus": status,
+        "cloudFormationStackStatus": status,
+        "cloudformationStackArn": f"{record['stackId'].rpartition(':stack/')[0]}:stack/{name}/sandbox",
+        "computeFleetStatus": record["computeFleetStatus"],
+        "creationTime": record["created"],
+        "lastUpdatedTime": record.get("updated", record["created"]),
+        "region": os.environ["AWS_REGION"],
+        "version": os.environ["SANDBOX_PCLUSTER_VERSION"],
+        "headNode": head,
+    }
+    return {**flatten(cluster), "validationMessages": json.dumps(messages)[:2048]}
+
+
+def _write(name: str, record: Mapping[str, Any]) -> None:
+    """config.yaml (JSON is YAML, and needs no library here) and cluster.json, each in one step."""
+    folder = _folder(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, content in (("config.yaml", record["typedConfig"]), ("cluster.json", record)):
+        partial = folder / f".{file}.new"
+        partial.write_text(json.dumps(content, indent=2) + "\n")
+        partial.replace(folder / file)
+
+
+def _read(name: str) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads((_folder(name) / "cluster.json").read_text())
+    return record
+
+
+def _configuration(properties: Mapping[str, Any], stack_id: str) -> dict[str, Any]:
+    """The configuration with the stack's tags added, as the provider adds them."""
+    config: dict[str, Any] = json.loads(json.dumps(properties["ClusterConfiguration"]))
+    own = config.get("Tags") or []
+    stack = boto3.client("cloudformation").describe_stacks(StackName=stack_id)["Stacks"][0]
+    names = {tag["Key"] for tag in own}
+    inherited = [tag for tag in stack.get("Tags", []) if not tag["Key"].startswith("aws:") and tag["Key"] not in names]
+    config["Tags"] = [*inherited, *own, {"Key": "parallelcluster:custom_resource", "Value": "cluster"}]
+    return config
+
+
+def _create(event: Event, name: str) -> dict[str, Any]:
+    if (_folder(name) / "cluster.json").exists():
+        raise ClusterError(json.dumps({"message": f"Cluster {name} already exists."}))
+    config = _configuration(event["ResourceProperties"], event["StackId"])
+    with Oracle(_oracle_env(), Path(os.environ["SANDBOX_PCLUSTER_PYTHON"])) as oracle:
+        messages = _validate(oracle, name, config)
+        typed = oracle.typed(config, name)
+    now = datetime.now(UTC)
+    log_group = f"/aws/parallelcluster/{name}-{now:%Y%m%d%H%M}"
+    boto3.client("logs").create_log_group(logGroupName=log_group)
+    head_node = _create_head_node(name, config)
+    record = {
+        "name": name,
+        "stackId": event["StackId"],
+        "region": os.environ["AWS_REGION"],
+        "headNode": head_node,
+        "address": _elastic_address(head_node, config["HeadNode"]["Networking"].get("ElasticIp")),
+        "logGroup": log_group,
+        "computeFleetStatus": "RUNNING",
+        "created": now.isoformat(),
+        "config": config,
+        "typedConfig": typed,
+    }
+    _write(name, record)
+    return _describe(name, record, messages)
+
+
+def _update(event: Event, name: str) -> dict[str, Any]:
+    if event["PhysicalResourceId"] != name:
+        raise ClusterError("Cannot update the ClusterName in the properties.")
+    record = _read(name)
+    config = _configuration(event["ResourceProperties"], event["StackId"])
+    running = record["computeFleetStatus"] != "STOPPED"
+    with Oracle(_oracle_env(), Path(os.environ["SANDBOX_PCLUSTER_PYTHON"])) as oracle:
+        messages = _validate(oracle, name, config)
+        changes = oracle.judge_update(record["config"], config, fleet_running=running, name=name)
+        typed = oracle.typed(config, name)
+    blocked = [change for change in changes if not change.allowed]
+    if blocked:
+        reasons = [
+            {
+                "parameter": change.path,
+                "requested_value": str(change.new),
+                "current_value": str(change.old),
+                "message": f"{change.reason} {change.action_needed}".strip(),
+            }
+            for change in blocked
+        ]
+        raise ClusterError(json.dumps({"message": "Update failure", "update_validation_errors": reasons}))
+    record.update(config=config, typedConfig=typed, updated=datetime.now(UTC).isoformat())
+    _write(name, record)
+    return _describe(name, record, messages)
+
+
+def _delete(event: Event, name: str) -> dict[str, Any]:
+    retained = event["ResourceProperties"].get("DeletionPolicy") == "Retain"
+    if retained or not (_folder(name) / "cluster.json").exists():
+        return {}
+    record = _read(name)
+    if record["stackId"] != event["StackId"]:  # another stack's: our own creation was refused
+        return {}
+    ec2 = boto3.client("ec2")
+    ec2.terminate_instances(InstanceIds=[record["headNode"]])
+    if allocation := record.get("address", {}).get("ours"):
+        ec2.release_address(AllocationId=allocation)
+    logs = ((record["config"].get("Monitoring") or {}).get("Logs") or {}).get("CloudWatch") or {}
+    if logs.get("DeletionPolicy", "Retain") == "Delete":
+        boto3.client("logs").delete_log_group(logGroupName=record["logGroup"])
+    shutil.rmtree(_folder(name))
+    return {}
+
+
+def respond(event: Event, name: str, status: str, reason: str, data: Mapping[str, Any]) -> None:
+    """Tell CloudFormation how it went."""
+    body = json.dumps(
+        {
+            "Status": status,
+            "Reason": reason[:_REASON_LIMIT],
+            "PhysicalResourceId": name,
+            "StackId": event["StackId"],
+            "RequestId": event["RequestId"],
+            "LogicalResourceId": event["LogicalResourceId"],
+            "Data": data,
+        }
+    ).encode()
+    request = urllib.request.Request(event["ResponseURL"], data=body, method="PUT")  # noqa: S310 - the emulator's own address
+    with urllib.request.urlopen(request, timeout=30):  # noqa: S310
+        pass
+
+
+def handler(event: Event, _context: object) -> None:
+    """The function's entry point."""
+    properties = event["ResourceProperties"]
+    name = event.get("PhysicalResourceId") or properties.get("ClusterName") or "PclusterClusterCustomResource"
+    work = {"Create": _create, "Update": _update, "Delete": _delete}[event["RequestType"]]
+    try:
+        if properties.get("DeletionPolicy", "Delete") not in ("Retain", "Delete"):
+            raise ClusterError('DeletionPolicy must be one of ["Retain", "Delete"].')
+        if "ClusterName" not in properties:
+            raise ClusterError("Couldn't find a ClusterName in the properties.")
+        if event["RequestType"] != "Delete" and (unknown := properties.keys() - _KNOWN):
+            raise ClusterError(f"{event['RequestType']}: got unexpected arguments: {sorted(unknown)}")
+        data = work(event, properties["ClusterName"])
+    except Exception as error:
+        print(f"{event['RequestType']} of cluster {name} failed: {error}", file=sys.stderr)
+        respond(event, name, "FAILED", str(error), {})
+        return
+    respond(event, name, "SUCCESS", "", data)

@@ -1,0 +1,262 @@
+"""Run Command on this machine, for head nodes.
+
+A command sent to a head node runs here, in a shell whose surroundings come from the file
+`clusters/<cluster>/node.json` in the sandbox's folder: `{"env": {...}, "cwd": "..."}`, written by whoever attaches a
+Slurm to the cluster and read anew for each command. Without the file the command fails and says so.
+AWS's limits hold: 24,000 characters of output, 8,000 of error output, 2,500 in the listing.
+
+Where the sandbox's folder has a file `run-command.json`, no command runs: each ends as it says, as
+`{"Status": "TimedOut", "StatusDetails": "Delivery Timed Out"}`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import secrets
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from ministack.core.responses import error_response_json, get_region, json_response
+from ministack.services import ec2, ssm
+
+from sandbox.emulator.query import Response
+
+_LISTED_OUTPUT = 2500
+_GRACE_S = 5.0
+_running: dict[tuple[str, str], subprocess.Popen[str]] = {}
+_cancelled: set[tuple[str, str]] = set()
+_sessions: set[str] = set()
+
+
+def _cluster_of(instance_id: str) -> str | None:
+    """The cluster whose head node this running instance is."""
+    instance = ec2._instances.get(instance_id)
+    if not instance or instance["State"]["Name"] != "running":
+        return None
+    tags = {tag["Key"]: tag["Value"] for tag in ec2._tags.get(instance_id) or []}
+    if tags.get("parallelcluster:node-type") != "HeadNode":
+        return None
+    return tags.get("parallelcluster:cluster-name")
+
+
+def _node(cluster: str) -> dict[str, Any]:
+    """The head node's surroundings; FileNotFoundError when no Slurm is attached."""
+    path = Path(os.environ["SANDBOX_DIR"]) / "clusters" / cluster / "node.json"
+    if not path.is_file():
+        raise FileNotFoundError(f"no Slurm is attached to cluster {cluster}: {path} does not exist")
+    node: dict[str, Any] = json.loads(path.read_text())
+    return node
+
+
+def _environment(node: dict[str, Any]) -> dict[str, str]:
+    """What a shell on the head node sees: the instance's role (here: the emulator's keys), then the node's own."""
+    base = {key: os.environ[key] for key in ("PATH", "LANG") if key in os.environ}
+    role = {key: value for key, value in os.environ.items() if key.startswith("AWS_")}
+    role.update(AWS_REGION=get_region(), AWS_DEFAULT_REGION=get_region())  # the cluster's, not the emulator's
+    return {**base, "HOME": os.environ["SANDBOX_DIR"], **role, **node.get("env", {})}
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    """End a command and whatever it started in its process group."""
+    for end in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, end)
+            process.wait(_GRACE_S)
+        except ProcessLookupError:
+            return
+        except subprocess.TimeoutExpired:
+            continue
+        return
+
+
+def _execute(key: tuple[str, str], argv: list[str], seconds: float, folder: str | None) -> tuple[str, int, str, str]:
+    """Run one command to its end: (status, exit code, output, error output)."""
+    cluster = _cluster_of(key[1])
+    if cluster is None:
+        return "Failed", 255, "", f"{key[1]} is not a running head node"
+    try:
+        node = _node(cluster)
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            errors="replace", env=_environment(node), cwd=folder or node.get("cwd"), start_new_session=True,
+        )  # fmt: skip
+    except (OSError, ValueError) as error:
+        return "Failed", 1, "", str(error)
+    _running[key] = process
+    try:
+        output, complaints = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        _stop(process)
+        output, complaints = process.communicate()
+        return "TimedOut", -1, output, complaints
+    finally:
+        _running.pop(key, None)
+    if key in _cancelled:
+        return "Cancelled", -1, output, complaints
+    if process.returncode:
+        complaints += f"failed to run commands: exit status {process.returncode}"
+        return "Failed", process.returncode, output, complaints
+    return "Success", 0, output, complaints
+
+
+def finish_invocation(command_id: str, instance_id: str, argv: list[str]) -> None:
+    """Take one invocation through its states; runs on a thread of its own."""
+    record = ssm._commands.get(command_id)
+    invocation = (record or {}).get("Invocations", {}).get(instance_id)
+    if record is None or invocation is None:
+        return
+    key = (command_id, instance_id)
+    fate = Path(os.environ["SANDBOX_DIR"]) / "run-command.json"
+    if fate.is_file():
+        invocation.update(json.loads(fate.read_text()))
+    elif key not in _cancelled:
+        invocation.update(Status="InProgress", StatusDetails="InProgress", ExecutionStartDateTime=ssm._now_iso())
+        began = time.monotonic()
+        parameters = record.get("Parameters") or {}
+        seconds = float((parameters.get("executionTimeout") or ["3600"])[0])
+        folder = (parameters.get("workingDirectory") or [""])[0]
+        status, code, output, complaints = _execute(key, argv, seconds, folder or None)
+        invocation.update(
+            ResponseCode=code,
+            StandardOutputContent=output[: ssm._STDOUT_LIMIT],
+            StandardErrorContent=complaints[: ssm._STDERR_LIMIT],
+            ExecutionElapsedTime=f"PT{time.monotonic() - began:.3f}S",
+            ExecutionEndDateTime=ssm._now_iso(),
+            StatusDetails="Execution Timed Out" if status == "TimedOut" else status,
+        )
+        invocation["Status"] = status  # last: who sees a final state sees the output too
+    else:
+        invocation.update(StatusDetails="Cancelled", Status="Cancelled")
+    _roll_up(record)
+
+
+def _roll_up(record: dict[str, Any]) -> None:
+    """ministack's summary, plus the states it does not know."""
+    ssm._refresh_command_status(record)
+    states = {invocation["Status"] for invocation in record["Invocations"].values()}
+    for state in ("TimedOut", "Cancelled"):
+        if state in states and record["Status"] == "Success":
+            record["Status"] = record["StatusDetails"] = state
+
+
+def cancel_command(data: dict[str, Any]) -> Response:
+    """Stop what still runs of a command; finished invocations are left alone."""
+    command_id = data.get("CommandId") or ""
+    record = ssm._commands.get(command_id)
+    if not record:
+        response: Response = error_response_json("InvalidCommandId", f"{command_id} is not a valid command id", 400)
+        return response
+    for instance_id in data.get("InstanceIds") or list(record["Invocations"]):
+        key = (command_id, instance_id)
+        if record["Invocations"].get(instance_id, {}).get("Status") in ("Pending", "InProgress"):
+            _cancelled.add(key)
+            process = _running.get(key)
+            if process:
+                os.killpg(process.pid, signal.SIGTERM)
+    done: Response = json_response({})
+    return done
+
+
+def list_command_invocations(data: dict[str, Any]) -> Response:
+    """Invocations by command or instance; with Details, each carries its plugin's output."""
+    found = []
+    for record in ssm._commands.values():
+        if data.get("CommandId") and record["CommandId"] != data["CommandId"]:
+            continue
+        for instance_id, invocation in record["Invocations"].items():
+            if data.get("InstanceId") and instance_id != data["InstanceId"]:
+                continue
+            listed = {
+                "CommandId": record["CommandId"], "InstanceId": instance_id, "Comment": record["Comment"],
+                "DocumentName": record["DocumentName"], "RequestedDateTime": record["RequestedDateTime"],
+                "Status": invocation["Status"], "StatusDetails": invocation["StatusDetails"],
+                "CommandPlugins": [],
+            }  # fmt: skip
+            if data.get("Details"):
+                output = invocation["StandardOutputContent"]
+                if invocation["StandardErrorContent"]:
+                    output += "\n----------ERROR-------\n" + invocation["StandardErrorContent"]
+                listed["CommandPlugins"] = [
+                    {
+                        "Name": invocation["PluginName"],
+                        "Status": invocation["Status"],
+                        "StatusDetails": invocation["StatusDetails"],
+                        "ResponseCode": invocation["ResponseCode"],
+                        "Output": output[:_LISTED_OUTPUT],
+                    }
+                ]
+            found.append(listed)
+    response: Response = json_response({"CommandInvocations": found})
+    return response
+
+
+def start_session(data: dict[str, Any]) -> Response:
+    """A session with any instance that runs. It leads nowhere: AWS's plug-in is what would carry it."""
+    target = str(data.get("Target"))
+    instance = ec2._instances.get(target)
+    if not instance or instance["State"]["Name"] != "running":
+        refused: Response = error_response_json("TargetNotConnected", f"{target} is not connected.", 400)
+        return refused
+    session = f"sandbox-{secrets.token_hex(8)}"
+    stream = f"wss://ssmmessages.{get_region()}.amazonaws.com/v1/data-channel/{session}"
+    started: Response = json_response(
+        {"SessionId": session, "TokenValue": secrets.token_urlsafe(48), "StreamUrl": stream}
+    )
+    _sessions.add(session)
+    return started
+
+
+def terminate_session(data: dict[str, Any]) -> Response:
+    session = str(data.get("SessionId"))
+    if session not in _sessions:
+        refused: Response = error_response_json("DoesNotExistException", f"{session} does not exist.", 400)
+        return refused
+    _sessions.discard(session)
+    ended: Response = json_response({"SessionId": session})
+    return ended
+
+
+def describe_sessions(_: dict[str, Any]) -> Response:
+    """Those that have not been ended."""
+    listed: Response = json_response({"Sessions": [{"SessionId": s, "Status": "Connected"} for s in sorted(_sessions)]})
+    return listed
+
+
+def stop_running() -> None:
+    """End the commands that still run: they are in sessions of their own and would outlive the emulator."""
+    for process in list(_running.values()):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+_ACTIONS = {
+    "CancelCommand": cancel_command,
+    "DescribeSessions": describe_sessions,
+    "ListCommandInvocations": list_command_invocations,
+    "StartSession": start_session,
+    "TerminateSession": terminate_session,
+}
+
+
+def install() -> None:
+    """Put the bridge in place of ministack's container-backed execution, and add the missing actions."""
+    answer = ssm.handle_request
+
+    async def handle_request(
+        method: str, path: str, headers: dict[str, str], body: bytes, query: dict[str, Any]
+    ) -> Any:
+        action = headers.get("x-amz-target", "").rpartition(".")[2]
+        if action in _ACTIONS:
+            return _ACTIONS[action](json.loads(body or b"{}"))
+        return await answer(method, path, headers, body, query)
+
+    atexit.register(stop_running)
+    ssm.handle_request = handle_request
+    ssm._finish_invocation = finish_invocation
+    ec2.instance_is_managed = lambda instance_id: _cluster_of(instance_id) is not None

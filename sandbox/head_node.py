@@ -1,0 +1,257 @@
+"""The head node of a local Slurm: a private home, the cluster's shared directories, and the commands a real node would have.
+
+Nothing of it reaches outside its directory: `sudo`, `modprobe` and `sysctl` on the virtual nodes change nothing on this machine.
+"""
+
+from __future__ import annotations
+
+import ensurepip
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from sandbox.slurm_config import ClusterPlan
+from trainium_cdk.catalog import Catalog, UnknownFact
+
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+VENV = "aws_neuron_venv_pytorch"
+"""The virtual environment's name in the home directory, as the hand-written tutorials have it."""
+
+REF = "main"
+"""The only ref of the stand-in repositories: TRN_SAMPLES_REF and TRN_MEGATRON_REF tell jobs to fetch it instead of their pinned commit."""
+
+_HERE = Path(__file__).parent
+_REPOSITORIES = {
+    "aws-neuron-samples": "https://github.com/aws-neuron/aws-neuron-samples.git",
+    "aws-neuron-reference-for-megatron-lm": "https://github.com/aws-neuron/aws-neuron-reference-for-megatron-lm.git",
+}
+_PACKAGES = {
+    **dict.fromkeys(("pybind11", "regex", "h5py", "transformers", "tensorboard", "requests", "numpy", "six"), ""),
+    "huggingface_hub": '''"""Downloads nothing: the sandbox's model has no use for what is asked for."""
+
+import os
+from pathlib import Path
+
+
+def snapshot_download(name: str) -> str:
+    place = Path(os.environ.get("HF_HOME", "hf")) / "hub" / f"models--{name.replace('/', '--')}"
+    place.mkdir(parents=True, exist_ok=True)
+    return str(place)
+''',
+}
+"""What jobs ask pip for, and the one module in it, if any: pip really resolves and installs, without the network."""
+
+
+def which(command: str) -> str | None:
+    """Where a command is, looking also into the administrators' directories, where Debian keeps the daemons."""
+    return shutil.which(command, path=os.pathsep.join([os.environ.get("PATH", ""), SYSTEM_PATH]))
+
+
+def quoted(text: str) -> str:
+    return shlex.quote(text)
+
+
+def prepare(directory: Path, link: Path, plan: ClusterPlan, environment: Mapping[str, str]) -> dict[str, str]:
+    """Make the head node's files below `directory` and return the environment of a shell on it.
+
+    What is in the home and in the shared directories stays when the same directory is used again; commands,
+    virtual environment and repositories are made anew.
+
+    Args:
+        directory: the local Slurm's directory.
+        link: a short path to the same directory.
+        plan: supplies the mount directories and instance types.
+        environment: additions, which win over ours.
+    """
+    home = directory / "home"
+    shared = directory / "shared"
+    for mount in ("", *plan.mount_dirs):
+        (shared / mount.strip("/")).mkdir(parents=True, exist_ok=True)
+    home.mkdir(mode=0o700, exist_ok=True)
+    commands = _commands(directory)
+    _virtual_environment(home / VENV)
+    cloned = repositories(directory / "repositories")
+    git_config(home, cloned)
+    built = wheels(directory / "wheels")
+    torch = torch_python()
+    env = {
+        "HOME": str(home),
+        "USER": os.environ.get("USER", "root"),
+        "LOGNAME": os.environ.get("LOGNAME", "root"),
+        "SHELL": "/bin/bash",
+        "LANG": "C.UTF-8",
+        "PATH": os.pathsep.join([str(commands), *_slurm_path(), SYSTEM_PATH]),
+        "SLURM_CONF": f"{link}/etc/slurm.conf",
+        "TRN_SANDBOX": str(directory),
+        "TRN_SANDBOX_HOSTNAME": "ip-10-0-0-10",
+        "TRN_SANDBOX_DEVICES": _devices(plan),
+        "TRN_SANDBOX_PYTHON": torch or "",
+        "TRN_BACKEND": "torch" if torch else "tcp",
+        "TRN_SHARED_ROOT": str(shared),
+        "TRN_SAMPLES_REF": REF,
+        "TRN_MEGATRON_REF": REF,
+        "GIT_CONFIG_GLOBAL": str(home / ".gitconfig"),
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(built),
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        **environment,
+    }
+    _profile(home, env)
+    return env
+
+
+def torch_python() -> str | None:
+    """An interpreter whose torch can sum over processes with gloo: ours, else the system's. None: there is none."""
+    found = "import importlib.util as u; raise SystemExit(u.find_spec('torch') is None)"
+    works = "import torch.distributed as d; raise SystemExit(not d.is_available())"
+    for python in (sys.executable, "/usr/bin/python3"):
+        if Path(python).exists() and all(_runs(python, probe) for probe in (found, works)):
+            return python
+    return None
+
+
+def _runs(python: str, probe: str) -> bool:
+    try:
+        return subprocess.run([python, "-c", probe], capture_output=True, timeout=60, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def _slurm_path() -> list[str]:
+    """Where Slurm's commands are, if that is not one of the system's own directories (as /opt/slurm/bin)."""
+    places = {str(Path(found).parent) for name in ("srun", "git") if (found := which(name))}
+    return sorted(places - set(SYSTEM_PATH.split(os.pathsep)))
+
+
+def _devices(plan: ClusterPlan) -> str:
+    """Trainium devices and physical cores of each, by node: `<node>=<devices>x<cores>`, for the `neuron-ls` of the nodes."""
+    said = []
+    for node in plan.nodes:
+        try:
+            facts = Catalog.load().instance(node.instance_type)
+        except UnknownFact:
+            continue
+        said.append(f"{node.name}={facts.neuron_devices}x{facts.cores_per_device}")
+    return " ".join(said)
+
+
+def _commands(directory: Path) -> Path:
+    """The commands of the head node and the compute nodes, before the system's own on PATH."""
+    commands = _fresh(directory / "bin")
+    for script in (_HERE / "node_bin").iterdir():
+        _write(commands / script.name, script.read_text())
+    aws = Path(sys.executable).with_name("aws")
+    found = str(aws) if aws.exists() else which("aws")
+    if found is not None:
+        _write(commands / "aws", f'#!/bin/sh\nexec {quoted(found)} "$@"\n')
+    if shutil.which("python3", path=SYSTEM_PATH) is None:
+        (commands / "python3").symlink_to(sys.executable)
+    return commands
+
+
+def _virtual_environment(where: Path) -> None:
+    """A tiny virtual environment with pip, torchrun and neuron_parallel_compile; its packages are ours to give."""
+    venv.EnvBuilder(symlinks=True, with_pip=False, clear=True).create(where)
+    packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(where), "platbase": str(where)}))
+    packages.mkdir(parents=True, exist_ok=True)
+    found_pip = pip()
+    if found_pip is not None:
+        (packages / "sandbox-pip.pth").write_text(f"{found_pip}\n")
+    (packages / "sandbox-training.pth").write_text(f"{_HERE / 'training'}\n")
+    for script in (_HERE / "venv_bin").iterdir():
+        _write(where / "bin" / script.name, script.read_text())
+    _write(where / "bin" / "pip", '#!/bin/sh\nexec "$(dirname "$0")/python3" -m pip "$@"\n')
+    (where / "bin" / "pip3").symlink_to("pip")
+
+
+def pip() -> Path | None:
+    """A pip that runs from where it is: the wheel that comes with Python, else the one beside our own packages."""
+    bundled = Path(ensurepip.__file__).parent / "_bundled"
+    for place in (bundled, Path("/usr/share/python-wheels")):
+        wheels = sorted(place.glob("pip-*.whl"))
+        if wheels:
+            return wheels[-1]
+    spec = importlib.util.find_spec("pip")
+    return Path(spec.origin).parent.parent if spec and spec.origin else None
+
+
+def repositories(where: Path) -> dict[str, Path]:
+    """Local git repositories that stand in for the vendor's; returns them by name."""
+    _fresh(where)
+    made = {}
+    for name in _REPOSITORIES:
+        made[name] = where / name
+        shutil.copytree(
+            _HERE / "training" / "repositories" / name, made[name], ignore=shutil.ignore_patterns("__pycache__")
+        )
+        env = {
+            "PATH": os.pathsep.join([*_slurm_path(), SYSTEM_PATH]),
+            "HOME": str(where),
+            "GIT_CONFIG_NOSYSTEM": "1",
+            **{f"GIT_{who}_NAME": "sandbox" for who in ("AUTHOR", "COMMITTER")},
+            **{f"GIT_{who}_EMAIL": "sandbox@localhost" for who in ("AUTHOR", "COMMITTER")},
+        }
+        for command in (
+            ["init", "-q", "-b", REF],
+            ["add", "-A"],
+            ["commit", "-q", "-m", "Stand-in for the sandbox"],
+        ):
+            subprocess.run(["git", *command], cwd=made[name], env=env, check=True, capture_output=True)
+    return made
+
+
+def git_config(home: Path, repositories: Mapping[str, Path]) -> None:
+    """Let the vendor's addresses, with and without `.git`, lead to the local repositories."""
+    lines = []
+    for name, path in repositories.items():
+        address = _REPOSITORIES[name]
+        lines += [
+            f'[url "file://{path}"]',
+            f"\tinsteadOf = {address}",
+            f"\tinsteadOf = {address.removesuffix('.git')}",
+        ]
+    (home / ".gitconfig").write_text("\n".join(["[safe]", "\tdirectory = *", *lines, ""]))
+
+
+def wheels(where: Path) -> Path:
+    """What jobs ask pip for (`_PACKAGES`), as wheels in a directory."""
+    _fresh(where)
+    for package, module in _PACKAGES.items():
+        info = f"{package}-9999.0.dist-info"
+        with zipfile.ZipFile(where / f"{package}-9999.0-py3-none-any.whl", "w") as wheel:
+            wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {package}\nVersion: 9999.0\n")
+            wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+            wheel.writestr(f"{info}/RECORD", f"{package}.py,,\n" if module else "")
+            if module:
+                wheel.writestr(f"{package}.py", module)
+    return where
+
+
+def _profile(home: Path, env: Mapping[str, str]) -> None:
+    """A login shell starts from the system's profile, which resets PATH: put ours back, as a user's own profile does."""
+    kept = {name: value for name, value in env.items() if not name.startswith("AWS_")}
+    text = "".join(f"export {name}={quoted(value)}\n" for name, value in kept.items())
+    for name in (".bash_profile", ".profile"):
+        (home / name).write_text(text)
+
+
+def _fresh(directory: Path) -> Path:
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    return directory
+
+
+def _write(file: Path, text: str) -> None:
+    file.write_text(text)
+    file.chmod(0o755)

@@ -1,0 +1,193 @@
+"""A small client of the Kubernetes API for the sandbox's own work: certificates, JSON, watches; nothing more.
+
+What users run goes through boto3-made tokens and `trn`, or through kubectl; this is for whoever sets the cluster up.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+Object = dict[str, Any]
+
+_FOLDERS = {
+    "CSINode": "csinodes",
+    "ClusterRole": "clusterroles",
+    "ClusterRoleBinding": "clusterrolebindings",
+    "ConfigMap": "configmaps",
+    "CustomResourceDefinition": "customresourcedefinitions",
+    "Exec": "execs",
+    "Job": "jobs",
+    "Logs": "logs",
+    "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
+    "Namespace": "namespaces",
+    "Node": "nodes",
+    "PersistentVolume": "persistentvolumes",
+    "PersistentVolumeClaim": "persistentvolumeclaims",
+    "Pod": "pods",
+    "PodGroup": "podgroups",
+    "PortForward": "portforwards",
+    "PriorityClass": "priorityclasses",
+    "Secret": "secrets",
+    "ServiceAccount": "serviceaccounts",
+    "Queue": "queues",
+    "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
+}
+_CLUSTER_WIDE = {
+    "CSINode",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "CustomResourceDefinition",
+    "MutatingWebhookConfiguration",
+    "Namespace",
+    "Node",
+    "PersistentVolume",
+    "PriorityClass",
+    "Queue",
+    "ValidatingWebhookConfiguration",
+}
+
+
+class ApiError(RuntimeError):
+    """The API refused. `status` is the HTTP status, `reason` Kubernetes' one-word reason."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.reason = status, reason
+
+
+def path_of(api_version: str, kind: str, name: str = "", namespace: str | None = None) -> str:
+    """The address of an object, or of all of its kind.
+
+    >>> path_of("batch.volcano.sh/v1alpha1", "Job", "train", "default")
+    '/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs/train'
+    """
+    root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+    middle = f"/namespaces/{namespace}" if namespace and kind not in _CLUSTER_WIDE else ""
+    return f"{root}{middle}/{_FOLDERS[kind]}" + (f"/{name}" if name else "")
+
+
+class Api:
+    """The API server of one cluster, as one user.
+
+    Args:
+        endpoint: https://127.0.0.1:port
+        ca: file with the certificate of its authority.
+        certificate: (certificate, key) files of the user; None: by `token`, or as nobody.
+        token: bearer token.
+    """
+
+    def __init__(
+        self, endpoint: str, ca: Path, *, certificate: tuple[Path, Path] | None = None, token: str | None = None
+    ) -> None:
+        self.endpoint = endpoint
+        self._token = token
+        context = ssl.create_default_context(cafile=ca)
+        if certificate:
+            context.load_cert_chain(*certificate)
+        self._opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+        )
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        kind: str = "application/json",
+        query: Mapping[str, str] | None = None,
+        timeout: float = 30.0,
+    ) -> Any:
+        """One request; the answer parsed if it is JSON, as text if not. Raises ApiError, OSError."""
+        with self._open(method, path, body, kind=kind, query=query, timeout=timeout) as reply:
+            raw = reply.read()
+            if reply.headers.get_content_type() == "application/json":
+                return json.loads(raw)
+            return raw.decode(errors="replace")
+
+    def get(self, path: str, **query: str) -> Any:
+        return self.call("GET", path, query=query)
+
+    def create(self, body: Object) -> Object:
+        """Create an object at the address that it names itself."""
+        made: Object = self.call("POST", _folder(body), body)
+        return made
+
+    def apply(self, body: Object) -> Object:
+        """Create the object or make it what `body` says (server-side apply)."""
+        path = f"{_folder(body)}/{body['metadata']['name']}"
+        made: Object = self.call(
+            "PATCH",
+            path,
+            body,
+            kind="application/apply-patch+yaml",
+            query={"fieldManager": "sandbox", "force": "true"},
+        )
+        return made
+
+    def patch_status(self, path: str, status: Object) -> None:
+        self.call("PATCH", f"{path}/status", {"status": status}, kind="application/merge-patch+json")
+
+    def delete(self, path: str, **options: Any) -> None:
+        """Delete; gone already is fine."""
+        try:
+            self.call("DELETE", path, {"apiVersion": "v1", "kind": "DeleteOptions", **options})
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+    def watch(self, path: str, *, timeout: float = 3600.0) -> Iterator[tuple[str, Object]]:
+        """(what happened, object) for all there is and all that comes, until the connection ends."""
+        query = {"watch": "true", "timeoutSeconds": str(int(timeout))}
+        with self._open("GET", path, None, query=query, timeout=timeout + 30) as reply:
+            for line in reply:
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    return
+                yield event["type"], event["object"]
+
+    def _open(
+        self,
+        method: str,
+        path: str,
+        body: Any,
+        *,
+        kind: str = "application/json",
+        query: Mapping[str, str] | None = None,
+        timeout: float,
+    ) -> Any:
+        url = self.endpoint + path + (f"?{urllib.parse.urlencode(query)}" if query else "")
+        headers = {"Accept": "application/json", "Content-Type": kind}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310  https, on this machine
+        try:
+            return self._opener.open(request, timeout=timeout)
+        except urllib.error.HTTPError as error:
+            with error:
+                raw = error.read()
+            try:
+                status = json.loads(raw)
+                raise ApiError(error.code, status.get("reason", ""), status.get("message", "")) from None
+            except ValueError:
+                raise ApiError(error.code, error.reason, raw.decode(errors="replace")) from None
+
+
+def _folder(body: Object) -> str:
+    return path_of(body["apiVersion"], body["kind"], namespace=body["metadata"].get("namespace", "default"))
+
+
+def load_all(files: Sequence[Path]) -> list[Object]:
+    """The objects of YAML files."""
+    from ruamel.yaml import YAML
+
+    reader = YAML(typ="safe")
+    return [document for file in files for document in reader.load_all(file) if document]

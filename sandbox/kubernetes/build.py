@@ -1,0 +1,223 @@
+"""The programs of a Kubernetes cluster, built from their Go modules and kept in `.cache/kubernetes/<key>/`.
+
+Which modules, in which versions, is said by `module/go.mod` alone; `<key>` is a digest of that folder, so a changed
+version or a changed line is built anew and an unchanged one never. One binary holds all programs (see main.go);
+`bin/` has a link to it for each name.
+
+Two modules are built from a mended copy (`MENDS`): kwok's newest release for this Kubernetes still asks for an
+annotation that Kubernetes 1.34 dropped, and of Volcano's API module the newest release that the module proxy has is
+one behind Volcano's own and lacks one constant.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULE = Path(__file__).parent / "module"
+CACHE = ROOT / ".cache/kubernetes"
+PROGRAMS = (
+    "certificates",
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubectl",
+    "kwok",
+    "vc-controller-manager",
+    "vc-scheduler",
+    "vc-webhook-manager",
+)
+_BINARY = "kubernetes"
+MENDS = (
+    (
+        "sigs.k8s.io/kwok",
+        "pkg/utils/informer/informer.go",
+        "metav1.InitialEventsListBlueprintAnnotationKey",
+        "metav1.InitialEventsAnnotationKey",
+    ),
+    (
+        "volcano.sh/apis",
+        "pkg/apis/scheduling/v1beta1/labels.go",
+        "",
+        '\nconst QueueAllocationGateKey = GroupName + "/queue-allocation-gate"\n',
+    ),
+)
+"""(module, file in it, text that goes, text that comes in its place or, where none goes, at the end)."""
+_CRDS = {"volcano.sh/volcano": "config/crd/volcano/bases", "sigs.k8s.io/kwok": "kustomize/crd/bases"}
+
+
+class BuildFailed(RuntimeError):
+    """The programs could not be built; the message says why and what to do."""
+
+
+@functools.cache
+def key() -> str:
+    """Digest of what is built: the module's files and the ways of building."""
+    digest = hashlib.sha256(repr((MENDS, _command(Path()))).encode())
+    for file in sorted(MODULE.iterdir()):
+        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def directory() -> Path:
+    """Where this key's programs are, or will be."""
+    return CACHE / key()
+
+
+def program(name: str) -> Path:
+    """The path of one of `PROGRAMS`."""
+    return directory() / "bin" / name
+
+
+def crds(module: str) -> list[Path]:
+    """The custom resource definitions that came with `volcano.sh/volcano` or `sigs.k8s.io/kwok`."""
+    return sorted((directory() / "crds" / module.rpartition("/")[2]).glob("*.yaml"))
+
+
+def version(module: str) -> str:
+    """The version of a module that `go.mod` pins, without the `v`.
+
+    Raises:
+        KeyError: it does not name that module.
+    """
+    found = re.search(rf"^\t(?:require )?{re.escape(module)} v(\S+)", (MODULE / "go.mod").read_text(), re.MULTILINE)
+    if found is None:
+        raise KeyError(module)
+    return found[1]
+
+
+def available() -> str | None:
+    """Why the programs are not there, or None if they are."""
+    if all(program(name).exists() for name in PROGRAMS):
+        return None
+    reason = cannot_build()
+    return f"Kubernetes is not built ({reason})" if reason else "Kubernetes is not built (run `make kubernetes`)"
+
+
+def cannot_build() -> str | None:
+    """Why it cannot be built on this machine, as far as that can be told beforehand."""
+    if sys.platform != "linux":
+        return f"its nodes and pods need Linux, and this is {sys.platform}"
+    if (go := shutil.which("go")) is None:
+        return f"Go is not installed; Go {_needed()} or newer builds it"
+    said = subprocess.run([go, "env", "GOVERSION", "GOTOOLCHAIN"], capture_output=True, text=True, check=False).stdout
+    have, _, toolchain = said.partition("\n")
+    found = re.match(r"go(\d+)\.(\d+)", have)
+    if found is None:
+        return f"`go env GOVERSION` says {have!r}, which is no version"
+    wanted = tuple(int(part) for part in _needed().split(".")[:2])
+    if (int(found[1]), int(found[2])) < wanted and toolchain.strip() == "local":
+        return f"this is Go {have.removeprefix('go')}, and Go {_needed()} or newer is needed"
+    return None
+
+
+def build(say: Callable[[str], None] = print) -> Path:
+    """Build what is missing; returns the folder with the programs. Minutes the first time, nothing after that.
+
+    Raises:
+        BuildFailed: Go is missing or too old, the module proxy does not answer, or the code does not compile.
+    """
+    target = directory()
+    if available() is None:
+        say(f"kubernetes: built before, {target}")
+        return target
+    if (reason := cannot_build()) is not None:
+        raise BuildFailed(reason)
+    (target / "bin").mkdir(parents=True, exist_ok=True)
+    versions = ", ".join(f"{name} {version(name)}" for name in ("k8s.io/kubernetes", "volcano.sh/volcano"))
+    began = time.monotonic()
+    say(f"kubernetes: fetching {versions} and what they need")
+    source = _source(target)
+    for module, folder in _CRDS.items():
+        place = target / "crds" / module.rpartition("/")[2]
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(_folder_of(module, source) / folder, place, copy_function=shutil.copyfile)
+        _make_writable(place)
+    say(f"kubernetes: fetched after {time.monotonic() - began:.0f} s; compiling, some minutes on two cores")
+    part = target / "bin" / f"{_BINARY}.part"
+    _go(_command(part), "compile it", source)
+    part.replace(target / "bin" / _BINARY)
+    for name in PROGRAMS:
+        link = target / "bin" / name
+        link.unlink(missing_ok=True)
+        link.symlink_to(_BINARY)
+    shutil.rmtree(source)
+    current = CACHE / "current"
+    current.unlink(missing_ok=True)
+    current.symlink_to(target.name)
+    _drop_older(target)
+    say(f"kubernetes: built in {time.monotonic() - began:.0f} s, {target}")
+    return target
+
+
+def _needed() -> str:
+    found = re.search(r"^go (\S+)", (MODULE / "go.mod").read_text(), re.MULTILINE)
+    return found[1] if found else "1.25"
+
+
+def _command(output: Path) -> list[str]:
+    """Without inlining (-l): a fifth less to compile, for programs that mostly wait."""
+    kubernetes = version("k8s.io/kubernetes")
+    major, minor, _ = kubernetes.split(".", 2)
+    said = {"gitVersion": f"v{kubernetes}", "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+    stamps = " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in said.items())
+    flags = ["-trimpath", "-buildvcs=false", "-mod=readonly", "-gcflags=all=-l", f"-ldflags=-s -w {stamps}"]
+    return ["build", *flags, f"-o={output}", "."]
+
+
+def _source(target: Path) -> Path:
+    """What is compiled: the module with all it needs fetched and checked, and the mended modules beside it."""
+    _go(["mod", "download"], "fetch its modules", MODULE)
+    source = target / "source"
+    shutil.rmtree(source, ignore_errors=True)
+    shutil.copytree(MODULE, source)
+    for module, name, old, new in MENDS:
+        copy = source / "mended" / module.rpartition("/")[2]
+        shutil.copytree(_folder_of(module, MODULE), copy, copy_function=shutil.copyfile)
+        _make_writable(copy)
+        file = copy / name
+        text = file.read_text()
+        if old not in text:
+            raise BuildFailed(f"{module} needs no mend any more: {old!r} is not in {name}. Take it out of MENDS")
+        file.write_text(text.replace(old, new) if old else text + new)
+        _go(["mod", "edit", f"-replace={module}=./{copy.relative_to(source)}"], "use the mended copy", source)
+    return source
+
+
+def _folder_of(module: str, where: Path) -> Path:
+    return Path(_go(["list", "-m", "-f", "{{.Dir}}", module], "find its modules", where).strip())
+
+
+def _make_writable(folder: Path) -> None:
+    """What the module cache keeps read-only, its copies need not be (and could else not be removed)."""
+    for place in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
+        place.chmod(0o755)
+
+
+def _go(arguments: list[str], purpose: str, where: Path) -> str:
+    """Run go. Without cgo: no C compiler is needed, and the binary runs on any Linux."""
+    env = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "", "GOWORK": "off"}
+    done = subprocess.run(["nice", "go", *arguments], cwd=where, env=env, capture_output=True, text=True, check=False)
+    if done.returncode:
+        end = "\n".join(line for line in done.stderr.splitlines() if not line.startswith("go: downloading"))[-2000:]
+        unreachable = any(word in end for word in ("dial tcp", "proxy", "no such host", "connection refused"))
+        hint = "the Go module proxy must be reachable (GOPROXY); " if unreachable else ""
+        raise BuildFailed(f"could not {purpose}: {hint}go says:\n{end}")
+    return done.stdout
+
+
+def _drop_older(target: Path) -> None:
+    """Remove earlier builds: each is about 150 MB."""
+    for other in CACHE.iterdir():
+        if other != target and re.fullmatch(r"[0-9a-f]{16}", other.name):
+            shutil.rmtree(other, ignore_errors=True)

@@ -1,0 +1,390 @@
+"""A real Kubernetes on this machine: API server, controllers, schedulers, Volcano, and virtual nodes by kwok.
+
+Everything listens on 127.0.0.1 only, keeps its state in one directory, and is stopped by who started it::
+
+    with LocalKubernetes.start(Path("state/kubernetes")) as cluster:
+        cluster.add_nodes(Catalog.load().instance("trn1.32xlarge"), 2)
+        cluster.kubectl("get", "nodes")
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from sandbox import processes
+from sandbox.kubernetes import build, daemons, kwok_config, nodes, volcano
+from sandbox.kubernetes.api import Api, ApiError, Object, load_all, path_of
+from sandbox.kubernetes.daemons import Places
+from sandbox.processes import Started
+from trainium_cdk.catalog import InstanceType
+
+_STATE = "local-kubernetes.json"
+_USERS = ("admin", "controller-manager", "scheduler", "kwok", "volcano")
+_FIRST_HOST = 16
+
+
+class KubernetesFailed(RuntimeError):
+    """A local Kubernetes did not start, or is not there. The message carries what its log said."""
+
+
+class LocalKubernetes:
+    """One running local Kubernetes. Made by `start` (new) or `open` (one started earlier, by any process).
+
+    Attributes:
+        directory: state, logs and certificates; `pods/` has what pods wrote.
+    """
+
+    def __init__(self, directory: Path, state: Mapping[str, Any]) -> None:
+        self.directory = directory
+        self._state = dict(state)
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+
+    @classmethod
+    def start(
+        cls,
+        directory: Path,
+        *,
+        name: str = "local",
+        token_webhook: str | None = None,
+        run_jobs: bool = False,
+        job_environment: Mapping[str, str] | None = None,
+        timeout: float = 90.0,
+    ) -> Self:
+        """Start a cluster without nodes and wait until its API, its controllers and Volcano's admission answer.
+
+        One left over in `directory` is stopped first, and nothing of it is kept.
+
+        Args:
+            name: the EKS name it stands for.
+            token_webhook: URL that judges bearer tokens (`sandbox.kubernetes.eks.webhook_url`); None: no EKS tokens.
+            run_jobs: whether pods of Volcano's scheduler run their commands here for real (see `pods.py`); if not,
+                they run until an annotation of theirs says so (see `kwok_config.py`).
+            job_environment: additions to the environment of commands in pods (`PATH`, ...).
+            timeout: seconds until all must answer.
+
+        Raises:
+            KubernetesFailed: it is not built, or something ended; the end of its log is in the message.
+        """
+        if (reason := build.available()) is not None:
+            raise KubernetesFailed(f"a local Kubernetes cannot run here: {reason}")
+        directory = directory.resolve()
+        if (directory / _STATE).exists():
+            cls.open(directory).stop()
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
+        ports = dict(zip(daemons.PORTS, processes.free_ports(len(daemons.PORTS)), strict=True))
+        cluster = cls(directory, {"name": name, "ports": ports, "daemons": {}, "hosts": 0, "run_jobs": run_jobs})
+        try:
+            cluster._lay_out(token_webhook)
+            cluster._launch(token_webhook is not None, dict(job_environment or {}), timeout)
+        except BaseException:
+            cluster.stop()
+            raise
+        return cluster
+
+    @classmethod
+    def open(cls, directory: Path) -> Self:
+        """The cluster started in `directory`, by this or another process.
+
+        Raises:
+            KubernetesFailed: none was started there, or it has been stopped.
+        """
+        directory = directory.resolve()
+        try:
+            return cls(directory, json.loads((directory / _STATE).read_text()))
+        except FileNotFoundError:
+            raise KubernetesFailed(
+                f"no local Kubernetes in {directory}; start one with `python -m sandbox.kubernetes up {directory}`"
+            ) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # --- what it is ---
+
+    @property
+    def name(self) -> str:
+        return str(self._state["name"])
+
+    @property
+    def endpoint(self) -> str:
+        """As https://127.0.0.1:6443."""
+        return self._places.endpoint
+
+    @property
+    def ca_data(self) -> str:
+        """The certificate of its authority, base64, as EKS gives it in DescribeCluster."""
+        return base64.b64encode(Path(self._places.certificate("ca")).read_bytes()).decode()
+
+    @property
+    def kubeconfig(self) -> Path:
+        """A kubeconfig of the administrator (group system:masters, by certificate)."""
+        return Path(self._places.kubeconfig("admin"))
+
+    @property
+    def processes(self) -> dict[str, Started]:
+        """Its daemons, by name."""
+        return {name: Started(*who) for name, who in self._state["daemons"].items()}
+
+    def api(self, token: str | None = None) -> Api:
+        """A client: of the administrator, or of whom the bearer token says."""
+        at = self._places
+        ca = Path(at.certificate("ca"))
+        if token is not None:
+            return Api(self.endpoint, ca, token=token)
+        return Api(self.endpoint, ca, certificate=(Path(at.certificate("admin")), Path(at.key("admin"))))
+
+    def kubectl(self, *arguments: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
+        """kubectl as administrator; output as text, exit code not checked."""
+        return subprocess.run(
+            [str(build.program("kubectl")), f"--kubeconfig={self.kubeconfig}", *arguments],
+            env=self._environment(),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    # --- nodes ---
+
+    def add_nodes(
+        self,
+        instance: InstanceType,
+        count: int,
+        *,
+        zone: str = "us-east-1a",
+        zone_id: str = "",
+        labels: Mapping[str, str] | None = None,
+        taints: Sequence[Object] = (nodes.NEURON_TAINT,),
+        timeout: float = 30.0,
+    ) -> list[str]:
+        """Virtual nodes of a type of the catalogue, Ready when this returns; their names.
+
+        Raises:
+            KubernetesFailed: they did not become Ready in time.
+        """
+        made = [
+            nodes.node(instance, name, zone=zone, zone_id=zone_id, labels=labels, taints=taints)
+            for name in self._host_names(count)
+        ]
+        return self._join(made, timeout)
+
+    def add_system_nodes(
+        self,
+        count: int = 1,
+        *,
+        zone: str = "us-east-1a",
+        instance_type: str = "m6i.large",
+        labels: Mapping[str, str] | None = None,
+        taints: Sequence[Object] = (),
+        timeout: float = 30.0,
+    ) -> list[str]:
+        """Virtual nodes without devices, for plug-ins and controllers; their names."""
+        made = [
+            nodes.system_node(name, zone=zone, instance_type=instance_type, labels=labels, taints=taints)
+            for name in self._host_names(count)
+        ]
+        return self._join(made, timeout)
+
+    def remove_node(self, name: str) -> None:
+        """Take a node away, as when its instance is terminated."""
+        api = self.api()
+        api.delete(path_of("storage.k8s.io/v1", "CSINode", name))
+        api.delete(path_of("v1", "Node", name))
+
+    # --- what pods wrote ---
+
+    def log_file(self, namespace: str, pod: str, container: str) -> Path:
+        """The file behind `kubectl logs`, in the kubelet's own format; `pods.LogWriter` writes it."""
+        return self.directory / "pods" / namespace / pod / f"{container}.log"
+
+    # --- life ---
+
+    def stop(self, wipe: bool = False) -> None:
+        """Stop every process it has, those of pods included. Safe to call twice.
+
+        Args:
+            wipe: also remove the directory.
+        """
+        if (self.directory / _STATE).exists():
+            everyone = self.processes
+            first = [everyone.pop(name) for name in ("pods", "kwok") if name in everyone]
+            processes.stop_all(first)
+            last = [everyone.pop(name) for name in ("etcd",) if name in everyone]
+            processes.stop_all(everyone.values(), patience=3.0)
+            processes.stop_all(last, patience=3.0)
+            processes.stop_all(self._left_in_pods(), patience=1.0)
+            (self.directory / _STATE).unlink()
+        for child in self._children.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(timeout=1)
+        if wipe:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    @property
+    def _places(self) -> Places:
+        return Places(self.directory, self._state["ports"])
+
+    def _left_in_pods(self) -> list[Started]:
+        def mine(env: Mapping[str, str]) -> bool:
+            return env.get("TRN_SANDBOX_KUBERNETES") == str(self.directory) and "TRN_SANDBOX_POD" in env
+
+        found = processes.with_environment(mine)
+        return [process for process, _, _ in found]
+
+    def _host_names(self, count: int) -> Iterator[str]:
+        first = int(self._state["hosts"]) + _FIRST_HOST
+        self._state["hosts"] += count
+        self._save()
+        for number in range(first, first + count):
+            yield f"ip-10-0-{number // 256}-{number % 256}.ec2.internal"
+
+    def _join(self, made: list[Object], timeout: float) -> list[str]:
+        api = self.api()
+        for node in made:
+            api.create(node)
+            api.create(nodes.csi_node(node))
+        names = [node["metadata"]["name"] for node in made]
+
+        def ready() -> bool:
+            return all(_ready(api.get(path_of("v1", "Node", name))) for name in names)
+
+        if not processes.wait_until(ready, timeout, pause=0.1):
+            raise KubernetesFailed(
+                f"of {len(names)} nodes not all were Ready within {timeout:.0f} s: {self._log_end('kwok')}"
+            )
+        return names
+
+    def _lay_out(self, token_webhook: str | None) -> None:
+        at = self._places
+        for folder in ("pki", "kubeconfigs", "log", "pods", "home"):
+            (self.directory / folder).mkdir(mode=0o700)
+        subprocess.run(
+            [str(build.program("certificates")), str(self.directory / "pki"), daemons.SERVICE_IP], check=True
+        )
+        for user in _USERS:
+            file = Path(at.kubeconfig(user))
+            file.touch(mode=0o600)
+            who = {"client-certificate": at.certificate(user), "client-key": at.key(user)}
+            file.write_text(daemons.kubeconfig(at.endpoint, self.ca_data, who))
+        (self.directory / "kwok.yaml").write_text(kwok_config.render(run_jobs=self._state["run_jobs"]))
+        (self.directory / "volcano-scheduler.conf").write_text(volcano.SCHEDULER_CONF)
+        if token_webhook is not None:
+            file = self.directory / "token-webhook.json"
+            file.touch(mode=0o600)  # the URL holds a secret
+            file.write_text(daemons.token_webhook(token_webhook))
+
+    def _launch(self, token_webhook: bool, job_environment: dict[str, str], timeout: float) -> None:
+        at = self._places
+        self._daemon("etcd", daemons.etcd(at))
+        self._daemon("kube-apiserver", daemons.apiserver(at, token_webhook=token_webhook))
+        api = self.api()
+        self._wait("kube-apiserver", lambda: api.call("GET", "/readyz", timeout=5) == "ok", timeout)
+        for module in ("volcano.sh/volcano", "sigs.k8s.io/kwok"):
+            for definition in load_all(build.crds(module)):
+                api.create(definition)
+        api.create(volcano.namespace())
+        self._daemon("kube-controller-manager", daemons.controller_manager(at))
+        self._daemon("kube-scheduler", daemons.scheduler(at))
+        self._wait("kube-apiserver", lambda: _served(api), timeout)
+        self._daemon("kwok", daemons.kwok(at))
+        for registration in volcano.webhook_configurations(at.ports["admission"], self.ca_data):
+            api.create(registration)
+        self._daemon("vc-webhook-manager", daemons.volcano_admission(at))
+        self._daemon("vc-controller-manager", daemons.volcano_controllers(at))
+        self._daemon("vc-scheduler", daemons.volcano_scheduler(at))
+        self._daemon("pods", self._pods_command(), job_environment)
+        account = path_of("v1", "ServiceAccount", "default", "default")
+        self._wait("kube-controller-manager", lambda: api.get(account) is not None, timeout)
+        queue = path_of("scheduling.volcano.sh/v1beta1", "Queue", "default")
+        self._wait("vc-scheduler", lambda: api.get(queue)["status"]["state"] == "Open", timeout)
+        probe = {
+            "apiVersion": "scheduling.volcano.sh/v1beta1",
+            "kind": "Queue",
+            "metadata": {"name": "probe"},
+            "spec": {"weight": 1},
+        }
+        dry = {"dryRun": "All"}
+        queues = path_of("scheduling.volcano.sh/v1beta1", "Queue")
+        self._wait("vc-webhook-manager", lambda: bool(api.call("POST", queues, probe, query=dry)), timeout)
+
+    def _pods_command(self) -> list[str]:
+        run = ["--run"] if self._state["run_jobs"] else []
+        return [sys.executable, "-m", "sandbox.kubernetes.pods", str(self.directory), *run]
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": str(self.directory / "home"),  # no program finds a configuration of the user's
+            "TRN_SANDBOX_KUBERNETES": str(self.directory),
+        }
+
+    def _daemon(self, name: str, command: list[str], environment: Mapping[str, str] | None = None) -> None:
+        env = {**self._environment(), **(environment or {})}
+        if name == "pods":
+            env["PYTHONPATH"] = os.pathsep.join([str(build.ROOT), str(build.ROOT / "constructs")])
+        child = processes.start(command, self.directory / "log" / f"{name}.log", env)
+        self._children[name] = child
+        self._state["daemons"][name] = [*vars(processes.identity(child)).values()]
+        self._save()
+
+    def _wait(self, name: str, done: Any, timeout: float) -> None:
+        """Wait for `done` to be true; refused and unreachable count as not yet."""
+
+        def tried() -> bool:
+            for known, child in self._children.items():
+                if child.poll() is not None:
+                    raise KubernetesFailed(f"{known} ended (exit code {child.returncode}): {self._log_end(known)}")
+            try:
+                return bool(done())
+            except (ApiError, OSError, KeyError):
+                return False
+
+        if not processes.wait_until(tried, timeout, pause=0.1):
+            raise KubernetesFailed(f"{name} was not ready within {timeout:.0f} s: {self._log_end(name)}")
+
+    def _log_end(self, name: str) -> str:
+        file = self.directory / "log" / f"{name}.log"
+        lines = file.read_text(errors="replace").splitlines() if file.exists() else []
+        return " | ".join(line for line in lines[-6:] if line.strip()) or f"no word in {file}"
+
+    def _save(self) -> None:
+        part = self.directory / (_STATE + ".part")
+        part.write_text(json.dumps(self._state, indent=1))
+        part.replace(self.directory / _STATE)
+
+
+def _ready(node: Object) -> bool:
+    """Whether the node is Ready and the controllers have seen it: until then they keep pods off it."""
+    conditions, taints = node["status"].get("conditions", []), node["spec"].get("taints", [])
+    seen = not any(taint["key"] == "node.kubernetes.io/not-ready" for taint in taints)
+    return seen and any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def _served(api: Api) -> bool:
+    """Whether the kinds that were defined a moment ago can be asked for."""
+    for version, kind in (
+        ("kwok.x-k8s.io/v1alpha1", "Logs"),
+        ("kwok.x-k8s.io/v1alpha1", "Exec"),
+        ("kwok.x-k8s.io/v1alpha1", "PortForward"),
+        ("batch.volcano.sh/v1alpha1", "Job"),
+        ("scheduling.volcano.sh/v1beta1", "PodGroup"),
+        ("scheduling.volcano.sh/v1beta1", "Queue"),
+    ):
+        api.get(path_of(version, kind))
+    return True

@@ -1,0 +1,162 @@
+"""The local EKS and the local Kubernetes know each other: endpoint and authority one way, tokens the other.
+
+secret = new_secret()
+kubernetes = LocalKubernetes.start(folder, name="trn", token_webhook=webhook_url(aws.endpoint, "trn", secret))
+attach(aws.directory, kubernetes, secret)
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from sandbox.kubernetes import build
+from sandbox.kubernetes.cluster import KubernetesFailed, LocalKubernetes
+from trainium_cdk.catalog import Catalog
+
+ACCOUNT = "000000000000"
+NODE_GROUP = "eks.amazonaws.com/nodegroup"
+"""The label by which EKS says which node group a node is of."""
+_EFFECTS = {"NO_SCHEDULE": "NoSchedule", "NO_EXECUTE": "NoExecute", "PREFER_NO_SCHEDULE": "PreferNoSchedule"}
+
+
+def new_secret() -> str:
+    """What the API server shows the emulator, so that nobody else can ask whether a token is good."""
+    return secrets.token_urlsafe(32)
+
+
+def webhook_url(aws_endpoint: str, cluster: str, secret: str, *, region: str = "us-east-1") -> str:
+    """The address at which the local AWS judges the tokens of an EKS cluster.
+
+    Args:
+        aws_endpoint: as http://127.0.0.1:4566
+    """
+    return f"{aws_endpoint}/_ministack/eks-auth/{ACCOUNT}/{region}/{cluster}/{secret}"
+
+
+def attach(sandbox: Path, kubernetes: LocalKubernetes, secret: str) -> Path:
+    """Tell the local AWS where the API server of the EKS cluster `kubernetes.name` is; returns the file that does.
+
+    Args:
+        sandbox: the directory of the local AWS. Before or after the cluster is created there: both will do.
+    """
+    (sandbox / "eks").mkdir(parents=True, exist_ok=True)
+    says = {
+        "endpoint": kubernetes.endpoint,
+        "ca": kubernetes.ca_data,
+        "kubeconfig": str(kubernetes.kubeconfig),
+        "kubectl": str(build.program("kubectl")),
+        "secret": secret,
+    }
+    return _write(sandbox / "eks" / f"{kubernetes.name}.json", says)
+
+
+def attach_own(sandbox: Path, name: str, kubeconfig: Path) -> Path:
+    """Put a cluster of the user's behind the EKS cluster `name`: one that `kubeconfig` leads to (kind, a real one, ...).
+
+    It knows nothing of EKS tokens: what the CDK's provider applies is applied with that kubeconfig.
+
+    Raises:
+        KubernetesFailed: kubectl is not there, or cannot read the file.
+    """
+    kubectl = shutil.which("kubectl") or str(build.program("kubectl"))
+    command = [kubectl, f"--kubeconfig={kubeconfig}", "config", "view", "--raw", "--minify", "--flatten", "-o", "json"]
+    try:
+        shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except FileNotFoundError:
+        raise KubernetesFailed("kubectl is not installed, and not built either (make kubernetes)") from None
+    except subprocess.CalledProcessError as problem:
+        raise KubernetesFailed(f"{kubeconfig} cannot be used: {problem.stderr.strip()}") from None
+    cluster = json.loads(shown)["clusters"][0]["cluster"]
+    (sandbox / "eks").mkdir(parents=True, exist_ok=True)
+    link = sandbox / "eks/kubeconfig"
+    link.unlink(missing_ok=True)
+    link.symlink_to(kubeconfig.resolve())
+    says = {
+        "endpoint": cluster["server"],
+        "ca": cluster.get("certificate-authority-data", ""),
+        "kubeconfig": str(kubeconfig),
+        "kubectl": kubectl,
+        "secret": new_secret(),
+    }
+    return _write(sandbox / "eks" / f"{name}.json", says)
+
+
+def _write(file: Path, says: Mapping[str, str]) -> Path:
+    part = file.with_suffix(".part")
+    part.touch(mode=0o600)
+    part.write_text(json.dumps(says, indent=1))
+    part.replace(file)
+    return file
+
+
+def detach(sandbox: Path, name: str) -> None:
+    """Forget the API server of a cluster."""
+    (sandbox / "eks/kubeconfig").unlink(missing_ok=True)
+    (sandbox / "eks" / f"{name}.json").unlink(missing_ok=True)
+
+
+def sync_nodes(
+    kubernetes: LocalKubernetes, client: Callable[[str], Any], catalog: Catalog | None = None
+) -> dict[str, list[str]]:
+    """Give every node group of the local EKS cluster as many virtual nodes as it desires; names by node group.
+
+    What a node is comes from its group and the group's launch template: type, labels, taints, zone. Nodes of groups
+    that are gone go too. Call it after a deploy and after a group was scaled.
+
+    Args:
+        client: as `LocalAws.client`: service name -> boto3 client.
+    """
+    known = catalog or Catalog.load()
+    eks, ec2 = client("eks"), client("ec2")
+    has: dict[str, list[str]] = {}
+    for node in kubernetes.api().get("/api/v1/nodes", labelSelector=NODE_GROUP)["items"]:
+        has.setdefault(node["metadata"]["labels"][NODE_GROUP], []).append(node["metadata"]["name"])
+    try:
+        names = eks.list_nodegroups(clusterName=kubernetes.name)["nodegroups"]
+    except eks.exceptions.ResourceNotFoundException:
+        names = []
+    wanted = {name: eks.describe_nodegroup(clusterName=kubernetes.name, nodegroupName=name) for name in names}
+    for name, answer in wanted.items():
+        group = answer["nodegroup"]
+        have = has.setdefault(name, [])
+        desired = int(group["scalingConfig"]["desiredSize"])
+        if len(have) < desired:
+            have += _add(kubernetes, ec2, group, desired - len(have), known)
+        while len(have) > desired:
+            kubernetes.remove_node(have.pop())
+    for name in [name for name in has if name not in wanted]:
+        for node in has.pop(name):
+            kubernetes.remove_node(node)
+    return has
+
+
+def _add(kubernetes: LocalKubernetes, ec2: Any, group: Mapping[str, Any], count: int, catalog: Catalog) -> list[str]:
+    instance_type = _instance_type(ec2, group)
+    [subnet, *_] = ec2.describe_subnets(SubnetIds=group["subnets"][:1])["Subnets"]
+    own = {NODE_GROUP: group["nodegroupName"], "eks.amazonaws.com/capacityType": group.get("capacityType", "ON_DEMAND")}
+    taints = [
+        {"key": taint["key"], "value": taint.get("value", ""), "effect": _EFFECTS[taint["effect"]]}
+        for taint in group.get("taints", [])
+    ]
+    labels, zone = {**group.get("labels", {}), **own}, subnet["AvailabilityZone"]
+    if instance_type in catalog.instances:
+        instance = catalog.instance(instance_type)
+        zone_id = subnet.get("AvailabilityZoneId", "")
+        return kubernetes.add_nodes(instance, count, zone=zone, zone_id=zone_id, labels=labels, taints=taints)
+    return kubernetes.add_system_nodes(count, zone=zone, instance_type=instance_type, labels=labels, taints=taints)
+
+
+def _instance_type(ec2: Any, group: Mapping[str, Any]) -> str:
+    if group.get("instanceTypes"):
+        return str(group["instanceTypes"][0])
+    template = group["launchTemplate"]
+    versions = ec2.describe_launch_template_versions(
+        LaunchTemplateId=template["id"], Versions=[str(template["version"])]
+    )["LaunchTemplateVersions"]
+    return str(versions[0]["LaunchTemplateData"]["InstanceType"])

@@ -1,0 +1,115 @@
+"""Virtual nodes: Node objects that announce what the device plug-ins of a real instance would."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+from sandbox.kubernetes.api import Object
+from trainium_cdk.catalog import Catalog, InstanceType
+
+_FACTS = Catalog.load().eks
+NEURON_TAINT: Object = {"key": _FACTS.taint, "value": "true", "effect": "NoSchedule"}
+"""The taint that the Neuron chart tolerates, and that keeps everything else off the expensive nodes."""
+HUGE_PAGES_MIB = 5128 * 2
+"""What the EKS images for accelerated instances set aside for EFA, MiB (EKS user guide, EFA)."""
+CSI_DRIVERS = ("fsx.csi.aws.com", "efs.csi.aws.com")
+_SYSTEM_MIB = 1024
+_UNKNOWN_MAX_PODS = 110
+
+
+def capacity(instance: InstanceType) -> dict[str, str]:
+    """What a node of the type has, by Kubernetes resource name."""
+    wanted = {
+        "cpu": str(instance.vcpus),
+        "memory": f"{instance.memory_gib}Gi",
+        "pods": str(instance.max_pods or _UNKNOWN_MAX_PODS),
+        "ephemeral-storage": "500Gi",
+        _FACTS.resources.hugepages: f"{HUGE_PAGES_MIB}Mi" if instance.efa_interfaces else "0",
+        _FACTS.resources.device: str(instance.neuron_devices),
+        _FACTS.resources.core: str(instance.logical_cores()),
+    }
+    if instance.efa_interfaces:
+        wanted[_FACTS.resources.efa] = str(instance.efa_interfaces)
+    return wanted
+
+
+def node(
+    instance: InstanceType,
+    name: str,
+    *,
+    zone: str,
+    zone_id: str = "",
+    labels: Mapping[str, str] | None = None,
+    taints: Sequence[Object] = (NEURON_TAINT,),
+) -> Object:
+    """The Node object of one instance, as EKS labels it.
+
+    Args:
+        name: as ip-10-0-1-20.ec2.internal.
+        zone: availability zone name, as us-east-1b.
+        zone_id: as use1-az5; empty: no label.
+    """
+    has = capacity(instance)
+    reserved = _SYSTEM_MIB + (HUGE_PAGES_MIB if instance.efa_interfaces else 0)
+    left = {**has, "memory": f"{instance.memory_gib * 1024 - reserved}Mi"}
+    more = {**({"topology.k8s.aws/zone-id": zone_id} if zone_id else {}), **(labels or {})}
+    return _object(name, instance.name, zone, more, taints, has, left)
+
+
+def system_node(
+    name: str,
+    *,
+    zone: str,
+    instance_type: str = "m6i.large",
+    labels: Mapping[str, str] | None = None,
+    taints: Sequence[Object] = (),
+) -> Object:
+    """A node without devices, for plug-ins and controllers: as large as an m6i.large, whatever its type is called."""
+    has = {"cpu": "2", "memory": "8Gi", "pods": "29", "ephemeral-storage": "80Gi"}
+    return _object(name, instance_type, zone, labels or {}, taints, has, has)
+
+
+def csi_node(node: Object, drivers: Sequence[str] = CSI_DRIVERS) -> Object:
+    """What the storage drivers' pods register on a node. Volcano places no pod with a volume where it is missing."""
+    instance_id = node["spec"]["providerID"].rpartition("/")[2]
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSINode",
+        "metadata": {"name": node["metadata"]["name"]},
+        "spec": {"drivers": [{"name": name, "nodeID": instance_id, "topologyKeys": []} for name in drivers]},
+    }
+
+
+def _object(
+    name: str,
+    instance_type: str,
+    zone: str,
+    labels: Mapping[str, str],
+    taints: Sequence[Object],
+    has: Mapping[str, str],
+    left: Mapping[str, str],
+) -> Object:
+    known = {
+        "kubernetes.io/arch": "amd64",
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": "linux",
+        "node.kubernetes.io/instance-type": instance_type,
+        "topology.kubernetes.io/region": zone.rstrip("abcdefgh"),
+        "topology.kubernetes.io/zone": zone,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "labels": {**known, **labels},
+            "annotations": {"kwok.x-k8s.io/node": "fake", "node.alpha.kubernetes.io/ttl": "0"},
+        },
+        "spec": {"providerID": f"aws:///{zone}/{_instance_id(name)}", "taints": [dict(taint) for taint in taints]},
+        "status": {"capacity": dict(has), "allocatable": dict(left)},
+    }
+
+
+def _instance_id(name: str) -> str:
+    return "i-" + hashlib.sha256(name.encode()).hexdigest()[:17]

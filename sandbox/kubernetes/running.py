@@ -1,0 +1,264 @@
+"""One pod's containers as processes of this machine, and the pod's status as they come and go."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from sandbox.kubernetes import build, pod_spec
+from sandbox.kubernetes.api import Api, ApiError, Object, path_of
+from sandbox.kubernetes.logs import LogWriter
+
+_RESTART_PAUSE = 1.0
+
+
+class Running:
+    """A pod that runs. It begins at once; `end` ends it. Its status goes to the API server."""
+
+    def __init__(self, directory: Path, api: Api, pod: Object, hosts: Path) -> None:
+        self._directory, self._api, self._pod, self._hosts = directory, api, pod, hosts
+        self._metadata, self._spec = pod["metadata"], pod["spec"]
+        self._path = path_of("v1", "Pod", self._metadata["name"], self._metadata["namespace"])
+        self._lock = threading.Lock()
+        self._processes: list[subprocess.Popen[str]] = []
+        self._ending = threading.Event()
+        self._statuses: dict[str, Object] = {}
+        self._since = _now()
+        self._thread = threading.Thread(target=self._live, daemon=True)
+        self._thread.start()
+
+    def end(self, grace: float) -> None:
+        """SIGTERM to all that runs, SIGKILL after `grace` seconds; returns when all are gone."""
+        self._ending.set()
+        with self._lock:
+            running = [process for process in self._processes if process.poll() is None]
+        for how, wait in ((signal.SIGTERM, grace), (signal.SIGKILL, 5.0)):
+            for process in running:
+                if process.poll() is None:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(process.pid, how)
+            for process in running:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=wait)
+
+    def _live(self) -> None:
+        for container in self._spec.get("initContainers", []):
+            self._tell("Pending")
+            if self._run(container) != 0:
+                self._tell("Failed")
+                return
+        threads = [threading.Thread(target=self._run, args=(one,), daemon=True) for one in self._spec["containers"]]
+        for container in self._spec["containers"]:
+            self._note(container["name"], {"running": {"startedAt": _now()}}, 0)
+        self._tell("Running")
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        states = [self._statuses[one["name"]]["state"] for one in self._spec["containers"]]
+        self._tell("Succeeded" if all(state["terminated"]["exitCode"] == 0 for state in states) else "Failed")
+
+    def _run(self, container: Object) -> int:
+        """Run a container to its end, again where the restart policy says so; its last exit code."""
+        policy, restarts = self._spec.get("restartPolicy", "Always"), 0
+        while True:
+            began = _now()
+            self._note(container["name"], {"running": {"startedAt": began}}, restarts)
+            code = self._once(container)
+            words = self._last_words(container)
+            said = words.read_text(errors="replace")[:4096] if words.exists() else ""
+            ended = {
+                "exitCode": code,
+                **({"message": said} if said else {}),
+                "reason": "Completed" if code == 0 else "Error",
+                "startedAt": began,
+                "finishedAt": _now(),
+            }
+            self._note(container["name"], {"terminated": ended}, restarts)
+            again = policy == "Always" or (policy == "OnFailure" and code != 0)
+            if not again or self._ending.wait(_RESTART_PAUSE):
+                return code
+            restarts += 1
+            self._tell("Running")
+
+    def _once(self, container: Object) -> int:
+        env = pod_spec.environment(self._pod, container, self._lookup)
+        command = pod_spec.command(container, env)
+        name = container["name"]
+        log = LogWriter(self._folder / f"{name}.log")
+        try:
+            if not command:
+                log.write(
+                    f"only the image {container['image']} says what runs here, and images are not fetched", "stderr"
+                )
+                self._ending.wait()
+                return 0
+            spec = self._describe(container, command, env)
+            file = self._folder / f"{name}.json"
+            file.touch(mode=0o600)
+            file.write_text(json.dumps(spec))
+            process = self._start(file, spec["env"])
+            readers = [
+                threading.Thread(target=_copy, args=(stream, log, kind), daemon=True)
+                for stream, kind in ((process.stdout, "stdout"), (process.stderr, "stderr"))
+            ]
+            for reader in readers:
+                reader.start()
+            code = process.wait()
+            for reader in readers:
+                reader.join(timeout=2)
+            return code if code >= 0 else 128 - code
+        except OSError as problem:
+            log.write(f"container did not start: {problem}", "stderr")
+            return 128
+        finally:
+            log.close()
+
+    def _last_words(self, container: Object) -> Path:
+        """What a container writes to its termination message path, before it ends."""
+        return self._folder / f"{container['name']}.message"
+
+    def _describe(self, container: Object, command: list[str], env: dict[str, str]) -> dict[str, Any]:
+        mounts = [{"source": str(self._hosts), "place": "/etc/hosts", "read_only": True}]
+        words = self._last_words(container)
+        words.write_text("")
+        place = container.get("terminationMessagePath", "/dev/termination-log")
+        mounts.append({"source": str(words), "place": place, "read_only": False})
+        for extra in sorted((self._directory / "image").glob("*")):
+            mounts.append({"source": str(extra), "place": f"/{extra.name}", "read_only": False})
+        for volume in pod_spec.mounts(self._pod, container, self._directory, self._lookup):
+            if volume.files is not None and volume.source.name in volume.files:
+                volume.source.parent.mkdir(parents=True, exist_ok=True)
+                volume.source.write_bytes(volume.files[volume.source.name])
+            else:
+                volume.source.mkdir(parents=True, exist_ok=True)
+                for name, text in (volume.files or {}).items():
+                    (volume.source / name).parent.mkdir(parents=True, exist_ok=True)
+                    (volume.source / name).write_bytes(text)
+            mounts.append({"source": str(volume.source), "place": volume.place, "read_only": volume.read_only})
+        if any(
+            build.ROOT.is_relative_to(str(m["place"])) for m in mounts
+        ):  # a checkout in /tmp, say, where pods have their own
+            mounts.append({"source": str(build.ROOT), "place": str(build.ROOT), "read_only": False})
+        root = self._folder / "root" / container["name"]
+        root.mkdir(parents=True, exist_ok=True)
+        home = self._folder / "home"
+        home.mkdir(exist_ok=True)
+        inherited = {key: os.environ[key] for key in os.environ if key not in ("PYTHONPATH", "HOME")}
+        own = {  # a server of a pod listens on the pod's loopback address, where the port-forward looks for it
+            "HOME": str(home),
+            "TRN_SANDBOX_POD": self._metadata["name"],
+            "TRN_TENSORBOARD_HOST": pod_spec.address(self._metadata["namespace"], self._metadata["name"]),
+        }
+        return {
+            "root": str(root),
+            "mounts": mounts,
+            "command": command,
+            "directory": container.get("workingDir", ""),
+            "hostname": pod_spec.hostname(self._pod),
+            "env": {**inherited, **own, **env},
+        }
+
+    def _start(self, spec: Path, env: dict[str, str]) -> subprocess.Popen[str]:
+        """The container's process in namespaces of its own. Its environment marks it as ours already before it execs."""
+        unshare = ["unshare", "--mount", "--uts", *(["--user", "--map-root-user"] if os.geteuid() else [])]
+        path = os.pathsep.join([str(build.ROOT), str(build.ROOT / "constructs")])
+        with self._lock:
+            if self._ending.is_set():
+                raise OSError("the pod is being deleted")
+            process = subprocess.Popen(
+                [*unshare, sys.executable, "-m", "sandbox.kubernetes.container", str(spec)],
+                env={**env, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "PATH": os.environ["PATH"]},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            )
+            self._processes.append(process)
+        return process
+
+    @property
+    def _folder(self) -> Path:
+        return self._directory / "pods" / str(self._metadata["namespace"]) / str(self._metadata["name"])
+
+    def _lookup(self, kind: str, name: str) -> Object | None:
+        try:
+            found: Object = self._api.get(path_of("v1", kind, name, self._metadata["namespace"]))
+        except (ApiError, OSError):
+            return None
+        return {**found, "kind": kind}
+
+    def _note(self, name: str, state: Object, restarts: int) -> None:
+        going = "running" in state
+        spec = next(
+            one for one in [*self._spec.get("initContainers", []), *self._spec["containers"]] if one["name"] == name
+        )
+        with self._lock:
+            self._statuses[name] = {
+                "name": name,
+                "image": spec["image"],
+                "imageID": "",
+                "ready": going and "readinessProbe" not in spec,  # nobody probes here: such a container is never ready
+                "started": going,
+                "restartCount": restarts,
+                "state": state,
+            }
+
+    def _tell(self, phase: str) -> None:
+        """Write the pod's status; the API server being away or the pod being gone is no matter."""
+        ready = "True" if phase == "Running" else "False"
+        where = pod_spec.shown_address(self._metadata["namespace"], self._metadata["name"])
+        status: Object = {
+            "phase": phase,
+            "hostIP": "127.0.0.1",
+            "podIP": where,
+            "podIPs": [{"ip": where}],
+            "startTime": self._since,
+            "conditions": [
+                {"type": "PodScheduled", "status": "True", "lastTransitionTime": self._since},
+                {
+                    "type": "Initialized",
+                    "status": "False" if phase == "Pending" else "True",
+                    "lastTransitionTime": self._since,
+                },
+                {"type": "Ready", "status": ready, "lastTransitionTime": _now()},
+                {"type": "ContainersReady", "status": ready, "lastTransitionTime": _now()},
+            ],
+        }
+        with self._lock:
+            for key, containers in (("initContainerStatuses", "initContainers"), ("containerStatuses", "containers")):
+                known = [
+                    self._statuses[one["name"]]
+                    for one in self._spec.get(containers, [])
+                    if one["name"] in self._statuses
+                ]
+                if known:
+                    status[key] = known
+        if self._ending.is_set() and phase == "Running":
+            return
+        with contextlib.suppress(ApiError, OSError):
+            self._api.patch_status(self._path, status)
+        if phase in ("Succeeded", "Failed"):
+            shutil.rmtree(self._folder / "root", ignore_errors=True)
+
+
+def _copy(stream: Any, log: LogWriter, kind: str) -> None:
+    with stream:
+        for line in stream:
+            with contextlib.suppress(ValueError):  # closed: a grandchild outlived the container
+                log.write(line, kind)
+
+
+def _now() -> str:
+    return f"{dt.datetime.now(dt.UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -1,0 +1,91 @@
+"""Judging objects without an API server: Kubernetes' official schemas, and Volcano's own definitions.
+
+What this cannot see and an API server does: defaults, immutable fields, references to things that are not there,
+admission (`minAvailable` above the number of replicas, an unknown queue), and whether a job fits the nodes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]
+import kubernetes_validate  # type: ignore[import-untyped]
+from ruamel.yaml import YAML
+
+from sandbox.kubernetes import build
+
+Object = dict[str, Any]
+
+_CRDS = Path(__file__).parent / "volcano_crds"
+_INT_OR_STRING = {"type": ["integer", "string"]}
+
+
+def validate(thing: Object) -> list[str]:
+    """What is wrong with an object, one sentence each with the place in it; empty if nothing is.
+
+    Unknown fields are wrong: an API server would drop them in silence, and what they ask for would not happen.
+    """
+    missing = [name for name in ("apiVersion", "kind", "metadata") if not thing.get(name)]
+    if missing:
+        return [f"an object without {' and '.join(missing)}"]
+    title = f"{thing['kind']} {thing['metadata'].get('name', '(unnamed)')}"
+    schema = _custom().get((thing["apiVersion"], thing["kind"]))
+    if schema is not None:
+        errors = jsonschema.Draft202012Validator(schema).iter_errors(thing)
+        return [_sentence(title, error) for error in sorted(errors, key=lambda error: list(map(str, error.path)))]
+    try:
+        kubernetes_validate.validate(thing, build.version("k8s.io/kubernetes"), strict=True)
+    except kubernetes_validate.ValidationError as error:
+        return [_sentence(title, error)]
+    except kubernetes_validate.SchemaNotFoundError:
+        return [f"{title}: there is no kind {thing['kind']} in {thing['apiVersion']}, or no schema of it here"]
+    return []
+
+
+def validate_all(things: Iterable[Object]) -> list[str]:
+    """`validate` for several; a `List` is looked into."""
+    found = []
+    for thing in things:
+        found += validate_all(thing["items"]) if thing.get("kind") == "List" else validate(thing)
+    return found
+
+
+def _sentence(title: str, error: jsonschema.ValidationError) -> str:
+    place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.path)
+    return f"{title}{': ' + place.lstrip('.') if place else ''}: {error.message}"
+
+
+@functools.cache
+def _custom() -> dict[tuple[str, str], Object]:
+    """Schemas by (apiVersion, kind) from the definitions kept here."""
+    found: dict[tuple[str, str], Object] = {}
+    for file in sorted(_CRDS.glob("*.yaml")):
+        spec = YAML(typ="safe").load(file)["spec"]
+        for version in spec["versions"]:
+            schema = version["schema"]["openAPIV3Schema"]
+            schema["properties"]["metadata"] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+            found[f"{spec['group']}/{version['name']}", spec["names"]["kind"]] = _strict(schema)
+    return found
+
+
+def _strict(schema: Any) -> Any:
+    """The OpenAPI schema as JSON Schema, with the API server's extensions, and closed where it names its fields."""
+    if isinstance(schema, list):
+        return [_strict(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("x-kubernetes-int-or-string"):
+        return _INT_OR_STRING
+    made = {
+        name: {key: _strict(value) for key, value in part.items()} if name == "properties" else _strict(part)
+        for name, part in schema.items()
+        if name != "description" and not name.startswith("x-kubernetes-")
+    }
+    if "properties" in schema and not schema.get("x-kubernetes-preserve-unknown-fields"):
+        made["additionalProperties"] = False
+    if made.pop("nullable", False) and isinstance(made.get("type"), str):
+        made["type"] = [made["type"], "null"]
+    return made

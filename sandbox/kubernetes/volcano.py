@@ -1,0 +1,81 @@
+"""Volcano as its Helm chart installs it, less the images: scheduler configuration, namespace, admission webhooks."""
+
+from __future__ import annotations
+
+from sandbox.kubernetes.api import Object
+
+NAMESPACE = "volcano-system"
+SCHEDULER = "volcano"
+SCHEDULER_CONF = """\
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+    enablePreemptable: false
+  - name: conformance
+- plugins:
+  - name: overcommit
+  - name: drf
+    enablePreemptable: false
+  - name: predicates
+  - name: proportion
+  - name: nodeorder
+  - name: binpack
+"""
+"""The default of the chart (1.15), actions and plugins in this order."""
+
+ADMISSIONS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
+    ("/jobs/mutate", "batch.volcano.sh/v1alpha1", "jobs", ("CREATE",)),
+    ("/jobs/validate", "batch.volcano.sh/v1alpha1", "jobs", ("CREATE", "UPDATE")),
+    ("/podgroups/validate", "scheduling.volcano.sh/v1beta1", "podgroups", ("CREATE",)),
+    ("/queues/mutate", "scheduling.volcano.sh/v1beta1", "queues", ("CREATE",)),
+    ("/queues/validate", "scheduling.volcano.sh/v1beta1", "queues", ("CREATE", "UPDATE", "DELETE")),
+)
+"""(path, group and version, resource, operations) of the webhooks that the chart turns on and that concern us."""
+
+
+def namespace() -> Object:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+
+
+def webhook_configurations(port: int, authority: str) -> list[Object]:
+    """The registrations of Volcano's admission webhooks on a port of this machine.
+
+    Args:
+        authority: base64 of the certificate that signed the webhook server's.
+    """
+    return [_registration(port, authority, *admission) for admission in ADMISSIONS]
+
+
+def _registration(
+    port: int, authority: str, path: str, api_version: str, resource: str, operations: tuple[str, ...]
+) -> Object:
+    group, _, version = api_version.partition("/")
+    changes = path.endswith("/mutate")
+    name = path.strip("/").replace("/", "-")
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration" if changes else "ValidatingWebhookConfiguration",
+        "metadata": {"name": f"volcano-admission-service-{name}"},
+        "webhooks": [
+            {
+                "name": f"{name}.volcano.sh",
+                "admissionReviewVersions": ["v1"],
+                "clientConfig": {"url": f"https://127.0.0.1:{port}{path}", "caBundle": authority},
+                "rules": [
+                    {
+                        "apiGroups": [group],
+                        "apiVersions": [version],
+                        "operations": list(operations),
+                        "resources": [resource],
+                        "scope": "*",
+                    }
+                ],
+                "failurePolicy": "Fail",
+                "matchPolicy": "Equivalent",
+                "sideEffects": "NoneOnDryRun",
+                "timeoutSeconds": 10,
+            }
+        ],
+    }

@@ -1,0 +1,398 @@
+"""Starting, using and stopping the local AWS."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Self
+
+from sandbox import leftovers
+from sandbox.oracle import PCLUSTER_PYTHON, ROOT, Oracle, installed_version
+
+EMULATOR_PYTHON = ROOT / ".venvs/aws/bin/python"
+CDK = ROOT / "node_modules/.bin/cdk"
+SHIMS = ROOT / "sandbox/kubernetes/shims"
+"""kubectl, helm and aws for the functions that CDK puts into the account."""
+ACCOUNT = "000000000000"
+"""The account the emulator gives to the dummy key `test`."""
+DEFAULT_DIRECTORY = ROOT / ".cache/sandbox"
+START_SECONDS = 60.0
+
+
+class SandboxError(RuntimeError):
+    """The local AWS could not be started or used; the message says what to do."""
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _plain_environment() -> dict[str, str]:
+    """This process's environment without anything that leads to a real account or a proxy."""
+    dropped = ("AWS_", "SANDBOX_", "CDK_")
+    proxies = {"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"}
+    return {
+        key: value
+        for key, value in os.environ.items()
+        if not key.upper().startswith(dropped) and key.upper() not in proxies
+    }
+
+
+def _catalogue_offerings() -> dict[str, list[str]]:
+    """Where the project's catalogue says its instance types are offered: type -> zone ids."""
+    from trainium_cdk.catalog import Catalog
+
+    return {name: list(instance.zone_ids) for name, instance in Catalog.load().instances.items()}
+
+
+def _catalogue_kubernetes() -> dict[str, Any]:
+    """What the project's catalogue says of EKS, as the emulator tells it (see sandbox.emulator.eks_versions)."""
+    from trainium_cdk.catalog import Catalog
+
+    facts = Catalog.load().eks
+    return {
+        "versions": {
+            name: {"standard": str(v.standard_support_until), "extended": str(v.extended_support_until)}
+            for name, v in facts.versions.items()
+        },
+        "addons": {name: [addon.version] for name, addon in facts.addons.items()},
+        "images": [facts.ami_parameter.format(version=name) for name in facts.versions],
+    }
+
+
+def _answers(endpoint: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{endpoint}/_ministack/health", timeout=2) as reply:  # noqa: S310 - loopback
+            return bool(reply.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+class LocalAws:
+    """A running local AWS. Get one from `start`; end it with `stop`, or leave the `with` block.
+
+    directory: the sandbox's folder: logs, `clusters/<name>/`, `faults.json`, the CDK's own folder.
+    endpoint: http://127.0.0.1:<port>; all services answer there.
+    """
+
+    _started: ClassVar[dict[int, subprocess.Popen[bytes]]] = {}  # by this process, to be reaped by it
+
+    def __init__(self, directory: Path, state: Mapping[str, Any], *, temporary: bool = False) -> None:
+        self.directory = directory
+        self.endpoint = str(state["endpoint"])
+        self.region = str(state["region"])
+        self.pid = int(state["pid"])
+        self._temporary = temporary
+        self._oracle: Oracle | None = None
+        self._clients: dict[tuple[str, str], Any] = {}
+
+    # --- life ---
+
+    @classmethod
+    def start(cls, directory: str | Path | None = None, region: str = "us-east-1") -> LocalAws:
+        """Start a local AWS in `directory`, or return the one that already runs there.
+
+        Without a directory a temporary one is used and removed by `stop`. Raises SandboxError with the end of the
+        emulator's log when it does not come up.
+        """
+        temporary = directory is None
+        folder = Path(directory or tempfile.mkdtemp(prefix="local-aws-")).resolve()
+        running = None if temporary else cls.attach(folder)
+        if running:
+            return running
+        for path, what in ((EMULATOR_PYTHON, "the emulator"), (CDK, "the CDK command line")):
+            if not path.exists():
+                raise SandboxError(f"{what} is not installed ({path} is missing): run `make setup`")
+        for name in ("tmp", "clusters", "cdk-home"):  # the emulator's state is in memory: none outlives it
+            shutil.rmtree(folder / name, ignore_errors=True)
+            (folder / name).mkdir(parents=True)
+        shutil.rmtree(folder / "eks", ignore_errors=True)
+        for name in (
+            "baseline.json", "faults.json", "helm.jsonl", "helm-releases.json", "kubectl.jsonl",
+            "quotas.json", "reservations.json", "block-offerings.json", "run-command.json",
+        ):  # fmt: skip
+            (folder / name).unlink(missing_ok=True)
+        (folder / "offerings.json").write_text(json.dumps(_catalogue_offerings()))
+        (folder / "eks-versions.json").write_text(json.dumps(_catalogue_kubernetes()))
+        port = _free_port()
+        state = {"endpoint": f"http://127.0.0.1:{port}", "region": region, "pid": 0}
+        log = folder / "emulator.log"
+        with log.open("wb") as sink:
+            process = subprocess.Popen(
+                [str(EMULATOR_PYTHON), "-m", "sandbox.emulator"],
+                env={
+                    **cls._emulator_environment(folder, port, region),
+                    **({"SANDBOX_PARENT": str(os.getpid())} if temporary else {}),
+                },
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        state["pid"] = process.pid
+        aws = cls(folder, state, temporary=temporary)
+        cls._started[process.pid] = process
+        try:
+            aws._wait(process, log)
+        except BaseException:
+            aws.stop()
+            raise
+        (folder / "state.json").write_text(json.dumps(state) + "\n")
+        return aws
+
+    @classmethod
+    def attach(cls, directory: str | Path) -> LocalAws | None:
+        """The local AWS that runs in `directory`; None when none does."""
+        path = Path(directory).resolve() / "state.json"
+        if not path.is_file():
+            return None
+        state = json.loads(path.read_text())
+        if not _answers(state["endpoint"]):
+            path.unlink()
+            return None
+        return cls(path.parent, state)
+
+    @staticmethod
+    def _emulator_environment(folder: Path, port: int, region: str) -> dict[str, str]:
+        return {
+            **_plain_environment(),
+            "PATH": os.pathsep.join([str(SHIMS), str(ROOT / ".venv/bin"), os.environ.get("PATH", os.defpath)]),
+            "PYTHONPATH": str(ROOT),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "NODE_PATH": str(ROOT / "node_modules"),
+            "TMPDIR": str(folder / "tmp"),
+            "TEST_OUTDIR": str(folder / "tmp"),  # where CDK's kubectl provider writes, /tmp otherwise
+            "STATE_DIR": str(folder / "tmp"),
+            "GATEWAY_PORT": str(port),
+            "BIND_HOST": "127.0.0.1",
+            "MINISTACK_HOST": "127.0.0.1",
+            "MINISTACK_REGION": region,
+            "LAMBDA_EXECUTOR": "local",
+            "EKS_BASE_PORT": str(_free_port()),
+            "SFTP_ENABLED": "0",
+            "IOT_MTLS_ENABLED": "0",
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+            "AWS_REGION": region,
+            "AWS_DEFAULT_REGION": region,
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "SANDBOX_DIR": str(folder),
+            "SANDBOX_SOURCE": str(ROOT),
+            "SANDBOX_FAULTS": str(folder / "faults.json"),
+            "SANDBOX_OFFERINGS": str(folder / "offerings.json"),
+            "SANDBOX_PCLUSTER_PYTHON": str(PCLUSTER_PYTHON),
+            "SANDBOX_PCLUSTER_VERSION": installed_version() or "",
+        }
+
+    def _wait(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        """Wait until the emulator answers. SandboxError with the log's end when it does not."""
+        deadline = time.monotonic() + START_SECONDS
+        while not _answers(self.endpoint):
+            ended = process.poll() is not None
+            if ended or time.monotonic() > deadline:
+                what = f"ended with {process.returncode}" if ended else f"did not answer in {START_SECONDS:.0f} s"
+                tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
+                raise SandboxError(f"the local AWS {what}; the end of {log}:\n{tail}")
+            time.sleep(0.1)
+
+    def stop(self) -> None:
+        """End the emulator and everything it started; remove the folder when it was a temporary one."""
+        if self._oracle:
+            self._oracle.close()
+            self._oracle = None
+        while self._clients:
+            self._clients.popitem()[1].close()
+        for end in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(self.pid, end)
+            except ProcessLookupError:
+                break
+            if self._ended(10.0):
+                break
+        (self.directory / "state.json").unlink(missing_ok=True)
+        if self._temporary:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _ended(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            child = self._started.get(self.pid)
+            if child and child.poll() is not None:
+                del self._started[self.pid]
+                return True
+            try:
+                os.kill(self.pid, 0)
+            except ProcessLookupError:
+                return True
+            time.sleep(0.05)
+        return False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # --- use ---
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What has to be set for the AWS CLI, boto3 and the CDK to use this AWS."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ENDPOINT_URL_S3": self.endpoint,
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_REGION": self.region,
+            "AWS_DEFAULT_REGION": self.region,
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "CDK_DEFAULT_ACCOUNT": ACCOUNT,
+            "CDK_DEFAULT_REGION": self.region,
+            "CDK_HOME": str(self.directory / "cdk-home"),
+            "CDK_DISABLE_CLI_TELEMETRY": "true",
+            "NO_PROXY": "127.0.0.1,localhost",
+        }
+
+    @property
+    def env(self) -> dict[str, str]:
+        """A whole environment for a subprocess: this one's, cleared of real credentials, plus `variables`."""
+        path = os.pathsep.join([str(ROOT / ".venv/bin"), str(CDK.parent), os.environ.get("PATH", os.defpath)])
+        return {**_plain_environment(), **self.variables, "PATH": path, "CI": "true", "NO_COLOR": "1"}
+
+    def client(self, service: str, region: str | None = None) -> Any:
+        """A boto3 client of this AWS (made once: making one costs far more than a request)."""
+        import boto3
+
+        key = (service, region or self.region)
+        if key not in self._clients:
+            make: Any = boto3.client  # its stubs know each service by a literal name only
+            self._clients[key] = make(
+                service,
+                region_name=key[1],
+                endpoint_url=self.endpoint,
+                aws_access_key_id="test",
+                aws_secret_access_key="test",  # noqa: S106 - the emulator takes any
+            )
+        return self._clients[key]
+
+    def cdk(
+        self, *arguments: str, cwd: str | Path, timeout: float = 600, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the real CDK command line in `cwd`; standard error is joined to the output.
+
+        timeout: seconds. Raises SandboxError with the end of the output when `check` and it fails.
+        """
+        done = subprocess.run(
+            [str(CDK), *arguments, "--no-notices"],
+            cwd=cwd,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        if check and done.returncode:
+            raise SandboxError(f"cdk {' '.join(arguments)} failed ({done.returncode}):\n{done.stdout[-4000:]}")
+        return done
+
+    def bootstrap(self, region: str | None = None) -> None:
+        """`cdk bootstrap` of a region (default: this AWS's own); what exists then is not counted as left over."""
+        place, known = region or self.region, self._baseline()
+        account_wide = place != self.region and self.region in known
+        before = self._inventory(self.region) if account_wide else {}
+        self.cdk("bootstrap", f"aws://{ACCOUNT}/{place}", cwd=self.directory)
+        if place in known:
+            return
+        known[place] = self._inventory(place)
+        if account_wide:  # the roles and the bucket made for `place` are not the region's own, but seen from it
+            for kind, names in leftovers.beyond(self._inventory(self.region), before).items():
+                known[self.region][kind] = [*known[self.region].get(kind, []), *names]
+        (self.directory / "baseline.json").write_text(json.dumps(known) + "\n")
+
+    def _baseline(self) -> dict[str, dict[str, list[str]]]:
+        """Region -> what existed when it was bootstrapped."""
+        path = self.directory / "baseline.json"
+        found: dict[str, dict[str, list[str]]] = json.loads(path.read_text()) if path.exists() else {}
+        return found
+
+    def _inventory(self, region: str) -> dict[str, list[str]]:
+        return leftovers.inventory(lambda service: self.client(service, region), regional_only=region != self.region)
+
+    def leftovers(self) -> dict[str, list[str]]:
+        """Everything that exists beyond what existed right after `bootstrap`: kind -> names. Empty: nothing.
+
+        Looks into this AWS's region and every other one that was bootstrapped, whose kinds carry the region's name.
+        """
+        known = {self.region: {}, **self._baseline()}
+        more: dict[str, list[str]] = {}
+        for region, before in known.items():
+            mark = "" if region == self.region else f" in {region}"
+            for kind, names in leftovers.beyond(self._inventory(region), before).items():
+                more[kind + mark] = names
+        return more
+
+    @property
+    def oracle(self) -> Oracle:
+        """pcluster's validators, looking at this AWS. Started at first use, ended by `stop`."""
+        if self._oracle is None:
+            self._oracle = Oracle(self.env)
+        return self._oracle
+
+    def set_compute_fleet(self, cluster: str, *, running: bool) -> None:
+        """Record that a cluster's compute fleet was stopped or started, as `pcluster update-compute-fleet` does.
+
+        Many changes of a cluster are refused while its fleet runs. Raises SandboxError for an unknown cluster.
+        """
+        path = self.directory / "clusters" / cluster / "cluster.json"
+        if not path.is_file():
+            raise SandboxError(f"there is no cluster {cluster!r} in {self.directory}")
+        record = json.loads(path.read_text())
+        record["computeFleetStatus"] = "RUNNING" if running else "STOPPED"
+        self._replace(path, json.dumps(record, indent=2) + "\n")
+
+    @staticmethod
+    def _replace(path: Path, text: str) -> None:
+        """Write in one step: a reader sees the old text or the new one."""
+        partial = path.with_name(f".{path.name}.new")
+        partial.write_text(text)
+        partial.replace(path)
+
+    def set_answers(self, name: str, data: Any) -> None:
+        """What the emulator answers from now on where a file says so: quotas, reservations, block-offerings, eks-versions,
+        run-command.
+
+        data: as the emulator's module of that name describes it; None brings its own answers back.
+        """
+        path = self.directory / f"{name}.json"
+        if data is None and name == "eks-versions":
+            data = _catalogue_kubernetes()
+        if data is None:
+            path.unlink(missing_ok=True)
+        else:
+            self._replace(path, json.dumps(data))
+
+    def set_faults(self, faults: Sequence[Mapping[str, Any]]) -> None:
+        """Failures to inject into CloudFormation from now on (see `sandbox.emulator.cfn.faults`); [] clears."""
+        stamped = [{**fault, "set": uuid.uuid4().hex} for fault in faults]  # `times` counts anew each time one is set
+        self._replace(self.directory / "faults.json", json.dumps(stamped))

@@ -1,0 +1,114 @@
+"""Processes that must be stopped by whoever started them, also after the starting process has gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Started:
+    """A process, told apart from a later one with the same number by when it began (clock ticks since boot)."""
+
+    pid: int
+    began: int
+
+    @property
+    def alive(self) -> bool:
+        return began(self.pid) == self.began
+
+
+def began(pid: int) -> int | None:
+    """When the process began, or None if there is none (or only its zombie)."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[0] == "Z" else int(fields[19])
+
+
+def start(command: list[str], log: Path, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start a daemon in the foreground, in a session of its own, its words appended to `log`."""
+    with log.open("ab") as out:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=dict(env), start_new_session=True
+        )
+
+
+def identity(process: subprocess.Popen[bytes]) -> Started:
+    return Started(process.pid, began(process.pid) or -1)
+
+
+def stop_all(processes: Iterable[Started], patience: float = 5.0) -> None:
+    """SIGTERM, then SIGKILL for what is left after `patience` seconds. Returns when all are gone."""
+    every = list(processes)
+    for how, wait in ((signal.SIGTERM, patience), (signal.SIGKILL, 5.0)):
+        for process in (p for p in every if p.alive):
+            _send(process, how)
+        if wait_until(lambda: not any(p.alive for p in every), wait):
+            return
+
+
+def _send(process: Started, how: signal.Signals) -> None:
+    try:
+        os.kill(process.pid, how)
+    except ProcessLookupError:
+        return
+
+
+def wait_until(done: Callable[[], bool], seconds: float, pause: float = 0.02) -> bool:
+    """Whether `done` became true in time."""
+    end = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > end:
+            return False
+        time.sleep(pause)
+    return True
+
+
+def with_environment(
+    wanted: Callable[[Mapping[str, str]], bool],
+) -> list[tuple[Started, str, dict[str, str]]]:
+    """This user's processes that began with an environment like that: (process, command name, environment)."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            raw = (entry / "environ").read_bytes()
+            name = (entry / "comm").read_text().strip()
+        except OSError:
+            continue  # gone meanwhile, or another user's
+        pairs = (item.partition(b"=") for item in raw.split(b"\0") if b"=" in item)
+        env = {os.fsdecode(key): os.fsdecode(value) for key, _, value in pairs}
+        when = began(int(entry.name))
+        if when is not None and wanted(env):
+            found.append((Started(int(entry.name), when), name, env))
+    return found
+
+
+def free_ports(number: int, first: int = 20000, last: int = 32000) -> list[int]:
+    """Free TCP ports on 127.0.0.1, below the range from which outgoing connections take theirs.
+
+    Raises:
+        OSError: fewer than `number` are free.
+    """
+    found: list[int] = []
+    begin = first + int.from_bytes(os.urandom(2), "big") % (last - first)
+    for i in range(last - first):
+        port = first + (begin - first + i) % (last - first)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == number:
+            return found
+    raise OSError(f"only {len(found)} of {number} TCP ports between {first} and {last} are free on 127.0.0.1")

@@ -1,0 +1,399 @@
+"""A real Slurm on this machine, with the partitions and node names a ParallelCluster cluster would have.
+
+One slurmctld, one slurmd per virtual node and a munged of its own, all on 127.0.0.1, all state in one directory::
+
+    with LocalSlurm.start(Path("state/slurm"), cluster_configuration) as slurm:
+        slurm.run(["sbatch", "--nodes=16", "job.sh"])
+
+From a shell: `python -m sandbox.slurm up DIRECTORY CONFIG.yaml`, `python -m sandbox.slurm down DIRECTORY [--wipe]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import pwd
+import re
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from sandbox import head_node, processes
+from sandbox.processes import Started
+from sandbox.slurm_config import (
+    MAX_NODES,
+    BadClusterConfiguration,
+    ClusterPlan,
+    Places,
+    cgroup_conf,
+    node_conf,
+    plan,
+    slurm_conf,
+)
+
+_STATE = "local-slurm.json"
+_COMMANDS = ("slurmctld", "slurmd", "munged", "srun", "sbatch", "scontrol", "sinfo", "squeue", "scancel")
+
+
+class SlurmFailed(RuntimeError):
+    """A local Slurm did not start, or is not there. The message carries what its log said."""
+
+
+def available() -> str | None:
+    """Why a local Slurm cannot run on this machine, or None if it can."""
+    missing = [name for name in (*_COMMANDS, "git") if head_node.which(name) is None]
+    if missing:
+        return f"not installed: {', '.join(missing)} (on Debian and Ubuntu: apt-get install slurm-wlm munge git)"
+    if not Path("/proc/self/stat").exists():
+        return "a local Slurm needs Linux: there is no /proc here"
+    return None
+
+
+class LocalSlurm:
+    """One running local Slurm. Made by `start` (new) or `open` (one started earlier, by any process)."""
+
+    def __init__(self, directory: Path, state: Mapping[str, Any]):
+        self.directory = directory
+        self._state = dict(state)
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    @classmethod
+    def start(
+        cls,
+        directory: Path,
+        config: Mapping[str, Any],
+        *,
+        environment: Mapping[str, str] | None = None,
+        max_nodes: int = MAX_NODES,
+        timeout: float = 60.0,
+    ) -> Self:
+        """Start the Slurm of a cluster configuration and wait until every node is idle.
+
+        A Slurm left over in `directory` is stopped first; its job history is dropped, the users' files stay.
+
+        Args:
+            directory: holds everything: state, logs, the private home, the shared file systems.
+            config: a ParallelCluster cluster configuration; numbers may be text.
+            environment: additions to the environment of the head node's shell (`AWS_ENDPOINT_URL`, ...).
+            max_nodes: cap on virtual nodes; `notices` says when it bites.
+            timeout: seconds until all nodes must be idle.
+
+        Raises:
+            SlurmFailed: Slurm is not installed, or did not come up; the end of its log is in the message.
+            sandbox.slurm_config.BadClusterConfiguration: the configuration has no nodes.
+        """
+        if (reason := available()) is not None:
+            raise SlurmFailed(f"a local Slurm cannot run here: {reason}")
+        wanted = plan(config, max_nodes)
+        directory = directory.resolve()
+        directory.mkdir(parents=True, exist_ok=True)
+        if (directory / _STATE).exists():
+            cls.open(directory).stop()
+        slurm = cls(directory, _lay_out(directory, wanted))
+        try:
+            slurm._launch(wanted, dict(environment or {}), timeout)
+        except BaseException:
+            slurm.stop()
+            raise
+        return slurm
+
+    @classmethod
+    def open(cls, directory: Path) -> Self:
+        """The Slurm started in `directory`, by this or another process.
+
+        Raises:
+            SlurmFailed: none was started there, or it has been stopped.
+        """
+        directory = directory.resolve()
+        try:
+            return cls(directory, json.loads((directory / _STATE).read_text()))
+        except FileNotFoundError:
+            raise SlurmFailed(
+                f"no local Slurm in {directory}; start one with `python -m sandbox.slurm up {directory} CONFIG`"
+            ) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What a user should be told: where this Slurm is smaller than what was asked for."""
+        left_out = self._state["left_out"]
+        if not left_out:
+            return ()
+        made = len(self.node_names)
+        return (
+            f"the cluster asks for {made + left_out} nodes; this machine carries {made} virtual ones "
+            f"({left_out} left out). Jobs on more than {made} nodes are refused here, not on AWS.",
+        )
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        return tuple(self._state["nodes"])
+
+    def node_env(self) -> dict[str, str]:
+        """What a shell of the cluster's user has on the head node: SLURM_CONF, PATH, HOME, TRN_SHARED_ROOT, AWS_*, ..."""
+        return dict(self._state["env"])
+
+    def attach(self, cluster_dir: Path) -> Path:
+        """Tell the emulator's SSM bridge how to run a command on this head node: writes `node.json` and returns it."""
+        cluster_dir.mkdir(parents=True, exist_ok=True)
+        env = self.node_env()
+        file = cluster_dir / "node.json"
+        part = file.with_suffix(".part")
+        part.write_text(json.dumps({"env": env, "cwd": env["HOME"]}, indent=2, sort_keys=True))
+        part.replace(file)
+        return file
+
+    def run(
+        self, command: Sequence[str], *, timeout: float = 60.0, env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command on the head node, in its home directory; output as text, exit code not checked."""
+        full = {**self.node_env(), **(env or {})}
+        return subprocess.run(
+            list(command),
+            env=full,
+            cwd=full["HOME"],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    def node_states(self) -> dict[str, str]:
+        """Slurm's state of each node, as `idle`, `alloc`, `down*`."""
+        rows = self.run(["sinfo", "-h", "-N", "-o", "%N %t"]).stdout.split("\n")
+        return {row.split()[0]: row.split()[1] for row in rows if len(row.split()) == 2}
+
+    def kill_node(self, name: str) -> None:
+        """End a node as a hardware fault does: its slurmd and every process of its jobs at once, with no goodbye.
+
+        Raises:
+            SlurmFailed: there is no such node.
+        """
+        if name not in self._state["nodes"]:
+            raise SlurmFailed(f"no node {name!r}; there are {', '.join(self.node_names)}")
+        gone = [Started(*self._state["nodes"][name])]
+        own = (
+            f"{self._state['link']}/etc/{self.node_names.index(name)}.conf"  # all that a step's daemon has of its node
+        )
+        for process, command, env in processes.with_environment(self._is_ours):
+            stepd = command == "slurmstepd" and env.get("SLURM_CONF") == own
+            if stepd or env.get("SLURMD_NODENAME") == name:
+                gone.append(process)
+        # All stand still before the first one ends: a step's daemon must not get to report the end of its tasks.
+        for end in (signal.SIGSTOP, signal.SIGKILL):
+            for process in gone:
+                if process.alive:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(process.pid, end)
+        self._reap()
+
+    def replace_node(self, name: str) -> None:
+        """Put a new machine in a dead node's place, under its name, as ParallelCluster does.
+
+        Raises:
+            SlurmFailed: there is no such node.
+        """
+        if name not in self._state["nodes"]:
+            raise SlurmFailed(f"no node {name!r}; there are {', '.join(self.node_names)}")
+        index = self.node_names.index(name)
+        self._daemon([_path("slurmd"), "-D", "-N", name, "-f", f"{self._state['link']}/etc/{index}.conf"], name)
+        self.run(["scontrol", "update", f"nodename={name}", "state=resume"])
+
+    def stop(self, wipe: bool = False) -> None:
+        """Stop every process this Slurm has, job steps included, and forget its jobs. Safe to call twice.
+
+        Args:
+            wipe: also remove the directory with home, shared file systems and logs.
+        """
+        if (self.directory / _STATE).exists():
+            daemons = {name: Started(*who) for name, who in self._state["daemons"].items()}
+            # The controller first, so that no other job takes the place of one that ends; then jobs, then nodes.
+            processes.stop_all(daemon for name, daemon in daemons.items() if name == "slurmctld")
+            processes.stop_all(self._job_processes(), patience=1.0)
+            processes.stop_all([*daemons.values(), *(Started(*who) for who in self._state["nodes"].values())])
+            processes.stop_all(self._job_processes(), patience=0.5)
+            self._reap()
+            Path(self._state["link"]).unlink(missing_ok=True)
+            for name in ("state", "s", "run", "etc", "munge", "ports"):
+                shutil.rmtree(self.directory / name, ignore_errors=True)
+            (self.directory / _STATE).unlink()
+        if wipe:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _job_processes(self) -> list[Started]:
+        """Steps, tasks and what they started. A shell in which a user merely has our environment is none of them."""
+        return [
+            process
+            for process, command, env in processes.with_environment(self._is_ours)
+            if command == "slurmstepd" or "SLURM_JOB_ID" in env
+        ]
+
+    def _is_ours(self, env: Mapping[str, str]) -> bool:
+        """A job that asked for no environment (`--export=NONE`) still has Slurm's own variables."""
+        here = env.get("TRN_SANDBOX") == str(self.directory)
+        return here or env.get("SLURM_CONF", "").startswith(f"{self._state['link']}/")
+
+    def _reap(self) -> None:
+        for child in self._children:
+            child.poll()
+
+    def _launch(self, wanted: ClusterPlan, environment: dict[str, str], timeout: float) -> None:
+        root = Path(self._state["link"])
+        self._daemon([_path("munged"), "-F", "--force", *_munge_options(root)], "munged")
+        socket_file = root / "munge" / "sock"
+        if not processes.wait_until(socket_file.is_socket, timeout):
+            raise SlurmFailed(f"munged did not start within {timeout:.0f} s: {self._log_end('munged')}")
+        self._daemon([_path("slurmctld"), "-D", "-f", f"{root}/etc/slurm.conf"], "slurmctld")
+        for i, node in enumerate(wanted.nodes):
+            self._daemon([_path("slurmd"), "-D", "-N", node.name, "-f", f"{root}/etc/{i}.conf"], node.name)
+        self._state["env"] = head_node.prepare(self.directory, root, wanted, environment)
+        self._save()
+        names = set(self.node_names)
+        up = processes.wait_until(lambda: self._idle() >= names, timeout, pause=0.05)
+        if not up:
+            raise SlurmFailed(
+                f"{len(names - self._idle())} of {len(names)} virtual nodes did not come up within {timeout:.0f} s: "
+                f"{self._log_end('slurmctld')}"
+            )
+
+    def _idle(self) -> set[str]:
+        dead = next((c for c in self._children if c.poll() is not None), None)
+        if dead is not None:
+            name = Path(str(dead.args[0])).name  # type: ignore[index]
+            log = dead.args[3] if name == "slurmd" else name  # type: ignore[index]
+            raise SlurmFailed(f"{name} ended at once (exit code {dead.returncode}): {self._log_end(str(log))}")
+        return {name for name, state in self.node_states().items() if state == "idle"}
+
+    def _daemon(self, command: list[str], name: str) -> None:
+        env = {
+            "PATH": head_node.SYSTEM_PATH,
+            "TRN_SANDBOX": str(self.directory),
+            "TRN_SANDBOX_NODE": name,
+            "LC_ALL": "C.UTF-8",
+        }
+        child = processes.start(command, self.directory / "log" / f"{name}.out", env)
+        self._children.append(child)
+        kind = "daemons" if name in {"munged", "slurmctld"} else "nodes"
+        self._state[kind][name] = astuple(processes.identity(child))
+        self._save()
+
+    def _log_end(self, name: str) -> str:
+        lines: list[str] = []
+        for file in (self.directory / "log" / f"{name}.log", self.directory / "log" / f"{name}.out"):
+            if file.exists():
+                lines += [line for line in file.read_text(errors="replace").splitlines() if line.strip()][-4:]
+        return " | ".join(lines) or f"no word in {self.directory / 'log'}"
+
+    def _save(self) -> None:
+        part = self.directory / (_STATE + ".part")
+        part.touch(mode=0o600)
+        part.write_text(json.dumps(self._state, indent=1))
+        part.replace(self.directory / _STATE)
+
+
+def _munge_options(root: Path) -> list[str]:
+    munge = root / "munge"
+    files = {"key-file": "key", "socket": "sock", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
+    return [*(f"--{option}={munge / name}" for option, name in files.items()), "--num-threads=4"]
+
+
+def _path(command: str) -> str:
+    found = head_node.which(command)
+    if found is None:
+        raise SlurmFailed(f"{command} is not installed")
+    return found
+
+
+def _lay_out(directory: Path, wanted: ClusterPlan) -> dict[str, Any]:
+    """Directories and configuration files of a new Slurm; returns its state so far."""
+    for name in ("etc", "log", "run", "state", "s", "munge", "ports"):
+        (directory / name).mkdir(exist_ok=True)
+    for i in range(len(wanted.nodes)):
+        (directory / "s" / str(i)).mkdir(exist_ok=True)
+    (directory / "munge" / "key").touch(mode=0o600)
+    (directory / "munge" / "key").write_bytes(secrets.token_bytes(256))
+    link = _short_link(directory)
+    version = _version()
+    ports = processes.free_ports(len(wanted.nodes) + 1)
+    places = Places(
+        root=link,
+        host=socket.gethostname().partition(".")[0],
+        user=pwd.getpwuid(os.getuid()).pw_name,
+        ctld_port=ports[0],
+        node_ports=tuple(ports[1:]),
+        version=version,
+    )
+    etc = directory / "etc"
+    (etc / "slurm.conf").write_text(slurm_conf(wanted, places))
+    (etc / "cgroup.conf").write_text(cgroup_conf(version))
+    for i in range(len(wanted.nodes)):
+        (etc / f"{i}.conf").write_text(node_conf(places, i))
+    return {"link": str(link), "left_out": wanted.left_out, "nodes": {}, "daemons": {}}
+
+
+def _short_link(directory: Path) -> Path:
+    """A short way into `directory`: slurmd's socket names would else outgrow the 107 characters a Unix socket may have."""
+    while True:
+        link = Path("/tmp") / f"trn-{secrets.token_hex(4)}"  # noqa: S108  random, and made only if it is free
+        with contextlib.suppress(FileExistsError):
+            link.symlink_to(directory)
+            return link
+
+
+def _version() -> tuple[int, int]:
+    said = subprocess.run([_path("slurmd"), "-V"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"(\d+)\.(\d+)", said)
+    if found is None:
+        raise SlurmFailed(f"`slurmd -V` says {said.strip()!r}, which is no version")
+    return int(found[1]), int(found[2])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """`up DIRECTORY CONFIG` and `down DIRECTORY [--wipe]`."""
+    parser = argparse.ArgumentParser(prog="python -m sandbox.slurm", description="A real Slurm on this machine.")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    up = verbs.add_parser("up", help="start it, and print the environment of its head node")
+    up.add_argument("directory", type=Path)
+    up.add_argument("config", type=Path, help="ParallelCluster cluster configuration, YAML")
+    up.add_argument("--max-nodes", type=int, default=MAX_NODES)
+    down = verbs.add_parser("down", help="stop it, job steps included")
+    down.add_argument("directory", type=Path)
+    down.add_argument("--wipe", action="store_true", help="also remove its directory")
+    args = parser.parse_args(arguments)
+    try:
+        if args.verb == "down":
+            LocalSlurm.open(args.directory).stop(wipe=args.wipe)
+            return 0
+        from ruamel.yaml import YAML
+
+        config = YAML(typ="safe", pure=True).load(args.config)
+        slurm = LocalSlurm.start(args.directory, config, max_nodes=args.max_nodes)
+    except (SlurmFailed, BadClusterConfiguration, OSError) as problem:
+        print(f"sandbox.slurm: {problem}", file=sys.stderr)
+        return 1
+    for notice in slurm.notices:
+        print(f"# {notice}", file=sys.stderr)
+    for name in ("SLURM_CONF", "PATH", "HOME", "TRN_SHARED_ROOT"):
+        print(f"export {name}={head_node.quoted(slurm.node_env()[name])}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,263 @@
+"""From a ParallelCluster cluster configuration to the configuration files of a local Slurm. Pure text, no processes.
+
+What ParallelCluster itself sets is kept (partition per queue, node names, `EnforcePartLimits=ALL`, `ReturnToService=1`,
+whole-node allocation where the queue asks for it; source: the slurm.conf templates of aws-parallelcluster-cookbook). What
+differs does so because every virtual node lives on this machine: loopback addresses, no cgroups, no power saving, short timers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainium_cdk.catalog import Catalog, UnknownFact
+
+MAX_NODES = 64
+"""Most virtual nodes one machine is asked to carry: about 1.5 MB each, and full-cluster launches grow with their number."""
+
+
+class BadClusterConfiguration(ValueError):
+    """The cluster configuration cannot be turned into a Slurm. The message names the key, the value and the mend."""
+
+
+@dataclass(frozen=True)
+class VirtualNode:
+    """One compute node: a slurmd of its own on this machine.
+
+    Attributes:
+        features: Slurm features as ParallelCluster gives them: static or dynamic, instance type, compute resource, efa.
+        threads: hardware threads of a core that Slurm may use: 1 where simultaneous multithreading is off, else 2.
+    """
+
+    name: str
+    queue: str
+    compute_resource: str
+    instance_type: str
+    static: bool
+    features: tuple[str, ...]
+    threads: int
+
+
+@dataclass(frozen=True)
+class Queue:
+    """A Slurm partition. `exclusive` is ParallelCluster's JobExclusiveAllocation: one job to a node."""
+
+    name: str
+    nodes: tuple[VirtualNode, ...]
+    exclusive: bool = False
+
+
+@dataclass(frozen=True)
+class ClusterPlan:
+    """What a cluster configuration asks for.
+
+    Attributes:
+        queues: in the configuration's order; the first one is the default partition.
+        mount_dirs: absolute mount directories of the shared storage, as `/efs`.
+        left_out: virtual nodes that were asked for and not made, because of the cap.
+    """
+
+    queues: tuple[Queue, ...]
+    mount_dirs: tuple[str, ...]
+    left_out: int = 0
+
+    @property
+    def nodes(self) -> tuple[VirtualNode, ...]:
+        return tuple(node for queue in self.queues for node in queue.nodes)
+
+
+def plan(config: Mapping[str, Any], max_nodes: int = MAX_NODES) -> ClusterPlan:
+    """Read a cluster configuration (numbers and booleans may be text, as CloudFormation hands them over).
+
+    Every compute resource gets nodes up to its MaxCount until `max_nodes` are made; where the cap bites, compute
+    resources share what there is in the proportion they asked for.
+
+    Raises:
+        BadClusterConfiguration: no queue, no node, or a value that is not a number.
+    """
+    queues = _list(_get(config, "Scheduling", "the cluster configuration"), "SlurmQueues", "Scheduling")
+    asked = [
+        (queue, resource, _count(resource, "MinCount", 0, where), _count(resource, "MaxCount", 10, where))
+        for queue in queues
+        for resource in _list(queue, "ComputeResources", f"queue {queue.get('Name')!r}")
+        for where in [f"queue {queue.get('Name')!r}, compute resource {resource.get('Name')!r}"]
+    ]
+    total = sum(most for *_, most in asked)
+    if total == 0:
+        raise BadClusterConfiguration(
+            "no queue has a node: every MaxCount is 0; set MaxCount to 1 or more in a compute resource"
+        )
+    granted = _shares([most for *_, most in asked], max_nodes)
+    nodes: dict[str, list[VirtualNode]] = {str(q["Name"]): [] for q in queues}
+    for (queue, resource, least, _), number in zip(asked, granted, strict=True):
+        nodes[str(queue["Name"])] += _nodes_of(queue, resource, min(least, number), number)
+    made = tuple(
+        Queue(str(q["Name"]), tuple(nodes[str(q["Name"])]), exclusive=_true(q.get("JobExclusiveAllocation")))
+        for q in queues
+        if nodes[str(q["Name"])]
+    )
+    mounts = tuple(str(s["MountDir"]) for s in config.get("SharedStorage") or [] if s.get("MountDir"))
+    return ClusterPlan(made, mounts, left_out=total - sum(granted))
+
+
+def _nodes_of(queue: Mapping[str, Any], resource: Mapping[str, Any], static: int, number: int) -> list[VirtualNode]:
+    """ParallelCluster numbers static and dynamic nodes separately, each from 1."""
+    name, cr = str(queue["Name"]), str(resource["Name"])
+    kinds = [str(instance["InstanceType"]) for instance in resource.get("Instances") or []]
+    kinds = kinds or [str(resource.get("InstanceType", "unknown"))]
+    efa = _true((resource.get("Efa") or {}).get("Enabled"))
+    threads = 1 if _true(resource.get("DisableSimultaneousMultithreading")) else 2
+
+    def node(number: int, is_static: bool) -> VirtualNode:
+        # A compute resource with several instance types has no feature for the type.
+        features = ["static" if is_static else "dynamic", *(kinds if len(kinds) == 1 else []), cr, *["efa"] * efa]
+        short = "st" if is_static else "dy"
+        return VirtualNode(f"{name}-{short}-{cr}-{number}", name, cr, kinds[0], is_static, tuple(features), threads)
+
+    return [node(i, True) for i in range(1, static + 1)] + [node(i, False) for i in range(1, number - static + 1)]
+
+
+def _shares(asked: Sequence[int], most: int) -> list[int]:
+    """How many of `most` each gets: first one each, then in the proportion they asked for."""
+    shares = [0] * len(asked)
+    for _ in range(min(most, sum(asked))):
+        hungry = (i for i in range(len(asked)) if shares[i] < asked[i])
+        shares[min(hungry, key=lambda i: shares[i] / asked[i])] += 1
+    return shares
+
+
+def _get(mapping: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
+    value = mapping.get(key)
+    if not isinstance(value, Mapping):
+        raise BadClusterConfiguration(
+            f"{where} has no `{key}`; a local Slurm needs Scheduling.SlurmQueues to know its nodes"
+        )
+    return value
+
+
+def _list(mapping: Mapping[str, Any], key: str, where: str) -> list[Mapping[str, Any]]:
+    value = mapping.get(key)
+    if not isinstance(value, list) or not value:
+        raise BadClusterConfiguration(f"{where} has no `{key}`; give it at least one entry with a Name")
+    for item in value:
+        if not isinstance(item, Mapping) or not item.get("Name"):
+            raise BadClusterConfiguration(f"{where}: an entry of `{key}` has no Name: {item!r}")
+    return value
+
+
+def _count(resource: Mapping[str, Any], key: str, default: int, where: str) -> int:
+    value = resource.get(key, default)
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        raise BadClusterConfiguration(f"{where}: {key} is {value!r}, which is not a whole number") from None
+    if number < 0:
+        raise BadClusterConfiguration(f"{where}: {key} is {number}; it must be 0 or more")
+    return number
+
+
+def _true(value: object) -> bool:
+    return str(value).lower() in {"true", "yes", "1"}
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where one local Slurm lives.
+
+    Attributes:
+        root: short path of its directory (Unix socket names end at 107 characters).
+        host: this machine's short host name.
+        user: who runs the daemons.
+        ctld_port: slurmctld's port.
+        node_ports: one slurmd port per virtual node, in the plan's order.
+        version: Slurm's version, as (22, 5).
+    """
+
+    root: Path
+    host: str
+    user: str
+    ctld_port: int
+    node_ports: tuple[int, ...]
+    version: tuple[int, int]
+
+
+def slurm_conf(plan: ClusterPlan, places: Places) -> str:
+    """The `slurm.conf` shared by the controller, the commands and (by Include) every node."""
+    root = places.root
+    lines = [
+        "ClusterName=parallelcluster",
+        f"SlurmctldHost={places.host}(127.0.0.1)",
+        f"SlurmctldPort={places.ctld_port}",
+        f"SlurmUser={places.user}",
+        f"SlurmdUser={places.user}",
+        "AuthType=auth/munge",
+        "CredType=cred/munge",
+        # A short credential life lets a requeued job start again at once.
+        f"AuthInfo=socket={root}/munge/sock,cred_expire=5",
+        "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny",
+        "DebugFlags=NO_CONF_HASH",  # every node's file differs in its spool directory
+        f"StateSaveLocation={root}/state",
+        f"SlurmctldPidFile={root}/run/slurmctld.pid",
+        f"SlurmdPidFile={root}/run/%n.pid",
+        f"SlurmctldLogFile={root}/log/slurmctld.log",
+        f"SlurmdLogFile={root}/log/%n.log",
+        "ProctrackType=proctrack/linuxproc",
+        "MpiDefault=none",
+        "SchedulerType=sched/backfill",
+        "SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,bf_interval=1",
+        "SelectType=select/cons_tres",
+        "SelectTypeParameters=CR_CPU",
+        "EnforcePartLimits=ALL",
+        "ReturnToService=1",
+        "JobRequeue=1",
+        "SlurmctldTimeout=30",
+        "SlurmdTimeout=15",
+        "MessageTimeout=20",
+        "InactiveLimit=0",
+        "KillWait=2",
+        "Waittime=0",
+        "MinJobAge=86400",  # a finished job stays visible: there is no accounting database here
+        "SlurmdParameters=config_overrides",  # the nodes have the instance's CPUs, not this machine's
+        "JobCompType=jobcomp/filetxt",
+        f"JobCompLoc={root}/log/jobcomp.log",
+    ]
+    ports = iter(places.node_ports)
+    lines += [_node_line(node, next(ports), places.host) for node in plan.nodes]
+    for i, queue in enumerate(plan.queues):
+        names = ",".join(node.name for node in queue.nodes)
+        lines.append(
+            f"PartitionName={queue.name} Nodes={names} MaxTime=INFINITE State=UP"
+            + (" Default=YES" if i == 0 else "")
+            + (" OverSubscribe=EXCLUSIVE" if queue.exclusive else "")
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _node_line(node: VirtualNode, port: int, host: str) -> str:
+    cpus, memory = _size(node)
+    return (
+        f"NodeName={node.name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} RealMemory={memory}"
+        f" Feature={','.join(node.features)}"
+        f" Weight={1 if node.static else 1000} State=UNKNOWN"
+    )
+
+
+def _size(node: VirtualNode) -> tuple[int, int]:
+    """CPUs and MiB of memory Slurm may hand out. ParallelCluster leaves 5 % of the memory to the system."""
+    try:
+        facts = Catalog.load().instance(node.instance_type)
+    except UnknownFact:
+        return 2, 3891  # not a Trainium type (a CPU queue, say): small, and enough for a job of one task
+    return facts.vcpus * node.threads // 2, int(facts.memory_gib * 1024 * 0.95)
+
+
+def node_conf(places: Places, index: int) -> str:
+    """One slurmd's own file. Its spool directory is numbered, not named: sockets in it carry the node's name already."""
+    return f"include {places.root}/etc/slurm.conf\nSlurmdSpoolDir={places.root}/s/{index}\n"
+
+
+def cgroup_conf(version: tuple[int, int]) -> str:
+    """No cgroups: a switch of its own since Slurm 23, before that only the mounting is turned off."""
+    return "CgroupPlugin=disabled\n" if version >= (23, 2) else "CgroupAutomount=no\n"

@@ -1,0 +1,216 @@
+"""Sums over all processes of a job, bit for bit the same on each: over TCP, or over torch.distributed where a torch is."""
+
+from __future__ import annotations
+
+import importlib
+import operator
+import os
+import socket
+import struct
+import time
+from array import array
+from typing import Any, Protocol
+
+Vector = array  # of doubles
+_HEAD = struct.Struct("!Q")
+_CONNECT_SECONDS = 120.0
+_STEP_SECONDS = 600.0
+
+
+class PeerLost(ConnectionError):
+    """Another process of the job went away."""
+
+
+class Collective(Protocol):
+    """The processes of one job. Every method is called by all of them, in the same order."""
+
+    rank: int
+    world: int
+    kind: str
+
+    def all_reduce(self, values: array[float]) -> array[float]:
+        """The element-wise sum over all processes."""
+
+    def gather(self, words: bytes) -> list[bytes]:
+        """Everyone's words, in rank order, on every process."""
+
+    def close(self) -> None: ...
+
+
+def connect(rank: int, world: int, address: str, port: int, listener: socket.socket | None) -> Collective:
+    """Join the job's processes.
+
+    Args:
+        rank: 0 to world - 1.
+        world: number of processes.
+        address: rank 0's address.
+        port: rank 0's port.
+        listener: on rank 0, the socket that already listens there.
+
+    Raises:
+        PeerLost: not all came together in time.
+    """
+    if world == 1:
+        return Alone()
+    return TcpStar(rank, world, address, port, listener)
+
+
+class Alone:
+    """A job of one process."""
+
+    rank, world, kind = 0, 1, "one process"
+
+    def all_reduce(self, values: array[float]) -> array[float]:
+        return values
+
+    def gather(self, words: bytes) -> list[bytes]:
+        return [words]
+
+    def close(self) -> None:
+        return
+
+
+class TcpStar:
+    """Rank 0 collects from all and sends the sum back. Added up in rank order, so a run repeats bit for bit."""
+
+    kind = "TCP all-reduce through rank 0"
+
+    def __init__(self, rank: int, world: int, address: str, port: int, listener: socket.socket | None):
+        self.rank, self.world = rank, world
+        self._peers: dict[int, socket.socket] = {}
+        if rank == 0:
+            assert listener is not None  # noqa: S101  rank 0 opened it before it announced its port
+            self._accept(listener)
+        else:
+            self._peers[0] = _reach(address, port)
+            self._send(0, str(rank).encode())
+
+    def _accept(self, listener: socket.socket) -> None:
+        listener.settimeout(_CONNECT_SECONDS)
+        with listener:
+            while len(self._peers) < self.world - 1:
+                try:
+                    peer, _ = listener.accept()
+                except TimeoutError:
+                    missing = sorted(set(range(1, self.world)) - set(self._peers))
+                    raise PeerLost(f"ranks {missing} did not join within {_CONNECT_SECONDS:.0f} s") from None
+                _prepare(peer)
+                self._peers[-1] = peer
+                rank = int(self._receive(-1))
+                self._peers[rank] = self._peers.pop(-1)
+
+    def all_reduce(self, values: array[float]) -> array[float]:
+        if self.rank != 0:
+            self._send(0, values.tobytes())
+            return array("d", self._receive(0))
+        total = values
+        for rank in range(1, self.world):
+            total = array("d", map(operator.add, total, array("d", self._receive(rank))))
+        for rank in range(1, self.world):
+            self._send(rank, total.tobytes())
+        return total
+
+    def gather(self, words: bytes) -> list[bytes]:
+        if self.rank == 0:
+            every = [words, *(self._receive(rank) for rank in range(1, self.world))]
+            packed = b"".join(_HEAD.pack(len(item)) + item for item in every)
+            for rank in range(1, self.world):
+                self._send(rank, packed)
+            return every
+        self._send(0, words)
+        packed, every = self._receive(0), []
+        while packed:
+            (size,) = _HEAD.unpack_from(packed)
+            every.append(packed[_HEAD.size : _HEAD.size + size])
+            packed = packed[_HEAD.size + size :]
+        return every
+
+    def close(self) -> None:
+        for peer in self._peers.values():
+            peer.close()
+
+    def _send(self, rank: int, data: bytes) -> None:
+        try:
+            self._peers[rank].sendall(_HEAD.pack(len(data)) + data)
+        except OSError as error:
+            raise PeerLost(f"Call to send to rank {rank} failed : {error.strerror or error}") from None
+
+    def _receive(self, rank: int) -> bytes:
+        try:
+            return self._exactly(rank, _HEAD.unpack(self._exactly(rank, _HEAD.size))[0])
+        except OSError as error:
+            raise PeerLost(f"Call to recv from rank {rank} failed : {error.strerror or error}") from None
+
+    def _exactly(self, rank: int, size: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < size:
+            part = self._peers[rank].recv(size - len(parts))
+            if not part:
+                raise OSError("Broken pipe")
+            parts += part
+        return bytes(parts)
+
+
+def _reach(address: str, port: int) -> socket.socket:
+    end = time.monotonic() + _CONNECT_SECONDS
+    while True:
+        try:
+            peer = socket.create_connection((address, port), timeout=5)
+        except OSError as error:
+            if time.monotonic() > end:
+                raise PeerLost(f"cannot reach rank 0 at {address}:{port}: {error}") from None
+            time.sleep(0.1)
+            continue
+        _prepare(peer)
+        return peer
+
+
+def _prepare(peer: socket.socket) -> None:
+    peer.settimeout(_STEP_SECONDS)
+    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+class TorchGloo:
+    """torch.distributed with the gloo backend, as `env://` describes the job."""
+
+    def __init__(self) -> None:
+        # By name: there is not always a torch, and never one for the type checker.
+        self._torch: Any = importlib.import_module("torch")
+        self._dist: Any = importlib.import_module("torch.distributed")
+        self._dist.init_process_group("gloo", init_method="env://")
+        self.rank, self.world = self._dist.get_rank(), self._dist.get_world_size()
+        self.kind = f"torch.distributed {self._torch.__version__} with gloo"
+
+    def all_reduce(self, values: array[float]) -> array[float]:
+        tensor = self._torch.tensor(values.tolist(), dtype=self._torch.float64)
+        try:
+            self._dist.all_reduce(tensor)
+        except RuntimeError as error:
+            raise PeerLost(str(error)) from None
+        return array("d", tensor.tolist())
+
+    def gather(self, words: bytes) -> list[bytes]:
+        every: list[Any] = [None] * self.world
+        self._dist.all_gather_object(every, words)
+        return every
+
+    def close(self) -> None:
+        self._dist.destroy_process_group()
+
+
+def from_environment() -> Collective:
+    """The job described by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (a script run without torchrun is a job of one).
+
+    Rank 0 of a job without torch finds its listening socket in TRN_LISTEN_FD.
+    """
+    if os.environ.get("TRN_BACKEND") == "torch":
+        return TorchGloo()
+    fd = os.environ.get("TRN_LISTEN_FD")
+    listener = socket.socket(fileno=int(fd)) if fd else None
+    return connect(
+        int(os.environ.get("RANK", "0")),
+        int(os.environ.get("WORLD_SIZE", "1")),
+        os.environ.get("MASTER_ADDR", "127.0.0.1"),
+        int(os.environ.get("MASTER_PORT", "0")),
+        listener,
+    )

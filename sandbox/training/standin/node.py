@@ -1,0 +1,92 @@
+"""Facts of the virtual node this process runs on."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+
+class NodeError(RuntimeError):
+    """Something this node needs is not there; the message is for the user."""
+
+
+def name() -> str:
+    return os.environ.get("SLURMD_NODENAME", "head")
+
+
+def stamp() -> str:
+    """The time in the form the compiler's tools print it, the milliseconds behind three zeros."""
+    now = datetime.now()
+    return f"{now:%Y-%m-%d %H:%M:%S}.000{now.microsecond // 1000:03d}"
+
+
+def fault(kind: str) -> str | None:
+    """What TRN_SANDBOX_FAIL asks to go wrong: `precompile`, or `train@STEP` (the step, as text). None: nothing of this kind."""
+    wanted, _, detail = os.environ.get("TRN_SANDBOX_FAIL", "").partition("@")
+    return (detail or "1") if wanted == kind else None
+
+
+def address_of(node: str) -> str:
+    """The address at which a node's ports are: virtual node names do not resolve, Slurm knows where they are.
+
+    Raises:
+        NodeError: Slurm does not know the node, and neither does the resolver.
+    """
+    with contextlib.suppress(ValueError):
+        return str(ipaddress.ip_address(node))
+    if "SLURM_CONF" in os.environ:
+        shown = subprocess.run(["scontrol", "-o", "show", "node", node], capture_output=True, text=True, check=False)
+        for word in shown.stdout.split():
+            if word.startswith("NodeAddr="):
+                return word.removeprefix("NodeAddr=")
+    try:
+        return socket.gethostbyname(node)
+    except OSError:
+        raise NodeError(
+            f"the master address {node!r} is no node of this cluster and no name this machine resolves"
+        ) from None
+
+
+class MasterPort:
+    """Virtual nodes share one machine's ports, so port 2022 of a virtual node is some free port here.
+
+    Rank 0 listens where it can and writes down where; the others read it. The note is kept by job, step, restart,
+    node and port, so that two jobs may ask for the same port at the same time.
+    """
+
+    def __init__(self, master: str, port: int):
+        job = "-".join(os.environ.get(f"SLURM_{key}", "0") for key in ("JOB_ID", "STEP_ID", "RESTART_COUNT"))
+        home = Path(os.environ.get("TRN_SANDBOX", os.environ.get("TMPDIR", "/tmp")))  # noqa: S108  no sandbox: any job's
+        self._note = home / "ports" / f"{job}.{master}.{port}"
+
+    def announce(self, port: int) -> None:
+        self._note.parent.mkdir(parents=True, exist_ok=True)
+        part = self._note.with_suffix(".part")
+        part.write_text(str(port))
+        part.replace(self._note)
+
+    def find(self, seconds: float) -> int:
+        """The announced port.
+
+        Raises:
+            NodeError: rank 0 did not announce one in time.
+        """
+        if not wait_for(self._note.exists, seconds):
+            raise NodeError(f"rank 0 did not open its port within {seconds:.0f} s; its node's log says why")
+        return int(self._note.read_text())
+
+
+def wait_for(done: Callable[[], bool], seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True

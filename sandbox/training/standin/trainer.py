@@ -1,0 +1,145 @@
+"""What the stand-ins for the vendor's two training scripts share: the step, its pace, checkpoints, and the last check."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from . import node
+from .collective import Collective, PeerLost, from_environment
+from .model import Batch, Model
+
+BYTES_OF_A_SEQUENCE = 16
+"""How much of each sequence the small model reads: the number of sequences is true, their length is not."""
+
+
+class TrainingFailed(RuntimeError):
+    """The run cannot go on; the message is the last line of the log."""
+
+
+def out(text: str) -> None:
+    """Print a line, with the prefix torchrun was asked to put before each (`--tee`)."""
+    print(f"{os.environ.get('TRN_LINE_PREFIX', '')}{text}", flush=True)
+
+
+def workers() -> int:
+    """How many workers (NeuronCores on a real node) this process stands for."""
+    return int(os.environ.get("TRN_WORKERS", "1"))
+
+
+def extracting() -> bool:
+    """Whether neuron_parallel_compile runs us only to see the graphs."""
+    return bool(os.environ.get("NEURON_EXTRACT_GRAPHS_ONLY"))
+
+
+class Trainer:
+    """A model on each process, kept identical by summed gradients."""
+
+    def __init__(self, collective: Collective):
+        self.collective = collective
+        self.model = Model()
+        self.is_root = collective.rank == 0
+        self._pace = float(os.environ.get("TRN_SANDBOX_STEP_SECONDS", "0.1"))
+        self._fault = node.fault("train")
+
+    def introduce(self, script: str) -> None:
+        """Say once what this is, so that nobody takes the numbers for a Trainium's."""
+        if self.is_root:
+            world = self.collective.world
+            out(
+                f"SANDBOX stand-in for {script}: {world} process{'es' * (world > 1)}, one a node, each doing the work of "
+                f"{workers()} workers; a softmax regression on {BYTES_OF_A_SEQUENCE} bytes of each sequence; "
+                f"{self.collective.kind}. Loss and throughput are this small model's on this machine."
+            )
+
+    def step(self, number: int, blocks: Iterable[bytes]) -> tuple[float, float]:
+        """One global step over everyone's blocks of text: mean loss (nats) and gradient norm.
+
+        While graphs are extracted nothing is computed and both are 0, as on the real thing.
+        """
+        begin = time.monotonic()
+        if self._fault == str(number) and self.collective.rank == self.collective.world - 1 and not extracting():
+            raise TrainingFailed(f"RuntimeError: injected fault at step {number} on node {node.name()}")
+        if extracting():
+            self.collective.all_reduce(array("d", [0.0]))
+            return 0.0, 0.0
+        batch = Batch()
+        for block in blocks:
+            batch.add(block)
+        loss, gradient = self.model.gradient(batch)
+        gradient.extend((loss, batch.pairs))
+        total = self.collective.all_reduce(gradient)
+        pairs = total.pop()
+        loss = total.pop() / pairs
+        norm = self.model.step(g / pairs for g in total)
+        if self.is_root:
+            time.sleep(max(0.0, self._pace - (time.monotonic() - begin)))
+        return loss, norm
+
+    def verify(self) -> None:
+        """Compare everyone's parameters, bit for bit.
+
+        Raises:
+            TrainingFailed: they differ: the run is worth nothing.
+        """
+        mine = self.model.checksum()
+        out(f"Worker {self.collective.rank} parameters sha256 {mine}")
+        every = {theirs.decode() for theirs in self.collective.gather(mine.encode())}
+        if len(every) > 1:
+            raise TrainingFailed(f"the processes ended with {len(every)} different sets of parameters")
+
+
+class Throughput:
+    """Sequences per second over the last ten steps."""
+
+    def __init__(self, sequences: int):
+        self._sequences = sequences
+        self._times: deque[float] = deque([time.monotonic()], maxlen=11)
+
+    def next(self) -> float:
+        self._times.append(time.monotonic())
+        return (len(self._times) - 1) * self._sequences / (self._times[-1] - self._times[0])
+
+
+def save(file: Path, model: Model, facts: dict[str, Any]) -> None:
+    """Write a checkpoint whole or not at all."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_suffix(".part")
+    part.write_text(json.dumps({"model": model.state(), **facts}))
+    part.replace(file)
+
+
+def load(file: Path, model: Model) -> dict[str, Any]:
+    """Read a checkpoint into the model; returns the other facts in it.
+
+    Raises:
+        TrainingFailed: the file is missing or no checkpoint of ours.
+    """
+    try:
+        state: dict[str, Any] = json.loads(file.read_text())
+        model.load(state.pop("model"))
+    except (OSError, ValueError, KeyError) as problem:
+        raise TrainingFailed(f"cannot resume from {file}: {problem}") from None
+    return state
+
+
+def run(train: Callable[[Collective], None]) -> int:
+    """Join the job, train, leave; returns the exit code. What went wrong is said in one line."""
+    try:
+        collective = from_environment()
+        try:
+            train(collective)
+        finally:
+            collective.close()
+    except (TrainingFailed, PeerLost, node.NodeError, AssertionError) as problem:
+        rank = os.environ.get("RANK", "0")
+        print(f"ERROR rank {rank} on {node.name()}: {problem}", file=sys.stderr, flush=True)
+        return 1
+    return 0

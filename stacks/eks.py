@@ -1,0 +1,91 @@
+"""`TrnEksStack`: everything of one Kubernetes cluster, from the VPC to the jobs' queue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aws_cdk import CfnOutput, Stack
+from constructs import Construct
+
+from trainium_cdk.bucket import TrnBucket
+from trainium_cdk.efa import TrnEfaSecurityGroup
+from trainium_cdk.eks.addons import TrnAddons
+from trainium_cdk.eks.cluster import TrnEksCluster
+from trainium_cdk.eks.images import TrnImageBuilder
+from trainium_cdk.eks.jump_host import TrnJumpHost
+from trainium_cdk.eks.node_group import TrnNodeGroup
+from trainium_cdk.eks.node_role import TrnNodeRole
+from trainium_cdk.eks.plugins import TrnPlugins
+from trainium_cdk.eks.system_nodes import TrnSystemNodes
+from trainium_cdk.network import TrnNetwork
+from trainium_cdk.outputs import eks_outputs
+from trainium_cdk.registry import TrnRegistry
+from trainium_cdk.settings import Environment
+from trainium_cdk.storage import TrnStorage
+
+
+class TrnEksStack(Stack):
+    """An EKS cluster with Trainium node groups, and all it stands on.
+
+    Args:
+        environment: what to build. Its tags go on every resource.
+    """
+
+    def __init__(self, scope: Construct, id: str, *, environment: Environment, **kwargs: Any):
+        kwargs.setdefault("description", f"Trainium on EKS: cluster {environment.eks_cluster_name} (trainium-cdk)")
+        super().__init__(scope, id, tags={**environment.tags, **kwargs.pop("tags", {})}, **kwargs)
+        name, on_destroy, eks = environment.name, environment.on_destroy, environment.eks
+        zones = environment.eks_zone_ids
+        network = TrnNetwork(
+            self, "Network", settings=environment.network, zone_ids=zones, name=name, on_destroy=on_destroy
+        )
+        storage = TrnStorage(
+            self, "Storage", settings=environment.storage, network=network, zone_ids=zones, on_destroy=on_destroy
+        )
+        bucket = TrnBucket(self, "Files", on_destroy=on_destroy).bucket
+        cluster = TrnEksCluster(self, "Cluster", environment=environment, network=network)
+        addons = TrnAddons(self, "Addons", environment=environment, cluster=cluster, storage=storage)
+        efa = TrnEfaSecurityGroup(self, "Efa", vpc=network.vpc)
+        shared: dict[str, Any] = {
+            "environment": environment,
+            "cluster": cluster,
+            "network": network,
+            "storage": storage,
+            "role": TrnNodeRole(self, "Nodes", storage=storage),
+            "after": [addons.before_nodes],
+        }
+        system = TrnSystemNodes(self, "System", **shared)
+        for group in eks.node_groups:
+            TrnNodeGroup(self, f"Group{group.name}", settings=group, efa_group=efa.security_group, **shared)
+        addons.add_drivers(system)
+        TrnPlugins(
+            self,
+            "Plugins",
+            environment=environment,
+            cluster=cluster,
+            storage=storage,
+            buckets=[bucket.bucket_name, *eks.data_buckets],
+        )
+        registry = builder = jump_host = None
+        if environment.registry.enabled:
+            registry = TrnRegistry(self, "Registry", settings=environment.registry, on_destroy=on_destroy)
+            builder = TrnImageBuilder(self, "Images", bucket=bucket, registry=registry, on_destroy=on_destroy)
+        if eks.endpoint == "private" and eks.jump_host:
+            jump_host = TrnJumpHost(
+                self,
+                "JumpHost",
+                settings=eks.jump_host,
+                network=network,
+                security_group=cluster.client_group,
+                name=f"{name}-jump-host",
+            )
+        outputs = eks_outputs(
+            environment,
+            bucket=bucket.bucket_name,
+            registry_uri=registry.uri if registry else "",
+            build_project=builder.project_name if builder else "",
+            jump_host_id=jump_host.instance_id if jump_host else "",
+            access_role=cluster.access_role.role_arn,
+        )
+        for key, (value, description) in outputs.items():
+            CfnOutput(self, key, value=value, description=description)

@@ -1,0 +1,72 @@
+"""`TrnPclusterStack`: everything of one Slurm cluster, from the VPC to the jobs' bucket."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aws_cdk import CfnOutput, Stack
+from constructs import Construct
+
+from trainium_cdk.bootstrap import TrnBootstrap
+from trainium_cdk.bucket import TrnBucket
+from trainium_cdk.network import TrnNetwork
+from trainium_cdk.outputs import slurm_outputs
+from trainium_cdk.outputs.contract import PAYLOADS
+from trainium_cdk.pcluster.cluster import TrnPcluster
+from trainium_cdk.registry import TrnRegistry
+from trainium_cdk.settings import Environment
+from trainium_cdk.storage import TrnStorage
+
+
+class TrnPclusterStack(Stack):
+    """A ParallelCluster cluster with Trainium queues, and all it stands on.
+
+    Args:
+        environment: what to build. Its tags go on every resource, and on the cluster's.
+    """
+
+    def __init__(self, scope: Construct, id: str, *, environment: Environment, **kwargs: Any):
+        kwargs.setdefault("description", f"Trainium on Slurm: cluster {environment.cluster_name} (trainium-cdk)")
+        super().__init__(scope, id, tags={**environment.tags, **kwargs.pop("tags", {})}, **kwargs)
+        name, on_destroy = environment.name, environment.on_destroy
+        network = TrnNetwork(
+            self,
+            "Network",
+            settings=environment.network,
+            zone_ids=environment.zone_ids,
+            name=name,
+            on_destroy=on_destroy,
+        )
+        storage = TrnStorage(self, "Storage", settings=environment.storage, network=network, on_destroy=on_destroy)
+        bucket = TrnBucket(self, "Files", on_destroy=on_destroy, expire_days={PAYLOADS: 1})
+        registry = (
+            TrnRegistry(self, "Registry", settings=environment.registry, on_destroy=on_destroy)
+            if environment.registry.enabled
+            else None
+        )
+        bootstrap = TrnBootstrap(self, "Bootstrap", environment=environment)
+        cluster = TrnPcluster(
+            self, "Cluster", environment=environment, network=network, storage=storage, bootstrap=bootstrap
+        )
+        cluster.grant_bucket(bucket.bucket)
+        if registry:
+            registry.grant_pull(cluster.node_policy)
+        outputs = slurm_outputs(
+            environment,
+            head_node_id=cluster.head_node_id,
+            bucket=bucket.bucket.bucket_name,
+            registry_uri=registry.uri if registry else "",
+        )
+        for key, (value, description) in {**outputs, **_ways_in(cluster)}.items():
+            CfnOutput(self, key, value=value, description=description)
+
+
+def _ways_in(cluster: TrnPcluster) -> dict[str, tuple[str, str]]:
+    """Outputs for those who asked for SSH. SSM Session Manager needs the head node's id only."""
+    found: dict[str, tuple[str, str]] = {}
+    if cluster.head_node_public_ip:
+        found["HeadNodePublicIp"] = (cluster.head_node_public_ip, "Public address of the head node")
+    if cluster.key_pair:
+        parameter = f"/ec2/keypair/{cluster.key_pair.attr_key_pair_id}"
+        found["SshKeyParameter"] = (parameter, "SSM parameter that holds the private SSH key (--with-decryption)")
+    return found

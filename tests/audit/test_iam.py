@@ -1,0 +1,219 @@
+"""Every wildcard of every policy in both stacks, with its reason. One that is not in the table fails, and so does a row that
+nothing needs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import pytest
+
+from tests.audit.conftest import Templates
+
+ANY = "*"
+NO_RESOURCE_LEVEL = "AWS knows no resource for this action"
+LAMBDA_IN_VPC = "Lambda refuses a role for a function in a VPC that may do this on less than every resource"
+OWN_OBJECTS = "objects of the stack's own bucket, whose names nobody knows beforehand"
+EMPTIER = "the CDK's function that empties the bucket, on `cdk destroy`, of whatever is in it"
+REFUSAL = "a refusal: the wider, the safer"
+ENDPOINT = "an endpoint's policy grants nothing; it lets only this account's principals through"
+# (holder, effect, actions, resources, reason): patterns of the logical id, of the action and of the resource, and an action
+# must carry a condition where one is named
+TABLE: list[tuple[str, str, str, str, str]] = [
+    ("ClusterNodePolicy", "Allow", "ecr:GetAuthorizationToken", ANY, NO_RESOURCE_LEVEL),
+    ("ClusterNodePolicy", "Allow", "s3:[GAP]*", "{Files}/*", OWN_OBJECTS),
+    ("FilesPolicy", "Allow", "s3:DeleteObject*", "{Files}*", EMPTIER),
+    ("FilesPolicy", "Allow", "s3:GetBucket*", "{Files}*", EMPTIER),
+    ("FilesPolicy", "Allow", "s3:List*", "{Files}*", EMPTIER),
+    ("FilesPolicy", "Allow", "s3:PutBucketPolicy", "{Files}/*", EMPTIER),
+    ("FilesPolicy", "Allow", "s3:PutObject", "{Files}/access-logs/*", "S3 itself, which names access logs as it likes"),
+    ("FilesPolicy", "Deny", "s3:*", "{Files}*", REFUSAL),
+    ("StorageEfs", "Deny", "*", "", REFUSAL),
+    ("NetworkEndpoint*", "Allow", "*", ANY, ENDPOINT),
+    ("ClusterKey", "Allow", "kms:*", ANY, "a key's policy: every resource is the key itself, and the account decides"),
+    ("ClusterKubectlProvider*", "Allow", "ec2:*NetworkInterface*", ANY, LAMBDA_IN_VPC),
+    ("ClusterKubectlProvider*", "Allow", "ec2:*ssignPrivateIpAddresses", ANY, LAMBDA_IN_VPC),
+    ("ClusterKubectlProviderHandler*", "Allow", "ecr-public:GetAuthorizationToken", ANY, NO_RESOURCE_LEVEL),
+    ("ClusterKubectlProviderHandler*", "Allow", "sts:GetServiceBearerToken", ANY, NO_RESOURCE_LEVEL),
+    ("ClusterKubectlProvider*", "Allow", "lambda:InvokeFunction", "{ClusterKubectlProviderHandler}:*", "its versions"),
+    ("ImagesRoleDefaultPolicy", "Allow", "ecr*:GetAuthorizationToken", ANY, NO_RESOURCE_LEVEL),
+    ("ImagesRoleDefaultPolicy", "Allow", "sts:GetServiceBearerToken", ANY, NO_RESOURCE_LEVEL),
+    ("ImagesRoleDefaultPolicy", "Allow", "s3:GetObject*", "{Files}/images/*", "the zip files that are built"),
+    ("PluginsDetectorIdentityRole", "Allow", "cloudwatch:PutMetricData", ANY, NO_RESOURCE_LEVEL),
+    ("PluginsAutoscalerIdentityRole", "Allow", "*:Describe*", ANY, NO_RESOURCE_LEVEL),
+    (
+        "PluginsAutoscalerIdentityRole",
+        "Allow",
+        "eks:DescribeNodegroup",
+        "arn:aws:eks:*:nodegroup/*-eks/*/*",
+        "this cluster's",
+    ),
+    (
+        "PluginsAutoscalerIdentityRole",
+        "Allow",
+        "autoscaling:*",
+        "arn:aws:autoscaling:*autoScalingGroupName/eks-*",
+        "EKS names the groups; a tag that names this cluster is a condition",
+    ),
+    ("PluginsJobIdentityRole", "Allow", "s3:[GAPD]*", "arn:aws:s3:::{Files}/*", OWN_OBJECTS),
+    (
+        "TrnNodeGroupSizesRole*",
+        "Allow",
+        "eks:*",
+        "arn:aws:eks:*:nodegroup/*-eks/*/*",
+        "groups of this cluster: EKS names them",
+    ),
+]
+CONDITIONS = {
+    (
+        "PluginsAutoscalerIdentityRole",
+        "autoscaling:SetDesiredCapacity",
+    ): '{"StringEquals": {"aws:ResourceTag/eks:cluster-name"',
+    (
+        "PluginsAutoscalerIdentityRole",
+        "autoscaling:TerminateInstanceInAutoScalingGroup",
+    ): '{"StringEquals": {"aws:ResourceTag/eks:cluster-name"',
+    ("NetworkEndpoint*", "*"): '{"StringEquals": {"aws:PrincipalAccount"',
+    ("PluginsDetectorIdentityRole", "cloudwatch:PutMetricData"): '{"StringEquals": {"cloudwatch:namespace"',
+    ("FilesPolicy", "s3:PutObject"): '{"StringEquals": {"aws:SourceAccount"',
+}
+"""Of those that would be too wide without one."""
+
+
+@dataclass(frozen=True)
+class Permission:
+    """One action on one resource."""
+
+    holder: str
+    effect: str
+    action: str
+    resource: str
+    condition: str
+
+    @property
+    def wild(self) -> bool:
+        return "*" in self.action or "*" in self.resource
+
+    def is_of(self, row: tuple[str, str, str, str, str]) -> bool:
+        holder, effect, action, resource, _ = row
+        return (
+            fnmatchcase(self.holder, holder)
+            and self.effect == effect
+            and fnmatchcase(self.action, action)
+            and (self.resource == resource if resource == ANY else fnmatchcase(self.resource, resource))
+        )
+
+
+def permissions(template: dict[str, Any]) -> Iterator[Permission]:
+    for name, resource in template["Resources"].items():
+        holder = re.sub(r"[0-9A-F]{8}$", "", name)
+        for statement in statements(resource.get("Properties", {})):
+            assert not {"NotAction", "NotResource", "NotPrincipal"} & set(statement), name
+            for action in many(statement["Action"]):
+                for on in many(statement.get("Resource", "")):
+                    condition = json.dumps(statement.get("Condition", {}))
+                    yield Permission(holder, statement["Effect"], action, text(on), condition)
+
+
+def statements(node: Any) -> Iterator[dict[str, Any]]:
+    """Of every policy document below, wherever a resource keeps it; those that say who may take a role have no resource."""
+    if isinstance(node, dict):
+        if isinstance(node.get("Statement"), list):
+            yield from node["Statement"]
+        for value in node.values():
+            yield from statements(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from statements(value)
+
+
+def many(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def text(value: Any) -> str:
+    """A resource as one line: `{Files}` stands for what CloudFormation puts in for the resource of that name."""
+    if isinstance(value, str):
+        return value
+    if "Fn::Join" in value:
+        separator, parts = value["Fn::Join"]
+        return str(separator).join(text(part) for part in parts)
+    if "Ref" not in value and "Fn::GetAtt" not in value:
+        return json.dumps(value)
+    name = value["Ref"] if "Ref" in value else value["Fn::GetAtt"][0]
+    return f"{{{re.sub(r'[0-9A-F]{8}$', '', name)}}}"
+
+
+@pytest.fixture(scope="module")
+def wild(templates: Templates) -> set[Permission]:
+    return {p for template in templates.values() for p in permissions(template) if p.wild}
+
+
+def test_every_wildcard_has_its_reason(wild: set[Permission]) -> None:
+    unknown = {p for p in wild if not any(p.is_of(row) for row in TABLE)}
+    assert unknown == set()
+
+
+def test_no_row_is_left_over(wild: set[Permission]) -> None:
+    assert [row for row in TABLE if not any(p.is_of(row) for p in wild)] == []
+
+
+@pytest.mark.parametrize("key", CONDITIONS)
+def test_wide_permissions_carry_their_condition(key: tuple[str, str], wild: set[Permission]) -> None:
+    found = [p for p in wild if fnmatchcase(p.holder, key[0]) and p.action == key[1] and p.effect == "Allow"]
+    assert found
+    assert all(p.condition.startswith(CONDITIONS[key]) for p in found)
+
+
+def test_who_may_take_a_role_is_named(templates: Templates) -> None:
+    """A service, or the account itself for the role that reaches the Kubernetes API; never everybody."""
+    for subject, template in templates.items():
+        for name, resource in template["Resources"].items():
+            if resource["Type"] != "AWS::IAM::Role":
+                continue
+            for statement in resource["Properties"]["AssumeRolePolicyDocument"]["Statement"]:
+                principal = statement["Principal"]
+                assert set(principal) <= {"Service", "AWS"}, (subject, name)
+                if "AWS" in principal:
+                    assert name.startswith("ClusterAccessRole"), (subject, name)
+                    assert text(principal["AWS"]).endswith(":root")
+                if principal.get("Service") == "pods.eks.amazonaws.com":
+                    assert "aws:SourceArn" in json.dumps(statement["Condition"]), (subject, name)
+
+
+def test_managed_policies_are_the_few_that_services_need(templates: Templates) -> None:
+    found = {
+        text(arn).rpartition("/")[2]
+        for template in templates.values()
+        for resource in template["Resources"].values()
+        for arn in resource.get("Properties", {}).get("ManagedPolicyArns", [])
+        if "policy/" in text(arn)
+    }
+    assert found == {
+        "AmazonEC2ContainerRegistryPullOnly",
+        "AmazonEKSClusterPolicy",
+        "AmazonEKSWorkerNodePolicy",
+        "AmazonEKS_CNI_Policy",
+        "AmazonSSMManagedInstanceCore",
+    }
+
+
+def test_the_test_sees_wildcards() -> None:
+    policy = {
+        "Properties": {
+            "Policies": [
+                {
+                    "PolicyDocument": {
+                        "Statement": [{"Effect": "Allow", "Action": ["s3:Get*", "s3:Put"], "Resource": "a"}]
+                    }
+                },
+                {"PolicyDocument": {"Statement": [{"Effect": "Allow", "Action": "ec2:Run", "Resource": ["*", "b"]}]}},
+            ]
+        }
+    }
+    found = {(p.action, p.resource) for p in permissions({"Resources": {"RoleABCDEF01": policy}}) if p.wild}
+    assert found == {("s3:Get*", "a"), ("ec2:Run", "*")}

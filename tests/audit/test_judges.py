@@ -1,0 +1,102 @@
+"""Each judge sees what it should: one bad thing for each, and what it says of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from audit import judges, subjects
+from audit.findings import JudgeFailed, Subjects
+from audit.judges.process import THERE, run
+from tests.support import need
+
+BAD = """
+Resources:
+  Door:
+    Type: AWS::EC2::SecurityGroup
+    Properties:
+      GroupDescription: everybody
+      VpcId: vpc-1
+      SecurityGroupIngress:
+        - {IpProtocol: tcp, FromPort: 22, ToPort: 22, CidrIp: 0.0.0.0/0}
+  Cluster:
+    Type: AWS::EKS::Cluster
+    Properties:
+      RoleArn: arn:aws:iam::111122223333:role/x
+      ResourcesVpcConfig: {SubnetIds: [subnet-1, subnet-2]}
+  Node:
+    Type: AWS::EC2::LaunchTemplate
+    Properties:
+      LaunchTemplateData:
+        InstanceType: trn1.32xlarge
+        MetadataOptions: {HttpTokens: optional}
+        UserData:
+          Fn::Base64: |
+            MIME-Version: 1.0
+            Content-Type: multipart/mixed; boundary="X"
+
+            --X
+            Content-Type: text/x-shellscript; charset="us-ascii"
+
+            #!/bin/bash
+            rm -rf $1/*
+
+            --X--
+  Wrong:
+    Type: AWS::Logs::LogGroup
+    Properties: {RetentionInDays: 31}
+"""
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: bad}
+spec:
+  containers: [{name: c, image: x, securityContext: {privileged: true}}]
+"""
+SEEN = [
+    ("checkov", "CKV_AWS_24", "Door"),
+    ("checkov", "CKV_AWS_58", "Cluster"),
+    ("cfn-lint", "E3030", "Wrong"),
+    ("cloudformation-validate", "E1151", "Door"),
+    ("AwsSolutions", "AwsSolutions-EKS1", "Cluster"),
+    ("AwsSolutions", "AwsSolutions-EKS2", "Cluster"),
+    ("AwsSolutions", "AwsSolutions-EC23", "Door"),
+    ("NIST.800.53.R5", "NIST.800.53.R5-EC2RestrictedSSH", "Door"),
+    ("cfn-guard", "CT.EKS.PR.1", "Cluster"),
+    ("cfn-guard", "CT.EC2.PR.1", "Node"),
+    ("checkov-kubernetes", "CKV_K8S_16", "mine/Pod.default.bad"),
+    ("shellcheck", "SC2086", "Node"),
+]
+
+
+@pytest.fixture(scope="module")
+def bad(tmp_path_factory: pytest.TempPathFactory) -> Subjects:
+    need(THERE.exists(), f"the judges are not installed ({THERE}): make audit")
+    folder = tmp_path_factory.mktemp("bad")
+    (folder / "bad.yaml").write_text(BAD)
+    made = subjects.given(folder, [folder / "bad.yaml"])
+    objects = folder / "objects" / "bad.pod.yaml"
+    objects.parent.mkdir()
+    objects.write_text(POD)
+    return Subjects(templates={"bad": next(iter(made.templates.values()))}, objects={"bad:mine": objects})
+
+
+@pytest.mark.parametrize(("judge", "rule", "resource"), SEEN)
+def test_a_judge_sees(judge: str, rule: str, resource: str, bad: Subjects) -> None:
+    found = [f for f in judges.ALL[judge](bad) if f.subject == "bad"]
+    assert [f for f in found if f.rule.startswith(rule) and f.resource == resource], found
+    assert all(f.judge == judge and f.message for f in found)
+
+
+def test_a_judge_that_fails_is_not_one_that_finds_nothing(tmp_path: Path) -> None:
+    with pytest.raises(JudgeFailed, match="nobody is not installed: run `make audit`"):
+        run([tmp_path / "nobody"])
+    with pytest.raises(JudgeFailed, match="sh ended with code 7:\nwhy"):
+        run(["sh", "-c", "echo why >&2; exit 7"])
+
+
+def test_what_is_no_template_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text("a: 1\n")
+    with pytest.raises(ValueError, match="is not a CloudFormation template: it has no Resources"):
+        subjects.given(tmp_path, [tmp_path / "x.yaml"])

@@ -1,0 +1,82 @@
+"""The audit holds at zero: nothing open, nothing acknowledged that is not there."""
+
+from __future__ import annotations
+
+import pytest
+
+from audit import acknowledged, judges, table
+from audit.__main__ import judged
+from audit.acknowledged import Sorted
+from audit.findings import Finding, Subjects
+from audit.judges.process import THERE
+from tests.support import need
+
+
+@pytest.fixture(scope="module")
+def result(judged_things: Subjects) -> Sorted:
+    need(THERE.exists(), f"the judges are not installed ({THERE}): make audit")
+    return acknowledged.sort(judged(list(judges.ALL), judged_things), acknowledged.load())
+
+
+@pytest.mark.parametrize("judge", judges.ALL)
+@pytest.mark.timeout(1800)
+def test_no_judge_has_an_open_finding(judge: str, result: Sorted) -> None:
+    assert [f"{f.rule} {f.subject} {f.resource}: {f.message}" for f in result.open if f.judge == judge] == []
+
+
+def test_nothing_is_acknowledged_that_is_not_there(result: Sorted) -> None:
+    assert result.stale == []
+
+
+def test_every_finding_is_counted_once(result: Sorted, judged_things: Subjects) -> None:
+    said = table.figures(list(judges.ALL), judged_things, result)
+    assert sum(judge["open"] for judge in said["judges"].values()) == len(result.open)
+    assert sum(judge["acknowledged"] for judge in said["judges"].values()) == len(result.acknowledged) > 100
+    assert said["reasons"] <= len(acknowledged.load())
+    assert said["resources"] > 10 * said["templates"] == 10 * len(judged_things.templates)
+
+
+def test_both_stacks_are_judged(judged_things: Subjects) -> None:
+    by_stack = {stack: {s for s in judged_things.templates if s.startswith(stack)} for stack in ("TrnP", "TrnE")}
+    assert all(len(found) >= 10 for found in by_stack.values()), by_stack
+
+
+def test_an_entry_matches_what_it_names_and_nothing_else() -> None:
+    entry = acknowledged.Entry(
+        reason="a reason that is long enough to say something",
+        resources=["Logs*"],
+        rules={"nag": ["IAM5[Resource::*]"]},
+        subjects=["*/default"],
+    )
+    hit = Finding("nag", "IAM5[Resource::arn]", "A/default", "LogsABC", "")
+    misses = [
+        Finding("nag", "IAM4[Resource::arn]", "A/default", "LogsABC", ""),
+        Finding("nag", "IAM5R", "A/default", "LogsABC", ""),  # brackets stand for themselves
+        Finding("other", "IAM5[Resource::arn]", "A/default", "LogsABC", ""),
+        Finding("nag", "IAM5[Resource::arn]", "A/other", "LogsABC", ""),
+        Finding("nag", "IAM5[Resource::arn]", "A/default", "MyLogs", ""),
+    ]
+    found = acknowledged.sort([hit, *misses], [entry])
+    assert [f for f, _ in found.acknowledged] == [hit]
+    assert sorted(found.open) == sorted(misses)
+    assert found.stale == []
+
+
+@pytest.mark.parametrize(
+    ("entry", "stale"),
+    [
+        ({"resources": ["A", "B"], "rules": {"j": ["r"]}}, "B"),
+        ({"resources": ["A"], "rules": {"j": ["r", "gone"]}}, "j gone"),
+        ({"resources": ["A"], "rules": {"j": ["r"], "k": ["r"]}}, "k r"),
+        ({"resources": ["A"], "rules": {"j": ["r"]}, "subjects": ["s", "t"]}, "t"),
+    ],
+)
+def test_a_pattern_that_nothing_needs_is_told(entry: dict[str, object], stale: str) -> None:
+    made = acknowledged.Entry.model_validate({"reason": "a reason that is long enough to say something", **entry})
+    [told] = acknowledged.sort([Finding("j", "r", "s", "A", "")], [made]).stale
+    assert told.startswith(f"{stale}  (a reason")
+
+
+def test_an_entry_without_a_reason_is_refused() -> None:
+    with pytest.raises(ValueError, match="reason"):
+        acknowledged.Entry.model_validate({"reason": "", "resources": ["A"], "rules": {"j": ["r"]}})

@@ -1,0 +1,308 @@
+"""A node to run the scripts on: a clean Debian root in namespaces of its own, without any network but its loopback.
+
+The base is Debian bookworm made by debootstrap once and kept as ``.cache/node-root-*.tar``; /etc/os-release, user and
+kernel version are then those of the system it stands for. ``python -m tests.bootstrap.node`` makes the base ahead of
+time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.bootstrap.standins import AMAZON_KERNEL, KERNEL, WANTED, Vendor
+
+REPOSITORY = Path(__file__).parents[2]
+SUITE = "bookworm"
+MIRROR = "http://deb.debian.org/debian"
+PACKAGES = (
+    "ca-certificates,curl,gnupg,python3,python3-venv,python3-pip,iproute2,procps,kmod,hostname,dnf,rpm,dnf-plugins-core"
+)
+TOOLS = (
+    "debootstrap",
+    "unshare",
+    "nsenter",
+    "tar",
+    "gpg",
+    "dpkg-deb",
+    "dpkg-scanpackages",
+    "rpmbuild",
+    "rpmsign",
+    "createrepo_c",
+)
+
+OS_RELEASE = {
+    "ubuntu-22.04": 'NAME="Ubuntu"\nID=ubuntu\nVERSION_ID="22.04"\nVERSION_CODENAME=jammy\n',
+    "ubuntu-24.04": 'NAME="Ubuntu"\nID=ubuntu\nVERSION_ID="24.04"\nVERSION_CODENAME=noble\n',
+    "amzn-2023": 'NAME="Amazon Linux"\nVERSION="2023"\nID="amzn"\nVERSION_ID="2023"\n',
+}
+HOSTNAME = "queue1-st-i1-1"
+ADDRESS = "10.0.0.5"
+SERVER = "http://127.0.0.1:8099"
+
+
+def missing_parts() -> str:
+    """What this machine lacks to run nodes; empty when nothing."""
+    if os.geteuid() != 0:
+        return "root is needed (chroot and mounts)"
+    absent = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if absent:
+        return f"missing programs: {', '.join(absent)} (make test-system installs them)"
+    probe = ["unshare", "--mount", "--net", "--uts", "--pid", "--fork", "true"]
+    if subprocess.run(probe, capture_output=True, check=False).returncode != 0:
+        return "this machine allows no new namespaces (a container without CAP_SYS_ADMIN?)"
+    return ""
+
+
+def base_tarball() -> Path:
+    """The base root's tar file, made with debootstrap when it is not in the cache.
+
+    Raises:
+        RuntimeError: debootstrap failed (no route to the mirror, as a rule).
+    """
+    tag = hashlib.sha256(f"{SUITE} {MIRROR} {PACKAGES}".encode()).hexdigest()[:12]
+    cache = REPOSITORY / ".cache"
+    tarball = cache / f"node-root-{SUITE}-{tag}.tar"
+    if tarball.exists():
+        return tarball
+    cache.mkdir(exist_ok=True)
+    work = cache / f"node-root.{uuid.uuid4().hex}"
+    try:
+        root = work / "root"
+        words = ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", SUITE, str(root), MIRROR]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"debootstrap failed: {(done.stdout + done.stderr)[-600:]}")
+        for spent in [*(root / "var/cache/apt/archives").glob("*.deb"), *(root / "var/lib/apt/lists").glob("*_*")]:
+            spent.unlink()
+        (root / "etc/apt/sources.list").unlink()
+        staged = work / tarball.name
+        subprocess.run(["tar", "-C", root, "--numeric-owner", "-cf", staged, "."], check=True)
+        staged.rename(tarball)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return tarball
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one run ended with."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Node:
+    """One node: its root seen from here (``root``), and a way to run commands on it."""
+
+    def __init__(self, pid: int, inner: Path) -> None:
+        self.pid = pid
+        self.inner = inner
+        self.root = Path(f"/proc/{pid}/root{inner}")
+
+    def run(self, *words: str, env: dict[str, str] | None = None, timeout: int = 180) -> Result:
+        """Run a command as root with nothing but PATH in its environment: HOME is unset, as in a custom action."""
+        done = subprocess.run(self.words(*words, env=env), capture_output=True, text=True, timeout=timeout, check=False)
+        return Result(done.returncode, done.stdout, done.stderr)
+
+    def words(self, *words: str, env: dict[str, str] | None = None) -> list[str]:
+        path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        given = [f"{key}={value}" for key, value in (env or {}).items()]
+        enter = ["nsenter", "--target", str(self.pid), "--mount", "--net", "--uts", "--pid"]
+        return [*enter, "chroot", str(self.inner), "/usr/bin/env", "-i", path, *given, *words]
+
+    def path(self, path: str) -> Path:
+        return self.root / path.lstrip("/")
+
+    def write(self, path: str, text: str, mode: int = 0o644) -> None:
+        target = self.path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+        target.chmod(mode)
+
+    def read(self, path: str) -> str:
+        return self.path(path).read_text()
+
+    def settings(self, **changes: str) -> None:
+        """Render node.env: the wanted versions, this machine's server, then ``changes``."""
+        values = WANTED | node_urls() | {"TRN_USER": "ubuntu", "TRN_RETRY_DELAY": "0"} | changes
+        self.write("/opt/trn/node.env", "".join(f"{key}='{value}'\n" for key, value in values.items()))
+
+    def configure(self, *arguments: str) -> Result:
+        return self.run("/opt/trn/configure-node.sh", *arguments)
+
+    def status(self) -> dict[str, Any]:
+        loaded: dict[str, Any] = json.loads(self.read("/var/lib/trn-bootstrap/status.json"))
+        return loaded
+
+    def become(self, node_type: str) -> None:
+        """ParallelCluster's own record of what this node is: HeadNode, ComputeFleet or LoginNode."""
+        self.write(
+            "/etc/parallelcluster/cfnconfig", f"stack_name=trn\ncfn_node_type={node_type}\ncfn_region=us-east-1\n"
+        )
+
+    def devices(self, count: int, *, without: tuple[int, ...] = (), later: bool = False) -> None:
+        """Make neuron-ls report ``count`` devices but those in ``without``, in today's or the later JSON form."""
+        listing: object = [
+            {
+                "neuron_device": index,
+                "bdf": f"{index:02x}:1e.0",
+                "connected_to": [(index + 1) % count, (index - 1) % count],
+                "nc_count": 2,
+                "memory_size": 34359738368,
+                "neuron_processes": [],
+            }
+            for index in range(count)
+            if index not in without
+        ]
+        if later:
+            listing = {"instance_type": "trn1.32xlarge", "neuron_devices": listing}
+            self.write("/etc/standin/new-json", "")
+        self.write("/etc/standin/neuron-ls.json", json.dumps(listing))
+
+    def snapshot(self) -> dict[str, str]:
+        """Path to content hash of all that configuration could touch, but for logs and records of the run itself."""
+        seen = {}
+        for top in ("etc", "opt", "usr/local", "home", "var/lib/dpkg", "var/lib/rpm"):
+            for folder, _, names in os.walk(self.path(top)):
+                for name in names:
+                    file = Path(folder, name)
+                    if file.is_file() and not file.is_symlink():
+                        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+                        seen[str(file.relative_to(self.root))] = (
+                            f"{digest} {file.stat().st_mode:o} {file.stat().st_mtime_ns}"
+                        )
+        return seen
+
+
+def fake_uname(kernel: str) -> str:
+    """A uname that tells ``kernel`` as the running one."""
+    return f'#!/bin/sh\n[ "$1" = -r ] && echo {kernel} || exec uname.real "$@"\n'
+
+
+def node_urls() -> dict[str, str]:
+    """The stand-in's addresses; the fingerprints are added by the fixture that knows the keys."""
+    return {
+        "TRN_NEURON_APT_URL": f"{SERVER}/apt",
+        "TRN_NEURON_YUM_URL": f"{SERVER}/yum",
+        "TRN_NEURON_PIP_URL": f"{SERVER}/pip",
+        "TRN_PIP_INDEX_URL": f"{SERVER}/pip",
+        "TRN_NEURON_KEY_URL": f"{SERVER}/apt/KEY.PUB",
+        "TRN_EFA_URL": f"{SERVER}/efa",
+    }
+
+
+# Runs in the new namespaces: mounts the root, names the node, then becomes its web server.
+HOLDER = """
+set -e
+mount --make-rprivate /
+mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work" "$2/merged"
+mount -t proc proc "$2/merged/proc"
+mount --rbind /dev "$2/merged/dev"
+mount -t tmpfs tmpfs "$2/merged/tmp"
+hostname "$5"
+ip link set lo up
+ip addr add "$6/32" dev lo
+exec "$3" -m http.server --bind 127.0.0.1 --directory "$4" 8099
+"""
+
+
+@contextmanager
+def start(base: Path, work: Path, vendor: Vendor, system: str) -> Iterator[Node]:
+    """A running node on ``base``; its changes go to ``work`` and it is gone at the end."""
+    for name in ("upper", "work", "merged"):
+        (work / name).mkdir(parents=True)
+    _dress(work / "upper", base, vendor, system)
+    space = ["unshare", "--mount", "--net", "--uts", "--pid", "--fork", "--kill-child", "sh", "-c", HOLDER, "holder"]
+    words = [*space, str(base), str(work), sys.executable, str(vendor.folder), HOSTNAME, ADDRESS]
+    with (work / "server.log").open("wb") as log:
+        holder = subprocess.Popen(words, stdout=log, stderr=log)
+    try:
+        pid = _inner_pid(holder, work)
+        node = Node(pid, work / "merged")
+        for _ in range(100):
+            if node.run("curl", "-fso", "/dev/null", f"{SERVER}/apt/KEY.PUB").code == 0:
+                break
+            time.sleep(0.05)
+        else:
+            raise AssertionError((work / "server.log").read_text())
+        yield node
+    finally:
+        holder.kill()
+        holder.wait()
+
+
+def _inner_pid(holder: subprocess.Popen[bytes], work: Path) -> int:
+    for _ in range(200):
+        children = Path(f"/proc/{holder.pid}/task/{holder.pid}/children").read_text().split()
+        if children and (Path(f"/proc/{children[0]}/root{work}/merged/proc/1")).exists():
+            return int(children[0])
+        if holder.poll() is not None:
+            break
+        time.sleep(0.02)
+    raise AssertionError(f"the node did not start: {(work / 'server.log').read_text()}")
+
+
+def _dress(upper: Path, base: Path, vendor: Vendor, system: str) -> None:
+    """What distinguishes the system from plain Debian: release file, users, kernel, package sources."""
+
+    def put(path: str, text: str, mode: int = 0o644) -> None:
+        target = upper / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+        target.chmod(mode)
+
+    put("usr/lib/os-release", OS_RELEASE[system])
+    # in /usr/bin, because dpkg and rpm run package scripts with a PATH of their own
+    put("usr/bin/uname", fake_uname(KERNEL if system.startswith("ubuntu") else AMAZON_KERNEL), 0o755)
+    shutil.copy(base / "usr" / "bin" / "uname", upper / "usr" / "bin" / "uname.real")
+    for name in ("passwd", "group", "shadow"):
+        text = (base / "etc" / name).read_text()
+        line = {
+            "passwd": "ubuntu:x:1000:1000::/home/ubuntu:/bin/bash",
+            "group": "ubuntu:x:1000:",
+            "shadow": "ubuntu:*:20000::::::",
+        }
+        put(f"etc/{name}", f"{text}{line[name]}\n", 0o640 if name == "shadow" else 0o644)
+    (upper / "home" / "ubuntu").mkdir(parents=True)
+    os.chown(upper / "home" / "ubuntu", 1000, 1000)
+    put(
+        "etc/hosts",
+        f"127.0.0.1 localhost {HOSTNAME} {HOSTNAME}.trn.pcluster  # by cloud-init\n::1 localhost ip6-localhost\n",
+    )
+    put("etc/standin/efa-count", "8\n")
+    if system.startswith("ubuntu"):
+        put("etc/apt/keyrings/distribution.asc", (vendor.folder / "ubuntu" / "KEY.PUB").read_text())
+        codename = OS_RELEASE[system].split("CODENAME=")[1].strip()
+        signed = "signed-by=/etc/apt/keyrings/distribution.asc"
+        put("etc/apt/sources.list", f"deb [{signed}] {SERVER}/ubuntu {codename} main\n")
+    else:
+        repo = f"[amazonlinux]\nname=amazonlinux\nbaseurl={SERVER}/amazonlinux\nenabled=1\ngpgcheck=0\n"
+        put("etc/yum.repos.d/amazonlinux.repo", repo)
+        put("etc/dnf/vars/releasever", "2023.9.20251117\n")
+        put("etc/dnf/plugins/local.conf", "[main]\nenabled = false\n")  # Debian turns it on, Amazon Linux does not
+        put("usr/local/bin/getconf", '#!/bin/sh\n[ "$1" = GNU_LIBC_VERSION ] && echo "glibc 2.34"\n', 0o755)
+    for source in ("configure-node.sh", "entry.sh", "lib"):
+        origin = REPOSITORY / "bootstrap" / source
+        target = upper / "opt" / "trn" / source
+        if origin.is_dir():
+            shutil.copytree(origin, target)
+        else:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(origin, target)
+
+
+if __name__ == "__main__":
+    print(base_tarball())

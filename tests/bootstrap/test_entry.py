@@ -1,0 +1,142 @@
+"""The frozen entry script: what it downloads, keeps, hands on and refuses."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.bootstrap.conftest import NewNode
+from tests.bootstrap.node import SERVER, Node
+from trainium_cdk.scripts import ENTRY, scripts_dir
+
+FROZEN = "8dcaf94c5222de184e5159072143075c58d0bd3da29f2df7de10436e88df9c71"
+
+# A stand-in for the AWS command line: "s3 cp" from this node's web server and "ssm get-parameter" from a file, failing
+# as often as another file says.
+AWS = f"""#!/usr/bin/python3
+import pathlib, sys, urllib.request
+calls = pathlib.Path("/etc/standin/aws-calls")
+calls.write_text((calls.read_text() if calls.exists() else "") + sys.argv[4] + "\\n")
+failures = pathlib.Path("/etc/standin/aws-failures")
+left = int(failures.read_text()) if failures.exists() else 0
+if left:
+    failures.write_text(str(left - 1))
+    sys.exit("fatal error: Unable to locate credentials")
+if sys.argv[1:4] == ["s3", "cp", "--only-show-errors"]:
+    url = "{SERVER}/s3/" + sys.argv[4].removeprefix("s3://")
+    pathlib.Path(sys.argv[5]).write_bytes(urllib.request.urlopen(url).read())
+elif sys.argv[1:4] + sys.argv[5:] == "ssm get-parameter --name --query Parameter.Value --output text".split():
+    print(pathlib.Path("/etc/standin/ssm" + sys.argv[4]).read_text())
+else:
+    sys.exit(f"not an aws command of the entry script: {{sys.argv}}")
+"""
+
+
+def test_the_entry_script_is_frozen() -> None:
+    digest = hashlib.sha256((scripts_dir() / ENTRY).read_bytes()).hexdigest()
+    assert digest == FROZEN, (
+        "bootstrap/entry.sh changed. ParallelCluster refuses an update that changes the head node's script, so every "
+        "deployed cluster would have to be replaced. Put the change into configure-node.sh or lib/ instead. If it "
+        "must be here, publish it under a NEW S3 key, keep the old file for existing clusters, and set this hash."
+    )
+
+
+@pytest.fixture
+def node(new_node: NewNode, vendor: object, tmp_path: Path) -> Node:
+    made = new_node()
+    made.become("LoginNode")
+    made.write("/usr/local/bin/aws", AWS, 0o755)
+    return made
+
+
+def publish(node: Node, folder: Path, key: str, *, mark: str) -> str:
+    """Zip the node's scripts as the deployment does (without executable bits) and put them behind s3://bucket/KEY."""
+    target = folder / "s3" / "bucket" / key
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(target, "w") as archive:
+        for file in sorted(scripts_dir().rglob("*.*")):
+            if file.is_file() and file.name != ENTRY and "__pycache__" not in file.parts:
+                archive.writestr(str(file.relative_to(scripts_dir())), file.read_text())
+        archive.writestr("node.env", node.read("/opt/trn/node.env") + f"TRN_NEURON_SDK='{mark}'\n")
+    return f"s3://bucket/{key}"
+
+
+@pytest.fixture
+def bucket(vendor: object) -> Path:
+    return Path(vendor.folder)  # type: ignore[attr-defined]
+
+
+def test_it_downloads_once_and_hands_the_arguments_on(node: Node, bucket: Path) -> None:
+    url = publish(node, bucket, "0123abcd.zip", mark="2.31.0")
+    node.write("/etc/standin/aws-failures", "2")
+    first = node.run("/opt/trn/entry.sh", url, "TRN_NODE_ROLE=login", env={"TRN_ENTRY_RETRY_DELAY": "0"})
+    assert first.code == 0, first.err
+    assert f"attempt 2 to download {url} failed, next in 0 s" in first.err
+    assert node.status()["arguments"] == "TRN_NODE_ROLE=login"
+    assert node.path("/opt/trn-bootstrap/0123abcd/configure-node.sh").stat().st_mode & 0o7777 == 0o755
+    second = node.run("/opt/trn/entry.sh", url)
+    assert second.code == 0, second.err
+    assert node.read("/etc/standin/aws-calls").splitlines() == [url] * 3
+    assert node.status()["changes"] == []
+
+    other = publish(node, bucket, "4567cdef.zip", mark="2.33.0")
+    assert node.run("/opt/trn/entry.sh", other).code == 0
+    assert node.status()["neuron_sdk"] == "2.33.0"
+    assert node.run("readlink", "/opt/trn-bootstrap/current").out == "4567cdef\n"
+    assert sorted(p.name for p in node.path("/opt/trn-bootstrap").iterdir()) == ["0123abcd", "4567cdef", "current"]
+
+
+def test_a_head_node_asks_where_the_scripts_are_now(node: Node, bucket: Path) -> None:
+    pointer = "/trainium/trn-slurm/node-scripts"
+    for key, release in (("0123abcd.zip", "2.31.0"), ("4567cdef.zip", "2.33.0")):
+        node.write(f"/etc/standin/ssm{pointer}", publish(node, bucket, key, mark=release))
+        done = node.run("/opt/trn/entry.sh", f"ssm://{pointer}")
+        assert done.code == 0, done.err
+        assert node.status()["neuron_sdk"] == release
+
+
+def test_a_failing_node_fails_the_entry(node: Node, bucket: Path) -> None:
+    url = publish(node, bucket, "0123abcd.zip", mark="2.31.0")
+    done = node.run("/opt/trn/entry.sh", url, "TRN_MOUNTS=/fsx")
+    assert done.code != 0
+    assert "step 'check-mounts' failed on login node" in done.err
+
+
+REFUSALS = {
+    "no argument": ([], "the first argument must be s3://BUCKET/KEY.zip or ssm://PARAMETER, got ''"),
+    "not S3": (["https://example.com/a.zip"], "got 'https://example.com/a.zip'"),
+    "not there": (["s3://bucket/absent.zip"], "cannot download s3://bucket/absent.zip after 6 attempts"),
+    "no such parameter": (["ssm:///absent"], "cannot read the SSM parameter /absent after 6 attempts"),
+    "a parameter with something else": (
+        ["ssm:///odd"],
+        "the SSM parameter /odd must hold s3://BUCKET/KEY.zip, it holds 'hello'",
+    ),
+    "not a zip": (["s3://bucket/broken.zip"], "s3://bucket/broken.zip is not a readable zip file"),
+    "another zip": (["s3://bucket/other.zip"], "s3://bucket/other.zip holds no configure-node.sh"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_it_refuses(node: Node, bucket: Path, name: str) -> None:
+    arguments, message = REFUSALS[name]
+    (bucket / "s3" / "bucket").mkdir(parents=True, exist_ok=True)
+    (bucket / "s3" / "bucket" / "broken.zip").write_text("no zip")
+    with zipfile.ZipFile(bucket / "s3" / "bucket" / "other.zip", "w") as archive:
+        archive.writestr("readme", "")
+    node.write("/etc/standin/ssm/odd", "hello\n")
+    done = node.run("/opt/trn/entry.sh", *arguments, env={"TRN_ENTRY_RETRY_DELAY": "0"})
+    assert done.code == 1
+    assert message in done.err
+    base = node.path("/opt/trn-bootstrap")
+    assert not base.exists() or list(base.iterdir()) == []
+
+
+def test_an_image_without_the_aws_command_line_is_named(node: Node) -> None:
+    shutil.move(node.path("/usr/local/bin/aws"), node.path("/usr/local/bin/aws.gone"))
+    done = node.run("/opt/trn/entry.sh", "s3://bucket/0123abcd.zip")
+    assert done.code == 1
+    assert "'aws' is not on this image" in done.err

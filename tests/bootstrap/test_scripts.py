@@ -1,0 +1,124 @@
+"""What can be said of the scripts without running a node: style, the contract of node.env, refusals of bad settings."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.bootstrap.conftest import NewNode
+from trainium_cdk import scripts
+from trainium_cdk.scripts import scripts_dir
+
+FOLDER = scripts_dir()
+SHELL = sorted(FOLDER.rglob("*.sh"))
+SETTINGS = (FOLDER / "lib" / "settings.sh").read_text()
+
+
+def table(name: str) -> dict[str, str]:
+    """The entries of one associative array in settings.sh."""
+    body = re.search(rf"declare -rA {name}=\((.*?)\n\)", SETTINGS, re.DOTALL)
+    assert body
+    return dict(re.findall(r"^\s*\[(\w+)\]=(\S+)$", body[1], re.MULTILINE))
+
+
+def test_shellcheck_has_no_finding() -> None:
+    assert len(SHELL) > 10
+    shellcheck = Path(sys.executable).with_name("shellcheck")
+    optional = "--enable=quote-safe-variables,require-double-brackets,deprecate-which,avoid-nullary-conditions"
+    done = subprocess.run([shellcheck, "-x", optional, *SHELL], cwd=FOLDER, capture_output=True, text=True, check=False)
+    assert done.stdout + done.stderr == ""
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("script", SHELL, ids=lambda path: path.name)
+def test_bash_reads_it(script: Path) -> None:
+    subprocess.run(["bash", "-n", script], check=True)
+    text = script.read_text()
+    assert "\t" not in text
+    assert not re.search(r"[ ]+$", text, re.MULTILINE)
+    assert max(map(len, text.splitlines())) <= 180
+
+
+def test_every_key_is_documented_and_read() -> None:
+    keys = set(table("SETTING_KINDS"))
+    assert len(keys) > 20
+    documented = re.findall(r"^\| `(TRN_[A-Z_]+)` \|", (FOLDER / "README.md").read_text(), re.MULTILINE)
+    assert sorted(documented) == sorted(keys)
+    code = "\n".join(file.read_text() for file in SHELL if file.name != "settings.sh")
+    unread = {key for key in keys if f"${{{key}" not in code and f"(({key}" not in code and f"{key} ==" not in code}
+    assert unread == set()
+    used = set(re.findall(r"\bTRN_[A-Z_]+", code)) - {"TRN_BOOTSTRAP_DIR", "TRN_ENTRY_RETRY_DELAY"}
+    assert used <= keys
+
+
+def test_the_vendors_addresses_are_those_of_the_catalogue() -> None:
+    catalog = pytest.importorskip("trainium_cdk.catalog.lookup")
+    text = (Path(catalog.__file__).parent / "data" / "neuron.yaml").read_text()
+    block = text.split("\nrepositories:\n")[1]
+    listed = dict(re.findall(r"^  (\w+): (\S+)$", block, re.MULTILINE))
+    defaults = table("SETTING_DEFAULTS")
+    keys = {"apt": "NEURON_APT", "yum": "NEURON_YUM", "pip": "NEURON_PIP", "key": "NEURON_KEY", "efa": "EFA"}
+    assert listed == {name: defaults[f"TRN_{key}_URL"] for name, key in keys.items()}
+
+
+def test_the_scripts_are_found_in_a_package_or_said_to_be_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "site-packages" / "trainium_cdk"
+    (package / "bootstrap_scripts").mkdir(parents=True)
+    monkeypatch.setattr(scripts, "__file__", str(package / "scripts.py"))
+    with pytest.raises(FileNotFoundError, match=r"Reinstall trainium-cdk"):
+        scripts.scripts_dir()
+    for name in (scripts.ENTRY, scripts.CONFIGURE):
+        (package / "bootstrap_scripts" / name).write_text("")
+    assert scripts.scripts_dir() == package / "bootstrap_scripts"
+
+
+BAD_SETTINGS = {
+    "TRN_NEURON_TOOL='2.1'": "node.env line 1: unknown key 'TRN_NEURON_TOOL'",
+    "TRN_NEURON_TOOLS='latest'": "TRN_NEURON_TOOLS='latest' is not a version such as 2.31.13.0",
+    "TRN_NEURON_TOOLS='2.1;reboot'": "TRN_NEURON_TOOLS='2.1;reboot' is not a version",
+    "TRN_EFA_EXPECTED='eight'": "TRN_EFA_EXPECTED='eight' is not a whole number",
+    "TRN_MOUNTS='fsx'": "TRN_MOUNTS='fsx' is not absolute paths",
+    "TRN_PIP_EXTRA='--index-url=http://evil'": "is not pip requirements",
+    "TRN_USER='root;id'": "is not a user name",
+    "TRN_NODE_ROLE='worker'": "is not head, compute, login or standalone",
+    "TRN_NEURON_KEY_FINGERPRINT='00fa'": "is not 40 upper-case hexadecimal digits",
+    "TRN_PYTHON='python2.7'": "is not an interpreter such as python3.12",
+    "TRN_VENV_SHARED='maybe'": "is not yes or no",
+    "TRN_NEURON_APT_URL='ftp://x'": "is not an https, http or file URL",
+    "touch /pwned": "node.env line 1: expected KEY='value', got: touch /pwned",
+    "TRN_SDK=$(touch /pwned)": "expected KEY='value'",
+    "TRN_VENV='a'; touch /pwned": "expected KEY='value'",
+}
+
+
+def test_bad_settings_are_refused_before_anything_happens(new_node: NewNode) -> None:
+    node = new_node()
+    for text, message in BAD_SETTINGS.items():
+        node.write("/opt/trn/node.env", text + "\n")
+        done = node.configure("TRN_NODE_ROLE=login") if "ROLE" not in text else node.configure()
+        assert done.code == 1, text
+        assert message in done.err, text
+        assert len(done.err.splitlines()) == 1
+    node.settings()
+    for argument, message in {
+        "TRN_EFA_EXPECTED": "argument 'TRN_EFA_EXPECTED' is not KEY=VALUE",
+        "PATH=/tmp": "argument: unknown key 'PATH'",
+        "a[$(touch /pwned)]=1": "argument: unknown key",
+        "TRN_EFA_EXPECTED=-1": "argument: TRN_EFA_EXPECTED='-1' is not a whole number",
+    }.items():
+        done = node.configure(argument)
+        assert done.code == 1, argument
+        assert message in done.err
+    node.path("/opt/trn/node.env").unlink()
+    assert "node.env is missing" in node.configure().err
+    node.settings()
+    node.become("Toaster")
+    assert "cfn_node_type='Toaster' is not HeadNode, ComputeFleet or LoginNode" in node.configure().err
+    assert not node.path("/pwned").exists()
+    assert not node.path("/var/lib/trn-bootstrap").exists()

@@ -1,0 +1,397 @@
+"""The node scripts, really run on an Ubuntu-like root against signed stand-ins of the vendor's servers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.bootstrap.conftest import NewNode
+from tests.bootstrap.node import ADDRESS, HOSTNAME, SERVER, Node, fake_uname
+from tests.bootstrap.standins import EFA_VERSION, KERNEL, NEURON_DEBS, Vendor
+
+FRAMEWORK = {
+    "TRN_PYTHON": "python3.11",
+    "TRN_VENV": "aws_neuron_venv_pytorch",
+    "TRN_NEURON_CC": "2.26.6360.0",
+    "TRN_TORCH_NEURONX": "2.9.0.2.15.32035",
+}
+COMPUTE = ("TRN_NEURON_DEVICES_EXPECTED=16", "TRN_EFA_EXPECTED=8")
+
+
+def installed(node: Node) -> dict[str, str]:
+    listing = node.run("dpkg-query", "-W", "-f", "${Package} ${Version} ${db:Status-Want}\\n", "aws-neuronx-*").out
+    return {line.split()[0]: " ".join(line.split()[1:]) for line in listing.splitlines()}
+
+
+def compute_node(new_node: NewNode, system: str = "ubuntu-22.04", **settings: str) -> Node:
+    node = new_node(system, **({"TRN_EFA_INSTALLER": EFA_VERSION} | settings))
+    node.become("ComputeFleet")
+    node.devices(16)
+    return node
+
+
+@pytest.mark.parametrize("system", ["ubuntu-22.04", "ubuntu-24.04"])
+def test_a_compute_node_gets_everything_once(new_node: NewNode, system: str) -> None:
+    node = compute_node(new_node, system, TRN_MOUNTS="/shared", TRN_OS_PACKAGES="jq")
+    node.path("/shared").mkdir()
+    subprocess.run(
+        ["nsenter", "-t", str(node.pid), "-m", "mount", "-t", "tmpfs", "t", node.inner / "shared"], check=True
+    )
+
+    first = node.configure(*COMPUTE)
+    assert first.code == 0, first.err
+    # the exact release with the build suffix the repository gives it, though newer ones are published; and held
+    assert installed(node) == {name: f"{versions[0]} hold" for name, versions in NEURON_DEBS.items()}
+    assert node.path(f"/lib/modules/{KERNEL}/build/Makefile").exists()
+    assert "signed-by=/etc/apt/keyrings/neuron.gpg" in node.read("/etc/apt/sources.list.d/neuron.list")
+    assert not list(node.path("/etc/apt/trusted.gpg.d").glob("*euron*"))
+    assert node.path("/usr/bin/jq").exists()
+    # neither a plain upgrade nor the removal of the hold moves the packages: the pin stays
+    node.run("apt-mark", "unhold", *NEURON_DEBS)
+    assert "aws-neuronx" not in node.run("apt-get", "-s", "dist-upgrade").out
+    node.run("apt-mark", "hold", *NEURON_DEBS)
+    # EFA came from the verified installer; its low limit for open files is raised
+    assert node.path("/opt/amazon/efa/bin/fi_info").exists()
+    assert node.read("/etc/security/limits.d/01_efa.conf").count("8192") == 0
+    # the node's name leads to its card's address, the other names on the loopback line stay
+    assert node.run("getent", "ahostsv4", HOSTNAME).out.split()[0] == ADDRESS
+    assert node.read("/etc/hosts").splitlines()[0] == "127.0.0.1 localhost # by cloud-init"
+    assert node.run("cat", "/proc/sys/net/ipv4/ip_local_reserved_ports").out == "48620\n"
+    assert "ip_local_reserved_ports = 48620" in node.read("/etc/sysctl.d/99-trn.conf")
+    assert "/opt/aws/neuron/bin" in node.run("bash", "-lc", "command -v neuron-ls").out
+    status = node.status()
+    assert (status["result"], status["role"], status["neuron_sdk"]) == ("ok", "compute", "2.31.0")
+
+    before = node.snapshot()
+    second = node.configure(*COMPUTE)
+    assert second.code == 0, second.err
+    assert node.status()["changes"] == []
+    assert node.snapshot() == before
+    # quick because nothing is asked of any server again
+    log = (node.inner.parent / "server.log").read_text()
+    assert node.configure(*COMPUTE).code == 0
+    assert (node.inner.parent / "server.log").read_text() == log
+
+
+def test_a_login_really_gets_the_limits(new_node: NewNode) -> None:
+    node = new_node()
+    node.become("LoginNode")
+    assert node.configure().code == 0
+    # The installer writes its low limit again. Where root may not raise a hard limit (a container without
+    # CAP_SYS_RESOURCE) the same file is tried with values that are allowed.
+    node.write("/etc/security/limits.d/01_efa.conf", "* soft nofile 512\n* hard nofile 512\n")
+    allowed = int(node.run("sh", "-c", "ulimit -Hn 1048576 2>/dev/null; ulimit -Hn").out)
+    limits = node.read("/etc/security/limits.d/99-trn.conf")
+    node.write(
+        "/etc/security/limits.d/99-trn.conf",
+        limits.replace("1048576", str(allowed)).replace("65535", str(min(65535, allowed // 2))),
+    )
+    login = node.run("su", "ubuntu", "-c", "ulimit -Sn; ulimit -Hn")
+    assert login.out.split() == [str(min(65535, allowed // 2)), str(allowed)]
+
+
+def test_head_and_compute_differ_and_share_the_environment(new_node: NewNode) -> None:
+    head = new_node(**FRAMEWORK)
+    head.become("HeadNode")
+    done = head.configure()
+    assert done.code == 0, done.err
+    # no device there: no driver, no headers, no EFA
+    assert sorted(installed(head)) == ["aws-neuronx-collectives", "aws-neuronx-runtime-lib", "aws-neuronx-tools"]
+    assert not head.path("/lib/modules").joinpath(KERNEL).exists()
+    assert not head.path("/opt/amazon").exists()
+    venv = "/home/ubuntu/aws_neuron_venv_pytorch"
+    version = head.run(f"{venv}/bin/python", "-c", "import torch_neuronx as t; print(t.__version__)")
+    assert version.out.startswith("2.9.0.2.15.32035+")
+    assert head.path(f"{venv}/bin/pip").stat().st_uid == 1000
+    before = head.snapshot()
+    assert head.configure().code == 0
+    assert head.snapshot() == before
+
+    compute = compute_node(new_node, **FRAMEWORK)
+    alone = compute.configure(*COMPUTE)
+    assert alone.code != 0
+    assert "the shared virtual environment /home/ubuntu/aws_neuron_venv_pytorch is not visible" in alone.err
+    assert compute.status()["failed_step"] == "framework"
+    # the head node's home arrives (here by copy instead of NFS): now it is only checked
+    subprocess.run(["cp", "-a", f"{head.root}{venv}", f"{compute.root}/home/ubuntu/"], check=True)
+    done = compute.configure(*COMPUTE)
+    assert done.code == 0, done.err
+    assert not [change for change in compute.status()["changes"] if "aws_neuron_venv" in change]
+
+
+def test_a_login_node_gets_limits_and_path_only(new_node: NewNode) -> None:
+    node = new_node(**FRAMEWORK)
+    node.become("LoginNode")
+    assert node.configure().code == 0
+    assert installed(node) == {}
+    assert node.path("/etc/profile.d/trn-neuron.sh").exists()
+
+
+def test_a_standalone_node_needs_no_parallelcluster(new_node: NewNode) -> None:
+    node = new_node(TRN_VENV_SHARED="no", **FRAMEWORK)
+    node.devices(1)
+    refused = node.configure()
+    assert refused.code != 0
+    assert "the node's role is not known" in refused.err
+    done = node.configure("TRN_NODE_ROLE=standalone", "TRN_NEURON_DEVICES_EXPECTED=1")
+    assert done.code == 0, done.err
+    assert node.path("/home/ubuntu/aws_neuron_venv_pytorch/bin/python").exists()
+    assert HOSTNAME in node.read("/etc/hosts").splitlines()[0]
+
+
+def test_another_release_replaces_the_first(new_node: NewNode) -> None:
+    node = compute_node(new_node)
+    newer = {"DKMS": "2.31.7.0", "COLLECTIVES": "2.35.43.0", "RUNTIME": "2.35.30.0", "TOOLS": "2.33.38.0"}
+    up = node.configure("TRN_NEURON_SDK=2.33.0", *(f"TRN_NEURON_{key}={value}" for key, value in newer.items()))
+    assert up.code == 0, up.err
+    assert installed(node)["aws-neuronx-tools"] == "2.33.38.0 hold"
+    down = node.configure()
+    assert down.code == 0, down.err
+    assert installed(node) == {name: f"{versions[0]} hold" for name, versions in NEURON_DEBS.items()}
+
+
+def test_the_later_json_of_neuron_ls_is_read_too(new_node: NewNode) -> None:
+    node = compute_node(new_node)
+    node.devices(16, later=True)
+    done = node.configure(*COMPUTE)
+    assert done.code == 0, done.err
+
+
+def test_an_image_with_its_own_neuron_source_is_taken_over(new_node: NewNode) -> None:
+    node = compute_node(new_node)
+    own = "/etc/apt/sources.list.d/aws-neuron.list"
+    node.write(own, "deb [signed-by=/usr/share/keyrings/n.gpg] https://apt.repos.neuron.amazonaws.com jammy main\n")
+    done = node.configure(*COMPUTE)
+    assert done.code == 0, done.err
+    assert not node.path(own).exists()
+    assert node.path(f"{own}.replaced-by-trn").exists()
+
+
+def test_a_repository_that_turns_bad_is_not_used_from_memory(new_node: NewNode, vendor: Vendor) -> None:
+    """apt by itself only warns here and installs from the lists it has."""
+    turning = vendor.folder / "apt-turning"
+    turning.symlink_to("apt")
+    try:
+        node = compute_node(new_node, TRN_NEURON_APT_URL=f"{SERVER}/apt-turning")
+        assert node.configure(*COMPUTE).code == 0
+        turning.unlink()
+        turning.symlink_to("apt-other-key")
+        for file in vendor.folder.glob("apt-other-key/dists/*/InRelease"):
+            os.utime(
+                file, (time.time() + 5, time.time() + 5)
+            )  # made in the same second, the server calls it unmodified
+        done = node.configure("TRN_NEURON_TOOLS=2.33.38.0")
+    finally:
+        turning.unlink()
+    assert done.code != 0
+    assert "its signature is not that of key" in done.err
+    assert installed(node)["aws-neuronx-tools"] == "2.31.13.0 hold"
+
+
+FAILURES: dict[str, tuple[dict[str, str], list[str], Callable[[Node], object] | None, str, str]] = {
+    "one device of sixteen is missing": (
+        {},
+        [*COMPUTE],
+        lambda node: node.devices(16, without=(7,)),
+        "check-devices",
+        "neuron-ls shows 15 Neuron devices, 16 expected; missing: 7",
+    ),
+    "neuron-ls itself fails": (
+        {},
+        [*COMPUTE],
+        lambda node: node.path("/etc/standin/neuron-ls.json").unlink(),
+        "check-devices",
+        "neuron-ls shows 0 Neuron devices, 16 expected",
+    ),
+    "one EFA device is missing": (
+        {},
+        [*COMPUTE],
+        lambda node: node.write("/etc/standin/efa-count", "7\n"),
+        "check-efa",
+        "fi_info shows 7 EFA devices, 8 expected",
+    ),
+    "a file system is not mounted": (
+        {"TRN_MOUNTS": "/proc /fsx"},
+        [],
+        lambda node: node.path("/fsx").mkdir(),
+        "check-mounts",
+        "/fsx is not mounted",
+    ),
+    "the release is not published": (
+        {},
+        ["TRN_NEURON_TOOLS=2.99.0.0"],
+        None,
+        "neuron-packages",
+        f"aws-neuronx-tools 2.99.0.0 is not in {SERVER}/apt (jammy); it offers: 2.33.38.0 2.31.13.0",
+    ),
+    "a version is not a prefix of another": (
+        {},
+        ["TRN_NEURON_TOOLS=2.31.1"],
+        None,
+        "neuron-packages",
+        "aws-neuronx-tools 2.31.1 is not in",
+    ),
+    "the key is not the vendor's": (
+        {},
+        [f"TRN_NEURON_KEY_FINGERPRINT={'A' * 40}"],
+        None,
+        "neuron-packages",
+        f"expected {'A' * 40}",
+    ),
+    "the key's address answers with something else": (
+        {},
+        [f"TRN_NEURON_KEY_URL={SERVER}/apt/pool/"],
+        None,
+        "neuron-packages",
+        "is not an OpenPGP key",
+    ),
+    "the repository is signed with another key": (
+        {"TRN_NEURON_APT_URL": f"{SERVER}/apt-other-key"},
+        [],
+        None,
+        "neuron-packages",
+        "its signature is not that of key",
+    ),
+    "a package was replaced after signing": (
+        {"TRN_NEURON_APT_URL": f"{SERVER}/apt-tampered"},
+        [],
+        None,
+        "neuron-packages",
+        "apt cannot download aws-neuronx-dkms=2.29.0.0",
+    ),
+    "the server does not answer": (
+        {"TRN_NEURON_KEY_URL": "http://127.0.0.1:1/KEY.PUB"},
+        [],
+        None,
+        "neuron-packages",
+        "cannot download http://127.0.0.1:1/KEY.PUB",
+    ),
+    "the driver does not build on this kernel": (
+        {},
+        [],
+        lambda node: node.write("/etc/standin/driver-does-not-build", ""),
+        "neuron-packages",
+        f"The driver does not build on kernel {KERNEL}",
+    ),
+    "the kernel's headers are gone from the mirror": (
+        {},
+        [],
+        lambda node: node.write("/usr/bin/uname", fake_uname("6.8.0-9-old"), 0o755),
+        "kernel-headers",
+        "the headers of the running kernel 6.8.0-9-old cannot be installed",
+    ),
+    "EFA is missing and no installer is named": (
+        {"TRN_EFA_INSTALLER": ""},
+        [*COMPUTE],
+        None,
+        "efa",
+        "fi_info is missing and TRN_EFA_INSTALLER is empty",
+    ),
+    "the EFA installer was tampered with": (
+        {"TRN_EFA_URL": f"{SERVER}/efa-tampered"},
+        [*COMPUTE],
+        None,
+        "efa",
+        "does not carry a valid signature",
+    ),
+    "the system is not one Neuron is published for": (
+        {},
+        [],
+        lambda node: node.write("/usr/lib/os-release", 'ID=ubuntu\nVERSION_ID="20.04"\n'),
+        "operating-system",
+        "'ubuntu 20.04' is not supported. Neuron is published for Ubuntu 22.04",
+    ),
+    "the user does not exist": (
+        {"TRN_USER": "ec2-user", **FRAMEWORK},
+        [],
+        None,
+        "framework",
+        "the user ec2-user does not exist on this image",
+    ),
+    "pip does not find the wheel": (
+        {**FRAMEWORK, "TRN_VENV_SHARED": "no"},
+        ["TRN_NEURON_CC=9.9"],
+        None,
+        "framework",
+        "pip cannot install neuronx-cc==9.9 torch-neuronx==2.9.0.2.15.32035 into /home/ubuntu/aws_neuron_venv_pytorch",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_what_is_wrong_is_said_loudly(new_node: NewNode, name: str) -> None:
+    settings, arguments, prepare, step, message = FAILURES[name]
+    node = compute_node(new_node, **settings)
+    if prepare:
+        prepare(node)
+    done = node.configure(*arguments)
+    assert done.code != 0, done.out
+    assert f"step '{step}' failed on compute node {HOSTNAME}: " in done.err
+    assert message in done.err
+    status = node.status()
+    assert (status["result"], status["failed_step"]) == ("failed", step)
+    assert message in str(status["message"])
+    if "signature" in message or "expected AAAA" in message:
+        assert "aws-neuronx-tools" not in installed(node)
+        assert not node.path("/opt/amazon/efa/bin/fi_info").exists()
+
+
+def test_a_node_killed_half_way_recovers(new_node: NewNode) -> None:
+    node = compute_node(new_node)
+    node.write("/etc/standin/driver-does-not-build", "")
+    assert node.configure().code != 0
+    node.path("/etc/standin/driver-does-not-build").unlink()
+    done = node.configure(*COMPUTE)
+    assert done.code == 0, done.err
+
+
+def hold(node: Node, path: str, how: str) -> subprocess.Popen[str]:
+    """Hold the lock on ``path`` on the node until ``communicate`` closes its input."""
+    code = (
+        f"import fcntl, sys; f = open({path!r}, 'a'); fcntl.{how}(f, fcntl.LOCK_EX); "
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    holder = subprocess.Popen(
+        node.words("/usr/bin/python3", "-c", code), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    return holder
+
+
+def test_two_runs_do_not_interleave(new_node: NewNode) -> None:
+    node = new_node()
+    node.become("LoginNode")
+    node.path("/var/lib/trn-bootstrap").mkdir()
+    holder = hold(node, "/var/lib/trn-bootstrap/lock", "flock")
+    try:
+        done = node.configure("TRN_LOCK_WAIT=1")
+    finally:
+        holder.communicate()
+    assert done.code != 0
+    assert "another trn-bootstrap run still holds /var/lib/trn-bootstrap/lock after 1 s" in done.out
+    assert node.configure("TRN_LOCK_WAIT=30").code == 0
+
+
+def test_it_waits_for_unattended_upgrades(new_node: NewNode) -> None:
+    node = compute_node(new_node)
+    holder = hold(node, "/var/lib/apt/lists/lock", "lockf")
+    try:
+        refused = node.configure("TRN_LOCK_WAIT=1")
+        assert "another package manager holds apt's locks for 1 s" in refused.err
+        run = subprocess.Popen(
+            node.words("/opt/trn/configure-node.sh", *COMPUTE),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        time.sleep(1.5)
+        assert run.poll() is None
+    finally:
+        holder.communicate()
+    _, err = run.communicate(timeout=120)
+    assert run.returncode == 0, err

@@ -1,0 +1,157 @@
+"""The facts of the catalogue, against what is published, and against each other."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+
+import pytest
+from ruamel.yaml import YAML
+
+from trainium_cdk.catalog import Catalog, CatalogOverrides, InstanceType, UnknownFact
+
+CATALOG = Catalog.load()
+
+# type, vCPU, GiB, devices, cores of a device, HBM GiB, network cards, Gbit/s, EFA, NVMe GB, workers (logical cores by default)
+PUBLISHED = [
+    ("trn1.2xlarge", 8, 32, 1, 2, 32, 1, 12.5, 0, 474, 2),
+    ("trn1.32xlarge", 128, 512, 16, 2, 512, 8, 800, 8, 4 * 1900, 32),
+    ("trn1n.32xlarge", 128, 512, 16, 2, 512, 16, 1600, 16, 4 * 1900, 32),
+    ("trn2.3xlarge", 12, 128, 1, 8, 96, 1, 200, 1, 470, 4),
+    ("trn2.48xlarge", 192, 2048, 16, 8, 1536, 16, 3200, 16, 4 * 1900, 64),
+    ("trn2u.48xlarge", 192, 2048, 16, 8, 1536, 16, 3200, 16, 4 * 1900, 64),
+]
+
+
+@pytest.mark.parametrize("row", PUBLISHED, ids=lambda row: row[0])
+def test_instance_types(row: tuple[str, int, int, int, int, int, int, float, int, int, int]) -> None:
+    i = CATALOG.instance(row[0])
+    assert row == (
+        i.name, i.vcpus, i.memory_gib, i.neuron_devices, i.cores_per_device, i.hbm_gib, i.network_cards, i.network_gbps,
+        i.efa_interfaces, i.nvme.count * i.nvme.size_gb, i.logical_cores(),
+    )  # fmt: skip
+
+
+def test_every_type_is_in_the_table() -> None:
+    assert set(CATALOG.instances) == {row[0] for row in PUBLISHED}
+
+
+@pytest.mark.parametrize("kind", CATALOG.instances.values(), ids=lambda k: k.name)
+def test_instance_types_hold_together(kind: InstanceType) -> None:
+    assert kind.name.split(".")[0] == kind.family
+    assert kind.zone_ids
+    assert len(set(kind.zone_ids)) == len(kind.zone_ids)
+    assert all(CATALOG.region_of(z) for z in kind.zone_ids), "the region of each zone is known"
+    assert kind.hbm_gib % kind.neuron_devices == 0
+    assert kind.network_gbps / kind.network_cards in (12.5, 100, 200)
+    assert kind.lnc == ((1,) if kind.family.startswith("trn1") else (1, 2)), "logical cores came with trn2"
+    assert "on-demand" in kind.purchase
+
+
+def test_workers_by_logical_core_size() -> None:
+    trn2 = CATALOG.instance("trn2.48xlarge")
+    assert (trn2.default_lnc, trn2.logical_cores(1), trn2.logical_cores(2)) == (2, 128, 64)
+    with pytest.raises(ValueError, match=r"trn1\.32xlarge runs LNC 1, not 2"):
+        CATALOG.instance("trn1.32xlarge").logical_cores(2)
+
+
+# release -> who can train with what
+FRAMEWORKS = {
+    "2.30.0": {"torch-xla": {"trn1", "trn1n", "trn2", "trn2u"}},
+    "2.31.0": {"torch-xla": {"trn1", "trn1n", "trn2", "trn2u"}},
+    "2.32.0": {},
+    "2.33.0": {"torch-native": {"trn2", "trn2u"}},
+}
+
+
+def test_releases() -> None:
+    found = {v: {name: set(f.families) for name, f in r.frameworks.items()} for v, r in CATALOG.releases.items()}
+    assert found == FRAMEWORKS
+    families = {i.family for i in CATALOG.instances.values()}
+    for release in CATALOG.releases.values():
+        assert all(set(f.families) <= families for f in release.frameworks.values())
+    dates = [r.released for r in CATALOG.releases.values()]
+    assert dates == sorted(dates)
+
+
+def test_the_default_release_trains_on_every_type() -> None:
+    """The default environment is trn1, whose training is PyTorch/XLA, in a container or on the node."""
+    release = CATALOG.release()
+    assert set(release.frameworks["torch-xla"].families) == {i.family for i in CATALOG.instances.values()}
+    assert release.container
+    assert release.version in release.container
+
+
+def test_parallelcluster_facts_hold_together() -> None:
+    facts = CATALOG.parallelcluster
+    assert tuple(map(int, facts.oldest.split("."))) <= tuple(map(int, facts.default.split(".")))
+    assert all(s == s.lower() for s in facts.denied_slurm_settings)
+    assert all(d.startswith("/") for d in facts.reserved_mount_dirs)
+    assert facts.provider_template.format(region="r", suffix="s", version="v").startswith(
+        "https://r-aws-parallelcluster"
+    )
+    assert any(s.framework_wheels for s in facts.operating_systems.values())
+
+
+@pytest.mark.parametrize("region", CATALOG.prices)
+def test_prices_are_of_known_types(region: str) -> None:
+    trainium = {name for name in CATALOG.prices[region] if name.startswith("trn")}
+    assert trainium <= set(CATALOG.instances)
+    assert all(re.fullmatch(r"[a-z]+\d[a-z]*\.\w+", name) for name in CATALOG.prices[region])
+    assert all(price > 0 for price in CATALOG.prices[region].values())
+
+
+@pytest.mark.parametrize("region", CATALOG.service_prices)
+def test_prices_of_services_say_what_they_are_for(region: str) -> None:
+    prices = CATALOG.service_prices[region]
+    assert all(name.endswith(("-hour", "-gib-month")) and price > 0 for name, price in prices.items())
+
+
+def test_unknown_prices_are_not_guessed() -> None:
+    assert CATALOG.price("trn2.48xlarge", "us-east-2") is None
+    assert CATALOG.price("trn1.32xlarge", "us-east-1") == 21.5
+
+
+def test_published_throughput() -> None:
+    points = CATALOG.throughput
+    assert {p.nodes for p in points} == {1, 16, 32}, "only these are published"
+    weak = {p.nodes: p.sequences_per_second for p in points if p.sdk == "2.6" and p.scaling == "weak"}
+    assert round(weak[16] / (16 * weak[1]), 3) == 0.926  # published as 92.5 %
+
+
+@pytest.mark.parametrize("name", sorted(f.name for f in files("trainium_cdk.catalog").joinpath("data").iterdir()))
+def test_every_table_names_its_source_and_date(name: str) -> None:
+    data = YAML(typ="safe", pure=True).load(files("trainium_cdk.catalog").joinpath("data", name).read_text("utf-8"))
+    assert data["source"]
+    assert data["date"].year >= 2026
+
+
+@pytest.mark.parametrize(
+    ("look_up", "message"),
+    [
+        (lambda: CATALOG.instance("trn1.32xl"), "unknown instance type 'trn1.32xl'; did you mean trn1.32xlarge?"),
+        (lambda: CATALOG.instance("p5.48xlarge"), "did you mean"),
+        (lambda: CATALOG.instance("zz"), "it holds trn1.2xlarge, trn1.32xlarge"),
+        (lambda: CATALOG.release("2.29.0"), "unknown Neuron SDK release '2.29.0'"),
+        (lambda: CATALOG.release("x"), "can be described under `catalog.releases`"),
+    ],
+)  # fmt: skip
+def test_unknown_facts(look_up: object, message: str) -> None:
+    with pytest.raises(UnknownFact) as caught:
+        look_up()  # type: ignore[operator]
+    assert message in str(caught.value)
+
+
+def test_zones() -> None:
+    assert CATALOG.zone_ids("trn1.32xlarge", "us-east-1") == ("use1-az4", "use1-az5", "use1-az6")
+    assert CATALOG.regions_of("trn1n.32xlarge") == ("us-east-1", "us-east-2", "us-west-2")
+    assert CATALOG.region_of("apse2-az1") == "ap-southeast-2"
+    assert CATALOG.region_of("nowhere1-az1") is None
+
+
+def test_overrides_are_merged_key_by_key_and_leave_ours_alone() -> None:
+    changed = Catalog.load(CatalogOverrides(instances={"trn1.32xlarge": {"max_pods": 5}}))
+    assert changed.instance("trn1.32xlarge").max_pods == 5
+    assert changed.instance("trn1.32xlarge").vcpus == 128
+    assert Catalog.load().instance("trn1.32xlarge").max_pods == 247
+    assert Catalog.load() is Catalog.load(CatalogOverrides()) or Catalog.load() == Catalog.load(CatalogOverrides())

@@ -1,0 +1,217 @@
+"""EKS environments that must be refused: (YAML, key, part of the message), as in `bad_environments`."""
+
+from __future__ import annotations
+
+CLUSTER = [
+    ("eks: {version: '1.29'}  # <-", "eks.version", "EKS makes no new clusters of it. Fix: write 1.33, 1.34 or 1.35"),
+    (
+        """
+network: {zone_ids: [use1-az6]}  # <-
+eks: {}
+""",
+        "network.zone_ids",
+        "EKS asks for subnets in two zones at least. Fix: add a second zone, after the nodes' own, as use1-az1",
+    ),
+    (
+        """
+network:
+  existing:
+    vpc_id: vpc-0123456789abcdef0
+    cidr: 172.31.0.0/16
+    private_subnets: [{id: subnet-0123456789abcdef0, zone_id: use1-az6}]  # <-
+eks: {}
+""",
+        "network.existing.private_subnets",
+        "describe a private subnet in another zone",
+    ),
+    (
+        """
+network: {zone_ids: [use1-az6, use1-az3]}  # <-
+eks: {}
+""",
+        "network.zone_ids",
+        "EKS puts no control plane into this zone. Fix: write use1-az1",
+    ),
+    (
+        """
+network: {nat: none}  # <-
+eks: {}
+""",
+        "network.nat",
+        "come from public registries, out of reach without a NAT gateway. Fix: write nat: one",
+    ),
+    (
+        "eks: {endpoint: public, public_cidrs: [8.0.0.0/6]}  # <-",
+        "eks.public_cidrs[0]",
+        "to a large part of the internet",
+    ),
+    (
+        "eks: {endpoint: public, public_cidrs: [10.0.0.0/16]}  # <-",
+        "eks.public_cidrs[0]",
+        "nobody comes from these addresses over the internet",
+    ),
+    (
+        "eks: {endpoint: public, public_cidrs: [203.0.113.0/24, 203.0.113.0/24]}  # <-",
+        "eks.public_cidrs[1]",
+        "this network is there already",
+    ),
+    ("eks: {namespace: kube-system}  # <-", "eks.namespace", "belongs to the system or to a plug-in"),
+    (
+        "eks: {addon_versions: {vpc-cny: v1.22.4-eksbuild.3}}  # <-",
+        "eks.addon_versions.vpc-cny",
+        "the stack installs no such add-on. Fix: write vpc-cni",
+    ),
+    (
+        "eks: {addon_versions: {vpc-cni: v1.18.4-eksbuild.1}}  # <-",
+        "eks.addon_versions.vpc-cni",
+        "the VPC CNI before 1.18.5 takes hold of EFA-only interfaces, which trn has",
+    ),
+    (
+        "eks: {plugins: {node_problem_detector: false, node_recovery: true}}  # <-",
+        "eks.plugins.node_recovery",
+        "recovery is told by the node problem detector, which is off",
+    ),
+    ("eks: {data_buckets: [corpus, corpus]}  # <-", "eks.data_buckets[1]", "it is there already"),
+]
+
+ACCESS = [
+    (
+        "eks: {access: [{principal: 'arn:aws:sts::111122223333:assumed-role/Researcher/ada'}]}  # <-",
+        "eks.access[0].principal",
+        "this is a session of a role, not the role. Fix: write arn:aws:iam::111122223333:role/Researcher",
+    ),
+    (
+        "eks: {access: [{principal: 'arn:aws:iam::111122223333:root'}]}  # <-",
+        "eks.access[0].principal",
+        "access entries are for IAM roles and users only",
+    ),
+    (
+        """
+account: "444455556666"
+eks: {access: [{principal: 'arn:aws:iam::111122223333:role/Researcher'}]}  # <-
+""",
+        "eks.access[0].principal",
+        "it belongs to account 111122223333, the cluster to 444455556666",
+    ),
+    (
+        """
+eks:
+  access:
+    - {principal: 'arn:aws:iam::111122223333:role/Researcher'}
+    - {principal: 'arn:aws:iam::111122223333:role/Researcher', policy: view}  # <-
+""",
+        "eks.access[1].principal",
+        "it has an entry already: a cluster takes one for each",
+    ),
+]
+
+NODES = [
+    (
+        "eks: {node_groups: [{instance_type: trn1.32xlrge}]}  # <-",
+        "eks.node_groups[0].instance_type",
+        "write trn1.32xlarge",
+    ),
+    (
+        "eks: {node_groups: [{instance_type: trn1.2xlarge, max_nodes: 1, efa: on}]}  # <-",
+        "eks.node_groups[0].efa",
+        "trn1.2xlarge has no EFA",
+    ),
+    (
+        "eks: {node_groups: [{instance_type: trn1n.32xlarge, purchase: capacity-block, reservation: cr-0123456789abcdef0}]}  # <-",
+        "eks.node_groups[0].purchase",
+        "trn1n.32xlarge is not sold that way",
+    ),
+    (
+        "eks: {node_groups: [{purchase: capacity-block}]}  # <-",
+        "eks.node_groups[0].reservation",
+        "a capacity block is used through its reservation id",
+    ),
+    (
+        "eks: {node_groups: [{purchase: capacity-block, max_nodes: 65, reservation: cr-0123456789abcdef0}]}  # <-",
+        "eks.node_groups[0].max_nodes",
+        "and give each a node group of its own",
+    ),
+    (
+        "eks: {node_groups: [{purchase: spot, reservation: cr-0123456789abcdef0}]}  # <-",
+        "eks.node_groups[0].reservation",
+        "write purchase: on-demand for this node group",
+    ),
+    (
+        "eks: {node_groups: [{placement_group: on, reservation: cr-0123456789abcdef0}]}  # <-",
+        "eks.node_groups[0].placement_group",
+        "a placement group fails with InsufficientInstanceCapacity",
+    ),
+    ("eks: {node_groups: [{name: system}]}  # <-", "eks.node_groups[0].name", "the name of the system nodes"),
+    (
+        """
+network: {zone_ids: [use1-az6, use1-az5]}
+eks: {node_groups: [{zone_id: use1-az4}]}  # <-
+""",
+        "eks.node_groups[0].zone_id",
+        "the network has no subnets in it; there are some in use1-az6 and use1-az5",
+    ),
+    (
+        """
+network: {zone_ids: [use1-az5, use1-az6]}
+eks: {node_groups: [{instance_type: trn1n.32xlarge}]}  # <-
+""",
+        "eks.node_groups[0]",
+        "not offered in use1-az5 (the first of the network, as node group trn names none)",
+    ),
+    (
+        "region: us-west-1  # <-\neks: {}",
+        "region",
+        "trn1.32xlarge is not offered there",
+    ),
+    (
+        """
+network: {private_prefix: 27}  # <-
+storage: {efs: null, fsx: {existing: {id: fs-0123456789abcdef0, mount_name: abcdefgh}}}
+eks: {node_groups: [{max_nodes: 4}], system: {nodes: 1, max_nodes: 1}}
+""",
+        "network.private_prefix",
+        "but 4 nodes (56 more addresses, for pods, and for interfaces that have one)",
+    ),
+    (
+        "eks: {node_groups: [{labels: {kubernetes.io/role: trn}}]}  # <-",
+        "eks.node_groups[0].labels.kubernetes.io/role",
+        "labels of kubernetes.io are given by the system. Fix: write role, or a domain of your own",
+    ),
+    ("eks: {system: {instance_type: t4g.large}}  # <-", "eks.system.instance_type", "this is an Arm type"),
+    (
+        "eks: {system: {instance_type: t3.micro}}  # <-",
+        "eks.system.instance_type",
+        "too small for the cluster's own pods",
+    ),
+    ("eks: {jump_host: {instance_type: trn1.2xlarge}}  # <-", "eks.jump_host.instance_type", "does not train"),
+    (
+        "bootstrap: {neuron_release: 2.33.0}  # <-\neks: {}",
+        "bootstrap.framework",
+        "Neuron 2.33.0 ships no torch-xla",
+    ),
+]
+
+SHAPE = [
+    (
+        "eks: {version: 1.35}  # <-",
+        "eks.version",
+        "read as a number, not as text. Fix: put what is written there in quotes",
+    ),
+    ("eks: {endpoint: public}  # <-", "eks", "endpoint is public, but public_cidrs names no network"),
+    ("eks: {endpoint: public, public_cidrs: [0.0.0.0/0]}  # <-", "eks.public_cidrs[0]", "opens the Kubernetes API"),
+    ("eks: {public_cidrs: [203.0.113.0/24]}  # <-", "eks", "public_cidrs is given, but the endpoint is private"),
+    ("eks: {cluster_name: my.cluster}  # <-", "eks.cluster_name", "not of the form it must have"),
+    ("eks: {namespace: Training}  # <-", "eks.namespace", "not of the form it must have"),
+    ("eks: {addon_versions: {coredns: 1.13.2}}  # <-", "eks.addon_versions.coredns", "not of the form it must have"),
+    (
+        "eks: {access: [{principal: 'arn:aws:iam::111122223333:role/R', policy: owner}]}  # <-",
+        "eks.access[0].policy",
+        "not one of the choices",
+    ),
+    ("eks: {node_groups: [{min_nodes: 3, max_nodes: 2}]}  # <-", "eks.node_groups[0]", "are not in that order"),
+    ("eks: {node_groups: [{nodes: 3}]}  # <-", "eks.node_groups[0]", "min_nodes 0, nodes 3 and max_nodes 2"),
+    ("eks: {node_groups: [{name: a}, {name: a}]}  # <-", "eks", "node group a is there 2 times"),
+]
+"""Of the wrong shape already: no rule sees them."""
+
+TABLE = [*CLUSTER, *ACCESS, *NODES]

@@ -1,0 +1,41 @@
+"""What a case of the tables is: one check, an environment, what AWS answered, and what must be said of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any, NamedTuple
+
+from trainium_cdk import settings
+from trainium_cdk.checks.live import CHECKS, Target
+from trainium_cdk.checks.live.account import IDENTITY
+from trainium_cdk.settings import Engine
+
+NOW = dt.datetime(2026, 11, 20, 12, tzinfo=dt.UTC)
+BY_NAME = {c.name: c for c in (IDENTITY, *CHECKS)}
+
+
+class Case(NamedTuple):
+    """`expected`: for each finding its level, and words that it holds, in the order in which it is told."""
+
+    check: str
+    env: str
+    answer: Any
+    expected: list[tuple[str, ...]]
+    engine: Engine = "slurm"
+
+
+def target(text: str, engine: Engine = "slurm") -> Target:
+    return Target(settings.parse(text, "environment.yaml"), engine, NOW, account="111122223333")
+
+
+def verify(case: Case) -> None:
+    """Judges, and compares."""
+    check, at = BY_NAME[case.check], target(case.env, case.engine)
+    assert check.wanted(at), "there is nothing to look at"
+    told = [
+        (f.level, f"{f.what} = {f.value}: {f.reason}. Fix: {f.fix} [{f.where}]") for f in check.judge(at, case.answer)
+    ]
+    assert [level for level, _ in told] == [words[0] for words in case.expected], told
+    for (_, text), (_, *words) in zip(told, case.expected, strict=True):
+        for word in words:
+            assert word in text

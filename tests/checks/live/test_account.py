@@ -1,0 +1,99 @@
+"""Who we are, what is there, what AWS still supports."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import aws_cdk as cdk
+import pytest
+
+from tests.cdk import app
+from tests.checks.live.cases import Case, verify
+from trainium_cdk.checks.live.account import OLDEST_BOOTSTRAP
+
+IMAGE = "pcluster: {custom_ami: ami-0123456789abcdef0}"
+KEY = "pcluster: {head: {subnet: public, ssh: {from_cidrs: [203.0.113.0/24], key_name: mine}}}"
+PCLUSTER = "ParallelCluster 3.16.1 on ubuntu2204"
+EKS = "eks: {version: '1.34'}"
+ADDONS = ["vpc-cni", "kube-proxy", "eks-pod-identity-agent", "coredns", "aws-fsx-csi-driver", "aws-efs-csi-driver"]
+
+
+def image(**other: Any) -> dict[str, Any]:
+    disk = {"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 45}}
+    own = {"ImageId": "ami-0123456789abcdef0", "State": "available", "Architecture": "x86_64", "Name": "mine"}
+    return {**own, "RootDeviceName": "/dev/sda1", "BlockDeviceMappings": [disk], **other}
+
+
+def version(status: str, standard: str, extended: str = "2027-12-02") -> dict[str, Any]:
+    ends = (dt.datetime.fromisoformat(day).replace(tzinfo=dt.UTC) for day in (standard, extended))
+    pair = dict(zip(("endOfStandardSupportDate", "endOfExtendedSupportDate"), ends, strict=True))
+    return {"versionStatus": status, **pair}
+
+
+def identity(account: str) -> dict[str, str]:
+    return {"Account": account, "Arn": f"arn:aws:iam::{account}:user/me"}
+
+
+STANDARD = {"1.35": version("STANDARD_SUPPORT", "2027-03-27")}
+TABLE = [
+    Case("credentials", "", identity("111122223333"), [("ok", "user/me", "account 111122223333, region us-east-1")]),
+    Case("credentials", "account: '444455556666'", identity("111122223333"),
+         [("error", "another account than the environment's 444455556666", "[environment.yaml:1]")]),
+    Case("bootstrap", "", "21", [("ok", "version 21")]),
+    Case("bootstrap", "", None, [("error", "no bucket", "npx cdk bootstrap aws://111122223333/us-east-1")]),
+    Case("bootstrap", "", "5", [("error", "version 5", "need version 6")]),
+    Case("bootstrap", "", "?", [("error", "version ?")]),
+    Case("stack", "", (None, None), [("ok", "it will be created")]),
+    Case("stack", "", ({"StackStatus": "UPDATE_COMPLETE"}, None), [("ok", "UPDATE_COMPLETE", "not counted again")]),
+    Case("stack", "", ({"StackStatus": "ROLLBACK_COMPLETE"}, None), [("error", "npx cdk destroy TrnPclusterStack")]),
+    Case("stack", "", ({"StackStatus": "UPDATE_ROLLBACK_FAILED"}, None), [("error", "continue-update-rollback")]),
+    Case("stack", "", ({"StackStatus": "DELETE_FAILED"}, None), [("error", "npx cdk destroy")]),
+    Case("stack", "name: mine", ({"StackStatus": "CREATE_IN_PROGRESS"}, None), [("error", "stack TrnPclusterStack-mine", "wait")]),
+    Case("stack", "", (None, {"StackStatus": "CREATE_COMPLETE"}), [("ok",), ("error", "stack trn-slurm", "pcluster.cluster_name")]),
+    Case("images", IMAGE, {"ami-0123456789abcdef0": image()}, [("ok",), ("ok",)]),
+    Case("images", IMAGE, {"ami-0123456789abcdef0": None}, [("error", "no such image in us-east-1", "[environment.yaml:1]")] * 2),
+    Case("images", "pcluster: {head: {custom_ami: ami-0123456789abcdef0}}", {"ami-0123456789abcdef0": image(State="pending")},
+         [("error", "pending")]),
+    Case("images", "eks: {node_groups: [{custom_ami: ami-0123456789abcdef0}]}",
+         {"ami-0123456789abcdef0": image(Architecture="arm64")}, [("error", "arm64", "x86_64")], "eks"),
+    Case("images", "eks: {node_groups: [{custom_ami: ami-0123456789abcdef0, root_volume_gib: 40}]}",
+         {"ami-0123456789abcdef0": image()}, [("error", "45 GiB", "root_volume_gib: 45 or more")], "eks"),
+    Case("images", "eks: {node_groups: [{custom_ami: ami-0123456789abcdef0}]}",
+         {"ami-0123456789abcdef0": image(DeprecationTime="2026-01-01T00:00:00.000Z")}, [("warning", "deprecated")], "eks"),
+    Case("parallelcluster", "", [image(CreationDate="2026-02-17")], [("ok", PCLUSTER)]),
+    Case("parallelcluster", "pcluster: {version: 3.15.0}", [], [("error", "3.15.0", "write pcluster.version: 3.16.1")]),
+    Case("parallelcluster", "", [image(CreationDate="2026-01-01", DeprecationTime="2026-05-01T00:00:00Z"),
+                                 image(CreationDate="2025-01-01")], [("warning", "deprecated")]),
+    Case("kubernetes", "", STANDARD, [("ok", "until 2027-03-27")], "eks"),
+    Case("kubernetes", EKS, {**STANDARD, "1.34": version("EXTENDED_SUPPORT", "2026-10-02")},
+         [("warning", "costs more, and support ends 2027-12-02", "one of 1.35")], "eks"),
+    Case("kubernetes", EKS, {**STANDARD, "1.34": version("STANDARD_SUPPORT", "2026-12-02")},
+         [("warning", "it ends 2026-12-02")], "eks"),
+    Case("kubernetes", EKS, {**STANDARD, "1.34": version("UNSUPPORTED", "2025-12-02")}, [("error", "unsupported")], "eks"),
+    Case("kubernetes", EKS, STANDARD, [("error", "EKS makes no such cluster")], "eks"),
+    Case("addons", "", {}, [("error", f"add-on {a}", "another Kubernetes version") for a in ADDONS], "eks"),
+    Case("node-image", "", "ami-1", [("ok", "published for Kubernetes 1.35")], "eks"),
+    Case("node-image", EKS, None, [("error", "no Neuron image for Kubernetes 1.34", "write eks.version: 1.35")], "eks"),
+    Case("key-pair", KEY, "ed25519", [("ok", "key pair mine")]),
+    Case("key-pair", KEY, "rsa", [("error", "ubuntu2204 takes no rsa keys", "[environment.yaml:1]")]),
+    Case("key-pair", KEY.replace("{head", "{os: alinux2023, head"), "rsa", [("ok",)]),
+    Case("key-pair", KEY, None, [("error", "create-key-pair --key-name mine --key-type ed25519")]),
+    Case("service-roles", "", {"AWSServiceRoleForAmazonElasticFileSystem": False}, [("info", "at first use")]),
+    Case("service-roles", "pcluster: {queues: [{purchase: spot}]}",
+         {"AWSServiceRoleForEC2Spot": False, "AWSServiceRoleForAmazonElasticFileSystem": True},
+         [("error", "no instance starts without it", "--aws-service-name spot.amazonaws.com"), ("ok",)]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TABLE, ids=lambda c: f"{c.check}: {c.expected[0]}")
+def test_answers_are_judged(case: Case) -> None:
+    verify(case)
+
+
+def test_the_oldest_bootstrap_is_the_one_that_templates_ask_for() -> None:
+    made = app()
+    cdk.CfnResource(cdk.Stack(made, "S"), "R", type="AWS::SNS::Topic")
+    template = made.synth().get_stack_by_name("S").template
+    refused = template["Rules"]["CheckBootstrapVersion"]["Assertions"][0]["Assert"]["Fn::Not"][0]["Fn::Contains"][0]
+    assert max(map(int, refused)) + 1 == OLDEST_BOOTSTRAP

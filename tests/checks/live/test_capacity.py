@@ -1,0 +1,117 @@
+"""Whether the nodes can be had: quotas, zones, reservations, blocks."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+
+from tests.checks.live.cases import NOW, Case, verify
+from trainium_cdk.checks.live.quotas import ADDRESSES, STANDARD_VCPUS, TRN, VPCS, Need, is_standard
+from trainium_cdk.checks.live.reservations import Offering
+
+FLEET = "pcluster:\n  queues:\n    - purchase: {}\n      compute_resources: [{{max_nodes: 4}}]\n"
+RESERVED = """\
+network: {zone_ids: [use1-az4]}
+pcluster:
+  queues:
+    - compute_resources:
+        - max_nodes: 4
+          reservation: cr-0123456789abcdef0
+"""
+BLOCK = RESERVED.replace("    - compute", "    - purchase: capacity-block\n      compute")
+NO_BLOCK = BLOCK.replace("          reservation: cr-0123456789abcdef0\n", "")
+ID = "cr-0123456789abcdef0"
+MAX = ("pcluster", "queues", 0, "compute_resources", 0, "max_nodes")
+
+
+def need(limit: float, used: int = 0, wanted: int = 512) -> Need:
+    return Need(TRN["on-demand"], limit, used, wanted, "4 x trn1.32xlarge", 128, MAX)
+
+
+def reservation(**other: Any) -> dict[str, dict[str, Any]]:
+    plain = {
+        "CapacityReservationId": ID, "InstanceType": "trn1.32xlarge", "AvailabilityZoneId": "use1-az4",
+        "TotalInstanceCount": 4, "AvailableInstanceCount": 4, "State": "active", "ReservationType": "default",
+    }  # fmt: skip
+    return {ID: {**plain, **other}}
+
+
+def at(hours: float) -> dt.datetime:
+    return NOW + dt.timedelta(hours=hours)
+
+
+def offering(price: str, zone: str = "use1-az4") -> Offering:
+    return Offering(f"cb-{price}", "trn1.32xlarge", 4, zone, at(24), at(48), price, "USD")
+
+
+ALL = dict.fromkeys(("trn1.32xlarge", "c5.4xlarge"), frozenset({"use1-az4"}))
+SYSTEM = {"trn1.32xlarge": frozenset({"use1-az4"}), "t3.micro": frozenset({"use1-az4"})}
+SEEN = {
+    "VCpuInfo": {"DefaultVCpus": 128},
+    "NetworkInfo": {"MaximumNetworkCards": 8, "EfaInfo": {"MaximumEfaInterfaces": 8}},
+}
+TABLE = [
+    Case("trn-quota-on-demand", "", need(512), [("ok", "L-2C3B7624", "512 vCPUs")]),
+    Case("trn-quota-on-demand", FLEET.format("on-demand"), need(256),
+         [("error", "= 256", "--desired-value 512 --region us-east-1", "2 of them fit now", "[environment.yaml:4]")]),
+    Case("trn-quota-on-demand", FLEET.format("on-demand"), need(640, used=256),
+         [("error", "and 256 in use by others", "--desired-value 768", "3 of them fit now")]),
+    Case("trn-quota-on-demand", FLEET.format("on-demand"), need(0, used=256), [("error", "0 of them fit now")]),
+    Case("trn-quota-spot", FLEET.format("spot"), Need(TRN["spot"], 0, 0, 512, "4 x trn1.32xlarge", 128, MAX),
+         [("error", "L-6B0D517C", "--quota-code L-6B0D517C")]),
+    Case("standard-quota", "", Need(STANDARD_VCPUS, 5, 0, 16, "1 x c5.4xlarge"), [("error", "L-1216C47A", "16 vCPUs")]),
+    Case("address-quota", "", Need(ADDRESSES, 5, 5, 1, "1 for NAT gateways"), [("error", "L-0263D0A3", "1 address, and 5 in use")]),
+    Case("address-quota", "", Need(ADDRESSES, 5, 4, 1, "1 for NAT gateways"), [("ok",)]),
+    Case("vpc-quota", "", Need(VPCS, 5, 5, 1, "a VPC of its own"), [("error", "L-F678F1CE", "--service-code vpc")]),
+    Case("zones", "", {"use1-az4": "available"}, [("ok", "use1-az4")]),
+    Case("zones", "", {"use1-az4": "impaired", "use1-az6": "available"}, [("error", "impaired", "among use1-az6")]),
+    Case("zones", "network: {zone_ids: [use1-az5]}", {"use1-az6": "available"}, [("error", "none", "[environment.yaml:1]")]),
+    Case("offering", "", ALL, [("ok",), ("ok",)]),
+    Case("offering", "", {**ALL, "trn1.32xlarge": frozenset({"use1-az5", "use1-az6"})},
+         [("error", "trn1.32xlarge for compute1/trn = use1-az4", "zone_id: use1-az5 or use1-az6"), ("ok",)]),
+    Case("offering", "", {"c5.4xlarge": ALL["c5.4xlarge"]}, [("error", "in no zone"), ("ok",)]),
+    Case("offering", "", {"trn1.32xlarge": ALL["trn1.32xlarge"]}, [("ok",), ("error", "c5.4xlarge for the head node")]),
+    Case("offering", "", {**SYSTEM, "m5.large": frozenset({"use1-az4"})},
+         [("ok",), ("warning", "m5.large for the system node = use1-az1", "in the other zones"), ("ok",)], "eks"),
+    Case("offering", "", SYSTEM, [("ok",), ("error", "use1-az4 and use1-az1"), ("ok",)], "eks"),
+    Case("instance-types", "", {"trn1.32xlarge": SEEN}, []),
+    Case("instance-types", "", {}, []),
+    Case("instance-types", "", {"trn1.32xlarge": {**SEEN, "NetworkInfo": {"MaximumNetworkCards": 8}}},
+         [("warning", "efa_interfaces of trn1.32xlarge = 8", "EC2 says 0", "catalog.instances.trn1.32xlarge.efa_interfaces: 0")]),
+    Case("reservations", RESERVED, reservation(), [("ok", "4 instances of trn1.32xlarge in use1-az4, without an end")]),
+    Case("reservations", RESERVED, {ID: None}, [("error", "no such reservation in us-east-1", "[environment.yaml:6]")]),
+    Case("reservations", RESERVED, reservation(ReservationType="capacity-block"),
+         [("error", "a capacity block, but purchase is on-demand", "purchase: capacity-block")]),
+    Case("reservations", BLOCK, reservation(), [("error", "an on-demand reservation, but purchase is capacity-block")]),
+    Case("reservations", RESERVED, reservation(InstanceType="trn1n.32xlarge"), [("error", "instance_type: trn1n.32xlarge")]),
+    Case("reservations", RESERVED, reservation(AvailabilityZoneId="use1-az6"), [("error", "another zone", "zone_id: use1-az6")]),
+    Case("reservations", RESERVED, reservation(TotalInstanceCount=1, AvailableInstanceCount=1),
+         [("error", "1 instance:", "asks for 4 nodes", "max_nodes: 1")]),
+    Case("reservations", RESERVED, reservation(AvailableInstanceCount=1), [("warning", "1 free instance:"), ("ok",)]),
+    Case("reservations", RESERVED, reservation(State="expired", EndDate=at(-1)), [("error", "nothing can start in it")]),
+    Case("reservations", BLOCK, reservation(ReservationType="capacity-block", State="scheduled", StartDate=at(48), EndDate=at(96)),
+         [("warning", "it begins 2026-11-22 12:00 UTC"), ("ok", "until 2026-11-24 12:00 UTC")]),
+    Case("reservations", BLOCK, reservation(ReservationType="capacity-block", EndDate=at(5)),
+         [("warning", "it ends in 5 h", "30 minutes before"), ("ok",)]),
+    Case("reservations", BLOCK, reservation(ReservationType="capacity-block", EndDate=at(0.4)), [("error", "being ended now")]),
+    Case("block-offerings", NO_BLOCK, {("trn1.32xlarge", 4): []}, [("warning", "no block of 4 x trn1.32xlarge for 24 h")]),
+    Case("block-offerings", NO_BLOCK, {("trn1.32xlarge", 4): [offering("960"), offering("1200"), offering("1300"), offering("2000")]},
+         [("info", "960 USD", "4 x trn1.32xlarge in use1-az4 from 2026-11-21 12:00 UTC", "10.00 USD for an instance and hour",
+           "--capacity-block-offering-id cb-960", "[environment.yaml:6]"), ("info",), ("info",)]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TABLE, ids=lambda c: f"{c.check}: {c.expected[:1]}")
+def test_answers_are_judged(case: Case) -> None:
+    verify(case)
+
+
+@pytest.mark.parametrize(
+    ("name", "standard"),
+    [("t3.micro", True), ("trn1.2xlarge", False), ("m5.large", True), ("inf2.xlarge", False), ("i4i.large", True),
+     ("dl1.24xlarge", False), ("d3.xlarge", True), ("hpc7a.12xlarge", False), ("p5.48xlarge", False), ("mac1.metal", False)],
+)  # fmt: skip
+def test_trainium_is_not_of_the_t_family(name: str, standard: bool) -> None:
+    assert is_standard(name) is standard

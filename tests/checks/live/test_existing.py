@@ -1,0 +1,106 @@
+"""What exists already: networks, peers, buckets, file systems."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.checks.live import test_account, test_capacity
+from tests.checks.live.cases import BY_NAME, Case, verify
+from trainium_cdk.checks.live.data import FileSystem
+from trainium_cdk.checks.live.network import Peer
+
+VPC, SUBNET, TABLE_ID = "vpc-0123456789abcdef0", "subnet-0123456789abcdef0", "rtb-0123456789abcdef0"
+EXISTING = f"""\
+network:
+  existing:
+    vpc_id: {VPC}
+    cidr: 172.31.0.0/16
+    private_subnets:
+      - {{id: {SUBNET}, zone_id: use1-az4, cidr: 172.31.0.0/20}}
+"""
+PEERED = f"""\
+network:
+  peerings:
+    - vpc_id: {VPC}
+      cidr: 172.31.0.0/16
+      route_tables: [{TABLE_ID}]
+"""
+FOREIGN = "network: {peerings: [{vpc_id: vpc-0123456789abcdef1, cidr: 10.9.0.0/16, account: '444455556666', accepter_role: 'arn:aws:iam::444455556666:role/x'}]}"
+LINKED = "storage: {fsx: {s3: {uri: 's3://speech/train'}}}"
+BUCKET = "eks: {data_buckets: [speech]}"
+EFS = EXISTING + "storage: {efs: {existing: {id: fs-0123456789abcdef0}}}"
+FSX = EXISTING + "storage: {fsx: {existing: {id: fs-0123456789abcdef1, mount_name: abcd}}}"
+
+
+def vpc(*networks: str) -> dict[str, Any]:
+    return {"VpcId": VPC, "CidrBlock": networks[0], "CidrBlockAssociationSet": [{"CidrBlock": n} for n in networks]}
+
+
+def subnet(**other: Any) -> dict[str, Any]:
+    plain = {
+        "VpcId": VPC,
+        "AvailabilityZoneId": "use1-az4",
+        "CidrBlock": "172.31.0.0/20",
+        "AvailableIpAddressCount": 4000,
+    }
+    return {SUBNET: {**plain, **other}}
+
+
+def peer(*networks: str, table: dict[str, Any] | None = None, exists: bool = False) -> tuple[dict[int, Peer], bool]:
+    return {0: Peer(vpc(*networks) if networks else None, {TABLE_ID: table})}, exists
+
+
+OURS = vpc("172.31.0.0/16")
+ROUTES = {"VpcId": VPC, "Routes": [{"DestinationCidrBlock": "0.0.0.0/0"}]}
+TAKEN = {"VpcId": VPC, "Routes": [{"DestinationCidrBlock": "10.0.0.0/16"}]}
+LUSTRE = FileSystem("AVAILABLE", "LUSTRE", VPC, "abcd")
+TABLE = [
+    Case("existing-vpc", EXISTING, (OURS, subnet()), [("ok", "172.31.0.0/16"), ("ok", "4,000 free", "up to 16 nodes")]),
+    Case("existing-vpc", EXISTING, (None, {SUBNET: None}), [("error", "no such VPC", "[environment.yaml:3]")]),
+    Case("existing-vpc", EXISTING, (vpc("10.5.0.0/16"), subnet()), [("error", "write network.existing.cidr: 10.5.0.0/16"), ("ok",)]),
+    Case("existing-vpc", EXISTING, (OURS, {SUBNET: None}), [("ok",), ("error", "no such subnet", "[environment.yaml:6]")]),
+    Case("existing-vpc", EXISTING, (OURS, subnet(AvailabilityZoneId="use1-az6")), [("ok",), ("error", "write zone_id: use1-az6")]),
+    Case("existing-vpc", EXISTING, (OURS, subnet(VpcId="vpc-2", CidrBlock="172.31.16.0/20")),
+         [("ok",), ("error", "vpc-2"), ("error", "write cidr: 172.31.16.0/20")]),
+    Case("existing-vpc", EXISTING, (OURS, subnet(AvailableIpAddressCount=7)), [("ok",), ("error", "7 free addresses", "16 nodes")]),
+    Case("peerings", PEERED, peer("172.31.0.0/16", table=ROUTES), [("ok", "apart from our 10.0.0.0/16")]),
+    Case("peerings", PEERED, peer(), [("error", "no such VPC in us-east-1", "[environment.yaml:3]")]),
+    Case("peerings", PEERED, peer("172.31.0.0/16", "10.0.128.0/20", table=ROUTES),
+         [("error", "10.0.128.0/20", "overlaps with our 10.0.0.0/16", "[environment.yaml:4]")]),
+    Case("peerings", PEERED, peer("172.30.0.0/16", table=ROUTES), [("error", "would lead elsewhere", "write cidr: 172.30.0.0/16")]),
+    Case("peerings", PEERED, peer("172.31.0.0/16"), [("error", "not a table of vpc-0123456789abcdef0")]),
+    Case("peerings", PEERED, peer("172.31.0.0/16", table={"VpcId": "vpc-2"}), [("error", "= vpc-2", "[environment.yaml:5]")]),
+    Case("peerings", PEERED, peer("172.31.0.0/16", table=TAKEN), [("error", "a route to our network already", "delete-route")]),
+    Case("peerings", PEERED, peer("172.31.0.0/16", table=TAKEN, exists=True), [("ok",)]),
+    Case("peerings", FOREIGN, ({}, False), [("info", "account 444455556666 owns it")]),
+    Case("buckets", LINKED, {"speech": "us-east-1"}, [("ok",)]),
+    Case("buckets", LINKED, {"speech": "none"}, [("error", "no such bucket", "[environment.yaml:1]")]),
+    Case("buckets", LINKED, {"speech": "denied"}, [("warning", "needs s3:ListBucket")]),
+    Case("buckets", LINKED, {"speech": "us-west-2"}, [("error", "FSx cannot link it")]),
+    Case("buckets", BUCKET, {"speech": "us-west-2"}, [("warning", "each byte read is paid")], "eks"),
+    Case("efs", EFS, {"efs": FileSystem("available", "EFS", zones=frozenset({"use1-az4"}))}, [("ok",)]),
+    Case("efs", EFS, {"efs": None}, [("error", "there is none in us-east-1", "[environment.yaml:7]")]),
+    Case("efs", EFS, {"efs": FileSystem("available", "EFS", zones=frozenset({"use1-az6"}))}, [("error", "no mount target in use1-az4")]),
+    Case("efs", EFS, {"efs": FileSystem("deleting", "EFS", zones=frozenset({"use1-az4"}))}, [("error", "deleting")]),
+    Case("fsx", FSX, {"fsx": LUSTRE}, [("ok",)]),
+    Case("fsx", FSX, {"fsx": None}, [("error",)]),
+    Case("fsx", FSX, {"fsx": FileSystem("AVAILABLE", "OPENZFS", VPC)}, [("error", "not FSx for Lustre")]),
+    Case("fsx", FSX, {"fsx": FileSystem("AVAILABLE", "LUSTRE", VPC, "efgh")}, [("error", "write mount_name: efgh")]),
+    Case("fsx", FSX, {"fsx": FileSystem("AVAILABLE", "LUSTRE", "vpc-2", "abcd")}, [("warning", "another VPC")]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TABLE, ids=lambda c: f"{c.check}: {c.expected[0]}")
+def test_answers_are_judged(case: Case) -> None:
+    verify(case)
+
+
+def test_every_check_has_its_table() -> None:
+    tables = (*TABLE, *test_account.TABLE, *test_capacity.TABLE)
+    assert {case.check for case in tables} == set(BY_NAME)
+    levels: dict[str, set[str]] = {name: set() for name in BY_NAME}
+    for case in tables:
+        levels[case.check] |= {words[0] for words in case.expected}
+    assert [n for n, found in levels.items() if not found & {"error", "warning"}] == []

@@ -1,0 +1,426 @@
+"""`trn preflight` against the local AWS: every check over HTTP, each failing condition by itself, and what it may ask."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from sandbox import LocalAws
+from sandbox.oracle.seed import Seeded, reservation, seed
+from tests.trust.figures import record
+from trainium_cdk import settings
+from trainium_cdk.checks.live import CHECKS, Aws, Report, Target, examine, policy
+from trainium_cdk.checks.live.account import IDENTITY
+from trainium_cdk.checks.live.aws import OPERATIONS
+from trainium_cdk.settings import Engine
+
+TRN = Path(sys.executable).with_name("trn")
+ZONE = "use1-az6"
+TRN_QUOTA, SPOT_QUOTA, STANDARD, ADDRESSES, VPCS = "L-2C3B7624", "L-6B0D517C", "L-1216C47A", "L-0263D0A3", "L-F678F1CE"
+NAMES = {"slurm": "TrnPclusterStack", "eks": "TrnEksStack"}
+Trn = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def made(local_aws: LocalAws) -> Seeded:
+    return seed(local_aws.client, ZONE)
+
+
+@pytest.fixture(autouse=True)
+def aws(local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalAws]:
+    """Its own answers again after each test; this process asks it too."""
+    for name in [n for n in os.environ if n.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in local_aws.variables.items():
+        monkeypatch.setenv(name, value)
+    yield local_aws
+    for name in ("quotas", "reservations", "block-offerings", "eks-versions"):
+        local_aws.set_answers(name, None)
+
+
+@pytest.fixture
+def trn(local_aws: LocalAws, tmp_path: Path) -> Trn:
+    def run(text: str, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+        file = tmp_path / "environment.yaml"
+        file.write_text(text)
+        return subprocess.run(
+            [TRN, "preflight", *words, "--env", str(file)],
+            env={**local_aws.env, **env}, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+
+    return run
+
+
+@cache
+def session(**keys: str) -> boto3.Session:
+    """One for each caller: it keeps the services' models, which take longer to read than all the requests."""
+    return boto3.Session(**keys)
+
+
+def report(text: str, engine: Engine = "slurm", **keys: str) -> Report:
+    target = Target(settings.parse(text, "environment.yaml"), engine)
+    return examine(target, Aws(target.env.region, session(**keys)))
+
+
+def wrong(found: Report) -> dict[str, str]:
+    """Check -> what it says, for errors and warnings of the account (not of the offline rules)."""
+    told: dict[str, list[str]] = {}
+    for f in found.of("error", "warning"):
+        if not f.check.startswith("rule "):
+            told.setdefault(f.check, []).append(f"{f.level}: {f.what} = {f.value}: {f.reason}. {f.fix}")
+    return {check: "\n".join(lines) for check, lines in told.items()}
+
+
+@pytest.mark.parametrize("engine", ["slurm", "eks"])
+def test_all_is_green_by_default(trn: Trn, engine: Engine) -> None:
+    done = trn("", NAMES[engine], "--json", "--strict")
+    assert done.returncode == 0, done.stdout
+    found = json.loads(done.stdout)
+    assert (found["stack"], found["account"], found["counts"]["error"]) == (NAMES[engine], "000000000000", 0)
+    wanted = {c.name for c in CHECKS if c.wanted(Target(settings.parse(""), engine))}
+    silent = {"instance-types"}  # speaks only where EC2 and the catalogue differ
+    assert wanted - silent <= {f["check"] for f in found["findings"]}
+    assert found["cost"]["full_hour"] > found["cost"]["idle_hour"] > 0
+    assert {"level", "value", "reason", "fix"} <= found["findings"][0].keys()
+
+
+def test_the_words_for_people(trn: Trn, aws: LocalAws) -> None:
+    aws.set_answers("quotas", {TRN_QUOTA: 256})
+    done = trn("name: mine\npcluster:\n  queues:\n    - compute_resources: [{max_nodes: 4}]\n")
+    lines = done.stdout.splitlines()
+    assert done.returncode == 1
+    assert lines[0].startswith("TrnPclusterStack-mine in 000000000000, us-east-1, from ")
+    assert lines[-2].startswith(
+        "error    quota Running On-Demand Trn instances (L-2C3B7624) = 256: 4 x trn1.32xlarge: 512 vCPUs ["
+    )
+    assert lines[-2].endswith("environment.yaml:4]")
+    assert lines[-1].startswith("         Fix: aws service-quotas request-service-quota-increase --service-code ec2")
+    assert done.stderr.startswith("1 error, 0 warnings, ")
+
+
+def test_warnings_count_where_they_are_to(trn: Trn, aws: LocalAws) -> None:
+    text = "region: us-east-1\npcluster: {queues: [{compute_resources: [{min_nodes: 1}]}]}"
+    assert [trn(text).returncode, trn(text, "--strict").returncode] == [0, 2]
+    aws.set_answers("quotas", {TRN_QUOTA: 0})
+    assert trn(text, "--strict").returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "engine", "text", "check"),
+    [
+        (TRN_QUOTA, "slurm", "", "trn-quota-on-demand"),
+        (TRN_QUOTA, "eks", "", "trn-quota-on-demand"),
+        (SPOT_QUOTA, "slurm", "pcluster: {queues: [{purchase: spot}]}", "trn-quota-spot"),
+        (STANDARD, "slurm", "", "standard-quota"),
+        (ADDRESSES, "eks", "", "address-quota"),
+        (VPCS, "slurm", "", "vpc-quota"),
+    ],
+)
+def test_quotas(aws: LocalAws, code: str, engine: Engine, text: str, check: str) -> None:
+    aws.set_answers("quotas", {code: 0})
+    found = wrong(report(text, engine))
+    assert code in found.pop(check)
+    assert found.keys() <= {"service-roles"}  # spot's
+    aws.set_answers("quotas", {code: None})  # never asked for: the default of a new account holds
+    assert (check in wrong(report(text, engine))) is code.startswith(("L-2C", "L-6B", "L-12"))
+
+
+def test_nodes_of_others_count(aws: LocalAws) -> None:
+    ec2 = aws.client("ec2")
+    aws.set_answers("quotas", {TRN_QUOTA: 2048 + 16})
+    launch = partial(ec2.run_instances, InstanceType="trn1.2xlarge", MinCount=3, MaxCount=3)
+    ours = {"Key": "parallelcluster:cluster-name", "Value": "trn-slurm"}
+    started = [
+        i["InstanceId"]
+        for tags in ([], [{"ResourceType": "instance", "Tags": [ours]}])
+        for i in launch(**({"TagSpecifications": tags} if tags else {}))["Instances"]
+    ]
+    try:
+        assert "and 24 in use by others" in wrong(report(""))["trn-quota-on-demand"]
+        ec2.terminate_instances(InstanceIds=started[:1])
+        assert wrong(report("")) == {}
+    finally:
+        ec2.terminate_instances(InstanceIds=started)
+
+
+def test_the_account(trn: Trn, aws: LocalAws) -> None:
+    assert "for another account" in wrong(report("account: '444455556666'"))["credentials"]
+    assert "npx cdk bootstrap aws://000000000000/us-east-1 --qualifier other" in trn("", "--qualifier", "other").stdout
+    assert "npx cdk bootstrap aws://000000000000/us-west-2" in wrong(report("region: us-west-2"))["bootstrap"]
+    nobody = trn("", AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY="", AWS_CONFIG_FILE="/dev/null", HOME="/nonexistent")
+    assert (nobody.returncode, nobody.stderr.count("Traceback")) == (1, 0)
+    assert "error    credentials = none: Unable to locate credentials" in nobody.stdout
+    closed = trn("", AWS_ENDPOINT_URL="http://127.0.0.1:1")
+    assert closed.stdout.count("Could not connect") == 1
+
+
+def test_a_stack_that_is_there_needs_no_second_vpc(aws: LocalAws) -> None:
+    aws.set_answers("quotas", {VPCS: 0, ADDRESSES: 0, STANDARD: 0})
+    name = "TrnPclusterStack-there"
+    template = json.dumps({"Resources": {"T": {"Type": "AWS::SNS::Topic"}}})
+    assert wrong(report("name: there")).keys() == {"vpc-quota", "address-quota", "standard-quota"}
+    cfn = aws.client("cloudformation")
+    cfn.create_stack(StackName=name, TemplateBody=template)
+    cfn.get_waiter("stack_create_complete").wait(StackName=name)
+    try:
+        left = wrong(report("name: there"))
+        assert left.keys() <= {"vpc-quota", "address-quota", "standard-quota"}
+        assert all("the stack has its own already" in text for text in left.values())  # others use more than the quota
+    finally:
+        cfn.delete_stack(StackName=name)
+    cfn.create_stack(StackName="there-slurm", TemplateBody=template)
+    try:
+        assert "ParallelCluster makes a stack with the cluster's name" in wrong(report("name: there"))["stack"]
+    finally:
+        cfn.delete_stack(StackName="there-slurm")
+
+
+def test_versions(aws: LocalAws) -> None:
+    assert "write pcluster.version: 3.16.1" in wrong(report("pcluster: {version: 3.99.0}"))["parallelcluster"]
+    assert "extended support" in wrong(report("eks: {version: '1.33'}", "eks"))["kubernetes"]
+    facts = json.loads((aws.directory / "eks-versions.json").read_text())
+    del facts["versions"]["1.35"]
+    facts["addons"]["vpc-cni"] = ["v1.99.0-eksbuild.1"]
+    facts["images"] = []
+    aws.set_answers("eks-versions", facts)
+    found = wrong(report("", "eks"))
+    assert found.keys() == {"kubernetes", "addons", "node-image"}
+    assert "eks.addon_versions: {vpc-cni: v1.99.0-eksbuild.1}" in found["addons"]
+
+
+def test_places(aws: LocalAws) -> None:
+    found = wrong(report("network: {zone_ids: [use1-az3]}"))
+    assert "not offered in that zone" in found["offering"]
+    found = wrong(report("pcluster: {head: {instance_type: c5.gigantic}}"))
+    assert "c5.gigantic for the head node" in found["offering"]
+    text = "catalog: {instances: {trn1.32xlarge: {efa_interfaces: 4}}}"
+    assert "EC2 says 8" in wrong(report(text))["instance-types"]
+
+
+def test_keys_images_roles_and_buckets(aws: LocalAws, made: Seeded) -> None:
+    ssh = "pcluster: {head: {subnet: public, ssh: {from_cidrs: [203.0.113.0/24], key_name: KEY}}}"
+    assert "takes no rsa keys" in wrong(report(ssh.replace("KEY", made.rsa_key_name)))["key-pair"]
+    assert "no such key pair" in wrong(report(ssh.replace("KEY", "nobody")))["key-pair"]
+    assert wrong(report(ssh.replace("KEY", made.key_name))) == {}
+    assert "no such image" in wrong(report("pcluster: {custom_ami: ami-00000000000000bad}"))["images"]
+    spot = "pcluster: {queues: [{purchase: spot}]}"
+    assert "spot.amazonaws.com" in wrong(report(spot))["service-roles"]
+    aws.client("iam").create_role(RoleName="AWSServiceRoleForEC2Spot", AssumeRolePolicyDocument="{}")
+    try:
+        assert wrong(report(spot)) == {}
+    finally:
+        aws.client("iam").delete_role(RoleName="AWSServiceRoleForEC2Spot")
+    linked = "storage: {fsx: {s3: {uri: 's3://BUCKET/train'}}}"
+    assert wrong(report(linked.replace("BUCKET", made.bucket))) == {}
+    assert "no such bucket" in wrong(report(linked.replace("BUCKET", "nobody-has-this")))["buckets"]
+
+
+def test_reservations(aws: LocalAws) -> None:
+    name = reservation(aws.client, "trn1.32xlarge", 2, "us-east-1f", block=False)
+    queue = f"network: {{zone_ids: [{ZONE}]}}\npcluster: {{queues: [{{compute_resources: [{{max_nodes: 2, reservation: ID}}]}}]}}"
+    text = queue.replace("ID", name)
+    assert wrong(report(text)) == {}
+    for fields, words in (
+        ({"State": "expired"}, "nothing can start in it"),
+        ({"AvailabilityZoneId": "use1-az4"}, "another zone"),
+        ({"InstanceType": "trn1n.32xlarge"}, "another type"),
+        ({"TotalInstanceCount": 1}, "asks for 2 nodes"),
+        ({"ReservationType": "capacity-block"}, "purchase: capacity-block"),
+        ({"EndDate": "2020-01-01T00:00:00.000Z"}, "it has ended"),
+        ({"State": "scheduled", "StartDate": "2030-01-01T00:00:00.000Z"}, "it begins 2030-01-01 00:00 UTC"),
+    ):
+        aws.set_answers("reservations", {name: fields})
+        found = wrong(report(text))
+        assert (found.keys(), words in found["reservations"]) == ({"reservations"}, True), found
+    assert "no such reservation" in wrong(report(queue.replace("ID", "cr-00000000000000bad")))["reservations"]
+
+
+def test_blocks_are_offered_where_none_is_named(trn: Trn, aws: LocalAws) -> None:
+    block = {"InstanceType": "trn1.32xlarge", "InstanceCount": 4, "Hours": 24, "AvailabilityZoneId": ZONE}
+    aws.set_answers(
+        "block-offerings",
+        [{**block, "StartInHours": 24, "UpfrontFee": "1200.5"}, {**block, "StartInHours": 48, "UpfrontFee": "960"}],
+    )
+    text = "pcluster: {queues: [{purchase: capacity-block, compute_resources: [{min_nodes: 3, max_nodes: 3}]}]}"
+    found = report(text)
+    offers = [f for f in found.findings if f.check == "block-offerings"]
+    assert [(f.level, f.value) for f in offers] == [("info", "960 USD"), ("info", "1200.5 USD")]
+    assert "4 x trn1.32xlarge in use1-az6 from " in offers[0].reason
+    assert found.exit_code() == 1, "the offline rule asks for the id of a block"
+    done = trn("", "--find-block", "trn1.32xlarge", "--nodes", "3", "--json")
+    assert [(o["price"], o["zone_id"], o["nodes"], o["instance_hour"]) for o in json.loads(done.stdout)] == [
+        ("960", ZONE, 4, 10.0), ("1200.5", ZONE, 4, 12.5052),
+    ]  # fmt: skip
+    done = trn("", "--find-block", "trn1.32xlarge", "--nodes", "5")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no capacity block of 5 x trn1.32xlarge for 24 h is sold in us-east-1 now" in done.stderr
+    assert "not sold in capacity blocks" in trn("", "--find-block", "trn1.2xlarge").stderr
+    assert "no stack 'Nobody'" in trn("", "Nobody").stderr
+
+
+def existing(made: Seeded, ec2: Any) -> str:
+    """An environment in the seeded network, with all that can be named there, peered with a second one."""
+    other = ec2.create_vpc(CidrBlock="172.31.0.0/16")["Vpc"]["VpcId"]
+    table = ec2.create_route_table(VpcId=other)["RouteTable"]["RouteTableId"]
+    return f"""\
+network:
+  existing:
+    vpc_id: {made.vpc}
+    cidr: 10.0.0.0/16
+    private_subnets: [{{id: {made.private_subnet}, zone_id: {ZONE}, cidr: 10.0.16.0/20}}]
+    public_subnets: [{{id: {made.public_subnet}, zone_id: {ZONE}}}]
+  peerings: [{{vpc_id: {other}, cidr: 172.31.0.0/16, route_tables: [{table}]}}]
+storage:
+  efs: {{existing: {{id: {made.efs}}}}}
+  fsx: {{existing: {{id: {made.fsx}, mount_name: 'MOUNT'}}}}
+pcluster:
+  head: {{subnet: public, ssh: {{from_cidrs: [203.0.113.0/24], key_name: {made.key_name}}}}}
+  queues:
+    - name: a
+      custom_ami: ami-0c2023a1b2c3d4e5f
+      compute_resources: [{{max_nodes: 1, reservation: RESERVATION}}]
+    - {{name: b, purchase: spot}}
+    - {{name: c, purchase: capacity-block, compute_resources: [{{min_nodes: 1, max_nodes: 1}}]}}
+"""
+
+
+@pytest.fixture(scope="module")
+def everything(local_aws: LocalAws, made: Seeded) -> dict[Engine, str]:
+    """Two environments that between them want every check."""
+    mount = local_aws.client("fsx").describe_file_systems(FileSystemIds=[made.fsx])["FileSystems"][0]
+    reserved = reservation(local_aws.client, "trn1.32xlarge", 1, "us-east-1f", block=False)
+    text = existing(made, local_aws.client("ec2"))
+    text = text.replace("MOUNT", mount["LustreConfiguration"]["MountName"]).replace("RESERVATION", reserved)
+    linked = f"storage: {{fsx: {{s3: {{uri: 's3://{made.bucket}/x'}}}}}}\neks: {{data_buckets: [{made.bucket}]}}"
+    return {"slurm": text, "eks": linked}
+
+
+def test_what_exists(everything: dict[Engine, str], made: Seeded) -> None:
+    text = everything["slurm"]
+    roles, mount = {"service-roles"}, text.split("mount_name: '")[1].split("'")[0]
+    assert wrong(report(text)).keys() == roles, wrong(report(text))
+    for old, new, check, words in (
+        (made.vpc, "vpc-00000000000000bad", "existing-vpc", "no such VPC"),
+        ("10.0.16.0/20", "10.0.32.0/20", "existing-vpc", "write cidr: 10.0.16.0/20"),
+        (made.private_subnet, "subnet-00000000000000bad", "existing-vpc", "no such subnet"),
+        ("cidr: 172.31.0.0/16", "cidr: 172.16.0.0/16", "peerings", "would lead elsewhere"),
+        (made.efs, "fs-00000000000000bad", "efs", "there is none in us-east-1"),
+        (made.fsx, "fs-00000000000000bad", "fsx", "there is none in us-east-1"),
+        (mount, "other", "fsx", f"write mount_name: {mount}"),
+    ):
+        found = wrong(report(text.replace(old, new)))
+        assert words in found.get(check, ""), (check, found)
+
+
+def test_every_check_asks_the_local_aws(everything: dict[Engine, str], aws: LocalAws) -> None:
+    """And has an answer from it. One speaks only where EC2 and the catalogue differ: `test_places`."""
+    answered: set[str] = set()
+    for engine, text in everything.items():
+        found = report(text, engine)
+        assert not [f for f in found.findings if "could not be checked" in f.reason]
+        answered |= {f.check for f in found.findings}
+    answered |= wrong(report("catalog: {instances: {trn1.32xlarge: {efa_interfaces: 4}}}")).keys()
+    known = {c.name for c in (IDENTITY, *CHECKS)}
+    assert known <= answered
+    record("preflight", checks=len(known), answered=len(known & answered), actions=len(OPERATIONS))
+
+
+class Recorder:
+    """A session that notes every API call it makes, by IAM action."""
+
+    def __init__(self, **keys: str) -> None:
+        self.actions: set[str] = set()
+        self.operations: set[str] = set()
+        self.session = boto3.Session(**keys)
+        self.session.events.register("before-call", self._note)
+
+    def _note(self, model: Any, **_: Any) -> None:
+        self.operations.add(model.name)
+        service = model.service_model.service_name
+        known = {(s, m.replace("_", "")): action for action, (s, m) in OPERATIONS.items()}
+        self.actions.add(known[service, model.name.lower()])
+
+
+@pytest.mark.parametrize("engine", ["slurm", "eks"])
+def test_it_only_reads_and_the_policy_says_all_it_asks(
+    everything: dict[Engine, str], aws: LocalAws, engine: Engine
+) -> None:
+    aws.set_answers("quotas", dict.fromkeys((TRN_QUOTA, SPOT_QUOTA, STANDARD, ADDRESSES, VPCS)))
+    recorder, target = Recorder(), Target(settings.parse(everything[engine]), engine)
+    examine(target, Aws("us-east-1", recorder.session))
+    assert {o for o in recorder.operations if not o.startswith(("Describe", "Get", "Head", "List"))} == set()
+    allowed = {a for s in policy(target, CHECKS)["Statement"] for a in s["Action"]}
+    assert allowed == recorder.actions - {"sts:GetCallerIdentity"}
+
+
+def test_every_action_is_some_checks() -> None:
+    assert {a for c in (IDENTITY, *CHECKS) for a in c.actions} == OPERATIONS.keys()
+
+
+class User:
+    """An IAM user with an inline policy; its key is judged by the local AWS."""
+
+    def __init__(self, aws: LocalAws) -> None:
+        self._iam, self._name = aws.client("iam"), f"preflight-{uuid.uuid4().hex[:6]}"
+        self._iam.create_user(UserName=self._name)
+        key = self._iam.create_access_key(UserName=self._name)["AccessKey"]
+        self.keys = {"aws_access_key_id": key["AccessKeyId"], "aws_secret_access_key": key["SecretAccessKey"]}
+
+    def may(self, document: dict[str, Any]) -> None:
+        self._iam.put_user_policy(UserName=self._name, PolicyName="p", PolicyDocument=json.dumps(document))
+
+    def close(self) -> None:
+        for name in self._iam.list_user_policies(UserName=self._name)["PolicyNames"]:
+            self._iam.delete_user_policy(UserName=self._name, PolicyName=name)
+        self._iam.delete_access_key(UserName=self._name, AccessKeyId=self.keys["aws_access_key_id"])
+        self._iam.delete_user(UserName=self._name)
+
+
+@pytest.fixture
+def user(aws: LocalAws) -> Iterator[User]:
+    made = User(aws)
+    yield made
+    made.close()
+
+
+def without(document: dict[str, Any], action: str) -> dict[str, Any]:
+    left = [{**s, "Action": [a for a in s["Action"] if a != action]} for s in document["Statement"]]
+    return {**document, "Statement": [s for s in left if s["Action"]]}
+
+
+@pytest.mark.parametrize("engine", ["slurm", "eks"])
+def test_the_printed_policy_is_enough_and_each_part_is_needed(
+    everything: dict[Engine, str], aws: LocalAws, trn: Trn, user: User, engine: Engine
+) -> None:
+    """The user may do what `--print-policy` prints: the report is root's. Without one action, what needs it says so."""
+    aws.set_answers("quotas", {VPCS: None, **dict.fromkeys((TRN_QUOTA, SPOT_QUOTA, STANDARD, ADDRESSES))})
+    text = everything[engine]
+    document = json.loads(trn(text, NAMES[engine], "--print-policy").stdout)
+    user.may(document)
+
+    def told(found: Report) -> list[tuple[str, str, str]]:
+        return [(f.check, f.level, f.what) for f in found.findings]
+
+    whole = report(text, engine, **user.keys)
+    assert told(whole) == told(report(text, engine))
+    assert not [f for f in whole.findings if "could not be checked" in f.reason]
+    actions = sorted({a for s in document["Statement"] for a in s["Action"]})
+    for action in actions:
+        user.may(without(document, action))
+        found = report(text, engine, **user.keys)
+        hidden = {f.check for f in found.findings if f.reason.startswith("could not be checked: needs " + action)}
+        needing = {c.name for c in CHECKS if action in c.actions and c.wanted(Target(settings.parse(text), engine))}
+        assert hidden, action
+        assert hidden <= needing
+        assert [t for t in told(found) if t[0] not in needing] == [t for t in told(whole) if t[0] not in needing]
+    record(f"preflight-permissions-{engine}", taken_away=len(actions))

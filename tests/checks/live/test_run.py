@@ -1,0 +1,132 @@
+"""One check that fails in whatever way does not hide the others."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.checks.live.cases import target
+from trainium_cdk.checks.live import Aws, Check, Finding, Report, examine
+from trainium_cdk.checks.live.aws import Absent, AwsError, Denied, NoCredentials, Unreachable
+from trainium_cdk.checks.live.cost import cost, told
+from trainium_cdk.checks.live.run import THREADS, run
+
+FINE = Finding("ok", "it", "1", "fine")
+
+
+def check(name: str, outcome: Any) -> Check[Any]:
+    def fetch(*_: Any) -> Any:
+        if isinstance(outcome, threading.Event):
+            outcome.wait(60)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def judge(_: Any, answer: Any) -> Iterator[Finding]:
+        yield answer
+
+    return Check(name, (), fetch, judge)
+
+
+def find(*checks: Check[Any], seconds: float = 60) -> list[tuple[str, str, str]]:
+    found = run(target(""), Aws("us-east-1", session=object()), checks, seconds)
+    return [(f.level, f.check, f.reason) for f in found]
+
+
+def test_outcomes_are_told_beside_each_other() -> None:
+    outcomes: dict[str, Any] = {
+        "fine": FINE, "denied": Denied("ec2:DescribeVpcs"), "expired": NoCredentials("expired"),
+        "throttled": AwsError("ec2:DescribeVpcs failed with RequestLimitExceeded: slow down"),
+        "absent": Absent("no such thing"), "bug": KeyError("State"), "also fine": FINE,
+    }  # fmt: skip
+    assert find(*(check(n, o) for n, o in outcomes.items())) == [
+        ("ok", "fine", "fine"),
+        ("warning", "denied", "could not be checked: needs ec2:DescribeVpcs"),
+        ("warning", "expired", "could not be checked: expired"),
+        ("warning", "throttled", "could not be checked: ec2:DescribeVpcs failed with RequestLimitExceeded: slow down"),
+        ("warning", "absent", "could not be checked: no such thing"),
+        ("error", "bug", "could not be checked: this is a bug in trn: KeyError: 'State'"),
+        ("ok", "also fine", "fine"),
+    ]
+
+
+def test_a_service_out_of_reach_is_told_once() -> None:
+    lost = [check(f"c{i}", Unreachable("ec2", "Connect timeout")) for i in range(3)]
+    assert find(check("fine", FINE), *lost) == [
+        ("ok", "fine", "fine"),
+        ("error", "connection", "Connect timeout; so these could not be checked: c0, c1 and c2"),
+    ]
+
+
+@pytest.mark.parametrize("stuck", [1, THREADS + 3])
+def test_what_hangs_holds_nobody_up(stuck: int) -> None:
+    never = threading.Event()
+    try:
+        found = find(check("fine", FINE), *(check(f"c{i}", never) for i in range(stuck)), seconds=0.3)
+    finally:
+        never.set()
+    assert found[0] == ("ok", "fine", "fine")
+    assert found[1:] == [("warning", f"c{i}", "could not be checked: no answer within 0 s") for i in range(stuck)]
+
+
+def test_a_check_asks_only_what_it_declares() -> None:
+    curious = Check("curious", ("ec2:DescribeVpcs",), lambda _, aws: aws("ec2:DescribeAddresses"), lambda *_: iter(()))
+    found = find(curious)
+    assert found[0][0] == "error"
+    assert "ec2:DescribeAddresses is not among the actions" in found[0][2]
+
+
+@pytest.mark.parametrize(
+    ("levels", "strict", "code"),
+    [((), True, 0), (("ok", "info"), True, 0), (("warning",), False, 0), (("warning",), True, 2),
+     (("error", "warning"), False, 1), (("error", "warning"), True, 1)],
+)  # fmt: skip
+def test_exit_codes(levels: tuple[Any, ...], strict: bool, code: int) -> None:
+    report = Report("S", "trn", "us-east-1", "", tuple(Finding(level, "", "", "") for level in levels), {})
+    assert report.exit_code(strict=strict) == code
+
+
+def test_no_connection_is_one_error_and_the_rest_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A closed port; the offline rules and the cost are told all the same."""
+    for name, value in {"ENDPOINT_URL": "http://127.0.0.1:1", "ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    report = examine(target("pcluster: {queues: [{compute_resources: [{min_nodes: 1}]}]}"))
+    assert [(f.level, f.check) for f in report.findings] == [
+        ("warning", "rule static_nodes_are_paid"), ("error", "credentials"), ("info", "cost"), ("info", "cost"),
+    ]  # fmt: skip
+    assert "Could not connect to the endpoint" in report.findings[1].reason
+
+
+COSTS = [
+    # environment, engine, USD an hour idle and full, what is not known
+    ("", "slurm", 0.68 + 0.045 + 0.005 + 500 * 0.08 / 730, 16 * (21.5 + 500 * 0.08 / 730), []),
+    ("network: {nat: none}", "slurm", 0.68 + 500 * 0.08 / 730, 16 * (21.5 + 500 * 0.08 / 730), []),
+    ("storage: {fsx: {capacity_gib: 2400}}", "slurm", 0.68 + 0.05 + (40 + 336) / 730, 16 * (21.5 + 40 / 730), []),
+    ("storage: {efs: {throughput: provisioned, provisioned_mibps: 100}}", "slurm", 0.68 + 0.05 + 40 / 730, 16 * (21.5 + 40 / 730),
+     ["EFS: 100 MiB/s provisioned"]),
+    ("pcluster: {head: {instance_type: c7i.large}}", "slurm", 0.05 + 40 / 730, 16 * (21.5 + 40 / 730), ["head node: c7i.large"]),
+    ("eks: {jump_host: null}", "eks", 0.10 + 2 * 0.096 + 0.05, 2 * (21.5 + 40 / 730) + 2 * 0.096, []),
+    ("eks: {version: '1.33', jump_host: null}", "eks", 0.60 + 2 * 0.096 + 0.05, 2 * (21.5 + 40 / 730) + 2 * 0.096, []),
+    ("eks: {jump_host: null, node_groups: [{nodes: 1}]}", "eks", 0.342 + 21.5 + 40 / 730, 21.5 + 40 / 730 + 2 * 0.096, []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "engine", "idle", "more", "unknown"), COSTS)
+def test_cost_by_hand(text: str, engine: Any, idle: float, more: float, unknown: list[str]) -> None:
+    figures = cost(target(text, engine))
+    assert figures["idle_hour"] == pytest.approx(idle, abs=1e-3)
+    assert figures["full_hour"] == pytest.approx(idle + more, abs=1e-3)
+    assert figures["unknown_idle"] == figures["unknown_full"] == unknown
+
+
+def test_what_has_no_price_is_said_and_not_guessed() -> None:
+    found = list(told(cost(target("region: us-west-2"))))
+    assert found[0].value == "at least 0.00 USD an hour"
+    for words in ("head node: c5.4xlarge", "NAT gateway", "not known here"):
+        assert words in found[0].reason
+    assert "catalog.prices.us-west-2 or catalog.service_prices.us-west-2" in found[0].fix
+    given = "region: us-west-2\ncatalog: {prices: {us-west-2: {c5.4xlarge: 1.0}}, service_prices: {us-west-2: {nat-gateway-hour: 0.5}}}"
+    assert cost(target(given))["idle_hour"] == 1.5

@@ -1,0 +1,219 @@
+"""Environments that are taken, with something to say about each: (YAML, level, key, part of the message)."""
+
+from __future__ import annotations
+
+TABLE = [
+    (
+        "pcluster: {queues: [{compute_resources: [{instance_type: trn1.2xlarge, max_nodes: 4}]}]}",
+        "warning",
+        "pcluster.queues[0].compute_resources[0].max_nodes",
+        "trn1.2xlarge has no EFA, so a job cannot span its nodes",
+    ),
+    (
+        "pcluster: {queues: [{compute_resources: [{efa: off}]}]}",
+        "warning",
+        "pcluster.queues[0].compute_resources[0].efa",
+        "trn has up to 16 nodes of trn1.32xlarge, and jobs of several nodes need EFA",
+    ),
+    (
+        "pcluster: {queues: [{compute_resources: [{min_nodes: 2}]}]}",
+        "warning",
+        "pcluster.queues[0].compute_resources[0].min_nodes",
+        "2 x trn1.32xlarge are always on and always paid: 43.00 USD an hour, 31,390 USD a month",
+    ),
+    (
+        "region: us-west-2\npcluster: {queues: [{compute_resources: [{min_nodes: 2}]}]}",
+        "warning",
+        "pcluster.queues[0].compute_resources[0].min_nodes",
+        "the price of trn1.32xlarge in us-west-2 is not known here",
+    ),
+    (
+        """
+region: us-west-2
+pcluster: {queues: [{compute_resources: [{min_nodes: 2}]}]}
+catalog: {prices: {us-west-2: {trn1.32xlarge: 10.0}}}
+""",
+        "warning",
+        "pcluster.queues[0].compute_resources[0].min_nodes",
+        "20.00 USD an hour, 14,600 USD a month",
+    ),
+    (
+        """
+pcluster:
+  queues:
+    - {name: a, compute_resources: [{reservation: cr-0123456789abcdef0}]}
+    - {name: b, compute_resources: [{reservation: cr-0123456789abcdef0}]}
+""",
+        "warning",
+        "pcluster.queues[1].compute_resources[0].reservation",
+        "a/trn uses the same reservation",
+    ),
+    (
+        """
+region: us-east-2
+pcluster: {queues: [{compute_resources: [{instance_type: trn2u.48xlarge, max_nodes: 6}]}]}
+catalog: {instances: {trn2u.48xlarge: {zone_ids: [use2-az1]}}}
+""",
+        "info",
+        "pcluster.queues[0].compute_resources[0].max_nodes",
+        "an UltraServer is four trn2u instances",
+    ),
+    (
+        """
+region: us-east-2
+bootstrap: {neuron_release: 2.33.0, framework: torch-native}
+pcluster: {queues: [{compute_resources: [{instance_type: trn2.48xlarge}]}]}
+""",
+        "info",
+        "bootstrap.framework",
+        "is a beta",
+    ),
+    (
+        "bootstrap: {pip_packages: [torch-neuronx==1.0]}",
+        "warning",
+        "bootstrap.pip_packages[0]",
+        "Neuron 2.30.0 pins torch-neuronx 2.9.0.2.14.27725",
+    ),
+    (
+        "bootstrap: {venv: /opt/venvs/neuron}",
+        "warning",
+        "bootstrap.venv",
+        "it is not on shared storage (/efs, /home): each node has to make its own. Fix: write /efs/neuron",
+    ),
+    (
+        """
+region: ap-south-2
+pcluster: {queues: [{compute_resources: [{instance_type: trn2.48xlarge}]}]}
+""",
+        "warning",
+        "region",
+        "ParallelCluster 3.16.1 does not list it as supported",
+    ),
+    ("pcluster: {version: 3.17.0}", "info", "pcluster.version", "was checked with ParallelCluster 3.16.1 only"),
+    ("network: {cidr: 11.0.0.0/16}", "warning", "network.cidr", "these addresses belong to others on the internet"),
+    (
+        """
+network:
+  nat: per-zone
+  existing:
+    vpc_id: vpc-0123456789abcdef0
+    cidr: 10.0.0.0/16
+    private_subnets: [{id: subnet-0123456789abcdef0, zone_id: use1-az6}]
+pcluster: {}
+""",
+        "warning",
+        "network.nat",
+        "it does not apply to an existing VPC",
+    ),
+    (
+        """
+network:
+  nat: none
+  interface_endpoints: [ssm, ssmmessages, ec2, logs, cloudformation, dynamodb]
+pcluster: {custom_ami: ami-0123456789abcdef0}
+""",
+        "warning",
+        "bootstrap.framework",
+        "jobs find only what the image carries at bootstrap.venv",
+    ),
+    (
+        "network: {peerings: [{vpc_id: vpc-0123456789abcdef0, cidr: 172.31.0.0/16}]}",
+        "warning",
+        "network.peerings[0].route_tables",
+        "the other VPC gets no route back",
+    ),
+    (
+        """
+network:
+  peerings:
+    - vpc_id: vpc-0123456789abcdef0
+      cidr: 172.31.0.0/16
+      route_tables: [rtb-0123456789abcdef0]
+      accepter_role: arn:aws:iam::111122223333:role/Accept
+""",
+        "warning",
+        "network.peerings[0].accepter_role",
+        "within one account the connection accepts itself",
+    ),
+    (
+        """
+name: speech-recognition-group
+pcluster: {queues: [{name: bert-large-pretraining, compute_resources: [{name: ondemand-trn1}]}]}
+""",
+        "warning",
+        "pcluster.queues[0].compute_resources[0].name",
+        "bert-large-pretraining-dy-ondemand-trn1-16.speech-recognition-group-slurm.pcluster: 82 characters",
+    ),
+    (
+        "pcluster: {overrides: {SharedStorage: []}}",
+        "warning",
+        "pcluster.overrides.SharedStorage",
+        "the stack sets SharedStorage itself, and relies on it. Fix: use storage",
+    ),
+    (
+        "pcluster: {overrides: {HeadNode: {CustomActions: {}}}}",
+        "warning",
+        "pcluster.overrides.HeadNode.CustomActions",
+        "Fix: use bootstrap",
+    ),
+    (
+        """
+pcluster:
+  accounting: {uri: db, user: slurm, password_secret: "arn:aws:secretsmanager:us-east-1:111122223333:secret:s"}
+""",
+        "info",
+        "pcluster.accounting.uri",
+        "port 3306 is used",
+    ),
+    ("pcluster: {head: {subnet: public}}", "info", "pcluster.head.ssh", "nobody may connect to it"),
+    (
+        "pcluster: {login_nodes: {subnet: public}}",
+        "warning",
+        "pcluster.login_nodes.subnet",
+        "nobody may connect to them",
+    ),
+    (
+        "storage: {fsx: {s3: {uri: 's3://bucket', directory: /corpus}}}",
+        "warning",
+        "storage.fsx.s3.directory",
+        "SCRATCH_2 shows the bucket at its root",
+    ),
+    (
+        "eks: {version: '1.33'}",
+        "warning",
+        "eks.version",
+        "standard support ended on 2026-07-29: the control plane now costs six times as much",
+    ),
+    ("eks: {version: '1.40'}", "warning", "eks.version", "newer than any that this was checked with"),
+    (
+        "eks: {jump_host: null}",
+        "info",
+        "eks.jump_host",
+        "the API is private, and nothing of the stack leads to it",
+    ),
+    (
+        "eks: {endpoint: public, public_cidrs: [203.0.113.0/24], jump_host: {}}",
+        "warning",
+        "eks.jump_host",
+        "a public endpoint needs none: none is made",
+    ),
+    (
+        "eks: {node_groups: [{instance_type: trn1.2xlarge, max_nodes: 1, efa_layout: efa}]}",
+        "warning",
+        "eks.node_groups[0].efa_layout",
+        "these nodes have no EFA interfaces",
+    ),
+    ("eks: {plugins: {volcano: false}}", "warning", "eks.plugins.volcano", "`trn submit` needs Volcano"),
+    (
+        "eks: {}\nbootstrap: {neuron_release: 2.31.0}",
+        "info",
+        "bootstrap.neuron_release",
+        "each job must name its image",
+    ),
+    (
+        "eks: {node_groups: [{min_nodes: 2, nodes: 2}]}",
+        "warning",
+        "eks.node_groups[0].min_nodes",
+        "2 x trn1.32xlarge are always on and always paid: 43.00 USD an hour",
+    ),
+]

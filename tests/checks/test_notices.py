@@ -1,0 +1,25 @@
+"""Warnings and infos: said once, and no reason to refuse the environment."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.checks.notices import TABLE
+from trainium_cdk import checks, settings
+
+
+@pytest.mark.parametrize(("text", "level", "key", "message"), TABLE, ids=[f"{key}: {m[:40]}" for _, _, key, m in TABLE])
+def test_noticed(text: str, level: str, key: str, message: str) -> None:
+    env = settings.parse(text, "environment.yaml")
+    found = checks.require(env)
+    assert [(p.level, p.dotted) for p in found] == [(level, key)]
+    assert message in settings.describe(found[0], env.source)
+
+
+def test_kept_data_is_named_and_judged() -> None:
+    env = settings.parse("on_destroy: keep\nstorage: {fsx: {deployment: SCRATCH_2}}\nregistry: {enabled: false}")
+    warned, told = checks.require(env)
+    assert (warned.level, warned.dotted) == ("warning", "storage.fsx.deployment")
+    assert "SCRATCH_2 is not replicated" in warned.reason
+    assert (told.level, told.dotted) == ("info", "on_destroy")
+    assert "leaves EFS, FSx for Lustre and the bucket and the logs" in told.reason

@@ -1,0 +1,97 @@
+"""The rules as a set: all are registered, all are shown by a table, and none falls over."""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from tests.checks import bad_environments, notices
+from trainium_cdk import checks, settings
+
+ENVIRONMENTS = sorted((Path(__file__).parent.parent / "environments").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("file", ENVIRONMENTS, ids=lambda f: f.stem)
+def test_good_environments_pass(file: Path) -> None:
+    env = settings.load(file)
+    assert {p.level for p in checks.require(env)} <= {"warning", "info"}
+    assert env.zone_ids
+
+
+def test_the_folder_shows_every_kind() -> None:
+    """The good environments are what other tests deploy: between them they must use every choice there is."""
+    found = [settings.load(f) for f in ENVIRONMENTS]
+    queues = [q for e in found for q in e.pcluster.queues]
+    resources = [r for q in queues for r in q.compute_resources]
+    assert {t for e in found for t in e.instance_types} >= set(settings.load().catalog.instances)
+    assert {q.purchase for q in queues} == {"on-demand", "spot", "capacity-block"}
+    assert {e.storage.fsx.deployment for e in found if e.storage.fsx} == {"SCRATCH_2", "PERSISTENT_1", "PERSISTENT_2"}
+    assert {e.storage.efs.throughput for e in found if e.storage.efs} == {"elastic", "provisioned", "bursting"}
+    assert {e.pcluster.os for e in found} == set(settings.load().catalog.parallelcluster.operating_systems)
+    assert {e.network.nat for e in found} == {"one", "per-zone", "none"}
+    assert {e.pcluster.head.subnet for e in found} == {"public", "private"}
+    assert {e.bootstrap.framework for e in found} == {"torch-xla", "torch-native", "none"}
+    assert {e.on_destroy for e in found} == {"delete", "keep"}
+    assert any(r.min_nodes and not r.reservation for r in resources)
+    assert any(r.reservation and q.purchase == "on-demand" for q in queues for r in q.compute_resources)
+    for some in ("existing", "peerings"):
+        assert any(getattr(e.network, some) for e in found)
+    for some in ("login_nodes", "accounting", "custom_ami", "slurm_settings", "overrides"):
+        assert any(getattr(e.pcluster, some) for e in found)
+
+
+def test_the_default_environment_has_nothing_to_say() -> None:
+    assert checks.check(settings.Environment()) == []
+
+
+def test_every_rule_is_registered() -> None:
+    written = set()
+    for module in pkgutil.iter_modules(checks.__path__):
+        parts = import_module(f"trainium_cdk.checks.{module.name}")
+        for name, function in inspect.getmembers(parts, inspect.isfunction):
+            takes = list(inspect.signature(function).parameters)
+            if (
+                takes == ["env"]
+                and name[0] != "_"
+                and function.__module__ == parts.__name__ != "trainium_cdk.checks.rule"
+            ):
+                written.add(name)
+    assert written == {rule.__name__ for rule in checks.RULES}
+    assert len(checks.RULES) == len(written)
+
+
+def test_every_rule_is_shown_by_a_table() -> None:
+    texts = [row[0] for row in (*bad_environments.TABLE, *notices.TABLE)]
+    texts.append("on_destroy: keep\nstorage: {fsx: {deployment: SCRATCH_2}}")
+    shown = {p.rule for text in texts for p in checks.check(settings.parse(text))}
+    assert shown == {rule.__name__ for rule in checks.RULES}
+
+
+TEXTS = [f.read_text("utf-8") for f in ENVIRONMENTS]
+TEXTS += [row[0] for row in (*bad_environments.TABLE, *notices.TABLE)]
+
+
+@given(
+    a=st.sampled_from(TEXTS),
+    b=st.sampled_from(TEXTS),
+    keys=st.sets(st.sampled_from(sorted(settings.Environment().model_dump(by_alias=True)))),
+)
+@hypothesis_settings(max_examples=150, deadline=None)
+def test_rules_never_fall_over(a: str, b: str, keys: set[str]) -> None:
+    """Sections of any two environments together: every rule ends, and every problem can be told."""
+    both = settings.parse(a).model_dump(mode="json", by_alias=True, exclude_unset=True)
+    other = settings.parse(b).model_dump(mode="json", by_alias=True, exclude_unset=True)
+    try:
+        env = settings.validate(both | {k: v for k, v in other.items() if k in keys})
+    except settings.SettingsError:
+        return
+    for problem in checks.check(env):
+        assert settings.describe(problem, env.source).endswith(".")
+        assert problem.rule != "shape"

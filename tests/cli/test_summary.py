@@ -1,0 +1,35 @@
+"""A run's figures in words."""
+
+from __future__ import annotations
+
+from trainium_cdk.cli.follow import summarize
+from trainium_cdk.jobs import Expected, Summary
+from trainium_cdk.jobs.metrics import CompileCount, Step
+
+PUBLISHED = Expected(4000.0, True, "published for 1 node")
+
+
+def test_a_run_is_held_against_what_was_published() -> None:
+    summary = Summary(warmup=0)
+    for record in (
+        CompileCount("graphs", 6),
+        CompileCount("failed", 1),
+        Step(1, 11.25, None, 3000.0),
+        Step(2, 9.5, None, 3400.0),
+    ):
+        summary.add(record)
+    assert summarize(summary, PUBLISHED) == [
+        "compiled 6 graphs, 1 failed",
+        "step 2: loss 9.5, from 11.25; 3,200.0 sequences/s on average, 80% of 4,000 sequences/s "
+        "(published for 1 node, extrapolated)",
+    ]
+
+
+def test_what_is_no_trainium_is_not_compared() -> None:
+    summary = Summary(warmup=0)
+    summary.add(Step(1, 2.0, None, 1e6))
+    assert summarize(summary, PUBLISHED) == ["step 1: loss 2, from 2; 1,000,000.0 sequences/s on average"]
+
+
+def test_nothing_to_tell() -> None:
+    assert summarize(Summary()) == []

@@ -1,0 +1,221 @@
+"""The command as people type it: a process of its own, on a real Slurm's head node."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox.slurm import LocalSlurm, available
+from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
+from tests.support import need
+from trainium_cdk.jobs import BertLarge, render
+
+TRN = Path(sys.executable).with_name("trn")
+Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
+
+
+@pytest.fixture(scope="module")
+def cluster_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("cluster") / "cluster.json"
+    file.write_text(make_cluster(fleet(nodes=4)).model_dump_json())
+    return file
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSlurm]:
+    need(available() is None, str(available()))
+    with LocalSlurm.start(tmp_path_factory.mktemp("slurm"), CONFIGURATION) as running:
+        yield running
+
+
+@pytest.fixture
+def trn(slurm: LocalSlurm, cluster_file: Path, tmp_path: Path) -> Run:
+    """Run `trn` on the head node."""
+    env = {**slurm.node_env(), "TRN_CLUSTER": str(cluster_file)}
+
+    def run(verb: str, *words: str | bytes) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            [TRN, verb, *words, "--local"], env=env, cwd=tmp_path, capture_output=True, timeout=180, check=False
+        )
+
+    return run
+
+
+def bare(*words: str | bytes, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run `trn` where there is no cluster and no AWS."""
+    full = {
+        "PATH": "/usr/bin:/bin",
+        "HOME": "/nonexistent",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "LC_ALL": "C.UTF-8",
+        **env,
+    }
+    return subprocess.run(
+        [TRN, *words], env=full, capture_output=True, timeout=60, check=False, text=True, errors="surrogateescape"
+    )
+
+
+def test_a_job_from_submit_to_its_end(trn: Run, tmp_path: Path) -> None:
+    (tmp_path / "hello.sh").write_text(
+        'echo "LOG Wed Dec 21 00:12:27 2022 - (0, 7) step_loss : 2.5 learning_rate : 1e-3 throughput : 100.0"; printf "<%s>" "$@"\n'
+    )
+    sent = trn("submit", "hello.sh", "--nodes", "2", "--token", "t1", "--env", "A=b=c", "a b", "$(id)")
+    assert (sent.returncode, sent.stdout) == (0, b"hello-t1\n"), sent.stderr.decode()
+    assert b"2 nodes of trn1.32xlarge in queue compute1, 32 NeuronCores each" in sent.stderr
+    assert b"follow it with: trn logs -f hello-t1" in sent.stderr
+    followed = trn("logs", "-f", "hello-t1")
+    assert followed.returncode == 0, followed.stderr.decode()
+    assert b"0: <a b><$(id)>" in followed.stdout
+    assert b"step 7: loss 2.5, from 2.5; 100.0 sequences/s on average" in followed.stderr
+    assert trn("wait", "hello-t1").returncode == 0
+    status = json.loads(trn("status", "hello-t1", "--json").stdout)
+    assert (status["state"], status["ok"], status["nodes"]) == ("COMPLETED", True, 2)
+    assert [s["name"] for s in status["stages"]] == ["train"]
+    again = trn("submit", "hello.sh", "--nodes", "2", "--token", "t1", "--env", "A=b=c", "--json", "a b", "$(id)")
+    assert json.loads(again.stdout)["existing"] is True
+    assert b"it was submitted before" in again.stderr
+    listed = trn("list").stdout.decode().splitlines()
+    assert listed[0].split("\t") == ["job", "state", "nodes", "queue", "reason"]
+    assert ["hello-t1", "train COMPLETED", "2", "compute1", ""] in [line.split("\t") for line in listed[1:]]
+    records = [json.loads(line) for line in trn("logs", "hello-t1", "--metrics", "--node", "0").stdout.splitlines()]
+    assert records == [{"stage": "train", "record": "Step", "step": 7, "loss": 2.5, "learning_rate": 0.001, "throughput": 100.0, "grad_norm": None, "total_steps": None, "global_batch_size": None, "seconds": None}]  # fmt: skip
+
+
+def test_a_job_that_fails_makes_wait_and_follow_fail(trn: Run, tmp_path: Path) -> None:
+    (tmp_path / "bad.sh").write_text("exit 5\n")
+    id = trn("submit", "bad.sh", "--precompile").stdout.decode().strip()
+    for verb, *options in (("wait",), ("logs", "-f")):
+        done = trn(verb, id, *options)
+        assert done.returncode == 1
+        assert b"train CANCELLED (did not run: precompile did not complete)" in done.stderr
+
+
+def test_cancel(trn: Run, tmp_path: Path) -> None:
+    (tmp_path / "long.sh").write_text("sleep 300\n")
+    id = trn("submit", "long.sh").stdout.decode().strip()
+    assert json.loads(trn("cancel", id, "--json").stdout)["state"] == "CANCELLED"
+    assert trn("wait", id).returncode == 1
+
+
+def test_a_dry_run_is_what_would_be_sent_and_sends_nothing(trn: Run, slurm: LocalSlurm) -> None:
+    before = slurm.run(["squeue", "-h", "-a"]).stdout
+    done = trn("submit", "bert-large", "--nodes", "4", "--optimizer", "adamw", "--token", "dry", "--dry-run")
+    job = BertLarge(nodes=4, optimizer="adamw")
+    assert done.stdout == render(job, make_cluster(fleet(nodes=4)), "dry").text.encode()
+    assert done.returncode == 0
+    assert slurm.run(["squeue", "-h", "-a"]).stdout == before
+    assert trn("status", "bert-large-dry").returncode == 1
+
+
+BAD: list[tuple[list[str | bytes], int, str]] = [
+    (["submit"], 2, "Missing argument 'JOB'"),
+    (["submit", "bert-large", "--nodes", "many"], 2, "--nodes.*valid integer"),
+    (["submit", "bert-large", "--speed"], 2, "No such option.*--speed"),
+    (["frobnicate"], 2, "No such command 'frobnicate'"),
+    (["submit", "bert"], 1, "there is no template and no file 'bert'. Give bert-large, gpt3-6.7b, or the path"),
+    (["submit", "./none.sh"], 1, "cannot read the script ./none.sh: No such file or directory"),
+    (["submit", "bert-large", "--nodes", "3"], 1, "Use 1, 2 or 4 nodes, or --scaling weak"),
+    (["submit", "bert-large", "--nodes", "9"], 1, "nodes is 9, but queue compute1 has at most 4"),
+    (["submit", "bert-large", "--tensor-parallel", "8"], 1, "a BertLarge job has no tensor_parallel"),
+    (["submit", "bert-large", "more"], 1, "bert-large takes no arguments, but was given 'more'"),
+    (["submit", "bert-large", "--env", "A"], 1, "--env 'A' has no value, and is not set here. Write NAME=VALUE"),
+    (["submit", "bert-large", "--token", "a b"], 1, "token is 'a b'. Use small letters"),
+    (["submit", "bert-large", "--scaling", "wide"], 1, "scaling is 'wide'"),
+    (["submit", __file__, b"\xff"], 1, "not UTF-8 text"),
+    (["status", "$(reboot)"], 1, r"there is no job '\$\(reboot\)'"),
+    (["status", "none-1"], 1, "there is no job 'none-1' on trn-slurm .TrnPclusterStack.. `trn list` shows"),
+    (["cancel", "none-1"], 1, "there is no job 'none-1'"),
+    (["logs", "none-1"], 1, "there is no job 'none-1'"),
+    (["wait", "none-1"], 1, "there is no job 'none-1'"),
+    (["logs", "none-1", "--offset", "-1"], 2, "--offset.*greater than or equal to 0"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "code", "message"), BAD, ids=[" ".join(map(str, b[0])) or "nothing" for b in BAD])
+def test_a_bad_command_line(trn: Run, words: list[str | bytes], code: int, message: str, slurm: LocalSlurm) -> None:
+    before = slurm.run(["squeue", "-h", "-a"]).stdout
+    done = trn(*words)  # type: ignore[arg-type]
+    said = done.stderr.decode(errors="replace")
+    assert done.returncode == code
+    assert re.search(message, said), said
+    assert "Traceback" not in said
+    assert code == 2 or said.count("\n") == 1
+    assert done.stdout == b""
+    assert slurm.run(["squeue", "-h", "-a"]).stdout == before
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "message"),
+    [
+        (["list"], {}, "cannot look for stack TrnPclusterStack: no AWS region is set. Give --region"),
+        (["list", "--stack", "Mine"], {"AWS_DEFAULT_REGION": "us-east-1"}, "cannot read stack Mine: .*credentials"),
+        (["list", "--cluster", "/nowhere.json"], {}, r"cannot read /nowhere.json: No such file.*trn cluster >"),
+        (["list", "--cluster", __file__], {}, "does not describe a cluster"),
+        (["validate", "/nowhere.yaml"], {}, "/nowhere.yaml: there is no such file"),
+    ],
+)
+def test_where_there_is_no_cluster(words: list[str], env: dict[str, str], message: str) -> None:
+    done = bare(*words, **env)
+    assert done.returncode == 1
+    assert re.search(message, done.stderr), done.stderr
+    assert done.stderr.startswith("trn: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_bug_is_a_paragraph_too(tmp_path: Path) -> None:
+    code = "import trainium_cdk.cli as c, trainium_cdk.cli.environment as e\n@c.app.command()\ndef bad() -> None: raise KeyError('x')\nc.main()"
+
+    def run(**env: str) -> str:
+        return subprocess.run(
+            [sys.executable, "-c", code, "bad"], env=env, capture_output=True, text=True, check=False
+        ).stderr
+
+    assert run().startswith("trn: this is a bug in trn: KeyError: 'x'. Please report it")
+    assert "Traceback" not in run()
+    assert "Traceback" in run(TRN_DEBUG="1")
+
+
+def test_a_command_that_is_stopped_while_it_loads_says_nothing() -> None:
+    code = """
+import os, signal, sys
+class Stopped:
+    def find_spec(self, name, path=None, target=None):
+        if name == "typer":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Stopped())
+from trainium_cdk.trn import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code, "catalog"], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
+
+
+def test_validate(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
+    good.write_text("name: mine\n")
+    bad.write_text("nmae: mine\n")
+    assert bare("validate", str(good)).returncode == 0
+    done = bare("validate", str(bad))
+    assert done.returncode == 1
+    assert "bad.yaml:1: error: nmae" in done.stderr
+
+
+def test_schema_and_catalog_are_for_machines_too() -> None:
+    assert json.loads(bare("schema").stdout)["properties"]["pcluster"]
+    assert json.loads(bare("catalog", "--json").stdout)["instances"]["trn1.32xlarge"]["efa_interfaces"] == 8
+    assert "trn2u.48xlarge\t192\t2048\t16\t64\t16" in bare("catalog").stdout
+
+
+def test_help_is_quick_and_needs_nothing() -> None:
+    code = "import sys, trainium_cdk.cli; print(*{m.split('.')[0] for m in sys.modules})"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"boto3", "botocore", "aws_cdk", "jsii", "pydantic", "ruamel"} & set(loaded)
+    assert "submit" in bare("--help").stdout
+    assert "strong|weak" in bare("submit", "--help").stdout

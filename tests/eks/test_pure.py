@@ -1,0 +1,282 @@
+"""What is rendered for EKS without a CDK: interfaces, user data, charts, objects, sizes."""
+
+from __future__ import annotations
+
+import email
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from trainium_cdk import outputs, settings
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.eks import charts, keep_size, manifests
+from trainium_cdk.eks.interfaces import Layout, interfaces
+from trainium_cdk.eks.user_data import ApiServer, user_data
+from trainium_cdk.settings import Environment
+
+CATALOG = Catalog.load()
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@dataclass(frozen=True)
+class Mounted:
+    kind: str
+    id: str
+    dns_name: str = ""
+    mount_name: str = ""
+
+
+EFS = Mounted("efs", "fs-0123456789abcdef0")
+FSX = Mounted("fsx", "fs-0123456789abcdef1", "fs-0123456789abcdef1.fsx.us-east-1.amazonaws.com", "abcdefgh")
+BOTH: dict[str, Any] = {"storage": {"efs": {}, "fsx": {}}}
+
+
+def env(**data: Any) -> Environment:
+    return settings.validate(data)
+
+
+# --- interfaces ---
+
+A, B, C = "efa", "efa-only", "ena-and-efa-only"
+TABLE: list[tuple[str, Layout, list[tuple[int, int, str]], int]] = [
+    ("trn1.2xlarge", A, [], 0),
+    ("trn1.2xlarge", B, [], 0),
+    ("trn1.2xlarge", C, [], 0),
+    ("trn1.32xlarge", A, [(0, 0, "efa"), *((card, 1, "efa") for card in range(1, 8))], 8),
+    ("trn1.32xlarge", B, [(0, 0, "efa"), *((card, 1, "efa-only") for card in range(1, 8))], 1),
+    ("trn1.32xlarge", C, [(0, 0, "interface"), (0, 1, "efa-only"), *((card, 0, "efa-only") for card in range(1, 8))], 1),
+    ("trn1n.32xlarge", A, [(0, 0, "efa"), *((card, 1, "efa") for card in range(1, 16))], 16),
+    ("trn1n.32xlarge", B, [(0, 0, "efa"), *((card, 1, "efa-only") for card in range(1, 16))], 1),
+    ("trn1n.32xlarge", C, [(0, 0, "interface"), (0, 1, "efa-only"), *((card, 0, "efa-only") for card in range(1, 16))], 1),
+    ("trn2.3xlarge", A, [(0, 0, "efa")], 1),
+    ("trn2.3xlarge", B, [(0, 0, "efa")], 1),
+    ("trn2.3xlarge", C, [(0, 0, "interface"), (0, 1, "efa-only")], 1),
+    ("trn2.48xlarge", B, [(0, 0, "efa"), *((card, 1, "efa-only") for card in range(1, 16))], 1),
+    ("trn2u.48xlarge", C, [(0, 0, "interface"), (0, 1, "efa-only"), *((card, 0, "efa-only") for card in range(1, 16))], 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "layout", "expected", "taken"), TABLE, ids=[f"{n} {layout}" for n, layout, _, _ in TABLE]
+)
+def test_interfaces(name: str, layout: Layout, expected: list[tuple[int, int, str]], taken: int) -> None:
+    kind = CATALOG.instance(name)
+    found = interfaces(kind, layout)
+    assert [(i.card, i.device, i.kind) for i in found] == expected
+    # those that take an address of the subnet
+    assert sum(i.kind != "efa-only" for i in found) == taken
+
+
+@pytest.mark.parametrize("layout", [A, B, C])
+@pytest.mark.parametrize("name", sorted(CATALOG.instances))
+def test_every_layout_gives_all_efa(name: str, layout: Layout) -> None:
+    kind = CATALOG.instance(name)
+    found = interfaces(kind, layout)
+    assert sum(i.kind.startswith("efa") for i in found) == kind.efa_interfaces
+    assert len({(i.card, i.device) for i in found}) == len(found)
+    assert all(i.card < kind.network_cards for i in found)
+    # the node's own address is there, and EC2 refuses efa-only for it
+    assert not found or (found[0].card, found[0].device, found[0].kind != "efa-only") == (0, 0, True)
+
+
+# --- user data ---
+
+
+def parts(text: str) -> dict[str, str]:
+    message = email.message_from_string(text)
+    assert message.is_multipart()
+    return {p.get_content_type(): str(p.get_payload()) for p in message.walk() if not p.is_multipart()}
+
+
+def test_user_data_is_mime_that_cloud_init_reads(tmp_path: Path) -> None:
+    found = parts(user_data(huge_pages="5Gi", scratch=True, lustre=True))
+    assert set(found) == {"text/x-shellscript", "application/node.eks.aws"}
+    assert "pages=2560" in found["text/x-shellscript"]
+    config = YAML(typ="safe").load(found["application/node.eks.aws"])
+    assert config == {
+        "apiVersion": "node.eks.aws/v1alpha1",
+        "kind": "NodeConfig",
+        "spec": {"instance": {"localStorage": {"strategy": "RAID0"}}},
+    }
+    script = tmp_path / "script.sh"
+    script.write_text(found["text/x-shellscript"])
+    checked = subprocess.run(["shellcheck", script], capture_output=True, text=True, check=False)
+    assert (checked.returncode, checked.stdout) == (0, "")
+
+
+def test_user_data_of_an_image_of_ones_own() -> None:
+    cluster = ApiServer("trn-eks", "https://x.eks.amazonaws.com", "QUJD" * 400, "172.20.0.0/16")
+    config = YAML(typ="safe").load(parts(user_data(cluster=cluster))["application/node.eks.aws"])
+    assert config["spec"]["cluster"] == {
+        "name": "trn-eks",
+        "apiServerEndpoint": "https://x.eks.amazonaws.com",
+        "certificateAuthority": "QUJD" * 400,
+        "cidr": "172.20.0.0/16",
+    }
+
+
+def test_nothing_to_say_is_no_user_data() -> None:
+    assert user_data() == ""
+    with pytest.raises(ValueError, match="'5120M' is not an amount of memory"):
+        user_data(huge_pages="5120M")
+
+
+def test_the_script_raises_huge_pages_and_never_lowers_them(tmp_path: Path) -> None:
+    """Run for real, with the kernel's files in a folder."""
+    script = parts(user_data(huge_pages="5120Mi"))["text/x-shellscript"]
+    proc, conf, bin_ = tmp_path / "nr_hugepages", tmp_path / "sysctl.d", tmp_path / "bin"
+    conf.mkdir()
+    bin_.mkdir()
+    sysctl = bin_ / "sysctl"
+    sysctl.write_text('#!/bin/sh\ncp "$2" "$SEEN"\n')
+    sysctl.chmod(0o755)
+    script = script.replace("/proc/sys/vm/nr_hugepages", str(proc)).replace("/etc/sysctl.d", str(conf))
+    for there, expected in (("0", "vm.nr_hugepages = 2560\n"), ("2560", None), ("5128", None)):
+        proc.write_text(f"{there}\n")
+        seen = tmp_path / f"seen-{there}"
+        run = subprocess.run(
+            ["bash", "-c", script], env={"PATH": f"{bin_}:/usr/bin:/bin", "SEEN": str(seen)}, check=False
+        )
+        assert run.returncode == 0
+        assert (seen.read_text() if seen.exists() else None) == expected
+
+
+# --- charts ---
+
+
+def test_charts_are_the_catalogues_and_reach_trainium_nodes() -> None:
+    data = env(eks={"node_groups": [{"name": "a"}, {"name": "b", "instance_type": "trn1.2xlarge", "max_nodes": 1}]})
+    found = {r.name: r for r in charts.releases(data)}
+    pinned = data.catalog.eks.charts
+    assert {n: r.version for n, r in found.items()} == {n: c.version for n, c in pinned.items()}
+    assert found["neuron"].repository == "oci://public.ecr.aws/neuron/neuron-helm-chart"
+    assert found["neuron"].values["neuronInstances"] == ["trn1.32xlarge", "trn1.2xlarge"]
+    assert found["efa"].values["supportedInstanceLabels"]["values"] == ["trn1.32xlarge"]
+    assert {"key": "aws.amazon.com/neuron", "operator": "Exists", "effect": "NoSchedule"} in found["efa"].values[
+        "tolerations"
+    ]
+    assert found["volcano"].values["basic"]["image_tag_version"] == f"v{pinned['volcano'].version}"
+    assert found["autoscaler"].values["image"]["tag"] == f"v{data.kubernetes_version}.0"
+
+
+def test_where_nodes_come_by_themselves_a_job_that_does_not_fit_still_gets_its_pods() -> None:
+    grows, fixed = (
+        next(r for r in charts.releases(env(eks={"plugins": {"autoscaler": on}})) if r.name == "volcano").values
+        for on in (True, False)
+    )
+    plugins = [
+        p["name"]
+        for tier in YAML(typ="safe").load(grows["custom"]["scheduler_config_override"])["tiers"]
+        for p in tier["plugins"]
+    ]
+    assert "overcommit" not in plugins
+    assert {"gang", "proportion", "predicates"} <= set(plugins)
+    assert "custom" not in fixed
+
+
+def test_charts_by_plugins() -> None:
+    off = {"neuron_scheduler": True, "node_problem_detector": False, "volcano": False, "autoscaler": False}
+    found = charts.releases(
+        env(eks={"plugins": off, "node_groups": [{"instance_type": "trn1.2xlarge", "max_nodes": 1}]})
+    )
+    assert [r.name for r in found] == ["neuron"]
+    assert (found[0].values["scheduler"]["enabled"], found[0].values["npd"]["enabled"]) == (True, False)
+
+
+# --- objects ---
+
+
+def test_objects_as_they_are_read() -> None:
+    """The default cluster's objects with both file systems, in a golden file: `TRN_WRITE_GOLDEN=1` renders it again."""
+    import io
+    import os
+
+    data = env(**BOTH)
+    found = [
+        *manifests.namespaces(data), manifests.service_account(data), *manifests.access(data),
+        *manifests.volumes(data, [EFS, FSX]), manifests.queue(data),
+    ]  # fmt: skip
+    yaml, text = YAML(typ="safe", pure=True), io.StringIO()
+    yaml.default_flow_style = False
+    yaml.dump_all(json.loads(json.dumps(found)), text)
+    golden = GOLDEN / "objects.yaml"
+    if os.environ.get("TRN_WRITE_GOLDEN"):
+        golden.write_text(text.getvalue())
+    assert text.getvalue() == golden.read_text()
+
+
+def test_volumes_and_claims_hold_each_other_and_delete_nothing() -> None:
+    data = env(**BOTH, eks={"namespace": "speech"})
+    found = manifests.volumes(data, [EFS, FSX])
+    volumes = [o for o in found if o["kind"] == "PersistentVolume"]
+    wanted = [o for o in found if o["kind"] == "PersistentVolumeClaim"]
+    assert tuple(c["metadata"]["name"] for c in wanted) == outputs.claims(data)
+    for volume, claim in zip(volumes, wanted, strict=True):
+        assert volume["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
+        assert claim["spec"]["volumeName"] == volume["metadata"]["name"]
+        reference = volume["spec"]["claimRef"]
+        assert (reference["namespace"], reference["name"]) == ("speech", claim["metadata"]["name"])
+        assert volume["spec"]["storageClassName"] == claim["spec"]["storageClassName"] == manifests.STORAGE_CLASS
+    assert volumes[1]["spec"]["csi"]["volumeAttributes"] == {"dnsname": FSX.dns_name, "mountname": FSX.mount_name}
+    [kind] = [o for o in found if o["kind"] == "StorageClass"]
+    assert kind["provisioner"] == "kubernetes.io/no-provisioner"
+
+
+def test_a_file_system_that_grows_changes_no_claim() -> None:
+    small, large = (env(storage={"efs": None, "fsx": {"capacity_gib": size}}) for size in (1200, 4800))
+    assert manifests.volumes(small, [FSX]) == manifests.volumes(large, [FSX])
+
+
+def test_the_queue_is_as_large_as_the_fleet() -> None:
+    data = env(eks={"node_groups": [{"name": "a", "max_nodes": 3}, {"name": "b", "max_nodes": 1, "efa": "off"}]})
+    spec = manifests.queue(data)["spec"]
+    assert spec["capability"] == {
+        "cpu": "512", "memory": "2048Gi", "aws.amazon.com/neuron": "64", "vpc.amazonaws.com/efa": "24",
+    }  # fmt: skip
+    alone = env(eks={"node_groups": [{"instance_type": "trn1.2xlarge", "max_nodes": 1}]})
+    assert "vpc.amazonaws.com/efa" not in manifests.queue(alone)["spec"]["capability"]
+
+
+# --- sizes ---
+
+
+class Eks:
+    """The two calls of the EKS API that the function makes."""
+
+    def __init__(self, groups: dict[str, tuple[str, int]]):
+        self.groups = groups
+
+    def get_paginator(self, _name: str) -> Eks:
+        return self
+
+    def paginate(self, clusterName: str) -> list[dict[str, list[str]]]:  # noqa: N803  boto3's
+        assert clusterName == "trn-eks"
+        return [{"nodegroups": [name]} for name in self.groups]
+
+    def describe_nodegroup(self, clusterName: str, nodegroupName: str) -> dict[str, Any]:  # noqa: N803
+        assert clusterName == "trn-eks"
+        label, size = self.groups[nodegroupName]
+        return {"nodegroup": {"labels": {"label": label}, "scalingConfig": {"desiredSize": size}}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "groups", "expected"),
+    [
+        ("Create", {}, 2),
+        ("Create", {"x": ("trn", 5)}, 2),
+        ("Update", {"x": ("trn", 5), "y": ("system", 9)}, 5),
+        ("Update", {"x": ("trn", 0)}, 1),  # never fewer than the fewest
+        ("Update", {"x": ("trn", 40)}, 8),  # never more than the most
+        ("Update", {"x": ("trn", 3), "z": ("trn", 4)}, 4),  # while one replaces the other
+        ("Update", {}, 2),  # taken away by hand
+        ("Delete", {}, 2),
+    ],
+)
+def test_sizes_are_kept(kind: str, groups: dict[str, tuple[str, int]], expected: int) -> None:
+    wanted = {"Cluster": "trn-eks", "Group": "trn", "Label": "label", "Nodes": "2", "Min": "1", "Max": "8"}
+    assert keep_size.size(kind, wanted, Eks(groups)) == expected

@@ -1,0 +1,74 @@
+"""A cluster as the jobs see it, and a real Slurm to run them on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.slurm import LocalSlurm, available
+from tests.support import need
+from trainium_cdk import outputs, settings
+from trainium_cdk.jobs import LocalTransport, SlurmBackend
+from trainium_cdk.outputs import Fleet, SlurmCluster
+
+CONFIGURATION = {
+    "Scheduling": {
+        "Scheduler": "slurm",
+        "SlurmQueues": [
+            {
+                "Name": "compute1",
+                "JobExclusiveAllocation": True,
+                "ComputeResources": [{"Name": "trn", "InstanceType": "trn1.32xlarge", "MinCount": 0, "MaxCount": 4}],
+            }
+        ],
+    },
+    "SharedStorage": [{"Name": "efs", "StorageType": "Efs", "MountDir": "/efs"}],
+}
+"""Four virtual trn1.32xlarge in queue compute1."""
+
+
+def make_cluster(*fleets: Fleet, **changes: Any) -> SlurmCluster:
+    """The tutorials' cluster (16 trn1.32xlarge in queue compute1), with changes."""
+    said = outputs.slurm_outputs(settings.load(), head_node_id="i-0123456789abcdef0", bucket="trn-bucket")
+    made = outputs.parse("TrnPclusterStack", "us-east-1", {key: value for key, (value, _) in said.items()})
+    assert isinstance(made, SlurmCluster)
+    return made.model_copy(update={**changes, **({"fleets": fleets} if fleets else {})})
+
+
+def fleet(kind: str = "trn1.32xlarge", nodes: int = 16, **changes: Any) -> Fleet:
+    facts: dict[str, dict[str, Any]] = {
+        "trn1.2xlarge": {"devices": 1, "cores": 2, "efa": 0, "family": "trn1"},
+        "trn1.32xlarge": {"devices": 16, "cores": 32, "efa": 8, "family": "trn1"},
+        "trn2.48xlarge": {"devices": 16, "cores": 64, "efa": 16, "family": "trn2"},
+    }
+    base = {"queue": "compute1", "resource": "trn", "instance_type": kind, "nodes": nodes, **facts[kind]}
+    return Fleet(**{**base, **changes})
+
+
+@pytest.fixture
+def cluster() -> SlurmCluster:
+    return make_cluster()
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSlurm]:
+    """A real Slurm: four virtual trn1.32xlarge in queue compute1."""
+    need(available() is None, str(available()))
+    with LocalSlurm.start(tmp_path_factory.mktemp("slurm"), CONFIGURATION) as running:
+        yield running
+
+
+@pytest.fixture
+def backend(slurm: LocalSlurm) -> SlurmBackend:
+    """Jobs on that Slurm, as from its head node."""
+    transport = LocalTransport(env=slurm.node_env(), interval=0.2)
+    return SlurmBackend(make_cluster(fleet(nodes=4)), transport)
+
+
+@pytest.fixture
+def shared(slurm: LocalSlurm) -> Path:
+    """The cluster's /efs."""
+    return Path(slurm.node_env()["TRN_SHARED_ROOT"]) / "efs"

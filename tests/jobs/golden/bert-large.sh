@@ -1,0 +1,303 @@
+#!/bin/bash
+# bert-large-20261120-4f3a9c: submitted to Slurm by the job's user on the head node of trn-slurm. Running it again changes nothing.
+set -euo pipefail
+umask 022
+export LC_ALL=C.UTF-8
+
+id=bert-large-20261120-4f3a9c
+shared="${TRN_SHARED_ROOT:-}"/efs
+trn=$shared/trn
+job=$trn/jobs/$id
+digest=ffa7426cacd8fd086fe44c3db4e079e3de65b1b95fa25eff60834117675cb90e
+unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # somebody's own defaults
+
+die() {
+  printf '%s\n' "$*" >&2
+  exit 1
+}
+
+# What is begun is finished by the same script, run once more.
+later() {
+  printf '%s\n' "$*" >&2
+  exit 75
+}
+
+# On a disk of the head node alone, no compute node would find the job.
+if [ ! -d "$shared" ] || { [ -z "${TRN_SHARED_ROOT:-}" ] && ! mountpoint -q "$shared"; }; then
+  die "$shared is not mounted on this machine. Is it the head node, and its bootstrap complete?"
+fi
+
+# The jobs' directory belongs to the job's user, the top of a new file system to root.
+if ! mkdir -p "$trn/jobs/.locks" 2> /dev/null; then
+  sudo -n install -d -o "$(id -u)" -g "$(id -g)" "$trn" "$trn/jobs" "$trn/jobs/.locks"
+fi
+
+# One submission of an id at a time, also from two clients at once.
+exec 9> "$trn/jobs/.locks/6c"
+flock -w 60 9 || later "another submission of $id is still under way"
+
+report() {
+  local stages='' name number
+  while read -r name number; do stages+="${stages:+, }\"$name\": $number"; done < "$job/stages"
+  printf 'trn-result: {"id": "%s", "existing": %s, "stages": {%s}}\n' "$id" "$1" "$stages"
+}
+
+# The first stage is held until all is written down, so that no stage can end before the next one knows of it.
+release() {
+  local first
+  if [ -e "$job/released" ]; then return 0; fi
+  read -r _ first < "$job/stages"
+  if ! scontrol release "$first"; then
+    # released before, and this could not be noted: then it may run, or have ended
+    if squeue -h -a -t PD -j "$first" -o %r 2>&1 | grep -qv 'Invalid job id'; then later "$id is held still"; fi
+  fi
+  : > "$job/released"
+}
+
+if [ -e "$job/stages" ]; then
+  [ "$(cat "$job/digest")" = "$digest" ] || die "$id is another job already. Use a new token, or submit what it was"
+  release
+  report true
+  exit 0
+fi
+
+venv="$HOME"/aws_neuron_venv_pytorch
+if [ ! -f "$venv/bin/activate" ]; then
+  die "there is no virtual environment at $venv: the head node's bootstrap has not finished, or failed"
+fi
+
+# A submission that broke off may have left held stages. The directory is what tells of it, so it goes last.
+undo() {
+  local left
+  left=$(squeue -h -u "$(id -un)" -o '%A %k') || later "Slurm does not answer"
+  left=$(sed -n "s/ trn:$id\$//p" <<< "$left")
+  # shellcheck disable=SC2086  # job numbers
+  if [ -n "$left" ]; then scancel $left || later "Slurm does not answer"; fi
+  rm -rf "$job"
+}
+if [ -e "$job" ]; then undo; fi
+trap undo EXIT
+
+# Scripts carry the user's environment: nobody else reads them.
+(
+  umask 077
+  mkdir -p "$job/logs" "$job/state" "$job/script" "$job/work"
+)
+cat > "$job/job.json" <<'EOF'
+{
+  "expected": {
+    "extrapolated": true,
+    "sequences_per_second": 66206.4,
+    "source": "published for 1 node"
+  },
+  "global_batch_size": 65536,
+  "id": "bert-large-20261120-4f3a9c",
+  "instance_type": "trn1.32xlarge",
+  "job": {
+    "nodes": 16
+  },
+  "kind": "bert-large",
+  "nodes": 16,
+  "queue": "compute1",
+  "stages": [
+    "prepare",
+    "precompile",
+    "train"
+  ],
+  "workers": 512
+}
+EOF
+[stage.sh]
+cat > "$job/node.sh" <<'EOF'
+#!/bin/bash
+# One node of bert-large-20261120-4f3a9c: bash node.sh JOB STAGE, started on each node by srun.
+set -euo pipefail
+job=$1 stage=$2
+trn=${job%/jobs/*}
+host=${SLURMD_NODENAME:-$(hostname -s)}
+export NODE_RANK=$SLURM_NODEID
+export NPROC_PER_NODE=32
+export ALLREDUCE_GRADIENTS_BUCKET_SIZE_MB=512
+export FI_EFA_USE_DEVICE_RDMA=1
+export FI_PROVIDER=efa
+export MASTER_PORT=2022
+export NEURON_RT_EXEC_TIMEOUT=600
+export NEURON_RT_STOCHASTIC_ROUNDING_EN=1
+export NEURON_RT_STOCHASTIC_ROUNDING_SEED=0
+export PYTHONUNBUFFERED=1
+export XLA_TRANSFER_SEED_ASYNC=1
+# a compile cache for each node: locks do not hold on NFS, so nodes must not share one
+cache=$trn/neuron_cache/bert-large/$host
+NEURON_CC_FLAGS="--cache_dir=$cache${NEURON_CC_FLAGS:+ $NEURON_CC_FLAGS}"
+export NEURON_CC_FLAGS
+
+say() { printf 'trn: %s\n' "$*"; }
+die() { say "$*" >&2; exit 1; }
+
+# The one folder that an archive may have unpacked into, else the directory itself.
+only_folder() {
+  local inside=("$1"/*)
+  if [ "${#inside[@]}" -ne 1 ] || [ ! -d "${inside[0]}" ]; then inside=("$1"); fi
+  printf '%s\n' "${inside[0]}"
+}
+
+run() {
+venv="$HOME"/aws_neuron_venv_pytorch
+if [ ! -f "$venv/bin/activate" ]; then die "there is no virtual environment at $venv"; fi
+. "$venv/bin/activate"
+mkdir -p "$cache"
+# each worker holds many connections at once ("Failed accept4: Too many open files")
+files=$(ulimit -Sn)
+if [ "$files" != unlimited ] && [ "$files" -lt 65535 ] && ! ulimit -n 65535 2> /dev/null; then
+  say "at most $files files may be open here; large jobs need 65535"
+fi
+# the port of Neuron's collectives must not be taken for an outgoing connection
+sudo -n sysctl -q -w net.ipv4.ip_local_reserved_ports=48620 > /dev/null 2>&1 || say "port 48620 could not be reserved"
+samples_ref=${TRN_SAMPLES_REF:-10c93cba78228781af013a7177eab862af901d97}
+cd "$trn/src/samples-$samples_ref/torch-neuronx/training/dp_bert_hf_pretrain"
+data=$(only_folder "$trn/data/bert-seqlen128")
+steps=7032
+output=$job/output
+if [ "$stage" = precompile ]; then
+  steps=10
+  output=$job/output.precompile
+fi
+mkdir -p "$output"
+resume=()
+if [ -n "${TRN_CHECKPOINT:-}" ]; then
+  resume=(--resume_ckpt --resume_ckpt_path "$TRN_CHECKPOINT")
+fi
+# one download for the node's workers; without it each fetches for itself
+export HF_HOME=$trn/hf_cache/$host
+mkdir -p "$HF_HOME"
+python3 -c 'from huggingface_hub import snapshot_download as get; get("bert-large-uncased")' > /dev/null 2>&1 ||
+  say "the configuration of bert-large-uncased is not cached beforehand: the workers fetch it"
+command=(
+  torchrun --nproc_per_node "$NPROC_PER_NODE" --nnodes "$NNODES" --node_rank "$NODE_RANK"
+  --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT"
+  dp_bert_large_hf_pretrain_hdf5.py
+  --data_dir "$data"
+  --output_dir "$output"
+  --metrics_file "$output/results.json"
+  --optimizer LAMB
+  --lr 0.006
+  --batch_size 16
+  --grad_accum_usteps 8
+  --max_steps 7032
+  --steps_this_run "$steps"
+  "${resume[@]}"
+)
+if [ "$stage" = precompile ]; then
+  neuron_parallel_compile "${command[@]}"
+else
+  "${command[@]}"
+fi
+}
+
+# Who fails first is noted: the others are stopped for it, and their exit codes say nothing.
+ended() {
+  local code=$?
+  if [ "$code" -ne 0 ] && [ "$code" -ne 143 ]; then
+    (set -C && printf '%s %s\n' "$code" "$NODE_RANK" > "$job/state/$stage.failed") 2> /dev/null || true
+  fi
+}
+trap ended EXIT
+
+run 2>&1 | tee -a "$job/logs/$stage.$NODE_RANK.log"
+EOF
+[fetch.sh]
+cat > "$job/prepare.sh" <<'EOF'
+#!/bin/bash
+# bash prepare.sh JOB fetch|check: whatever this job needs and the cluster has not got yet.
+job=$1 mode=$2
+trn=${job%/jobs/*}
+venv="$HOME"/aws_neuron_venv_pytorch
+. "$job/fetch.sh"
+samples_ref=${TRN_SAMPLES_REF:-10c93cba78228781af013a7177eab862af901d97}
+source_tree samples https://github.com/aws-neuron/aws-neuron-samples.git "$samples_ref"
+packages "samples-$samples_ref" -r "$trn/src/samples-$samples_ref/torch-neuronx/training/dp_bert_hf_pretrain/requirements.txt"
+data_archive bert-seqlen128 s3://neuron-s3/training_datasets/bert_pretrain_wikicorpus_tokenized_hdf5/bert_pretrain_wikicorpus_tokenized_hdf5_seqlen128.tar --no-sign-request
+EOF
+cat > "$job/prepare.sbatch" <<'EOF'
+#!/bin/bash
+#SBATCH --job-name=bert-large-20261120-4f3a9c:prepare
+#SBATCH --comment=trn:bert-large-20261120-4f3a9c
+#SBATCH --partition=compute1
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=1
+#SBATCH --exclusive
+#SBATCH --mem=0
+#SBATCH --requeue
+#SBATCH --open-mode=append
+job=$1 stage=prepare
+. "$job/stage.sh"
+begin
+srun --nodes=1 --ntasks=1 bash "$job/prepare.sh" "$job" fetch
+EOF
+cat > "$job/precompile.sbatch" <<'EOF'
+#!/bin/bash
+#SBATCH --job-name=bert-large-20261120-4f3a9c:precompile
+#SBATCH --comment=trn:bert-large-20261120-4f3a9c
+#SBATCH --partition=compute1
+#SBATCH --nodes=16
+#SBATCH --ntasks-per-node=1
+#SBATCH --exclusive
+#SBATCH --mem=0
+#SBATCH --requeue
+#SBATCH --open-mode=append
+job=$1 stage=precompile
+. "$job/stage.sh"
+begin
+rendezvous
+TRN_CHECKPOINT=$(newest_checkpoint "$job/output")
+export TRN_CHECKPOINT
+launch
+check_compiled
+keep_nodes
+EOF
+cat > "$job/train.sbatch" <<'EOF'
+#!/bin/bash
+#SBATCH --job-name=bert-large-20261120-4f3a9c:train
+#SBATCH --comment=trn:bert-large-20261120-4f3a9c
+#SBATCH --partition=compute1
+#SBATCH --nodes=16
+#SBATCH --ntasks-per-node=1
+#SBATCH --exclusive
+#SBATCH --mem=0
+#SBATCH --requeue
+#SBATCH --open-mode=append
+job=$1 stage=train
+. "$job/stage.sh"
+begin
+compare_nodes
+rendezvous
+TRN_CHECKPOINT=$(newest_checkpoint "$job/output")
+export TRN_CHECKPOINT
+launch
+EOF
+printf '%s\n' "$digest" > "$job/digest"
+
+previous='' options=(--hold)
+submit() {
+  local number
+  if [ -n "$previous" ]; then options=(--dependency="afterok:$previous" --kill-on-invalid-dep=yes); fi
+  : > "$job/logs/$1.log" # NFS remembers for half a minute that a file was not there
+  number=$(sbatch --parsable "${options[@]}" --output="$job/logs/$1.log" "$job/$1.sbatch" "$job")
+  previous=${number%%;*}
+  printf '%s %s\n' "$1" "$previous" >> "$job/stages.part"
+}
+# Fetching takes a node of its own, once: nothing waits for it where all is there already.
+code=0
+bash "$job/prepare.sh" "$job" check || code=$?
+case $code in
+  0) ;;
+  3) submit prepare ;;
+  *) die "prepare.sh failed while it looked for what is there" ;;
+esac
+submit precompile
+submit train
+trap '' HUP INT TERM # from here on it is finished, not undone
+mv "$job/stages.part" "$job/stages"
+trap - EXIT
+release
+report false

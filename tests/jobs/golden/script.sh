@@ -1,0 +1,202 @@
+#!/bin/bash
+# run-20261120-4f3a9c: submitted to Slurm by the job's user on the head node of trn-slurm. Running it again changes nothing.
+set -euo pipefail
+umask 022
+export LC_ALL=C.UTF-8
+
+id=run-20261120-4f3a9c
+shared="${TRN_SHARED_ROOT:-}"/efs
+trn=$shared/trn
+job=$trn/jobs/$id
+digest=5a99fde50e4dac8bab294cf308618215c39886eb9154703b303f9200440a0d24
+unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # somebody's own defaults
+
+die() {
+  printf '%s\n' "$*" >&2
+  exit 1
+}
+
+# What is begun is finished by the same script, run once more.
+later() {
+  printf '%s\n' "$*" >&2
+  exit 75
+}
+
+# On a disk of the head node alone, no compute node would find the job.
+if [ ! -d "$shared" ] || { [ -z "${TRN_SHARED_ROOT:-}" ] && ! mountpoint -q "$shared"; }; then
+  die "$shared is not mounted on this machine. Is it the head node, and its bootstrap complete?"
+fi
+
+# The jobs' directory belongs to the job's user, the top of a new file system to root.
+if ! mkdir -p "$trn/jobs/.locks" 2> /dev/null; then
+  sudo -n install -d -o "$(id -u)" -g "$(id -g)" "$trn" "$trn/jobs" "$trn/jobs/.locks"
+fi
+
+# One submission of an id at a time, also from two clients at once.
+exec 9> "$trn/jobs/.locks/4e"
+flock -w 60 9 || later "another submission of $id is still under way"
+
+report() {
+  local stages='' name number
+  while read -r name number; do stages+="${stages:+, }\"$name\": $number"; done < "$job/stages"
+  printf 'trn-result: {"id": "%s", "existing": %s, "stages": {%s}}\n' "$id" "$1" "$stages"
+}
+
+# The first stage is held until all is written down, so that no stage can end before the next one knows of it.
+release() {
+  local first
+  if [ -e "$job/released" ]; then return 0; fi
+  read -r _ first < "$job/stages"
+  if ! scontrol release "$first"; then
+    # released before, and this could not be noted: then it may run, or have ended
+    if squeue -h -a -t PD -j "$first" -o %r 2>&1 | grep -qv 'Invalid job id'; then later "$id is held still"; fi
+  fi
+  : > "$job/released"
+}
+
+if [ -e "$job/stages" ]; then
+  [ "$(cat "$job/digest")" = "$digest" ] || die "$id is another job already. Use a new token, or submit what it was"
+  release
+  report true
+  exit 0
+fi
+
+venv="$HOME"/aws_neuron_venv_pytorch
+if [ ! -f "$venv/bin/activate" ]; then
+  die "there is no virtual environment at $venv: the head node's bootstrap has not finished, or failed"
+fi
+
+# A submission that broke off may have left held stages. The directory is what tells of it, so it goes last.
+undo() {
+  local left
+  left=$(squeue -h -u "$(id -un)" -o '%A %k') || later "Slurm does not answer"
+  left=$(sed -n "s/ trn:$id\$//p" <<< "$left")
+  # shellcheck disable=SC2086  # job numbers
+  if [ -n "$left" ]; then scancel $left || later "Slurm does not answer"; fi
+  rm -rf "$job"
+}
+if [ -e "$job" ]; then undo; fi
+trap undo EXIT
+
+# Scripts carry the user's environment: nobody else reads them.
+(
+  umask 077
+  mkdir -p "$job/logs" "$job/state" "$job/script" "$job/work"
+)
+cat > "$job/job.json" <<'EOF'
+{
+  "expected": null,
+  "global_batch_size": null,
+  "id": "run-20261120-4f3a9c",
+  "instance_type": "trn1.32xlarge",
+  "job": {
+    "args": [
+      "--name",
+      "it's $HOME"
+    ],
+    "filename": "run.sh",
+    "nodes": 2
+  },
+  "kind": "script",
+  "nodes": 2,
+  "queue": "compute1",
+  "stages": [
+    "train"
+  ],
+  "workers": 64
+}
+EOF
+[stage.sh]
+cat > "$job/node.sh" <<'EOF'
+#!/bin/bash
+# One node of run-20261120-4f3a9c: bash node.sh JOB STAGE, started on each node by srun.
+set -euo pipefail
+job=$1 stage=$2
+trn=${job%/jobs/*}
+host=${SLURMD_NODENAME:-$(hostname -s)}
+export NODE_RANK=$SLURM_NODEID
+export NPROC_PER_NODE=32
+export FI_EFA_USE_DEVICE_RDMA=1
+export FI_PROVIDER=efa
+export MASTER_PORT=2022
+export NEURON_RT_EXEC_TIMEOUT=600
+export PYTHONUNBUFFERED=1
+# a compile cache for each node: locks do not hold on NFS, so nodes must not share one
+cache=$trn/neuron_cache/script-run/$host
+NEURON_CC_FLAGS="--cache_dir=$cache${NEURON_CC_FLAGS:+ $NEURON_CC_FLAGS}"
+export NEURON_CC_FLAGS
+
+say() { printf 'trn: %s\n' "$*"; }
+die() { say "$*" >&2; exit 1; }
+
+run() {
+venv="$HOME"/aws_neuron_venv_pytorch
+if [ ! -f "$venv/bin/activate" ]; then die "there is no virtual environment at $venv"; fi
+. "$venv/bin/activate"
+mkdir -p "$cache"
+# each worker holds many connections at once ("Failed accept4: Too many open files")
+files=$(ulimit -Sn)
+if [ "$files" != unlimited ] && [ "$files" -lt 65535 ] && ! ulimit -n 65535 2> /dev/null; then
+  say "at most $files files may be open here; large jobs need 65535"
+fi
+# the port of Neuron's collectives must not be taken for an outgoing connection
+sudo -n sysctl -q -w net.ipv4.ip_local_reserved_ports=48620 > /dev/null 2>&1 || say "port 48620 could not be reserved"
+cd "$job/work"
+command=("$job/script"/run.sh --name 'it'"'"'s $HOME')
+if [ "$stage" = precompile ]; then
+  neuron_parallel_compile "${command[@]}"
+else
+  "${command[@]}"
+fi
+}
+
+# Who fails first is noted: the others are stopped for it, and their exit codes say nothing.
+ended() {
+  local code=$?
+  if [ "$code" -ne 0 ] && [ "$code" -ne 143 ]; then
+    (set -C && printf '%s %s\n' "$code" "$NODE_RANK" > "$job/state/$stage.failed") 2> /dev/null || true
+  fi
+}
+trap ended EXIT
+
+run 2>&1 | tee -a "$job/logs/$stage.$NODE_RANK.log"
+EOF
+cat > "$job/train.sbatch" <<'EOF'
+#!/bin/bash
+#SBATCH --job-name=run-20261120-4f3a9c:train
+#SBATCH --comment=trn:run-20261120-4f3a9c
+#SBATCH --partition=compute1
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --exclusive
+#SBATCH --mem=0
+#SBATCH --requeue
+#SBATCH --open-mode=append
+job=$1 stage=train
+. "$job/stage.sh"
+begin
+rendezvous
+launch
+EOF
+cat > "$job/script/"run.sh <<'EOF'
+#!/bin/bash
+torchrun --nnodes "$NNODES" --node_rank "$NODE_RANK" train.py "$@"
+EOF
+chmod 700 "$job/script/"run.sh
+printf '%s\n' "$digest" > "$job/digest"
+
+previous='' options=(--hold)
+submit() {
+  local number
+  if [ -n "$previous" ]; then options=(--dependency="afterok:$previous" --kill-on-invalid-dep=yes); fi
+  : > "$job/logs/$1.log" # NFS remembers for half a minute that a file was not there
+  number=$(sbatch --parsable "${options[@]}" --output="$job/logs/$1.log" "$job/$1.sbatch" "$job")
+  previous=${number%%;*}
+  printf '%s %s\n' "$1" "$previous" >> "$job/stages.part"
+}
+submit train
+trap '' HUP INT TERM # from here on it is finished, not undone
+mv "$job/stages.part" "$job/stages"
+trap - EXIT
+release
+report false

@@ -1,0 +1,191 @@
+"""An EKS cluster as the jobs see it, and a real Kubernetes with Volcano to run them on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import boto3
+import pytest
+
+from sandbox import LocalAws, processes
+from sandbox.kubernetes import LocalKubernetes, available, eks, image
+from sandbox.kubernetes.api import Object, path_of
+from tests.support import need
+from tests.trust.figures import record
+from trainium_cdk import outputs, settings
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.eks import manifests
+from trainium_cdk.eks.access import EDITORS
+from trainium_cdk.jobs import Script
+from trainium_cdk.jobs.connect import kubernetes_api
+from trainium_cdk.jobs.kubernetes import KubernetesBackend
+from trainium_cdk.jobs.kubernetes.names import MANAGED_BY
+from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL, EksCluster, Fleet
+
+NAME = "jobs-test"
+VOLUME = "training-efs"
+NODES = 2
+
+
+RANKS = b'#!/bin/bash\necho "node $NODE_RANK of $NNODES at $MASTER_ADDR"\n'
+
+
+def script(content: bytes = RANKS, **fields: Any) -> Script:
+    return Script(**{"filename": "run.sh", "content": content, "nodes": 2, **fields})
+
+
+def until(found: Callable[[], Any], seconds: float = 60.0) -> Any:
+    last: list[Any] = [None]
+
+    def tried() -> bool:
+        last[0] = found()
+        return bool(last[0])
+
+    processes.wait_until(tried, seconds, pause=0.2)
+    return last[0]
+
+
+def text(chunks: Any) -> str:
+    return b"".join(c.data for c in chunks).decode()
+
+
+class Mounted(NamedTuple):
+    kind: str = "efs"
+    id: str = "fs-0123456789abcdef0"
+    dns_name: str = ""
+    mount_name: str = ""
+
+
+def make_cluster(*fleets: Fleet, **changes: Any) -> EksCluster:
+    """The tutorial's cluster (2 trn1.32xlarge in node group trn), with changes."""
+    said = outputs.eks_outputs(settings.load(), bucket="trn-bucket")
+    made = outputs.parse("TrnEksStack", "us-east-1", {key: value for key, (value, _) in said.items()})
+    assert isinstance(made, EksCluster)
+    return made.model_copy(update={**changes, **({"fleets": fleets} if fleets else {})})
+
+
+def fleet(kind: str = "trn1.32xlarge", nodes: int = NODES, **changes: Any) -> Fleet:
+    facts = Catalog.load().instance(kind)
+    base = {
+        "queue": "trn",
+        "resource": "trn",
+        "instance_type": kind,
+        "nodes": nodes,
+        "devices": facts.neuron_devices,
+        "cores": facts.logical_cores(),
+        "efa": facts.efa_interfaces,
+        "family": facts.family,
+    }
+    return Fleet(**{**base, **changes})
+
+
+def base_objects() -> list[Object]:
+    """What the stack brings into the cluster."""
+    env = settings.load()
+    return [
+        *manifests.namespaces(env),
+        manifests.service_account(env),
+        *manifests.access(env),
+        *manifests.volumes(env, [Mounted()]),
+        manifests.queue(env),
+    ]
+
+
+class Running(NamedTuple):
+    """The local Kubernetes, and the keys of somebody who may submit jobs to it."""
+
+    kubernetes: LocalKubernetes
+    cluster: EksCluster
+    variables: dict[str, str]
+    tools: Path
+    """Programs of the image, as it were: first in the PATH of the pods."""
+
+    @property
+    def shared(self) -> Path:
+        """The cluster's /efs."""
+        return self.kubernetes.directory / "volumes" / VOLUME
+
+
+@pytest.fixture(autouse=True)
+def the_users_keys(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests of this folder are that somebody, for as long as each takes."""
+    if "running" in request.fixturenames:
+        monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # it keeps the credentials it was made with
+        for name, value in request.getfixturevalue("running").variables.items():
+            monkeypatch.setenv(name, value)
+
+
+@pytest.fixture(scope="session")
+def running(tmp_path_factory: pytest.TempPathFactory, local_aws: LocalAws) -> Iterator[Running]:
+    """Two virtual trn1.32xlarge and a system node behind an EKS cluster of the local AWS, whose user may edit jobs, no more."""
+    need(available() is None, str(available()))
+    secret = eks.new_secret()
+    webhook = eks.webhook_url(local_aws.endpoint, NAME, secret)
+    environment = image.environment("/efs", local_aws.variables)
+    with LocalKubernetes.start(
+        tmp_path_factory.mktemp("jobs"), name=NAME, token_webhook=webhook, run_jobs=True, job_environment=environment
+    ) as kubernetes:
+        tools = image.make(kubernetes.directory) / "bin"
+        labels = {GROUP_LABEL: "trn", ROLE_LABEL: "training"}
+        kubernetes.add_nodes(Catalog.load().instance("trn1.32xlarge"), NODES, zone="us-east-1b", labels=labels)
+        kubernetes.add_system_nodes(labels={ROLE_LABEL: "system"})
+        apply(kubernetes, base_objects())
+        eks.attach(local_aws.directory, kubernetes, secret)
+        client, iam = local_aws.client("eks"), local_aws.client("iam")
+        role = f"arn:aws:iam::{eks.ACCOUNT}:role/eks"
+        client.create_cluster(name=NAME, roleArn=role, resourcesVpcConfig={"subnetIds": ["subnet-1", "subnet-2"]})
+        arn = iam.create_user(UserName="jobs-editor")["User"]["Arn"]
+        key = iam.create_access_key(UserName="jobs-editor")["AccessKey"]
+        actions = ["eks:DescribeCluster", "ssm:StartSession", "ssm:TerminateSession"]
+        policy = {"Effect": "Allow", "Action": actions, "Resource": "*"}
+        document = json.dumps({"Version": "2012-10-17", "Statement": [policy]})
+        iam.put_user_policy(UserName="jobs-editor", PolicyName="describe", PolicyDocument=document)
+        client.create_access_entry(clusterName=NAME, principalArn=arn, kubernetesGroups=[EDITORS])
+        client.associate_access_policy(
+            clusterName=NAME,
+            principalArn=arn,
+            policyArn="arn:aws:eks::aws:cluster-access-policy/AmazonEKSEditPolicy",
+            accessScope={"type": "namespace", "namespaces": ["training"]},
+        )
+        keys = {"AWS_ACCESS_KEY_ID": key["AccessKeyId"], "AWS_SECRET_ACCESS_KEY": key["SecretAccessKey"]}
+        yield Running(kubernetes, make_cluster(cluster_name=NAME), {**local_aws.variables, **keys}, tools)
+        record("left-kubernetes", **left(kubernetes))
+        client.delete_cluster(name=NAME)
+        iam.delete_access_key(UserName="jobs-editor", AccessKeyId=key["AccessKeyId"])
+        iam.delete_user_policy(UserName="jobs-editor", PolicyName="describe")
+        iam.delete_user(UserName="jobs-editor")
+        eks.detach(local_aws.directory, NAME)
+
+
+def left(kubernetes: LocalKubernetes) -> dict[str, int]:
+    """Pods that run on, and files and locks that belong to no job."""
+    ours = {"labelSelector": f"app.kubernetes.io/managed-by={MANAGED_BY}"}
+    found = {
+        kind: kubernetes.api().get(path_of("v1", kind, namespace="training"), **ours)["items"]
+        for kind in ("Pod", "Secret", "ConfigMap")
+    }
+    return {
+        "pods": sum(pod["status"].get("phase") in ("Pending", "Running") for pod in found["Pod"]),
+        "files": sum("ownerReferences" not in o["metadata"] for o in [*found["Secret"], *found["ConfigMap"]]),
+    }
+
+
+def apply(kubernetes: LocalKubernetes, objects: list[Object]) -> None:
+    file = kubernetes.directory / "applied.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    done = kubernetes.kubectl("apply", "-f", str(file))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def backend(running: Running) -> Iterator[KubernetesBackend]:
+    """Jobs on that cluster, with tokens of boto3's making. What a test leaves running is cancelled."""
+    made = KubernetesBackend(running.cluster, lambda: kubernetes_api(running.cluster))
+    yield made
+    for job in made.list():
+        if not job.done:
+            made.cancel(job.id)
+    made.api.close()

@@ -1,0 +1,207 @@
+"""The way to the Kubernetes API: whose tokens are sent, what is said to those it does not know, and the tunnel to a private one."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import boto3
+import pytest
+
+from tests.jobs.kubernetes.conftest import NAME, Running
+from trainium_cdk.jobs import TransportError, TrnError, connect
+from trainium_cdk.jobs.connect import kubernetes_api
+from trainium_cdk.jobs.kubernetes import ApiError, access, tunnel
+
+PLUGIN = '''#!{python}
+"""session-manager-plugin as far as it is called here: forwards a port to the API, and writes down how it was called."""
+import json, os, socket, sys, threading
+if sys.argv[1:] == ["--version"]:
+    print("{version}")
+    sys.exit()
+name, region, action, profile, asked, endpoint = sys.argv[1:]
+session = json.loads(os.environ[name])
+said = {{"argv": sys.argv[1:], "session": session}}
+open("{record}", "w").write(json.dumps(said))
+port = int(json.loads(asked)["Parameters"]["localPortNumber"][0])
+
+def copy(one, other):
+    try:
+        while data := one.recv(65536):
+            other.sendall(data)
+    except OSError:
+        pass
+    for end in (one, other):
+        try:
+            end.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+
+server = socket.create_server(("127.0.0.1", port))
+while True:
+    here, _ = server.accept()
+    there = socket.create_connection(("127.0.0.1", {api}))
+    for pair in ((here, there), (there, here)):
+        threading.Thread(target=copy, args=pair, daemon=True).start()
+'''
+
+
+def test_a_token_says_who_and_for_which_cluster(running: Running) -> None:
+    now = dt.datetime(2026, 11, 20, 12, 0, tzinfo=dt.UTC)
+    token = access.Identity(NAME, "us-east-1").token(now)
+    assert token.value.startswith("k8s-aws-v1.")
+    assert "=" not in token.value
+    text = token.value.removeprefix("k8s-aws-v1.")
+    url = urlsplit(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode())
+    assert (url.scheme, url.netloc, url.path) == ("https", "sts.us-east-1.amazonaws.com", "/")
+    query = parse_qs(url.query)
+    assert query["X-Amz-SignedHeaders"] == ["host;x-k8s-aws-id"]
+    assert query["X-Amz-Expires"] == ["60"]
+    assert query["Action"] == ["GetCallerIdentity"]
+    assert token.until == dt.datetime(2026, 11, 20, 12, 14, tzinfo=dt.UTC)
+    assert token.value not in repr(token)
+    credential = json.loads(token.to_exec_credential())
+    assert credential["status"] == {"token": token.value, "expirationTimestamp": "2026-11-20T12:14:00Z"}
+
+
+def test_who_has_no_access_entry_is_told(running: Running, local_aws: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    iam = local_aws.client("iam")
+    iam.create_user(UserName="jobs-stranger")
+    key = iam.create_access_key(UserName="jobs-stranger")["AccessKey"]
+    policy = {"Effect": "Allow", "Action": "eks:DescribeCluster", "Resource": "*"}
+    document = json.dumps({"Version": "2012-10-17", "Statement": [policy]})
+    iam.put_user_policy(UserName="jobs-stranger", PolicyName="describe", PolicyDocument=document)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", key["AccessKeyId"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", key["SecretAccessKey"])
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # it keeps the credentials it was made with
+    api = kubernetes_api(running.cluster)
+    try:
+        with pytest.raises(
+            ApiError, match=r"the cluster does not know these AWS credentials. Ask for an access entry"
+        ) as told:
+            api.list("Pod")
+        assert (told.value.status, told.value.again) == (401, False)
+    finally:
+        api.close()
+        iam.delete_user_policy(UserName="jobs-stranger", PolicyName="describe")
+        iam.delete_access_key(UserName="jobs-stranger", AccessKeyId=key["AccessKeyId"])
+        iam.delete_user(UserName="jobs-stranger")
+
+
+def test_no_file_is_there_that_a_killed_client_could_leave(
+    running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither for requests nor for exec and port-forward, which take the authority's certificate from a file."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    api = kubernetes_api(running.cluster)
+    api.list("Pod")
+    assert "BEGIN CERTIFICATE" in Path(api.client.configuration.ssl_ca_cert).read_text()
+    assert list(tmp_path.iterdir()) == []
+    api.close()
+
+
+def test_what_an_editor_of_jobs_may_not_do(running: Running) -> None:
+    api = kubernetes_api(running.cluster)
+    api.namespace = "kube-system"
+    with pytest.raises(ApiError, match=r"these AWS credentials may not do that: .*forbidden.*Ask for the policy edit"):
+        api.list("Secret")
+    api.close()
+
+
+def test_no_such_cluster(running: Running) -> None:
+    gone = running.cluster.model_copy(update={"cluster_name": "gone"})
+    with pytest.raises(TransportError, match=r"cannot ask EKS|there is no EKS cluster gone in us-east-1"):
+        access.find(gone)
+
+
+def test_local_is_for_head_nodes(running: Running) -> None:
+    with pytest.raises(TrnError, match=r"stack TrnEksStack runs Kubernetes: it has no head node"):
+        connect(cluster=running.cluster, local=True)
+
+
+def plugin(folder: Path, running: Running, version: str = "1.2.707.0") -> Path:
+    file = folder / "bin" / "session-manager-plugin"
+    file.parent.mkdir()
+    api = urlsplit(running.kubernetes.endpoint).port
+    record = folder / "said.json"
+    file.write_text(PLUGIN.format(python=sys.executable, version=version, record=record, api=api))
+    file.chmod(file.stat().st_mode | stat.S_IXUSR)
+    return record
+
+
+TUNNEL = """
+import sys
+from trainium_cdk.jobs.kubernetes import Api, access, tunnel
+from trainium_cdk.outputs import EksCluster
+from urllib.parse import urlsplit
+cluster = EksCluster.model_validate_json(sys.stdin.read())
+there = access.find(cluster)
+port = urlsplit(there.url).port
+private = access.Endpoint(f"https://localhost:{port}", there.authority)
+tunnel._answers = lambda host, at, timeout, real=tunnel._answers: at != port and real(host, at, timeout)
+near = tunnel.reach(cluster, private)
+api = Api(near, access.Identity.of(cluster), cluster.namespace)
+print(near.server_name, near.url, len(api.list("Pod")) >= 0)
+api.close()
+"""
+
+
+def run_tunnel(running: Running, folder: Path, jump_host: str) -> subprocess.CompletedProcess[str]:
+    cluster = running.cluster.model_copy(update={"jump_host_id": jump_host})
+    path = os.pathsep.join([str(folder / "bin"), "/usr/bin", "/bin"])
+    return subprocess.run(
+        [sys.executable, "-c", TUNNEL],
+        input=cluster.model_dump_json(),
+        env={**running.variables, "PATH": path, "HOME": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_private_api_is_reached_through_the_jump_host(running: Running, local_aws: Any, tmp_path: Path) -> None:
+    """All but AWS's own plugin is real: a session is asked for, TLS goes through with the API's own name, nothing is left."""
+    record = plugin(tmp_path, running)
+    ec2 = local_aws.client("ec2")
+    image = ec2.describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
+    host = ec2.run_instances(ImageId=image, MinCount=1, MaxCount=1)["Instances"][0]["InstanceId"]
+    done = run_tunnel(running, tmp_path, host)
+    assert done.returncode == 0, done.stderr
+    name, url, fine = done.stdout.split()
+    assert (name, fine) == ("localhost", "True")
+    assert url.startswith("https://127.0.0.1:")
+    said = json.loads(record.read_text())
+    asked = json.loads(said["argv"][4])
+    assert asked["Target"] == host
+    assert asked["DocumentName"] == "AWS-StartPortForwardingSessionToRemoteHost"
+    assert asked["Parameters"]["host"] == ["localhost"]
+    assert said["session"]["TokenValue"] not in " ".join(said["argv"])
+    left = local_aws.client("ssm").describe_sessions(State="Active")["Sessions"]
+    assert said["session"]["SessionId"] not in [s["SessionId"] for s in left]
+    ec2.terminate_instances(InstanceIds=[host])
+
+
+def test_without_the_plugin_or_with_an_old_one(running: Running, tmp_path: Path) -> None:
+    done = run_tunnel(running, tmp_path, "i-0123456789abcdef0")
+    assert "by session-manager-plugin, which is not installed. Install it" in done.stderr
+    plugin(tmp_path, running, "1.2.339.0")
+    done = run_tunnel(running, tmp_path, "i-0123456789abcdef0")
+    assert "session-manager-plugin is 1.2.339.0; 1.2.497 or newer is needed" in done.stderr
+
+
+def test_without_a_jump_host(running: Running) -> None:
+    nowhere = access.Endpoint("https://127.0.0.1:9", "")
+    with pytest.raises(
+        TransportError, match=r"is private, cannot be reached from here, and TrnEksStack has no jump host"
+    ):
+        tunnel.reach(running.cluster, nowhere)

@@ -1,0 +1,208 @@
+"""Jobs on a real Kubernetes with a real Volcano: placed, followed, cancelled, restarted, refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.jobs.kubernetes.conftest import RANKS, Running, fleet, script, text, until
+from trainium_cdk.jobs import JobError, JobStatus, SubmitError, UnknownJob
+from trainium_cdk.jobs.kubernetes import ApiError, KubernetesBackend
+
+
+def test_a_gang_is_placed_and_its_nodes_find_each_other(backend: KubernetesBackend, running: Running) -> None:
+    content = RANKS + b'getent hosts "$MASTER_ADDR" > /dev/null && echo found && touch /efs/seen-$NODE_RANK\n'
+    sent = backend.submit(script(content), "gang")
+    assert (sent.id, sent.existing, sent.stages) == ("run-gang", False, {"train": "run-gang/train"})
+    done = backend.wait(sent.id, 60)
+    assert done.ok, done
+    train = done.stages[0]
+    assert (train.state, train.exit_code) == ("COMPLETED", 0)
+    assert len(set(train.nodes.split(","))) == 2
+    assert train.started is not None
+    assert train.ended is not None
+    said = text(backend.logs(sent.id))
+    for node in (0, 1):
+        assert f"{node}: node {node} of 2 at run-gang-train-0.run-gang\n{node}: found\n" in said
+        assert (running.shared / f"seen-{node}").exists()
+    assert "1: " not in text(backend.logs(sent.id, node=0))
+    kept = (running.shared / "trn/jobs/run-gang/logs/train.1.log").read_text()
+    assert "found" in kept
+
+
+def test_a_rank_is_found_where_it_says_it_is(backend: KubernetesBackend) -> None:
+    sent = backend.submit(script(b"sleep 300"), "ranks")
+    assert until(lambda: text(backend.logs(sent.id)).count(", ranks ") == 2)
+    assert [backend.node_of_rank(sent.id, rank) for rank in (0, 31, 32, 63)] == [0, 0, 1, 1]
+    with pytest.raises(JobError, match=r"ranks 0 to 63, not 64"):
+        backend.node_of_rank(sent.id, 64)
+
+
+def test_a_job_larger_than_the_fleet_waits_and_says_for_what(backend: KubernetesBackend) -> None:
+    backend.cluster = backend.cluster.model_copy(update={"fleets": (fleet(nodes=4),)})
+    sent = backend.submit(script(nodes=3), "large")
+
+    def why() -> str:
+        now = backend.status(sent.id)
+        assert now.state == "PENDING"
+        return now.stages[0].reason if "neuron" in now.stages[0].reason else ""
+
+    assert "insufficient aws.amazon.com/neuron (48 wanted, 32 there)" in until(why)
+    assert why().endswith("it needs 3 nodes, and its node group has 2 ready")
+    cancelled = backend.cancel(sent.id)
+    assert (cancelled.state, cancelled.done, cancelled.ok) == ("CANCELLED", True, False)
+
+
+def test_a_log_is_followed_line_by_line_to_its_end(backend: KubernetesBackend) -> None:
+    content = b"""for i in $(seq 1 8); do echo "step $i on $NODE_RANK"; sleep 0.4; done; printf 'no end of line'"""
+    sent = backend.submit(script(content), "follow")
+    seen: list[JobStatus] = []
+    pieces = list(backend.logs(sent.id, follow=True, changed=seen.append))
+    said = text(pieces)
+    for node in (0, 1):
+        mine = [line for line in said.splitlines() if line.startswith(f"{node}: step")]
+        assert mine == [f"{node}: step {i} on {node}" for i in range(1, 9)]
+    assert len(pieces) > 2
+    assert seen[-1].ok
+    assert said.count("no end of line") == 2
+    assert [p.offset for p in pieces][1:] == [p.next_offset for p in pieces][:-1]
+    again = list(backend.logs(sent.id, node=1))
+    assert text(again) == text(backend.logs(sent.id, node=1, follow=True))
+    assert text(backend.logs(sent.id, node=1, offset=len(text(again)) - 4)) == text(again)[-4:]
+    with pytest.raises(JobError, match=r"offset goes with one node"):
+        list(backend.logs(sent.id, offset=4))
+
+
+def test_the_same_token_twice_is_one_job(backend: KubernetesBackend) -> None:
+    first = backend.submit(script(), "twice")
+    second = backend.submit(script(), "twice")
+    assert (first.existing, second.existing, second.id) == (False, True, first.id)
+    with pytest.raises(SubmitError, match=r"run-twice is another job already. Use a new token"):
+        backend.submit(script(b"echo other"), "twice")
+    assert len([j for j in backend.list() if j.id == first.id]) == 1
+    assert backend.wait(first.id, 60).ok
+
+
+def test_a_submission_that_broke_off_goes_on(backend: KubernetesBackend) -> None:
+    submission = backend.render(script(cache="broken"), "broken")
+    backend.api.create("ConfigMap", submission.guard)
+    backend.api.create("Secret", submission.secret)
+    assert backend.send(submission).existing is False
+    assert backend.wait("run-broken", 60).ok
+    owned = backend.api.get("Secret", "run-broken")["metadata"]["ownerReferences"]
+    assert [o["name"] for o in owned] == ["run-broken"]
+
+
+def test_two_running_jobs_do_not_share_a_compile_cache(backend: KubernetesBackend) -> None:
+    first = backend.submit(script(b"sleep 300", nodes=1, cache="shared"), "one")
+    with pytest.raises(SubmitError, match=r"job run-one has the compile cache shared.*trn wait run-one.*--cache"):
+        backend.submit(script(b"true", nodes=1, cache="shared"), "two")
+    with pytest.raises(UnknownJob):
+        backend.status("run-two")
+    with pytest.raises(ApiError) as gone:
+        backend.api.get("Secret", "run-two")
+    assert gone.value.status == 404
+    other = backend.submit(script(b"true", nodes=1, cache="Shared"), "three")  # another cache set
+    assert backend.wait(other.id, 60).ok
+    backend.cancel(first.id)
+    assert backend.submit(script(b"true", nodes=1, cache="shared"), "two").existing is False
+    assert backend.wait("run-two", 60).ok
+
+
+def test_cancelling_ends_the_processes_and_keeps_the_log(backend: KubernetesBackend, running: Running) -> None:
+    sent = backend.submit(script(b"trap 'echo was told; exit 1' TERM; echo began; sleep 300 & wait"), "cancel")
+    assert until(lambda: text(backend.logs(sent.id)).count("began") == 2)  # on both nodes
+    cancelled = backend.cancel(sent.id)
+    assert (cancelled.state, cancelled.done) == ("CANCELLED", True)
+    assert until(lambda: not backend.seen(sent.id).pods) is True
+    assert backend.cancel(sent.id).state == "CANCELLED"
+    kept = text(backend.logs(sent.id, node=1))  # read on a system node: its pod is gone
+    assert "began" in kept
+    assert kept == (running.shared / "trn/jobs/run-cancel/logs/train.1.log").read_text()
+
+
+def test_a_script_that_fails_is_not_started_again(backend: KubernetesBackend) -> None:
+    sent = backend.submit(script(b'[ "$NODE_RANK" = 0 ] || { echo to no avail >&2; exit 7; }; sleep 300'), "fails")
+    done = backend.wait(sent.id, 60)
+    assert (done.state, done.ok) == ("FAILED", False)
+    assert (done.current.exit_code, done.current.reason) == (7, "exit code 7")
+    assert "to no avail" in text(backend.logs(sent.id, node=1))
+
+
+def test_a_time_limit_ends_the_training(backend: KubernetesBackend) -> None:
+    done = backend.wait(backend.submit(script(b"sleep 300", nodes=1, time_limit="0:02"), "limit").id, 60)
+    assert (done.state, done.current.reason) == ("TIMEOUT", "reached its time limit")
+
+
+def test_a_lost_node_starts_the_job_again(backend: KubernetesBackend, running: Running) -> None:
+    content = b'echo "attempt"; if [ -e /efs/lost ]; then exit 0; fi; sleep 300'
+    sent = backend.submit(script(content), "lost")
+    assert until(lambda: text(backend.logs(sent.id)).count(": attempt\n") == 2)
+    (running.shared / "lost").touch()
+    victim = backend.seen(sent.id).pods[0]["metadata"]
+    backend.api.delete("Pod", victim["name"], uid=victim["uid"])
+    done = backend.wait(sent.id, 90)
+    assert done.ok, done
+    assert backend.seen(sent.id).job["status"]["retryCount"] == 1
+    assert "attempt 1, " in text(backend.logs(sent.id, node=0))
+    kept = (running.shared / "trn/jobs/run-lost/logs/train.0.log").read_text()
+    assert kept.count("attempt") == 2
+
+
+def test_graphs_that_do_not_compile_never_become_a_training(backend: KubernetesBackend) -> None:
+    content = b'if [ -n "${NEURON_EXTRACT_GRAPHS_ONLY:-}" ]; then echo compiling; exit 3; fi; echo training'
+    sent = backend.submit(script(content, precompile=True), "graphs")
+    done = backend.wait(sent.id, 90)
+    assert [(s.name, s.state) for s in done.stages] == [("precompile", "FAILED"), ("train", "CANCELLED")]
+    assert done.stages[1].reason == "did not run: precompile did not complete"
+    assert "training" not in text(backend.logs(sent.id, stage="train")).replace("there is no training", "")
+
+
+def test_copies_of_a_script_have_ranks(backend: KubernetesBackend) -> None:
+    content = b'#!/bin/bash\necho "rank $RANK of $WORLD_SIZE, local $LOCAL_RANK"\n'
+    done = backend.wait(backend.submit(script(content, tasks_per_node=3), "copies").id, 60)
+    assert done.ok, done
+    said = sorted(line.partition(": ")[2] for line in text(backend.logs(done.id)).splitlines() if ": rank" in line)
+    assert said == [f"rank {n} of 6, local {n % 3}" for n in range(6)]
+    assert backend.node_of_rank(done.id, 4) == 1
+
+
+def test_what_the_cluster_refuses_leaves_nothing(backend: KubernetesBackend) -> None:
+    closed = backend.cluster.fleets[0].model_copy(update={"queue": "nobodys"})
+    backend.cluster = backend.cluster.model_copy(update={"fleets": (closed,)})
+    with pytest.raises(SubmitError, match=r"run-refused was not submitted to jobs-test:.*queue.*nobodys") as refused:
+        backend.submit(script(cache="refused"), "refused")
+    assert "\n" not in str(refused.value)
+    for kind, name in (("Secret", "run-refused"), ("ConfigMap", "trn-cache-refused")):
+        with pytest.raises(ApiError) as gone:
+            backend.api.get(kind, name)
+        assert gone.value.status == 404
+
+
+def test_what_goes_with_a_job(backend: KubernetesBackend, running: Running) -> None:
+    sent = backend.submit(script(b"sleep 300", cache="goes"), "goes")
+    backend.api.delete("Job", sent.id)
+
+    def left() -> list[str]:
+        found = []
+        for kind, name in (
+            ("Job", sent.id),
+            ("Secret", sent.id),
+            ("ConfigMap", "trn-cache-goes"),
+            ("Pod", f"{sent.id}-train-0"),
+        ):
+            try:
+                backend.api.get(kind, name)
+                found.append(kind)
+            except ApiError as e:
+                assert e.status == 404  # noqa: PT017
+        return found
+
+    assert until(lambda: left() == [])
+    assert (running.shared / "trn").is_dir()
+
+
+@pytest.mark.parametrize("id", ["no-such-job", "", "../x", "A" * 80])
+def test_jobs_that_are_none(backend: KubernetesBackend, id: str) -> None:
+    for verb in (backend.status, backend.cancel, lambda i: list(backend.logs(i))):
+        with pytest.raises(UnknownJob, match=r"there is no job"):
+            verb(id)

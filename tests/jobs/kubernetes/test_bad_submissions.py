@@ -1,0 +1,84 @@
+"""Submissions to an EKS cluster that cannot work: each is refused with the value and the mend, before anything is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.jobs.kubernetes.conftest import fleet, make_cluster
+from trainium_cdk.jobs import BertLarge, Gpt3, JobError, Script, SlurmBackend
+from trainium_cdk.jobs.kubernetes import Api, KubernetesBackend
+from trainium_cdk.outputs import EksCluster
+
+
+def never() -> Api:
+    """The way to a cluster that nothing may go."""
+    raise AssertionError("something was sent")
+
+
+TUTORIAL = make_cluster()
+LARGE = make_cluster(fleet(nodes=256))
+SMALL = make_cluster(fleet("trn1.2xlarge", 4))
+TWO = make_cluster(fleet(nodes=2, resource="one"), fleet("trn2.48xlarge", 4, resource="two"))
+BARE = make_cluster(image="")
+NATIVE = make_cluster(framework="torch-native")
+HELLO: dict[str, Any] = {"filename": "hello.sh", "content": b"echo hello\n"}
+
+CASES: list[tuple[str, EksCluster, Callable[[], Any], str]] = [
+    ("more than the fleet", TUTORIAL, lambda: BertLarge(nodes=4), r"nodes is 4, but queue trn has at most 2 of trn1.32xlarge.*max_nodes of node group trn"),
+    ("3 nodes", LARGE, lambda: BertLarge(nodes=3), r"128 does not divide by 3.*Use 1, 2, 4,.* or --scaling weak"),
+    ("LAMB beyond 128", LARGE, lambda: BertLarge(nodes=256, accumulation=256), r"up to 128 nodes.*--scaling weak"),
+    ("several without EFA", SMALL, lambda: Script(nodes=2, **HELLO), r"trn1.2xlarge in queue trn has no EFA.*--nodes 1"),
+    ("no such queue", TUTORIAL, lambda: BertLarge(queue="compute1"), r"no queue 'compute1'; it has trn.*--queue"),
+    ("no such type", TUTORIAL, lambda: BertLarge(instance_type="trn2.48xlarge"), r"has no trn2.48xlarge; it has trn1.32xlarge"),
+    ("a type with too few", TWO, lambda: BertLarge(nodes=4, instance_type="trn1.32xlarge"), r"at most 2 of trn1.32xlarge.*node group one"),
+    ("tensor parallelism", SMALL, lambda: Gpt3(), r"tensor_parallel is 32, but trn1.2xlarge has 2 NeuronCores"),
+    ("no image", BARE, lambda: BertLarge(), r"no container image: Neuron SDK 2.30.0 comes without one.*trn image build DIR.*--image"),
+    ("no image for a script", BARE, lambda: Script(**HELLO), r"no container image"),
+    ("framework native", NATIVE, lambda: BertLarge(), r"bert-large trains with torch-xla.*torch-native"),
+    ("precompile without torch-xla", NATIVE, lambda: Script(precompile=True, **HELLO), r"precompiling needs torch-xla"),
+    ("no name of an image", TUTORIAL, lambda: BertLarge(image="my image"), r"image is 'my image': not of the right form. Write the name of a container image"),
+    ("a cache set of the shell", TUTORIAL, lambda: BertLarge(cache="a/b"), r"cache is 'a/b': not of the right form"),
+    ("a long name", TUTORIAL, lambda: BertLarge(name="a" * 40), r"the job's name is a{40}-some-long-token.*has room for 50.*--name or --token"),
+    ("env of Volcano", TUTORIAL, lambda: Script(env={"VC_TASK_INDEX": "0"}, **HELLO), r"env VC_TASK_INDEX: this is set for each pod"),
+    ("env of Kubernetes", TUTORIAL, lambda: Script(env={"KUBERNETES_SERVICE_HOST": "x"}, **HELLO), r"env KUBERNETES_SERVICE_HOST: this is set for each pod"),
+    ("env of the rendezvous", TUTORIAL, lambda: Script(env={"MASTER_ADDR": "x"}, **HELLO), r"env MASTER_ADDR"),
+    ("env of Slurm", TUTORIAL, lambda: Script(env={"SLURM_NTASKS": "1"}, **HELLO), r"env SLURM_NTASKS"),
+    ("a script too large", TUTORIAL, lambda: Script(filename="x.bin", content=bytes(range(256)) * 4000), r"the job's files have 1,0\d\d,\d\d\d bytes; Kubernetes takes 900,000.*shared file system.*trn image build"),
+    ("an empty script", TUTORIAL, lambda: Script(filename="x.sh", content=b" \n"), r"the script x.sh is empty"),
+    ("phase 2 from nothing", TUTORIAL, lambda: BertLarge(phase=2), r"phase 2 starts from a checkpoint.*--checkpoint"),
+    ("time in words", TUTORIAL, lambda: BertLarge(time_limit="2 days"), r"time_limit is '2 days'"),
+    ("NUL in an argument", TUTORIAL, lambda: Script(args=("a\0b",), **HELLO), r"NUL byte"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cluster", "job", "message"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_is_refused(cluster: EksCluster, job: Callable[[], Any], message: str) -> None:
+    with pytest.raises(JobError, match=message) as error:
+        KubernetesBackend(cluster, never).submit(job(), "some-long-token")
+    text = str(error.value)
+    assert "\n" not in text
+    assert len(text) < 600
+    assert text[-1] != "."
+
+
+def test_an_image_is_nothing_for_slurm() -> None:
+    from tests.jobs.conftest import make_cluster as slurm_cluster
+
+    class Silent:
+        interval = 0.0
+
+        def run(self, script: str, timeout: float = 120) -> Any:  # noqa: ARG002
+            raise AssertionError(script)
+
+    with pytest.raises(
+        JobError, match=r"image is x/y:1, but TrnPclusterStack runs Slurm, which starts no containers. Remove it"
+    ):
+        SlurmBackend(slurm_cluster(), Silent()).submit(BertLarge(image="x/y:1"), "t")
+
+
+def test_with_an_image_of_ones_own_the_nodes_framework_does_not_matter() -> None:
+    made = KubernetesBackend(NATIVE, never).render(BertLarge(image="x/y:1"), "t")
+    assert "x/y:1" in made.text

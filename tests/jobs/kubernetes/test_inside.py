@@ -1,0 +1,101 @@
+"""Into running pods of a real Kubernetes: shells, ports, TensorBoard; and out again, with nothing left."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.jobs.kubernetes.conftest import Running, script, text, until
+from trainium_cdk.jobs import JobError, TransportError, UnknownJob
+from trainium_cdk.jobs.kubernetes import KubernetesBackend, inside
+from trainium_cdk.jobs.kubernetes.tensorboard import serve
+
+SERVER = """#!/bin/bash
+# Serves a directory as TensorBoard serves one, with its options
+while [ $# -gt 0 ]; do
+  case $1 in --logdir) logdir=$2 ;; --port) port=$2 ;; --host) host=$2 ;; esac
+  shift 2
+done
+echo "serving $logdir"
+exec "$PYTHON" -m http.server --bind "$host" --directory "$logdir" "$port"
+"""
+
+
+def test_a_command_runs_where_the_job_runs(
+    backend: KubernetesBackend, running: Running, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    sent = backend.submit(script(b"sleep 300"), "inside")
+    assert until(lambda: text(backend.logs(sent.id)).count("attempt 0") == 2)
+    pod, container = inside.place(backend, sent.id, 1)
+    assert (pod, container) == ("run-inside-train-1", "train")
+    capfdbinary.readouterr()
+    command = ["bash", "-c", 'echo "task $VC_TASK_INDEX"; echo oh >&2; exit 7']
+    assert inside.run(backend.api, pod, container, command, terminal=False) == 7
+    assert capfdbinary.readouterr() == (b"task 1\n", b"oh\n")
+    assert inside.run(backend.api, pod, container, ["true"], terminal=False) == 0
+    with pytest.raises(JobError, match=r"nodes 0 to 1, not 5"):
+        inside.place(backend, sent.id, 5)
+    with pytest.raises(UnknownJob):
+        inside.place(backend, "no-such", 0)
+
+
+def test_tensorboard_is_seen_here_and_goes_with_its_viewer(
+    backend: KubernetesBackend, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = running.tools / "tensorboard"
+    tool.write_text(SERVER.replace('"$PYTHON"', sys.executable))
+    tool.chmod(0o755)
+    sent = backend.submit(script(b'mkdir -p "$HOME" && echo loss > /efs/trn/jobs/run-board/events.out'), "board")
+    assert backend.wait(sent.id, 60).ok
+    with serve(backend, sent.id, say=lambda _: None) as board:
+        assert board.url.startswith("http://127.0.0.1:")
+        plain = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        for _ in range(3):
+            with plain.open(board.url + "events.out", timeout=20) as answer:
+                assert answer.read() == b"loss\n"
+        assert board.alive()
+        pod = backend.api.get("Pod", board.pod)
+        assert pod["spec"]["nodeSelector"] == {"trainium-cdk/role": "system"}
+    assert until(lambda: not [p for p in backend.api.list("Pod") if p["metadata"]["name"] == board.pod])
+
+
+def test_an_image_without_tensorboard_says_so(backend: KubernetesBackend, running: Running) -> None:
+    (running.tools / "tensorboard").unlink(missing_ok=True)
+    sent = backend.submit(script(b"true", nodes=1), "boardless")
+    assert backend.wait(sent.id, 60).ok
+    with (
+        pytest.raises(
+            TransportError, match=r"TensorBoard ended: the image has no tensorboard. Give one that has it as --image"
+        ),
+        serve(backend, sent.id, say=lambda _: None),
+    ):
+        pass
+
+
+def test_kubectl_works_with_the_kubeconfig(backend: KubernetesBackend, running: Running, tmp_path: Path) -> None:
+    """The kubeconfig of `trn kubeconfig`, whose tokens `trn token` makes, in the hands of the real kubectl."""
+    from sandbox.kubernetes import build
+
+    trn = Path(sys.executable).with_name("trn")
+    cluster = tmp_path / "cluster.json"
+    cluster.write_text(running.cluster.model_dump_json())
+    config = tmp_path / "kubeconfig"
+    env = {**running.variables, "HOME": str(tmp_path), "PATH": f"{trn.parent}:/usr/bin:/bin", "KUBECONFIG": str(config)}
+
+    def run(*command: object) -> str:
+        done = subprocess.run([*map(str, command)], env=env, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    run(trn, "kubeconfig", "--cluster", cluster, "-o", config)
+    assert config.stat().st_mode & 0o777 == 0o600
+    sent = backend.submit(script(b"echo hello", nodes=1), "kubectl")
+    assert backend.wait(sent.id, 60).ok
+    kubectl = build.program("kubectl")
+    assert "run-kubectl" in run(kubectl, "get", "jobs.batch.volcano.sh")
+    assert "hello" in run(kubectl, "logs", "run-kubectl-train-0", "-c", "train")
+    assert "hello" in text(backend.logs(sent.id))

@@ -1,0 +1,199 @@
+"""What is sent: readable golden files, objects that the official schemas take, scripts in which shellcheck finds nothing."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from ruamel.yaml import YAML
+
+from sandbox.kubernetes import schemas
+from tests.jobs.kubernetes.conftest import fleet, make_cluster
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.jobs import AnyJob, BertLarge, Gpt3, JobError, Script
+from trainium_cdk.jobs.kubernetes import Submission, render
+from trainium_cdk.jobs.kubernetes.names import MAX_NAME, object_name
+
+GOLDEN = Path(__file__).parent / "golden"
+SHELLCHECK = Path(sys.executable).with_name("shellcheck")
+CLUSTER = make_cluster(fleet(nodes=16))
+BOTH = make_cluster(mount_dirs=("/efs", "/fsx"), claims=("efs-claim", "fsx-claim"), shared_dir="/fsx")
+SCRIPT = b'#!/bin/bash\ntorchrun --nnodes "$NNODES" --node_rank "$NODE_RANK" train.py "$@"\n'
+JOBS: dict[str, AnyJob] = {
+    "bert-large": BertLarge(nodes=2),
+    "gpt3-6.7b": Gpt3(nodes=4),
+    "script": Script(
+        filename="run.sh", content=SCRIPT, nodes=2, args=("--name", "it's $(HOME) $HOME"), time_limit="90"
+    ),
+}
+MORE: dict[str, AnyJob] = {
+    "phase-2": BertLarge(nodes=2, phase=2, checkpoint="bert-large-20261120-4f3a9c", time_limit="2-00:00:00"),
+    "phase-2-file": BertLarge(phase=2, checkpoint="/efs/it's/ckpt_28125.pt", data="s3://bucket/my data.tar"),
+    "own-data": Gpt3(nodes=2, data="/efs/my corpus", precompile=False, env={"A": "x y\n$z"}),
+    "python": Script(filename="train+1.py", content=b"print(1)", tasks_per_node=4, precompile=True, args=("a\nb", "")),
+    "binary": Script(filename="tool", content=b"#!/bin/true\n\xff\x00", cache="My.Cache"),
+    "image": BertLarge(image="111122223333.dkr.ecr.us-east-1.amazonaws.com/trn@sha256:" + "0" * 64),
+}
+ALL = {**JOBS, **MORE}
+WORDS = {"script", "phase-2-file", "own-data", "python"}
+
+
+def readable(submission: Submission) -> str:
+    """The objects with the two files that are the same in every submission left out."""
+    secret, guard, job = json.loads(json.dumps(submission.objects))
+    for name in ("pod.sh", "fetch.sh"):
+        if name in secret["stringData"]:
+            secret["stringData"][name] = "[as in constructs/trainium_cdk/jobs/shell]"
+    for thing in (secret, job):
+        thing["metadata"]["annotations"]["trainium-cdk/digest"] = "[SHA-256]"
+    from trainium_cdk.jobs.kubernetes.render import to_yaml
+
+    return to_yaml((secret, guard, job))
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_golden(name: str) -> None:
+    """TRN_UPDATE_GOLDEN=1 writes them anew."""
+    file = GOLDEN / f"{name}.yaml"
+    text = readable(render(JOBS[name], CLUSTER, "20261120-4f3a9c"))
+    if os.environ.get("TRN_UPDATE_GOLDEN") == "1":
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+    assert text == file.read_text()
+
+
+@pytest.mark.parametrize("cluster", [CLUSTER, BOTH], ids=["efs", "efs and fsx"])
+@pytest.mark.parametrize("name", ALL)
+def test_the_official_schemas_take_it_and_what_is_shown_is_what_is_sent(name: str, cluster: Any) -> None:
+    submission = render(ALL[name], cluster, "t") if ALL[name].nodes <= 2 else render(ALL[name], CLUSTER, "t")
+    assert schemas.validate_all(submission.objects) == []
+    assert list(YAML(typ="safe").load_all(submission.text)) == list(submission.objects)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_shellcheck_finds_nothing(name: str, tmp_path: Path) -> None:
+    submission = render(ALL[name], CLUSTER, "20261120-4f3a9c")
+    scripts = []
+    for path, content in submission.files.items():
+        target = tmp_path / path
+        target.parent.mkdir(exist_ok=True)
+        target.write_bytes(content)
+        if path.endswith(".sh") and not path.startswith("script/"):
+            scripts.append(path)
+    # SC1090/SC1091: files found only in the pod. SC2154, SC2034: variables that a sourced file sets or uses.
+    # SC2329, SC2317: functions that are called by their name in a variable
+    apart = "SC1090,SC1091,SC2154,SC2034,SC2329,SC2317" + (",SC2016,SC2089,SC2090" if name in WORDS else "")
+    found = subprocess.run(
+        [SHELLCHECK, "-s", "bash", "-e", apart, *scripts], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert found.stdout + found.stderr == ""
+    assert len(scripts) >= 2
+
+
+def test_devices_are_the_catalogues_in_requests_and_limits() -> None:
+    names = Catalog.load().eks.resources
+    for kind, devices, efa in (
+        ("trn1.32xlarge", "16", "8"),
+        ("trn1n.32xlarge", "16", "16"),
+        ("trn2.48xlarge", "16", "16"),
+    ):
+        job = render(Script(filename="x.sh", content=b"true", nodes=2), make_cluster(fleet(kind)), "t").job
+        [task] = job["spec"]["tasks"]
+        [main] = task["template"]["spec"]["containers"]
+        for which in ("requests", "limits"):
+            found = main["resources"][which]
+            assert (found[names.device], found[names.efa], found["hugepages-2Mi"]) == (devices, efa, "5120Mi")
+        assert task["template"]["spec"]["nodeSelector"]["node.kubernetes.io/instance-type"] == kind
+        assert "aws.amazon.com/neurondevice" not in json.dumps(job)
+    small = render(Script(filename="x.sh", content=b"true"), make_cluster(fleet("trn1.2xlarge")), "t").job
+    text = json.dumps(small)
+    assert (names.efa in text, "hugepages" in text) == (False, False)
+
+
+def test_a_type_that_only_the_environment_describes() -> None:
+    unknown = fleet().model_copy(update={"instance_type": "trn9.96xlarge", "devices": 48, "efa": 24})
+    job = render(Script(filename="x.sh", content=b"true", nodes=2), make_cluster(unknown), "t").job
+    limits = job["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["resources"]["limits"]
+    assert (limits["aws.amazon.com/neuron"], limits["vpc.amazonaws.com/efa"]) == ("48", "24")
+    assert schemas.validate(job) == []
+
+
+def test_pods_may_do_next_to_nothing() -> None:
+    for job in ALL.values():
+        for task in render(job, CLUSTER, "t").job["spec"]["tasks"]:
+            spec = task["template"]["spec"]
+            assert spec["automountServiceAccountToken"] is False
+            assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+            assert "hostNetwork" not in spec
+            for container in [*spec.get("initContainers", []), *spec["containers"]]:
+                may = container["securityContext"]
+                assert (may["allowPrivilegeEscalation"], may["readOnlyRootFilesystem"]) == (False, True)
+                assert may["capabilities"] == {"drop": ["ALL"]}
+                assert may.get("runAsUser") == (0 if container["name"] == "folder" else None)
+                assert container["resources"]["limits"]["memory"]
+
+
+def test_the_environment_of_a_user_is_only_in_the_secret() -> None:
+    submission = render(BertLarge(env={"TOKEN": "s3cret"}), CLUSTER, "t")
+    assert "s3cret" in submission.secret["stringData"]["node.sh"]
+    assert "s3cret" not in json.dumps(submission.objects[1:])
+
+
+@pytest.mark.parametrize(
+    ("id", "name"),
+    [
+        ("bert-large-t", "bert-large-t"),
+        ("gpt3-6.7b-t", "gpt3-6-7b-t"),
+        ("2.x-t", "job-2-x-t"),
+        ("a" * MAX_NAME, "a" * MAX_NAME),
+    ],
+)
+def test_names(id: str, name: str) -> None:
+    assert object_name(id) == name
+
+
+words = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.binary(min_size=1, max_size=200))
+def test_scripts_arrive_byte_for_byte(content: bytes) -> None:
+    try:
+        job = Script(filename="show", content=content)
+    except JobError:
+        return  # an empty script
+    submission = render(job, CLUSTER, "t")
+    secret = next(YAML(typ="safe").load_all(submission.text))
+    assert secret == submission.secret
+    kept = secret["stringData"].get("script")
+    assert (kept.encode() if kept is not None else base64.b64decode(secret["data"]["script"])) == content
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(words, max_size=4), st.dictionaries(st.from_regex(r"X_[A-Z]{1,8}", fullmatch=True), words, max_size=3))
+def test_arguments_and_environment_arrive_byte_for_byte(tmp_path: Path, args: list[str], env: dict[str, str]) -> None:
+    """The files of the Secret, run as the container runs them."""
+    show = "".join(f' "${name}"' for name in env)
+    content = f'#!/bin/bash\nprintf "%s\\0" "$#" "$@"{show} > /dev/fd/9\n'
+    submission = render(Script(filename="show.sh", content=content.encode(), args=tuple(args), env=env), CLUSTER, "t")
+    for path, text in submission.files.items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_bytes(text.replace(b"files=/trn/job\n", b'files="$TRN_TEST_FILES"\n'))
+    out = tmp_path / "out"
+    variables = {"TRN_SHARED_ROOT": str(tmp_path), "TRN_TEST_FILES": str(tmp_path), "HOME": str(tmp_path / "home")}
+    done = subprocess.run(
+        ["bash", "-c", 'exec 9> "$0"; exec bash "$1" train', str(out), str(tmp_path / "node.sh")],
+        env={**variables, "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert out.read_bytes() == b"".join(w.encode() + b"\0" for w in [str(len(args)), *args, *env.values()])

@@ -1,0 +1,103 @@
+"""Data sets that come onto the shared file system, from the local S3, by a real Job."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+
+import pytest
+
+from sandbox import LocalAws
+from tests.jobs.kubernetes.conftest import Running, make_cluster
+from trainium_cdk.jobs import JobError
+from trainium_cdk.jobs.kubernetes import KubernetesBackend, stage
+
+BUCKET = "stage-test"
+
+
+@pytest.fixture(scope="module")
+def bucket(local_aws: LocalAws) -> None:
+    s3 = local_aws.client("s3")
+    s3.create_bucket(Bucket=BUCKET)
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        for name in ("set/a", "set/b $(HOME)"):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(name)
+            tar.addfile(entry, io.BytesIO(name.encode()))
+    s3.put_object(Bucket=BUCKET, Key="some/set.tar.gz", Body=packed.getvalue())
+    for i in range(3):
+        s3.put_object(Bucket=BUCKET, Key=f"it's $(HOME)/part {i}", Body=b"%d" % i)
+
+
+def staged(backend: KubernetesBackend, source: str, target: str) -> tuple[bool, str]:
+    said = bytearray()
+    [job] = stage.render(source, target, backend.cluster)
+    return stage.run(backend.api, job, log=said.extend, say=lambda _: None), said.decode()
+
+
+def test_an_archive_is_unpacked_once(backend: KubernetesBackend, running: Running, bucket: None) -> None:
+    good, said = staged(backend, f"s3://{BUCKET}/some/set.tar.gz", "/efs/corpus/one")
+    assert good, said
+    assert "trn: part 1 of 1\n" in said
+    assert (running.shared / "corpus/one/set/b $(HOME)").read_bytes() == b"set/b $(HOME)"
+    assert sorted(f.name for f in (running.shared / "corpus/one").iterdir()) == ["set"]
+    good, said = staged(backend, f"s3://{BUCKET}/some/set.tar.gz", "/efs/corpus/one")
+    assert good
+    assert "is in /efs/corpus/one already" in said
+    assert "fetching" not in said
+
+
+def test_a_prefix_and_one_object_of_it(backend: KubernetesBackend, running: Running, bucket: None) -> None:
+    good, said = staged(backend, f"s3://{BUCKET}/it's $(HOME)/", "/efs/it's/all of it")
+    assert good, said
+    assert sorted(f.name for f in (running.shared / "it's/all of it").iterdir()) == ["part 0", "part 1", "part 2"]
+    good, said = staged(backend, f"s3://{BUCKET}/it's $(HOME)/part 1", "/efs/$(HOME) one")
+    assert good, said
+    assert [f.read_text() for f in (running.shared / "$(HOME) one").iterdir()] == ["1"]
+
+
+def test_what_is_not_there(backend: KubernetesBackend, running: Running, bucket: None) -> None:
+    good, said = staged(backend, f"s3://{BUCKET}/no/such.tar", "/efs/none")
+    assert not good
+    assert f"cannot read s3://{BUCKET}/no/such.tar. Check that it exists" in said
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "message"),
+    [
+        (
+            "https://x/y",
+            "/efs/x",
+            r"the source is 'https://x/y'. Give s3://bucket/key, or one of the data sets bert-seqlen128",
+        ),
+        ("bert-seqlen128", "/efs/x", r"the source is 'bert-seqlen128'"),
+        ("s3://bucket/x", "", r"the target is '', which is not on a shared file system. Give /efs/..."),
+        ("s3://bucket/x", "/tmp/x", r"the target is '/tmp/x'"),
+        ("s3://bucket/x", "/efs", r"the target is '/efs'"),
+        ("s3://bucket/x", "/efs/../etc", r"the target is '/efs/../etc'"),
+        ("s3://bucket/x", "/efs/a\nb", r"not on a shared file system"),
+    ],
+)
+def test_is_refused(source: str, target: str, message: str) -> None:
+    with pytest.raises(JobError, match=message):
+        stage.render(source, target, make_cluster())
+
+
+def test_the_templates_find_what_was_staged_by_name() -> None:
+    jobs = stage.render("gpt2-wikipedia", "", make_cluster())
+    words = [job["spec"]["template"]["spec"]["containers"][0]["command"][4:] for job in jobs]
+    assert len(words) == 5
+    assert {w[1] for w in words} == {"/efs/trn/data/gpt2-wikipedia"}
+    assert words[0][3] == "data-gpt2-wikipedia-gpt2-vocab.json"
+    assert len({job["metadata"]["name"] for job in jobs}) == 5
+    [archive] = stage.render("bert-seqlen128", "", make_cluster())
+    assert archive["spec"]["template"]["spec"]["containers"][0]["command"][6:] == [
+        "--no-sign-request",
+        "data-bert-seqlen128",
+    ]
+
+
+def test_no_image_to_do_it() -> None:
+    with pytest.raises(JobError, match=r"no container image.*--image"):
+        stage.render("s3://bucket/x", "/efs/x", make_cluster(image=""))

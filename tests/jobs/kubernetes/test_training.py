@@ -1,0 +1,88 @@
+"""BERT-Large from a submission to its checkpoints, on virtual nodes: data fetched, graphs compiled, parameters trained."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from sandbox import LocalAws
+from sandbox.datasets import seed_datasets
+from tests.jobs.kubernetes.conftest import Running, text, until
+from tests.trust.figures import record
+from trainium_cdk.jobs import BertLarge, Follower, JobStatus
+from trainium_cdk.jobs.kubernetes import KubernetesBackend
+
+
+@pytest.fixture(scope="module", autouse=True)
+def data(local_aws: LocalAws) -> None:
+    seed_datasets(local_aws.client("s3"))
+
+
+def figures(backend: KubernetesBackend, id: str, stage: str) -> Follower:
+    reader = Follower()
+    for chunk in backend.logs(id, stage=stage):
+        reader.feed(chunk.data)
+    reader.close()
+    return reader
+
+
+def test_bert_large_from_nothing(backend: KubernetesBackend, running: Running) -> None:
+    """prepare on the system node, then the gang of two: precompile, then train."""
+    job = BertLarge(nodes=2, steps=6, name="bert")
+    sent = backend.submit(job, "first")
+    assert list(sent.stages) == ["prepare", "precompile", "train"]
+    seen: list[JobStatus] = []
+    done = backend.wait(sent.id, 240, seen.append)
+    assert done.ok, (done, text(backend.logs(sent.id)))
+    for status in seen:  # no pod of the gang is made before all has been fetched
+        if status.stages[0].state != "COMPLETED":
+            assert (status.stages[2].state, status.stages[2].nodes) == ("PENDING", "")
+    prepare, _, train = done.stages
+    assert len(train.nodes.split(",")) == 2
+    assert prepare.nodes not in train.nodes.split(",")
+    compiled = figures(backend, sent.id, "precompile").summary
+    assert (compiled.graphs, compiled.failed_graphs) == (compiled.graphs, 0)
+    assert compiled.graphs > 0
+    trained = figures(backend, sent.id, "train").summary
+    assert trained.last is not None
+    assert trained.last.step == 6
+    assert trained.first_loss is not None
+    assert trained.last.loss is not None
+    assert trained.last.loss < trained.first_loss
+    home = running.shared / "trn"
+    assert (home / "jobs" / sent.id / "output" / "ckpt_6.pt").exists()
+    caches = sorted(c.name for c in (home / "neuron_cache" / "bert-large").iterdir())
+    assert caches == ["node-0", "node-1"]
+
+    # the same again finds data, code, packages and graphs where they are
+    again = backend.wait(backend.submit(job, "second").id, 240)
+    assert again.ok, again
+    assert "all is there already" in text(backend.logs(again.id, stage="prepare"))
+
+
+def test_a_failure_starts_the_gang_again_where_it_was(backend: KubernetesBackend, running: Running) -> None:
+    job = BertLarge(nodes=2, steps=40, name="resume", env={"TRN_SANDBOX_STEP_SECONDS": "0.2"}, precompile=False)
+    sent = backend.submit(job, "r")
+    output = running.shared / "trn/jobs" / sent.id / "output"
+    assert until(lambda: list(output.glob("ckpt_*.pt")), 120)
+    victim = next(p["metadata"] for p in backend.seen(sent.id).pods if p["metadata"]["name"].endswith("train-1"))
+    backend.api.delete("Pod", victim["name"], uid=victim["uid"])
+    done = backend.wait(sent.id, 240)
+    assert done.ok, done
+    assert backend.seen(sent.id).job["status"]["retryCount"] >= 1
+    kept = (running.shared / "trn/jobs" / sent.id / "logs/train.0.log").read_text()
+    resumed = [int(step) for step in re.findall(r"resuming from checkpoint \S*/ckpt_\d+\.pt at step (\d+)", kept)]
+    last = figures(backend, sent.id, "train").summary.last
+    assert last is not None
+    assert len(resumed) == 1
+    assert 0 < resumed[0] < last.step == 40
+    record("pod-death-kubernetes", steps=40, resumed_from_step=resumed[0], last_step=last.step)
+
+
+def test_a_graph_that_fails_stops_it_all(backend: KubernetesBackend) -> None:
+    job = BertLarge(nodes=2, steps=6, name="graph", cache="graph", env={"TRN_SANDBOX_FAIL": "precompile"})
+    done = backend.wait(backend.submit(job, "g").id, 240)
+    assert [s.state for s in done.stages] == ["COMPLETED", "FAILED", "CANCELLED"]
+    assert done.stages[1].reason == "did not compile: see its log"
+    assert backend.seen(done.id).job["status"].get("retryCount", 0) == 0

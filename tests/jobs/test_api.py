@@ -1,0 +1,34 @@
+"""The Python API as its users import it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import trainium_cdk.jobs as jobs
+from tests.jobs.conftest import make_cluster
+from trainium_cdk.jobs import Backend, BertLarge, LocalTransport, SlurmBackend, Transport
+
+
+def test_all_is_there() -> None:
+    assert sorted(jobs.__all__) == jobs.__all__
+    assert [name for name in jobs.__all__ if not hasattr(jobs, name)] == []
+
+
+def test_neither_the_cdk_nor_boto3_is_needed_to_describe_and_render() -> None:
+    code = "import sys, trainium_cdk.jobs; print(*{m.split('.')[0] for m in sys.modules})"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"aws_cdk", "jsii", "boto3", "botocore", "typer"} & set(loaded)
+
+
+def test_a_back_end_is_one() -> None:
+    transport: Transport = LocalTransport()
+    backend: Backend = SlurmBackend(make_cluster(), transport)
+    assert {"submit", "status", "list", "cancel", "logs"} <= set(dir(backend))
+
+
+def test_jobs_are_values() -> None:
+    assert BertLarge(nodes=2) == BertLarge(nodes=2) != BertLarge(nodes=4)
+    assert BertLarge.model_validate_json(BertLarge(nodes=2, env={"A": "b"}).model_dump_json()) == BertLarge(
+        nodes=2, env={"A": "b"}
+    )

@@ -1,0 +1,104 @@
+"""Submissions that cannot work: each is refused with the value and the mend, before anything is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.jobs.conftest import fleet, make_cluster
+from trainium_cdk.jobs import BertLarge, Gpt3, JobError, Script, SlurmBackend
+from trainium_cdk.jobs.transport import Result
+from trainium_cdk.outputs import SlurmCluster
+
+
+class Sent(Exception):
+    """Something was sent."""
+
+
+class Silent:
+    """A transport over which nothing may go."""
+
+    interval = 0.0
+
+    def run(self, script: str, timeout: float = 120, private: bool = False) -> Result:  # noqa: ARG002
+        raise Sent(script)
+
+
+TUTORIAL = make_cluster()
+SMALL = make_cluster(fleet("trn1.2xlarge", 4))
+LARGE = make_cluster(fleet(nodes=256))
+TRN2 = make_cluster(fleet("trn2.48xlarge", 4))
+MIXED = make_cluster(fleet(nodes=2, resource="a"), fleet("trn2.48xlarge", 4, resource="b"))
+HELLO = {"filename": "hello.sh", "content": b"echo hello\n"}
+
+CASES: list[tuple[str, SlurmCluster, Callable[[], Any], str]] = [
+    ("3 nodes", TUTORIAL, lambda: BertLarge(nodes=3), "128 does not divide by 3.*Use 1, 2, 4, 8 or 16 nodes, or --scaling weak .global batch size 196608"),
+    ("more nodes than steps", LARGE, lambda: BertLarge(nodes=64, optimizer="adamw"), "nodes is 64: .*32 gradient accumulation.*less than one is left.*1, 2, 4, 8, 16 or 32 nodes"),
+    ("LAMB beyond 128", LARGE, lambda: BertLarge(nodes=256, accumulation=256), "nodes is 256: .*up to 128 nodes.*--scaling weak"),
+    ("more than the fleet", TUTORIAL, lambda: BertLarge(nodes=32), "nodes is 32, but queue compute1 has at most 16 of trn1.32xlarge.*max_nodes of compute resource trn"),
+    ("several without EFA", SMALL, lambda: BertLarge(nodes=2), "trn1.2xlarge in queue compute1 has no EFA.*--nodes 1"),
+    ("a script without EFA", SMALL, lambda: Script(nodes=2, **HELLO), "has no EFA"),
+    ("no such queue", TUTORIAL, lambda: BertLarge(queue="gpu"), "no queue 'gpu'; it has compute1.*--queue"),
+    ("no such type", TUTORIAL, lambda: BertLarge(instance_type="trn2.48xlarge"), "has no trn2.48xlarge; it has trn1.32xlarge"),
+    ("type too small", MIXED, lambda: BertLarge(nodes=4, instance_type="trn1.32xlarge"), "at most 2 of trn1.32xlarge"),
+    ("framework none", make_cluster(framework="none"), lambda: BertLarge(), "bert-large trains with torch-xla.*framework none.*framework: torch-xla"),
+    ("framework native", make_cluster(framework="torch-native"), lambda: Gpt3(), "gpt3-6.7b trains with torch-xla.*torch-native"),
+    ("precompile without a framework", make_cluster(framework="none"), lambda: Script(precompile=True, **HELLO), "precompiling needs torch-xla"),
+    ("too much tensor parallelism", SMALL, lambda: Gpt3(), "tensor_parallel is 32, but trn1.2xlarge has 2 NeuronCores.*--tensor-parallel 1 or 2"),
+    ("heads do not divide", TUTORIAL, lambda: Gpt3(tensor_parallel=12), "tensor_parallel is 12: .*32 attention heads.*1, 2, 4, 8, 16 or 32"),
+    ("batch does not divide", TUTORIAL, lambda: Gpt3(nodes=3, scaling="strong"), "nodes is 3: global batch size 1024 does not divide by 3.*1, 2, 4, 8 or 16 nodes, or --scaling weak"),
+    ("batch with weak scaling", TUTORIAL, lambda: Gpt3(global_batch_size=512), "global_batch_size is given, but weak scaling derives it"),
+    ("accumulation with strong", TUTORIAL, lambda: Gpt3(scaling="strong", accumulation=3), "accumulation is given, but strong scaling derives it"),
+    ("phase 2 from nothing", TUTORIAL, lambda: BertLarge(phase=2), "phase 2 starts from a checkpoint.*--checkpoint"),
+    ("phase 1 from something", TUTORIAL, lambda: BertLarge(checkpoint="bert-large-x"), "phase 1 starts from nothing"),
+    ("checkpoint by another name", TUTORIAL, lambda: BertLarge(phase=2, checkpoint="/efs/model.pt"), "checkpoint is '/efs/model.pt': not of the right form.*ckpt_7032.pt"),
+    ("phase 3", TUTORIAL, lambda: BertLarge(phase=3), "phase is 3: input should be 1 or 2"),
+    ("sgd", TUTORIAL, lambda: BertLarge(optimizer="sgd"), "optimizer is 'sgd': input should be 'lamb' or 'adamw'"),
+    ("no nodes", TUTORIAL, lambda: BertLarge(nodes=0), "nodes is 0: input should be greater than or equal to 1"),
+    ("half a node", TUTORIAL, lambda: BertLarge(nodes=1.5), "nodes is 1.5: .*integer"),
+    ("learning rate", TUTORIAL, lambda: BertLarge(learning_rate=6), "learning_rate is 6: input should be less than 1"),
+    ("an unknown option", TUTORIAL, lambda: BertLarge(tensor_parallel=8), "a BertLarge job has no tensor_parallel. Remove it"),
+    ("a name of the shell", TUTORIAL, lambda: BertLarge(name="$(reboot)"), r"name is '\$\(reboot\)': not of the right form. Write small letters"),
+    ("a queue of the shell", TUTORIAL, lambda: BertLarge(queue="a;b"), "queue is 'a;b': not of the right form"),
+    ("a name with a line end", TUTORIAL, lambda: BertLarge(name="a\n#SBATCH --uid=0"), "name is .*not of the right form"),
+    ("time in words", TUTORIAL, lambda: BertLarge(time_limit="2 days"), "time_limit is '2 days': not of the right form. Write minutes"),
+    ("data over http", TUTORIAL, lambda: BertLarge(data="https://x/y"), "data is 'https://x/y': not of the right form.*s3://"),
+    ("relative data", TUTORIAL, lambda: BertLarge(data="data"), "data is 'data': not of the right form"),
+    ("environment of Slurm", TUTORIAL, lambda: BertLarge(env={"SLURM_NTASKS": "1"}), "env SLURM_NTASKS: .*Slurm's own"),
+    ("an odd variable", TUTORIAL, lambda: BertLarge(env={"A B": "1"}), "env is .*A B.*NAME=VALUE|env.*not of the right form"),
+    ("NUL in the environment", TUTORIAL, lambda: BertLarge(env={"A": "x\0y"}), "env A holds a NUL byte"),
+    ("NUL in an argument", TUTORIAL, lambda: Script(args=("a\0b",), **HELLO), "NUL byte"),
+    ("half a character", TUTORIAL, lambda: Script(args=("\udc80",), **HELLO), "not UTF-8 text"),
+    ("an empty script", TUTORIAL, lambda: Script(filename="x.sh", content=b" \n"), "the script x.sh is empty"),
+    ("a script elsewhere", TUTORIAL, lambda: Script(filename="../x.sh", content=b"true"), "filename is '../x.sh'"),
+    ("no such script", TUTORIAL, lambda: Script.from_file("/no/such.sh"), "cannot read the script /no/such.sh: No such file"),
+    ("a folder", TUTORIAL, lambda: Script.from_file("/"), "/ is not a file"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cluster", "job", "message"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_is_refused(cluster: SlurmCluster, job: Callable[[], Any], message: str) -> None:
+    with pytest.raises(JobError, match=message) as error:
+        SlurmBackend(cluster, Silent()).submit(job(), "token")
+    text = str(error.value)
+    assert "\n" not in text
+    assert len(text) < 600
+    assert text[-1] != "."  # the command ends it, with what it adds
+
+
+@pytest.mark.parametrize("token", ["", "A", "a b", "-a", "a" * 41, "ä", "a\n"])
+def test_tokens_that_are_none(token: str) -> None:
+    backend = SlurmBackend(TUTORIAL, Silent())
+    with pytest.raises((JobError, Sent)) as error:
+        backend.submit(BertLarge(), token)
+    assert isinstance(error.value, JobError) or token == ""  # none given: a new one is made
+
+
+def test_a_script_too_large(tmp_path: Path) -> None:
+    file = tmp_path / "data.bin"
+    file.write_bytes(bytes(5_000_001))
+    with pytest.raises(JobError, match="5,000,001 bytes; a script may have 5,000,000"):
+        Script.from_file(file)

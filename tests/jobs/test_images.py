@@ -1,0 +1,149 @@
+"""Images from folders: what is packed, when it is built again, and what is said where it cannot be."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from sandbox import LocalAws
+from sandbox.kubernetes.build import ROOT
+from tests.jobs.kubernetes.conftest import make_cluster
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.jobs import images
+from trainium_cdk.outputs import EksCluster
+
+EXAMPLE = ROOT / "examples/bert-large"
+
+
+def names(source: images.Source) -> list[str]:
+    return zipfile.ZipFile(io.BytesIO(source.content)).namelist()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in (
+        "Dockerfile",
+        "a.py",
+        "sub/b.py",
+        "sub/data/c.bin",
+        "data/d.bin",
+        ".git/HEAD",
+        "notes/x.md",
+        "notes/y.md",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("ignore", "packed"),
+    [
+        ("", {"a.py", "sub/b.py", "sub/data/c.bin", "data/d.bin", "notes/x.md", "notes/y.md"}),
+        ("data\n# sub\n", {"a.py", "sub/b.py", "sub/data/c.bin", "notes/x.md", "notes/y.md"}),
+        ("**/data", {"a.py", "sub/b.py", "notes/x.md", "notes/y.md"}),
+        ("*\n!sub", {"sub/b.py", "sub/data/c.bin"}),
+        ("notes/*.md\n!notes/y.md\n/data/", {"a.py", "sub/b.py", "sub/data/c.bin", "notes/y.md"}),
+        ("Dockerfile\n*.py", {"sub/b.py", "sub/data/c.bin", "data/d.bin", "notes/x.md", "notes/y.md"}),
+    ],
+)
+def test_what_docker_would_see_is_packed(folder: Path, ignore: str, packed: set[str]) -> None:
+    (folder / ".dockerignore").write_text(ignore)
+    assert set(names(images.pack(folder))) == packed | {"Dockerfile", ".dockerignore"}
+
+
+def test_the_same_files_are_the_same_source(folder: Path) -> None:
+    one = images.pack(folder)
+    os.utime(folder / "a.py", (1, 1))
+    assert images.pack(folder) == one
+    (folder / "a.py").chmod(0o755)
+    assert images.pack(folder).digest != one.digest
+    assert re.fullmatch(r"images/[0-9a-f]{64}\.zip", one.key)
+    assert re.fullmatch(r"src-[0-9a-f]{16}", one.tag())
+
+
+def test_folders_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(images.ImageError, match=r"no-such is not a folder"):
+        images.pack(tmp_path / "no-such")
+    with pytest.raises(images.ImageError, match=r"there is no Dockerfile in .*--file"):
+        images.pack(tmp_path)
+
+
+def test_the_example_stands_on_the_catalogues_container() -> None:
+    release = Catalog.load().release(Catalog.load().default_release)
+    assert f"ARG RELEASE={release.container}\n" in (EXAMPLE / "Dockerfile").read_text()
+    assert sorted(names(images.pack(EXAMPLE))) == [".dockerignore", "Dockerfile", "requirements.txt"]
+
+
+@pytest.fixture(scope="module")
+def cluster(local_aws: LocalAws) -> Iterator[EksCluster]:
+    ecr, s3, codebuild = (local_aws.client(s) for s in ("ecr", "s3", "codebuild"))
+    uri = ecr.create_repository(repositoryName="images-test")["repository"]["repositoryUri"]
+    s3.create_bucket(Bucket="images-test")
+    codebuild.create_project(
+        name="images-test",
+        source={"type": "S3", "location": "images-test/images/source.zip"},
+        artifacts={"type": "NO_ARTIFACTS"},
+        environment={"type": "LINUX_CONTAINER", "image": "x", "computeType": "BUILD_GENERAL1_LARGE"},
+        serviceRole="arn:aws:iam::000000000000:role/build",
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(boto3, "DEFAULT_SESSION", None)  # it keeps the credentials it was made with
+        for name, value in local_aws.variables.items():
+            patch.setenv(name, value)
+        yield make_cluster(registry_uri=uri, build_project="images-test", bucket="images-test")
+    codebuild.delete_project(name="images-test")
+    ecr.delete_repository(repositoryName="images-test", force=True)
+
+
+def test_a_build_is_asked_for_with_its_source_and_tag(
+    cluster: EksCluster, local_aws: LocalAws, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The local AWS records builds and runs none: what is asked for can be seen, the image cannot."""
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", boto3.Session())
+    event = "provide-client-params.codebuild.StartBuild"
+    boto3.DEFAULT_SESSION.events.register(event, lambda params, **_: asked.append(params))
+    source, said = images.pack(folder), []
+    made = images.build(cluster, source, say=said.append, log=said.append, sleep=lambda _: None)
+    assert made.built
+    assert made.name == f"{cluster.registry_uri}:{source.tag()}"
+    [call] = asked
+    assert call["projectName"] == "images-test"
+    assert (call["sourceTypeOverride"], call["sourceLocationOverride"]) == ("S3", f"images-test/{source.key}")
+    variables = {v["name"]: v["value"] for v in call["environmentVariablesOverride"]}
+    assert variables == {"IMAGE_TAG": source.tag(), "DOCKERFILE": "Dockerfile"}
+    kept = local_aws.client("s3").get_object(Bucket="images-test", Key=source.key)["Body"].read()
+    assert kept == source.content
+    assert any(line.startswith("CodeBuild builds it: images-test:") for line in said)
+
+
+def test_an_image_that_is_there_is_not_built_again(cluster: EksCluster, local_aws: LocalAws, folder: Path) -> None:
+    (folder / "more").write_text("x")
+    source, ecr = images.pack(folder), local_aws.client("ecr")
+    ecr.put_image(repositoryName="images-test", imageManifest="{}", imageTag=source.tag())
+    ecr.put_image(repositoryName="images-test", imageManifest='{"x": 1}', imageTag="mine")
+    made = images.build(cluster, source, say=lambda _: None)
+    assert not made.built
+    assert re.fullmatch(rf"{re.escape(cluster.registry_uri)}@sha256:[0-9a-f]{{64}}", made.pinned)
+    with pytest.raises(images.ImageError, match=r":mine is there already, and tags are not moved. Give another --tag"):
+        images.build(cluster, source, "mine", say=lambda _: None)
+
+
+@pytest.mark.parametrize("tag", ["a b", "$(x)", "-a", "a" * 129])
+def test_tags_that_are_none(cluster: EksCluster, folder: Path, tag: str) -> None:
+    with pytest.raises(images.ImageError, match=r"tag is "):
+        images.build(cluster, images.pack(folder), tag)
+
+
+def test_a_stack_without_a_registry(folder: Path) -> None:
+    with pytest.raises(images.ImageError, match=r"TrnEksStack has no registry. Turn it on \(registry.enabled\)"):
+        images.build(make_cluster(), images.pack(folder))

@@ -1,0 +1,131 @@
+"""Log lines as the training scripts and the compiler print them, and whatever else a log may hold."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainium_cdk.jobs.metrics import (
+    CacheStatus,
+    CompileCount,
+    CompileError,
+    Follower,
+    Record,
+    Step,
+    Summary,
+    parse_line,
+)
+
+BERT = "LOG Wed Dec 21 00:12:27 2022 - (0, 14) step_loss : 11.2500 learning_rate : 2.80e-06 throughput : 6497.86 "
+MEGATRON = (
+    " iteration       64/  143051 | consumed samples:        65536 | elapsed time per iteration (ms): 7313.1 | "
+    "learning rate: 4.956E-05 "
+    "| global batch size:  1024 | lm loss: 7.281250E+00 | grad norm: 3.562 | throughput: 140.022 |"
+)
+NEMO = (
+    "Epoch 0:   0%|          | 189/301501 [59:12<1573:03:24, 18.79s/it, loss=7.75, v_num=3-16, "
+    "reduced_train_loss=7.560, "
+    "global_step=188.0, consumed_samples=24064.0]"
+)
+NXDT = (
+    "Epoch 0:   5%|4         | 3/62 [02:59<58:44,  0.02it/s, v_num=8-06, reduced_train_loss=6.930, lr=2.73e-5, "
+    "global_step=1.000, "
+    "consumed_samples=32.00, throughput=0.108, throughput_peak=0.0677, gradient_norm=8.600]"
+)
+BERT_STEP = Step(14, 11.25, 2.8e-6, 6497.86)
+
+
+@pytest.mark.parametrize(
+    ("line", "records"),
+    [
+        (BERT, [BERT_STEP]),
+        (f"[0]:{BERT}", [BERT_STEP]),
+        (f"00: {BERT}", [BERT_STEP]),
+        (BERT + "grad-norm : 1.5", [Step(14, 11.25, 2.8e-6, 6497.86, 1.5)]),
+        (BERT.replace("11.2500", "nan"), [Step(14, None, 2.8e-6, 6497.86)]),
+        (BERT * 2, [BERT_STEP] * 2),
+        (MEGATRON, [Step(64, 7.28125, 4.956e-5, 140.022, 3.562, 143051, 1024, 7.3131)]),
+        (f"15: {MEGATRON}{MEGATRON}", [Step(64, 7.28125, 4.956e-5, 140.022, 3.562, 143051, 1024, 7.3131)] * 2),
+        (NEMO, [Step(188, 7.56, total_steps=301501)]),
+        (NEMO.replace("188.0", "1.88e+2"), [Step(188, 7.56, total_steps=301501)]),
+        (NXDT, [Step(1, 6.93, 2.73e-5, 0.108, 8.6, 62)]),
+        ("Sanity Checking:  50%|#####     | 1/2 [00:01<00:01,  1.0it/s]", []),
+        (
+            "2023-06-11 23:04:08.000738: INFO ||PARALLEL_COMPILE||: Total failed compilations: 0",
+            [CompileCount("failed", 0)],
+        ),
+        (
+            "2024-11-07 09:57:13.000144:  39810  INFO ||NEURON_PARALLEL_COMPILE||: Total graphs: 36"
+            "2024-11-07 09:57:13.000144:  39811  INFO ||NEURON_PARALLEL_COMPILE||: Total successful compilations: 35",
+            [CompileCount("graphs", 36), CompileCount("successful", 35)],
+        ),
+        (
+            "ERROR ||PARALLEL_COMPILE||: parallel compilation with neuronx-cc exited with error.Received error code: -9",
+            [CompileError(-9)],
+        ),
+        (
+            "INFO ||NEURON_CACHE||: Current remaining items are 0, locked are 2, failed are 0, done are 32, total is 34",
+            [CacheStatus(0, 2, 0, 32, 34)],
+        ),
+        ("nothing of interest", []),
+        ("", []),
+    ],
+)
+def test_a_line(line: str, records: list[Record]) -> None:
+    assert list(parse_line(line)) == records
+    assert list(parse_line(line.encode())) == records
+
+
+@given(
+    st.lists(
+        st.one_of(st.binary(max_size=60), st.sampled_from([x.encode() for x in (BERT, MEGATRON, NEMO, NXDT)])),
+        max_size=6,
+    )
+)
+def test_any_bytes_are_read_without_complaint(parts: list[bytes]) -> None:
+    for record in parse_line(b"".join(parts)):
+        if isinstance(record, Step):
+            assert record.step >= 0
+            assert record.loss is None or math.isfinite(record.loss)
+
+
+@given(st.data())
+def test_where_a_log_is_cut_does_not_matter(data: st.DataObject) -> None:
+    log = f"begin\r{NEMO}\r{NXDT}\r\n{BERT}\n\xff{MEGATRON}\n{BERT.replace('14', '15')}".encode("latin-1")
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(log)), max_size=8)))
+    whole, cut = Follower(), Follower()
+    expected = [*whole.feed(log), *whole.close()]
+    found: list[Record] = []
+    for begin, end in zip([0, *cuts], [*cuts, len(log)], strict=True):
+        found += cut.feed(log[begin:end])
+    assert [*found, *cut.close()] == expected
+    assert len(expected) == 5
+
+
+HOSTILE = ["1", "1.", "| 1/1 [", "a", "-", " ", "iteration 1/1 |", "iteration ", "lm loss: ", "|", "[", "LOG ", "e1"]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("begin", ["", BERT.partition("11.25")[0], "iteration 1/1 |", "| 1/1 [", "| 1/1 [loss="])
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_no_line_takes_long(begin: str, piece: str) -> None:
+    """A regular expression that looks twice at each digit would take hours for one of these."""
+    list(parse_line(begin + piece * 300_000))
+
+
+def test_a_summary_leaves_the_warm_up_out() -> None:
+    summary = Summary(warmup=2)
+    for step, speed in enumerate([1.0, 1.0, 100.0, 110.0]):
+        summary.add(Step(step, 10.0 - step, None, speed))
+    assert summary.throughput == 105
+    assert (summary.first_loss, summary.last and summary.last.loss, summary.steps) == (10.0, 7.0, 4)
+
+
+def test_a_summary_counts_the_graphs_of_all_nodes() -> None:
+    summary = Summary()
+    for record in [CompileCount("graphs", 6), CompileCount("graphs", 6), CompileCount("failed", 1), CompileError(-9)]:
+        summary.add(record)
+    assert (summary.graphs, summary.failed_graphs, summary.compile_errors) == (12, 1, 1)

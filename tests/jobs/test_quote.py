@@ -1,0 +1,79 @@
+"""Words of users arrive as they are, whatever is in them."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainium_cdk.jobs import JobError, quote
+
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40)
+NASTY = [
+    "",
+    " ",
+    "$(touch /tmp/x)",
+    "`id`",
+    "'",
+    '"',
+    "a'b\"c",
+    "\n",
+    "-n",
+    "--",
+    "*",
+    "~",
+    "\\",
+    "é\u2028",
+    "!x",
+    "#",
+    "%j",
+    "a\rb",
+    "\x1b[0m",
+]
+
+
+def bash(script: str) -> bytes:
+    return subprocess.run(["bash", "-s"], input=script.encode(), capture_output=True, check=True).stdout
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(TEXT | st.sampled_from(NASTY), max_size=8))
+def test_words_reach_a_program_unchanged(words: list[str]) -> None:
+    said = bash(f'set -- {quote.words(words)}\nprintf \'%s\\0\' "$#" "$@"').split(b"\0")[:-1]
+    assert said == [str(len(words)).encode(), *(w.encode() for w in words)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    content=st.binary(max_size=300)
+    | TEXT.map(str.encode)
+    | st.sampled_from([b"EOF\n", b"EOF\nEOF_\n", b"a\r\n", b"\n", b"\n\n"])
+)
+def test_files_are_written_byte_for_byte(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+    target = tmp_path_factory.mktemp("file") / "it's"
+    bash(quote.file(quote.word(str(target)), content))
+    assert target.read_bytes() == content
+
+
+def test_text_stays_readable() -> None:
+    assert quote.file("x", "echo ä\n\tb\n".encode()) == "cat > x <<'EOF'\necho ä\n\tb\nEOF\n"
+
+
+@pytest.mark.parametrize("word", ["\0", "a\0b", "\udcff"])
+def test_what_no_word_can_hold_is_refused(word: str) -> None:
+    with pytest.raises(JobError, match=r"NUL byte|not UTF-8"):
+        quote.word(word)
+
+
+def test_nothing_else_quotes() -> None:
+    """The one place stays the only one; the TorchX component, which runs without this package, quotes by itself."""
+    package = Path(quote.__file__).parents[1]
+    others = [
+        f
+        for f in [*package.glob("jobs/**/*.py"), *package.glob("cli/**/*.py")]
+        if "shlex" in f.read_text() and f.name not in ("quote.py", "torchx_component.py")
+    ]
+    assert others == []

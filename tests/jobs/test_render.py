@@ -1,0 +1,131 @@
+"""What is sent: readable golden files, nothing for shellcheck to say, the same text each time."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.jobs.conftest import fleet, make_cluster
+from trainium_cdk.jobs import AnyJob, BertLarge, Gpt3, JobError, Script, render
+
+GOLDEN = Path(__file__).parent / "golden"
+SHELLCHECK = Path(sys.executable).with_name("shellcheck")
+CLUSTER = make_cluster()
+MIXED = make_cluster(
+    fleet(nodes=2, resource="a"), fleet("trn2.48xlarge", 4, resource="b"), fleet("trn1.2xlarge", queue="cheap")
+)
+SCRIPT = b'#!/bin/bash\ntorchrun --nnodes "$NNODES" --node_rank "$NODE_RANK" train.py "$@"\n'
+JOBS: dict[str, AnyJob] = {
+    "bert-large": BertLarge(nodes=16),
+    "gpt3-6.7b": Gpt3(nodes=16),
+    "script": Script(filename="run.sh", content=SCRIPT, nodes=2, args=("--name", "it's $HOME")),
+}
+MORE: dict[str, AnyJob] = {
+    "phase-2": BertLarge(nodes=2, phase=2, checkpoint="bert-large-20261120-4f3a9c", time_limit="2-00:00:00"),
+    "phase-2-file": BertLarge(
+        phase=2, checkpoint="/efs/it's/ckpt_28125.pt", optimizer="adamw", data="s3://bucket/my data.tar"
+    ),
+    "own-data": Gpt3(nodes=2, data="/efs/my corpus", precompile=False, env={"A": "x y\n$z"}),
+    "prefix": Gpt3(nodes=2, data="s3://bucket/corpus", scaling="strong"),
+    "python": Script(filename="train.py", content=b"print(1)", tasks_per_node=4, precompile=True, args=("a\nb", "")),
+    "binary": Script(filename="tool", content=b"#!/bin/true\n\xff\x00", queue="compute1"),
+}
+WORDS = {"script", "phase-2-file", "own-data"}
+
+
+def without_library(text: str) -> str:
+    """The text with the two files that are the same in every submission left out."""
+    for name in ("stage.sh", "fetch.sh"):
+        begin = text.find(f'cat > "$job/{name}" <<')
+        if begin >= 0:
+            end = text.index("\nEOF\n", begin)
+            text = f"{text[:begin]}[{name}]{text[end + 4 :]}"
+    return text
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_golden(name: str) -> None:
+    """TRN_UPDATE_GOLDEN=1 writes them anew."""
+    file = GOLDEN / f"{name}.sh"
+    text = without_library(render(JOBS[name], CLUSTER, "20261120-4f3a9c").text)
+    if os.environ.get("TRN_UPDATE_GOLDEN") == "1":
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+    assert text == file.read_text()
+
+
+@pytest.mark.parametrize("name", [*JOBS, *MORE])
+def test_shellcheck_finds_nothing(name: str, tmp_path: Path) -> None:
+    cluster = MIXED if name == "phase-2" else CLUSTER
+    submission = render({**JOBS, **MORE}[name], cluster, "20261120-4f3a9c")
+    (tmp_path / "submit.sh").write_text(submission.text)
+    files = ["submit.sh"]
+    for path, content in submission.files.items():
+        target = tmp_path / path
+        target.parent.mkdir(exist_ok=True)
+        target.write_bytes(content)
+        if path.endswith((".sh", ".sbatch")) and not path.startswith("script/"):
+            files.append(path)
+    # SC1090/SC1091: files found only on the cluster. SC2154, SC2034: variables that a sourced file sets or uses.
+    # Words of users that look like the shell's are meant as they are: SC2016, SC2089, SC2090.
+    apart = "SC1090,SC1091,SC2154,SC2034" + (",SC2016,SC2089,SC2090" if name in WORDS else "")
+    found = subprocess.run(
+        [SHELLCHECK, "-s", "bash", "-e", apart, *files],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert found.stdout + found.stderr == ""
+    assert len(files) >= 4
+
+
+def test_a_plan_is_told_and_kept() -> None:
+    submission = render(BertLarge(nodes=16), CLUSTER, "t")
+    assert submission.plan.describe() == [
+        "16 nodes of trn1.32xlarge in queue compute1, 32 NeuronCores each",
+        "global batch size 65536 = 16 sequences x 8 accumulation steps x 512 data-parallel",
+    ]
+    kept = json.loads(submission.files["job.json"])
+    assert (kept["global_batch_size"], kept["workers"], kept["nodes"]) == (65536, 512, 16)
+    assert (submission.directory, submission.log_dir) == (
+        "/efs/trn/jobs/bert-large-t",
+        "/efs/trn/jobs/bert-large-t/logs",
+    )
+
+
+def test_the_environment_of_a_user_is_only_in_the_script_that_needs_it() -> None:
+    submission = render(BertLarge(env={"TOKEN": "s3cret"}), CLUSTER, "t")
+    assert [path for path, content in submission.files.items() if b"s3cret" in content] == ["node.sh"]
+    assert "umask 077" in submission.text
+
+
+def test_another_job_under_the_same_token_is_another_text() -> None:
+    one, other = (render(BertLarge(nodes=n), CLUSTER, "t") for n in (1, 2))
+    assert one.id == other.id
+    digests = [next(line for line in s.text.splitlines() if line.startswith("digest=")) for s in (one, other)]
+    assert digests[0] != digests[1]
+
+
+words = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(words, max_size=4), st.dictionaries(st.from_regex(r"[A-Z_]{1,8}", fullmatch=True), words, max_size=3), st.binary(min_size=1, max_size=200))  # fmt: skip
+def test_whatever_users_write_the_text_is_a_script_and_the_same_each_time(
+    args: list[str], env: dict[str, str], content: bytes
+) -> None:
+    try:
+        job = Script(filename="run.sh", content=content, args=tuple(args), env=env)
+    except JobError:
+        return  # empty, or a name of Slurm's
+    text = render(job, CLUSTER, "t").text
+    assert text == render(job, CLUSTER, "t").text
+    checked = subprocess.run(["bash", "-n"], input=text.encode(), capture_output=True, check=False)
+    assert (checked.returncode, checked.stderr) == (0, b"")
+    options = [line for line in text.splitlines() if line.startswith("#SBATCH")]
+    assert all("run.sh" not in o and not set(args) & set(o.split()) - {"", "#SBATCH"} for o in options)

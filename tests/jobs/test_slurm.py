@@ -1,0 +1,333 @@
+"""Jobs on a real Slurm: every verb, and what goes wrong on the way."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sandbox.slurm import LocalSlurm
+from tests.jobs.conftest import fleet, make_cluster
+from trainium_cdk.jobs import (
+    BertLarge,
+    Follower,
+    JobError,
+    Script,
+    SlurmBackend,
+    SubmitError,
+    TransportError,
+    UnknownJob,
+)
+from trainium_cdk.jobs.transport import LocalTransport, Result
+
+
+def script(body: str, **fields: object) -> Script:
+    return Script(filename="run.sh", content=f"#!/bin/bash\n{body}\n".encode(), **fields)
+
+
+def log(backend: SlurmBackend, id: str, **options: object) -> str:
+    return b"".join(chunk.data for chunk in backend.logs(id, **options)).decode()  # type: ignore[arg-type]
+
+
+def until(condition: object, seconds: float = 60) -> None:
+    assert callable(condition)
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come to that in time"
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def data(shared: Path) -> str:
+    """A small data set that is there already."""
+    folder = shared / "shards"
+    folder.mkdir(exist_ok=True)
+    for i in range(256):
+        (folder / f"part_training_{i}.hdf5").write_bytes(os.urandom(512))
+    return "/efs/shards"
+
+
+def test_a_script_finds_the_others(backend: SlurmBackend) -> None:
+    body = 'echo "node $NODE_RANK of $NNODES, $NPROC_PER_NODE workers, at $MASTER_ADDR:$MASTER_PORT, in $PWD"'
+    job = backend.submit(script(body, nodes=3))
+    assert backend.wait(job.id, 60).ok
+    said = log(backend, job.id)
+    for rank in range(3):
+        assert re.search(rf"{rank}: node {rank} of 3, 32 workers, at 127\.0\.0\.1:2022, in .*{job.id}/work", said)
+    assert "node 1 of 3" in log(backend, job.id, node=1)
+    assert "node 0 of 3" not in log(backend, job.id, node=1)
+
+
+def test_tasks_of_a_node_have_ranks(backend: SlurmBackend) -> None:
+    job = backend.submit(script('echo "rank $RANK/$WORLD_SIZE local $LOCAL_RANK"', nodes=2, tasks_per_node=2))
+    assert backend.wait(job.id, 60).ok
+    found = set(re.findall(r"rank (\d)/4 local (\d)", log(backend, job.id)))
+    assert found == {("0", "0"), ("1", "1"), ("2", "0"), ("3", "1")}
+
+
+WORD = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=15)
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    args=st.lists(WORD | st.sampled_from(["$(id)", "'", "-n 9", "#SBATCH", "\n"]), min_size=1, max_size=5), value=WORD
+)
+def test_arguments_and_environment_arrive_as_they_are(
+    backend: SlurmBackend, shared: Path, args: list[str], value: str
+) -> None:
+    body = 'printf "%s\\0" "$VALUE" "$@" > said'
+    job = backend.submit(script(body, args=tuple(args), env={"VALUE": value}))
+    assert backend.wait(job.id, 60).ok
+    said = (shared / "trn" / "jobs" / job.id / "work" / "said").read_bytes()
+    assert said == b"".join(word.encode() + b"\0" for word in [value, *args])
+
+
+def test_bert_is_prepared_compiled_and_trained_on_the_same_nodes(
+    backend: SlurmBackend, shared: Path, data: str
+) -> None:
+    first = backend.submit(BertLarge(nodes=2, optimizer="adamw", run_steps=12, data=data))
+    assert list(first.stages) == ["prepare", "precompile", "train"]
+    reader = Follower()
+    stages, states = [], []
+    for chunk in backend.logs(first.id, follow=True, changed=lambda s: states.append(s.state)):
+        stages.append(chunk.stage)
+        reader.feed(chunk.data)
+    ended = backend.status(first.id)
+    assert ended.ok, log(backend, first.id)
+    assert (states[-1], "RUNNING" in states) == ("COMPLETED", True)
+    assert list(dict.fromkeys(stages)) == ["prepare", "precompile", "train"]
+    assert reader.summary.last is not None
+    assert (reader.summary.last.step, reader.summary.failed_graphs) == (12, 0)
+    assert reader.summary.graphs == 12  # six on each of two nodes
+    assert ended.stages[1].nodes == ended.stages[2].nodes
+    assert "Using a cached neff" in log(backend, first.id)
+    output = shared / "trn" / "jobs" / first.id / "output"
+    assert (output / "ckpt_12.pt").exists()
+    assert not (shared / "trn" / "jobs" / first.id / "output.precompile" / "ckpt_10.pt").exists()
+    # all is fetched now: the next job has nothing to prepare, and phase 2 starts from the checkpoint of the first
+    second = backend.submit(BertLarge(nodes=2, phase=2, checkpoint=first.id, run_steps=2, data=data, precompile=False))
+    assert list(second.stages) == ["train"]
+    assert backend.wait(second.id, 120).ok, log(backend, second.id)
+    assert "ckpt_12.pt at step 12" in log(backend, second.id)
+
+
+def test_training_gets_the_nodes_that_compiled_though_others_are_free(backend: SlurmBackend, slurm: LocalSlurm) -> None:
+    """Two nodes are taken while it compiles; they are free, and first in order, when it trains."""
+    taken = slurm.run(
+        ["sbatch", "--parsable", "--nodes=2", "--exclusive", "-o", "/dev/null", "--wrap=sleep 300"]
+    ).stdout.strip()
+    until(lambda: "RUNNING" in slurm.run(["squeue", "-h", "-j", taken, "-o", "%T"]).stdout)
+    hold = 'if [ "$NEURON_EXTRACT_GRAPHS_ONLY" = 1 ]; then while [ ! -e go ]; do sleep 0.1; done; fi'
+    job = backend.submit(script(hold, nodes=2, precompile=True))
+    until(lambda: backend.status(job.id).stages[0].state == "RUNNING")
+    slurm.run(["scancel", taken])
+    until(lambda: slurm.run(["squeue", "-h", "-j", taken, "-t", "R,CG"]).stdout == "")
+    slurm.run(["touch", f"{slurm.node_env()['TRN_SHARED_ROOT']}/efs/trn/jobs/{job.id}/work/go"])
+    ended = backend.wait(job.id, 60)
+    assert ended.ok, log(backend, job.id, stage="precompile")
+    assert ended.stages[0].nodes == ended.stages[1].nodes == "compute1-dy-trn-[3-4]"
+
+
+def test_a_failed_precompile_ends_the_job(backend: SlurmBackend) -> None:
+    job = backend.submit(script("exit 3", precompile=True))
+    ended = backend.wait(job.id, 60)
+    precompile, train = ended.stages
+    assert (precompile.state, precompile.exit_code, precompile.reason) == ("FAILED", 3, "exit code 3")
+    assert (train.state, train.reason) == ("CANCELLED", "did not run: precompile did not complete")
+    assert (ended.state, ended.ok) == ("FAILED", False)
+
+
+def test_graphs_that_do_not_compile_end_the_job(backend: SlurmBackend, shared: Path) -> None:
+    job = backend.submit(
+        script('echo "||NEURON_PARALLEL_COMPILE||: Total failed compilations: 2"', nodes=2, precompile=True)
+    )
+    assert backend.wait(job.id, 60).state == "FAILED"
+    assert "graphs failed to compile on 2 node(s)" in log(backend, job.id, stage="precompile")
+
+
+def test_a_log_is_followed_without_loss(backend: SlurmBackend) -> None:
+    """Bytes that are no text, half lines and a follower that begins in the middle."""
+    body = r"""for i in $(seq 300); do printf 'line %d \xff\xfe end\n' "$i"; if [ $((i % 60)) = 0 ]; then sleep 0.3; fi; done; printf 'no line end'"""
+    job = backend.submit(script(body))
+    chunks = list(backend.logs(job.id, stage="train", follow=True))
+    whole = b"".join(c.data for c in chunks)
+    assert whole == b"".join(c.data for c in backend.logs(job.id, stage="train"))
+    assert re.findall(rb"line (\d+) \xff\xfe end\n", whole) == [str(i).encode() for i in range(1, 301)]
+    assert whole.rstrip(b"\n").endswith(b"no line end")
+    assert [c.offset for c in chunks[1:]] == [c.next_offset for c in chunks[:-1]]
+    rest = b"".join(c.data for c in backend.logs(job.id, stage="train", offset=chunks[0].next_offset, follow=True))
+    assert chunks[0].data + rest == whole
+
+
+def test_a_follower_goes_on_after_its_line_broke(backend: SlurmBackend) -> None:
+    class Shaky(LocalTransport):
+        calls = 0
+
+        def run(self, script: str, timeout: float = 120, private: bool = False) -> Result:
+            Shaky.calls += 1
+            if Shaky.calls % 3 == 0:
+                raise TransportError("the network is away")
+            return super().run(script, timeout, private)
+
+    job = backend.submit(script("for i in $(seq 20); do echo step $i; sleep 0.1; done"))
+    shaky = Shaky(env=backend.transport._env, interval=0.05)  # type: ignore[attr-defined]
+    said = b"".join(c.data for c in SlurmBackend(backend.cluster, shaky).logs(job.id, stage="train", follow=True))
+    assert re.findall(rb"step (\d+)", said) == [str(i).encode() for i in range(1, 21)]
+
+
+def test_cancel(backend: SlurmBackend) -> None:
+    job = backend.submit(script("sleep 300", precompile=True, nodes=2))
+    until(lambda: backend.status(job.id).stages[0].state == "RUNNING")
+    ended = backend.cancel(job.id)
+    assert [s.state for s in ended.stages] == ["CANCELLED", "CANCELLED"]
+    assert backend.cancel(job.id) == backend.status(job.id)  # once more changes nothing
+    again = backend.submit(script("true"))
+    assert backend.wait(again.id, 60).ok
+    assert backend.cancel(again.id).ok
+
+
+def test_a_job_that_is_not_there(backend: SlurmBackend) -> None:
+    for ask in (backend.status, backend.cancel, lambda id: list(backend.logs(id))):
+        for id in ("bert-large-20200101-000000", "", "../jobs", "$(reboot)", "x" * 200):
+            with pytest.raises(UnknownJob, match=r"there is no job .* on trn-slurm"):
+                ask(id)
+
+
+def test_stages_and_nodes_that_are_not_there(backend: SlurmBackend) -> None:
+    job = backend.submit(script("true"))
+    with pytest.raises(JobError, match="no stage 'compile'; it has train"):
+        list(backend.logs(job.id, stage="compile"))
+    with pytest.raises(JobError, match="nodes 0 to 0, not 1"):
+        list(backend.logs(job.id, node=1))
+    backend.wait(job.id, 60)
+
+
+def test_waiting_has_an_end(backend: SlurmBackend) -> None:
+    job = backend.submit(script("sleep 300"))
+    with pytest.raises(TimeoutError, match=r"has not ended within 1 s; it is (PENDING|RUNNING)"):
+        backend.wait(job.id, 1)
+    backend.cancel(job.id)
+
+
+def test_the_same_token_submits_once(backend: SlurmBackend, slurm: LocalSlurm) -> None:
+    job = script("true", name="once")
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(backend.submit(job, "twice"))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({str(f.stages) for f in found}) == 1
+    assert sorted(f.existing for f in found) == [False, True, True]
+    numbers = slurm.run(["squeue", "-h", "-a", "-t", "all", "-o", "%k"]).stdout.split().count("trn:once-twice")
+    assert numbers == 1
+    with pytest.raises(SubmitError, match=r"once-twice is another job already. Use a new token"):
+        backend.submit(script("false", name="once"), "twice")
+    assert backend.wait("once-twice", 60).ok
+
+
+@pytest.mark.parametrize("dies_at", ["sbatch 1", "sbatch 2", "release"])
+def test_a_submission_that_dies_is_made_good_by_the_next(
+    backend: SlurmBackend, slurm: LocalSlurm, shared: Path, tmp_path: Path, dies_at: str
+) -> None:
+    """The shell is killed, without a chance to clean up, just before or after it reaches Slurm."""
+    command, _, count = dies_at.partition(" ")
+    verb = {"sbatch": "sbatch", "release": "scontrol"}[command]
+    real = subprocess.run(
+        ["which", verb], env=slurm.node_env(), capture_output=True, text=True, check=True
+    ).stdout.strip()
+    (tmp_path / verb).write_text(
+        f'#!/bin/bash\necho x >> {tmp_path}/calls\nif [ "$(wc -l < {tmp_path}/calls)" = {count or 1} ]; then '
+        + (f'{real} "$@" > /dev/null; ' if command == "sbatch" else "")
+        + f'kill -9 "$PPID"; sleep 1; fi\nexec {real} "$@"\n'
+    )
+    (tmp_path / verb).chmod(0o755)
+    env = slurm.node_env()
+    dying = LocalTransport(env={**env, "PATH": f"{tmp_path}:{env['PATH']}"})
+    job, token = script("true", precompile=True, name="dying"), dies_at.replace(" ", "-")
+    submission = backend.render(job, token)
+    assert dying.run(submission.text).code in (-signal.SIGKILL, 137)
+    sent = backend.submit(job, token)
+    assert sent.existing is (command == "release")
+    assert backend.wait(sent.id, 60).ok
+    known = slurm.run(["squeue", "-h", "-a", "-t", "all", "-o", "%T %k"]).stdout.splitlines()
+    assert [k for k in known if k.endswith(f"trn:{sent.id}") and not k.startswith("CANCELLED")] == [
+        f"COMPLETED trn:{sent.id}"
+    ] * 2
+
+
+def test_what_slurm_refuses_leaves_nothing_behind(backend: SlurmBackend, slurm: LocalSlurm, shared: Path) -> None:
+    other = make_cluster(fleet(queue="nowhere"))
+    jobs = shared / "trn" / "jobs"
+    before = sorted(p.name for p in jobs.iterdir()), slurm.run(["squeue", "-h", "-a"]).stdout
+    with pytest.raises(SubmitError, match=r"invalid partition specified: nowhere.*Nothing of it is left"):
+        SlurmBackend(other, backend.transport).submit(script("true", precompile=True))
+    assert (sorted(p.name for p in jobs.iterdir()), slurm.run(["squeue", "-h", "-a"]).stdout) == before
+
+
+@pytest.mark.parametrize(
+    ("job", "message"),
+    [
+        (BertLarge(nodes=2, data="/efs/no 'data'"), "there is no /efs/no 'data' on the cluster"),
+        (BertLarge(phase=2, checkpoint="/efs/ckpt_7.pt"), "there is no /efs/ckpt_7.pt on the cluster"),
+        (BertLarge(phase=2, checkpoint="bert-large-none"), "job bert-large-none has written no checkpoint yet"),
+    ],
+)
+def test_what_is_missing_on_the_cluster_is_said_before_a_node_is_asked_for(
+    backend: SlurmBackend, job: BertLarge, message: str
+) -> None:
+    with pytest.raises(SubmitError, match=message):
+        backend.submit(job, "missing")
+    with pytest.raises(UnknownJob):
+        backend.status("bert-large-missing")
+
+
+def test_a_bootstrap_that_has_not_finished_is_said(backend: SlurmBackend) -> None:
+    early = backend.cluster.model_copy(update={"venv": "not_there_yet"})
+    with pytest.raises(
+        SubmitError, match=r"no virtual environment at .*/not_there_yet: the head node's bootstrap has not"
+    ):
+        SlurmBackend(early, backend.transport).submit(script("true"))
+
+
+def test_a_file_system_that_is_not_mounted_is_said(backend: SlurmBackend, slurm: LocalSlurm, tmp_path: Path) -> None:
+    """A plain folder in its place would be a disk that the compute nodes do not see."""
+    env = {k: v for k, v in slurm.node_env().items() if k != "TRN_SHARED_ROOT"}
+    there = backend.cluster.model_copy(update={"shared_dir": str(tmp_path)})
+    with pytest.raises(SubmitError, match=rf"{tmp_path} is not mounted on this machine"):
+        SlurmBackend(there, LocalTransport(env=env)).submit(script("true"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_list(backend: SlurmBackend) -> None:
+    jobs = [backend.submit(script("true", name=f"listed-{i}")).id for i in range(3)]
+    for job in jobs:
+        backend.wait(job, 60)
+    found = [j.id for j in backend.list()]
+    assert [j for j in found if j.startswith("listed-")] == jobs[::-1]
+    assert len(backend.list(2)) == 2
+
+
+def test_a_node_that_dies_makes_training_begin_again(backend: SlurmBackend, slurm: LocalSlurm) -> None:
+    """Training is requeued, on the node once it is back; the log goes on in the same file."""
+    job = backend.submit(
+        script('echo "attempt ${SLURM_RESTART_COUNT:-0}"; if [ -z "${SLURM_RESTART_COUNT:-}" ]; then sleep 300; fi')
+    )
+    until(lambda: "attempt 0" in log(backend, job.id))
+    node = backend.status(job.id).stages[0].nodes
+    slurm.run(["scontrol", "update", f"nodename={node}", "state=down", "reason=test"])
+    try:
+        ended = backend.wait(job.id, 90)
+    finally:
+        slurm.run(["scontrol", "update", f"nodename={node}", "state=resume"])
+    assert ended.ok
+    said = log(backend, job.id)
+    assert said.index("attempt 0") < said.index("attempt 1")

@@ -1,0 +1,274 @@
+"""The whole way: SSM Run Command of the local AWS to a real Slurm, whose nodes fetch code and data and train."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from sandbox import LocalAws
+from sandbox.datasets import seed_datasets
+from sandbox.slurm import LocalSlurm, available
+from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
+from tests.support import fetched, need, put_aside
+from trainium_cdk.jobs import BertLarge, Follower, Gpt3, Script, SlurmBackend, SsmTransport, TransportError
+
+CLUSTER = "jobs-over-ssm"
+BUCKET = "trn-jobs-over-ssm"
+
+
+@pytest.fixture(scope="module")
+def remote(local_aws: LocalAws, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSlurm]:
+    """A real Slurm whose head node is an instance of the local AWS."""
+    need(available() is None, str(available()))
+    seed_datasets(local_aws.client("s3"))
+    environment = {**local_aws.variables, "TRN_PART_BYTES": "300000", "TRN_RETRY_SECONDS": "0"}
+    with LocalSlurm.start(tmp_path_factory.mktemp("ssm"), CONFIGURATION, environment=environment) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def head(local_aws: LocalAws, remote: LocalSlurm) -> Iterator[str]:
+    ec2 = local_aws.client("ec2")
+    instance: str = ec2.run_instances(InstanceType="c5.4xlarge", MinCount=1, MaxCount=1)["Instances"][0]["InstanceId"]
+    tags = {"parallelcluster:cluster-name": CLUSTER, "parallelcluster:node-type": "HeadNode"}
+    ec2.create_tags(Resources=[instance], Tags=[{"Key": key, "Value": value} for key, value in tags.items()])
+    folder = local_aws.directory / "clusters" / CLUSTER
+    remote.attach(folder)
+    local_aws.client("s3").create_bucket(Bucket=BUCKET)
+    yield instance
+    ec2.terminate_instances(InstanceIds=[instance])
+    (folder / "node.json").unlink()
+    folder.rmdir()
+    local_aws.client("s3").delete_bucket(Bucket=BUCKET)  # refuses a bucket in which a payload was left
+
+
+def transport(aws: LocalAws, instance: str, **changes: Any) -> SsmTransport:
+    return SsmTransport(aws.client("ssm"), instance, "ubuntu", **{"s3": aws.client("s3"), "bucket": BUCKET, **changes})
+
+
+@pytest.fixture
+def ssm(local_aws: LocalAws, head: str) -> SsmTransport:
+    made = transport(local_aws, head)
+    made.interval = 0.3
+    return made
+
+
+@pytest.fixture
+def cloud(ssm: SsmTransport) -> SlurmBackend:
+    return SlurmBackend(make_cluster(fleet(nodes=4), cluster_name=CLUSTER), ssm)
+
+
+@pytest.fixture
+def shared_dir(remote: LocalSlurm) -> Path:
+    return Path(remote.node_env()["TRN_SHARED_ROOT"]) / "efs" / "trn"
+
+
+def read(backend: SlurmBackend, id: str, **options: Any) -> str:
+    return b"".join(c.data for c in backend.logs(id, **options)).decode()
+
+
+def test_a_script_runs_as_the_user_and_answers(ssm: SsmTransport) -> None:
+    done = ssm.run("echo out; echo err >&2; read -r x; echo \"<$x>\"; echo 'it''s' ä $HOME; exit 7")
+    assert done.code == 7
+    assert done.stdout.startswith("out\n<>\nits ä /")
+    assert done.stderr == "err\n"
+
+
+def test_long_answers_come_in_pages(ssm: SsmTransport) -> None:
+    before = put_aside()
+    done = ssm.run("head -c 90000 /dev/urandom | base64 -w 60")
+    assert (len(done.stdout), done.code) == (122000, 0)
+    fetched(before)
+
+
+def test_long_scripts_go_through_the_bucket(ssm: SsmTransport, local_aws: LocalAws) -> None:
+    import secrets
+
+    word = secrets.token_hex(60_000)
+    done = ssm.run(f"cat <<'EOF'\n{word}\nEOF")
+    assert done.stdout == word + "\n"
+    assert "Contents" not in local_aws.client("s3").list_objects_v2(Bucket=BUCKET)
+
+
+def test_long_scripts_without_a_bucket(local_aws: LocalAws, head: str) -> None:
+    import secrets
+
+    with pytest.raises(TransportError, match=r"too large for one SSM command.*no bucket"):
+        transport(local_aws, head, bucket="").run(f"echo {secrets.token_hex(60_000)}")
+
+
+def test_a_script_that_takes_too_long(ssm: SsmTransport) -> None:
+    before = put_aside()
+    with pytest.raises(TransportError, match=r"took too long and was stopped"):
+        ssm.run("sleep 60", timeout=1)
+    fetched(before)
+
+
+def test_a_head_node_that_is_not_there(local_aws: LocalAws) -> None:
+    with pytest.raises(TransportError, match=r"SSM does not manage the head node i-0123456789abcdef0.*stopped, gone"):
+        transport(local_aws, "i-0123456789abcdef0").run("true")
+
+
+@pytest.mark.parametrize(
+    ("status", "details", "said"),
+    [
+        (
+            "TimedOut",
+            "Delivery Timed Out",
+            r"did not take the command \(Delivery Timed Out\). Is it running, and its SSM agent",
+        ),
+        ("TimedOut", "DeliveryTimedOut", r"did not take the command \(DeliveryTimedOut\)"),
+        ("Failed", "Undeliverable", r"did not take the command \(Undeliverable\). Is it running"),
+        ("Undeliverable", "Undeliverable", r"did not take the command \(Undeliverable\)"),
+        ("TimedOut", "Execution Timed Out", r"took too long and was stopped. Is Slurm's controller up"),
+        ("Failed", "Terminated", r"ended as Failed \(Terminated\): SSM gives no reason"),
+        ("Terminated", "Terminated", r"ended as Terminated: SSM gives no reason"),
+        ("Cancelled", "Cancelled", r"ended as Cancelled"),
+        ("Failed", "Access Denied", r"ended as Failed \(Access Denied\)"),
+    ],
+)
+def test_what_becomes_of_a_command_is_said(
+    ssm: SsmTransport, local_aws: LocalAws, status: str, details: str, said: str
+) -> None:
+    """Each state in which SSM ends a command without success; asking again may help."""
+    local_aws.set_answers("run-command", {"Status": status, "StatusDetails": details})
+    try:
+        with pytest.raises(TransportError, match=said) as told:
+            ssm.run("true")
+    finally:
+        local_aws.set_answers("run-command", None)
+    assert told.value.again
+    assert ssm.run("echo back").stdout == "back\n"
+
+
+def test_what_aws_denies_is_said(local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> None:
+    denied = ClientError({"Error": {"Code": "AccessDeniedException", "Message": "not you"}}, "SendCommand")
+
+    class Denied:
+        def send_command(self, **_: Any) -> Any:
+            raise denied
+
+    with pytest.raises(TransportError, match=r"may not call ssm:SendCommand on i-1: not you. Ask for ssm:SendCommand"):
+        SsmTransport(Denied(), "i-1", "ubuntu").run("true")  # type: ignore[arg-type]
+
+
+def test_bert_from_public_data(cloud: SlurmBackend, shared_dir: Path) -> None:
+    job = cloud.submit(BertLarge(nodes=4, run_steps=3))
+    assert list(job.stages) == ["prepare", "precompile", "train"]
+    reader = Follower()
+    for chunk in cloud.logs(job.id, follow=True):
+        reader.feed(chunk.data)
+    ended = cloud.status(job.id)
+    assert ended.ok, read(cloud, job.id)
+    assert ended.global_batch_size == 65536
+    assert reader.summary.last is not None
+    assert reader.summary.last.step == 3
+    said = read(cloud, job.id, stage="prepare")
+    parts = shared_dir / "data"
+    assert "bytes in 9 parts" in said or "parts" in said
+    assert [p.name for p in parts.iterdir()] == ["bert-seqlen128"]  # no part is left
+    # twice is once: nothing is fetched, and nothing waits for it
+    again = cloud.submit(BertLarge(nodes=4, run_steps=1, precompile=False))
+    assert list(again.stages) == ["train"]
+    assert cloud.cancel(again.id).done
+
+
+def test_gpt_from_public_data(cloud: SlurmBackend, shared_dir: Path) -> None:
+    job = cloud.submit(Gpt3(nodes=2, run_steps=3))
+    reader = Follower()
+    for chunk in cloud.logs(job.id, follow=True):
+        reader.feed(chunk.data)
+    assert cloud.status(job.id).ok, read(cloud, job.id)
+    assert reader.summary.last is not None
+    assert (reader.summary.last.step, reader.summary.last.global_batch_size) == (3, 128)
+    assert (shared_dir / "jobs" / job.id / "tensorboard").is_dir()
+    assert "Worker 1" in read(cloud, job.id, node=1)
+    assert "Worker 1" not in read(cloud, job.id, node=0)
+
+
+def archive(files: int) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for i in range(files):
+            entry = tarfile.TarInfo(f"shards/x_training_{i}.hdf5")
+            entry.size = 9000
+            tar.addfile(entry, io.BytesIO(bytes([i]) * 9000))
+    return packed.getvalue()
+
+
+def test_an_interrupted_download_goes_on(
+    cloud: SlurmBackend, ssm: SsmTransport, shared_dir: Path, local_aws: LocalAws
+) -> None:
+    """The parts that have arrived are not fetched again: one is marked, and its mark is in the unpacked data."""
+    s3 = local_aws.client("s3")
+    content = archive(128)
+    s3.put_object(Bucket=BUCKET, Key="own data/set.tar", Body=content)
+    try:
+        job = BertLarge(nodes=1, run_steps=1, precompile=False, data=f"s3://{BUCKET}/own data/set.tar")
+        submission = cloud.render(job, "resumed")
+        name = next(w for w in submission.files["prepare.sh"].decode().split() if w.startswith("trn-jobs-over-ssm-"))
+        etag = s3.head_object(Bucket=BUCKET, Key="own data/set.tar")["ETag"]
+        parts = shared_dir / "data" / f"{name}.parts-{etag.strip(chr(34))}"
+        parts.mkdir(parents=True)
+        marked = bytearray(content[300_000:600_000])
+        at = marked.index(bytes([40]) * 9000)
+        marked[at : at + 6] = b"MARKED"
+        (parts / "000001").write_bytes(marked)
+        (parts / "000002.part").write_bytes(b"half")  # broke off in the middle
+        sent = cloud.send(submission)
+        assert list(sent.stages) == ["prepare", "train"]
+        assert cloud.wait(sent.id, 120).ok, read(cloud, sent.id)
+        shards = shared_dir / "data" / name / "shards"
+        assert (shards / "x_training_40.hdf5").read_bytes().startswith(b"MARKED")
+        assert (shards / "x_training_127.hdf5").read_bytes() == bytes([127]) * 9000
+        assert not parts.exists()
+    finally:
+        s3.delete_object(Bucket=BUCKET, Key="own data/set.tar")
+
+
+def test_data_that_is_not_there_is_said(cloud: SlurmBackend) -> None:
+    job = cloud.submit(BertLarge(nodes=2, data=f"s3://{BUCKET}/nothing.tar"))
+    ended = cloud.wait(job.id, 60)
+    assert [s.state for s in ended.stages] == ["FAILED", "CANCELLED", "CANCELLED"]
+    assert ended.stages[2].reason == "did not run: precompile did not complete"
+    assert f"cannot read s3://{BUCKET}/nothing.tar. Check that it exists" in read(cloud, job.id, stage="prepare")
+
+
+def test_two_jobs_fetch_once(cloud: SlurmBackend, local_aws: LocalAws, shared_dir: Path) -> None:
+    s3 = local_aws.client("s3")
+    keys = [f"corpus/x_training_{i}.hdf5" for i in range(32)]
+    for key in keys:
+        s3.put_object(Bucket=BUCKET, Key=key, Body=b"text " * 100)
+    try:
+        jobs = [
+            cloud.submit(
+                BertLarge(
+                    run_steps=1,
+                    precompile=False,
+                    data=f"s3://{BUCKET}/corpus/",
+                    name=f"both-{i}",
+                    env={"MASTER_PORT": str(2100 + i)},
+                )
+            )
+            for i in range(2)
+        ]
+        assert all(cloud.wait(job.id, 120).ok for job in jobs), [read(cloud, j.id) for j in jobs]
+        said = [read(cloud, job.id, stage="prepare") for job in jobs if "prepare" in job.stages]
+        assert sum(f"fetching s3://{BUCKET}/corpus" in text for text in said) == 1
+    finally:
+        s3.delete_objects(Bucket=BUCKET, Delete={"Objects": [{"Key": key} for key in keys]})
+
+
+def test_a_large_script_is_submitted_through_the_bucket(cloud: SlurmBackend) -> None:
+    import random
+
+    noise = random.Random(1).randbytes(80_000)  # noqa: S311  the same each time
+    job = cloud.submit(Script(filename="tool", content=b'#!/bin/bash\nwc -c "$0"; exit 0\n' + noise))
+    assert cloud.wait(job.id, 60).ok
+    assert " 80031 " in read(cloud, job.id).replace("0:", " ")

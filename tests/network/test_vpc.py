@@ -1,0 +1,271 @@
+"""`TrnNetwork`: subnets by zone id, ways out, endpoints, flow logs, and a VPC that exists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from aws_cdk import CfnResource, Stack
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_efs as efs
+from aws_cdk.assertions import Match, Template
+
+from tests.cdk import IN_US_EAST_1, findings, needs, only, properties, resources, synth
+from trainium_cdk import settings as trn
+from trainium_cdk.network import TrnNetwork
+
+TWO = ("use1-az6", "use1-az4")
+EXISTING = trn.ExistingVpc(
+    vpc_id="vpc-0123456789abcdef0",
+    cidr="172.31.0.0/16",
+    private_subnets=(
+        trn.ExistingSubnet(id="subnet-0123456789abcdef0", zone_id="use1-az6"),
+        trn.ExistingSubnet(id="subnet-0123456789abcdef1", zone_id="use1-az4"),
+    ),
+    public_subnets=(trn.ExistingSubnet(id="subnet-0123456789abcdef2", zone_id="use1-az6"),),
+)
+
+
+def network(settings: trn.Network | None = None, zones: tuple[str, ...] = TWO, **kwargs: Any) -> Template:
+    return synth(lambda stack: TrnNetwork(stack, "Network", settings=settings, zone_ids=zones, **kwargs))
+
+
+def name_of(properties: dict[str, Any]) -> str:
+    return next(t["Value"] for t in properties["Tags"] if t["Key"] == "Name")
+
+
+def routes(template: Template) -> list[str]:
+    """Every route table with its subnets and where it leads, one line each."""
+    tables = resources(template, "EC2::RouteTable")
+    subnets = resources(template, "EC2::Subnet")
+    gateways = resources(template, "EC2::NatGateway")
+    lines = []
+    for table, resource in tables.items():
+        inside = [
+            str(subnets[a["SubnetId"]["Ref"]]["Properties"]["CidrBlock"])
+            for a in properties(template, "EC2::SubnetRouteTableAssociation")
+            if a["RouteTableId"]["Ref"] == table
+        ]
+        leads = []
+        for route in properties(template, "EC2::Route"):
+            if route["RouteTableId"] == {"Ref": table}:
+                nat = route.get("NatGatewayId", {}).get("Ref")
+                leads.append(
+                    f"{route['DestinationCidrBlock']} by "
+                    + (name_of(gateways[nat]["Properties"]) if nat else "internet gateway")
+                )
+        lines.append(f"{name_of(resource['Properties'])} [{', '.join(inside)}] {'; '.join(leads) or 'nowhere'}")
+    return sorted(lines)
+
+
+PUBLIC = "trn-public [10.0.0.0/24, 10.0.1.0/24] 0.0.0.0/0 by internet gateway"
+
+
+@pytest.mark.parametrize(
+    ("nat", "expected"),
+    [
+        (
+            "one",
+            [
+                "trn-private-use1-az4 [10.0.224.0/20] 0.0.0.0/0 by trn-nat-use1-az6",
+                "trn-private-use1-az6 [10.0.240.0/20] 0.0.0.0/0 by trn-nat-use1-az6",
+                PUBLIC,
+            ],
+        ),
+        (
+            "per-zone",
+            [
+                "trn-private-use1-az4 [10.0.224.0/20] 0.0.0.0/0 by trn-nat-use1-az4",
+                "trn-private-use1-az6 [10.0.240.0/20] 0.0.0.0/0 by trn-nat-use1-az6",
+                PUBLIC,
+            ],
+        ),
+        (
+            "none",
+            [
+                "trn-private-use1-az4 [10.0.224.0/20] nowhere",
+                "trn-private-use1-az6 [10.0.240.0/20] nowhere",
+                PUBLIC,
+            ],
+        ),
+    ],
+)
+def test_ways_out(nat: Any, expected: list[str]) -> None:
+    template = network(trn.Network(nat=nat))
+    assert routes(template) == expected
+    assert findings(template) == []
+
+
+def test_subnets_are_placed_by_zone_id_and_give_no_public_addresses() -> None:
+    found = {
+        (s["AvailabilityZoneId"], s["CidrBlock"], s["MapPublicIpOnLaunch"], "AvailabilityZone" in s)
+        for s in properties(network(), "EC2::Subnet")
+    }
+    assert found == {
+        ("use1-az6", "10.0.0.0/24", False, False),
+        ("use1-az4", "10.0.1.0/24", False, False),
+        ("use1-az6", "10.0.240.0/20", False, False),
+        ("use1-az4", "10.0.224.0/20", False, False),
+    }
+
+
+@pytest.mark.parametrize("nat", ["one", "per-zone"])
+def test_appending_a_zone_changes_nothing_that_is_there(nat: Any) -> None:
+    settings = trn.Network(nat=nat, s3_endpoint=False)
+    before = network(settings, TWO).to_json()["Resources"]
+    after = network(settings, (*TWO, "use1-az5")).to_json()["Resources"]
+    assert {k: after.get(k) for k in before} == before
+    assert len(after) > len(before)
+
+
+def test_one_nat_gateway_can_become_one_in_each_zone_without_replacing_subnets() -> None:
+    one, each = (network(trn.Network(nat=n)).to_json()["Resources"] for n in ("one", "per-zone"))
+    changed = {one[k]["Type"] for k in one if each.get(k) != one[k]}
+    assert changed == {"AWS::EC2::Route"}
+
+
+def test_what_waits_for_the_internet_waits_for_all_of_it_and_subnets_for_none() -> None:
+    settings = trn.Network(nat="per-zone", interface_endpoints=("ssm",))
+
+    def build(stack: Stack) -> None:
+        made = TrnNetwork(stack, "Network", settings=settings, zone_ids=TWO)
+        node = CfnResource(stack, "Node", type="Custom::Node", properties={"Subnet": made.private_subnet().subnet_id})
+        node.node.add_dependency(made.internet_ready)
+        CfnResource(stack, "Control", type="Custom::Control", properties={"Subnet": made.private_subnet().subnet_id})
+
+    template = synth(build)
+    everything = template.to_json()["Resources"]
+    waited = {everything[r]["Type"].removeprefix("AWS::EC2::") for r in needs(template, "Node")}
+    all_of = {"InternetGateway", "VPCGatewayAttachment", "NatGateway", "EIP", "Route", "SubnetRouteTableAssociation"}
+    assert waited >= {*all_of, "VPCEndpoint"}
+    assert {r for r in everything if everything[r]["Type"] == "AWS::EC2::Route"} <= needs(template, "Node")
+    assert {everything[r]["Type"] for r in needs(template, "Control")} == {"AWS::EC2::VPC", "AWS::EC2::Subnet"}
+
+
+def test_nat_gateways_and_addresses_go_before_the_internet_gateway_is_detached() -> None:
+    template = network()
+    attachment = next(iter(resources(template, "EC2::VPCGatewayAttachment")))
+    for kind in ("EC2::EIP", "EC2::NatGateway"):
+        assert all(attachment in needs(template, name) for name in resources(template, kind))
+
+
+def test_endpoints() -> None:
+    template = network(trn.Network(nat="none", interface_endpoints=("ssm", "ecr.dkr", "sts", "dynamodb", "route53")))
+    found = {
+        (e["ServiceName"]["Fn::Join"][1][-1] if isinstance(e["ServiceName"], dict) else e["ServiceName"]).strip("."): e
+        for e in properties(template, "EC2::VPCEndpoint")
+    }
+    kinds = {name: e["VpcEndpointType"] for name, e in found.items()}
+    assert kinds == {
+        "s3": "Gateway",
+        "dynamodb": "Gateway",
+        "ssm": "Interface",
+        "ecr.dkr": "Interface",
+        "sts": "Interface",
+        "com.amazonaws.route53": "Interface",
+    }
+    assert all(len(found[g]["RouteTableIds"]) == 3 for g in ("s3", "dynamodb"))
+    for name, endpoint in found.items():
+        if kinds[name] == "Interface":
+            assert endpoint["PrivateDnsEnabled"] is True
+            assert len(endpoint["SubnetIds"]) == 2
+    [statement] = found["ssm"]["PolicyDocument"]["Statement"]
+    assert statement["Condition"] == {"StringEquals": {"aws:PrincipalAccount": {"Ref": "AWS::AccountId"}}}
+    assert "PolicyDocument" not in found["sts"], "web identities come without an account"
+    group = only(template, "EC2::SecurityGroup")
+    assert [(r["CidrIp"], r["FromPort"], r["ToPort"]) for r in group["SecurityGroupIngress"]] == [
+        ("10.0.0.0/16", 443, 443)
+    ]
+    assert [r["CidrIp"] for r in group["SecurityGroupEgress"]] == ["255.255.255.255/32"]
+    assert findings(template) == []
+
+
+def test_nothing_but_the_vpc_where_nothing_is_asked_for() -> None:
+    template = network(trn.Network(nat="none", s3_endpoint=False, flow_logs=False), ("use1-az6",))
+    assert {r["Type"] for r in template.to_json()["Resources"].values()} == {
+        "AWS::EC2::VPC",
+        "AWS::EC2::Subnet",
+        "AWS::EC2::RouteTable",
+        "AWS::EC2::Route",
+        "AWS::EC2::SubnetRouteTableAssociation",
+        "AWS::EC2::InternetGateway",
+        "AWS::EC2::VPCGatewayAttachment",
+    }
+
+
+@pytest.mark.parametrize(("on_destroy", "policy"), [("delete", "Delete"), ("keep", "Retain")])
+def test_flow_logs_go_to_a_group_that_the_stack_owns(on_destroy: Any, policy: str) -> None:
+    template = network(trn.Network(flow_log_days=90), on_destroy=on_destroy)
+    group = next(iter(resources(template, "Logs::LogGroup")))
+    template.has_resource(
+        "AWS::Logs::LogGroup",
+        {"Properties": {"RetentionInDays": 90}, "DeletionPolicy": policy, "UpdateReplacePolicy": policy},
+    )
+    template.has_resource_properties("AWS::EC2::FlowLog", {"LogGroupName": {"Ref": group}, "TrafficType": "ALL"})
+    [statement] = only(template, "IAM::Policy")["PolicyDocument"]["Statement"]
+    assert statement["Resource"] == {"Fn::GetAtt": [group, "Arn"]}
+    assert "logs:CreateLogGroup" not in statement["Action"]
+    assert "AWS::Lambda::Function" not in {r["Type"] for r in template.to_json()["Resources"].values()}
+
+
+def test_other_constructs_of_the_cdk_work_on_it() -> None:
+    def build(stack: Stack) -> None:
+        vpc = TrnNetwork(stack, "Network", zone_ids=TWO).vpc
+        assert len(vpc.private_subnets) == len(vpc.public_subnets) == len(vpc.availability_zones) == 2
+        efs.FileSystem(stack, "Efs", vpc=vpc)
+        ec2.Instance(
+            stack,
+            "Host",
+            vpc=vpc,
+            instance_type=ec2.InstanceType("t3.micro"),
+            machine_image=ec2.MachineImage.generic_linux({"us-east-1": "ami-0123456789abcdef0"}),
+            vpc_subnets=ec2.SubnetSelection(subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS),
+        )
+
+    template = synth(build, env=IN_US_EAST_1)
+    private = [k for k, s in resources(template, "EC2::Subnet").items() if s["Properties"]["CidrBlock"].endswith("/20")]
+    assert {t["SubnetId"]["Ref"] for t in properties(template, "EFS::MountTarget")} == set(private)
+    zone = {"Fn::GetAtt": [Match.any_value(), "AvailabilityZone"]}
+    template.has_resource_properties("AWS::EC2::Instance", {"AvailabilityZone": zone})
+    assert findings(template) == []
+
+
+@pytest.mark.parametrize("env", [None, IN_US_EAST_1])
+def test_an_existing_vpc_adds_nothing_and_gives_its_subnets(env: Any) -> None:
+    def build(stack: Stack) -> None:
+        made = TrnNetwork(stack, "Network", settings=trn.Network(existing=EXISTING))
+        assert made.vpc.vpc_id == EXISTING.vpc_id
+        assert made.cidr == "172.31.0.0/16"
+        assert made.zone_ids == ["use1-az6", "use1-az4"]
+        assert made.private_subnet().subnet_id == "subnet-0123456789abcdef0"
+        assert made.private_subnet("use1-az4").subnet_id == "subnet-0123456789abcdef1"
+        assert made.public_subnet("use1-az6").subnet_id == "subnet-0123456789abcdef2"
+        assert [s.subnet_id for s in made.vpc.private_subnets] == [s.id for s in EXISTING.private_subnets]
+        node = CfnResource(stack, "Node", type="Custom::Node")
+        node.node.add_dependency(made.internet_ready)
+
+    assert synth(build, env=env).to_json()["Resources"] == {"Node": {"Type": "Custom::Node"}}
+
+
+def test_the_unknown_zone_name_of_an_existing_subnet_is_an_error_with_a_way_out() -> None:
+    def build(stack: Stack) -> None:
+        made = TrnNetwork(stack, "Network", settings=trn.Network(existing=EXISTING))
+        CfnResource(stack, "Node", type="Custom::Node", properties={"Zone": made.private_subnet().availability_zone})
+
+    with pytest.raises(RuntimeError, match="the name of an existing subnet's availability zone is not known"):
+        synth(build)
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda n: n.private_subnet("use1-az1"), r"no private subnet in zone use1-az1 \(zones with one: use1-az6, use1-az4\)"),
+        (lambda n: n.public_subnet("use1-az4"), r"no public subnet in zone use1-az4 \(zones with one: use1-az6\)"),
+    ],
+)  # fmt: skip
+def test_a_subnet_that_is_not_there(ask: Any, message: str) -> None:
+    def build(stack: Stack) -> None:
+        ask(TrnNetwork(stack, "Network", settings=trn.Network(existing=EXISTING)))
+
+    with pytest.raises(ValueError, match=message):
+        synth(build)

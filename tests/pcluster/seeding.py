@@ -1,0 +1,93 @@
+"""Makes in the local AWS what a cluster configuration refers to, as the stack would make it."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any
+
+from sandbox import LocalAws
+from sandbox.oracle.seed import Seeded, reservation, seed
+from trainium_cdk.pcluster.config import NOBODY, ClusterIds, Config, render
+from trainium_cdk.settings import Environment
+
+
+def configuration(aws: LocalAws, env: Environment) -> Config:
+    """The environment's cluster configuration, with ids of things that exist in the local AWS."""
+    things = _Things(aws, env)
+    text = json.dumps(render(env, things.ids()))
+    for elsewhere, here in things.stand_ins().items():
+        text = text.replace(elsewhere, here)
+    found: Config = json.loads(text)
+    return found
+
+
+class _Things:
+    def __init__(self, aws: LocalAws, env: Environment):
+        self.aws, self.env = aws, env
+        self.zones = tuple(dict.fromkeys([*env.zone_ids, *(q.zone_id for q in env.pcluster.queues if q.zone_id)]))
+        self.base: Seeded = seed(self.client, self.zones[0])
+        self.private = {self.zones[0]: self.base.private_subnet}
+        for number, zone in enumerate(self.zones[1:], start=2):
+            subnet = self.client("ec2").create_subnet(
+                VpcId=self.base.vpc, CidrBlock=f"10.0.{16 * number}.0/20", AvailabilityZoneId=zone
+            )
+            self.private[zone] = subnet["Subnet"]["SubnetId"]
+            self.client("efs").create_mount_target(
+                FileSystemId=self.base.efs, SubnetId=self.private[zone], SecurityGroups=[self.base.security_group]
+            )
+
+    def client(self, service: str) -> Any:
+        return self.aws.client(service, self.env.region)
+
+    def ids(self) -> ClusterIds:
+        p, base = self.env.pcluster, self.base
+        subnets = {"private": base.private_subnet, "public": base.public_subnet}
+        ssh = p.head.ssh
+        return ClusterIds(
+            head_subnet=subnets[p.head.subnet],
+            login_subnet=subnets[p.login_nodes.subnet] if p.login_nodes else None,
+            queue_subnets={q.name: self.private[q.zone_id or self.zones[0]] for q in p.queues},
+            entry_url=base.script,
+            scripts_url=base.script.replace("entry.sh", "0123abcd.zip"),
+            pointer="/trainium/cluster/node-scripts",
+            policies=("arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore", self._policy()),
+            security_groups=(base.security_group,),
+            head_security_groups=(base.security_group,) if p.accounting else (),
+            efs_id=base.efs if self.env.storage.efs else None,
+            fsx_id=base.fsx if self.env.storage.fsx else None,
+            key_name=base.key_name if ssh else None,
+            ssh_source=ssh.from_cidrs[0] if ssh else NOBODY,
+        )
+
+    def stand_ins(self) -> dict[str, str]:
+        """Reservations, images and secrets exist in somebody's account only: the same things made here."""
+        found: dict[str, str] = {}
+        for queue in self.env.pcluster.queues:
+            for r in queue.compute_resources:
+                if r.reservation:
+                    block = queue.purchase == "capacity-block"
+                    found[r.reservation] = reservation(
+                        self.client, r.instance_type, r.max_nodes, self._zone_name(queue.zone_id), block=block
+                    )
+        if image := self.env.pcluster.custom_ami:
+            name = f"aws-parallelcluster-{self.env.catalog.parallelcluster.default}-ubuntu-2204-lts-hvm-x86_64*"
+            images = self.client("ec2").describe_images(Owners=["amazon"], Filters=[{"Name": "name", "Values": [name]}])
+            found[image] = images["Images"][0]["ImageId"]
+        if accounting := self.env.pcluster.accounting:
+            secret = self.client("secretsmanager").create_secret(Name=uuid.uuid4().hex, SecretString="x" * 16)
+            found[accounting.password_secret] = secret["ARN"]
+        return found
+
+    def _zone_name(self, zone_id: str | None) -> str:
+        zones = self.client("ec2").describe_availability_zones(ZoneIds=[zone_id or self.zones[0]])
+        return str(zones["AvailabilityZones"][0]["ZoneName"])
+
+    def _policy(self) -> str:
+        statement = {"Effect": "Allow", "Action": "ssm:GetParameter", "Resource": "*"}
+        made = self.client("iam").create_policy(
+            PolicyName=f"nodes-{uuid.uuid4().hex}",
+            Path="/parallelcluster/",
+            PolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": [statement]}),
+        )
+        return str(made["Policy"]["Arn"])

@@ -1,0 +1,133 @@
+"""The rendered cluster configuration: readable golden files, and the rules behind it. ParallelCluster judges in test_judged.py."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.pcluster.examples import ids_for
+from trainium_cdk import settings
+from trainium_cdk.pcluster.config import NOBODY, render, to_yaml
+from trainium_cdk.pcluster.merge import merged
+
+HERE = Path(__file__).parent
+ENVIRONMENTS = HERE.parent / "environments"
+
+
+@pytest.mark.parametrize("name", ["default", "many-queues", "trn2-capacity-block", "login-and-accounting"])
+def test_golden(name: str) -> None:
+    """`UPDATE_GOLDEN=1 pytest tests/pcluster/test_config.py` writes the files anew; read the difference before you commit it."""
+    env = settings.load(None if name == "default" else ENVIRONMENTS / f"{name}.yaml")
+    text = to_yaml(render(env, ids_for(env)))
+    golden = HERE / "golden" / f"{name}.yaml"
+    if os.environ.get("UPDATE_GOLDEN"):
+        golden.write_text(text)
+    assert text == golden.read_text()
+
+
+@pytest.mark.parametrize(
+    ("queue", "resource", "together"),
+    [
+        ({}, {}, True),
+        ({"purchase": "spot"}, {}, True),
+        ({}, {"efa": "off"}, False),
+        ({}, {"instance_type": "trn1.2xlarge"}, False),
+        ({}, {"reservation": "cr-0123456789abcdef0"}, False),
+        ({"purchase": "capacity-block"}, {"reservation": "cr-0123456789abcdef0", "min_nodes": 16}, False),
+        ({"placement_group": "off"}, {}, False),
+        ({"placement_group": "on"}, {"efa": "off"}, True),
+    ],
+)
+def test_placement_group(queue: dict[str, Any], resource: dict[str, Any], together: bool) -> None:
+    env = settings.validate({"pcluster": {"queues": [{**queue, "compute_resources": [resource]}]}})
+    [rendered] = render(env, ids_for(env))["Scheduling"]["SlurmQueues"]
+    assert rendered["Networking"]["PlacementGroup"] == {"Enabled": together}
+    assert "Networking" not in rendered["ComputeResources"][0]
+
+
+def test_a_reserved_resource_beside_others_keeps_out_of_the_placement_group() -> None:
+    resources = [{"name": "free"}, {"name": "reserved", "reservation": "cr-0123456789abcdef0"}]
+    env = settings.validate({"pcluster": {"queues": [{"compute_resources": resources}]}})
+    [queue] = render(env, ids_for(env))["Scheduling"]["SlurmQueues"]
+    assert queue["Networking"]["PlacementGroup"] == {"Enabled": True}
+    free, reserved = queue["ComputeResources"]
+    assert "Networking" not in free
+    assert reserved["Networking"] == {"PlacementGroup": {"Enabled": False}}
+
+
+@pytest.mark.parametrize("file", sorted(ENVIRONMENTS.glob("*.yaml")), ids=lambda f: f.stem)
+def test_every_environment_keeps_to_the_rules(file: Path) -> None:
+    env = settings.load(file)
+    config = render(env, ids_for(env))
+    head, queues = config["HeadNode"], config["Scheduling"]["SlurmQueues"]
+    nodes = [head, *queues, *config.get("LoginNodes", {}).get("Pools", [])]
+    assert config["Imds"] == {"ImdsSupport": "v2.0"}
+    volumes = [n["LocalStorage"] for n in [head]] + [q["ComputeSettings"]["LocalStorage"] for q in queues]
+    assert all(v["RootVolume"]["Encrypted"] and v["RootVolume"]["VolumeType"] == "gp3" for v in volumes)
+    for node in nodes:
+        assert {"Policy": "arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore"} in node["Iam"][
+            "AdditionalIamPolicies"
+        ]
+        assert "AssignPublicIp" not in node["Networking"]
+        if "Ssh" in node:
+            source = node["Ssh"]["AllowedIps"]
+            assert source == (env.pcluster.head.ssh.from_cidrs[0] if env.pcluster.head.ssh else NOBODY)
+    assert ("KeyName" in head["Ssh"]) is (env.pcluster.head.ssh is not None)
+    assert ("ElasticIp" in head["Networking"]) is (env.pcluster.head.subnet == "public")
+    for queue in queues:
+        assert len(queue["Networking"]["SubnetIds"]) == 1
+        assert queue["JobExclusiveAllocation"] is True
+
+
+@pytest.mark.parametrize(
+    ("network", "dns"),
+    [
+        ({}, None),
+        ({"nat": "none", "interface_endpoints": ["route53"]}, None),
+        ({"nat": "none"}, {"DisableManagedDns": True, "UseEc2Hostnames": True}),
+    ],
+)
+def test_nodes_keep_ec2s_names_where_route_53_is_out_of_reach(network: dict[str, Any], dns: object) -> None:
+    env = settings.validate({"network": network})
+    assert render(env, ids_for(env))["Scheduling"]["SlurmSettings"].get("Dns") == dns
+
+
+def test_overrides_come_last_and_find_queues_by_name() -> None:
+    overrides = {
+        "DevSettings": {"Timeouts": {"HeadNodeBootstrapTimeout": 2400}},
+        "Scheduling": {
+            "SlurmSettings": {"QueueUpdateStrategy": "TERMINATE"},
+            "SlurmQueues": [{"Name": "compute1", "HealthChecks": {"Gpu": {"Enabled": False}}, "Iam": None}],
+        },
+    }
+    env = settings.validate({"pcluster": {"overrides": overrides}})
+    config = render(env, ids_for(env))
+    assert config["DevSettings"] == {"Timeouts": {"HeadNodeBootstrapTimeout": 2400}}
+    assert config["Scheduling"]["SlurmSettings"] == {"ScaledownIdletime": 10, "QueueUpdateStrategy": "TERMINATE"}
+    [queue] = config["Scheduling"]["SlurmQueues"]
+    assert queue["HealthChecks"] == {"Gpu": {"Enabled": False}}
+    assert queue["ComputeResources"][0]["MaxCount"] == 16
+    assert "Iam" not in queue
+
+
+TREES = st.recursive(
+    st.integers() | st.booleans() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("ABCD"), inner, max_size=3),
+    max_leaves=12,
+)
+MAPPINGS = st.dictionaries(st.sampled_from("ABCD"), TREES, max_size=4)
+
+
+@given(MAPPINGS, MAPPINGS)
+def test_merging_is_idempotent_and_changes_neither_side(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    before = repr((ours, theirs))
+    once = merged(ours, theirs)
+    assert repr((ours, theirs)) == before
+    assert merged(once, theirs) == once
+    assert merged(ours, {}) == ours
+    assert {k: v for k, v in once.items() if k not in theirs} == {k: v for k, v in ours.items() if k not in theirs}

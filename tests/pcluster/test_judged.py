@@ -1,0 +1,174 @@
+"""AWS ParallelCluster's own schema, validators and update policy judge what we render."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from sandbox import LocalAws
+from sandbox.oracle import PCLUSTER_PYTHON, Oracle, errors, installed_version
+from tests.pcluster.examples import IDS, ids_for
+from tests.pcluster.seeding import configuration
+from tests.support import need
+from trainium_cdk import settings
+from trainium_cdk.pcluster.config import Config, render
+from trainium_cdk.settings.pcluster import LogDays
+
+ENVIRONMENTS = sorted(Path("tests/environments").glob("*.yaml"))
+# Instance types that their environment file describes, or offers in a region where the emulated EC2 does not: the validators
+# cannot know them there. All else about these environments is judged with a type of the same shape in their place.
+NOT_OF_EC2 = {"trn3-catalog": "trn3.48xlarge", "trn2u-reserved": "trn2u.48xlarge"}
+SAME_SHAPE = "trn2.48xlarge"
+ACCEPTED = {
+    "KeyPairValidator": "no key pair is meant: SSM Session Manager is the way in",
+    "EfaPlacementGroupValidator": "reserved capacity has its place, and people may turn the group off",
+    "CustomAmiTagValidator": "the stand-in for a user's own image carries no tags of pcluster",
+    "AmiOsCompatibleValidator": "the same",
+    "DetailedMonitoringValidator": "asked for by the environment, through overrides",
+}
+
+
+@pytest.fixture(scope="module")
+def oracle(local_aws: LocalAws) -> Oracle:
+    need(installed_version(), f"aws-parallelcluster is not installed ({PCLUSTER_PYTHON}): make setup")
+    return local_aws.oracle
+
+
+def stringified(value: Any) -> Any:
+    """Every scalar as text: what CloudFormation hands to a custom resource."""
+    if isinstance(value, dict):
+        return {k: stringified(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [stringified(v) for v in value]
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@pytest.mark.parametrize("file", ENVIRONMENTS, ids=lambda f: f.stem)
+def test_every_environment_passes_the_dry_run(file: Path, oracle: Oracle, local_aws: LocalAws) -> None:
+    env = settings.load(file)
+    config = configuration(local_aws, env)
+    if unknown := NOT_OF_EC2.get(file.stem):
+        [only] = errors(oracle.validate(stringified(config), env.cluster_name))
+        assert f"instance types do not exist: [{unknown}]" in only.message
+        env = settings.parse(file.read_text("utf-8").replace(unknown, SAME_SHAPE))
+        config = configuration(local_aws, env)
+    for written in (config, stringified(config)):
+        findings = oracle.validate(written, env.cluster_name)
+        assert [f for f in findings if f.level != "INFO" and f.type not in ACCEPTED] == []
+
+
+def test_every_log_retention_that_we_take_is_one_of_its_own() -> None:
+    need(installed_version(), f"aws-parallelcluster is not installed ({PCLUSTER_PYTHON}): make setup")
+    ask = (
+        "from pcluster.schemas.cluster_schema import CloudWatchLogsSchema as s;"
+        "print(*s().fields['retention_in_days'].validate.choices)"
+    )
+    said = subprocess.run([PCLUSTER_PYTHON, "-W", "ignore", "-c", ask], capture_output=True, text=True, check=True)
+    assert set(get_args(LogDays)) == {int(days) for days in said.stdout.split()} - {0}  # 0 keeps them for ever
+
+
+def test_the_default_environment_passes_without_a_word_but_for_the_key(oracle: Oracle, local_aws: LocalAws) -> None:
+    env = settings.load()
+    findings = oracle.validate(stringified(configuration(local_aws, env)), env.cluster_name)
+    assert {f.type for f in findings} == {"KeyPairValidator"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"Scheduling": {"SlurmSettings": {"ScaledownIdletimes": 5}}}, "Unknown field"),
+        ({"HeadNode": {"InstanceType": "c5.huge"}}, "instance types do not exist"),
+        (
+            {"Scheduling": {"SlurmQueues": [{"Name": "compute1", "Networking": None}]}},
+            "Missing data for required field",
+        ),
+        ({"Monitoring": {"Logs": {"CloudWatch": {"RetentionInDays": 2}}}}, "Must be one of"),
+    ],
+)
+def test_the_escape_hatch_is_judged_too(overrides: Config, words: str, oracle: Oracle, local_aws: LocalAws) -> None:
+    env = settings.validate({"pcluster": {"overrides": overrides}})
+    found = errors(oracle.validate(stringified(configuration(local_aws, env)), env.cluster_name))
+    assert found
+    assert words in str(found)
+
+
+Change = Callable[[dict[str, Any]], None]
+
+
+def pcluster(**values: Any) -> Change:
+    return lambda data: data.setdefault("pcluster", {}).update(values)
+
+
+def queue(**values: Any) -> Change:
+    return lambda data: data["pcluster"]["queues"][0].update(values)
+
+
+def resource(**values: Any) -> Change:
+    return lambda data: data["pcluster"]["queues"][0]["compute_resources"][0].update(values)
+
+
+def add_queue(data: dict[str, Any]) -> None:
+    data["pcluster"]["queues"].append({"name": "more", "compute_resources": [{"instance_type": "trn1.2xlarge"}]})
+
+
+def release(version: str) -> Change:
+    return lambda data: data.update(bootstrap={"neuron_release": version})
+
+
+# (what a user changes, allowed while nodes run, allowed when the fleet is stopped)
+CHANGES: dict[str, tuple[Change, bool, bool]] = {
+    "another Neuron release": (release("2.31.0"), True, True),
+    "more nodes": (resource(max_nodes=32), True, True),
+    "a static node": (resource(min_nodes=1), False, True),
+    "one queue more": (add_queue, True, True),
+    "a larger root volume": (queue(root_volume_gib=800), True, True),
+    "a reservation": (resource(reservation="cr-0123456789abcdef0"), False, True),
+    "a tag": (lambda data: data.update(tags={"team": "speech"}), True, True),
+    "longer logs": (pcluster(log_days=90), True, True),
+    "a Slurm setting": (pcluster(slurm_settings=[{"MaxJobCount": 20000}]), True, True),
+    "fewer nodes": (resource(max_nodes=8), False, True),
+    "another idle time": (pcluster(scale_down_idle_minutes=30), False, True),
+    "no placement group": (queue(placement_group="off"), False, True),
+    "another instance type": (resource(instance_type="trn1n.32xlarge"), False, True),
+    "another head node": (pcluster(head={"instance_type": "c5.9xlarge"}), False, False),
+    "SSH for a cluster made without": (pcluster(head={"ssh": {"from_cidrs": ["203.0.113.0/24"]}}), False, False),
+    "another system": (pcluster(os="ubuntu2404"), False, False),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_what_an_update_may_change(what: str, oracle: Oracle) -> None:
+    change, running, stopped = CHANGES[what]
+    before: dict[str, Any] = {"pcluster": {"queues": [{"name": "compute1", "compute_resources": [{"max_nodes": 16}]}]}}
+    after = copy.deepcopy(before)
+    change(after)
+    old, new = (_rendered(data) for data in (before, after))
+    assert old != new
+    for fleet_running, expected in ((True, running), (False, stopped)):
+        changes = oracle.judge_update(old, new, fleet_running=fleet_running)
+        assert changes
+        assert all(c.allowed for c in changes) is expected, changes
+
+
+def test_new_scripts_reach_a_cluster_that_runs(oracle: Oracle) -> None:
+    env = settings.load()
+    old = render(env, IDS)
+    new = render(env, dataclasses.replace(IDS, scripts_url="s3://cdk-assets/newer.zip"))
+    changes = oracle.judge_update(old, new, fleet_running=True)
+    assert all(c.allowed for c in changes)
+    where = {c.path for c in changes}
+    assert any("OnNodeUpdated" in path for path in where)
+    assert any("SlurmQueues" in path and "OnNodeConfigured" in path for path in where)
+    assert old["HeadNode"]["CustomActions"]["OnNodeConfigured"] == new["HeadNode"]["CustomActions"]["OnNodeConfigured"]
+
+
+def _rendered(data: dict[str, Any]) -> Config:
+    env = settings.validate(data)
+    ids = dataclasses.replace(ids_for(env), scripts_url=f"s3://cdk-assets/{env.release.version}.zip")
+    return render(env, ids)

@@ -1,0 +1,251 @@
+"""The added CloudFormation types: replacement, in-place updates, refusals, faults. Small templates, no CDK."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from sandbox import LocalAws
+from sandbox.leftovers import beyond, inventory
+
+Template = dict[str, Any]
+Run = Callable[[Template], str]
+
+
+def resource(kind: str, **properties: Any) -> dict[str, Any]:
+    return {"Type": f"AWS::{kind}", "Properties": properties}
+
+
+def ref(name: str) -> dict[str, str]:
+    return {"Ref": name}
+
+
+NETWORK: Template = {
+    "Resources": {
+        "Vpc": resource("EC2::VPC", CidrBlock="10.0.0.0/16"),
+        "Subnet": resource("EC2::Subnet", VpcId=ref("Vpc"), CidrBlock="10.0.0.0/20", AvailabilityZoneId="use1-az6"),
+        "Address": resource("EC2::EIP", Domain="vpc"),
+        "Nat": resource(
+            "EC2::NatGateway",
+            SubnetId=ref("Subnet"),
+            AllocationId={"Fn::GetAtt": ["Address", "AllocationId"]},
+            Tags=[{"Key": "Name", "Value": "first"}],
+        ),
+        "Group": resource("EC2::SecurityGroup", VpcId=ref("Vpc"), GroupDescription="all"),
+        "Ssh": resource(
+            "EC2::SecurityGroupIngress",
+            GroupId=ref("Group"),
+            IpProtocol="tcp",
+            FromPort=22,
+            ToPort=22,
+            CidrIp="10.0.0.0/8",
+        ),
+        "Lustre": resource(
+            "FSx::FileSystem",
+            FileSystemType="LUSTRE",
+            StorageCapacity="1200",
+            SubnetIds=[ref("Subnet")],
+            LustreConfiguration={"DeploymentType": "PERSISTENT_2", "PerUnitStorageThroughput": "250"},
+        ),
+    }
+}
+
+
+@pytest.fixture
+def name() -> str:
+    return f"small-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def run(local_aws: LocalAws, name: str) -> Iterator[Run]:
+    """Create or update the test's stack; its final status. Whatever happens, nothing is left after the test."""
+    client = local_aws.client("cloudformation")
+    before = inventory(local_aws.client)
+
+    def apply(template: Template) -> str:
+        exists = any(stack["StackName"] == name for stack in client.describe_stacks()["Stacks"])
+        action = client.update_stack if exists else client.create_stack
+        action(StackName=name, TemplateBody=json.dumps(template))
+        return settle(local_aws, name)
+
+    yield apply
+    local_aws.set_faults([])
+    client.delete_stack(StackName=name)
+    settle(local_aws, name)
+    assert beyond(inventory(local_aws.client), before) == {}
+
+
+def settle(aws: LocalAws, name: str) -> str:
+    """The stack's status once nothing is in progress."""
+    while True:
+        status: str = aws.client("cloudformation").describe_stacks(StackName=stack_id(aws, name))["Stacks"][0][
+            "StackStatus"
+        ]
+        if not status.endswith("IN_PROGRESS"):
+            return status
+        time.sleep(0.05)
+
+
+def stack_id(aws: LocalAws, name: str) -> str:
+    """A deleted stack answers to its id only."""
+    summaries = aws.client("cloudformation").list_stacks()["StackSummaries"]
+    return str(next(entry["StackId"] for entry in summaries if entry["StackName"] == name))
+
+
+def physical(aws: LocalAws, name: str) -> dict[str, str]:
+    found = aws.client("cloudformation").describe_stack_resources(StackName=name)["StackResources"]
+    return {entry["LogicalResourceId"]: entry["PhysicalResourceId"] for entry in found}
+
+
+def failures(aws: LocalAws, name: str) -> str:
+    events = aws.client("cloudformation").describe_stack_events(StackName=name)["StackEvents"]
+    return " | ".join(event.get("ResourceStatusReason", "") for event in events if "FAILED" in event["ResourceStatus"])
+
+
+def changed(logical: str, **properties: Any) -> Template:
+    template = copy.deepcopy(NETWORK)
+    template["Resources"][logical]["Properties"].update(properties)
+    return template
+
+
+def test_a_change_in_place_keeps_the_resource(local_aws: LocalAws, run: Run, name: str) -> None:
+    assert run(NETWORK) == "CREATE_COMPLETE"
+    before = physical(local_aws, name)
+    assert run(changed("Lustre", StorageCapacity="2400")) == "UPDATE_COMPLETE"
+    retagged = changed("Nat", Tags=[{"Key": "Name", "Value": "second"}])
+    retagged["Resources"]["Lustre"]["Properties"]["StorageCapacity"] = "2400"
+    assert run(retagged) == "UPDATE_COMPLETE"
+    assert physical(local_aws, name) == before
+    lustre = local_aws.client("fsx").describe_file_systems(FileSystemIds=[before["Lustre"]])["FileSystems"][0]
+    assert lustre["StorageCapacity"] == 2400
+    nat = local_aws.client("ec2").describe_nat_gateways(NatGatewayIds=[before["Nat"]])["NatGateways"][0]
+    assert {"Key": "Name", "Value": "second"} in nat["Tags"]
+
+
+def test_a_change_that_replaces_leaves_only_the_successor(local_aws: LocalAws, run: Run, name: str) -> None:
+    assert run(NETWORK) == "CREATE_COMPLETE"
+    before, existing = physical(local_aws, name), inventory(local_aws.client)
+    assert run(changed("Subnet", AvailabilityZoneId="use1-az5", CidrBlock="10.0.16.0/20")) == "UPDATE_COMPLETE"
+    after = physical(local_aws, name)
+    assert {key for key in before if before[key] != after[key]} == {"Subnet", "Nat", "Lustre"}
+    sizes = {kind: len(names) for kind, names in existing.items()}
+    assert {kind: len(names) for kind, names in inventory(local_aws.client).items()} == sizes
+
+
+def test_a_prefix_list_changes_by_entries(local_aws: LocalAws, run: Run, name: str) -> None:
+    def template(*blocks: str) -> Template:
+        entries = [{"Cidr": block} for block in blocks]
+        return {
+            "Resources": {
+                "Office": resource(
+                    "EC2::PrefixList", PrefixListName=name, AddressFamily="IPv4", MaxEntries="2", Entries=entries
+                )
+            }
+        }
+
+    def blocks() -> list[str]:
+        identifier = physical(local_aws, name)["Office"]
+        found = local_aws.client("ec2").get_managed_prefix_list_entries(PrefixListId=identifier)["Entries"]
+        return [entry["Cidr"] for entry in found]
+
+    assert run(template("192.0.2.0/24", "198.51.100.0/24")) == "CREATE_COMPLETE"
+    assert run(template("198.51.100.0/24", "203.0.113.0/24")) == "UPDATE_COMPLETE"
+    assert blocks() == ["198.51.100.0/24", "203.0.113.0/24"]
+    assert run(template("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")) == "UPDATE_ROLLBACK_COMPLETE"
+    assert blocks() == ["198.51.100.0/24", "203.0.113.0/24"]
+
+
+def test_what_is_still_used_is_not_deleted(local_aws: LocalAws, run: Run, name: str) -> None:
+    """As on AWS: what something outside the stack holds on to fails the delete, and a second one succeeds."""
+    client, ec2 = local_aws.client("cloudformation"), local_aws.client("ec2")
+    assert run(NETWORK) == "CREATE_COMPLETE"
+    made = physical(local_aws, name)
+    launched = ec2.run_instances(
+        InstanceType="c5.large", MinCount=1, MaxCount=1, SubnetId=made["Subnet"], SecurityGroupIds=[made["Group"]]
+    )["Instances"][0]["InstanceId"]
+    client.delete_stack(StackName=name)
+    assert settle(local_aws, name) == "DELETE_FAILED"
+    assert f"{launched} (DependencyViolation)" in failures(local_aws, name)
+    assert set(physical(local_aws, name)) == {"Subnet", "Group", "Vpc"}
+    ec2.terminate_instances(InstanceIds=[launched])
+    client.delete_stack(StackName=name)
+    assert settle(local_aws, name) == "DELETE_COMPLETE"
+
+
+def test_rules_live_and_die_with_their_resource(local_aws: LocalAws, run: Run, name: str) -> None:
+    def ports() -> list[int]:
+        group = physical(local_aws, name)["Group"]
+        found = local_aws.client("ec2").describe_security_groups(GroupIds=[group])["SecurityGroups"][0]
+        return [rule["FromPort"] for rule in found["IpPermissions"]]
+
+    assert run(NETWORK) == "CREATE_COMPLETE"
+    assert ports() == [22]
+    assert run(changed("Ssh", FromPort=443, ToPort=443)) == "UPDATE_COMPLETE"
+    assert ports() == [443]
+    without = copy.deepcopy(NETWORK)
+    del without["Resources"]["Ssh"]
+    assert run(without) == "UPDATE_COMPLETE"
+    assert ports() == []
+
+
+REFUSED: dict[str, tuple[Template, str]] = {
+    "zone of another region": (
+        changed("Subnet", AvailabilityZoneId="usw2-az4"),
+        "Value (usw2-az4) for parameter availabilityZoneId is invalid",
+    ),
+    "capacity between the steps": (changed("Lustre", StorageCapacity="3000"), "1200 or a multiple of 2400"),
+    "throughput of another type": (
+        changed("Lustre", LustreConfiguration={"DeploymentType": "PERSISTENT_2", "PerUnitStorageThroughput": "100"}),
+        "Invalid PerUnitStorageThroughput 100 for PERSISTENT_2",
+    ),
+    "NAT without its address": (changed("Nat", AllocationId="eipalloc-0"), "InvalidAllocationID.NotFound"),
+    "rule in no group": (changed("Ssh", GroupId="sg-0"), "InvalidGroup.NotFound"),
+    "provider of another version": (
+        {
+            "Resources": {
+                "Provider": resource(
+                    "CloudFormation::Stack",
+                    TemplateURL="https://us-east-1-aws-parallelcluster.s3.us-east-1.amazonaws.com"
+                    "/parallelcluster/3.1.4/templates/custom_resource/cluster.yaml",
+                )
+            }
+        },
+        "the stack asks for AWS ParallelCluster 3.1.4; the sandbox has",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_aws_refuses_is_refused_and_rolled_back(case: str, local_aws: LocalAws, run: Run, name: str) -> None:
+    template, message = REFUSED[case]
+    assert run(template) == "ROLLBACK_COMPLETE"
+    assert message in failures(local_aws, name)
+    assert "CREATE_COMPLETE" not in {
+        entry["ResourceStatus"]
+        for entry in local_aws.client("cloudformation").describe_stack_resources(StackName=name)["StackResources"]
+    }
+
+
+def test_faults_fail_a_create_an_update_and_a_delete(local_aws: LocalAws, run: Run, name: str) -> None:
+    client = local_aws.client("cloudformation")
+    local_aws.set_faults([{"type": "AWS::FSx::FileSystem", "reason": "no capacity today"}])
+    assert run(NETWORK) == "ROLLBACK_COMPLETE"
+    assert "no capacity today" in failures(local_aws, name)
+    client.delete_stack(StackName=name)
+    assert settle(local_aws, name) == "DELETE_COMPLETE"
+
+    local_aws.set_faults([{"type": "AWS::FSx::FileSystem", "phase": "update", "logical": "Lus"}])
+    assert run(NETWORK) == "CREATE_COMPLETE"
+    assert run(changed("Lustre", StorageCapacity="2400")) == "UPDATE_ROLLBACK_COMPLETE"
+
+    local_aws.set_faults([{"type": "AWS::EC2::NatGateway", "phase": "delete", "times": 1}])
+    client.delete_stack(StackName=name)
+    assert settle(local_aws, name) == "DELETE_FAILED"
+    client.delete_stack(StackName=name)
+    assert settle(local_aws, name) == "DELETE_COMPLETE"

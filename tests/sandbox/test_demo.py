@@ -1,0 +1,37 @@
+"""The README's first command, each path of it: everything in it runs, nothing is skipped, nothing is left."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from sandbox import kubernetes, slurm
+from sandbox.kubernetes.build import ROOT
+from tests.support import need
+
+
+@pytest.mark.parametrize(
+    ("path", "available", "shown"),
+    [
+        (
+            "slurm",
+            slurm.available,
+            ["16 virtual nodes", "compiled 6 graphs, 0 failed", r"step 20: loss \d\.\d+, from 3\.\d+"],
+        ),
+        ("eks", kubernetes.available, ["gang-demo: COMPLETED", "gang-cancelled.*CANCELLED"]),
+    ],
+)
+def test_the_demo(path: str, available: object, shown: list[str]) -> None:
+    assert callable(available)
+    need(available() is None, str(available()))
+    demo = [sys.executable, "-m", "sandbox.demo", "--path", path]
+    env = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "TRN_"))}
+    done = subprocess.run(demo, cwd=ROOT, env=env, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    for pattern in [*shown, "nothing, beside the CDK's own bootstrap"]:
+        assert re.search(pattern, done.stdout), (pattern, done.stdout[-3000:])
+    assert "skipped on this machine" not in done.stdout

@@ -1,0 +1,119 @@
+"""What the sandbox adds to the emulator's EC2, through boto3."""
+
+from __future__ import annotations
+
+from functools import partial
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from sandbox import LocalAws
+from sandbox.leftovers import beyond, inventory
+from sandbox.oracle.seed import reservation, seed
+
+
+@pytest.fixture
+def ec2(local_aws: LocalAws) -> Any:
+    return local_aws.client("ec2", "us-west-2")
+
+
+def code(error: pytest.ExceptionInfo[ClientError]) -> str:
+    return str(error.value.response["Error"]["Code"])
+
+
+def test_zones_and_offerings_are_the_regions_own(ec2: Any) -> None:
+    zones = {zone["ZoneId"]: zone["ZoneName"] for zone in ec2.describe_availability_zones()["AvailabilityZones"]}
+    assert zones["usw2-az4"] == "us-west-2d"
+    for location, expected in (("availability-zone-id", "usw2-az4"), ("availability-zone", "us-west-2d")):
+        offered = ec2.describe_instance_type_offerings(
+            LocationType=location, Filters=[{"Name": "instance-type", "Values": ["trn1.*"]}]
+        )["InstanceTypeOfferings"]
+        assert expected in {entry["Location"] for entry in offered if entry["InstanceType"] == "trn1.32xlarge"}
+
+
+def test_instance_types_have_their_network_cards(ec2: Any) -> None:
+    found = ec2.describe_instance_types(InstanceTypes=["trn1.32xlarge"])["InstanceTypes"][0]["NetworkInfo"]
+    assert len(found["NetworkCards"]) == found["EfaInfo"]["MaximumEfaInterfaces"] == 8
+    efa = ec2.describe_instance_types(
+        Filters=[
+            {"Name": "network-info.efa-supported", "Values": ["true"]},
+            {"Name": "instance-type", "Values": ["trn1*"]},
+        ]
+    )["InstanceTypes"]
+    assert {entry["InstanceType"] for entry in efa} == {"trn1.32xlarge", "trn1n.32xlarge"}
+    with pytest.raises(ClientError, match=r"do not exist: \[trn9.huge\]") as error:
+        ec2.describe_instance_types(InstanceTypes=["trn9.huge"])
+    assert code(error) == "InvalidInstanceType"
+
+
+def test_a_dry_run_checks_and_launches_nothing(ec2: Any, local_aws: LocalAws) -> None:
+    client = partial(local_aws.client, region="us-west-2")
+    made = seed(client, "usw2-az4")
+    before = inventory(client)
+    wanted = {"InstanceType": "c5.large", "MinCount": 1, "MaxCount": 1, "DryRun": True}
+    wrong = {
+        "SubnetId": ("subnet-0", "InvalidSubnetID.NotFound"),
+        "KeyName": ("nobody", "InvalidKeyPair.NotFound"),
+        "SecurityGroupIds": (["sg-0"], "InvalidGroup.NotFound"),
+        "ImageId": ("ami-00000000000000bad", "InvalidAMIID.NotFound"),
+        "InstanceType": ("c5.gigantic", "InvalidParameterValue"),
+    }
+    for name, (value, expected) in wrong.items():
+        with pytest.raises(ClientError) as error:
+            ec2.run_instances(**{**wanted, name: value})
+        assert (name, code(error)) == (name, expected)
+    with pytest.raises(ClientError) as error:
+        ec2.run_instances(**wanted, SubnetId=made.private_subnet, KeyName=made.key_name)
+    assert code(error) == "DryRunOperation"
+    assert beyond(inventory(client), before) == {}
+
+
+@pytest.mark.parametrize("public", [True, False])
+def test_an_instance_lies_in_its_subnet_and_takes_its_disk_along(ec2: Any, local_aws: LocalAws, public: bool) -> None:
+    client = partial(local_aws.client, region="us-west-2")
+    made = seed(client, "usw2-az4")
+    before = inventory(client)
+    subnet = ec2.describe_subnets(SubnetIds=[made.public_subnet if public else made.private_subnet])["Subnets"][0]
+    launched = ec2.run_instances(InstanceType="c5.large", MinCount=2, MaxCount=2, SubnetId=subnet["SubnetId"])[
+        "Instances"
+    ]
+    addresses = {entry["PrivateIpAddress"] for entry in launched}
+    assert len(addresses) == 2
+    assert all(ip_address(address) in ip_network(subnet["CidrBlock"]) for address in addresses)
+    assert {entry["Placement"]["AvailabilityZone"] for entry in launched} == {"us-west-2d"}
+    assert {"PublicIpAddress" in entry for entry in launched} == {public}
+    ec2.terminate_instances(InstanceIds=[entry["InstanceId"] for entry in launched])
+    assert beyond(inventory(client), before) == {}
+
+
+def test_reservations_have_a_life(ec2: Any, local_aws: LocalAws) -> None:
+    make = partial(reservation, partial(local_aws.client, region="us-west-2"), "trn1.32xlarge", 4, "us-west-2d")
+    odcr, block = make(block=False), make(block=True)
+    found = {
+        entry["CapacityReservationId"]: entry
+        for entry in ec2.describe_capacity_reservations(CapacityReservationIds=[odcr, block])["CapacityReservations"]
+    }
+    assert (found[odcr]["ReservationType"], found[block]["ReservationType"]) == ("default", "capacity-block")
+    assert (found[block]["AvailabilityZoneId"], found[block]["TotalInstanceCount"]) == ("usw2-az4", 4)
+    ec2.cancel_capacity_reservation(CapacityReservationId=odcr)
+    active = ec2.describe_capacity_reservations(Filters=[{"Name": "state", "Values": ["active"]}])
+    assert odcr not in {entry["CapacityReservationId"] for entry in active["CapacityReservations"]}
+    with pytest.raises(ClientError, match="Capacity Block"):
+        ec2.cancel_capacity_reservation(CapacityReservationId=block)
+
+
+@pytest.mark.parametrize("kind", ["ed25519", "rsa"])
+def test_key_pairs_are_real_keys_of_their_type(ec2: Any, kind: str) -> None:
+    made = ec2.create_key_pair(KeyName=f"test-{kind}", KeyType=kind)
+    head = "OPENSSH PRIVATE KEY" if kind == "ed25519" else "RSA PRIVATE KEY"
+    assert made["KeyMaterial"].startswith(f"-----BEGIN {head}-----")
+    assert ec2.describe_key_pairs(KeyNames=[f"test-{kind}"])["KeyPairs"][0]["KeyType"] == kind
+    with pytest.raises(ClientError) as error:
+        ec2.create_key_pair(KeyName=f"test-{kind}")
+    assert code(error) == "InvalidKeyPair.Duplicate"
+    ec2.delete_key_pair(KeyPairId=made["KeyPairId"])
+    with pytest.raises(ClientError) as error:
+        ec2.describe_key_pairs(KeyNames=[f"test-{kind}"])
+    assert code(error) == "InvalidKeyPair.NotFound"

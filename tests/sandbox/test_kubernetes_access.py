@@ -1,0 +1,233 @@
+"""Who may speak to the local Kubernetes, and how the CDK does: EKS tokens, access entries, the kubectl provider."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.auth import SigV4QueryAuth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+
+from sandbox import LocalAws
+from sandbox.kubernetes import KubernetesFailed, LocalKubernetes, eks, helm
+from sandbox.kubernetes.api import ApiError, path_of
+from sandbox.local_aws import EMULATOR_PYTHON, SHIMS
+
+GROUPS = "scheduling.volcano.sh/v1beta1"
+NAME = "kubernetes-test"
+SEE = {
+    "Version": "2012-10-17",
+    "Statement": [{"Effect": "Allow", "Action": "eks:DescribeCluster", "Resource": "*"}],
+}
+"""What `aws eks update-kubeconfig` needs. It gives nothing inside the cluster."""
+
+
+def _token(key: str, secret: str, *, cluster: str = NAME, region: str = "us-east-1") -> str:
+    """A bearer token as EKS takes it: a GetCallerIdentity, signed for the real STS host with the cluster's name in it."""
+    request = AWSRequest(
+        "GET",
+        f"https://sts.{region}.amazonaws.com/",
+        params={"Action": "GetCallerIdentity", "Version": "2011-06-15"},
+        headers={"x-k8s-aws-id": cluster},
+    )
+    SigV4QueryAuth(Credentials(key, secret), "sts", region, expires=60).add_auth(request)
+    url = str(request.prepare().url).encode()
+    return "k8s-aws-v1." + base64.urlsafe_b64encode(url).decode().rstrip("=")
+
+
+@pytest.fixture(scope="module")
+def eks_cluster(cluster: LocalKubernetes, local_aws: LocalAws) -> Iterator[dict[str, tuple[str, str]]]:
+    """The EKS cluster, with an administrator, a reader and a stranger: user name -> access key."""
+    client, iam = local_aws.client("eks"), local_aws.client("iam")
+    role = f"arn:aws:iam::{eks.ACCOUNT}:role/eks"
+    client.create_cluster(name=NAME, roleArn=role, resourcesVpcConfig={"subnetIds": ["subnet-1", "subnet-2"]})
+    keys = {}
+    for user, policy in (("chief", "AmazonEKSClusterAdminPolicy"), ("reader", "AmazonEKSViewPolicy"), ("stranger", "")):
+        arn = iam.create_user(UserName=user)["User"]["Arn"]
+        made = iam.create_access_key(UserName=user)["AccessKey"]
+        keys[user] = (made["AccessKeyId"], made["SecretAccessKey"])
+        iam.put_user_policy(UserName=user, PolicyName="see", PolicyDocument=json.dumps(SEE))
+        if policy:
+            client.create_access_entry(clusterName=NAME, principalArn=arn)
+            client.associate_access_policy(
+                clusterName=NAME,
+                principalArn=arn,
+                policyArn=f"arn:aws:eks::aws:cluster-access-policy/{policy}",
+                accessScope={"type": "cluster"},
+            )
+    yield keys
+    client.delete_cluster(name=NAME)
+    for user, (key, _) in keys.items():
+        iam.delete_user_policy(UserName=user, PolicyName="see")
+        iam.delete_access_key(UserName=user, AccessKeyId=key)
+        iam.delete_user(UserName=user)
+
+
+def test_eks_tokens_count_as_the_access_entries_say(
+    cluster: LocalKubernetes, eks_cluster: dict[str, tuple[str, str]]
+) -> None:
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "made-by-token"}}
+    chief = cluster.api(_token(*eks_cluster["chief"]))
+    assert chief.create(config_map)["metadata"]["uid"]
+    reader = cluster.api(_token(*eks_cluster["reader"]))
+    assert reader.get(path_of("v1", "ConfigMap", "made-by-token", "default"))["kind"] == "ConfigMap"
+    with pytest.raises(ApiError) as refused:
+        reader.create({**config_map, "metadata": {"name": "another"}})
+    assert refused.value.status == 403
+    chief.delete(path_of("v1", "ConfigMap", "made-by-token", "default"))
+
+
+def test_tokens_that_prove_nothing_are_refused(
+    cluster: LocalKubernetes, eks_cluster: dict[str, tuple[str, str]]
+) -> None:
+    key, secret = eks_cluster["chief"]
+    for token in (
+        _token(*eks_cluster["stranger"]),  # good, but of nobody with an access entry
+        _token(key, secret + "x"),  # signed with another secret
+        _token(key, secret, cluster="another"),  # made for another cluster
+        "k8s-aws-v1.bm90aGluZw",
+        "nothing",
+    ):
+        with pytest.raises(ApiError) as refused:
+            cluster.api(token).get("/api/v1/namespaces")
+        assert refused.value.status == 401, token
+    with pytest.raises(ApiError) as refused:
+        cluster.api("").get("/api/v1/namespaces")
+    assert refused.value.status == 403  # nobody at all
+
+
+def test_aws_and_kubectl_reach_the_cluster_that_eks_describes(
+    cluster: LocalKubernetes, local_aws: LocalAws, eks_cluster: dict[str, tuple[str, str]], tmp_path: Path
+) -> None:
+    """What CDK's kubectl provider does: `aws eks update-kubeconfig`, then kubectl with what that wrote."""
+    described = local_aws.client("eks").describe_cluster(name=NAME)["cluster"]
+    assert described["endpoint"] == cluster.endpoint
+    assert described["certificateAuthority"]["data"] == cluster.ca_data
+    key, secret = eks_cluster["chief"]
+    path = os.pathsep.join([str(SHIMS), os.environ["PATH"]])
+    env = {**local_aws.env, "PATH": path, "SANDBOX_DIR": str(local_aws.directory), "HOME": str(tmp_path)}
+    env |= {"AWS_ACCESS_KEY_ID": key, "AWS_SECRET_ACCESS_KEY": secret}
+    config = tmp_path / "kubeconfig"
+
+    def run(*command: str) -> str:
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    run("aws", "eks", "update-kubeconfig", "--name", NAME, "--kubeconfig", str(config))
+    manifest = tmp_path / "manifest.yaml"
+    manifest.write_text(
+        '{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"training"}}'
+        '{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"trainer","namespace":"training"}}'
+    )
+    run("kubectl", "create", "--kubeconfig", str(config), "-f", str(manifest), "--save-config")
+    assert cluster.api().get(path_of("v1", "ServiceAccount", "trainer", "training"))["kind"] == "ServiceAccount"
+    run("kubectl", "delete", "--kubeconfig", str(config), "-f", str(manifest))
+
+
+def test_a_cluster_of_the_users_stands_behind_eks(
+    cluster: LocalKubernetes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller names a kubeconfig with an EKS token in it; what counts is the user's own."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(KubernetesFailed, match="cannot be used"):
+        eks.attach_own(tmp_path, "own", tmp_path / "nowhere")
+    eks.attach_own(tmp_path, "own", cluster.kubeconfig)
+    hook = json.loads((tmp_path / "eks/own.json").read_text())
+    assert (hook["endpoint"], hook["ca"]) == (cluster.endpoint, cluster.ca_data)
+    env = {"SANDBOX_DIR": str(tmp_path), "PATH": os.defpath}
+    command = [str(SHIMS / "kubectl"), "get", "--kubeconfig", "/nowhere", "namespace", "kube-system", "-o", "name"]
+    shown = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+    assert shown == "namespace/kube-system\n"
+    eks.detach(tmp_path, "own")
+    assert list((tmp_path / "eks").iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def provider(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The code of CDK's own kubectl provider, out of the aws-cdk-lib that is installed."""
+    import aws_cdk
+
+    [library] = (Path(aws_cdk.__file__).parent / "_jsii").glob("aws-cdk-lib@*.jsii.tgz")
+    folder = tmp_path_factory.mktemp("provider")
+    inside = "package/custom-resource-handlers/dist/aws-eks-v2/kubectl-handler"
+    with tarfile.open(library) as archive:
+        members = [member for member in archive.getmembers() if member.name.startswith(inside)]
+        archive.extractall(folder, members, filter="data")
+    return folder / inside
+
+
+def test_the_cdk_s_own_kubectl_provider_applies_prunes_and_deletes(
+    cluster: LocalKubernetes,
+    local_aws: LocalAws,
+    eks_cluster: dict[str, tuple[str, str]],
+    provider: Path,
+    tmp_path: Path,
+) -> None:
+    key, secret = eks_cluster["chief"]
+    env = {
+        **local_aws.env,
+        "PATH": os.pathsep.join([str(SHIMS), os.environ["PATH"]]),
+        "SANDBOX_DIR": str(local_aws.directory),
+        "TEST_OUTDIR": str(tmp_path),
+        "HOME": str(tmp_path),
+        "AWS_ACCESS_KEY_ID": key,
+        "AWS_SECRET_ACCESS_KEY": secret,
+    }
+    script = "import json, sys; import index; print(index.handler(json.load(sys.stdin), None))"
+
+    def handle(kind: str, request: str, **properties: Any) -> subprocess.CompletedProcess[str]:
+        event = {
+            "RequestType": request,
+            "ResourceType": f"Custom::AWSCDK-EKS-{kind}",
+            "ResourceProperties": {"ClusterName": NAME, **properties},
+        }
+        return subprocess.run(
+            [str(EMULATOR_PYTHON), "-c", script],
+            input=json.dumps(event),
+            cwd=provider,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    queue = {"apiVersion": GROUPS, "kind": "Queue", "metadata": {"name": "trn"}, "spec": {"weight": 1}}
+    queue["spec"]["capability"] = {"aws.amazon.com/neuron": "32"}
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "jobs"}}
+    done = handle("KubernetesResource", "Create", Manifest=json.dumps([space, queue]))
+    assert done.returncode == 0, done.stderr
+    made = cluster.api().get(path_of(GROUPS, "Queue", "trn"))
+    assert made["spec"]["capability"] == {"aws.amazon.com/neuron": "32"}
+    queue["spec"]["capability"] = {"aws.amazon.com/neuron": "64"}
+    done = handle("KubernetesResource", "Update", Manifest=json.dumps([space, queue]))
+    assert done.returncode == 0, done.stderr
+    assert cluster.api().get(path_of(GROUPS, "Queue", "trn"))["spec"]["capability"] == {"aws.amazon.com/neuron": "64"}
+    wrong = {**queue, "metadata": {"name": "wrong"}, "spec": {"weigth": 1}}
+    done = handle("KubernetesResource", "Create", Manifest=json.dumps([wrong]))
+    assert 'unknown field "spec.weigth"' in done.stderr.replace("\\", "")
+    done = handle("KubernetesResource", "Delete", Manifest=json.dumps([space, queue]))
+    assert done.returncode == 0, done.stderr
+    with pytest.raises(ApiError):
+        cluster.api().get(path_of(GROUPS, "Queue", "trn"))
+    chart = {"Release": "neuron", "Repository": "oci://public.ecr.aws/neuron/neuron-helm-chart", "Version": "1.10.0"}
+    chart |= {
+        "Chart": "neuron-helm-chart",
+        "Namespace": "kube-system",
+        "Values": '{"scheduler": {"enabled": false}}',
+        "Timeout": "840s",
+    }
+    done = handle("HelmChart", "Create", **chart)
+    assert done.returncode == 0, done.stderr
+    called = helm.calls(local_aws.directory)[-1]
+    assert (called["chart"], called["version"]) == (chart["Repository"], "1.10.0")
+    assert (called["values"], called["timeout"]) == ({"scheduler": {"enabled": False}}, "840s")
+    assert handle("HelmChart", "Delete", **chart).returncode == 0

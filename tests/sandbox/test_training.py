@@ -1,0 +1,365 @@
+"""The small training that stands in for the vendor's: real sums over real processes, under the true command lines."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import re
+import shlex
+import socket
+import tarfile
+import threading
+import time
+from array import array
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox import datasets, head_node, processes
+from sandbox.slurm import LocalSlurm, available
+from sandbox.training.standin import bert, megatron, torchrun
+from sandbox.training.standin.collective import Collective, PeerLost, TcpStar
+from sandbox.training.standin.model import SIZE, Batch, Model
+from tests.support import need
+
+LOG = re.compile(r"LOG \w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4} - \((\d+), (\d+)\) step_loss : (\d+\.\d{4}) learning_rate : (\d\.\d\de-\d\d) throughput : (\d+\.\d\d) ")  # fmt: skip
+BERT = "~/samples/torch-neuronx/training/dp_bert_hf_pretrain"
+LAUNCH = """#!/bin/bash
+set -o pipefail
+. ~/aws_neuron_venv_pytorch/bin/activate
+cd {folder}
+MASTER=($(scontrol show hostnames "$SLURM_JOB_NODELIST"))
+export NEURON_CC_FLAGS="--cache_dir=$HOME/neuron_cache/{cache}/$(hostname)"
+torchrun --nproc_per_node 32 --nnodes $SLURM_NTASKS --node_rank $SLURM_NODEID --master_addr $MASTER --master_port 2022 \\
+  {script} "$@" |& tee {cache}.$SLURM_NODEID.log
+"""
+
+
+# --- the parts ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_gradient_is_the_slope_of_the_loss() -> None:
+    batch, model = Batch(), Model()
+    batch.add(datasets.text(4000, seed=5))
+    rng = random.Random(1)  # noqa: S311
+    model.weights[:] = array("d", (rng.uniform(-1, 1) for _ in range(SIZE)))
+    loss, gradient = model.gradient(batch)
+    for i in rng.sample(range(SIZE), 60):
+        before = model.weights[i]
+        model.weights[i] = before + 1e-4
+        slope = (model.gradient(batch)[0] - loss) / 1e-4
+        model.weights[i] = before
+        assert slope == pytest.approx(gradient[i], rel=2e-2, abs=1e-2)
+
+
+def together(world: int, work: Callable[[Collective], Any]) -> list[Any]:
+    """What `work` returns (or raises) on each of `world` connected ranks."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=world)
+    port = listener.getsockname()[1]
+    results: list[Any] = [None] * world
+
+    def one(rank: int) -> None:
+        star = TcpStar(rank, world, "127.0.0.1", port, listener if rank == 0 else None)
+        try:
+            results[rank] = work(star)
+        except PeerLost as lost:
+            results[rank] = lost
+        finally:
+            star.close()
+
+    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(world)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def test_everyone_gets_the_same_sum_bit_for_bit() -> None:
+    def work(star: Collective) -> tuple[bytes, list[bytes]]:
+        mine = array("d", (0.1 * star.rank + i for i in range(500)))
+        return star.all_reduce(mine).tobytes(), star.gather(b"rank %d" % star.rank)
+
+    results = together(7, work)
+    assert len({total for total, _ in results}) == 1
+    assert array("d", results[0][0])[3] == pytest.approx(0.1 * 21 + 7 * 3)
+    assert all(words == [b"rank %d" % rank for rank in range(7)] for _, words in results)
+
+
+def test_a_process_that_goes_away_is_noticed_by_all() -> None:
+    def work(star: Collective) -> str:
+        if star.rank == 2:
+            return "left"
+        for _ in range(2):
+            star.all_reduce(array("d", [1.0]))
+        return "stayed"
+
+    results = together(4, work)
+    assert results[2] == "left"
+    assert all(isinstance(result, PeerLost) for rank, result in enumerate(results) if rank != 2)
+
+
+COMMANDS = {
+    "phase 1, AdamW": (
+        bert,
+        "--output_dir output_7 --steps_this_run 28125 --metrics_file output_7/results.json --batch_size=16 "
+        "--grad_accum_usteps=2",
+    ),
+    "phase 1, LAMB": (
+        bert,
+        "--optimizer LAMB --lr 6e-3 --output_dir output --max_steps 7032 --steps_this_run 5 "
+        "--metrics_file output/results.json --batch_size=16 --grad_accum_usteps=8",
+    ),
+    "phase 2": (
+        bert,
+        "--optimizer=AdamW_FP32ParamsCopy --output_dir output --lr 2.8e-4 --phase2 --resume_ckpt --resume_ckpt_path "
+        "../ckpt_28125.pt --phase1_end_step 28125 --batch_size 2 --max_pred_len 80 --data_dir ~/examples_datasets/ "
+        "--metrics_file results.json --grad_accum_usteps 512 --max_steps 1563 --steps_this_run 1563 --warmup_steps 781 "
+        "--expected_average_throughput 0.0 --enable_pt_autocast",
+    ),
+    "GPT-3 6.7B": (
+        megatron,
+        "--tensor-model-parallel-size 32 --num-layers 32 --hidden-size 4096 --num-attention-heads 32 "
+        "--micro-batch-size 1 --global-batch-size 1024 --seq-length 2048 --max-position-embeddings 2048 "
+        "--train-iters 143051 --lr-decay-iters 123977 --data-path data/my-gpt2_text_document "
+        "--vocab-file gpt2-vocab.json --merge-file gpt2-merges.txt --data-impl mmap --split 100,0,0 "
+        "--distributed-backend xla --lr 0.00012 --lr-decay-style cosine --min-lr 1.2e-5 --weight-decay 1e-1 "
+        "--clip-grad 1 --lr-warmup-fraction 0.00125 --log-interval 1 --tensorboard-log-interval 1 "
+        "--eval-interval 143051 --eval-iters 1000 --attention-dropout 0 --hidden-dropout 0 --no-masked-softmax-fusion "
+        "--no-bias-gelu-fusion --no-bias-dropout-fusion --no-async-tensor-model-parallel-allreduce "
+        "--no-contiguous-buffers-in-local-ddp --init-method-std 0.006 --adam-beta1 0.9 --adam-beta2 0.95 "
+        "--save-xser ckpt --save-interval 2000 --keep-last-checkpoint-only --use-cpu-initialization "
+        "--tensorboard-dir ./tb",
+    ),
+    "torchrun": (
+        torchrun,
+        "--nproc_per_node 32 --nnodes 16 --node_rank 3 --master_addr compute1-dy-queue1-i1-1 --master_port 2022 "
+        "script.py --lr 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_vendors_command_lines_are_understood(name: str) -> None:
+    module, line = COMMANDS[name]
+    module.parser().parse_args(shlex.split(line))
+
+
+def test_a_misspelt_option_is_an_error_as_it_is_for_the_vendor(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        bert.main(["--grad_acum_usteps", "8"])
+    assert ended.value.code == 2
+    assert "unrecognized arguments: --grad_acum_usteps 8" in capsys.readouterr().err
+
+
+def test_log_lines_are_the_vendors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "asctime", lambda: "Wed Dec 21 00:12:27 2022")
+    assert bert.log_line(0, 14, 11.25, 2.8e-6, 6497.86, None) == (
+        "LOG Wed Dec 21 00:12:27 2022 - (0, 14) step_loss : 11.2500 learning_rate : 2.80e-06 throughput : 6497.86 "
+    )
+    assert megatron.log_line(64, 143051, 65536, 7313.1, 4.956e-5, 1024, 7.28125, 3.562) == (
+        " iteration       64/  143051 | consumed samples:        65536 | elapsed time per iteration (ms): 7313.1 | "
+        "learning rate: 4.956E-05 | global batch size:  1024 | lm loss: 7.281250E+00 | grad norm: 3.562 | "
+        "throughput: 140.023 |"
+    )
+
+
+def test_learning_rates_follow_the_schedules_asked_for() -> None:
+    assert bert.learning_rate(14, 4e-4, 2000, 28125) == pytest.approx(2.8e-6)
+    assert bert.learning_rate(2000, 4e-4, 2000, 28125) == pytest.approx(4e-4)
+    assert bert.learning_rate(28125, 4e-4, 2000, 28125) == 0
+    flags = megatron.parser().parse_args(shlex.split(COMMANDS["GPT-3 6.7B"][1]))
+    assert megatron.learning_rate(64, flags) == pytest.approx(4.956e-5, rel=1e-3)
+    assert megatron.learning_rate(123977, flags) == pytest.approx(1.2e-5)
+
+
+# --- on virtual nodes --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSlurm]:
+    need(available() is None, str(available()))
+    resource = {"Name": "queue1-i1", "InstanceType": "trn1.32xlarge", "MaxCount": "4"}
+    queue = {"Name": "compute1", "ComputeResources": [resource]}
+    config = {"Scheduling": {"SlurmQueues": [queue]}}
+    quick = {"TRN_SANDBOX_STEP_SECONDS": "0.01", "TRN_BACKEND": "tcp"}
+    with LocalSlurm.start(tmp_path_factory.mktemp("slurm"), config, environment=quick) as running:
+        home = Path(running.node_env()["HOME"])
+        data = home / "examples_datasets"
+        with tarfile.open(fileobj=io.BytesIO(datasets.bert_tar(128, shards=128))) as tar:
+            tar.extractall(data, filter="data")
+        (data / "gpt2").mkdir()
+        for name, content in datasets.gpt_files().items():
+            (data / "gpt2" / name).write_bytes(content)
+        for name, content in {"gpt2-vocab.json": b"{}", "gpt2-merges.txt": b""}.items():
+            (data / "gpt2" / name).write_bytes(content)
+        for name, folder in (("aws-neuron-samples", "samples"), ("aws-neuron-reference-for-megatron-lm", "megatron")):
+            address = f"https://github.com/aws-neuron/{name}.git"
+            fetch = f"git init -q {folder}; cd {folder}; git fetch -q --depth 1 {address} $TRN_SAMPLES_REF; git checkout -q FETCH_HEAD"
+            assert running.run(["bash", "-ec", fetch]).returncode == 0
+        script = "dp_bert_large_hf_pretrain_hdf5.py"
+        (home / "bert.sh").write_text(LAUNCH.format(folder=BERT, cache="bert", script=script))
+        (home / "gpt.sh").write_text(LAUNCH.format(folder="~/megatron", cache="gpt", script="pretrain_gpt.py"))
+        yield running
+
+
+def run(slurm: LocalSlurm, command: str, nodes: int = 4, check: bool = True, **env: str) -> tuple[int, list[str]]:
+    """Run a command on nodes; returns exit code and every line said."""
+    activated = f". ~/aws_neuron_venv_pytorch/bin/activate; srun -N{nodes} --ntasks-per-node=1 {command} 2>&1"
+    done = slurm.run(["bash", "-c", activated], env=env, timeout=120)
+    assert not check or done.returncode == 0, done.stdout
+    return done.returncode, done.stdout.splitlines()
+
+
+def bert_line(output: str, steps: int, *more: str) -> str:
+    options = (
+        f"--optimizer LAMB --lr 6e-3 --max_steps 7032 --batch_size=16 --grad_accum_usteps=4 --output_dir $HOME/{output}"
+    )
+    return f"bash bert.sh {options} --steps_this_run {steps} {' '.join(more)}"
+
+
+def losses(lines: list[str]) -> dict[int, float]:
+    return {int(found[2]): float(found[3]) for line in lines if (found := LOG.fullmatch(line))}
+
+
+def checksums(lines: list[str]) -> set[str]:
+    found = [line.split()[-1] for line in lines if "parameters sha256" in line]
+    assert len(found) == 4, lines
+    return set(found)
+
+
+def test_precompile_then_train(slurm: LocalSlurm) -> None:
+    home = Path(slurm.node_env()["HOME"])
+    _, lines = run(slurm, "neuron_parallel_compile " + bert_line("trial", 5))
+    assert sum(line.endswith("||NEURON_PARALLEL_COMPILE||: Total graphs: 6") for line in lines) == 4
+    totals = [line for line in lines if "Total failed compilations: 0" in line]
+    stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.000\d{3}:  \d+  INFO"
+    assert all(
+        re.fullmatch(rf"{stamp} \|\|NEURON_PARALLEL_COMPILE\|\|: Total failed compilations: 0", x) for x in totals
+    )
+    items = "Current remaining items are 0, locked are 0, failed are 0, done are 6, total is 6"
+    assert sum(line.endswith(f"||NEURON_CACHE||: {items}") for line in lines) == 4
+    assert losses(lines) == {}
+    assert not (home / "trial").exists()
+    for node in slurm.node_names:
+        assert len(list((home / "neuron_cache/bert" / node).glob("neuronxcc-*/MODULE_*/model.neff"))) == 6
+
+    _, lines = run(slurm, bert_line("out", 20))
+    assert "4 processes, one a node, each doing the work of 32 workers" in "\n".join(lines)
+    assert sum("Using a cached neff at" in line for line in lines) == 24
+    assert not any("Call compiler with cmd" in line for line in lines)
+    found = losses(lines)
+    assert list(found) == list(range(1, 21))
+    assert found[1] == pytest.approx(3.4657, abs=1e-3)  # ln 32: it knows nothing yet
+    assert found[20] < found[10] < found[1] - 0.8
+    assert len(checksums(lines)) == 1
+    assert [file.name for file in (home / "out").iterdir()] == ["ckpt_20.pt"]
+
+
+def test_resuming_gives_the_same_parameters_as_never_stopping(slurm: LocalSlurm) -> None:
+    _, straight = run(slurm, bert_line("straight", 25))
+    run(slurm, bert_line("parts", 10))
+    _, rest = run(slurm, bert_line("parts", 25, "--resume_ckpt", "--num_ckpts_to_keep -1"))
+    assert list(losses(rest)) == list(range(11, 26))
+    assert checksums(rest) == checksums(straight)
+    kept = {file.name for file in (Path(slurm.node_env()["HOME"]) / "parts").iterdir()}
+    assert kept == {"ckpt_10.pt", "ckpt_20.pt", "ckpt_25.pt"}
+
+
+def test_another_number_of_nodes_is_another_graph(slurm: LocalSlurm) -> None:
+    # The caches are the nodes' own: only the same nodes find them again.
+    same = f"-w {','.join(slurm.node_names[:2])} "
+    _, cold = run(slurm, same + bert_line("two", 1), nodes=2)
+    _, warm = run(slurm, same + bert_line("two", 1), nodes=2)
+    assert sum("Call compiler with cmd: neuronx-cc compile" in line for line in cold) == 12
+    assert not any("Call compiler" in line for line in warm)
+
+
+@pytest.mark.parametrize(
+    ("command", "env", "says"),
+    [
+        (f"neuron_parallel_compile {bert_line('f', 5, '--batch_size 8')}", {"TRN_SANDBOX_FAIL": "precompile"}, "parallel compilation with neuronx-cc exited with error.Received error code: -9"),
+        (bert_line("f", 20), {"TRN_SANDBOX_FAIL": "train@7"}, "RuntimeError: injected fault at step 7 on node"),
+        (bert_line("f", 5, "--data_dir /nowhere"), {}, "ERROR: Data directory /nowhere doesn't exist!"),
+        (bert_line("f", 5, "--resume_ckpt"), {}, "Make sure there are ckpt_*.pt files in"),
+        (bert_line("f", 5, "--no_such_flag"), {}, "unrecognized arguments: --no_such_flag"),
+        ("neuron_parallel_compile no-such-command", {}, "cannot run no-such-command: No such file or directory"),
+    ],
+    ids=["precompile", "train", "data", "resume", "flag", "command"],
+)  # fmt: skip
+def test_what_goes_wrong_ends_with_an_exit_code_and_a_reason(
+    slurm: LocalSlurm, command: str, env: dict[str, str], says: str
+) -> None:
+    code, lines = run(slurm, command, check=False, **env)
+    said = "\n".join(lines)
+    assert code != 0
+    assert says in said
+    assert "Traceback" not in said
+    assert list(Path(slurm.node_env()["HOME"]).glob("f/*")) == []
+
+
+def test_two_jobs_may_use_the_same_port_at_once_and_cancelling_ends_one(slurm: LocalSlurm) -> None:
+    home = Path(slurm.node_env()["HOME"])
+    for name, steps, pace in (("long", 5000, "0.05"), ("short", 5, "0.01")):
+        job = slurm.run(
+            ["sbatch", "--parsable", "-N2", f"-o{name}.out", f"--wrap=srun -N2 {bert_line(name, steps)}"],
+            env={"TRN_SANDBOX_STEP_SECONDS": pace},
+        )
+        assert job.returncode == 0, job.stderr
+        if name == "long":
+            number = job.stdout.strip()
+            assert processes.wait_until(lambda: (home / "long/ckpt_10.pt").exists(), 60), (
+                home / "long.out"
+            ).read_text()
+    assert processes.wait_until(lambda: (home / "short/ckpt_5.pt").exists(), 60), (home / "short.out").read_text()
+    slurm.run(["scancel", number])
+
+    def ended() -> bool:
+        return slurm.run(["squeue", "-h", "-j", number, "--states=all", "-o", "%T"]).stdout.strip() == "CANCELLED"
+
+    assert processes.wait_until(ended, 30, 0.1)
+    assert "parameters sha256" not in (home / "long.out").read_text()
+
+
+def test_gpt_builds_its_helpers_trains_and_resumes(slurm: LocalSlurm) -> None:
+    options = COMMANDS["GPT-3 6.7B"][1].replace("143051", "12").replace("data/my", "~/examples_datasets/gpt2/my")
+    options = options.replace("gpt2-vocab", "~/examples_datasets/gpt2/gpt2-vocab")
+    options = options.replace("gpt2-merges", "~/examples_datasets/gpt2/gpt2-merges").replace("2000", "5")
+    options = options.replace("--keep-last-checkpoint-only ", "")
+    code, lines = run(slurm, f"bash gpt.sh {options}", check=False)
+    assert code != 0
+    assert "cannot import name 'helpers' from 'megatron.data'" in "\n".join(lines)
+    need(head_node.which("make") is not None, "make is not installed")
+    assert slurm.run(["bash", "-ec", ". aws*/bin/activate; make -C megatron/megatron/data"]).returncode == 0
+    _, lines = run(slurm, f"bash gpt.sh {options}")
+    pattern = (
+        r" iteration +(\d+)/ +12 \| consumed samples: +(\d+) \|.* lm loss: (\d\.\d{6}E[+-]\d\d) \| grad norm: .*\|"
+    )
+    found = [match for line in lines if (match := re.fullmatch(pattern, line))]
+    assert [int(match[2]) for match in found] == [1024 * step for step in range(1, 13)]
+    assert float(found[-1][3]) < float(found[0][3]) - 0.5
+    whole = checksums(lines)
+    saved = Path(slurm.node_env()["HOME"]) / "megatron/ckpt"
+    assert {file.name for file in saved.iterdir()} >= {"iter_0000005", "iter_0000010", "iter_0000012"}
+    (saved / "latest_checkpointed_iteration.txt").write_text("10")
+    _, lines = run(slurm, f"bash gpt.sh {options} --load-xser ckpt --keep-last-checkpoint-only")
+    assert [file.name for file in saved.glob("iter_*")] == ["iter_0000012"]
+    assert len([line for line in lines if re.fullmatch(pattern, line)]) == 2
+    assert checksums(lines) == whole
+    code, lines = run(slurm, f"bash gpt.sh {options} --global-batch-size 1023", check=False)
+    assert code != 0
+    assert "global batch size (1023) is not divisible by micro batch size (1) times data parallel size (4)" in "\n".join(lines)  # fmt: skip
+
+
+def test_torch_gives_the_same_losses(slurm: LocalSlurm) -> None:
+    python = os.environ.get("TRN_TEST_TORCH_PYTHON") or head_node.torch_python()
+    need(python, "no torch here (make test-system): training used its own TCP sums")
+    assert python is not None
+    env = {"TRN_BACKEND": "torch", "TRN_SANDBOX_PYTHON": python}
+    _, with_torch = run(slurm, bert_line("torch", 8), nodes=2, **env)
+    _, without = run(slurm, bert_line("tcp", 8), nodes=2)
+    assert "with gloo" in "\n".join(with_torch)
+    assert losses(with_torch) == losses(without)

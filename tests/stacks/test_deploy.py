@@ -1,0 +1,123 @@
+"""The whole life of a stack with the real CDK command line, in the local AWS: made, looked at, changed, refused, removed."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from sandbox import LocalAws
+from sandbox.leftovers import beyond, inventory
+from tests.trust.figures import record
+from trainium_cdk import outputs
+
+ROOT = Path(__file__).parents[2]
+Cdk = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def name() -> str:
+    return f"life-{uuid.uuid4().hex[:6]}"
+
+
+@pytest.fixture
+def cdk(local_aws: LocalAws, name: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cdk]:
+    """`cdk(verb, {...environment...}, *flags)`: exit code and what was printed. Nothing is left after the test."""
+    before, file = inventory(local_aws.client), tmp_path / "environment.yaml"
+
+    def run(verb: str, environment: dict[str, Any], *flags: str) -> tuple[int, str]:
+        YAML().dump({"name": name, **environment}, file)
+        done = local_aws.cdk(
+            verb, "TrnPclusterStack", "-c", f"env={file}", "--output", str(tmp_path / "cdk.out"), *flags,
+            cwd=ROOT, check=False,
+        )  # fmt: skip
+        return done.returncode, done.stdout
+
+    yield run
+    code, said = run("destroy", {}, "--force")
+    assert code == 0, said
+    left = beyond(inventory(local_aws.client), before)
+    record(f"life-slurm-{request.node.name}", left=sum(map(len, left.values())))
+    assert left == {}
+
+
+def deploy(cdk: Cdk, environment: dict[str, Any], *flags: str) -> tuple[int, str]:
+    return cdk("deploy", environment, "--require-approval", "never", *flags)
+
+
+def recorded(aws: LocalAws, name: str) -> dict[str, Any]:
+    """The configuration that the provider got last."""
+    record: dict[str, Any] = json.loads((aws.directory / f"clusters/{name}-slurm/cluster.json").read_text())
+    return record
+
+
+def test_life_of_a_stack(cdk: Cdk, local_aws: LocalAws, name: str, tmp_path: Path) -> None:
+    first: dict[str, Any] = {
+        "tags": {"team": "speech"},
+        "storage": {"efs": {}, "fsx": {}},
+        "pcluster": {
+            "head": {"subnet": "public", "ssh": {"from_cidrs": ["203.0.113.0/24"]}},
+            "login_nodes": {},
+            "queues": [{"name": "bert", "compute_resources": [{"max_nodes": 4}]}],
+        },
+    }
+    code, said = deploy(cdk, first, "--outputs-file", str(tmp_path / "outputs.json"))
+    assert code == 0, said
+    stack = f"TrnPclusterStack-{name}"
+    said_by_stack = json.loads((tmp_path / "outputs.json").read_text())[stack]
+    made = outputs.parse(stack, "us-east-1", said_by_stack)
+    assert isinstance(made, outputs.SlurmCluster)
+    assert (made.cluster_name, made.mount_dirs) == (f"{name}-slurm", ("/efs", "/fsx"))
+    assert made.registry_uri
+    head = recorded(local_aws, name)
+    assert head["headNode"] == made.head_node_id
+    assert {"Key": "team", "Value": "speech"} in head["config"]["Tags"]
+    pointer = local_aws.client("ssm").get_parameter(Name=f"/trainium/{name}-slurm/node-scripts")["Parameter"]["Value"]
+    assert exists(local_aws, pointer)
+    assert exists(local_aws, head["config"]["HeadNode"]["CustomActions"]["OnNodeConfigured"]["Script"])
+    [key] = local_aws.client("ec2").describe_key_pairs(KeyNames=[f"{name}-slurm"])["KeyPairs"]
+    assert key["KeyType"] == "ed25519"
+    private = local_aws.client("ssm").get_parameter(Name=said_by_stack["SshKeyParameter"], WithDecryption=True)
+    assert "PRIVATE KEY" in private["Parameter"]["Value"]
+
+    code, said = cdk("diff", first)
+    assert code == 0
+    assert "Number of stacks with differences: 0" in said, said
+    code, said = deploy(cdk, first)
+    assert (code, f"({stack}) (no changes)" in said) == (0, True), said
+
+    grown = {**first, "bootstrap": {"neuron_release": "2.31.0"}}
+    grown["pcluster"] = {**first["pcluster"], "queues": [{"name": "bert", "compute_resources": [{"max_nodes": 8}]}]}
+    code, said = deploy(cdk, grown)
+    assert code == 0, said
+    after = recorded(local_aws, name)
+    assert after["headNode"] == made.head_node_id
+    newer = local_aws.client("ssm").get_parameter(Name=f"/trainium/{name}-slurm/node-scripts")["Parameter"]["Value"]
+    assert newer != pointer
+    assert exists(local_aws, newer)
+    assert after["config"]["HeadNode"]["CustomActions"]["OnNodeUpdated"]["Args"] == [newer]
+
+    refused = {**grown, "pcluster": {**grown["pcluster"], "os": "ubuntu2404"}}
+    code, said = deploy(cdk, refused)
+    assert code == 1
+    assert '"parameter": "Image.Os"' in " ".join(said.split()), said
+    assert recorded(local_aws, name)["config"]["Image"] == {"Os": "ubuntu2204"}
+
+
+def test_what_parallelcluster_refuses_is_rolled_back(cdk: Cdk, local_aws: LocalAws, name: str) -> None:
+    """What no rule of ours knows, its validators do: the deployment fails with their words."""
+    code, said = deploy(cdk, {"pcluster": {"overrides": {"HeadNode": {"InstanceType": "c5.huge"}}}})
+    assert code == 1
+    assert "[c5.huge]" in said
+    found = local_aws.client("cloudformation").describe_stacks(StackName=f"TrnPclusterStack-{name}")["Stacks"][0]
+    assert found["StackStatus"] == "ROLLBACK_COMPLETE"
+
+
+def exists(aws: LocalAws, url: str) -> bool:
+    bucket, _, key = url.removeprefix("s3://").partition("/")
+    return bool(aws.client("s3").head_object(Bucket=bucket, Key=key)["ContentLength"])

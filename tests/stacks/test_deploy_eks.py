@@ -1,0 +1,158 @@
+"""The whole life of `TrnEksStack` with the real CDK command line and a real Kubernetes API: made, used, scaled, changed, removed."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from sandbox import LocalAws
+from sandbox.kubernetes import LocalKubernetes, available, eks, helm
+from sandbox.kubernetes.api import Api, path_of
+from sandbox.leftovers import beyond, inventory
+from tests.support import need
+from tests.trust.figures import record
+from trainium_cdk import outputs
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.jobs.kubernetes.access import Identity
+
+ROOT = Path(__file__).parents[2]
+Cdk = Callable[..., str]
+
+
+@pytest.fixture
+def name() -> str:
+    return f"life-{uuid.uuid4().hex[:6]}"
+
+
+@pytest.fixture
+def kubernetes(local_aws: LocalAws, name: str, tmp_path: Path) -> Iterator[LocalKubernetes]:
+    need(available() is None, str(available()))
+    secret, cluster = eks.new_secret(), f"{name}-eks"
+    webhook = eks.webhook_url(local_aws.endpoint, cluster, secret)
+    with LocalKubernetes.start(tmp_path / "kubernetes", name=cluster, token_webhook=webhook) as running:
+        eks.attach(local_aws.directory, running, secret)
+        try:
+            yield running
+        finally:
+            eks.detach(local_aws.directory, cluster)
+
+
+@pytest.fixture
+def cdk(local_aws: LocalAws, name: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cdk]:
+    """`cdk(verb, {...environment...}, *flags)`: what was printed. Nothing is left after the test, log groups included."""
+    before, file = inventory(local_aws.client), tmp_path / "environment.yaml"
+
+    def run(verb: str, environment: dict[str, Any], *flags: str) -> str:
+        YAML().dump({"name": name, **environment}, file)
+        done = local_aws.cdk(
+            verb, "TrnEksStack", "-c", f"env={file}", "--output", str(tmp_path / "cdk.out"), *flags, cwd=ROOT
+        )
+        return done.stdout
+
+    yield run
+    run("destroy", {"eks": {}}, "--force")
+    left = beyond(inventory(local_aws.client), before)
+    record(f"life-eks-{request.node.name}", left=sum(map(len, left.values())))
+    assert left == {}
+
+
+def may(api: Api, verb: str, group: str, resource: str, namespace: str = "training") -> bool:
+    """Whether the API's user may do it, by the API's own word."""
+    asked = {"verb": verb, "group": group, "resource": resource, "namespace": namespace}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": asked},
+    }
+    answer = api.call("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+    return bool(answer["status"].get("allowed"))
+
+
+def test_life_of_a_cluster(
+    cdk: Cdk,
+    kubernetes: LocalKubernetes,
+    local_aws: LocalAws,
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: list[str] = []
+
+    def deploy(environment: dict[str, Any]) -> dict[str, str]:
+        file = tmp_path / "outputs.json"
+        said.append(cdk("deploy", environment, "--require-approval", "never", "--outputs-file", str(file)))
+        found: dict[str, str] = json.loads(file.read_text())[f"TrnEksStack-{name}"]
+        return found
+
+    first: dict[str, Any] = {
+        "tags": {"team": "speech"},
+        "storage": {"efs": {}, "fsx": {}},
+        "eks": {"node_groups": [{"max_nodes": 4}], "data_buckets": ["speech-corpus"]},
+    }
+    made = outputs.parse(f"TrnEksStack-{name}", "us-east-1", deploy(first))
+    assert isinstance(made, outputs.EksCluster)
+    assert (made.cluster_name, made.claims) == (f"{name}-eks", ("efs-claim", "fsx-claim"))
+    assert made.build_project
+    assert made.jump_host_id.startswith("i-")
+
+    # what came into the real API
+    api, client = kubernetes.api(), local_aws.client("eks")
+    queue = path_of("scheduling.volcano.sh/v1beta1", "Queue", "trn")
+    assert api.get(queue)["spec"]["capability"]["aws.amazon.com/neuron"] == "64"
+    for claim in made.claims:
+        found = api.get(path_of("v1", "PersistentVolumeClaim", claim, "training"))
+        volume = api.get(path_of("v1", "PersistentVolume", found["spec"]["volumeName"]))
+        assert volume["spec"]["csi"]["volumeHandle"].startswith("fs-")
+        assert volume["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
+    account = api.get(path_of("v1", "ServiceAccount", made.service_account, made.namespace))
+    assert account["automountServiceAccountToken"] is False
+    assert (
+        api.get(path_of("v1", "Namespace", "training"))["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
+        == "baseline"
+    )
+    assert {
+        (a["namespace"], a["serviceAccount"])
+        for a in client.list_pod_identity_associations(clusterName=made.cluster_name)["associations"]
+    } >= {
+        ("training", "trn-job"),
+        ("neuron-healthcheck-system", "node-problem-detector"),
+    }
+    pinned = Catalog.load().eks.charts
+    called = {c["release"]: c for c in helm.calls(local_aws.directory) if c["verb"] == "upgrade"}
+    for release, chart in pinned.items():
+        assert called[release]["version"] == chart.version
+        assert called[release]["wait"] is False
+
+    # the role that `trn` takes: Volcano's jobs in the one namespace, and no more
+    for key, value in local_aws.variables.items():
+        monkeypatch.setenv(key, value)
+    user = kubernetes.api(Identity.of(made).token().value)
+    assert may(user, "create", "batch.volcano.sh", "jobs")
+    assert may(user, "get", "", "pods")
+    assert may(user, "list", "", "nodes", "")
+    assert not may(user, "create", "batch.volcano.sh", "jobs", "default")
+    assert not may(user, "delete", "", "nodes", "")
+    assert not may(user, "get", "", "secrets", "kube-system")
+
+    assert "Number of stacks with differences: 0" in cdk("diff", first)
+    deploy(first)
+    assert f"(TrnEksStack-{name}) (no changes)" in said[-1]
+
+    # scaled by hand, and deployed again with more room: nobody's nodes go
+    [group] = [
+        g for g in client.list_nodegroups(clusterName=made.cluster_name)["nodegroups"] if "system" not in g.lower()
+    ]
+    sizes = {"minSize": 0, "maxSize": 4, "desiredSize": 3}
+    client.update_nodegroup_config(clusterName=made.cluster_name, nodegroupName=group, scalingConfig=sizes)
+    assert [len(nodes) for key, nodes in eks.sync_nodes(kubernetes, local_aws.client).items() if key == group] == [3]
+    grown = {**first, "eks": {**first["eks"], "node_groups": [{"max_nodes": 8}]}}
+    deploy(grown)
+    after = client.describe_nodegroup(clusterName=made.cluster_name, nodegroupName=group)["nodegroup"]["scalingConfig"]
+    assert after == {"minSize": 0, "maxSize": 8, "desiredSize": 3}
+    assert api.get(queue)["spec"]["capability"]["aws.amazon.com/neuron"] == "128"

@@ -1,0 +1,393 @@
+"""`TrnEksStack` of every environment: its template judged by others, and the traps that it must not fall into."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from tests.cdk import findings, needs, only, properties, resources
+from tests.stacks.eks_synthesis import NAMES, document, environment, groups, template, template_of
+from trainium_cdk import outputs, settings
+from trainium_cdk.critical_path import longest, schedule
+from trainium_cdk.eks.interfaces import interfaces
+
+EVERYWHERE = {"0.0.0.0/0", "::/0"}
+LONGEST_SECONDS = 690
+
+
+@pytest.fixture(params=NAMES)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def trn_groups(name: str) -> dict[str, dict[str, Any]]:
+    return {key: group for key, group in groups(name).items() if key != "system"}
+
+
+def test_there_are_environments_enough() -> None:
+    assert len([n for n in NAMES if n.startswith("eks/")]) >= 12
+    assert len(NAMES) > 18
+
+
+def test_the_judges_find_no_error(name: str) -> None:
+    env = environment(name)
+    assert findings(template(name), env.region) == []
+
+
+# --- the control plane ---
+
+
+def test_the_control_plane_is_closed(name: str) -> None:
+    eks = environment(name).eks
+    cluster = only(template(name), "EKS::Cluster")
+    vpc = cluster["ResourcesVpcConfig"]
+    assert vpc["EndpointPrivateAccess"] is True
+    assert vpc["EndpointPublicAccess"] is (eks.endpoint == "public")
+    assert vpc.get("PublicAccessCidrs", []) == list(eks.public_cidrs)
+    assert len(vpc["SubnetIds"]) >= 2
+    assert cluster["AccessConfig"] == {
+        "AuthenticationMode": "API",
+        "BootstrapClusterCreatorAdminPermissions": False,
+    }
+    [encryption] = cluster["EncryptionConfig"]
+    assert encryption["Resources"] == ["secrets"]
+    assert only(template(name), "KMS::Key")["EnableKeyRotation"] is True
+    kinds = {t["Type"] for t in cluster["Logging"]["ClusterLogging"]["EnabledTypes"]}
+    assert kinds == {"api", "audit", "authenticator", "controllerManager", "scheduler"}
+
+
+def test_nothing_lets_anybody_in(name: str) -> None:
+    rules = properties(template(name), "EC2::SecurityGroupIngress")
+    rules += [r for g in properties(template(name), "EC2::SecurityGroup") for r in g.get("SecurityGroupIngress", [])]
+    assert not [r for r in rules if r.get("CidrIp") in EVERYWHERE or r.get("CidrIpv6") in EVERYWHERE]
+
+
+def test_the_control_plane_waits_for_no_gateway_and_nodes_do(name: str) -> None:
+    [cluster] = resources(template(name), "EKS::Cluster")
+    before = needs(template(name), cluster)
+    slow = {
+        "AWS::EC2::NatGateway",
+        "AWS::EC2::Route",
+        "AWS::EFS::FileSystem",
+        "AWS::FSx::FileSystem",
+        "AWS::EC2::VPCEndpoint",
+    }
+    kinds = document(name)["Resources"]
+    assert not {kinds[k]["Type"] for k in before} & slow
+    ways_out = {k for k in kinds if kinds[k]["Type"] in slow and not k.startswith("NetworkPeering")}
+    for group in groups(name).values():
+        assert needs(template(name), group["Id"]) >= ways_out, group["Id"]
+
+
+def test_addons_come_in_the_right_order(name: str) -> None:
+    env = environment(name)
+    addons = {a["Properties"]["AddonName"]: key for key, a in resources(template(name), "EKS::Addon").items()}
+    kinds = {"fsx": env.storage.fsx, "efs": env.storage.efs}
+    assert set(addons) == {
+        "vpc-cni", "kube-proxy", "eks-pod-identity-agent", "coredns",
+        *(f"aws-{kind}-csi-driver" for kind, there in kinds.items() if there),
+    }  # fmt: skip
+    early = {addons[n] for n in ("vpc-cni", "kube-proxy", "eks-pod-identity-agent")}
+    system = groups(name)["system"]["Id"]
+    for group in groups(name).values():
+        assert needs(template(name), group["Id"]) >= early
+    for addon, key in addons.items():
+        assert (system in needs(template(name), key)) is (key not in early), addon
+        facts = env.catalog.eks.addons[addon]
+        version = env.eks.addon_versions.get(addon, facts.version)
+        found = document(name)["Resources"][key]["Properties"]
+        assert found["AddonVersion"] == version
+        accounts = [p["ServiceAccount"] for p in found.get("PodIdentityAssociations", [])]
+        assert accounts == ([facts.service_account] if facts.service_account else [])
+
+
+@pytest.mark.parametrize("each", ["default", "eks/keep", "eks/two-groups"])
+def test_the_longest_chain_does_not_grow(each: str) -> None:
+    chain = longest(document(each))
+    assert chain[-1].end <= LONGEST_SECONDS, [f"{s.start} {s.kind} {s.logical_id}" for s in chain]
+    [cluster] = (s for s in schedule(document(each)).values() if s.kind == "AWS::EKS::Cluster")
+    assert cluster.start <= 15
+
+
+# --- nodes ---
+
+
+def test_trainium_groups_are_what_eks_takes(name: str) -> None:
+    """The CDK's Nodegroup would have refused the type, or brought an image that is not Neuron's, or a plug-in that never starts."""
+    env = environment(name)
+    for settings_of in env.eks.node_groups:
+        group = groups(name)[settings_of.name]
+        assert group["Data"]["InstanceType"] == settings_of.instance_type
+        assert "InstanceTypes" not in group
+        assert group.get("AmiType") == (None if settings_of.custom_ami else "AL2023_x86_64_NEURON")
+        assert group.get("Version") == (None if settings_of.custom_ami else env.kubernetes_version)
+        assert group["Taints"] == [{"Key": "aws.amazon.com/neuron", "Value": "true", "Effect": "NO_SCHEDULE"}]
+        assert len(group["Subnets"]) == 1
+        kinds = {"on-demand": "ON_DEMAND", "spot": "SPOT", "capacity-block": "CAPACITY_BLOCK"}
+        assert group["CapacityType"] == kinds[settings_of.purchase]
+    assert "NeuronDevicePlugin" not in json.dumps(document(name))
+
+
+def test_interfaces_are_of_the_layout(name: str) -> None:
+    env = environment(name)
+    for settings_of in env.eks.node_groups:
+        data = groups(name)[settings_of.name]["Data"]
+        kind = env.catalog.instance(settings_of.instance_type)
+        if settings_of.efa == "off" or not kind.efa_interfaces:
+            assert "NetworkInterfaces" not in data
+            assert len(data["SecurityGroupIds"]) == 2
+            continue
+        found = data["NetworkInterfaces"]
+        expected = interfaces(kind, settings_of.efa_layout)
+        assert [(i["NetworkCardIndex"], i["DeviceIndex"], i["InterfaceType"]) for i in found] == [
+            (i.card, i.device, i.kind) for i in expected
+        ]
+        efa_group = {
+            "Fn::GetAtt": [
+                next(g for g in resources(template(name), "EC2::SecurityGroup") if g.startswith("Efa")),
+                "GroupId",
+            ]
+        }
+        for each in found:
+            # multi-card instances cannot have it, and a node group's subnet is not the template's to say
+            assert not {"AssociatePublicIpAddress", "SubnetId"} & set(each)
+            assert efa_group in each["Groups"]
+            assert {"Fn::GetAtt": [_cluster_id(name), "ClusterSecurityGroupId"]} in each["Groups"]
+        assert "SecurityGroupIds" not in data
+
+
+def test_efa_traffic_is_let_through_both_ways(name: str) -> None:
+    [efa] = (k for k in resources(template(name), "EC2::SecurityGroup") if k.startswith("Efa"))
+    itself = {"Fn::GetAtt": [efa, "GroupId"]}
+    [into] = (r for r in properties(template(name), "EC2::SecurityGroupIngress") if r["GroupId"] == itself)
+    [out] = (r for r in properties(template(name), "EC2::SecurityGroupEgress") if r["GroupId"] == itself)
+    assert (into["IpProtocol"], into["SourceSecurityGroupId"]) == ("-1", itself)
+    assert (out["IpProtocol"], out["DestinationSecurityGroupId"]) == ("-1", itself)
+    # a second group with this tag breaks the load balancer controller
+    assert "kubernetes.io/cluster/" not in json.dumps(properties(template(name), "EC2::SecurityGroup"))
+
+
+def test_reserved_capacity_and_placement_groups_never_meet(name: str) -> None:
+    for settings_of in environment(name).eks.node_groups:
+        data = groups(name)[settings_of.name]["Data"]
+        assert not ("Placement" in data and "CapacityReservationSpecification" in data)
+        if settings_of.reservation:
+            target = data["CapacityReservationSpecification"]["CapacityReservationTarget"]
+            assert target == {"CapacityReservationId": settings_of.reservation}
+        market = data.get("InstanceMarketOptions")
+        assert market == ({"MarketType": "capacity-block"} if settings_of.purchase == "capacity-block" else None)
+
+
+def test_nodes_are_hardened(name: str) -> None:
+    for group in groups(name).values():
+        data = group["Data"]
+        assert data["MetadataOptions"] == {"HttpTokens": "required", "HttpPutResponseHopLimit": 1}
+        [disk] = data["BlockDeviceMappings"]
+        assert (disk["Ebs"]["Encrypted"], disk["Ebs"]["VolumeType"]) == (True, "gp3")
+        tags = {t["Key"]: t["Value"] for t in data["TagSpecifications"][0]["Tags"]}
+        assert tags.items() >= environment(name).tags.items()
+
+
+def test_a_deployment_does_not_undo_a_scaling(name: str) -> None:
+    """EKS wants the desired size with a new group, and takes it again whenever another size changes: it is asked for."""
+    env = environment(name)
+    wanted: dict[str, Any] = {g.name: g for g in env.eks.node_groups} | {"system": env.eks.system}
+    sizes = template(name).find_resources("Custom::TrnNodeGroupSize")
+    for key, group in groups(name).items():
+        scaling = group["ScalingConfig"]
+        asked = scaling["DesiredSize"]["Fn::GetAtt"]
+        assert asked[1] == "Nodes"
+        found = sizes[asked[0]]["Properties"]
+        least, most = wanted[key].min_nodes, wanted[key].max_nodes
+        assert (scaling["MinSize"], scaling["MaxSize"]) == (least, most)
+        assert (found["Group"], found["Nodes"], found["Min"], found["Max"]) == (key, wanted[key].nodes, least, most)
+        assert found["ServiceTimeout"] == "300"
+        # the first time there is no cluster to ask, and it must not wait for one
+        assert _cluster_id(name) not in needs(template(name), asked[0])
+
+
+def test_the_autoscaler_knows_what_a_group_without_nodes_would_have(name: str) -> None:
+    env = environment(name)
+    for settings_of in env.eks.node_groups:
+        tags = groups(name)[settings_of.name]["Tags"]
+        fleet = next(f for f in outputs.eks_fleets(env) if f.resource == settings_of.name)
+        at = "k8s.io/cluster-autoscaler/node-template/resources/"
+        assert tags[f"{at}aws.amazon.com/neuron"] == str(fleet.devices)
+        assert tags.get(f"{at}vpc.amazonaws.com/efa", "0") == str(fleet.efa)
+
+
+def test_user_data_by_what_the_nodes_need() -> None:
+    decoded = _user_data("eks/trn1-spot", "spot")
+    assert "pages=2560" in decoded
+    assert "dnf install -y lustre-client" in decoded
+    assert "strategy: RAID0" in decoded
+    assert "apiServerEndpoint" not in decoded
+    assert "lustre" not in _user_data("default", "trn")
+    own = _user_data("eks/all-settings", "own-image")
+    assert "apiServerEndpoint: <ClusterEB0386A7.Endpoint>" in own
+    assert "cidr: 172.20.0.0/16" in own
+    assert "UserData" not in groups("eks/public")["trn"]["Data"]
+    assert "UserData" not in groups("default")["system"]["Data"]
+    assert "lustre-client" in _user_data("eks/trn1-spot", "system")
+
+
+# --- what is installed ---
+
+
+def test_helm_ends_before_lambda_and_waits_for_no_node(name: str) -> None:
+    env = environment(name)
+    charts = {
+        c["Properties"]["Release"]: c for c in template(name).find_resources("Custom::AWSCDK-EKS-HelmChart").values()
+    }
+    efa = any(f.efa for f in outputs.eks_fleets(env))
+    assert set(charts) == {
+        "neuron",
+        *(["efa"] if efa else []),
+        *(["volcano"] if env.eks.plugins.volcano else []),
+        *(["autoscaler"] if env.eks.plugins.autoscaler else []),
+    }
+    nodes = {group["Id"] for group in groups(name).values()}
+    for release, chart in charts.items():
+        found = chart["Properties"]
+        assert int(found["Timeout"].removesuffix("s")) < 900
+        assert "Wait" not in found
+        assert (
+            found["Version"] == env.catalog.eks.charts[release].version
+        )  # an OCI chart without one crashes the handler
+        assert chart["DeletionPolicy"] == "Retain"
+    for key in template(name).find_resources("Custom::AWSCDK-EKS-HelmChart"):
+        assert not nodes & needs(template(name), key)
+
+
+def test_kubectl_has_memory_and_leaves_no_logs(name: str) -> None:
+    logs = set(resources(template(name), "Logs::LogGroup"))
+    for key, function in resources(template(name), "Lambda::Function").items():
+        found = function["Properties"]
+        assert found["LoggingConfig"]["LogGroup"]["Ref"] in logs, key
+        role = document(name)["Resources"][found["Role"]["Fn::GetAtt"][0]]["Properties"]
+        assert not role.get("ManagedPolicyArns"), key
+        assert "logs:CreateLogGroup" not in json.dumps(role)
+    [handler] = (
+        f
+        for f in properties(template(name), "Lambda::Function")
+        if "kubectl resource provider" in f.get("Description", "")
+    )
+    assert handler["MemorySize"] >= 1024
+    # its network interfaces stand in a group of ours: EKS could not delete its own while they do
+    assert "ClusterSecurityGroupId" not in json.dumps(handler["VpcConfig"])
+    assert all("RetentionInDays" in group for group in properties(template(name), "Logs::LogGroup"))
+
+
+def test_policies_name_what_they_allow(name: str) -> None:
+    """Actions are named, and so are resources, but for those that AWS takes none for."""
+    free = re.compile(
+        r"ecr(-public)?:GetAuthorizationToken|sts:GetServiceBearerToken|cloudwatch:PutMetricData|\w+:Describe\w+"
+        r"|ec2:\w+(NetworkInterface|PrivateIpAddresses)s?$"
+    )
+    inline = [p["PolicyDocument"] for r in properties(template(name), "IAM::Role") for p in r.get("Policies", [])]
+    for policy in [*inline, *(p["PolicyDocument"] for p in properties(template(name), "IAM::Policy"))]:
+        for statement in policy["Statement"]:
+            actions = statement["Action"] if isinstance(statement["Action"], list) else [statement["Action"]]
+            assert not [a for a in actions if a.endswith(":*") or a == "*"], statement
+            if statement["Resource"] == "*":
+                assert not [a for a in actions if not free.match(a)], statement
+
+
+def test_pods_identities_are_of_this_cluster_alone(name: str) -> None:
+    roles = [
+        r for r in properties(template(name), "IAM::Role") if "pods.eks" in json.dumps(r["AssumeRolePolicyDocument"])
+    ]
+    assert len(roles) >= 3
+    for role in roles:
+        for statement in role["AssumeRolePolicyDocument"]["Statement"]:
+            assert {"StringEquals", "ArnEquals"} <= set(statement["Condition"])
+            assert f":cluster/{environment(name).eks_cluster_name}" in json.dumps(statement["Condition"]["ArnEquals"])
+
+
+def test_access_is_who_was_named_and_no_more(name: str) -> None:
+    env = environment(name)
+    entries = properties(template(name), "EKS::AccessEntry")
+    named = {a.principal: a.policy for a in env.eks.access}
+    given = {e["PrincipalArn"]: e for e in entries if isinstance(e["PrincipalArn"], str)}
+    assert set(given) == set(named)
+    words = {"cluster-admin": "ClusterAdmin", "admin": "Admin", "edit": "Edit", "view": "View"}
+    for principal, policy in named.items():
+        [association] = given[principal]["AccessPolicies"]
+        assert f"AmazonEKS{words[policy]}Policy" in json.dumps(association["PolicyArn"])
+        whole = policy == "cluster-admin"
+        expected = {"Type": "cluster"} if whole else {"Type": "namespace", "Namespaces": [env.eks.namespace]}
+        assert association["AccessScope"] == expected
+    # and two of ours: the function that deploys, and the role that `trn` takes
+    assert len(entries) == len(named) + 2
+
+
+def test_the_jump_host_has_no_way_in() -> None:
+    found = only(template("default"), "EC2::Instance")
+    assert "KeyName" not in found
+    assert "NetworkInterfaces" not in found
+    [group] = found["SecurityGroupIds"]
+    rules = document("default")["Resources"][group["Fn::GetAtt"][0]]["Properties"]
+    assert "SecurityGroupIngress" not in rules
+    assert not [r for r in properties(template("default"), "EC2::SecurityGroupIngress") if r["GroupId"] == group]
+    for without in ("eks/no-jump-host", "eks/public"):
+        assert resources(template(without), "EC2::Instance") == {}
+
+
+def test_images_are_built_without_words_in_commands() -> None:
+    found = only(template("default"), "CodeBuild::Project")
+    assert found["Environment"]["PrivilegedMode"] is True
+    assert found["Environment"]["Type"] == "LINUX_CONTAINER"
+    assert found["Source"]["Type"] == "S3"
+    build = json.loads(found["Source"]["BuildSpec"])
+    assert '"$REPOSITORY_URI:$IMAGE_TAG"' in json.dumps(build).replace('\\"', '"')
+    assert resources(template("eks/trn1-2xlarge"), "CodeBuild::Project") == {}
+
+
+def test_keep_keeps_data_and_delete_leaves_nothing() -> None:
+    kept = document("eks/keep")["Resources"]
+    for kind in ("AWS::EFS::FileSystem", "AWS::FSx::FileSystem", "AWS::S3::Bucket", "AWS::ECR::Repository"):
+        assert {r["DeletionPolicy"] for r in kept.values() if r["Type"] == kind} == {"Retain"}, kind
+    gone = document("default")["Resources"].values()
+    stays = {r["Type"] for r in gone if r.get("DeletionPolicy", "Delete") != "Delete"}
+    # what is in the cluster goes with the cluster
+    assert stays == {"Custom::AWSCDK-EKS-HelmChart", "Custom::AWSCDK-EKS-KubernetesResource"}
+
+
+def test_outputs_are_what_the_jobs_read(name: str) -> None:
+    env = environment(name)
+    found = document(name)["Outputs"]
+    values = {k: v["Value"] if isinstance(v["Value"], str) else "token" for k, v in found.items()}
+    read = outputs.parse("TrnEksStack", env.region, values)
+    assert isinstance(read, outputs.EksCluster)
+    assert read.fleets == outputs.eks_fleets(env)
+    assert (read.cluster_name, read.claims) == (env.eks_cluster_name, outputs.claims(env))
+    assert read.access_role
+    assert all(len(json.dumps(v).encode()) <= 1024 for v in found.values())
+
+
+def test_another_capacity_is_another_size_and_nothing_else() -> None:
+    """Growing the fleet replaces nothing: not the cluster, not a node group, no file system."""
+    small, large = (
+        template_of(settings.validate({"eks": {"node_groups": [{"max_nodes": most}]}})).to_json()["Resources"]
+        for most in (2, 16)
+    )
+    assert set(small) == set(large)
+    changed = {small[key]["Type"] for key in small if small[key] != large[key]}
+    assert changed == {"AWS::EKS::Nodegroup", "Custom::TrnNodeGroupSize", "Custom::AWSCDK-EKS-KubernetesResource"}
+
+
+def _cluster_id(name: str) -> str:
+    [found] = resources(template(name), "EKS::Cluster")
+    return found
+
+
+def _user_data(name: str, group: str) -> str:
+    """The user data as text, with `<Resource.Attribute>` for what CloudFormation fills in."""
+    found = groups(name)[group]["Data"]["UserData"]["Fn::Base64"]
+    if isinstance(found, str):
+        return found
+    parts = found["Fn::Join"][1]
+    return "".join(p if isinstance(p, str) else f"<{'.'.join(p.get('Fn::GetAtt', [p.get('Ref')]))}>" for p in parts)

@@ -1,0 +1,163 @@
+"""`TrnPclusterStack` of every environment: its template judged by others, and the rules it must keep."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from aws_cdk.assertions import Template
+
+from tests.cdk import findings, needs, properties, resources
+from tests.stacks.synthesis import NAMES, cluster, environment, template, template_of
+from trainium_cdk import outputs, settings
+from trainium_cdk.settings import SettingsError
+
+EVERYWHERE = {"0.0.0.0/0", "::/0"}
+
+
+@pytest.fixture(params=NAMES)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_the_judges_find_no_error(name: str) -> None:
+    assert findings(template(name)) == []
+
+
+def test_nothing_lets_anybody_in(name: str) -> None:
+    found = template(name)
+    rules = properties(found, "EC2::SecurityGroupIngress")
+    rules += [r for g in properties(found, "EC2::SecurityGroup") for r in g.get("SecurityGroupIngress", [])]
+    assert not [r for r in rules if r.get("CidrIp") in EVERYWHERE or r.get("CidrIpv6") in EVERYWHERE]
+    config = cluster(found)["Properties"]["ClusterConfiguration"]
+    doors = [config["HeadNode"], *config.get("LoginNodes", {}).get("Pools", [])]
+    assert not EVERYWHERE & {str(d["Ssh"]["AllowedIps"]) for d in doors}
+    assert config["Imds"] == {"ImdsSupport": "v2.0"}
+
+
+def test_the_cluster_is_made_last(name: str) -> None:
+    """And so removed first: its nodes need the way out, the mount targets and their permissions to the end."""
+    found = template(name)
+    [logical_id] = found.find_resources("Custom::PclusterCluster")
+    before = needs(found, logical_id)
+    for kind in ("EC2::Route", "EC2::NatGateway", "EC2::SubnetRouteTableAssociation", "EC2::VPCEndpoint",
+                 "EFS::MountTarget", "FSx::FileSystem", "FSx::DataRepositoryAssociation", "SSM::Parameter",
+                 "IAM::ManagedPolicy", "CloudFormation::Stack"):  # fmt: skip
+        missing = {k for k in resources(found, kind) if k not in before and not k.startswith("NetworkPeering")}
+        assert missing == set(), kind
+
+
+def test_the_provider_gets_what_it_knows_and_no_more(name: str) -> None:
+    """It hands every other property on to ParallelCluster, which refuses it: ServiceTimeout, or RollbackOnFailure."""
+    found = cluster(template(name))
+    assert set(found["Properties"]) == {"ServiceToken", "ClusterName", "ClusterConfiguration", "DeletionPolicy"}
+    assert found["Properties"]["DeletionPolicy"] == "Delete"
+    assert found["Properties"]["ClusterName"] == environment(name).cluster_name
+    [provider] = properties(template(name), "CloudFormation::Stack")
+    region, url = environment(name).region, json.dumps(provider["TemplateURL"])
+    assert f"https://{region}-aws-parallelcluster.s3.{region}." in url
+    assert "/parallelcluster/3.16.1/templates/custom_resource/cluster.yaml" in url
+
+
+def test_node_policies_name_what_they_allow(name: str) -> None:
+    """At a path that the provider's role may attach, and for single resources but where AWS knows none."""
+    for policy in properties(template(name), "IAM::ManagedPolicy"):
+        assert policy["Path"] == "/parallelcluster/"
+        for statement in policy["PolicyDocument"]["Statement"]:
+            actions = statement["Action"] if isinstance(statement["Action"], list) else [statement["Action"]]
+            assert not [a for a in actions if "*" in a]
+            assert statement["Resource"] != "*" or actions == ["ecr:GetAuthorizationToken"]
+
+
+def test_outputs_are_what_the_jobs_read(name: str) -> None:
+    env = environment(name)
+    found = template(name).to_json()["Outputs"]
+    values = {k: v["Value"] if isinstance(v["Value"], str) else "token" for k, v in found.items()}
+    read = outputs.parse("TrnPclusterStack", env.region, values)
+    assert isinstance(read, outputs.SlurmCluster)
+    assert read.fleets == outputs.fleets(env)
+    assert (read.cluster_name, read.mount_dirs) == (env.cluster_name, env.storage.mount_dirs)
+    assert all(len(json.dumps(v).encode()) <= 1024 for v in found.values())
+
+
+def test_tags_are_the_stacks(name: str) -> None:
+    env = environment(name)
+    config = cluster(template(name))["Properties"]["ClusterConfiguration"]
+    assert {t["Key"]: t["Value"] for t in config.get("Tags", [])} == env.tags
+
+
+def test_keep_keeps_data_and_delete_leaves_nothing() -> None:
+    kept = template("fsx-persistent-s3").to_json()["Resources"]
+    for kind in ("AWS::EFS::FileSystem", "AWS::FSx::FileSystem", "AWS::S3::Bucket", "AWS::ECR::Repository"):
+        assert {r["DeletionPolicy"] for r in kept.values() if r["Type"] == kind} == {"Retain"}, kind
+    logs = cluster(template("fsx-persistent-s3"))["Properties"]["ClusterConfiguration"]["Monitoring"]["Logs"]
+    assert logs["CloudWatch"]["DeletionPolicy"] == "Retain"
+    gone = template("default").to_json()["Resources"].values()
+    assert not [r for r in gone if r.get("DeletionPolicy", "Delete") != "Delete"]
+
+
+def test_ssh_with_a_key_of_ours() -> None:
+    found = template("tutorial")
+    [(key_id, key)] = resources(found, "EC2::KeyPair").items()
+    assert key["Properties"]["KeyType"] == "ed25519"
+    assert head(found)["Ssh"] == {"AllowedIps": "203.0.113.0/24", "KeyName": {"Ref": key_id}}
+    assert head(found)["Networking"]["ElasticIp"] is True
+    said = found.to_json()["Outputs"]
+    assert said["HeadNodePublicIp"]["Value"]["Fn::GetAtt"][1] == "headNode.publicIpAddress"
+    assert said["SshKeyParameter"]["Value"] == {
+        "Fn::Join": ["", ["/ec2/keypair/", {"Fn::GetAtt": [key_id, "KeyPairId"]}]]
+    }
+
+
+def test_ssh_from_several_networks_with_a_key_that_exists() -> None:
+    found = template("public-ssh")
+    assert resources(found, "EC2::KeyPair") == {}
+    [(list_id, networks)] = resources(found, "EC2::PrefixList").items()
+    assert [e["Cidr"] for e in networks["Properties"]["Entries"]] == ["203.0.113.0/24", "198.51.100.7/32"]
+    assert head(found)["Ssh"] == {
+        "AllowedIps": {"Fn::GetAtt": [list_id, "PrefixListId"]},
+        "KeyName": "office-ed25519",
+    }
+
+
+def test_every_node_may_mount() -> None:
+    """ParallelCluster asks for it: the file systems let the group of clients in AND out."""
+    for each in ("default", "fsx-persistent-s3"):
+        found = template(each)
+        [clients] = (k for k in resources(found, "EC2::SecurityGroup") if k.startswith("StorageClients"))
+        group = {"Fn::GetAtt": [clients, "GroupId"]}
+        config = cluster(found)["Properties"]["ClusterConfiguration"]
+        for node in [config["HeadNode"], *config["Scheduling"]["SlurmQueues"]]:
+            assert node["Networking"]["AdditionalSecurityGroups"] == [group]
+        into = [r for r in properties(found, "EC2::SecurityGroupIngress") if r.get("SourceSecurityGroupId") == group]
+        out = [r for r in properties(found, "EC2::SecurityGroupEgress") if r.get("DestinationSecurityGroupId") == group]
+        assert {(r["FromPort"], r["ToPort"]) for r in into} == {(r["FromPort"], r["ToPort"]) for r in out} > set()
+
+
+def test_a_change_of_release_leaves_the_head_node_as_it_was_made() -> None:
+    old = template("default")
+    new = template_of(settings.validate({"bootstrap": {"neuron_release": "2.31.0"}}))
+    actions = [head(t)["CustomActions"] for t in (old, new)]
+    assert actions[0]["OnNodeConfigured"] == actions[1]["OnNodeConfigured"]
+    assert actions[0]["OnNodeUpdated"]["Args"] != actions[1]["OnNodeUpdated"]["Args"]
+
+
+def test_a_private_head_node_has_no_public_address_to_ask_for() -> None:
+    assert "publicIpAddress" not in json.dumps(template("default").to_json())
+
+
+def test_the_version_of_parallelcluster_is_a_setting() -> None:
+    found = template_of(settings.validate({"pcluster": {"version": "3.15.0"}}))
+    [provider] = properties(found, "CloudFormation::Stack")
+    assert "/parallelcluster/3.15.0/templates/" in json.dumps(provider["TemplateURL"])
+
+
+def test_a_stack_cannot_have_the_clusters_name() -> None:
+    with pytest.raises(SettingsError, match=r"pcluster\.cluster_name = TrnPclusterStack: the stack has this name"):
+        template_of(settings.validate({"pcluster": {"cluster_name": "TrnPclusterStack"}}))
+
+
+def head(found: Template) -> dict[str, Any]:
+    configuration = cluster(found)["Properties"]["ClusterConfiguration"]
+    return dict(configuration["HeadNode"])

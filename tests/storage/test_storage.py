@@ -1,0 +1,305 @@
+"""`TrnStorage`: what is made, who can reach it, and what becomes of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from aws_cdk import CfnResource, Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk.assertions import Template
+
+from tests.cdk import IN_US_EAST_1, findings, needs, only, properties, resources, synth
+from trainium_cdk import settings as trn
+from trainium_cdk.groups import ClosedGroup
+from trainium_cdk.network import TrnNetwork
+from trainium_cdk.storage import TrnStorage
+
+QUIET = trn.Network(nat="none", s3_endpoint=False, flow_logs=False)
+EFS_ID, FSX_ID, GROUP = "fs-0123456789abcdef0", "fs-0123456789abcdef1", "sg-0123456789abcdef0"
+EXISTING = trn.Storage(
+    efs=trn.Efs(existing=trn.ExistingEfs(id=EFS_ID, security_group=GROUP)),
+    fsx=trn.Fsx(existing=trn.ExistingFsx(id=FSX_ID, mount_name="abcdefgh")),
+)
+BOTH = trn.Storage(efs=trn.Efs(), fsx=trn.Fsx())
+LUSTRE = trn.Storage(efs=None, fsx=trn.Fsx())
+
+
+def storage(stack: Stack, settings: trn.Storage | None = None, **kwargs: Any) -> TrnStorage:
+    network = TrnNetwork(stack, "Network", settings=QUIET, zone_ids=("use1-az6", "use1-az4"))
+    return TrnStorage(stack, "Storage", settings=settings, network=network, **kwargs)
+
+
+def made(settings: trn.Storage | None = None, **kwargs: Any) -> Template:
+    return synth(lambda stack: storage(stack, settings, **kwargs))
+
+
+def rules(template: Template) -> set[str]:
+    """Every rule of every security group: `Efs <- Clients tcp 2049` lets Clients in, `->` lets out."""
+
+    def name(group: Any) -> str:
+        known = ("Clients", "EfsGroup", "FsxGroup", "Host")
+        text = group if isinstance(group, str) else group["Fn::GetAtt"][0]
+        return next((k.removesuffix("Group") for k in known if k in text), text)
+
+    found = set()
+    for kind, arrow, other in (
+        ("Ingress", "<-", "SourceSecurityGroupId"),
+        ("Egress", "->", "DestinationSecurityGroupId"),
+    ):
+        for r in properties(template, f"EC2::SecurityGroup{kind}"):
+            low, high = r["FromPort"], r["ToPort"]
+            ports = f"{low}" if low == high else f"{low}-{high}"
+            found.add(f"{name(r['GroupId'])} {arrow} {name(r[other])} {r['IpProtocol']} {ports}")
+    for group in properties(template, "EC2::SecurityGroup"):
+        # a group that says nothing about what goes out lets everything out
+        out = [r["CidrIp"] for r in group.get("SecurityGroupEgress", [{"CidrIp": "0.0.0.0/0"}])]
+        inward = [r["CidrIp"] for r in group.get("SecurityGroupIngress", [])]
+        found |= {f"anyone {cidr}" for cidr in (*inward, *out) if cidr != "255.255.255.255/32"}
+    return found
+
+
+def both_ways(server: str, client: str, *ports: str) -> set[str]:
+    return {f"{a} {arrow} {b} tcp {p}" for p in ports for a, b in ((server, client), (client, server)) for arrow in ("<-", "->")}  # fmt: skip
+
+
+LUSTRE_PORTS = ("988", "1018-1023")
+AMONG_SERVERS = {f"Fsx {arrow} Fsx tcp {p}" for p in LUSTRE_PORTS for arrow in ("<-", "->")}
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (None, both_ways("Efs", "Clients", "2049")),
+        (LUSTRE, both_ways("Fsx", "Clients", *LUSTRE_PORTS) | AMONG_SERVERS),
+        (BOTH, both_ways("Efs", "Clients", "2049") | both_ways("Fsx", "Clients", *LUSTRE_PORTS) | AMONG_SERVERS),
+        (EXISTING, both_ways(GROUP, "Clients", "2049")),
+    ],
+)
+def test_only_clients_reach_the_file_systems_and_only_at_their_ports(
+    settings: trn.Storage | None, expected: set[str]
+) -> None:
+    template = made(settings)
+    assert rules(template) == expected
+    assert findings(template) == []
+
+
+def test_others_can_be_let_in() -> None:
+    # a group that may call nobody by itself gets the rules on its own side too
+    def build(stack: Stack) -> None:
+        network = TrnNetwork(stack, "Network", settings=QUIET, zone_ids=("use1-az6",))
+        shared = TrnStorage(stack, "Storage", settings=BOTH, network=network)
+        host = ClosedGroup(stack, "Host", vpc_id=network.vpc.vpc_id, description="A host beside the cluster")
+        shared.allow_from(host.group)
+
+    assert rules(synth(build)) - rules(made(BOTH)) == {
+        *both_ways("Efs", "Host", "2049"),
+        *both_ways("Fsx", "Host", *LUSTRE_PORTS),
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (trn.Efs(), {"ThroughputMode": "elastic"}),
+        (trn.Efs(throughput="bursting"), {"ThroughputMode": "bursting"}),
+        (
+            trn.Efs(throughput="provisioned", provisioned_mibps=1024),
+            {"ThroughputMode": "provisioned", "ProvisionedThroughputInMibps": 1024},
+        ),
+        (trn.Efs(backups=True), {"BackupPolicy": {"Status": "ENABLED"}}),
+    ],
+)
+def test_efs(settings: trn.Efs, expected: dict[str, Any]) -> None:
+    template = made(trn.Storage(efs=settings))
+    template.has_resource_properties("AWS::EFS::FileSystem", {"Encrypted": True, "PerformanceMode": "generalPurpose", **expected})  # fmt: skip
+    assert findings(template) == []
+
+
+def test_efs_has_a_mount_target_in_each_zone_and_refuses_what_is_not_tls() -> None:
+    template = made()
+    private = {k for k, s in resources(template, "EC2::Subnet").items() if s["Properties"]["CidrBlock"].endswith("/20")}
+    assert {t["SubnetId"]["Ref"] for t in properties(template, "EFS::MountTarget")} == private
+    [statement] = only(template, "EFS::FileSystem")["FileSystemPolicy"]["Statement"]
+    assert (statement["Effect"], statement["Condition"]) == ("Deny", {"Bool": {"aws:SecureTransport": "false"}})
+    one = made(zone_ids=("use1-az4",))
+    assert len(properties(one, "EFS::MountTarget")) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (trn.Fsx(), {"DeploymentType": "SCRATCH_2", "DataCompressionType": "LZ4"}),
+        (trn.Fsx(compression=False), {"DeploymentType": "SCRATCH_2", "DataCompressionType": "NONE"}),
+        (
+            trn.Fsx(deployment="PERSISTENT_1", throughput=200, backup_days=7),
+            {
+                "DeploymentType": "PERSISTENT_1",
+                "PerUnitStorageThroughput": 200,
+                "DataCompressionType": "LZ4",
+                "AutomaticBackupRetentionDays": 7,
+                "CopyTagsToBackups": True,
+            },
+        ),
+        (
+            trn.Fsx(deployment="PERSISTENT_2"),
+            {
+                "DeploymentType": "PERSISTENT_2",
+                "PerUnitStorageThroughput": 125,
+                "DataCompressionType": "LZ4",
+                "AutomaticBackupRetentionDays": 0,
+            },
+        ),
+        (
+            trn.Fsx(s3=trn.DataRepository(uri="s3://corpus/train/")),
+            {
+                "DeploymentType": "SCRATCH_2",
+                "DataCompressionType": "LZ4",
+                "ImportPath": "s3://corpus/train/",
+                "AutoImportPolicy": "NEW_CHANGED_DELETED",
+            },
+        ),
+        (
+            trn.Fsx(deployment="PERSISTENT_1", s3=trn.DataRepository(uri="s3://corpus", auto_import=False)),
+            {
+                "DeploymentType": "PERSISTENT_1",
+                "PerUnitStorageThroughput": 50,
+                "DataCompressionType": "LZ4",
+                "AutomaticBackupRetentionDays": 0,
+                "ImportPath": "s3://corpus",
+                "AutoImportPolicy": "NONE",
+            },
+        ),
+    ],
+)
+def test_lustre(settings: trn.Fsx, expected: dict[str, Any]) -> None:
+    template = made(trn.Storage(efs=None, fsx=settings))
+    found = only(template, "FSx::FileSystem")
+    assert found["LustreConfiguration"] == expected
+    assert (found["FileSystemTypeVersion"], found["StorageCapacity"]) == ("2.15", 1200)
+    assert properties(template, "FSx::DataRepositoryAssociation") == []
+    assert findings(template) == []
+
+
+def test_lustre_stands_in_the_fleets_one_zone() -> None:
+    def first(template: Template) -> str:
+        [subnet] = only(template, "FSx::FileSystem")["SubnetIds"]
+        return str(resources(template, "EC2::Subnet")[subnet["Ref"]]["Properties"]["AvailabilityZoneId"])
+
+    assert first(made(LUSTRE)) == "use1-az6"
+    assert first(made(LUSTRE, zone_ids=("use1-az4",))) == "use1-az4"
+
+
+def test_persistent_2_is_linked_to_s3_by_an_association() -> None:
+    repository = trn.DataRepository(uri="s3://corpus/train/", directory="/corpus", auto_export=True)
+    template = made(trn.Storage(fsx=trn.Fsx(deployment="PERSISTENT_2", s3=repository)))
+    events = {"Events": ["NEW", "CHANGED", "DELETED"]}
+    link = only(template, "FSx::DataRepositoryAssociation")
+    assert (link["FileSystemPath"], link["DataRepositoryPath"]) == ("/corpus", "s3://corpus/train/")
+    assert link["S3"] == {"AutoImportPolicy": events, "AutoExportPolicy": events}
+    assert "ImportPath" not in only(template, "FSx::FileSystem")["LustreConfiguration"]
+    assert findings(template) == []
+
+
+def kept(template: Template) -> dict[str, list[str]]:
+    """Resource types by what becomes of them."""
+    found: dict[str, list[str]] = {}
+    for resource in template.to_json()["Resources"].values():
+        assert resource.get("DeletionPolicy") == resource.get("UpdateReplacePolicy")
+        found.setdefault(resource.get("DeletionPolicy", "unsaid"), []).append(resource["Type"].removeprefix("AWS::"))
+    found.pop("unsaid")
+    return {k: sorted(v) for k, v in found.items()}
+
+
+def test_data_goes_unless_it_is_to_be_kept() -> None:
+    assert kept(made(BOTH)) == {"Delete": ["EFS::FileSystem", "FSx::FileSystem"]}
+
+
+def test_kept_efs_holds_nothing_but_itself() -> None:
+    assert kept(made(on_destroy="keep")) == {"Retain": ["EFS::FileSystem"]}
+
+
+def test_kept_lustre_holds_what_it_stands_in() -> None:
+    template = made(BOTH, on_destroy="keep")
+    held = ["EC2::SecurityGroup", "EC2::Subnet", "EC2::VPC", "EFS::FileSystem", "FSx::FileSystem"]
+    assert kept(template) == {"Retain": held}
+    fsx = only(template, "FSx::FileSystem")
+    everything = template.to_json()["Resources"]
+    [subnet], [group] = fsx["SubnetIds"], fsx["SecurityGroupIds"]
+    assert (
+        everything[subnet["Ref"]]["DeletionPolicy"] == everything[group["Fn::GetAtt"][0]]["DeletionPolicy"] == "Retain"
+    )
+
+
+def test_a_key_of_ones_own() -> None:
+    def build(stack: Stack) -> None:
+        fsx = trn.Fsx(deployment="PERSISTENT_2")
+        storage(
+            stack, trn.Storage(efs=trn.Efs(), fsx=fsx), encryption_key=kms.Key(stack, "Key", enable_key_rotation=True)
+        )
+
+    template = synth(build)
+    [key] = resources(template, "KMS::Key")
+    for kind in ("EFS::FileSystem", "FSx::FileSystem"):
+        assert only(template, kind)["KmsKeyId"] == {"Fn::GetAtt": [key, "Arn"]}
+    scratch = synth(lambda s: storage(s, LUSTRE, encryption_key=kms.Key(s, "Key")))
+    assert "KmsKeyId" not in only(scratch, "FSx::FileSystem"), "SCRATCH_2 takes no key"
+
+
+def test_what_waits_for_the_storage_waits_for_mount_targets_links_and_rules() -> None:
+    repository = trn.DataRepository(uri="s3://corpus")
+    settings = trn.Storage(efs=trn.Efs(), fsx=trn.Fsx(deployment="PERSISTENT_2", s3=repository))
+
+    def build(stack: Stack) -> None:
+        CfnResource(stack, "Node", type="Custom::Node").node.add_dependency(storage(stack, settings).ready)
+
+    template = synth(build)
+    waited = needs(template, "Node")
+    for kind in (
+        "EFS::MountTarget",
+        "FSx::FileSystem",
+        "FSx::DataRepositoryAssociation",
+        "EC2::SecurityGroupIngress",
+        "EC2::SecurityGroupEgress",
+    ):
+        assert set(resources(template, kind)) <= waited, kind
+
+
+@pytest.mark.parametrize("env", [None, IN_US_EAST_1])
+def test_mounts(env: Any) -> None:
+    found = []
+    synth(lambda stack: found.extend(storage(stack, BOTH).file_systems), env=env)
+    efs, lustre = found
+    assert (efs.kind, efs.mount_dir, efs.mount_name, efs.owned) == ("efs", "/efs", "", True)
+    assert (lustre.kind, lustre.mount_dir, lustre.owned) == ("fsx", "/fsx", True)
+    assert efs.dns_name.startswith(f"{efs.id}.efs.")
+    assert lustre.mount_name
+    assert lustre.dns_name
+
+
+def test_existing_file_systems_are_mounted_and_not_made() -> None:
+    found = []
+    template = synth(lambda stack: found.extend(storage(stack, EXISTING).file_systems), env=IN_US_EAST_1)
+    assert [(m.kind, m.id, m.mount_dir, m.mount_name, m.owned) for m in found] == [
+        ("efs", EFS_ID, "/efs", "", False),
+        ("fsx", FSX_ID, "/fsx", "abcdefgh", False),
+    ]
+    assert found[1].dns_name.startswith(f"{FSX_ID}.fsx.us-east-1.")
+    assert {r["Type"].split("::")[1] for r in template.to_json()["Resources"].values()} == {"EC2"}
+
+
+@pytest.mark.parametrize(("settings", "resource"), [(None, "Fn::GetAtt"), (EXISTING, "Fn::Join")])
+def test_mounting_efs_is_granted_to_identities(settings: trn.Storage | None, resource: str) -> None:
+    def build(stack: Stack) -> None:
+        role = iam.Role(stack, "Node", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"))
+        storage(stack, settings).grant_mount(role)
+
+    [statement] = only(synth(build), "IAM::Policy")["PolicyDocument"]["Statement"]
+    assert {a.split(":")[1] for a in statement["Action"]} == {"ClientMount", "ClientWrite", "ClientRootAccess"}
+    assert list(statement["Resource"]) == [resource]
+
+
+def test_a_zone_the_network_has_not_is_refused() -> None:
+    with pytest.raises(ValueError, match="no private subnet in zone use1-az5"):
+        made(zone_ids=("use1-az5",))

@@ -1,0 +1,31 @@
+"""What tests share."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+
+def need(condition: object, reason: str) -> None:
+    """Skip the test with ``reason`` unless ``condition`` holds; in continuous integration (CI=true) fail instead."""
+    if condition:
+        return
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"CI=true allows no skip: {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
+def put_aside() -> set[Path]:
+    """Answers that SSM commands have put aside, and that nobody has fetched to the end."""
+    return set(Path("/tmp").glob("trn-ssm-*"))
+
+
+def fetched(before: set[Path]) -> None:
+    """Wait until all that has been put aside since is gone: other tests' commands come and go as well."""
+    new, until = put_aside() - before, time.monotonic() + 30
+    while left := [folder for folder in new if folder.exists()]:
+        assert time.monotonic() < until, left
+        time.sleep(0.1)

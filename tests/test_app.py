@@ -1,0 +1,161 @@
+"""`app.py` as the CDK's command line starts it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import aws_cdk as cdk
+import pytest
+
+import app
+from tests.support import need
+
+ROOT = Path(__file__).parents[1]
+CDK = ROOT / "node_modules/.bin/cdk"
+
+
+def plain_environment() -> dict[str, str]:
+    """No credentials, no account, and no virtual environment on the PATH."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "CDK_", "VIRTUAL_ENV", "JSII_"))}
+    clean["PATH"] = ":".join(p for p in clean["PATH"].split(":") if ".venv" not in p)
+    return clean
+
+
+def run_app(out: Path, **context: str) -> subprocess.CompletedProcess[str]:
+    flags = json.loads((ROOT / "cdk.json").read_text())["context"]
+    return subprocess.run(
+        [sys.executable, ROOT / "app.py"],
+        cwd=ROOT,
+        env={**plain_environment(), "CDK_OUTDIR": str(out), "CDK_CONTEXT_JSON": json.dumps({**flags, **context})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def run_cdk(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    need(CDK.exists(), f"the CDK command line is not installed ({CDK}): make setup")
+    node = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"} if words[0] == "synth" else {}
+    return subprocess.run(
+        [CDK, *words, "--no-notices"],
+        cwd=ROOT,
+        env={**plain_environment(), **node, "CI": "true", "NO_COLOR": "1", "AWS_EC2_METADATA_DISABLED": "true"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def digest(folder: Path) -> dict[str, str]:
+    return {
+        str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest()
+        for p in sorted(folder.rglob("*"))
+        if p.is_file()
+    }
+
+
+def test_synth_is_the_same_to_the_byte(tmp_path: Path) -> None:
+    for out in (tmp_path / "one", tmp_path / "two"):
+        done = run_app(out, env="tests/environments/many-queues.yaml")
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    one = digest(tmp_path / "one")
+    assert "TrnPclusterStack.template.json" in one
+    assert one == digest(tmp_path / "two")
+
+
+BAD: dict[str, tuple[bytes | None, str]] = {
+    "missing": (None, "there is no such file. Check the path given with `-c env=FILE`"),
+    "not YAML": (b"name: [\n", "not YAML"),
+    "not text": (b"\xff\xfe\x00", "not UTF-8 text"),
+    "a list": (b"- a\n", "its top is not a mapping"),
+    "a wrong key": (b"regin: us-east-1\n", "error: regin = us-east-1: there is no such key. Fix: write region."),
+    "a wrong type": (b"region: us-east-1\npcluster:\n  queues: 3\n", ":3: error: pcluster.queues = 3"),
+    "a wrong pair": (
+        b"pcluster: {queues: [{compute_resources: [{instance_type: trn1.2xlarge, efa: 'on'}]}]}\n",
+        "error: pcluster.queues[0].compute_resources[0].efa",
+    ),
+    "a zone without the type": (b"network: {zone_ids: [use1-az1]}\n", "use1-az1"),
+    "an unknown release": (b"bootstrap: {neuron_release: 9.9.9}\n", "9.9.9"),
+    "an unknown type": (
+        b"pcluster: {queues: [{compute_resources: [{instance_type: trn9.big}]}]}\n", "trn9.big"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_environment_is_one_paragraph(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content, words = BAD[case]
+    file = tmp_path / "environment.yaml"
+    if content is not None:
+        file.write_bytes(content)
+    assert app.run(cdk.App(context={"env": str(file)}, outdir=str(tmp_path / "cdk.out"))) == 1
+    printed, said = capsys.readouterr()
+    assert printed == ""
+    assert words in said
+    assert said.startswith(str(file))
+    assert "\n\n" not in said.strip()
+    assert digest(tmp_path).keys() <= {"environment.yaml"}
+
+
+def test_the_command_line_needs_no_credentials_and_no_active_environment(tmp_path: Path) -> None:
+    done = run_cdk("ls", "--output", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["TrnPclusterStack", "TrnEksStack"]
+
+
+def test_one_engines_mistakes_do_not_stop_the_other(tmp_path: Path) -> None:
+    """A half that is wrong is an empty stack with the reason: only what asks for it fails."""
+    file = tmp_path / "halves.yaml"
+    file.write_text("pcluster: {}\neks:\n  namespace: kube-system\n")
+    good = run_cdk("synth", "TrnPclusterStack", "--quiet", "--output", tmp_path / "good", "-c", f"env={file}")
+    assert good.returncode == 0, good.stderr
+    bad = run_cdk("synth", "TrnEksStack", "--quiet", "--output", tmp_path / "bad", "-c", f"env={file}")
+    assert bad.returncode == 1
+    assert f"{file}:3: error: eks.namespace = kube-system" in bad.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "stacks"),
+    [
+        ("name: trn", {"TrnPclusterStack", "TrnEksStack"}),
+        ("pcluster: {}", {"TrnPclusterStack", "TrnEksStack"}),
+        # one zone is enough for Slurm, and EKS was not asked for
+        ("pcluster: {}\nnetwork: {zone_ids: [use1-az6]}", {"TrnPclusterStack"}),
+        # a region that ParallelCluster's default nodes are not offered in
+        ("region: ap-south-2\neks: {node_groups: [{instance_type: trn2.48xlarge}]}", {"TrnEksStack"}),
+    ],
+)
+def test_the_stacks_are_those_that_the_environment_describes_or_that_fit_it(
+    text: str, stacks: set[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "environment.yaml"
+    file.write_text(text)
+    made = cdk.App(
+        context={"env": str(file)}, outdir=str(tmp_path / "cdk.out"), builtin_cloud_formation_validation=False
+    )
+    app.build(made)
+    assert {s.node.id for s in made.node.children if isinstance(s, cdk.Stack)} == stacks
+
+
+def test_the_command_line_shows_warnings(tmp_path: Path) -> None:
+    file = tmp_path / "meant.yaml"
+    file.write_text("pcluster:\n  overrides: {Region: us-east-1}\n")
+    done = run_cdk("synth", "--quiet", "--output", tmp_path / "out", "-c", f"env={file}")
+    assert done.returncode == 0, done.stderr
+    assert f"WARNING {file}:2: warning: pcluster.overrides.Region" in done.stderr
+
+
+def test_the_command_line_ends_with_the_reason(tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text("on_destroy: maybe\n")
+    done = run_cdk("synth", "--output", tmp_path / "out", "-c", f"env={file}")
+    assert done.returncode == 1
+    assert f"{file}:1: error: on_destroy = maybe: not one of the choices. Fix: write 'delete' or 'keep'." in done.stderr
+    assert "Traceback" not in done.stderr
+    assert digest(tmp_path).keys() == {"bad.yaml"}

@@ -1,0 +1,78 @@
+"""Which keys the node scripts get in S3: what may never change does not, and what changed has another key."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aws_cdk import Stack
+from aws_cdk import aws_iam as iam
+
+from tests.cdk import only, synth
+from trainium_cdk import bootstrap, settings
+from trainium_cdk.bootstrap import TrnBootstrap
+from trainium_cdk.scripts import scripts_dir
+
+KEY_OF_ENTRY = "cd8833c56491a92c2321a4637d5993ae5439bcf829a932aa6a5825a568823199.sh"
+"""Where entry.sh of a cluster that runs lies. ParallelCluster refuses to update a cluster whose head node names another."""
+
+
+def urls(data: dict[str, Any] | None = None) -> tuple[str, str]:
+    """The entry script's URL and the scripts'."""
+    found: list[TrnBootstrap] = []
+    synth(lambda stack: found.append(TrnBootstrap(stack, "Boot", environment=settings.validate(data or {}))))
+    [made] = found
+    stack = Stack.of(made)
+    return json.dumps(stack.resolve(made.entry_url)), json.dumps(stack.resolve(made.scripts_url))
+
+
+@pytest.fixture
+def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    copy = tmp_path / "bootstrap"
+    shutil.copytree(scripts_dir(), copy)
+    monkeypatch.setattr(bootstrap, "scripts_dir", lambda: copy)
+    return copy
+
+
+def test_the_entry_script_stays_where_it_is() -> None:
+    assert KEY_OF_ENTRY in urls()[0]
+    assert urls({"bootstrap": {"neuron_release": "2.31.0"}, "name": "other"})[0] == urls()[0]
+
+
+def test_the_scripts_key_is_that_of_their_content(scripts: Path) -> None:
+    before = urls()
+    assert urls() == before
+    (scripts / "README.md").write_text("other words")
+    (scripts / "__pycache__").mkdir()
+    (scripts / "__pycache__/x.pyc").write_bytes(b"x")
+    assert urls() == before
+    assert urls({"bootstrap": {"neuron_release": "2.31.0"}})[1] != before[1]
+    (scripts / "lib/efa.sh").write_text("# changed\n")
+    assert urls()[1] != before[1]
+    assert urls()[0] == before[0]
+
+
+def test_the_pointer_keeps_its_name_and_says_where_the_scripts_are() -> None:
+    for release in ("2.30.0", "2.31.0"):
+        env = settings.validate({"bootstrap": {"neuron_release": release}})
+        template = synth(lambda stack, env=env: TrnBootstrap(stack, "Boot", environment=env))  # type: ignore[misc]
+        parameter = only(template, "SSM::Parameter")
+        assert parameter["Name"] == "/trainium/trn-slurm/node-scripts"
+        assert json.dumps(parameter["Value"]) == urls({"bootstrap": {"neuron_release": release}})[1]
+
+
+def test_a_reader_gets_two_objects_and_one_parameter() -> None:
+    def build(stack: Stack) -> None:
+        role = iam.Role(stack, "Reader", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"))
+        TrnBootstrap(stack, "Boot", environment=settings.load()).grant_read(role)
+
+    [objects, pointer] = only(synth(build), "IAM::Policy")["PolicyDocument"]["Statement"]
+    assert objects["Action"] == "s3:GetObject"
+    entry, scripts = (json.dumps(arn) for arn in objects["Resource"])
+    assert KEY_OF_ENTRY in entry
+    assert ".zip" in scripts
+    assert pointer["Action"] == "ssm:GetParameter"
+    assert "*" not in json.dumps([objects, pointer])

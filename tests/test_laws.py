@@ -1,0 +1,134 @@
+"""Laws of the house that no one part can hold by itself."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "constructs" / "trainium_cdk"
+SLOW = ("aws_cdk", "jsii", "boto3", "botocore")
+"""Start Node, or take a second: not at the start of a command."""
+
+
+def tracked() -> list[Path]:
+    """The files of the repository, new ones included; without git, those of the working tree."""
+    done = subprocess.run(
+        ["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode == 0:
+        found = [ROOT / name for name in done.stdout.split("\0") if name]
+    else:
+        hidden = {".venv", ".venvs", "node_modules", "cdk.out", "dist"}
+        found = [f for f in ROOT.rglob("*") if not hidden & set(f.relative_to(ROOT).parts)]
+    return sorted(f for f in found if f.is_file())
+
+
+def modules(*parts: str) -> list[str]:
+    """Every module below these parts of the package."""
+    found = []
+    for part in parts:
+        at = PACKAGE / part
+        sources = sorted(at.rglob("*.py")) if at.is_dir() else [at.with_suffix(".py")]
+        for source in sources:
+            if source.exists():
+                name = ".".join(source.relative_to(PACKAGE.parent).with_suffix("").parts)
+                found.append(name.removesuffix(".__init__"))
+    return found
+
+
+def imported_by(code: str) -> set[str]:
+    """The top-level packages that a fresh interpreter has loaded after running some code."""
+    script = f"{code}\nimport json, sys\nprint(json.dumps(sorted({{m.split('.')[0] for m in sys.modules}})))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+TORCHX_COMPONENT = "trainium_cdk.jobs.kubernetes.torchx_component"
+"""Copied to where TorchX runs, and imported there only."""
+
+
+@pytest.mark.parametrize("part", ["catalog", "settings", "checks", "outputs", "jobs", "cli"])
+def test_arrows_run_one_way(part: str) -> None:
+    """Each module of these parts, in an interpreter of its own kind, loads no CDK."""
+    names = [n for n in modules(part) if n != TORCHX_COMPONENT]
+    assert names, f"there is no {part}"
+    loaded = imported_by("\n".join(f"import {name}" for name in names))
+    assert not loaded & {"aws_cdk", "jsii", "constructs"}
+
+
+def test_the_torchx_component_knows_torchx_alone() -> None:
+    """It runs in TorchX's environment, which is not ours: nothing but the standard library and torchx is there."""
+    source = (PACKAGE.parent / TORCHX_COMPONENT.replace(".", "/")).with_suffix(".py").read_text("utf-8")
+    used = set(re.findall(r"^(?:from|import) (\w+)", source, re.MULTILINE))
+    assert used - set(sys.stdlib_module_names) == {"torchx"}
+
+
+@pytest.mark.parametrize("part", ["catalog", "settings", "checks", "outputs", "cli"])
+def test_nothing_slow_at_the_start(part: str) -> None:
+    assert not imported_by(f"import trainium_cdk.{part}") & set(SLOW)
+
+
+ORDER = ["catalog", "settings", "checks"]
+
+
+@pytest.mark.parametrize(("part", "above"), [(p, ORDER[i + 1 :]) for i, p in enumerate(ORDER[:-1])])
+def test_lower_parts_do_not_know_the_upper_ones(part: str, above: list[str]) -> None:
+    for source in (PACKAGE / part).rglob("*.py"):
+        text = source.read_text("utf-8")
+        for upper in above:
+            assert not re.search(rf"^\s*(from|import) trainium_cdk\.{upper}\b", text, re.MULTILINE), source
+            assert not re.search(rf"^\s*from trainium_cdk import .*\b{upper}\b", text, re.MULTILINE), source
+
+
+def test_examples_in_docstrings_are_true() -> None:
+    """Of the parts that need neither AWS nor the CDK."""
+    tried = 0
+    for name in modules("catalog", "settings", "checks", "outputs"):
+        failed, ran = doctest.testmod(importlib.import_module(name))
+        assert not failed, name
+        tried += ran
+    assert tried >= 6
+
+
+def test_constructs_is_only_a_source_root() -> None:
+    """An `__init__.py` there would hide the PyPI package of the same name, and aws_cdk would not import."""
+    assert not (ROOT / "constructs" / "__init__.py").exists()
+    loaded = subprocess.run(
+        [sys.executable, "-c", "import constructs; print(constructs.Construct.__module__)"],
+        capture_output=True, text=True, check=False, cwd=ROOT,
+    )  # fmt: skip
+    assert loaded.stdout.startswith("constructs"), loaded.stderr
+
+
+def test_files_stay_readable() -> None:
+    sources = [f for f in tracked() if f.suffix in {".py", ".sh"}]
+    assert len(sources) > 50
+    long = {str(f.relative_to(ROOT)): n for f in sources if (n := len(f.read_text("utf-8").splitlines())) > 500}
+    assert long == {}
+
+
+# the system's, the nodes' and ParallelCluster's own paths are fine; somebody's home directory is not
+_SOMEBODY = re.compile(r"(?<![\w.$}~/-])/(?:home|Users)/(?!ubuntu\b|ec2-user\b)[a-z][\w.-]*/")
+
+
+def test_no_path_of_one_machine() -> None:
+    here = re.compile(rf"(?<![\w.-]){re.escape(str(ROOT))}(?![\w.-])") if len(ROOT.parts) > 2 else None
+    found = []
+    for file in tracked():
+        try:
+            text = file.read_text("utf-8")
+        except UnicodeDecodeError:
+            continue
+        for pattern in (_SOMEBODY, here):
+            found += [f"{file.relative_to(ROOT)}: {m.group()}" for m in (pattern.finditer(text) if pattern else ())]
+    assert found == []

@@ -1,0 +1,84 @@
+"""The wheel, as somebody else's CDK app meets it: a fresh environment, no checkout, scripts included."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+FOREIGN_APP = """
+import aws_cdk as cdk
+from trainium_cdk import settings
+from trainium_cdk.bootstrap import TrnBootstrap
+from trainium_cdk.network import TrnNetwork
+from trainium_cdk.storage import TrnStorage
+
+env = settings.load()
+app = cdk.App()
+stack = cdk.Stack(app, "Foreign")
+network = TrnNetwork(stack, "Net", settings=env.network, zone_ids=env.zone_ids, name="foreign")
+TrnStorage(stack, "Disk", settings=env.storage, network=network)
+TrnBootstrap(stack, "Boot", environment=env)
+app.synth()
+"""
+
+
+def run(*words: str | Path, cwd: Path, **env: str) -> str:
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL_ENV"))}
+    done = subprocess.run(words, cwd=cwd, env=clean | env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{words}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, ROOT, cwd=ROOT)
+    return next(out.glob("*.whl"))
+
+
+def test_the_wheel_holds_every_script_and_fact(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    for folder, target in (
+        ("bootstrap", "trainium_cdk/bootstrap_scripts"),
+        ("constructs/trainium_cdk", "trainium_cdk"),
+    ):
+        tracked = run("git", "ls-files", folder, cwd=ROOT).split()
+        missing = {t for t in tracked if target + t.removeprefix(folder) not in names}
+        assert tracked
+        assert not missing
+
+
+def test_a_foreign_app_synthesises_from_the_wheel(wheel: Path, tmp_path: Path) -> None:
+    uv = Path(sys.executable).parent / "uv"
+    pins = tmp_path / "pins.txt"
+    pins.write_text((ROOT / "requirements.txt").read_text().replace("-e .\n", ""))
+    python = tmp_path / "fresh/bin/python"
+    run(uv, "venv", "--quiet", "--python", sys.executable, tmp_path / "fresh", cwd=tmp_path)
+    # `make setup` has filled uv's cache: nothing is fetched here
+    run(uv, "pip", "install", "--quiet", "--offline", "--python", python, "-c", pins, wheel, cwd=tmp_path)
+    (tmp_path / "app.py").write_text(FOREIGN_APP)
+    node = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    run(python, "app.py", cwd=tmp_path, PATH=node, CDK_OUTDIR=str(tmp_path / "out"), CDK_VALIDATION="false")
+    template = json.loads((tmp_path / "out/Foreign.template.json").read_text())
+    types = {r["Type"] for r in template["Resources"].values()}
+    assert {"AWS::EC2::VPC", "AWS::EC2::NatGateway", "AWS::EFS::FileSystem"} <= types
+    staged = {p.name for p in (tmp_path / "out").rglob("*.sh")}
+    assert "configure-node.sh" in staged
+    assert any(
+        p.name.startswith("asset.") and b"trn-bootstrap" in p.read_bytes()
+        for p in (tmp_path / "out").glob("asset.*.sh")
+    )
+
+
+def test_the_command_is_installed(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as z:
+        entry = next(n for n in z.namelist() if n.endswith("entry_points.txt"))
+        assert "trn = trainium_cdk.trn:main" in z.read(entry).decode()

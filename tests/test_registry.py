@@ -1,0 +1,48 @@
+"""`TrnRegistry`: scanned, immutable, forgetful, and emptied without a function of its own."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from aws_cdk import Stack
+from aws_cdk import aws_iam as iam
+
+from tests.cdk import findings, only, synth
+from trainium_cdk import settings as trn
+from trainium_cdk.registry import TrnRegistry
+
+
+@pytest.mark.parametrize(("on_destroy", "policy", "emptied"), [("delete", "Delete", True), ("keep", "Retain", False)])
+def test_what_becomes_of_the_images(on_destroy: Any, policy: str, emptied: bool) -> None:
+    template = synth(lambda s: TrnRegistry(s, "Registry", on_destroy=on_destroy))
+    [repository] = template.to_json()["Resources"].values()
+    assert (repository["Type"], repository["DeletionPolicy"]) == ("AWS::ECR::Repository", policy)
+    assert repository["Properties"].get("EmptyOnDelete", False) is emptied
+    assert findings(template) == []
+
+
+@pytest.mark.parametrize(("immutable", "mutability"), [(True, "IMMUTABLE"), (False, "MUTABLE")])
+def test_settings(immutable: bool, mutability: str) -> None:
+    settings = trn.Registry(keep_images=7, immutable_tags=immutable)
+    found = only(synth(lambda s: TrnRegistry(s, "Registry", settings=settings, name="trn")), "ECR::Repository")
+    assert found["RepositoryName"] == "trn"
+    assert found["ImageTagMutability"] == mutability
+    assert found["ImageScanningConfiguration"] == {"ScanOnPush": True}
+    rules = json.loads(found["LifecyclePolicy"]["LifecyclePolicyText"])["rules"]
+    assert [(r["selection"]["tagStatus"], r["selection"]["countNumber"]) for r in rules] == [
+        ("untagged", 14),
+        ("any", 7),
+    ]
+
+
+def test_a_role_may_pull_and_another_may_push() -> None:
+    def build(stack: Stack) -> None:
+        registry = TrnRegistry(stack, "Registry")
+        registry.grant_pull(iam.Role(stack, "Node", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com")))
+        registry.grant_push(iam.Role(stack, "Build", assumed_by=iam.ServicePrincipal("codebuild.amazonaws.com")))
+
+    policies = synth(build).find_resources("AWS::IAM::Policy").items()
+    may_put = {name: "ecr:PutImage" in json.dumps(policy) for name, policy in policies}
+    assert sorted((name[:4], allowed) for name, allowed in may_put.items()) == [("Buil", True), ("Node", False)]

@@ -1,0 +1,58 @@
+"""The offline rules in the CDK's validation report."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import aws_cdk as cdk
+import pytest
+
+import app
+
+
+def synthesise(folder: Path, text: str) -> dict[str, Any]:
+    """Synthesises both stacks of an environment; the plugin's part of the report, which is there if it has anything to say."""
+    file, out = folder / "environment.yaml", folder / "cdk.out"
+    file.write_text(text)
+    made = cdk.App(context={"env": str(file)}, outdir=str(out), builtin_cloud_formation_validation=False)
+    assert app.run(made) == 0
+    parts = json.loads((out / "validation-report.json").read_text())["pluginReports"]
+    if not parts:
+        return {"violations": []}
+    assert [(p["pluginName"], p["conclusion"]) for p in parts] == [("trn", "success")]
+    return dict(parts[0])
+
+
+def test_nothing_to_say_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert synthesise(tmp_path, "")["violations"] == []
+    assert capfd.readouterr().err == ""
+
+
+def test_a_finding_has_its_place_reason_and_fix(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    text = "on_destroy: keep\npcluster:\n  queues:\n    - compute_resources:\n        - min_nodes: 1\n"
+    found = {v["ruleName"]: v for v in synthesise(tmp_path, text)["violations"]}
+    assert found.keys() == {"static_nodes_are_paid", "kept_data_is_named"}
+    paid, kept = found["static_nodes_are_paid"], found["kept_data_is_named"]
+    assert paid["description"].startswith(
+        f"{tmp_path}/environment.yaml:5: warning: pcluster.queues[0].compute_resources[0].min_nodes = 1: 1 x trn1.32xlarge"
+    )
+    assert paid["suggestedFix"] == "write min_nodes: 0 to pay for nodes only while jobs run"
+    assert (paid["severity"], kept["severity"]) == ("warning", "info")
+    assert [c["constructPath"] for c in paid["violatingConstructs"]] == ["TrnPclusterStack"]
+    assert [c["constructPath"] for c in kept["violatingConstructs"]] == ["TrnPclusterStack", "TrnEksStack"]
+    said, end = "", time.monotonic() + 20
+    while "Acknowledge with 'trn::static_nodes_are_paid'" not in said:  # the CDK's own process says it, in its own time
+        assert time.monotonic() < end, said
+        time.sleep(0.05)
+        said += capfd.readouterr().err
+
+
+def test_one_half_that_is_wrong_is_in_it_and_the_other_synthesises(tmp_path: Path) -> None:
+    text = "pcluster: {queues: [{compute_resources: [{instance_type: trn9.big}]}]}\neks: {}\n"
+    wrong = [v for v in synthesise(tmp_path, text)["violations"] if v["severity"] == "error"]
+    assert [v["ruleName"] for v in wrong] == ["instance_type_is_known"]
+    assert [c["constructPath"] for c in wrong[0]["violatingConstructs"]] == ["TrnPclusterStack"]
+    assert (tmp_path / "cdk.out" / "TrnEksStack.template.json").stat().st_size > 10_000

@@ -1,0 +1,106 @@
+"""One real Slurm for all of these tests, as its own head node and as an instance of the local AWS."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox import LocalAws
+from sandbox.slurm import LocalSlurm, available
+from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
+from tests.support import need, put_aside
+from tests.trust.figures import record
+from trainium_cdk.jobs import LocalTransport, SlurmBackend, SsmTransport
+from trainium_cdk.outputs import SlurmCluster
+
+CLUSTER = "trust"
+BUCKET = "trn-trust"
+
+
+@pytest.fixture(scope="session")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSlurm]:
+    """What jobs and half submissions are left on it in the end is written down."""
+    need(available() is None, str(available()))
+    with LocalSlurm.start(tmp_path_factory.mktemp("trust"), CONFIGURATION) as running:
+        yield running
+        jobs = Path(running.node_env()["TRN_SHARED_ROOT"]) / "efs" / "trn" / "jobs"
+        queued = [
+            row for row in running.run(["squeue", "-h", "-a", "-o", "%T %k"]).stdout.splitlines() if "trn:" in row
+        ]
+        half = [job for job in jobs.iterdir() if job.name[0] != "." and not (job / "released").exists()]
+    record("left-slurm", jobs=len(queued), half_submissions=len(half))
+    assert (queued, half) == ([], [])
+
+
+@pytest.fixture(scope="session")
+def cluster() -> SlurmCluster:
+    return make_cluster(fleet(nodes=4), cluster_name=CLUSTER, bucket=BUCKET)
+
+
+@pytest.fixture
+def backend(slurm: LocalSlurm, cluster: SlurmCluster) -> SlurmBackend:
+    """As on the head node."""
+    return SlurmBackend(cluster, LocalTransport(env=slurm.node_env(), interval=0.2))
+
+
+@pytest.fixture(scope="session")
+def jobs_dir(slurm: LocalSlurm) -> Path:
+    return Path(slurm.node_env()["TRN_SHARED_ROOT"]) / "efs" / "trn" / "jobs"
+
+
+@pytest.fixture(scope="session")
+def head(local_aws: LocalAws, slurm: LocalSlurm) -> Iterator[str]:
+    """The head node's instance id."""
+    ec2, s3 = local_aws.client("ec2"), local_aws.client("s3")
+    instance: str = ec2.run_instances(InstanceType="c5.4xlarge", MinCount=1, MaxCount=1)["Instances"][0]["InstanceId"]
+    tags = {"parallelcluster:cluster-name": CLUSTER, "parallelcluster:node-type": "HeadNode"}
+    ec2.create_tags(Resources=[instance], Tags=[{"Key": key, "Value": value} for key, value in tags.items()])
+    folder = local_aws.directory / "clusters" / CLUSTER
+    slurm.attach(folder)
+    s3.create_bucket(Bucket=BUCKET)
+    s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
+    before = put_aside()
+    yield instance
+    # an hour later a command would remove them; those of this minute may be somebody else's
+    left = [answer for answer in put_aside() - before if answer.stat().st_mtime < time.time() - 20]
+    record("answers-put-aside", folders=len(left))
+    for answer in left:
+        shutil.rmtree(answer)
+    ec2.terminate_instances(InstanceIds=[instance])
+    (folder / "node.json").unlink()
+    folder.rmdir()
+    kept = s3.list_object_versions(Bucket=BUCKET)
+    for found in [*kept.get("Versions", []), *kept.get("DeleteMarkers", [])]:
+        s3.delete_object(Bucket=BUCKET, Key=found["Key"], VersionId=found["VersionId"])
+    s3.delete_bucket(Bucket=BUCKET)
+
+
+@pytest.fixture
+def over_ssm(local_aws: LocalAws, head: str, cluster: SlurmCluster) -> Iterator[Callable[..., SlurmBackend]]:
+    """Jobs through SSM; over another endpoint where one is given, with pauses cut short."""
+
+    def make(endpoint: str | None = None, pause: float = 0.05) -> SlurmBackend:
+        import boto3
+        from botocore.config import Config
+
+        def sleep(seconds: float) -> None:
+            time.sleep(min(seconds, pause))
+
+        config = Config(retries={"total_max_attempts": 1}, read_timeout=30, connect_timeout=10)
+        keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": local_aws.region}
+        at: dict[str, Any] = {**keys, "endpoint_url": endpoint or local_aws.endpoint, "config": config}
+        ssm, s3 = boto3.client("ssm", **at), boto3.client("s3", **at)
+        clients.extend((ssm, s3))
+        transport = SsmTransport(ssm, head, "ubuntu", s3=s3, bucket=BUCKET, sleep=sleep)
+        transport.interval = pause
+        return SlurmBackend(cluster, transport, sleep=sleep)
+
+    clients: list[Any] = []
+    yield make
+    for client in clients:
+        client.close()

@@ -1,0 +1,166 @@
+"""A bad network between the client and AWS: connections cut at any byte, requests throttled, answers that never come."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from sandbox import LocalAws
+from sandbox.slurm import LocalSlurm
+from tests.support import fetched, put_aside
+from tests.trust.conftest import BUCKET
+from tests.trust.figures import record
+from tests.trust.proxy import Cuts
+from trainium_cdk.jobs import Script, SlurmBackend, TransportError
+from trainium_cdk.jobs.snapshot import ask_log
+
+Make = Callable[..., SlurmBackend]
+CUTS = 100
+TALKS = rb"""#!/bin/bash
+for ((i = 0; i < 100000; i++)); do
+  printf 'line %d ' "$i"
+  head -c "$((RANDOM % 3000))" /dev/urandom
+  echo
+  if [ -e stop ]; then exit 0; fi
+  sleep 0.05
+done
+"""
+
+
+def versions(aws: LocalAws) -> set[str]:
+    """Whatever the bucket still has, deleted or not."""
+    found = aws.client("s3").list_object_versions(Bucket=BUCKET)
+    return {v["VersionId"] for v in [*found.get("Versions", []), *found.get("DeleteMarkers", [])]}
+
+
+def port(aws: LocalAws) -> int:
+    return urlsplit(aws.endpoint).port or 80
+
+
+@pytest.mark.timeout(400)
+def test_a_log_is_followed_through_a_hundred_cuts(local_aws: LocalAws, over_ssm: Make, jobs_dir: Path) -> None:
+    """Lines of random bytes, while the follower's connection is cut, and the follower itself breaks off now and then and begins
+    anew where it was."""
+    job = over_ssm().submit(Script(filename="talks.sh", content=TALKS), "talks")
+    dice, said, followers = random.Random(7), bytearray(), 0  # noqa: S311  the same each time
+    log = jobs_dir / job.id / "logs" / "train.log"
+    with Cuts(port(local_aws), share=0.3, most=CUTS + 30, seed=7) as cuts:
+        backend = over_ssm(cuts.endpoint)
+        done = False
+        while not done:
+            followers += 1
+            done = True
+            for chunk in backend.logs(job.id, stage="train", follow=True, offset=len(said)):
+                assert chunk.offset == len(said)
+                said += chunk.data
+                if cuts.total >= CUTS:
+                    (jobs_dir / job.id / "work" / "stop").touch()
+                elif dice.random() < 0.1:
+                    done = False
+                    break
+        seen = dict(cuts.seen)
+    assert sum(seen.get(kind, 0) for kind in Cuts.KINDS) >= CUTS
+    assert all(seen.get(kind) for kind in Cuts.KINDS), seen
+    assert bytes(said) == log.read_bytes()
+    assert b"line 20 " in said
+    cut = sum(seen[kind] for kind in Cuts.KINDS)
+    record("follow-cuts", bytes=len(said), cuts=cut, followers=followers, lost=log.stat().st_size - len(said))
+
+
+def test_submissions_over_a_bad_network_arrive_once(
+    local_aws: LocalAws, over_ssm: Make, slurm: LocalSlurm, jobs_dir: Path
+) -> None:
+    """Whatever the client was told, it submits again with the same token until it hears of success."""
+    ids, tries = [], 0
+    with Cuts(port(local_aws), share=0.35, most=1000, seed=11) as cuts:
+        backend = over_ssm(cuts.endpoint)
+        for i in range(12):
+            job = Script(
+                filename="run.sh", content=b'echo "ran with $SECRET"\n', env={"SECRET": f"key-{i}"}, name="net"
+            )
+            for _ in range(20):
+                tries += 1
+                try:
+                    ids.append(backend.submit(job, f"t{i}").id)
+                    break
+                except TransportError as e:
+                    assert e.again  # noqa: PT017  any number of them is borne
+        seen = dict(cuts.seen)
+    plain = over_ssm()
+    assert ids == [f"net-t{i}" for i in range(12)]
+    assert all(plain.wait(id, 90).ok for id in ids)
+    ran = [(jobs_dir / id / "logs" / "train.log").read_text().count(f"ran with key-{i}\n") for i, id in enumerate(ids)]
+    assert set(ran) == {1}
+    rows = slurm.run(["squeue", "-h", "-a", "-t", "all", "-o", "%T %k"]).stdout.splitlines()
+    rows_of = sorted(r for r in rows if "trn:net-t" in r)
+    assert rows_of == sorted(f"COMPLETED trn:{id}" for id in ids)
+    cut = sum(seen[kind] for kind in Cuts.KINDS)
+    record(
+        "submit-cuts", submitted=len(ids), attempts=tries, cuts=cut, doubled=len(rows_of) - len(ids), lost=ran.count(0)
+    )
+
+
+def test_what_users_set_does_not_stay_with_aws(local_aws: LocalAws, over_ssm: Make) -> None:
+    """SSM keeps the text of commands, and a versioned bucket what was deleted from it."""
+    secret = f"hunter2-{os.urandom(8).hex()}"
+    backend = over_ssm()
+    before = versions(local_aws)
+    job = backend.submit(Script(filename="run.sh", content=b'echo "<${#TOKEN}>"\n', env={"TOKEN": secret}), "secret")
+    assert backend.wait(job.id, 60).ok
+    sent = local_aws.client("ssm").list_commands()["Commands"]
+    assert sent
+    # what is there compressed would not be found as it stands: so no command holds the submission in any form
+    longest = max(len(word) for c in sent[:3] for command in c["Parameters"]["commands"] for word in command.split())
+    assert longest < 20_000
+    assert not [c for c in sent if secret in str(c)]
+    uploads = [c for c in sent if "s3 cp" in str(c["Parameters"])]
+    assert uploads
+    assert versions(local_aws) == before
+
+
+def test_without_leave_to_delete_versions_the_payload_is_hidden_at_least(local_aws: LocalAws, over_ssm: Make) -> None:
+    """The bucket's own expiry removes it for good."""
+    from botocore.exceptions import ClientError
+
+    backend = over_ssm()
+    s3 = backend.transport._s3  # type: ignore[attr-defined]
+
+    def deny(params: dict[str, object], **_: object) -> None:
+        if "VersionId" in params:
+            raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "DeleteObject")
+
+    shown = s3.list_objects_v2(Bucket=BUCKET)["KeyCount"]
+    before = versions(local_aws)
+    s3.meta.events.register("provide-client-params.s3.DeleteObject", deny)
+    assert backend.transport.run("echo $((6 * 7))", private=True).stdout == "42\n"
+    assert s3.list_objects_v2(Bucket=BUCKET)["KeyCount"] == shown
+    assert len(versions(local_aws) - before) == 2  # the old version, and the marker that hides it
+
+
+def test_half_a_script_is_never_run(over_ssm: Make, slurm: LocalSlurm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A payload that arrives cut short (a full disk, say) would run up to the cut."""
+    import gzip
+
+    backend, before = over_ssm(), put_aside()
+    whole = gzip.compress
+    monkeypatch.setattr("trainium_cdk.jobs.transport.gzip.compress", lambda data, mtime: whole(data, mtime=mtime)[:-9])
+    marker = Path(slurm.node_env()["HOME"]) / "half"
+    with pytest.raises(TransportError, match="ended as Failed"):
+        backend.transport.run(f"touch {marker}\n" + "# words\n" * 50)
+    assert not marker.exists()
+    fetched(before)
+
+
+@pytest.mark.parametrize("bad", [-3, 0, 10**15])
+def test_an_offset_beyond_the_log_waits(over_ssm: Make, bad: int) -> None:
+    backend = over_ssm()
+    job = backend.submit(Script(filename="run.sh", content=b"echo hello\n"), "offset")
+    backend.wait(job.id, 60)
+    said = backend.transport.run(ask_log(backend.cluster, job.id, "train", None, max(bad, 0), 100)).stdout
+    assert "trn-size" in said
+    assert (b"".join(c.data for c in backend.logs(job.id, offset=max(bad, 0))) == b"") is (bad > 100)

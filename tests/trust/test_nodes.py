@@ -1,0 +1,131 @@
+"""Nodes that die, and graphs that do not compile."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sandbox.slurm import LocalSlurm
+from tests.trust.figures import record
+from trainium_cdk.jobs import BertLarge, Script, SlurmBackend
+
+STEPS = 45
+
+
+def until(condition: Callable[[], object], seconds: float = 90) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come to that in time"
+        time.sleep(0.1)
+
+
+def text(backend: SlurmBackend, id: str, stage: str) -> str:
+    return b"".join(c.data for c in backend.logs(id, stage=stage)).decode(errors="replace")
+
+
+@pytest.fixture
+def data(jobs_dir: Path) -> str:
+    folder = jobs_dir.parents[1] / "shards"
+    folder.mkdir(exist_ok=True)
+    for i in range(64):
+        (folder / f"part_training_{i}.hdf5").write_bytes(os.urandom(512))
+    return "/efs/shards"
+
+
+@pytest.mark.parametrize("dies", ["first", "last"])
+def test_training_goes_on_from_its_checkpoint_when_a_node_dies(
+    backend: SlurmBackend, slurm: LocalSlurm, jobs_dir: Path, data: str, dies: str
+) -> None:
+    """The node's daemon and all its processes are killed; Slurm is told as ParallelCluster's daemon tells it, and a new machine
+    takes the node's name. A checkpoint that was being written just then is passed over."""
+    job = backend.submit(
+        BertLarge(
+            nodes=2, optimizer="adamw", run_steps=STEPS, data=data, env={"TRN_SANDBOX_STEP_SECONDS": "0.2"}, name=dies
+        )
+    )
+    output = jobs_dir / job.id / "output"
+    until(lambda: (output / "ckpt_10.pt").exists() and "step_loss" in text(backend, job.id, "train"))
+    until(lambda: re.search(r"\(\d+, 1[1-9]\) step_loss", text(backend, job.id, "train")))
+    running = next(s for s in backend.status(job.id).stages if s.name == "train")
+    names = slurm.run(["scontrol", "show", "hostnames", running.nodes]).stdout.split()
+    node = names[0] if dies == "first" else names[-1]
+    slurm.kill_node(node)
+    slurm.run(["scontrol", "update", f"nodename={node}", "state=down", "reason=hardware"])
+    (output / "ckpt_999.pt").write_bytes(b"PK\3\4" + bytes(5000))
+    slurm.replace_node(node)
+    ended = backend.wait(job.id, 180)
+    said = text(backend, job.id, "train")
+    assert ended.ok, (ended.stages[-1], slurm.run(["scontrol", "show", "job", job.stages["train"]]).stdout)
+    resumed = re.findall(r"Worker 0 resuming from checkpoint \S*/ckpt_(\d+)\.pt at step (\d+)", said)
+    steps = [int(s) for s in re.findall(r"\(\d+, (\d+)\) step_loss", said)]
+    again = next(i for i in range(1, len(steps)) if steps[i] <= steps[i - 1])
+    assert len(resumed) == 1, resumed
+    assert resumed[0][0] == resumed[0][1]
+    assert "ckpt_999.pt was not written to its end" in said
+    assert steps[again] == int(resumed[0][1]) + 1 > 10  # not from the beginning
+    assert steps[:again] == list(range(1, again + 1))
+    assert steps[again:] == list(range(steps[again], STEPS + 1))
+    assert running.nodes == ended.stages[-1].nodes  # where its graphs are
+    record(f"node-death-{dies}", steps=STEPS, died_after_step=steps[again - 1], resumed_at_step=steps[again])
+
+
+def test_what_does_not_compile_is_not_trained(backend: SlurmBackend, jobs_dir: Path, data: str) -> None:
+    job = backend.submit(
+        BertLarge(nodes=2, optimizer="adamw", data=data, cache="empty", env={"TRN_SANDBOX_FAIL": "precompile"})
+    )
+    ended = backend.wait(job.id, 120)
+    stages = {s.name: (s.state, s.reason) for s in ended.stages}
+    assert stages["precompile"] == ("FAILED", "exit code 1, on node 0 first")
+    assert stages["train"] == ("CANCELLED", "did not run: precompile did not complete")
+    assert text(backend, job.id, "train") == ""
+    assert not (jobs_dir / job.id / "output" / "results.json").exists()
+    record("failed-precompile", train_ran=False, precompile=" ".join(stages["precompile"]), train=stages["train"][1])
+
+
+def test_a_job_that_was_stopped_is_told_from_one_that_failed(
+    backend: SlurmBackend, slurm: LocalSlurm, tmp_path: Path
+) -> None:
+    """With scancel, past `trn`, and after Slurm has forgotten the job."""
+    job = backend.submit(Script(filename="long.sh", content=b"sleep 300\n"))
+    until(lambda: "sleep" in slurm.run(["ps", "-eo", "args"]).stdout and backend.status(job.id).state == "RUNNING")
+    until(lambda: text(backend, job.id, "train"))
+    slurm.run(["scancel", job.stages["train"]])
+    until(lambda: backend.status(job.id).done)
+    assert backend.status(job.id).state == "CANCELLED"
+    env = forgetful(slurm, tmp_path)
+    backend.transport._env = env  # type: ignore[attr-defined]
+    assert (backend.status(job.id).state, backend.status(job.id).stages[0].exit_code) == ("CANCELLED", 143)
+
+
+def forgetful(slurm: LocalSlurm, folder: Path, said: str = "Invalid job id specified") -> dict[str, str]:
+    """The head node's environment with a Slurm that knows no job."""
+    (folder / "squeue").write_text(f"#!/bin/sh\necho 'slurm_load_jobs error: {said}' >&2\nexit 1\n")
+    (folder / "squeue").chmod(0o755)
+    env = slurm.node_env()
+    return {**env, "PATH": f"{folder}:{env['PATH']}"}
+
+
+def test_a_controller_that_is_away_ends_no_job(backend: SlurmBackend, slurm: LocalSlurm, tmp_path: Path) -> None:
+    """The state file says `running`, and Slurm says nothing: that is no failure of the job. The follower waits, and goes on."""
+    job = backend.submit(Script(filename="long.sh", content=b"echo one; sleep 2; echo two; sleep 1\n"))
+    until(lambda: "one" in text(backend, job.id, "train"))
+    away = forgetful(slurm, tmp_path, "Unable to contact slurm controller (connect failure)")
+    backend.transport._env = away  # type: ignore[attr-defined]
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            backend.transport._env = slurm.node_env()  # type: ignore[attr-defined]
+        time.sleep(0.2)
+
+    backend._sleep = sleep
+    said = b"".join(c.data for c in backend.logs(job.id, stage="train", follow=True))
+    assert said.count(b"one\n") == said.count(b"two\n") == 1
+    assert backend.status(job.id).ok
+    assert pauses[1] > pauses[0]

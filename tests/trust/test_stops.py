@@ -1,0 +1,345 @@
+"""Commands that are stopped before their end: Ctrl-C, SIGTERM, a reader that reads no further, credentials that expire."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import random
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+from botocore.config import Config
+
+from sandbox import LocalAws
+from sandbox.leftovers import beyond, inventory
+from sandbox.slurm import LocalSlurm
+from tests.trust.conftest import BUCKET
+from tests.trust.figures import record
+from tests.trust.test_submissions import known
+from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
+from trainium_cdk.outputs import SlurmCluster
+
+ROOT = Path(__file__).parents[2]
+TRN = Path(sys.executable).with_name("trn")
+STOPPED = 20
+STOPS = {signal.SIGINT: 130, signal.SIGTERM: 143}
+TALKS = (
+    b"#!/bin/bash\nfor ((i = 0; i < 100000; i++)); do echo line $i; if [ -e stop ]; then exit 0; fi; sleep 0.1; done\n"
+)
+both = pytest.mark.parametrize("number", STOPS, ids=lambda n: n.name)
+
+
+class Command:
+    """`trn` as a process of its own, which is sent a signal."""
+
+    def __init__(self, words: list[str], env: dict[str, str], folder: Path, stdin: int = subprocess.DEVNULL) -> None:
+        self._out, self.err = bytearray(), bytearray()
+        self.process = subprocess.Popen(
+            [TRN, *words], env=env, cwd=folder, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        self._readers = [
+            threading.Thread(target=self._read, args=(pipe, kept), daemon=True)
+            for pipe, kept in ((self.process.stdout, self._out), (self.process.stderr, self.err))
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    @staticmethod
+    def _read(pipe: object, kept: bytearray) -> None:
+        while data := os.read(pipe.fileno(), 65536):  # type: ignore[attr-defined]
+            kept += data
+
+    def said(self, words: bytes, seconds: float = 60) -> None:
+        """Wait until it has said that, on either side."""
+        end = time.monotonic() + seconds
+        while words not in self.err and words not in self._out:
+            assert self.process.poll() is None, self.err.decode()
+            assert time.monotonic() < end, self.err.decode()
+            time.sleep(0.01)
+
+    def end(self, number: int | None = None, seconds: float = 60) -> tuple[int, bytes, list[str]]:
+        """With this signal, where one is given: exit code, output, lines of standard error."""
+        if number is not None:
+            self.process.send_signal(number)
+        code = self.process.wait(seconds)
+        code = code if code >= 0 else 128 - code  # as a shell says it: a signal in the last moment of all
+        for reader in self._readers:
+            reader.join(seconds)
+        assert self.process.stdout
+        assert self.process.stderr
+        self.process.stdout.close()
+        self.process.stderr.close()
+        text = self.err.decode()
+        assert "Traceback" not in text, text
+        assert "Exception ignored" not in text, text
+        return code, bytes(self._out), [line for line in text.splitlines() if line]
+
+
+@pytest.fixture
+def env(slurm: LocalSlurm, cluster: SlurmCluster, tmp_path: Path) -> dict[str, str]:
+    """That of a user on the head node."""
+    (tmp_path / "cluster.json").write_text(cluster.model_dump_json())
+    return {**slurm.node_env(), "TRN_CLUSTER": str(tmp_path / "cluster.json")}
+
+
+@pytest.fixture
+def talking(backend: SlurmBackend, jobs_dir: Path) -> Iterator[str]:
+    """A job that says a line every now and then, until it is told to end."""
+    id = backend.submit(Script(filename="talks.sh", content=TALKS)).id
+    yield id
+    (jobs_dir / id / "work" / "stop").touch()
+    assert backend.wait(id, 60).ok
+
+
+def test_a_submission_that_is_stopped_is_there_whole_or_not_at_all(
+    slurm: LocalSlurm, backend: SlurmBackend, env: dict[str, str], jobs_dir: Path, tmp_path: Path
+) -> None:
+    """At a random moment of it, by either signal."""
+    (tmp_path / "part.sh").write_bytes(b"#!/bin/bash\ntrue\n")
+    job = Script(filename="part.sh", content=b"#!/bin/bash\ntrue\n", precompile=True)
+    began = time.monotonic()
+    backend.submit(job, "whole")
+    whole = time.monotonic() - began
+    dice, found = random.Random(20261120), Counter[str]()  # noqa: S311  the same each time
+    half_done = 0
+    for i in range(STOPPED):
+        number, id = list(STOPS)[i % 2], f"part-stop-{i}"
+        trn = Command(["submit", "part.sh", "--token", f"stop-{i}", "--precompile", "--local"], env, tmp_path)
+        trn.said(b"submitting part-stop")
+        time.sleep(dice.uniform(0, whole))
+        code, _, lines = trn.end(number)
+        if lines[-1].startswith("follow it with"):
+            assert code in (0, STOPS[number])
+            found["finished_before"] += 1
+        else:
+            assert code == STOPS[number], lines
+            told = [line for line in lines if line.startswith(f"broken off: {id} is there whole, or not at all")]
+            assert len(told) == 1, lines
+            assert f"Run it again with --token stop-{i}" in told[0]
+            found["undone" if not (jobs_dir / id).exists() else "whole"] += 1
+        there = known(slurm)[id]
+        half_done += (there == 2) != (jobs_dir / id / "released").exists() or there == 1
+        assert there == (2 if (jobs_dir / id / "released").exists() else 0)
+        assert (jobs_dir / id).exists() is (there == 2)
+        assert backend.submit(job, f"stop-{i}").existing is (there == 2)
+        assert known(slurm)[id] == 2
+    assert all(backend.wait(f"part-stop-{i}", 120).ok for i in range(STOPPED))
+    assert found["undone"], "none was stopped in the middle"
+    stopped = found["undone"] + found["whole"]
+    record("stopped-submissions", stopped=stopped, half_done=half_done, **found)
+
+
+@both
+def test_a_follower_that_is_stopped_says_how_to_read_on(
+    number: signal.Signals, backend: SlurmBackend, env: dict[str, str], talking: str, jobs_dir: Path, tmp_path: Path
+) -> None:
+    trn = Command(["logs", "-f", talking, "--local"], env, tmp_path)
+    trn.said(b"line 3\n")
+    code, said, lines = trn.end(number)
+    assert code == STOPS[number]
+    assert backend.status(talking).state == "RUNNING"
+    assert lines[-1].startswith(f"{talking} goes on without being watched. To read on: trn logs -f {talking} ")
+    on = shlex.split(lines[-1].partition("To read on: trn ")[2])
+    assert on[-2:] == ["--offset", str(len(said))]
+    (jobs_dir / talking / "work" / "stop").touch()
+    code, more, _ = Command([*on, "--local"], env, tmp_path).end()
+    assert code == 0
+    assert said + more == (jobs_dir / talking / "logs" / "train.log").read_bytes()
+
+
+@both
+def test_who_waits_and_is_stopped_leaves_the_job_alone(
+    number: signal.Signals, backend: SlurmBackend, env: dict[str, str], talking: str, tmp_path: Path
+) -> None:
+    trn = Command(["wait", talking, "--local"], env, tmp_path)
+    trn.said(b"train RUNNING")
+    code, _, lines = trn.end(number)
+    assert code == STOPS[number]
+    assert lines[-1] == f"{talking} goes on without being waited for. To wait again: trn wait {talking}"
+    assert backend.status(talking).state == "RUNNING"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "trn logs -f JOB --local | head -n 3",
+        "trn logs JOB --local --metrics | true",
+        "trn list --local | true",
+        "trn list --local --json | head -c 1",
+        "trn status JOB --local | true",
+        "trn submit bert-large --dry-run | head -n 1",
+        "trn catalog | true",
+        "trn schema | head -n 1",
+        "trn validate ENVIRONMENT --json | true",
+    ],
+)
+def test_a_reader_that_reads_no_further_ends_the_command(
+    line: str, env: dict[str, str], talking: str, backend: SlurmBackend, tmp_path: Path
+) -> None:
+    line = line.replace("JOB", talking).replace("ENVIRONMENT", str(ROOT / "tests/environments/tutorial.yaml"))
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {line}"],
+        env={**env, "PATH": f"{TRN.parent}:{env['PATH']}"}, cwd=tmp_path, capture_output=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode in (0, 1), done.stderr.decode()
+    for word in (b"Traceback", b"Exception ignored", b"Broken pipe", b"bug in trn"):
+        assert word not in done.stderr, done.stderr.decode()
+    assert not backend.status(talking).done
+
+
+def expiring(aws: LocalAws, name: str, seconds: int) -> dict[str, str]:
+    """Credentials of a session of an IAM user, which end after so many seconds (AWS: 900 or more)."""
+    iam = aws.client("iam")
+    iam.create_user(UserName=name)
+    key = iam.create_access_key(UserName=name)["AccessKey"]
+    may = {"Effect": "Allow", "Action": ["ssm:SendCommand", "ssm:GetCommandInvocation"], "Resource": "*"}
+    document = json.dumps({"Version": "2012-10-17", "Statement": [may]})
+    iam.put_user_policy(UserName=name, PolicyName="ssm", PolicyDocument=document)
+    sts = boto3.client(
+        "sts", endpoint_url=aws.endpoint, region_name=aws.region, aws_access_key_id=key["AccessKeyId"],
+        aws_secret_access_key=key["SecretAccessKey"], config=Config(parameter_validation=False),
+    )  # fmt: skip
+    made = sts.get_session_token(DurationSeconds=seconds)["Credentials"]
+    sts.close()
+    return {
+        **aws.variables, "AWS_ACCESS_KEY_ID": made["AccessKeyId"], "AWS_SECRET_ACCESS_KEY": made["SecretAccessKey"],
+        "AWS_SESSION_TOKEN": made["SessionToken"],
+    }  # fmt: skip
+
+
+@pytest.fixture
+def user(local_aws: LocalAws) -> Iterator[str]:
+    name = f"expires-{os.urandom(3).hex()}"
+    yield name
+    iam = local_aws.client("iam")
+    for key in iam.list_access_keys(UserName=name)["AccessKeyMetadata"]:
+        iam.delete_access_key(UserName=name, AccessKeyId=key["AccessKeyId"])
+    iam.delete_user_policy(UserName=name, PolicyName="ssm")
+    iam.delete_user(UserName=name)
+
+
+def test_credentials_that_expire_while_following(
+    local_aws: LocalAws, head: str, cluster: SlurmCluster, talking: str, user: str, jobs_dir: Path, tmp_path: Path
+) -> None:
+    """Said at once, with the command that reads on from that byte; the job runs on."""
+    there = cluster.model_copy(update={"head_node_id": head, "bucket": BUCKET})
+    (tmp_path / "there.json").write_text(there.model_dump_json())
+    plain = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TRN_CLUSTER": str(tmp_path / "there.json")}
+    seconds = 15
+    began = time.monotonic()
+    keys = expiring(local_aws, user, seconds)
+    trn = Command(["logs", "-f", talking, "--ssm"], {**plain, **keys}, tmp_path)
+    trn.said(b"line 1\n", seconds)
+    code, said, lines = trn.end()
+    late = time.monotonic() - began - seconds
+    assert (code, late < 10) == (1, True), (lines, late)
+    assert lines[-1].startswith("trn: these AWS credentials have expired, or are none: The security token")
+    assert lines[-2].startswith(f"{talking} goes on without being watched. To read on: trn logs -f {talking} ")
+    on = shlex.split(lines[-2].partition("To read on: trn ")[2])
+    assert on[-2:] == ["--offset", str(len(said))]
+    (jobs_dir / talking / "work" / "stop").touch()
+    code, more, _ = Command([*on, "--ssm"], {**plain, **local_aws.variables}, tmp_path).end()
+    assert code == 0
+    log = (jobs_dir / talking / "logs" / "train.log").read_bytes()
+    assert said + more == log
+    record("expired-credentials", said_within_seconds=round(max(late, 0), 1), lost=len(log) - len(said + more))
+
+
+SLOW = """
+import json, time, urllib.request
+def handler(event, context):
+    if event["RequestType"] == "Delete":
+        time.sleep(6)
+    said = {"Status": "SUCCESS", "PhysicalResourceId": "slow", "Reason": "", **{k: event[k] for k in ("StackId", "RequestId", "LogicalResourceId")}}
+    urllib.request.urlopen(urllib.request.Request(event["ResponseURL"], json.dumps(said).encode(), {"Content-Type": ""}, method="PUT"))
+"""
+
+
+@pytest.fixture
+def stack(local_aws: LocalAws) -> Iterator[str]:
+    """One that takes seconds to delete. Nothing of it is left after the test."""
+    name, before = f"stops-{os.urandom(3).hex()}", inventory(local_aws.client)
+    trust = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "lambda.amazonaws.com"}}
+    role = {"AssumeRolePolicyDocument": {"Version": "2012-10-17", "Statement": [trust]}}
+    code = {"Code": {"ZipFile": SLOW}, "Handler": "index.handler", "Runtime": "python3.12", "Timeout": 60}
+    resources = {
+        "Role": {"Type": "AWS::IAM::Role", "Properties": role},
+        "Function": {"Type": "AWS::Lambda::Function", "Properties": {**code, "Role": {"Fn::GetAtt": ["Role", "Arn"]}}},
+        "Slow": {"Type": "Custom::Slow", "Properties": {"ServiceToken": {"Fn::GetAtt": ["Function", "Arn"]}}},
+    }
+    cloudformation = local_aws.client("cloudformation")
+    cloudformation.create_stack(StackName=name, TemplateBody=json.dumps({"Resources": resources}))
+    cloudformation.get_waiter("stack_create_complete").wait(StackName=name, WaiterConfig={"Delay": 1})
+    yield name
+    for _ in range(2):  # the last lines of a function may bring its log back, after it has gone
+        done = subprocess.run([TRN, "destroy", name, "--yes"], env=local_aws.env, capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr.decode()
+        assert done.stderr.strip().endswith(b"nothing is left")
+    assert beyond(inventory(local_aws.client), before) == {}
+
+
+@both
+def test_a_destruction_that_is_stopped_goes_on(
+    number: signal.Signals, local_aws: LocalAws, stack: str, tmp_path: Path
+) -> None:
+    """And the same command again finishes it."""
+    trn = Command(["destroy", stack, "--yes", "--jobs", "ignore"], local_aws.env, tmp_path)
+    trn.said(b"deleting stack")
+    time.sleep(1)
+    code, _, lines = trn.end(number)
+    assert code == STOPS[number]
+    assert lines[-1] == (
+        f"CloudFormation goes on deleting {stack}. Run the same command again: it waits for that, and deletes what is left"
+    )
+
+
+@both
+def test_a_question_that_is_not_answered_deletes_nothing(
+    number: signal.Signals, local_aws: LocalAws, stack: str, tmp_path: Path
+) -> None:
+    ours, theirs = pty.openpty()
+    trn = Command(["destroy", stack], local_aws.env, tmp_path, stdin=theirs)
+    trn.said(b"[y/N]")
+    code, _, lines = trn.end(number)
+    os.close(ours)
+    os.close(theirs)
+    assert (code, lines[-1]) == (STOPS[number], "nothing was deleted")
+    found = local_aws.client("cloudformation").describe_stacks(StackName=stack)["Stacks"][0]
+    assert found["StackStatus"] == "CREATE_COMPLETE"
+
+
+def test_a_script_that_is_told_to_end_may_undo(tmp_path: Path) -> None:
+    """What `trn` runs on the head node ends with it, but not before it has cleaned up."""
+    marker = tmp_path / "undone"
+    script = f"trap 'sleep 0.5; touch {marker}' EXIT\necho begun > {tmp_path}/begun; sleep 60"
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 1)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            LocalTransport().run(script)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert (tmp_path / "begun").exists()
+    assert marker.exists()
+
+
+def test_where_there_is_no_job_no_word_of_one_that_goes_on(env: dict[str, str], tmp_path: Path) -> None:
+    code, _, lines = Command(["logs", "-f", "no-such-job", "--local"], env, tmp_path).end()
+    assert code == 1
+    assert len(lines) == 1
+    assert re.match(r"trn: there is no job 'no-such-job'", lines[0])

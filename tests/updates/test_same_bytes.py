@@ -1,0 +1,82 @@
+"""One environment gives the same assembly to the byte, whoever synthesises it, where and when."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PARTS = ("app.py", "cdk.json", "stacks", "constructs", "bootstrap")
+FILE = ROOT / "tests/environments/many-queues.yaml"
+
+
+def checkout(folder: Path) -> Path:
+    """The sources, elsewhere: other paths, other times, as another checkout has them."""
+    folder.mkdir(parents=True)
+    for part in PARTS:
+        source = ROOT / part
+        if source.is_dir():
+            shutil.copytree(
+                source, folder / part, ignore=shutil.ignore_patterns("__pycache__"), copy_function=shutil.copy
+            )
+        else:
+            shutil.copy(source, folder / part)
+    for file in folder.rglob("*"):
+        os.utime(file, (1_000_000_000, 1_000_000_000))
+    return folder
+
+
+def assembly(folder: Path, environment: Path, out: Path, **variables: str) -> dict[str, str]:
+    context = {**json.loads((folder / "cdk.json").read_text())["context"], "env": str(environment)}
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "CDK_", "JSII_", "PYTHON", "LC_"))}
+    node = str(Path(sys.executable).parent)
+    done = subprocess.run(
+        [sys.executable, "app.py"],
+        cwd=folder,
+        env={
+            **clean,
+            "PATH": f"{node}:{os.environ['PATH']}",
+            "PYTHONPATH": str(folder / "constructs"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "CDK_OUTDIR": str(out),
+            "CDK_CONTEXT_JSON": json.dumps(context),
+            **variables,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return {
+        str(p.relative_to(out)): hashlib.sha256(p.read_bytes()).hexdigest()
+        for p in sorted(out.rglob("*"))
+        if p.is_file()
+    }
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return assembly(ROOT, FILE, tmp_path_factory.mktemp("here"), PYTHONHASHSEED="0", TZ="UTC")
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"PYTHONHASHSEED": "1", "TZ": "Pacific/Kiritimati", "LANG": "C", "HOME": "/tmp"},
+        {"PYTHONHASHSEED": "4242", "TZ": "America/St_Johns", "LANG": "tr_TR.UTF-8", "LC_ALL": "C.UTF-8"},
+    ],
+    ids=["Kiritimati", "St. John's"],
+)
+def test_another_machine_makes_the_same_bytes(variables: dict[str, str], here: dict[str, str], tmp_path: Path) -> None:
+    other = checkout(tmp_path / "somewhere else" / "repository")
+    (copied := tmp_path / "environment of mine.yaml").write_bytes(FILE.read_bytes())
+    there = assembly(other, copied, tmp_path / "there", **variables)
+    assert {name.partition(".")[2] for name in here} >= {"template.json", "assets.json"}
+    assert here == there
