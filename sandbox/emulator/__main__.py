@@ -31,6 +31,7 @@ from sandbox.emulator import (
     eks_versions,
     fsx,
     iam_users,
+    lambda_logs,
     pcluster_provider,
     service_quotas,
     ssm,
@@ -70,6 +71,7 @@ def install() -> None:
     eks_scaling.install()
     eks_versions.install()
     iam_users.install()
+    lambda_logs.install()
     cfn.install()
 
 

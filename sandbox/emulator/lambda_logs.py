@@ -1,0 +1,48 @@
+"""A function's lines are written with its role's permissions, as on AWS, and are lost without them.
+
+So a log group of the stack stays gone once it has been deleted, if the role may not make another; and the lines that a
+function says as it ends come too late if its role has gone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ministack.core import iam_evaluator
+from ministack.services import cloudwatch_logs, lambda_svc
+
+ON_STREAMS = ("logs:CreateLogStream", "logs:PutLogEvents")
+
+
+def install() -> None:
+    """Ask the role from now on."""
+    emit = lambda_svc._emit_lambda_logs
+
+    def emitted(function: dict[str, Any], *args: Any, **options: Any) -> None:
+        if _may(function.get("config") or function):
+            emit(function, *args, **options)
+
+    lambda_svc._emit_lambda_logs = emitted
+
+
+def _may(config: dict[str, Any]) -> bool:
+    name = (config.get("LoggingConfig") or {}).get("LogGroup") or f"/aws/lambda/{config['FunctionName']}"
+    role, group = str(config["Role"]), cloudwatch_logs._make_group_arn(name)
+    account, region = group.split(":")[4], group.split(":")[3]
+    policies = iam_evaluator._gather_role_policies(role.rpartition("/")[2], account)
+    actions = ON_STREAMS if name in cloudwatch_logs._log_groups else ("logs:CreateLogGroup", *ON_STREAMS)
+    return all(
+        iam_evaluator.evaluate(
+            iam_evaluator.EvalContext(
+                principal_arn=role,
+                principal_type="AssumedRole",
+                principal_account=account,
+                action=action,
+                resource_arn=group,
+                region=region,
+            ),
+            policies,
+        ).decision
+        == "Allow"
+        for action in actions
+    )

@@ -1,0 +1,84 @@
+"""A function's log is what its role may write: of this depends whether a stack leaves a log group behind."""
+
+from __future__ import annotations
+
+import io
+import json
+import uuid
+import zipfile
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from sandbox import LocalAws
+
+BASIC = "arn:aws:iam::aws:policy/service-role/AWSLambdaBasicExecutionRole"
+STREAMS = {"Effect": "Allow", "Action": ["logs:CreateLogStream", "logs:PutLogEvents"], "Resource": "*"}
+SAYS = "def handler(event, context):\n    print(event)\n"
+
+
+@pytest.fixture
+def name() -> str:
+    return f"says-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def says(local_aws: LocalAws, name: str) -> Iterator[Callable[[str], list[str]]]:
+    """`says(word)`: invoke the function; its log's lines, or none if there is no log."""
+    iam, function, logs = (local_aws.client(service) for service in ("iam", "lambda", "logs"))
+    trust = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "lambda.amazonaws.com"}}
+    role = iam.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps({"Statement": [trust]}))["Role"]
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("index.py", SAYS)
+    function.create_function(
+        FunctionName=name,
+        Runtime="python3.12",
+        Handler="index.handler",
+        Role=role["Arn"],
+        Code={"ZipFile": packed.getvalue()},
+    )
+    group = f"/aws/lambda/{name}"
+
+    def run(word: str) -> list[str]:
+        function.invoke(FunctionName=name, Payload=json.dumps(word))
+        if not logs.describe_log_groups(logGroupNamePrefix=group)["logGroups"]:
+            return []
+        return [event["message"].strip() for event in logs.filter_log_events(logGroupName=group)["events"]]
+
+    yield run
+    function.delete_function(FunctionName=name)
+    for policy in iam.list_role_policies(RoleName=name)["PolicyNames"]:
+        iam.delete_role_policy(RoleName=name, PolicyName=policy)
+    for attached in iam.list_attached_role_policies(RoleName=name)["AttachedPolicies"]:
+        iam.detach_role_policy(RoleName=name, PolicyArn=attached["PolicyArn"])
+    iam.delete_role(RoleName=name)
+    for found in logs.describe_log_groups(logGroupNamePrefix=group)["logGroups"]:
+        logs.delete_log_group(logGroupName=found["logGroupName"])
+
+
+def test_without_a_right_there_is_no_log(says: Callable[[str], list[str]]) -> None:
+    assert says("one") == []
+
+
+def test_a_log_that_was_deleted_comes_back_where_the_role_may_make_it(
+    local_aws: LocalAws, name: str, says: Callable[[str], list[str]]
+) -> None:
+    local_aws.client("iam").attach_role_policy(RoleName=name, PolicyArn=BASIC)
+    assert "one" in says("one")
+    local_aws.client("logs").delete_log_group(logGroupName=f"/aws/lambda/{name}")
+    lines = says("two")
+    assert "two" in lines
+    assert "one" not in lines
+
+
+def test_a_log_of_ones_own_does_not_come_back(local_aws: LocalAws, name: str, says: Callable[[str], list[str]]) -> None:
+    logs = local_aws.client("logs")
+    logs.create_log_group(logGroupName=f"/aws/lambda/{name}")
+    assert says("none may write") == []
+    local_aws.client("iam").put_role_policy(
+        RoleName=name, PolicyName="Streams", PolicyDocument=json.dumps({"Statement": [STREAMS]})
+    )
+    assert "one" in says("one")
+    logs.delete_log_group(logGroupName=f"/aws/lambda/{name}")
+    assert says("two") == []
