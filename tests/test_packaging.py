@@ -7,9 +7,12 @@ import os
 import subprocess
 import sys
 import zipfile
+from email import message_from_string
+from importlib.metadata import requires, version
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
 
@@ -56,14 +59,31 @@ def test_the_wheel_holds_every_script_and_fact(wheel: Path) -> None:
         assert not missing
 
 
+def required_by(wheel: Path) -> set[str]:
+    """What the wheel requires, and what that requires in turn, in the versions that are installed here."""
+    with zipfile.ZipFile(wheel) as z:
+        metadata = z.read(next(n for n in z.namelist() if n.endswith("dist-info/METADATA"))).decode()
+    wanted = [(line, {""}) for line in message_from_string(metadata).get_all("Requires-Dist") or []]
+    found: dict[str, str] = {}
+    while wanted:
+        line, extras = wanted.pop()
+        requirement = Requirement(line)
+        if requirement.marker and not any(requirement.marker.evaluate({"extra": extra}) for extra in extras):
+            continue
+        if requirement.name not in found or requirement.extras:
+            found[requirement.name] = version(requirement.name)
+            wanted += [(line, {"", *requirement.extras}) for line in requires(requirement.name) or []]
+    return {f"{name}=={installed}" for name, installed in found.items()}
+
+
 def test_a_foreign_app_synthesises_from_the_wheel(wheel: Path, tmp_path: Path) -> None:
     uv = Path(sys.executable).parent / "uv"
-    pins = tmp_path / "pins.txt"
-    pins.write_text((ROOT / "requirements.txt").read_text().replace("-e .\n", ""))
     python = tmp_path / "fresh/bin/python"
     run(uv, "venv", "--quiet", "--python", sys.executable, tmp_path / "fresh", cwd=tmp_path)
-    # `make setup` has filled uv's cache: nothing is fetched here
-    run(uv, "pip", "install", "--quiet", "--offline", "--python", python, "-c", pins, wheel, cwd=tmp_path)
+    # `make setup` has filled uv's cache with the files, though not with what each of them requires: nothing is fetched here
+    install = (uv, "pip", "install", "--quiet", "--offline", "--no-deps", "--python", python)
+    run(*install, wheel, *required_by(wheel), cwd=tmp_path)
+    run(uv, "pip", "check", "--python", python, cwd=tmp_path)
     (tmp_path / "app.py").write_text(FOREIGN_APP)
     node = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     run(python, "app.py", cwd=tmp_path, PATH=node, CDK_OUTDIR=str(tmp_path / "out"), CDK_VALIDATION="false")
