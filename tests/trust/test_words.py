@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from tests.jobs.conftest import fleet, make_cluster
 from tests.trust.figures import record
 from trainium_cdk import cli
-from trainium_cdk.jobs import BertLarge, Gpt3, JobError, Script, SlurmBackend, render
+from trainium_cdk.jobs import BertLarge, Gpt3, JobError, Script, SlurmBackend, render, shell
+from trainium_cdk.jobs.kubernetes import scripts
 from trainium_cdk.jobs.models import MAX_WORD_BYTES
 
 NASTY = [
@@ -124,8 +125,6 @@ def test_every_name_that_bash_knows_arrives_or_is_refused(backend: SlurmBackend,
 @pytest.mark.parametrize("engine", ["slurm", "kubernetes"])
 def test_the_launch_scripts_use_no_name_that_a_user_may_set(engine: str) -> None:
     """Else `--env job=x` would send the logs elsewhere."""
-    here = Path(cli.__file__).parents[1] / "jobs"
-    texts = [(here / "shell" / name).read_text() for name in (["stage.sh"] if engine == "slurm" else ["pod.sh"])]
     if engine == "slurm":
         cluster = make_cluster(fleet(nodes=4))
         made: list[Any] = [
@@ -133,7 +132,7 @@ def test_the_launch_scripts_use_no_name_that_a_user_may_set(engine: str) -> None
         ]  # fmt: skip
         texts = [render(job, cluster, "t").files["node.sh"].decode() for job in made]
     else:
-        texts.append((here / "kubernetes" / "scripts.py").read_text().partition('_NODE = r"""')[2].partition('"""')[0])
+        texts = [shell.read("pod.sh", "checkpoints.sh").decode(), scripts._NODE]
     assigned = {
         n
         for text in texts

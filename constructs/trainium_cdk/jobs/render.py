@@ -20,11 +20,10 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from importlib.resources import files
 from typing import Any
 
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.jobs import quote
+from trainium_cdk.jobs import quote, shell
 from trainium_cdk.jobs.environment import launch_environment
 from trainium_cdk.jobs.errors import JobError
 from trainium_cdk.jobs.models import AnyJob, Script
@@ -89,11 +88,11 @@ def render(job: AnyJob, cluster: SlurmCluster, token: str, *, catalog: Catalog |
     described = _describe(name, fitted, catalog)
     job_files: dict[str, bytes] = {
         "job.json": (json.dumps(described, indent=2, sort_keys=True) + "\n").encode(),
-        "stage.sh": _shell("stage.sh"),
+        "stage.sh": shell.read("stage.sh", "checkpoints.sh"),
         "node.sh": _node(name, fitted, parts, catalog).encode(),
     }
     if "prepare" in fitted.stages:
-        job_files["fetch.sh"] = _shell("fetch.sh")
+        job_files["fetch.sh"] = shell.read("fetch.sh")
         job_files["prepare.sh"] = _prepare(fitted, parts).encode()
     for stage in fitted.stages:
         job_files[f"{stage}.sbatch"] = _batch(name, fitted, parts, stage).encode()
@@ -101,10 +100,6 @@ def render(job: AnyJob, cluster: SlurmCluster, token: str, *, catalog: Catalog |
         job_files[f"script/{job.filename}"] = job.content
     directory = f"{cluster.shared_dir}/trn/jobs/{name}"
     return Submission(name, _submit(name, fitted, parts, job_files), directory, fitted, job_files)
-
-
-def _shell(name: str) -> bytes:
-    return files("trainium_cdk.jobs").joinpath("shell", name).read_bytes()
 
 
 def _describe(name: str, fitted: Plan, catalog: Catalog | None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=ffa7426cacd8fd086fe44c3db4e079e3de65b1b95fa25eff60834117675cb90e
+digest=59835ec9ac22dec3be0e24c54965fa34b3160f818680931746fd73c3a2a514e0
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # somebody's own defaults
 
 die() {

@@ -8,7 +8,7 @@ id=gpt3-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=df69a2a039d64fc50db828554de0c85cade755323e3d10dbfc5b69ab40165fef
+digest=e2b960f217ad2e6627aec5e9046c9aad65dc11579a727fcb4b692ca256d071fc
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # somebody's own defaults
 
 die() {

@@ -8,7 +8,7 @@ id=run-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=5a99fde50e4dac8bab294cf308618215c39886eb9154703b303f9200440a0d24
+digest=f24062c03572c52976dc6da2af61e2b905269657be375cd3116031bb4f3a5a22
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # somebody's own defaults
 
 die() {

@@ -13,11 +13,10 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict
-from importlib.resources import files
 from typing import Any
 
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.jobs import quote
+from trainium_cdk.jobs import quote, shell
 from trainium_cdk.jobs.environment import launch_environment
 from trainium_cdk.jobs.kubernetes.names import TRAIN, task_pod
 from trainium_cdk.jobs.models import Script
@@ -86,11 +85,11 @@ def job_files(name: str, fitted: Plan, parts: Template, catalog: Catalog | None 
     job = fitted.job
     made = {
         "job.json": (json.dumps(describe(name, fitted, catalog), indent=2, sort_keys=True) + "\n").encode(),
-        "pod.sh": _shell("pod.sh"),
+        "pod.sh": shell.read("pod.sh", "checkpoints.sh"),
         "node.sh": _node(name, fitted, parts, catalog).encode(),
     }
     if "prepare" in fitted.stages:
-        made["fetch.sh"] = _shell("fetch.sh")
+        made["fetch.sh"] = shell.read("fetch.sh")
         made["prepare.sh"] = _prepare(name, fitted, parts).encode()
     if isinstance(job, Script):
         made[f"script/{job.filename}"] = job.content
@@ -145,10 +144,6 @@ def seconds(limit: str) -> int:
     else:
         hours, minutes, secs = [0, *numbers][-3:]
     return int(days or 0) * 86_400 + hours * 3600 + minutes * 60 + secs
-
-
-def _shell(filename: str) -> bytes:
-    return files("trainium_cdk.jobs").joinpath("shell", filename).read_bytes()
 
 
 def _venv(fitted: Plan) -> str:

@@ -1,0 +1,8 @@
+"""The shell scripts of every job, as they are sent."""
+
+from importlib.resources import files
+
+
+def read(*names: str) -> bytes:
+    """One or more of them, one after another."""
+    return b"\n".join(files(__name__).joinpath(name).read_bytes() for name in names)

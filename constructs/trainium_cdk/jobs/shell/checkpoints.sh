@@ -1,0 +1,22 @@
+# shellcheck shell=bash
+# What a stage (stage.sh) and a pod (pod.sh) know of PyTorch's checkpoints; it follows on either.
+
+# The newest ckpt_<step>.pt in a directory that was written to its end; nothing where there is none.
+newest_checkpoint() {
+  local file
+  if [ ! -d "$1" ]; then return 0; fi
+  while read -r file; do
+    if whole "$file"; then
+      printf '%s\n' "$file"
+      return 0
+    fi
+    say "$file was not written to its end: the one before it is used" >&2
+  done < <(find "$1" -maxdepth 1 -name 'ckpt_*.pt' | sort -rV)
+}
+
+# PyTorch writes zip archives, whose table of contents comes last.
+whole() {
+  if [ ! -s "$1" ]; then return 1; fi
+  if [ "$(head -c 2 "$1" | base64)" != UEs= ]; then return 0; fi
+  tail -c 66000 "$1" | LC_ALL=C grep -aF $'PK\x05\x06' > /dev/null
+}
