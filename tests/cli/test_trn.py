@@ -154,7 +154,7 @@ def test_a_bad_command_line(trn: Run, words: list[str | bytes], code: int, messa
 @pytest.mark.parametrize(
     ("words", "env", "message"),
     [
-        (["list"], {}, "cannot look for stack TrnPclusterStack: no AWS region is set. Give --region"),
+        (["list"], {}, "cannot read stack TrnPclusterStack: no AWS region is set. Give --region"),
         (["list", "--stack", "Mine"], {"AWS_DEFAULT_REGION": "us-east-1"}, "cannot read stack Mine: .*credentials"),
         (["list", "--cluster", "/nowhere.json"], {}, r"cannot read /nowhere.json: No such file.*trn cluster >"),
         (["list", "--cluster", __file__], {}, "does not describe a cluster"),

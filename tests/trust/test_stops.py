@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -17,16 +18,16 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import boto3
 import pytest
-from botocore.config import Config
 
 from sandbox import LocalAws
 from sandbox.leftovers import beyond, inventory
 from sandbox.slurm import LocalSlurm
+from tests.credentials import session
 from tests.trust.conftest import BUCKET
 from tests.trust.figures import record
 from tests.trust.test_submissions import known
+from trainium_cdk import outputs, settings
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
 from trainium_cdk.outputs import SlurmCluster
 
@@ -198,39 +199,8 @@ def test_a_reader_that_reads_no_further_ends_the_command(
     assert not backend.status(talking).done
 
 
-def expiring(aws: LocalAws, name: str, seconds: int) -> dict[str, str]:
-    """Credentials of a session of an IAM user, which end after so many seconds (AWS: 900 or more)."""
-    iam = aws.client("iam")
-    iam.create_user(UserName=name)
-    key = iam.create_access_key(UserName=name)["AccessKey"]
-    may = {"Effect": "Allow", "Action": ["ssm:SendCommand", "ssm:GetCommandInvocation"], "Resource": "*"}
-    document = json.dumps({"Version": "2012-10-17", "Statement": [may]})
-    iam.put_user_policy(UserName=name, PolicyName="ssm", PolicyDocument=document)
-    sts = boto3.client(
-        "sts", endpoint_url=aws.endpoint, region_name=aws.region, aws_access_key_id=key["AccessKeyId"],
-        aws_secret_access_key=key["SecretAccessKey"], config=Config(parameter_validation=False),
-    )  # fmt: skip
-    made = sts.get_session_token(DurationSeconds=seconds)["Credentials"]
-    sts.close()
-    return {
-        **aws.variables, "AWS_ACCESS_KEY_ID": made["AccessKeyId"], "AWS_SECRET_ACCESS_KEY": made["SecretAccessKey"],
-        "AWS_SESSION_TOKEN": made["SessionToken"],
-    }  # fmt: skip
-
-
-@pytest.fixture
-def user(local_aws: LocalAws) -> Iterator[str]:
-    name = f"expires-{os.urandom(3).hex()}"
-    yield name
-    iam = local_aws.client("iam")
-    for key in iam.list_access_keys(UserName=name)["AccessKeyMetadata"]:
-        iam.delete_access_key(UserName=name, AccessKeyId=key["AccessKeyId"])
-    iam.delete_user_policy(UserName=name, PolicyName="ssm")
-    iam.delete_user(UserName=name)
-
-
 def test_credentials_that_expire_while_following(
-    local_aws: LocalAws, head: str, cluster: SlurmCluster, talking: str, user: str, jobs_dir: Path, tmp_path: Path
+    local_aws: LocalAws, head: str, cluster: SlurmCluster, talking: str, jobs_dir: Path, tmp_path: Path
 ) -> None:
     """Said at once, with the command that reads on from that byte; the job runs on."""
     there = cluster.model_copy(update={"head_node_id": head, "bucket": BUCKET})
@@ -238,10 +208,10 @@ def test_credentials_that_expire_while_following(
     plain = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TRN_CLUSTER": str(tmp_path / "there.json")}
     seconds = 15
     began = time.monotonic()
-    keys = expiring(local_aws, user, seconds)
-    trn = Command(["logs", "-f", talking, "--ssm"], {**plain, **keys}, tmp_path)
-    trn.said(b"line 1\n", seconds)
-    code, said, lines = trn.end()
+    with session(local_aws, seconds, "ssm:SendCommand", "ssm:GetCommandInvocation") as keys:
+        trn = Command(["logs", "-f", talking, "--ssm"], {**plain, **keys}, tmp_path)
+        trn.said(b"line 1\n", seconds)
+        code, said, lines = trn.end()
     late = time.monotonic() - began - seconds
     assert (code, late < 10) == (1, True), (lines, late)
     assert lines[-1].startswith("trn: these AWS credentials have expired, or are none: The security token")
@@ -269,7 +239,6 @@ def handler(event, context):
 @pytest.fixture
 def stack(local_aws: LocalAws) -> Iterator[str]:
     """One that takes seconds to delete. Nothing of it is left after the test: its function may not write a log."""
-    name, before = f"stops-{os.urandom(3).hex()}", inventory(local_aws.client)
     trust = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "lambda.amazonaws.com"}}
     role = {"AssumeRolePolicyDocument": {"Version": "2012-10-17", "Statement": [trust]}}
     code = {"Code": {"ZipFile": SLOW}, "Handler": "index.handler", "Runtime": "python3.12", "Timeout": 60}
@@ -278,14 +247,32 @@ def stack(local_aws: LocalAws) -> Iterator[str]:
         "Function": {"Type": "AWS::Lambda::Function", "Properties": {**code, "Role": {"Fn::GetAtt": ["Role", "Arn"]}}},
         "Slow": {"Type": "Custom::Slow", "Properties": {"ServiceToken": {"Fn::GetAtt": ["Function", "Arn"]}}},
     }
-    cloudformation = local_aws.client("cloudformation")
-    cloudformation.create_stack(StackName=name, TemplateBody=json.dumps({"Resources": resources}))
+    with deployed(local_aws, {"Resources": resources}) as name:
+        yield name
+
+
+@pytest.fixture
+def with_jobs(local_aws: LocalAws, head: str) -> Iterator[str]:
+    """One that says what cluster it has."""
+    said = outputs.slurm_outputs(settings.load(), head_node_id=head, bucket=BUCKET)
+    made = {key: {"Value": value} for key, (value, _) in said.items()}
+    group = {"Type": "AWS::Logs::LogGroup"}
+    with deployed(local_aws, {"Resources": {"Something": group}, "Outputs": made}) as name:
+        yield name
+
+
+@contextlib.contextmanager
+def deployed(aws: LocalAws, template: dict[str, object]) -> Iterator[str]:
+    """A stack of this template; `trn destroy` leaves nothing of it."""
+    name, before = f"stops-{os.urandom(3).hex()}", inventory(aws.client)
+    cloudformation = aws.client("cloudformation")
+    cloudformation.create_stack(StackName=name, TemplateBody=json.dumps(template))
     cloudformation.get_waiter("stack_create_complete").wait(StackName=name, WaiterConfig={"Delay": 1})
     yield name
-    done = subprocess.run([TRN, "destroy", name, "--yes"], env=local_aws.env, capture_output=True, check=False)
+    done = subprocess.run([TRN, "destroy", name, "--yes"], env=aws.env, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
     assert done.stderr.strip().endswith(b"nothing is left")
-    assert beyond(inventory(local_aws.client), before) == {}
+    assert beyond(inventory(aws.client), before) == {}
 
 
 @both
@@ -301,6 +288,22 @@ def test_a_destruction_that_is_stopped_goes_on(
     assert lines[-1] == (
         f"CloudFormation goes on deleting {stack}. Run the same command again: it waits for that, and deletes what is left"
     )
+
+
+@both
+def test_a_destruction_that_is_stopped_while_it_waits_for_jobs_deletes_nothing(
+    number: signal.Signals, local_aws: LocalAws, with_jobs: str, backend: SlurmBackend, talking: str, jobs_dir: Path,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    trn = Command(["destroy", with_jobs, "--yes", "--jobs", "wait"], local_aws.env, tmp_path)
+    trn.said(f"waiting for 1 jobs: {talking}".encode())
+    code, _, lines = trn.end(number)
+    assert code == STOPS[number]
+    assert lines[-1].startswith(f"{with_jobs} is CREATE_COMPLETE; ")
+    assert lines[-1].endswith("Run the same command again to delete it")
+    assert backend.status(talking).state == "RUNNING"
+    (jobs_dir / talking / "work" / "stop").touch()
+    assert backend.wait(talking, 60).ok
 
 
 @both

@@ -83,12 +83,14 @@ def _how_it_is(found: Survey, client: Any) -> str:
     """How far it has come, for who stops it."""
     from botocore.exceptions import BotoCoreError, ClientError
 
+    from trainium_cdk.aws import in_words
+
     stack, again = found.owner.stack, "Run the same command again"
     try:
         answer = client("cloudformation").describe_stacks(StackName=found.owner.stack_id)
         status = answer["Stacks"][0]["StackStatus"]
     except (ClientError, BotoCoreError) as e:
-        return f"{stack} could not be looked at ({e}). {again}: it goes on from where things are"
+        return f"{stack} could not be looked at: {in_words(e)}. {again}: it goes on from where things are"
     if status == "DELETE_COMPLETE":
         return f"{stack} is gone; what it left may be there still. {again}: it looks for that"
     if status == "DELETE_IN_PROGRESS":
@@ -168,14 +170,13 @@ def _in_plain_words(stack: str) -> Iterator[None]:
     """What AWS refuses, as one of our own errors."""
     from botocore.exceptions import BotoCoreError, ClientError
 
+    from trainium_cdk.aws import in_words
     from trainium_cdk.teardown import TeardownError
 
     try:
         yield
-    except ClientError as e:
-        raise TeardownError(f"AWS refuses to look at {stack} or what belongs to it: {e}") from None
-    except BotoCoreError as e:
-        raise TeardownError(f"AWS cannot be asked about {stack}: {e}. Check your credentials and region") from None
+    except (ClientError, BotoCoreError) as e:
+        raise TeardownError(f"AWS cannot be asked about {stack} or what belongs to it: {in_words(e)}") from None
 
 
 def clients(region: str | None) -> Any:
@@ -185,6 +186,8 @@ def clients(region: str | None) -> Any:
     import boto3
     from botocore.config import Config
 
+    from trainium_cdk.aws import region as aws_region
+
     patient = Config(retries={"mode": "adaptive", "max_attempts": 10})
     make: Any = boto3.client  # its stubs know each service by a literal name only
-    return cache(lambda service: make(service, region_name=region, config=patient))
+    return cache(lambda service: make(service, region_name=aws_region(region), config=patient))

@@ -26,6 +26,7 @@ def scale(
 
     from trainium_cdk import outputs
     from trainium_cdk import scale as scaling
+    from trainium_cdk.aws import in_words
     from trainium_cdk.cli.destroy import clients
 
     cluster = outputs.read(stack, region)
@@ -40,7 +41,5 @@ def scale(
         say(f"node group {group} is asked to have {nodes} nodes")
         if wait:
             scaling.wait(lambda: scaling.progress(cluster, name, client), say, timeout=timeout)
-    except ClientError as e:
-        raise scaling.ScaleError(f"AWS refuses to scale {group}: {e}") from None
-    except BotoCoreError as e:
-        raise scaling.ScaleError(f"AWS cannot be asked: {e}. Check your credentials and region") from None
+    except (ClientError, BotoCoreError) as e:
+        raise scaling.ScaleError(f"cannot scale {group}: {in_words(e)}") from None

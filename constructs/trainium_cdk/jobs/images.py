@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainium_cdk.aws import in_words
 from trainium_cdk.jobs.errors import TransportError, TrnError
 from trainium_cdk.outputs import EksCluster
 
@@ -163,7 +164,7 @@ def build(
             raise ImageError(f"{started} ended as {ended['buildStatus']}{_reason(ended)}. Its log says why")
         return Image(name, _digest(ecr, cluster, tag), built=True)
     except (ClientError, BotoCoreError) as e:
-        raise TransportError(f"the image was not built: {e}") from None
+        raise TransportError(f"the image was not built: {in_words(e)}") from None
 
 
 def _as_gitignore(line: str) -> list[str]:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from trainium_cdk.aws import code_and_message, in_words, unknown_caller
 from trainium_cdk.jobs import quote
 from trainium_cdk.jobs.errors import TransportError
 from trainium_cdk.outputs.contract import PAYLOADS
@@ -307,9 +308,9 @@ class SsmTransport:
         except (ClientError, BotoCoreError) as e:
             if not isinstance(e, ClientError):
                 self._remove(key, "")  # it may have arrived, though nobody has said so
+            reason = unknown_caller(e) or f"{e}. Ask for s3:PutObject there"
             raise TransportError(
-                f"cannot put the job into s3://{self._bucket}/{key}: {e}. Ask for s3:PutObject there",
-                again=aws_error(e, self._instance).again,
+                f"cannot put the job into s3://{self._bucket}/{key}: {reason}", again=aws_error(e, self._instance).again
             ) from None
 
     def _remove(self, key: str, version: str) -> None:
@@ -326,7 +327,6 @@ class SsmTransport:
 
 
 _NOT_NOW = ("NoCredentials", "PartialCredentials", "NoRegion", "Token", "SSO", "CredentialRetrieval", "Profile")
-_EXPIRED = ("Expired", "InvalidClientTokenId", "UnrecognizedClient", "InvalidToken")
 
 
 def aws_error(error: Any, instance: str) -> TransportError:
@@ -335,19 +335,15 @@ def aws_error(error: Any, instance: str) -> TransportError:
 
     if not isinstance(error, ClientError):
         again = not any(mark in type(error).__name__ for mark in _NOT_NOW)
-        return TransportError(
-            f"cannot reach AWS Systems Manager: {error}. Check your network, credentials and region", again=again
-        )
-    code, message = error.response["Error"].get("Code", ""), error.response["Error"].get("Message", "")
+        return TransportError(f"cannot reach AWS Systems Manager: {in_words(error)}", again=again)
+    code, message = code_and_message(error)
     if code == "InvalidInstanceId":
         return TransportError(
             f"SSM does not manage the head node {instance}: it is stopped, gone, or has just started. Wait a minute, or "
             "look at it in the EC2 console; if the stack was deployed anew, try again"
         )
-    if any(mark in code for mark in _EXPIRED):
-        return TransportError(
-            f"these AWS credentials have expired, or are none: {message}. Renew them, and ask again", again=False
-        )
+    if ended := unknown_caller(error):
+        return TransportError(ended, again=False)
     if "AccessDenied" in code or "Unauthorized" in code:
         return TransportError(
             f"these credentials may not call ssm:{error.operation_name} on {instance}: {message}. "

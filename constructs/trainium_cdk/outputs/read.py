@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 
 from pydantic import ValidationError
 
+from trainium_cdk.aws import in_words
+from trainium_cdk.aws import region as aws_region
 from trainium_cdk.outputs.contract import CONTRACT, OutputsError, fields
 from trainium_cdk.outputs.eks import EKS_KEYS, EksCluster
 from trainium_cdk.outputs.slurm import SLURM_KEYS, SlurmCluster
@@ -54,11 +55,10 @@ def read(stack: str, region: str | None = None) -> Cluster:
         OutputsError: no credentials, no such stack, a deploy that is not complete, or outputs of something else.
     """
     import boto3
-    from botocore.exceptions import BotoCoreError, ClientError, NoRegionError
+    from botocore.exceptions import BotoCoreError, ClientError
 
     try:
-        # boto3 reads AWS_DEFAULT_REGION alone; the CDK and every other AWS SDK read AWS_REGION
-        client = boto3.client("cloudformation", region_name=region or os.environ.get("AWS_REGION"))
+        client = boto3.client("cloudformation", region_name=aws_region(region))
         found = client.describe_stacks(StackName=stack)["Stacks"][0]
     except ClientError as e:
         if "does not exist" in str(e):
@@ -66,14 +66,9 @@ def read(stack: str, region: str | None = None) -> Cluster:
             raise OutputsError(
                 f"there is no stack {stack} {where}. Deploy it (`cdk deploy {stack}`), or give --stack and --region"
             ) from None
-        raise OutputsError(f"cannot read stack {stack}: {e}") from None
-    except NoRegionError:
-        raise OutputsError(
-            f"cannot look for stack {stack}: no AWS region is set. Give --region, or set AWS_REGION"
-        ) from None
+        raise OutputsError(f"cannot read stack {stack}: {in_words(e)}") from None
     except BotoCoreError as e:
-        reason = str(e).rstrip(".")
-        raise OutputsError(f"cannot read stack {stack}: {reason}. Check your AWS credentials and region") from None
+        raise OutputsError(f"cannot read stack {stack}: {in_words(e)}") from None
     status = found["StackStatus"]
     if status not in {"CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE"}:
         raise OutputsError(f"stack {stack} is {status}, not deployed. Wait for it, or run `cdk deploy {stack}` again")

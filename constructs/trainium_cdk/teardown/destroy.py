@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainium_cdk.aws import in_words
 from trainium_cdk.teardown import sweep
 from trainium_cdk.teardown.survey import Client, Kept, Survey, events
 
@@ -136,7 +137,7 @@ def _attempt(report: Report, what: str, action: Callable[[], object]) -> bool:
     try:
         action()
     except ClientError as e:
-        report.left.append((what, str(e)))
+        report.left.append((what, in_words(e)))
         return False
     return True
 

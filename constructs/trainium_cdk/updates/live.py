@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainium_cdk.aws import in_words
+from trainium_cdk.aws import region as aws_region
 from trainium_cdk.updates.spec import command
 
 Template = dict[str, Any]
@@ -85,7 +87,7 @@ def deployed(name: str, region: str | None = None) -> Template | None:
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
-        client = boto3.client("cloudformation", region_name=region)
+        client = boto3.client("cloudformation", region_name=aws_region(region))
         stack = client.describe_stacks(StackName=name)["Stacks"][0]
         if stack["StackStatus"] in ("REVIEW_IN_PROGRESS", "DELETE_COMPLETE"):
             return None
@@ -93,8 +95,8 @@ def deployed(name: str, region: str | None = None) -> Template | None:
     except ClientError as e:
         if "does not exist" in str(e):
             return None
-        raise UpdateError(f"cannot read stack {name}: {e}") from None
+        raise UpdateError(f"cannot read stack {name}: {in_words(e)}") from None
     except BotoCoreError as e:
-        raise UpdateError(f"cannot read stack {name}: {e}. Check your AWS credentials and region") from None
+        raise UpdateError(f"cannot read stack {name}: {in_words(e)}") from None
     found: Template = json.loads(body) if isinstance(body, str) else json.loads(json.dumps(body))
     return found

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -17,10 +18,12 @@ from urllib.parse import parse_qs, urlsplit
 import boto3
 import pytest
 
+from sandbox import LocalAws
+from tests.credentials import session
 from tests.jobs.kubernetes.conftest import NAME, Running
 from trainium_cdk.jobs import TransportError, TrnError, connect
 from trainium_cdk.jobs.connect import kubernetes_api
-from trainium_cdk.jobs.kubernetes import ApiError, access, tunnel
+from trainium_cdk.jobs.kubernetes import Api, ApiError, access, tunnel
 
 PLUGIN = '''#!{python}
 """session-manager-plugin as far as it is called here: forwards a port to the API, and writes down how it was called."""
@@ -86,7 +89,7 @@ def test_who_has_no_access_entry_is_told(running: Running, local_aws: Any, monke
     api = kubernetes_api(running.cluster)
     try:
         with pytest.raises(
-            ApiError, match=r"the cluster does not know these AWS credentials. Ask for an access entry"
+            ApiError, match=r"does not know arn:aws:iam::\d+:user/jobs-stranger. Ask for an access entry"
         ) as told:
             api.list("Pod")
         assert (told.value.status, told.value.again) == (401, False)
@@ -95,6 +98,33 @@ def test_who_has_no_access_entry_is_told(running: Running, local_aws: Any, monke
         iam.delete_user_policy(UserName="jobs-stranger", PolicyName="describe")
         iam.delete_access_key(UserName="jobs-stranger", AccessKeyId=key["AccessKeyId"])
         iam.delete_user(UserName="jobs-stranger")
+
+
+def test_whose_credentials_have_expired_is_told_that(running: Running, local_aws: LocalAws) -> None:
+    """And not to ask for access: while a job is followed they may end."""
+    endpoint = access.find(running.cluster)
+    with session(local_aws, 1, "*") as keys:
+        own = boto3.Session(
+            keys["AWS_ACCESS_KEY_ID"], keys["AWS_SECRET_ACCESS_KEY"], keys["AWS_SESSION_TOKEN"], local_aws.region
+        )
+        time.sleep(1.5)
+        api = Api(endpoint, access.Identity(NAME, local_aws.region, session=own), "training")
+        try:
+            with pytest.raises(ApiError, match=r"these AWS credentials have expired, or are none: .*Renew them"):
+                api.list("Pod")
+        finally:
+            api.close()
+
+
+def test_a_token_whose_credentials_were_renewed_is_renewed(running: Running) -> None:
+    """boto3 renews credentials by itself; what was signed with the former ones is refused once."""
+    api = kubernetes_api(running.cluster)
+    try:
+        now = dt.datetime.now(dt.UTC)
+        api._token = access.Token("k8s-aws-v1.bm90aGluZw", now + dt.timedelta(minutes=10))
+        assert api.list("Pod") == api.list("Pod")
+    finally:
+        api.close()
 
 
 def test_no_file_is_there_that_a_killed_client_could_leave(

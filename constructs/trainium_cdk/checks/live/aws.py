@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any
 
+from trainium_cdk.aws import UNKNOWN_CALLER, code_and_message
+
 OPERATIONS: dict[str, tuple[str, str]] = {
     "sts:GetCallerIdentity": ("sts", "get_caller_identity"),
     "cloudformation:DescribeStacks": ("cloudformation", "describe_stacks"),
@@ -42,21 +44,6 @@ OPERATIONS: dict[str, tuple[str, str]] = {
 """IAM action -> boto3's service and method. (HeadBucket is allowed by s3:ListBucket: S3's authorization reference.)"""
 
 _DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "AuthorizationError", "403"})
-_UNKNOWN_CALLER = frozenset(
-    {
-        "AuthFailure",
-        "ExpiredToken",
-        "ExpiredTokenException",
-        "IncompleteSignature",
-        "InvalidAccessKeyId",
-        "InvalidClientTokenId",
-        "InvalidSignatureException",
-        "MissingAuthenticationToken",
-        "RequestExpired",
-        "SignatureDoesNotMatch",
-        "UnrecognizedClientException",
-    }
-)
 _ABSENT = frozenset({"404", "NoSuchBucket", "NoSuchEntity", "NoSuchResourceException", "ResourceNotFoundException"})
 CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 5, 15, 4
 
@@ -176,11 +163,10 @@ class Aws:
 
 
 def _of_client_error(error: Any, action: str) -> AwsError:
-    code = str(error.response.get("Error", {}).get("Code", ""))
-    message = str(error.response.get("Error", {}).get("Message", ""))
+    code, message = code_and_message(error)
     if code in _DENIED:
         return Denied(action)
-    if code in _UNKNOWN_CALLER:
+    if code in UNKNOWN_CALLER:
         return NoCredentials(f"AWS does not take the credentials ({code}: {message})")
     if code in _ABSENT or "NotFound" in code or (code == "ValidationError" and "does not exist" in message):
         return Absent(message or code)

@@ -8,6 +8,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainium_cdk.aws import in_words
 from trainium_cdk.jobs.errors import TransportError
 from trainium_cdk.outputs import EksCluster
 
@@ -91,6 +92,26 @@ class Identity:
         value = _PREFIX + base64.urlsafe_b64encode(url).decode().rstrip("=")
         return Token(value, now + dt.timedelta(seconds=TOKEN_SECONDS))
 
+    def why_unknown(self) -> str:
+        """Why a cluster does not take these tokens: the credentials have ended, or nobody has given them access."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            mine = self._credentials(dt.datetime.now(dt.UTC))
+            who = self._session.client(
+                "sts",
+                region_name=self._region,
+                aws_access_key_id=mine.access_key,
+                aws_secret_access_key=mine.secret_key,
+                aws_session_token=mine.token,
+            ).get_caller_identity()["Arn"]
+        except (ClientError, BotoCoreError) as e:
+            return in_words(e)
+        return (
+            f"cluster {self._name} does not know {who}. Ask for an access entry (eks.access in the environment file), or use "
+            "credentials that have one"
+        )
+
     def _sts_host(self) -> str:
         # the service itself, also where AWS_ENDPOINT_URL leads elsewhere: EKS takes no other host
         china = self._session.get_partition_for_region(self._region) == "aws-cn"
@@ -137,9 +158,9 @@ def find(cluster: EksCluster) -> Endpoint:
                 f"there is no EKS cluster {name} in {cluster.region}. Was {cluster.stack} destroyed? Deploy it, or name another "
                 "with --stack"
             ) from None
-        raise TransportError(f"cannot ask EKS for cluster {name}: {e}") from None
+        raise TransportError(f"cannot ask EKS for cluster {name}: {in_words(e)}") from None
     except BotoCoreError as e:
-        raise TransportError(f"cannot ask EKS for cluster {name}: {e}. Check your AWS credentials and region") from None
+        raise TransportError(f"cannot ask EKS for cluster {name}: {in_words(e)}") from None
     if "endpoint" not in found or found.get("status") == "CREATING":
         raise TransportError(f"EKS cluster {name} is {found.get('status', 'not ready')}. Wait until it is ACTIVE")
     authority = base64.b64decode(found["certificateAuthority"]["data"]).decode()

@@ -176,19 +176,26 @@ class Api:
         raw: bool = False,
         timeout: tuple[float, float] = _TIMEOUT,
     ) -> Any:
+        headers = {"Accept": "application/json, */*", "Content-Type": content, "User-Agent": "trn"}
+        url = self._client.configuration.host + path + (f"?{urlencode(query)}" if query else "")
+        reply = self._once(method, url, headers, body, raw, timeout)
+        if reply.status == 401:  # what the token was signed with may have been renewed since
+            self._token = None
+            reply = self._once(method, url, headers, body, raw, timeout)
+        if reply.status >= 300:
+            raise self._refusal(reply)
+        return reply
+
+    def _once(
+        self, method: str, url: str, headers: Mapping[str, str], body: Any, raw: bool, timeout: tuple[float, float]
+    ) -> Any:
         from kubernetes.client.exceptions import ApiException
         from urllib3.exceptions import HTTPError
 
         config = self._client.configuration
-        headers = {
-            "Accept": "application/json, */*",
-            "Authorization": config.get_api_key_with_prefix("authorization"),
-            "Content-Type": content,
-            "User-Agent": "trn",
-        }
-        url = config.host + path + (f"?{urlencode(query)}" if query else "")
+        known = {**headers, "Authorization": config.get_api_key_with_prefix("authorization")}
         try:
-            reply = self._client.rest_client.request(method, url, headers, body, _request_timeout=timeout).response
+            reply = self._client.rest_client.request(method, url, known, body, _request_timeout=timeout).response
             if not raw or reply.status >= 300:
                 _ = reply.data  # read here, where what breaks off is caught
         except (ApiException, HTTPError) as e:
@@ -196,25 +203,19 @@ class Api:
                 f"the Kubernetes API at {config.host} cannot be reached: {_why(e)}. A private endpoint is reached from inside "
                 "its VPC, or through the jump host"
             ) from None
-        if reply.status >= 300:
-            raise _error(reply)
         return reply
 
-
-def _error(reply: Any) -> ApiError:
-    try:
-        said = json.loads(reply.data)
-    except ValueError:
-        said = {}
-    message, reason = said.get("message") or reply.reason or "no message", said.get("reason") or ""
-    if reply.status == 401:
-        message = (
-            "the cluster does not know these AWS credentials. Ask for an access entry (eks.access in the environment file), or "
-            "use credentials that have one"
-        )
-    elif reply.status == 403:
-        message = f"these AWS credentials may not do that: {message}. Ask for the policy edit (eks.access)"
-    return ApiError(reply.status, str(reason), str(message))
+    def _refusal(self, reply: Any) -> ApiError:
+        try:
+            said = json.loads(reply.data)
+        except ValueError:
+            said = {}
+        message, reason = said.get("message") or reply.reason or "no message", said.get("reason") or ""
+        if reply.status == 401:
+            message = self._identity.why_unknown()
+        elif reply.status == 403:
+            message = f"these AWS credentials may not do that: {message}. Ask for the policy edit (eks.access)"
+        return ApiError(reply.status, str(reason), str(message))
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
+from trainium_cdk.aws import unknown_caller
 from trainium_cdk.jobs.errors import TransportError
 from trainium_cdk.jobs.kubernetes.access import Endpoint
 from trainium_cdk.outputs import EksCluster
@@ -96,9 +97,8 @@ def _open(cluster: EksCluster, host: str, number: int, port: int) -> None:
         ssm = boto3.client("ssm", region_name=cluster.region)
         session = ssm.start_session(**wanted)
     except (ClientError, BotoCoreError) as e:
-        raise TransportError(
-            f"no session with the jump host {cluster.jump_host_id}: {e}. Is it running, and may you call ssm:StartSession on it?"
-        ) from None
+        reason = unknown_caller(e) or f"{e}. Is it running, and may you call ssm:StartSession on it?"
+        raise TransportError(f"no session with the jump host {cluster.jump_host_id}: {reason}") from None
     secret = json.dumps({key: session[key] for key in ("SessionId", "TokenValue", "StreamUrl")})
     command = [plugin, _RESPONSE, cluster.region, "StartSession", "", json.dumps(wanted), ssm.meta.endpoint_url]
     process = subprocess.Popen(

@@ -1,0 +1,56 @@
+"""What all that ask AWS share: where, and what its errors mean to whoever runs a command. It imports nothing slow."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+UNKNOWN_CALLER = frozenset(
+    {
+        "AuthFailure",
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "IncompleteSignature",
+        "InvalidAccessKeyId",
+        "InvalidClientTokenId",
+        "InvalidSignatureException",
+        "InvalidToken",
+        "MissingAuthenticationToken",
+        "RequestExpired",
+        "SignatureDoesNotMatch",
+        "UnrecognizedClientException",
+    }
+)
+"""How the services say that they do not take the credentials, each in its own way."""
+
+
+def region(given: str | None = None) -> str | None:
+    """The one that was given, else AWS_REGION: boto3 itself reads AWS_DEFAULT_REGION alone, the CDK and other SDKs this one."""
+    return given or os.environ.get("AWS_REGION") or None
+
+
+def code_and_message(error: Exception) -> tuple[str, str]:
+    """As the service said them; two empty strings where it has said nothing."""
+    response: Any = getattr(error, "response", None)
+    said: dict[str, Any] = response.get("Error", {}) if isinstance(response, dict) else {}
+    return str(said.get("Code", "")), str(said.get("Message", ""))
+
+
+def unknown_caller(error: Exception) -> str:
+    """What to do where the credentials have ended, or are none; an empty string for every other error."""
+    code, message = code_and_message(error)
+    if code not in UNKNOWN_CALLER:
+        return ""
+    reason = message.rstrip(".") or code
+    return (
+        f"these AWS credentials have expired, or are none: {reason}. Renew them (`aws sso login`, say), and ask again"
+    )
+
+
+def in_words(error: Exception) -> str:
+    """Any error of boto3, with what can be done about it where that is known."""
+    if code_and_message(error)[0]:
+        return unknown_caller(error) or str(error)
+    if type(error).__name__ == "NoRegionError":
+        return "no AWS region is set. Give --region, or set AWS_REGION"
+    return f"{str(error).rstrip('.')}. Check your AWS credentials, region and network"

@@ -1,0 +1,86 @@
+"""Every command that asks AWS says so in one line where the credentials have expired, or where there are none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox import LocalAws
+from tests.credentials import session
+from tests.jobs.conftest import make_cluster as slurm_cluster
+from tests.jobs.kubernetes.conftest import make_cluster as eks_cluster
+
+TRN = Path(sys.executable).with_name("trn")
+COMMANDS = {
+    "cluster": "cluster",
+    "list": "list",
+    "status": "status JOB",
+    "logs": "logs -f JOB",
+    "wait": "wait JOB",
+    "cancel": "cancel JOB",
+    "submit": "submit bert-large --nodes 1",
+    "through SSM": "list --ssm --cluster slurm.json",
+    "submit through SSM": "submit bert-large --nodes 1 --ssm --cluster slurm.json",
+    "kubeconfig": "kubeconfig",
+    "Kubernetes": "list --cluster eks.json",
+    "submit to Kubernetes": "submit bert-large --nodes 1 --image registry.example/bert:1 --cluster eks.json",
+    "shell": "shell JOB --cluster eks.json",
+    "stage": "data stage s3://bucket/set /efs/set --cluster eks.json",
+    "image": "image build . --cluster eks.json",
+    "scale": "scale trn --nodes 1",
+    "destroy": "destroy Some --yes",
+    "preflight": "preflight TrnPclusterStack",
+}
+
+
+@pytest.fixture(scope="module")
+def expired(local_aws: LocalAws) -> Iterator[dict[str, str]]:
+    with session(local_aws, 1, "*") as keys:
+        time.sleep(1.5)
+        yield keys
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "slurm.json").write_text(slurm_cluster().model_dump_json())
+    (tmp_path / "eks.json").write_text(
+        eks_cluster(registry_uri="registry.example/bert", build_project="builds").model_dump_json()
+    )
+    (tmp_path / "Dockerfile").write_text("FROM scratch\n")
+    return tmp_path
+
+
+def said(words: str, folder: Path, **env: str) -> str:
+    plain = {"PATH": os.environ["PATH"], "HOME": str(folder), "LC_ALL": "C.UTF-8", "AWS_EC2_METADATA_DISABLED": "true"}
+    done = subprocess.run(
+        [TRN, *words.split()], env={**plain, **env}, cwd=folder, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return " ".join((done.stdout + done.stderr).split())
+
+
+@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
+def test_expired_ones(words: str, expired: dict[str, str], folder: Path) -> None:
+    line = said(words, folder, **expired)
+    if words.startswith("preflight"):
+        assert "error credentials = " in line
+        assert "ExpiredToken" in line
+        assert "Fix: sign in (aws sso login)" in line
+    else:
+        assert "these AWS credentials have expired, or are none: " in line
+        assert "Renew them (`aws sso login`, say)" in line
+
+
+@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
+def test_none(words: str, local_aws: LocalAws, folder: Path) -> None:
+    line = said(words, folder, AWS_REGION=local_aws.region, AWS_ENDPOINT_URL=local_aws.endpoint)
+    assert "Unable to locate credentials" in line
+    assert "Check your AWS credentials" in line or "Fix: sign in (aws sso login)" in line

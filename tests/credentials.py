@@ -1,0 +1,45 @@
+"""Credentials that end, of a user of the local AWS."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+
+import boto3
+from botocore.config import Config
+
+from sandbox import LocalAws
+
+
+@contextlib.contextmanager
+def session(aws: LocalAws, seconds: int, *actions: str) -> Iterator[dict[str, str]]:
+    """Variables with the credentials of a user's session, which end after so many seconds (AWS: 900 or more).
+
+    Args:
+        actions: what the user may do.
+    """
+    iam, name = aws.client("iam"), f"expires-{os.urandom(3).hex()}"
+    iam.create_user(UserName=name)
+    key = iam.create_access_key(UserName=name)["AccessKey"]
+    may = {"Effect": "Allow", "Action": actions, "Resource": "*"}
+    document = json.dumps({"Version": "2012-10-17", "Statement": [may]})
+    iam.put_user_policy(UserName=name, PolicyName="may", PolicyDocument=document)
+    sts = boto3.client(
+        "sts", endpoint_url=aws.endpoint, region_name=aws.region, aws_access_key_id=key["AccessKeyId"],
+        aws_secret_access_key=key["SecretAccessKey"], config=Config(parameter_validation=False),
+    )  # fmt: skip
+    made = sts.get_session_token(DurationSeconds=seconds)["Credentials"]
+    sts.close()
+    try:
+        yield {
+            **aws.variables,
+            "AWS_ACCESS_KEY_ID": made["AccessKeyId"],
+            "AWS_SECRET_ACCESS_KEY": made["SecretAccessKey"],
+            "AWS_SESSION_TOKEN": made["SessionToken"],
+        }
+    finally:
+        iam.delete_access_key(UserName=name, AccessKeyId=key["AccessKeyId"])
+        iam.delete_user_policy(UserName=name, PolicyName="may")
+        iam.delete_user(UserName=name)
