@@ -55,6 +55,30 @@ eks: {}
         "eks.public_cidrs[1]",
         "this network is there already",
     ),
+    (
+        "eks: {service_cidr: 10.0.128.0/20}  # <-",
+        "eks.service_cidr",
+        "it overlaps with the VPC's 10.0.0.0/16. Fix: write another, as 172.20.0.0/16",
+    ),
+    (
+        "eks: {service_cidr: 100.64.0.0/16}  # <-",
+        "eks.service_cidr",
+        "EKS takes a /12 to a /24 of 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16 for services",
+    ),
+    ("eks: {service_cidr: 172.16.0.0/28}  # <-", "eks.service_cidr", "EKS takes a /12 to a /24 of"),
+    (
+        """
+network:
+  cidr: 100.64.0.0/16
+  peerings:
+    - {vpc_id: vpc-0123456789abcdef0, cidr: 10.0.0.0/8, route_tables: [rtb-0123456789abcdef0]}
+    - {vpc_id: vpc-0123456789abcdef1, cidr: 172.16.0.0/12, route_tables: [rtb-0123456789abcdef1]}
+    - {vpc_id: vpc-0123456789abcdef2, cidr: 192.168.0.0/16, route_tables: [rtb-0123456789abcdef2]}
+eks: {}  # <-
+""",
+        "eks.service_cidr",
+        "leave no private /16 for the cluster's services. Fix: name a smaller network that none of them has",
+    ),
     ("eks: {namespace: kube-system}  # <-", "eks.namespace", "belongs to the system or to a plug-in"),
     (
         "eks: {addon_versions: {vpc-cny: v1.22.4-eksbuild.3}}  # <-",

@@ -90,6 +90,15 @@ pcluster: {queues: [{compute_resources: [{instance_type: trn2.48xlarge}]}]}
         "ParallelCluster 3.16.1 does not list it as supported",
     ),
     ("pcluster: {version: 3.17.0}", "info", "pcluster.version", "was checked with ParallelCluster 3.16.1 only"),
+    (
+        """
+network: {peerings: [{vpc_id: vpc-0123456789abcdef0, cidr: 172.20.0.0/16, route_tables: [rtb-0123456789abcdef0]}]}
+eks: {service_cidr: 172.20.0.0/16}
+""",
+        "warning",
+        "eks.service_cidr",
+        "it overlaps with 172.20.0.0/16 of vpc-0123456789abcdef0: from the cluster, addresses of both are services",
+    ),
     ("network: {cidr: 11.0.0.0/16}", "warning", "network.cidr", "these addresses belong to others on the internet"),
     (
         """

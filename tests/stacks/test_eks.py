@@ -228,7 +228,7 @@ def test_user_data_by_what_the_nodes_need() -> None:
     assert "lustre" not in _user_data("default", "trn")
     own = _user_data("eks/all-settings", "own-image")
     assert "apiServerEndpoint: <ClusterEB0386A7.Endpoint>" in own
-    assert "cidr: 172.20.0.0/16" in own
+    assert "cidr: 10.200.0.0/20" in own
     assert "UserData" not in groups("eks/public")["trn"]["Data"]
     assert "UserData" not in groups("default")["system"]["Data"]
     assert "lustre-client" in _user_data("eks/trn1-spot", "system")

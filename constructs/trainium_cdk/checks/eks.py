@@ -18,6 +18,8 @@ RESERVED_NAMESPACES = (
     "default", "kube-node-lease", "kube-public", "kube-system", "neuron-healthcheck-system", "volcano-system",
 )  # fmt: skip
 RESERVED_LABELS = ("eks.amazonaws.com", "k8s.io", "kubernetes.io", "trainium-cdk")
+SERVICE_PREFIXES = range(12, 25)
+"""Sizes of a cluster's network of services (CloudFormation, KubernetesNetworkConfig.ServiceIpv4Cidr, 2026-11)."""
 EFA_ONLY_CNI = (1, 18, 5)
 """The first release of the VPC CNI that leaves EFA-only interfaces alone."""
 _AT: KeyPath = ("eks",)
@@ -113,6 +115,28 @@ def api_is_for_own_networks(env: Environment) -> Iterator[Problem]:
             yield error(at, cidr, text, "give your own network, as 203.0.113.0/24, or endpoint: private")
     for i in twice(cidrs):
         yield error((*_AT, "public_cidrs", i), cidrs[i], "this network is there already", "remove it")
+
+
+def services_have_addresses_of_their_own(env: Environment) -> Iterator[Problem]:
+    cidr, at = env.eks.service_cidr, (*_AT, "service_cidr")
+    if cidr is None:
+        if env.service_cidr is None:
+            text = "the VPC and its peerings leave no private /16 for the cluster's services"
+            yield error(at, "(not set)", text, "name a smaller network that none of them has, as 10.100.0.0/20")
+        return
+    own = IPv4Network(cidr)
+    if own.prefixlen not in SERVICE_PREFIXES or not any(own.subnet_of(n) for n in PRIVATE[:3]):
+        text = f"EKS takes a /{SERVICE_PREFIXES[0]} to a /{SERVICE_PREFIXES[-1]} of {listed(PRIVATE[:3], 'or')} for services"
+        yield error(at, cidr, text, "write one of those, as 172.20.0.0/16")
+    elif own.overlaps(IPv4Network(env.network.vpc_cidr)):
+        yield error(at, cidr, f"it overlaps with the VPC's {env.network.vpc_cidr}", "write another, as 172.20.0.0/16")
+    else:
+        for peer in env.network.peerings:
+            if own.overlaps(IPv4Network(peer.cidr)):
+                text = (
+                    f"it overlaps with {peer.cidr} of {peer.vpc_id}: from the cluster, addresses of both are services"
+                )
+                yield warning(at, cidr, text, "write another before the cluster is made; later it cannot be changed")
 
 
 def principals_are_roles_or_users(env: Environment) -> Iterator[Problem]:
@@ -246,6 +270,7 @@ RULES: tuple[Rule, ...] = (
     charts_come_from_the_internet,
     a_private_api_is_reached_somehow,
     api_is_for_own_networks,
+    services_have_addresses_of_their_own,
     principals_are_roles_or_users,
     namespace_is_the_jobs_own,
     addons_are_known,

@@ -11,8 +11,7 @@ from trainium_cdk.settings.problems import KeyPath
 
 
 def peers_have_addresses_of_their_own(env: Environment) -> Iterator[Problem]:
-    ours = env.network.existing.cidr if env.network.existing else env.network.cidr
-    taken = {"this VPC": IPv4Network(ours)}
+    taken = {"this VPC": IPv4Network(env.network.vpc_cidr)}
     for at, peer in _peers(env):
         theirs = IPv4Network(peer.cidr)
         for owner, network in taken.items():

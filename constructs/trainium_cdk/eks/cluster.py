@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Network
-
 from aws_cdk import RemovalPolicy, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
@@ -18,6 +16,7 @@ from trainium_cdk.groups import ClosedGroup, Egress
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.removal import removal_policy
 from trainium_cdk.settings import Environment
+from trainium_cdk.settings.environment import SERVICE_NETWORKS
 
 LOG_TYPES = ("api", "audit", "authenticator", "controllerManager", "scheduler")
 _HTTPS = ec2.Port.tcp(443)
@@ -41,7 +40,7 @@ class TrnEksCluster(Construct):
         super().__init__(scope, id)
         settings = environment.eks
         self.name = environment.eks_cluster_name
-        self.service_cidr = service_cidr(network.cidr, *(p.cidr for p in environment.network.peerings))
+        self.service_cidr = environment.service_cidr or SERVICE_NETWORKS[0]  # without a free one: a check refuses that
         self._namespace, self._network = settings.namespace, network
         self.control_group, self.client_group = self._groups(network)
         """The control plane's own security group, and the group whose members reach the API."""
@@ -189,11 +188,3 @@ class TrnEksCluster(Construct):
                 )
             ],
         )
-
-
-def service_cidr(*taken: str) -> str:
-    """The IPv4 network of the cluster's services: one that no network given overlaps."""
-    choices = ("172.20.0.0/16", "10.100.0.0/16", "192.168.0.0/16")
-    networks = [IPv4Network(t) for t in taken]
-    free = [c for c in choices if not any(IPv4Network(c).overlaps(n) for n in networks)]
-    return free[0] if free else choices[0]

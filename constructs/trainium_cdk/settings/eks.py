@@ -158,6 +158,9 @@ class Eks(Settings):
     plugins: Plugins = Plugins()
     namespace: DnsLabel = "training"
     """Where jobs run."""
+    service_cidr: Cidr | None = None
+    """IPv4 network of the cluster's own services, which a cluster keeps for its life. Default: one that neither the VPC nor
+    a peered network overlaps; name it where peerings may come later."""
     data_buckets: tuple[BucketName, ...] = ()
     """Buckets that jobs may read and write, beside the stack's own."""
     addon_versions: dict[str, Annotated[str, StringConstraints(pattern=r"^v\d+\.\d+\.\d+-eksbuild\.\d+$")]] = Field(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from ipaddress import IPv4Network
 from typing import Annotated, Literal
 
 from pydantic import Field, PrivateAttr, StringConstraints, ValidationError, model_validator
@@ -15,6 +17,8 @@ from trainium_cdk.settings.pcluster import Pcluster, Queue
 from trainium_cdk.settings.problems import Engine, Source
 from trainium_cdk.settings.storage import Registry, Storage
 
+SERVICE_NETWORKS = ("172.20.0.0/16", "10.100.0.0/16", "192.168.0.0/16")
+"""Tried first for a cluster's services: EKS's own two (EKS user guide, 2026-11), and one more."""
 CATALOG_ERROR = "trn_catalog"
 """Type of the one error that stands for all mistakes under `catalog`."""
 Requirement = Annotated[
@@ -133,6 +137,16 @@ class Environment(Settings):
     @property
     def kubernetes_version(self) -> str:
         return self.eks.version or self.catalog.eks.default
+
+    @property
+    def service_cidr(self) -> str | None:
+        """The IPv4 network of the EKS cluster's services: the one that is set, else the first that overlaps neither the VPC nor
+        a peered network; None where there is none."""
+        taken = [IPv4Network(cidr) for cidr in (self.network.vpc_cidr, *(p.cidr for p in self.network.peerings))]
+        private = (IPv4Network(n).subnets(new_prefix=16) for n in ("10.0.0.0/8", "172.16.0.0/12"))
+        choices = [*map(IPv4Network, SERVICE_NETWORKS), *itertools.chain.from_iterable(private)]
+        free = (str(c) for c in choices if not any(c.overlaps(t) for t in taken))
+        return self.eks.service_cidr or next(free, None)
 
     @property
     def eks_zone_ids(self) -> tuple[str, ...]:

@@ -93,3 +93,8 @@ class Network(Settings):
     """Connections to other VPCs."""
     existing: ExistingVpc | None = None
     """Use this VPC and make none: the other keys of `network` then do not apply (but for `peerings`)."""
+
+    @property
+    def vpc_cidr(self) -> str:
+        """IPv4 network of the VPC, made or existing."""
+        return self.existing.cidr if self.existing else self.cidr

@@ -109,7 +109,7 @@ def _reachable(target: Target) -> list[tuple[int, Peering]]:
 
 def judge_peers(target: Target, found: dict[int, Peer], exists: bool = False) -> Found:
     network = target.env.network
-    ours = IPv4Network(network.existing.cidr if network.existing else network.cidr)
+    ours = IPv4Network(network.vpc_cidr)
     looked_at = dict(_reachable(target))
     for i, peer in enumerate(network.peerings):
         at: KeyPath = ("network", "peerings", i)
