@@ -209,6 +209,18 @@ def test_zones_that_move_with_a_new_node_group_are_said_with_the_way_to_keep_the
     assert dangerous(compare(synth(old, TrnEksStack), synth(merged(new, fix), TrnEksStack), spec)) == []
 
 
+def test_services_that_move_with_a_new_peering_are_said_with_the_way_to_keep_them(spec: Spec) -> None:
+    """The cluster would go with its network of services, which is chosen where none is named."""
+    peer = {"vpc_id": "vpc-0123456789abcdef0", "cidr": "172.20.0.0/16", "route_tables": ["rtb-0123456789abcdef0"]}
+    new: Data = {"eks": {}, "network": {"peerings": [peer]}}
+    lost = dangerous(compare(synth({"eks": {}}, TrnEksStack), synth(new, TrnEksStack), spec))
+    [cluster] = [c for c in lost if c.property == "KubernetesNetworkConfig.ServiceIpv4Cidr"]
+    assert (cluster.level, cluster.old, cluster.new) == ("loses", "172.20.0.0/16", "10.100.0.0/16")
+    assert cluster.advice == "keep the services' network as it is: eks: {service_cidr: 172.20.0.0/16}"
+    new["eks"] = {"service_cidr": "172.20.0.0/16"}
+    assert dangerous(compare(synth({"eks": {}}, TrnEksStack), synth(new, TrnEksStack), spec)) == []
+
+
 def test_a_redeploy_is_no_change(spec: Spec) -> None:
     cases = [(TrnPclusterStack, n) for n in NAMES] + [(TrnEksStack, n) for n in eks_synthesis.NAMES]
     for kind, name in cases:

@@ -79,7 +79,7 @@ def compare(old: Template, new: Template, spec: Spec, *, fleet_running: bool = T
     for pair in both:
         found.extend(_changed(pair, spec, renewed, fleet_running))
     found.extend(eks.skew(before, after, {p.id: p.name for p in pairs}))
-    found = [_keep_the_zones(c, _zones(before), _zones(after)) for c in found]
+    found = [_keep_what_follows(c, _zones(before), _zones(after)) for c in found]
     return sorted(found, key=lambda c: LEVELS.index(c.level))
 
 
@@ -89,9 +89,14 @@ def _zones(resources: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(s["AvailabilityZoneId"]) for s in subnets if "AvailabilityZoneId" in s))
 
 
-def _keep_the_zones(change: Change, old: tuple[str, ...], new: tuple[str, ...]) -> Change:
-    """Zones follow the instance types where none are named, and so may move with a new queue or node group: say how they stay."""
-    if change.level not in ("loses", "refused") or "Subnet" not in change.property or not old or old == new:
+def _keep_what_follows(change: Change, old: tuple[str, ...], new: tuple[str, ...]) -> Change:
+    """What an environment does not name may move with something else: the zones with the instance types of a new queue or node
+    group, the services' network with a new peering. Say how it stays."""
+    if change.level not in ("loses", "refused"):
+        return change
+    if change.property == "KubernetesNetworkConfig.ServiceIpv4Cidr":
+        return replace(change, advice=f"keep the services' network as it is: eks: {{service_cidr: {change.old}}}")
+    if "Subnet" not in change.property or not old or old == new:
         return change
     return replace(change, advice=f"keep the zones as they are: network: {{zone_ids: [{', '.join(old)}]}}")
 
