@@ -31,11 +31,13 @@ class Subjects:
 
     Args:
         templates: the template of each subject, as JSON, all in one folder: most judges start slowly, and read a folder in one go.
+        regions: where the template of a subject is to be deployed. Default: us-east-1.
         scripts: `<subject>:<name>` -> a script of a job.
         objects: `<subject>:<name>` -> Kubernetes objects, as YAML, all in one folder.
     """
 
     templates: Mapping[str, Path] = field(default_factory=dict)
+    regions: Mapping[str, str] = field(default_factory=dict)
     scripts: Mapping[str, Path] = field(default_factory=dict)
     objects: Mapping[str, Path] = field(default_factory=dict)
 

@@ -14,7 +14,12 @@ import app as ours
 from audit import jobs
 from audit.findings import ROOT, Subjects
 
-ENVIRONMENTS = {"default": None, **{f.stem: f for f in sorted((ROOT / "tests/environments").glob("*.yaml"))}}
+_FOLDER = ROOT / "tests/environments"
+ENVIRONMENTS = {
+    "default": None,
+    **{str(f.relative_to(_FOLDER).with_suffix("")): f for f in sorted(_FOLDER.rglob("*.yaml"))},
+}
+"""Name -> file. Those of a folder are for the engine that it is called after."""
 
 
 def make(folder: Path, environments: Sequence[str] = ()) -> tuple[Subjects, dict[str, str]]:
@@ -28,6 +33,7 @@ def make(folder: Path, environments: Sequence[str] = ()) -> tuple[Subjects, dict
     """
     impossible: dict[str, str] = {}
     templates: dict[str, Path] = {}
+    regions: dict[str, str] = {}
     scripts: dict[str, Path] = {}
     objects: dict[str, Path] = {}
     target = folder / "templates"
@@ -36,25 +42,29 @@ def make(folder: Path, environments: Sequence[str] = ()) -> tuple[Subjects, dict
         app = _app(name, folder / "cdk" / name)
         region = str(next(s.region for s in app.node.children if isinstance(s, cdk.Stack)))
         made = {stack.hierarchical_id: dict(stack.template) for stack in app.synth().stacks}
-        for kind in ours.STACKS.values():
+        regions |= dict.fromkeys((f"{stack}/{name}" for stack in made), region)
+        for engine, kind in ours.STACKS.items():
+            if "/" in name and not name.startswith(f"{engine}/"):
+                continue
             subject = f"{kind.__name__}/{name}"
             template = made.get(kind.__name__, {})
             if not template.get("Resources"):
                 impossible[subject] = "the environment does not describe this engine, or not rightly"
                 continue
-            path = target / f"{kind.__name__}.{name}.json"
+            file_name = f"{kind.__name__}.{name.replace('/', '-')}"
+            path = target / f"{file_name}.json"
             path.write_text(json.dumps(template, indent=1), "utf-8")
             templates[subject] = path
             for file, text in jobs.rendered(template, kind.__name__, region):
                 if file.endswith(".yaml"):
-                    at = folder / "objects" / f"{kind.__name__}.{name}.{file}"
+                    at = folder / "objects" / f"{file_name}.{file}"
                     objects[f"{subject}:{file.removesuffix('.yaml')}"] = at
                 else:
                     at = folder / "jobs" / kind.__name__ / name / file
                     scripts[f"{subject}:{file}"] = at
                 at.parent.mkdir(parents=True, exist_ok=True)
                 at.write_bytes(text)
-    return Subjects(templates=templates, scripts=scripts, objects=objects), impossible
+    return Subjects(templates=templates, regions=regions, scripts=scripts, objects=objects), impossible
 
 
 def given(folder: Path, files: Sequence[Path]) -> Subjects:

@@ -93,14 +93,15 @@ def _references(node: Any) -> set[str]:
     return found | ({depends} if isinstance(depends, str) else set(depends))
 
 
-def findings(template: Template, region: str = "us-east-1") -> list[str]:
-    """What cfn-lint and the CloudFormation validator call an error, and resources that wait for each other in a circle.
+def circles(template: Template) -> list[str]:
+    """Resources that wait for each other in a circle."""
+    return [name for name in template.to_json()["Resources"] if name in needs(template, name)]
 
-    region: where the template is to be deployed; cfn-lint knows which instance types are there.
-    """
-    document = template.to_json()
-    text = json.dumps(document)
-    linted = lint(text, config=ManualArgs(regions=[region], ignore_checks=["W", "I"]))
+
+def findings(template: Template) -> list[str]:
+    """What cfn-lint and the CloudFormation validator call an error, and resources that wait for each other in a circle."""
+    text = json.dumps(template.to_json())
+    linted = lint(text, config=ManualArgs(regions=["us-east-1"], ignore_checks=["W", "I"]))
     report = cloudformation_validate.RegoEngine().validate_template(
         cloudformation_validate.TemplateContent(text, "test.template.json")
     )
@@ -108,5 +109,5 @@ def findings(template: Template, region: str = "us-east-1") -> list[str]:
     return [
         *(f"cfn-lint {m.rule.id}: {m.message} ({m.path})" for m in linted),
         *(f"cloudformation-validate {d.rule_id}: {d.message}" for d in report.diagnostics if d.severity in errors),
-        *(f"{name} waits for itself" for name in document["Resources"] if name in needs(template, name)),
+        *(f"{name} waits for itself" for name in circles(template)),
     ]

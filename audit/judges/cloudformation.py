@@ -14,9 +14,16 @@ _ERRORS = {engine.Severity.ERROR, engine.Severity.FATAL}
 
 def cfn_lint(subjects: Subjects) -> list[Finding]:
     """Errors only: its warnings are about style, and most are about what the CDK writes."""
+    files: dict[str, list[str]] = {}
+    for subject, path in subjects.templates.items():
+        files.setdefault(subjects.regions.get(subject, "us-east-1"), []).append(str(path))
+    return [finding for region, there in files.items() for finding in _linted(subjects, region, there)]
+
+
+def _linted(subjects: Subjects, region: str, files: list[str]) -> list[Finding]:
+    """It knows which instance types a region has."""
+    command = [HERE / "cfn-lint", "--ignore-checks", "W", "I", "--regions", region, "--format", "json", "--", *files]
     # its exit code is a set of bits: errors 2, warnings 4, information 8
-    files = [str(path) for path in subjects.templates.values()]
-    command = [HERE / "cfn-lint", "--ignore-checks", "W", "I", "--format", "json", "--", *files]
     return [
         Finding(
             judge="cfn-lint",

@@ -44,12 +44,20 @@ TABLE: list[tuple[str, str, str, str, str]] = [
     ("ImagesRoleDefaultPolicy", "Allow", "sts:GetServiceBearerToken", ANY, NO_RESOURCE_LEVEL),
     ("ImagesRoleDefaultPolicy", "Allow", "s3:GetObject*", "{Files}/images/*", "the zip files that are built"),
     ("PluginsDetectorIdentityRole", "Allow", "cloudwatch:PutMetricData", ANY, NO_RESOURCE_LEVEL),
+    ("PluginsDetectorIdentityRole", "Allow", "*:Describe*", ANY, NO_RESOURCE_LEVEL),
+    (
+        "PluginsDetectorIdentityRole",
+        "Allow",
+        "autoscaling:SetInstanceHealth",
+        "arn:aws:autoscaling:*autoScalingGroupName/eks-*",
+        "EKS names the groups; a tag that names this cluster is a condition",
+    ),
     ("PluginsAutoscalerIdentityRole", "Allow", "*:Describe*", ANY, NO_RESOURCE_LEVEL),
     (
         "PluginsAutoscalerIdentityRole",
         "Allow",
         "eks:DescribeNodegroup",
-        "arn:aws:eks:*:nodegroup/*-eks/*/*",
+        "arn:aws:eks:*:nodegroup/[!*]*/*/*",
         "this cluster's",
     ),
     (
@@ -61,10 +69,17 @@ TABLE: list[tuple[str, str, str, str, str]] = [
     ),
     ("PluginsJobIdentityRole", "Allow", "s3:[GAPD]*", "arn:aws:s3:::{Files}/*", OWN_OBJECTS),
     (
+        "PluginsJobIdentityRole",
+        "Allow",
+        "s3:[GAPD]*",
+        "arn:aws:s3:::speech-*/*",
+        "of buckets that the environment names",
+    ),
+    (
         "TrnNodeGroupSizesRole*",
         "Allow",
         "eks:*",
-        "arn:aws:eks:*:nodegroup/*-eks/*/*",
+        "arn:aws:eks:*:nodegroup/[!*]*/*/*",
         "groups of this cluster: EKS names them",
     ),
 ]
@@ -76,6 +91,10 @@ CONDITIONS = {
     (
         "PluginsAutoscalerIdentityRole",
         "autoscaling:TerminateInstanceInAutoScalingGroup",
+    ): '{"StringEquals": {"aws:ResourceTag/eks:cluster-name"',
+    (
+        "PluginsDetectorIdentityRole",
+        "autoscaling:SetInstanceHealth",
     ): '{"StringEquals": {"aws:ResourceTag/eks:cluster-name"',
     ("NetworkEndpoint*", "*"): '{"StringEquals": {"aws:PrincipalAccount"',
     ("PluginsDetectorIdentityRole", "cloudwatch:PutMetricData"): '{"StringEquals": {"cloudwatch:namespace"',

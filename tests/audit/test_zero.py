@@ -9,6 +9,7 @@ from audit.__main__ import judged
 from audit.acknowledged import Sorted
 from audit.findings import Finding, Subjects
 from audit.judges.process import THERE
+from tests.stacks import eks_synthesis, synthesis
 from tests.support import need
 
 
@@ -36,9 +37,11 @@ def test_every_finding_is_counted_once(result: Sorted, judged_things: Subjects) 
     assert said["resources"] > 10 * said["templates"] == 10 * len(judged_things.templates)
 
 
-def test_both_stacks_are_judged(judged_things: Subjects) -> None:
-    by_stack = {stack: {s for s in judged_things.templates if s.startswith(stack)} for stack in ("TrnP", "TrnE")}
-    assert all(len(found) >= 10 for found in by_stack.values()), by_stack
+def test_both_stacks_are_judged_in_every_environment(judged_things: Subjects) -> None:
+    slurm = {f"TrnPclusterStack/{name}" for name in synthesis.NAMES}
+    eks = {f"TrnEksStack/{name}" for name in eks_synthesis.NAMES}
+    assert set(judged_things.templates) == slurm | eks
+    assert min(len(slurm), len(eks)) >= 12
 
 
 def test_an_entry_matches_what_it_names_and_nothing_else() -> None:

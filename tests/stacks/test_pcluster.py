@@ -1,4 +1,4 @@
-"""`TrnPclusterStack` of every environment: its template judged by others, and the rules it must keep."""
+"""`TrnPclusterStack` of every environment: the rules it must keep."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aws_cdk.assertions import Template
 
-from tests.cdk import findings, needs, properties, resources
+from tests.cdk import circles, needs, properties, resources
 from tests.stacks.synthesis import NAMES, cluster, environment, template, template_of
 from trainium_cdk import outputs, settings
 from trainium_cdk.settings import SettingsError
@@ -21,8 +21,9 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_the_judges_find_no_error(name: str) -> None:
-    assert findings(template(name)) == []
+def test_nothing_waits_for_itself(name: str) -> None:
+    """What others have to say of each template: tests/audit."""
+    assert circles(template(name)) == []
 
 
 def test_nothing_lets_anybody_in(name: str) -> None:
