@@ -102,7 +102,7 @@ def trust(found: Figures) -> str:
         ("Before spending: `trn preflight`", "python -m pytest tests/checks/live", preflight(found)),
         ("Jobs on a real Slurm", "python -m pytest tests/trust tests/jobs/test_ssm.py", slurm(found)),
         ("Jobs on a real Kubernetes API with Volcano", "python -m pytest tests/jobs/kubernetes", eks(found)),
-        ("Bad input", "python -m pytest tests/trust tests/checks tests/settings tests/jobs tests/test_outputs.py", inputs(found)),
+        ("Bad input", "python -m pytest tests/trust tests/checks tests/settings tests/jobs tests/cli tests/test_outputs.py", inputs(found)),
     )  # fmt: skip
     lines = ["| what | tried | outcome | left behind |", "|---|---|---|---|"]
     for title, command, rows in sections:
@@ -244,7 +244,8 @@ def slurm(found: Figures) -> Iterator[Row]:
     )
     stops = "tests/trust/test_stops.py::"
     signals = ("test_a_follower_that_is_stopped_says_how_to_read_on", "test_who_waits_and_is_stopped_leaves_the_job_alone",
-               "test_a_destruction_that_is_stopped_goes_on", "test_a_question_that_is_not_answered_deletes_nothing")  # fmt: skip
+               "test_a_destruction_that_is_stopped_goes_on", "test_a_question_that_is_not_answered_deletes_nothing",
+               "test_a_destruction_that_is_stopped_while_it_waits_for_jobs_deletes_nothing")  # fmt: skip
     yield Row(
         "Ctrl-C and SIGTERM while following, waiting, destroying, being asked",
         f"{sum(_cases(found, stops + s) for s in signals)} stops", "exit code 130 or 143, one line on how things are",
@@ -315,6 +316,12 @@ def inputs(found: Figures) -> Iterator[Row]:
         "submissions that cannot work, Slurm and Kubernetes",
         f"{sum(_cases(found, f) for f in files)}",
         "refused before anything is sent",
+    )
+    asking = [f"tests/cli/test_credentials.py::test_{kind}" for kind in ("expired_ones", "none")]
+    yield Row(
+        "commands with credentials that have expired, or with none",
+        f"{sum(_cases(found, t) for t in asking)}",
+        "one line: what is wrong, and what to do",
     )
     words = {"sbatch": "`sbatch` and `srun`", "ssm": "SSM", "kubernetes": "a pod"}
     for way, told in words.items():
