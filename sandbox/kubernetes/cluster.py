@@ -331,6 +331,7 @@ class LocalKubernetes:
         return {
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": str(self.directory / "home"),  # no program finds a configuration of the user's
+            "DEBUG_SOCKET_DIR": str(self.directory / "run"),  # of Volcano, which else makes a folder in /tmp
             "TRN_SANDBOX_KUBERNETES": str(self.directory),
         }
 

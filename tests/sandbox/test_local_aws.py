@@ -199,6 +199,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", script, str(tmp_path)],
         cwd=APP.parents[3],
+        env={**os.environ, "TMPDIR": str(tmp_path)},  # whoever is killed removes nothing
         capture_output=True,
         text=True,
         check=False,
