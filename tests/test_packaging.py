@@ -64,16 +64,16 @@ def required_by(wheel: Path) -> set[str]:
     with zipfile.ZipFile(wheel) as z:
         metadata = z.read(next(n for n in z.namelist() if n.endswith("dist-info/METADATA"))).decode()
     wanted = [(line, {""}) for line in message_from_string(metadata).get_all("Requires-Dist") or []]
-    found: dict[str, str] = {}
+    found: set[tuple[str, frozenset[str]]] = set()
     while wanted:
         line, extras = wanted.pop()
         requirement = Requirement(line)
         if requirement.marker and not any(requirement.marker.evaluate({"extra": extra}) for extra in extras):
             continue
-        if requirement.name not in found or requirement.extras:
-            found[requirement.name] = version(requirement.name)
+        if (asked := (requirement.name, frozenset(requirement.extras))) not in found:
+            found.add(asked)
             wanted += [(line, {"", *requirement.extras}) for line in requires(requirement.name) or []]
-    return {f"{name}=={installed}" for name, installed in found.items()}
+    return {f"{name}=={version(name)}" for name, _ in found}
 
 
 def test_a_foreign_app_synthesises_from_the_wheel(wheel: Path, tmp_path: Path) -> None:

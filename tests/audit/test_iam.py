@@ -21,6 +21,8 @@ OWN_OBJECTS = "objects of the stack's own bucket, whose names nobody knows befor
 EMPTIER = "the CDK's function that empties the bucket, on `cdk destroy`, of whatever is in it"
 REFUSAL = "a refusal: the wider, the safer"
 ENDPOINT = "an endpoint's policy grants nothing; it lets only this account's principals through"
+SPEECH_LAB = "arn:aws:eks:*:nodegroup/Speech_Lab/[*]/[*]"
+"""The groups of the one cluster that an environment has named by itself."""
 # (holder, effect, actions, resources, reason): patterns of the logical id, of the action and of the resource, and an action
 # must carry a condition where one is named
 TABLE: list[tuple[str, str, str, str, str]] = [
@@ -57,9 +59,10 @@ TABLE: list[tuple[str, str, str, str, str]] = [
         "PluginsAutoscalerIdentityRole",
         "Allow",
         "eks:DescribeNodegroup",
-        "arn:aws:eks:*:nodegroup/[!*]*/*/*",
+        "arn:aws:eks:*:nodegroup/*-eks/*/*",
         "this cluster's",
     ),
+    ("PluginsAutoscalerIdentityRole", "Allow", "eks:DescribeNodegroup", SPEECH_LAB, "this cluster's"),
     (
         "PluginsAutoscalerIdentityRole",
         "Allow",
@@ -79,9 +82,10 @@ TABLE: list[tuple[str, str, str, str, str]] = [
         "TrnNodeGroupSizesRole*",
         "Allow",
         "eks:*",
-        "arn:aws:eks:*:nodegroup/[!*]*/*/*",
+        "arn:aws:eks:*:nodegroup/*-eks/*/*",
         "groups of this cluster: EKS names them",
     ),
+    ("TrnNodeGroupSizesRole*", "Allow", "eks:*", SPEECH_LAB, "groups of this cluster: EKS names them"),
 ]
 CONDITIONS = {
     (
