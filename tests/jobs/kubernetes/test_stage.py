@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import tarfile
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,6 +13,7 @@ from sandbox import LocalAws
 from tests.jobs.kubernetes.conftest import Running, make_cluster
 from trainium_cdk.jobs import JobError
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, stage
+from trainium_cdk.jobs.kubernetes.names import JOB_LABEL
 
 BUCKET = "stage-test"
 
@@ -36,16 +39,33 @@ def staged(backend: KubernetesBackend, source: str, target: str) -> tuple[bool, 
     return stage.run(backend.api, job, log=said.extend, say=lambda _: None), said.decode()
 
 
+@contextlib.contextmanager
+def kept(backend: KubernetesBackend, source: str, target: str) -> Iterator[None]:
+    """The ended Job's pods stay, as they do until the garbage collector comes to them."""
+    [job] = stage.render(source, target, backend.cluster)
+    names = [p["metadata"]["name"] for p in backend.api.list("Pod", labels=f"{JOB_LABEL}={job['metadata']['name']}")]
+    assert names
+    for name in names:
+        backend.api.patch("Pod", name, {"metadata": {"finalizers": ["trainium-cdk.test/kept"]}})
+    try:
+        yield
+        assert {p["metadata"]["name"] for p in backend.api.list("Pod")} >= set(names)
+    finally:
+        for name in names:
+            backend.api.patch("Pod", name, {"metadata": {"finalizers": None}})
+
+
 def test_an_archive_is_unpacked_once(backend: KubernetesBackend, running: Running, bucket: None) -> None:
     good, said = staged(backend, f"s3://{BUCKET}/some/set.tar.gz", "/efs/corpus/one")
     assert good, said
     assert "trn: part 1 of 1\n" in said
     assert (running.shared / "corpus/one/set/b $(HOME)").read_bytes() == b"set/b $(HOME)"
     assert sorted(f.name for f in (running.shared / "corpus/one").iterdir()) == ["set"]
-    good, said = staged(backend, f"s3://{BUCKET}/some/set.tar.gz", "/efs/corpus/one")
+    with kept(backend, f"s3://{BUCKET}/some/set.tar.gz", "/efs/corpus/one"):
+        good, said = staged(backend, f"s3://{BUCKET}/some/set.tar.gz", "/efs/corpus/one")
     assert good
     assert "is in /efs/corpus/one already" in said
-    assert "fetching" not in said
+    assert "fetching" not in said  # which the first one's pod has said, and is still there to say
 
 
 def test_a_prefix_and_one_object_of_it(backend: KubernetesBackend, running: Running, bucket: None) -> None:

@@ -14,13 +14,14 @@ from trainium_cdk.jobs import quote
 from trainium_cdk.jobs.errors import JobError, TransportError
 from trainium_cdk.jobs.kubernetes import pods, reader, status
 from trainium_cdk.jobs.kubernetes.api import Api, ApiError, absent_is_fine
-from trainium_cdk.jobs.kubernetes.names import JOB_LABEL, labels
+from trainium_cdk.jobs.kubernetes.names import labels
 from trainium_cdk.outputs import EksCluster
 
 Object = dict[str, Any]
 
 KEPT_SECONDS = 86_400
 _ATTEMPTS = 3
+_OWNER = "batch.kubernetes.io/controller-uid"
 _UNSIGNED = "--no-sign-request"
 _SOURCE = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\x00\n]*)?")
 _RESOURCES = {"cpu": "1", "memory": "2Gi"}
@@ -177,10 +178,11 @@ def run(
             raise
     done: set[str] = set()
     while True:
-        ended = _ended(api.get("BatchJob", name))
-        for pod in sorted(
-            api.list("Pod", labels=f"{JOB_LABEL}={name}"), key=lambda p: p["metadata"]["creationTimestamp"]
-        ):
+        now = api.get("BatchJob", name)
+        ended = _ended(now)
+        # By the Job's uid: pods of an ended Job of the same name outlive it until they are collected.
+        mine = f"{_OWNER}={now['metadata']['uid']}"
+        for pod in sorted(api.list("Pod", labels=mine), key=lambda p: p["metadata"]["creationTimestamp"]):
             state = status.container_state(pod, "main")
             if pod["metadata"]["name"] not in done and ("running" in state or "terminated" in state):
                 done.add(pod["metadata"]["name"])
