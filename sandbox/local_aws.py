@@ -28,7 +28,7 @@ SHIMS = ROOT / "sandbox/kubernetes/shims"
 ACCOUNT = "000000000000"
 """The account the emulator gives to the dummy key `test`."""
 DEFAULT_DIRECTORY = ROOT / ".cache/sandbox"
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 
 
 class SandboxError(RuntimeError):

@@ -75,7 +75,7 @@ class LocalSlurm:
         *,
         environment: Mapping[str, str] | None = None,
         max_nodes: int = MAX_NODES,
-        timeout: float = 60.0,
+        timeout: float = 180.0,
     ) -> Self:
         """Start the Slurm of a cluster configuration and wait until every node is idle.
 
@@ -161,7 +161,7 @@ class LocalSlurm:
         return file
 
     def run(
-        self, command: Sequence[str], *, timeout: float = 60.0, env: Mapping[str, str] | None = None
+        self, command: Sequence[str], *, timeout: float = 300.0, env: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run a command on the head node, in its home directory; output as text, exit code not checked."""
         full = {**self.node_env(), **(env or {})}

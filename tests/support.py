@@ -25,7 +25,7 @@ def put_aside() -> set[Path]:
 
 def fetched(before: set[Path]) -> None:
     """Wait until all that has been put aside since is gone: other tests' commands come and go as well."""
-    new, until = put_aside() - before, time.monotonic() + 30
+    new, until = put_aside() - before, time.monotonic() + 600
     while left := [folder for folder in new if folder.exists()]:
         assert time.monotonic() < until, left
         time.sleep(0.1)

@@ -43,7 +43,7 @@ def test_a_finding_has_its_place_reason_and_fix(tmp_path: Path, capfd: pytest.Ca
     assert (paid["severity"], kept["severity"]) == ("warning", "info")
     assert [c["constructPath"] for c in paid["violatingConstructs"]] == ["TrnPclusterStack"]
     assert [c["constructPath"] for c in kept["violatingConstructs"]] == ["TrnPclusterStack", "TrnEksStack"]
-    said, end = "", time.monotonic() + 20
+    said, end = "", time.monotonic() + 600
     while "Acknowledge with 'trn::static_nodes_are_paid'" not in said:  # the CDK's own process says it, in its own time
         assert time.monotonic() < end, said
         time.sleep(0.05)

@@ -170,7 +170,7 @@ def _kubectl(found: Hook, *arguments: str, stdin: str | None = None) -> str:
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     if done.returncode:

@@ -58,7 +58,7 @@ class LocalKubernetes:
         token_webhook: str | None = None,
         run_jobs: bool = False,
         job_environment: Mapping[str, str] | None = None,
-        timeout: float = 90.0,
+        timeout: float = 300.0,
     ) -> Self:
         """Start a cluster without nodes and wait until its API, its controllers and Volcano's admission answer.
 
@@ -149,7 +149,7 @@ class LocalKubernetes:
             return Api(self.endpoint, ca, token=token)
         return Api(self.endpoint, ca, certificate=(Path(at.certificate("admin")), Path(at.key("admin"))))
 
-    def kubectl(self, *arguments: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
+    def kubectl(self, *arguments: str, timeout: float = 300.0) -> subprocess.CompletedProcess[str]:
         """kubectl as administrator; output as text, exit code not checked."""
         return subprocess.run(
             [str(build.program("kubectl")), f"--kubeconfig={self.kubeconfig}", *arguments],
@@ -171,7 +171,7 @@ class LocalKubernetes:
         zone_id: str = "",
         labels: Mapping[str, str] | None = None,
         taints: Sequence[Object] = (nodes.NEURON_TAINT,),
-        timeout: float = 30.0,
+        timeout: float = 180.0,
     ) -> list[str]:
         """Virtual nodes of a type of the catalogue, Ready when this returns; their names.
 
@@ -192,7 +192,7 @@ class LocalKubernetes:
         instance_type: str = "m6i.large",
         labels: Mapping[str, str] | None = None,
         taints: Sequence[Object] = (),
-        timeout: float = 30.0,
+        timeout: float = 180.0,
     ) -> list[str]:
         """Virtual nodes without devices, for plug-ins and controllers; their names."""
         made = [

@@ -232,7 +232,7 @@ def start(base: Path, work: Path, vendor: Vendor, system: str) -> Iterator[Node]
     try:
         pid = _inner_pid(holder, work)
         node = Node(pid, work / "merged")
-        for _ in range(100):
+        for _ in range(1200):
             if node.run("curl", "-fso", "/dev/null", f"{SERVER}/apt/KEY.PUB").code == 0:
                 break
             time.sleep(0.05)
@@ -245,7 +245,7 @@ def start(base: Path, work: Path, vendor: Vendor, system: str) -> Iterator[Node]
 
 
 def _inner_pid(holder: subprocess.Popen[bytes], work: Path) -> int:
-    for _ in range(200):
+    for _ in range(3000):
         children = Path(f"/proc/{holder.pid}/task/{holder.pid}/children").read_text().split()
         if children and (Path(f"/proc/{children[0]}/root{work}/merged/proc/1")).exists():
             return int(children[0])

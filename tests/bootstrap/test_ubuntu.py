@@ -393,5 +393,5 @@ def test_it_waits_for_unattended_upgrades(new_node: NewNode) -> None:
         assert run.poll() is None
     finally:
         holder.communicate()
-    _, err = run.communicate(timeout=120)
+    _, err = run.communicate(timeout=900)
     assert run.returncode == 0, err

@@ -42,7 +42,7 @@ def trn(slurm: LocalSlurm, cluster_file: Path, tmp_path: Path) -> Run:
 
     def run(verb: str, *words: str | bytes) -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
-            [TRN, verb, *words, "--local"], env=env, cwd=tmp_path, capture_output=True, timeout=180, check=False
+            [TRN, verb, *words, "--local"], env=env, cwd=tmp_path, capture_output=True, timeout=900, check=False
         )
 
     return run
@@ -58,7 +58,7 @@ def bare(*words: str | bytes, **env: str) -> subprocess.CompletedProcess[str]:
         **env,
     }
     return subprocess.run(
-        [TRN, *words], env=full, capture_output=True, timeout=60, check=False, text=True, errors="surrogateescape"
+        [TRN, *words], env=full, capture_output=True, timeout=900, check=False, text=True, errors="surrogateescape"
     )
 
 

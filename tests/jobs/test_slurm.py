@@ -37,7 +37,7 @@ def log(backend: SlurmBackend, id: str, **options: object) -> str:
     return b"".join(chunk.data for chunk in backend.logs(id, **options)).decode()  # type: ignore[arg-type]
 
 
-def until(condition: object, seconds: float = 60) -> None:
+def until(condition: object, seconds: float = 600) -> None:
     assert callable(condition)
     end = time.monotonic() + seconds
     while not condition():
@@ -58,7 +58,7 @@ def data(shared: Path) -> str:
 def test_a_script_finds_the_others(backend: SlurmBackend) -> None:
     body = 'echo "node $NODE_RANK of $NNODES, $NPROC_PER_NODE workers, at $MASTER_ADDR:$MASTER_PORT, in $PWD"'
     job = backend.submit(script(body, nodes=3))
-    assert backend.wait(job.id, 60).ok
+    assert backend.wait(job.id, 600).ok
     said = log(backend, job.id)
     for rank in range(3):
         assert re.search(rf"{rank}: node {rank} of 3, 32 workers, at 127\.0\.0\.1:2022, in .*{job.id}/work", said)
@@ -68,7 +68,7 @@ def test_a_script_finds_the_others(backend: SlurmBackend) -> None:
 
 def test_tasks_of_a_node_have_ranks(backend: SlurmBackend) -> None:
     job = backend.submit(script('echo "rank $RANK/$WORLD_SIZE local $LOCAL_RANK"', nodes=2, tasks_per_node=2))
-    assert backend.wait(job.id, 60).ok
+    assert backend.wait(job.id, 600).ok
     found = set(re.findall(r"rank (\d)/4 local (\d)", log(backend, job.id)))
     assert found == {("0", "0"), ("1", "1"), ("2", "0"), ("3", "1")}
 
@@ -85,7 +85,7 @@ def test_arguments_and_environment_arrive_as_they_are(
 ) -> None:
     body = 'printf "%s\\0" "$VALUE" "$@" > said'
     job = backend.submit(script(body, args=tuple(args), env={"VALUE": value}))
-    assert backend.wait(job.id, 60).ok
+    assert backend.wait(job.id, 600).ok
     said = (shared / "trn" / "jobs" / job.id / "work" / "said").read_bytes()
     assert said == b"".join(word.encode() + b"\0" for word in [value, *args])
 
@@ -115,7 +115,7 @@ def test_bert_is_prepared_compiled_and_trained_on_the_same_nodes(
     # all is fetched now: the next job has nothing to prepare, and phase 2 starts from the checkpoint of the first
     second = backend.submit(BertLarge(nodes=2, phase=2, checkpoint=first.id, run_steps=2, data=data, precompile=False))
     assert list(second.stages) == ["train"]
-    assert backend.wait(second.id, 120).ok, log(backend, second.id)
+    assert backend.wait(second.id, 600).ok, log(backend, second.id)
     assert "ckpt_12.pt at step 12" in log(backend, second.id)
 
 
@@ -131,14 +131,14 @@ def test_training_gets_the_nodes_that_compiled_though_others_are_free(backend: S
     slurm.run(["scancel", taken])
     until(lambda: slurm.run(["squeue", "-h", "-j", taken, "-t", "R,CG"]).stdout == "")
     slurm.run(["touch", f"{slurm.node_env()['TRN_SHARED_ROOT']}/efs/trn/jobs/{job.id}/work/go"])
-    ended = backend.wait(job.id, 60)
+    ended = backend.wait(job.id, 600)
     assert ended.ok, log(backend, job.id, stage="precompile")
     assert ended.stages[0].nodes == ended.stages[1].nodes == "compute1-dy-trn-[3-4]"
 
 
 def test_a_failed_precompile_ends_the_job(backend: SlurmBackend) -> None:
     job = backend.submit(script("exit 3", precompile=True))
-    ended = backend.wait(job.id, 60)
+    ended = backend.wait(job.id, 600)
     precompile, train = ended.stages
     assert (precompile.state, precompile.exit_code, precompile.reason) == ("FAILED", 3, "exit code 3")
     assert (train.state, train.reason) == ("CANCELLED", "did not run: precompile did not complete")
@@ -149,7 +149,7 @@ def test_graphs_that_do_not_compile_end_the_job(backend: SlurmBackend, shared: P
     job = backend.submit(
         script('echo "||NEURON_PARALLEL_COMPILE||: Total failed compilations: 2"', nodes=2, precompile=True)
     )
-    assert backend.wait(job.id, 60).state == "FAILED"
+    assert backend.wait(job.id, 600).state == "FAILED"
     assert "graphs failed to compile on 2 node(s)" in log(backend, job.id, stage="precompile")
 
 
@@ -190,7 +190,7 @@ def test_cancel(backend: SlurmBackend) -> None:
     assert [s.state for s in ended.stages] == ["CANCELLED", "CANCELLED"]
     assert backend.cancel(job.id) == backend.status(job.id)  # once more changes nothing
     again = backend.submit(script("true"))
-    assert backend.wait(again.id, 60).ok
+    assert backend.wait(again.id, 600).ok
     assert backend.cancel(again.id).ok
 
 
@@ -207,7 +207,7 @@ def test_stages_and_nodes_that_are_not_there(backend: SlurmBackend) -> None:
         list(backend.logs(job.id, stage="compile"))
     with pytest.raises(JobError, match="nodes 0 to 0, not 1"):
         list(backend.logs(job.id, node=1))
-    backend.wait(job.id, 60)
+    backend.wait(job.id, 600)
 
 
 def test_waiting_has_an_end(backend: SlurmBackend) -> None:
@@ -231,7 +231,7 @@ def test_the_same_token_submits_once(backend: SlurmBackend, slurm: LocalSlurm) -
     assert numbers == 1
     with pytest.raises(SubmitError, match=r"once-twice is another job already. Use a new token"):
         backend.submit(script("false", name="once"), "twice")
-    assert backend.wait("once-twice", 60).ok
+    assert backend.wait("once-twice", 600).ok
 
 
 @pytest.mark.parametrize("dies_at", ["sbatch 1", "sbatch 2", "release"])
@@ -257,7 +257,7 @@ def test_a_submission_that_dies_is_made_good_by_the_next(
     assert dying.run(submission.text).code in (-signal.SIGKILL, 137)
     sent = backend.submit(job, token)
     assert sent.existing is (command == "release")
-    assert backend.wait(sent.id, 60).ok
+    assert backend.wait(sent.id, 600).ok
     known = slurm.run(["squeue", "-h", "-a", "-t", "all", "-o", "%T %k"]).stdout.splitlines()
     assert [k for k in known if k.endswith(f"trn:{sent.id}") and not k.startswith("CANCELLED")] == [
         f"COMPLETED trn:{sent.id}"
@@ -310,7 +310,7 @@ def test_a_file_system_that_is_not_mounted_is_said(backend: SlurmBackend, slurm:
 def test_list(backend: SlurmBackend) -> None:
     jobs = [backend.submit(script("true", name=f"listed-{i}")).id for i in range(3)]
     for job in jobs:
-        backend.wait(job, 60)
+        backend.wait(job, 600)
     found = [j.id for j in backend.list()]
     assert [j for j in found if j.startswith("listed-")] == jobs[::-1]
     assert len(backend.list(2)) == 2
@@ -325,7 +325,7 @@ def test_a_node_that_dies_makes_training_begin_again(backend: SlurmBackend, slur
     node = backend.status(job.id).stages[0].nodes
     slurm.run(["scontrol", "update", f"nodename={node}", "state=down", "reason=test"])
     try:
-        ended = backend.wait(job.id, 90)
+        ended = backend.wait(job.id, 600)
     finally:
         slurm.run(["scontrol", "update", f"nodename={node}", "state=resume"])
     assert ended.ok

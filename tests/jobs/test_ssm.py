@@ -223,7 +223,7 @@ def test_an_interrupted_download_goes_on(
         (parts / "000002.part").write_bytes(b"half")  # broke off in the middle
         sent = cloud.send(submission)
         assert list(sent.stages) == ["prepare", "train"]
-        assert cloud.wait(sent.id, 120).ok, read(cloud, sent.id)
+        assert cloud.wait(sent.id, 600).ok, read(cloud, sent.id)
         shards = shared_dir / "data" / name / "shards"
         assert (shards / "x_training_40.hdf5").read_bytes().startswith(b"MARKED")
         assert (shards / "x_training_127.hdf5").read_bytes() == bytes([127]) * 9000
@@ -234,7 +234,7 @@ def test_an_interrupted_download_goes_on(
 
 def test_data_that_is_not_there_is_said(cloud: SlurmBackend) -> None:
     job = cloud.submit(BertLarge(nodes=2, data=f"s3://{BUCKET}/nothing.tar"))
-    ended = cloud.wait(job.id, 60)
+    ended = cloud.wait(job.id, 600)
     assert [s.state for s in ended.stages] == ["FAILED", "CANCELLED", "CANCELLED"]
     assert ended.stages[2].reason == "did not run: precompile did not complete"
     assert f"cannot read s3://{BUCKET}/nothing.tar. Check that it exists" in read(cloud, job.id, stage="prepare")
@@ -258,7 +258,7 @@ def test_two_jobs_fetch_once(cloud: SlurmBackend, local_aws: LocalAws, shared_di
             )
             for i in range(2)
         ]
-        assert all(cloud.wait(job.id, 120).ok for job in jobs), [read(cloud, j.id) for j in jobs]
+        assert all(cloud.wait(job.id, 600).ok for job in jobs), [read(cloud, j.id) for j in jobs]
         said = [read(cloud, job.id, stage="prepare") for job in jobs if "prepare" in job.stages]
         assert sum(f"fetching s3://{BUCKET}/corpus" in text for text in said) == 1
     finally:
@@ -270,5 +270,5 @@ def test_a_large_script_is_submitted_through_the_bucket(cloud: SlurmBackend) -> 
 
     noise = random.Random(1).randbytes(80_000)  # noqa: S311  the same each time
     job = cloud.submit(Script(filename="tool", content=b'#!/bin/bash\nwc -c "$0"; exit 0\n' + noise))
-    assert cloud.wait(job.id, 60).ok
+    assert cloud.wait(job.id, 600).ok
     assert " 80031 " in read(cloud, job.id).replace("0:", " ")

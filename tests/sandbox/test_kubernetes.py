@@ -58,7 +58,7 @@ def job(name: str, nodes: int, command: str, **spec: Any) -> Object:
     }
 
 
-def until(found: Callable[[], Any], seconds: float = 40.0) -> Any:
+def until(found: Callable[[], Any], seconds: float = 600) -> Any:
     """What `found` gives once it is true; its last answer if it never is."""
     last: list[Any] = [None]
 

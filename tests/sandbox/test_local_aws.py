@@ -206,7 +206,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     )
     pids = [int(word) for word in done.stdout.split()]
     assert len(pids) == 2, done.stderr
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while any(Path(f"/proc/{pid}").exists() for pid in pids):
         assert time.monotonic() < deadline, f"still running: {pids}"
         time.sleep(0.1)

@@ -46,7 +46,7 @@ def send(aws: LocalAws, instance: str, *commands: str, **parameters: list[str]) 
 def wait(aws: LocalAws, command: str, instance: str, until: Callable[[Invocation], bool] | None = None) -> Invocation:
     """The invocation once it satisfies `until` (default: it has ended)."""
     ssm = aws.client("ssm")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while time.monotonic() < deadline:
         found: Invocation = ssm.get_command_invocation(CommandId=command, InstanceId=instance)
         if (until or (lambda entry: entry["Status"] in FINAL))(found):

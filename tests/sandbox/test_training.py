@@ -209,7 +209,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSlurm]:
 def run(slurm: LocalSlurm, command: str, nodes: int = 4, check: bool = True, **env: str) -> tuple[int, list[str]]:
     """Run a command on nodes; returns exit code and every line said."""
     activated = f". ~/aws_neuron_venv_pytorch/bin/activate; srun -N{nodes} --ntasks-per-node=1 {command} 2>&1"
-    done = slurm.run(["bash", "-c", activated], env=env, timeout=120)
+    done = slurm.run(["bash", "-c", activated], env=env, timeout=900)
     assert not check or done.returncode == 0, done.stdout
     return done.returncode, done.stdout.splitlines()
 

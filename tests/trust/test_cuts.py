@@ -93,7 +93,7 @@ def test_submissions_over_a_bad_network_arrive_once(
         seen = dict(cuts.seen)
     plain = over_ssm()
     assert ids == [f"net-t{i}" for i in range(12)]
-    assert all(plain.wait(id, 90).ok for id in ids)
+    assert all(plain.wait(id, 600).ok for id in ids)
     ran = [(jobs_dir / id / "logs" / "train.log").read_text().count(f"ran with key-{i}\n") for i, id in enumerate(ids)]
     assert set(ran) == {1}
     rows = slurm.run(["squeue", "-h", "-a", "-t", "all", "-o", "%T %k"]).stdout.splitlines()
@@ -111,7 +111,7 @@ def test_what_users_set_does_not_stay_with_aws(local_aws: LocalAws, over_ssm: Ma
     backend = over_ssm()
     before = versions(local_aws)
     job = backend.submit(Script(filename="run.sh", content=b'echo "<${#TOKEN}>"\n', env={"TOKEN": secret}), "secret")
-    assert backend.wait(job.id, 60).ok
+    assert backend.wait(job.id, 600).ok
     sent = local_aws.client("ssm").list_commands()["Commands"]
     assert sent
     # what is there compressed would not be found as it stands: so no command holds the submission in any form
@@ -160,7 +160,7 @@ def test_half_a_script_is_never_run(over_ssm: Make, slurm: LocalSlurm, monkeypat
 def test_an_offset_beyond_the_log_waits(over_ssm: Make, bad: int) -> None:
     backend = over_ssm()
     job = backend.submit(Script(filename="run.sh", content=b"echo hello\n"), "offset")
-    backend.wait(job.id, 60)
+    backend.wait(job.id, 600)
     said = backend.transport.run(ask_log(backend.cluster, job.id, "train", None, max(bad, 0), 100)).stdout
     assert "trn-size" in said
     assert (b"".join(c.data for c in backend.logs(job.id, offset=max(bad, 0))) == b"") is (bad > 100)

@@ -17,7 +17,7 @@ from trainium_cdk.jobs import BertLarge, Script, SlurmBackend
 STEPS = 45
 
 
-def until(condition: Callable[[], object], seconds: float = 90) -> None:
+def until(condition: Callable[[], object], seconds: float = 600) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not come to that in time"
@@ -58,7 +58,7 @@ def test_training_goes_on_from_its_checkpoint_when_a_node_dies(
     slurm.run(["scontrol", "update", f"nodename={node}", "state=down", "reason=hardware"])
     (output / "ckpt_999.pt").write_bytes(b"PK\3\4" + bytes(5000))
     slurm.replace_node(node)
-    ended = backend.wait(job.id, 180)
+    ended = backend.wait(job.id, 600)
     said = text(backend, job.id, "train")
     assert ended.ok, (ended.stages[-1], slurm.run(["scontrol", "show", "job", job.stages["train"]]).stdout)
     resumed = re.findall(r"Worker 0 resuming from checkpoint \S*/ckpt_(\d+)\.pt at step (\d+)", said)
@@ -78,7 +78,7 @@ def test_what_does_not_compile_is_not_trained(backend: SlurmBackend, jobs_dir: P
     job = backend.submit(
         BertLarge(nodes=2, optimizer="adamw", data=data, cache="empty", env={"TRN_SANDBOX_FAIL": "precompile"})
     )
-    ended = backend.wait(job.id, 120)
+    ended = backend.wait(job.id, 600)
     stages = {s.name: (s.state, s.reason) for s in ended.stages}
     assert stages["precompile"] == ("FAILED", "exit code 1, on node 0 first")
     assert stages["train"] == ("CANCELLED", "did not run: precompile did not complete")

@@ -89,7 +89,7 @@ def test_a_client_that_is_killed_and_run_again_submits_once(
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda args: one(*args), plan))
     ids = [f"once-kill-{i}" for i in range(KILLS)]
-    ended = [backend.wait(id, 180) for id in ids]
+    ended = [backend.wait(id, 600) for id in ids]
     found = known(slurm)
     home = Path(slurm.node_env()["HOME"])
     ran = [(home / f"ran-kill-{i}").read_text().count("ran") for i in range(KILLS)]
@@ -153,7 +153,7 @@ def test_a_burst_is_taken_whole(slurm: LocalSlurm, cluster: SlurmCluster, jobs_d
         slurm.run(["scancel", *map(str, rest)])
         paused(slurm, False)
         ran = next(row.split(" trn:")[1] for row in numbers if row.startswith(f"{first} "))
-        assert backend.wait(ran, 60).ok
+        assert backend.wait(ran, 600).ok
     finally:
         slurm.run(["scancel", "-p", "compute1"])
         paused(slurm, False)

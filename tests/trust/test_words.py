@@ -76,7 +76,7 @@ def compare(way: str, folder: Path, args: list[str], env: dict[str, str]) -> Non
 def check(backend: SlurmBackend, jobs_dir: Path, args: list[str], env: dict[str, str], way: str = "sbatch") -> None:
     """Run a job with these words and compare bytes."""
     job = backend.submit(Script(filename="says.sh", content=SAYS, args=tuple(args), env=env))
-    ended = backend.wait(job.id, 90)
+    ended = backend.wait(job.id, 600)
     assert ended.ok, b"".join(c.data for c in backend.logs(job.id))[-2000:]
     compare(way, jobs_dir / job.id / "work", args, env)
 
@@ -193,7 +193,7 @@ def test_a_data_directory_by_any_name(backend: SlurmBackend, jobs_dir: Path) -> 
     for i in range(32):
         (folder / f"part_training_{i}.hdf5").write_bytes(os.urandom(512))
     job = backend.submit(BertLarge(optimizer="adamw", run_steps=1, precompile=False, data=f"/efs/{name}"))
-    assert backend.wait(job.id, 90).ok, b"".join(c.data for c in backend.logs(job.id))[-2000:]
+    assert backend.wait(job.id, 600).ok, b"".join(c.data for c in backend.logs(job.id))[-2000:]
     assert not list(jobs_dir.parents[2].rglob("pwned"))
 
 

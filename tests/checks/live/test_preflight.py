@@ -55,7 +55,7 @@ def trn(local_aws: LocalAws, tmp_path: Path) -> Trn:
         file.write_text(text)
         return subprocess.run(
             [TRN, "preflight", *words, "--env", str(file)],
-            env={**local_aws.env, **env}, capture_output=True, text=True, timeout=120, check=False,
+            env={**local_aws.env, **env}, capture_output=True, text=True, timeout=900, check=False,
         )  # fmt: skip
 
     return run

@@ -60,7 +60,7 @@ def script(content: bytes = RANKS, **fields: Any) -> Script:
     return Script(**{"filename": "run.sh", "content": content, "nodes": 2, **fields})
 
 
-def until(found: Callable[[], Any], seconds: float = 60.0) -> Any:
+def until(found: Callable[[], Any], seconds: float = 600) -> Any:
     last: list[Any] = [None]
 
     def tried() -> bool:

@@ -194,7 +194,7 @@ def run_tunnel(running: Running, folder: Path, jump_host: str) -> subprocess.Com
         env={**running.variables, "PATH": path, "HOME": str(folder)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
         check=False,
     )
 

@@ -13,7 +13,7 @@ def test_a_gang_is_placed_and_its_nodes_find_each_other(backend: KubernetesBacke
     content = RANKS + b'getent hosts "$MASTER_ADDR" > /dev/null && echo found && touch /efs/seen-$NODE_RANK\n'
     sent = backend.submit(script(content), "gang")
     assert (sent.id, sent.existing, sent.stages) == ("run-gang", False, {"train": "run-gang/train"})
-    done = backend.wait(sent.id, 60)
+    done = backend.wait(sent.id, 600)
     assert done.ok, done
     train = done.stages[0]
     assert (train.state, train.exit_code) == ("COMPLETED", 0)
@@ -79,7 +79,7 @@ def test_the_same_token_twice_is_one_job(backend: KubernetesBackend) -> None:
     with pytest.raises(SubmitError, match=r"run-twice is another job already. Use a new token"):
         backend.submit(script(b"echo other"), "twice")
     assert len([j for j in backend.list() if j.id == first.id]) == 1
-    assert backend.wait(first.id, 60).ok
+    assert backend.wait(first.id, 600).ok
 
 
 def test_a_submission_that_broke_off_goes_on(backend: KubernetesBackend) -> None:
@@ -87,7 +87,7 @@ def test_a_submission_that_broke_off_goes_on(backend: KubernetesBackend) -> None
     backend.api.create("ConfigMap", submission.guard)
     backend.api.create("Secret", submission.secret)
     assert backend.send(submission).existing is False
-    assert backend.wait("run-broken", 60).ok
+    assert backend.wait("run-broken", 600).ok
     owned = backend.api.get("Secret", "run-broken")["metadata"]["ownerReferences"]
     assert [o["name"] for o in owned] == ["run-broken"]
 
@@ -102,10 +102,10 @@ def test_two_running_jobs_do_not_share_a_compile_cache(backend: KubernetesBacken
         backend.api.get("Secret", "run-two")
     assert gone.value.status == 404
     other = backend.submit(script(b"true", nodes=1, cache="Shared"), "three")  # another cache set
-    assert backend.wait(other.id, 60).ok
+    assert backend.wait(other.id, 600).ok
     backend.cancel(first.id)
     assert backend.submit(script(b"true", nodes=1, cache="shared"), "two").existing is False
-    assert backend.wait("run-two", 60).ok
+    assert backend.wait("run-two", 600).ok
 
 
 def test_cancelling_ends_the_processes_and_keeps_the_log(backend: KubernetesBackend, running: Running) -> None:
@@ -122,14 +122,14 @@ def test_cancelling_ends_the_processes_and_keeps_the_log(backend: KubernetesBack
 
 def test_a_script_that_fails_is_not_started_again(backend: KubernetesBackend) -> None:
     sent = backend.submit(script(b'[ "$NODE_RANK" = 0 ] || { echo to no avail >&2; exit 7; }; sleep 300'), "fails")
-    done = backend.wait(sent.id, 60)
+    done = backend.wait(sent.id, 600)
     assert (done.state, done.ok) == ("FAILED", False)
     assert (done.current.exit_code, done.current.reason) == (7, "exit code 7")
     assert "to no avail" in text(backend.logs(sent.id, node=1))
 
 
 def test_a_time_limit_ends_the_training(backend: KubernetesBackend) -> None:
-    done = backend.wait(backend.submit(script(b"sleep 300", nodes=1, time_limit="0:02"), "limit").id, 60)
+    done = backend.wait(backend.submit(script(b"sleep 300", nodes=1, time_limit="0:02"), "limit").id, 600)
     assert (done.state, done.current.reason) == ("TIMEOUT", "reached its time limit")
 
 
@@ -140,7 +140,7 @@ def test_a_lost_node_starts_the_job_again(backend: KubernetesBackend, running: R
     (running.shared / "lost").touch()
     victim = backend.seen(sent.id).pods[0]["metadata"]
     backend.api.delete("Pod", victim["name"], uid=victim["uid"])
-    done = backend.wait(sent.id, 90)
+    done = backend.wait(sent.id, 600)
     assert done.ok, done
     assert backend.seen(sent.id).job["status"]["retryCount"] == 1
     assert "attempt 1, " in text(backend.logs(sent.id, node=0))
@@ -151,7 +151,7 @@ def test_a_lost_node_starts_the_job_again(backend: KubernetesBackend, running: R
 def test_graphs_that_do_not_compile_never_become_a_training(backend: KubernetesBackend) -> None:
     content = b'if [ -n "${NEURON_EXTRACT_GRAPHS_ONLY:-}" ]; then echo compiling; exit 3; fi; echo training'
     sent = backend.submit(script(content, precompile=True), "graphs")
-    done = backend.wait(sent.id, 90)
+    done = backend.wait(sent.id, 600)
     assert [(s.name, s.state) for s in done.stages] == [("precompile", "FAILED"), ("train", "CANCELLED")]
     assert done.stages[1].reason == "did not run: precompile did not complete"
     assert "training" not in text(backend.logs(sent.id, stage="train")).replace("there is no training", "")
@@ -159,7 +159,7 @@ def test_graphs_that_do_not_compile_never_become_a_training(backend: KubernetesB
 
 def test_copies_of_a_script_have_ranks(backend: KubernetesBackend) -> None:
     content = b'#!/bin/bash\necho "rank $RANK of $WORLD_SIZE, local $LOCAL_RANK"\n'
-    done = backend.wait(backend.submit(script(content, tasks_per_node=3), "copies").id, 60)
+    done = backend.wait(backend.submit(script(content, tasks_per_node=3), "copies").id, 600)
     assert done.ok, done
     said = sorted(line.partition(": ")[2] for line in text(backend.logs(done.id)).splitlines() if ": rank" in line)
     assert said == [f"rank {n} of 6, local {n % 3}" for n in range(6)]

@@ -43,7 +43,7 @@ def api_port(running: Running) -> int:
 def test_words_arrive_as_they_are(backend: KubernetesBackend, running: Running) -> None:
     env = {f"NASTY_{i}": word for i, word in enumerate(NASTY)}
     job = backend.submit(script(SAYS, nodes=1, args=tuple(NASTY), env=env), "words")
-    assert backend.wait(job.id, 90).ok, text(backend.logs(job.id))
+    assert backend.wait(job.id, 600).ok, text(backend.logs(job.id))
     compare("kubernetes", running.shared / "trn" / "jobs" / job.id / "work", NASTY, env)
 
 
@@ -61,7 +61,7 @@ def test_submissions_over_a_bad_line_arrive_once(running: Running, backend: Kube
                     assert e.again  # noqa: PT017  any number of them is borne
         cut = scissors.cut
     assert ids == [f"line-t{i}" for i in range(8)]
-    assert all(backend.wait(id, 120).ok for id in ids)
+    assert all(backend.wait(id, 600).ok for id in ids)
     work = running.shared / "trn" / "jobs"
     ran = [(work / id / "work" / "ran").read_text().count("ran\n") for id in ids]
     there = sorted(j.id for j in backend.list() if j.id.startswith("line-"))
@@ -117,7 +117,7 @@ def test_a_submission_that_is_stopped_is_there_whole_or_not_at_all(
             break  # it had fewer requests
     assert True in outcomes
     assert False in outcomes
-    assert all(backend.wait(f"stop-t{i}", 60).ok for i in range(len(outcomes)))
+    assert all(backend.wait(f"stop-t{i}", 600).ok for i in range(len(outcomes)))
     record("stopped-submissions-kubernetes", stopped=len(asked), half_done=half_done, whole=outcomes.count(True))
 
 

@@ -35,7 +35,7 @@ def torchx(folder: Path, cluster: EksCluster, *arguments: str, good: bool = True
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
         check=False,
     )
     if not good:

@@ -56,7 +56,7 @@ def test_bert_large_from_nothing(backend: KubernetesBackend, running: Running) -
     assert caches == ["node-0", "node-1"]
 
     # the same again finds data, code, packages and graphs where they are
-    again = backend.wait(backend.submit(job, "second").id, 240)
+    again = backend.wait(backend.submit(job, "second").id, 600)
     assert again.ok, again
     assert "all is there already" in text(backend.logs(again.id, stage="prepare"))
 
@@ -68,7 +68,7 @@ def test_a_failure_starts_the_gang_again_where_it_was(backend: KubernetesBackend
     assert until(lambda: list(output.glob("ckpt_*.pt")), 120)
     victim = next(p["metadata"] for p in backend.seen(sent.id).pods if p["metadata"]["name"].endswith("train-1"))
     backend.api.delete("Pod", victim["name"], uid=victim["uid"])
-    done = backend.wait(sent.id, 240)
+    done = backend.wait(sent.id, 600)
     assert done.ok, done
     assert backend.seen(sent.id).job["status"]["retryCount"] >= 1
     kept = (running.shared / "trn/jobs" / sent.id / "logs/train.0.log").read_text()
@@ -82,7 +82,7 @@ def test_a_failure_starts_the_gang_again_where_it_was(backend: KubernetesBackend
 
 def test_a_graph_that_fails_stops_it_all(backend: KubernetesBackend) -> None:
     job = BertLarge(nodes=2, steps=6, name="graph", cache="graph", env={"TRN_SANDBOX_FAIL": "precompile"})
-    done = backend.wait(backend.submit(job, "g").id, 240)
+    done = backend.wait(backend.submit(job, "g").id, 600)
     assert [s.state for s in done.stages] == ["COMPLETED", "FAILED", "CANCELLED"]
     assert done.stages[1].reason == "did not compile: see its log"
     assert backend.seen(done.id).job["status"].get("retryCount", 0) == 0
