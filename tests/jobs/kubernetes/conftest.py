@@ -156,6 +156,8 @@ def running(tmp_path_factory: pytest.TempPathFactory, local_aws: LocalAws) -> It
         kubernetes.add_nodes(Catalog.load().instance("trn1.32xlarge"), NODES, zone="us-east-1b", labels=labels)
         kubernetes.add_system_nodes(labels={ROLE_LABEL: "system"})
         apply(kubernetes, base_objects())
+        queue = path_of("scheduling.volcano.sh/v1beta1", "Queue", "trn")
+        assert until(lambda: kubernetes.api().get(queue).get("status", {}).get("state") == "Open")
         eks.attach(local_aws.directory, kubernetes, secret)
         client, iam = local_aws.client("eks"), local_aws.client("iam")
         role = f"arn:aws:iam::{eks.ACCOUNT}:role/eks"

@@ -44,7 +44,7 @@ def test_a_job_larger_than_the_fleet_waits_and_says_for_what(backend: Kubernetes
     def why() -> str:
         now = backend.status(sent.id)
         assert now.state == "PENDING"
-        return now.stages[0].reason if "neuron" in now.stages[0].reason else ""
+        return now.stages[0].reason if "wanted" in now.stages[0].reason else ""
 
     assert "insufficient aws.amazon.com/neuron (48 wanted, 32 there)" in until(why)
     assert why().endswith("it needs 3 nodes, and its node group has 2 ready")

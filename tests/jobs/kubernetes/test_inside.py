@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,12 @@ def test_a_command_runs_where_the_job_runs(
     assert inside.run(backend.api, pod, container, command, terminal=False) == 7
     assert capfdbinary.readouterr() == (b"task 1\n", b"oh\n")
     assert inside.run(backend.api, pod, container, ["true"], terminal=False) == 0
+    assert capfdbinary.readouterr() == (b"", b"")
+    much = ["bash", "-c", "seq 200000; seq 3 >&2"]
+    assert inside.run(backend.api, pod, container, much, terminal=False) == 0
+    out, err = capfdbinary.readouterr()
+    assert out.split() == [b"%d" % n for n in range(1, 200_001)]
+    assert err == b"1\n2\n3\n"
     with pytest.raises(JobError, match=r"nodes 0 to 1, not 5"):
         inside.place(backend, sent.id, 5)
     with pytest.raises(UnknownJob):
@@ -54,9 +61,14 @@ def test_tensorboard_is_seen_here_and_goes_with_its_viewer(
     with serve(backend, sent.id, say=lambda _: None) as board:
         assert board.url.startswith("http://127.0.0.1:")
         plain = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        for _ in range(3):
+
+        def page(_: int) -> bytes:
             with plain.open(board.url + "events.out", timeout=900) as answer:
-                assert answer.read() == b"loss\n"
+                return bytes(answer.read())
+
+        assert {page(i) for i in range(3)} == {b"loss\n"}
+        with ThreadPoolExecutor(6) as browser:  # which opens that many connections at once
+            assert set(browser.map(page, range(30))) == {b"loss\n"}
         assert board.alive()
         pod = backend.api.get("Pod", board.pod)
         assert pod["spec"]["nodeSelector"] == {"trainium-cdk/role": "system"}

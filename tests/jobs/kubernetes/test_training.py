@@ -33,7 +33,7 @@ def test_bert_large_from_nothing(backend: KubernetesBackend, running: Running) -
     sent = backend.submit(job, "first")
     assert list(sent.stages) == ["prepare", "precompile", "train"]
     seen: list[JobStatus] = []
-    done = backend.wait(sent.id, 240, seen.append)
+    done = backend.wait(sent.id, 600, seen.append)
     assert done.ok, (done, text(backend.logs(sent.id)))
     for status in seen:  # no pod of the gang is made before all has been fetched
         if status.stages[0].state != "COMPLETED":
@@ -65,7 +65,7 @@ def test_a_failure_starts_the_gang_again_where_it_was(backend: KubernetesBackend
     job = BertLarge(nodes=2, steps=40, name="resume", env={"TRN_SANDBOX_STEP_SECONDS": "0.2"}, precompile=False)
     sent = backend.submit(job, "r")
     output = running.shared / "trn/jobs" / sent.id / "output"
-    assert until(lambda: list(output.glob("ckpt_*.pt")), 120)
+    assert until(lambda: list(output.glob("ckpt_*.pt")))
     victim = next(p["metadata"] for p in backend.seen(sent.id).pods if p["metadata"]["name"].endswith("train-1"))
     backend.api.delete("Pod", victim["name"], uid=victim["uid"])
     done = backend.wait(sent.id, 600)

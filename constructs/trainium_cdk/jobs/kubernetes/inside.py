@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from trainium_cdk.jobs.kubernetes.backend import KubernetesBackend
 
 _STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE = 0, 1, 2, 3, 4
-_FLUSH_SECONDS = 2.0
+_CLOSE_SECONDS = 30.0
+"""Longer than the client waits for the other side's goodbye."""
 
 
 def place(backend: KubernetesBackend, id: str, node: int) -> tuple[str, str]:
@@ -98,10 +99,7 @@ def _pump(session: Any) -> None:
     source = sys.stdin.fileno() if _usable(sys.stdin) else -1
     while session.is_open():
         session.update(timeout=0.05)
-        for channel, out in ((_STDOUT, sys.stdout), (_STDERR, sys.stderr)):
-            if text := session.read_channel(channel):
-                out.buffer.write(text)
-                out.buffer.flush()
+        _hand_out(session)
         if source >= 0 and select.select([source], [], [], 0)[0]:
             typed = os.read(source, 65_536)
             if typed:
@@ -109,6 +107,14 @@ def _pump(session: Any) -> None:
             else:
                 source = -1
                 session.close_channel(_STDIN)
+    _hand_out(session)  # what came with the end
+
+
+def _hand_out(session: Any) -> None:
+    for channel, out in ((_STDOUT, sys.stdout), (_STDERR, sys.stderr)):
+        if text := session.read_channel(channel):
+            out.buffer.write(text)
+            out.buffer.flush()
 
 
 def _usable(stream: Any) -> bool:
@@ -176,7 +182,7 @@ class Forward:
         self._api, self._pod, self._port = api, pod, port
         self._server = socket.create_server(("127.0.0.1", local))
         self.port = int(self._server.getsockname()[1])
-        self._closed = threading.Event()
+        self._closed, self._opening = threading.Event(), threading.Lock()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
@@ -205,34 +211,41 @@ class Forward:
 
         with here:
             try:
-                opened = portforward(
-                    CoreV1Api(self._api.client).connect_get_namespaced_pod_portforward,
-                    self._pod,
-                    self._api.namespace,
-                    ports=str(self._port),
-                )
+                with self._opening:  # the client changes itself for the time of it
+                    opened = portforward(
+                        CoreV1Api(self._api.client).connect_get_namespaced_pod_portforward,
+                        self._pod,
+                        self._api.namespace,
+                        ports=str(self._port),
+                    )
                 there = opened.socket(self._port)
             except Exception:  # the pod has gone, or does not listen: the browser is told by the end of its connection
                 return
             try:
                 there.setblocking(True)
-                back = threading.Thread(target=_copy, args=(there, here), daemon=True)
+                back = threading.Thread(target=_from_pod, args=(there, here), daemon=True)
                 back.start()
-                _copy(here, there)
+                with contextlib.suppress(OSError):
+                    while data := here.recv(65_536):
+                        there.sendall(data)
+                there.shutdown(socket.SHUT_WR)  # the client's own thread closes it, then
                 back.join()
             finally:
                 there.close()
-                end = time.monotonic() + _FLUSH_SECONDS
-                while opened.connected and time.monotonic() < end:
-                    time.sleep(0.05)
+                end = time.monotonic() + _CLOSE_SECONDS
+                while opened.websocket.sock is not None and time.monotonic() < end:
+                    time.sleep(0.05)  # it is that thread's as long as it says goodbye
                 opened.websocket.shutdown()  # which the client leaves out where the server has closed first
 
 
-def _copy(source: Any, target: Any) -> None:
-    """Until one of them ends; then both do. (The client knows no half-closed connections.)"""
+def _from_pod(there: Any, here: socket.socket) -> None:
+    """All of it, also where nobody wants it any more: the client's own thread breaks where it cannot hand it over."""
+    wanted = True
+    while data := there.recv(65_536):
+        if wanted:
+            try:
+                here.sendall(data)
+            except OSError:
+                wanted = False
     with contextlib.suppress(OSError):
-        while data := source.recv(65_536):
-            target.sendall(data)
-    for end in (source, target):
-        with contextlib.suppress(OSError):
-            end.shutdown(socket.SHUT_RDWR)
+        here.shutdown(socket.SHUT_RDWR)

@@ -146,14 +146,19 @@ class _Reader(threading.Thread):
             else:
                 self.last_look.wait(_LOOK_SECONDS)
 
+    def stop(self) -> None:
+        """It puts nothing more into the queue, and ends."""
+        with self._lock:
+            self._stopped = True
+        self.last_look.set()
+
     def finish(self) -> None:
         """Put what is left of the log into the queue, for a stream that has not ended with its container.
 
         Raises:
             TransportError: it cannot be had; what was handed out is a whole beginning of it.
         """
-        with self._lock:
-            self._stopped = True
+        self.stop()
         patience = Patience(ONE_QUESTION)
         while True:
             try:
@@ -243,30 +248,34 @@ def _pieces(
     for reader in readers:
         reader.start()
     patience, looked, ended = Patience(FOLLOWING), 0.0, 0.0
-    while True:
-        try:
-            yield out.get(timeout=_LOOK_SECONDS), None
-        except queue.Empty:
-            if ended and all(r.done.is_set() for r in readers):
-                break
-        if ended:
-            if time.monotonic() > ended + _END_SECONDS:
-                for reader in readers:
-                    if not reader.done.is_set():
-                        reader.finish()
-                break
-        elif time.monotonic() > looked + _LOOK_SECONDS:
-            looked = time.monotonic()
+    try:
+        while True:
             try:
-                current = backend.status(id)
-            except TransportError as e:
-                patience.failed(e)
-                continue
-            patience.answered()
-            yield b"", current
-            if not any(s.name == stage and s.state in ACTIVE for s in current.stages):
-                ended = time.monotonic()
-                for reader in readers:
-                    reader.last_look.set()
-    while not out.empty():
-        yield out.get(), None
+                yield out.get(timeout=_LOOK_SECONDS), None
+            except queue.Empty:
+                if ended and all(r.done.is_set() for r in readers):
+                    break
+            if ended:
+                if time.monotonic() > ended + _END_SECONDS:
+                    for reader in readers:
+                        if not reader.done.is_set():
+                            reader.finish()
+                    break
+            elif time.monotonic() > looked + _LOOK_SECONDS:
+                looked = time.monotonic()
+                try:
+                    current = backend.status(id)
+                except TransportError as e:
+                    patience.failed(e)
+                    continue
+                patience.answered()
+                yield b"", current
+                if not any(s.name == stage and s.state in ACTIVE for s in current.stages):
+                    ended = time.monotonic()
+                    for reader in readers:
+                        reader.last_look.set()
+        while not out.empty():
+            yield out.get(), None
+    finally:
+        for reader in readers:
+            reader.stop()

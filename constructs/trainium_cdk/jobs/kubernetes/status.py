@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trainium_cdk.jobs.backend import Expected, JobStatus, Stage
+from trainium_cdk.jobs.backend import ACTIVE, Expected, JobStatus, Stage
 from trainium_cdk.jobs.kubernetes.names import DESCRIPTION, PREPARE, TRAIN, task_pod
 from trainium_cdk.jobs.kubernetes.scripts import FINAL, TIMED_OUT
 
@@ -17,7 +17,6 @@ Object = dict[str, Any]
 
 _, NOT_COMPILED, _ = FINAL
 _ENDED = frozenset({"Completed", "Failed", "Aborted", "Terminated"})
-_CANCELLED = frozenset({"Aborting", "Aborted"})
 _STARTING = frozenset({"ContainerCreating", "PodInitializing"})
 _WORDS = 240
 
@@ -194,30 +193,35 @@ def _with_job(stages: list[Stage], seen: Seen) -> list[Stage]:
         before = next((s for s in made if s.state != "COMPLETED"), None)
         if now == "Completed":
             stage = replace(stage, state="COMPLETED", reason="", exit_code=0, ended=stage.ended or at)
-        elif before is not None and stage.state in ("PENDING", "RUNNING"):
+        elif before is not None and ACTIVE & {stage.state, before.state}:
             stage = _after(stage, before)
-        elif stage.state in ("PENDING", "RUNNING"):
+        elif stage.state in ACTIVE or (now == "Aborted" and stage.state != "COMPLETED"):
             stage = _current(stage, now, seen, retries, most, at)
-        elif stage.state != "COMPLETED" and now not in _ENDED | {"Terminating", "Aborting"}:
-            # Volcano has not yet said whether it starts again
-            stage = replace(stage, state="RUNNING", reason=f"{stage.reason}; ends or starts again", ended=None)
+        elif stage.state != "COMPLETED" and now not in _ENDED:
+            # its pods say it first; others of them may still run, and have its compile cache
+            then = "ends" if now in ("Terminating", "Aborting") else "ends or starts again"
+            stage = replace(stage, state="RUNNING", reason=f"{stage.reason}; {then}", ended=None)
         made.append(stage)
+    if now not in _ENDED and all(s.state == "COMPLETED" for s in made):
+        made[-1] = replace(made[-1], state="RUNNING", reason="ends", exit_code=None, ended=None)
     return made
 
 
 def _after(stage: Stage, before: Stage) -> Stage:
-    if before.state in ("PENDING", "RUNNING"):
+    if before.state in ACTIVE:
         return replace(stage, state="PENDING", reason=f"waits for {before.name}")
     return replace(stage, state="CANCELLED", reason=f"did not run: {before.name} did not complete")
 
 
 def _current(stage: Stage, now: str, seen: Seen, retries: int, most: int, at: int | None) -> Stage:
     """The stage that the job is at, where its pods alone do not tell how it ended."""
-    if now in _CANCELLED:
-        return replace(stage, state="CANCELLED", reason="", ended=at)
+    if now == "Aborted":
+        return replace(stage, state="CANCELLED", reason="", exit_code=None, ended=at)
+    if now == "Aborting":
+        return replace(stage, reason="is being cancelled")
     if now == "Failed":
         return replace(stage, state="FAILED", reason=f"failed in each of {retries} attempts: see its log", ended=at)
-    if now in ("Terminating", "Terminated"):
+    if now == "Terminated":
         return replace(stage, state="FAILED", reason="ended with another node's failure", ended=at)
     again = f"attempt {retries + 1} of {most}; " if retries else ""
     if stage.state == "RUNNING":
