@@ -6,9 +6,17 @@ import signal
 
 
 def main() -> None:
-    """Load the command and run it. Ctrl-C ends it without a word until it is loaded: nothing has begun by then."""
+    """Load the command and run it. Ctrl-C ends it without a word until it is loaded, when nothing has begun, and after its last
+    word, when all is done."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     from trainium_cdk import cli
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    cli.main()
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            cli.main()
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_DFL)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None

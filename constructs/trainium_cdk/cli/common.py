@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import select
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -90,6 +93,31 @@ def told_when_stopped(tell: Callable[[], str]) -> Iterator[None]:
     except (KeyboardInterrupt, SystemExit):
         say(f"\n{tell()}")  # below the ^C of a terminal
         raise
+
+
+def hand_out(data: bytes, handed_out: Callable[[int], None]) -> None:
+    """Write to standard output, and tell of every piece how long it was: Ctrl-C comes before a piece or after it is told of."""
+    out, left = sys.stdout.fileno(), memoryview(data)
+    while left:
+        select.select([], [out], [])  # a reader may be slow; what a pipe is ready for never waits
+        with _signals_wait():
+            size = os.write(out, left[: select.PIPE_BUF])
+            handed_out(size)
+        left = left[size:]
+
+
+@contextlib.contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Until the end of the block, which is to be short."""
+    came: list[int] = []
+    before = {n: signal.signal(n, lambda number, _: came.append(number)) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for caught in came:
+        signal.raise_signal(caught)
 
 
 def at(stack: str, region: str | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +17,7 @@ from trainium_cdk.cli.common import (
     Stack,
     at,
     backend,
+    hand_out,
     one_line,
     put,
     say,
@@ -74,21 +74,22 @@ def logs(
         node = jobs.node_of_rank(id, rank)
         say(f"rank {rank} is on node {node}")
     reader, last = Follower(), ""
-    out = sys.stdout.buffer
+
+    def handed_out(size: int) -> None:
+        nonlocal offset
+        offset += 0 if metrics else size
+
     changed = (lambda s: say(one_line(s))) if follow else None
     try:
         for chunk in jobs.logs(id, stage=stage, node=node, follow=follow, offset=offset, changed=changed):
             if chunk.stage != last:
-                last = chunk.stage
+                last, offset = chunk.stage, chunk.offset
                 say(f"--- {last}")
-            records = reader.feed(chunk.data)
+            text, records = chunk.data, reader.feed(chunk.data)
             if metrics:
-                for record in records:
-                    said = {"stage": chunk.stage, "record": type(record).__name__, **asdict(record)}
-                    out.write(json.dumps(said).encode() + b"\n")
-            else:
-                out.write(chunk.data)
-            out.flush()
+                said = ({"stage": chunk.stage, "record": type(record).__name__, **asdict(record)} for record in records)
+                text = b"".join(json.dumps(one).encode() + b"\n" for one in said)
+            hand_out(text, handed_out)
             offset = chunk.next_offset
     except (KeyboardInterrupt, SystemExit, TransportError) as e:
         if last or not isinstance(e, TransportError):

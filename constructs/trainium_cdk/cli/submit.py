@@ -110,18 +110,18 @@ def submit(
     for line in submission.plan.describe():
         say(line)
     _compare(submission.plan)
-    say(f"submitting {submission.id} (if this breaks off, run it again with --token {token})")
     with told_when_stopped(
         lambda: (
             f"broken off: {submission.id} is there whole, or not at all, in a moment (trn status "
             f"{submission.id}{at(stack, region)}). Run it again with --token {token}: it will be there once"
         )
     ):
+        say(f"submitting {submission.id} (if this breaks off, run it again with --token {token})")
         sent = jobs.send(submission)
-    stages = ", ".join(f"{stage} {number}" for stage, number in sent.stages.items())
-    say(("it was submitted before" if sent.existing else "submitted") + f": {stages}")
-    say(f"logs: {submission.log_dir}; TensorBoard: {submission.tensorboard_dir}")
-    say(f"follow it with: trn logs -f {sent.id}{at(stack, region)}")
+        stages = ", ".join(f"{stage} {number}" for stage, number in sent.stages.items())
+        say(("it was submitted before" if sent.existing else "submitted") + f": {stages}")
+        say(f"logs: {submission.log_dir}; TensorBoard: {submission.tensorboard_dir}")
+        say(f"follow it with: trn logs -f {sent.id}{at(stack, region)}")
     if as_json:
         batch = submission.plan.batch
         put(
