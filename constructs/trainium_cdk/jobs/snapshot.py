@@ -72,9 +72,10 @@ def ask_one(cluster: SlurmCluster, id: str) -> str:
 id={quote.word(id)}
 # NFS remembers for half a minute that a file was not there; to open its folder makes it look anew
 : "$trn/jobs/$id"/state/* "$trn/jobs/$id"/logs/*
-tell "$id" || exit {_ABSENT}
+[ -e "$trn/jobs/$id/stages" ] || exit {_ABSENT}
 now=$(numbers "$trn/jobs/$id/stages")
-queue -j "$now"
+queue -j "$now"  # before the files: what it says has ended has written how
+tell "$id"
 accounting "$now"
 """
 
@@ -86,10 +87,10 @@ cd "$trn/jobs" 2> /dev/null || exit 0
 newest() {{ find . -mindepth 2 -maxdepth 2 -name stages -printf '%T@ %h\\n' | sort -rn | head -n {int(limit)}; }}
 mapfile -t jobs < <(newest | sed 's/^[^ ]* //')
 if [ "${{#jobs[@]}}" -eq 0 ]; then exit 0; fi
+queue -j "$(numbers "${{jobs[@]/%//stages}}")"
 for job in "${{jobs[@]}}"; do
   tell "${{job#./}}"
 done
-queue -j "$(numbers "${{jobs[@]/%//stages}}")"
 """
 
 
@@ -123,8 +124,8 @@ if [ -n "$said" ]; then
     sleep 0.2
   done
 fi
-tell "$id"
 queue -j "$now"
+tell "$id"
 accounting "$now"
 """
 

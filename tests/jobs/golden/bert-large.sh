@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=59835ec9ac22dec3be0e24c54965fa34b3160f818680931746fd73c3a2a514e0
+digest=eeeb61d3375c962d3205535cc2edebb3851edf34c454f489c2f30b6f4740b8b9
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # somebody's own defaults
 
 die() {

@@ -8,7 +8,7 @@ id=gpt3-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=e2b960f217ad2e6627aec5e9046c9aad65dc11579a727fcb4b692ca256d071fc
+digest=044c3131a62e1dbdece3ebf666c08cbc78a1137d756fc157f22dfe13a6394250
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # somebody's own defaults
 
 die() {

@@ -8,7 +8,7 @@ id=run-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=f24062c03572c52976dc6da2af61e2b905269657be375cd3116031bb4f3a5a22
+digest=db5a0514db0334f594394f69f8df291abb939236552f874fceb821c445626b4f
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # somebody's own defaults
 
 die() {

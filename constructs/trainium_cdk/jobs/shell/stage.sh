@@ -11,8 +11,17 @@ record() {
   mv "$job/state/$stage.part" "$job/state/$stage"
 }
 
+stopped='' leaving=''
+
 ended() {
-  local code=$? why=${stopped:-}
+  leaving=$?
+  local code=$leaving why
+  if [ "$code" -gt 128 ] && [ -z "$stopped" ] && [ ! -s "$job/state/$stage.failed" ]; then
+    # who stops the stage may have told srun first
+    sleep 5 &
+    wait "$!" || true
+  fi
+  why=$stopped
   if [ "$code" -ne 0 ] && [ -z "$why" ] && [ -s "$job/state/$stage.failed" ]; then
     read -r code why < "$job/state/$stage.failed"
   fi
@@ -23,7 +32,7 @@ ended() {
 stopped() {
   stopped=CANCELLED
   if [ "$(squeue -h -j "$SLURM_JOB_ID" -o %r 2> /dev/null)" = TimeLimit ]; then stopped=TIMEOUT; fi
-  exit 143
+  if [ -z "$leaving" ]; then exit 143; fi
 }
 
 # How long the nodes' logs were before this attempt: what is further up is of an earlier one.

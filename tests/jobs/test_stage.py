@@ -1,0 +1,32 @@
+"""What a stage writes down of its end, whoever hears of it first."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "word"),
+    [
+        ("true", 0, ""),
+        ("(exit 3)", 3, ""),
+        ("kill -TERM $$; sleep 1", 143, "CANCELLED"),
+        ("(sleep 0.2; kill -TERM $$) & exit 143", 143, "CANCELLED"),  # srun was told first
+        ("echo 7 node 1 first > $job/state/train.failed; exit 143", 7, "node 1 first"),
+        ("exit 139", 139, ""),
+    ],
+)
+def test_how_it_ended(end: str, code: int, word: str, tmp_path: Path) -> None:
+    for name in ("state", "logs"):
+        (tmp_path / name).mkdir()
+    shell = str(files("trainium_cdk.jobs").joinpath("shell", "stage.sh"))
+    env = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "41", "SLURM_JOB_NODELIST": "n-[1-2]"}
+    script = f'job=$1 stage=train; . "$2"; begin; {end}'
+    subprocess.run(["bash", "-c", script, "stage", str(tmp_path), shell], env=env, capture_output=True, check=False)
+    said, number, exit_code, _, nodes, *why = (tmp_path / "state" / "train").read_text().split()
+    assert (said, number, int(exit_code), nodes, " ".join(why)) == ("ended", "41", code, "n-[1-2]", word)
