@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -18,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
-from sandbox import leftovers
+from sandbox import leftovers, processes
 from sandbox.oracle import PCLUSTER_PYTHON, ROOT, Oracle, installed_version
 
 EMULATOR_PYTHON = ROOT / ".venvs/aws/bin/python"
@@ -33,13 +32,6 @@ START_SECONDS = 180.0
 
 class SandboxError(RuntimeError):
     """The local AWS could not be started or used; the message says what to do."""
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _plain_environment() -> dict[str, str]:
@@ -129,14 +121,14 @@ class LocalAws:
             (folder / name).unlink(missing_ok=True)
         (folder / "offerings.json").write_text(json.dumps(_catalogue_offerings()))
         (folder / "eks-versions.json").write_text(json.dumps(_catalogue_kubernetes()))
-        port = _free_port()
-        state = {"endpoint": f"http://127.0.0.1:{port}", "region": region, "pid": 0}
+        port, clusters = processes.free_ports(2)
+        state: dict[str, Any] = {"endpoint": f"http://127.0.0.1:{port}", "region": region}
         log = folder / "emulator.log"
         with log.open("wb") as sink:
             process = subprocess.Popen(
                 [str(EMULATOR_PYTHON), "-m", "sandbox.emulator"],
                 env={
-                    **cls._emulator_environment(folder, port, region),
+                    **cls._emulator_environment(folder, port, clusters, region),
                     **({"SANDBOX_PARENT": str(os.getpid())} if temporary else {}),
                 },
                 cwd=folder,
@@ -145,7 +137,7 @@ class LocalAws:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        state["pid"] = process.pid
+        state |= {"pid": process.pid, "began": processes.identity(process).began}
         aws = cls(folder, state, temporary=temporary)
         cls._started[process.pid] = process
         try:
@@ -158,18 +150,25 @@ class LocalAws:
 
     @classmethod
     def attach(cls, directory: str | Path) -> LocalAws | None:
-        """The local AWS that runs in `directory`; None when none does."""
+        """The local AWS that runs in `directory`; None when none does.
+
+        Raises:
+            SandboxError: it runs, and does not answer.
+        """
         path = Path(directory).resolve() / "state.json"
         if not path.is_file():
             return None
         state = json.loads(path.read_text())
-        if not _answers(state["endpoint"]):
+        process = processes.Started(state["pid"], state.get("began", -1))
+        if not processes.wait_until(lambda: not process.alive or _answers(state["endpoint"]), START_SECONDS, 0.1):
+            raise SandboxError(f"the local AWS in {path.parent} does not answer. End its process: kill {process.pid}")
+        if not process.alive:
             path.unlink()
             return None
         return cls(path.parent, state)
 
     @staticmethod
-    def _emulator_environment(folder: Path, port: int, region: str) -> dict[str, str]:
+    def _emulator_environment(folder: Path, port: int, clusters: int, region: str) -> dict[str, str]:
         return {
             **_plain_environment(),
             "PATH": os.pathsep.join([str(SHIMS), str(ROOT / ".venv/bin"), os.environ.get("PATH", os.defpath)]),
@@ -184,7 +183,8 @@ class LocalAws:
             "MINISTACK_HOST": "127.0.0.1",
             "MINISTACK_REGION": region,
             "LAMBDA_EXECUTOR": "local",
-            "EKS_BASE_PORT": str(_free_port()),
+            "DOCKER_HOST": f"unix://{folder}/no-docker.sock",  # for a cluster it would run a k3s
+            "EKS_BASE_PORT": str(clusters),
             "SFTP_ENABLED": "0",
             "IOT_MTLS_ENABLED": "0",
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+_BLOCK = 500
+_held: dict[int, int] = {}  # first port -> the descriptor that holds it
+_latest = 0
 
 
 @dataclass(frozen=True)
@@ -93,22 +98,40 @@ def with_environment(
     return found
 
 
-def free_ports(number: int, first: int = 20000, last: int = 32000) -> list[int]:
-    """Free TCP ports on 127.0.0.1, below the range from which outgoing connections take theirs.
+def free_ports(number: int, first: int = 20_000, last: int = 32_000) -> list[int]:
+    """Free TCP ports on 127.0.0.1, below the range from which outgoing connections take theirs. They are of blocks that are this
+    process's alone until it ends, and come again last of all: a daemon may bind its port only a minute later.
 
     Raises:
         OSError: fewer than `number` are free.
     """
+    global _latest
     found: list[int] = []
-    begin = first + int.from_bytes(os.urandom(2), "big") % (last - first)
-    for i in range(last - first):
-        port = first + (begin - first + i) % (last - first)
-        with socket.socket() as probe:
+    for block in _blocks(first, last):
+        # those behind the one that was given last come first
+        for port in sorted(range(block, min(block + _BLOCK, last)), key=lambda port: (port <= _latest, port)):
+            with socket.socket() as probe:
+                try:
+                    probe.bind(("127.0.0.1", port))
+                except OSError:
+                    continue
+            found.append(port)
+            if len(found) == number:
+                _latest = port
+                return found
+    raise OSError(f"only {len(found)} of {number} TCP ports between {first} and {last} are free on 127.0.0.1")
+
+
+def _blocks(first: int, last: int) -> Iterator[int]:
+    """First ports: of this process's blocks, then of such as nobody has, which become this process's."""
+    yield from [block for block in _held if first <= block < last]
+    others = [block for block in range(first, last, _BLOCK) if block not in _held]
+    random.shuffle(others)
+    for block in others:
+        with socket.socket(socket.AF_UNIX) as lock:
             try:
-                probe.bind(("127.0.0.1", port))
+                lock.bind(f"\0trainium-cdk ports from {block}")  # a name without a file, gone with its owner
             except OSError:
                 continue
-        found.append(port)
-        if len(found) == number:
-            return found
-    raise OSError(f"only {len(found)} of {number} TCP ports between {first} and {last} are free on 127.0.0.1")
+            _held[block] = lock.detach()
+        yield block

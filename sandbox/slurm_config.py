@@ -213,10 +213,10 @@ def slurm_conf(plan: ClusterPlan, places: Places) -> str:
         "ReturnToService=1",
         "JobRequeue=1",
         "SlurmctldTimeout=30",
-        "SlurmdTimeout=15",
+        "SlurmdTimeout=180",
         "MessageTimeout=20",
         "InactiveLimit=0",
-        "KillWait=2",
+        "KillWait=10",
         "Waittime=0",
         "MinJobAge=86400",  # a finished job stays visible: there is no accounting database here
         "SlurmdParameters=config_overrides",  # the nodes have the instance's CPUs, not this machine's

@@ -65,8 +65,8 @@ def _jobs(narrator: Narrator) -> None:
     narrator.run("trn", "logs", "gang-demo", "--follow", *on)
     narrator.run("trn", "status", "gang-demo", *on)
     narrator.step("submit another, and cancel it")
-    narrator.run("trn", "submit", str(HERE / "gang.sh"), "--nodes", str(NODES), "--token", "cancelled", *on)
-    narrator.run("trn", "cancel", "gang-cancelled", *on)
+    narrator.run("trn", "submit", str(HERE / "hold.sh"), "--nodes", str(NODES), "--token", "cancelled", *on)
+    narrator.run("trn", "cancel", "hold-cancelled", *on)
     narrator.run("trn", "list", *on)
 
 

@@ -28,7 +28,7 @@ from ministack.services import ec2, ssm
 from sandbox.emulator.query import Response
 
 _LISTED_OUTPUT = 2500
-_GRACE_S = 5.0
+_GRACE_S = 60.0
 _running: dict[tuple[str, str], subprocess.Popen[str]] = {}
 _cancelled: set[tuple[str, str]] = set()
 _sessions: set[str] = set()
@@ -89,6 +89,8 @@ def _execute(key: tuple[str, str], argv: list[str], seconds: float, folder: str 
     except (OSError, ValueError) as error:
         return "Failed", 1, "", str(error)
     _running[key] = process
+    if key in _cancelled:  # before it was there to be stopped
+        _stop(process)
     try:
         output, complaints = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import ssl
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,23 @@ class ApiError(RuntimeError):
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(message)
         self.status, self.reason = status, reason
+
+
+def insist(ask: Callable[[], Any], seconds: float = 300.0) -> Any:
+    """What `ask` gives; it is asked again where the API server does not answer, or answers that it is too busy.
+
+    Raises:
+        ApiError, OSError: what it raised last.
+    """
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return ask()
+        except (ApiError, OSError) as error:
+            refused = isinstance(error, ApiError) and error.status < 500 and error.status != 429
+            if refused or time.monotonic() > end:
+                raise
+        time.sleep(0.5)
 
 
 def path_of(api_version: str, kind: str, name: str = "", namespace: str | None = None) -> str:
@@ -132,8 +150,10 @@ class Api:
         )
         return made
 
-    def patch_status(self, path: str, status: Object) -> None:
-        self.call("PATCH", f"{path}/status", {"status": status}, kind="application/merge-patch+json")
+    def patch_status(self, path: str, uid: str, status: Object) -> None:
+        """Of the object with this uid; another one of the name is left alone (ApiError 409)."""
+        body = {"metadata": {"uid": uid}, "status": status}
+        self.call("PATCH", f"{path}/status", body, kind="application/merge-patch+json")
 
     def delete(self, path: str, **options: Any) -> None:
         """Delete; gone already is fine."""

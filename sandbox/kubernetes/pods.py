@@ -19,10 +19,11 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from sandbox.kubernetes import pod_spec
-from sandbox.kubernetes.api import ApiError, Object, path_of
+from sandbox.kubernetes.api import ApiError, Object, insist, path_of
 from sandbox.kubernetes.cluster import LocalKubernetes
 from sandbox.kubernetes.kwok_config import RUN_BY_US, RUN_LABEL
 from sandbox.kubernetes.running import Running
@@ -57,13 +58,14 @@ class Pods:
         if what == "DELETED":
             self._forget(uid, metadata)
             return
+        hosts = self._hosts_file(pod) if self._ours(pod) else None  # its peers may run before it has a node
         if not pod["spec"].get("nodeName"):
             return
         if uid not in self._known and "deletionTimestamp" not in metadata:
-            self._known.add(uid)
             self._serve(pod)
-            if self._ours(pod):
-                self._running[uid] = Running(self._cluster.directory, self._cluster.api(), pod, self._hosts_file(pod))
+            if hosts:
+                self._running[uid] = Running(self._cluster.directory, self._cluster.api(), pod, hosts)
+            self._known.add(uid)
         if "deletionTimestamp" in metadata and self._ours(pod):
             grace = float(metadata.get("deletionGracePeriodSeconds", 0))
             threading.Thread(target=self._end, args=(uid, metadata, grace), daemon=True).start()
@@ -76,9 +78,10 @@ class Pods:
         running = self._running.get(uid)
         if running is not None:
             running.end(min(grace, 10.0))
+            running.join(60.0)
         with contextlib.suppress(ApiError, OSError):
             path = path_of("v1", "Pod", metadata["name"], metadata["namespace"])
-            self._api.delete(path, gracePeriodSeconds=0, preconditions={"uid": uid})
+            insist(lambda: self._api.delete(path, gracePeriodSeconds=0, preconditions={"uid": uid}))
 
     def _forget(self, uid: str, metadata: Object) -> None:
         self._known.discard(uid)
@@ -92,7 +95,7 @@ class Pods:
     def _serve(self, pod: Object) -> None:
         for thing in served(pod, self._cluster.directory):
             with contextlib.suppress(ApiError):  # a namespace on its way out takes no more objects
-                self._api.apply(thing)
+                insist(partial(self._api.apply, thing))
 
     def _hosts_file(self, pod: Object) -> Path:
         """The /etc/hosts of the namespace's pods: one file, so that whoever started first sees who came later."""

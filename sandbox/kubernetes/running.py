@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.kubernetes import build, pod_spec
-from sandbox.kubernetes.api import Api, ApiError, Object, path_of
+from sandbox.kubernetes.api import Api, ApiError, Object, insist, path_of
 from sandbox.kubernetes.logs import LogWriter
 
 _RESTART_PAUSE = 1.0
@@ -49,6 +49,10 @@ class Running:
             for process in running:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(timeout=wait)
+
+    def join(self, seconds: float) -> None:
+        """Until all about it has been told."""
+        self._thread.join(seconds)
 
     def _live(self) -> None:
         for container in self._spec.get("initContainers", []):
@@ -114,8 +118,10 @@ class Running:
             for reader in readers:
                 reader.start()
             code = process.wait()
+            with contextlib.suppress(ProcessLookupError):  # with its first process a container ends
+                os.killpg(process.pid, signal.SIGKILL)
             for reader in readers:
-                reader.join(timeout=2)
+                reader.join(timeout=20)
             return code if code >= 0 else 128 - code
         except OSError as problem:
             log.write(f"container did not start: {problem}", "stderr")
@@ -193,9 +199,12 @@ class Running:
         return self._directory / "pods" / str(self._metadata["namespace"]) / str(self._metadata["name"])
 
     def _lookup(self, kind: str, name: str) -> Object | None:
+        path = path_of("v1", kind, name, self._metadata["namespace"])
         try:
-            found: Object = self._api.get(path_of("v1", kind, name, self._metadata["namespace"]))
-        except (ApiError, OSError):
+            found: Object = insist(lambda: self._api.get(path))
+        except ApiError as error:
+            if error.status != 404:
+                raise OSError(f"{kind} {name}: {error}") from None
             return None
         return {**found, "kind": kind}
 
@@ -216,7 +225,7 @@ class Running:
             }
 
     def _tell(self, phase: str) -> None:
-        """Write the pod's status; the API server being away or the pod being gone is no matter."""
+        """Write the pod's status; the pod being gone is no matter."""
         ready = "True" if phase == "Running" else "False"
         where = pod_spec.shown_address(self._metadata["namespace"], self._metadata["name"])
         status: Object = {
@@ -248,7 +257,7 @@ class Running:
         if self._ending.is_set() and phase == "Running":
             return
         with contextlib.suppress(ApiError, OSError):
-            self._api.patch_status(self._path, status)
+            insist(lambda: self._api.patch_status(self._path, self._metadata["uid"], status))
         if phase in ("Succeeded", "Failed"):
             shutil.rmtree(self._folder / "root", ignore_errors=True)
 

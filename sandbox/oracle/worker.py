@@ -14,6 +14,7 @@ Each answer is `{"findings": [...]}`, `{"config": {...}}` or `{"changes": [...]}
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -106,8 +107,15 @@ def answer(request: Message) -> Message:
     raise ValueError(f"unknown operation {request['op']!r}")
 
 
+def _patient() -> None:
+    """pcluster gives up on the check of a script's address after 5 s; a busy machine is not a finding."""
+    wait_for: Any = asyncio.wait_for
+    asyncio.wait_for = lambda awaited, timeout: wait_for(awaited, timeout and max(timeout, 600))  # type: ignore[assignment]
+
+
 def main() -> None:
     """Serve until standard input ends."""
+    _patient()
     channel = _private_stdout()
     logging.disable(logging.CRITICAL)
     for line in sys.stdin:

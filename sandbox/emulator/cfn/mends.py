@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ministack.services import ec2, efs, s3
+from ministack.services.cloudformation import handlers as stack_handlers
 from ministack.services.cloudformation import provisioners
 
 from sandbox.emulator.cfn.registry import Made, Properties, handlers
@@ -139,6 +140,20 @@ _group["delete"] = _delete_group
 # --- Route table associations: a change is a replacement, not a second create ---
 
 provisioners._REPLACING_PROPERTIES["AWS::EC2::SubnetRouteTableAssociation"] = frozenset(("SubnetId", "RouteTableId"))
+
+# --- Stacks: one that was being deleted was deleted a second time beside the first ---
+
+_delete_stack = stack_handlers._delete_stack_async
+
+
+async def _delete_stack_once(stack_name: str, *rest: Any, **options: Any) -> None:
+    from ministack.services.cloudformation import _stacks
+
+    if _stacks.get(stack_name, {}).get("StackStatus") != "DELETE_IN_PROGRESS":
+        await _delete_stack(stack_name, *rest, **options)
+
+
+stack_handlers._delete_stack_async = _delete_stack_once
 
 # --- Nested stacks: one whose creation failed was left behind ---
 

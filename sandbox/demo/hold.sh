@@ -1,0 +1,5 @@
+#!/bin/bash
+# The demo's second job: it would hold its nodes for an hour.
+set -eu
+echo "node $NODE_RANK of $NNODES"
+exec sleep 3600
