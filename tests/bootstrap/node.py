@@ -112,7 +112,7 @@ class Node:
         self.inner = inner
         self.root = Path(f"/proc/{pid}/root{inner}")
 
-    def run(self, *words: str, env: dict[str, str] | None = None, timeout: int = 180) -> Result:
+    def run(self, *words: str, env: dict[str, str] | None = None, timeout: int = 900) -> Result:
         """Run a command as root with nothing but PATH in its environment: HOME is unset, as in a custom action."""
         done = subprocess.run(self.words(*words, env=env), capture_output=True, text=True, timeout=timeout, check=False)
         return Result(done.returncode, done.stdout, done.stderr)

@@ -184,7 +184,7 @@ def test_a_gang_that_fits_by_sum_only_waits_whole(cluster: LocalKubernetes) -> N
         return "".join(one["message"] for group in groups for one in group["status"].get("conditions", []))
 
     assert "Insufficient aws.amazon.com/neuron" in until(
-        lambda: condition() if "Insufficient aws.amazon.com/neuron" in condition() else ""
+        lambda: found if "Insufficient aws.amazon.com/neuron" in (found := condition()) else ""
     )
     assert [one["spec"].get("nodeName") for one in pods(cluster, "sum")] == [None] * 3
     remove(cluster, "sum")
@@ -207,7 +207,7 @@ def test_restart_policy_of_the_job_starts_the_gang_again(cluster: LocalKubernete
     pod["volumes"].append({"name": "host", "hostPath": {"path": "/scratch/again"}})
     pod["containers"][0]["volumeMounts"].append({"name": "host", "mountPath": "/data"})
     cluster.api().create(body)
-    assert until(lambda: phase(cluster, "again") == "Completed", 60.0), cluster.kubectl("get", "vcjob,pods").stdout
+    assert until(lambda: phase(cluster, "again") == "Completed"), cluster.kubectl("get", "vcjob,pods").stdout
     assert cluster.kubectl("logs", "again-trainer-0").stdout == "resumed\n"
     remove(cluster, "again")
 
@@ -243,6 +243,7 @@ def test_other_pods_live_as_their_annotations_say(cluster: LocalKubernetes) -> N
     broken = until(lambda: ended("breaks"))
     assert broken["phase"] == "Failed"
     assert broken["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 7
+    assert until(lambda: cluster.kubectl("logs", "ends").returncode == 0)  # its file is there
     with LogWriter(cluster.log_file("default", "ends", "main")) as log:
         log.write("a line of its own")
     assert cluster.kubectl("logs", "ends").stdout == "a line of its own\n"

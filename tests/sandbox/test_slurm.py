@@ -228,7 +228,7 @@ def test_stop_takes_running_jobs_with_it_and_a_new_start_keeps_the_files(tmp_pat
         (home / "kept").write_text("mine")
         job = submit(slurm, "trap '' TERM; (trap '' TERM; sleep 600) & sleep 600", "-N2")
         wait_for(slurm, job, "JobState", "RUNNING")
-        assert processes.wait_until(lambda: "sleep" in ours(tmp_path), 10)
+        assert processes.wait_until(lambda: "sleep" in ours(tmp_path), 600)
         link = Path(slurm.node_env()["SLURM_CONF"]).parents[1]
     assert ours(tmp_path) == []
     assert not link.is_symlink()

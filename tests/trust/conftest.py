@@ -53,6 +53,13 @@ def jobs_dir(slurm: LocalSlurm) -> Path:
     return Path(slurm.node_env()["TRN_SHARED_ROOT"]) / "efs" / "trn" / "jobs"
 
 
+def older(folder: Path, seconds: float) -> bool:
+    try:
+        return folder.stat().st_mtime < time.time() - seconds
+    except FileNotFoundError:  # another one's, fetched meanwhile
+        return False
+
+
 @pytest.fixture(scope="session")
 def head(local_aws: LocalAws, slurm: LocalSlurm) -> Iterator[str]:
     """The head node's instance id."""
@@ -67,10 +74,10 @@ def head(local_aws: LocalAws, slurm: LocalSlurm) -> Iterator[str]:
     before = put_aside()
     yield instance
     # an hour later a command would remove them; those of this minute may be somebody else's
-    left = [answer for answer in put_aside() - before if answer.stat().st_mtime < time.time() - 20]
+    left = [answer for answer in put_aside() - before if older(answer, 20)]
     record("answers-put-aside", folders=len(left))
     for answer in left:
-        shutil.rmtree(answer)
+        shutil.rmtree(answer, ignore_errors=True)
     ec2.terminate_instances(InstanceIds=[instance])
     (folder / "node.json").unlink()
     folder.rmdir()

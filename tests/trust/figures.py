@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ FOLDER = Path(__file__).resolve().parents[2] / ".cache" / "figures"
 def record(name: str, **figures: Any) -> None:
     """Keep the figures of one test, in place of those of its last run."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    part = FOLDER / f"{name}.part"
+    part = FOLDER / f"{name}.{os.getpid()}.part"
     part.write_text(json.dumps(figures, indent=2, sort_keys=True) + "\n")
     part.replace(FOLDER / f"{name}.json")
 

@@ -42,7 +42,6 @@ def port(aws: LocalAws) -> int:
     return urlsplit(aws.endpoint).port or 80
 
 
-@pytest.mark.timeout(400)
 def test_a_log_is_followed_through_a_hundred_cuts(local_aws: LocalAws, over_ssm: Make, jobs_dir: Path) -> None:
     """Lines of random bytes, while the follower's connection is cut, and the follower itself breaks off now and then and begins
     anew where it was."""
@@ -55,14 +54,18 @@ def test_a_log_is_followed_through_a_hundred_cuts(local_aws: LocalAws, over_ssm:
         while not done:
             followers += 1
             done = True
-            for chunk in backend.logs(job.id, stage="train", follow=True, offset=len(said)):
-                assert chunk.offset == len(said)
-                said += chunk.data
-                if cuts.total >= CUTS:
-                    (jobs_dir / job.id / "work" / "stop").touch()
-                elif dice.random() < 0.1:
-                    done = False
-                    break
+            try:
+                for chunk in backend.logs(job.id, stage="train", follow=True, offset=len(said)):
+                    assert chunk.offset == len(said)
+                    said += chunk.data
+                    if cuts.total >= CUTS:
+                        (jobs_dir / job.id / "work" / "stop").touch()
+                    elif dice.random() < 0.1:
+                        done = False
+                        break
+            except TransportError as e:  # it gave up; who asks again goes on at the byte
+                assert e.again  # noqa: PT017
+                done = False
         seen = dict(cuts.seen)
     assert sum(seen.get(kind, 0) for kind in Cuts.KINDS) >= CUTS
     assert all(seen.get(kind) for kind in Cuts.KINDS), seen
@@ -110,12 +113,14 @@ def test_what_users_set_does_not_stay_with_aws(local_aws: LocalAws, over_ssm: Ma
     secret = f"hunter2-{os.urandom(8).hex()}"
     backend = over_ssm()
     before = versions(local_aws)
+    commands = local_aws.client("ssm").get_paginator("list_commands")
+    earlier = {c["CommandId"] for page in commands.paginate() for c in page["Commands"]}
     job = backend.submit(Script(filename="run.sh", content=b'echo "<${#TOKEN}>"\n', env={"TOKEN": secret}), "secret")
     assert backend.wait(job.id, 600).ok
-    sent = local_aws.client("ssm").list_commands()["Commands"]
+    sent = [c for page in commands.paginate() for c in page["Commands"] if c["CommandId"] not in earlier]
     assert sent
     # what is there compressed would not be found as it stands: so no command holds the submission in any form
-    longest = max(len(word) for c in sent[:3] for command in c["Parameters"]["commands"] for word in command.split())
+    longest = max(len(word) for c in sent for command in c["Parameters"]["commands"] for word in command.split())
     assert longest < 20_000
     assert not [c for c in sent if secret in str(c)]
     uploads = [c for c in sent if "s3 cp" in str(c["Parameters"])]

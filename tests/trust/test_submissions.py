@@ -11,11 +11,13 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from sandbox.slurm import LocalSlurm
+from tests.support import timed
 from tests.trust.figures import record
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
 from trainium_cdk.outputs import SlurmCluster
@@ -82,9 +84,8 @@ def test_a_client_that_is_killed_and_run_again_submits_once(
         again = Script(filename="once.sh", content=ONCE, env={"NAME": token}, precompile=True)
         assert list(backend.submit(again, token).stages) == ["precompile", "train"]
 
-    began = time.monotonic()
-    backend.submit(Script(filename="once.sh", content=ONCE, env={"NAME": "whole"}, precompile=True), "whole")
-    whole = time.monotonic() - began
+    one_whole = Script(filename="once.sh", content=ONCE, env={"NAME": "whole"}, precompile=True)
+    whole = min(timed(partial(backend.submit, one_whole, f"whole-{i}")) for i in range(3))
     plan = [(i, dice.uniform(0, 1.5 * whole), dice.random() < 0.6) for i in range(KILLS)]
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda args: one(*args), plan))
