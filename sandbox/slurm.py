@@ -204,6 +204,25 @@ class LocalSlurm:
                         os.kill(process.pid, end)
         self._reap()
 
+    def end_node(self, name: str) -> None:
+        """End a node as the end of its operating system does: first its slurmd, then SIGTERM to the processes of its jobs, whose end
+        is reported still. `kill_node` ends what is left.
+
+        Raises:
+            SlurmFailed: there is no such node, or its slurmd does not end.
+        """
+        if name not in self._state["nodes"]:
+            raise SlurmFailed(f"no node {name!r}; there are {', '.join(self.node_names)}")
+        daemon = Started(*self._state["nodes"][name])
+        os.kill(daemon.pid, signal.SIGTERM)
+        self._reap()
+        if not processes.wait_until(lambda: not daemon.alive, 60):
+            raise SlurmFailed(f"slurmd of {name} does not end")
+        for process, command, env in processes.with_environment(self._is_ours):
+            if env.get("SLURMD_NODENAME") == name and command not in ("slurmd", "slurmstepd"):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGTERM)
+
     def replace_node(self, name: str) -> None:
         """Put a new machine in a dead node's place, under its name, as ParallelCluster does.
 

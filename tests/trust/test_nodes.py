@@ -37,12 +37,13 @@ def data(jobs_dir: Path) -> str:
     return "/efs/shards"
 
 
-@pytest.mark.parametrize("dies", ["first", "last"])
+@pytest.mark.parametrize("dies", ["first", "last", "first-in-order", "last-in-order"])
 def test_training_goes_on_from_its_checkpoint_when_a_node_dies(
     backend: SlurmBackend, slurm: LocalSlurm, jobs_dir: Path, data: str, dies: str
 ) -> None:
-    """The node's daemon and all its processes are killed; Slurm is told as ParallelCluster's daemon tells it, and a new machine
-    takes the node's name. A checkpoint that was being written just then is passed over."""
+    """The node's daemon and all its processes are killed, at once or as the end of a machine does it, its daemon first; Slurm is told
+    as ParallelCluster's daemon tells it, and a new machine takes the node's name. A checkpoint that was being written just then is
+    passed over."""
     job = backend.submit(
         BertLarge(
             nodes=2, optimizer="adamw", run_steps=STEPS, data=data, env={"TRN_SANDBOX_STEP_SECONDS": "0.2"}, name=dies
@@ -52,7 +53,11 @@ def test_training_goes_on_from_its_checkpoint_when_a_node_dies(
     until(lambda: re.search(r"\(\d+, 1[1-9]\) step_loss", text(backend, job.id, "train")))
     running = next(s for s in backend.status(job.id).stages if s.name == "train")
     names = slurm.run(["scontrol", "show", "hostnames", running.nodes]).stdout.split()
-    node = names[0] if dies == "first" else names[-1]
+    node = names[0] if dies.startswith("first") else names[-1]
+    if dies.endswith("in-order"):
+        slurm.end_node(node)
+        until(lambda: "a node is going: waiting for Slurm to start train again" in text(backend, job.id, "train"))
+        assert backend.status(job.id).state == "RUNNING"
     slurm.kill_node(node)
     slurm.run(["scontrol", "update", f"nodename={node}", "state=down", "reason=hardware"])
     (output / "ckpt_999.pt").write_bytes(b"PK\3\4" + bytes(5000))

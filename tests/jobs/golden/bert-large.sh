@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=eeeb61d3375c962d3205535cc2edebb3851edf34c454f489c2f30b6f4740b8b9
+digest=890fd1d338d2649d8660f8d3fa72c2c88166a698e6ef107e140082401bde408e
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # somebody's own defaults
 
 die() {

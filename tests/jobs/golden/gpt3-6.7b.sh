@@ -8,7 +8,7 @@ id=gpt3-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=044c3131a62e1dbdece3ebf666c08cbc78a1137d756fc157f22dfe13a6394250
+digest=acd1481db2119b22e1e78ae0f95af6909a9ac047a07c6fba044fcf801c603de3
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # somebody's own defaults
 
 die() {

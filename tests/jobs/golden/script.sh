@@ -8,7 +8,7 @@ id=run-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=db5a0514db0334f594394f69f8df291abb939236552f874fceb821c445626b4f
+digest=141be46b7aea615363345e8cbc1f6cc239fe5cb08ea43fdf2ce103fe208df5e8
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # somebody's own defaults
 
 die() {

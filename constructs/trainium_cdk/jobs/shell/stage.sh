@@ -30,6 +30,7 @@ ended() {
 
 # Who has stopped the stage; Slurm knows, as long as it remembers the job.
 stopped() {
+  if [ -z "$leaving" ] && [ -n "${SLURMD_NODENAME:-}" ] && ! answering "$SLURMD_NODENAME"; then wait_for_slurm; fi
   stopped=CANCELLED
   if [ "$(squeue -h -j "$SLURM_JOB_ID" -o %r 2> /dev/null)" = TimeLimit ]; then stopped=TIMEOUT; fi
   if [ -z "$leaving" ]; then exit 143; fi
@@ -61,9 +62,33 @@ rendezvous() {
   export MASTER_ADDR NNODES
 }
 
+# Whether the Slurm daemons of these nodes answer. Where none does, the machine is about to go.
+answering() {
+  local node line address port
+  while read -r node; do
+    line=$(scontrol show node "$node" --oneliner) || return 0
+    address=$(sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p' <<< "$line")
+    port=$(sed -n 's/.* Port=\([0-9]*\).*/\1/p' <<< "$line") # said only where it is not the usual one
+    : "${port:=$(scontrol show config | sed -n 's/^SlurmdPort *= *//p')}"
+    # shellcheck disable=SC2016 # its own parameters
+    timeout 10 bash -c ': < "/dev/tcp/$1/$2"' connect "$address" "$port" 2> /dev/null || return 1
+  done < <(scontrol show hostnames "$1")
+}
+
+# A machine that ends in good order (a spot interruption) ends its processes before Slurm knows of it. Slurm ends this script when
+# it does, and starts the stage again; whoever failed before that would not be started again.
+wait_for_slurm() {
+  say "a node is going: waiting for Slurm to start $stage again" >&2
+  sleep 900 &
+  wait "$!" || true
+}
+
 # Once on each node; the whole stage ends as soon as one node fails.
 launch() {
-  srun --label --kill-on-bad-exit=1 bash "$job/node.sh" "$job" "$stage"
+  local code=0
+  srun --label --kill-on-bad-exit=1 bash "$job/node.sh" "$job" "$stage" || code=$?
+  if [ "$code" -ne 0 ] && ! answering "$SLURM_JOB_NODELIST"; then wait_for_slurm; fi
+  return "$code"
 }
 
 # A graph that failed would be compiled again, and fail again, in the middle of training.
