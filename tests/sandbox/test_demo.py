@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -36,6 +37,9 @@ def test_the_demo(path: str, available: object, shown: list[str]) -> None:
             said, _ = run.communicate()
         except BaseException:  # the time is up: as it is interrupted, it stops all that it has started
             run.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                run.wait(60)
+            run.kill()
             raise
     assert run.returncode == 0, said[-6000:]
     for pattern in [*shown, "nothing, beside the CDK's own bootstrap"]:
