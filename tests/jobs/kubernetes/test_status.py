@@ -1,0 +1,58 @@
+"""What becomes of the words of Volcano and of its pods, at each moment of a job's end. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from trainium_cdk.jobs.kubernetes import status
+from trainium_cdk.jobs.kubernetes.names import DESCRIPTION, TRAIN
+
+
+def seen(phase: str, *codes: int | None, stages: tuple[str, ...] = (TRAIN,)) -> status.Seen:
+    """A job of two nodes in this phase; the exit codes of its pods, None for one that runs."""
+    said = json.dumps({"nodes": 2, "stages": stages})
+    job: dict[str, Any] = {
+        "metadata": {"name": "run", "annotations": {DESCRIPTION: said}},
+        "spec": {"maxRetry": 4},
+        "status": {"state": {"phase": phase}},
+    }
+    pods = [
+        {
+            "metadata": {"labels": {"volcano.sh/task-spec": TRAIN, "volcano.sh/task-index": str(i)}},
+            "spec": {"nodeName": f"n{i}"},
+            "status": {
+                "containerStatuses": [
+                    {"name": TRAIN, "state": {"running": {}} if code is None else {"terminated": {"exitCode": code}}}
+                ]
+            },
+        }
+        for i, code in enumerate(codes)
+    ]
+    return status.Seen(job, pods)
+
+
+@pytest.mark.parametrize(
+    ("phase", "codes", "state", "reason", "done"),
+    [
+        ("Running", (None, None), "RUNNING", "", False),
+        ("Running", (0, None), "RUNNING", "", False),
+        ("Running", (0, 0), "RUNNING", "ends", False),
+        ("Completed", (0, 0), "COMPLETED", "", True),
+        ("Running", (3, None), "RUNNING", "exit code 3; ends or starts again", False),
+        ("Terminating", (3, None), "RUNNING", "exit code 3; ends", False),
+        ("Terminated", (3, 143), "FAILED", "exit code 3", True),
+        ("Aborting", (None, None), "RUNNING", "is being cancelled", False),
+        ("Aborting", (143, None), "RUNNING", "exit code 143; ends", False),
+        ("Aborted", (143, 143), "CANCELLED", "", True),
+        ("Aborted", (), "CANCELLED", "", True),
+    ],
+)
+def test_done_is_when_volcano_says_so(
+    phase: str, codes: tuple[int | None, ...], state: str, reason: str, done: bool
+) -> None:
+    now = status.status(seen(phase, *codes))
+    assert (now.state, now.current.reason, now.done) == (state, reason, done)
+    assert now.done is status.ended(seen(phase, *codes).job)
