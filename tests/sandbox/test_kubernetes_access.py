@@ -143,7 +143,7 @@ def test_a_cluster_of_the_users_stands_behind_eks(
     eks.attach_own(tmp_path, "own", cluster.kubeconfig)
     hook = json.loads((tmp_path / "eks/own.json").read_text())
     assert (hook["endpoint"], hook["ca"]) == (cluster.endpoint, cluster.ca_data)
-    env = {"SANDBOX_DIR": str(tmp_path), "PATH": os.defpath}
+    env = {"SANDBOX_DIR": str(tmp_path), "HOME": str(tmp_path), "PATH": os.defpath}
     command = [str(SHIMS / "kubectl"), "get", "--kubeconfig", "/nowhere", "namespace", "kube-system", "-o", "name"]
     shown = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
     assert shown == "namespace/kube-system\n"
