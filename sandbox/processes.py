@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _BLOCK = 500
-_held: dict[int, int] = {}  # first port -> the descriptor that holds it
+_held: list[int] = []  # first ports of this process's blocks
 _latest = 0
 
 
@@ -133,5 +133,6 @@ def _blocks(first: int, last: int) -> Iterator[int]:
                 lock.bind(f"\0trainium-cdk ports from {block}")  # a name without a file, gone with its owner
             except OSError:
                 continue
-            _held[block] = lock.detach()
+            lock.detach()  # it stays open until this process ends
+            _held.append(block)
         yield block

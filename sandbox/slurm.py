@@ -186,9 +186,7 @@ class LocalSlurm:
         Raises:
             SlurmFailed: there is no such node.
         """
-        if name not in self._state["nodes"]:
-            raise SlurmFailed(f"no node {name!r}; there are {', '.join(self.node_names)}")
-        gone = [Started(*self._state["nodes"][name])]
+        gone = [self._slurmd_of(name)]
         own = (
             f"{self._state['link']}/etc/{self.node_names.index(name)}.conf"  # all that a step's daemon has of its node
         )
@@ -211,9 +209,7 @@ class LocalSlurm:
         Raises:
             SlurmFailed: there is no such node, or its slurmd does not end.
         """
-        if name not in self._state["nodes"]:
-            raise SlurmFailed(f"no node {name!r}; there are {', '.join(self.node_names)}")
-        daemon = Started(*self._state["nodes"][name])
+        daemon = self._slurmd_of(name)
         os.kill(daemon.pid, signal.SIGTERM)
         self._reap()
         if not processes.wait_until(lambda: not daemon.alive, 60):
@@ -229,8 +225,7 @@ class LocalSlurm:
         Raises:
             SlurmFailed: there is no such node.
         """
-        if name not in self._state["nodes"]:
-            raise SlurmFailed(f"no node {name!r}; there are {', '.join(self.node_names)}")
+        self._slurmd_of(name)  # raises where there is no such node
         index = self.node_names.index(name)
         self._daemon([_path("slurmd"), "-D", "-N", name, "-f", f"{self._state['link']}/etc/{index}.conf"], name)
         self.run(["scontrol", "update", f"nodename={name}", "state=resume"])
@@ -268,6 +263,11 @@ class LocalSlurm:
         """A job that asked for no environment (`--export=NONE`) still has Slurm's own variables."""
         here = env.get("TRN_SANDBOX") == str(self.directory)
         return here or env.get("SLURM_CONF", "").startswith(f"{self._state['link']}/")
+
+    def _slurmd_of(self, name: str) -> Started:
+        if name not in self._state["nodes"]:
+            raise SlurmFailed(f"no node {name!r}; there are {', '.join(self.node_names)}")
+        return Started(*self._state["nodes"][name])
 
     def _reap(self) -> None:
         for child in self._children:

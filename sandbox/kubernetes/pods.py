@@ -66,7 +66,7 @@ class Pods:
             if hosts:
                 self._running[uid] = Running(self._cluster.directory, self._cluster.api(), pod, hosts)
             self._known.add(uid)
-        if "deletionTimestamp" in metadata and self._ours(pod):
+        if "deletionTimestamp" in metadata and hosts:
             grace = float(metadata.get("deletionGracePeriodSeconds", 0))
             threading.Thread(target=self._end, args=(uid, metadata, grace), daemon=True).start()
 

@@ -39,14 +39,14 @@ def bash(script: str) -> bytes:
     return subprocess.run(["bash", "-s"], input=script.encode(), capture_output=True, check=True).stdout
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(TEXT | st.sampled_from(NASTY), max_size=8))
 def test_words_reach_a_program_unchanged(words: list[str]) -> None:
     said = bash(f'set -- {quote.words(words)}\nprintf \'%s\\0\' "$#" "$@"').split(b"\0")[:-1]
     assert said == [str(len(words)).encode(), *(w.encode() for w in words)]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     content=st.binary(max_size=300)
     | TEXT.map(str.encode)

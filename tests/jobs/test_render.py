@@ -114,7 +114,7 @@ def test_another_job_under_the_same_token_is_another_text() -> None:
 words = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(words, max_size=4), st.dictionaries(st.from_regex(r"[A-Z_]{1,8}", fullmatch=True), words, max_size=3), st.binary(min_size=1, max_size=200))  # fmt: skip
 def test_whatever_users_write_the_text_is_a_script_and_the_same_each_time(
     args: list[str], env: dict[str, str], content: bytes

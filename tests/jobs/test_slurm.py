@@ -76,7 +76,7 @@ def test_tasks_of_a_node_have_ranks(backend: SlurmBackend) -> None:
 WORD = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=15)
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     args=st.lists(WORD | st.sampled_from(["$(id)", "'", "-n 9", "#SBATCH", "\n"]), min_size=1, max_size=5), value=WORD
 )

@@ -149,7 +149,7 @@ def _outcome(read: Callable[[], settings.Environment]) -> settings.Environment |
 
 
 @given(data=st.dictionaries(_NAMES, _DATA, max_size=5))
-@hypothesis_settings(max_examples=200, deadline=None)
+@hypothesis_settings(max_examples=200)
 def test_any_data_is_an_environment_or_an_error(data: dict[str, Any]) -> None:
     found = _outcome(lambda: settings.validate(data))
     assert found
@@ -166,7 +166,7 @@ _YAML_LIKE = st.text(alphabet="ab:-[]{}&*!<>|?%#\"'\n\t 0.,~", max_size=60).map(
 @example(data=b"storage: &s\n  <<: *s\n")
 @example(data=b"%YAML 9.9\n---\na: b")
 @example(data=b"<<: [1]")
-@hypothesis_settings(max_examples=200, deadline=None)
+@hypothesis_settings(max_examples=200)
 def test_any_bytes_are_an_environment_or_an_error(data: bytes) -> None:
     with tempfile.NamedTemporaryFile(suffix=".yaml") as file:
         file.write(data)

@@ -180,7 +180,7 @@ def test_one_change(what: str, oracle: Oracle) -> None:
     agree(oracle, new, old)
 
 
-@examples(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(picked=st.lists(st.sampled_from(sorted(EDITS)), min_size=2, max_size=6, unique=True))
 def test_several_changes_at_once(picked: list[str], oracle: Oracle) -> None:
     old, new = base(), base()

@@ -52,6 +52,12 @@ queue() {
   ask -t all "$@" -o 'trn-queue %A|%T|%r|%N|%S|%e'
   printf '%s\n' "$said"
 }
+# All that is known of one job. The queue comes before the files: what it says has ended has written how.
+known() {
+  queue -j "$2"
+  tell "$1"
+  accounting "$2"
+}
 accounting() {
   sacct -X -n -P -j "$1" -o JobIDRaw,State,ExitCode,NodeList,Start,End 2> /dev/null | sed 's/^/trn-sacct /' || true
 }
@@ -74,9 +80,7 @@ id={quote.word(id)}
 : "$trn/jobs/$id"/state/* "$trn/jobs/$id"/logs/*
 [ -e "$trn/jobs/$id/stages" ] || exit {_ABSENT}
 now=$(numbers "$trn/jobs/$id/stages")
-queue -j "$now"  # before the files: what it says has ended has written how
-tell "$id"
-accounting "$now"
+known "$id" "$now"
 """
 
 
@@ -87,7 +91,7 @@ cd "$trn/jobs" 2> /dev/null || exit 0
 newest() {{ find . -mindepth 2 -maxdepth 2 -name stages -printf '%T@ %h\\n' | sort -rn | head -n {int(limit)}; }}
 mapfile -t jobs < <(newest | sed 's/^[^ ]* //')
 if [ "${{#jobs[@]}}" -eq 0 ]; then exit 0; fi
-queue -j "$(numbers "${{jobs[@]/%//stages}}")"
+queue -j "$(numbers "${{jobs[@]/%//stages}}")"  # before the files, as in `known`
 for job in "${{jobs[@]}}"; do
   tell "${{job#./}}"
 done
@@ -124,9 +128,7 @@ if [ -n "$said" ]; then
     sleep 0.2
   done
 fi
-queue -j "$now"
-tell "$id"
-accounting "$now"
+known "$id" "$now"
 """
 
 

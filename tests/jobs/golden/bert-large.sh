@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=890fd1d338d2649d8660f8d3fa72c2c88166a698e6ef107e140082401bde408e
+digest=dde3316485508adc0228b5deb9332b3cbeaad9dc851d2c1a06fae882948f9b57
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # somebody's own defaults
 
 die() {

@@ -8,7 +8,7 @@ id=gpt3-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=acd1481db2119b22e1e78ae0f95af6909a9ac047a07c6fba044fcf801c603de3
+digest=02c76afa02732e6e1fe89bc4008d417f5750fb8c4627aa239a9a26b3fc93b39c
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # somebody's own defaults
 
 die() {

@@ -8,7 +8,7 @@ id=run-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=141be46b7aea615363345e8cbc1f6cc239fe5cb08ea43fdf2ce103fe208df5e8
+digest=b69d574d20ae7d5a645dfb90484201218b5f1848438ce80b1678dfed68ba5bc6
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # somebody's own defaults
 
 die() {

@@ -163,7 +163,7 @@ def test_names(id: str, name: str) -> None:
 words = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.binary(min_size=1, max_size=200))
 def test_scripts_arrive_byte_for_byte(content: bytes) -> None:
     try:
@@ -177,7 +177,7 @@ def test_scripts_arrive_byte_for_byte(content: bytes) -> None:
     assert (kept.encode() if kept is not None else base64.b64decode(secret["data"]["script"])) == content
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(words, max_size=4), st.dictionaries(st.from_regex(r"X_[A-Z]{1,8}", fullmatch=True), words, max_size=3))
 def test_arguments_and_environment_arrive_byte_for_byte(tmp_path: Path, args: list[str], env: dict[str, str]) -> None:
     """The files of the Secret, run as the container runs them."""

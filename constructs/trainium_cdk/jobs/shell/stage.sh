@@ -51,12 +51,15 @@ begin() {
   say "$stage: Slurm job $SLURM_JOB_ID on $SLURM_JOB_NODELIST, $(date -u +%Y-%m-%dT%H:%M:%SZ)"
 }
 
+# What Slurm says of a node under a name, out of its line.
+said_of_node() { sed -n "s/.* $1=\([^ ]*\).*/\1/p"; }
+
 # MASTER_ADDR by address: node names need not resolve before every node has booted.
 rendezvous() {
   local first line
   read -r first < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
   line=$(scontrol show node "$first" --oneliner)
-  MASTER_ADDR=$(sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p' <<< "$line")
+  MASTER_ADDR=$(said_of_node NodeAddr <<< "$line")
   : "${MASTER_ADDR:=$first}"
   NNODES=$SLURM_JOB_NUM_NODES
   export MASTER_ADDR NNODES
@@ -64,15 +67,14 @@ rendezvous() {
 
 # Whether the Slurm daemons of these nodes answer. Where none does, the machine is about to go.
 answering() {
-  local node line address port
-  while read -r node; do
-    line=$(scontrol show node "$node" --oneliner) || return 0
-    address=$(sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p' <<< "$line")
-    port=$(sed -n 's/.* Port=\([0-9]*\).*/\1/p' <<< "$line") # said only where it is not the usual one
-    : "${port:=$(scontrol show config | sed -n 's/^SlurmdPort *= *//p')}"
+  local line usual address port
+  usual=$(scontrol show config | sed -n 's/^SlurmdPort *= *//p') || return 0
+  while read -r line; do
+    address=$(said_of_node NodeAddr <<< "$line")
+    port=$(said_of_node Port <<< "$line") # said only where it is not the usual one
     # shellcheck disable=SC2016 # its own parameters
-    timeout 10 bash -c ': < "/dev/tcp/$1/$2"' connect "$address" "$port" 2> /dev/null || return 1
-  done < <(scontrol show hostnames "$1")
+    timeout 10 bash -c ': < "/dev/tcp/$1/$2"' connect "$address" "${port:-$usual}" 2> /dev/null || return 1
+  done < <(scontrol show node "$1" --oneliner)
 }
 
 # A machine that ends in good order (a spot interruption) ends its processes before Slurm knows of it. Slurm ends this script when
