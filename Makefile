@@ -8,22 +8,27 @@ export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 1
 export PATH := $(CURDIR)/$(BIN):$(CURDIR)/node_modules/.bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: trust audit bench help kubernetes setup demo test lint system test-system lock schema clean
+.PHONY: trust audit bench help kubernetes slurm setup demo test lint test-system lock schema clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 14
 
 demo: setup  ## deploy, submit, train, destroy: all of it in a local AWS and a local Slurm
+	@$(BIN)/python -m sandbox.slurm_packages --optional
 	@$(BIN)/python -m sandbox.demo
 
 test: setup .venvs/audit/.done .venvs/torchx/.done  ## every test, with the real parts (CI=true: nothing may be skipped)
-	@if [ "$$CI" = true ]; then $(MAKE) --no-print-directory test-system kubernetes; \
-	elif command -v go >/dev/null; then $(MAKE) --no-print-directory kubernetes || true; fi
+	@if [ "$$CI" = true ]; then $(MAKE) --no-print-directory test-system kubernetes slurm; else \
+	  $(BIN)/python -m sandbox.slurm_packages --optional; \
+	  if command -v go >/dev/null; then $(MAKE) --no-print-directory kubernetes || true; fi; fi
 	@$(MAKE) --no-print-directory lint
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 kubernetes: setup  ## the programs of the local Kubernetes, from their Go modules; minutes, once
 	@$(BIN)/python -m sandbox.kubernetes build
+
+slurm: setup  ## Slurm of Debian or Ubuntu, unpacked into .cache without root; seconds, once
+	@$(BIN)/python -m sandbox.slurm_packages
 
 audit: setup .venvs/audit/.done  ## every security judge over every template, script and job: one table
 	@$(BIN)/python -m audit
@@ -33,7 +38,7 @@ TRUST := tests/trust tests/checks tests/settings tests/updates tests/teardown te
   tests/test_outputs.py tests/jobs/test_bad_submissions.py tests/jobs/test_metrics.py tests/jobs/test_snapshot.py tests/jobs/test_ssm.py \
   tests/cli/test_credentials.py tests/jobs/kubernetes/test_bad_submissions.py tests/jobs/kubernetes/test_faults.py tests/jobs/kubernetes/test_training.py
 
-trust: setup kubernetes .venvs/audit/.done  ## the figures of docs/trust.md, measured anew: 20 to 40 minutes
+trust: setup kubernetes slurm .venvs/audit/.done  ## the figures of docs/trust.md, measured anew: 20 to 40 minutes
 	@rm -rf .cache/figures && mkdir -p .cache/figures
 	$(BIN)/python -m audit --figures .cache/figures/audit.json
 	CI=true FAULTS=all $(BIN)/python -m pytest tests/faults --junitxml=.cache/figures/faults.xml
@@ -64,17 +69,10 @@ node_modules/.done: package-lock.json $(VENV)/.done
 	@$(BIN)/npm ci --silent --no-progress
 	@touch $@
 
-system:  ## Debian packages of the demo's real parts (Slurm); needs root
-	@$(call install,sandbox/debian-packages.txt)
-
 test-system:  ## Debian packages of the tests' real parts; needs root
-	@$(call install,sandbox/debian-packages.txt tests/debian-packages.txt)
-
-define install
-missing=$$(cat $(1) | grep -v '^#' | while read -r p; do dpkg -s "$$p" >/dev/null 2>&1 || echo "$$p"; done); \
+	@missing=$$(grep -v '^#' tests/debian-packages.txt | while read -r p; do dpkg -s "$$p" >/dev/null 2>&1 || echo "$$p"; done); \
 	if [ -n "$$missing" ]; then echo "system: installing" $$missing; \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; fi
-endef
 
 bench: setup  ## how long the commands take, side by side
 	@$(BIN)/python -m benchmarks.commands

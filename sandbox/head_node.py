@@ -8,6 +8,7 @@ from __future__ import annotations
 import ensurepip
 import importlib.util
 import os
+import pwd
 import shlex
 import shutil
 import subprocess
@@ -19,9 +20,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sandbox.slurm_config import ClusterPlan
+from sandbox.slurm_packages import SYSTEM_PATH, which
 from trainium_cdk.catalog import Catalog, UnknownFact
 
-SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 VENV = "aws_neuron_venv_pytorch"
 """The virtual environment's name in the home directory, as the hand-written tutorials have it."""
 
@@ -48,11 +49,6 @@ def snapshot_download(name: str) -> str:
 ''',
 }
 """What jobs ask pip for, and the one module in it, if any: pip really resolves and installs, without the network."""
-
-
-def which(command: str) -> str | None:
-    """Where a command is, looking also into the administrators' directories, where Debian keeps the daemons."""
-    return shutil.which(command, path=os.pathsep.join([os.environ.get("PATH", ""), SYSTEM_PATH]))
 
 
 def quoted(text: str) -> str:
@@ -82,10 +78,11 @@ def prepare(directory: Path, link: Path, plan: ClusterPlan, environment: Mapping
     git_config(home, cloned)
     built = wheels(directory / "wheels")
     torch = torch_python()
+    user = pwd.getpwuid(os.getuid()).pw_name
     env = {
         "HOME": str(home),
-        "USER": os.environ.get("USER", "root"),
-        "LOGNAME": os.environ.get("LOGNAME", "root"),
+        "USER": user,
+        "LOGNAME": user,
         "SHELL": "/bin/bash",
         "LANG": "C.UTF-8",
         "PATH": os.pathsep.join([str(commands), *_slurm_path(), SYSTEM_PATH]),
@@ -129,7 +126,7 @@ def _runs(python: str, probe: str) -> bool:
 
 
 def _slurm_path() -> list[str]:
-    """Where Slurm's commands are, if that is not one of the system's own directories (as /opt/slurm/bin)."""
+    """Where Slurm's commands and git are, if not in one of the system's own directories (as /opt/slurm/bin)."""
     places = {str(Path(found).parent) for name in ("srun", "git") if (found := which(name))}
     return sorted(places - set(SYSTEM_PATH.split(os.pathsep)))
 

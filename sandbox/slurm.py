@@ -28,7 +28,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sandbox import head_node, processes
+from sandbox import head_node, processes, slurm_packages
 from sandbox.processes import Started
 from sandbox.slurm_config import (
     MAX_NODES,
@@ -40,9 +40,9 @@ from sandbox.slurm_config import (
     plan,
     slurm_conf,
 )
+from sandbox.slurm_packages import SYSTEM_PATH, which
 
 _STATE = "local-slurm.json"
-_COMMANDS = ("slurmctld", "slurmd", "munged", "srun", "sbatch", "scontrol", "sinfo", "squeue", "scancel")
 
 
 class SlurmFailed(RuntimeError):
@@ -51,11 +51,17 @@ class SlurmFailed(RuntimeError):
 
 def available() -> str | None:
     """Why a local Slurm cannot run on this machine, or None if it can."""
-    missing = [name for name in (*_COMMANDS, "git") if head_node.which(name) is None]
+    if (reason := slurm_packages.unavailable()) is not None:
+        return reason
+    if which("git") is None:
+        return "git is not installed; the stand-ins for the vendor's repositories need it"
+    missing = [name for name in slurm_packages.COMMANDS if which(name) is None]
     if missing:
-        return f"not installed: {', '.join(missing)} (on Debian and Ubuntu: apt-get install slurm-wlm munge git)"
-    if not Path("/proc/self/stat").exists():
-        return "a local Slurm needs Linux: there is no /proc here"
+        return f"not installed: {', '.join(missing)} (`make slurm` downloads Slurm into .cache, without root)"
+    try:
+        _user()
+    except KeyError:
+        return f"the user id {os.getuid()} has no name in /etc/passwd, and Slurm needs one"
     return None
 
 
@@ -227,7 +233,7 @@ class LocalSlurm:
         """
         self._slurmd_of(name)  # raises where there is no such node
         index = self.node_names.index(name)
-        self._daemon([_path("slurmd"), "-D", "-N", name, "-f", f"{self._state['link']}/etc/{index}.conf"], name)
+        self._daemon(_slurmd(name, f"{self._state['link']}/etc/{index}.conf"), name)
         self.run(["scontrol", "update", f"nodename={name}", "state=resume"])
 
     def stop(self, wipe: bool = False) -> None:
@@ -281,7 +287,7 @@ class LocalSlurm:
             raise SlurmFailed(f"munged did not start within {timeout:.0f} s: {self._log_end('munged')}")
         self._daemon([_path("slurmctld"), "-D", "-f", f"{root}/etc/slurm.conf"], "slurmctld")
         for i, node in enumerate(wanted.nodes):
-            self._daemon([_path("slurmd"), "-D", "-N", node.name, "-f", f"{root}/etc/{i}.conf"], node.name)
+            self._daemon(_slurmd(node.name, f"{root}/etc/{i}.conf"), node.name)
         self._state["env"] = head_node.prepare(self.directory, root, wanted, environment)
         self._save()
         names = set(self.node_names)
@@ -302,7 +308,7 @@ class LocalSlurm:
 
     def _daemon(self, command: list[str], name: str) -> None:
         env = {
-            "PATH": head_node.SYSTEM_PATH,
+            "PATH": SYSTEM_PATH,
             "TRN_SANDBOX": str(self.directory),
             "TRN_SANDBOX_NODE": name,
             "LC_ALL": "C.UTF-8",
@@ -333,8 +339,20 @@ def _munge_options(root: Path) -> list[str]:
     return [*(f"--{option}={munge / name}" for option, name in files.items()), "--num-threads=4"]
 
 
+def _slurmd(node: str, configuration: str) -> list[str]:
+    """The command of one virtual node's slurmd. Its fourth word is the node's name."""
+    unpacked = slurm_packages.unpacked()
+    stepd = ["-d", str(unpacked.stepd)] if unpacked else []
+    return [_path("slurmd"), "-D", "-N", node, "-f", configuration, *stepd]
+
+
+def _user() -> str:
+    """The name of the user who runs the daemons."""
+    return pwd.getpwuid(os.getuid()).pw_name
+
+
 def _path(command: str) -> str:
-    found = head_node.which(command)
+    found = which(command)
     if found is None:
         raise SlurmFailed(f"{command} is not installed")
     return found
@@ -354,10 +372,11 @@ def _lay_out(directory: Path, wanted: ClusterPlan) -> dict[str, Any]:
     places = Places(
         root=link,
         host=socket.gethostname().partition(".")[0],
-        user=pwd.getpwuid(os.getuid()).pw_name,
+        user=_user(),
         ctld_port=ports[0],
         node_ports=tuple(ports[1:]),
         version=version,
+        plugins=unpacked.plugins if (unpacked := slurm_packages.unpacked()) else None,
     )
     etc = directory / "etc"
     (etc / "slurm.conf").write_text(slurm_conf(wanted, places))

@@ -173,6 +173,7 @@ class Places:
         ctld_port: slurmctld's port.
         node_ports: one slurmd port per virtual node, in the plan's order.
         version: Slurm's version, as (22, 5).
+        plugins: Slurm's plug-ins, where they are not in the place that was compiled in.
     """
 
     root: Path
@@ -181,6 +182,7 @@ class Places:
     ctld_port: int
     node_ports: tuple[int, ...]
     version: tuple[int, int]
+    plugins: Path | None = None
 
 
 def slurm_conf(plan: ClusterPlan, places: Places) -> str:
@@ -198,6 +200,7 @@ def slurm_conf(plan: ClusterPlan, places: Places) -> str:
         f"AuthInfo=socket={root}/munge/sock,cred_expire=5",
         "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny",
         "DebugFlags=NO_CONF_HASH",  # every node's file differs in its spool directory
+        *([f"PluginDir={places.plugins}"] if places.plugins else []),
         f"StateSaveLocation={root}/state",
         f"SlurmctldPidFile={root}/run/slurmctld.pid",
         f"SlurmdPidFile={root}/run/%n.pid",

@@ -20,6 +20,7 @@ import pytest
 
 from sandbox import datasets, head_node, processes
 from sandbox.slurm import LocalSlurm, available
+from sandbox.slurm_packages import which
 from sandbox.training.standin import bert, megatron, torchrun
 from sandbox.training.standin.collective import Collective, PeerLost, TcpStar
 from sandbox.training.standin.model import SIZE, Batch, Model
@@ -332,7 +333,7 @@ def test_gpt_builds_its_helpers_trains_and_resumes(slurm: LocalSlurm) -> None:
     code, lines = run(slurm, f"bash gpt.sh {options}", check=False)
     assert code != 0
     assert "cannot import name 'helpers' from 'megatron.data'" in "\n".join(lines)
-    need(head_node.which("make") is not None, "make is not installed")
+    need(which("make") is not None, "make is not installed")
     assert slurm.run(["bash", "-ec", ". aws*/bin/activate; make -C megatron/megatron/data"]).returncode == 0
     _, lines = run(slurm, f"bash gpt.sh {options}")
     pattern = (
