@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,10 +29,3 @@ def fetched(before: set[Path]) -> None:
     while left := [folder for folder in new if folder.exists()]:
         assert time.monotonic() < until, left
         time.sleep(0.1)
-
-
-def timed(act: Callable[[], object]) -> float:
-    """Seconds that it took."""
-    began = time.monotonic()
-    act()
-    return time.monotonic() - began
