@@ -8,7 +8,7 @@ export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 1
 export PATH := $(CURDIR)/$(BIN):$(CURDIR)/node_modules/.bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: trust audit bench help kubernetes slurm setup demo test lint test-system lock schema clean
+.PHONY: trust test-pythons audit bench help kubernetes slurm setup demo test lint test-system lock schema clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 14
@@ -23,6 +23,19 @@ test: setup .venvs/audit/.done .venvs/torchx/.done  ## every test, with the real
 	  if command -v go >/dev/null; then $(MAKE) --no-print-directory kubernetes || true; fi; fi
 	@$(MAKE) --no-print-directory lint
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+PYTHONS := 3.11 3.12 3.13
+
+test-pythons: $(PYTHONS:%=.venvs/py%/.done)  ## on each supported Python, the tests that need no server
+	@for v in $(PYTHONS); do echo "test-pythons: Python $$v"; \
+	  PARTS=none .venvs/py$$v/bin/python -m pytest -n $(WORKERS) -q -r fE || exit 1; done
+
+# pyenv's commands work for the versions that it is told to use.
+.venvs/py%/.done: requirements.txt pyproject.toml node_modules/.done
+	@echo "setup: Python $*"
+	@PYENV_VERSION=$$(pyenv versions --bare 2>/dev/null | paste -sd:) $(UV) venv --quiet --clear --python $* .venvs/py$*
+	@VIRTUAL_ENV=.venvs/py$* $(UV) pip sync --quiet requirements.txt
+	@touch $@
 
 kubernetes: setup  ## the programs of the local Kubernetes, from their Go modules; minutes, once
 	@$(BIN)/python -m sandbox.kubernetes build

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 
 def need(condition: object, reason: str) -> None:
-    """Skip the test with ``reason`` unless ``condition`` holds; in continuous integration (CI=true) fail instead."""
+    """Skip the test with ``reason`` unless ``condition`` holds; in continuous integration (CI=true) fail instead.
+
+    A test that starts a server or a program from outside its own environment asks for it here; with PARTS=none all of
+    these are skipped, there or not.
+    """
+    if os.environ.get("PARTS") == "none":
+        pytest.skip("PARTS=none: only what needs no server and no program of another environment")
     if condition:
         return
     if os.environ.get("CI") == "true":
@@ -30,10 +35,3 @@ def fetched(before: set[Path]) -> None:
     while left := [folder for folder in new if folder.exists()]:
         assert time.monotonic() < until, left
         time.sleep(0.1)
-
-
-def timed(act: Callable[[], object]) -> float:
-    """Seconds that it took."""
-    began = time.monotonic()
-    act()
-    return time.monotonic() - began

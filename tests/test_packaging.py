@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import subprocess
 import sys
 import zipfile
+from collections import defaultdict
 from email import message_from_string
 from importlib.metadata import requires, version
 from pathlib import Path
@@ -102,3 +104,21 @@ def test_the_command_is_installed(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as z:
         entry = next(n for n in z.namelist() if n.endswith("entry_points.txt"))
         assert "trn = trainium_cdk.trn:main" in z.read(entry).decode()
+
+
+ENVIRONMENTS = [ROOT / ".venv", *sorted((ROOT / ".venvs").glob("*"))]
+
+
+@pytest.mark.parametrize("environment", ENVIRONMENTS, ids=lambda path: path.name)
+def test_no_two_packages_install_the_same_file(environment: Path) -> None:
+    """Which of the two contents is there would be a matter of chance: installers work in parallel."""
+    contents: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    for record in environment.glob("lib/python*/site-packages/*.dist-info/RECORD"):
+        with record.open(encoding="utf-8", newline="") as file:
+            for path, digest, _ in csv.reader(file):
+                contents[path][record.parent.name] = digest
+    assert len(contents) > 10
+    twice = {path: packages for path, packages in contents.items() if len(set(packages.values())) > 1}
+    # jsii makes this module of the same schema for both, of slightly different age
+    twice.pop("aws_cdk/cloud_assembly_schema/__init__.py", None)
+    assert twice == {}

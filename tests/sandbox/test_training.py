@@ -304,10 +304,10 @@ def test_what_goes_wrong_ends_with_an_exit_code_and_a_reason(
 
 def test_two_jobs_may_use_the_same_port_at_once_and_cancelling_ends_one(slurm: LocalSlurm) -> None:
     home = Path(slurm.node_env()["HOME"])
-    for name, steps, pace in (("long", 5000, "0.05"), ("short", 5, "0.01")):
+    for name, steps, hold in (("long", 5000, f"100:{home / 'never'}"), ("short", 5, "")):
         job = slurm.run(
             ["sbatch", "--parsable", "-N2", f"-o{name}.out", f"--wrap=srun -N2 {bert_line(name, steps)}"],
-            env={"TRN_SANDBOX_STEP_SECONDS": pace},
+            env={"TRN_SANDBOX_STEP_SECONDS": "0.01", "TRN_SANDBOX_HOLD": hold},
         )
         assert job.returncode == 0, job.stderr
         if name == "long":

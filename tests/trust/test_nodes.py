@@ -14,7 +14,7 @@ from sandbox.slurm import LocalSlurm
 from tests.trust.figures import record
 from trainium_cdk.jobs import BertLarge, Script, SlurmBackend
 
-STEPS = 45
+STEPS, HELD = 45, 20  # training does not begin step 20 before its node is dead
 
 
 def until(condition: Callable[[], object], seconds: float = 600) -> None:
@@ -39,18 +39,24 @@ def data(jobs_dir: Path) -> str:
 
 @pytest.mark.parametrize("dies", ["first", "last", "first-in-order", "last-in-order"])
 def test_training_goes_on_from_its_checkpoint_when_a_node_dies(
-    backend: SlurmBackend, slurm: LocalSlurm, jobs_dir: Path, data: str, dies: str
+    backend: SlurmBackend, slurm: LocalSlurm, jobs_dir: Path, tmp_path: Path, data: str, dies: str
 ) -> None:
     """The node's daemon and all its processes are killed, at once or as the end of a machine does it, its daemon first; Slurm is told
     as ParallelCluster's daemon tells it, and a new machine takes the node's name. A checkpoint that was being written just then is
     passed over."""
+    go_on = tmp_path / "go-on"
     job = backend.submit(
         BertLarge(
-            nodes=2, optimizer="adamw", run_steps=STEPS, data=data, env={"TRN_SANDBOX_STEP_SECONDS": "0.2"}, name=dies
+            nodes=2,
+            optimizer="adamw",
+            run_steps=STEPS,
+            data=data,
+            env={"TRN_SANDBOX_HOLD": f"{HELD}:{go_on}"},
+            name=dies,
         )
     )
     output = jobs_dir / job.id / "output"
-    until(lambda: re.search(r"\(\d+, 1[1-9]\) step_loss", text(backend, job.id, "train")))
+    until(lambda: re.search(rf"\(\d+, {HELD - 1}\) step_loss", text(backend, job.id, "train")))
     running = next(s for s in backend.status(job.id).stages if s.name == "train")
     names = slurm.run(["scontrol", "show", "hostnames", running.nodes]).stdout.split()
     node = names[0] if dies.startswith("first") else names[-1]
@@ -61,6 +67,7 @@ def test_training_goes_on_from_its_checkpoint_when_a_node_dies(
     slurm.kill_node(node)
     slurm.run(["scontrol", "update", f"nodename={node}", "state=down", "reason=hardware"])
     (output / "ckpt_999.pt").write_bytes(b"PK\3\4" + bytes(5000))
+    go_on.touch()
     slurm.replace_node(node)
     ended = backend.wait(job.id, 600)
     said = text(backend, job.id, "train")
@@ -73,7 +80,7 @@ def test_training_goes_on_from_its_checkpoint_when_a_node_dies(
     first, second = ([int(s) for s in re.findall(r"\(\d+, (\d+)\) step_loss", life)] for life in lives)
     at = int(resumed[0][1])
     assert at >= 10  # not from the beginning
-    assert first == list(range(1, len(first) + 1))
+    assert first == list(range(1, HELD))
     assert second == list(range(at + 1, STEPS + 1))
     assert running.nodes == ended.stages[-1].nodes  # where its graphs are
     record(f"node-death-{dies}", steps=STEPS, died_after_step=first[-1], resumed_at_step=second[0])

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import pty
-import random
 import re
 import shlex
 import signal
@@ -16,7 +15,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,9 +23,9 @@ from sandbox import LocalAws
 from sandbox.leftovers import beyond, inventory
 from sandbox.slurm import LocalSlurm
 from tests.credentials import session
-from tests.support import timed
 from tests.trust.conftest import BUCKET
 from tests.trust.figures import record
+from tests.trust.moments import Moments, spread
 from tests.trust.test_submissions import known
 from trainium_cdk import outputs, settings
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
@@ -35,7 +33,7 @@ from trainium_cdk.outputs import SlurmCluster
 
 ROOT = Path(__file__).parents[2]
 TRN = Path(sys.executable).with_name("trn")
-STOPPED = 20
+EACH = 2  # commands of each phase
 STOPS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 TALKS = (
     b"#!/bin/bash\nfor ((i = 0; i < 100000; i++)); do echo line $i; if [ -e stop ]; then exit 0; fi; sleep 0.1; done\n"
@@ -108,18 +106,23 @@ def talking(backend: SlurmBackend, jobs_dir: Path) -> Iterator[str]:
 def test_a_submission_that_is_stopped_is_there_whole_or_not_at_all(
     slurm: LocalSlurm, backend: SlurmBackend, env: dict[str, str], jobs_dir: Path, tmp_path: Path
 ) -> None:
-    """At a random moment of it, by either signal."""
+    """Before a command of each phase of it, by either signal."""
     (tmp_path / "part.sh").write_bytes(b"#!/bin/bash\ntrue\n")
     job = Script(filename="part.sh", content=b"#!/bin/bash\ntrue\n", precompile=True)
-    whole = min(timed(partial(backend.submit, job, f"whole-{i}")) for i in range(3))
-    dice, found = random.Random(20261120), Counter[str]()  # noqa: S311  the same each time
-    half_done = 0
-    for i in range(STOPPED):
-        number, id = list(STOPS)[i % 2], f"part-stop-{i}"
-        trn = Command(["submit", "part.sh", "--token", f"stop-{i}", "--precompile", "--local"], env, tmp_path)
-        trn.said(b"submitting part-stop")
-        time.sleep(dice.uniform(0, whole))
-        code, _, lines = trn.end(number)
+    moments = Moments(tmp_path)
+
+    def submit(token: str, number: int = 0, action: str = "") -> tuple[int, list[str]]:
+        words = ["submit", "part.sh", "--token", token, "--precompile", "--local"]
+        code, _, lines = Command(words, env | moments.env(token, number, action), tmp_path).end()
+        return code, lines
+
+    assert submit("whole")[0] == 0
+    plan = [(*point, number) for point in spread(moments.phases("whole"), EACH) for number in STOPS]
+    found, half_done = Counter[str](), 0
+    for i, (at, phase, number) in enumerate(plan):
+        id = f"part-stop-{i}"
+        code, lines = submit(f"stop-{i}", at, number.name.removeprefix("SIG"))
+        assert moments.phases(f"stop-{i}")[at - 1] == phase
         if lines[-1].startswith("follow it with"):
             assert code in (0, STOPS[number])
             found["finished_before"] += 1
@@ -132,10 +135,11 @@ def test_a_submission_that_is_stopped_is_there_whole_or_not_at_all(
         there = known(slurm)[id]
         half_done += (there == 2) != (jobs_dir / id / "released").exists() or there == 1
         assert there == (2 if (jobs_dir / id / "released").exists() else 0)
+        assert there == (2 if phase in ("written down", "released") else 0) or phase == "taken by Slurm"
         assert (jobs_dir / id).exists() is (there == 2)
         assert backend.submit(job, f"stop-{i}").existing is (there == 2)
         assert known(slurm)[id] == 2
-    assert all(backend.wait(f"part-stop-{i}", 600).ok for i in range(STOPPED))
+    assert all(backend.wait(f"part-stop-{i}", 600).ok for i in range(len(plan)))
     assert found["undone"], "none was stopped in the middle"
     stopped = found["undone"] + found["whole"]
     record("stopped-submissions", stopped=stopped, half_done=half_done, **found)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
 import signal
 import subprocess
 import sys
@@ -11,19 +9,16 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
-import pytest
-
 from sandbox.slurm import LocalSlurm
-from tests.support import timed
 from tests.trust.figures import record
+from tests.trust.moments import PHASES, Moments, spread
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
 from trainium_cdk.outputs import SlurmCluster
 
 TRN = Path(sys.executable).with_name("trn")
-KILLS, BURST = 24, 1000
+EACH, BURST = 3, 1000  # commands of each phase; jobs
 ONCE = b'#!/bin/bash\necho ran >> "$HOME/ran-$NAME"\n'
 
 
@@ -33,75 +28,48 @@ def known(slurm: LocalSlurm) -> Counter[str]:
     return Counter(row.split(" trn:")[1] for row in rows if not row.startswith("CANCELLED") and " trn:" in row)
 
 
-def phase(folder: Path) -> str:
-    """How far a submission had come."""
-    for name, said in (("released", "released"), ("stages", "written down"), ("stages.part", "taken by Slurm")):
-        if (folder / name).exists():
-            return said
-    return "writing files" if folder.exists() else "not begun"
-
-
-def children(pid: int) -> list[int]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except OSError:
-                continue
-            if parent == pid:
-                found += [int(entry.name), *children(int(entry.name))]
-    return found
-
-
 def test_a_client_that_is_killed_and_run_again_submits_once(
     slurm: LocalSlurm, backend: SlurmBackend, cluster: SlurmCluster, jobs_dir: Path, tmp_path: Path
 ) -> None:
-    """SIGKILL at a random moment: of `trn` alone, so that the head node's side goes on by itself, or of both sides."""
+    """SIGKILL before a command of each phase: of `trn` alone, so that the head node's side goes on by itself, or of both sides."""
     (tmp_path / "once.sh").write_bytes(ONCE)
     (tmp_path / "cluster.json").write_text(cluster.model_dump_json())
     env = {**slurm.node_env(), "TRN_CLUSTER": str(tmp_path / "cluster.json")}
-    dice = random.Random(20261120)  # noqa: S311  the same each time
-    phases: Counter[str] = Counter()
+    moments = Moments(tmp_path)
 
-    def one(number: int, wait: float, both: bool) -> None:
-        token = f"kill-{number}"
+    def submit(token: str, number: int = 0, action: str = "") -> list[str]:
         command = [TRN, "submit", "once.sh", "--token", token, "--env", f"NAME={token}", "--precompile", "--local"]
-        with subprocess.Popen(command, env=env, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as trn:
-            assert trn.stderr is not None
-            for line in trn.stderr:
-                if line.startswith(b"submitting"):
-                    break
-            time.sleep(wait)
-            below = children(trn.pid)
-            trn.kill()
-            for pid in below if both else []:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
-        phases[phase(jobs_dir / f"once-{token}")] += 1
+        done = subprocess.run(
+            command, env={**env, **moments.env(token, number, action)}, cwd=tmp_path, capture_output=True, check=False
+        )
+        assert done.returncode == (-signal.SIGKILL if number else 0), done.stderr.decode()
+        return moments.phases(token)
+
+    def one(i: int, number: int, phase: str, action: str) -> None:
+        token = f"kill-{i}"
+        seen = submit(token, number, action)
+        assert seen[number - 1] == phase
         again = Script(filename="once.sh", content=ONCE, env={"NAME": token}, precompile=True)
         assert list(backend.submit(again, token).stages) == ["precompile", "train"]
 
-    one_whole = Script(filename="once.sh", content=ONCE, env={"NAME": "whole"}, precompile=True)
-    whole = min(timed(partial(backend.submit, one_whole, f"whole-{i}")) for i in range(3))
-    plan = [(i, dice.uniform(0, 1.5 * whole), dice.random() < 0.6) for i in range(KILLS)]
+    whole = submit("whole")
+    assert tuple(dict.fromkeys(whole)) == PHASES
+    plan = [(*point, action) for point in spread(whole, EACH) for action in ("kill-client", "kill-both")]
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda args: one(*args), plan))
-    ids = [f"once-kill-{i}" for i in range(KILLS)]
+        list(pool.map(lambda numbered: one(numbered[0], *numbered[1]), enumerate(plan)))
+    killed = len(plan)
+    ids = [f"once-kill-{i}" for i in range(killed)]
     ended = [backend.wait(id, 600) for id in ids]
     found = known(slurm)
     home = Path(slurm.node_env()["HOME"])
-    ran = [(home / f"ran-kill-{i}").read_text().count("ran") for i in range(KILLS)]
+    ran = [(home / f"ran-kill-{i}").read_text().count("ran") for i in range(killed)]
     record(
-        "killed-clients", killed=KILLS, jobs=sum(found[id] >= 2 for id in ids), lost=sum(found[id] < 2 for id in ids),
-        doubled=sum(found[id] > 2 for id in ids) + sum(n > 2 for n in ran), killed_while=dict(phases),
+        "killed-clients", killed=killed, jobs=sum(found[id] >= 2 for id in ids), lost=sum(found[id] < 2 for id in ids),
+        doubled=sum(found[id] > 2 for id in ids) + sum(n > 2 for n in ran), killed_while=Counter(phase for _, phase, _ in plan),
     )  # fmt: skip
     assert all(job.ok for job in ended)
     assert {found[id] for id in ids} == {2}  # its two stages, once each
     assert set(ran) == {2}  # once to compile (a trial run) and once to train
-    assert len(phases) > 1, "all were killed at the same point"
 
 
 def paused(slurm: LocalSlurm, on: bool) -> None:
@@ -160,7 +128,6 @@ def test_a_burst_is_taken_whole(slurm: LocalSlurm, cluster: SlurmCluster, jobs_d
         paused(slurm, False)
 
 
-@pytest.mark.timeout(300)
 def test_a_burst_through_ssm(slurm: LocalSlurm, over_ssm: object) -> None:
     assert callable(over_ssm)
     paused(slurm, True)

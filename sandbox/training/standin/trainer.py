@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import time
@@ -48,6 +49,8 @@ class Trainer:
         self.is_root = collective.rank == 0
         self._pace = float(os.environ.get("TRN_SANDBOX_STEP_SECONDS", "0.1"))
         self._fault = node.fault("train")
+        step, _, file = os.environ.get("TRN_SANDBOX_HOLD", "").partition(":")
+        self._hold = (int(step), Path(file)) if step else None
 
     def introduce(self, script: str) -> None:
         """Say once what this is, so that nobody takes the numbers for a Trainium's."""
@@ -70,6 +73,8 @@ class Trainer:
         if extracting():
             self.collective.all_reduce(array("d", [0.0]))
             return 0.0, 0.0
+        if self._hold and self._hold[0] == number and self.is_root:
+            node.wait_for(self._hold[1].exists, math.inf)
         batch = Batch()
         for block in blocks:
             batch.add(block)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -61,13 +62,18 @@ def test_bert_large_from_nothing(backend: KubernetesBackend, running: Running) -
     assert "all is there already" in text(backend.logs(again.id, stage="prepare"))
 
 
-def test_a_failure_starts_the_gang_again_where_it_was(backend: KubernetesBackend, running: Running) -> None:
-    job = BertLarge(nodes=2, steps=40, name="resume", env={"TRN_SANDBOX_STEP_SECONDS": "0.2"}, precompile=False)
+def test_a_failure_starts_the_gang_again_where_it_was(
+    backend: KubernetesBackend, running: Running, tmp_path: Path
+) -> None:
+    go_on = tmp_path / "go-on"
+    job = BertLarge(nodes=2, steps=40, name="resume", env={"TRN_SANDBOX_HOLD": f"30:{go_on}"}, precompile=False)
     sent = backend.submit(job, "r")
     output = running.shared / "trn/jobs" / sent.id / "output"
     assert until(lambda: list(output.glob("ckpt_*.pt")))
     victim = next(p["metadata"] for p in backend.seen(sent.id).pods if p["metadata"]["name"].endswith("train-1"))
     backend.api.delete("Pod", victim["name"], uid=victim["uid"])
+    assert until(lambda: backend.seen(sent.id).job["status"].get("retryCount"))
+    go_on.touch()
     done = backend.wait(sent.id, 600)
     assert done.ok, done
     assert backend.seen(sent.id).job["status"]["retryCount"] >= 1
