@@ -7,11 +7,14 @@ import sys
 import tempfile
 from pathlib import Path
 
+from sandbox import slurm as local_slurm
 from sandbox.datasets import seed_datasets
 from sandbox.demo import eks, slurm
 from sandbox.demo.narrator import Narrator, StepFailed, plain_environment
+from sandbox.kubernetes import KubernetesFailed
 from sandbox.local_aws import LocalAws, SandboxError
 from sandbox.oracle import ROOT
+from sandbox.slurm import SlurmFailed
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -21,12 +24,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--nodes", type=int, default=16, help="nodes of the training job (%(default)s)")
     parser.add_argument("--steps", type=int, default=20, help="training steps (%(default)s)")
     options = parser.parse_args(arguments)
+    skipped = _skipped(options.path)
+    if skipped:
+        print(f"Skipped on this machine: {'; '.join(skipped)}.", flush=True)
     with tempfile.TemporaryDirectory(prefix="trn-demo-") as folder:
         directory = Path(folder)
         try:
             with LocalAws.start(directory / "aws") as aws:
-                return _tell(aws, directory, options)
-        except (StepFailed, SandboxError) as e:
+                return _tell(aws, directory, options, skipped)
+        except (StepFailed, SandboxError, SlurmFailed, KubernetesFailed) as e:
             print(f"\nThe demo stopped: {e}", file=sys.stderr)
             return 1
         except KeyboardInterrupt:
@@ -34,16 +40,25 @@ def main(arguments: list[str] | None = None) -> int:
             return 130
 
 
-def _tell(aws: LocalAws, directory: Path, options: argparse.Namespace) -> int:
+def _skipped(path: str) -> list[str]:
+    """What this machine cannot run of a path, each with the reason."""
+    found = []
+    if path != "eks" and (reason := local_slurm.available()):
+        found.append(f"training on a local Slurm ({reason})")
+    if path != "slurm" and (reason := eks.unavailable()):
+        found.append(f"jobs on a real Kubernetes API ({reason})")
+    return found
+
+
+def _tell(aws: LocalAws, directory: Path, options: argparse.Namespace, skipped: list[str]) -> int:
     narrator = Narrator(plain_environment(aws.env), ROOT, directory / "cdk.out")
     narrator.step("bootstrap a local AWS: an account with nothing in it")
     seed_datasets(aws.client("s3"))  # public data: there before us, and after us
     aws.bootstrap()
-    skipped: list[str] = []
     if options.path != "eks":
-        skipped += slurm.tell(narrator, aws, directory, options.nodes, options.steps)
+        slurm.tell(narrator, aws, directory, options.nodes, options.steps)
     if options.path != "slurm":
-        skipped += eks.tell(narrator, aws, directory)
+        eks.tell(narrator, aws, directory)
 
     narrator.step("what is left in the account")
     left = aws.leftovers()

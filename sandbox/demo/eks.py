@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 
 from sandbox import kubernetes
 from sandbox.demo.narrator import Narrator, StepFailed
-from sandbox.kubernetes import eks, schemas
+from sandbox.kubernetes import eks, running, schemas
 from sandbox.local_aws import LocalAws
 from trainium_cdk import settings
 
@@ -21,41 +21,45 @@ ENVIRONMENT = HERE / "eks.yaml"
 NODES = 2
 
 
-def tell(narrator: Narrator, aws: LocalAws, directory: Path) -> list[str]:
-    """Run the path; returns what had to be left out on this machine.
+def unavailable() -> str | None:
+    """Why jobs cannot run on a real Kubernetes API here, or None if they can."""
+    return kubernetes.available() or running.cannot_run()
+
+
+def tell(narrator: Narrator, aws: LocalAws, directory: Path) -> None:
+    """Run the path; without jobs where these cannot run here.
 
     Raises:
         StepFailed: a command failed.
     """
     context = ("-c", f"env={ENVIRONMENT}")
-    reason = kubernetes.available()
+    reason = unavailable()
     with ExitStack() as stack:
-        running = None if reason else stack.enter_context(_kubernetes(narrator, aws, directory))
+        cluster = None if reason else stack.enter_context(_kubernetes(narrator, aws, directory))
         narrator.step(f"deploy {STACK} with the CDK's own command line")
         narrator.cdk("deploy", STACK, *context, "--require-approval", "never")
-        if running:
-            eks.sync_nodes(running, aws.client)
+        if cluster:
+            eks.sync_nodes(cluster, aws.client)
             _jobs(narrator)
         else:
             _judged(narrator)
         narrator.step(f"destroy {STACK}")
         narrator.cdk("destroy", STACK, *context, "--force")
-    return [f"jobs on a real Kubernetes API ({reason})"] if reason else []
 
 
 def _kubernetes(narrator: Narrator, aws: LocalAws, directory: Path) -> kubernetes.LocalKubernetes:
     narrator.step("a real Kubernetes API, with Volcano, stands in for the cluster's")
     name, secret = settings.load(ENVIRONMENT).eks_cluster_name, eks.new_secret()
-    running = kubernetes.LocalKubernetes.start(
+    started = kubernetes.LocalKubernetes.start(
         directory / "kubernetes",
         name=name,
         token_webhook=eks.webhook_url(aws.endpoint, name, secret),
         run_jobs=True,
         job_environment={"PATH": os.environ["PATH"]},
     )
-    eks.attach(aws.directory, running, secret)
-    narrator.say(f"{running.endpoint}, which the local EKS gives as the endpoint of {name}")
-    return running
+    eks.attach(aws.directory, started, secret)
+    narrator.say(f"{started.endpoint}, which the local EKS gives as the endpoint of {name}")
+    return started
 
 
 def _jobs(narrator: Narrator) -> None:

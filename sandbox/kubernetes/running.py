@@ -21,6 +21,23 @@ from sandbox.kubernetes.logs import LogWriter
 _RESTART_PAUSE = 1.0
 
 
+def cannot_run() -> str | None:
+    """Why this user cannot run containers on this machine, or None."""
+    try:
+        done = subprocess.run([*_unshare(), "true"], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return "pods need the `unshare` command of util-linux"
+    if done.returncode == 0:
+        return None
+    reason = done.stderr.strip().partition("\n")[0]
+    return f"pods need namespaces, which this machine does not allow user id {os.geteuid()}: {reason}"
+
+
+def _unshare() -> list[str]:
+    """The command that starts another one in a mount namespace, with a user namespace where the user is not root."""
+    return ["unshare", "--mount", "--uts", *(["--user", "--map-root-user"] if os.geteuid() else [])]
+
+
 class Running:
     """A pod that runs. It begins at once; `end` ends it. Its status goes to the API server."""
 
@@ -176,13 +193,12 @@ class Running:
 
     def _start(self, spec: Path, env: dict[str, str]) -> subprocess.Popen[str]:
         """The container's process in namespaces of its own. Its environment marks it as ours already before it execs."""
-        unshare = ["unshare", "--mount", "--uts", *(["--user", "--map-root-user"] if os.geteuid() else [])]
         path = os.pathsep.join([str(build.ROOT), str(build.ROOT / "constructs")])
         with self._lock:
             if self._ending.is_set():
                 raise OSError("the pod is being deleted")
             process = subprocess.Popen(
-                [*unshare, sys.executable, "-m", "sandbox.kubernetes.container", str(spec)],
+                [*_unshare(), sys.executable, "-m", "sandbox.kubernetes.container", str(spec)],
                 env={**env, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "PATH": os.environ["PATH"]},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
