@@ -19,7 +19,7 @@ DEBIAN_12 = """\
 UBUNTU_24_04 = """\
 Reading package lists...
 'http://ports.ubuntu.com/ubuntu-ports/pool/main/h/hwloc/libhwloc15_2.10.0-1build1_arm64.deb' libhwloc15_2.10.0-1build1_arm64.deb 164000 SHA512:5e
-'file:/srv/mirror/pool/slurmctld_1%3a23.11.4-1.2ubuntu5_arm64.deb' slurmctld_1%3a23.11.4-1.2ubuntu5_arm64.deb 634000 
+'file:/srv/mirror/pool/slurmctld_1%3a23.11.4-1.2ubuntu5_arm64.deb' slurmctld_1%3a23.11.4-1.2ubuntu5_arm64.deb 634000
 """
 
 
