@@ -98,7 +98,7 @@ def test_a_job_that_fails_makes_wait_and_follow_fail(trn: Run, tmp_path: Path) -
 
 
 def test_cancel(trn: Run, tmp_path: Path) -> None:
-    (tmp_path / "long.sh").write_text("sleep 300\n")
+    (tmp_path / "long.sh").write_text("sleep 3600\n")
     id = trn("submit", "long.sh").stdout.decode().strip()
     assert json.loads(trn("cancel", id, "--json").stdout)["state"] == "CANCELLED"
     assert trn("wait", id).returncode == 1

@@ -122,7 +122,7 @@ def test_bert_is_prepared_compiled_and_trained_on_the_same_nodes(
 def test_training_gets_the_nodes_that_compiled_though_others_are_free(backend: SlurmBackend, slurm: LocalSlurm) -> None:
     """Two nodes are taken while it compiles; they are free, and first in order, when it trains."""
     taken = slurm.run(
-        ["sbatch", "--parsable", "--nodes=2", "--exclusive", "-o", "/dev/null", "--wrap=sleep 300"]
+        ["sbatch", "--parsable", "--nodes=2", "--exclusive", "-o", "/dev/null", "--wrap=sleep 3600"]
     ).stdout.strip()
     until(lambda: "RUNNING" in slurm.run(["squeue", "-h", "-j", taken, "-o", "%T"]).stdout)
     hold = 'if [ "$NEURON_EXTRACT_GRAPHS_ONLY" = 1 ]; then while [ ! -e go ]; do sleep 0.1; done; fi'
@@ -184,7 +184,7 @@ def test_a_follower_goes_on_after_its_line_broke(backend: SlurmBackend) -> None:
 
 
 def test_cancel(backend: SlurmBackend) -> None:
-    job = backend.submit(script("sleep 300", precompile=True, nodes=2))
+    job = backend.submit(script("sleep 3600", precompile=True, nodes=2))
     until(lambda: backend.status(job.id).stages[0].state == "RUNNING")
     ended = backend.cancel(job.id)
     assert [s.state for s in ended.stages] == ["CANCELLED", "CANCELLED"]
@@ -211,7 +211,7 @@ def test_stages_and_nodes_that_are_not_there(backend: SlurmBackend) -> None:
 
 
 def test_waiting_has_an_end(backend: SlurmBackend) -> None:
-    job = backend.submit(script("sleep 300"))
+    job = backend.submit(script("sleep 3600"))
     with pytest.raises(TimeoutError, match=r"has not ended within 1 s; it is (PENDING|RUNNING)"):
         backend.wait(job.id, 1)
     backend.cancel(job.id)
@@ -319,7 +319,7 @@ def test_list(backend: SlurmBackend) -> None:
 def test_a_node_that_dies_makes_training_begin_again(backend: SlurmBackend, slurm: LocalSlurm) -> None:
     """Training is requeued, on the node once it is back; the log goes on in the same file."""
     job = backend.submit(
-        script('echo "attempt ${SLURM_RESTART_COUNT:-0}"; if [ -z "${SLURM_RESTART_COUNT:-}" ]; then sleep 300; fi')
+        script('echo "attempt ${SLURM_RESTART_COUNT:-0}"; if [ -z "${SLURM_RESTART_COUNT:-}" ]; then sleep 3600; fi')
     )
     until(lambda: "attempt 0" in log(backend, job.id))
     node = backend.status(job.id).stages[0].nodes

@@ -82,7 +82,7 @@ def test_output_is_cut_where_aws_cuts_it(local_aws: LocalAws, head_node: str) ->
 
 
 def test_a_running_command_can_be_cancelled(local_aws: LocalAws, head_node: str) -> None:
-    command = send(local_aws, head_node, "echo begun > begun.txt; sleep 300")
+    command = send(local_aws, head_node, "echo begun > begun.txt; sleep 3600")
     begun = local_aws.directory / "clusters/commands/begun.txt"
     wait(local_aws, command, head_node, lambda entry: entry["Status"] == "InProgress" and begun.exists())
     local_aws.client("ssm").cancel_command(CommandId=command)
@@ -92,7 +92,7 @@ def test_a_running_command_can_be_cancelled(local_aws: LocalAws, head_node: str)
 
 
 def test_a_command_beyond_its_time_is_ended(local_aws: LocalAws, head_node: str) -> None:
-    command = send(local_aws, head_node, "sleep 300", executionTimeout=["1"])
+    command = send(local_aws, head_node, "sleep 3600", executionTimeout=["1"])
     done = wait(local_aws, command, head_node)
     assert (done["Status"], done["StatusDetails"]) == ("TimedOut", "Execution Timed Out")
 

@@ -150,10 +150,11 @@ def test_a_failing_job_ends_failed_with_its_exit_code(slurm: LocalSlurm) -> None
 
 
 def test_a_dependency_that_cannot_be_met(slurm: LocalSlurm) -> None:
-    first = submit(slurm, "sleep 1; exit 1")
+    first = submit(slurm, "exit 1", "--hold")
     ends = submit(slurm, "true", f"--dependency=afterok:{first}", "--kill-on-invalid-dep=yes")
     hangs = submit(slurm, "true", f"--dependency=afterok:{first}")
     follows = submit(slurm, "true", f"--dependency=afternotok:{first}")
+    slurm.run(["scontrol", "release", first])
     wait_for(slurm, ends, "JobState", "CANCELLED")
     wait_for(slurm, hangs, "Reason", "DependencyNeverSatisfied")
     wait_for(slurm, follows, "JobState", "COMPLETED")
@@ -162,7 +163,7 @@ def test_a_dependency_that_cannot_be_met(slurm: LocalSlurm) -> None:
 
 def test_a_job_on_a_lost_node_is_started_again_elsewhere(slurm: LocalSlurm) -> None:
     lost = slurm.node_names[15]
-    job = submit(slurm, "hostname > where.$SLURM_RESTART_COUNT; sleep 60", "--requeue", f"-w{lost}")
+    job = submit(slurm, "hostname > where.$SLURM_RESTART_COUNT; sleep 3600", "--requeue", f"-w{lost}")
     wait_for(slurm, job, "JobState", "RUNNING")
     slurm.kill_node(lost)
     # On AWS ParallelCluster's own daemon finds the lost instance and says this.
@@ -227,7 +228,7 @@ def test_stop_takes_running_jobs_with_it_and_a_new_start_keeps_the_files(tmp_pat
     with LocalSlurm.start(tmp_path, small) as slurm:
         home = Path(slurm.node_env()["HOME"])
         (home / "kept").write_text("mine")
-        job = submit(slurm, "trap '' TERM; (trap '' TERM; sleep 600) & sleep 600", "-N2")
+        job = submit(slurm, "trap '' TERM; (trap '' TERM; sleep 3600) & sleep 3600", "-N2")
         wait_for(slurm, job, "JobState", "RUNNING")
         assert processes.wait_until(lambda: "sleep" in ours(tmp_path), 600)
         link = Path(slurm.node_env()["SLURM_CONF"]).parents[1]

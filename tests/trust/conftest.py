@@ -98,7 +98,7 @@ def over_ssm(local_aws: LocalAws, head: str, cluster: SlurmCluster) -> Iterator[
         def sleep(seconds: float) -> None:
             time.sleep(min(seconds, pause))
 
-        config = Config(retries={"total_max_attempts": 1}, read_timeout=30, connect_timeout=10)
+        config = Config(retries={"total_max_attempts": 1}, read_timeout=600, connect_timeout=600)
         keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": local_aws.region}
         at: dict[str, Any] = {**keys, "endpoint_url": endpoint or local_aws.endpoint, "config": config}
         ssm, s3 = boto3.client("ssm", **at), boto3.client("s3", **at)

@@ -71,7 +71,7 @@ class Cuts:
 
     def _one(self, client: socket.socket) -> None:
         with client, contextlib.suppress(OSError):
-            client.settimeout(60)
+            client.settimeout(600)
             request = _message(client)
             if not request:
                 return
@@ -84,7 +84,7 @@ class Cuts:
             if kind == "refused":
                 _reset(client)
                 return
-            with socket.create_connection(("127.0.0.1", self._port), timeout=60) as server:
+            with socket.create_connection(("127.0.0.1", self._port), timeout=600) as server:
                 if kind == "unsent":
                     server.sendall(request[: int(len(request) * where)])
                     _reset(client)

@@ -103,7 +103,7 @@ def test_a_job_that_was_stopped_is_told_from_one_that_failed(
     backend: SlurmBackend, slurm: LocalSlurm, tmp_path: Path
 ) -> None:
     """With scancel, past `trn`, and after Slurm has forgotten the job."""
-    job = backend.submit(Script(filename="long.sh", content=b"sleep 300\n"))
+    job = backend.submit(Script(filename="long.sh", content=b"sleep 3600\n"))
     until(lambda: "sleep" in slurm.run(["ps", "-eo", "args"]).stdout and backend.status(job.id).state == "RUNNING")
     until(lambda: text(backend, job.id, "train"))
     slurm.run(["scancel", job.stages["train"]])
@@ -122,9 +122,13 @@ def forgetful(slurm: LocalSlurm, folder: Path, said: str = "Invalid job id speci
     return {**env, "PATH": f"{folder}:{env['PATH']}"}
 
 
-def test_a_controller_that_is_away_ends_no_job(backend: SlurmBackend, slurm: LocalSlurm, tmp_path: Path) -> None:
+def test_a_controller_that_is_away_ends_no_job(
+    backend: SlurmBackend, slurm: LocalSlurm, jobs_dir: Path, tmp_path: Path
+) -> None:
     """The state file says `running`, and Slurm says nothing: that is no failure of the job. The follower waits, and goes on."""
-    job = backend.submit(Script(filename="long.sh", content=b"echo one; sleep 2; echo two; sleep 1\n"))
+    job = backend.submit(
+        Script(filename="long.sh", content=b"echo one; until [ -e go-on ]; do sleep 0.1; done; echo two\n")
+    )
     until(lambda: "one" in text(backend, job.id, "train"))
     away = forgetful(slurm, tmp_path, "Unable to contact slurm controller (connect failure)")
     backend.transport._env = away  # type: ignore[attr-defined]
@@ -134,6 +138,7 @@ def test_a_controller_that_is_away_ends_no_job(backend: SlurmBackend, slurm: Loc
         pauses.append(seconds)
         if len(pauses) == 3:
             backend.transport._env = slurm.node_env()  # type: ignore[attr-defined]
+            (jobs_dir / job.id / "work" / "go-on").touch()
         time.sleep(0.2)
 
     backend._sleep = sleep

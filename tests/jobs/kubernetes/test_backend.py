@@ -30,7 +30,7 @@ def test_a_gang_is_placed_and_its_nodes_find_each_other(backend: KubernetesBacke
 
 
 def test_a_rank_is_found_where_it_says_it_is(backend: KubernetesBackend) -> None:
-    sent = backend.submit(script(b"sleep 300"), "ranks")
+    sent = backend.submit(script(b"sleep 3600"), "ranks")
     assert until(lambda: text(backend.logs(sent.id)).count(", ranks ") == 2)
     assert [backend.node_of_rank(sent.id, rank) for rank in (0, 31, 32, 63)] == [0, 0, 1, 1]
     with pytest.raises(JobError, match=r"ranks 0 to 63, not 64"):
@@ -52,11 +52,18 @@ def test_a_job_larger_than_the_fleet_waits_and_says_for_what(backend: Kubernetes
     assert (cancelled.state, cancelled.done, cancelled.ok) == ("CANCELLED", True, False)
 
 
-def test_a_log_is_followed_line_by_line_to_its_end(backend: KubernetesBackend) -> None:
-    content = b"""for i in $(seq 1 8); do echo "step $i on $NODE_RANK"; sleep 0.4; done; printf 'no end of line'"""
+def test_a_log_is_followed_line_by_line_to_its_end(backend: KubernetesBackend, running: Running) -> None:
+    content = b"""for i in $(seq 1 8); do
+  echo "step $i on $NODE_RANK"
+  if [ $i = 4 ]; then until [ -e /efs/follow ]; do sleep 0.1; done; fi
+done
+printf 'no end of line'"""
     sent = backend.submit(script(content), "follow")
     seen: list[JobStatus] = []
-    pieces = list(backend.logs(sent.id, follow=True, changed=seen.append))
+    pieces = []
+    for piece in backend.logs(sent.id, follow=True, changed=seen.append):
+        pieces.append(piece)
+        (running.shared / "follow").touch()
     said = text(pieces)
     for node in (0, 1):
         mine = [line for line in said.splitlines() if line.startswith(f"{node}: step")]
@@ -93,7 +100,7 @@ def test_a_submission_that_broke_off_goes_on(backend: KubernetesBackend) -> None
 
 
 def test_two_running_jobs_do_not_share_a_compile_cache(backend: KubernetesBackend) -> None:
-    first = backend.submit(script(b"sleep 300", nodes=1, cache="shared"), "one")
+    first = backend.submit(script(b"sleep 3600", nodes=1, cache="shared"), "one")
     with pytest.raises(SubmitError, match=r"job run-one has the compile cache shared.*trn wait run-one.*--cache"):
         backend.submit(script(b"true", nodes=1, cache="shared"), "two")
     with pytest.raises(UnknownJob):
@@ -109,7 +116,7 @@ def test_two_running_jobs_do_not_share_a_compile_cache(backend: KubernetesBacken
 
 
 def test_cancelling_ends_the_processes_and_keeps_the_log(backend: KubernetesBackend, running: Running) -> None:
-    sent = backend.submit(script(b"trap 'echo was told; exit 1' TERM; echo began; sleep 300 & wait"), "cancel")
+    sent = backend.submit(script(b"trap 'echo was told; exit 1' TERM; echo began; sleep 3600 & wait"), "cancel")
     assert until(lambda: text(backend.logs(sent.id)).count("began") == 2)  # on both nodes
     cancelled = backend.cancel(sent.id)
     assert (cancelled.state, cancelled.done) == ("CANCELLED", True)
@@ -121,7 +128,7 @@ def test_cancelling_ends_the_processes_and_keeps_the_log(backend: KubernetesBack
 
 
 def test_a_script_that_fails_is_not_started_again(backend: KubernetesBackend) -> None:
-    sent = backend.submit(script(b'[ "$NODE_RANK" = 0 ] || { echo to no avail >&2; exit 7; }; sleep 300'), "fails")
+    sent = backend.submit(script(b'[ "$NODE_RANK" = 0 ] || { echo to no avail >&2; exit 7; }; sleep 3600'), "fails")
     done = backend.wait(sent.id, 600)
     assert (done.state, done.ok) == ("FAILED", False)
     assert (done.current.exit_code, done.current.reason) == (7, "exit code 7")
@@ -129,12 +136,12 @@ def test_a_script_that_fails_is_not_started_again(backend: KubernetesBackend) ->
 
 
 def test_a_time_limit_ends_the_training(backend: KubernetesBackend) -> None:
-    done = backend.wait(backend.submit(script(b"sleep 300", nodes=1, time_limit="0:02"), "limit").id, 600)
+    done = backend.wait(backend.submit(script(b"sleep 3600", nodes=1, time_limit="0:02"), "limit").id, 600)
     assert (done.state, done.current.reason) == ("TIMEOUT", "reached its time limit")
 
 
 def test_a_lost_node_starts_the_job_again(backend: KubernetesBackend, running: Running) -> None:
-    content = b'echo "attempt"; if [ -e /efs/lost ]; then exit 0; fi; sleep 300'
+    content = b'echo "attempt"; if [ -e /efs/lost ]; then exit 0; fi; sleep 3600'
     sent = backend.submit(script(content), "lost")
     assert until(lambda: text(backend.logs(sent.id)).count(": attempt\n") == 2)
     (running.shared / "lost").touch()
@@ -179,7 +186,7 @@ def test_what_the_cluster_refuses_leaves_nothing(backend: KubernetesBackend) -> 
 
 
 def test_what_goes_with_a_job(backend: KubernetesBackend, running: Running) -> None:
-    sent = backend.submit(script(b"sleep 300", cache="goes"), "goes")
+    sent = backend.submit(script(b"sleep 3600", cache="goes"), "goes")
     backend.api.delete("Job", sent.id)
 
     def left() -> list[str]:

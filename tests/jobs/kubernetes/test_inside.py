@@ -29,7 +29,7 @@ exec "$PYTHON" -m http.server --bind "$host" --directory "$logdir" "$port"
 def test_a_command_runs_where_the_job_runs(
     backend: KubernetesBackend, running: Running, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    sent = backend.submit(script(b"sleep 300"), "inside")
+    sent = backend.submit(script(b"sleep 3600"), "inside")
     assert until(lambda: text(backend.logs(sent.id)).count("attempt 0") == 2)
     pod, container = inside.place(backend, sent.id, 1)
     assert (pod, container) == ("run-inside-train-1", "train")
