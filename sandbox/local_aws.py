@@ -346,12 +346,24 @@ class LocalAws:
         Looks into this AWS's region and every other one that was bootstrapped, whose kinds carry the region's name.
         """
         known = {self.region: {}, **self._baseline()}
+        toolkits: set[str] = set()
+        for region in self._bootstrapped() - known.keys():  # by a plain `cdk bootstrap`
+            known[region] = known[self.region]  # each region has the same default network
+            found = self.client("cloudformation", region).describe_stack_resources(StackName="CDKToolkit")
+            toolkits |= {"CDKToolkit", *(resource["PhysicalResourceId"] for resource in found["StackResources"])}
         more: dict[str, list[str]] = {}
         for region, before in known.items():
             mark = "" if region == self.region else f" in {region}"
             for kind, names in leftovers.beyond(self._inventory(region), before).items():
-                more[kind + mark] = names
+                if left := [name for name in names if name not in toolkits]:
+                    more[kind + mark] = left
         return more
+
+    def _bootstrapped(self) -> set[str]:
+        """The regions in which the CDK has its bucket."""
+        mark = f"cdk-hnb659fds-assets-{ACCOUNT}-"
+        names = [bucket["Name"] for bucket in self.client("s3").list_buckets()["Buckets"]]
+        return {name.removeprefix(mark) for name in names if name.startswith(mark)}
 
     @property
     def oracle(self) -> Oracle:
