@@ -36,12 +36,12 @@ def shown(
 
             yield draw
         return
-    reached = 0.0
+    reached = 0
 
     def write(done: float, _: str) -> None:
         nonlocal reached
-        if done >= reached + _EVERY:
-            reached = done
+        if (step_now := int(done / _EVERY + 1e-9)) > reached:
+            reached = step_now
             left = remaining(done, clock() - began)
             console.print(
                 f"  {step}: {done:4.0%} after {clock() - began:.0f} s{', ' + left if left else ''}", markup=False
