@@ -58,14 +58,24 @@ def test_the_file_names_stack_and_region(
 @pytest.mark.parametrize(
     ("words", "messages"),
     [
-        ([], ["there is no stack TrnPclusterStack in us-east-1.", "To deploy it: cdk deploy TrnPclusterStack\n"]),
         (
-            ["--region", "us-west-2", "--stack", "TrnEksStack"],
-            ["there is no stack TrnEksStack in us-west-2. In us-west-2 there is TrnEksStack-file-test: give --stack"],
+            ["--stack", "TrnPclusterStack-nowhere"],
+            [
+                "there is no stack TrnPclusterStack-nowhere in us-east-1. ",
+                "To deploy it: cdk deploy TrnPclusterStack -c env=FILE, with the file of the environment nowhere\n",
+            ],
+        ),
+        (
+            ["--region", "us-west-2", "--stack", "TrnEksStack-nowhere"],
+            [
+                "there is no stack TrnEksStack-nowhere in us-west-2. In us-west-2 there",
+                "TrnEksStack-file-test",
+                "give --stack",
+            ],
         ),
         (
             ["--stack", "TrnEksStack-file-test"],
-            ["there is no stack TrnEksStack-file-test in us-east-1. It is in us-west-2: give --region, or --env"],
+            ["there is no stack TrnEksStack-file-test in us-east-1. ", "It is in us-west-2: give --region, or --env"],
         ),
         (["--env", "nowhere.yaml"], ["nowhere.yaml: there is no such file"]),
     ],
@@ -86,7 +96,7 @@ def test_a_stack_that_is_not_there(
         (["slurm.yaml"], 0, ["warning", "an environment that can be deployed"]),
         (["slurm.yaml", "TrnPclusterStack"], 0, ["an environment that can be deployed"]),
         (["slurm.yaml", "TrnEksStack"], 1, ["error"]),
-        (["slurm.yaml", "TrnEksStack-bert"], 1, ["error"]),
+        (["slurm.yaml", "TrnEksStack-closed"], 1, ["error"]),
         (["slurm.yaml", "Trn"], 1, ["there is no stack 'Trn'"]),
     ],
 )
@@ -94,7 +104,7 @@ def test_validate_refuses_what_is_described_and_warns_of_the_rest(
     words: list[str], code: int, messages: list[str], tmp_path: Path, local_aws: LocalAws
 ) -> None:
     """Where nothing reaches the internet, a Slurm cluster can be, and an EKS cluster's plug-ins cannot."""
-    (tmp_path / "slurm.yaml").write_text((ROOT / "tests/environments/no-internet.yaml").read_text() + "name: bert\n")
+    (tmp_path / "slurm.yaml").write_text((ROOT / "tests/environments/no-internet.yaml").read_text())
     done = trn(local_aws, tmp_path, "validate", *words)
     assert done.returncode == code, done.stderr
     for message in messages:

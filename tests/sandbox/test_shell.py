@@ -86,29 +86,35 @@ def test_the_shell_leads_to_the_account_without_all_this(account: Account, home:
     assert account.requests == 1
 
 
+def test_after_a_failed_eval_nothing_reaches_the_account(account: Account, home: Path, tmp_path: Path) -> None:
+    done = bash(
+        f'eval "$(python -m sandbox env --dir {tmp_path})"; echo "eval: $?"; {ASK}; echo "aws: $?"; '
+        f'AWS_REGION=us-east-1 AWS_DEFAULT_REGION=us-east-1 AWS_PROFILE=default {ASK}; echo "profile: $?"',
+        account, home,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == ["eval: 1", "aws: 255", "profile: 255"], done
+    assert f"no local AWS runs in {tmp_path}" in done.stderr
+    assert "This shell can reach no AWS now" in done.stderr
+    assert account.requests == 0
+
+
 @pytest.mark.parametrize(
-    "options",
-    ["--dir {none}", "--dri {running}", "--dir {dead}", "--dir", "--region", "more words", "--dir {broken}"],
+    "options", ["--dri {running}", "--dir {dead}", "--dir", "--region", "more words", "--dir {broken}"]
 )
-def test_a_failed_eval_leads_nowhere(
-    options: str, account: Account, home: Path, local_aws: LocalAws, tmp_path: Path
-) -> None:
+def test_however_env_fails_the_shell_leads_nowhere(options: str, account: Account, home: Path, tmp_path: Path) -> None:
     for name, state in (("dead", '{"endpoint": "http://127.0.0.1:1", "region": "r", "pid": 4194305}'), ("broken", "{")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "state.json").write_text(state)
-    places = {name: shlex.quote(str(tmp_path / name)) for name in ("none", "dead", "broken")}
-    words = options.format(running=shlex.quote(str(local_aws.directory)), **places)
-    done = bash(
-        f'eval "$(python -m sandbox env {words})"; echo "eval: $?"; {ASK}; echo "aws: $?"; '
-        f"AWS_PROFILE=default {ASK}; echo \"profile: $?\"; echo \"$CDK_DEFAULT_ACCOUNT\"",
-        account, home,
-    )  # fmt: skip
-    said = done.stdout.splitlines()
-    assert said[0] == "eval: 1", done
-    assert [line.partition(":")[2].strip() != "0" for line in said[1:3]] == [True, True], done
-    assert said[3] == ""
-    assert "no AWS now" in done.stderr
-    assert account.requests == 0
+    places = {name: shlex.quote(str(tmp_path / name)) for name in ("running", "dead", "broken")}
+    done = bash(f'eval "$(python -m sandbox env {options.format(**places)})"; echo "eval: $?"; env', account, home)
+    first, *variables = done.stdout.splitlines()
+    assert first == "eval: 1", done
+    ours = {line for line in variables if line.startswith(("AWS_", "CDK_"))}
+    assert {line.partition("=")[0] for line in ours} == {
+        "AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_EC2_METADATA_DISABLED", "AWS_CONFIG_FILE",
+        "AWS_SHARED_CREDENTIALS_FILE", "AWS_MAX_ATTEMPTS", "AWS_REGION", "AWS_DEFAULT_REGION",
+    }  # fmt: skip
+    assert {"AWS_ENDPOINT_URL=http://127.0.0.1:1", "AWS_ACCESS_KEY_ID=none"} <= ours
 
 
 def test_each_sandbox_gives_its_own_shell(account: Account, home: Path, local_aws: LocalAws, tmp_path: Path) -> None:
