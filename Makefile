@@ -37,7 +37,7 @@ test-pythons: $(PYTHONS:%=.venvs/py%/.done)  ## on each supported Python, the te
 	@VIRTUAL_ENV=.venvs/py$* $(UV) pip sync --quiet requirements.txt
 	@touch $@
 
-kubernetes: setup  ## the programs of the local Kubernetes, from their Go modules; minutes, once
+kubernetes: setup  ## the programs of the local Kubernetes, compiled from their Go modules (Go included): minutes, once
 	@$(BIN)/python -m sandbox.kubernetes build
 
 slurm: setup  ## Slurm of Debian or Ubuntu, unpacked into .cache without root; seconds, once
@@ -91,7 +91,7 @@ bench: setup  ## how long the commands take, side by side
 	@$(BIN)/python -m benchmarks.commands
 
 lock:  ## pin again what the .in files ask for
-	@for f in requirements sandbox/requirements-aws sandbox/requirements-pcluster sandbox/requirements-audit sandbox/requirements-torchx; do \
+	@for f in requirements sandbox/requirements-aws sandbox/requirements-pcluster sandbox/requirements-audit sandbox/requirements-torchx sandbox/requirements-go; do \
 	  $(UV) pip compile --quiet $$f.in -o $$f.txt --python-version 3.11 --universal --no-header --no-annotate; done
 
 schema: setup  ## environment.schema.json: editors complete the environment file with it

@@ -34,7 +34,7 @@ class SandboxError(RuntimeError):
     """The local AWS could not be started or used; the message says what to do."""
 
 
-def _plain_environment() -> dict[str, str]:
+def plain_environment() -> dict[str, str]:
     """This process's environment without anything that leads to a real account or a proxy."""
     dropped = ("AWS_", "SANDBOX_", "CDK_")
     proxies = {"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"}
@@ -113,7 +113,8 @@ class LocalAws:
         for name in ("tmp", "clusters", "cdk-home"):  # the emulator's state is in memory: none outlives it
             shutil.rmtree(folder / name, ignore_errors=True)
             (folder / name).mkdir(parents=True)
-        shutil.rmtree(folder / "eks", ignore_errors=True)
+        for name in ("eks", "attach"):
+            shutil.rmtree(folder / name, ignore_errors=True)
         for name in (
             "baseline.json", "faults.json", "helm.jsonl", "helm-releases.json", "kubectl.jsonl",
             "quotas.json", "reservations.json", "block-offerings.json", "run-command.json",
@@ -170,7 +171,7 @@ class LocalAws:
     @staticmethod
     def _emulator_environment(folder: Path, port: int, clusters: int, region: str) -> dict[str, str]:
         return {
-            **_plain_environment(),
+            **plain_environment(),
             "PATH": os.pathsep.join([str(SHIMS), str(ROOT / ".venv/bin"), os.environ.get("PATH", os.defpath)]),
             "PYTHONPATH": str(ROOT),
             "PYTHONDONTWRITEBYTECODE": "1",
@@ -276,7 +277,7 @@ class LocalAws:
     def env(self) -> dict[str, str]:
         """A whole environment for a subprocess: this one's, cleared of real credentials, plus `variables`."""
         path = os.pathsep.join([str(ROOT / ".venv/bin"), str(CDK.parent), os.environ.get("PATH", os.defpath)])
-        return {**_plain_environment(), **self.variables, "PATH": path, "CI": "true", "NO_COLOR": "1"}
+        return {**plain_environment(), **self.variables, "PATH": path, "CI": "true", "NO_COLOR": "1"}
 
     def client(self, service: str, region: str | None = None) -> Any:
         """A boto3 client of this AWS (made once: making one costs far more than a request)."""
@@ -345,12 +346,24 @@ class LocalAws:
         Looks into this AWS's region and every other one that was bootstrapped, whose kinds carry the region's name.
         """
         known = {self.region: {}, **self._baseline()}
+        toolkits: set[str] = set()
+        for region in self._bootstrapped() - known.keys():  # by a plain `cdk bootstrap`
+            known[region] = known[self.region]  # each region has the same default network
+            found = self.client("cloudformation", region).describe_stack_resources(StackName="CDKToolkit")
+            toolkits |= {"CDKToolkit", *(resource["PhysicalResourceId"] for resource in found["StackResources"])}
         more: dict[str, list[str]] = {}
         for region, before in known.items():
             mark = "" if region == self.region else f" in {region}"
             for kind, names in leftovers.beyond(self._inventory(region), before).items():
-                more[kind + mark] = names
+                if left := [name for name in names if name not in toolkits]:
+                    more[kind + mark] = left
         return more
+
+    def _bootstrapped(self) -> set[str]:
+        """The regions in which the CDK has its bucket."""
+        mark = f"cdk-hnb659fds-assets-{ACCOUNT}-"
+        names = [bucket["Name"] for bucket in self.client("s3").list_buckets()["Buckets"]]
+        return {name.removeprefix(mark) for name in names if name.startswith(mark)}
 
     @property
     def oracle(self) -> Oracle:

@@ -19,8 +19,10 @@ from typing import Any
 
 from ministack import app
 from ministack.core import lambda_runtime
+from ministack.core.responses import get_region
 from ministack.services import ec2, eks, lambda_svc
 
+from sandbox import attach
 from sandbox.emulator.query import call_ec2, text_of
 
 Hook = dict[str, Any]
@@ -41,14 +43,29 @@ class _Strict:
         return _always.get() or self._before
 
 
+def _sandbox() -> Path:
+    return Path(os.environ["SANDBOX_DIR"])
+
+
 def hook(name: str) -> Hook | None:
     """Where the API server of the cluster is, or None if it has none."""
-    file = Path(os.environ["SANDBOX_DIR"]) / "eks" / f"{name}.json"
+    file = _sandbox() / "eks" / f"{name}.json"
     try:
         found: Hook = json.loads(file.read_text())
     except FileNotFoundError:
         return None
     return found
+
+
+def wait_for_api(name: str) -> None:
+    """Wait until the cluster has the API server that was requested for it, if one was.
+
+    Raises:
+        sandbox.attach.AttachFailed: it could not be started.
+    """
+    cluster = eks._clusters[name]
+    attach.wait(_sandbox(), "kubernetes", name, cluster["_attach"])
+    _show(cluster)
 
 
 def install() -> None:
@@ -60,6 +77,7 @@ def install() -> None:
         if answer[0] < 400:
             cluster = eks._clusters[body["name"]]
             _make_security_group(cluster)
+            cluster["_attach"] = attach.request(_sandbox(), "kubernetes", body["name"], get_region())
             _show(cluster)
         return answer
 
@@ -68,6 +86,7 @@ def install() -> None:
         answer = delete(name)
         if cluster is not None and answer[0] < 400:
             _forget_security_group(cluster)
+            attach.withdraw(_sandbox(), "kubernetes", name)
         return answer
 
     def sanitized(cluster: dict[str, Any]) -> Any:

@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
+import platform
 import re
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from sandbox.kubernetes import golang
+from sandbox.kubernetes.progress import shown
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = Path(__file__).parent / "module"
@@ -38,6 +40,8 @@ PROGRAMS = (
     "vc-webhook-manager",
 )
 _BINARY = "kubernetes"
+_MODULES_MB = 125
+"""Size of the modules' archives, in MB (measured 2026-11-22)."""
 MENDS = (
     (
         "sigs.k8s.io/kwok",
@@ -108,24 +112,18 @@ def cannot_build() -> str | None:
     """Why it cannot be built on this machine, as far as that can be told beforehand."""
     if sys.platform != "linux":
         return f"its nodes and pods need Linux, and this is {sys.platform}"
-    if (go := shutil.which("go")) is None:
-        return f"Go is not installed; Go {_needed()} or newer builds it"
-    said = subprocess.run([go, "env", "GOVERSION", "GOTOOLCHAIN"], capture_output=True, text=True, check=False).stdout
-    have, _, toolchain = said.partition("\n")
-    found = re.match(r"go(\d+)\.(\d+)", have)
-    if found is None:
-        return f"`go env GOVERSION` says {have!r}, which is no version"
-    wanted = tuple(int(part) for part in _needed().split(".")[:2])
-    if (int(found[1]), int(found[2])) < wanted and toolchain.strip() == "local":
-        return f"this is Go {have.removeprefix('go')}, and Go {_needed()} or newer is needed"
+    if golang.find(_needed()) is None and platform.machine() not in ("x86_64", "aarch64"):
+        return f"Go {_needed()} or newer is not installed, and {golang.pinned()} is not made for {platform.machine()}"
     return None
 
 
 def build(say: Callable[[str], None] = print) -> Path:
     """Build what is missing; returns the folder with the programs. Minutes the first time, nothing after that.
 
+    Where no Go on the PATH is new enough, one is installed into `.venvs/go` first.
+
     Raises:
-        BuildFailed: Go is missing or too old, the module proxy does not answer, or the code does not compile.
+        BuildFailed: Go cannot be had, the module proxy does not answer, or the code does not compile.
     """
     target = directory()
     if available() is None:
@@ -136,16 +134,23 @@ def build(say: Callable[[str], None] = print) -> Path:
     (target / "bin").mkdir(parents=True, exist_ok=True)
     versions = ", ".join(f"{name} {version(name)}" for name in ("k8s.io/kubernetes", "volcano.sh/volcano"))
     began = time.monotonic()
-    say(f"kubernetes: fetching {versions} and what they need")
-    source = _source(target)
-    for module, folder in _CRDS.items():
-        place = target / "crds" / module.rpartition("/")[2]
-        shutil.rmtree(place, ignore_errors=True)
-        shutil.copytree(_folder_of(module, source) / folder, place, copy_function=shutil.copyfile)
-        _make_writable(place)
-    say(f"kubernetes: fetched after {time.monotonic() - began:.0f} s; compiling, some minutes on two cores")
-    part = target / "bin" / f"{_BINARY}.part"
-    _go(_command(part), "compile it", source)
+    try:
+        go = golang.get(_needed(), say)
+        say(f"kubernetes: downloading the Go modules of {versions} and what they need, about {_MODULES_MB} MB")
+        with shown("downloading") as progress:
+            modules, size = golang.download(go, MODULE, progress)
+        say(f"kubernetes: {modules} modules, {size:.0f} MB, there after {time.monotonic() - began:.0f} s")
+        source = _source(go, target)
+        for module, folder in _CRDS.items():
+            place = target / "crds" / module.rpartition("/")[2]
+            shutil.rmtree(place, ignore_errors=True)
+            shutil.copytree(_folder_of(go, module, source) / folder, place, copy_function=shutil.copyfile)
+            _make_writable(place)
+        part = target / "bin" / f"{_BINARY}.part"
+        with shown("compiling") as progress:
+            golang.compile(go, _command(part), source, progress)
+    except golang.GoFailed as problem:
+        raise BuildFailed(str(problem)) from None
     part.replace(target / "bin" / _BINARY)
     for name in PROGRAMS:
         link = target / "bin" / name
@@ -175,45 +180,33 @@ def _command(output: Path) -> list[str]:
     return ["build", *flags, f"-o={output}", "."]
 
 
-def _source(target: Path) -> Path:
-    """What is compiled: the module with all it needs fetched and checked, and the mended modules beside it."""
-    _go(["mod", "download"], "fetch its modules", MODULE)
+def _source(go: Path, target: Path) -> Path:
+    """What is compiled: the module, and the changed modules beside it."""
     source = target / "source"
     shutil.rmtree(source, ignore_errors=True)
     shutil.copytree(MODULE, source)
     for module, name, old, new in MENDS:
         copy = source / "mended" / module.rpartition("/")[2]
-        shutil.copytree(_folder_of(module, MODULE), copy, copy_function=shutil.copyfile)
+        shutil.copytree(_folder_of(go, module, MODULE), copy, copy_function=shutil.copyfile)
         _make_writable(copy)
         file = copy / name
         text = file.read_text()
         if old not in text:
-            raise BuildFailed(f"{module} needs no mend any more: {old!r} is not in {name}. Take it out of MENDS")
+            raise BuildFailed(f"{module} needs no change any more: {old!r} is not in {name}. Take it out of MENDS")
         file.write_text(text.replace(old, new) if old else text + new)
-        _go(["mod", "edit", f"-replace={module}=./{copy.relative_to(source)}"], "use the mended copy", source)
+        replace = f"-replace={module}=./{copy.relative_to(source)}"
+        golang.run(go, ["mod", "edit", replace], "use the changed copy", source)
     return source
 
 
-def _folder_of(module: str, where: Path) -> Path:
-    return Path(_go(["list", "-m", "-f", "{{.Dir}}", module], "find its modules", where).strip())
+def _folder_of(go: Path, module: str, where: Path) -> Path:
+    return Path(golang.run(go, ["list", "-m", "-f", "{{.Dir}}", module], "find its modules", where).strip())
 
 
 def _make_writable(folder: Path) -> None:
     """What the module cache keeps read-only, its copies need not be (and could else not be removed)."""
     for place in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
         place.chmod(0o755)
-
-
-def _go(arguments: list[str], purpose: str, where: Path) -> str:
-    """Run go. Without cgo: no C compiler is needed, and the binary runs on any Linux."""
-    env = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "", "GOWORK": "off"}
-    done = subprocess.run(["nice", "go", *arguments], cwd=where, env=env, capture_output=True, text=True, check=False)
-    if done.returncode:
-        end = "\n".join(line for line in done.stderr.splitlines() if not line.startswith("go: downloading"))[-2000:]
-        unreachable = any(word in end for word in ("dial tcp", "proxy", "no such host", "connection refused"))
-        hint = "the Go module proxy must be reachable (GOPROXY); " if unreachable else ""
-        raise BuildFailed(f"could not {purpose}: {hint}go says:\n{end}")
-    return done.stdout
 
 
 def _drop_older(target: Path) -> None:

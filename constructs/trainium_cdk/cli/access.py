@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from trainium_cdk.cli.common import EKS_STACK, ClusterFile, Region, Stack, kubernetes, say
+from trainium_cdk.cli.common import EKS_STACK, ClusterFile, EnvFile, Region, Stack, kubernetes, say
 
 
 def register(app: typer.Typer) -> None:
@@ -31,6 +31,7 @@ def kubeconfig(
     ] = 0,
     stack: Stack = EKS_STACK,
     region: Region = None,
+    _env: EnvFile = None,
     cluster: ClusterFile = None,
 ) -> None:
     """Print a kubeconfig of the stack's cluster, for kubectl. It holds no secret: `trn` makes a token when one is asked for."""
@@ -75,6 +76,7 @@ def torchx(
     output: Annotated[Path, typer.Argument(help="File to write.")] = Path("trn_component.py"),
     stack: Stack = EKS_STACK,
     region: Region = None,
+    _env: EnvFile = None,
     cluster: ClusterFile = None,
 ) -> None:
     """Write a TorchX component that knows the cluster, for those who keep their TorchX."""

@@ -17,9 +17,68 @@ import typer
 if TYPE_CHECKING:
     from trainium_cdk.jobs import JobStatus, SlurmBackend
     from trainium_cdk.jobs.kubernetes import KubernetesBackend
+    from trainium_cdk.settings import Environment
 
-Stack = Annotated[str, typer.Option(envvar="TRN_STACK", help="Stack that the jobs run on.")]
-Region = Annotated[str | None, typer.Option(help="AWS region. Default: that of your AWS configuration.")]
+DEFAULT_STACK = "TrnPclusterStack"
+EKS_STACK = "TrnEksStack"
+"""Where a command is for Kubernetes alone."""
+
+
+_FILE, _READ = "trn.environment.file", "trn.environment"
+
+
+def _remember(ctx: typer.Context, value: Path | None) -> Path | None:
+    """Runs before the other options are read: they take their values from the file."""
+    if value is not None:
+        ctx.meta[_FILE] = value
+    return value
+
+
+def file_among_variables(ctx: typer.Context, values: list[str] | None) -> list[str]:
+    """`--env` of submit sets variables of the job; a YAML file, which can be none, is the environment file there, too."""
+    files = [v for v in values or [] if "=" not in v and v.endswith((".yaml", ".yml"))]
+    for file in files:
+        ctx.meta[_FILE] = Path(file)
+    return [v for v in values or [] if v not in files]
+
+
+def _stack(ctx: typer.Context, value: str) -> str:
+    """The stack's name in the account: with an environment file, the id of a stack (TrnPclusterStack) will do."""
+    if (env := described(ctx)) is None:
+        return value
+    source = ctx.get_parameter_source("stack")
+    if source is not None and source.name == "DEFAULT" and value == DEFAULT_STACK and env.engines == ("eks",):
+        value = EKS_STACK
+    return name_in_account(value, env)
+
+
+def _region(ctx: typer.Context, value: str | None) -> str | None:
+    """An environment file's region where none is given."""
+    env = None if value else described(ctx)
+    return env.region if env else value
+
+
+Stack = Annotated[str, typer.Option(envvar="TRN_STACK", callback=_stack, help="Stack that the jobs run on.")]
+Region = Annotated[
+    str | None,
+    typer.Option(
+        callback=_region, help="AWS region. Default: the environment file's, else that of your AWS configuration."
+    ),
+]
+EnvFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--env", "--environment", envvar="TRN_ENV", is_eager=True, callback=_remember,
+        help="Environment file, as in `cdk deploy -c env=FILE`: it names stack and region.",
+    ),
+]  # fmt: skip
+SubmitEnvFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--environment", envvar="TRN_ENV", is_eager=True, callback=_remember,
+        help="Environment file, as in `cdk deploy -c env=FILE`: it names stack and region. `--env FILE.yaml` is the same.",
+    ),
+]  # fmt: skip
 Local = Annotated[
     bool | None,
     typer.Option(
@@ -34,9 +93,39 @@ ClusterFile = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, as `trn submit` and `trn list` print it.")]
-DEFAULT_STACK = "TrnPclusterStack"
-EKS_STACK = "TrnEksStack"
-"""Where a command is for Kubernetes alone."""
+
+
+def name_in_account(stack: str, env: Environment) -> str:
+    """The name of an environment's stack in the account, by that name or by its id in the app (TrnPclusterStack).
+
+    Environments live side by side: all but the default one carry their name in their stacks'.
+    """
+    from trainium_cdk.settings import Environment
+
+    ours = stack in (DEFAULT_STACK, EKS_STACK) and env.name != Environment().name
+    return f"{stack}-{env.name}" if ours else stack
+
+
+def id_in_app(stack: str, env: Environment) -> str:
+    """The id of an environment's stack in the app, by that id or by its name in the account: what `cdk deploy` takes."""
+    return next((id for id in (DEFAULT_STACK, EKS_STACK) if stack in (id, f"{id}-{env.name}")), stack)
+
+
+def described(ctx: typer.Context) -> Environment | None:
+    """The environment that --env or TRN_ENV names; None without one. Read once for a command.
+
+    Raises:
+        trainium_cdk.settings.SettingsFileError, SettingsError: it cannot be used.
+    """
+    file = ctx.meta.get(_FILE)
+    if file is None:
+        return None
+    from trainium_cdk import settings
+
+    if _READ not in ctx.meta:
+        ctx.meta[_READ] = settings.load(file)
+    env: Environment = ctx.meta[_READ]
+    return env
 
 
 def backend(stack: str, region: str | None, local: bool | None, file: Path | None) -> SlurmBackend | KubernetesBackend:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from trainium_cdk.cli.common import DEFAULT_STACK, Region, say, told_when_stopped
+from trainium_cdk.cli.common import DEFAULT_STACK, EnvFile, Region, described, name_in_account, say, told_when_stopped
 
 if TYPE_CHECKING:
     from trainium_cdk.teardown import Report, Survey
@@ -22,12 +21,11 @@ def register(app: typer.Typer) -> None:
 
 
 def destroy(
+    ctx: typer.Context,
     stack: Annotated[
         str, typer.Argument(metavar="STACK", envvar="TRN_STACK", help="The stack's name in the account.")
     ] = DEFAULT_STACK,
-    env: Annotated[
-        Path | None, typer.Option("--env", help="Environment file: region, and name of the stack, are taken from it.")
-    ] = None,
+    _env: EnvFile = None,
     region: Region = None,
     jobs: Annotated[
         Literal["cancel", "wait", "ignore"], typer.Option(help="What becomes of jobs that run or wait.")
@@ -38,13 +36,8 @@ def destroy(
     """Delete a stack, its jobs, and what they leave behind. Exit code 0: nothing is left but what the environment keeps."""
     from trainium_cdk.teardown import survey
 
-    if env:
-        from trainium_cdk import settings
-
-        environment = settings.load(env)
-        region = region or environment.region
-        if environment.name != settings.Environment().name and not stack.endswith(f"-{environment.name}"):
-            stack = f"{stack}-{environment.name}"  # as the app names it
+    if environment := described(ctx):
+        stack = name_in_account(stack, environment)
     client = clients(region)
     with _in_plain_words(stack):
         found = survey(stack, client)

@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainium_cdk.cli.common import DEFAULT_STACK, Json, put, say
+from trainium_cdk.cli.common import DEFAULT_STACK, EnvFile, Json, described, id_in_app, put, say
 
 if TYPE_CHECKING:
     from trainium_cdk.updates import Change
 
-EnvFile = Annotated[
-    Path | None, typer.Option("--env", help="Environment file. Default: the app's default environment.")
-]
 App = Annotated[Path | None, typer.Option(help="Folder with the app's cdk.json. Default: this one.")]
 
 
@@ -26,8 +23,12 @@ def register(app: typer.Typer) -> None:
 
 
 def diff(
+    ctx: typer.Context,
     stack: Annotated[
-        str, typer.Argument(metavar="STACK", envvar="TRN_STACK", help="Stack, as `cdk deploy` takes it.")
+        str,
+        typer.Argument(
+            metavar="STACK", envvar="TRN_STACK", help="Stack, as `cdk deploy` takes it, or its name in the account."
+        ),
     ] = DEFAULT_STACK,
     env: EnvFile = None,
     app: App = None,
@@ -46,6 +47,8 @@ def diff(
     from trainium_cdk.updates.live import assemble, deployed
 
     spec = Spec.load()
+    if environment := described(ctx):
+        stack = id_in_app(stack, environment)
     wanted = assemble(stack, env, app)
     there = deployed(wanted.name, wanted.region)
     if there is None:

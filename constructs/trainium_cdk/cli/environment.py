@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from trainium_cdk.cli.common import DEFAULT_STACK, Json, Region, Stack, put, say, table
+from trainium_cdk.cli.common import DEFAULT_STACK, EnvFile, Json, Region, Stack, put, say, table
 
 
 def register(app: typer.Typer) -> None:
@@ -15,7 +15,7 @@ def register(app: typer.Typer) -> None:
         app.command()(command)
 
 
-def cluster(stack: Stack = DEFAULT_STACK, region: Region = None) -> None:
+def cluster(stack: Stack = DEFAULT_STACK, region: Region = None, _env: EnvFile = None) -> None:
     """Print what the jobs know of a deployed stack; `--cluster FILE` of the other commands reads it."""
     from trainium_cdk import outputs
 
@@ -23,15 +23,29 @@ def cluster(stack: Stack = DEFAULT_STACK, region: Region = None) -> None:
 
 
 def validate(
-    file: Annotated[Path, typer.Argument(help="Environment file, YAML.")],
+    file: Annotated[Path, typer.Argument(envvar="TRN_ENV", help="Environment file, YAML.")],
+    stack: Annotated[
+        str | None, typer.Argument(metavar="STACK", help="Only for this stack. Default: those that the file describes.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check an environment file as `cdk synth` does. Exit code 1 where it would be refused."""
+    """Check an environment file as `cdk synth` does. Exit code 1 where a stack that it describes would be refused.
+
+    What keeps a stack that the file does not describe from being there is a warning.
+    """
+    from dataclasses import replace
+
     from trainium_cdk import checks, settings
+    from trainium_cdk.cli.preflight import engine_of
     from trainium_cdk.settings.problems import errors
 
     env = settings.load(file)
-    problems = checks.check(env)
+    described = (engine_of(stack, env),) if stack else env.engines
+    problems = checks.check(env, *described)
+    if not stack:
+        others: list[settings.Engine] = [engine for engine in ("slurm", "eks") if engine not in described]
+        more = checks.check(env, *others) if others else []
+        problems += [replace(p, level="warning") if p.level == "error" else p for p in more if p not in problems]
     if as_json:
         put([{"key": p.dotted, "level": p.level, "reason": p.reason, "fix": p.fix, "rule": p.rule} for p in problems])
     for problem in problems:

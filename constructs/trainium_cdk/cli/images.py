@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from trainium_cdk.cli.common import EKS_STACK, ClusterFile, Json, Region, Stack, kubernetes, put, say
+from trainium_cdk.cli.common import EKS_STACK, ClusterFile, EnvFile, Json, Region, Stack, kubernetes, put, say
 
 image = typer.Typer(help="Training images.", no_args_is_help=True)
 data = typer.Typer(help="Data sets on the shared file system.", no_args_is_help=True)
@@ -29,6 +29,7 @@ def build(
     file: Annotated[str, typer.Option("--file", "-f", help="The Dockerfile, within DIR.")] = "Dockerfile",
     stack: Stack = EKS_STACK,
     region: Region = None,
+    _env: EnvFile = None,
     cluster: ClusterFile = None,
     as_json: Json = False,
 ) -> None:
@@ -63,6 +64,7 @@ def stage(
     image: Annotated[str | None, typer.Option(help="Image with the AWS CLI. Default: the cluster's.")] = None,
     stack: Stack = EKS_STACK,
     region: Region = None,
+    _env: EnvFile = None,
     cluster: ClusterFile = None,
 ) -> None:
     """Copy a data set onto the shared file system, and unpack it: on a system node, no Trainium node is needed.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainium_cdk.cli.common import DEFAULT_STACK, ClusterFile, JobId, Region, Stack, backend, say
+from trainium_cdk.cli.common import DEFAULT_STACK, ClusterFile, EnvFile, JobId, Region, Stack, backend, say
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import SlurmBackend
@@ -30,6 +30,7 @@ def shell(
     node: Node = 0,
     stack: Stack = DEFAULT_STACK,
     region: Region = None,
+    _env: EnvFile = None,
     cluster: ClusterFile = None,
 ) -> None:
     """Open a shell where a job runs, or run a command there; the exit code is its own."""
@@ -37,7 +38,12 @@ def shell(
 
 
 def top(
-    id: JobId, node: Node = 0, stack: Stack = DEFAULT_STACK, region: Region = None, cluster: ClusterFile = None
+    id: JobId,
+    node: Node = 0,
+    stack: Stack = DEFAULT_STACK,
+    region: Region = None,
+    _env: EnvFile = None,
+    cluster: ClusterFile = None,
 ) -> None:
     """Watch the NeuronCores of one of a job's nodes (neuron-top)."""
     _run(id, node, ["neuron-top"], backend(stack, region, None, cluster))
@@ -50,6 +56,7 @@ def tensorboard(
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open it in a browser.")] = True,
     stack: Stack = DEFAULT_STACK,
     region: Region = None,
+    _env: EnvFile = None,
     cluster: ClusterFile = None,
 ) -> None:
     """Show a job's TensorBoard at a port of this machine, until Ctrl-C. Nothing of it is public."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainium_cdk.cli.common import DEFAULT_STACK, Json, put, say
+from trainium_cdk.cli.common import DEFAULT_STACK, EnvFile, Json, id_in_app, put, say
 
 if TYPE_CHECKING:
     from trainium_cdk.checks.live import Level, Report, Target
@@ -23,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 def preflight(
     stack: Annotated[str, typer.Argument(envvar="TRN_STACK", help="TrnPclusterStack or TrnEksStack.")] = DEFAULT_STACK,
-    env: Annotated[Path | None, typer.Option(help="Environment file, as in `cdk deploy -c env=FILE`.")] = None,
+    env: EnvFile = None,
     as_json: Json = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 2 where there are warnings.")] = False,
     print_policy: Annotated[
@@ -48,7 +47,7 @@ def preflight(
     if find_block:
         _find_block(environment, find_block, nodes, hours, as_json=as_json)
         return
-    target = Target(environment, _engine(stack, environment), qualifier=qualifier or QUALIFIER)
+    target = Target(environment, engine_of(stack, environment), qualifier=qualifier or QUALIFIER)
     if print_policy:
         put(policy(target, CHECKS))
         return
@@ -61,7 +60,7 @@ def preflight(
         raise typer.Exit(code)
 
 
-def _engine(stack: str, environment: Environment) -> Engine:
+def engine_of(stack: str, environment: Environment) -> Engine:
     """The engine of a stack, by the name people type or by the one in the account.
 
     Raises:
@@ -70,8 +69,9 @@ def _engine(stack: str, environment: Environment) -> Engine:
     from trainium_cdk.checks.live.model import FIRST_STACKS
     from trainium_cdk.outputs import OutputsError
 
+    found = id_in_app(stack, environment)
     for engine, name in FIRST_STACKS.items():
-        if stack in (name, f"{name}-{environment.name}"):
+        if found == name:
             return engine
     raise OutputsError(f"there is no stack {stack!r} to check. Give {' or '.join(FIRST_STACKS.values())}")
 

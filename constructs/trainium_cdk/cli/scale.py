@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from trainium_cdk.cli.common import EKS_STACK, Region, Stack, say
+from trainium_cdk.cli.common import EKS_STACK, EnvFile, Region, Stack, say
 
 
 def register(app: typer.Typer) -> None:
@@ -20,6 +20,7 @@ def scale(
     timeout: Annotated[float | None, typer.Option(min=0, help="Seconds. Default: as long as it takes.")] = None,
     stack: Stack = EKS_STACK,
     region: Region = None,
+    _env: EnvFile = None,
 ) -> None:
     """Give a node group of EKS more or fewer nodes. A shortage of capacity is told and waited for; it costs the cluster nothing."""
     from botocore.exceptions import BotoCoreError, ClientError

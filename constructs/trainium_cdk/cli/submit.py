@@ -15,8 +15,10 @@ from trainium_cdk.cli.common import (
     Local,
     Region,
     Stack,
+    SubmitEnvFile,
     at,
     backend,
+    file_among_variables,
     put,
     say,
     told_when_stopped,
@@ -46,7 +48,11 @@ def submit(
     env: Annotated[
         list[str] | None,
         _Of(
-            "--env", metavar="NAME[=VALUE]", help="Added to the launch environment; NAME alone: with your value of it."
+            "--env",
+            metavar="NAME[=VALUE]",
+            is_eager=True,
+            callback=file_among_variables,
+            help="Added to the launch environment; NAME alone: with your value of it.",
         ),
     ] = None,
     precompile: Annotated[
@@ -78,6 +84,7 @@ def submit(
     ] = False,
     stack: Stack = DEFAULT_STACK,
     region: Region = None,
+    _env: SubmitEnvFile = None,
     local: Local = None,
     cluster: ClusterFile = None,
     as_json: Json = False,

@@ -8,11 +8,14 @@ from pydantic import ValidationError
 
 from trainium_cdk.aws import in_words
 from trainium_cdk.aws import region as aws_region
+from trainium_cdk.catalog import Catalog
 from trainium_cdk.outputs.contract import CONTRACT, OutputsError, fields
 from trainium_cdk.outputs.eks import EKS_KEYS, EksCluster
 from trainium_cdk.outputs.slurm import SLURM_KEYS, SlurmCluster
 
 Cluster = SlurmCluster | EksCluster
+STACKS = ("TrnPclusterStack", "TrnEksStack")
+"""Ids of the app's stacks, with which their names in the account begin."""
 
 
 def parse(stack: str, region: str, outputs: Mapping[str, str]) -> Cluster:
@@ -62,14 +65,75 @@ def read(stack: str, region: str | None = None) -> Cluster:
         found = client.describe_stacks(StackName=stack)["Stacks"][0]
     except ClientError as e:
         if "does not exist" in str(e):
-            where = f"in {client.meta.region_name}"
-            raise OutputsError(
-                f"there is no stack {stack} {where}. Deploy it (`cdk deploy {stack}`), or give --stack and --region"
-            ) from None
+            raise OutputsError(missing(stack, client.meta.region_name)) from None
         raise OutputsError(f"cannot read stack {stack}: {in_words(e)}") from None
     except BotoCoreError as e:
         raise OutputsError(f"cannot read stack {stack}: {in_words(e)}") from None
     status = found["StackStatus"]
     if status not in {"CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE"}:
-        raise OutputsError(f"stack {stack} is {status}, not deployed. Wait for it, or run `cdk deploy {stack}` again")
+        raise OutputsError(
+            f"stack {stack} is {status}, not deployed. Wait for it, or deploy it again: `{deployment(stack)}`"
+        )
     return parse(stack, client.meta.region_name, {o["OutputKey"]: o["OutputValue"] for o in found.get("Outputs", [])})
+
+
+def deployment(stack: str) -> str:
+    """The command that deploys a stack of the app, by its name in the account.
+
+    >>> deployment("TrnEksStack"), deployment("TrnEksStack-bert")
+    ('cdk deploy TrnEksStack', 'cdk deploy TrnEksStack -c env=FILE, with the file of the environment bert')
+    """
+    for id in STACKS:
+        if stack.startswith(f"{id}-"):
+            return f"cdk deploy {id} -c env=FILE, with the file of the environment {stack.removeprefix(f'{id}-')}"
+    return f"cdk deploy {stack}"
+
+
+def missing(stack: str, region: str) -> str:
+    """What to say of a stack that is not in a region: which of ours are there, and in which other region it is."""
+    found = stacks(region)
+    there = (
+        f"In {region} there {'is' if len(found) == 1 else 'are'} {', '.join(found)}: give --stack. " if found else ""
+    )
+    elsewhere = sorted(name for name in _regions() - {region} if _has(stack, name))
+    if elsewhere:
+        there += f"It is in {' and in '.join(elsewhere)}: give --region, or --env with the environment's file. "
+    return f"there is no stack {stack} in {region}. {there}" + (
+        "" if elsewhere else f"To deploy it: {deployment(stack)}"
+    )
+
+
+def stacks(region: str) -> list[str]:
+    """The stacks of trainium-cdk in a region that can be read; empty where AWS does not answer."""
+    import boto3
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        pages = boto3.client("cloudformation", region_name=region).get_paginator("describe_stacks").paginate()
+        every = [found for page in pages for found in page["Stacks"]]
+    except (BotoCoreError, ClientError):
+        return []
+    return sorted(
+        found["StackName"]
+        for found in every
+        if any(output.get("OutputKey") == "TrnContract" for output in found.get("Outputs", []))
+    )
+
+
+def _regions() -> set[str]:
+    """Where Trainium is offered."""
+    known = Catalog.load()
+    return {region for name in known.instances for region in known.regions_of(name)}
+
+
+def _has(stack: str, region: str) -> bool:
+    import boto3
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    quick = Config(connect_timeout=2, read_timeout=5, retries={"total_max_attempts": 1})
+    try:
+        boto3.client("cloudformation", region_name=region, config=quick).describe_stacks(StackName=stack)
+    except (BotoCoreError, ClientError):
+        return False
+    return True

@@ -8,8 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 from ministack.services import eks
+from ministack.services.cloudformation import provisioners
 
+from sandbox import attach
 from sandbox.emulator.cfn.registry import Made, Properties, handlers, resource
+from sandbox.emulator.eks import wait_for_api
+from sandbox.emulator.eks_scaling import follow
 
 Answer = tuple[int, dict[str, str], bytes]
 
@@ -35,6 +39,23 @@ def _ask(call: Callable[..., Answer], *arguments: Any) -> dict[str, Any]:
         raise ValueError(f"{answer.get('message')} ({answer.get('__type')})")
     return answer
 
+
+# --- clusters: created when their API server answers ---
+
+_cluster = handlers("AWS::EKS::Cluster")
+_cluster_create = _cluster["create"]
+
+
+def _create_cluster(logical_id: str, properties: Properties, stack: str) -> Made:
+    name, _ = _cluster_create(logical_id, properties, stack)
+    try:
+        wait_for_api(name)
+    except attach.AttachFailed as problem:
+        raise ValueError(str(problem)) from None
+    return name, provisioners._eks_cluster_attrs(eks._clusters[name])
+
+
+_cluster["create"] = _create_cluster
 
 # --- add-ons ---
 
@@ -144,10 +165,10 @@ resource(
 )
 
 
-# --- node groups: ministack made up an instance type where the launch template names it, and forgot how it is bought ---
+# --- node groups: ministack made up an instance type where the launch template names it, forgot how it is bought, and ran nothing ---
 
 _group = handlers("AWS::EKS::Nodegroup")
-_group_create = _group["create"]
+_group_create, _group_update = _group["create"], _group["update"]
 
 
 def _create_node_group(logical_id: str, properties: Properties, stack: str) -> Made:
@@ -156,7 +177,14 @@ def _create_node_group(logical_id: str, properties: Properties, stack: str) -> M
     record["capacityType"] = properties.get("CapacityType", "ON_DEMAND")
     if "InstanceTypes" not in properties and properties.get("LaunchTemplate"):
         record["instanceTypes"] = []
+    follow(record)
     return made
 
 
-_group["create"] = _create_node_group
+def _update_node_group(physical_id: str, old: Properties, new: Properties, stack: str, *rest: Any, **more: Any) -> Made:
+    made: Made = _group_update(physical_id, old, new, stack, *rest, **more)
+    follow(eks._nodegroups[f"{new['ClusterName']}/{made[0]}"])
+    return made
+
+
+_group.update(create=_create_node_group, update=_update_node_group)

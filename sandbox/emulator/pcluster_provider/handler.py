@@ -21,6 +21,7 @@ from typing import Any
 
 import boto3
 
+from sandbox import attach
 from sandbox.oracle import Oracle, installed_version
 
 Event = dict[str, Any]
@@ -33,8 +34,12 @@ class ClusterError(Exception):
     """The resource fails with this message."""
 
 
+def _sandbox() -> Path:
+    return Path(os.environ["SANDBOX_DIR"])
+
+
 def _folder(name: str) -> Path:
-    return Path(os.environ["SANDBOX_DIR"]) / "clusters" / name
+    return _sandbox() / "clusters" / name
 
 
 def _oracle_env() -> dict[str, str]:
@@ -198,6 +203,7 @@ def _create(event: Event, name: str) -> dict[str, Any]:
         "typedConfig": typed,
     }
     _write(name, record)
+    _attach(name)
     return _describe(name, record, messages)
 
 
@@ -225,6 +231,7 @@ def _update(event: Event, name: str) -> dict[str, Any]:
         raise ClusterError(json.dumps({"message": "Update failure", "update_validation_errors": reasons}))
     record.update(config=config, typedConfig=typed, updated=datetime.now(UTC).isoformat())
     _write(name, record)
+    _attach(name)
     return _describe(name, record, messages)
 
 
@@ -242,8 +249,17 @@ def _delete(event: Event, name: str) -> dict[str, Any]:
     logs = ((record["config"].get("Monitoring") or {}).get("Logs") or {}).get("CloudWatch") or {}
     if logs.get("DeletionPolicy", "Retain") == "Delete":
         boto3.client("logs").delete_log_group(logGroupName=record["logGroup"])
+    attach.withdraw(_sandbox(), "slurm", name)
     shutil.rmtree(_folder(name))
     return {}
+
+
+def _attach(name: str) -> None:
+    """The cluster is there when its Slurm runs, where the sandbox runs one for each cluster."""
+    try:
+        attach.wait(_sandbox(), "slurm", name, attach.request(_sandbox(), "slurm", name, os.environ["AWS_REGION"]))
+    except attach.AttachFailed as problem:
+        raise ClusterError(json.dumps({"message": str(problem)})) from None
 
 
 def respond(event: Event, name: str, status: str, reason: str, data: Mapping[str, Any]) -> None:

@@ -41,7 +41,7 @@ TABLE = [
     Case("credentials", "account: '444455556666'", identity("111122223333"),
          [("error", "another account than the environment's 444455556666", "[environment.yaml:1]")]),
     Case("bootstrap", "", "21", [("ok", "version 21")]),
-    Case("bootstrap", "", None, [("error", "no bucket", "npx cdk bootstrap aws://111122223333/us-east-1")]),
+    Case("bootstrap", "", None, [("error", "no bucket", "cdk bootstrap aws://111122223333/us-east-1")]),
     Case("bootstrap", "", "5", [("error", "version 5", "need version 6")]),
     Case("bootstrap", "", "?", [("error", "version ?")]),
     Case("stack", "", (None, None), [("ok", "it will be created")]),

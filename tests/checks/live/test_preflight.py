@@ -155,8 +155,8 @@ def test_nodes_of_others_count(aws: LocalAws) -> None:
 
 def test_the_account(trn: Trn, aws: LocalAws) -> None:
     assert "for another account" in wrong(report("account: '444455556666'"))["credentials"]
-    assert "npx cdk bootstrap aws://000000000000/us-east-1 --qualifier other" in trn("", "--qualifier", "other").stdout
-    assert "npx cdk bootstrap aws://000000000000/us-west-2" in wrong(report("region: us-west-2"))["bootstrap"]
+    assert "cdk bootstrap aws://000000000000/us-east-1 --qualifier other" in trn("", "--qualifier", "other").stdout
+    assert "cdk bootstrap aws://000000000000/us-west-2" in wrong(report("region: us-west-2"))["bootstrap"]
     nobody = trn("", AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY="", AWS_CONFIG_FILE="/dev/null", HOME="/nonexistent")
     assert (nobody.returncode, nobody.stderr.count("Traceback")) == (1, 0)
     assert "error    credentials = none: Unable to locate credentials" in nobody.stdout

@@ -33,7 +33,7 @@ def fetch_identity(_: Target, aws: Aws) -> dict[str, Any]:
 
 def judge_bootstrap(target: Target, version: str | None) -> Found:
     place = f"aws://{target.account or 'ACCOUNT'}/{target.env.region}"
-    fix = f"npx cdk bootstrap {place}"
+    fix = f"cdk bootstrap {place}"
     if target.qualifier != Target.qualifier:
         fix += f" --qualifier {target.qualifier}"
     what = "CDK bootstrap"

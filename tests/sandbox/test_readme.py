@@ -1,0 +1,167 @@
+"""Every command of the README's section on AWS, as it is printed, in the sandbox's shell: a Slurm cluster and an EKS cluster of the
+README's own environment, in its own region, from nothing to nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox import LocalAws, attach, kubernetes, slurm
+from sandbox.oracle import ROOT
+from tests.sandbox import readme
+from tests.support import need
+
+NOT_RUN = {
+    "python -m sandbox up --slurm --kubernetes": "the fixture runs it",
+    "python -m sandbox shell": "every command runs in it",
+    "python -m sandbox down": "the fixture runs it",
+    "trn top JOB": "it needs the vendor's neuron-top",
+    "trn tensorboard JOB": "it needs TensorBoard in the image",
+    "cdk destroy": "named beside trn destroy, which does that too",
+    "trn submit": "named alone",
+    "trn scale": "named alone",
+}
+LATER = re.compile("trn (destroy|cancel)")
+
+
+class Shell:
+    """The sandbox's shell, in a folder that looks like a checkout."""
+
+    def __init__(self, sandbox: Path, checkout: Path) -> None:
+        self._sandbox, self.checkout = sandbox, checkout
+        self._exports: list[str] = []
+        self.job = self.image = ""
+
+    def fill(self, command: str) -> str:
+        """What stands for something else, replaced by it."""
+        command = command.replace("bert-large-...", self.job).replace("IMAGE", self.image)
+        return re.sub(r"\bJOB\b", self.job, command)
+
+    def words(self, command: str) -> list[str]:
+        script = "; ".join(["set -e", *self._exports, f"exec {command}"])
+        return [sys.executable, "-m", "sandbox", "shell", "--dir", str(self._sandbox), "--", "bash", "-c", script]
+
+    def run(self, command: str, stdin: str = "") -> str:
+        """Run one command as it is printed; what cannot be asked here is answered by an option. Its standard output."""
+        command = self.fill(command)
+        if command.startswith("export "):
+            self._exports.append(command)
+            return ""
+        answer = {"cdk deploy": " --require-approval never", "trn destroy": " --yes"}
+        command += next((more for start, more in answer.items() if command.startswith(start)), "")
+        done = subprocess.run(
+            self.words(command), cwd=self.checkout, env=self._environment(), input=stdin, capture_output=True, text=True, check=False
+        )  # fmt: skip
+        assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+        return done.stdout
+
+    def follow(self, command: str) -> None:
+        """Follow a log until the training reports a step; then Ctrl-C."""
+        command = self.fill(command)
+        with subprocess.Popen(
+            self.words(command), cwd=self.checkout, env=self._environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, start_new_session=True,
+        ) as following:  # fmt: skip
+            lines: list[str] = []
+            for line in following.stdout or ():
+                lines.append(line)
+                if re.search(r"step_loss|loss", line):
+                    break
+            os.killpg(following.pid, signal.SIGINT)
+            following.communicate()
+        assert re.search("loss", lines[-1]), "".join(lines)[-4000:]
+
+    def _environment(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "TRN_", "CDK_"))}
+        return {**kept, "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    """`python -m sandbox up --slurm --kubernetes`, and a checkout with the README's environment file in it."""
+    for reason in (slurm.available(), kubernetes.available()):
+        need(reason is None, str(reason))
+    checkout = tmp_path_factory.mktemp("checkout")
+    for entry in ROOT.iterdir():
+        if entry.name not in ("cdk.out", "environment.yaml", "cdk.context.json"):
+            (checkout / entry.name).symlink_to(entry)
+    (checkout / "environment.yaml").write_text(readme.example())
+    (checkout / "my-script.sh").write_text('#!/bin/bash\necho "got: $*"\n')
+    directory = tmp_path_factory.mktemp("sandbox")
+    where = ["--dir", str(directory)]
+    sandbox = [sys.executable, "-m", "sandbox"]
+    try:
+        subprocess.run([*sandbox, "up", "--slurm", "--kubernetes", *where], cwd=ROOT, check=True)
+        aws = LocalAws.attach(directory)
+        assert aws is not None
+        with tarfile.open(directory / "set.tar", "w") as tar:
+            tar.add(checkout / "my-script.sh", "part-0")
+        client = aws.client("s3")
+        client.create_bucket(Bucket="bucket")
+        client.upload_file(str(directory / "set.tar"), "bucket", "set.tar")
+        yield Shell(directory, checkout)
+        client.delete_object(Bucket="bucket", Key="set.tar")
+        client.delete_bucket(Bucket="bucket")
+        left = {kind: names for kind, names in aws.leftovers().items() if not kind.startswith("log groups")}
+        assert left == {}
+        assert [attach.requests(directory, kind) for kind in attach.KINDS] == [{}, {}]
+    finally:
+        subprocess.run([*sandbox, "down", *where], cwd=ROOT, check=True)
+    assert LocalAws.attach(directory) is None
+    assert [attach.supervisor(directory, kind) for kind in attach.KINDS] == [None, None]
+
+
+def printed() -> tuple[list[str], list[str]]:
+    """The commands for Slurm and those for Kubernetes, each once, the destruction last."""
+    found = list(dict.fromkeys(readme.commands()))
+    cut = found.index("cdk deploy TrnEksStack -c env=environment.yaml")
+    parts = [[one for one in part if one not in NOT_RUN] for part in (found[:cut], found[cut:])]
+    slurm_part, eks_part = (
+        [*(p for p in part if "destroy" not in p), *(p for p in part if "destroy" in p)] for part in parts
+    )
+    return slurm_part, eks_part
+
+
+def test_nothing_is_left_out_that_the_readme_does_not_print() -> None:
+    assert NOT_RUN.keys() <= set(readme.commands())
+
+
+def test_slurm_step_by_step(shell: Shell) -> None:
+    for command in printed()[0]:
+        if command.startswith("trn logs -f"):
+            shell.follow(command)
+        elif command.startswith("trn submit"):
+            job = shell.run(command).strip()
+            if "bert-large" in command:
+                shell.job = job
+            elif "my-script.sh" in command:
+                assert "got: its arguments" in shell.run(f"trn logs -f {shlex.quote(job)}")
+            else:
+                shell.run(f"trn cancel {shlex.quote(job)}")
+        elif command.startswith("trn status"):
+            assert "train" in shell.run(command)
+        else:
+            shell.run(command)
+
+
+def test_kubernetes_step_by_step(shell: Shell) -> None:
+    for command in ["cdk bootstrap -c env=environment.yaml", "export TRN_ENV=environment.yaml", *printed()[1]]:
+        if command.startswith("trn image build"):
+            shell.image = shell.run(command).strip()
+            assert shell.image
+        elif command.startswith("trn submit"):
+            shell.job = shell.run(command).strip()
+            shell.follow("trn logs -f JOB")
+        elif command.startswith("trn shell"):
+            assert "inside as task 0" in shell.run(command, stdin='echo "inside as task $VC_TASK_INDEX"\n')
+        else:
+            shell.run(command)
