@@ -37,21 +37,25 @@ def shellcheck(subjects: Subjects) -> list[Finding]:
             name = str((folder / comment["file"]).relative_to(ROOT))
             found.append(_shell_finding(REPOSITORY, name, comment))
     with tempfile.TemporaryDirectory() as temporary:
-        inside: dict[str, tuple[str, str]] = {}
+        inside: dict[str, list[tuple[str, str]]] = {}
         for subject, path in subjects.templates.items():
             for resource, text in _scripts_inside(json.loads(path.read_text("utf-8"))):
-                file = Path(temporary) / f"{len(inside)}.sh"
-                file.write_text(text, "utf-8")
-                inside[file.name] = subject, resource
-        for comment in (
-            _shellcheck(Path(temporary), [Path(name) for name in inside], ["--shell=bash"]) if inside else []
-        ):
-            found.append(_shell_finding(*inside[comment["file"]], comment))
-    by_path = {str(path): name for name, path in subjects.scripts.items()}
+                inside.setdefault(text, []).append((subject, resource))
+        names = {}
+        for i, (text, places) in enumerate(inside.items()):
+            names[f"{i}.sh"] = places
+            (Path(temporary) / f"{i}.sh").write_text(text, "utf-8")
+        for comment in _shellcheck(Path(temporary), [Path(name) for name in names], ["--shell=bash"]) if names else []:
+            found += [_shell_finding(subject, resource, comment) for subject, resource in names[comment["file"]]]
+    same: dict[bytes, list[str]] = {}  # most environments render the same text: it is read once
+    for name, path in subjects.scripts.items():
+        same.setdefault(path.read_bytes(), []).append(name)
+    by_path = {str(subjects.scripts[names[0]]): names for names in same.values()}
     options = ["--shell=bash", _ACROSS_FILES]
-    for comment in _shellcheck(ROOT, list(subjects.scripts.values()), options) if by_path else []:
-        subject, _, script = by_path[comment["file"]].partition(":")
-        found.append(_shell_finding(subject, script, comment))
+    for comment in _shellcheck(ROOT, [Path(path) for path in by_path], options) if by_path else []:
+        for name in by_path[comment["file"]]:
+            subject, _, script = name.partition(":")
+            found.append(_shell_finding(subject, script, comment))
     return found
 
 
