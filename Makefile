@@ -22,7 +22,7 @@ test: setup .venvs/audit/.done .venvs/torchx/.done  ## every test, with the real
 	  $(BIN)/python -m sandbox.slurm_packages --optional; \
 	  if command -v go >/dev/null; then $(MAKE) --no-print-directory kubernetes || true; fi; fi
 	@$(MAKE) --no-print-directory lint
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder $(PYTEST_OPTIONS)
 
 PYTHONS := 3.11 3.12 3.13
 
@@ -54,8 +54,8 @@ TRUST := tests/trust tests/checks tests/settings tests/updates tests/teardown te
 trust: setup kubernetes slurm .venvs/audit/.done  ## the figures of docs/trust.md, measured anew: 20 to 40 minutes
 	@rm -rf .cache/figures && mkdir -p .cache/figures
 	$(BIN)/python -m audit --figures .cache/figures/audit.json
-	CI=true FAULTS=all $(BIN)/python -m pytest tests/faults --junitxml=.cache/figures/faults.xml
-	CI=true $(BIN)/python -m pytest $(TRUST) --ignore=tests/trust/test_report.py --junitxml=.cache/figures/trust.xml
+	CI=true FAULTS=all $(BIN)/python -m pytest -m '' tests/faults --junitxml=.cache/figures/faults.xml
+	CI=true $(BIN)/python -m pytest -m '' $(TRUST) --ignore=tests/trust/test_report.py --junitxml=.cache/figures/trust.xml
 	$(BIN)/python -m tests.trust.report
 
 lint: setup  ## style and types, without the tests

@@ -14,6 +14,32 @@ from tests.support import need
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any-machine")
 
+_LONGEST = (
+    "tests/audit/test_zero", "kubernetes", "tests/stacks/test_deploy_eks", "tests/trust", "tests/sandbox/test_readme", "tests/stacks/test_deploy",
+    "tests/sandbox/test_demo", "tests/sandbox", "tests/bootstrap",
+)  # fmt: skip
+"""Groups that begin first, so that no worker is left with a long one while the others have nothing more to do."""
+
+
+def _group(item: pytest.Item) -> str:
+    """The tests of a file share its fixtures; some folders have fixtures that are shared by their files."""
+    folder = item.path.relative_to(item.config.rootpath).parent.as_posix()
+    used = set(getattr(item, "fixturenames", ()))
+    if folder == "tests/trust" and "slurm" in used:
+        return folder
+    if folder == "tests/jobs/kubernetes" and "running" in used:
+        return "kubernetes"
+    if folder == "tests/sandbox" and "cluster" in used:
+        return folder
+    return item.nodeid.partition(".py::")[0]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    groups = {item: _group(item) for item in items}
+    for item, group in groups.items():
+        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: _LONGEST.index(groups[item]) if groups[item] in _LONGEST else len(_LONGEST))
+
 
 @pytest.fixture(scope="session")
 def local_aws() -> Iterator[LocalAws]:

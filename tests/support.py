@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,3 +37,10 @@ def fetched(before: set[Path]) -> None:
     while left := [folder for folder in new if folder.exists()]:
         assert time.monotonic() < until, left
         time.sleep(0.1)
+
+
+def swept(values: Iterable[Any], *kept: Any) -> list[Any]:
+    """Parameters of a test: `make test` runs those that are named in `kept`, `make trust` runs all of them."""
+    every = list(values)
+    assert set(kept) <= set(every), set(kept) - set(every)
+    return [value if value in kept else pytest.param(value, marks=pytest.mark.sweep) for value in every]

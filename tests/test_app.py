@@ -60,6 +60,7 @@ def digest(folder: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.sweep
 def test_synth_is_the_same_to_the_byte(tmp_path: Path) -> None:
     for out in (tmp_path / "one", tmp_path / "two"):
         done = run_app(out, env="tests/environments/many-queues.yaml")

@@ -101,6 +101,7 @@ def test_deployed_updated_and_destroyed_to_nothing(local_aws: LocalAws, tmp_path
     assert local_aws.leftovers() == before
 
 
+@pytest.mark.sweep
 def test_kept_data_stays_and_is_all_that_stays(local_aws: LocalAws, tmp_path: Path) -> None:
     before = local_aws.leftovers()
     app = Deployed(local_aws, tmp_path)

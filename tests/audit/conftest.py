@@ -14,9 +14,21 @@ from audit.findings import Subjects
 Templates = dict[str, dict[str, Any]]
 
 
-@pytest.fixture(scope="session")
-def judged_things(tmp_path_factory: pytest.TempPathFactory) -> Subjects:
-    made, _ = subjects.make(tmp_path_factory.mktemp("audit"))
+SHORT = ("default", "fsx-persistent-s3", "eks/all-settings")
+"""The environments that `make test` audits; `make trust` audits all of them."""
+whole = pytest.mark.parametrize(
+    "judged_things", [pytest.param((), marks=pytest.mark.sweep)], indirect=True, ids=["all environments"]
+)
+"""For a test of all environments alone."""
+
+
+@pytest.fixture(
+    scope="session",
+    params=[SHORT, pytest.param((), marks=pytest.mark.sweep)],
+    ids=["three environments", "all environments"],
+)
+def judged_things(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Subjects:
+    made, _ = subjects.make(tmp_path_factory.mktemp("audit"), request.param)
     return made
 
 

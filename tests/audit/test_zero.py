@@ -9,6 +9,7 @@ from audit.__main__ import judged
 from audit.acknowledged import Sorted
 from audit.findings import Finding, Subjects
 from audit.judges.process import THERE
+from tests.audit.conftest import whole
 from tests.stacks import eks_synthesis, synthesis
 from tests.support import need
 
@@ -25,10 +26,12 @@ def test_no_judge_has_an_open_finding(judge: str, result: Sorted) -> None:
     assert [f"{f.rule} {f.subject} {f.resource}: {f.message}" for f in result.open if f.judge == judge] == []
 
 
+@whole
 def test_nothing_is_acknowledged_that_is_not_there(result: Sorted) -> None:
     assert result.stale == []
 
 
+@whole
 def test_every_finding_is_counted_once(result: Sorted, judged_things: Subjects) -> None:
     said = table.figures(list(judges.ALL), judged_things, result)
     assert sum(judge["open"] for judge in said["judges"].values()) == len(result.open)
@@ -37,6 +40,7 @@ def test_every_finding_is_counted_once(result: Sorted, judged_things: Subjects) 
     assert said["resources"] > 10 * said["templates"] == 10 * len(judged_things.templates)
 
 
+@whole
 def test_both_stacks_are_judged_in_every_environment(judged_things: Subjects) -> None:
     slurm = {f"TrnPclusterStack/{name}" for name in synthesis.NAMES}
     eks = {f"TrnEksStack/{name}" for name in eks_synthesis.NAMES}

@@ -7,6 +7,7 @@ import pytest
 from tests.bootstrap.conftest import NewNode
 from tests.bootstrap.node import SERVER, Node
 from tests.bootstrap.standins import AMAZON_KERNEL, EFA_VERSION, NEURON_DEBS
+from tests.support import swept
 
 COMPUTE = ("TRN_NEURON_DEVICES_EXPECTED=16", "TRN_EFA_EXPECTED=8")
 WANTED = {name: f"{versions[0].replace('-', '_')}-1" for name, versions in NEURON_DEBS.items()}
@@ -47,6 +48,7 @@ def test_a_compute_node_gets_everything_once(node: Node) -> None:
     assert log.read_text() == asked
 
 
+@pytest.mark.sweep
 def test_another_release_replaces_the_first_and_back(node: Node) -> None:
     newer = {"DKMS": "2.31.7.0", "COLLECTIVES": "2.35.43.0", "RUNTIME": "2.35.30.0", "TOOLS": "2.33.38.0"}
     up = node.configure(*(f"TRN_NEURON_{key}={value}" for key, value in newer.items()))
@@ -81,7 +83,7 @@ FAILURES = {
 }
 
 
-@pytest.mark.parametrize("name", FAILURES)
+@pytest.mark.parametrize("name", swept(FAILURES, "packages without a signature", "wheels that need a newer glibc"))
 def test_what_is_wrong_is_said_loudly(node: Node, name: str) -> None:
     argument, step, message = FAILURES[name]
     done = node.configure(argument, "TRN_VENV=venv")

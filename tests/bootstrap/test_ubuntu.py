@@ -12,6 +12,7 @@ import pytest
 from tests.bootstrap.conftest import NewNode
 from tests.bootstrap.node import ADDRESS, HOSTNAME, SERVER, Node, fake_uname
 from tests.bootstrap.standins import EFA_VERSION, KERNEL, NEURON_DEBS, Vendor
+from tests.support import swept
 
 FRAMEWORK = {
     "TRN_PYTHON": "python3.11",
@@ -34,7 +35,7 @@ def compute_node(new_node: NewNode, system: str = "ubuntu-22.04", **settings: st
     return node
 
 
-@pytest.mark.parametrize("system", ["ubuntu-22.04", "ubuntu-24.04"])
+@pytest.mark.parametrize("system", swept(["ubuntu-22.04", "ubuntu-24.04"], "ubuntu-24.04"))
 def test_a_compute_node_gets_everything_once(new_node: NewNode, system: str) -> None:
     node = compute_node(new_node, system, TRN_MOUNTS="/shared", TRN_OS_PACKAGES="jq")
     node.path("/shared").mkdir()
@@ -77,6 +78,7 @@ def test_a_compute_node_gets_everything_once(new_node: NewNode, system: str) -> 
     assert (node.inner.parent / "server.log").read_text() == log
 
 
+@pytest.mark.sweep
 def test_a_login_really_gets_the_limits(new_node: NewNode) -> None:
     node = new_node()
     node.become("LoginNode")
@@ -131,6 +133,7 @@ def test_a_login_node_gets_limits_and_path_only(new_node: NewNode) -> None:
     assert node.path("/etc/profile.d/trn-neuron.sh").exists()
 
 
+@pytest.mark.sweep
 def test_a_standalone_node_needs_no_parallelcluster(new_node: NewNode) -> None:
     node = new_node(TRN_VENV_SHARED="no", **FRAMEWORK)
     node.devices(1)
@@ -143,6 +146,7 @@ def test_a_standalone_node_needs_no_parallelcluster(new_node: NewNode) -> None:
     assert HOSTNAME in node.read("/etc/hosts").splitlines()[0]
 
 
+@pytest.mark.sweep
 def test_another_release_replaces_the_first(new_node: NewNode) -> None:
     node = compute_node(new_node)
     newer = {"DKMS": "2.31.7.0", "COLLECTIVES": "2.35.43.0", "RUNTIME": "2.35.30.0", "TOOLS": "2.33.38.0"}
@@ -161,6 +165,7 @@ def test_the_later_json_of_neuron_ls_is_read_too(new_node: NewNode) -> None:
     assert done.code == 0, done.err
 
 
+@pytest.mark.sweep
 def test_an_image_with_its_own_neuron_source_is_taken_over(new_node: NewNode) -> None:
     node = compute_node(new_node)
     own = "/etc/apt/sources.list.d/aws-neuron.list"
@@ -171,6 +176,7 @@ def test_an_image_with_its_own_neuron_source_is_taken_over(new_node: NewNode) ->
     assert node.path(f"{own}.replaced-by-trn").exists()
 
 
+@pytest.mark.sweep
 def test_a_repository_that_turns_bad_is_not_used_from_memory(new_node: NewNode, vendor: Vendor) -> None:
     """apt by itself only warns here and installs from the lists it has."""
     turning = vendor.folder / "apt-turning"
@@ -322,7 +328,16 @@ FAILURES: dict[str, tuple[dict[str, str], list[str], Callable[[Node], object] | 
 }
 
 
-@pytest.mark.parametrize("name", FAILURES)
+SHORT = (
+    "one device of sixteen is missing",
+    "one EFA device is missing",
+    "a package was replaced after signing",
+    "the driver does not build on this kernel",
+    "pip does not find the wheel",
+)
+
+
+@pytest.mark.parametrize("name", swept(FAILURES, *SHORT))
 def test_what_is_wrong_is_said_loudly(new_node: NewNode, name: str) -> None:
     settings, arguments, prepare, step, message = FAILURES[name]
     node = compute_node(new_node, **settings)

@@ -15,6 +15,7 @@ from sandbox import LocalAws
 from tests.credentials import session
 from tests.jobs.conftest import make_cluster as slurm_cluster
 from tests.jobs.kubernetes.conftest import make_cluster as eks_cluster
+from tests.support import swept
 
 TRN = Path(sys.executable).with_name("trn")
 COMMANDS = {
@@ -67,10 +68,10 @@ def said(words: str, folder: Path, **env: str) -> str:
     return " ".join((done.stdout + done.stderr).split())
 
 
-@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
-def test_expired_ones(words: str, expired: dict[str, str], folder: Path) -> None:
-    line = said(words, folder, **expired)
-    if words.startswith("preflight"):
+@pytest.mark.parametrize("name", swept(COMMANDS, "list", "submit to Kubernetes", "preflight"))
+def test_expired_ones(name: str, expired: dict[str, str], folder: Path) -> None:
+    line = said(COMMANDS[name], folder, **expired)
+    if name == "preflight":
         assert "error credentials = " in line
         assert "ExpiredToken" in line
         assert "Fix: sign in (aws sso login)" in line
@@ -79,8 +80,8 @@ def test_expired_ones(words: str, expired: dict[str, str], folder: Path) -> None
         assert "Renew them (`aws sso login`, say)" in line
 
 
-@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
-def test_none(words: str, local_aws: LocalAws, folder: Path) -> None:
-    line = said(words, folder, AWS_REGION=local_aws.region, AWS_ENDPOINT_URL=local_aws.endpoint)
+@pytest.mark.parametrize("name", swept(COMMANDS, "submit through SSM", "destroy"))
+def test_none(name: str, local_aws: LocalAws, folder: Path) -> None:
+    line = said(COMMANDS[name], folder, AWS_REGION=local_aws.region, AWS_ENDPOINT_URL=local_aws.endpoint)
     assert "Unable to locate credentials" in line
     assert "Check your AWS credentials" in line or "Fix: sign in (aws sso login)" in line

@@ -29,6 +29,8 @@ from trainium_cdk import settings
 ALL = os.environ.get("FAULTS") == "all"
 REASON = "no such luck (injected)"
 HEAVY = {"Custom::PclusterCluster", "Custom::AWSCDK-EKS-HelmChart", "Custom::AWSCDK-EKS-KubernetesResource"}
+SHORT = {"AWS::EC2::NatGateway", "AWS::EKS::Nodegroup", "AWS::FSx::FileSystem", "Custom::PclusterCluster"}
+"""What `make test` tries; `make trust` tries every type."""
 TRIED: dict[str, dict[str, dict[str, int]]] = {}
 """Stack -> phase -> how often it was tried, how often survived, and how many things were left in all."""
 
@@ -121,10 +123,10 @@ def environment(around: dict[str, str]) -> dict[str, Any]:
 
 
 def cases(but: Collection[str] = ()) -> Iterator[Any]:
-    for kind in sorted(SLURM.keys() - set(but)):
-        yield pytest.param("slurm", kind, id=f"slurm-{kind}")
-    for kind in sorted(set(EKS if ALL else ONLY_EKS) - set(but)):
-        yield pytest.param("eks", kind, id=f"eks-{kind}")
+    for which, kinds in (("slurm", SLURM), ("eks", EKS if ALL else ONLY_EKS)):
+        for kind in sorted(set(kinds) - set(but)):
+            marks = () if kind in SHORT else pytest.mark.sweep
+            yield pytest.param(which, kind, id=f"{which}-{kind}", marks=marks)
 
 
 @pytest.fixture
@@ -188,6 +190,7 @@ def test_a_deletion_that_fails_is_finished_by_the_next(
     count(stack, "deletion fails", survived=1)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("which", ["slurm", "eks"])
 def test_an_update_that_fails_changes_nothing(
     which: str, local_aws: LocalAws, driver: Driver, request: pytest.FixtureRequest

@@ -316,6 +316,7 @@ def test_list(backend: SlurmBackend) -> None:
     assert len(backend.list(2)) == 2
 
 
+@pytest.mark.sweep
 def test_a_node_that_dies_makes_training_begin_again(backend: SlurmBackend, slurm: LocalSlurm) -> None:
     """Training is requeued, on the node once it is back; the log goes on in the same file."""
     job = backend.submit(

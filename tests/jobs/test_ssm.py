@@ -179,6 +179,7 @@ def test_bert_from_public_data(cloud: SlurmBackend, shared_dir: Path) -> None:
     assert cloud.cancel(again.id).done
 
 
+@pytest.mark.sweep
 def test_gpt_from_public_data(cloud: SlurmBackend, shared_dir: Path) -> None:
     job = cloud.submit(Gpt3(nodes=2, run_steps=3))
     reader = Follower()

@@ -32,6 +32,7 @@ def kubernetes(tmp_path: Path, local_aws: LocalAws) -> Iterator[LocalKubernetes]
             eks.detach(local_aws.directory, NAME)
 
 
+@pytest.mark.sweep
 def test_deploy_change_and_destroy(local_aws: LocalAws, kubernetes: LocalKubernetes, tmp_path: Path) -> None:
     app = Path(__file__).parent / "app/eks_app.py"
     before, charts = inventory(local_aws.client), len(helm.calls(local_aws.directory))

@@ -285,6 +285,7 @@ def test_the_definitions_kept_here_are_those_of_the_version_built() -> None:
         assert load_all([file]) == load_all([came[file.name]])
 
 
+@pytest.mark.sweep
 def test_stop_from_another_process_leaves_nothing(tmp_path: Path) -> None:
     need(available() is None, str(available()))
     began = time.monotonic()

@@ -71,6 +71,7 @@ def eks_cluster(cluster: LocalKubernetes, local_aws: LocalAws) -> Iterator[dict[
         iam.delete_user(UserName=user)
 
 
+@pytest.mark.sweep
 def test_eks_tokens_count_as_the_access_entries_say(
     cluster: LocalKubernetes, eks_cluster: dict[str, tuple[str, str]]
 ) -> None:

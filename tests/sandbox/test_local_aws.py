@@ -80,6 +80,7 @@ def cluster_file(aws: LocalAws, name: str = "trn") -> Any:
     return json.loads((aws.directory / "clusters" / name / "config.yaml").read_text())
 
 
+@pytest.mark.sweep
 def test_round_trip(aws: LocalAws, synthesize: Synthesize, left: Callable[[], dict[str, list[str]]]) -> None:
     first = synthesize()
     deploy(aws, first)

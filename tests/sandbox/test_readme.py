@@ -135,6 +135,7 @@ def test_nothing_is_left_out_that_the_readme_does_not_print() -> None:
     assert NOT_RUN.keys() <= set(readme.commands())
 
 
+@pytest.mark.sweep
 def test_slurm_step_by_step(shell: Shell) -> None:
     for command in printed()[0]:
         if command.startswith("trn logs -f"):

@@ -161,6 +161,7 @@ def test_a_dependency_that_cannot_be_met(slurm: LocalSlurm) -> None:
     slurm.run(["scancel", hangs])
 
 
+@pytest.mark.sweep
 def test_a_job_on_a_lost_node_is_started_again_elsewhere(slurm: LocalSlurm) -> None:
     lost = slurm.node_names[15]
     job = submit(slurm, "hostname > where.$SLURM_RESTART_COUNT; sleep 3600", "--requeue", f"-w{lost}")

@@ -109,6 +109,7 @@ def test_life_of_a_stack(cdk: Cdk, local_aws: LocalAws, name: str, tmp_path: Pat
     assert recorded(local_aws, name)["config"]["Image"] == {"Os": "ubuntu2204"}
 
 
+@pytest.mark.sweep
 def test_what_parallelcluster_refuses_is_rolled_back(cdk: Cdk, local_aws: LocalAws, name: str) -> None:
     """What no rule of ours knows, its validators do: the deployment fails with their words."""
     code, said = deploy(cdk, {"pcluster": {"overrides": {"HeadNode": {"InstanceType": "c5.huge"}}}})

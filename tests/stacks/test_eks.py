@@ -10,15 +10,17 @@ import pytest
 
 from tests.cdk import circles, needs, only, properties, resources
 from tests.stacks.eks_synthesis import NAMES, document, environment, groups, template, template_of
+from tests.support import swept
 from trainium_cdk import outputs, settings
 from trainium_cdk.critical_path import longest, schedule
 from trainium_cdk.eks.interfaces import interfaces
 
 EVERYWHERE = {"0.0.0.0/0", "::/0"}
 LONGEST_SECONDS = 690
+SHORT = ("default", "eks/all-settings", "eks/trn2-capacity-block", "eks/existing-vpc")
 
 
-@pytest.fixture(params=NAMES)
+@pytest.fixture(params=swept(NAMES, *SHORT))
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -104,7 +106,7 @@ def test_addons_come_in_the_right_order(name: str) -> None:
         assert accounts == ([facts.service_account] if facts.service_account else [])
 
 
-@pytest.mark.parametrize("each", ["default", "eks/keep", "eks/two-groups"])
+@pytest.mark.parametrize("each", swept(["default", "eks/keep", "eks/two-groups"], "default", "eks/keep"))
 def test_the_longest_chain_does_not_grow(each: str) -> None:
     chain = longest(document(each))
     assert chain[-1].end <= LONGEST_SECONDS, [f"{s.start} {s.kind} {s.logical_id}" for s in chain]

@@ -10,13 +10,15 @@ from aws_cdk.assertions import Template
 
 from tests.cdk import circles, needs, properties, resources
 from tests.stacks.synthesis import NAMES, cluster, environment, template, template_of
+from tests.support import swept
 from trainium_cdk import outputs, settings
 from trainium_cdk.settings import SettingsError
 
 EVERYWHERE = {"0.0.0.0/0", "::/0"}
+SHORT = ("default", "existing-vpc", "fsx-persistent-s3", "login-and-accounting", "peering", "tutorial")
 
 
-@pytest.fixture(params=NAMES)
+@pytest.fixture(params=swept(NAMES, *SHORT))
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -42,6 +42,7 @@ def port(aws: LocalAws) -> int:
     return urlsplit(aws.endpoint).port or 80
 
 
+@pytest.mark.sweep
 def test_a_log_is_followed_through_a_hundred_cuts(local_aws: LocalAws, over_ssm: Make, jobs_dir: Path) -> None:
     """Lines of random bytes, while the follower's connection is cut, and the follower itself breaks off now and then and begins
     anew where it was."""
@@ -75,6 +76,7 @@ def test_a_log_is_followed_through_a_hundred_cuts(local_aws: LocalAws, over_ssm:
     record("follow-cuts", bytes=len(said), cuts=cut, followers=followers, lost=log.stat().st_size - len(said))
 
 
+@pytest.mark.sweep
 def test_submissions_over_a_bad_network_arrive_once(
     local_aws: LocalAws, over_ssm: Make, slurm: LocalSlurm, jobs_dir: Path
 ) -> None:

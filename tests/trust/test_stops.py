@@ -203,6 +203,7 @@ def test_a_reader_that_reads_no_further_ends_the_command(
     assert not backend.status(talking).done
 
 
+@pytest.mark.sweep
 def test_credentials_that_expire_while_following(
     local_aws: LocalAws, head: str, cluster: SlurmCluster, talking: str, jobs_dir: Path, tmp_path: Path
 ) -> None:

@@ -11,6 +11,8 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from sandbox.slurm import LocalSlurm
 from tests.trust.figures import record
 from tests.trust.moments import PHASES, Moments, spread
@@ -94,6 +96,7 @@ def burst(slurm: LocalSlurm, backend: SlurmBackend, name: str, count: int, clien
     return time.monotonic() - began, ids
 
 
+@pytest.mark.sweep
 def test_a_burst_is_taken_whole(slurm: LocalSlurm, cluster: SlurmCluster, jobs_dir: Path) -> None:
     backend = SlurmBackend(cluster, LocalTransport(env=slurm.node_env()))
     paused(slurm, True)
@@ -128,6 +131,7 @@ def test_a_burst_is_taken_whole(slurm: LocalSlurm, cluster: SlurmCluster, jobs_d
         paused(slurm, False)
 
 
+@pytest.mark.sweep
 def test_a_burst_through_ssm(slurm: LocalSlurm, over_ssm: object) -> None:
     assert callable(over_ssm)
     paused(slurm, True)

@@ -221,6 +221,7 @@ def test_services_that_move_with_a_new_peering_are_said_with_the_way_to_keep_the
     assert dangerous(compare(synth({"eks": {}}, TrnEksStack), synth(new, TrnEksStack), spec)) == []
 
 
+@pytest.mark.sweep
 def test_a_redeploy_is_no_change(spec: Spec) -> None:
     cases = [(TrnPclusterStack, n) for n in NAMES] + [(TrnEksStack, n) for n in eks_synthesis.NAMES]
     for kind, name in cases:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import swept
+
 ROOT = Path(__file__).parents[2]
 PARTS = ("app.py", "cdk.json", "stacks", "constructs", "bootstrap")
 FILE = ROOT / "tests/environments/many-queues.yaml"
@@ -66,15 +68,15 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return assembly(ROOT, FILE, tmp_path_factory.mktemp("here"), PYTHONHASHSEED="0", TZ="UTC")
 
 
-@pytest.mark.parametrize(
-    "variables",
-    [
-        {"PYTHONHASHSEED": "1", "TZ": "Pacific/Kiritimati", "LANG": "C", "HOME": "/tmp"},
-        {"PYTHONHASHSEED": "4242", "TZ": "America/St_Johns", "LANG": "tr_TR.UTF-8", "LC_ALL": "C.UTF-8"},
-    ],
-    ids=["Kiritimati", "St. John's"],
-)
-def test_another_machine_makes_the_same_bytes(variables: dict[str, str], here: dict[str, str], tmp_path: Path) -> None:
+PLACES = {
+    "Kiritimati": {"PYTHONHASHSEED": "1", "TZ": "Pacific/Kiritimati", "LANG": "C", "HOME": "/tmp"},
+    "St. John's": {"PYTHONHASHSEED": "4242", "TZ": "America/St_Johns", "LANG": "tr_TR.UTF-8", "LC_ALL": "C.UTF-8"},
+}
+
+
+@pytest.mark.parametrize("place", swept(PLACES, "Kiritimati"))
+def test_another_machine_makes_the_same_bytes(place: str, here: dict[str, str], tmp_path: Path) -> None:
+    variables = PLACES[place]
     other = checkout(tmp_path / "somewhere else" / "repository")
     (copied := tmp_path / "environment of mine.yaml").write_bytes(FILE.read_bytes())
     there = assembly(other, copied, tmp_path / "there", **variables)

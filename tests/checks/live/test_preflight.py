@@ -17,6 +17,7 @@ import pytest
 
 from sandbox import LocalAws
 from sandbox.oracle.seed import Seeded, reservation, seed
+from tests.support import swept
 from tests.trust.figures import record
 from trainium_cdk import settings
 from trainium_cdk.checks.live import CHECKS, Aws, Report, Target, examine, policy
@@ -94,6 +95,7 @@ def test_all_is_green_by_default(trn: Trn, engine: Engine) -> None:
     assert {"level", "value", "reason", "fix"} <= found["findings"][0].keys()
 
 
+@pytest.mark.sweep
 def test_the_words_for_people(trn: Trn, aws: LocalAws) -> None:
     aws.set_answers("quotas", {TRN_QUOTA: 256})
     done = trn("name: mine\npcluster:\n  queues:\n    - compute_resources: [{max_nodes: 4}]\n")
@@ -108,6 +110,7 @@ def test_the_words_for_people(trn: Trn, aws: LocalAws) -> None:
     assert done.stderr.startswith("1 error, 0 warnings, ")
 
 
+@pytest.mark.sweep
 def test_warnings_count_where_they_are_to(trn: Trn, aws: LocalAws) -> None:
     text = "region: us-east-1\npcluster: {queues: [{compute_resources: [{min_nodes: 1}]}]}"
     assert [trn(text).returncode, trn(text, "--strict").returncode] == [0, 2]
@@ -245,6 +248,7 @@ def test_reservations(aws: LocalAws) -> None:
     assert "no such reservation" in wrong(report(queue.replace("ID", "cr-00000000000000bad")))["reservations"]
 
 
+@pytest.mark.sweep
 def test_blocks_are_offered_where_none_is_named(trn: Trn, aws: LocalAws) -> None:
     block = {"InstanceType": "trn1.32xlarge", "InstanceCount": 4, "Hours": 24, "AvailabilityZoneId": ZONE}
     aws.set_answers(
@@ -398,7 +402,7 @@ def without(document: dict[str, Any], action: str) -> dict[str, Any]:
     return {**document, "Statement": [s for s in left if s["Action"]]}
 
 
-@pytest.mark.parametrize("engine", ["slurm", "eks"])
+@pytest.mark.parametrize("engine", swept(["slurm", "eks"], "slurm"))
 def test_the_printed_policy_is_enough_and_each_part_is_needed(
     everything: dict[Engine, str], aws: LocalAws, trn: Trn, user: User, engine: Engine
 ) -> None:

@@ -9,6 +9,8 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
+
 from tests.jobs.kubernetes.conftest import Running, script, text, until
 from tests.trust.figures import record
 from tests.trust.proxy import Scissors
@@ -45,6 +47,7 @@ def test_words_arrive_as_they_are(backend: KubernetesBackend, running: Running) 
     compare("kubernetes", running.shared / "trn" / "jobs" / job.id / "work", NASTY, env)
 
 
+@pytest.mark.sweep
 def test_submissions_over_a_bad_line_arrive_once(running: Running, backend: KubernetesBackend) -> None:
     ids, tries = [], 0
     with Scissors(api_port(running), seconds=0.3, most=200, seed=3) as scissors, over(running, scissors) as bad:
@@ -71,6 +74,7 @@ def test_submissions_over_a_bad_line_arrive_once(running: Running, backend: Kube
     assert there == ids
 
 
+@pytest.mark.sweep
 def test_a_submission_that_is_stopped_is_there_whole_or_not_at_all(
     running: Running, backend: KubernetesBackend
 ) -> None:
@@ -119,6 +123,7 @@ def test_a_submission_that_is_stopped_is_there_whole_or_not_at_all(
     record("stopped-submissions-kubernetes", stopped=len(asked), half_done=half_done, whole=outcomes.count(True))
 
 
+@pytest.mark.sweep
 def test_a_log_is_followed_over_a_bad_line(running: Running, backend: KubernetesBackend) -> None:
     body = f"""#!{sys.executable}
 import os, sys, time
