@@ -24,12 +24,7 @@ from tests.support import need
             slurm.available,
             ["16 virtual nodes", "compiled 6 graphs, 0 failed", r"step 20: loss \d\.\d+, from 3\.\d+"],
         ),
-        pytest.param(
-            "eks",
-            kubernetes.available,
-            ["gang-demo: COMPLETED", "hold-cancelled.*CANCELLED"],
-            marks=pytest.mark.sweep,
-        ),
+        ("eks", kubernetes.available, ["gang-demo: COMPLETED", "hold-cancelled.*CANCELLED"]),
     ],
 )
 def test_the_demo(path: str, available: object, shown: list[str]) -> None:

@@ -154,6 +154,7 @@ def test_slurm_step_by_step(shell: Shell) -> None:
             shell.run(command)
 
 
+@pytest.mark.sweep
 def test_kubernetes_step_by_step(shell: Shell) -> None:
     for command in ["cdk bootstrap -c env=environment.yaml", "export TRN_ENV=environment.yaml", *printed()[1]]:
         if command.startswith("trn image build"):
@@ -163,6 +164,6 @@ def test_kubernetes_step_by_step(shell: Shell) -> None:
             shell.job = shell.run(command).strip()
             shell.follow("trn logs -f JOB")
         elif command.startswith("trn shell"):
-            assert "inside as task 0" in shell.run(command, stdin='echo "inside as task $VC_TASK_INDEX"\n')
+            assert "inside as task 0" in shell.run(command, stdin='echo "inside as task $VC_TASK_INDEX"; exit\n')
         else:
             shell.run(command)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -62,11 +61,9 @@ def test_bert_large_from_nothing(backend: KubernetesBackend, running: Running) -
     assert "all is there already" in text(backend.logs(again.id, stage="prepare"))
 
 
-def test_a_failure_starts_the_gang_again_where_it_was(
-    backend: KubernetesBackend, running: Running, tmp_path: Path
-) -> None:
-    go_on = tmp_path / "go-on"
-    job = BertLarge(nodes=2, steps=40, name="resume", env={"TRN_SANDBOX_HOLD": f"30:{go_on}"}, precompile=False)
+def test_a_failure_starts_the_gang_again_where_it_was(backend: KubernetesBackend, running: Running) -> None:
+    go_on = running.shared / "go-on"  # a pod has a /tmp of its own
+    job = BertLarge(nodes=2, steps=40, name="resume", env={"TRN_SANDBOX_HOLD": "30:/efs/go-on"}, precompile=False)
     sent = backend.submit(job, "r")
     output = running.shared / "trn/jobs" / sent.id / "output"
     assert until(lambda: list(output.glob("ckpt_*.pt")))
