@@ -34,6 +34,7 @@ def _group(item: pytest.Item) -> str:
     return item.nodeid.partition(".py::")[0]
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     groups = {item: _group(item) for item in items}
     for item, group in groups.items():
