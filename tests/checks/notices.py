@@ -193,7 +193,12 @@ pcluster:
         "eks.version",
         "standard support ended on 2026-07-29: the control plane now costs six times as much",
     ),
-    ("eks: {version: '1.40'}", "warning", "eks.version", "newer than any that this was checked with"),
+    (
+        "eks: {version: '1.40', node_groups: [{custom_ami: ami-0123456789abcdef0}]}",
+        "warning",
+        "eks.version",
+        "newer than any that this was checked with",
+    ),
     (
         "eks: {jump_host: null}",
         "info",

@@ -97,9 +97,9 @@ def test_addons_come_in_the_right_order(name: str) -> None:
     for addon, key in addons.items():
         assert (system in needs(template(name), key)) is (key not in early), addon
         facts = env.catalog.eks.addons[addon]
-        version = env.eks.addon_versions.get(addon, facts.version)
+        version = env.eks.addon_versions.get(addon, facts.versions.get(env.kubernetes_version))
         found = document(name)["Resources"][key]["Properties"]
-        assert found["AddonVersion"] == version
+        assert found.get("AddonVersion") == version
         accounts = [p["ServiceAccount"] for p in found.get("PodIdentityAssociations", [])]
         assert accounts == ([facts.service_account] if facts.service_account else [])
 

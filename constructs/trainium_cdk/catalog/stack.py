@@ -83,20 +83,22 @@ class Stack:
         version: str | None = None,
         ami: str | None = None,
         image: str | None = None,
+        custom_ami: bool = False,
     ) -> Stack:
         """EKS nodes: the driver is that of the node image, the runtime that of the container image.
 
         Args:
+            ami: None = EKS's newest, whose driver is at least that of the newest one known.
             image: container image; one whose runtime is not known, or none, is taken to hold the release's.
+            custom_ami: the nodes have an image of the user's own, with a driver that is not known.
 
         Raises:
             UnknownFact: the catalogue does not hold the release.
         """
         known = catalog.release(release)
         image = image or known.container
-        node = catalog.amis(version or catalog.eks.default).get(ami or "")
         runtime = (catalog.runtime_of(image) if image else None) or known.runtime
-        driver = node.driver if node else None
+        driver = None if custom_ami else _driver_of(catalog, version or catalog.eks.default, ami)
         return cls("eks", tuple(families), release, framework, NODE_SYSTEM, driver, runtime, version, ami)
 
 
@@ -171,9 +173,10 @@ def nearest(catalog: Catalog, stack: Stack) -> Stack | None:
 
 
 def alternatives(catalog: Catalog, stack: Stack) -> Iterator[Stack]:
-    """Every stack of the catalogue for the same engine, families and engine version, with a framework."""
+    """Every stack of the catalogue for the same engine, families and engine version, with a framework where this has one."""
     for release in catalog.releases.values():
-        for framework in release.frameworks:
+        frameworks: Iterable[FrameworkChoice] = ("none",) if stack.framework == "none" else release.frameworks
+        for framework in frameworks:
             if stack.engine == "slurm":
                 for system in catalog.parallelcluster.operating_systems:
                     yield Stack.slurm(
@@ -198,12 +201,19 @@ def alternatives(catalog: Catalog, stack: Stack) -> Iterator[Stack]:
 
 @dataclass(frozen=True)
 class Need:
-    """What one engine asks of a release: its families, and for Slurm the operating system."""
+    """What one engine asks of a release.
+
+    Attributes:
+        system: operating system of Slurm nodes.
+        version: of ParallelCluster or Kubernetes.
+        custom_ami: EKS nodes have an image of the user's own, with a driver that is not known.
+    """
 
     engine: Engine
     families: tuple[str, ...]
     system: str = ""
     version: str | None = None
+    custom_ami: bool = False
 
 
 @lru_cache(maxsize=1024)
@@ -216,7 +226,7 @@ def choose(
 ) -> tuple[str, FrameworkChoice]:
     """The release and the framework for nodes, where they are not given: the best that works for all needs.
 
-    Supported before unsupported, finished before beta, without advice against it before with, then the newest. Where
+    Supported before unsupported, without advice against it before with, finished before beta, then the newest. Where
     nothing works: what comes nearest, for the checks to refuse.
     """
     if release is not None and framework is not None:
@@ -238,9 +248,9 @@ def choose(
                 bool(wrong),
                 unfit and known.version != catalog.default_release,
                 any(v.level == "unsupported" for v in verdicts),
+                any(v.words for v in verdicts),
                 kind != "none" and known.frameworks[kind].beta,
                 kind == "none" and known.version != catalog.default_release,
-                any(v.words for v in verdicts),
                 tuple(-n for n in numbers(known.version)),
             )
             candidates.append((rank, known.version, kind))
@@ -268,7 +278,15 @@ def _stack(catalog: Catalog, need: Need, release: str, framework: FrameworkChoic
         return Stack.slurm(
             catalog, need.families, release=release, framework=framework, system=need.system, version=need.version
         )
-    return Stack.eks(catalog, need.families, release=release, framework=framework, version=need.version)
+    return Stack.eks(
+        catalog,
+        need.families,
+        release=release,
+        framework=framework,
+        version=need.version,
+        ami=best_ami(catalog, release=release, framework=framework, version=need.version or catalog.eks.default),
+        custom_ami=need.custom_ami,
+    )
 
 
 def _obstacles(catalog: Catalog, stack: Stack, release: NeuronRelease) -> Iterator[tuple[Part, str]]:
@@ -313,13 +331,22 @@ def _driver_obstacles(catalog: Catalog, stack: Stack) -> Iterator[tuple[Part, st
     driver = stack.driver
     for rule in catalog.incompatible:
         if driver and driver in rule.driver and stack.runtime in rule.runtime:
-            yield "ami", f"driver {driver} and runtime {stack.runtime} do not go together: {rule}"
+            newer = " or newer (EKS's newest node image)" if stack.engine == "eks" and stack.ami is None else ""
+            yield "ami", f"driver {driver}{newer} and runtime {stack.runtime} do not go together: {rule}"
 
 
 def _older_driver(stack: Stack, release: NeuronRelease) -> bool:
-    return (
-        stack.driver is not None and numbers(stack.driver) < numbers(release.dkms) and stack.runtime == release.runtime
-    )
+    if stack.driver is None or stack.runtime != release.runtime or (stack.engine == "eks" and stack.ami is None):
+        return False
+    return numbers(stack.driver) < numbers(release.dkms)
+
+
+def _driver_of(catalog: Catalog, kubernetes: str, ami: str | None) -> str | None:
+    if ami is None:
+        newest = max(catalog.eks.amis, default=None)
+        return next(iter(catalog.eks.amis[newest].values())).driver if newest else None
+    node = catalog.amis(kubernetes).get(ami)
+    return node.driver if node else None
 
 
 def _words(catalog: Catalog, stack: Stack, release: NeuronRelease) -> Iterator[tuple[Part, Words]]:

@@ -131,6 +131,7 @@ def _stack(env: Environment, half: Half) -> Stack | None:
         framework=env.framework,
         version=env.kubernetes_version,
         ami=env.eks.ami_release or _pinned(env),
+        custom_ami=all(group.custom_ami for group in env.eks.node_groups),
     )
 
 

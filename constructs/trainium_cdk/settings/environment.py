@@ -142,12 +142,13 @@ class Environment(Settings):
     @property
     def _chosen(self) -> tuple[str, Literal["torch-xla", "torch-native", "none"]]:
         families = self.families
-        needs = tuple(
-            Need(engine, families[engine], self.pcluster.os if engine == "slurm" else "")
-            for engine in self.engines
-            if families[engine]
-        )
-        return choose(self.catalog, needs, release=self.bootstrap.neuron_release, framework=self.bootstrap.framework)
+        custom = all(group.custom_ami for group in self.eks.node_groups)
+        needs = {
+            "slurm": Need("slurm", families["slurm"], self.pcluster.os, self.pcluster.version),
+            "eks": Need("eks", families["eks"], version=self.kubernetes_version, custom_ami=custom),
+        }
+        asked = tuple(needs[engine] for engine in self.engines if families[engine])
+        return choose(self.catalog, asked, release=self.bootstrap.neuron_release, framework=self.bootstrap.framework)
 
     @property
     def cluster_name(self) -> str:
