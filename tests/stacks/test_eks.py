@@ -124,6 +124,8 @@ def test_trainium_groups_are_what_eks_takes(name: str) -> None:
         assert "InstanceTypes" not in group
         assert group.get("AmiType") == (None if settings_of.custom_ami else "AL2023_x86_64_NEURON")
         assert group.get("Version") == (None if settings_of.custom_ami else env.kubernetes_version)
+        image = None if settings_of.custom_ami else env.node_image
+        assert group.get("ReleaseVersion") == (image.version if image else None)
         assert group["Taints"] == [{"Key": "aws.amazon.com/neuron", "Value": "true", "Effect": "NO_SCHEDULE"}]
         assert len(group["Subnets"]) == 1
         kinds = {"on-demand": "ON_DEMAND", "spot": "SPOT", "capacity-block": "CAPACITY_BLOCK"}
