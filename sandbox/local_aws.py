@@ -62,7 +62,7 @@ def _catalogue_kubernetes() -> dict[str, Any]:
             name: {"standard": str(v.standard_support_until), "extended": str(v.extended_support_until)}
             for name, v in facts.versions.items()
         },
-        "addons": {name: [addon.version] for name, addon in facts.addons.items()},
+        "addons": {name: sorted(addon.versions.values()) for name, addon in facts.addons.items()},
         "images": [facts.ami_parameter.format(version=name) for name in facts.versions],
     }
 

@@ -53,8 +53,8 @@ def test_the_default_node() -> None:
         "TRN_USER=ubuntu",
         "TRN_MOUNTS=/efs",
         "TRN_OS_PACKAGES='jq g++ git make python3-dev'",
-        "TRN_NEURON_SDK=2.30.0",
-        "TRN_NEURON_DKMS=2.28.0.0",
+        "TRN_NEURON_SDK=2.28.1",
+        "TRN_NEURON_DKMS=2.26.10.0",
     ]
 
 
@@ -66,17 +66,21 @@ def test_without_a_way_to_the_repositories_nothing_is_installed() -> None:
 @pytest.mark.parametrize(
     ("bootstrap", "expected"),
     [
-        ({}, {"TRN_NEURON_CC": "2.25.3371.0", "TRN_TORCH_NEURONX": "2.9.0.2.14.27725"}),
+        ({}, {"TRN_NEURON_CC": "2.23.6484.0", "TRN_TORCH_NEURONX": "2.9.0.2.12.22436", "TRN_PYTHON": "python3.12"}),
         ({"framework": "none"}, {}),
         (
             {"neuron_release": "2.33.0", "framework": "torch-native", "pip_packages": ["wandb==0.21"]},
-            {"TRN_NEURON_CC": "2.28.7631.0", "TRN_PIP_EXTRA": "torch-neuronx==2.14.3.0 nki==0.7.0 wandb==0.21"},
+            {
+                "TRN_PYTHON": "python3.12",
+                "TRN_NEURON_CC": "2.28.7631.0",
+                "TRN_PIP_EXTRA": "torch-neuronx==2.14.3.0 nki==0.7.0 wandb==0.21",
+            },
         ),
     ],
 )
 def test_framework(bootstrap: dict[str, object], expected: dict[str, str]) -> None:
     env = settings.validate({"bootstrap": bootstrap})
-    keys = ("TRN_NEURON_CC", "TRN_TORCH_NEURONX", "TRN_PIP_EXTRA")
+    keys = ("TRN_PYTHON", "TRN_NEURON_CC", "TRN_TORCH_NEURONX", "TRN_PIP_EXTRA")
     assert {k: v for k, v in node_env.values(env).items() if k in keys} == expected
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 
+from trainium_cdk.catalog import python_of
 from trainium_cdk.outputs import Fleet, fleets
 from trainium_cdk.settings import Environment
 
@@ -32,7 +33,7 @@ def values(env: Environment) -> dict[str, str]:
         "TRN_EFA_INSTALLER": env.catalog.efa_installer,
         "TRN_EFA_URL": repositories.efa,
     }
-    return found | {k: v for k, v in _framework(env, system.python).items() if v}
+    return found | {k: v for k, v in _framework(env).items() if v}
 
 
 def render(env: Environment) -> str:
@@ -58,14 +59,15 @@ def _common(of_queue: list[Fleet], field: str) -> int:
     return numbers.pop() if len(numbers) == 1 else 0
 
 
-def _framework(env: Environment, python: str) -> dict[str, str]:
-    kind = env.bootstrap.framework
+def _framework(env: Environment) -> dict[str, str]:
+    kind = env.framework
     framework = None if kind == "none" else env.release.frameworks.get(kind)
     if framework is None:
         return {}
+    python = python_of(env.catalog, framework, env.pcluster.os)
     extra = [] if kind == "torch-xla" else [f"{framework.package}=={framework.version}", *framework.requires]
     return {
-        "TRN_PYTHON": python,
+        "TRN_PYTHON": f"python{python}" if python else "",
         "TRN_VENV": env.bootstrap.venv,
         "TRN_VENV_SHARED": "yes" if _shared(env) else "no",
         "TRN_NEURON_CC": env.release.compiler,

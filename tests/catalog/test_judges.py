@@ -129,7 +129,7 @@ def test_parallelcluster_facts_are_its_own(pcluster: dict[str, Any]) -> None:
     assert sorted(facts.denied_slurm_settings_with_accounting) == sorted(
         pcluster["denied_slurm_settings_with_accounting"]
     )
-    assert facts.root_volume_gib == pcluster["root_volume_gib"]
+    assert facts.root_volume_gib() == pcluster["root_volume_gib"]
     assert {k: v for k, v in facts.limits.model_dump().items() if k in pcluster["limits"]} == pcluster["limits"]
     assert set(facts.top_level_keys) == set(pcluster["top_level_keys"])
     # those of other partitions are left out

@@ -209,9 +209,25 @@ eks: {node_groups: [{max_nodes: 4}], system: {nodes: 1, max_nodes: 1}}
     ),
     ("eks: {jump_host: {instance_type: trn1.2xlarge}}  # <-", "eks.jump_host.instance_type", "does not train"),
     (
-        "bootstrap: {neuron_release: 2.33.0}  # <-\neks: {}",
+        "bootstrap: {neuron_release: 2.33.0, framework: torch-xla}  # <-\neks: {}",
         "bootstrap.framework",
-        "Neuron 2.33.0 ships no torch-xla",
+        "Neuron 2.33.0 ships no torch-xla for training. Fix: write bootstrap.neuron_release: 2.28.1",
+    ),
+    (
+        "eks: {ami_release: '20260714'}  # <-",
+        "eks.ami_release",
+        'Runtime Library 2.33 or later" (AWS, release notes of Neuron Runtime 2.31.0, 2026-07-07). '
+        "Fix: write eks.ami_release: '20260625'",
+    ),
+    (
+        "eks: {version: '1.40'}\nbootstrap: {neuron_release: 2.28.1}  # <-",
+        "bootstrap.neuron_release",
+        "driver 2.29.0.0 or newer (EKS's newest node image) and runtime 2.30.51.0 do not go together",
+    ),
+    (
+        "eks: {ami_release: '20260624'}  # <-",
+        "eks.ami_release",
+        "EKS released no Neuron node image for Kubernetes 1.35 on that day, as far as the catalogue knows. Fix: write 20260625",
     ),
 ]
 

@@ -133,23 +133,46 @@ bootstrap:
   neuron_release: 2.30.1  # <-
 """,
         "bootstrap.neuron_release",
-        "the catalogue holds no Neuron SDK release 2.30.1. Fix: write 2.30.0",
+        "the catalogue holds no Neuron SDK release 2.30.1. Fix: write 2.31.1",
     ),
     (
         "bootstrap: {framework: torch-native}  # <-",
         "bootstrap.framework",
         # no release of it trains on trn1, so another framework is the way out
-        "Neuron 2.30.0 ships no torch-native for training. Fix: write framework: torch-xla with neuron_release: 2.30.0 or 2.31.0",
+        "torch-native of Neuron 2.33.0 does not train on trn1, only on trn2, trn2u and trn3. "
+        "Fix: write bootstrap.framework: torch-xla",
     ),
     (
         "bootstrap: {neuron_release: 2.32.0}  # <-",
-        "bootstrap.framework",
-        "Neuron 2.32.0 ships no torch-xla",
+        "bootstrap.neuron_release",
+        "Neuron 2.32.0 ships no torch-xla for training. Fix: write bootstrap.neuron_release: 2.28.1",
     ),
     (
-        "bootstrap: {neuron_release: 2.33.0}  # <-",
+        "bootstrap: {neuron_release: 2.33.0, framework: torch-xla}  # <-",
         "bootstrap.framework",
-        "Neuron 2.33.0 ships no torch-xla for training. Fix: write framework: torch-xla with neuron_release: 2.30.0 or 2.31.0",
+        "Neuron 2.33.0 ships no torch-xla for training. Fix: write bootstrap.neuron_release: 2.28.1",
+    ),
+    (
+        """
+bootstrap:
+  neuron_release: 2.30.0
+pcluster:
+  os: ubuntu2204  # <-
+""",
+        "pcluster.os",
+        "torch-neuronx 2.9.0.2.14.27725 of Neuron 2.30.0 has wheels for Python 3.11, 3.12 and 3.13; ubuntu2204 has 3.10. "
+        "Fix: write bootstrap.neuron_release: 2.28.1",
+    ),
+    (
+        """
+region: us-east-2
+pcluster:
+  os: ubuntu2204  # <-
+  queues: [{compute_resources: [{instance_type: trn2.48xlarge}]}]
+bootstrap: {framework: torch-native}
+""",
+        "pcluster.os",
+        "torch-neuronx 2.14.3.0 of Neuron 2.33.0 is for ubuntu2404, not for ubuntu2204. Fix: write pcluster.os: ubuntu2404",
     ),
     (
         """
@@ -158,7 +181,7 @@ bootstrap:
   framework: torch-native  # <-
 """,
         "bootstrap.framework",
-        "torch-native of Neuron 2.33.0 does not train on trn1, only on trn2 and trn2u",
+        "torch-native of Neuron 2.33.0 does not train on trn1, only on trn2, trn2u and trn3",
     ),
     (
         """
@@ -175,7 +198,7 @@ pcluster: {queues: [{compute_resources: [{instance_type: trn2.48xlarge}]}]}
     (
         "pcluster: {os: alinux2023}  # <-",
         "pcluster.os",
-        "the torch-xla wheels need a newer C library than alinux2023 has. Fix: write os: ubuntu2204 or ubuntu2404",
+        "needs glibc 2.35 or newer; alinux2023 has 2.34. Fix: write pcluster.os: ubuntu2404",
     ),
     (
         "bootstrap: {framework: none, pip_packages: [numpy]}  # <-",

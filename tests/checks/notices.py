@@ -72,7 +72,7 @@ pcluster: {queues: [{compute_resources: [{instance_type: trn2.48xlarge}]}]}
         "bootstrap: {pip_packages: [torch-neuronx==1.0]}",
         "warning",
         "bootstrap.pip_packages[0]",
-        "Neuron 2.30.0 pins torch-neuronx 2.9.0.2.14.27725",
+        "Neuron 2.28.1 pins torch-neuronx 2.9.0.2.12.22436",
     ),
     (
         "bootstrap: {venv: /opt/venvs/neuron}",
@@ -193,7 +193,12 @@ pcluster:
         "eks.version",
         "standard support ended on 2026-07-29: the control plane now costs six times as much",
     ),
-    ("eks: {version: '1.40'}", "warning", "eks.version", "newer than any that this was checked with"),
+    (
+        "eks: {version: '1.40', node_groups: [{custom_ami: ami-0123456789abcdef0}]}",
+        "warning",
+        "eks.version",
+        "newer than any that this was checked with",
+    ),
     (
         "eks: {jump_host: null}",
         "info",
@@ -214,10 +219,29 @@ pcluster:
     ),
     ("eks: {plugins: {volcano: false}}", "warning", "eks.plugins.volcano", "`trn submit` needs Volcano"),
     (
-        "eks: {}\nbootstrap: {neuron_release: 2.31.0}",
+        "eks: {}\nbootstrap: {neuron_release: 2.31.0, framework: none}",
         "info",
         "bootstrap.neuron_release",
         "each job must name its image",
+    ),
+    (
+        "pcluster: {}\nbootstrap: {neuron_release: 2.30.0}",
+        "warning",
+        "bootstrap.neuron_release",
+        'AWS does not support it: "PyTorch/XLA is no longer supported for training workloads on Trainium" '
+        "(AWS, announcement, Neuron 2.30, 2026-05-20). Fix: write bootstrap.neuron_release: 2.28.1",
+    ),
+    (
+        "eks: {}\nbootstrap: {neuron_release: 2.29.1, framework: torch-xla}",
+        "info",
+        "bootstrap.framework",
+        "stay on Neuron 2.28 and PyTorch 2.9",
+    ),
+    (
+        "eks: {ami_release: '20991231'}",
+        "warning",
+        "eks.ami_release",
+        "newer than any node image the catalogue knows",
     ),
     (
         "eks: {node_groups: [{min_nodes: 2, nodes: 2}]}",

@@ -71,7 +71,7 @@ class _Things:
                         self.client, r.instance_type, r.max_nodes, self._zone_name(queue.zone_id), block=block
                     )
         if image := self.env.pcluster.custom_ami:
-            name = f"aws-parallelcluster-{self.env.catalog.parallelcluster.default}-ubuntu-2204-lts-hvm-x86_64*"
+            name = f"aws-parallelcluster-{self.env.catalog.parallelcluster.default}-ubuntu-2404-lts-hvm-x86_64*"
             images = self.client("ec2").describe_images(Owners=["amazon"], Filters=[{"Name": "name", "Values": [name]}])
             found[image] = images["Images"][0]["ImageId"]
         if accounting := self.env.pcluster.accounting:

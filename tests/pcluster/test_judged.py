@@ -138,7 +138,7 @@ CHANGES: dict[str, tuple[Change, bool, bool]] = {
     "another instance type": (resource(instance_type="trn1n.32xlarge"), False, True),
     "another head node": (pcluster(head={"instance_type": "c5.9xlarge"}), False, False),
     "SSH for a cluster made without": (pcluster(head={"ssh": {"from_cidrs": ["203.0.113.0/24"]}}), False, False),
-    "another system": (pcluster(os="ubuntu2404"), False, False),
+    "another system": (pcluster(os="ubuntu2204"), False, False),
 }
 
 

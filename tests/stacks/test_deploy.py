@@ -102,11 +102,11 @@ def test_life_of_a_stack(cdk: Cdk, local_aws: LocalAws, name: str, tmp_path: Pat
     assert exists(local_aws, newer)
     assert after["config"]["HeadNode"]["CustomActions"]["OnNodeUpdated"]["Args"] == [newer]
 
-    refused = {**grown, "pcluster": {**grown["pcluster"], "os": "ubuntu2404"}}
+    refused = {**grown, "pcluster": {**grown["pcluster"], "os": "ubuntu2204"}}
     code, said = deploy(cdk, refused)
     assert code == 1
     assert '"parameter": "Image.Os"' in " ".join(said.split()), said
-    assert recorded(local_aws, name)["config"]["Image"] == {"Os": "ubuntu2204"}
+    assert recorded(local_aws, name)["config"]["Image"] == {"Os": "ubuntu2404"}
 
 
 @pytest.mark.sweep

@@ -99,9 +99,9 @@ def test_addons_come_in_the_right_order(name: str) -> None:
     for addon, key in addons.items():
         assert (system in needs(template(name), key)) is (key not in early), addon
         facts = env.catalog.eks.addons[addon]
-        version = env.eks.addon_versions.get(addon, facts.version)
+        version = env.eks.addon_versions.get(addon, facts.versions.get(env.kubernetes_version))
         found = document(name)["Resources"][key]["Properties"]
-        assert found["AddonVersion"] == version
+        assert found.get("AddonVersion") == version
         accounts = [p["ServiceAccount"] for p in found.get("PodIdentityAssociations", [])]
         assert accounts == ([facts.service_account] if facts.service_account else [])
 
@@ -126,6 +126,8 @@ def test_trainium_groups_are_what_eks_takes(name: str) -> None:
         assert "InstanceTypes" not in group
         assert group.get("AmiType") == (None if settings_of.custom_ami else "AL2023_x86_64_NEURON")
         assert group.get("Version") == (None if settings_of.custom_ami else env.kubernetes_version)
+        image = None if settings_of.custom_ami else env.node_image
+        assert group.get("ReleaseVersion") == (image.version if image else None)
         assert group["Taints"] == [{"Key": "aws.amazon.com/neuron", "Value": "true", "Effect": "NO_SCHEDULE"}]
         assert len(group["Subnets"]) == 1
         kinds = {"on-demand": "ON_DEMAND", "spot": "SPOT", "capacity-block": "CAPACITY_BLOCK"}

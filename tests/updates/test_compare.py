@@ -78,7 +78,7 @@ SLURM: dict[str, tuple[Data, set[tuple[str, str, str]]]] = {
     "no Lustre": ({"storage": {"fsx": None}}, {("loses", "Storage/Fsx", "")}),
     "no registry": ({"registry": {"enabled": False}}, {("loses", "Registry", "")}),
     "another EFS throughput": ({"storage": {"efs": {"throughput": "bursting"}}}, set()),
-    "another system": ({"pcluster": {"os": "ubuntu2404"}}, {("refused", "Cluster/trn-slurm", "Image.Os")}),
+    "another system": ({"pcluster": {"os": "ubuntu2204"}}, {("refused", "Cluster/trn-slurm", "Image.Os")}),
     "another head node": (
         {"pcluster": {"head": {"instance_type": "c5.9xlarge"}}},
         {("refused", "Cluster/trn-slurm", "HeadNode.InstanceType")},
@@ -125,7 +125,7 @@ def test_what_is_kept_is_said_to_be_kept(spec: Spec) -> None:
 
 def test_a_new_cluster_stands_on_the_same_file_systems(spec: Spec) -> None:
     """The way on from whatever ParallelCluster cannot change: another name."""
-    change = {"pcluster": {"cluster_name": "second", "os": "ubuntu2404", "version": "3.15.0"}}
+    change = {"pcluster": {"cluster_name": "second", "os": "ubuntu2204", "version": "3.15.0"}}
     found = compare(synth(FULL), synth(merged(FULL, change)), spec)
     assert told(found) == {("loses", "Cluster/trn-slurm", "")}
     assert ("safe", "Cluster/second", "") in told(found, "safe")

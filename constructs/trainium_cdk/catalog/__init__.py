@@ -10,6 +10,7 @@ No AWS and no CDK in here.
 from trainium_cdk.catalog.lookup import Catalog, CatalogOverrides, UnknownFact
 from trainium_cdk.catalog.models import (
     Framework,
+    FrameworkName,
     InstanceType,
     NeuronRelease,
     Nvme,
@@ -18,19 +19,31 @@ from trainium_cdk.catalog.models import (
     Purchase,
     Repositories,
     ThroughputPoint,
+    Words,
 )
+from trainium_cdk.catalog.stack import Need, Stack, Verdict, best_ami, choose, judge, nearest, python_of
 
 __all__ = [
     "Catalog",
     "CatalogOverrides",
     "Framework",
+    "FrameworkName",
     "InstanceType",
+    "Need",
     "NeuronRelease",
     "Nvme",
     "OperatingSystem",
     "ParallelClusterFacts",
     "Purchase",
     "Repositories",
+    "Stack",
     "ThroughputPoint",
     "UnknownFact",
+    "Verdict",
+    "Words",
+    "best_ami",
+    "choose",
+    "judge",
+    "nearest",
+    "python_of",
 ]

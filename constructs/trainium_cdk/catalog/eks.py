@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import StringConstraints
 
-from trainium_cdk.catalog.models import Fact, ZoneId
+from trainium_cdk.catalog.models import Fact, Version, ZoneId
 
 
 class KubernetesVersion(Fact):
@@ -18,14 +18,28 @@ class KubernetesVersion(Fact):
 
 
 class Addon(Fact):
-    """One EKS add-on, pinned."""
+    """One EKS add-on, pinned by Kubernetes version."""
 
-    version: Annotated[str, StringConstraints(pattern=r"^v\d+\.\d+\.\d+-eksbuild\.\d+$")]
+    versions: dict[str, Annotated[str, StringConstraints(pattern=r"^v\d+\.\d+\.\d+-eksbuild\.\d+$")]]
+    """Version by Kubernetes version. Where none is known EKS takes its own default."""
     before_nodes: bool
     """Whether it must be there when the first node joins."""
     service_account: str | None = None
     """The service account that needs AWS permissions (EKS Pod Identity)."""
     namespace: str | None = None
+
+
+class Ami(Fact):
+    """One release of the EKS Neuron node image for one Kubernetes version."""
+
+    version: Annotated[str, StringConstraints(pattern=r"^1\.\d+\.\d+-\d{8}$")]
+    """AMI release version, as a managed node group takes it."""
+    driver: Version
+    """aws-neuronx-dkms"""
+    efa: Version
+    """EFA driver."""
+    kernel: Version | None = None
+    """None = not known."""
 
 
 class PodAddresses(Fact):
@@ -60,6 +74,8 @@ class EksFacts(Fact):
     date: dt.date
     default: str
     versions: dict[str, KubernetesVersion]
+    amis: dict[str, dict[str, Ami]]
+    """Node images by date of release (as 20260625, newest first) and Kubernetes version."""
     ami_type: str
     ami_parameter: str
     """SSM parameter of the node image's id, with `{version}`."""

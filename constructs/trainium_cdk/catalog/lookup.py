@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
@@ -11,18 +12,24 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, Field, model_validator
 from ruamel.yaml import YAML
 
-from trainium_cdk.catalog.eks import EksFacts
+from trainium_cdk.catalog.eks import Ami, EksFacts
 from trainium_cdk.catalog.models import (
     Fact,
+    Incompatible,
     InstanceType,
     NeuronRelease,
+    Notice,
     ParallelClusterFacts,
     Repositories,
     ThroughputPoint,
+    TrainingImage,
+    Words,
 )
 from trainium_cdk.catalog.plain import plain
 
 T = TypeVar("T")
+_SDK_IMAGE = re.compile(r"(^|/)[a-z-]+-neuronx:[^/]*-sdk(?P<sdk>\d+\.\d+\.\d+)(-|$)")
+"""Neuron's own images carry the release in their tag."""
 
 
 class UnknownFact(LookupError):
@@ -72,6 +79,10 @@ class Catalog(Fact):
     instances: dict[str, InstanceType]
     releases: dict[str, NeuronRelease]
     default_release: str
+    images: dict[str, TrainingImage]
+    incompatible: tuple[Incompatible, ...]
+    notices: tuple[Notice, ...]
+    older_driver: Words
     repositories: Repositories
     efa_installer: str
     prices: dict[str, dict[str, float]]
@@ -80,6 +91,10 @@ class Catalog(Fact):
     parallelcluster: ParallelClusterFacts
     eks: EksFacts
     zone_regions: dict[str, str] = Field(description="region by zone-id prefix")
+
+    def __hash__(self) -> int:
+        """By identity, so that answers about a catalogue can be kept; `load` hands out the same one for the same overrides."""
+        return id(self)
 
     @classmethod
     def load(cls, overrides: CatalogOverrides | None = None) -> Catalog:
@@ -103,6 +118,18 @@ class Catalog(Fact):
 
     def release(self, version: str | None = None) -> NeuronRelease:
         return _find(self.releases, version or self.default_release, "Neuron SDK release", "catalog.releases")
+
+    def runtime_of(self, image: str) -> str | None:
+        """Version of the Neuron runtime in a container image, by its name; None where the catalogue does not know it."""
+        known = self.images.get(image)
+        if known is None and (found := _SDK_IMAGE.search(image)):
+            release = self.releases.get(found["sdk"])
+            return release.runtime if release else None
+        return known.runtime if known else None
+
+    def amis(self, kubernetes: str) -> dict[str, Ami]:
+        """The known node images for a Kubernetes version by date of release, newest first."""
+        return {date: of[kubernetes] for date, of in sorted(self.eks.amis.items(), reverse=True) if kubernetes in of}
 
     def price(self, instance: str, region: str) -> float | None:
         """On-demand USD per hour, or None where no price is published here."""
@@ -146,6 +173,13 @@ def _merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any
     return {**ours, **both}
 
 
+def _with_defaults(defaults: Mapping[str, Any], theirs: Any) -> Any:
+    """Each framework over what holds for all of its kind; what is not a mapping is left for the models to refuse."""
+    if not isinstance(theirs, Mapping):
+        return theirs or {}
+    return {k: {**defaults.get(k, {}), **v} if isinstance(v, Mapping) else v for k, v in theirs.items()}
+
+
 @cache
 def _built_in() -> Catalog:
     return _build(CatalogOverrides())
@@ -154,19 +188,23 @@ def _built_in() -> Catalog:
 def _build(overrides: CatalogOverrides) -> Catalog:
     instances, neuron = _read("instances"), _read("neuron")
     types = _merged(instances["instances"], overrides.instances)
-    releases = _merged(neuron["releases"], overrides.releases)
+    releases = _merged(_merged(_read("releases")["releases"], neuron["releases"]), overrides.releases)
+    releases = {
+        k: {**v, "frameworks": _with_defaults(neuron["frameworks"], v.get("frameworks"))} for k, v in releases.items()
+    }
     return Catalog.model_validate(
         {
             "instances": {k: {**v, "name": k} for k, v in types.items()},
             "releases": {k: {**v, "version": k} for k, v in releases.items()},
             "default_release": neuron["default"],
+            **{k: neuron[k] for k in ("images", "incompatible", "notices", "older_driver")},
             "repositories": {**neuron["repositories"], **overrides.repositories},
             "efa_installer": neuron["efa_installer"],
             "prices": _merged(_read("prices")["prices"], overrides.prices),
             "service_prices": _merged(_read("prices")["services"], overrides.service_prices),
             "throughput": _read("throughput")["points"],
             "parallelcluster": _read("parallelcluster"),
-            "eks": _read("eks"),
+            "eks": {**_read("eks"), "amis": _read("amis")["amis"]},
             "zone_regions": {**instances["regions"], **overrides.regions},
         }
     )

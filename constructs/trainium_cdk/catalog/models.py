@@ -9,8 +9,16 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 
 Purchase = Literal["on-demand", "spot", "capacity-block"]
 Version = Annotated[str, StringConstraints(pattern=r"^\d+(\.\d+)+$")]
+PythonVersion = Annotated[str, StringConstraints(pattern=r"^3\.\d+$")]
+FrameworkName = Literal["torch-xla", "torch-native"]
+"""PyTorch/XLA, and its successor TorchNeuron: both are the package torch-neuronx."""
 ZoneId = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,5}\d+-az\d+$")]
 HttpsUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s'\"]+$")]
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """The parts of a version as numbers, so that versions compare."""
+    return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
 class Fact(BaseModel):
@@ -78,6 +86,11 @@ class Framework(Fact):
     package: str
     version: Version
     families: tuple[str, ...] = Field(description="instance families it trains on")
+    pythons: tuple[PythonVersion, ...] = Field((), description="Python versions it has wheels for; empty = not known")
+    glibc: Version | None = Field(None, description="oldest C library it runs on")
+    systems: tuple[str, ...] = Field(
+        (), description="operating systems it is supported on; empty = any that it runs on"
+    )
     requires: tuple[str, ...] = Field((), description="packages that pip is to install with it, as nki==0.7.0")
     beta: bool = False
 
@@ -92,8 +105,58 @@ class NeuronRelease(Fact):
     runtime: Version
     tools: Version
     compiler: Version
-    frameworks: dict[Literal["torch-xla", "torch-native"], Framework] = {}
+    families: tuple[str, ...] = Field((), description="instance families of its driver; empty = not known")
+    libraries: dict[str, Version] = Field({}, description="training libraries by package, as neuronx_distributed")
+    frameworks: dict[FrameworkName, Framework] = {}
     container: str | None = Field(None, description="training image, fully pinned")
+
+
+class TrainingImage(Fact):
+    """What a published training image holds."""
+
+    framework: FrameworkName
+    python: PythonVersion
+    runtime: Version
+    collectives: Version
+
+
+class Range(Fact):
+    """Versions of something; an end that is left out is open."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_by_alias=True, validate_by_name=True)
+
+    first: Version | None = Field(None, alias="from")
+    before: Version | None = None
+
+    def __contains__(self, version: str) -> bool:
+        at = numbers(version)
+        return (self.first is None or at >= numbers(self.first)) and (self.before is None or at < numbers(self.before))
+
+
+class Words(Fact):
+    """What AWS wrote, where and when."""
+
+    words: str
+    source: str
+    date: dt.date
+    supported: bool = True
+
+    def __str__(self) -> str:
+        return f'"{self.words}" (AWS, {self.source}, {self.date})'
+
+
+class Incompatible(Words):
+    """Drivers and runtimes that do not go together."""
+
+    driver: Range
+    runtime: Range
+
+
+class Notice(Words):
+    """What AWS says of a framework in some releases."""
+
+    framework: FrameworkName
+    releases: Range
 
 
 class Repositories(Fact):
@@ -110,10 +173,20 @@ class OperatingSystem(Fact):
     """A ParallelCluster image family."""
 
     user: str
-    python: str
-    framework_wheels: bool = Field(description="whether the PyTorch wheels of Neuron run on its C library")
+    pythons: tuple[PythonVersion, ...] = Field(
+        min_length=1, description="Pythons of its own repositories, the preferred one first"
+    )
+    glibc: Version
     kernel: Annotated[str, StringConstraints(pattern=r"^\d+\.\d+$")]
     packages: tuple[str, ...] = Field((), description="of the system's own repositories")
+
+
+class ParallelClusterRelease(Fact):
+    """One version of ParallelCluster."""
+
+    released: dt.date
+    slurm: Version | None = Field(None, description="None = not known")
+    root_volume_gib: int = Field(gt=0, description="root volume of the official images, GiB: no node's can be smaller")
 
 
 class ParallelClusterLimits(Fact):
@@ -132,11 +205,11 @@ class ParallelClusterFacts(Fact):
     date: dt.date
     default: Version
     oldest: Version
+    releases: dict[str, ParallelClusterRelease]
     operating_systems: dict[str, OperatingSystem]
     limits: ParallelClusterLimits
     provider_template: str
     regions: tuple[str, ...] = Field(description="regions its release lists as supported")
-    root_volume_gib: int = Field(description="root volume of the official images, GiB: no node's can be smaller")
     reserved_mount_dirs: tuple[str, ...]
     reserved_tag_prefixes: tuple[str, ...]
     top_level_keys: tuple[str, ...] = Field(description="sections of a cluster configuration")
@@ -145,6 +218,11 @@ class ParallelClusterFacts(Fact):
     endpoints: tuple[str, ...] = Field(description="AWS services that its nodes call, but for S3")
     endpoints_with_accounting: tuple[str, ...]
     endpoints_with_login_nodes: tuple[str, ...]
+
+    def root_volume_gib(self, version: str | None = None) -> int:
+        """Size of the official images' root volume, GiB; that of the newest known version for one that is not known."""
+        known = self.releases.get(version or self.default)
+        return (known or self.releases[max(self.releases, key=numbers)]).root_volume_gib
 
 
 class ThroughputPoint(Fact):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import Any
 
@@ -29,3 +29,9 @@ def plain(data: Any) -> Any:
     if data is None or isinstance(data, str | int | float | bool):
         return data
     raise ValueError(f"{type(data).__name__} is not text, a number, a list or a mapping")
+
+
+def listed(words: Iterable[object], last: str = "and") -> str:
+    """Words as people list them: `a, b and c`."""
+    found = [str(w) for w in words]
+    return found[0] if len(found) == 1 else f"{', '.join(found[:-1])} {last} {found[-1]}" if found else "none"

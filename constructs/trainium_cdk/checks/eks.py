@@ -182,7 +182,7 @@ def addons_are_known(env: Environment) -> Iterator[Problem]:
                 at,
                 version,
                 f"the VPC CNI before {oldest} takes hold of EFA-only interfaces, which {listed(_efa_only(env))} has",
-                f"write {known[name].version}, or efa_layout: efa",
+                "remove it, or write efa_layout: efa",
             )
 
 
@@ -225,8 +225,39 @@ def plugins_fit_together(env: Environment) -> Iterator[Problem]:
         yield warning((*_AT, "plugins", "volcano"), False, text, "write volcano: true")
 
 
+def node_image_is_known(env: Environment) -> Iterator[Problem]:
+    asked, version = env.eks.ami_release, env.kubernetes_version
+    known = env.catalog.amis(version)
+    at = (*_AT, "ami_release")
+    if asked and asked in known:
+        return
+    if asked and known and asked < max(known):
+        text = f"EKS released no Neuron node image for Kubernetes {version} on that day, as far as the catalogue knows"
+        yield error(at, asked, text, f"write {near(asked, known)}")
+    elif asked:
+        text = "newer than any node image the catalogue knows: which Neuron driver it has is not checked"
+        yield warning(
+            at, asked, text, f"write {max(known)} for a known one" if known else "remove it, for EKS's newest"
+        )
+
+
+def node_image_is_pinned(env: Environment) -> Iterator[Problem]:
+    groups_without = [g.name for _, g in groups(env) if not g.custom_ami]
+    known = env.bootstrap.neuron_release in (None, *env.catalog.releases) and env.catalog.amis(env.kubernetes_version)
+    if not groups_without or env.eks.ami_release or not known or env.node_image:
+        return
+    yield info(
+        (*_AT, "ami_release"),
+        "(not set)",
+        f"no known node image for Kubernetes {env.kubernetes_version} has a driver that goes with Neuron "
+        f"{env.release.version}, so {listed(groups_without)} take EKS's newest, whatever its driver",
+        "name one whose driver you know, as ami_release: '20261101'",
+    )
+
+
 def release_has_an_image(env: Environment) -> Iterator[Problem]:
-    release = env.catalog.releases.get(env.bootstrap.neuron_release or env.catalog.default_release)
+    known = env.bootstrap.neuron_release in (None, *env.catalog.releases)
+    release = env.release if known else None
     if release and not release.container:
         yield info(
             ("bootstrap", "neuron_release"),
@@ -278,6 +309,8 @@ RULES: tuple[Rule, ...] = (
     labels_are_own,
     layout_is_of_efa,
     plugins_fit_together,
+    node_image_is_known,
+    node_image_is_pinned,
     release_has_an_image,
     buckets_are_named_once,
 )

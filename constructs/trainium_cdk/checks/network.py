@@ -52,11 +52,11 @@ def packages_are_on_the_image_without_nat(env: Environment) -> Iterator[Problem]
 
 
 def framework_is_on_the_image_without_nat(env: Environment) -> Iterator[Problem]:
-    if env.network.existing or env.network.nat != "none" or env.bootstrap.framework == "none":
+    if env.network.existing or env.network.nat != "none" or env.framework == "none":
         return
     yield warning(
         ("bootstrap", "framework"),
-        env.bootstrap.framework,
+        env.framework,
         "without a NAT gateway no framework is installed: jobs find only what the image carries at bootstrap.venv",
         "write framework: none, or see that the image carries it",
         "slurm",

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from trainium_cdk.catalog import Framework, NeuronRelease, UnknownFact
-from trainium_cdk.checks.rule import Rule, error, halves, info, listed, twice, warning
+from trainium_cdk.catalog import Framework, NeuronRelease, Stack, UnknownFact, judge, nearest
+from trainium_cdk.checks.rule import Half, Rule, error, halves, info, listed, twice, warning
 from trainium_cdk.settings import Environment, Problem
+from trainium_cdk.settings.problems import KeyPath
 
 _AT = ("bootstrap", "framework")
 
@@ -20,24 +21,26 @@ def release_is_known(env: Environment) -> Iterator[Problem]:
         yield error(("bootstrap", "neuron_release"), env.bootstrap.neuron_release, e.reason, e.fix)
 
 
-def framework_trains_on_every_type(env: Environment) -> Iterator[Problem]:
-    release, asked = _release(env), env.bootstrap.framework
-    if release is None or asked == "none":
-        return
-    framework = release.frameworks.get(asked)
+def versions_go_together(env: Environment) -> Iterator[Problem]:
+    """Operating system, Neuron release, framework, driver and instance families, by the catalogue's one rule."""
     for half in halves(env):
-        families = {f.kind.family for f in half.fleets}
-        if framework is None:
-            reason = f"Neuron {release.version} ships no {asked} for training"
-            yield error(_AT, asked, reason, _instead(env, asked, families), half.engine)
-        elif missing := sorted(families - set(framework.families)):
-            yield error(
-                _AT,
-                asked,
-                f"{asked} of Neuron {release.version} does not train on {listed(missing)}, only on {listed(framework.families)}",
-                _instead(env, asked, families),
-                half.engine,
+        stack = _stack(env, half)
+        if stack is None:
+            continue
+        verdict = judge(env.catalog, stack)
+        if verdict.level == "works" and verdict.words is None:
+            continue
+        better = nearest(env.catalog, stack)
+        at, value = _place(env, verdict.part)
+        if verdict.level == "cannot":
+            yield error(at, value, verdict.reason, _fix(env, stack, better), half.engine)
+        elif verdict.words:
+            say = warning if verdict.level == "unsupported" else info
+            what = (
+                "it runs, but AWS does not support it" if verdict.level == "unsupported" else "AWS advises against it"
             )
+            fix = _fix(env, stack, better) if better and judge(env.catalog, better).words is None else "plan the move"
+            yield say(at, value, f"{what}: {verdict.words}", fix, half.engine)
 
 
 def framework_is_finished(env: Environment) -> Iterator[Problem]:
@@ -45,28 +48,15 @@ def framework_is_finished(env: Environment) -> Iterator[Problem]:
     if framework and framework.beta:
         yield info(
             _AT,
-            env.bootstrap.framework,
+            env.framework,
             f"{framework.package} {framework.version} is a beta",
             "write framework: torch-xla with a release that ships it, for a finished one",
         )
 
 
-def framework_runs_on_the_system(env: Environment) -> Iterator[Problem]:
-    systems = env.catalog.parallelcluster.operating_systems
-    system = systems.get(env.pcluster.os)
-    if _framework(env) and system and not system.framework_wheels:
-        able = [name for name, s in systems.items() if s.framework_wheels]
-        yield error(
-            ("pcluster", "os"),
-            env.pcluster.os,
-            f"the {env.bootstrap.framework} wheels need a newer C library than {env.pcluster.os} has",
-            f"write os: {listed(able, 'or')}, or bootstrap.framework: none and train in containers",
-        )
-
-
 def packages_have_a_place(env: Environment) -> Iterator[Problem]:
     packages = env.bootstrap.pip_packages
-    if packages and env.bootstrap.framework == "none":
+    if packages and env.framework == "none":
         yield error(
             ("bootstrap", "pip_packages"),
             listed(packages),
@@ -100,7 +90,7 @@ def venv_is_shared(env: Environment) -> Iterator[Problem]:
     if ".." in path.parts:
         yield error(key, venv, "the path leads upwards (..)", "write the path it ends at", "slurm")
     elif (
-        env.bootstrap.framework != "none"
+        env.framework != "none"
         and path.is_absolute()
         and not any(path.is_relative_to(d) for d in (*env.storage.mount_dirs, "/home"))
     ):
@@ -114,33 +104,89 @@ def venv_is_shared(env: Environment) -> Iterator[Problem]:
 
 
 def _release(env: Environment) -> NeuronRelease | None:
-    return env.catalog.releases.get(env.bootstrap.neuron_release or env.catalog.default_release)
+    asked = env.bootstrap.neuron_release
+    return env.release if asked is None else env.catalog.releases.get(asked)
 
 
 def _framework(env: Environment) -> Framework | None:
-    release, asked = _release(env), env.bootstrap.framework
-    return release.frameworks.get(asked) if release and asked != "none" else None
+    release = _release(env)
+    return release.frameworks.get(env.framework) if release and env.framework != "none" else None
 
 
-def _instead(env: Environment, asked: str, families: set[str]) -> str:
-    """The releases, and the other frameworks, that train on all the families."""
-    found: dict[str, list[str]] = {}
-    for release in env.catalog.releases.values():
-        for name, framework in release.frameworks.items():
-            if families <= set(framework.families):
-                found.setdefault(name, []).append(release.version)
-    where = sorted(found.items(), key=lambda item: item[0] != asked)
-    choices = [f"framework: {name} with neuron_release: {listed(versions, 'or')}" for name, versions in where]
-    if choices:
-        return f"write {'; or '.join(choices)}"
-    return f"put {listed(sorted(families))} into environments of their own: no one release trains on all of them"
+def _stack(env: Environment, half: Half) -> Stack | None:
+    """The versions of one engine's nodes; None where something in it is not known, which other rules refuse."""
+    release, families = _release(env), env.families[half.engine]
+    if release is None or not families:
+        return None
+    if half.engine == "slurm":
+        if env.pcluster.os not in env.catalog.parallelcluster.operating_systems:
+            return None
+        return Stack.slurm(
+            env.catalog, families, release=release.version, framework=env.framework, system=env.pcluster.os
+        )
+    return Stack.eks(
+        env.catalog,
+        families,
+        release=release.version,
+        framework=env.framework,
+        version=env.kubernetes_version,
+        ami=env.eks.ami_release or _pinned(env),
+        custom_ami=all(group.custom_ami for group in env.eks.node_groups),
+    )
+
+
+def _pinned(env: Environment) -> str | None:
+    image = env.node_image
+    return image.version.rpartition("-")[2] if image else None
+
+
+_KEYS: dict[str, KeyPath] = {
+    "release": ("bootstrap", "neuron_release"),
+    "framework": _AT,
+    "system": ("pcluster", "os"),
+    "ami": ("eks", "ami_release"),
+}
+"""The setting of each part of a stack."""
+
+
+def _place(env: Environment, part: str) -> tuple[KeyPath, str]:
+    """The setting to name for a part of a stack: its own, or the release where that one is set and the part's is not."""
+    values = {
+        "release": env.bootstrap.neuron_release,
+        "framework": env.bootstrap.framework,
+        "system": env.pcluster.os if "os" in env.pcluster.model_fields_set else None,
+        "ami": env.eks.ami_release,
+    }
+    effective = {
+        "release": env.release.version,
+        "framework": env.framework,
+        "system": env.pcluster.os,
+        "ami": _pinned(env) or "(EKS's newest)",
+    }
+    if values[part] is None and values["release"] is not None:
+        part = "release"
+    return _KEYS[part], effective[part]
+
+
+def _fix(env: Environment, stack: Stack, better: Stack | None) -> str:
+    """What to write for the nearest stack that works."""
+    if better is None:
+        if len(stack.families) > 1:
+            return f"put {listed(sorted(stack.families))} into environments of their own: no one release trains on all of them"
+        return f"describe a release that trains on {listed(stack.families)} under catalog.releases"
+    new = {"release": better.release, "framework": better.framework, "system": better.system, "ami": better.ami}
+    old = {"release": stack.release, "framework": stack.framework, "system": stack.system, "ami": stack.ami}
+    changed = {p: f"'{v}'" if p == "ami" else v for p, v in new.items() if v and v != old[p]}
+    given = {"release": env.bootstrap.neuron_release, "framework": env.bootstrap.framework, "ami": env.eks.ami_release}
+    follows = {p for p in changed if given.get(p, p) is None}  # what is not set is chosen anew
+    changed = {p: v for p, v in changed.items() if p not in follows} or changed
+    return "write " + listed(f"{'.'.join(map(str, _KEYS[p]))}: {v}" for p, v in changed.items())
 
 
 RULES: tuple[Rule, ...] = (
     release_is_known,
-    framework_trains_on_every_type,
+    versions_go_together,
     framework_is_finished,
-    framework_runs_on_the_system,
     packages_have_a_place,
     venv_is_shared,
 )

@@ -64,7 +64,7 @@ def memory_gib(instance_type: str) -> float | None:
 
 
 def root_volumes_hold_the_image(env: Environment) -> Iterator[Problem]:
-    least, p = env.catalog.parallelcluster.root_volume_gib, env.pcluster
+    least, p = env.catalog.parallelcluster.root_volume_gib(env.pcluster.version), env.pcluster
     sizes: list[tuple[KeyPath, int, str | None]] = [
         (("pcluster", "head", "root_volume_gib"), p.head.root_volume_gib, p.head.custom_ami)
     ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainium_cdk.catalog import InstanceType
+from trainium_cdk.catalog.plain import listed as listed
 from trainium_cdk.settings import ComputeResource, Engine, Environment, NodeGroup, Problem, Queue
 from trainium_cdk.settings.problems import KeyPath
 
@@ -122,12 +123,6 @@ def near(word: str, known: Iterable[str]) -> str:
     choices = sorted(known)
     close = difflib.get_close_matches(word, choices, n=1)
     return close[0] if close else listed(choices, "or")
-
-
-def listed(words: Iterable[object], last: str = "and") -> str:
-    """Words as people list them: `a, b and c`."""
-    found = [str(w) for w in words]
-    return found[0] if len(found) == 1 else f"{', '.join(found[:-1])} {last} {found[-1]}" if found else "none"
 
 
 def twice(values: Iterable[Any]) -> list[int]:

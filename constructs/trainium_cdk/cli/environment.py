@@ -86,7 +86,7 @@ def catalog(as_json: Json = False) -> None:
     table("Instance types", ["type", "vCPU", "GiB", "devices", "cores", "EFA", "purchase", "regions"], rows)
     rows = [
         [
-            release.version + (" (default)" if release.version == known.default_release else ""),
+            release.version,
             str(release.released),
             "; ".join(f"{name} {f.version} on {', '.join(f.families)}" for name, f in release.frameworks.items())
             or "none",

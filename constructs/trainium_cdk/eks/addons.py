@@ -62,7 +62,7 @@ class TrnAddons(Construct):
             "".join(part.capitalize() for part in name.split("-")),
             cluster_name=self._cluster.resource.ref,
             addon_name=name,
-            addon_version=settings.addon_versions.get(name, facts.version),
+            addon_version=settings.addon_versions.get(name, facts.versions.get(self._environment.kubernetes_version)),
             resolve_conflicts="OVERWRITE",
             configuration_values=json.dumps(configuration) if configuration else None,
             pod_identity_associations=[

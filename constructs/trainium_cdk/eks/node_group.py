@@ -95,7 +95,7 @@ class TrnNodeGroup(Construct):
         # its lists of the types of each region are late for new ones; ours is checked before, against the catalogue
         template.add_metadata("cfn-lint", {"config": {"ignore_checks": ["E3628"]}})
         zone = environment.zone_of_group(settings)
-        facts = environment.catalog.eks
+        facts, image = environment.catalog.eks, environment.node_image
         self.resource = eks.CfnNodegroup(
             self,
             "Resource",
@@ -104,6 +104,7 @@ class TrnNodeGroup(Construct):
             subnets=[network.private_subnet(zone).subnet_id],  # EFA does not cross subnets
             ami_type=None if settings.custom_ami else facts.ami_type,
             version=None if settings.custom_ami else environment.kubernetes_version,
+            release_version=image.version if image and not settings.custom_ami else None,
             capacity_type=_CAPACITY[settings.purchase],
             launch_template=latest(template),
             scaling_config=scaling(self, environment, settings.name, settings),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.jobs import versions
 from trainium_cdk.jobs.backend import Expected
 from trainium_cdk.jobs.errors import JobError
 from trainium_cdk.jobs.models import AnyJob, BertLarge, Gpt3, Script
@@ -131,7 +132,7 @@ def plan(job: AnyJob, cluster: Cluster) -> Plan:
             f"{cluster.framework}. Deploy with "
             "`bootstrap: {framework: torch-xla}`, or submit a script of your own without precompiling"
         )
-    notes: list[str] = []
+    notes = versions.notes(job.image, cluster, fleet)
     batch = None
     if isinstance(job, BertLarge):
         batch = _bert(job, fleet, notes)

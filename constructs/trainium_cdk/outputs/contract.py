@@ -65,6 +65,8 @@ class ClusterOutputs(BaseModel):
     """The shared file system where jobs live."""
     mount_dirs: tuple[str, ...]
     kernel: str
+    neuron_driver: str = ""
+    """Version of the nodes' Neuron driver; empty = not known."""
     neuron_release: str
     framework: str
     bucket: str
@@ -94,6 +96,7 @@ COMMON_KEYS: Keys = {
     "SharedDir": ("shared_dir", "Shared file system where jobs live"),
     "MountDirs": ("mount_dirs", "Shared file systems"),
     "Kernel": ("kernel", "Kernel series of the nodes' image"),
+    "NeuronDriver": ("neuron_driver", "Neuron driver of the nodes"),
     "NeuronRelease": ("neuron_release", "Neuron SDK release"),
     "Framework": ("framework", "Training framework"),
     "Bucket": ("bucket", "The stack's bucket"),

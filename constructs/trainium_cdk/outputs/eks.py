@@ -66,6 +66,7 @@ def eks_outputs(
     access_role: str = "",
 ) -> Exports:
     """What the stack of an environment exports. The arguments may be CDK tokens; the rest is plain text."""
+    image = env.node_image if not any(group.custom_ami for group in env.eks.node_groups) else None
     values = {
         "cluster_name": env.eks_cluster_name,
         "namespace": env.eks.namespace,
@@ -79,9 +80,10 @@ def eks_outputs(
         "access_role": access_role,
         "shared_dir": env.storage.shared_dir,
         "mount_dirs": ",".join(env.storage.mount_dirs),
-        "kernel": env.catalog.eks.kernel,
+        "kernel": (image and image.kernel) or env.catalog.eks.kernel,
+        "neuron_driver": image.driver if image else "",
         "neuron_release": env.release.version,
-        "framework": env.bootstrap.framework,
+        "framework": env.framework,
         "bucket": bucket,
         "registry_uri": registry_uri,
     }

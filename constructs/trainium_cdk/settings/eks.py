@@ -163,6 +163,9 @@ class Eks(Settings):
     a peered network overlaps; name it where peerings may come later."""
     data_buckets: tuple[BucketName, ...] = ()
     """Buckets that jobs may read and write, beside the stack's own."""
+    ami_release: Annotated[str, StringConstraints(pattern=r"^\d{8}$")] | None = None
+    """Release of the EKS Neuron node image by its date, as 20260625. Default: the newest whose Neuron driver goes with the training
+    image, as far as the catalogue knows; else EKS's newest."""
     addon_versions: dict[str, Annotated[str, StringConstraints(pattern=r"^v\d+\.\d+\.\d+-eksbuild\.\d+$")]] = Field(
         default_factory=dict
     )

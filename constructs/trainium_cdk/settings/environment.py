@@ -9,7 +9,8 @@ from typing import Annotated, Literal
 from pydantic import Field, PrivateAttr, StringConstraints, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from trainium_cdk.catalog import Catalog, CatalogOverrides, NeuronRelease
+from trainium_cdk.catalog import Catalog, CatalogOverrides, Need, NeuronRelease, best_ami, choose
+from trainium_cdk.catalog.eks import Ami
 from trainium_cdk.settings.base import AccountId, Region, Settings, Version
 from trainium_cdk.settings.eks import Eks, NodeGroup
 from trainium_cdk.settings.network import Network
@@ -30,9 +31,10 @@ class Bootstrap(Settings):
     """What is installed on the nodes."""
 
     neuron_release: Version | None = None
-    """Neuron SDK release. Default: the catalogue's."""
-    framework: Literal["torch-xla", "torch-native", "none"] = "torch-xla"
-    """The framework of the virtual environment; `none` for no virtual environment (bring your own)."""
+    """Neuron SDK release. Default: the newest that AWS supports for the instance types, the framework and the operating system."""
+    framework: Literal["torch-xla", "torch-native", "none"] | None = None
+    """The framework of the virtual environment: torch-xla (PyTorch/XLA), torch-native (TorchNeuron), or `none` for no virtual
+    environment (bring your own). Default: what trains on the instance types."""
     venv: Annotated[str, StringConstraints(pattern=r"^/?[A-Za-z0-9_][A-Za-z0-9_./-]*$")] = "aws_neuron_venv_pytorch"
     """The virtual environment: a path, or a name in the shared home directory."""
     pip_packages: tuple[Requirement, ...] = ()
@@ -103,8 +105,50 @@ class Environment(Settings):
 
     @property
     def release(self) -> NeuronRelease:
-        """The Neuron SDK release of its nodes."""
-        return self.catalog.release(self.bootstrap.neuron_release)
+        """The Neuron SDK release of its nodes: the one that is set, else the best for its instance types.
+
+        Raises:
+            UnknownFact: the catalogue does not hold the one that is set.
+        """
+        return self.catalog.release(self._chosen[0])
+
+    @property
+    def framework(self) -> Literal["torch-xla", "torch-native", "none"]:
+        """The framework of its nodes: the one that is set, else the best for its instance types."""
+        return self._chosen[1]
+
+    @property
+    def families(self) -> dict[Engine, tuple[str, ...]]:
+        """The families of the known instance types of each engine."""
+        known = self.catalog.instances
+        by_engine: dict[Engine, tuple[str, ...]] = {"slurm": self.instance_types, "eks": self.eks_instance_types}
+        return {
+            engine: tuple(dict.fromkeys(known[t].family for t in types if t in known))
+            for engine, types in by_engine.items()
+        }
+
+    @property
+    def node_image(self) -> Ami | None:
+        """The EKS node image of its node groups, by `eks.ami_release`, else the newest that goes with the Neuron release.
+
+        None where no known one does: EKS then takes its newest.
+        """
+        amis = self.catalog.amis(self.kubernetes_version)
+        date = self.eks.ami_release or best_ami(
+            self.catalog, release=self.release.version, framework=self.framework, version=self.kubernetes_version
+        )
+        return amis.get(date) if date else None
+
+    @property
+    def _chosen(self) -> tuple[str, Literal["torch-xla", "torch-native", "none"]]:
+        families = self.families
+        custom = all(group.custom_ami for group in self.eks.node_groups)
+        needs = {
+            "slurm": Need("slurm", families["slurm"], self.pcluster.os, self.pcluster.version),
+            "eks": Need("eks", families["eks"], version=self.kubernetes_version, custom_ami=custom),
+        }
+        asked = tuple(needs[engine] for engine in self.engines if families[engine])
+        return choose(self.catalog, asked, release=self.bootstrap.neuron_release, framework=self.bootstrap.framework)
 
     @property
     def cluster_name(self) -> str:

@@ -153,8 +153,8 @@ class Pcluster(Settings):
 
     version: Version | None = None
     """ParallelCluster's version. Default: the catalogue's."""
-    os: str = "ubuntu2204"
-    """ubuntu2204, ubuntu2404 or alinux2023."""
+    os: str = "ubuntu2404"
+    """ubuntu2404, ubuntu2204 or alinux2023."""
     cluster_name: Annotated[str, StringConstraints(pattern=r"^[a-zA-Z][a-zA-Z0-9-]*$", max_length=60)] | None = None
     """Default: the environment's name with `-slurm`."""
     head: HeadNode = HeadNode()

@@ -14,9 +14,9 @@ from trainium_cdk.checks.live.account import OLDEST_BOOTSTRAP
 
 IMAGE = "pcluster: {custom_ami: ami-0123456789abcdef0}"
 KEY = "pcluster: {head: {subnet: public, ssh: {from_cidrs: [203.0.113.0/24], key_name: mine}}}"
-PCLUSTER = "ParallelCluster 3.16.1 on ubuntu2204"
+PCLUSTER = "ParallelCluster 3.16.1 on ubuntu2404"
 EKS = "eks: {version: '1.34'}"
-ADDONS = ["vpc-cni", "kube-proxy", "eks-pod-identity-agent", "coredns", "aws-fsx-csi-driver", "aws-efs-csi-driver"]
+ADDONS = ["vpc-cni", "kube-proxy", "eks-pod-identity-agent", "coredns", "aws-fsx-csi-driver"]
 
 
 def image(**other: Any) -> dict[str, Any]:
@@ -76,7 +76,7 @@ TABLE = [
     Case("node-image", "", "ami-1", [("ok", "published for Kubernetes 1.35")], "eks"),
     Case("node-image", EKS, None, [("error", "no Neuron image for Kubernetes 1.34", "write eks.version: 1.35")], "eks"),
     Case("key-pair", KEY, "ed25519", [("ok", "key pair mine")]),
-    Case("key-pair", KEY, "rsa", [("error", "ubuntu2204 takes no rsa keys", "[environment.yaml:1]")]),
+    Case("key-pair", KEY, "rsa", [("error", "ubuntu2404 takes no rsa keys", "[environment.yaml:1]")]),
     Case("key-pair", KEY.replace("{head", "{os: alinux2023, head"), "rsa", [("ok",)]),
     Case("key-pair", KEY, None, [("error", "create-key-pair --key-name mine --key-type ed25519")]),
     Case("service-roles", "", {"AWSServiceRoleForAmazonElasticFileSystem": False}, [("info", "at first use")]),

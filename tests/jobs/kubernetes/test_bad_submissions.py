@@ -35,7 +35,7 @@ CASES: list[tuple[str, EksCluster, Callable[[], Any], str]] = [
     ("no such type", TUTORIAL, lambda: BertLarge(instance_type="trn2.48xlarge"), r"has no trn2.48xlarge; it has trn1.32xlarge"),
     ("a type with too few", TWO, lambda: BertLarge(nodes=4, instance_type="trn1.32xlarge"), r"at most 2 of trn1.32xlarge.*node group one"),
     ("tensor parallelism", SMALL, lambda: Gpt3(), r"tensor_parallel is 32, but trn1.2xlarge has 2 NeuronCores"),
-    ("no image", BARE, lambda: BertLarge(), r"no container image: Neuron SDK 2.30.0 comes without one.*trn image build DIR.*--image"),
+    ("no image", BARE, lambda: BertLarge(), r"no container image: Neuron SDK 2.28.1 comes without one.*trn image build DIR.*--image"),
     ("no image for a script", BARE, lambda: Script(**HELLO), r"no container image"),
     ("framework native", NATIVE, lambda: BertLarge(), r"bert-large trains with torch-xla.*torch-native"),
     ("precompile without torch-xla", NATIVE, lambda: Script(precompile=True, **HELLO), r"precompiling needs torch-xla"),

@@ -182,8 +182,9 @@ def _day(moment: dt.datetime | None) -> str:
 
 
 def addons(target: Target) -> dict[str, str]:
-    """The add-ons of the cluster and their versions, the environment's own included."""
-    pinned = {name: a.version for name, a in target.env.catalog.eks.addons.items()}
+    """The pinned add-ons of the cluster and their versions, the environment's own included; EKS chooses those of the others."""
+    version = target.env.kubernetes_version
+    pinned = {n: a.versions[version] for n, a in target.env.catalog.eks.addons.items() if version in a.versions}
     return pinned | target.env.eks.addon_versions
 
 

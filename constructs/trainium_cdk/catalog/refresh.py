@@ -1,0 +1,167 @@
+"""Write the generated tables of the catalogue from the vendors' own files, without a network.
+
+    python -m trainium_cdk.catalog.refresh --manifest n2-manifest.json --changelog CHANGELOG.md
+
+`n2-manifest.json` lies in aws-neuron/aws-neuron-sdk (src/helperscripts), `CHANGELOG.md` in awslabs/amazon-eks-ami. Both options may be
+given alone. The tables are `data/releases.yaml` and `data/amis.yaml` beside this file: look at their difference, then describe what
+the manifest does not say (dates, images, operating systems) in `data/neuron.yaml`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainium_cdk.catalog.models import numbers
+
+OLDEST_RELEASE = (2, 28, 1)
+"""The last release before AWS ended its support of training with PyTorch/XLA begins the table."""
+OLDEST_MINOR = (1, 33)
+OLDEST_IMAGE = "20260318"
+"""The first node image with the driver of release 2.28.1."""
+FAMILIES = {"trn1": ("trn1", "trn1n"), "trn2": ("trn2", "trn2u"), "trn3": ("trn3",)}
+"""The manifest names generations; instance types are of families."""
+SYSTEM = {
+    "dkms": "aws-neuronx-dkms",
+    "collectives": "aws-neuronx-collectives",
+    "runtime": "aws-neuronx-runtime-lib",
+    "tools": "aws-neuronx-tools",
+    "compiler": "neuronx-cc",
+}
+LIBRARIES = ("nki", "neuronx_distributed", "neuronx_distributed_training")
+FRAMEWORK = "torch-neuronx"
+LAST_XLA = (2, 9)
+"""PyTorch 2.9 is the last that torch-neuronx runs on PyTorch/XLA; later ones are TorchNeuron under the same package name."""
+_IMAGE = re.compile(r"amazon-eks-node-al2023-x86_64-neuron-(?P<minor>1\.\d+)-v\d+")
+_RELEASE = re.compile(r"1\.\d+\.\d+-(?P<date>\d{8})")
+
+
+def releases(manifest: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The Neuron SDK releases of the vendor's manifest in the shape of `NeuronRelease`, oldest first."""
+    found = {r["neuron_version"]: r["packages"] for r in manifest["neuron_releases"]}
+    known = sorted(version for version in found if numbers(version) >= OLDEST_RELEASE)
+    return {version: release(found[version]) for version in sorted(known, key=numbers)}
+
+
+def release(packages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One release of the manifest: its packages for Trainium, and who may use each."""
+    by_name: dict[str, list[Mapping[str, Any]]] = {}
+    for package in packages:
+        if set(package["supported_instances"]) & set(FAMILIES):
+            by_name.setdefault(package["name"], []).append(package)
+    facts: dict[str, Any] = {key: by_name[name][0]["version"] for key, name in SYSTEM.items()}
+    facts["families"] = _families(by_name[SYSTEM["dkms"]][0])
+    facts["libraries"] = {name: _newest(by_name[name])["version"] for name in LIBRARIES if name in by_name}
+    facts["frameworks"] = {}
+    for package in sorted(by_name.get(FRAMEWORK, []), key=lambda p: numbers(p["version"])):
+        kind = "torch-xla" if numbers(package["version"])[:2] <= LAST_XLA else "torch-native"
+        facts["frameworks"][kind] = {
+            "package": FRAMEWORK,
+            "version": package["version"],
+            "families": _families(package),
+            "pythons": list(package["supported_python_versions"]),
+        }
+    return facts
+
+
+def images(changelog: str) -> dict[str, dict[str, dict[str, str]]]:
+    """The Neuron node images of EKS's change log, newest first: release date -> Kubernetes minor -> what is in it."""
+    found: dict[str, dict[str, dict[str, str]]] = {}
+    for section in changelog.split("<summary><b>Kubernetes ")[1:]:
+        image, version = _IMAGE.search(section), _RELEASE.search(section)
+        if not image or not version or numbers(image["minor"]) < OLDEST_MINOR or version["date"] < OLDEST_IMAGE:
+            continue
+        packages = _column(section.partition("<th>Package</th>")[2], "AL2023_x86_64_NEURON")
+        found.setdefault(version["date"], {})[image["minor"]] = facts = {
+            "version": version[0],
+            "driver": packages["aws-neuronx-dkms"].removesuffix("-dkms"),
+            "efa": packages["efa"].partition("-")[0],
+        }
+        for name, kernel in packages.items():
+            if re.fullmatch(r"kernel[\d.]*", name):  # some sections name none
+                facts["kernel"] = ".".join(kernel.split(".")[:2])
+    return dict(sorted(found.items(), reverse=True))
+
+
+def _families(package: Mapping[str, Any]) -> list[str]:
+    return [f for g, families in FAMILIES.items() if g in package["supported_instances"] for f in families]
+
+
+def _newest(packages: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    return max(packages, key=lambda p: numbers(p["version"]))
+
+
+def _column(table: str, name: str) -> dict[str, str]:
+    """Package -> version in one column of an HTML table whose cells may span several columns."""
+    head, *rows = table.split("<tr>")
+    at = re.findall(r"<th>(.*?)</th>", head).index(name)
+    found = {}
+    for row in rows:
+        cells = [text for span, text in _cells(row) for _ in range(span)]
+        if len(cells) > at + 1:
+            found[cells[0]] = cells[at + 1]
+    return found
+
+
+def _cells(row: str) -> Iterator[tuple[int, str]]:
+    for span, text in re.findall(r"<td(?: colspan=\"(\d+)\")?>(.*?)</td>", row):
+        yield int(span or 1), text.strip()
+
+
+def _yaml(data: Any, indent: int, depth: int) -> str:
+    """Every text is in quotes, so that no version becomes a number."""
+    return "".join(
+        f"{' ' * indent}{json.dumps(key)}:\n{_yaml(value, indent + 2, depth - 1)}"
+        if depth and isinstance(value, dict) and value
+        else f"{' ' * indent}{json.dumps(key)}: {json.dumps(value)}\n"
+        for key, value in data.items()
+    )
+
+
+def table(name: str, data: Mapping[str, Any], *, source: str, date: str, depth: int) -> str:
+    """The text of a generated data file; below `depth` levels each entry is one line."""
+    head = "# Written by `python -m trainium_cdk.catalog.refresh`: do not edit. See there for its source files.\n"
+    return f"{head}source: {json.dumps(source)}\ndate: {date}\n{name}:\n{_yaml(data, 2, depth)}"
+
+
+def manifest_table(manifest: Mapping[str, Any]) -> str:
+    """`data/releases.yaml`."""
+    month, day, year = manifest["manifest_date"].split("/")
+    source = f"aws-neuron/aws-neuron-sdk, src/helperscripts/n2-manifest.json {manifest['manifest_version']}"
+    return table("releases", releases(manifest), source=source, date=f"{year}-{month}-{day}", depth=2)
+
+
+def changelog_table(changelog: str) -> str:
+    """`data/amis.yaml`."""
+    found = images(changelog)
+    newest = next(iter(found))
+    date = f"{newest[:4]}-{newest[4:6]}-{newest[6:]}"
+    return table("amis", found, source="awslabs/amazon-eks-ami, CHANGELOG.md", date=date, depth=1)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Read the files named on the command line, and write the tables."""
+    parser = argparse.ArgumentParser(prog="python -m trainium_cdk.catalog.refresh", description=__doc__.split("\n")[0])
+    parser.add_argument("--manifest", type=Path, help="n2-manifest.json of aws-neuron/aws-neuron-sdk")
+    parser.add_argument("--changelog", type=Path, help="CHANGELOG.md of awslabs/amazon-eks-ami")
+    parser.add_argument("--data", type=Path, default=Path(__file__).parent / "data", help="folder to write to")
+    given = parser.parse_args(arguments)
+    if not (given.manifest or given.changelog):
+        parser.error("give --manifest, --changelog or both")
+    try:
+        if given.manifest:
+            text = manifest_table(json.loads(given.manifest.read_text("utf-8")))
+            (given.data / "releases.yaml").write_text(text, "utf-8")
+        if given.changelog:
+            (given.data / "amis.yaml").write_text(changelog_table(given.changelog.read_text("utf-8")), "utf-8")
+    except (OSError, KeyError, ValueError, StopIteration) as e:
+        sys.exit(f"refresh: not in the expected form: {type(e).__name__}: {e}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,357 @@
+"""Whether versions go together: one rule for the checks, the defaults and the submission of jobs.
+
+>>> from trainium_cdk.catalog import Catalog, Stack, judge, nearest
+>>> catalog = Catalog.load()
+>>> jammy = Stack.slurm(catalog, ("trn1",), release="2.30.0", framework="torch-xla", system="ubuntu2204")
+>>> judge(catalog, jammy).reason
+'torch-neuronx 2.9.0.2.14.27725 of Neuron 2.30.0 has wheels for Python 3.11, 3.12 and 3.13; ubuntu2204 has 3.10'
+>>> nearest(catalog, jammy).release
+'2.28.1'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from trainium_cdk.catalog.lookup import Catalog
+from trainium_cdk.catalog.models import Framework, FrameworkName, NeuronRelease, Words, numbers
+from trainium_cdk.catalog.plain import listed
+
+Engine = Literal["slurm", "eks"]
+Part = Literal["release", "framework", "system", "ami", "version"]
+FrameworkChoice = FrameworkName | Literal["none"]
+NODE_SYSTEM = "al2023"
+"""The system of EKS nodes: only the driver runs on it, everything else in the container."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The versions that a job meets on its nodes.
+
+    Attributes:
+        engine: slurm or eks.
+        families: instance families of the nodes, as trn1.
+        release: Neuron SDK release of what jobs load: runtime, collectives, compiler, framework.
+        framework: torch-xla, torch-native, or none where nothing is installed.
+        system: operating system of the nodes.
+        driver: version of aws-neuronx-dkms on the nodes; None = not known.
+        runtime: version of the Neuron runtime that jobs load.
+        version: of ParallelCluster, or of Kubernetes as 1.35; None = the catalogue's default.
+        ami: date of the EKS node image's release; None = another image, or the newest.
+    """
+
+    engine: Engine
+    families: tuple[str, ...]
+    release: str
+    framework: FrameworkChoice
+    system: str
+    driver: str | None
+    runtime: str
+    version: str | None = None
+    ami: str | None = None
+
+    @classmethod
+    def slurm(
+        cls,
+        catalog: Catalog,
+        families: Iterable[str],
+        *,
+        release: str,
+        framework: FrameworkChoice,
+        system: str,
+        version: str | None = None,
+    ) -> Stack:
+        """Slurm nodes: the driver and the runtime are both those of the release.
+
+        Raises:
+            UnknownFact: the catalogue does not hold the release.
+        """
+        known = catalog.release(release)
+        return cls("slurm", tuple(families), release, framework, system, known.dkms, known.runtime, version)
+
+    @classmethod
+    def eks(
+        cls,
+        catalog: Catalog,
+        families: Iterable[str],
+        *,
+        release: str,
+        framework: FrameworkChoice,
+        version: str | None = None,
+        ami: str | None = None,
+        image: str | None = None,
+        custom_ami: bool = False,
+    ) -> Stack:
+        """EKS nodes: the driver is that of the node image, the runtime that of the container image.
+
+        Args:
+            ami: None = EKS's newest, whose driver is at least that of the newest one known.
+            image: container image; one whose runtime is not known, or none, is taken to hold the release's.
+            custom_ami: the nodes have an image of the user's own, with a driver that is not known.
+
+        Raises:
+            UnknownFact: the catalogue does not hold the release.
+        """
+        known = catalog.release(release)
+        image = image or known.container
+        runtime = (catalog.runtime_of(image) if image else None) or known.runtime
+        driver = None if custom_ami else _driver_of(catalog, version or catalog.eks.default, ami)
+        return cls("eks", tuple(families), release, framework, NODE_SYSTEM, driver, runtime, version, ami)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the rule says of a stack.
+
+    Attributes:
+        level: `works`; `unsupported`: it runs, but AWS does not support it any more; `cannot`: it cannot run.
+        reason: why it cannot, in one clause; empty where it runs.
+        part: what of the stack the reason or the words are about.
+        words: what AWS says of it: an end of support, or advice.
+    """
+
+    level: Literal["works", "unsupported", "cannot"]
+    reason: str = ""
+    part: Part = "release"
+    words: Words | None = None
+
+    def __bool__(self) -> bool:
+        return self.level != "cannot"
+
+
+@lru_cache(maxsize=4096)
+def judge(catalog: Catalog, stack: Stack) -> Verdict:
+    """Whether the versions of a stack go together.
+
+    Raises:
+        UnknownFact: the catalogue does not hold the release.
+    """
+    release = catalog.release(stack.release)
+    for part, reason in _obstacles(catalog, stack, release):
+        return Verdict("cannot", reason, part)
+    said = sorted(_words(catalog, stack, release), key=lambda found: found[1].supported)
+    for part, words in said:
+        return Verdict("works" if words.supported else "unsupported", part=part, words=words)
+    return Verdict("works")
+
+
+def python_of(catalog: Catalog, framework: Framework, system: str) -> str | None:
+    """The Python of an operating system's own repositories that a framework has wheels for; None where there is none."""
+    own = catalog.parallelcluster.operating_systems[system].pythons
+    return next((p for p in own if not framework.pythons or p in framework.pythons), None)
+
+
+@lru_cache(maxsize=1024)
+def nearest(catalog: Catalog, stack: Stack) -> Stack | None:
+    """The stack for the same engine, families and engine version that works and differs least; None where none works.
+
+    What AWS supports comes before what it does not, then fewer changes, then the nearest release, then the newer one.
+    """
+    order = sorted(catalog.releases, key=numbers)
+    systems = list(catalog.parallelcluster.operating_systems)
+    at = order.index(stack.release)
+
+    def distance(other: Stack) -> tuple[object, ...]:
+        verdict = judge(catalog, other)
+        changed = [p for p in ("framework", "release", "system", "ami") if getattr(other, p) != getattr(stack, p)]
+        steps = abs(order.index(other.release) - at)
+        return (
+            verdict.level != "works",
+            verdict.words is not None,
+            len(changed),
+            "framework" in changed,
+            systems.index(other.system) if other.system in systems else 0,
+            steps,
+            -order.index(other.release),
+            -int(other.ami or 0),
+        )
+
+    return min((s for s in alternatives(catalog, stack) if judge(catalog, s)), key=distance, default=None)
+
+
+def alternatives(catalog: Catalog, stack: Stack) -> Iterator[Stack]:
+    """Every stack of the catalogue for the same engine, families and engine version, with a framework where this has one."""
+    for release in catalog.releases.values():
+        frameworks: Iterable[FrameworkChoice] = ("none",) if stack.framework == "none" else release.frameworks
+        for framework in frameworks:
+            if stack.engine == "slurm":
+                for system in catalog.parallelcluster.operating_systems:
+                    yield Stack.slurm(
+                        catalog,
+                        stack.families,
+                        release=release.version,
+                        framework=framework,
+                        system=system,
+                        version=stack.version,
+                    )
+            else:
+                for ami in (*catalog.amis(stack.version or catalog.eks.default), None):
+                    yield Stack.eks(
+                        catalog,
+                        stack.families,
+                        release=release.version,
+                        framework=framework,
+                        version=stack.version,
+                        ami=ami,
+                    )
+
+
+@dataclass(frozen=True)
+class Need:
+    """What one engine asks of a release.
+
+    Attributes:
+        system: operating system of Slurm nodes.
+        version: of ParallelCluster or Kubernetes.
+        custom_ami: EKS nodes have an image of the user's own, with a driver that is not known.
+    """
+
+    engine: Engine
+    families: tuple[str, ...]
+    system: str = ""
+    version: str | None = None
+    custom_ami: bool = False
+
+
+@lru_cache(maxsize=1024)
+def choose(
+    catalog: Catalog,
+    needs: tuple[Need, ...],
+    *,
+    release: str | None = None,
+    framework: FrameworkChoice | None = None,
+) -> tuple[str, FrameworkChoice]:
+    """The release and the framework for nodes, where they are not given: the best that works for all needs.
+
+    Supported before unsupported, without advice against it before with, finished before beta, then the newest. Where
+    nothing works: what comes nearest, for the checks to refuse.
+    """
+    if release is not None and framework is not None:
+        return release, framework
+    if framework == "none":
+        framework_choices: tuple[FrameworkChoice, ...] = ("none",)
+    else:
+        framework_choices = (framework,) if framework else ("torch-xla", "torch-native")
+    candidates: list[tuple[tuple[object, ...], str, FrameworkChoice]] = []
+    for known in catalog.releases.values():
+        for kind in framework_choices:
+            if release not in (None, known.version) or (kind != "none" and kind not in known.frameworks):
+                continue
+            verdicts = [judge(catalog, _stack(catalog, need, known.version, kind)) for need in needs]
+            wrong = {v.part for v in verdicts if not v}
+            unfit = bool(wrong & {"framework", "release"})  # worse than a system that can be changed
+            rank = (
+                unfit,
+                bool(wrong),
+                unfit and known.version != catalog.default_release,
+                any(v.level == "unsupported" for v in verdicts),
+                any(v.words for v in verdicts),
+                kind != "none" and known.frameworks[kind].beta,
+                kind == "none" and known.version != catalog.default_release,
+                tuple(-n for n in numbers(known.version)),
+            )
+            candidates.append((rank, known.version, kind))
+    if candidates:
+        _, version, kind = min(candidates)
+        return version, kind
+    return release or catalog.default_release, framework or "torch-xla"
+
+
+@lru_cache(maxsize=1024)
+def best_ami(catalog: Catalog, *, release: str, framework: FrameworkChoice, version: str) -> str | None:
+    """Date of the newest known EKS node image whose driver goes with the release's training image.
+
+    None where there is none, as for a release that is newer than every known node image: EKS then takes its newest.
+    """
+    for ami in catalog.amis(version):
+        stack = Stack.eks(catalog, (), release=release, framework=framework, version=version, ami=ami)
+        if not any(_driver_obstacles(catalog, stack)) and not _older_driver(stack, catalog.release(release)):
+            return ami
+    return None
+
+
+def _stack(catalog: Catalog, need: Need, release: str, framework: FrameworkChoice) -> Stack:
+    if need.engine == "slurm":
+        return Stack.slurm(
+            catalog, need.families, release=release, framework=framework, system=need.system, version=need.version
+        )
+    return Stack.eks(
+        catalog,
+        need.families,
+        release=release,
+        framework=framework,
+        version=need.version,
+        ami=best_ami(catalog, release=release, framework=framework, version=need.version or catalog.eks.default),
+        custom_ami=need.custom_ami,
+    )
+
+
+def _obstacles(catalog: Catalog, stack: Stack, release: NeuronRelease) -> Iterator[tuple[Part, str]]:
+    systems = catalog.parallelcluster.operating_systems
+    if stack.engine == "slurm" and stack.system not in systems:
+        yield "system", f"ParallelCluster nodes for Neuron run {listed(systems, 'or')}, not {stack.system}"
+        return
+    if stack.framework == "none":
+        if wrong := sorted(set(stack.families) - set(release.families)) if release.families else []:
+            yield "release", f"the driver of Neuron {release.version} does not know {listed(wrong)}"
+    else:
+        framework = release.frameworks.get(stack.framework)
+        if framework is None:
+            yield "framework", f"Neuron {release.version} ships no {stack.framework} for training"
+            return
+        if wrong := sorted(set(stack.families) - set(framework.families)):
+            only = listed(framework.families)
+            yield (
+                "framework",
+                f"{stack.framework} of Neuron {release.version} does not train on {listed(wrong)}, only on {only}",
+            )
+        if stack.engine == "slurm":
+            yield from _on_system(catalog, stack, release, framework)
+    yield from _driver_obstacles(catalog, stack)
+
+
+def _on_system(
+    catalog: Catalog, stack: Stack, release: NeuronRelease, framework: Framework
+) -> Iterator[tuple[Part, str]]:
+    system = catalog.parallelcluster.operating_systems[stack.system]
+    what = f"{framework.package} {framework.version} of Neuron {release.version}"
+    if framework.glibc and numbers(system.glibc) < numbers(framework.glibc):
+        yield "system", f"{what} needs glibc {framework.glibc} or newer; {stack.system} has {system.glibc}"
+    if framework.systems and stack.system not in framework.systems:
+        yield "system", f"{what} is for {listed(framework.systems, 'or')}, not for {stack.system}"
+    if python_of(catalog, framework, stack.system) is None:
+        wheels, own = listed(framework.pythons), listed(system.pythons)
+        yield "system", f"{what} has wheels for Python {wheels}; {stack.system} has {own}"
+
+
+def _driver_obstacles(catalog: Catalog, stack: Stack) -> Iterator[tuple[Part, str]]:
+    driver = stack.driver
+    for rule in catalog.incompatible:
+        if driver and driver in rule.driver and stack.runtime in rule.runtime:
+            newer = " or newer (EKS's newest node image)" if stack.engine == "eks" and stack.ami is None else ""
+            yield "ami", f"driver {driver}{newer} and runtime {stack.runtime} do not go together: {rule}"
+
+
+def _older_driver(stack: Stack, release: NeuronRelease) -> bool:
+    if stack.driver is None or stack.runtime != release.runtime or (stack.engine == "eks" and stack.ami is None):
+        return False
+    return numbers(stack.driver) < numbers(release.dkms)
+
+
+def _driver_of(catalog: Catalog, kubernetes: str, ami: str | None) -> str | None:
+    if ami is None:
+        newest = max(catalog.eks.amis, default=None)
+        return next(iter(catalog.eks.amis[newest].values())).driver if newest else None
+    node = catalog.amis(kubernetes).get(ami)
+    return node.driver if node else None
+
+
+def _words(catalog: Catalog, stack: Stack, release: NeuronRelease) -> Iterator[tuple[Part, Words]]:
+    if _older_driver(stack, release):
+        yield "ami", catalog.older_driver
+    for notice in catalog.notices:
+        if stack.framework == notice.framework and stack.release in notice.releases:
+            yield "framework", notice

@@ -1,0 +1,88 @@
+"""The generated tables against the vendors' files, of which the part that counts is kept here.
+
+`n2-manifest.json` (aws-neuron/aws-neuron-sdk at 81ce03ae) and `eks-changelog.md` (awslabs/amazon-eks-ami at 81fec2e8) are cut down to
+the releases, packages and node images that the catalogue takes; nothing in them is changed. Both are under MIT-0.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from trainium_cdk.catalog import Catalog, refresh
+from trainium_cdk.catalog.models import numbers
+
+HERE = Path(__file__).parent
+MANIFEST = HERE / "n2-manifest.json"
+CHANGELOG = HERE / "eks-changelog.md"
+CATALOG = Catalog.load()
+
+
+def test_the_tables_are_what_the_command_writes(tmp_path: Path) -> None:
+    refresh.main(["--manifest", str(MANIFEST), "--changelog", str(CHANGELOG), "--data", str(tmp_path)])
+    ours = files("trainium_cdk.catalog") / "data"
+    assert (tmp_path / "releases.yaml").read_text("utf-8") == (ours / "releases.yaml").read_text("utf-8")
+    # the kept part of the change log is shorter: what it holds is in the table word for word
+    table = (ours / "amis.yaml").read_text("utf-8")
+    kept = (tmp_path / "amis.yaml").read_text("utf-8").splitlines()
+    assert len(kept) > 10
+    assert not [line for line in kept if line not in table.splitlines()]
+
+
+def test_every_release_of_the_manifest_is_in_the_catalogue_with_its_own_versions() -> None:
+    """Read here once more and in another way than the command does."""
+    names = {
+        "aws-neuronx-dkms": lambda r: r.dkms,
+        "aws-neuronx-runtime-lib": lambda r: r.runtime,
+        "aws-neuronx-collectives": lambda r: r.collectives,
+        "aws-neuronx-tools": lambda r: r.tools,
+        "neuronx-cc": lambda r: r.compiler,
+    }
+    told = 0
+    for release in json.loads(MANIFEST.read_text("utf-8"))["neuron_releases"]:
+        if numbers(release["neuron_version"]) < refresh.OLDEST_RELEASE:
+            continue
+        ours = CATALOG.release(release["neuron_version"])
+        for package in release["packages"]:
+            if package["name"] in names:
+                assert names[package["name"]](ours) == package["version"], (ours.version, package["name"])
+                told += 1
+            if package["name"] == "torch-neuronx" and numbers(package["version"])[:2] == (2, 9):
+                wheel = ours.frameworks["torch-xla"]
+                assert (wheel.version, list(wheel.pythons)) == (
+                    package["version"],
+                    package["supported_python_versions"],
+                )
+                assert {f.rstrip("nu") for f in wheel.families} == {
+                    i for i in package["supported_instances"] if i.startswith("trn")
+                }
+    assert told == 5 * 7
+
+
+def test_node_images() -> None:
+    amis = CATALOG.amis("1.35")
+    assert list(amis) == sorted(amis, reverse=True)
+    # the last with a driver that older runtimes accept, and the first without
+    assert amis["20260625"].driver == "2.28.0.0"
+    assert amis["20260714"].driver == "2.29.0.0"
+    assert all(ami.version.endswith(f"-{date}") for date, ami in amis.items())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give --manifest, --changelog or both"),
+        (["--manifest", "no-such-file"], "No such file"),
+        (["--manifest", __file__], "not in the expected form"),
+        (["--changelog", __file__], "not in the expected form"),
+    ],
+)
+def test_bad_input(arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        refresh.main([*arguments, "--data", str(tmp_path)])
+    assert caught.value.code not in (0, None)
+    assert message in f"{caught.value.code} {capsys.readouterr().err}"
+    assert not list(tmp_path.iterdir())

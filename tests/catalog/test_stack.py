@@ -1,0 +1,209 @@
+"""The rule of which versions go together: every combination against facts written down here once more, and a table to read."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+
+import pytest
+
+from trainium_cdk import checks, settings
+from trainium_cdk.catalog import Catalog, Need, Stack, best_ami, choose, judge, nearest, python_of
+from trainium_cdk.catalog.models import numbers
+from trainium_cdk.catalog.stack import FrameworkChoice
+
+CATALOG = Catalog.load()
+FAMILIES = ("trn1", "trn1n", "trn2", "trn2u", "trn3")
+FRAMEWORKS: tuple[FrameworkChoice, ...] = ("torch-xla", "torch-native", "none")
+MINORS = ("1.33", "1.34", "1.35", "1.36")
+GOLDEN = Path(__file__).parent / "golden" / "environments.txt"
+
+
+def slurm(family: str, release: str, framework: FrameworkChoice, system: str) -> Stack:
+    return Stack.slurm(CATALOG, (family,), release=release, framework=framework, system=system)
+
+
+def eks(family: str, release: str, framework: FrameworkChoice, ami: str | None, version: str = "1.35") -> Stack:
+    return Stack.eks(CATALOG, (family,), release=release, framework=framework, version=version, ami=ami)
+
+
+def trains(family: str, release: str, framework: FrameworkChoice) -> bool:
+    """What the vendor's release notes say of families, by hand."""
+    at = numbers(release)
+    if framework == "torch-native":
+        return at >= (2, 33) and family in ("trn2", "trn2u", "trn3")
+    known = family != "trn3" or at >= (2, 29)
+    return known and (framework == "none" or at < (2, 32))
+
+
+SLURM = list(itertools.product(FAMILIES, CATALOG.releases, FRAMEWORKS, CATALOG.parallelcluster.operating_systems))
+EKS = [
+    (family, release, framework, ami, version)
+    for family, release, framework, version in itertools.product(FAMILIES, CATALOG.releases, FRAMEWORKS, MINORS)
+    for ami in (*CATALOG.amis(version), None)
+]
+
+
+def test_every_combination_on_slurm() -> None:
+    """Ubuntu 22.04 has Python 3.10, which ended with Neuron 2.30; the wheels of PyTorch 2.9 need glibc 2.35, Amazon Linux has 2.34;
+    TorchNeuron is for Ubuntu 24.04."""
+    seen = set()
+    for family, release, framework, system in SLURM:
+        on_system = (
+            framework == "none"
+            or system == "ubuntu2404"
+            or (system == "ubuntu2204" and framework == "torch-xla" and numbers(release) < (2, 30))
+        )
+        verdict = judge(CATALOG, slurm(family, release, framework, system))
+        assert bool(verdict) is (trains(family, release, framework) and on_system), (family, release, framework, system)
+        ended = framework == "torch-xla" and numbers(release) >= (2, 30)
+        assert (verdict.level == "unsupported") is (bool(verdict) and ended)
+        seen.add(verdict.level)
+    assert seen == {"works", "unsupported", "cannot"}
+
+
+def test_every_combination_on_eks() -> None:
+    """Driver 2.29 (node images from 2026-07-14, and so EKS's newest) needs runtime 2.33 (Neuron 2.31); runtime 2.32 (Neuron 2.30) needs driver 2.27
+    (node images from 2026-04-09)."""
+    for family, release, framework, ami, version in EKS:
+        at = numbers(release)
+        too_new = (ami is None or ami >= "20260714") and at < (2, 31)
+        too_old = ami is not None and ami < "20260409" and at >= (2, 30)
+        verdict = judge(CATALOG, eks(family, release, framework, ami, version))
+        assert bool(verdict) is (trains(family, release, framework) and not too_new and not too_old), (
+            family, release, framework, ami, version,
+        )  # fmt: skip
+
+
+def test_verdicts_say_why() -> None:
+    stacks = [slurm(*row) for row in SLURM] + [eks(*row) for row in EKS[::7]]
+    for stack in stacks:
+        verdict = judge(CATALOG, stack)
+        assert bool(verdict.reason) is (verdict.level == "cannot")
+        if verdict.level == "unsupported":
+            assert verdict.words
+            assert not verdict.words.supported
+            assert str(verdict.words.date) in str(verdict.words)
+
+
+def test_the_nearest_works_and_a_good_one_is_its_own_nearest() -> None:
+    for row in SLURM:
+        stack = slurm(*row)
+        found, verdict = nearest(CATALOG, stack), judge(CATALOG, stack)
+        assert found, f"some release trains on {row[0]}"
+        assert judge(CATALOG, found)
+        assert found.families == stack.families
+        if verdict.level == "works" and not verdict.words and stack.framework != "none":
+            assert found == stack
+    for image in EKS[::11]:
+        found = nearest(CATALOG, eks(*image))
+        assert found
+        assert judge(CATALOG, found)
+        assert found.version == image[-1]
+    assert (
+        nearest(CATALOG, Stack.slurm(CATALOG, ("trn9",), release="2.28.1", framework="torch-xla", system="ubuntu2404"))
+        is None
+    )
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("engine", ["slurm", "eks"])
+def test_defaults_are_supported(engine: str, family: str) -> None:
+    """What a new environment of each engine and family gets is supported, and refused by no rule of versions."""
+    need = Need("slurm", (family,), "ubuntu2404") if engine == "slurm" else Need("eks", (family,))
+    release, framework = choose(CATALOG, (need,))
+    ami = best_ami(CATALOG, release=release, framework=framework, version="1.35")
+    stack = (
+        slurm(family, release, framework, "ubuntu2404") if engine == "slurm" else eks(family, release, framework, ami)
+    )
+    assert judge(CATALOG, stack).level == "works"
+    # "stay on Neuron 2.28 and PyTorch 2.9"; trn3 came later, and what AWS supports for it is TorchNeuron
+    assert (release, framework) == (("2.33.0", "torch-native") if family == "trn3" else ("2.28.1", "torch-xla"))
+
+
+def test_the_default_environment_is_such_a_default() -> None:
+    env = settings.load()
+    assert (env.pcluster.os, env.release.version, env.framework) == ("ubuntu2404", "2.28.1", "torch-xla")
+    assert python_of(CATALOG, env.release.frameworks["torch-xla"], env.pcluster.os) == "3.12"
+    assert env.node_image
+    assert env.node_image.version == "1.35.6-20260625"
+    assert not [p for p in checks.check(env) if p.rule == "versions_go_together"]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, ("2.28.1", "torch-xla")),
+        ({"framework": "torch-native"}, ("2.33.0", "torch-native")),
+        ({"release": "2.33.0"}, ("2.33.0", "torch-native")),
+        ({"release": "2.30.0"}, ("2.30.0", "torch-xla")),
+        ({"framework": "none"}, ("2.28.1", "none")),
+        ({"release": "9.9.9"}, ("9.9.9", "torch-xla")),
+        ({"release": "2.32.0", "framework": "torch-xla"}, ("2.32.0", "torch-xla")),
+    ],
+)
+def test_what_is_given_is_kept_and_the_rest_chosen(given: dict[str, str], expected: tuple[str, str]) -> None:
+    assert choose(CATALOG, (Need("slurm", ("trn2",), "ubuntu2404"), Need("eks", ("trn2",))), **given) == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("image", "runtime"),
+    [
+        (CATALOG.release("2.28.1").container, "2.30.51.0"),
+        (CATALOG.release("2.30.0").container, "2.32.31.0"),
+        ("public.ecr.aws/neuron/jax-training-neuronx:0.10.0-neuronx-py313-sdk2.32.0-ubuntu24.04", "2.34.10.0"),
+        ("111122223333.dkr.ecr.us-east-1.amazonaws.com/trn:src-0123", None),
+        ("public.ecr.aws/neuron/pytorch-training-neuronx:2.9.0-neuronx-py312-sdk9.9.9-ubuntu24.04", None),
+    ],
+)
+def test_the_runtime_of_an_image(image: str, runtime: str | None) -> None:
+    assert CATALOG.runtime_of(image) == runtime
+
+
+def rows() -> list[Stack]:
+    """About sixty environments that people might write."""
+    found = []
+    for family, release in itertools.product(("trn1", "trn2", "trn3"), CATALOG.releases):
+        framework: FrameworkChoice = "torch-xla" if numbers(release) < (2, 32) and family != "trn2" else "torch-native"
+        found.append(slurm(family, release, framework, "ubuntu2404"))
+    found += [slurm("trn1", r, "torch-xla", "ubuntu2204") for r in ("2.28.1", "2.29.1", "2.30.0", "2.31.1")]
+    found += [slurm("trn2", "2.28.1", "torch-xla", "ubuntu2404"), slurm("trn2", "2.30.0", "torch-xla", "ubuntu2404")]
+    found += [slurm("trn2", "2.33.0", "torch-native", s) for s in ("ubuntu2204", "alinux2023")]
+    found += [slurm("trn1", r, "torch-xla", "alinux2023") for r in ("2.28.1", "2.31.1")]
+    found += [slurm("trn1", "2.28.1", "none", "alinux2023"), slurm("trn3", "2.28.1", "none", "ubuntu2404")]
+    found += [
+        slurm("trn1n", "2.33.0", "torch-native", "ubuntu2404"),
+        slurm("trn2u", "2.33.0", "torch-native", "ubuntu2404"),
+    ]
+    for release, ami in itertools.product(("2.28.1", "2.30.0", "2.31.1"), ("20260403", "20260625", "20260714", None)):
+        found.append(eks("trn1", release, "torch-xla", ami))
+    found += [eks("trn2", "2.33.0", "torch-native", ami) for ami in ("20260403", "20260714", None)]
+    found += [eks("trn3", r, "torch-xla", "20260625") for r in ("2.28.1", "2.29.1")]
+    found += [eks("trn1", r, "torch-native", "20260625") for r in ("2.28.1", "2.33.0")]
+    found += [eks("trn1", "2.28.1", "torch-xla", "20260625", v) for v in ("1.33", "1.34", "1.36")]
+    found += [eks("trn1n", "2.32.0", "torch-xla", "20260714"), eks("trn2u", "2.29.0", "torch-xla", "20260409")]
+    return found
+
+
+def described(stack: Stack) -> str:
+    """One line: the stack, the verdict, why, and the nearest that works."""
+    verdict, better = judge(CATALOG, stack), nearest(CATALOG, stack)
+    nodes = stack.system if stack.engine == "slurm" else f"k8s {stack.version}, AMI {stack.ami or 'newest'}"
+    line = f"{stack.engine:5} {stack.families[0]:5} {nodes:22} {stack.release} {stack.framework:12} {verdict.level:11}"
+    why = verdict.reason or (str(verdict.words) if verdict.words else "")
+    if better and better != stack and (verdict.level == "cannot" or verdict.words):
+        parts = {"release": better.release, "framework": better.framework, "system": better.system, "ami": better.ami}
+        changed = [f"{k} {v or 'newest'}" for k, v in parts.items() if v != getattr(stack, k)]
+        why += f" -> {', '.join(changed)}"
+    return f"{line} {why}".rstrip()
+
+
+def test_a_table_to_read() -> None:
+    """Read the difference when a release is added: UPDATE_GOLDEN=1 writes it anew."""
+    lines = [described(s) for s in rows()]
+    assert len(set(lines)) == len(lines) >= 60
+    text = "\n".join(["# engine, family, nodes, Neuron, framework, verdict, why -> nearest that works", *lines, ""])
+    if os.environ.get("UPDATE_GOLDEN"):
+        GOLDEN.write_text(text, "utf-8")
+    assert GOLDEN.read_text("utf-8") == text
