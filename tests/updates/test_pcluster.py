@@ -228,8 +228,8 @@ def agree(oracle: Oracle, old: Config, new: Config) -> None:
             for c in oracle.judge_update(old, new, fleet_running=fleet, login_running=logins):
                 theirs[c.path] = theirs.get(c.path, True) and c.allowed
         except OracleError as e:  # an exception of its own is a refusal of the whole update
-            assert "object has no attribute 'get'" in str(e)
-            assert not all(allowed.values())
+            if "object has no attribute 'get'" not in str(e) or all(allowed.values()):
+                raise
             continue
         hidden = {c.path for c in changes(old, new) if c.policy == "IGNORED"}
         assert theirs.keys() == ours.keys() - hidden
