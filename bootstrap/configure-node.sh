@@ -58,7 +58,7 @@ steps_of() {
 main() {
   local step
   if ((EUID != 0)); then
-    echo "configure-node.sh must run as root (it installs packages); use: sudo $0 $*" >&2
+    report "trn-bootstrap: configure-node.sh must run as root (it installs packages); use: sudo $0 $*"
     exit 1
   fi
   settings_load "${here}/node.env" "$@"

@@ -13,8 +13,12 @@ export HOME="${HOME:-/root}" # unset when ParallelCluster and cloud-init run a s
 export PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:${PATH:-}"
 umask 022
 
+# On stdout, on stderr and in the system log: ParallelCluster drops the stderr of a head node's script, and a node that
+# fails is replaced, with everything on its disk.
 fail() {
+  printf 'trn-bootstrap entry: %s\n' "$1"
   printf 'trn-bootstrap entry: %s\n' "$1" >&2
+  logger -t trn-bootstrap -p user.err -- "entry: $1" 2>/dev/null || true
   exit 1
 }
 
@@ -35,12 +39,12 @@ fi
 
 # attempt WHAT HINT COMMAND...: six attempts, each wait twice the last.
 attempt() {
-  local what="$1" hint="$2" try delay="${TRN_ENTRY_RETRY_DELAY:-2}"
+  local what="$1" hint="$2" try output delay="${TRN_ENTRY_RETRY_DELAY:-2}"
   shift 2
   for try in 1 2 3 4 5 6; do
-    if "$@"; then return 0; fi
-    [[ ${try} -lt 6 ]] || fail "cannot ${what} after ${try} attempts; ${hint}"
-    printf 'trn-bootstrap entry: attempt %s to %s failed, next in %s s\n' "${try}" "${what}" "${delay}" >&2
+    if output="$("$@" 2>&1)"; then return 0; fi
+    [[ ${try} -lt 6 ]] || fail "cannot ${what} after ${try} attempts; ${hint}. The last response: ${output:-none}"
+    printf 'trn-bootstrap entry: attempt %s to %s failed, next in %s s: %s\n' "${try}" "${what}" "${delay}" "${output}"
     sleep "${delay}"
     delay=$((delay * 2))
   done

@@ -44,7 +44,7 @@ class TrnPclusterStack(Stack):
             if environment.registry.enabled
             else None
         )
-        bootstrap = TrnBootstrap(self, "Bootstrap", environment=environment)
+        bootstrap = TrnBootstrap(self, "Bootstrap", environment=environment, bucket=bucket.bucket)
         cluster = TrnPcluster(
             self, "Cluster", environment=environment, network=network, storage=storage, bootstrap=bootstrap
         )

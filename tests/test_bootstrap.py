@@ -10,23 +10,29 @@ from typing import Any
 import pytest
 from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3 as s3
 
 from tests.cdk import only, synth
 from trainium_cdk import bootstrap, settings
 from trainium_cdk.bootstrap import TrnBootstrap
 from trainium_cdk.scripts import scripts_dir
 
-KEY_OF_ENTRY = "cd8833c56491a92c2321a4637d5993ae5439bcf829a932aa6a5825a568823199.sh"
+KEY_OF_ENTRY = "node-scripts/entry-bc3626264c9383ebf0a94911587c3746.sh"
 """Where entry.sh of a cluster that runs lies. ParallelCluster refuses to update a cluster whose head node names another."""
+
+
+def made(stack: Stack, data: dict[str, Any] | None = None) -> TrnBootstrap:
+    bucket = s3.Bucket(stack, "Files")
+    return TrnBootstrap(stack, "Boot", environment=settings.validate(data or {}), bucket=bucket)
 
 
 def urls(data: dict[str, Any] | None = None) -> tuple[str, str]:
     """The entry script's URL and the scripts'."""
     found: list[TrnBootstrap] = []
-    synth(lambda stack: found.append(TrnBootstrap(stack, "Boot", environment=settings.validate(data or {}))))
-    [made] = found
-    stack = Stack.of(made)
-    return json.dumps(stack.resolve(made.entry_url)), json.dumps(stack.resolve(made.scripts_url))
+    synth(lambda stack: found.append(made(stack, data)))
+    [scripts] = found
+    stack = Stack.of(scripts)
+    return json.dumps(stack.resolve(scripts.entry_url)), json.dumps(stack.resolve(scripts.scripts_url))
 
 
 @pytest.fixture
@@ -57,22 +63,29 @@ def test_the_scripts_key_is_that_of_their_content(scripts: Path) -> None:
 
 def test_the_pointer_keeps_its_name_and_says_where_the_scripts_are() -> None:
     for release in ("2.30.0", "2.31.0"):
-        env = settings.validate({"bootstrap": {"neuron_release": release}})
-        template = synth(lambda stack, env=env: TrnBootstrap(stack, "Boot", environment=env))  # type: ignore[misc]
+        data = {"bootstrap": {"neuron_release": release}}
+        template = synth(lambda stack, data=data: made(stack, data))  # type: ignore[misc]
         parameter = only(template, "SSM::Parameter")
         assert parameter["Name"] == "/trainium/trn-slurm/node-scripts"
         assert json.dumps(parameter["Value"]) == urls({"bootstrap": {"neuron_release": release}})[1]
 
 
-def test_a_reader_gets_two_objects_and_one_parameter() -> None:
-    def build(stack: Stack) -> None:
-        role = iam.Role(stack, "Reader", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"))
-        TrnBootstrap(stack, "Boot", environment=settings.load()).grant_read(role)
+def test_readers_permissions_stay_the_same_when_the_scripts_change() -> None:
+    def policy(release: str) -> list[dict[str, Any]]:
+        def build(stack: Stack) -> None:
+            role = iam.Role(stack, "Reader", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"))
+            made(stack, {"bootstrap": {"neuron_release": release}}).grant_read(role)
 
-    [objects, pointer] = only(synth(build), "IAM::Policy")["PolicyDocument"]["Statement"]
-    assert objects["Action"] == "s3:GetObject"
-    entry, scripts = (json.dumps(arn) for arn in objects["Resource"])
-    assert KEY_OF_ENTRY in entry
-    assert ".zip" in scripts
+        policies = synth(build).find_resources("AWS::IAM::Policy")
+        [found] = (p["Properties"] for key, p in policies.items() if key.startswith("ReaderDefaultPolicy"))
+        statements: list[dict[str, Any]] = found["PolicyDocument"]["Statement"]
+        return statements
+
+    objects, stay, pointer = policy("2.30.0")
+    assert policy("2.31.0") == [objects, stay, pointer]
+    assert (objects["Effect"], objects["Action"]) == ("Allow", "s3:GetObject")
+    assert (stay["Effect"], "s3:PutObject" in stay["Action"]) == ("Deny", True)
+    assert objects["Resource"] == stay["Resource"]
+    assert '"Arn"]}, "/node-scripts/*"]' in json.dumps(objects["Resource"])
     assert pointer["Action"] == "ssm:GetParameter"
-    assert "*" not in json.dumps([objects, pointer])
+    assert "*" not in json.dumps(pointer)

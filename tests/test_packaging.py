@@ -22,6 +22,7 @@ FOREIGN_APP = """
 import aws_cdk as cdk
 from trainium_cdk import settings
 from trainium_cdk.bootstrap import TrnBootstrap
+from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.storage import TrnStorage
 
@@ -30,7 +31,7 @@ app = cdk.App()
 stack = cdk.Stack(app, "Foreign")
 network = TrnNetwork(stack, "Net", settings=env.network, zone_ids=env.zone_ids, name="foreign")
 TrnStorage(stack, "Disk", settings=env.storage, network=network)
-TrnBootstrap(stack, "Boot", environment=env)
+TrnBootstrap(stack, "Boot", environment=env, bucket=TrnBucket(stack, "Files").bucket)
 app.synth()
 """
 

@@ -2,7 +2,7 @@
 # The Python virtual environment with the compiler and the framework, owned by the cluster's user.
 
 step_framework() {
-  local home venv
+  local home link venv
   local -a requirements=()
   mapfile -t requirements < <(framework_requirements)
   if [[ -z ${TRN_VENV} ]] || ((${#requirements[@]} == 0)); then
@@ -12,19 +12,68 @@ step_framework() {
   [[ -n ${TRN_USER} ]] || die "TRN_VENV is set but TRN_USER is empty" "Name the user who owns the virtual environment"
   home="$(getent passwd "${TRN_USER}" | cut -d: -f6)" || true
   [[ -n ${home} ]] || die "the user ${TRN_USER} does not exist on this image" "Ubuntu images have ubuntu, Amazon Linux ec2-user"
-  venv="${TRN_VENV}"
-  [[ ${venv} == /* ]] || venv="${home}/${venv}"
+  link="${TRN_VENV}"
+  [[ ${link} == /* ]] || link="${home}/${link}"
+  venv="${link}-$(framework_hash "${requirements[@]}")"
   framework_check_libc
   if [[ ${TRN_NODE_ROLE} == compute && ${TRN_VENV_SHARED} == yes ]]; then
-    [[ -x ${venv}/bin/python ]] ||
-      die "the shared virtual environment ${venv} is not visible on this node" \
-        "The head node makes it; check that ${venv%/*} is mounted here and that the head node's own run ended well"
-    framework_complete "${venv}" "${requirements[@]}" || die "the shared virtual environment ${venv} lacks what the log lists" \
-      "Run configure-node.sh on the head node again"
-    log "the shared ${venv} is complete"
+    framework_await "${venv}" "${requirements[@]}"
+    framework_link_if_older "${link}" "${venv}"
     return 0
   fi
   framework_install "${home}" "${venv}" "${requirements[@]}"
+  framework_link "${link}" "${venv}"
+}
+
+# framework_hash REQUIREMENT...: what tells one environment from another. Each has a folder of its own, so that a job keeps
+# the files it started with, and a node that comes back after a rollback finds its own.
+framework_hash() { framework_wanted "$@" | sha256sum | cut -c 1-12; }
+
+framework_wanted() { printf '%s\n' "${OS_ID} ${OS_VERSION}" "${TRN_PYTHON}" "$@"; }
+
+# framework_await VENV REQUIREMENT...: the head node makes it, perhaps at this very moment.
+framework_await() {
+  local venv="$1" deadline=$((SECONDS + TRN_VENV_WAIT))
+  shift
+  until framework_finished "${venv}" "$@"; do
+    ((SECONDS < deadline)) ||
+      die "the shared virtual environment ${venv} is not finished after ${TRN_VENV_WAIT} s" \
+        "The head node makes it: see its ${TRN_LOG}, and check that ${venv%/*} is mounted here. An environment that was \
+changed by hand is made again by configure-node.sh on the head node"
+    log "waiting for ${venv}"
+    sleep 5
+  done
+  log "the shared ${venv} is complete"
+}
+
+# framework_finished VENV REQUIREMENT...: the marker is written last.
+framework_finished() {
+  local venv="$1" marker="$1/.trn-requirements"
+  shift
+  [[ -f ${marker} && "$(<"${marker}")" == "$(framework_wanted "$@")" ]] && framework_complete "${venv}" "$@"
+}
+
+# framework_link LINK VENV: one move, so that there is no moment without an environment.
+framework_link() {
+  local link="$1" venv="$2"
+  [[ "$(readlink "${link}" || true)" != "${venv##*/}" ]] || return 0
+  [[ ! -e ${link} || -L ${link} ]] ||
+    die "${link} is not a link but a folder, so the virtual environment cannot be replaced while jobs run" \
+      "Rename it when no job uses it (mv ${link} ${link}.old), or choose another bootstrap.venv"
+  ln -s "${venv##*/}" "${link}.new.$$"
+  chown -h "${TRN_USER}:" "${link}.new.$$"
+  mv -T "${link}.new.$$" "${link}"
+  changed "${link} now leads to ${venv##*/}"
+}
+
+# framework_link_if_older LINK VENV: ParallelCluster runs no script of the head node when an update is rolled back, so the
+# first node that starts afterwards moves the link back. A link that was moved after this node had started stays.
+framework_link_if_older() {
+  local link="$1" venv="$2" started
+  started="$(date -d "${RUN_STARTED}" +%s)"
+  if [[ ! -L ${link} ]] || (($(stat -c %Y "${link}") < started)); then
+    framework_link "${link}" "${venv}"
+  fi
 }
 
 framework_requirements() {
@@ -60,29 +109,26 @@ as_user() {
 }
 
 framework_install() {
-  local home="$1" venv="$2" wanted marker="$2/.trn-requirements"
+  local home="$1" venv="$2" marker="$2/.trn-requirements" clear=--clear
   shift 2
-  wanted="$(printf '%s\n' "${TRN_PYTHON}" "$@")"
-  if [[ -f ${marker} && "$(<"${marker}")" == "${wanted}" ]] && framework_complete "${venv}" "$@"; then
+  if framework_finished "${venv}" "$@"; then
     log "${venv} is complete"
     return 0
   fi
+  [[ ! -f ${marker} ]] || clear="" # it was finished once, so jobs may use it: only what is missing is added
   framework_python
-  if [[ -x ${venv}/bin/python && ${TRN_PYTHON} == python3.* &&
-    "python$("${venv}/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')" != "${TRN_PYTHON}" ]]; then
-    die "${venv} holds another Python than ${TRN_PYTHON}" "Remove it, or choose another TRN_VENV"
-  fi
   if [[ ! -d ${venv} ]]; then
     mkdir -p "${venv%/*}"
     install -d -o "${TRN_USER}" -g "$(id -gn "${TRN_USER}")" "${venv}"
   fi
-  as_user "${home}" "${TRN_PYTHON}" -m venv "${venv}"
+  as_user "${home}" "${TRN_PYTHON}" -m venv ${clear:+"${clear}"} "${venv}"
   retry "installation of $*" as_user "${home}" "${venv}/bin/python" -m pip install --no-input \
     --disable-pip-version-check --no-cache-dir ${TRN_PIP_INDEX_URL:+--index-url "${TRN_PIP_INDEX_URL}"} \
     --extra-index-url "${TRN_NEURON_PIP_URL}" "$@" ||
-    die "pip cannot install $* into ${venv}" "The lines above show what pip says"
+    die "pip cannot install $* into ${venv} with $("${venv}/bin/python" --version)" \
+      "The lines above show what pip reports; a release is published for some versions of Python only"
   framework_complete "${venv}" "$@" || die "${venv} lacks what the log lists after the installation" "See the lines above"
-  printf '%s\n' "${wanted}" | as_user "${home}" tee "${marker}"
+  framework_wanted "$@" | as_user "${home}" tee "${marker}"
   changed "installed $* into ${venv}"
 }
 

@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Log, lock, the step runner, the record of failures and changes, retries.
 
+LOG_OPEN=no
 WORK="" # temporary folder of this run, removed at its end
 LIB_DIR="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)"
 readonly LIB_DIR
@@ -12,6 +13,7 @@ log_open() {
   touch "${TRN_LOG}"
   chmod 0644 "${TRN_LOG}"
   exec 3>&1 4>&2 >>"${TRN_LOG}" 2>&1
+  LOG_OPEN=yes
 }
 
 log() { printf '%s trn-bootstrap[%s] %s\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "${TRN_NODE_ROLE:-?}" "$*"; }
@@ -22,12 +24,28 @@ say() {
   log "$*" >&3
 }
 
+# report TEXT: tells the caller why a run fails, on every channel that one of the callers keeps. ParallelCluster drops what a
+# head node's script prints on stderr and keeps stdout on the node; for a compute node it keeps stderr. The system log is
+# in the cluster's CloudWatch logs for both, also after the node is gone. Works before log_open as well.
+report() {
+  if [[ ${LOG_OPEN} == yes ]]; then
+    printf '%s\n' "$1" >&3
+    printf '%s\n' "$1" >&4
+  else
+    printf '%s\n' "$1"
+    printf '%s\n' "$1" >&2
+  fi
+  system_log "$1"
+}
+
+system_log() { logger -t trn-bootstrap -p user.err -- "$1" 2>/dev/null || true; }
+
 take_lock() {
   exec 9>"${TRN_STATE_DIR}/lock"
   if ! flock -n 9; then
     say "another run is under way, waiting up to ${TRN_LOCK_WAIT} s"
     if ! flock -w "${TRN_LOCK_WAIT}" 9; then
-      say "FAILED: another trn-bootstrap run still holds ${TRN_STATE_DIR}/lock after ${TRN_LOCK_WAIT} s; see 'ps' and ${TRN_LOG}"
+      report "trn-bootstrap: another run still holds ${TRN_STATE_DIR}/lock after ${TRN_LOCK_WAIT} s; see 'ps' and ${TRN_LOG}"
       exit 1
     fi
   fi
@@ -56,7 +74,7 @@ finish_run() {
   say "done in ${SECONDS} s, $(wc -l <"${WORK}/changes") change(s)"
 }
 
-# Ends the step: what is wrong (with the value), then how to mend it.
+# Ends the step: what is wrong (with the value), then how to fix it.
 die() {
   [[ -s ${WORK}/failure ]] || printf '%s. %s\n' "${1%.}" "${2:-}" >"${WORK}/failure"
   exit 1
@@ -76,7 +94,7 @@ changed() {
 # Runs step_NAME in a subshell, so that 'set -e' holds inside it and its failure is ours to report. The caller's
 # descriptors are closed there: a service that a package starts would keep them open and hang the caller.
 run_step() {
-  local name="$1" started="${SECONDS}" status message first
+  local name="$1" started="${SECONDS}" status message first context line
   say "step ${name}: start"
   first=$(($(wc -l <"${TRN_LOG}") + 1))
   set +e
@@ -96,14 +114,18 @@ run_step() {
   printf '%s\tfailed\t%s\n' "${name}" $((SECONDS - started)) >>"${WORK}/steps"
   write_status failed "${name}" "${message}"
   say "step ${name}: FAILED"
-  {
-    printf -- '--- what step %s printed (last 20 lines) ---\n' "${name}"
+  context="$(
+    printf -- '--- the last 20 lines of step %s ---\n' "${name}"
     tail -n "+${first}" "${TRN_LOG}" | sed "/trn-bootstrap\[.*step ${name}: FAILED/d" | tail -n 20
-    printf -- '---\n'
-    printf "trn-bootstrap: step '%s' failed on %s node %s: %s\nFull log: %s   Status: %s\n" \
+    printf -- '---'
+  )"
+  printf '%s\n' "${context}" >&3
+  while IFS= read -r line; do system_log "${line}"; done <<<"${context}"
+  report "$(
+    printf "trn-bootstrap: step '%s' failed on %s node %s: %s\nFull log: %s   Status: %s" \
       "${name}" "${TRN_NODE_ROLE}" "$(uname -n)" "${message:-the step ended with status ${status}.}" \
       "${TRN_LOG}" "${TRN_STATE_DIR}/status.json"
-  } >&4
+  )"
   exit "${status}"
 }
 

@@ -24,6 +24,7 @@ declare -rA SETTING_KINDS=(
   [TRN_PYTHON]=python
   [TRN_VENV]=path
   [TRN_VENV_SHARED]=yesno
+  [TRN_VENV_WAIT]=count
   [TRN_NEURON_CC]=version
   [TRN_TORCH_NEURONX]=version
   [TRN_PIP_EXTRA]=requirements
@@ -49,6 +50,7 @@ declare -rA SETTING_DEFAULTS=(
   [TRN_EFA_EXPECTED]=0
   [TRN_PYTHON]=python3
   [TRN_VENV_SHARED]=yes
+  [TRN_VENV_WAIT]=1500
   [TRN_LOG]=/var/log/trn-bootstrap.log
   [TRN_STATE_DIR]=/var/lib/trn-bootstrap
   [TRN_RETRY_DELAY]=3
@@ -86,7 +88,7 @@ declare -rA KIND_WORDS=(
 )
 
 settings_fail() {
-  printf 'trn-bootstrap: %s\n' "$1" >&2
+  report "trn-bootstrap: $1"
   exit 1
 }
 

@@ -1,21 +1,27 @@
-"""The scripts that run on the nodes, as S3 assets, and the permission to read them."""
+"""The scripts that run on the nodes, in the stack's own bucket, and the permission to read them."""
 
 from __future__ import annotations
 
 import hashlib
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
-from aws_cdk import AssetHashType, RemovalPolicy, Stack
+from aws_cdk import CustomResource, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_s3_assets as assets
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 from trainium_cdk import node_env
+from trainium_cdk.functions import inline_function
 from trainium_cdk.scripts import ENTRY, scripts_dir
 from trainium_cdk.settings import Environment
+
+PREFIX = "node-scripts/"
+"""Where the scripts are in the bucket. Old ones stay: nodes that are starting, and rollbacks, still need them."""
 
 
 class TrnBootstrap(Construct):
@@ -23,7 +29,11 @@ class TrnBootstrap(Construct):
 
     Three things with three lives. The entry script never changes: ParallelCluster refuses an update of a head node's script.
     The pointer, an SSM parameter, never changes its name. What the pointer holds, the zip file of scripts and settings, has
-    another key whenever a byte of it changes.
+    another key whenever a byte of it changes, below a prefix that stays: the permission to read it stays the same.
+
+    Args:
+        environment: what the nodes are to be.
+        bucket: holds the scripts.
     """
 
     entry_url: str
@@ -33,26 +43,23 @@ class TrnBootstrap(Construct):
     pointer: ssm.StringParameter
     """Holds `scripts_url`; a head node's entry script starts from its name."""
 
-    def __init__(self, scope: Construct, id: str, *, environment: Environment):
+    def __init__(self, scope: Construct, id: str, *, environment: Environment, bucket: s3.IBucket):
         """
         Raises:
             FileNotFoundError: the scripts are not in the installation.
         """
         super().__init__(scope, id)
+        self._bucket = bucket
         scripts = scripts_dir()
         with tempfile.TemporaryDirectory() as folder:  # the CDK copies it into cdk.out at once
             tree = _stage(scripts, Path(folder) / "node", node_env.render(environment))
-            self._scripts = assets.Asset(self, "Scripts", path=str(tree))
-        entry = scripts / ENTRY
-        # Our own hash of the content: the key then hangs on nothing but the bytes, whichever CDK release makes it.
-        self._entry = assets.Asset(
-            self,
-            "Entry",
-            path=str(entry),
-            asset_hash=hashlib.sha256(entry.read_bytes()).hexdigest(),
-            asset_hash_type=AssetHashType.CUSTOM,
-        )
-        self.entry_url, self.scripts_url = self._entry.s3_object_url, self._scripts.s3_object_url
+            packed = assets.Asset(self, "Scripts", path=str(tree))
+        entry = assets.Asset(self, "Entry", path=str(scripts / ENTRY))
+        # Our own hash of the content: the key then depends on nothing but the bytes, whichever CDK release makes it.
+        digest = hashlib.sha256((scripts / ENTRY).read_bytes()).hexdigest()[:32]
+        keys = {f"{PREFIX}entry-{digest}.sh": entry, f"{PREFIX}{packed.asset_hash}.zip": packed}
+        published = self._publish(keys)
+        self.entry_url, self.scripts_url = (f"s3://{bucket.bucket_name}/{key}" for key in keys)
         self.pointer = ssm.StringParameter(
             self,
             "Pointer",
@@ -61,14 +68,44 @@ class TrnBootstrap(Construct):
             description="Where the node scripts are now (trainium-cdk)",
         )
         self.pointer.apply_removal_policy(RemovalPolicy.DESTROY)
+        self.pointer.node.add_dependency(published)
+
+    def _publish(self, keys: Mapping[str, assets.Asset]) -> CustomResource:
+        """Copy the assets from the CDK's bucket, which belongs to every app in the account."""
+        sources = [f"arn:{Stack.of(self).partition}:s3:::{a.s3_bucket_name}/{a.s3_object_key}" for a in keys.values()]
+        function = inline_function(
+            self,
+            code=Path(__file__).with_name("pcluster") / "copy_objects.py",
+            description="Copies the node scripts into the stack's bucket",
+            statements=[
+                iam.PolicyStatement(actions=["s3:GetObject"], resources=sources),
+                iam.PolicyStatement(actions=["s3:PutObject"], resources=[self._bucket.arn_for_objects(f"{PREFIX}*")]),
+            ],
+        )
+        return CustomResource(
+            self,
+            "Published",
+            service_token=function.function_arn,
+            resource_type="Custom::TrnNodeScripts",
+            service_timeout=Duration.minutes(5),
+            removal_policy=RemovalPolicy.DESTROY,
+            properties={
+                "Bucket": self._bucket.bucket_name,
+                "Objects": [{"Source": f"{a.s3_bucket_name}/{a.s3_object_key}", "Key": k} for k, a in keys.items()],
+            },
+        )
 
     def read_statements(self) -> list[iam.PolicyStatement]:
-        """What a node needs to fetch the scripts: these two objects and this parameter, nothing else of the bucket."""
+        """What a node needs to fetch the scripts: to read the objects below their prefix, and this parameter. No node may write
+        there, whatever else it may do in the bucket: the scripts run as root on every node."""
+        objects = self._bucket.arn_for_objects(f"{PREFIX}*")
         return [
+            iam.PolicyStatement(sid="NodeScripts", actions=["s3:GetObject"], resources=[objects]),
             iam.PolicyStatement(
-                sid="NodeScripts",
-                actions=["s3:GetObject"],
-                resources=[self._object_arn(self._entry), self._object_arn(self._scripts)],
+                sid="NodeScriptsStay",
+                effect=iam.Effect.DENY,
+                actions=["s3:PutObject", "s3:DeleteObject", "s3:DeleteObjectVersion"],
+                resources=[objects],
             ),
             iam.PolicyStatement(
                 sid="NodeScriptsPointer",
@@ -81,9 +118,6 @@ class TrnBootstrap(Construct):
         """Lets a role of this app fetch the scripts."""
         for statement in self.read_statements():
             grantee.grant_principal.add_to_principal_policy(statement)
-
-    def _object_arn(self, asset: assets.Asset) -> str:
-        return f"arn:{Stack.of(self).partition}:s3:::{asset.s3_bucket_name}/{asset.s3_object_key}"
 
 
 def _stage(scripts: Path, target: Path, settings: str) -> Path:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from aws_cdk import CfnResource, Stack
+from aws_cdk import CfnResource, Duration, Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as functions
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
@@ -34,6 +37,36 @@ def own_logs(
     role.add_property_override("ManagedPolicyArns", [])
     role.add_property_override("Policies", [{"PolicyName": "Own", "PolicyDocument": policy}])
     return group
+
+
+def inline_function(
+    scope: Construct, *, code: Path, description: str, statements: Sequence[iam.PolicyStatement]
+) -> functions.Function:
+    """A function of one Python file that serves a custom resource, with a role and a log group of its own.
+
+    Args:
+        code: the file; at most 4096 characters, with the entry point `handler`.
+        statements: what the role may do beside writing the log.
+    """
+    role = iam.Role(scope, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
+    for statement in statements:
+        role.add_to_policy(statement)
+    function = functions.Function(
+        scope,
+        "Function",
+        description=description,
+        code=functions.Code.from_inline(code.read_text("utf-8")),
+        handler="index.handler",
+        runtime=functions.Runtime.PYTHON_3_14,
+        timeout=Duration.minutes(2),
+        role=role,
+    )
+    function.node.try_remove_child("LogGroup")
+    resource, role_resource = function.node.default_child, role.node.default_child
+    assert isinstance(resource, CfnResource)  # noqa: S101
+    assert isinstance(role_resource, CfnResource)  # noqa: S101
+    own_logs(function, resource, role_resource)
+    return function
 
 
 def allow(resource: Any, *actions: str) -> Statement:

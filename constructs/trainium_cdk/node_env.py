@@ -84,8 +84,8 @@ def _shared(env: Environment) -> bool:
 
 
 def _reaches_repositories(env: Environment) -> bool:
-    """Without a NAT gateway nodes reach AWS only: packages cannot be installed, they are on the image."""
-    return env.network.existing is not None or env.network.nat != "none"
+    """Without a way to the internet nodes reach AWS only: packages cannot be installed, they are on the image."""
+    return env.network.reaches_internet
 
 
 def _lines(found: Mapping[str, str]) -> list[str]:

@@ -127,13 +127,28 @@ class Oracle:
         return answer
 
     def judge_update(
-        self, old: Mapping[str, Any], new: Mapping[str, Any], *, fleet_running: bool, name: str = "trn"
+        self,
+        old: Mapping[str, Any],
+        new: Mapping[str, Any],
+        *,
+        fleet_running: bool,
+        login_running: bool | None = None,
+        name: str = "trn",
     ) -> list[Change]:
-        """The changes from `old` to `new`, each with the verdict of pcluster's update policy.
+        """The changes from `old` to `new`, each with the verdict of pcluster's update policy. Empty: no difference.
 
-        fleet_running: whether compute nodes may be up; many changes need a stopped fleet. Empty: no difference.
+        Args:
+            fleet_running: whether compute nodes may be up; many changes need a stopped fleet.
+            login_running: whether login nodes are up. Default: whether `old` has any.
+
+        Raises:
+            OracleError: pcluster's own check ended with an exception, and so would the update.
         """
-        answer = self._ask({"op": "judge", "name": name, "old": old, "new": new, "fleet_running": fleet_running})
+        if login_running is None:
+            pools = (old.get("LoginNodes") or {}).get("Pools") or []
+            login_running = any(int(pool.get("Count", 1)) > 0 for pool in pools)
+        request = {"op": "judge", "name": name, "old": old, "new": new, "fleet_running": fleet_running}
+        answer = self._ask({**request, "login_running": login_running})
         return [Change(**item) for item in answer["changes"]]
 
     def close(self) -> None:
@@ -176,8 +191,9 @@ def judge_update(
     env: Mapping[str, str],
     *,
     fleet_running: bool,
+    login_running: bool | None = None,
     name: str = "trn",
 ) -> list[Change]:
     """`Oracle.judge_update` for one pair; starts and ends a process of its own (some seconds)."""
     with Oracle(env) as oracle:
-        return oracle.judge_update(old, new, fleet_running=fleet_running, name=name)
+        return oracle.judge_update(old, new, fleet_running=fleet_running, login_running=login_running, name=name)

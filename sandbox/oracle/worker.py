@@ -6,8 +6,8 @@ Runs in the environment `.venvs/pcluster`, started by `sandbox.oracle.Oracle`. R
   through pcluster's library, that is its schema and every validator, against the AWS that `env` points at.
 - `{"op": "typed", "name": ..., "config": {...}}`: the configuration with its values in the schema's types
   (CloudFormation hands numbers and booleans over as strings).
-- `{"op": "judge", "name": ..., "old": {...}, "new": {...}, "fleet_running": bool, "env": {...}}`: pcluster's
-  update policies (`ConfigPatch`).
+- `{"op": "judge", "name": ..., "old": {...}, "new": {...}, "fleet_running": bool, "login_running": bool, "env": {...}}`:
+  pcluster's update policies (`ConfigPatch`).
 
 Each answer is `{"findings": [...]}`, `{"config": {...}}` or `{"changes": [...]}`; `{"error": ...}` when pcluster itself broke.
 """
@@ -62,7 +62,7 @@ def _typed(name: str, config: Message) -> Message:
     return {"config": schema.dump(schema.load(config))}
 
 
-def _judge(name: str, old: Message, new: Message, fleet_running: bool) -> Message:
+def _judge(name: str, old: Message, new: Message, fleet_running: bool, login_running: bool) -> Message:
     from pcluster.config.config_patch import ConfigPatch
 
     cluster = SimpleNamespace(
@@ -70,7 +70,7 @@ def _judge(name: str, old: Message, new: Message, fleet_running: bool) -> Messag
         stack_name=name,
         stack=SimpleNamespace(scheduler="slurm"),
         has_running_capacity=lambda *_, **__: fleet_running,
-        has_running_login_nodes=lambda *_, **__: fleet_running,
+        has_running_login_nodes=lambda *_, **__: login_running,
     )
     allowed, rows = ConfigPatch(cluster, old, new).check()
     head, *changes = rows
@@ -103,7 +103,8 @@ def answer(request: Message) -> Message:
     if request["op"] == "typed":
         return _typed(request["name"], request["config"])
     if request["op"] == "judge":
-        return _judge(request["name"], request["old"], request["new"], bool(request["fleet_running"]))
+        running = (bool(request[key]) for key in ("fleet_running", "login_running"))
+        return _judge(request["name"], request["old"], request["new"], *running)
     raise ValueError(f"unknown operation {request['op']!r}")
 
 

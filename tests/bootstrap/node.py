@@ -210,7 +210,12 @@ set -e
 mount --make-rprivate /
 mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work" "$2/merged"
 mount -t proc proc "$2/merged/proc"
-mount --rbind /dev "$2/merged/dev"
+mount -t tmpfs -o mode=0755 dev "$2/merged/dev"
+for device in null zero full random urandom tty; do
+  touch "$2/merged/dev/$device"
+  mount --bind "/dev/$device" "$2/merged/dev/$device"
+done
+ln -s /proc/self/fd "$2/merged/dev/fd"
 mount -t tmpfs tmpfs "$2/merged/tmp"
 hostname "$5"
 ip link set lo up

@@ -6,6 +6,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,7 @@ FRAMEWORK = {
     "TRN_NEURON_CC": "2.26.6360.0",
     "TRN_TORCH_NEURONX": "2.9.0.2.15.32035",
 }
+VENV = "/home/ubuntu/aws_neuron_venv_pytorch"
 COMPUTE = ("TRN_NEURON_DEVICES_EXPECTED=16", "TRN_EFA_EXPECTED=8")
 
 
@@ -105,24 +107,165 @@ def test_head_and_compute_differ_and_share_the_environment(new_node: NewNode) ->
     assert sorted(installed(head)) == ["aws-neuronx-collectives", "aws-neuronx-runtime-lib", "aws-neuronx-tools"]
     assert not head.path("/lib/modules").joinpath(KERNEL).exists()
     assert not head.path("/opt/amazon").exists()
-    venv = "/home/ubuntu/aws_neuron_venv_pytorch"
-    version = head.run(f"{venv}/bin/python", "-c", "import torch_neuronx as t; print(t.__version__)")
+    version = head.run(f"{VENV}/bin/python", "-c", "import torch_neuronx as t; print(t.__version__)")
     assert version.out.startswith("2.9.0.2.15.32035+")
-    assert head.path(f"{venv}/bin/pip").stat().st_uid == 1000
+    assert head.path(f"{VENV}/bin/pip").stat().st_uid == 1000
     before = head.snapshot()
     assert head.configure().code == 0
     assert head.snapshot() == before
 
     compute = compute_node(new_node, **FRAMEWORK)
-    alone = compute.configure(*COMPUTE)
+    alone = compute.configure(*COMPUTE, "TRN_VENV_WAIT=1")
     assert alone.code != 0
-    assert "the shared virtual environment /home/ubuntu/aws_neuron_venv_pytorch is not visible" in alone.err
+    assert f"the shared virtual environment {linked(head)} is not finished after 1 s" in alone.err
     assert compute.status()["failed_step"] == "framework"
-    # the head node's home arrives (here by copy instead of NFS): now it is only checked
-    subprocess.run(["cp", "-a", f"{head.root}{venv}", f"{compute.root}/home/ubuntu/"], check=True)
+    # the head node's home arrives (here by copy instead of NFS), its marker last: the node waits for that
+    run = subprocess.Popen(
+        compute.words("/opt/trn/configure-node.sh", *COMPUTE),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    home = share(head, compute, "--exclude=.trn-requirements")
+    until(lambda: compute.read("/var/log/trn-bootstrap.log").count("waiting for") > 1)
+    assert run.poll() is None
+    share(head, compute)
+    _, err = run.communicate(timeout=600)
+    assert run.returncode == 0, err
+    assert linked(compute) == linked(head)
+    assert home.name == "ubuntu"
+
+
+def linked(node: Node) -> str:
+    """Where the link to the virtual environment leads."""
+    return node.run("readlink", "-f", VENV).out.strip()
+
+
+def share(head: Node, other: Node, *options: str) -> Path:
+    """The head node's home, on another node: copied, as there is no network between them."""
+    target = other.path("/home/ubuntu")
+    tar = ["tar", "-C", str(head.path("/home/ubuntu")), *options, "-c", "."]
+    packed = subprocess.run(tar, capture_output=True, check=True)
+    subprocess.run(["tar", "-C", str(target), "-x"], input=packed.stdout, check=True)
+    return target
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 600
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+JOB = """
+. "$0/bin/activate"
+exec python -c 'import sys, time
+print("started", flush=True)
+sys.stdin.read()
+import neuronx_cc, torch_neuronx
+print(torch_neuronx.__version__, neuronx_cc.__version__)'
+"""
+
+
+def test_another_framework_comes_beside_the_first_and_a_rollback_finds_its_own(new_node: NewNode) -> None:
+    head = new_node(**FRAMEWORK)
+    head.become("HeadNode")
+    assert head.configure().code == 0
+    first = linked(head)
+    job = subprocess.Popen(
+        head.words("bash", "-c", JOB, VENV), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert job.stdout is not None
+    assert job.stdout.readline() == "started\n"
+
+    update = "TRN_NEURON_CC=2.28.7631.0"
+    done = head.configure(update)
+    assert done.code == 0, done.err
+    second = linked(head)
+    assert second != first
+    assert Path(second).parent == Path(first).parent
+    version = [f"{VENV}/bin/python", "-c", "import neuronx_cc as c; print(c.__version__)"]
+    assert head.run(*version).out == "2.28.7631.0+1a\n"
+    # a job that began before has all its files, those it had not yet read too
+    out, _ = job.communicate(timeout=600)
+    assert out == "2.9.0.2.15.32035+7a3c 2.26.6360.0+90ad365c\n"
+
+    # ParallelCluster rolls the update back, and runs nothing on the head node: the next node that starts moves the link back
+    compute = compute_node(new_node, **FRAMEWORK)
+    share(head, compute)
+    compute.run("touch", "-h", "-d", "1 hour ago", VENV)
     done = compute.configure(*COMPUTE)
     assert done.code == 0, done.err
-    assert not [change for change in compute.status()["changes"] if "aws_neuron_venv" in change]
+    assert linked(compute) == first
+    # but a node that began before the head node moved the link leaves it
+    compute.run("ln", "-sfn", Path(second).name, VENV)
+    compute.run("touch", "-h", "-d", "1 hour", VENV)
+    assert compute.configure(*COMPUTE).code == 0
+    assert linked(compute) == second
+    # the head node at its old settings again: nothing is installed twice
+    done = head.configure()
+    assert done.code == 0, done.err
+    assert linked(head) == first
+    assert head.status()["changes"] == [f"{VENV} now leads to {Path(first).name}"]
+
+
+def test_an_installation_that_was_cut_short_is_no_environment(new_node: NewNode) -> None:
+    head = new_node(**FRAMEWORK)
+    head.become("HeadNode")
+    failed = head.configure(f"TRN_NEURON_PIP_URL={SERVER}/absent", f"TRN_PIP_INDEX_URL={SERVER}/absent")
+    assert failed.code != 0
+    assert not head.path(VENV).is_symlink()
+    [half] = head.path("/home/ubuntu").glob("aws_neuron_venv_pytorch-*")
+    (half / "lib" / "leftover").write_text("half")
+    assert head.configure().code == 0
+    assert Path(linked(head)).name == half.name
+    assert not (half / "lib" / "leftover").exists()
+
+
+def test_a_folder_in_the_place_of_the_link_is_left_alone(new_node: NewNode) -> None:
+    head = new_node(**FRAMEWORK)
+    head.become("HeadNode")
+    head.path(VENV).mkdir()
+    done = head.configure()
+    assert done.code != 0
+    assert f"{VENV} is not a link but a folder" in done.err
+    assert f"mv {VENV} {VENV}.old" in done.err
+
+
+LISTENER = """
+import socket, sys, threading
+log = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+log.bind("/dev/log")
+print("ready", flush=True)
+def lines():
+    while True:
+        print(log.recv(65536).decode(), flush=True)
+threading.Thread(target=lines, daemon=True).start()
+sys.stdin.read()
+"""
+
+
+def test_a_head_nodes_reason_is_on_the_channels_that_survive(new_node: NewNode) -> None:
+    """ParallelCluster drops the stderr of a head node's script; stdout and the system log are kept."""
+    head = new_node(TRN_MOUNTS="/proc /fsx")
+    head.become("HeadNode")
+    head.path("/fsx").mkdir()
+    listener = subprocess.Popen(
+        head.words("/usr/bin/python3", "-c", LISTENER), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert listener.stdout is not None
+    assert listener.stdout.readline() == "ready\n"
+    done = head.configure()
+    refused = head.configure("TRN_MOUNTS=fsx")
+    logged, _ = listener.communicate(timeout=600)
+    for result, reason in (
+        (done, f"step 'check-mounts' failed on head node {HOSTNAME}: /fsx is not mounted. Check the file system's"),
+        (refused, "argument: TRN_MOUNTS='fsx' is not absolute paths separated by one space"),
+    ):
+        assert result.code != 0
+        assert reason in result.out
+        assert reason in result.err
+        assert f"trn-bootstrap: trn-bootstrap: {reason}" in logged
+    assert "trn-bootstrap: --- the last 20 lines of step check-mounts ---" in logged
+    assert len(done.err.splitlines()) == 2  # a compute node's stderr becomes one event: only the reason
 
 
 def test_a_login_node_gets_limits_and_path_only(new_node: NewNode) -> None:
@@ -142,7 +285,7 @@ def test_a_standalone_node_needs_no_parallelcluster(new_node: NewNode) -> None:
     assert "the node's role is not known" in refused.err
     done = node.configure("TRN_NODE_ROLE=standalone", "TRN_NEURON_DEVICES_EXPECTED=1")
     assert done.code == 0, done.err
-    assert node.path("/home/ubuntu/aws_neuron_venv_pytorch/bin/python").exists()
+    assert node.path(f"{linked(node)}/bin/python").is_symlink()
     assert HOSTNAME in node.read("/etc/hosts").splitlines()[0]
 
 
@@ -323,7 +466,7 @@ FAILURES: dict[str, tuple[dict[str, str], list[str], Callable[[Node], object] | 
         ["TRN_NEURON_CC=9.9"],
         None,
         "framework",
-        "pip cannot install neuronx-cc==9.9 torch-neuronx==2.9.0.2.15.32035 into /home/ubuntu/aws_neuron_venv_pytorch",
+        "pip cannot install neuronx-cc==9.9 torch-neuronx==2.9.0.2.15.32035 into /home/ubuntu/aws_neuron_venv_pytorch-",
     ),
 }
 
@@ -388,7 +531,7 @@ def test_two_runs_do_not_interleave(new_node: NewNode) -> None:
     finally:
         holder.communicate()
     assert done.code != 0
-    assert "another trn-bootstrap run still holds /var/lib/trn-bootstrap/lock after 1 s" in done.out
+    assert "another run still holds /var/lib/trn-bootstrap/lock after 1 s" in done.out
     assert node.configure("TRN_LOCK_WAIT=30").code == 0
 
 

@@ -371,6 +371,11 @@ NODES = [
         "this is an Arm type, but Trainium nodes are x86_64",
     ),
     (
+        "pcluster: {login_nodes: {subnet: public}}  # <-",
+        "pcluster.login_nodes.subnet",
+        "ParallelCluster gives login nodes no public address, and neither do this network's public subnets",
+    ),
+    (
         "pcluster: {login_nodes: {instance_type: im4gn.large}}  # <-",
         "pcluster.login_nodes.instance_type",
         "this is an Arm type",

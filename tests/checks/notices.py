@@ -176,10 +176,24 @@ pcluster:
     ),
     ("pcluster: {head: {subnet: public}}", "info", "pcluster.head.ssh", "nobody may connect to it"),
     (
-        "pcluster: {login_nodes: {subnet: public}}",
+        """
+network:
+  existing:
+    vpc_id: vpc-0123456789abcdef0
+    cidr: 172.31.0.0/16
+    private_subnets: [{id: subnet-0123456789abcdef0, zone_id: use1-az6}]
+    public_subnets: [{id: subnet-0123456789abcdef1, zone_id: use1-az6}]
+pcluster: {login_nodes: {subnet: public}}
+""",
         "warning",
         "pcluster.login_nodes.subnet",
-        "nobody may connect to them",
+        "they start only where the subnet assigns public addresses",
+    ),
+    (
+        "pcluster: {queues: [{compute_resources: [{min_nodes: 2}]}]}",
+        "warning",
+        "pcluster.queues[0].compute_resources[0].min_nodes",
+        "The deployment waits for them, and fails as a whole where EC2 has no capacity for them",
     ),
     (
         "storage: {fsx: {s3: {uri: 's3://bucket', directory: /corpus}}}",

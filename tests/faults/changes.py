@@ -79,11 +79,14 @@ SLURM: dict[str, Edit] = {
     "AWS::SSM::Parameter": put(Value="faults"),
     "Custom::PclusterCluster": more_nodes,
     "Custom::S3AutoDeleteObjects": put(Note="faults"),
+    "Custom::TrnClusterName": put(DeleteLogs="no"),
+    "Custom::TrnNodeScripts": put(Note="faults"),
 }
 EKS: dict[str, Edit] = {
     **{k: v for k, v in SLURM.items() if k not in (
         "AWS::CloudFormation::Stack", "AWS::EC2::KeyPair", "AWS::EC2::PrefixList", "AWS::IAM::ManagedPolicy",
-        "AWS::SSM::Parameter", "Custom::PclusterCluster",
+        "AWS::SSM::Parameter", "Custom::PclusterCluster", "Custom::TrnClusterName",
+        "Custom::TrnNodeScripts",
     )},
     "AWS::CodeBuild::Project": put(Description="faults"),
     "AWS::EC2::Instance": tag,

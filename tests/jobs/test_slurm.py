@@ -73,6 +73,20 @@ def test_tasks_of_a_node_have_ranks(backend: SlurmBackend) -> None:
     assert found == {("0", "0"), ("1", "1"), ("2", "0"), ("3", "1")}
 
 
+def test_a_queue_that_parallelcluster_has_stopped_says_how_to_start_it(
+    backend: SlurmBackend, slurm: LocalSlurm
+) -> None:
+    restart = f"pcluster update-compute-fleet --cluster-name {backend.cluster.cluster_name} --region us-east-1"
+    slurm.run(["scontrol", "update", "partitionname=compute1", "state=INACTIVE"])
+    try:
+        with pytest.raises(SubmitError, match="Required partition not available") as refused:
+            backend.submit(script("true"))
+        assert restart in str(refused.value)
+        assert "PROTECTED" in str(refused.value)
+    finally:
+        slurm.run(["scontrol", "update", "partitionname=compute1", "state=UP"])
+
+
 WORD = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=15)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.jobs.conftest import make_cluster
 from trainium_cdk.jobs.errors import TransportError
-from trainium_cdk.jobs.snapshot import parse
+from trainium_cdk.jobs.snapshot import inactive_queue, parse
 
 CLUSTER = make_cluster()
 JOB = f"trn-job j-1\ntrn-json {json.dumps({'kind': 'bert-large', 'queue': 'compute1', 'instance_type': 'trn1.32xlarge', 'nodes': 2})}\n"
@@ -27,6 +27,11 @@ T = "2026-11-20T10:00:00"
         (  # waiting
             "trn-queue 7|PENDING|Resources||N/A|N/A\ntrn-queue 8|PENDING|Dependency||N/A|N/A\n",
             ("PENDING", "waits for nodes"),
+            ("PENDING", "waits for precompile"),
+        ),
+        (  # ParallelCluster has stopped the queue
+            "trn-queue 7|PENDING|PartitionInactive||N/A|N/A\ntrn-queue 8|PENDING|Dependency||N/A|N/A\n",
+            ("PENDING", inactive_queue(CLUSTER)),
             ("PENDING", "waits for precompile"),
         ),
         (  # a dynamic node boots

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.pcluster.examples import ids_for
 from trainium_cdk import settings
-from trainium_cdk.pcluster.config import NOBODY, render, to_yaml
+from trainium_cdk.pcluster.config import BOOTSTRAP_SECONDS, NOBODY, render, to_yaml
 from trainium_cdk.pcluster.merge import merged
 
 HERE = Path(__file__).parent
@@ -107,7 +107,7 @@ def test_overrides_come_last_and_find_queues_by_name() -> None:
     }
     env = settings.validate({"pcluster": {"overrides": overrides}})
     config = render(env, ids_for(env))
-    assert config["DevSettings"] == {"Timeouts": {"HeadNodeBootstrapTimeout": 2400}}
+    assert config["DevSettings"]["Timeouts"] == {**BOOTSTRAP_SECONDS, "HeadNodeBootstrapTimeout": 2400}
     assert config["Scheduling"]["SlurmSettings"] == {"ScaledownIdletime": 10, "QueueUpdateStrategy": "TERMINATE"}
     [queue] = config["Scheduling"]["SlurmQueues"]
     assert queue["HealthChecks"] == {"Gpu": {"Enabled": False}}

@@ -149,6 +149,8 @@ def static_nodes_are_paid(env: Environment) -> Iterator[Problem]:
         else:
             hour = nodes * price
             cost = f"{hour:,.2f} USD an hour, {hour * HOURS_OF_A_MONTH:,.0f} USD a month, at the on-demand price"
+        if f.engine == "slurm":
+            cost += ". The deployment waits for them, and fails as a whole where EC2 has no capacity for them"
         yield warning(
             (*f.at, "min_nodes"),
             nodes,

@@ -38,26 +38,34 @@ def nodes_reach_aws_without_nat(env: Environment) -> Iterator[Problem]:
         )
 
 
+def _no_way_out(env: Environment) -> str:
+    return "without a way to the internet" if env.network.existing else "without a NAT gateway"
+
+
+def _way_out(env: Environment) -> str:
+    return "network.existing.internet: true" if env.network.existing else "nat: one"
+
+
 def packages_are_on_the_image_without_nat(env: Environment) -> Iterator[Problem]:
-    if env.network.existing or env.network.nat != "none" or env.pcluster.custom_ami:
+    if env.network.reaches_internet or env.pcluster.custom_ami:
         return
     for at, queue in queues(env):
         if not queue.custom_ami:
             yield error(
                 (*at, "custom_ami"),
                 "(absent)",
-                "without a NAT gateway nodes cannot install Neuron, and ParallelCluster's own images do not carry it",
-                "give an image that carries Neuron (here, or as pcluster.custom_ami for all nodes), or write nat: one",
+                f"{_no_way_out(env)} nodes cannot install Neuron, and ParallelCluster's own images do not carry it",
+                f"give an image that carries Neuron (here, or as pcluster.custom_ami for all nodes), or write {_way_out(env)}",
             )
 
 
 def framework_is_on_the_image_without_nat(env: Environment) -> Iterator[Problem]:
-    if env.network.existing or env.network.nat != "none" or env.framework == "none":
+    if env.network.reaches_internet or env.framework == "none":
         return
     yield warning(
         ("bootstrap", "framework"),
         env.framework,
-        "without a NAT gateway no framework is installed: jobs find only what the image carries at bootstrap.venv",
+        f"{_no_way_out(env)} no framework is installed: jobs find only what the image carries at bootstrap.venv",
         "write framework: none, or see that the image carries it",
         "slurm",
     )

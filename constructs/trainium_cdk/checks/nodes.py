@@ -76,14 +76,24 @@ def root_volumes_hold_the_image(env: Environment) -> Iterator[Problem]:
             )
 
 
-def login_nodes_are_connected(env: Environment) -> Iterator[Problem]:
+def login_nodes_reach_aws(env: Environment) -> Iterator[Problem]:
     login = env.pcluster.login_nodes
-    if login and login.subnet == "public" and not env.pcluster.head.ssh:
+    if not login or login.subnet != "public":
+        return
+    key, reason = ("pcluster", "login_nodes", "subnet"), "ParallelCluster gives login nodes no public address"
+    if env.network.existing:
         yield warning(
-            ("pcluster", "login_nodes", "subnet"),
+            key,
             "public",
-            "they have public addresses, but nobody may connect to them by SSH",
-            "write subnet: private, or give pcluster.head.ssh.from_cidrs",
+            f"{reason}: they start only where the subnet assigns public addresses, or has another way to AWS",
+            "write subnet: private, and reach them through the head node or SSM Session Manager",
+        )
+    else:
+        yield error(
+            key,
+            "public",
+            f"{reason}, and neither do this network's public subnets: the nodes would never reach AWS, and be replaced for ever",
+            "write subnet: private, and reach them through the head node or SSM Session Manager",
         )
 
 
@@ -102,5 +112,5 @@ RULES: tuple[Rule, ...] = (
     service_nodes_are_x86_and_large_enough,
     head_node_manages_the_fleet,
     root_volumes_hold_the_image,
-    login_nodes_are_connected,
+    login_nodes_reach_aws,
 )

@@ -104,6 +104,9 @@ def _carry_out(found: Survey, client: Any, fate: Fate) -> None:
         raise typer.Exit(1)
 
 
+SHARED_BUCKET = "ParallelCluster's bucket parallelcluster-...-v1-do-not-delete (a few small objects of each cluster)"
+
+
 def plan(found: Survey, fate: str) -> list[str]:
     """What will be done, in lines for people."""
     owner = found.owner
@@ -119,6 +122,8 @@ def plan(found: Survey, fate: str) -> list[str]:
             "3. delete what its parts have left: instances, load balancers, network interfaces, security groups, volumes, logs"
         )
     lines.extend(f"   kept, as its environment says: {k.type} {k.id}" for k in found.kept)
+    if owner.engine == "slurm":
+        lines.append(f"   kept, as every cluster in the region shares it: {SHARED_BUCKET}")
     return lines
 
 

@@ -81,9 +81,11 @@ class SlurmBackend:
         result = self._patiently(lambda: self._send(submission, private))
         said = [line for line in result.stdout.splitlines() if line.startswith(RESULT)]
         if result.code != 0 or not said:
+            why = _last_words(result)
+            if _INACTIVE in why:
+                why += f". {snapshot.inactive_queue(self.cluster)}"
             raise SubmitError(
-                f"{submission.id} was not submitted to {self.cluster.cluster_name}: {_last_words(result)}. "
-                "Nothing of it is left there"
+                f"{submission.id} was not submitted to {self.cluster.cluster_name}: {why}. Nothing of it is left there"
             )
         answer = json.loads(said[-1].removeprefix(RESULT))
         stages = {str(k): str(v) for k, v in answer["stages"].items()}
@@ -272,6 +274,10 @@ class SlurmBackend:
         if result.code not in (0, 4):
             raise TransportError(f"the head node could not be asked: {_last_words(result)}")
         return snapshot.parse(result.stdout, self.cluster)
+
+
+_INACTIVE = "Required partition not available (inactive or drain)"
+"""What sbatch prints where the queue's partition is INACTIVE."""
 
 
 def _last_words(result: Result) -> str:

@@ -170,8 +170,19 @@ def parse(answer: str, cluster: SlurmCluster) -> Snapshot:
             data = _bytes(rest)
         elif raws:
             _of_job(raws[-1], key, rest)
-    directory = f"{cluster.shared_dir}/trn/jobs"
-    return Snapshot(tuple(_status(raw, queue, accounts, directory) for raw in raws if raw.stages), size, data)
+    directory, inactive = f"{cluster.shared_dir}/trn/jobs", inactive_queue(cluster)
+    jobs = tuple(_status(raw, queue, accounts, directory, inactive) for raw in raws if raw.stages)
+    return Snapshot(jobs, size, data)
+
+
+def inactive_queue(cluster: SlurmCluster) -> str:
+    """Why a queue takes no jobs, and what to do. Slurm calls its partition inactive."""
+    name = cluster.cluster_name
+    return (
+        "the queue is inactive: ParallelCluster stops a queue (fleet status PROTECTED) after 10 nodes that failed to start. "
+        f"Find the reason in the log group /aws/parallelcluster/{name}-*, fix it, then restart the queue: "
+        f"pcluster update-compute-fleet --cluster-name {name} --region {cluster.region} --status START_REQUESTED"
+    )
 
 
 def _bytes(text: str) -> bytes:
@@ -198,14 +209,18 @@ def _of_job(raw: _Raw, key: str, rest: str) -> None:
         raw.cancelled = True
 
 
-def _status(raw: _Raw, queue: Mapping[str, list[str]], accounts: Mapping[str, list[str]], directory: str) -> JobStatus:
+def _status(
+    raw: _Raw, queue: Mapping[str, list[str]], accounts: Mapping[str, list[str]], directory: str, inactive: str
+) -> JobStatus:
     stages: list[Stage] = []
     for name, number in raw.stages.items():
         before = stages[-1] if stages else None
         state = raw.states.get(name)
         if state and state[1] != number:
             state = None  # of another life of this id
-        stages.append(_stage(name, number, before, queue.get(number), state, accounts.get(number), raw.cancelled))
+        stages.append(
+            _stage(name, number, before, queue.get(number), state, accounts.get(number), raw.cancelled, inactive)
+        )
     described = raw.described
     return JobStatus(
         id=raw.id,
@@ -261,6 +276,7 @@ _REASONS = {
     "ReqNodeNotAvail": "waits for the nodes that compiled: at least one is down or taken (ReqNodeNotAvail)",
     "DependencyNeverSatisfied": "did not run: {before} did not complete",
     "BeginTime": "starts again in a moment",
+    "PartitionInactive": "{inactive}",
     "PartitionNodeLimit": "asks for more nodes than the queue has",
 }
 
@@ -277,6 +293,7 @@ def _stage(
     state: list[str] | None,
     account: list[str] | None,
     cancelled: bool,
+    inactive: str,
 ) -> Stage:
     told = before.name if before else "an earlier stage"
     never = before is not None and before.state not in ("PENDING", "RUNNING", "COMPLETED")
@@ -295,7 +312,7 @@ def _stage(
         if said == "PENDING":
             started = None
         known = _REASONS.get(reason.split(",")[0])
-        words = reason if known is None else known.format(before=told, failed=failed)
+        words = reason if known is None else known.format(before=told, failed=failed, inactive=inactive)
         if said == "CANCELLED" and never:
             words = _REASONS["DependencyNeverSatisfied"].format(before=told)
         return Stage(name, number, said, words, nodes, code, started, ended)

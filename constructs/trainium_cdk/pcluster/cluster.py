@@ -11,6 +11,7 @@ from constructs import Construct, IDependable
 from trainium_cdk.bootstrap import TrnBootstrap
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.pcluster.config import NOBODY, ClusterIds, render
+from trainium_cdk.pcluster.name import TrnClusterName
 from trainium_cdk.settings import Environment, Problem, SettingsError
 from trainium_cdk.storage import TrnStorage
 
@@ -108,8 +109,11 @@ class TrnPcluster(Construct):
             ssh_source=self._ssh_source(environment),
         )
         self.configuration = render(environment, ids)
+        self._name = TrnClusterName(
+            self._own, "Name", cluster_name=environment.cluster_name, on_destroy=environment.on_destroy
+        )
         # No ServiceTimeout: CloudFormation hands it to the provider, which passes what it does not know on to ParallelCluster,
-        # and that refuses it. ParallelCluster gives up by itself: on the head node after 35 minutes.
+        # and that refuses it. ParallelCluster gives up by itself: on the head node after 55 minutes.
         self.resource = CustomResource(
             self._own,
             "Resource",
@@ -122,6 +126,7 @@ class TrnPcluster(Construct):
                 "DeletionPolicy": "Delete",
             },
         )
+        self.resource.node.add_dependency(self._name)
         self.wait_for(network.internet_ready, storage.ready, bootstrap)
         self.head_node_id = self.resource.get_att_string("headNode.instanceId")
         self.head_node_private_ip = self.resource.get_att_string("headNode.privateIpAddress")
@@ -129,7 +134,9 @@ class TrnPcluster(Construct):
         self.head_node_public_ip = self.resource.get_att_string("headNode.publicIpAddress") if public else None
 
     def wait_for(self, *others: IDependable) -> None:
-        """The cluster is made after these, and removed before them."""
+        """The cluster is made after these, and removed before them. Its name is claimed after them too, so that nothing that
+        takes time lies between the claim and the cluster."""
+        self._name.resource.node.add_dependency(*others)
         self.resource.node.add_dependency(*others)
 
     def grant_bucket(self, bucket: s3.IBucket) -> None:

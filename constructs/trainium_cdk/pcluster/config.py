@@ -23,6 +23,9 @@ NOBODY = "127.0.0.1/32"
 """ParallelCluster always opens port 22 of head and login nodes, to everywhere unless told otherwise: this tells it to let
 nobody in."""
 
+BOOTSTRAP_SECONDS = {"HeadNodeBootstrapTimeout": 3300, "ComputeNodeBootstrapTimeout": 2700}
+"""ParallelCluster's own 2,100 s hold its own set-up, the driver's build and the framework's installation, one after another. The
+head node's has to end within the hour that CloudFormation gives a custom resource."""
 _CAPACITY = {"on-demand": "ONDEMAND", "spot": "SPOT", "capacity-block": "CAPACITY_BLOCK"}
 
 
@@ -80,11 +83,14 @@ def render(env: Environment, ids: ClusterIds) -> Config:
                 "CloudWatch": {
                     "Enabled": True,
                     "RetentionInDays": p.log_days,
-                    "DeletionPolicy": "Delete" if env.on_destroy == "delete" else "Retain",
+                    # A rollback deletes the cluster at once, and the reason of a failed creation is in its logs. What is
+                    # destroyed on purpose loses them: see TrnClusterName.
+                    "DeletionPolicy": "Retain",
                 }
             },
             "Dashboards": {"CloudWatch": {"Enabled": p.dashboard}},
         },
+        "DevSettings": {"Timeouts": dict(BOOTSTRAP_SECONDS)},
     }
     if p.login_nodes:
         config["LoginNodes"] = _login(env, ids)
@@ -161,7 +167,7 @@ def _slurm(env: Environment) -> Config:
 def _reaches_route_53(env: Environment) -> bool:
     """Route 53 names the nodes. Without it they keep EC2's own names (ParallelCluster user guide, "no internet access")."""
     network = env.network
-    return network.existing is not None or network.nat != "none" or "route53" in network.interface_endpoints
+    return network.reaches_internet or (not network.existing and "route53" in network.interface_endpoints)
 
 
 def _queue(env: Environment, queue: Queue, ids: ClusterIds) -> Config:

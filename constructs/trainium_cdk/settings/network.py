@@ -56,7 +56,7 @@ class ExistingSubnet(Settings):
 
 
 class ExistingVpc(Settings):
-    """A VPC that exists already, with its subnets. Its private subnets must reach the internet or the AWS endpoints."""
+    """A VPC that exists already, with its subnets. It must have DNS support and DNS host names."""
 
     vpc_id: VpcId
     """As vpc-0123456789abcdef0."""
@@ -66,6 +66,9 @@ class ExistingVpc(Settings):
     """For nodes and file systems; the fleet's first."""
     public_subnets: tuple[ExistingSubnet, ...] = ()
     """For what is given a public address."""
+    internet: bool = True
+    """Whether the private subnets reach the internet. Where they do not, they must reach AWS through endpoints, and the nodes
+    install nothing: their image holds Neuron."""
 
 
 class Network(Settings):
@@ -93,6 +96,11 @@ class Network(Settings):
     """Connections to other VPCs."""
     existing: ExistingVpc | None = None
     """Use this VPC and make none: the other keys of `network` then do not apply (but for `peerings`)."""
+
+    @property
+    def reaches_internet(self) -> bool:
+        """Whether nodes in private subnets reach the internet."""
+        return self.existing.internet if self.existing else self.nat != "none"
 
     @property
     def vpc_cidr(self) -> str:

@@ -58,15 +58,17 @@ def survey(stack: str, client: Client) -> Survey | None:
     stack_id, status = found["StackId"], found["StackStatus"]
     there = list(_resources(cloudformation, stack_id, status == "DELETE_COMPLETE"))
     own = [r for r in there if r["StackId"] == stack_id]
-    keeping = _keeping(cloudformation, stack_id)
+    template = _template(cloudformation, stack_id)
+    keeping = _keeping(template)
     kept = {r["PhysicalResourceId"]: r for r in own if r["ResourceType"] in _DATA | _HELD and _stays(r, keeping)}
     by_type = _by_type(there)
-    kind = next((t for t in _CLUSTERS if by_type.get(t)), "")
+    declared = {r.get("Type", "") for r in template.get("Resources", {}).values()}
+    kind = next((t for t in _CLUSTERS if t in declared or by_type.get(t)), "")
     return Survey(
         owner=Owner(
             stack=stack,
             stack_id=stack_id,
-            cluster=by_type[kind][0] if kind else "",
+            cluster=_cluster_name(template) or (by_type[kind][0] if kind else ""),
             engine=_CLUSTERS.get(kind, ""),
             vpcs=frozenset(by_type.get("AWS::EC2::VPC", ())),
             functions=frozenset(by_type.get("AWS::Lambda::Function", ())),
@@ -138,10 +140,23 @@ def _by_type(resources: list[dict[str, Any]]) -> dict[str, list[str]]:
     return found
 
 
-def _keeping(cloudformation: Any, stack_id: str) -> set[str]:
-    """Logical ids of what the stack's template keeps."""
+def _template(cloudformation: Any, stack_id: str) -> dict[str, Any]:
     body = cloudformation.get_template(StackName=stack_id, TemplateStage="Original")["TemplateBody"]
-    template = json.loads(body) if isinstance(body, str) else body
+    template: dict[str, Any] = json.loads(body) if isinstance(body, str) else body
+    return template
+
+
+def _cluster_name(template: Mapping[str, Any]) -> str:
+    """Name of the Slurm cluster; empty for none. Not its physical id: that of a failed creation is another."""
+    for resource in template.get("Resources", {}).values():
+        if resource.get("Type") == "Custom::PclusterCluster":
+            name = resource["Properties"]["ClusterName"]
+            return name if isinstance(name, str) else ""
+    return ""
+
+
+def _keeping(template: Mapping[str, Any]) -> set[str]:
+    """Logical ids of what the stack's template keeps."""
     return {
         key for key, resource in template.get("Resources", {}).items()
         if resource.get("DeletionPolicy") in ("Retain", "RetainExceptOnCreate")

@@ -15,9 +15,10 @@ from typing import Any, Literal
 from trainium_cdk.catalog.updates import updates
 from trainium_cdk.updates.leaves import intrinsic, text
 
-Verdict = Literal["live", "drain", "kill", "stop", "stop-login", "new"]
-"""live: at once. drain: nodes are replaced when their jobs have ended. kill: nodes go with their jobs (QueueUpdateStrategy
-TERMINATE). stop: refused while compute nodes may run. stop-login: refused while login nodes run. new: another cluster."""
+Verdict = Literal["live", "drain", "kill", "stop", "stop-login", "stop-both", "new"]
+"""live: at once. drain: nodes are replaced when their jobs have ended. kill: nodes are replaced with their jobs
+(QueueUpdateStrategy TERMINATE). stop: refused while compute nodes may run. stop-login: refused, as login nodes run. stop-both:
+refused while compute nodes or login nodes run. new: another cluster."""
 Config = Mapping[str, Any]
 _OF_STRATEGY: dict[str, Verdict] = {"DRAIN": "drain", "TERMINATE": "kill"}
 _EXTERNAL = {"FileSystemId", "VolumeId", "FileCacheId"}
@@ -58,10 +59,21 @@ class _Found:
         return any(step.startswith("SlurmQueues[") for step in self.steps[:-1])
 
 
-def changes(old: Config, new: Config) -> list[ConfigChange]:
-    """Every difference, with ParallelCluster's verdict. Values may be plain or, as CloudFormation hands them over, text."""
+def changes(old: Config, new: Config, *, login_running: bool | None = None) -> list[ConfigChange]:
+    """Every difference, with ParallelCluster's verdict. Values may be plain or, as CloudFormation hands them over, text.
+
+    Args:
+        login_running: whether login nodes run. Default: whether `old` has any.
+    """
+    logins = has_login_nodes(old) if login_running is None else login_running
     found = list(_section(old, new, (), ""))
-    return [ConfigChange(".".join(f.steps), f.rule, _verdict(f, found, old, new), f.old, f.new) for f in found]
+    return [ConfigChange(".".join(f.steps), f.rule, _verdict(f, found, old, new, logins), f.old, f.new) for f in found]
+
+
+def has_login_nodes(config: Config) -> bool:
+    """Whether the configuration asks for login nodes."""
+    pools = (config.get("LoginNodes") or {}).get("Pools") or []
+    return any(_number(pool.get("Count"), 1) > 0 for pool in pools)
 
 
 def policy(path: str) -> str:
@@ -119,7 +131,9 @@ def _is_section(value: Any) -> bool:
     return isinstance(value, Mapping) and not intrinsic(value)
 
 
-def _verdict(f: _Found, found: list[_Found], old: Config, new: Config) -> Verdict:
+def _verdict(f: _Found, found: list[_Found], old: Config, new: Config, logins: bool) -> Verdict:
+    if f.rule.startswith("LOGIN_NODES") and not logins:
+        return "live"
     match f.rule:
         case "SUPPORTED" | "SUPPORTED_UNLESS_ADC" | "IGNORED":
             return "live"
@@ -139,13 +153,13 @@ def _verdict(f: _Found, found: list[_Found], old: Config, new: Config) -> Verdic
             grown = isinstance(f.old, list) and all(text(v) in text(f.new or []) for v in f.old)
             return "live" if grown else _by_strategy(f, new)
         case "SHARED_STORAGE_UPDATE_POLICY":
-            return _storage(f, old, new)
+            return _storage(f, new, logins)
         case "LOGIN_NODES_POOLS_UPDATE_POLICY":
             return "live" if f.is_list and f.old is None else "stop-login"
         case "LOGIN_NODES_STOP" | "LOGIN_NODES_POOL_STOP":
             return "stop-login"
         case "COMPUTE_AND_LOGIN_NODES_STOP":
-            return "stop"
+            return "stop-both" if logins else "stop"
         case _:
             return "new"
 
@@ -205,13 +219,16 @@ def _managed_fsx(config: Config) -> set[str]:
     }
 
 
-def _storage(f: _Found, old: Config, new: Config) -> Verdict:
-    if not f.is_list:  # what is mounted stays where it is mounted
-        return "new"
+def _storage(f: _Found, new: Config, logins: bool) -> Verdict:
+    if not f.is_list:  # another mount point: with nodes running, ParallelCluster's own check of it raises an exception
+        return "stop-both" if logins else "stop"
     entry = f.new or f.old
     if entry.get("MountDir") in ("home", "/home"):
         return "new"
     kind = str(entry.get("StorageType"))
     if kind in _LIVE_STORAGE and _EXTERNAL & set(entry.get(f"{kind}Settings") or {}):
         return "live"
-    return "stop-login" if old.get("LoginNodes") else _OF_STRATEGY.get(_strategy(new), "stop")
+    by_strategy = _OF_STRATEGY.get(_strategy(new), "stop")
+    if not logins:
+        return by_strategy
+    return "stop-both" if by_strategy == "stop" else "stop-login"

@@ -21,6 +21,9 @@ _STOP = (
     "stop the fleet first (pcluster update-compute-fleet --status STOP_REQUESTED --cluster-name {cluster}), deploy with "
     "--fleet-stopped, and start it again"
 )
+_STOP_LOGIN = (
+    "set pcluster.overrides: {LoginNodes: {Pools: [{Name: login, Count: 0}]}} and deploy, then deploy this without it"
+)
 Told = tuple[Level, str, str, str, Any, Any]
 """Level, meaning, advice, property, old and new value."""
 
@@ -75,7 +78,9 @@ def _configuration(properties: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _effective(verdict: Verdict, fleet_running: bool) -> Verdict | str:
-    return verdict if fleet_running or verdict != "stop" else "stopped"
+    if fleet_running:
+        return verdict
+    return {"stop": "stopped", "stop-both": "stop-login"}.get(verdict, verdict)
 
 
 _WORDS: dict[str, tuple[Level, str, str]] = {
@@ -96,10 +101,11 @@ _WORDS: dict[str, tuple[Level, str, str]] = {
         "the fleet has to be stopped for it, and so no job runs",
         "start the fleet again afterwards",
     ),
-    "stop-login": (
+    "stop-login": ("refused", "ParallelCluster refuses it while login nodes run", _STOP_LOGIN),
+    "stop-both": (
         "refused",
-        "ParallelCluster refuses it while login nodes run",
-        "set overrides.LoginNodes.Pools[].Count to 0 and deploy, then deploy this",
+        "ParallelCluster refuses it while compute nodes or login nodes run",
+        f"{_STOP_LOGIN}. Before that, {_STOP}",
     ),
     "new": ("refused", "ParallelCluster cannot change it in a cluster that is there", _ANOTHER),
 }

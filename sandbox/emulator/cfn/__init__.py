@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 
-MODULES = ("network", "compute", "fsx", "eks", "mends", "order")
+MODULES = ("network", "compute", "fsx", "eks", "mends", "order", "failed_creates")
 
 
 def install() -> None:

@@ -2,20 +2,33 @@
 
 On Create and Update the configuration goes through pcluster's own dry run and update policies
 (`sandbox.oracle`), and the resource fails with pcluster's messages. What AWS would make from a good one is
-reduced to what others look at: the head node (an EC2 instance with pcluster's tags, reachable by Run Command),
-the cluster's log group, and in the sandbox's folder `clusters/<name>/config.yaml` and `cluster.json`, from which a
-local Slurm is set up.
+reduced to what others look at: the cluster's CloudFormation stack with its log group, the head node (an EC2 instance
+with pcluster's tags, reachable by Run Command), and in the sandbox's folder `clusters/<name>/config.yaml` and
+`cluster.json`, from which a local Slurm is set up.
+
+As strict as the original (cloudformation/custom_resource/cluster.yaml and the crhelper it uses):
+
+- Delete deletes the cluster of that NAME, whichever stack made it. CloudFormation sends Delete also when a creation is
+  rolled back, so a taken name deletes the other cluster.
+- A creation that failed has a generated physical id, not the cluster's name.
+- A reason keeps its last 240 characters.
+- Whether the log group outlives the cluster is the configuration's `DeletionPolicy`, after a failed creation too.
+
+`cluster-faults.json` in the sandbox's folder, `{"<cluster>": "<reason>"}`, makes the creation of that cluster fail after its
+stack, its log group and its head node exist, as a head node whose bootstrap fails does.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import sys
+import time
 import urllib.request
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +40,7 @@ from sandbox.oracle import Oracle, installed_version
 Event = dict[str, Any]
 # AWS's provider hands every property but these to pcluster, which refuses what it does not know (ServiceTimeout, say)
 _KNOWN = {"ServiceToken", "DeletionPolicy", "ClusterName", "ClusterConfiguration"}
-_REASON_LIMIT = 3000  # CloudFormation cuts a reason at 4 KB
+_REASON_LIMIT, _REASON_KEPT = 256, 240  # crhelper's resource_helper.py
 
 
 class ClusterError(Exception):
@@ -70,7 +83,7 @@ def _validate(oracle: Oracle, name: str, config: Mapping[str, Any]) -> list[dict
     findings = oracle.validate(config, name)
     messages = [finding._asdict() for finding in findings]
     if any(finding.level == "ERROR" for finding in findings):
-        failed = {"message": "Invalid cluster configuration.", "configuration_validation_errors": messages}
+        failed = {"configuration_validation_errors": messages, "message": "Invalid cluster configuration."}
         raise ClusterError(json.dumps(failed))
     return messages
 
@@ -142,7 +155,7 @@ def _describe(name: str, record: Mapping[str, Any], messages: list[dict[str, str
         "clusterName": name,
         "clusterStatus": status,
         "cloudFormationStackStatus": status,
-        "cloudformationStackArn": f"{record['stackId'].rpartition(':stack/')[0]}:stack/{name}/sandbox",
+        "cloudformationStackArn": record["stackId"],
         "computeFleetStatus": record["computeFleetStatus"],
         "creationTime": record["created"],
         "lastUpdatedTime": record.get("updated", record["created"]),
@@ -179,20 +192,75 @@ def _configuration(properties: Mapping[str, Any], stack_id: str) -> dict[str, An
     return config
 
 
+def _stack_status(name: str) -> str | None:
+    """Status of the CloudFormation stack of that name; None where there is none."""
+    cloudformation = boto3.client("cloudformation")
+    try:
+        return str(cloudformation.describe_stacks(StackName=name)["Stacks"][0]["StackStatus"])
+    except cloudformation.exceptions.ClientError:
+        return None
+
+
+def _settled(name: str, *, gone: bool = False) -> None:
+    """Wait until the cluster's own stack is as it is to be."""
+    for _ in range(6000):
+        status = _stack_status(name)
+        if status is None or status == "DELETE_COMPLETE" or (not gone and not status.endswith("_IN_PROGRESS")):
+            return
+        time.sleep(0.1)
+    raise ClusterError(f"stack {name} is {_stack_status(name)}")
+
+
+def _cluster_stack(name: str, log_group: str, logs: Mapping[str, Any]) -> str:
+    """Create the stack that ParallelCluster makes for a cluster, here with its log group only. Its id."""
+    properties: dict[str, Any] = {"LogGroupName": log_group}
+    if days := int(logs.get("RetentionInDays", 180)):
+        properties["RetentionInDays"] = days
+    resource = {
+        "Type": "AWS::Logs::LogGroup",
+        "DeletionPolicy": logs.get("DeletionPolicy", "Retain"),
+        "Properties": properties,
+    }
+    made = boto3.client("cloudformation").create_stack(
+        StackName=name,
+        TemplateBody=json.dumps({"Resources": {"CloudWatchLogGroup": resource}}),
+        Tags=[{"Key": "parallelcluster:cluster-name", "Value": name}],
+    )
+    _settled(name)
+    return str(made["StackId"])
+
+
+def _free_log_group(name: str, now: datetime) -> str:
+    """ParallelCluster names it by the minute. Clusters take no time here, so a retained one may have this minute's name."""
+    prefix = f"/aws/parallelcluster/{name}-"
+    groups = boto3.client("logs").describe_log_groups(logGroupNamePrefix=prefix)["logGroups"]
+    taken = {group["logGroupName"] for group in groups}
+    while f"{prefix}{now:%Y%m%d%H%M}" in taken:
+        now += timedelta(minutes=1)
+    return f"{prefix}{now:%Y%m%d%H%M}"
+
+
+def _planned_failure(name: str) -> str:
+    """The reason why this cluster's head node is to fail; empty for none."""
+    file = Path(os.environ["SANDBOX_DIR"]) / "cluster-faults.json"
+    return str(json.loads(file.read_text()).get(name, "")) if file.is_file() else ""
+
+
 def _create(event: Event, name: str) -> dict[str, Any]:
-    if (_folder(name) / "cluster.json").exists():
+    if _stack_status(name):
         raise ClusterError(json.dumps({"message": f"Cluster {name} already exists."}))
     config = _configuration(event["ResourceProperties"], event["StackId"])
     with Oracle(_oracle_env(), Path(os.environ["SANDBOX_PCLUSTER_PYTHON"])) as oracle:
         messages = _validate(oracle, name, config)
         typed = oracle.typed(config, name)
     now = datetime.now(UTC)
-    log_group = f"/aws/parallelcluster/{name}-{now:%Y%m%d%H%M}"
-    boto3.client("logs").create_log_group(logGroupName=log_group)
+    log_group = _free_log_group(name, now)
+    logs = ((typed.get("Monitoring") or {}).get("Logs") or {}).get("CloudWatch") or {}
+    stack_id = _cluster_stack(name, log_group, logs)
     head_node = _create_head_node(name, config)
     record = {
         "name": name,
-        "stackId": event["StackId"],
+        "stackId": stack_id,
         "region": os.environ["AWS_REGION"],
         "headNode": head_node,
         "address": _elastic_address(head_node, config["HeadNode"]["Networking"].get("ElasticIp")),
@@ -203,6 +271,8 @@ def _create(event: Event, name: str) -> dict[str, Any]:
         "typedConfig": typed,
     }
     _write(name, record)
+    if reason := _planned_failure(name):
+        raise ClusterError(f"{name}: {reason} (LogGroup: /aws/lambda/{os.environ['AWS_LAMBDA_FUNCTION_NAME']})")
     _attach(name)
     return _describe(name, record, messages)
 
@@ -236,19 +306,16 @@ def _update(event: Event, name: str) -> dict[str, Any]:
 
 
 def _delete(event: Event, name: str) -> dict[str, Any]:
-    retained = event["ResourceProperties"].get("DeletionPolicy") == "Retain"
-    if retained or not (_folder(name) / "cluster.json").exists():
+    """Delete the cluster of this name, whosever it is: the original does not look."""
+    if event["ResourceProperties"].get("DeletionPolicy") == "Retain" or not (_folder(name) / "cluster.json").exists():
         return {}
     record = _read(name)
-    if record["stackId"] != event["StackId"]:  # another stack's: our own creation was refused
-        return {}
     ec2 = boto3.client("ec2")
     ec2.terminate_instances(InstanceIds=[record["headNode"]])
     if allocation := record.get("address", {}).get("ours"):
         ec2.release_address(AllocationId=allocation)
-    logs = ((record["config"].get("Monitoring") or {}).get("Logs") or {}).get("CloudWatch") or {}
-    if logs.get("DeletionPolicy", "Retain") == "Delete":
-        boto3.client("logs").delete_log_group(logGroupName=record["logGroup"])
+    boto3.client("cloudformation").delete_stack(StackName=name)
+    _settled(name, gone=True)
     attach.withdraw(_sandbox(), "slurm", name)
     shutil.rmtree(_folder(name))
     return {}
@@ -262,13 +329,18 @@ def _attach(name: str) -> None:
         raise ClusterError(json.dumps({"message": str(problem)})) from None
 
 
-def respond(event: Event, name: str, status: str, reason: str, data: Mapping[str, Any]) -> None:
-    """Tell CloudFormation how it went."""
+def shortened(reason: str) -> str:
+    """What is left of a reason: crhelper keeps the end of a long one."""
+    return reason if len(reason) <= _REASON_LIMIT else f"ERROR: (truncated) {reason[-_REASON_KEPT:]}"
+
+
+def respond(event: Event, physical_id: str, status: str, reason: str, data: Mapping[str, Any]) -> None:
+    """Send the response to CloudFormation."""
     body = json.dumps(
         {
             "Status": status,
-            "Reason": reason[:_REASON_LIMIT],
-            "PhysicalResourceId": name,
+            "Reason": shortened(reason),
+            "PhysicalResourceId": physical_id,
             "StackId": event["StackId"],
             "RequestId": event["RequestId"],
             "LogicalResourceId": event["LogicalResourceId"],
@@ -283,18 +355,20 @@ def respond(event: Event, name: str, status: str, reason: str, data: Mapping[str
 def handler(event: Event, _context: object) -> None:
     """The function's entry point."""
     properties = event["ResourceProperties"]
-    name = event.get("PhysicalResourceId") or properties.get("ClusterName") or "PclusterClusterCustomResource"
+    name = properties.get("ClusterName")
+    stack = event["StackId"].split("/")[1]
+    unnamed = event.get("PhysicalResourceId") or f"{stack}_{event['LogicalResourceId']}_{secrets.token_hex(4).upper()}"
     work = {"Create": _create, "Update": _update, "Delete": _delete}[event["RequestType"]]
     try:
         if properties.get("DeletionPolicy", "Delete") not in ("Retain", "Delete"):
             raise ClusterError('DeletionPolicy must be one of ["Retain", "Delete"].')
-        if "ClusterName" not in properties:
+        if not name:
             raise ClusterError("Couldn't find a ClusterName in the properties.")
         if event["RequestType"] != "Delete" and (unknown := properties.keys() - _KNOWN):
             raise ClusterError(f"{event['RequestType']}: got unexpected arguments: {sorted(unknown)}")
-        data = work(event, properties["ClusterName"])
+        data = work(event, name)
     except Exception as error:
         print(f"{event['RequestType']} of cluster {name} failed: {error}", file=sys.stderr)
-        respond(event, name, "FAILED", str(error), {})
+        respond(event, unnamed, "FAILED", str(error), {})
         return
     respond(event, name, "SUCCESS", "", data)

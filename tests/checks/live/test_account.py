@@ -10,6 +10,7 @@ import pytest
 
 from tests.cdk import app
 from tests.checks.live.cases import Case, verify
+from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks.live.account import OLDEST_BOOTSTRAP
 
 IMAGE = "pcluster: {custom_ami: ami-0123456789abcdef0}"
@@ -19,9 +20,13 @@ EKS = "eks: {version: '1.34'}"
 ADDONS = ["vpc-cni", "kube-proxy", "eks-pod-identity-agent", "coredns", "aws-fsx-csi-driver"]
 
 
+PC = Catalog.load().parallelcluster.default
+OFFICIAL = f"aws-parallelcluster-{PC}-ubuntu-2204-lts-hvm-x86_64-202602170000"
+
+
 def image(**other: Any) -> dict[str, Any]:
     disk = {"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 45}}
-    own = {"ImageId": "ami-0123456789abcdef0", "State": "available", "Architecture": "x86_64", "Name": "mine"}
+    own = {"ImageId": "ami-0123456789abcdef0", "State": "available", "Architecture": "x86_64", "Name": OFFICIAL}
     return {**own, "RootDeviceName": "/dev/sda1", "BlockDeviceMappings": [disk], **other}
 
 
@@ -33,6 +38,13 @@ def version(status: str, standard: str, extended: str = "2027-12-02") -> dict[st
 
 def identity(account: str) -> dict[str, str]:
     return {"Account": account, "Arn": f"arn:aws:iam::{account}:user/me"}
+
+
+HEAD_IMAGE = "pcluster: {os: ubuntu2204, head: {custom_ami: ami-0123456789abcdef0}}"
+
+
+def tags(version: str, system: str) -> list[dict[str, str]]:
+    return [{"Key": "parallelcluster:version", "Value": version}, {"Key": "parallelcluster:os", "Value": system}]
 
 
 STANDARD = {"1.35": version("STANDARD_SUPPORT", "2027-03-27")}
@@ -50,9 +62,20 @@ TABLE = [
     Case("stack", "", ({"StackStatus": "UPDATE_ROLLBACK_FAILED"}, None), [("error", "continue-update-rollback")]),
     Case("stack", "", ({"StackStatus": "DELETE_FAILED"}, None), [("error", "npx cdk destroy")]),
     Case("stack", "name: mine", ({"StackStatus": "CREATE_IN_PROGRESS"}, None), [("error", "stack TrnPclusterStack-mine", "wait")]),
-    Case("stack", "", (None, {"StackStatus": "CREATE_COMPLETE"}), [("ok",), ("error", "stack trn-slurm", "pcluster.cluster_name")]),
+    Case("stack", "", (None, {"StackStatus": "CREATE_COMPLETE"}), [("error", "stack trn-slurm", "pcluster.cluster_name"), ("ok",)]),
+    Case("stack", "pcluster: {cluster_name: taken}", ({"StackStatus": "UPDATE_COMPLETE"}, {"StackStatus": "CREATE_COMPLETE"}),
+         [("error", "stack taken", "one already exists"), ("ok", "it exists and will be updated")]),
     Case("images", IMAGE, {"ami-0123456789abcdef0": image()}, [("ok",), ("ok",)]),
     Case("images", IMAGE, {"ami-0123456789abcdef0": None}, [("error", "no such image in us-east-1", "[environment.yaml:1]")] * 2),
+    Case("images", HEAD_IMAGE, {"ami-0123456789abcdef0": image(Name="mine")},
+         [("warning", "no tag parallelcluster:version", f"pcluster build-image of ParallelCluster {PC}")]),
+    Case("images", HEAD_IMAGE, {"ami-0123456789abcdef0": image(Name="mine", Tags=tags(PC, "ubuntu2204"))}, [("ok",)]),
+    Case("images", HEAD_IMAGE, {"ami-0123456789abcdef0": image(Name="mine", Tags=tags("3.14.0", "ubuntu2204"))},
+         [("error", "3.14.0", f"{PC} refuses it")]),
+    Case("images", HEAD_IMAGE, {"ami-0123456789abcdef0": image(Name="aws-parallelcluster-3.15.0-ubuntu-2204-lts-hvm-x86_64-1")},
+         [("error", "3.15.0", f"{PC} refuses it")]),
+    Case("images", HEAD_IMAGE, {"ami-0123456789abcdef0": image(Tags=tags(PC, "alinux2023"))},
+         [("error", "built for alinux2023", "write os: alinux2023")]),
     Case("images", "pcluster: {head: {custom_ami: ami-0123456789abcdef0}}", {"ami-0123456789abcdef0": image(State="pending")},
          [("error", "pending")]),
     Case("images", "eks: {node_groups: [{custom_ami: ami-0123456789abcdef0}]}",

@@ -9,7 +9,7 @@ import pytest
 from tests.checks.live import test_account, test_capacity
 from tests.checks.live.cases import BY_NAME, Case, verify
 from trainium_cdk.checks.live.data import FileSystem
-from trainium_cdk.checks.live.network import Peer
+from trainium_cdk.checks.live.network import Existing, Peer
 
 VPC, SUBNET, TABLE_ID = "vpc-0123456789abcdef0", "subnet-0123456789abcdef0", "rtb-0123456789abcdef0"
 EXISTING = f"""\
@@ -55,16 +55,35 @@ def peer(*networks: str, table: dict[str, Any] | None = None, exists: bool = Fal
 OURS = vpc("172.31.0.0/16")
 ROUTES = {"VpcId": VPC, "Routes": [{"DestinationCidrBlock": "0.0.0.0/0"}]}
 TAKEN = {"VpcId": VPC, "Routes": [{"DestinationCidrBlock": "10.0.0.0/16"}]}
+DNS = {"enableDnsSupport": True, "enableDnsHostnames": True}
+LOCAL = {"Routes": [{"DestinationCidrBlock": "172.31.0.0/16", "GatewayId": "local", "State": "active"}]}
+NAT, IGW, GONE = (
+    {"Routes": [*LOCAL["Routes"], {"DestinationCidrBlock": "0.0.0.0/0", **target}]}
+    for target in (
+        {"NatGatewayId": "nat-1", "State": "active"},
+        {"GatewayId": "igw-1", "State": "active"},
+        {"NatGatewayId": "nat-1", "State": "blackhole"},
+    )
+)
+CLOSED = EXISTING + "    internet: false\n"
 LUSTRE = FileSystem("AVAILABLE", "LUSTRE", VPC, "abcd")
 TABLE = [
-    Case("existing-vpc", EXISTING, (OURS, subnet()), [("ok", "172.31.0.0/16"), ("ok", "4,000 free", "up to 16 nodes")]),
-    Case("existing-vpc", EXISTING, (None, {SUBNET: None}), [("error", "no such VPC", "[environment.yaml:3]")]),
-    Case("existing-vpc", EXISTING, (vpc("10.5.0.0/16"), subnet()), [("error", "write network.existing.cidr: 10.5.0.0/16"), ("ok",)]),
-    Case("existing-vpc", EXISTING, (OURS, {SUBNET: None}), [("ok",), ("error", "no such subnet", "[environment.yaml:6]")]),
-    Case("existing-vpc", EXISTING, (OURS, subnet(AvailabilityZoneId="use1-az6")), [("ok",), ("error", "write zone_id: use1-az6")]),
-    Case("existing-vpc", EXISTING, (OURS, subnet(VpcId="vpc-2", CidrBlock="172.31.16.0/20")),
+    Case("existing-vpc", EXISTING, Existing(OURS, subnet(), DNS, {SUBNET: NAT}), [("ok", "172.31.0.0/16"), ("ok", "4,000 free", "up to 16 nodes")]),
+    Case("existing-vpc", EXISTING, Existing(None, {SUBNET: None}), [("error", "no such VPC", "[environment.yaml:3]")]),
+    Case("existing-vpc", EXISTING, Existing(vpc("10.5.0.0/16"), subnet()), [("error", "write network.existing.cidr: 10.5.0.0/16"), ("ok",)]),
+    Case("existing-vpc", EXISTING, Existing(OURS, {SUBNET: None}), [("ok",), ("error", "no such subnet", "[environment.yaml:6]")]),
+    Case("existing-vpc", EXISTING, Existing(OURS, subnet(AvailabilityZoneId="use1-az6")), [("ok",), ("error", "write zone_id: use1-az6")]),
+    Case("existing-vpc", EXISTING, Existing(OURS, subnet(VpcId="vpc-2", CidrBlock="172.31.16.0/20")),
          [("ok",), ("error", "vpc-2"), ("error", "write cidr: 172.31.16.0/20")]),
-    Case("existing-vpc", EXISTING, (OURS, subnet(AvailableIpAddressCount=7)), [("ok",), ("error", "7 free addresses", "16 nodes")]),
+    Case("existing-vpc", EXISTING, Existing(OURS, subnet(AvailableIpAddressCount=7)), [("ok",), ("error", "7 free addresses", "16 nodes")]),
+    Case("existing-vpc", EXISTING, Existing(OURS, subnet(), {**DNS, "enableDnsHostnames": False}, {SUBNET: NAT}),
+         [("ok",), ("error", "enableDnsHostnames: false", "--enable-dns-hostnames"), ("ok",)]),
+    Case("existing-vpc", EXISTING, Existing(OURS, subnet(), DNS, {SUBNET: LOCAL}),
+         [("ok",), ("ok",), ("error", "no default route", "network.existing.internet: false", "[environment.yaml:6]")]),
+    Case("existing-vpc", EXISTING, Existing(OURS, subnet(), DNS, {SUBNET: None}), [("ok",), ("ok",), ("error", "no default route")]),
+    Case("existing-vpc", EXISTING, Existing(OURS, subnet(), DNS, {SUBNET: IGW}), [("ok",), ("ok",), ("error", "an internet gateway")]),
+    Case("existing-vpc", EXISTING, Existing(OURS, subnet(), DNS, {SUBNET: GONE}), [("ok",), ("ok",), ("error", "or to nothing")]),
+    Case("existing-vpc", CLOSED, Existing(OURS, subnet(), DNS, {SUBNET: LOCAL}), [("ok",), ("ok",)]),
     Case("peerings", PEERED, peer("172.31.0.0/16", table=ROUTES), [("ok", "apart from our 10.0.0.0/16")]),
     Case("peerings", PEERED, peer(), [("error", "no such VPC in us-east-1", "[environment.yaml:3]")]),
     Case("peerings", PEERED, peer("172.31.0.0/16", "10.0.128.0/20", table=ROUTES),

@@ -59,17 +59,17 @@ def fetch_bootstrap(target: Target, aws: Aws) -> str | None:
 def judge_stacks(target: Target, stacks: Stacks) -> Found:
     ours, cluster = stacks
     what = f"stack {target.stack}"
+    if cluster is not None:
+        yield Finding(
+            "error",
+            f"stack {target.cluster}",
+            cluster["StackStatus"],
+            "ParallelCluster makes a stack with the cluster's name, and one already exists",
+            f"delete that cluster, or give this one another name: pcluster.cluster_name (now {target.cluster})",
+            target.where(("pcluster", "cluster_name")),
+        )
     if ours is None:
         yield Finding("ok", what, "none", "it will be created")
-        if cluster is not None:
-            yield Finding(
-                "error",
-                f"stack {target.cluster}",
-                cluster["StackStatus"],
-                "ParallelCluster makes a stack with the cluster's name, and there is one already",
-                f"delete that cluster, or give this one another name: pcluster.cluster_name (now {target.cluster})",
-                target.where(("pcluster", "cluster_name")),
-            )
         return
     status = str(ours["StackStatus"])
     if status == "ROLLBACK_COMPLETE" or status.endswith("_FAILED"):
@@ -84,8 +84,11 @@ def judge_stacks(target: Target, stacks: Stacks) -> Found:
 
 
 def fetch_stacks(target: Target, aws: Aws) -> Stacks:
+    """Our stack, and the one that has the name of a cluster which our stack does not have yet."""
     ours = stack(target, aws)
-    return ours, _stack(aws, target.cluster) if target.engine == "slurm" and ours is None else None
+    deployed = {o["OutputKey"]: o["OutputValue"] for o in (ours or {}).get("Outputs", [])}.get("ClusterName")
+    new = target.engine == "slurm" and deployed != target.cluster
+    return ours, _stack(aws, target.cluster) if new else None
 
 
 def stack(target: Target, aws: Aws) -> dict[str, Any] | None:

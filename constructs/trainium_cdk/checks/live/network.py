@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 from typing import Any
 
@@ -13,10 +13,26 @@ from trainium_cdk.settings import ExistingSubnet, Peering
 from trainium_cdk.settings.problems import KeyPath
 
 Subnets = dict[str, dict[str, Any] | None]
+_FLAGS = {"enableDnsSupport": "enable-dns-support", "enableDnsHostnames": "enable-dns-hostnames"}
 
 
-def judge_vpc(target: Target, found: tuple[dict[str, Any] | None, Subnets]) -> Found:
-    vpc, subnets = found
+@dataclass(frozen=True)
+class Existing:
+    """An existing VPC, as AWS shows it.
+
+    Attributes:
+        dns: enableDnsSupport and enableDnsHostnames.
+        tables: route table of each private subnet, by subnet id: its own, or the VPC's main one.
+    """
+
+    vpc: dict[str, Any] | None = None
+    subnets: Subnets = field(default_factory=dict)
+    dns: dict[str, bool] = field(default_factory=dict)
+    tables: dict[str, dict[str, Any] | None] = field(default_factory=dict)
+
+
+def judge_vpc(target: Target, found: Existing) -> Found:
+    vpc, subnets, dns, tables = found.vpc, found.subnets, found.dns, found.tables
     existing = target.env.network.existing
     if existing is None:
         return
@@ -43,9 +59,13 @@ def judge_vpc(target: Target, found: tuple[dict[str, Any] | None, Subnets]) -> F
         )
     else:
         yield Finding("ok", f"VPC {existing.vpc_id}", existing.cidr, "as the environment says")
+    yield from _names(existing.vpc_id, dns)
     for name in ("private_subnets", "public_subnets"):
         for i, subnet in enumerate(getattr(existing, name)):
             yield from _subnet(target, subnet, subnets[subnet.id], (*at, name, i))
+    for i, subnet in enumerate(existing.private_subnets):
+        if subnet.id in tables:
+            yield from _way_out(target, subnet, tables[subnet.id], (*at, "private_subnets", i))
 
 
 def _subnet(target: Target, ours: ExistingSubnet, theirs: dict[str, Any] | None, at: KeyPath) -> Found:
@@ -82,15 +102,64 @@ def _subnet(target: Target, ours: ExistingSubnet, theirs: dict[str, Any] | None,
         yield Finding("ok", what, f"{free:,} free addresses", f"in {zone}, for up to {nodes:,} nodes")
 
 
-def fetch_vpc(target: Target, aws: Aws) -> tuple[dict[str, Any] | None, Subnets]:
+def _names(vpc: str, dns: dict[str, bool]) -> Found:
+    for attribute, on in dns.items():
+        if not on:
+            yield Finding(
+                "error",
+                f"VPC {vpc}",
+                f"{attribute}: false",
+                "nodes, file systems and endpoints are found by name in it",
+                f"aws ec2 modify-vpc-attribute --vpc-id {vpc} --{_FLAGS[attribute]}",
+            )
+
+
+def _way_out(target: Target, subnet: ExistingSubnet, table: dict[str, Any] | None, at: KeyPath) -> Found:
+    """The private subnets' default route, against what the environment says of it."""
+    existing = target.env.network.existing
+    assert existing is not None  # noqa: S101  the caller looked
+    routes = [r for r in (table or {}).get("Routes", []) if r.get("DestinationCidrBlock") == "0.0.0.0/0"]
+    usable = [r for r in routes if r.get("State") != "blackhole" and not str(r.get("GatewayId", "")).startswith("igw-")]
+    if existing.internet and not usable:
+        state = "a default route to an internet gateway, or to nothing" if routes else "no default route"
+        yield Finding(
+            "error",
+            f"subnet {subnet.id}",
+            state,
+            "nodes without public addresses do not reach the internet from there: the cluster's creation would time out",
+            "route 0.0.0.0/0 to a NAT gateway, a transit gateway or a firewall, or write network.existing.internet: false",
+            target.where(at),
+        )
+
+
+def _table(aws: Aws, vpc: str, subnet: str) -> dict[str, Any] | None:
+    for name, value in (("association.subnet-id", subnet), ("association.main", "true")):
+        filters = [{"Name": name, "Values": [value]}, {"Name": "vpc-id", "Values": [vpc]}]
+        if tables := aws("ec2:DescribeRouteTables", Filters=filters)["RouteTables"]:
+            found: dict[str, Any] = tables[0]
+            return found
+    return None
+
+
+def fetch_vpc(target: Target, aws: Aws) -> Existing:
     existing = target.env.network.existing
     if existing is None:
-        return None, {}
+        return Existing()
     subnets: Subnets = {}
     for subnet in (*existing.private_subnets, *existing.public_subnets):
         answer = aws.find("ec2:DescribeSubnets", SubnetIds=[subnet.id])
         subnets[subnet.id] = (answer["Subnets"] or [None])[0] if answer else None
-    return _vpc(aws, existing.vpc_id, None), subnets
+    vpc = _vpc(aws, existing.vpc_id, None)
+    if vpc is None:
+        return Existing(None, subnets)
+    dns = {
+        name: bool(
+            aws("ec2:DescribeVpcAttribute", VpcId=existing.vpc_id, Attribute=name)[name[0].upper() + name[1:]]["Value"]
+        )
+        for name in _FLAGS
+    }
+    there = [s.id for s in existing.private_subnets if subnets[s.id]]
+    return Existing(vpc, subnets, dns, {name: _table(aws, existing.vpc_id, name) for name in there})
 
 
 @dataclass(frozen=True)
@@ -210,7 +279,7 @@ def _networks(vpc: dict[str, Any]) -> list[IPv4Network]:
 CHECKS: tuple[Check[Any], ...] = (
     Check(
         "existing-vpc",
-        ("ec2:DescribeVpcs", "ec2:DescribeSubnets"),
+        ("ec2:DescribeVpcs", "ec2:DescribeSubnets", "ec2:DescribeVpcAttribute", "ec2:DescribeRouteTables"),
         fetch_vpc,
         judge_vpc,
         lambda t: t.env.network.existing is not None,

@@ -81,7 +81,7 @@ def _wrong(target: Target, fleet: Fleet, reservation: dict[str, Any], where: str
     if zone and zone != ours:
         yield problem(zone, f"it lies in another zone than {fleet.name} ({ours})", f"write zone_id: {zone}")
     yield from _size(fleet, reservation, problem)
-    yield from _time(target, reservation, problem)
+    yield from _time(target, fleet, reservation, problem)
 
 
 def _size(fleet: Fleet, reservation: dict[str, Any], problem: Any) -> Found:
@@ -103,13 +103,15 @@ def _size(fleet: Fleet, reservation: dict[str, Any], problem: Any) -> Found:
         )
 
 
-def _time(target: Target, reservation: dict[str, Any], problem: Any) -> Found:
+def _time(target: Target, fleet: Fleet, reservation: dict[str, Any], problem: Any) -> Found:
     state, start, end = reservation["State"], reservation.get("StartDate"), reservation.get("EndDate")
     if state in COMING:
         yield problem(
             state,
             f"it begins {_moment(start) if start else 'later'}: its nodes cannot start before",
-            "deploy when it has begun, or with min_nodes: 0 until then",
+            "deploy when you like: ParallelCluster holds the nodes of a block that has not begun in maintenance"
+            if fleet.queue.purchase == "capacity-block"
+            else "deploy when it has begun",
             warning=True,
         )
     elif state != "active":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ IMAGE_NAMES = {
     "alinux2023": "amzn2023-hvm-x86_64",
 }
 """How ParallelCluster's official images are called: aws-parallelcluster-<version>-<this>-<date> (pcluster 3.16)."""
+_OFFICIAL = re.compile(r"aws-parallelcluster-(\d+\.\d+\.\d+)-")
 SUPPORT_ENDS = dt.timedelta(days=60)
 """So long before the end of support it is worth knowing."""
 
@@ -83,9 +85,44 @@ def _wrong_image(target: Target, wanted: Wanted, image: dict[str, Any], what: st
             f"write root_volume_gib: {size} or more",
             where,
         )
+    if target.engine == "slurm":
+        yield from _not_parallelclusters(target, image, what, where)
     if _past(image.get("DeprecationTime"), target.now):
         yield Finding(
             "warning", what, "deprecated", "its owner does not look after it any more", "build a new one", where
+        )
+
+
+def _not_parallelclusters(target: Target, image: dict[str, Any], what: str, where: str) -> Found:
+    """Nodes start from an image that ParallelCluster has built, of its own version and the cluster's system."""
+    p = target.env.pcluster
+    version = p.version or target.env.catalog.parallelcluster.default
+    tags = {t["Key"]: t["Value"] for t in image.get("Tags", [])}
+    official = _OFFICIAL.match(str(image.get("Name", "")))
+    built = tags.get("parallelcluster:version") or (official and official[1])
+    build = f"build one: pcluster build-image of ParallelCluster {version}, with the base image as its ParentImage"
+    if built is None:
+        yield Finding(
+            "warning",
+            what,
+            "no tag parallelcluster:version",
+            f"nodes start only from an image that ParallelCluster {version} has built; nothing says that of this one",
+            f"{build}; or, where it was made from one, give it that tag",
+            where,
+        )
+    elif built != version:
+        yield Finding(
+            "error",
+            what,
+            built,
+            f"ParallelCluster {built} has built it, and {version} refuses it at its start",
+            build,
+            where,
+        )
+    system = tags.get("parallelcluster:os")
+    if system and system != p.os:
+        yield Finding(
+            "error", what, system, f"it is built for {system}, but pcluster.os is {p.os}", f"write os: {system}", where
         )
 
 

@@ -1,0 +1,115 @@
+"""A Slurm cluster whose creation fails: its logs stay, and a cluster of another stack is never touched."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox import LocalAws
+from sandbox.leftovers import beyond, inventory
+from stacks.pcluster import TrnPclusterStack
+from tests.faults.driver import Driver, Template, assemble, publish
+from trainium_cdk import settings
+
+TRN = Path(sys.executable).with_name("trn")
+CLUSTER = "named-slurm"
+
+
+@pytest.fixture(scope="module")
+def template(local_aws: LocalAws, tmp_path_factory: pytest.TempPathFactory) -> Template:
+    folder = tmp_path_factory.mktemp("named")
+    environment = settings.validate({"name": "named", "registry": {"enabled": False}})
+    made = assemble(environment, TrnPclusterStack, "Named", folder)
+    publish(local_aws, folder)
+    return made
+
+
+@pytest.fixture
+def drivers(local_aws: LocalAws) -> Iterator[list[Driver]]:
+    """Two stacks; neither outlives the test."""
+    made = [Driver(local_aws, f"named-{uuid.uuid4().hex[:8]}") for _ in range(2)]
+    yield made
+    local_aws.set_answers("cluster-faults", None)
+    for driver in made:
+        driver.clear()
+
+
+def log_groups(aws: LocalAws) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = aws.client("logs").describe_log_groups(
+        logGroupNamePrefix=f"/aws/parallelcluster/{CLUSTER}-"
+    )["logGroups"]
+    return found
+
+
+def head_node(aws: LocalAws) -> tuple[str, str]:
+    """Id and state of the cluster's head node; the id is empty where there is no cluster."""
+    record = aws.directory / f"clusters/{CLUSTER}/cluster.json"
+    if not record.is_file():
+        return "", "gone"
+    instance = json.loads(record.read_text())["headNode"]
+    described = aws.client("ec2").describe_instances(InstanceIds=[instance])["Reservations"][0]["Instances"][0]
+    return instance, described["State"]["Name"]
+
+
+def same_cluster(template: Template, *, claim: bool) -> Template:
+    """Another stack's template for a cluster of the same name. Without the claim, as the provider's documentation shows it."""
+    found = copy.deepcopy(template)
+    claims = {k for k, r in found["Resources"].items() if r["Type"] == "Custom::TrnClusterName"}
+    for resource in found["Resources"].values():
+        if resource["Type"] == "AWS::SSM::Parameter":
+            resource["Properties"]["Name"] = "/trainium/another/node-scripts"
+        if not claim:
+            resource["DependsOn"] = [d for d in resource.get("DependsOn", []) if d not in claims]
+    if not claim:
+        found["Resources"] = {k: r for k, r in found["Resources"].items() if k not in claims}
+    return found
+
+
+def test_a_taken_name_costs_nobody_a_cluster(local_aws: LocalAws, drivers: list[Driver], template: Template) -> None:
+    ours, other = drivers
+    assert ours.create(template) == "CREATE_COMPLETE", ours.failures()
+    before = head_node(local_aws)
+    assert before[1] == "running"
+
+    assert other.create(same_cluster(template, claim=True)) == "ROLLBACK_COMPLETE"
+    assert f"the cluster name {CLUSTER} is taken: stack {CLUSTER} is CREATE_COMPLETE" in other.failures()
+    assert other.delete() == "DELETE_COMPLETE"
+    assert head_node(local_aws) == before
+    assert len(log_groups(local_aws)) == 1
+
+    # the stand-in is as strict as AWS's provider: without the claim the rollback deletes the other stack's cluster
+    assert other.create(same_cluster(template, claim=False)) == "ROLLBACK_COMPLETE"
+    assert f"Cluster {CLUSTER} already exists." in other.failures()
+    assert head_node(local_aws)[1] == "gone"
+    assert ours.delete() == "DELETE_COMPLETE"
+    assert log_groups(local_aws) == []
+
+
+def test_a_failed_creation_keeps_its_logs(local_aws: LocalAws, drivers: list[Driver], template: Template) -> None:
+    driver, _ = drivers
+    before = inventory(local_aws.client)
+    local_aws.set_answers("cluster-faults", {CLUSTER: "HeadNodeBootstrapFailure"})
+    assert driver.create(template) == "ROLLBACK_COMPLETE"
+    assert f"{CLUSTER}: HeadNodeBootstrapFailure (LogGroup: /aws/lambda/pcluster-cfn-" in driver.failures()
+    [first] = log_groups(local_aws)
+    assert first["retentionInDays"] == 30
+    assert driver.delete() == "DELETE_COMPLETE"
+    assert driver.create(template) == "ROLLBACK_COMPLETE"
+    groups = log_groups(local_aws)
+    assert (len(groups), groups[0]) == (2, first)
+
+    destroyed = subprocess.run(
+        [TRN, "destroy", driver.name, "--yes"], env=local_aws.env, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert destroyed.returncode == 0, destroyed.stderr
+    assert f"log group {first['logGroupName']}: it is the log of the cluster's nodes" in destroyed.stderr
+    assert beyond(inventory(local_aws.client), before) == {}
