@@ -57,8 +57,13 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--lr", type=float, default=4e-4)
     made.add_argument("--expected_average_throughput", type=float, default=0.0)
     made.add_argument("--resume_ckpt_path")
+    made.add_argument("--snapshot_step_list")
+    made.add_argument("--snapshot_rank_list", default="0")
+    made.add_argument("--snapshot_dump_dir", default="./snapshots")
     for switch in (
         "debug",
+        "disable_dropout",
+        "torch_xla_compile",
         "resume_ckpt",
         "minimal_ckpt",
         "enable_pt_autocast",

@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=dde3316485508adc0228b5deb9332b3cbeaad9dc851d2c1a06fae882948f9b57
+digest=8257548e8aba7be2130567f3b54583eb353a8e9d1a2855f728f50efcd804e47a
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # somebody's own defaults
 
 die() {
@@ -153,7 +153,7 @@ if [ "$files" != unlimited ] && [ "$files" -lt 65535 ] && ! ulimit -n 65535 2> /
 fi
 # the port of Neuron's collectives must not be taken for an outgoing connection
 sudo -n sysctl -q -w net.ipv4.ip_local_reserved_ports=48620 > /dev/null 2>&1 || say "port 48620 could not be reserved"
-samples_ref=${TRN_SAMPLES_REF:-10c93cba78228781af013a7177eab862af901d97}
+samples_ref=${TRN_SAMPLES_REF:-2015d650cd89e4c671ae5bd1b5f1d4499d94d4dd}
 cd "$trn/src/samples-$samples_ref/torch-neuronx/training/dp_bert_hf_pretrain"
 data=$(only_folder "$trn/data/bert-seqlen128")
 steps=7032
@@ -213,7 +213,7 @@ job=$1 mode=$2
 trn=${job%/jobs/*}
 venv="$HOME"/aws_neuron_venv_pytorch
 . "$job/fetch.sh"
-samples_ref=${TRN_SAMPLES_REF:-10c93cba78228781af013a7177eab862af901d97}
+samples_ref=${TRN_SAMPLES_REF:-2015d650cd89e4c671ae5bd1b5f1d4499d94d4dd}
 source_tree samples https://github.com/aws-neuron/aws-neuron-samples.git "$samples_ref"
 packages "samples-$samples_ref" -r "$trn/src/samples-$samples_ref/torch-neuronx/training/dp_bert_hf_pretrain/requirements.txt"
 data_archive bert-seqlen128 s3://neuron-s3/training_datasets/bert_pretrain_wikicorpus_tokenized_hdf5/bert_pretrain_wikicorpus_tokenized_hdf5_seqlen128.tar --no-sign-request
