@@ -10,7 +10,7 @@ def argparse_options(source: str) -> list[str]:
     """Every option (`--name`) that the source adds to an argparse parser, sorted."""
     found = set()
     for call in _calls(source, "add_argument"):
-        found |= {a.value for a in call.args if isinstance(a, ast.Constant) and str(a.value).startswith("--")}
+        found |= {str(a.value) for a in call.args if isinstance(a, ast.Constant) and str(a.value).startswith("--")}
     return sorted(found)
 
 

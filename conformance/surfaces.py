@@ -47,11 +47,8 @@ class Surface:
 def load() -> dict[str, Surface]:
     """All of them, by name."""
     entries = YAML(typ="safe").load(FILE)
-    given = ("repository", "commit", "path")
-    return {
-        name: Surface(*(e[key] for key in given), {key: value for key, value in e.items() if key not in given})
-        for name, e in entries.items()
-    }
+    readers = {name: {key: value for key, value in e.items() if key in _READERS} for name, e in entries.items()}
+    return {name: Surface(e["repository"], e["commit"], e["path"], readers[name]) for name, e in entries.items()}
 
 
 def main() -> int:

@@ -165,7 +165,8 @@ def _virtual_environment(where: Path) -> None:
     found_pip = pip()
     if found_pip is not None:
         (packages / "sandbox-pip.pth").write_text(f"{found_pip}\n")
-    (packages / "sandbox-training.pth").write_text(f"{_HERE / 'training'}\n")
+    training = _HERE / "training"
+    (packages / "sandbox-training.pth").write_text(f"{training}\n{training / 'modules'}\n")
     for script in (_HERE / "venv_bin").iterdir():
         _write(where / "bin" / script.name, script.read_text())
     _write(where / "bin" / "pip", '#!/bin/sh\nexec "$(dirname "$0")/python3" -m pip "$@"\n')

@@ -80,8 +80,15 @@ def _data(data: str | None, dataset: str) -> tuple[str, str]:
 
 
 def _command(program: str, options: list[str | tuple[str, str]]) -> str:
-    """A torchrun command as the array `command`. Option values are shell words already."""
-    lines = ["command=(", '  torchrun --nproc_per_node "$NPROC_PER_NODE" --nnodes "$NNODES" --node_rank "$NODE_RANK"']
+    """A torchrun command as the array `command`. Option values are shell words already.
+
+    It is started as a module: the script `torchrun` runs the Python it was installed with, which on Kubernetes is the image's and
+    does not see the packages of the prepared environment.
+    """
+    lines = [
+        "command=(",
+        '  python3 -m torch.distributed.run --nproc_per_node "$NPROC_PER_NODE" --nnodes "$NNODES" --node_rank "$NODE_RANK"',
+    ]
     lines += ['  --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT"', f"  {program}"]
     lines += [f"  {' '.join(o) if isinstance(o, tuple) else o}" for o in options]
     return "\n".join([*lines, ")"])

@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=8257548e8aba7be2130567f3b54583eb353a8e9d1a2855f728f50efcd804e47a
+digest=fd1f368aea97dae4d7b77cb2463cf6c016e4bfd136558de54aaed173440ea257
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # somebody's own defaults
 
 die() {
@@ -173,7 +173,7 @@ mkdir -p "$HF_HOME"
 python3 -c 'from huggingface_hub import snapshot_download as get; get("bert-large-uncased")' > /dev/null 2>&1 ||
   say "the configuration of bert-large-uncased is not cached beforehand: the workers fetch it"
 command=(
-  torchrun --nproc_per_node "$NPROC_PER_NODE" --nnodes "$NNODES" --node_rank "$NODE_RANK"
+  python3 -m torch.distributed.run --nproc_per_node "$NPROC_PER_NODE" --nnodes "$NNODES" --node_rank "$NODE_RANK"
   --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT"
   dp_bert_large_hf_pretrain_hdf5.py
   --data_dir "$data"

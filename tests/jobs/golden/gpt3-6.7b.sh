@@ -8,7 +8,7 @@ id=gpt3-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=02c76afa02732e6e1fe89bc4008d417f5750fb8c4627aa239a9a26b3fc93b39c
+digest=98369d6c441effcea2c2469cb238587390de054c464e0e142da86664523598f5
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # somebody's own defaults
 
 die() {
@@ -162,7 +162,7 @@ elif [ -n "${TRN_CHECKPOINT:-}" ]; then
 fi
 mkdir -p "$tensorboard"
 command=(
-  torchrun --nproc_per_node "$NPROC_PER_NODE" --nnodes "$NNODES" --node_rank "$NODE_RANK"
+  python3 -m torch.distributed.run --nproc_per_node "$NPROC_PER_NODE" --nnodes "$NNODES" --node_rank "$NODE_RANK"
   --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT"
   pretrain_gpt.py
   --tensor-model-parallel-size 32
