@@ -8,7 +8,7 @@ export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 1
 export PATH := $(CURDIR)/$(BIN):$(CURDIR)/node_modules/.bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: trust test-pythons audit bench help kubernetes slurm setup demo test lint test-system lock schema clean
+.PHONY: conformance trust test-pythons audit bench help kubernetes slurm setup demo test lint test-system lock schema clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 14
@@ -43,6 +43,9 @@ kubernetes: setup  ## the programs of the local Kubernetes, compiled from their 
 
 slurm: setup  ## Slurm of Debian or Ubuntu, unpacked into .cache without root; seconds, once
 	@$(BIN)/python -m sandbox.slurm_packages
+
+conformance: setup  ## the vendors' own sources against what is recorded of them; UPSTREAM=FOLDERS with the repositories
+	$(BIN)/python -m pytest conformance -rs
 
 audit: setup .venvs/audit/.done  ## every security judge over every template, script and job: one table
 	@$(BIN)/python -m audit

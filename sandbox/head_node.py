@@ -22,33 +22,36 @@ from pathlib import Path
 from sandbox.slurm_config import ClusterPlan
 from sandbox.slurm_packages import SYSTEM_PATH, which
 from trainium_cdk.catalog import Catalog, UnknownFact
+from trainium_cdk.jobs.kinds import bert_large
 
 VENV = "aws_neuron_venv_pytorch"
 """The virtual environment's name in the home directory, as the hand-written tutorials have it."""
 
 REF = "main"
-"""The only ref of the stand-in repositories: TRN_SAMPLES_REF and TRN_MEGATRON_REF tell jobs to fetch it instead of their pinned commit."""
+"""The only ref of the stand-in repositories: TRN_SAMPLES_REF and TRN_NXDT_REF tell jobs to fetch it instead of their pinned commit."""
 
 _HERE = Path(__file__).parent
 _REPOSITORIES = {
     "aws-neuron-samples": "https://github.com/aws-neuron/aws-neuron-samples.git",
-    "aws-neuron-reference-for-megatron-lm": "https://github.com/aws-neuron/aws-neuron-reference-for-megatron-lm.git",
+    "neuronx-distributed-training": "https://github.com/aws-neuron/neuronx-distributed-training.git",
 }
-_PACKAGES = {
-    **dict.fromkeys(("pybind11", "regex", "h5py", "transformers", "tensorboard", "requests", "numpy", "six"), ""),
-    "huggingface_hub": '''"""Downloads nothing: the sandbox's model has no use for what is asked for."""
+_MODULES = {
+    "huggingface-hub": '''"""Downloads nothing: the sandbox's model has no use for what is in the files."""
 
 import os
 from pathlib import Path
 
 
-def snapshot_download(name: str) -> str:
-    place = Path(os.environ.get("HF_HOME", "hf")) / "hub" / f"models--{name.replace('/', '--')}"
+def snapshot_download(repo_id: str, *, allow_patterns: list[str]) -> str:
+    place = Path(os.environ["HF_HOME"]) / "hub" / f"models--{repo_id.replace('/', '--')}" / "snapshots" / "sandbox"
     place.mkdir(parents=True, exist_ok=True)
+    for name in allow_patterns:
+        (place / name).write_text("{}")
     return str(place)
 ''',
 }
-"""What jobs ask pip for, and the one module in it, if any: pip really resolves and installs, without the network."""
+"""The modules of packages that jobs import here. All packages that kinds pin are there for pip, which really resolves and installs
+them, without the network; most are empty."""
 
 
 def quoted(text: str) -> str:
@@ -94,7 +97,7 @@ def prepare(directory: Path, link: Path, plan: ClusterPlan, environment: Mapping
         "TRN_BACKEND": "torch" if torch else "tcp",
         "TRN_SHARED_ROOT": str(shared),
         "TRN_SAMPLES_REF": REF,
-        "TRN_MEGATRON_REF": REF,
+        "TRN_NXDT_REF": REF,
         "GIT_CONFIG_GLOBAL": str(home / ".gitconfig"),
         "GIT_CONFIG_NOSYSTEM": "1",
         "PIP_NO_INDEX": "1",
@@ -165,7 +168,8 @@ def _virtual_environment(where: Path) -> None:
     found_pip = pip()
     if found_pip is not None:
         (packages / "sandbox-pip.pth").write_text(f"{found_pip}\n")
-    (packages / "sandbox-training.pth").write_text(f"{_HERE / 'training'}\n")
+    training = _HERE / "training"
+    (packages / "sandbox-training.pth").write_text(f"{training}\n{training / 'modules'}\n")
     for script in (_HERE / "venv_bin").iterdir():
         _write(where / "bin" / script.name, script.read_text())
     _write(where / "bin" / "pip", '#!/bin/sh\nexec "$(dirname "$0")/python3" -m pip "$@"\n')
@@ -222,12 +226,13 @@ def git_config(home: Path, repositories: Mapping[str, Path]) -> None:
 
 
 def wheels(where: Path) -> Path:
-    """What jobs ask pip for (`_PACKAGES`), as wheels in a directory."""
+    """What jobs ask pip for, as wheels in a directory."""
     _fresh(where)
-    for package, module in _PACKAGES.items():
-        info = f"{package}-9999.0.dist-info"
-        with zipfile.ZipFile(where / f"{package}-9999.0-py3-none-any.whl", "w") as wheel:
-            wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {package}\nVersion: 9999.0\n")
+    for name, _, version in (pin.partition("==") for pin in bert_large.PACKAGES):
+        package, module = name.replace("-", "_"), _MODULES.get(name)
+        info = f"{package}-{version}.dist-info"
+        with zipfile.ZipFile(where / f"{package}-{version}-py3-none-any.whl", "w") as wheel:
+            wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
             wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
             wheel.writestr(f"{info}/RECORD", f"{package}.py,,\n" if module else "")
             if module:

@@ -16,11 +16,13 @@ from sandbox import head_node
 
 _PLACE = Path("/image")
 _PYTHON = """#!/bin/sh
-{python} "$@" || exit
-# an environment that is made here finds pip, as in the real image
+PYTHONPATH={place}/training:{place}/training/modules {python} "$@" || exit
+# an environment that is made here finds pip and torch, which the real image has among the packages of its system
 if [ "${{1:-}} ${{2:-}}" = '-m venv' ]; then
   for last; do :; done
-  for packages in "$last"/lib/python*/site-packages; do echo {pip} > "$packages/sandbox-pip.pth"; done
+  for packages in "$last"/lib/python*/site-packages; do
+    printf '%s\\n' {pip} {place}/training {place}/training/modules > "$packages/sandbox.pth"
+  done
 fi
 """
 _TOOL = """#!/bin/sh
@@ -43,7 +45,7 @@ def environment(shared: str, aws: Mapping[str, str] | None = None) -> dict[str, 
         **(aws or {}),
         "PATH": os.pathsep.join(path),
         "TRN_BACKEND": "tcp",
-        "TRN_MEGATRON_REF": head_node.REF,
+        "TRN_NXDT_REF": head_node.REF,
         "TRN_SAMPLES_REF": head_node.REF,
         "TRN_SANDBOX": f"{shared}/.sandbox",
         "GIT_CONFIG_GLOBAL": str(_PLACE / ".gitconfig"),
@@ -62,14 +64,15 @@ def make(directory: Path) -> Path:
     made = head_node.repositories(where / "repositories")
     head_node.git_config(where, {name: _PLACE / "repositories" / name for name in made})
     head_node.wheels(where / "wheels")
-    shutil.copytree(
-        Path(head_node.__file__).parent / "training" / "standin",
-        where / "training" / "standin",
-        ignore=shutil.ignore_patterns("__pycache__"),
-    )
+    for folder in ("standin", "modules"):
+        shutil.copytree(
+            Path(head_node.__file__).parent / "training" / folder,
+            where / "training" / folder,
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
     pip = head_node.pip()
     base = head_node.quoted(getattr(sys, "_base_executable", sys.executable))
-    _write(programs / "python3", _PYTHON.format(python=base, pip=pip or ""))
+    _write(programs / "python3", _PYTHON.format(python=base, pip=pip or "", place=_PLACE))
     for name, module in (("torchrun", "torchrun"), ("neuron_parallel_compile", "parallel_compile")):
         _write(programs / name, _TOOL.format(place=_PLACE, module=module))
     return where

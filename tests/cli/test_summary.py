@@ -6,7 +6,7 @@ from trainium_cdk.cli.follow import summarize
 from trainium_cdk.jobs import Expected, Summary
 from trainium_cdk.jobs.metrics import CompileCount, Step
 
-PUBLISHED = Expected(4000.0, True, "published for 1 node")
+PUBLISHED = Expected(4000.0, "published for 1 node, SDK 2.28")
 
 
 def test_a_run_is_held_against_what_was_published() -> None:
@@ -21,7 +21,7 @@ def test_a_run_is_held_against_what_was_published() -> None:
     assert summarize(summary, PUBLISHED) == [
         "compiled 6 graphs, 1 failed",
         "step 2: loss 9.5, from 11.25; 3,200.0 sequences/s on average, 80% of 4,000 sequences/s "
-        "(published for 1 node, extrapolated)",
+        "(published for 1 node, SDK 2.28)",
     ]
 
 

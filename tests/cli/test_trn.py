@@ -85,7 +85,7 @@ def test_a_job_from_submit_to_its_end(trn: Run, tmp_path: Path) -> None:
     assert listed[0].split("\t") == ["job", "state", "nodes", "queue", "reason"]
     assert ["hello-t1", "train COMPLETED", "2", "compute1", ""] in [line.split("\t") for line in listed[1:]]
     records = [json.loads(line) for line in trn("logs", "hello-t1", "--metrics", "--node", "0").stdout.splitlines()]
-    assert records == [{"stage": "train", "record": "Step", "step": 7, "loss": 2.5, "learning_rate": 0.001, "throughput": 100.0, "grad_norm": None, "total_steps": None, "global_batch_size": None, "seconds": None}]  # fmt: skip
+    assert records == [{"stage": "train", "record": "Step", "step": 7, "loss": 2.5, "learning_rate": 0.001, "throughput": 100.0, "grad_norm": None, "total_steps": None, "global_batch_size": None, "seconds": None, "tokens_per_second": None}]  # fmt: skip
 
 
 def test_a_job_that_fails_makes_wait_and_follow_fail(trn: Run, tmp_path: Path) -> None:
@@ -119,7 +119,8 @@ BAD: list[tuple[list[str | bytes], int, str]] = [
     (["submit", "bert-large", "--nodes", "many"], 2, "--nodes.*valid integer"),
     (["submit", "bert-large", "--speed"], 2, "No such option.*--speed"),
     (["frobnicate"], 2, "No such command 'frobnicate'"),
-    (["submit", "bert"], 1, "there is no template and no file 'bert'. Give bert-large, gpt3-6.7b, or the path"),
+    (["submit", "bert"], 1, "there is no kind of job and no file 'bert'. Give bert-large, gpt-6.7b, .*or the path"),
+    (["submit", "gpt3-6.7b"], 1, "gpt3-6.7b cannot run: the Neuron reference for Megatron-LM.*since SDK 2.13.*Use gpt-6.7b"),
     (["submit", "./none.sh"], 1, "cannot read the script ./none.sh: No such file or directory"),
     (["submit", "bert-large", "--nodes", "3"], 1, "Use 1, 2 or 4 nodes, or --scaling weak"),
     (["submit", "bert-large", "--nodes", "9"], 1, "nodes is 9, but queue compute1 has at most 4"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.jobs.conftest import fleet, make_cluster
-from trainium_cdk.jobs import BertLarge, Gpt3, JobError, Script, SlurmBackend
+from trainium_cdk.jobs import BertLarge, Gpt, JobError, Script, SlurmBackend
 from trainium_cdk.jobs.transport import Result
 from trainium_cdk.outputs import SlurmCluster
 
@@ -30,6 +30,7 @@ class Silent:
 TUTORIAL = make_cluster()
 SMALL = make_cluster(fleet("trn1.2xlarge", 4))
 LARGE = make_cluster(fleet(nodes=256))
+SDK_2_28 = make_cluster(neuron_release="2.28.1")
 TRN2 = make_cluster(fleet("trn2.48xlarge", 4))
 MIXED = make_cluster(fleet(nodes=2, resource="a"), fleet("trn2.48xlarge", 4, resource="b"))
 HELLO = {"filename": "hello.sh", "content": b"echo hello\n"}
@@ -44,14 +45,15 @@ CASES: list[tuple[str, SlurmCluster, Callable[[], Any], str]] = [
     ("no such queue", TUTORIAL, lambda: BertLarge(queue="gpu"), "no queue 'gpu'; it has compute1.*--queue"),
     ("no such type", TUTORIAL, lambda: BertLarge(instance_type="trn2.48xlarge"), "has no trn2.48xlarge; it has trn1.32xlarge"),
     ("type too small", MIXED, lambda: BertLarge(nodes=4, instance_type="trn1.32xlarge"), "at most 2 of trn1.32xlarge"),
-    ("framework none", make_cluster(framework="none"), lambda: BertLarge(), "bert-large trains with torch-xla.*framework none.*framework: torch-xla"),
-    ("framework native", make_cluster(framework="torch-native"), lambda: Gpt3(), "gpt3-6.7b trains with torch-xla.*torch-native"),
+    ("framework none", make_cluster(framework="none"), lambda: BertLarge(), "bert-large needs framework torch-xla, .*have none.*framework: torch-xla"),
+    ("framework native", make_cluster(framework="torch-native"), lambda: Gpt(), "gpt-6.7b needs framework torch-xla, .*have torch-native"),
     ("precompile without a framework", make_cluster(framework="none"), lambda: Script(precompile=True, **HELLO), "precompiling needs torch-xla"),
-    ("too much tensor parallelism", SMALL, lambda: Gpt3(), "tensor_parallel is 32, but trn1.2xlarge has 2 NeuronCores.*--tensor-parallel 1 or 2"),
-    ("heads do not divide", TUTORIAL, lambda: Gpt3(tensor_parallel=12), "tensor_parallel is 12: .*32 attention heads.*1, 2, 4, 8, 16 or 32"),
-    ("batch does not divide", TUTORIAL, lambda: Gpt3(nodes=3, scaling="strong"), "nodes is 3: global batch size 1024 does not divide by 3.*1, 2, 4, 8 or 16 nodes, or --scaling weak"),
-    ("batch with weak scaling", TUTORIAL, lambda: Gpt3(global_batch_size=512), "global_batch_size is given, but weak scaling derives it"),
-    ("accumulation with strong", TUTORIAL, lambda: Gpt3(scaling="strong", accumulation=3), "accumulation is given, but strong scaling derives it"),
+    ("another family", TRN2, lambda: Gpt(), "gpt-6.7b runs on trn1, trn1n, but queue compute1 has trn2.48xlarge.*trn kinds"),
+    ("a newer SDK", make_cluster(neuron_release="2.30.0"), lambda: Gpt(), "gpt-6.7b runs with Neuron SDK releases from 2.28.0 on and before 2.29.0, but .* has 2.30.0"),
+    ("too much tensor parallelism", make_cluster(fleet("trn1.2xlarge", 4), neuron_release="2.28.1"), lambda: Gpt(), "tensor_parallel is 8; .*2 NeuronCores of trn1.2xlarge.*--tensor-parallel 1 or 2"),
+    ("heads do not divide", SDK_2_28, lambda: Gpt(tensor_parallel=12), "tensor_parallel is 12; .*32 heads.*1, 2, 4, 8, 16 or 32"),
+    ("batch does not divide", SDK_2_28, lambda: Gpt(nodes=3), "nodes is 3: global batch size 1024 does not divide by 12.*1, 2, 4, 8 or 16 nodes, or another --global-batch-size"),
+    ("a path that Hydra cannot take", SDK_2_28, lambda: Gpt(data="/efs/my corpus"), "data is '/efs/my corpus': .*Use another directory"),
     ("phase 2 from nothing", TUTORIAL, lambda: BertLarge(phase=2), "phase 2 starts from a checkpoint.*--checkpoint"),
     ("phase 1 from something", TUTORIAL, lambda: BertLarge(checkpoint="bert-large-x"), "phase 1 starts from nothing"),
     ("checkpoint by another name", TUTORIAL, lambda: BertLarge(phase=2, checkpoint="/efs/model.pt"), "checkpoint is '/efs/model.pt': not of the right form.*ckpt_7032.pt"),

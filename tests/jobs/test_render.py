@@ -13,18 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.jobs.conftest import fleet, make_cluster
-from trainium_cdk.jobs import AnyJob, BertLarge, Gpt3, JobError, Script, render
+from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, Script, render
 
 GOLDEN = Path(__file__).parent / "golden"
 SHELLCHECK = Path(sys.executable).with_name("shellcheck")
-CLUSTER = make_cluster()
+CLUSTER = make_cluster(neuron_release="2.28.1")
 MIXED = make_cluster(
     fleet(nodes=2, resource="a"), fleet("trn2.48xlarge", 4, resource="b"), fleet("trn1.2xlarge", queue="cheap")
 )
 SCRIPT = b'#!/bin/bash\ntorchrun --nnodes "$NNODES" --node_rank "$NODE_RANK" train.py "$@"\n'
 JOBS: dict[str, AnyJob] = {
     "bert-large": BertLarge(nodes=16),
-    "gpt3-6.7b": Gpt3(nodes=16),
+    "gpt-6.7b": Gpt(nodes=16),
     "script": Script(filename="run.sh", content=SCRIPT, nodes=2, args=("--name", "it's $HOME")),
 }
 MORE: dict[str, AnyJob] = {
@@ -32,8 +32,8 @@ MORE: dict[str, AnyJob] = {
     "phase-2-file": BertLarge(
         phase=2, checkpoint="/efs/it's/ckpt_28125.pt", optimizer="adamw", data="s3://bucket/my data.tar"
     ),
-    "own-data": Gpt3(nodes=2, data="/efs/my corpus", precompile=False, env={"A": "x y\n$z"}),
-    "prefix": Gpt3(nodes=2, data="s3://bucket/corpus", scaling="strong"),
+    "own-data": Gpt(nodes=2, data="/efs/corpus", precompile=False, env={"A": "x y\n$z"}),
+    "prefix": Gpt(nodes=2, data="s3://bucket/corpus"),
     "python": Script(filename="train.py", content=b"print(1)", tasks_per_node=4, precompile=True, args=("a\nb", "")),
     "binary": Script(filename="tool", content=b"#!/bin/true\n\xff\x00", queue="compute1"),
 }

@@ -10,7 +10,7 @@ import pytest
 
 from sandbox import LocalAws, datasets
 from sandbox.slurm import LocalSlurm, available
-from sandbox.training.standin.megatron import IndexedText
+from sandbox.training.standin.nxdt import IndexedText
 from sandbox.training.standin.trainer import TrainingFailed
 from tests.support import need
 

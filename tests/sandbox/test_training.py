@@ -7,6 +7,7 @@ import os
 import random
 import re
 import shlex
+import shutil
 import socket
 import tarfile
 import threading
@@ -20,10 +21,10 @@ import pytest
 
 from sandbox import datasets, head_node, processes
 from sandbox.slurm import LocalSlurm, available
-from sandbox.slurm_packages import which
-from sandbox.training.standin import bert, megatron, torchrun
+from sandbox.training.standin import bert, nxdt, torchrun
 from sandbox.training.standin.collective import Collective, PeerLost, TcpStar
 from sandbox.training.standin.model import SIZE, Batch, Model
+from sandbox.training.standin.trainer import TrainingFailed
 from tests.support import need
 
 LOG = re.compile(r"LOG \w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4} - \((\d+), (\d+)\) step_loss : (\d+\.\d{4}) learning_rate : (\d\.\d\de-\d\d) throughput : (\d+\.\d\d) ")  # fmt: skip
@@ -121,20 +122,6 @@ COMMANDS = {
         "--metrics_file results.json --grad_accum_usteps 512 --max_steps 1563 --steps_this_run 1563 --warmup_steps 781 "
         "--expected_average_throughput 0.0 --enable_pt_autocast",
     ),
-    "GPT-3 6.7B": (
-        megatron,
-        "--tensor-model-parallel-size 32 --num-layers 32 --hidden-size 4096 --num-attention-heads 32 "
-        "--micro-batch-size 1 --global-batch-size 1024 --seq-length 2048 --max-position-embeddings 2048 "
-        "--train-iters 143051 --lr-decay-iters 123977 --data-path data/my-gpt2_text_document "
-        "--vocab-file gpt2-vocab.json --merge-file gpt2-merges.txt --data-impl mmap --split 100,0,0 "
-        "--distributed-backend xla --lr 0.00012 --lr-decay-style cosine --min-lr 1.2e-5 --weight-decay 1e-1 "
-        "--clip-grad 1 --lr-warmup-fraction 0.00125 --log-interval 1 --tensorboard-log-interval 1 "
-        "--eval-interval 143051 --eval-iters 1000 --attention-dropout 0 --hidden-dropout 0 --no-masked-softmax-fusion "
-        "--no-bias-gelu-fusion --no-bias-dropout-fusion --no-async-tensor-model-parallel-allreduce "
-        "--no-contiguous-buffers-in-local-ddp --init-method-std 0.006 --adam-beta1 0.9 --adam-beta2 0.95 "
-        "--save-xser ckpt --save-interval 2000 --keep-last-checkpoint-only --use-cpu-initialization "
-        "--tensorboard-dir ./tb",
-    ),
     "torchrun": (
         torchrun,
         "--nproc_per_node 32 --nnodes 16 --node_rank 3 --master_addr compute1-dy-queue1-i1-1 --master_port 2022 "
@@ -161,10 +148,9 @@ def test_log_lines_are_the_vendors(monkeypatch: pytest.MonkeyPatch) -> None:
     assert bert.log_line(0, 14, 11.25, 2.8e-6, 6497.86, None) == (
         "LOG Wed Dec 21 00:12:27 2022 - (0, 14) step_loss : 11.2500 learning_rate : 2.80e-06 throughput : 6497.86 "
     )
-    assert megatron.log_line(64, 143051, 65536, 7313.1, 4.956e-5, 1024, 7.28125, 3.562) == (
-        " iteration       64/  143051 | consumed samples:        65536 | elapsed time per iteration (ms): 7313.1 | "
-        "learning rate: 4.956E-05 | global batch size:  1024 | lm loss: 7.281250E+00 | grad norm: 3.562 | "
-        "throughput: 140.023 |"
+    assert nxdt.progress(2, 62, 6.93, 16, 0.108, 8.6, 2.73e-5) == (
+        "Epoch 0:   3%|          | 2/62 [00:10<00:10,  1.00it/s, v_num=0, reduced_train_loss=6.930, lr=2.73e-05, global_step=1.000, "
+        "consumed_samples=16.00, throughput=0.108, throughput_peak=0.108, gradient_norm=8.600]"
     )
 
 
@@ -172,9 +158,22 @@ def test_learning_rates_follow_the_schedules_asked_for() -> None:
     assert bert.learning_rate(14, 4e-4, 2000, 28125) == pytest.approx(2.8e-6)
     assert bert.learning_rate(2000, 4e-4, 2000, 28125) == pytest.approx(4e-4)
     assert bert.learning_rate(28125, 4e-4, 2000, 28125) == 0
-    flags = megatron.parser().parse_args(shlex.split(COMMANDS["GPT-3 6.7B"][1]))
-    assert megatron.learning_rate(64, flags) == pytest.approx(4.956e-5, rel=1e-3)
-    assert megatron.learning_rate(123977, flags) == pytest.approx(1.2e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["trainer.max_stepz=3"], "Could not override 'trainer.max_stepz'. Key 'max_stepz' is not in struct"),
+        (["+x=1"], "Could not override '+x'"),
+        (["trainer.max_steps"], "Error parsing override 'trainer.max_steps'"),
+        (["--train-iters=3"], "unrecognized arguments: train-iters"),
+        (["--config-name=other"], "Cannot find primary config 'other'"),
+    ],
+)
+def test_overrides_that_hydra_refuses(arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(nxdt.__file__).parents[1] / "repositories/neuronx-distributed-training/examples")
+    with pytest.raises(TrainingFailed, match=re.escape(message)):
+        nxdt.configuration(arguments)
 
 
 # --- on virtual nodes --------------------------------------------------------------------------------------------------
@@ -197,13 +196,15 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSlurm]:
             (data / "gpt2" / name).write_bytes(content)
         for name, content in {"gpt2-vocab.json": b"{}", "gpt2-merges.txt": b""}.items():
             (data / "gpt2" / name).write_bytes(content)
-        for name, folder in (("aws-neuron-samples", "samples"), ("aws-neuron-reference-for-megatron-lm", "megatron")):
+        for name, folder in (("aws-neuron-samples", "samples"), ("neuronx-distributed-training", "nxdt")):
             address = f"https://github.com/aws-neuron/{name}.git"
             fetch = f"git init -q {folder}; cd {folder}; git fetch -q --depth 1 {address} $TRN_SAMPLES_REF; git checkout -q FETCH_HEAD"
             assert running.run(["bash", "-ec", fetch]).returncode == 0
         script = "dp_bert_large_hf_pretrain_hdf5.py"
         (home / "bert.sh").write_text(LAUNCH.format(folder=BERT, cache="bert", script=script))
-        (home / "gpt.sh").write_text(LAUNCH.format(folder="~/megatron", cache="gpt", script="pretrain_gpt.py"))
+        (home / "gpt.sh").write_text(
+            LAUNCH.format(folder="~/nxdt/examples", cache="gpt", script="training_orchestrator.py")
+        )
         yield running
 
 
@@ -325,34 +326,45 @@ def test_two_jobs_may_use_the_same_port_at_once_and_cancelling_ends_one(slurm: L
     assert "parameters sha256" not in (home / "long.out").read_text()
 
 
-def test_gpt_builds_its_helpers_trains_and_resumes(slurm: LocalSlurm) -> None:
-    options = COMMANDS["GPT-3 6.7B"][1].replace("143051", "12").replace("data/my", "~/examples_datasets/gpt2/my")
-    options = options.replace("gpt2-vocab", "~/examples_datasets/gpt2/gpt2-vocab")
-    options = options.replace("gpt2-merges", "~/examples_datasets/gpt2/gpt2-merges").replace("2000", "5")
-    options = options.replace("--keep-last-checkpoint-only ", "")
-    code, lines = run(slurm, f"bash gpt.sh {options}", check=False)
-    assert code != 0
-    assert "cannot import name 'helpers' from 'megatron.data'" in "\n".join(lines)
-    need(which("make") is not None, "make is not installed")
-    assert slurm.run(["bash", "-ec", ". aws*/bin/activate; make -C megatron/megatron/data"]).returncode == 0
-    _, lines = run(slurm, f"bash gpt.sh {options}")
-    pattern = (
-        r" iteration +(\d+)/ +12 \| consumed samples: +(\d+) \|.* lm loss: (\d\.\d{6}E[+-]\d\d) \| grad norm: .*\|"
-    )
+def test_gpt_trains_and_resumes(slurm: LocalSlurm) -> None:
+    gpt2 = Path(slurm.node_env()["HOME"]) / "examples_datasets/gpt2"
+    overrides = {
+        "trainer.devices": "32",
+        "trainer.num_nodes": "4",
+        "trainer.max_steps": "12",
+        "exp_manager.explicit_log_dir": "$HOME/gpt",
+        "exp_manager.checkpoint_callback_params.every_n_train_steps": "5",
+        "data.data_prefix": f"[1.0,{gpt2}/my-gpt2_text_document]",
+        "data.tokenizer.vocab_file": f"{gpt2}/gpt2-vocab.json",
+        "data.tokenizer.merge_file": f"{gpt2}/gpt2-merges.txt",
+    }
+
+    def train(**changes: str) -> tuple[int, list[str]]:
+        given = {**overrides, **{key.replace("__", "."): value for key, value in changes.items()}}
+        line = " ".join(f"{key}={value}" for key, value in given.items())
+        return run(slurm, f"bash gpt.sh --config-path=conf --config-name=megatron_gpt_config {line}", check=False)
+
+    code, lines = train()
+    assert code == 0, lines
+    pattern = r"Epoch 0:.*reduced_train_loss=(\d\.\d{3}),.*global_step=(\d+)\.000,.*"
     found = [match for line in lines if (match := re.fullmatch(pattern, line))]
-    assert [int(match[2]) for match in found] == [1024 * step for step in range(1, 13)]
-    assert float(found[-1][3]) < float(found[0][3]) - 0.5
+    assert [int(match[2]) for match in found] == list(range(12))
+    assert float(found[-1][1]) < float(found[0][1]) - 0.5
     whole = checksums(lines)
-    saved = Path(slurm.node_env()["HOME"]) / "megatron/ckpt"
-    assert {file.name for file in saved.iterdir()} >= {"iter_0000005", "iter_0000010", "iter_0000012"}
-    (saved / "latest_checkpointed_iteration.txt").write_text("10")
-    _, lines = run(slurm, f"bash gpt.sh {options} --load-xser ckpt --keep-last-checkpoint-only")
-    assert [file.name for file in saved.glob("iter_*")] == ["iter_0000012"]
+    saved = Path(slurm.node_env()["HOME"]) / "gpt/checkpoints"
+    assert [file.name for file in saved.iterdir()] == ["megatron_gpt--step=12-consumed_samples=12288.ckpt"]
+    shutil.rmtree(saved)
+    assert train(trainer__max_steps="10")[0] == 0
+    code, lines = train()
+    assert "at step 10" in "\n".join(lines)
     assert len([line for line in lines if re.fullmatch(pattern, line)]) == 2
     assert checksums(lines) == whole
-    code, lines = run(slurm, f"bash gpt.sh {options} --global-batch-size 1023", check=False)
+    code, lines = train(data__global_batch_size="1023")
     assert code != 0
-    assert "global batch size (1023) is not divisible by micro batch size (1) times data parallel size (4)" in "\n".join(lines)  # fmt: skip
+    assert (
+        "global batch size (1023) is not divisible by micro batch size (1) times data parallel size (16)"
+        in "\n".join(lines)
+    )
 
 
 def test_torch_gives_the_same_losses(slurm: LocalSlurm) -> None:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.jobs.conftest import fleet, make_cluster
 from tests.trust.figures import record
 from trainium_cdk import cli
-from trainium_cdk.jobs import BertLarge, Gpt3, JobError, Script, SlurmBackend, render, shell
+from trainium_cdk.jobs import BertLarge, Gpt, JobError, Script, SlurmBackend, render, shell
 from trainium_cdk.jobs.kubernetes import scripts
 from trainium_cdk.jobs.models import MAX_WORD_BYTES
 
@@ -126,9 +126,9 @@ def test_every_name_that_bash_knows_arrives_or_is_refused(backend: SlurmBackend,
 def test_the_launch_scripts_use_no_name_that_a_user_may_set(engine: str) -> None:
     """Else `--env job=x` would send the logs elsewhere."""
     if engine == "slurm":
-        cluster = make_cluster(fleet(nodes=4))
+        cluster = make_cluster(fleet(nodes=4), neuron_release="2.28.1")
         made: list[Any] = [
-            BertLarge(nodes=2), BertLarge(phase=2, checkpoint="/efs/ckpt_7.pt"), Gpt3(), Script(filename="x", content=b"x", tasks_per_node=2)
+            BertLarge(nodes=2), BertLarge(phase=2, checkpoint="/efs/ckpt_7.pt"), Gpt(), Script(filename="x", content=b"x", tasks_per_node=2)
         ]  # fmt: skip
         texts = [render(job, cluster, "t").files["node.sh"].decode() for job in made]
     else:
@@ -208,7 +208,7 @@ VERBS = [
     "schema",
     "catalog",
     "bert-large",
-    "gpt3-6.7b",
+    "gpt-6.7b",
 ]
 FLAGS = ["--nodes", "-N", "--env", "--json", "--token", "--dry-run", "--data", "--name", "-f", "--stage", "--offset", "--limit", "--timeout",
          "--queue", "--time-limit", "--cluster", "--steps", "--learning-rate", "--", "-h", "--phase", "--checkpoint", "--cache"]  # fmt: skip

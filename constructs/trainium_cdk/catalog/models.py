@@ -234,5 +234,8 @@ class ThroughputPoint(Fact):
     phase: int | None = None
     optimizer: str | None = None
     scaling: Literal["strong", "weak"] | None = None
-    global_batch_size: int | None = None
-    sdk: str | None = None
+    global_batch_size: int
+    precision: str
+    tensor_parallel: int | None = None
+    sdk: str
+    """Major and minor version of the Neuron SDK that it was measured with."""

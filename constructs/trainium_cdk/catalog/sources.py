@@ -16,7 +16,8 @@ class SourceTree(Fact):
     """A git repository at one commit."""
 
     url: HttpsUrl
-    commit: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
+    commit: Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{40}|main)$")]
+    """The pinned commit; `main` where none is known."""
     ref_variable: Annotated[str, StringConstraints(pattern=r"^[A-Z_]+$")]
     """Environment variable on the nodes that names another ref."""
 

@@ -11,13 +11,25 @@ import os
 import signal
 import sys
 from types import FrameType
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
-from trainium_cdk.cli import access, destroy, diff, environment, follow, images, inside, preflight, scale, submit
+from trainium_cdk.cli import access, destroy, diff, environment, follow, images, inside, kinds, preflight, scale, submit
+
+
+class _Commands(TyperGroup):
+    """The commands; the options of `trn submit` are those of the kinds of jobs, which are loaded when it is called."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, submit.command() if name == "submit" else command, rest
+
 
 app = typer.Typer(
     name="trn",
+    cls=_Commands,
     help="Submit and follow training jobs on a cluster of trainium-cdk.",
     no_args_is_help=True,
     add_completion=False,
@@ -26,6 +38,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 submit.register(app)
+kinds.register(app)
 follow.register(app)
 environment.register(app)
 diff.register(app)

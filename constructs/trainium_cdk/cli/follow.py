@@ -189,7 +189,7 @@ def summarize(summary: Summary, published: Expected | None = None) -> list[str]:
         lines.append(f"compiled {summary.graphs} graphs, {summary.failed_graphs} failed")
     if summary.last:
         step, loss = summary.last.step, summary.last.loss
-        text = f"step {step}"
+        text = f"{summary.steps} steps" if step is None else f"step {step}"
         if loss is not None:
             text += f": loss {loss:.4g}" + (
                 f", from {summary.first_loss:.4g}" if summary.first_loss is not None else ""

@@ -1,10 +1,13 @@
-"""`trn submit`: a template or a script of the user's own, as options."""
+"""`trn submit`: a kind of job, or a script of the user's own. The options are the kinds' own fields."""
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 
@@ -25,26 +28,101 @@ from trainium_cdk.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from trainium_cdk.jobs.models import AnyJob
+    from pydantic.fields import FieldInfo
 
-_TEMPLATES = ("bert-large", "gpt3-6.7b")
+    from trainium_cdk.jobs.models import Job
+
 _Of = typer.Option
+_GIVEN_OTHERWISE = frozenset({"kind", "nodes", "env", "filename", "content", "args"})
+"""Fields that are no options of their own: they have arguments, or options written below."""
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(submit)
+    app.command("submit")(_listed)
+
+
+def _listed() -> None:
+    """Submit a training job: prepare, precompile and train, each after the one before.
+
+    Prints the job's id. Running it again with the same --token changes nothing.
+    """
+
+
+def command() -> Any:
+    """The command with the options of every kind: kinds are loaded when it runs, and not for the help of other commands."""
+    app = typer.Typer(
+        add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]}
+    )
+
+    def run(**values: Any) -> None:
+        of_kinds = {name: value for name, value in values.items() if name not in fixed}
+        submit(**{name: values[name] for name in fixed}, fields=of_kinds)
+
+    signature = inspect.signature(submit, eval_str=True)
+    fixed = {name: p for name, p in signature.parameters.items() if name != "fields"}
+    parameters = [*fixed.values(), *(p for p in options() if p.name not in fixed)]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    run.__doc__ = _listed.__doc__
+    app.command("submit")(run)
+    return typer.main.get_command(app)
+
+
+def options() -> Iterator[inspect.Parameter]:
+    """An option for each field of each kind; kinds share those of the same name."""
+    from trainium_cdk.jobs.kinds import kinds
+    from trainium_cdk.jobs.models import Job
+
+    known = kinds()
+    names = dict.fromkeys(n for kind in known.values() for n in kind.model_fields if n not in _GIVEN_OTHERWISE)
+    for name in names:
+        of = {kind: known[kind].model_fields[name] for kind in known if name in known[kind].model_fields}
+        description = next(iter(of.values())).description or ""
+        if name in Job.model_fields:
+            description = Job.model_fields[name].description or ""
+        else:
+            description = f"{', '.join(of)}: {description}"
+        types = {_type(field) for field in of.values()}
+        kind_of_value = types.pop() if len(types) == 1 else str
+        choices = "|".join(dict.fromkeys(c for field in of.values() for c in choices_of(field)))
+        dashed = name.replace("_", "-")
+        flags = [f"--{dashed}/--no-{dashed}" if kind_of_value is bool else f"--{dashed}"]
+        option = _Of(*flags, help=description, metavar=choices or None)
+        annotation = Annotated[kind_of_value | None, option]  # type: ignore[valid-type]
+        yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _parts(annotation: Any) -> Iterator[Any]:
+    """The types in an annotation, without None, Annotated and unions."""
+    if get_origin(annotation) is Annotated:
+        yield from _parts(get_args(annotation)[0])
+    elif get_origin(annotation) in (Union, UnionType):
+        for part in get_args(annotation):
+            yield from _parts(part)
+    elif annotation is not NoneType:
+        yield annotation
+
+
+def choices_of(field: FieldInfo) -> list[str]:
+    """The values of a field that takes only certain ones."""
+    literals = [part for part in _parts(field.annotation) if get_origin(part) is Literal]
+    return [str(value) for part in literals for value in get_args(part)]
+
+
+def _type(field: FieldInfo) -> type:
+    [*parts] = _parts(field.annotation)
+    return parts[0] if len(parts) == 1 and parts[0] in (int, float, bool) else str
 
 
 def submit(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="bert-large, gpt3-6.7b, or a script file of your own.")],
+    job: Annotated[
+        str, typer.Argument(metavar="JOB", help="A kind of job (`trn kinds` lists them), or a script file of your own.")
+    ],
     args: Annotated[
         list[str] | None, typer.Argument(metavar="ARGS", help="Arguments of your script; put -- before them.")
     ] = None,
+    *,
     nodes: Annotated[int, _Of("--nodes", "-N", help="Compute nodes.")] = 1,
-    queue: Annotated[str | None, _Of(help="Queue. Default: the cluster's first.")] = None,
-    instance_type: Annotated[str | None, _Of(help="Where a queue mixes instance types.")] = None,
-    name: Annotated[str | None, _Of(help="First part of the job's id. Default: the template's or script's.")] = None,
-    time_limit: Annotated[str | None, _Of(help="Of the training: minutes, HH:MM:SS or D-HH:MM:SS.")] = None,
     env: Annotated[
         list[str] | None,
         _Of(
@@ -55,29 +133,6 @@ def submit(
             help="Added to the launch environment; NAME alone: with your value of it.",
         ),
     ] = None,
-    precompile: Annotated[
-        bool | None, _Of("--precompile/--no-precompile", help="Compile the graphs first. Default: yes; for scripts no.")
-    ] = None,
-    scaling: Annotated[
-        str | None, _Of(metavar="strong|weak", help="Keep the global batch size, or each node's.")
-    ] = None,
-    phase: Annotated[int | None, _Of(help="bert-large: 1 or 2.")] = None,
-    optimizer: Annotated[str | None, _Of(metavar="lamb|adamw", help="bert-large.")] = None,
-    checkpoint: Annotated[str | None, _Of(help="bert-large phase 2: file or job to start from.")] = None,
-    batch_size: Annotated[int | None, _Of(help="bert-large: sequences of a microstep of one worker.")] = None,
-    accumulation: Annotated[int | None, _Of(help="Gradient accumulation microsteps.")] = None,
-    warmup_steps: Annotated[int | None, _Of(help="bert-large.")] = None,
-    tensor_parallel: Annotated[int | None, _Of(help="gpt3-6.7b: NeuronCores of one model copy.")] = None,
-    global_batch_size: Annotated[int | None, _Of(help="gpt3-6.7b, strong scaling.")] = None,
-    micro_batch_size: Annotated[int | None, _Of(help="gpt3-6.7b.")] = None,
-    steps: Annotated[int | None, _Of(help="Steps of the whole training.")] = None,
-    run_steps: Annotated[int | None, _Of(help="Stop after this many.")] = None,
-    learning_rate: Annotated[float | None, _Of(help="Peak learning rate.")] = None,
-    data: Annotated[str | None, _Of(help="Directory on the cluster, or s3://... Default: the public data set.")] = None,
-    data_name: Annotated[str | None, _Of(help="gpt3-6.7b: name of the .bin and .idx files.")] = None,
-    tasks_per_node: Annotated[int | None, _Of(help="Scripts: copies on each node.")] = None,
-    cache: Annotated[str | None, _Of(help="Compile cache (cache set) shared with others of this name.")] = None,
-    image: Annotated[str | None, _Of(help="Kubernetes: container image. Default: the cluster's.")] = None,
     token: Annotated[str | None, _Of(help="Submit once for this token, however often this is run.")] = None,
     dry_run: Annotated[
         bool, _Of("--dry-run", help="Print what would be sent, byte for byte, and send nothing.")
@@ -88,25 +143,13 @@ def submit(
     local: Local = None,
     cluster: ClusterFile = None,
     as_json: Json = False,
+    fields: dict[str, Any],
 ) -> None:
-    """Submit a training job: prepare, precompile and train, each after the one before.
-
-    Prints the job's id. Running it again with the same --token changes nothing.
-    """
-    given: dict[str, Any] = {
-        "queue": queue, "instance_type": instance_type, "name": name, "time_limit": time_limit,
-        "precompile": precompile,
-        "scaling": scaling, "phase": phase, "optimizer": optimizer, "checkpoint": checkpoint, "batch_size": batch_size,
-        "accumulation": accumulation, "warmup_steps": warmup_steps, "tensor_parallel": tensor_parallel,
-        "global_batch_size": global_batch_size, "micro_batch_size": micro_batch_size, "steps": steps,
-        "run_steps": run_steps,
-        "learning_rate": learning_rate, "data": data, "data_name": data_name, "tasks_per_node": tasks_per_node,
-        "cache": cache, "image": image,
-    }  # fmt: skip
+    """See `_listed`. `fields` are the options of the kinds; None where one is not given."""
     from trainium_cdk.jobs import new_token
 
-    fields = {key: value for key, value in given.items() if value is not None}
-    made = make(job, tuple(args or ()), {**fields, "nodes": nodes, "env": _pairs(env or [])})
+    given = {name: value for name, value in fields.items() if value is not None}
+    made = make(job, tuple(args or ()), {**given, "nodes": nodes, "env": _pairs(env or [])})
     jobs: Any = backend(stack, region, local, cluster)
     token = token or new_token()
     submission = jobs.render(made, token)
@@ -144,30 +187,31 @@ def submit(
         print(sent.id)
 
 
-def make(job: str, args: tuple[str, ...], fields: dict[str, Any]) -> AnyJob:
+def make(job: str, args: tuple[str, ...], fields: dict[str, Any]) -> Job:
     """The job of a command line.
 
     Raises:
-        JobError: there is no such template or script, or an option does not go with it.
+        JobError: there is no such kind or script, or an option does not go with it.
     """
     from pathlib import Path
 
     from trainium_cdk.jobs.errors import JobError
-    from trainium_cdk.jobs.models import BertLarge, Gpt3, Script
+    from trainium_cdk.jobs.kinds import by_name, submittable
+    from trainium_cdk.jobs.kinds.script import Script
 
-    if job in _TEMPLATES:
+    if kind := by_name(job):
         if args:
             raise JobError(
                 f"{job} takes no arguments, but was given {args[0][:80]!r}. Remove it, or submit a script of your own"
             )
-        return BertLarge(**fields) if job == "bert-large" else Gpt3(**fields)
+        return kind(**fields)
     try:
-        found = "/" in job or "." in job or Path(job).exists()
+        exists = "/" in job or "." in job or Path(job).exists()
     except (OSError, ValueError):  # too long for a name, or a NUL byte in it
-        found = False
-    if not found:
+        exists = False
+    if not exists:
         raise JobError(
-            f"there is no template and no file {job[:80]!r}. Give bert-large, gpt3-6.7b, or the path of a script"
+            f"there is no kind of job and no file {job[:80]!r}. Give {', '.join(submittable())}, or the path of a script"
         )
     return Script.from_file(job, args=args, **fields)
 

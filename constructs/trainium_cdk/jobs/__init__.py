@@ -14,8 +14,13 @@ from trainium_cdk.jobs.backend import Backend, Expected, JobStatus, LogChunk, St
 from trainium_cdk.jobs.connect import connect
 from trainium_cdk.jobs.environment import launch_environment
 from trainium_cdk.jobs.errors import JobError, SubmitError, TransportError, TrnError, UnknownJob
+from trainium_cdk.jobs.kinds import kinds
+from trainium_cdk.jobs.kinds.bert_large import BertLarge
+from trainium_cdk.jobs.kinds.gpt_67b import Gpt
+from trainium_cdk.jobs.kinds.script import Script
+from trainium_cdk.jobs.kinds.torchtitan import TorchTitan
 from trainium_cdk.jobs.metrics import Follower, Summary, parse_line
-from trainium_cdk.jobs.models import AnyJob, BertLarge, Gpt3, Job, Script
+from trainium_cdk.jobs.models import AnyJob, Job, Upstream
 from trainium_cdk.jobs.plan import Batch, Plan, expected, plan
 from trainium_cdk.jobs.render import Submission, job_id, render
 from trainium_cdk.jobs.slurm import SlurmBackend, new_token
@@ -28,7 +33,7 @@ __all__ = [
     "BertLarge",
     "Expected",
     "Follower",
-    "Gpt3",
+    "Gpt",
     "Job",
     "JobError",
     "JobStatus",
@@ -44,14 +49,17 @@ __all__ = [
     "SubmitError",
     "Submitted",
     "Summary",
+    "TorchTitan",
     "Transport",
     "TransportError",
     "TrnError",
     "UnknownJob",
+    "Upstream",
     "connect",
     "expected",
     "is_head_node",
     "job_id",
+    "kinds",
     "launch_environment",
     "new_token",
     "parse_line",

@@ -39,15 +39,13 @@ class Stage:
 
 @dataclass(frozen=True)
 class Expected:
-    """A published throughput to hold a run against; `extrapolated` where these nodes were not measured."""
+    """A published throughput of the very same job, to compare a run with."""
 
     sequences_per_second: float
-    extrapolated: bool
     source: str
 
     def __str__(self) -> str:
-        mark = ", extrapolated" if self.extrapolated else ""
-        return f"{self.sequences_per_second:,.0f} sequences/s ({self.source}{mark})"
+        return f"{self.sequences_per_second:,.0f} sequences/s ({self.source})"
 
 
 @dataclass(frozen=True)

@@ -1,24 +1,27 @@
-"""Reading training logs: one line in, what it says out. Six formats, found anywhere in a line, for lines come with
-node and rank in front, glued together, or overwritten in place by progress bars. Never raises, whatever the bytes."""
+"""Reading training logs: one line in, the records in it out. A format is found anywhere in a line, for lines come with node and rank in
+front, glued together, or overwritten in place by progress bars. The formats of training steps are those of the job kinds; here are
+the compiler's, and those of well-known trainers that scripts use. Never raises, whatever the bytes."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 
 
 @dataclass(frozen=True)
 class Step:
-    """One training step.
+    """One training step. A field is None where the line has none.
 
     Attributes:
-        loss: None where the line has none.
-        throughput: sequences per second; None where the line has none.
+        step: Hugging Face's Trainer prints none.
+        throughput: sequences per second, of all workers.
+        tokens_per_second: of one worker, as TorchTitan prints it.
     """
 
-    step: int
+    step: int | None
     loss: float | None = None
     learning_rate: float | None = None
     throughput: float | None = None
@@ -26,6 +29,7 @@ class Step:
     total_steps: int | None = None
     global_batch_size: int | None = None
     seconds: float | None = None
+    tokens_per_second: float | None = None
 
 
 @dataclass(frozen=True)
@@ -59,21 +63,20 @@ LONGEST_LINE = 100_000
 """Of a longer line only this much is looked at; it is none of a training's."""
 
 Record = Step | CompileCount | CompileError | CacheStatus
+Reader = Callable[[str], Iterator[tuple[int, Step]]]
+"""Finds the steps in a line: where each begins, and what it is."""
 
 # digits are counted: without bounds a line of nothing else would take minutes
-_N = r"[-+]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE][-+]?\d{1,4})?|nan|inf|-inf|NaN"
-_BERT = re.compile(
-    rf"LOG .{{10,40}}? - \(\d{{1,15}}, (?P<step>\d{{1,15}})\) step_loss : (?P<loss>{_N})\s+learning_rate : "
-    rf"(?P<lr>{_N})\s+throughput : (?P<speed>{_N})"
-    rf"(?:\s+grad-norm : (?P<norm>{_N}))?"
-)
+NUMBER = r"[-+]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE][-+]?\d{1,4})?|nan|inf|-inf|NaN"
+"""A number, as a regular expression."""
+_COLOUR = re.compile(r"\x1b\[[0-9;]{0,20}m")
 _MEGATRON = re.compile(
     r"iteration {1,20}(?P<step>\d{1,15})/ {0,20}(?P<total>\d{1,15}) \|"
     r"(?P<rest>[^\r\n]{0,2000}?)(?=iteration {1,20}\d{1,15}/|[\r\n]|$)"
 )
-_PAIR = re.compile(rf"(?P<key>[a-z()\- ]{{3,40}}):\s{{0,20}}(?P<value>{_N})\s{{0,20}}(?:\||$)")
-_PROGRESS = re.compile(r"\|\s{0,20}(?P<at>\d{1,15})/(?P<total>\d{1,15}) \[(?P<rest>[^\[\]\r\n]{0,2000})\]")
-_SETTING = re.compile(rf"(?P<key>[\w-]{{1,60}})=(?P<value>{_N})(?=[,\]\s]|$)")
+_PAIR = re.compile(rf"(?P<key>[a-z()\- ]{{3,40}}):\s{{0,20}}(?P<value>{NUMBER})\s{{0,20}}(?:\||$)")
+_DICTIONARY = re.compile(r"\{(?P<rest>'loss': [^{}\r\n]{1,1000})\}")
+_ENTRY = re.compile(rf"'(?P<key>\w{{1,40}})': '?(?P<value>{NUMBER})'?(?=[,}}\s]|$)")
 _END = r"(?=\d{4}-\d\d-\d\d |\D|$)"  # a number ends, or the next line's date is glued to it
 _COUNT = re.compile(
     r"PARALLEL_COMPILE\|\|: Total (?P<what>graphs|successful compilations|failed compilations): (?P<count>\d{1,9}?)"
@@ -92,18 +95,10 @@ _CACHE = re.compile(
 def parse_line(line: bytes | str) -> Iterator[Record]:
     """All records in a line, in the order they stand there."""
     text = line[:LONGEST_LINE].decode(errors="replace") if isinstance(line, bytes) else line[:LONGEST_LINE]
+    text = _COLOUR.sub("", text)
     found: list[tuple[int, Record]] = []
-    for match in _BERT.finditer(text):
-        step = Step(
-            int(match["step"][:15]),
-            _number(match["loss"]),
-            _number(match["lr"]),
-            _number(match["speed"]),
-            _number(match["norm"]),
-        )
-        found.append((match.start(), step))
-    found += [(m.start(), _megatron(m)) for m in _MEGATRON.finditer(text)]
-    found += [(m.start(), s) for m in _PROGRESS.finditer(text) if (s := _progress(m))]
+    for reader in readers():
+        found += reader(text)
     for match in _COUNT.finditer(text):
         found.append((match.start(), CompileCount(match["what"].split()[0], int(match["count"]))))
     found += [(m.start(), CompileError(int(m["code"]))) for m in _ERROR.finditer(text)]
@@ -112,8 +107,32 @@ def parse_line(line: bytes | str) -> Iterator[Record]:
     yield from (record for _, record in sorted(found, key=lambda f: f[0]))
 
 
+@cache
+def readers() -> tuple[Reader, ...]:
+    """The readers of all kinds, each once, and those of well-known trainers."""
+    from trainium_cdk.jobs.kinds import kinds
+
+    of_kinds = [reader for kind in kinds().values() for reader in kind.LOGS]
+    return tuple(dict.fromkeys([*of_kinds, _megatron_lines, hugging_face]))
+
+
+def hugging_face(text: str) -> Iterator[tuple[int, Step]]:
+    """The dictionaries that Hugging Face's Trainer prints; they carry no step."""
+    for match in _DICTIONARY.finditer(text):
+        values = {m["key"]: parse_number(m["value"]) for m in _ENTRY.finditer(match["rest"])}
+        yield (
+            match.start(),
+            Step(None, values.get("loss"), values.get("learning_rate"), grad_norm=values.get("grad_norm")),
+        )
+
+
+def _megatron_lines(text: str) -> Iterator[tuple[int, Step]]:
+    for match in _MEGATRON.finditer(text):
+        yield match.start(), _megatron(match)
+
+
 def _megatron(match: re.Match[str]) -> Step:
-    said = {m["key"].strip(): _number(m["value"]) for m in _PAIR.finditer(match["rest"])}
+    said = {m["key"].strip(): parse_number(m["value"]) for m in _PAIR.finditer(match["rest"])}
     batch, milliseconds = said.get("global batch size"), said.get("elapsed time per iteration (ms)")
     return Step(
         int(match["step"][:15]),
@@ -127,25 +146,8 @@ def _megatron(match: re.Match[str]) -> Step:
     )
 
 
-def _progress(match: re.Match[str]) -> Step | None:
-    """NeMo's and NxDT's progress bars. `global_step` counts from 0; the bar's own position is only that of the data
-    loader."""
-    said = {m["key"]: _number(m["value"]) for m in _SETTING.finditer(match["rest"])}
-    loss = said.get("reduced_train_loss", said.get("loss"))
-    step = said.get("global_step")
-    if loss is None and step is None:
-        return None
-    return Step(
-        int(step) if step is not None else int(match["at"][:15]),
-        loss,
-        said.get("lr"),
-        said.get("throughput"),
-        said.get("gradient_norm"),
-        int(match["total"][:15]),
-    )
-
-
-def _number(text: str | None) -> float | None:
+def parse_number(text: str | None) -> float | None:
+    """A finite number of a log; None for another, and for none."""
     if text is None:
         return None
     value = float(text)

@@ -1,16 +1,22 @@
-"""Jobs as plain data. A job says what to train and on how many nodes; nothing here knows a cluster or a scheduler."""
+"""What every job has, as plain data, and what a kind of job defines. The kinds themselves are in `kinds/`, one file each."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from trainium_cdk.jobs.errors import JobError
+
+if TYPE_CHECKING:
+    from trainium_cdk.catalog import ThroughputPoint
+    from trainium_cdk.jobs.metrics import Reader
+    from trainium_cdk.jobs.plan import Batch, Plan
+    from trainium_cdk.jobs.templates import Template
+    from trainium_cdk.outputs import Fleet
 
 Scaling = Literal["strong", "weak"]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]{0,38}[a-z0-9])?$")]
@@ -52,72 +58,113 @@ _OF_BASH = frozenset(
 # The launch scripts' own variables: a test holds that none is missing
 _OF_LAUNCH = frozenset(
     """NNODES NODE_RANK RANK LOCAL_RANK WORLD_SIZE cache code command data failed fails_once files found host i inside job limit log main
-    megatron_ref mode most node output phase1_end pids ranks resume samples_ref stage start steps tensorboard told tool trn venv
+    mode most node nxdt_ref torchtitan_ref assets output phase1_end pids ranks resume samples_ref stage start steps tensorboard told tool trn venv
     writer""".split()  # noqa: SIM905
 )
 
 
-def _wrong(message: str) -> PydanticCustomError:
+def wrong(message: str) -> PydanticCustomError:
     return PydanticCustomError("trn", "{message}", {"message": message})
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     text = repr(value[:100] if isinstance(value, str | bytes) else value)
     return text if len(text) <= 80 else f"{text[:79]}…"
 
 
-def _passable(what: str, word: str) -> int:
+def passable(what: str, word: str) -> int:
     """The bytes of a word that a program can be given."""
     if "\0" in word:
-        raise _wrong(f"{what} holds a NUL byte, which no program can be given. Remove it")
+        raise wrong(f"{what} holds a NUL byte, which no program can be given. Remove it")
     try:
         size = len(word.encode())
     except UnicodeEncodeError:
-        raise _wrong(f"{what} holds bytes that are not UTF-8 text. Put them in a file, and name the file") from None
+        raise wrong(f"{what} holds bytes that are not UTF-8 text. Put them in a file, and name the file") from None
     if size > MAX_WORD_BYTES:
-        raise _wrong(
+        raise wrong(
             f"{what} has {size:,} bytes; Linux hands at most {MAX_WORD_BYTES:,} to a program in one word. Put it in a "
             "file on the shared file system, and name the file"
         )
     return size + 1
 
 
-def _fits(size: int) -> None:
+def fits(size: int) -> None:
     if size > MAX_WORDS_BYTES:
-        raise _wrong(
+        raise wrong(
             f"arguments and env have {size:,} bytes together; {MAX_WORDS_BYTES:,} is the most. Put them in a file on the "
             "shared file system, and name the file"
         )
 
 
-class Job(BaseModel):
-    """What every job has. Frozen; unknown fields are refused with `JobError`.
+@dataclass(frozen=True)
+class Upstream:
+    """Where the program that a kind runs comes from.
 
     Attributes:
-        nodes: compute nodes.
-        name: first part of the job's id. Default: the template's name.
-        queue: the cluster's queue. Default: its first.
-        instance_type: which fleet, where the queue mixes instance types.
-        time_limit: of the training stage: minutes, HH:MM:SS or D-HH:MM:SS. Default: the queue's.
-        env: additions to the launch environment; they win over ours.
-        precompile: compile the graphs first, in a stage of its own.
-        cache: the compile cache (cache set) it shares with others of this name. Default: the template's name, or the
-            script's.
-        image: container image, on Kubernetes. Default: the cluster's.
+        repository: `owner/name` on GitHub; empty for a program of the Neuron SDK itself.
+        commit: the pinned commit; empty where none is pinned.
+        path: the file in the repository, or the program's name.
+        note: what a user should know of it: legacy, beta, not pinned.
     """
+
+    repository: str
+    commit: str
+    path: str
+    note: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.repository}@{self.commit[:12] or 'main'}: {self.path}" if self.repository else self.path
+        return f"{where} ({self.note})" if self.note else where
+
+
+class Job(BaseModel):
+    """What every job has, and the methods by which a kind says how it runs. Frozen; unknown fields are refused with `JobError`.
+
+    A kind is a subclass in a module of its own (`trainium_cdk.jobs.kinds`, or a package with an entry point in the group
+    `trainium_cdk.job_kinds`). It gives `kind` a literal type, sets the class variables and overrides the methods below.
+    """
+
+    TITLE: ClassVar[str] = ""
+    """What it trains, in one line."""
+    FRAMEWORKS: ClassVar[tuple[str, ...]] = ("torch-xla",)
+    """Frameworks that it runs with; empty: it needs none."""
+    FAMILIES: ClassVar[tuple[str, ...]] = ()
+    """Instance families that it runs on; empty: all."""
+    RELEASES: ClassVar[tuple[str, str]] = ("", "")
+    """First Neuron SDK release that it runs with, and the first that it no longer does; empty: no bound."""
+    UPSTREAM: ClassVar[Upstream | None] = None
+    TENSORBOARD: ClassVar[str] = "output"
+    """Folder of TensorBoard's files in the job's directory."""
+    PREPARES: ClassVar[bool] = True
+    """Whether it fetches code, packages or data first."""
+    RESTARTS: ClassVar[bool] = True
+    """Whether a failure of its own program is worth another attempt, because it goes on from a checkpoint."""
+    REPLACES: ClassVar[Mapping[str, str]] = {}
+    """Names of former kinds that this one replaces, each with the reason why it is gone."""
+    LOGS: ClassVar[tuple[Reader, ...]] = ()
+    """Readers of its log lines (see `metrics`)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: str
-    nodes: int = Field(1, ge=1, le=10_000)
-    name: Name | None = None
-    queue: Word | None = None
-    instance_type: Word | None = None
-    time_limit: TimeLimit | None = None
-    env: Mapping[EnvName, str] = Field(default_factory=dict)
-    precompile: bool = True
-    cache: Word | None = None
-    image: Image | None = None
+    nodes: int = Field(1, ge=1, le=10_000, description="Compute nodes.")
+    name: Name | None = Field(
+        None, description="First part of the job's id. Default: the kind's name, or the script's."
+    )
+    queue: Word | None = Field(None, description="Queue. Default: the cluster's first.")
+    instance_type: Word | None = Field(None, description="Instance type, where a queue mixes several.")
+    time_limit: TimeLimit | None = Field(
+        None, description="Limit of the training: minutes, HH:MM:SS or D-HH:MM:SS. Default: the queue's."
+    )
+    env: Mapping[EnvName, str] = Field(
+        default_factory=dict, description="Additions to the launch environment; they win over the defaults."
+    )
+    precompile: bool = Field(True, description="Compile the graphs first, in a stage of its own.")
+    cache: Word | None = Field(
+        None,
+        description="Compile cache, shared with other jobs of this name. Default: the kind's name, or the script's.",
+    )
+    image: Image | None = Field(None, description="Kubernetes: container image. Default: the cluster's.")
 
     def __init__(self, **data: Any) -> None:
         try:
@@ -129,14 +176,14 @@ class Job(BaseModel):
     def _environment(self) -> Self:
         for name in self.env:
             if name.startswith("SLURM"):
-                raise _wrong(f"env {name}: names that begin with SLURM are Slurm's own. Choose another name")
+                raise wrong(f"env {name}: names that begin with SLURM are Slurm's own. Choose another name")
             if name in _OF_BASH | _OF_LAUNCH:
-                raise _wrong(f"env {name}: the launch scripts, or bash, set it themselves. Set it in your own script")
-        _fits(self._env_size())
+                raise wrong(f"env {name}: the launch scripts, or bash, set it themselves. Set it in your own script")
+        fits(self._env_size())
         return self
 
     def _env_size(self) -> int:
-        return sum(_passable(f"env {name}", f"{name}={value}") for name, value in self.env.items())
+        return sum(passable(f"env {name}", f"{name}={value}") for name, value in self.env.items())
 
     @property
     def label(self) -> str:
@@ -148,165 +195,57 @@ class Job(BaseModel):
         """The name of its compile cache."""
         return self.cache or self.kind
 
+    @property
+    def processes_per_node(self) -> int:
+        """Copies of `Template.node` that the scheduler starts on each node."""
+        return 1
 
-class BertLarge(Job):
-    """BERT-Large pretraining, data parallel over every NeuronCore (aws-neuron-samples, dp_bert_hf_pretrain).
+    @property
+    def files(self) -> Mapping[str, bytes]:
+        """Files of the user's own that travel with the job, by name; they are executable."""
+        return {}
 
-    Defaults are the tutorials': phase 1 with sequence length 128, LAMB at global batch size 65536 on 32-core nodes.
+    @property
+    def needs_framework(self) -> bool:
+        """Whether the nodes must have one of `FRAMEWORKS`."""
+        return bool(self.FRAMEWORKS)
 
-    Attributes:
-        phase: 1 (sequence length 128) or 2 (512, from a checkpoint of phase 1).
-        optimizer: `lamb` or `adamw`.
-        scaling: `strong` keeps the global batch size and divides the accumulation among the nodes; `weak` keeps the
-            work of each node, so that the global batch size grows with the nodes.
-        batch_size: sequences of one microstep of one worker. Default: 16 in phase 1, 2 in phase 2.
-        accumulation: gradient accumulation microsteps of one node alone. Default: lamb 128, adamw 32, phase 2 512.
-        steps: optimizer steps of the whole training. Default: lamb 7032, adamw 28125, phase 2 1563.
-        run_steps: stop after this many steps. Default: all.
-        learning_rate: default: lamb 6e-3, adamw 4e-4; phase 2 4e-3 and 2.8e-4.
-        warmup_steps: default 2000, phase 2 781.
-        data: tokenized shards: a directory, s3://bucket/file.tar or s3://bucket/prefix. Default: the public Wikipedia
-            set.
-        checkpoint: phase 2 only: a ckpt_<step>.pt file, or the id of the job that wrote it.
-    """
-
-    kind: Literal["bert-large"] = "bert-large"
-    phase: Literal[1, 2] = 1
-    optimizer: Literal["lamb", "adamw"] = "lamb"
-    scaling: Scaling = "strong"
-    batch_size: int | None = Field(None, ge=1)
-    accumulation: int | None = Field(None, ge=1)
-    steps: int | None = Field(None, ge=1)
-    run_steps: int | None = Field(None, ge=1)
-    learning_rate: float | None = Field(None, gt=0, lt=1)
-    warmup_steps: int | None = Field(None, ge=0)
-    data: Data | None = None
-    checkpoint: str | None = Field(None, pattern=r"^(/[^\x00\n]*/ckpt_\d+\.pt|[a-z0-9][a-z0-9.-]{0,80})$")
-
-    @model_validator(mode="after")
-    def _phases(self) -> Self:
-        if self.phase == 2 and self.checkpoint is None:
-            raise _wrong(
-                "phase 2 starts from a checkpoint of phase 1. Give checkpoint (--checkpoint): a ckpt_<step>.pt "
-                "file on the cluster, "
-                "or the id of the job that wrote it"
-            )
-        if self.phase == 1 and self.checkpoint is not None:
-            raise _wrong("phase 1 starts from nothing. Remove checkpoint, or choose phase 2")
-        return self
-
-
-class Gpt3(Job):
-    """GPT-3 6.7B pretraining with Megatron-LM (aws-neuron-reference-for-megatron-lm): 32 layers, hidden 4096, 32
-    heads, 2048 tokens.
-
-    Attributes:
-        tensor_parallel: NeuronCores one copy of the model is spread over. The rest is data parallel.
-        scaling: `weak` keeps 64 accumulation microsteps, so that the global batch size follows the nodes; `strong`
-            keeps it at 1024.
-        accumulation: microsteps, with weak scaling. Default: 64.
-        global_batch_size: sequences, with strong scaling. Default: 1024.
-        micro_batch_size: sequences of one microstep.
-        steps: iterations of the whole training.
-        run_steps: stop after this many iterations. Default: all.
-        learning_rate: peak; decays to a tenth by cosine.
-        data: a directory or s3:// prefix with gpt2-vocab.json, gpt2-merges.txt and <data_name>.bin/.idx. Default: the
-            public Wikipedia set.
-        data_name: file name of the .bin and .idx files, without ending.
-    """
-
-    kind: Literal["gpt3-6.7b"] = "gpt3-6.7b"
-    tensor_parallel: int = Field(32, ge=1, le=64)
-    scaling: Scaling = "weak"
-    accumulation: int | None = Field(None, ge=1)
-    global_batch_size: int | None = Field(None, ge=1)
-    micro_batch_size: int = Field(1, ge=1)
-    steps: int = Field(143_051, ge=1)
-    run_steps: int | None = Field(None, ge=1)
-    learning_rate: float = Field(0.00012, gt=0, lt=1)
-    data: Data | None = None
-    data_name: Word = "my-gpt2_text_document"
-
-    @model_validator(mode="after")
-    def _batch(self) -> Self:
-        if self.scaling == "weak" and self.global_batch_size is not None:
-            raise _wrong(
-                "global_batch_size is given, but weak scaling derives it from the nodes. Remove it, or choose "
-                "scaling strong"
-            )
-        if self.scaling == "strong" and self.accumulation is not None:
-            raise _wrong(
-                "accumulation is given, but strong scaling derives it from global_batch_size. Remove it, or "
-                "choose scaling weak"
-            )
-        if 32 % self.tensor_parallel:
-            raise _wrong(
-                f"tensor_parallel is {self.tensor_parallel}: the model's 32 attention heads must divide by it. "
-                "Use 1, 2, 4, 8, 16 or 32"
-            )
-        return self
-
-
-class Script(Job):
-    """A script of the user's own, started on each node with the rendezvous in its environment.
-
-    It finds MASTER_ADDR, MASTER_PORT, NNODES, NODE_RANK and NPROC_PER_NODE (the NeuronCores of a node) set; with
-    `tasks_per_node` above 1 also RANK, LOCAL_RANK and WORLD_SIZE.
-
-    Attributes:
-        filename: its file name.
-        content: its bytes.
-        args: its arguments; they arrive as they are.
-        tasks_per_node: copies started on each node.
-        precompile: run it under neuron_parallel_compile first.
-    """
-
-    kind: Literal["script"] = "script"
-    filename: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}$")]
-    content: bytes = Field(max_length=MAX_SCRIPT_BYTES, repr=False)
-    args: tuple[str, ...] = ()
-    tasks_per_node: int = Field(1, ge=1, le=256)
-    precompile: bool = False
-
-    @classmethod
-    def from_file(cls, path: str | Path, **fields: Any) -> Self:
-        """The job of a script file.
+    def check(self, plan: Plan) -> None:
+        """Refuse what cannot work on this cluster.
 
         Raises:
-            JobError: it cannot be read, is no file, empty, or too large to be a script.
+            JobError: with the value and what would work.
         """
-        shown, path = str(path)[:300], Path(path)
-        try:
-            size, file = path.stat().st_size, path.is_file()
-            content = path.read_bytes() if file and size <= MAX_SCRIPT_BYTES else None
-        except (OSError, ValueError) as e:  # ValueError: a NUL byte in it
-            reason = e.strerror if isinstance(e, OSError) else e
-            raise JobError(f"cannot read the script {shown}: {reason}. Check the path") from None
-        if not file:
-            raise JobError(f"{path} is not a file. Name the script itself")
-        if content is None:
-            raise JobError(
-                f"{path} has {size:,} bytes; a script may have {MAX_SCRIPT_BYTES:,}. Put data on the shared file system"
-            )
-        return cls(filename=path.name, content=content, **fields)
 
-    @model_validator(mode="after")
-    def _words(self) -> Self:
-        if not self.content.strip():
-            raise _wrong(f"the script {self.filename} is empty. Write something in it")
-        _fits(self._env_size() + sum(_passable(f"argument {_shown(word)}", word) for word in self.args))
-        return self
+    def batch(self, fleet: Fleet, notes: list[str]) -> Batch | None:
+        """How a global batch comes together; None where there is none.
 
-    @property
-    def label(self) -> str:
-        return self.name or re.sub(r"[^a-z0-9]+", "-", Path(self.filename).stem.lower()).strip("-")[:40] or "script"
+        Args:
+            notes: what a user should know before the job runs is appended here.
 
-    @property
-    def cache_set(self) -> str:
-        return self.cache or f"script-{self.label}"
+        Raises:
+            JobError: it does not fit the nodes.
+        """
+        return None
+
+    def launch_environment(self, plan: Plan, torch: tuple[int, ...]) -> dict[str, str]:
+        """Variables of this kind, beside those that every job has.
+
+        Args:
+            torch: (major, minor) of PyTorch on the nodes.
+        """
+        return {}
+
+    def template(self, plan: Plan) -> Template:
+        """Its shell lines."""
+        raise NotImplementedError
+
+    def published(self, point: ThroughputPoint) -> bool:
+        """Whether a published throughput of the same nodes, global batch size and SDK is of this very job: optimizer, precision, ..."""
+        return False
 
 
-AnyJob = BertLarge | Gpt3 | Script
+AnyJob = Job
 
 
 def _describe(error: ValidationError) -> str:
@@ -322,9 +261,9 @@ def _describe(error: ValidationError) -> str:
         elif found["type"] == "missing":
             sentences.append(f"{key} is not given.{fix}")
         else:
-            shown = _shown(found["input"])
+            text = shown(found["input"])
             reason = found["msg"][0].lower() + found["msg"][1:]
             if found["type"] == "string_pattern_mismatch" and fix:
                 reason = "not of the right form"
-            sentences.append(f"{key} is {shown}: {reason}.{fix}")
+            sentences.append(f"{key} is {text}: {reason}.{fix}")
     return " ".join(s.removesuffix(".") + "." for s in sentences).removesuffix(".")

@@ -10,11 +10,8 @@ from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs import versions
 from trainium_cdk.jobs.backend import Expected
 from trainium_cdk.jobs.errors import JobError
-from trainium_cdk.jobs.models import AnyJob, BertLarge, Gpt3, Script
+from trainium_cdk.jobs.models import Job
 from trainium_cdk.outputs import Cluster, Fleet, OutputsError
-
-LAMB_NODES = 128
-"""Most nodes that BERT phase 1 with LAMB and strong scaling is documented for (Neuron ParallelCluster tutorials)."""
 
 StageName = Literal["prepare", "precompile", "train"]
 
@@ -46,41 +43,18 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class BertNumbers:
-    """The tutorials' numbers for one phase and optimizer of BERT-Large."""
-
-    batch_size: int
-    accumulation: int
-    steps: int
-    learning_rate: float
-    warmup_steps: int | None = None  # None: the training script's own
-    phase1_end: int = 0
-
-
-# (phase, optimizer): Neuron documentation, BERT pretraining tutorial, and the scripts of aws-neuron-samples; 2026-11
-BERT: dict[tuple[int, str], BertNumbers] = {
-    (1, "lamb"): BertNumbers(16, 128, 7032, 6e-3),
-    (1, "adamw"): BertNumbers(16, 32, 28125, 4e-4),
-    (2, "lamb"): BertNumbers(2, 512, 1563, 4e-3, 781, 7032),
-    (2, "adamw"): BertNumbers(2, 512, 1563, 2.8e-4, 781, 28125),
-}
-GPT_ACCUMULATION = 64
-GPT_GLOBAL_BATCH = 1024
-
-
-@dataclass(frozen=True)
 class Plan:
     """A job that fits its cluster.
 
     Attributes:
         fleet: the nodes it runs on.
-        batch: None for scripts of the user's own.
+        batch: None where the job has no global batch of ours, for example a script of the user's own.
         prepare_queue: where fetching runs: the queue whose nodes have the fewest NeuronCores, for they cost least.
         constraint: Slurm feature that picks the fleet, where the queue has several.
         notes: what a user should know before it runs.
     """
 
-    job: AnyJob
+    job: Job
     cluster: Cluster
     fleet: Fleet
     batch: Batch | None
@@ -93,9 +67,21 @@ class Plan:
         return self.job.nodes * self.fleet.cores
 
     @property
+    def framework(self) -> str:
+        """What its workers compute with: torch-xla, torch-native, or none where neither the job nor the cluster names one."""
+        known = self.job.FRAMEWORKS
+        return known[0] if len(known) == 1 else getattr(self.job, "framework", None) or self.cluster.framework
+
+    @property
+    def ranks_per_node(self) -> int:
+        """Processes of a node that have a rank."""
+        several = self.job.processes_per_node
+        return several if several > 1 else self.fleet.cores
+
+    @property
     def stages(self) -> tuple[StageName, ...]:
         """In their order; `prepare` runs only where something is yet to be fetched."""
-        first: tuple[StageName, ...] = () if isinstance(self.job, Script) else ("prepare",)
+        first: tuple[StageName, ...] = ("prepare",) if self.job.PREPARES else ()
         middle: tuple[StageName, ...] = ("precompile",) if self.job.precompile else ()
         return (*first, *middle, "train")
 
@@ -110,7 +96,7 @@ class Plan:
         return lines + list(self.notes)
 
 
-def plan(job: AnyJob, cluster: Cluster) -> Plan:
+def plan(job: Job, cluster: Cluster) -> Plan:
     """Fit a job to a cluster.
 
     Raises:
@@ -124,24 +110,13 @@ def plan(job: AnyJob, cluster: Cluster) -> Plan:
             "nodes cannot work. Use --nodes 1, or a queue of an instance type with EFA, as trn1.32xlarge"
         )
     _image(job, cluster)
-    needs_framework = not job.image and (job.precompile or not isinstance(job, Script))
-    if cluster.framework != "torch-xla" and needs_framework:
-        what = f"{job.kind} trains with" if not isinstance(job, Script) else "precompiling needs"
-        raise JobError(
-            f"{what} torch-xla (torch-neuronx), but the nodes of {cluster.stack} have framework "
-            f"{cluster.framework}. Deploy with "
-            "`bootstrap: {framework: torch-xla}`, or submit a script of your own without precompiling"
-        )
+    _supported(job, cluster, fleet)
     notes = versions.notes(job.image, cluster, fleet)
-    batch = None
-    if isinstance(job, BertLarge):
-        batch = _bert(job, fleet, notes)
-    elif isinstance(job, Gpt3):
-        batch = _gpt(job, fleet)
+    batch = job.batch(fleet, notes)
     several = len({f.resource for f in cluster.queue(fleet.queue)}) > 1
     own = [f for f in cluster.fleets if f.purchase != "capacity-block" or f.queue == fleet.queue]
     cheapest = min(own, key=lambda f: (f.cores, f.queue != fleet.queue))
-    return Plan(
+    made = Plan(
         job=job,
         cluster=cluster,
         fleet=fleet,
@@ -150,9 +125,39 @@ def plan(job: AnyJob, cluster: Cluster) -> Plan:
         constraint=fleet.resource if several else None,
         notes=tuple(notes),
     )
+    job.check(made)
+    return made
 
 
-def _image(job: AnyJob, cluster: Cluster) -> None:
+def _supported(job: Job, cluster: Cluster, fleet: Fleet) -> None:
+    """Refuse a framework, a Neuron release or an instance family that the kind does not run with."""
+    if job.FAMILIES and fleet.family not in job.FAMILIES:
+        raise JobError(
+            f"{job.kind} runs on {', '.join(job.FAMILIES)}, but queue {fleet.queue} has {fleet.instance_type}. Use another queue, or "
+            "another kind of job (`trn kinds` lists them)"
+        )
+    if job.image:
+        return  # the image brings its own framework and Neuron release
+    if job.needs_framework and cluster.framework not in job.FRAMEWORKS:
+        raise JobError(
+            f"{job.kind} needs framework {' or '.join(job.FRAMEWORKS)}, but the nodes of {cluster.stack} have {cluster.framework}. "
+            f"Deploy with `bootstrap: {{framework: {job.FRAMEWORKS[0]}}}`, or choose another kind of job (`trn kinds` lists them)"
+        )
+    first, before = job.RELEASES
+    release = _numbers(cluster.neuron_release)
+    if (first and release < _numbers(first)) or (before and release >= _numbers(before)):
+        bounds = " and ".join([*([f"from {first} on"] if first else []), *([f"before {before}"] if before else [])])
+        raise JobError(
+            f"{job.kind} runs with Neuron SDK releases {bounds}, but {cluster.stack} has {cluster.neuron_release}. Deploy with another "
+            "`bootstrap: {neuron_release: ...}`, or choose another kind of job (`trn kinds` lists them)"
+        )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdigit())
+
+
+def _image(job: Job, cluster: Cluster) -> None:
     if job.image and cluster.engine == "slurm":
         raise JobError(f"image is {job.image}, but {cluster.stack} runs Slurm, which starts no containers. Remove it")
     if cluster.engine == "eks" and not (job.image or cluster.image):
@@ -162,7 +167,7 @@ def _image(job: AnyJob, cluster: Cluster) -> None:
         )
 
 
-def _fleet(job: AnyJob, cluster: Cluster) -> Fleet:
+def _fleet(job: Job, cluster: Cluster) -> Fleet:
     try:
         fleets = cluster.queue(job.queue)
     except OutputsError as e:
@@ -185,97 +190,19 @@ def _fleet(job: AnyJob, cluster: Cluster) -> Fleet:
     )
 
 
-def _bert(job: BertLarge, fleet: Fleet, notes: list[str]) -> Batch:
-    numbers = BERT[job.phase, job.optimizer]
-    per_worker = job.batch_size or numbers.batch_size
-    alone = job.accumulation or numbers.accumulation
-    if job.scaling == "weak":
-        return Batch(per_worker, alone, fleet.cores * job.nodes)
-    if job.optimizer == "lamb" and job.phase == 1 and job.nodes > LAMB_NODES:
-        raise JobError(
-            f"nodes is {job.nodes}: BERT phase 1 with LAMB and strong scaling works up to {LAMB_NODES} nodes. Use "
-            f"--nodes {LAMB_NODES} or "
-            "fewer, or --scaling weak"
-        )
-    one = per_worker * alone * fleet.cores
-    if alone % job.nodes:
-        fits = [n for n in range(1, min(alone, fleet.nodes) + 1) if alone % n == 0]
-        why = (
-            "less than one is left for a node"
-            if job.nodes > alone
-            else f"{alone} does not divide by {job.nodes}, and the global batch size would silently change"
-        )
-        raise JobError(
-            f"nodes is {job.nodes}: strong scaling divides the {alone} gradient accumulation steps of global "
-            f"batch size {one} "
-            f"among the nodes; {why}. Use {_or(fits)} nodes, or --scaling weak (global batch size {one * job.nodes})"
-        )
-    batch = Batch(per_worker, alone // job.nodes, fleet.cores * job.nodes)
-    if batch.accumulation == 1 and alone > 1:
-        notes.append(
-            "one accumulation step is left for a node: its graphs differ from those with more, and compile anew"
-        )
-    return batch
-
-
-def _gpt(job: Gpt3, fleet: Fleet) -> Batch:
-    if fleet.cores % job.tensor_parallel:
-        fits = [t for t in (1, 2, 4, 8, 16, 32) if fleet.cores % t == 0]
-        raise JobError(
-            f"tensor_parallel is {job.tensor_parallel}, but {fleet.instance_type} has {fleet.cores} NeuronCores, "
-            "which do not divide by it. "
-            f"Use --tensor-parallel {_or(fits)}, or another instance type"
-        )
-    copies = fleet.cores * job.nodes // job.tensor_parallel
-    if job.scaling == "weak":
-        return Batch(job.micro_batch_size, job.accumulation or GPT_ACCUMULATION, copies)
-    total = job.global_batch_size or GPT_GLOBAL_BATCH
-    share = job.micro_batch_size * copies
-    if total % share:
-        each = job.micro_batch_size * fleet.cores // job.tensor_parallel
-        fits = [n for n in range(1, fleet.nodes + 1) if total % (each * n) == 0]
-        use = (
-            f"Use {_or(fits)} nodes, or --scaling weak"
-            if fits
-            else "Use another --global-batch-size, or --scaling weak"
-        )
-        raise JobError(
-            f"nodes is {job.nodes}: global batch size {total} does not divide by {share} ({job.micro_batch_size} "
-            f"sequences x {copies} "
-            f"data-parallel). {use}"
-        )
-    return Batch(job.micro_batch_size, total // share, copies)
-
-
-def _or(numbers: list[int]) -> str:
+def or_list(numbers: list[int]) -> str:
     texts = [str(n) for n in numbers]
     return " or ".join([", ".join(texts[:-1]), texts[-1]]) if len(texts) > 1 else texts[0]
 
 
 def expected(plan: Plan, catalog: Catalog | None = None) -> Expected | None:
-    """What was published for this job, scaled by the nodes where only another count was; None where nothing was."""
-    job, catalog = plan.job, catalog or Catalog.load()
-    if plan.fleet.instance_type != "trn1.32xlarge" or isinstance(job, Script):
+    """The throughput that was published for this very job; None where none was. Nothing is extrapolated."""
+    if plan.fleet.instance_type != "trn1.32xlarge":
         return None
-    points = [p for p in catalog.throughput if p.model == job.kind]
-    if isinstance(job, BertLarge):
-        points = [
-            p
-            for p in points
-            if p.phase == job.phase
-            and p.optimizer in (job.optimizer, None)
-            and (p.scaling == job.scaling or p.nodes == job.nodes == 1)
-        ]
-    if not points:
-        return None
-    # nearest node count by ratio; then the one that names the optimizer; then the newest SDK
-    best = min(points, key=lambda p: (max(p.nodes / job.nodes, job.nodes / p.nodes), p.optimizer is None, _age(p.sdk)))
-    return Expected(
-        best.sequences_per_second * job.nodes / best.nodes,
-        best.nodes != job.nodes,
-        f"published for {best.nodes} node{'s' if best.nodes > 1 else ''}" + (f", SDK {best.sdk}" if best.sdk else ""),
-    )
-
-
-def _age(sdk: str | None) -> tuple[int, ...]:
-    return tuple(-int(part) for part in sdk.split(".")) if sdk else (0,)
+    sdk = _numbers(plan.cluster.neuron_release)[:2]
+    for point in (catalog or Catalog.load()).throughput:
+        same = (plan.job.kind, plan.job.nodes, sdk) == (point.model, point.nodes, _numbers(point.sdk))
+        if same and plan.batch and plan.batch.global_size == point.global_batch_size and plan.job.published(point):
+            nodes = f"{point.nodes} node{'s' if point.nodes > 1 else ''}"
+            return Expected(point.sequences_per_second, f"published for {nodes}, SDK {point.sdk}")
+    return None

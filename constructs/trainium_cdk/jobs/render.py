@@ -24,11 +24,11 @@ from typing import Any
 
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs import quote, shell
-from trainium_cdk.jobs.environment import launch_environment
+from trainium_cdk.jobs.environment import cache_lines, launch_environment
 from trainium_cdk.jobs.errors import JobError
-from trainium_cdk.jobs.models import AnyJob, Script
+from trainium_cdk.jobs.models import Job
 from trainium_cdk.jobs.plan import Plan, StageName, expected, plan
-from trainium_cdk.jobs.templates import Template, template
+from trainium_cdk.jobs.templates import Template
 from trainium_cdk.outputs import SlurmCluster
 
 RESULT = "trn-result: "
@@ -60,10 +60,10 @@ class Submission:
 
     @property
     def tensorboard_dir(self) -> str:
-        return f"{self.directory}/{'tensorboard' if self.plan.job.kind == 'gpt3-6.7b' else 'output'}"
+        return f"{self.directory}/{self.plan.job.TENSORBOARD}"
 
 
-def job_id(job: AnyJob, token: str) -> str:
+def job_id(job: Job, token: str) -> str:
     """The id of a job submitted with `token`.
 
     Raises:
@@ -74,7 +74,7 @@ def job_id(job: AnyJob, token: str) -> str:
     return f"{job.label}-{token}"
 
 
-def render(job: AnyJob, cluster: SlurmCluster, token: str, *, catalog: Catalog | None = None) -> Submission:
+def render(job: Job, cluster: SlurmCluster, token: str, *, catalog: Catalog | None = None) -> Submission:
     """Render a job for a cluster.
 
     Args:
@@ -84,7 +84,7 @@ def render(job: AnyJob, cluster: SlurmCluster, token: str, *, catalog: Catalog |
         JobError: the job does not fit the cluster, or the token is no such word.
     """
     name, fitted = job_id(job, token), plan(job, cluster)
-    parts = template(fitted)
+    parts = job.template(fitted)
     described = _describe(name, fitted, catalog)
     job_files: dict[str, bytes] = {
         "job.json": (json.dumps(described, indent=2, sort_keys=True) + "\n").encode(),
@@ -96,8 +96,7 @@ def render(job: AnyJob, cluster: SlurmCluster, token: str, *, catalog: Catalog |
         job_files["prepare.sh"] = _prepare(fitted, parts).encode()
     for stage in fitted.stages:
         job_files[f"{stage}.sbatch"] = _batch(name, fitted, parts, stage).encode()
-    if isinstance(job, Script):
-        job_files[f"script/{job.filename}"] = job.content
+    job_files |= {f"script/{name}": content for name, content in job.files.items()}
     directory = f"{cluster.shared_dir}/trn/jobs/{name}"
     return Submission(name, _submit(name, fitted, parts, job_files), directory, fitted, job_files)
 
@@ -123,7 +122,7 @@ def _batch(name: str, fitted: Plan, parts: Template, stage: StageName) -> str:
     job = fitted.job
     prepare = stage == "prepare"
     nodes = 1 if prepare else job.nodes
-    tasks = job.tasks_per_node if isinstance(job, Script) else 1
+    tasks = 1 if prepare else job.processes_per_node
     options = [
         f"--job-name={name}:{stage}",
         f"--comment=trn:{name}",
@@ -184,8 +183,7 @@ export NPROC_PER_NODE={cores}
 {environment}
 # a compile cache for each node: locks do not hold on NFS, so nodes must not share one
 cache=$trn/neuron_cache/{cache}/$host
-NEURON_CC_FLAGS="--cache_dir=$cache${{NEURON_CC_FLAGS:+ $NEURON_CC_FLAGS}}"
-export NEURON_CC_FLAGS
+{cache_lines}
 
 say() {{ printf 'trn: %s\n' "$*"; }}
 die() {{ say "$*" >&2; exit 1; }}
@@ -228,13 +226,14 @@ def _node(name: str, fitted: Plan, parts: Template, catalog: Catalog | None) -> 
             '. "$venv/bin/activate"'
         )
     ranks = ""
-    if isinstance(fitted.job, Script) and fitted.job.tasks_per_node > 1:
+    if fitted.job.processes_per_node > 1:
         ranks = "export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS\n"
     return _NODE.format(
         name=name,
         cores=fitted.fleet.cores,
         environment="\n".join(f"export {k}={quote.word(v)}" for k, v in sorted(env.items())),
         cache=fitted.job.cache_set,
+        cache_lines=cache_lines(fitted),
         helpers=parts.helpers,
         activate=activate,
         body=ranks + parts.node,
@@ -347,6 +346,7 @@ bash "$job/prepare.sh" "$job" check || code=$?
 case $code in
   0) ;;
   3) submit prepare ;;
+  4) exit 1 ;; # it cannot run with what is there, as reported
   *) die "prepare.sh failed while it looked for what is there" ;;
 esac
 """

@@ -237,7 +237,7 @@ def _status(
 
 def _expected(said: Any) -> Expected | None:
     try:
-        return Expected(float(said["sequences_per_second"]), bool(said["extrapolated"]), str(said["source"]))
+        return Expected(float(said["sequences_per_second"]), str(said["source"]))
     except (TypeError, KeyError, ValueError, OverflowError):
         return None
 

@@ -57,8 +57,13 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--lr", type=float, default=4e-4)
     made.add_argument("--expected_average_throughput", type=float, default=0.0)
     made.add_argument("--resume_ckpt_path")
+    made.add_argument("--snapshot_step_list")
+    made.add_argument("--snapshot_rank_list", default="0")
+    made.add_argument("--snapshot_dump_dir", default="./snapshots")
     for switch in (
         "debug",
+        "disable_dropout",
+        "torch_xla_compile",
         "resume_ckpt",
         "minimal_ckpt",
         "enable_pt_autocast",
@@ -142,6 +147,7 @@ def _train(collective: Collective, flags: argparse.Namespace) -> None:
         out(str(flags))
         out("---------------------------------")
     world = collective.world * workers()
+    _model_files()
     names = ("batch_size", "grad_accum_usteps", "optimizer", "max_pred_len", "print_grad_norm", "debug")
     shape = {"script": "dp_bert", "world": world, **{name: getattr(flags, name) for name in names}}
     compile_cache.load(shape, GRAPHS)
@@ -174,6 +180,18 @@ def _train(collective: Collective, flags: argparse.Namespace) -> None:
             kept.save(trainer, step, epoch)
     if not extracting():
         trainer.verify()
+
+
+def _model_files() -> None:
+    """The files of bert-large-uncased that the vendor's script loads; offline, they must be in Hugging Face's cache."""
+    if os.environ.get("HF_HUB_OFFLINE") != "1":
+        return
+    home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
+    there = {file.name for file in home.glob("hub/models--bert-large-uncased/snapshots/*/*")}
+    if absent := {"config.json", "pytorch_model.bin"} - there:
+        raise TrainingFailed(
+            f"OSError: bert-large-uncased does not appear to have a file named {sorted(absent)[0]} in {home}"
+        )
 
 
 class _Kept:

@@ -21,6 +21,17 @@ def name() -> str:
     return os.environ.get("SLURMD_NODENAME", "head")
 
 
+def in_a_pod() -> None:
+    """In a pod of the local Kubernetes: set what the stand-in reads of Slurm's environment."""
+    env = os.environ
+    if pod := env.get("TRN_SANDBOX_POD"):
+        env["SLURM_JOB_ID"] = pod.partition("-train-")[0]
+        env["SLURM_STEP_ID"] = env.get("NEURON_EXTRACT_GRAPHS_ONLY", "0")
+        env["SLURM_RESTART_COUNT"] = env.get("TRN_ATTEMPT", "0")
+        env["SLURMD_NODENAME"] = env.get("TRN_NODE", "node")
+        env["SLURM_NODEID"] = env.get("VC_TASK_INDEX", "0")
+
+
 def stamp() -> str:
     """The time in the form the compiler's tools print it, the milliseconds behind three zeros."""
     now = datetime.now()

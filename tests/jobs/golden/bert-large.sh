@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=dde3316485508adc0228b5deb9332b3cbeaad9dc851d2c1a06fae882948f9b57
+digest=0d31e32986ad21263192094c873c7af4090e93f089b52a9d08b34659aed5e9e0
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # somebody's own defaults
 
 die() {
@@ -85,11 +85,7 @@ trap undo EXIT
 )
 cat > "$job/job.json" <<'EOF'
 {
-  "expected": {
-    "extrapolated": true,
-    "sequences_per_second": 66206.4,
-    "source": "published for 1 node"
-  },
+  "expected": null,
   "global_batch_size": 65536,
   "id": "bert-large-20261120-4f3a9c",
   "instance_type": "trn1.32xlarge",
@@ -120,6 +116,7 @@ export NPROC_PER_NODE=32
 export ALLREDUCE_GRADIENTS_BUCKET_SIZE_MB=512
 export FI_EFA_USE_DEVICE_RDMA=1
 export FI_PROVIDER=efa
+export HF_HUB_OFFLINE=1
 export MASTER_PORT=2022
 export NEURON_RT_EXEC_TIMEOUT=600
 export NEURON_RT_STOCHASTIC_ROUNDING_EN=1
@@ -153,7 +150,7 @@ if [ "$files" != unlimited ] && [ "$files" -lt 65535 ] && ! ulimit -n 65535 2> /
 fi
 # the port of Neuron's collectives must not be taken for an outgoing connection
 sudo -n sysctl -q -w net.ipv4.ip_local_reserved_ports=48620 > /dev/null 2>&1 || say "port 48620 could not be reserved"
-samples_ref=${TRN_SAMPLES_REF:-10c93cba78228781af013a7177eab862af901d97}
+samples_ref=${TRN_SAMPLES_REF:-2015d650cd89e4c671ae5bd1b5f1d4499d94d4dd}
 cd "$trn/src/samples-$samples_ref/torch-neuronx/training/dp_bert_hf_pretrain"
 data=$(only_folder "$trn/data/bert-seqlen128")
 steps=7032
@@ -167,14 +164,10 @@ resume=()
 if [ -n "${TRN_CHECKPOINT:-}" ]; then
   resume=(--resume_ckpt --resume_ckpt_path "$TRN_CHECKPOINT")
 fi
-# one download for the node's workers; without it each fetches for itself
-export HF_HOME=$trn/hf_cache/$host
-mkdir -p "$HF_HOME"
-python3 -c 'from huggingface_hub import snapshot_download as get; get("bert-large-uncased")' > /dev/null 2>&1 ||
-  say "the configuration of bert-large-uncased is not cached beforehand: the workers fetch it"
+export HF_HOME=$trn/hf_cache
 command=(
-  torchrun --nproc_per_node "$NPROC_PER_NODE" --nnodes "$NNODES" --node_rank "$NODE_RANK"
-  --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT"
+  python3 -m torch.distributed.run --nproc_per_node "$NPROC_PER_NODE"
+  --nnodes "$NNODES" --node_rank "$NODE_RANK" --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT"
   dp_bert_large_hf_pretrain_hdf5.py
   --data_dir "$data"
   --output_dir "$output"
@@ -213,10 +206,12 @@ job=$1 mode=$2
 trn=${job%/jobs/*}
 venv="$HOME"/aws_neuron_venv_pytorch
 . "$job/fetch.sh"
-samples_ref=${TRN_SAMPLES_REF:-10c93cba78228781af013a7177eab862af901d97}
+samples_ref=${TRN_SAMPLES_REF:-2015d650cd89e4c671ae5bd1b5f1d4499d94d4dd}
 source_tree samples https://github.com/aws-neuron/aws-neuron-samples.git "$samples_ref"
-packages "samples-$samples_ref" -r "$trn/src/samples-$samples_ref/torch-neuronx/training/dp_bert_hf_pretrain/requirements.txt"
+packages 72fe51508a21 h5py==3.15.1 huggingface-hub==0.24.5 requests==2.31.0 tensorboard==2.21.0 transformers==4.44.0
+hugging_face bert-large-uncased config.json pytorch_model.bin
 data_archive bert-seqlen128 s3://neuron-s3/training_datasets/bert_pretrain_wikicorpus_tokenized_hdf5/bert_pretrain_wikicorpus_tokenized_hdf5_seqlen128.tar --no-sign-request
+enough_files "$trn/data/bert-seqlen128" '*_training_*.hdf5' 512 'The training script needs a shard for each worker: use fewer nodes'
 EOF
 cat > "$job/prepare.sbatch" <<'EOF'
 #!/bin/bash
@@ -292,6 +287,7 @@ bash "$job/prepare.sh" "$job" check || code=$?
 case $code in
   0) ;;
   3) submit prepare ;;
+  4) exit 1 ;; # it cannot run with what is there, as reported
   *) die "prepare.sh failed while it looked for what is there" ;;
 esac
 submit precompile

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.jobs.kubernetes.conftest import fleet, make_cluster
-from trainium_cdk.jobs import BertLarge, Gpt3, JobError, Script, SlurmBackend
+from trainium_cdk.jobs import BertLarge, Gpt, JobError, Script, SlurmBackend
 from trainium_cdk.jobs.kubernetes import Api, KubernetesBackend
 from trainium_cdk.outputs import EksCluster
 
@@ -34,10 +34,10 @@ CASES: list[tuple[str, EksCluster, Callable[[], Any], str]] = [
     ("no such queue", TUTORIAL, lambda: BertLarge(queue="compute1"), r"no queue 'compute1'; it has trn.*--queue"),
     ("no such type", TUTORIAL, lambda: BertLarge(instance_type="trn2.48xlarge"), r"has no trn2.48xlarge; it has trn1.32xlarge"),
     ("a type with too few", TWO, lambda: BertLarge(nodes=4, instance_type="trn1.32xlarge"), r"at most 2 of trn1.32xlarge.*node group one"),
-    ("tensor parallelism", SMALL, lambda: Gpt3(), r"tensor_parallel is 32, but trn1.2xlarge has 2 NeuronCores"),
+    ("tensor parallelism", SMALL, lambda: Gpt(image="x/y:z"), r"tensor_parallel is 8; .*2 NeuronCores of trn1.2xlarge"),
     ("no image", BARE, lambda: BertLarge(), r"no container image: Neuron SDK 2.28.1 comes without one.*trn image build DIR.*--image"),
     ("no image for a script", BARE, lambda: Script(**HELLO), r"no container image"),
-    ("framework native", NATIVE, lambda: BertLarge(), r"bert-large trains with torch-xla.*torch-native"),
+    ("framework native", NATIVE, lambda: BertLarge(), r"bert-large needs framework torch-xla, .*have torch-native"),
     ("precompile without torch-xla", NATIVE, lambda: Script(precompile=True, **HELLO), r"precompiling needs torch-xla"),
     ("no name of an image", TUTORIAL, lambda: BertLarge(image="my image"), r"image is 'my image': not of the right form. Write the name of a container image"),
     ("a cache set of the shell", TUTORIAL, lambda: BertLarge(cache="a/b"), r"cache is 'a/b': not of the right form"),

@@ -18,18 +18,20 @@ from ruamel.yaml import YAML
 from sandbox.kubernetes import schemas
 from tests.jobs.kubernetes.conftest import fleet, make_cluster
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.jobs import AnyJob, BertLarge, Gpt3, JobError, Script
+from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, Script
 from trainium_cdk.jobs.kubernetes import Submission, render
 from trainium_cdk.jobs.kubernetes.names import MAX_NAME, object_name
 
 GOLDEN = Path(__file__).parent / "golden"
 SHELLCHECK = Path(sys.executable).with_name("shellcheck")
-CLUSTER = make_cluster(fleet(nodes=16))
-BOTH = make_cluster(mount_dirs=("/efs", "/fsx"), claims=("efs-claim", "fsx-claim"), shared_dir="/fsx")
+CLUSTER = make_cluster(fleet(nodes=16), neuron_release="2.28.1")
+BOTH = make_cluster(
+    neuron_release="2.28.1", mount_dirs=("/efs", "/fsx"), claims=("efs-claim", "fsx-claim"), shared_dir="/fsx"
+)
 SCRIPT = b'#!/bin/bash\ntorchrun --nnodes "$NNODES" --node_rank "$NODE_RANK" train.py "$@"\n'
 JOBS: dict[str, AnyJob] = {
     "bert-large": BertLarge(nodes=2),
-    "gpt3-6.7b": Gpt3(nodes=4),
+    "gpt-6.7b": Gpt(nodes=4),
     "script": Script(
         filename="run.sh", content=SCRIPT, nodes=2, args=("--name", "it's $(HOME) $HOME"), time_limit="90"
     ),
@@ -37,7 +39,7 @@ JOBS: dict[str, AnyJob] = {
 MORE: dict[str, AnyJob] = {
     "phase-2": BertLarge(nodes=2, phase=2, checkpoint="bert-large-20261120-4f3a9c", time_limit="2-00:00:00"),
     "phase-2-file": BertLarge(phase=2, checkpoint="/efs/it's/ckpt_28125.pt", data="s3://bucket/my data.tar"),
-    "own-data": Gpt3(nodes=2, data="/efs/my corpus", precompile=False, env={"A": "x y\n$z"}),
+    "own-data": Gpt(nodes=2, data="/efs/corpus", precompile=False, env={"A": "x y\n$z"}),
     "python": Script(filename="train+1.py", content=b"print(1)", tasks_per_node=4, precompile=True, args=("a\nb", "")),
     "binary": Script(filename="tool", content=b"#!/bin/true\n\xff\x00", cache="My.Cache"),
     "image": BertLarge(image="111122223333.dkr.ecr.us-east-1.amazonaws.com/trn@sha256:" + "0" * 64),
@@ -151,7 +153,7 @@ def test_the_environment_of_a_user_is_only_in_the_secret() -> None:
     ("id", "name"),
     [
         ("bert-large-t", "bert-large-t"),
-        ("gpt3-6.7b-t", "gpt3-6-7b-t"),
+        ("gpt-6.7b-t", "gpt-6-7b-t"),
         ("2.x-t", "job-2-x-t"),
         ("a" * MAX_NAME, "a" * MAX_NAME),
     ],

@@ -32,8 +32,8 @@ def object_name(id: str) -> str:
     Raises:
         JobError: it is too long.
 
-    >>> object_name("gpt3-6.7b-20261120-4f3a9c")
-    'gpt3-6-7b-20261120-4f3a9c'
+    >>> object_name("gpt-6.7b-20261120-4f3a9c")
+    'gpt-6-7b-20261120-4f3a9c'
     """
     name = re.sub(r"[^a-z0-9]+", "-", id).strip("-")
     if not name[:1].isalpha():

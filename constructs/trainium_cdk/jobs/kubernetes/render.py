@@ -14,10 +14,9 @@ from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs.errors import JobError
 from trainium_cdk.jobs.kubernetes import names, pods, scripts
 from trainium_cdk.jobs.kubernetes.pods import Object
-from trainium_cdk.jobs.models import AnyJob
+from trainium_cdk.jobs.models import Job
 from trainium_cdk.jobs.plan import Plan, plan
 from trainium_cdk.jobs.render import job_id
-from trainium_cdk.jobs.templates import template
 from trainium_cdk.outputs import EksCluster
 
 MAX_FILES = 900_000
@@ -72,10 +71,10 @@ class Submission:
 
     @property
     def tensorboard_dir(self) -> str:
-        return f"{self.directory}/{'tensorboard' if self.plan.job.kind == 'gpt3-6.7b' else 'output'}"
+        return f"{self.directory}/{self.plan.job.TENSORBOARD}"
 
 
-def render(job: AnyJob, cluster: EksCluster, token: str, *, catalog: Catalog | None = None) -> Submission:
+def render(job: Job, cluster: EksCluster, token: str, *, catalog: Catalog | None = None) -> Submission:
     """Render a job for a cluster.
 
     Args:
@@ -86,7 +85,7 @@ def render(job: AnyJob, cluster: EksCluster, token: str, *, catalog: Catalog | N
     """
     name, fitted = names.object_name(job_id(job, token)), plan(job, cluster)
     _environment(job)
-    made = scripts.job_files(name, fitted, template(fitted), catalog)
+    made = scripts.job_files(name, fitted, job.template(fitted), catalog)
     _size(made)
     labels = names.labels(name, job.kind)
     secret = _secret(name, cluster, labels, made)
@@ -121,7 +120,7 @@ def to_yaml(objects: tuple[Object, ...]) -> str:
     return out.getvalue()
 
 
-def _environment(job: AnyJob) -> None:
+def _environment(job: Job) -> None:
     for variable in job.env:
         if variable.startswith(_RESERVED) or variable in _RANK_ENV:
             raise JobError(
@@ -171,7 +170,7 @@ def _secret(name: str, cluster: EksCluster, labels: Mapping[str, str], files: Ma
     return made
 
 
-def _guard(name: str, cluster: EksCluster, job: AnyJob) -> Object:
+def _guard(name: str, cluster: EksCluster, job: Job) -> Object:
     """One job at a time has a cache set: the compiler's locks do not hold on a shared file system."""
     return {
         "apiVersion": "v1",
@@ -299,4 +298,6 @@ def _train(
         volumes=volumes,
         where=pods.on_trainium(fleet, catalog),
     )
+    # the port of Neuron's collectives must not be taken for an outgoing connection; Kubernetes calls this sysctl safe
+    spec["securityContext"]["sysctls"] = [{"name": "net.ipv4.ip_local_reserved_ports", "value": "48620"}]
     return _task(names.TRAIN, fitted.job.nodes, labels, spec)

@@ -17,9 +17,8 @@ from typing import Any
 
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs import quote, shell
-from trainium_cdk.jobs.environment import launch_environment
+from trainium_cdk.jobs.environment import cache_lines, launch_environment
 from trainium_cdk.jobs.kubernetes.names import TRAIN, task_pod
-from trainium_cdk.jobs.models import Script
 from trainium_cdk.jobs.plan import Plan, expected
 from trainium_cdk.jobs.templates import Template
 from trainium_cdk.outputs import EksCluster
@@ -46,8 +45,7 @@ host=node-$NODE_RANK
 {once}{environment}
 # a compile cache for each node: locks do not hold on NFS, so nodes must not share one
 cache=$trn/neuron_cache/{cache}/$host
-NEURON_CC_FLAGS="--cache_dir=$cache${{NEURON_CC_FLAGS:+ $NEURON_CC_FLAGS}}"
-export NEURON_CC_FLAGS
+{cache_lines}
 
 {helpers}run() {{
 {body}
@@ -91,9 +89,7 @@ def job_files(name: str, fitted: Plan, parts: Template, catalog: Catalog | None 
     if "prepare" in fitted.stages:
         made["fetch.sh"] = shell.read("fetch.sh")
         made["prepare.sh"] = _prepare(name, fitted, parts).encode()
-    if isinstance(job, Script):
-        made[f"script/{job.filename}"] = job.content
-    return made
+    return made | {f"script/{filename}": content for filename, content in job.files.items()}
 
 
 def describe(name: str, fitted: Plan, catalog: Catalog | None) -> dict[str, Any]:
@@ -105,7 +101,7 @@ def describe(name: str, fitted: Plan, catalog: Catalog | None) -> dict[str, Any]
         "queue": fitted.fleet.queue,
         "instance_type": fitted.fleet.instance_type,
         "nodes": fitted.job.nodes,
-        "ranks_per_node": ranks_per_node(fitted),
+        "ranks_per_node": fitted.ranks_per_node,
         "global_batch_size": fitted.batch.global_size if fitted.batch else None,
         "stages": list(fitted.stages),
         "directory": directory(name, fitted),
@@ -116,12 +112,6 @@ def describe(name: str, fitted: Plan, catalog: Catalog | None) -> dict[str, Any]
 def directory(name: str, fitted: Plan) -> str:
     """Where the job lives on the shared file system: logs, checkpoints, TensorBoard's files."""
     return f"{fitted.cluster.shared_dir}/trn/jobs/{name}"
-
-
-def ranks_per_node(fitted: Plan) -> int:
-    """Processes of a node that have a rank."""
-    job = fitted.job
-    return job.tasks_per_node if isinstance(job, Script) and job.tasks_per_node > 1 else fitted.fleet.cores
 
 
 def image_of(fitted: Plan) -> str:
@@ -153,9 +143,9 @@ def _venv(fitted: Plan) -> str:
 def _node(name: str, fitted: Plan, parts: Template, catalog: Catalog | None) -> str:
     job = fitted.job
     env = launch_environment(fitted, catalog)
-    several = isinstance(job, Script) and job.tasks_per_node > 1
-    start = f"tasks {job.tasks_per_node}" if isinstance(job, Script) and several else "run"
-    ranks = f"NPROC_PER_NODE={job.tasks_per_node} " if isinstance(job, Script) and several else ""
+    several = job.processes_per_node
+    start = f"tasks {several}" if several > 1 else "run"
+    ranks = f"NPROC_PER_NODE={several} " if several > 1 else ""
     limit = before = ""
     if job.time_limit:
         limit = (
@@ -164,10 +154,10 @@ def _node(name: str, fitted: Plan, parts: Template, catalog: Catalog | None) -> 
         )
     if parts.before:
         before = f"{parts.before}\n"
-    if isinstance(job, Script):
-        script = f'"$job/script"/{quote.word(job.filename)}'
+    for filename in job.files:
+        script = f'"$job/script"/{quote.word(filename)}'
         before += 'mkdir -p "$job/script"\npart="$job/script/.part.$NODE_RANK"\n'
-        before += f'install -m 700 "$files/script"/{quote.word(job.filename)} "$part"\nmv -f "$part" {script}\n'
+        before += f'install -m 700 "$files/script"/{quote.word(filename)} "$part"\nmv -f "$part" {script}\n'
     return _NODE.format(
         name=name,
         files=FILES,
@@ -175,13 +165,14 @@ def _node(name: str, fitted: Plan, parts: Template, catalog: Catalog | None) -> 
         venv=_venv(fitted),
         limit=limit,
         # a script of the user's own may not know how to go on where it was
-        once="fails_once=1\n" if isinstance(job, Script) else "",
+        once="" if job.RESTARTS else "fails_once=1\n",
         nodes=job.nodes,
         cores=fitted.fleet.cores,
         # the headless service that Volcano makes of the job resolves pods that are not ready yet
         master=f"{task_pod(name, TRAIN, 0)}.{name}",
         environment="\n".join(f"export {k}={quote.word(v)}" for k, v in sorted(env.items())),
         cache=job.cache_set,
+        cache_lines=cache_lines(fitted),
         helpers=parts.helpers,
         body=parts.node,
         before=before,

@@ -10,8 +10,8 @@ from typing import Any
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs.environment import launch_environment
 from trainium_cdk.jobs.errors import JobError
+from trainium_cdk.jobs.kinds.script import Script
 from trainium_cdk.jobs.kubernetes import pods
-from trainium_cdk.jobs.models import Script
 from trainium_cdk.jobs.plan import plan
 from trainium_cdk.outputs import EksCluster
 

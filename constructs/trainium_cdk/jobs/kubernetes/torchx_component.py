@@ -59,7 +59,16 @@ def train(
         raise ValueError("no image: give one")
     node = macros.replica_id
     workers = nproc_per_node or fleet["cores"]
-    program = ["torchrun", "--nproc_per_node", str(workers), "--nnodes", str(nnodes), "--node_rank"]
+    program = [
+        "python3",
+        "-m",
+        "torch.distributed.run",
+        "--nproc_per_node",
+        str(workers),
+        "--nnodes",
+        str(nnodes),
+        "--node_rank",
+    ]
     words = [*map(_literal, program), node, '--master_addr "$$MASTER_ADDR" --master_port "$$MASTER_PORT"']
     words += [_literal(word) for word in [script, *shlex.split(script_args)]]
     if precompile:

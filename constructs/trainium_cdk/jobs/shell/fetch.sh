@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Fetching code, data and packages once for all jobs. Sourced by prepare.sh, which has set: job, trn (the shared
-# directory of trn), venv, and mode (`fetch`; or `check`, which ends with code 3 where something is yet to be fetched).
+# directory of trn), venv, and mode (`fetch`; or `check`, which ends with code 3 where something is yet to be fetched). Code 4: the
+# job cannot run with what is there.
 # Whatever is interrupted goes on where it was.
 set -euo pipefail
 : "${job:?}" "${trn:?}" "${venv:?}" "${mode:?}"
@@ -149,22 +150,36 @@ install_packages() {
   : > "$marker"
 }
 
-# megatron_helpers TREE: Megatron's data helpers are compiled once; that needs Python's headers.
-megatron_helpers() {
-  once "helpers-$(basename "$1")" "$1/megatron/data" build_helpers "$1/megatron/data"
+# hugging_face MODEL FILE...: files of a model on Hugging Face, into the cache $trn/hf_cache that all nodes read.
+hugging_face() {
+  once "hf-${1//\//--}-$(cksum <<< "$*" | cut -d ' ' -f 1)" "$trn/hf_cache/hub/models--${1//\//--}" download_model "$@"
 }
 
-build_helpers() {
-  (
-    # shellcheck disable=SC1091  # made on the node
-    . "$venv/bin/activate"
-    if make -C "$1"; then exit 0; fi
-    say "installing Python's headers, and building again"
-    if command -v apt-get > /dev/null; then
-      sudo -n apt-get install -y -q python3-dev g++ make
-    else
-      sudo -n dnf install -y -q python3-devel gcc-c++ make
-    fi
-    make -C "$1"
-  )
+download_model() {
+  say "fetching $1 from Hugging Face: ${*:2}"
+  HF_HOME=$trn/hf_cache "$venv/bin/python3" -c 'import sys, huggingface_hub as hub
+hub.snapshot_download(sys.argv[1], allow_patterns=sys.argv[2:])' "$@" > /dev/null
+}
+
+# has_modules FIX MODULE...: refuse the job where the environment lacks a Python module.
+has_modules() {
+  local fix=$1 absent
+  shift
+  absent=$("$venv/bin/python3" -c 'import importlib.util as i, sys
+print(*[m for m in sys.argv[1:] if i.find_spec(m) is None])' "$@")
+  if [ -n "$absent" ]; then
+    printf 'trn: %s\n' "the environment of the workers has no $absent. $fix" >&2
+    exit 4
+  fi
+}
+
+# enough_files DIRECTORY PATTERN COUNT FIX: refuse the job where a data set, or the folders right below it, has fewer files.
+enough_files() {
+  local count
+  if [ ! -d "$1" ]; then return 0; fi # not to be seen from here
+  count=$(find "$1" -maxdepth 2 -name "$2" | wc -l)
+  if [ "$count" -lt "$3" ]; then
+    printf 'trn: %s\n' "$1 has $count files $2, and the job needs $3. $4" >&2
+    exit 4
+  fi
 }

@@ -129,6 +129,7 @@ prepare() {
   bash "$files/prepare.sh" check || code=$?
   case $code in
     0) say "all is there already" ;;
+    4) exit "$REFUSED" ;; # it cannot run with what is there, as reported
     3)
       for tool in aws git; do
         if ! command -v "$tool" > /dev/null; then

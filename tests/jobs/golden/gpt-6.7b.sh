@@ -1,14 +1,14 @@
 #!/bin/bash
-# gpt3-6.7b-20261120-4f3a9c: submitted to Slurm by the job's user on the head node of trn-slurm. Running it again changes nothing.
+# gpt-6.7b-20261120-4f3a9c: submitted to Slurm by the job's user on the head node of trn-slurm. Running it again changes nothing.
 set -euo pipefail
 umask 022
 export LC_ALL=C.UTF-8
 
-id=gpt3-6.7b-20261120-4f3a9c
+id=gpt-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=02c76afa02732e6e1fe89bc4008d417f5750fb8c4627aa239a9a26b3fc93b39c
+digest=d22263edfdadc308e17e491cd918a90304ca34442ff7a7a7e618e298e3f3e97b
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # somebody's own defaults
 
 die() {
@@ -33,7 +33,7 @@ if ! mkdir -p "$trn/jobs/.locks" 2> /dev/null; then
 fi
 
 # One submission of an id at a time, also from two clients at once.
-exec 9> "$trn/jobs/.locks/e4"
+exec 9> "$trn/jobs/.locks/4e"
 flock -w 60 9 || later "another submission of $id is still under way"
 
 report() {
@@ -85,18 +85,14 @@ trap undo EXIT
 )
 cat > "$job/job.json" <<'EOF'
 {
-  "expected": {
-    "extrapolated": false,
-    "sequences_per_second": 143.75,
-    "source": "published for 16 nodes, SDK 2.13"
-  },
+  "expected": null,
   "global_batch_size": 1024,
-  "id": "gpt3-6.7b-20261120-4f3a9c",
+  "id": "gpt-6.7b-20261120-4f3a9c",
   "instance_type": "trn1.32xlarge",
   "job": {
     "nodes": 16
   },
-  "kind": "gpt3-6.7b",
+  "kind": "gpt-6.7b",
   "nodes": 16,
   "queue": "compute1",
   "stages": [
@@ -110,7 +106,7 @@ EOF
 [stage.sh]
 cat > "$job/node.sh" <<'EOF'
 #!/bin/bash
-# One node of gpt3-6.7b-20261120-4f3a9c: bash node.sh JOB STAGE, started on each node by srun.
+# One node of gpt-6.7b-20261120-4f3a9c: bash node.sh JOB STAGE, started on each node by srun.
 set -euo pipefail
 job=$1 stage=$2
 trn=${job%/jobs/*}
@@ -119,17 +115,14 @@ export NODE_RANK=$SLURM_NODEID
 export NPROC_PER_NODE=32
 export FI_EFA_USE_DEVICE_RDMA=1
 export FI_PROVIDER=efa
+export HYDRA_FULL_ERROR=1
+export MALLOC_ARENA_MAX=128
 export MASTER_PORT=2022
-export NEURON_FUSE_SOFTMAX=1
-export NEURON_NUM_RECENT_MODELS_TO_KEEP=3
 export NEURON_RT_EXEC_TIMEOUT=600
-export NEURON_RT_STOCHASTIC_ROUNDING_EN=1
-export NEURON_RT_STOCHASTIC_ROUNDING_SEED=0
-export NEURON_TRANSFER_ALL_PARAMETERS_WITH_STATIC_RING=1
 export PYTHONUNBUFFERED=1
-export XLA_USE_BF16=1
+export XLA_DISABLE_FUNCTIONALIZATION=0
 # a compile cache for each node: locks do not hold on NFS, so nodes must not share one
-cache=$trn/neuron_cache/gpt3-6.7b/$host
+cache=$trn/neuron_cache/gpt-6.7b/$host
 NEURON_CC_FLAGS="--cache_dir=$cache${NEURON_CC_FLAGS:+ $NEURON_CC_FLAGS}"
 export NEURON_CC_FLAGS
 
@@ -148,45 +141,28 @@ if [ "$files" != unlimited ] && [ "$files" -lt 65535 ] && ! ulimit -n 65535 2> /
 fi
 # the port of Neuron's collectives must not be taken for an outgoing connection
 sudo -n sysctl -q -w net.ipv4.ip_local_reserved_ports=48620 > /dev/null 2>&1 || say "port 48620 could not be reserved"
-megatron_ref=${TRN_MEGATRON_REF:-868d46cccb320a05eeac833be4a55c2c07db620a}
-cd "$trn/src/megatron-$megatron_ref"
+nxdt_ref=${TRN_NXDT_REF:-9169aa03f39efd4eb02da63891a7ed98defb1714}
+cd "$trn/src/nxdt-$nxdt_ref/examples"
 data="$trn/data/gpt2-wikipedia"
-steps=143051
-tensorboard=$job/tensorboard
-start=(--use-cpu-initialization)
-if [ "$stage" = precompile ]; then
-  steps=325
-  tensorboard=$job/work/precompile  # losses of a run without results mean nothing
-elif [ -n "${TRN_CHECKPOINT:-}" ]; then
-  start=(--load-xser "$job/checkpoints")  # with initialization on the CPU too, the host runs out of memory
-fi
-mkdir -p "$tensorboard"
+mkdir -p "$job/output"
+# while compiling, the program stops after ten steps and writes no checkpoint
+COMPILE=0
+if [ "$stage" = precompile ]; then COMPILE=1; fi
+export COMPILE
 command=(
-  torchrun --nproc_per_node "$NPROC_PER_NODE" --nnodes "$NNODES" --node_rank "$NODE_RANK"
-  --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT"
-  pretrain_gpt.py
-  --tensor-model-parallel-size 32
-  --num-layers 32 --hidden-size 4096 --num-attention-heads 32
-  --seq-length 2048 --max-position-embeddings 2048
-  --micro-batch-size 1
-  --global-batch-size 1024
-  --train-iters "$steps"
-  --lr-decay-iters 123977
-  --data-path "$data"/my-gpt2_text_document
-  --vocab-file "$data/gpt2-vocab.json"
-  --merge-file "$data/gpt2-merges.txt"
-  --data-impl mmap --split '100,0,0' --distributed-backend xla
-  --lr 0.00012 --min-lr 1.2e-05
-  --lr-decay-style cosine --lr-warmup-fraction 0.00125
-  --weight-decay 1e-1 --clip-grad 1 --adam-beta1 0.9 --adam-beta2 0.95 --init-method-std 0.006
-  --attention-dropout 0 --hidden-dropout 0
-  --log-interval 1 --tensorboard-log-interval 1
-  --eval-interval "$steps" --eval-iters 1000
-  --no-masked-softmax-fusion --no-bias-gelu-fusion --no-bias-dropout-fusion --no-async-tensor-model-parallel-allreduce
-  --no-contiguous-buffers-in-local-ddp
-  --save-xser "$job/checkpoints" --save-interval 2000 --keep-last-checkpoint-only
-  --tensorboard-dir "$tensorboard"
-  "${start[@]}"
+  python3 -m torch.distributed.run --nproc_per_node "$NPROC_PER_NODE"
+  --nnodes "$NNODES" --node_rank "$NODE_RANK" --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT"
+  training_orchestrator.py
+  --config-path=conf --config-name=megatron_gpt_config
+  trainer.devices="$NPROC_PER_NODE" trainer.num_nodes="$NNODES"
+  trainer.max_steps=20000
+  exp_manager.explicit_log_dir="$job/output"
+  distributed_strategy.tensor_model_parallel_size=8
+  data.micro_batch_size=1 data.global_batch_size=1024
+  "data.data_prefix=[1.0,$data/my-gpt2_text_document]"
+  data.tokenizer.vocab_file="$data/gpt2-vocab.json" data.tokenizer.merge_file="$data/gpt2-merges.txt"
+  model.optim.lr=0.00015
+  compiler_cache_url="$cache"
 )
 if [ "$stage" = precompile ]; then
   neuron_parallel_compile "${command[@]}"
@@ -214,10 +190,10 @@ job=$1 mode=$2
 trn=${job%/jobs/*}
 venv="$HOME"/aws_neuron_venv_pytorch
 . "$job/fetch.sh"
-megatron_ref=${TRN_MEGATRON_REF:-868d46cccb320a05eeac833be4a55c2c07db620a}
-source_tree megatron https://github.com/aws-neuron/aws-neuron-reference-for-megatron-lm.git "$megatron_ref"
-packages "megatron-$megatron_ref" pybind11 regex
-megatron_helpers "$trn/src/megatron-$megatron_ref"
+has_modules 'Install NxD Training and Apex (Neuron documentation, NxD Training installation guide), or use an image that has them' \
+  neuronx_distributed_training apex nemo
+nxdt_ref=${TRN_NXDT_REF:-9169aa03f39efd4eb02da63891a7ed98defb1714}
+source_tree nxdt https://github.com/aws-neuron/neuronx-distributed-training.git "$nxdt_ref"
 data_file gpt2-wikipedia s3://models.huggingface.co/bert/gpt2-vocab.json --no-sign-request
 data_file gpt2-wikipedia s3://models.huggingface.co/bert/gpt2-merges.txt --no-sign-request
 data_file gpt2-wikipedia s3://neuron-s3/training_datasets/gpt/wikipedia/my-gpt2_text_document.bin --no-sign-request
@@ -226,8 +202,8 @@ data_file gpt2-wikipedia s3://neuron-s3/training_datasets/gpt/wikipedia/license.
 EOF
 cat > "$job/prepare.sbatch" <<'EOF'
 #!/bin/bash
-#SBATCH --job-name=gpt3-6.7b-20261120-4f3a9c:prepare
-#SBATCH --comment=trn:gpt3-6.7b-20261120-4f3a9c
+#SBATCH --job-name=gpt-6.7b-20261120-4f3a9c:prepare
+#SBATCH --comment=trn:gpt-6.7b-20261120-4f3a9c
 #SBATCH --partition=compute1
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
@@ -242,8 +218,8 @@ srun --nodes=1 --ntasks=1 bash "$job/prepare.sh" "$job" fetch
 EOF
 cat > "$job/precompile.sbatch" <<'EOF'
 #!/bin/bash
-#SBATCH --job-name=gpt3-6.7b-20261120-4f3a9c:precompile
-#SBATCH --comment=trn:gpt3-6.7b-20261120-4f3a9c
+#SBATCH --job-name=gpt-6.7b-20261120-4f3a9c:precompile
+#SBATCH --comment=trn:gpt-6.7b-20261120-4f3a9c
 #SBATCH --partition=compute1
 #SBATCH --nodes=16
 #SBATCH --ntasks-per-node=1
@@ -255,17 +231,14 @@ job=$1 stage=precompile
 . "$job/stage.sh"
 begin
 rendezvous
-TRN_CHECKPOINT=
-if [ -s "$job/checkpoints/latest_checkpointed_iteration.txt" ]; then TRN_CHECKPOINT=latest; fi
-export TRN_CHECKPOINT
 launch
 check_compiled
 keep_nodes
 EOF
 cat > "$job/train.sbatch" <<'EOF'
 #!/bin/bash
-#SBATCH --job-name=gpt3-6.7b-20261120-4f3a9c:train
-#SBATCH --comment=trn:gpt3-6.7b-20261120-4f3a9c
+#SBATCH --job-name=gpt-6.7b-20261120-4f3a9c:train
+#SBATCH --comment=trn:gpt-6.7b-20261120-4f3a9c
 #SBATCH --partition=compute1
 #SBATCH --nodes=16
 #SBATCH --ntasks-per-node=1
@@ -278,9 +251,6 @@ job=$1 stage=train
 begin
 compare_nodes
 rendezvous
-TRN_CHECKPOINT=
-if [ -s "$job/checkpoints/latest_checkpointed_iteration.txt" ]; then TRN_CHECKPOINT=latest; fi
-export TRN_CHECKPOINT
 launch
 EOF
 printf '%s\n' "$digest" > "$job/digest"
@@ -300,6 +270,7 @@ bash "$job/prepare.sh" "$job" check || code=$?
 case $code in
   0) ;;
   3) submit prepare ;;
+  4) exit 1 ;; # it cannot run with what is there, as reported
   *) die "prepare.sh failed while it looked for what is there" ;;
 esac
 submit precompile

@@ -1,0 +1,71 @@
+"""The recorded surface of the vendors' programs: names of options, fields and functions, at the commits that the job kinds use.
+
+Names are facts of an interface; of the sources nothing else is kept here. `python -m conformance.surfaces` writes the names again
+from the trees below UPSTREAM.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from conformance import surface
+from conformance.upstream import find
+
+FILE = Path(__file__).with_name("surfaces.yaml")
+
+_READERS: Mapping[str, Callable[[str], Any]] = {
+    "options": surface.argparse_options,
+    "torch_xla": lambda source: surface.attributes(source, "torch_xla"),
+    "names": surface.top_level,
+    "keys": surface.yaml_keys,
+    "lines": surface.requirement_lines,
+}
+
+
+@dataclass(frozen=True)
+class Surface:
+    """What one file of a repository offers or uses, by reader (`options`, `names`, ...)."""
+
+    repository: str
+    commit: str
+    path: str
+    recorded: Mapping[str, Any]
+
+    def read(self) -> dict[str, Any] | None:
+        """The same, from the source itself; None where UPSTREAM has no such tree."""
+        tree = find(self.repository, self.commit)
+        source = tree.read(self.path) if tree else None
+        return None if source is None else {reader: _READERS[reader](source) for reader in self.recorded}
+
+
+def load() -> dict[str, Surface]:
+    """All of them, by name."""
+    entries = YAML(typ="safe").load(FILE)
+    readers = {name: {key: value for key, value in e.items() if key in _READERS} for name, e in entries.items()}
+    return {name: Surface(e["repository"], e["commit"], e["path"], readers[name]) for name, e in entries.items()}
+
+
+def main() -> int:
+    """Write the names again. Exit code 1 where a source is not there; its names stay as they are."""
+    writer = YAML()
+    writer.width = 140
+    entries, code = writer.load(FILE), 0
+    for name, one in load().items():
+        read = one.read()
+        if read is None:
+            print(f"{name}: {one.repository} at {one.commit[:12]} is not below UPSTREAM", file=sys.stderr)
+            code = 1
+            continue
+        entries[name].update(read)
+    writer.dump(entries, FILE)
+    return code
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

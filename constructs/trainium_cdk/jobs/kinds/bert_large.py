@@ -1,0 +1,286 @@
+"""BERT-Large pre-training with PyTorch/XLA, data parallel over every NeuronCore (aws-neuron-samples, dp_bert_hf_pretrain).
+
+Numbers: Neuron documentation, BERT pre-training tutorial, and the launch scripts beside the vendor's script; 2026-11.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from trainium_cdk.catalog import ThroughputPoint
+from trainium_cdk.catalog.sources import sources
+from trainium_cdk.jobs import quote, templates
+from trainium_cdk.jobs.errors import JobError
+from trainium_cdk.jobs.metrics import NUMBER, Reader, Step, parse_number
+from trainium_cdk.jobs.models import Data, Job, Scaling, Upstream, wrong
+from trainium_cdk.jobs.plan import Batch, Plan, or_list
+from trainium_cdk.jobs.templates import Option, Template
+from trainium_cdk.outputs import Fleet
+
+PACKAGES = (
+    "h5py==3.15.1",
+    "huggingface-hub==0.24.5",
+    "requests==2.31.0",
+    "tensorboard==2.21.0",
+    "transformers==4.44.0",
+)
+"""What the script imports, at the versions of the vendor's requirements.txt; h5py has none there. TensorBoard is newer: the vendor's
+2.14 imports pkg_resources, which setuptools no longer has."""
+
+LAMB_NODES = 128
+"""Most nodes that phase 1 with LAMB and strong scaling is documented for (Neuron ParallelCluster tutorials)."""
+
+_TREE = sources().repositories["samples"]
+_FOLDER = "torch-neuronx/training/dp_bert_hf_pretrain"
+_SCRIPT = "dp_bert_large_hf_pretrain_hdf5.py"
+_MODEL = "bert-large-uncased"
+_PRECOMPILE_STEPS = 10
+_SHARDS = "*_training_*.hdf5"
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The tutorials' numbers for one phase and optimizer."""
+
+    batch_size: int
+    accumulation: int
+    steps: int
+    learning_rate: float
+    warmup_steps: int | None = None  # None: the training script's own
+    cores: int = 32  # of the node that they are meant for
+
+
+# (phase, optimizer)
+NUMBERS: dict[tuple[int, str], Numbers] = {
+    (1, "lamb"): Numbers(16, 128, 7032, 6e-3),
+    (1, "adamw"): Numbers(16, 32, 28125, 4e-4),
+    (2, "lamb"): Numbers(2, 512, 1563, 4e-3, 781),
+    (2, "adamw"): Numbers(2, 512, 1563, 2.8e-4, 781),
+}
+
+_LINE = re.compile(
+    rf"LOG .{{10,40}}? - \(\d{{1,15}}, (?P<step>\d{{1,15}})\) step_loss : (?P<loss>{NUMBER})\s+learning_rate : "
+    rf"(?P<lr>{NUMBER})\s+throughput : (?P<speed>{NUMBER})"
+    rf"(?:\s+grad-norm : (?P<norm>{NUMBER}))?"
+)
+
+
+def read(text: str) -> Iterator[tuple[int, Step]]:
+    """The vendor's `LOG ...` lines; NeuronX Distributed's examples print the same."""
+    for match in _LINE.finditer(text):
+        loss, rate, speed, norm = (parse_number(match[name]) for name in ("loss", "lr", "speed", "norm"))
+        yield match.start(), Step(int(match["step"]), loss, rate, speed, norm)
+
+
+class BertLarge(Job):
+    """BERT-Large pre-training. Defaults are the tutorials': phase 1 with LAMB, global batch size 65536 on 32-core nodes."""
+
+    TITLE: ClassVar[str] = "BERT-Large pre-training, phases 1 and 2"
+    FAMILIES: ClassVar[tuple[str, ...]] = ("trn1", "trn1n", "trn2", "trn2u")
+    UPSTREAM: ClassVar[Upstream | None] = Upstream(
+        "aws-neuron/aws-neuron-samples", _TREE.commit, f"{_FOLDER}/{_SCRIPT}", "legacy: PyTorch/XLA"
+    )
+    LOGS: ClassVar[tuple[Reader, ...]] = (read,)
+
+    kind: Literal["bert-large"] = "bert-large"
+    phase: Literal[1, 2] = Field(1, description="1 (sequence length 128) or 2 (512, from a checkpoint of phase 1).")
+    optimizer: Literal["lamb", "adamw"] = Field("lamb", description="Optimizer.")
+    scaling: Scaling = Field(
+        "strong",
+        description="strong: keep the global batch size and divide the accumulation among the nodes; weak: keep each node's work.",
+    )
+    batch_size: int | None = Field(
+        None, ge=1, description="Sequences of one microstep of one worker. Default: 16; phase 2: 2."
+    )
+    accumulation: int | None = Field(
+        None,
+        ge=1,
+        description="Gradient accumulation microsteps of one node alone. Default: lamb 128, adamw 32, phase 2 512.",
+    )
+    steps: int | None = Field(
+        None, ge=1, description="Optimizer steps of the whole training. Default: lamb 7032, adamw 28125, phase 2 1563."
+    )
+    run_steps: int | None = Field(None, ge=1, description="Stop after this many steps. Default: all.")
+    learning_rate: float | None = Field(
+        None, gt=0, lt=1, description="Peak learning rate. Default: lamb 6e-3, adamw 4e-4; phase 2 4e-3 and 2.8e-4."
+    )
+    warmup_steps: int | None = Field(None, ge=0, description="Warm-up steps. Default: 2000; phase 2: 781.")
+    data: Data | None = Field(
+        None,
+        description="Tokenized shards: a directory on the cluster, s3://bucket/file.tar or s3://bucket/prefix. Default: Wikipedia.",
+    )
+    checkpoint: str | None = Field(
+        None,
+        pattern=r"^(/[^\x00\n]*/ckpt_\d+\.pt|[a-z0-9][a-z0-9.-]{0,80})$",
+        description="Phase 2: a ckpt_<step>.pt file, or the id of the job that wrote it.",
+    )
+
+    @model_validator(mode="after")
+    def _phases(self) -> Self:
+        if self.phase == 2 and self.checkpoint is None:
+            raise wrong(
+                "phase 2 starts from a checkpoint of phase 1. Give checkpoint (--checkpoint): a ckpt_<step>.pt file on the cluster, "
+                "or the id of the job that wrote it"
+            )
+        if self.phase == 1 and self.checkpoint is not None:
+            raise wrong("phase 1 starts from nothing. Remove checkpoint, or choose phase 2")
+        return self
+
+    @property
+    def _numbers(self) -> Numbers:
+        return NUMBERS[self.phase, self.optimizer]
+
+    def batch(self, fleet: Fleet, notes: list[str]) -> Batch:
+        numbers = self._numbers
+        per_worker = self.batch_size or numbers.batch_size
+        alone = self.accumulation or numbers.accumulation
+        if self.phase == 2:
+            notes.append(
+                "phase 2 continues after a restart from its last checkpoint's weights only: the vendor's script restores neither the "
+                "optimizer's state nor the learning rate's schedule there"
+            )
+        if self.scaling == "weak":
+            return Batch(per_worker, alone, fleet.cores * self.nodes)
+        if self.optimizer == "lamb" and self.phase == 1 and self.nodes > LAMB_NODES:
+            raise JobError(
+                f"nodes is {self.nodes}: BERT phase 1 with LAMB and strong scaling works up to {LAMB_NODES} nodes. Use "
+                f"--nodes {LAMB_NODES} or fewer, or --scaling weak"
+            )
+        one = per_worker * alone * fleet.cores
+        if alone % self.nodes:
+            suitable = [n for n in range(1, min(alone, fleet.nodes) + 1) if alone % n == 0]
+            why = (
+                "less than one is left for a node"
+                if self.nodes > alone
+                else f"{alone} does not divide by {self.nodes}, and the global batch size would silently change"
+            )
+            raise JobError(
+                f"nodes is {self.nodes}: strong scaling divides the {alone} gradient accumulation steps of global batch size {one} "
+                f"among the nodes; {why}. Use {or_list(suitable)} nodes, or --scaling weak (global batch size {one * self.nodes})"
+            )
+        batch = Batch(per_worker, alone // self.nodes, fleet.cores * self.nodes)
+        documented = numbers.batch_size * numbers.accumulation * numbers.cores
+        if self.batch_size is None and self.accumulation is None and batch.global_size != documented:
+            notes.append(
+                f"the global batch size is {batch.global_size}, not the documented {documented} that the learning rate is meant for: "
+                f"{fleet.instance_type} has {fleet.cores} workers, not {numbers.cores}. Set --accumulation or --learning-rate"
+            )
+        if batch.accumulation == 1 and alone > 1:
+            notes.append(
+                "one accumulation step is left for a node: its graphs differ from those with more, and compile anew"
+            )
+        return batch
+
+    def launch_environment(self, plan: Plan, torch: tuple[int, ...]) -> dict[str, str]:
+        env = {
+            "MASTER_PORT": "2023" if self.phase == 2 else "2022",
+            "NEURON_RT_STOCHASTIC_ROUNDING_EN": "1",
+            "NEURON_RT_STOCHASTIC_ROUNDING_SEED": "0",
+            "XLA_TRANSFER_SEED_ASYNC": "1",
+            "ALLREDUCE_GRADIENTS_BUCKET_SIZE_MB" if torch >= (2, 5) else "BUCKET_CAP_MB": "512",
+        }
+        if "HF_HOME" not in self.env:
+            env["HF_HUB_OFFLINE"] = "1"  # `prepare` has fetched the model
+        if torch < (2, 5):
+            env["XLA_DOWNCAST_BF16"] = "1"  # later the script casts the model itself
+        return env
+
+    def template(self, plan: Plan) -> Template:
+        assert plan.batch is not None  # noqa: S101  made together with the plan
+        numbers = self._numbers
+        fetch, data = templates.data(self.data, f"bert-seqlen{512 if self.phase == 2 else 128}")
+        steps = self.steps or numbers.steps
+        warmup = numbers.warmup_steps if self.warmup_steps is None else self.warmup_steps
+        options: list[Option] = [
+            ("--data_dir", '"$data"'),
+            ("--output_dir", '"$output"'),
+            ("--metrics_file", '"$output/results.json"'),
+            *([("--optimizer", "LAMB")] if self.optimizer == "lamb" else []),
+            ("--lr", templates.number(self.learning_rate or numbers.learning_rate)),
+            *([("--warmup_steps", str(warmup))] if warmup is not None else []),
+            ("--batch_size", str(plan.batch.per_worker)),
+            ("--grad_accum_usteps", str(plan.batch.accumulation)),
+            ("--max_steps", str(steps)),
+            ("--steps_this_run", '"$steps"'),
+            *(["--max_pred_len 80", "--phase2"] if self.phase == 2 else []),
+            '"${resume[@]}"',
+        ]
+        before = 'TRN_CHECKPOINT=$(newest_checkpoint "$job/output")\nexport TRN_CHECKPOINT'
+        if self.phase == 2:
+            before += "\n" + _first_checkpoint(self.checkpoint or "")
+        own_cache = "HF_HOME" in self.env
+        node = f"""{templates.tree_ref("samples", _TREE)}
+cd "$trn/src/samples-$samples_ref/{_FOLDER}"
+data=$(only_folder {data})
+steps={self.run_steps or steps}
+output=$job/output
+if [ "$stage" = precompile ]; then
+  steps={min(_PRECOMPILE_STEPS, self.run_steps or steps)}
+  output=$job/output.precompile
+fi
+mkdir -p "$output"
+{_RESUME_PHASE_2 if self.phase == 2 else _RESUME}
+{"" if own_cache else "export HF_HOME=$trn/hf_cache" + chr(10)}{templates.command(_SCRIPT, options)}
+{templates.RUN}"""
+        prepare = f"""{templates.tree_ref("samples", _TREE)}
+source_tree samples {_TREE.url} "$samples_ref"
+{templates.packages(*PACKAGES)}
+{"" if own_cache else f"hugging_face {_MODEL} config.json pytorch_model.bin" + chr(10)}{fetch}
+enough_files {data} {quote.word(_SHARDS)} {plan.workers} 'The training script needs a shard for each worker: use fewer nodes'"""
+        require = templates.on_cluster(self.data or "", plan)
+        if self.checkpoint:
+            require += templates.on_cluster(self.checkpoint, plan) or _written_by(self.checkpoint)
+        return Template(node, prepare, before, _ONLY_FOLDER, require)
+
+    def published(self, point: ThroughputPoint) -> bool:
+        same_microstep = self.batch_size in (None, self._numbers.batch_size)
+        return same_microstep and (point.phase, point.optimizer, point.precision) == (
+            self.phase,
+            self.optimizer,
+            "bf16+sr",
+        )
+
+
+KIND = BertLarge
+
+_ONLY_FOLDER = """# The one folder that an archive may have unpacked into, else the directory itself.
+only_folder() {
+  local inside=("$1"/*)
+  if [ "${#inside[@]}" -ne 1 ] || [ ! -d "${inside[0]}" ]; then inside=("$1"); fi
+  printf '%s\\n' "${inside[0]}"
+}
+
+"""
+_RESUME = """resume=()
+if [ -n "${TRN_CHECKPOINT:-}" ]; then
+  resume=(--resume_ckpt --resume_ckpt_path "$TRN_CHECKPOINT")
+fi"""
+_RESUME_PHASE_2 = """phase1_end=${TRN_PHASE1##*/ckpt_}
+phase1_end=${phase1_end%.pt}
+resume=(--resume_ckpt --resume_ckpt_path "${TRN_CHECKPOINT:-$TRN_PHASE1}" --phase1_end_step "$phase1_end")"""
+
+
+def _written_by(job: str) -> str:
+    return f"""if ! compgen -G "$trn/jobs/{job}/output/ckpt_*.pt" > /dev/null; then
+  die "job {job} has written no checkpoint yet. Wait for it (trn wait {job}), or name a file"
+fi
+"""
+
+
+def _first_checkpoint(checkpoint: str) -> str:
+    """Lines that set TRN_PHASE1 to the checkpoint that phase 2 starts from."""
+    if checkpoint.startswith("/"):
+        place = f'"${{TRN_SHARED_ROOT:-}}"{quote.word(checkpoint)}'
+    else:
+        place = f'$(newest_checkpoint "${{job%/*}}"/{checkpoint}/output)'
+    return f"""TRN_PHASE1={place}
+if [ ! -f "$TRN_PHASE1" ]; then
+  say "there is no checkpoint of phase 1: $TRN_PHASE1" >&2
+  exit 1
+fi
+export TRN_PHASE1"""

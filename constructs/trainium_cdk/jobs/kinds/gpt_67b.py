@@ -1,0 +1,132 @@
+"""GPT 6.7B pre-training with NxD Training (examples/conf/megatron_gpt_config.yaml): the model and data set of the former Megatron-LM
+reference, with tensor parallelism 8 and a global batch of 1024 sequences.
+
+Sources: the repository at the pinned commit (its configuration, training_orchestrator.py, train_setup.sh); Neuron documentation,
+Megatron GPT pre-training tutorial and NxD Training installation guide; 2026-11.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from trainium_cdk.catalog.sources import sources
+from trainium_cdk.jobs import templates
+from trainium_cdk.jobs.errors import JobError
+from trainium_cdk.jobs.metrics import NUMBER, Reader, Step, parse_number
+from trainium_cdk.jobs.models import Data, Job, Upstream, Word
+from trainium_cdk.jobs.plan import Batch, Plan, or_list
+from trainium_cdk.jobs.templates import Option, Template
+from trainium_cdk.outputs import Fleet
+
+_TREE = sources().repositories["nxdt"]
+_CONFIG = "megatron_gpt_config"
+_BAR = re.compile(r"\|\s{0,20}(?P<at>\d{1,15})/(?P<total>\d{1,15}) \[(?P<rest>[^\[\]\r\n]{0,2000})\]")
+_SETTING = re.compile(rf"(?P<key>[\w-]{{1,60}})=(?P<value>{NUMBER})(?=[,\]\s]|$)")
+
+
+def read(text: str) -> Iterator[tuple[int, Step]]:
+    """The progress bars of NxD Training and NeMo. `global_step` counts from 0; the bar's position is only the data loader's."""
+    for match in _BAR.finditer(text):
+        values = {m["key"]: parse_number(m["value"]) for m in _SETTING.finditer(match["rest"])}
+        loss, step = values.get("reduced_train_loss", values.get("loss")), values.get("global_step")
+        if loss is None and step is None:
+            continue
+        number = int(step) if step is not None else int(match["at"])
+        rest = (values.get("lr"), values.get("throughput"), values.get("gradient_norm"))
+        yield match.start(), Step(number, loss, *rest, int(match["total"]))
+
+
+class Gpt(Job):
+    """GPT 6.7B pre-training: 32 layers, hidden 4096, 32 heads, 2048 tokens."""
+
+    TITLE: ClassVar[str] = "GPT 6.7B pre-training with NxD Training"
+    FAMILIES: ClassVar[tuple[str, ...]] = ("trn1", "trn1n")
+    RELEASES: ClassVar[tuple[str, str]] = ("2.28.0", "2.29.0")
+    UPSTREAM: ClassVar[Upstream | None] = Upstream(
+        "aws-neuron/neuronx-distributed-training", _TREE.commit, f"examples/conf/{_CONFIG}.yaml", "legacy: PyTorch/XLA"
+    )
+    REPLACES: ClassVar[Mapping[str, str]] = {
+        "gpt3-6.7b": "the Neuron reference for Megatron-LM is unsupported since SDK 2.13 and uses functions that PyTorch, NumPy and "
+        "torch-xla have removed since, so it runs on no release in the catalog"
+    }
+    LOGS: ClassVar[tuple[Reader, ...]] = (read,)
+
+    kind: Literal["gpt-6.7b"] = "gpt-6.7b"
+    tensor_parallel: int = Field(8, ge=1, le=32, description="NeuronCores that one copy of the model is spread over.")
+    global_batch_size: int = Field(1024, ge=1, description="Sequences of one optimizer step.")
+    micro_batch_size: int = Field(1, ge=1, description="Sequences of one microstep.")
+    steps: int = Field(20_000, ge=1, description="Optimizer steps.")
+    learning_rate: float = Field(0.00015, gt=0, lt=1, description="Peak learning rate.")
+    data: Data | None = Field(
+        None,
+        description="A directory or s3:// prefix with gpt2-vocab.json, gpt2-merges.txt and <data-name>.bin/.idx. Default: Wikipedia.",
+    )
+    data_name: Word = Field(
+        "my-gpt2_text_document", description="File name of the .bin and .idx files, without ending."
+    )
+
+    def batch(self, fleet: Fleet, notes: list[str]) -> Batch:
+        suitable = [t for t in (1, 2, 4, 8, 16, 32) if fleet.cores % t == 0]
+        if self.tensor_parallel not in suitable:
+            raise JobError(
+                f"tensor_parallel is {self.tensor_parallel}; it must divide the model's 32 heads and the {fleet.cores} NeuronCores of "
+                f"{fleet.instance_type}. Use --tensor-parallel {or_list(suitable)}"
+            )
+        each = self.micro_batch_size * fleet.cores // self.tensor_parallel
+        if self.global_batch_size % (each * self.nodes):
+            counts = [n for n in range(1, fleet.nodes + 1) if self.global_batch_size % (each * n) == 0]
+            use = f"Use {or_list(counts)} nodes, or another" if counts else "Use another"
+            raise JobError(
+                f"nodes is {self.nodes}: global batch size {self.global_batch_size} does not divide by {each * self.nodes} "
+                f"({self.micro_batch_size} sequences x {each * self.nodes // self.micro_batch_size} data-parallel). {use} "
+                "--global-batch-size"
+            )
+        copies = each * self.nodes // self.micro_batch_size
+        return Batch(self.micro_batch_size, self.global_batch_size // (each * self.nodes), copies)
+
+    def check(self, plan: Plan) -> None:
+        if self.data and self.data.startswith("/") and not re.fullmatch(r"[\w/.+-]+", self.data):
+            raise JobError(
+                f"data is {self.data!r}: NxD Training's command line takes letters, digits and / . _ + - in paths. Use another directory"
+            )
+
+    def launch_environment(self, plan: Plan, torch: tuple[int, ...]) -> dict[str, str]:
+        return {"HYDRA_FULL_ERROR": "1", "MALLOC_ARENA_MAX": "128", "XLA_DISABLE_FUNCTIONALIZATION": "0"}
+
+    def template(self, plan: Plan) -> Template:
+        fetch, data = templates.data(self.data, "gpt2-wikipedia")
+        options: list[Option] = [
+            f"--config-path=conf --config-name={_CONFIG}",
+            'trainer.devices="$NPROC_PER_NODE" trainer.num_nodes="$NNODES"',
+            f"trainer.max_steps={self.steps}",
+            'exp_manager.explicit_log_dir="$job/output"',
+            f"distributed_strategy.tensor_model_parallel_size={self.tensor_parallel}",
+            f"data.micro_batch_size={self.micro_batch_size} data.global_batch_size={self.global_batch_size}",
+            f'"data.data_prefix=[1.0,$data/{self.data_name}]"',
+            'data.tokenizer.vocab_file="$data/gpt2-vocab.json" data.tokenizer.merge_file="$data/gpt2-merges.txt"',
+            f"model.optim.lr={templates.number(self.learning_rate)}",
+            'compiler_cache_url="$cache"',
+        ]
+        node = f"""{templates.tree_ref("nxdt", _TREE)}
+cd "$trn/src/nxdt-$nxdt_ref/examples"
+data={data}
+mkdir -p "$job/output"
+# while compiling, the program stops after ten steps and writes no checkpoint
+COMPILE=0
+if [ "$stage" = precompile ]; then COMPILE=1; fi
+export COMPILE
+{templates.command("training_orchestrator.py", options)}
+{templates.RUN}"""
+        prepare = f"""has_modules 'Install NxD Training and Apex (Neuron documentation, NxD Training installation guide), or use an image that has them' \\
+  neuronx_distributed_training apex nemo
+{templates.tree_ref("nxdt", _TREE)}
+source_tree nxdt {_TREE.url} "$nxdt_ref"
+{fetch}"""
+        return Template(node, prepare, require=templates.on_cluster(self.data or "", plan))
+
+
+KIND = Gpt

@@ -1,0 +1,103 @@
+"""Qwen3-8B pre-training with TorchTitan on TorchNeuron (Trn2 and Trn3, Neuron SDK 2.33).
+
+Sources: Neuron documentation, TorchTitan Neuron (set-up of 2026-10-18, basic training tutorial of 2026-10-15); options of
+pytorch/torchtitan, of which the vendor's repository is a fork. No commit of the fork is known here: see `Upstream.note`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from trainium_cdk.catalog.sources import sources
+from trainium_cdk.jobs import templates
+from trainium_cdk.jobs.errors import JobError
+from trainium_cdk.jobs.metrics import NUMBER, Reader, Step, parse_number
+from trainium_cdk.jobs.models import Job, Upstream, Word
+from trainium_cdk.jobs.plan import Batch, Plan
+from trainium_cdk.jobs.templates import Option, Template
+from trainium_cdk.outputs import Fleet
+
+_TREE = sources().repositories["torchtitan"]
+_MODULE = "torchtitan_neuron.models.qwen3"
+_CONFIG = "qwen3_8b_tp4_fsdp16_sac"
+_TENSOR_PARALLEL = 4
+_ASSETS = ("Qwen/Qwen3-8B", "config.json", "tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt")
+_LINE = re.compile(r"\bstep:\s{0,20}(?P<step>\d{1,15})\s{1,4}(?P<rest>loss:[^\r\n]{1,400})")
+_PAIR = re.compile(rf"(?P<key>\w{{2,20}}):\s{{0,20}}(?P<value>{NUMBER}|\d{{1,3}}(?:,\d{{3}}){{1,5}})(?=[\s%G]|$)")
+
+
+def read(text: str) -> Iterator[tuple[int, Step]]:
+    """TorchTitan's lines, without their colours."""
+    for match in _LINE.finditer(text):
+        values = {m["key"]: parse_number(m["value"].replace(",", "")) for m in _PAIR.finditer(match["rest"])}
+        step = Step(
+            int(match["step"]),
+            values.get("loss"),
+            grad_norm=values.get("grad_norm"),
+            tokens_per_second=values.get("tps"),
+        )
+        yield match.start(), step
+
+
+class TorchTitan(Job):
+    """Qwen3-8B pre-training in eager mode: tensor parallelism 4, FSDP over the rest, selective activation checkpointing."""
+
+    TITLE: ClassVar[str] = "Qwen3-8B pre-training with TorchTitan"
+    FRAMEWORKS: ClassVar[tuple[str, ...]] = ("torch-native",)
+    FAMILIES: ClassVar[tuple[str, ...]] = ("trn2", "trn2u", "trn3")
+    RELEASES: ClassVar[tuple[str, str]] = ("2.33.0", "")
+    UPSTREAM: ClassVar[Upstream | None] = Upstream(
+        "aws-neuron/torchtitan-neuron", "", f"{_MODULE} {_CONFIG}", "beta; not pinned, give a commit as --ref"
+    )
+    LOGS: ClassVar[tuple[Reader, ...]] = (read,)
+
+    kind: Literal["torchtitan-qwen3-8b"] = "torchtitan-qwen3-8b"
+    precompile: Literal[False] = Field(False, description="Not for this kind: TorchNeuron compiles while it runs.")
+    steps: int = Field(10_000, ge=1, description="Optimizer steps.")
+    ref: Word = Field(_TREE.commit, description="Commit or branch of aws-neuron/torchtitan-neuron.")
+    checkpoint_interval: int = Field(500, ge=1, description="Steps between two checkpoints.")
+
+    def batch(self, fleet: Fleet, notes: list[str]) -> Batch | None:
+        if (fleet.cores * self.nodes) % _TENSOR_PARALLEL:
+            raise JobError(
+                f"{fleet.instance_type} has {fleet.cores} NeuronCores, which do not divide by the tensor parallelism {_TENSOR_PARALLEL} "
+                "of this configuration. Use another instance type"
+            )
+        if self.ref == _TREE.commit:
+            notes.append(
+                f"TorchTitan Neuron is in beta, and its branch {self.ref} is fetched. Give a commit as --ref to pin it"
+            )
+        notes.append("the data set c4 is streamed from Hugging Face while it trains")
+        return None  # the configuration's own
+
+    def launch_environment(self, plan: Plan, torch: tuple[int, ...]) -> dict[str, str]:
+        return {"LOG_RANK": "0"}
+
+    def template(self, plan: Plan) -> Template:
+        options: list[Option] = [
+            f"--module {_MODULE} --config {_CONFIG}",
+            f"--training.steps {self.steps}",
+            '--dump_folder "$job/output"',
+            '--hf_assets_path "${assets[0]}"',
+            f"--checkpoint.enable --checkpoint.interval {self.checkpoint_interval}",
+            "--metrics.log_freq 1 --metrics.enable_tensorboard",
+        ]
+        node = f"""torchtitan_ref=${{{_TREE.ref_variable}:-{self.ref}}}
+cd "$trn/src/torchtitan-$torchtitan_ref"
+assets=("$trn/hf_cache/hub/models--{_ASSETS[0].replace("/", "--")}/snapshots"/*)
+mkdir -p "$job/output"
+{templates.command("-m torchtitan.train", options)}
+"${{command[@]}}\""""
+        prepare = f"""torchtitan_ref=${{{_TREE.ref_variable}:-{self.ref}}}
+source_tree torchtitan {_TREE.url} "$torchtitan_ref"
+packages "torchtitan-$torchtitan_ref" huggingface-hub -r "$trn/src/torchtitan-$torchtitan_ref/requirements.txt" \\
+  -e "$trn/src/torchtitan-$torchtitan_ref"
+hugging_face {" ".join(_ASSETS)}"""
+        return Template(node, prepare)
+
+
+KIND = TorchTitan

@@ -1,1 +1,0 @@
-"""Stand-in at the vendor's path."""

@@ -1,1 +1,0 @@
-// Stand-in at the vendor's path: nothing to compile for the sandbox's small model.

@@ -1,0 +1,106 @@
+"""Kinds are found in their folder and in other packages, and the command line shows each with its own options."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.jobs.conftest import make_cluster
+from trainium_cdk.jobs.kinds import kinds, submittable
+
+MODULE = """
+from typing import Literal
+from pydantic import Field
+from trainium_cdk.jobs import Job, Upstream
+from trainium_cdk.jobs.metrics import Step
+from trainium_cdk.jobs.templates import Template
+
+def read(text):
+    if text.startswith("hello "):
+        yield 0, Step(int(text[6:]))
+
+class Hello(Job):
+    TITLE = "greets"
+    FRAMEWORKS = ()
+    FAMILIES = ("trn1",)
+    PREPARES = False
+    UPSTREAM = Upstream("someone/hello", "0" * 40, "hello.py")
+    LOGS = (read,)
+    kind: Literal["hello"] = "hello"
+    precompile: bool = False
+    greeting: str = Field("hi", pattern=r"^[a-z]+$", description="What it prints.")
+
+    def template(self, plan):
+        return Template(f"echo {self.greeting} from node $NODE_RANK")
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A small package of a user's own, installed in a folder of packages; and a cluster's description beside it."""
+    (tmp_path / "hello_kind.py").write_text(MODULE)
+    info = tmp_path / "hello_kind-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: hello-kind\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[trainium_cdk.job_kinds]\nhello = hello_kind:Hello\n")
+    (tmp_path / "cluster.json").write_text(make_cluster().model_dump_json())
+    return tmp_path
+
+
+def trn(packages: Path | None, *words: str) -> subprocess.CompletedProcess[str]:
+    path = [str(packages)] if packages else []
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([*path, os.environ.get("PYTHONPATH", "")]), "COLUMNS": "200"}
+    command = [sys.executable, "-c", "from trainium_cdk.trn import main; main()", *words]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+
+
+def test_a_kind_of_another_package_is_like_ours(package: Path) -> None:
+    cluster = ["--cluster", str(package / "cluster.json")]
+    shown = trn(
+        package, "submit", "hello", "--greeting", "salut", "--nodes", "2", "--token", "t", "--dry-run", *cluster
+    )
+    assert "echo salut from node $NODE_RANK" in shown.stdout, shown.stderr
+    assert "#SBATCH --job-name=hello-t:train" in shown.stdout
+    refused = trn(package, "submit", "hello", "--greeting", "SALUT", "--dry-run", *cluster)
+    assert (refused.returncode, "greeting is 'SALUT'" in refused.stderr) == (1, True), refused.stderr
+    listed = json.loads(trn(package, "kinds", "hello", "--json").stdout)
+    assert [(k["kind"], k["families"], k["options"]["greeting"]) for k in listed] == [
+        ("hello", ["trn1"], "What it prints.")
+    ]
+    code = "from trainium_cdk.jobs import parse_line; print(list(parse_line(b'hello 7'))[0].step)"
+    env = {**os.environ, "PYTHONPATH": f"{package}:{os.environ.get('PYTHONPATH', '')}"}
+    assert (
+        subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
+        == "7\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        ("raise ImportError('no torch')", "job kind hello (hello_kind:Hello) cannot be loaded: no torch. Fix or uninstall its package"),
+        ("class Hello: pass", "job kind hello (hello_kind:Hello) is not a subclass of trainium_cdk.jobs.Job"),
+        (MODULE.replace('"hello"', '"bert-large"'), "job kind bert-large (hello_kind:Hello) already exists"),
+    ],
+)  # fmt: skip
+def test_a_package_whose_kind_is_none(package: Path, module: str, message: str) -> None:
+    (package / "hello_kind.py").write_text(module)
+    done = trn(package, "kinds")
+    assert (done.returncode, message in done.stderr) == (1, True), done.stderr
+
+
+def test_the_command_line_shows_every_kind_and_option() -> None:
+    shown = trn(None, "submit", "--help").stdout
+    listed = json.loads(trn(None, "kinds", "--json").stdout)
+    assert [k["kind"] for k in listed] == list(kinds())
+    assert [k for k in listed if not k["title"] or not k["upstream"]] == []
+    for kind in listed:
+        for option, description in kind["options"].items():
+            assert f"--{option.replace('_', '-')}" in shown, option
+            assert description or option in ("env",), f"{kind['kind']}: {option}"
+    assert set(submittable()) == set(kinds()) - {"script"}
