@@ -27,6 +27,7 @@ from sandbox.kubernetes.api import Api, ApiError, Object, load_all, path_of
 from sandbox.kubernetes.daemons import Places
 from sandbox.processes import Started
 from trainium_cdk.catalog import InstanceType
+from trainium_cdk.eks.charts import SCHEDULER
 
 _STATE = "local-kubernetes.json"
 _USERS = ("admin", "controller-manager", "scheduler", "kwok", "volcano")
@@ -283,7 +284,7 @@ class LocalKubernetes:
             who = {"client-certificate": at.certificate(user), "client-key": at.key(user)}
             file.write_text(daemons.kubeconfig(at.endpoint, self.ca_data, who))
         (self.directory / "kwok.yaml").write_text(kwok_config.render(run_jobs=self._state["run_jobs"]))
-        (self.directory / "volcano-scheduler.conf").write_text(volcano.SCHEDULER_CONF)
+        (self.directory / "volcano-scheduler.conf").write_text(SCHEDULER)
         if token_webhook is not None:
             file = self.directory / "token-webhook.json"
             file.touch(mode=0o600)  # the URL holds a secret

@@ -1,30 +1,10 @@
-"""Volcano as its Helm chart installs it, less the images: scheduler configuration, namespace, admission webhooks."""
+"""Volcano as its Helm chart installs it, less the images: namespace and admission webhooks."""
 
 from __future__ import annotations
 
 from sandbox.kubernetes.api import Object
 
 NAMESPACE = "volcano-system"
-SCHEDULER = "volcano"
-SCHEDULER_CONF = """\
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-    enablePreemptable: false
-  - name: conformance
-- plugins:
-  - name: overcommit
-  - name: drf
-    enablePreemptable: false
-  - name: predicates
-  - name: proportion
-  - name: nodeorder
-  - name: binpack
-"""
-"""The default of the chart (1.15), actions and plugins in this order."""
-
 ADMISSIONS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("/jobs/mutate", "batch.volcano.sh/v1alpha1", "jobs", ("CREATE",)),
     ("/jobs/validate", "batch.volcano.sh/v1alpha1", "jobs", ("CREATE", "UPDATE")),

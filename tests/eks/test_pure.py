@@ -164,19 +164,13 @@ def test_charts_are_the_catalogues_and_reach_trainium_nodes() -> None:
     assert found["autoscaler"].values["image"]["tag"] == f"v{data.kubernetes_version}.0"
 
 
-def test_where_nodes_come_by_themselves_a_job_that_does_not_fit_still_gets_its_pods() -> None:
-    grows, fixed = (
-        next(r for r in charts.releases(env(eks={"plugins": {"autoscaler": on}})) if r.name == "volcano").values
-        for on in (True, False)
-    )
-    plugins = [
-        p["name"]
-        for tier in YAML(typ="safe").load(grows["custom"]["scheduler_config_override"])["tiers"]
-        for p in tier["plugins"]
-    ]
+def test_volcano_admits_jobs_beyond_the_present_nodes() -> None:
+    values = next(r for r in charts.releases(env()) if r.name == "volcano").values
+    tiers = YAML(typ="safe").load(values["custom"]["scheduler_config_override"])["tiers"]
+    plugins = {p["name"]: p for tier in tiers for p in tier["plugins"]}
     assert "overcommit" not in plugins
-    assert {"gang", "proportion", "predicates"} <= set(plugins)
-    assert "custom" not in fixed
+    assert plugins["proportion"]["enableJobEnqueued"] is False
+    assert {"gang", "predicates"} <= set(plugins)
 
 
 def test_charts_by_plugins() -> None:

@@ -14,9 +14,7 @@ DETECTOR_NAMESPACE = "neuron-healthcheck-system"
 DETECTOR_ACCOUNT = "node-problem-detector"
 AUTOSCALER_NAMESPACE = "kube-system"
 AUTOSCALER_ACCOUNT = "cluster-autoscaler"
-# Volcano's own, without `overcommit`: with it a job that does not fit the nodes there are gets no pods, and without pods that wait
-# no node comes. What is beyond the queue's capability still waits without pods.
-_SCHEDULER = """\
+SCHEDULER = """\
 actions: "enqueue, allocate, backfill"
 tiers:
 - plugins:
@@ -29,8 +27,15 @@ tiers:
     enablePreemptable: false
   - name: predicates
   - name: proportion
+    enableJobEnqueued: false
   - name: nodeorder
   - name: binpack
+"""
+"""Configuration of Volcano's scheduler: the chart's default, but a job that the present nodes cannot hold still gets its pods.
+
+By default two plug-ins hold such a job back without pods: `overcommit` (left out), and `proportion`, which caps a queue at
+what the present nodes have (so its say in admission is turned off; its shares and the queue's capability still count when pods
+are placed). With no pods, nothing could tell how many nodes a job waits for, and from zero nodes no job would ever start.
 """
 _INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
@@ -62,7 +67,7 @@ def releases(env: Environment) -> tuple[Release, ...]:
         found.append(_release("efa", charts["efa"], _efa(env, types)))
     if plugins.volcano:
         chart = charts["volcano"]
-        found.append(_release("volcano", chart, _volcano(chart, grows=plugins.autoscaler), create_namespace=True))
+        found.append(_release("volcano", chart, _volcano(chart), create_namespace=True))
     if plugins.autoscaler:
         found.append(_release("autoscaler", charts["autoscaler"], _autoscaler(env)))
     return tuple(found)
@@ -103,9 +108,11 @@ def _efa(env: Environment, types: list[str]) -> dict[str, Any]:
     }
 
 
-def _volcano(chart: Chart, *, grows: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {"basic": {"image_tag_version": f"v{chart.version}", "image_pull_policy": "IfNotPresent"}}
-    return {**found, "custom": {"scheduler_config_override": _SCHEDULER}} if grows else found
+def _volcano(chart: Chart) -> dict[str, Any]:
+    return {
+        "basic": {"image_tag_version": f"v{chart.version}", "image_pull_policy": "IfNotPresent"},
+        "custom": {"scheduler_config_override": SCHEDULER},
+    }
 
 
 def _autoscaler(env: Environment) -> dict[str, Any]:
