@@ -64,7 +64,7 @@ TABLE: list[tuple[str, Group, list[Gang], Change, dict[str, str]]] = [
     ("launches for a gang that is gone are cancelled", group(*nodes(1), desired=4, requested=4), [], Change(desired=1), {}),
     (
         "11 of 16: released", group(*nodes(11), desired=16, requested=16, trouble="InsufficientInstanceCapacity"), [gang(16, asked=600)], Change(desired=11),
-        {"a": "11 of 16 nodes of trn came within 10 minutes (InsufficientInstanceCapacity); idle nodes are removed after 10 minutes; next attempt at 2027-01-15 08:30 UTC"},
+        {"a": "11 of 16 nodes of trn came within 10 minutes; idle nodes are removed after 10 minutes; next attempt at 2027-01-15 08:30 UTC. AWS: InsufficientInstanceCapacity"},
     ),
     ("11 of 16: idle ones go", group(*nodes(11, since=IDLE), desired=16, requested=16), [gang(16, asked=600)], Change(desired=11, remove=tuple(f"i-{n}" for n in sorted(range(11), key=lambda n: f"i-{n}"))), {"a": "11 of 16"}),
     ("none of 16: the pause does not grow", group(desired=16, requested=16), [gang(16, attempt=Attempt(asked=NOW - 600, tries=3))], Change(desired=0), {"a": "0 of 16 nodes of trn came within 10 minutes; next attempt at 2027-01-15 10:00 UTC"}),

@@ -12,8 +12,6 @@ from trainium_cdk.settings import Environment
 DETECTOR_NAMESPACE = "neuron-healthcheck-system"
 """Where the Neuron chart runs its node problem detector."""
 DETECTOR_ACCOUNT = "node-problem-detector"
-AUTOSCALER_NAMESPACE = "kube-system"
-AUTOSCALER_ACCOUNT = "cluster-autoscaler"
 SCHEDULER = """\
 actions: "enqueue, allocate, backfill"
 tiers:
@@ -37,6 +35,9 @@ By default two plug-ins hold such a job back without pods: `overcommit` (left ou
 what the present nodes have (so its say in admission is turned off; its shares and the queue's capability still count when pods
 are placed). With no pods, nothing could tell how many nodes a job waits for, and from zero nodes no job would ever start.
 """
+ADMISSIONS = ("/jobs/mutate", "/jobs/validate", "/podgroups/validate")
+"""Volcano's admission webhooks that are on. Not those of queues: a queue applied before they answer is refused (volcano issue 3254),
+and the stack's queues need no defaults."""
 _INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
 
@@ -68,8 +69,6 @@ def releases(env: Environment) -> tuple[Release, ...]:
     if plugins.volcano:
         chart = charts["volcano"]
         found.append(_release("volcano", chart, _volcano(chart), create_namespace=True))
-    if plugins.autoscaler:
-        found.append(_release("autoscaler", charts["autoscaler"], _autoscaler(env)))
     return tuple(found)
 
 
@@ -111,21 +110,7 @@ def _efa(env: Environment, types: list[str]) -> dict[str, Any]:
 def _volcano(chart: Chart) -> dict[str, Any]:
     return {
         "basic": {"image_tag_version": f"v{chart.version}", "image_pull_policy": "IfNotPresent"},
-        "custom": {"scheduler_config_override": SCHEDULER},
-    }
-
-
-def _autoscaler(env: Environment) -> dict[str, Any]:
-    """It leaves nodes alone on which a job runs: by its own default it takes none with pods of a controller that it does not
-    know, as Volcano's."""
-    return {
-        "cloudProvider": "aws",
-        "awsRegion": env.region,
-        "autoDiscovery": {"clusterName": env.eks_cluster_name},
-        "fullnameOverride": AUTOSCALER_ACCOUNT,
-        "image": {"tag": f"v{env.kubernetes_version}.0"},
-        "rbac": {"serviceAccount": {"create": True, "name": AUTOSCALER_ACCOUNT}},
-        "extraArgs": {"skip-nodes-with-system-pods": False, "scale-down-unneeded-time": "10m"},
+        "custom": {"scheduler_config_override": SCHEDULER, "enabled_admissions": ",".join(ADMISSIONS)},
     }
 
 

@@ -162,7 +162,7 @@ def _admit(gang: Gang, shelves: Sequence[_Shelf], now: float, limits: Limits) ->
             continue
         asked, wanted, there = before.asked or now, len(held.places), shelf.existing(held)
         if late := _too_late(shelf.group, wanted, there, now - asked, limits):
-            return _released(before, late, there, now, limits)
+            return _released(before, late, shelf.group.trouble, there, now, limits)
         shelf.hold(held)
         return replace(
             before, asked=asked, retry=0, why=f"waits for {_nodes(wanted)} of {shelf.group.name}, since {_clock(asked)}"
@@ -174,18 +174,18 @@ def _admit(gang: Gang, shelves: Sequence[_Shelf], now: float, limits: Limits) ->
 def _too_late(group: Group, wanted: int, there: int, waited: float, limits: Limits) -> str:
     """Why a gang that has waited so long is released; empty if it is not."""
     if there < wanted and waited >= limits.capacity:
-        cause = f" ({group.trouble})" if group.trouble else ""
-        return f"{there} of {_nodes(wanted)} of {group.name} came within {_minutes(limits.capacity)}{cause}"
+        return f"{there} of {_nodes(wanted)} of {group.name} came within {_minutes(limits.capacity)}"
     if waited >= limits.start:
         return f"its pods were not placed on {group.name} within {_minutes(limits.start)}"
     return ""
 
 
-def _released(before: Attempt, late: str, there: int, now: float, limits: Limits) -> Attempt:
+def _released(before: Attempt, late: str, trouble: str, there: int, now: float, limits: Limits) -> Attempt:
     tries = before.tries + (there > 0)
     retry = now + limits.retry * min(2 ** max(0, tries - 1), MOST_RETRIES)
     idle = f"; idle nodes are removed after {_minutes(limits.idle)}" if there else ""
-    return Attempt(tries=tries, retry=retry, why=f"{late}{idle}; next attempt at {_clock(retry)}")
+    cause = f". AWS: {trouble}" if trouble else ""
+    return Attempt(tries=tries, retry=retry, why=f"{late}{idle}; next attempt at {_clock(retry)}{cause}")
 
 
 @dataclass(frozen=True)
