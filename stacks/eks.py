@@ -16,6 +16,7 @@ from trainium_cdk.eks.jump_host import TrnJumpHost
 from trainium_cdk.eks.node_group import TrnNodeGroup
 from trainium_cdk.eks.node_role import TrnNodeRole
 from trainium_cdk.eks.plugins import TrnPlugins
+from trainium_cdk.eks.scaling import TrnScaler
 from trainium_cdk.eks.system_nodes import TrnSystemNodes
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.outputs import eks_outputs
@@ -55,17 +56,30 @@ class TrnEksStack(Stack):
             "after": [addons.before_nodes],
         }
         system = TrnSystemNodes(self, "System", **shared)
-        for group in eks.node_groups:
-            TrnNodeGroup(self, f"Group{group.name}", settings=group, efa_group=efa.security_group, **shared)
+        groups = {
+            group.name: TrnNodeGroup(self, f"Group{group.name}", settings=group, efa_group=efa.security_group, **shared)
+            for group in eks.node_groups
+        }
         addons.add_drivers(system)
-        TrnPlugins(
+        plugins = TrnPlugins(
             self,
             "Plugins",
             environment=environment,
             cluster=cluster,
             storage=storage,
+            system_nodes=system,
             buckets=[bucket.bucket_name, *eks.data_buckets],
         )
+        if eks.plugins.autoscaler and eks.plugins.volcano:
+            TrnScaler(
+                self,
+                "Scaler",
+                environment=environment,
+                cluster=cluster,
+                network=network,
+                groups=groups,
+                after=plugins.ready,
+            )
         registry = builder = jump_host = None
         if environment.registry.enabled:
             registry = TrnRegistry(self, "Registry", settings=environment.registry, on_destroy=on_destroy)

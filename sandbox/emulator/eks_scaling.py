@@ -1,25 +1,32 @@
-"""The nodes of node groups: UpdateNodegroupConfig, which ministack has not, and EC2 instances, as many as a group desires.
+"""The Auto Scaling groups behind EKS node groups, which ministack only names, and UpdateNodegroupConfig, which it lacks.
 
-The instances carry the tags by which EKS marks them. They run at once: capacity is never short here.
+A node group's `scalingConfig` is the truth, as EKS shows the size that its Auto Scaling group has. Instances are launched up to it
+whenever somebody looks, as far as there is capacity: `capacity.json` in the sandbox's folder may bound the instances of a type,
+`{"trn1.32xlarge": 11}`. What is missing then is reported as EKS reports it, and launched once there is room.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import uuid
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from ministack.services import ec2, eks
+from ministack.services import autoscaling, ec2, eks
 
 from sandbox.emulator.query import call_ec2
 
 _ROUTE = re.compile(r"/clusters/([A-Za-z0-9_-]+)/node-groups/([A-Za-z0-9_-]+)/update-config")
 _SIZES = ("minSize", "maxSize", "desiredSize")
+_IMAGE = "ami-0123456789abcdef0"
+Group = dict[str, Any]
 
 
 def install() -> None:
-    handle, delete = eks._handle_request_sync, eks._delete_nodegroup
+    handle, describe, delete = eks._handle_request_sync, eks._describe_nodegroup, eks._delete_nodegroup
 
     def with_scaling(method: str, path: str, headers: Any, body: bytes, query: Any) -> Any:
         found = _ROUTE.fullmatch(path)
@@ -27,14 +34,22 @@ def install() -> None:
             return update(found[1], found[2], json.loads(body or b"{}"))
         return handle(method, path, headers, body, query)
 
-    def delete_nodegroup(cluster: str, name: str) -> Any:
+    def described(cluster: str, name: str) -> Any:
+        reconcile()
+        return describe(cluster, name)
+
+    def deleted(cluster: str, name: str) -> Any:
         answer = delete(cluster, name)
-        if answer[0] < 400:
-            _terminate(_instances(cluster, name))
+        reconcile()
         return answer
 
     eks._handle_request_sync = with_scaling
-    eks._delete_nodegroup = delete_nodegroup
+    eks._describe_nodegroup, eks._delete_nodegroup = described, deleted
+    for action in ("DescribeAutoScalingGroups", "DescribeAutoScalingInstances"):
+        autoscaling._ACTION_MAP[action] = _after_reconciling(autoscaling._ACTION_MAP[action])
+    set_desired = autoscaling._ACTION_MAP["SetDesiredCapacity"]
+    autoscaling._ACTION_MAP["SetDesiredCapacity"] = lambda p: _set_desired(p, set_desired)
+    autoscaling._ACTION_MAP["TerminateInstanceInAutoScalingGroup"] = _terminate
 
 
 def update(cluster: str, name: str, asked: dict[str, Any]) -> Any:
@@ -48,67 +63,151 @@ def update(cluster: str, name: str, asked: dict[str, Any]) -> Any:
     if desired > most:
         return _refused(f"desired capacity {desired} can't be greater than max size {most}")
     group["scalingConfig"] = dict(zip(_SIZES, (least, most, desired), strict=True))
-    follow(group)
     params = [{"type": key[0].upper() + key[1:], "value": str(sizes[key])} for key in asked.get("scalingConfig", {})]
     said = {"id": str(uuid.uuid4()), "status": "Successful", "type": "ConfigUpdate", "params": params, "errors": []}
     return eks._json_resp(200, {"update": said})
 
 
-def follow(group: dict[str, Any]) -> None:
-    """Give a node group as many running instances as it desires."""
-    cluster, name = group["clusterName"], group["nodegroupName"]
-    running, desired = _instances(cluster, name), int(group["scalingConfig"]["desiredSize"])
-    _terminate(running[desired:])
-    if len(running) >= desired:
-        return
-    made = call_ec2(
-        "RunInstances",
-        InstanceType=instance_type(group),
-        SubnetId=group["subnets"][0],
-        MinCount=desired - len(running),
-        MaxCount=desired - len(running),
-        **_security_groups(cluster),
-    )
-    tags = {"eks:cluster-name": cluster, "eks:nodegroup-name": name, f"kubernetes.io/cluster/{cluster}": "owned"}
-    call_ec2(
-        "CreateTags",
-        ResourceId=[str(found.text) for found in made.iter("instanceId")],
-        Tag=[{"Key": key, "Value": value} for key, value in tags.items()],
+def reconcile() -> None:
+    """Make the Auto Scaling groups and their instances what the node groups ask for, within the capacity there is."""
+    groups = {group["resources"]["autoScalingGroups"][0]["name"]: group for group in eks._nodegroups.values()}
+    for name, asg in list(autoscaling._asgs.items()):
+        if "_nodegroup" in asg and name not in groups:
+            _end([i["InstanceId"] for i in asg["Instances"]])
+            del autoscaling._asgs[name]
+    for name, group in groups.items():
+        sizes = {key: int(group["scalingConfig"][key]) for key in _SIZES}
+        asg = autoscaling._asgs.get(name) or _new_asg(name, group)
+        asg.update(MinSize=sizes["minSize"], MaxSize=sizes["maxSize"], DesiredCapacity=sizes["desiredSize"])
+        missing = sizes["desiredSize"] - len(asg["Instances"])
+        kind = _instance_type(group)
+        if missing < 0:
+            _end([i["InstanceId"] for i in asg["Instances"][missing:]])
+            del asg["Instances"][missing:]
+        elif launched := min(missing, _room(kind)):
+            asg["Instances"] += _launch(group, kind, launched)
+        short = missing > 0 and len(asg["Instances"]) < sizes["desiredSize"]
+        group["health"] = {"issues": [_shortage(name, kind)] if short else []}
+
+
+def _after_reconciling(action: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def run(params: Any) -> Any:
+        reconcile()
+        return action(params)
+
+    return run
+
+
+def _new_asg(name: str, group: Group) -> dict[str, Any]:
+    autoscaling._create_asg({"AutoScalingGroupName": name, "MaxSize": "0"})
+    asg: dict[str, Any] = autoscaling._asgs[name]
+    tags = {"eks:cluster-name": group["clusterName"], "eks:nodegroup-name": group["nodegroupName"]}
+    asg["Tags"] = [
+        {"Key": k, "Value": v, "ResourceId": name, "ResourceType": "auto-scaling-group", "PropagateAtLaunch": True}
+        for k, v in tags.items()
+    ]
+    asg["_nodegroup"] = group["nodegroupName"]
+    return asg
+
+
+def _set_desired(params: Any, other: Callable[[Any], Any]) -> Any:
+    name = autoscaling._p(params, "AutoScalingGroupName")
+    group = _group_of(name)
+    if group is None:
+        return other(params)
+    wanted, sizes = int(autoscaling._p(params, "DesiredCapacity")), group["scalingConfig"]
+    for bound, beyond, word in (("maxSize", wanted > int(sizes["maxSize"]), "above max"), ("minSize", wanted < int(sizes["minSize"]), "below min")):  # fmt: skip
+        if beyond:
+            text = f"New SetDesiredCapacity value {wanted} is {word} value {sizes[bound]} for the AutoScalingGroup."
+            return autoscaling._error("ValidationError", text)
+    group["scalingConfig"] = {**sizes, "desiredSize": wanted}
+    reconcile()
+    return autoscaling._xml(200, "SetDesiredCapacityResponse", "")
+
+
+def _terminate(params: Any) -> Any:
+    """TerminateInstanceInAutoScalingGroup: that instance and no other; without the decrement another one comes."""
+    id = autoscaling._p(params, "InstanceId")
+    for name, asg in autoscaling._asgs.items():
+        found = next((i for i in asg["Instances"] if i["InstanceId"] == id), None)
+        group = _group_of(name)
+        if found is None or group is None:
+            continue
+        sizes = group["scalingConfig"]
+        if autoscaling._p(params, "ShouldDecrementDesiredCapacity") == "true":
+            if int(sizes["desiredSize"]) <= int(sizes["minSize"]):
+                text = f"Currently, desiredSize equals minSize ({sizes['minSize']}). Terminating instance without replacement will violate group's min size constraint."
+                return autoscaling._error("ValidationError", text)
+            group["scalingConfig"] = {**sizes, "desiredSize": int(sizes["desiredSize"]) - 1}
+        asg["Instances"].remove(found)
+        _end([id])
+        reconcile()
+        inner = "<TerminateInstanceInAutoScalingGroupResult/>"
+        return autoscaling._xml(200, "TerminateInstanceInAutoScalingGroupResponse", inner)
+    return autoscaling._error(
+        "ValidationError", f"Instance Id not found - No managed instance found for instance ID: {id}"
     )
 
 
-def instance_type(group: dict[str, Any]) -> str:
-    """The type a node group names, or its launch template."""
-    if group["instanceTypes"]:
+def _group_of(asg: str) -> Group | None:
+    named = (g for g in eks._nodegroups.values() if g["resources"]["autoScalingGroups"][0]["name"] == asg)
+    return next(named, None)
+
+
+def _instance_type(group: Group) -> str:
+    if group.get("instanceTypes"):
         return str(group["instanceTypes"][0])
     template = group["launchTemplate"]
     found = call_ec2(
         "DescribeLaunchTemplateVersions",
-        LaunchTemplateId=template["id"],
-        LaunchTemplateVersion=[str(template["version"])],
+        LaunchTemplateId=template.get("id") or template.get("Id"),
+        LaunchTemplateVersion=[str(template.get("version") or template.get("Version") or "$Latest")],
     )
-    return str(found.findtext(".//launchTemplateData/instanceType"))
+    return found.findtext(".//instanceType") or "unknown"
 
 
-def _security_groups(cluster: str) -> dict[str, Any]:
-    group = eks._clusters[cluster]["resourcesVpcConfig"]["clusterSecurityGroupId"]
-    return {"SecurityGroupId": [group]} if group in ec2._security_groups else {}
+def _room(kind: str) -> int:
+    """How many more instances of a type can be launched now."""
+    try:
+        bounds = json.loads((Path(os.environ["SANDBOX_DIR"]) / "capacity.json").read_text())
+    except FileNotFoundError:
+        return 10**6
+    there = sum(i["InstanceType"] == kind and i["State"]["Name"] == "running" for i in ec2._instances.values())
+    return max(0, int(bounds.get(kind, 10**6)) - there)
 
 
-def _instances(cluster: str, name: str) -> list[str]:
-    """Ids of a node group's running instances, the oldest first."""
-    found = []
-    for id, instance in ec2._instances.items():
-        tags = {tag["Key"]: tag["Value"] for tag in ec2._tags.get(id) or []}
-        ours = (tags.get("eks:cluster-name"), tags.get("eks:nodegroup-name")) == (cluster, name)
-        if ours and instance["State"]["Name"] == "running":
-            found.append(id)
-    return found
+def _launch(group: Group, kind: str, count: int) -> list[dict[str, Any]]:
+    subnet = str((group.get("subnets") or [""])[0])
+    launched = ec2._launch_instances_internal(image_id=_IMAGE, instance_type=kind, subnet_id=subnet, count=count)
+    tags = {"eks:cluster-name": group["clusterName"], "eks:nodegroup-name": group["nodegroupName"]}
+    call_ec2(
+        "CreateTags",
+        ResourceId=[made["InstanceId"] for made in launched],
+        Tag=[{"Key": key, "Value": value} for key, value in tags.items()],
+    )
+    return [
+        {
+            "InstanceId": made["InstanceId"],
+            "LifecycleState": "InService",
+            "HealthStatus": "Healthy",
+            "AvailabilityZone": made["Placement"]["AvailabilityZone"],
+            "ProtectedFromScaleIn": False,
+        }
+        for made in launched
+    ]
 
 
-def _terminate(ids: list[str]) -> None:
-    if ids:
-        call_ec2("TerminateInstances", InstanceId=ids)
+def _end(instances: list[str]) -> None:
+    if there := [id for id in instances if id in ec2._instances]:
+        call_ec2("TerminateInstances", InstanceId=there)
+
+
+def _shortage(asg: str, kind: str) -> dict[str, Any]:
+    message = (
+        "Could not launch On-Demand Instances. InsufficientInstanceCapacity - We currently do not have sufficient "
+        f"{kind} capacity in the Availability Zone you requested."
+    )
+    return {"code": "AsgInstanceLaunchFailures", "message": message, "resourceIds": [asg]}
 
 
 def _refused(message: str) -> Any:

@@ -27,6 +27,7 @@ from sandbox.kubernetes.api import Api, ApiError, Object, load_all, path_of
 from sandbox.kubernetes.daemons import Places
 from sandbox.processes import Started
 from trainium_cdk.catalog import InstanceType
+from trainium_cdk.eks.charts import SCHEDULER
 
 _STATE = "local-kubernetes.json"
 _USERS = ("admin", "controller-manager", "scheduler", "kwok", "volcano")
@@ -58,6 +59,7 @@ class LocalKubernetes:
         token_webhook: str | None = None,
         run_jobs: bool = False,
         job_environment: Mapping[str, str] | None = None,
+        admission: bool = True,
         timeout: float = 300.0,
     ) -> Self:
         """Start a cluster without nodes and wait until its API, its controllers and Volcano's admission answer.
@@ -70,6 +72,8 @@ class LocalKubernetes:
             run_jobs: whether pods of Volcano's scheduler run their commands here for real (see `pods.py`); if not,
                 they run until an annotation of theirs says so (see `kwok_config.py`).
             job_environment: additions to the environment of commands in pods (`PATH`, ...).
+            admission: whether Volcano's admission webhooks, which are registered, answer too. If not, `start_admission` has
+                them answer later.
             timeout: seconds until all must answer.
 
         Raises:
@@ -86,7 +90,7 @@ class LocalKubernetes:
         cluster = cls(directory, {"name": name, "ports": ports, "daemons": {}, "hosts": 0, "run_jobs": run_jobs})
         try:
             cluster._lay_out(token_webhook)
-            cluster._launch(token_webhook is not None, dict(job_environment or {}), timeout)
+            cluster._launch(token_webhook is not None, dict(job_environment or {}), timeout, admission=admission)
         except BaseException:
             cluster.stop()
             raise
@@ -171,18 +175,41 @@ class LocalKubernetes:
         zone_id: str = "",
         labels: Mapping[str, str] | None = None,
         taints: Sequence[Object] = (nodes.NEURON_TAINT,),
+        instances: Sequence[str] = (),
+        devices: bool = True,
         timeout: float = 180.0,
     ) -> list[str]:
         """Virtual nodes of a type of the catalogue, Ready when this returns; their names.
+
+        Args:
+            instances: their EC2 instance ids. Default: made up.
+            devices: whether their devices are announced; if not, `announce_devices` does it later.
 
         Raises:
             KubernetesFailed: they did not become Ready in time.
         """
         made = [
-            nodes.node(instance, name, zone=zone, zone_id=zone_id, labels=labels, taints=taints)
-            for name in self._host_names(count)
+            nodes.node(
+                instance,
+                name,
+                zone=zone,
+                zone_id=zone_id,
+                labels=labels,
+                taints=taints,
+                devices=devices,
+                instance_id=id,
+            )
+            for name, id in zip(self._host_names(count), instances or [""] * count, strict=True)
         ]
         return self._join(made, timeout)
+
+    def announce_devices(self, instance: InstanceType, names: Sequence[str]) -> None:
+        """Do what device plug-ins do once they have started: nodes of this type announce their devices."""
+        for name in names:
+            path = path_of("v1", "Node", name)
+            there = self.api().get(path)
+            full = nodes.node(instance, name, zone="")["status"]
+            self.api().patch_status(path, there["metadata"]["uid"], full)
 
     def add_system_nodes(
         self,
@@ -192,12 +219,15 @@ class LocalKubernetes:
         instance_type: str = "m6i.large",
         labels: Mapping[str, str] | None = None,
         taints: Sequence[Object] = (),
+        instances: Sequence[str] = (),
         timeout: float = 180.0,
     ) -> list[str]:
         """Virtual nodes without devices, for plug-ins and controllers; their names."""
         made = [
-            nodes.system_node(name, zone=zone, instance_type=instance_type, labels=labels, taints=taints)
-            for name in self._host_names(count)
+            nodes.system_node(
+                name, zone=zone, instance_type=instance_type, labels=labels, taints=taints, instance_id=id
+            )
+            for name, id in zip(self._host_names(count), instances or [""] * count, strict=True)
         ]
         return self._join(made, timeout)
 
@@ -206,6 +236,17 @@ class LocalKubernetes:
         api = self.api()
         api.delete(path_of("storage.k8s.io/v1", "CSINode", name))
         api.delete(path_of("v1", "Node", name))
+
+    def start_admission(self, *, timeout: float = 300.0) -> None:
+        """Have Volcano's admission webhooks answer, and wait until they do.
+
+        Raises:
+            KubernetesFailed: they do not.
+        """
+        self._daemon("vc-webhook-manager", daemons.volcano_admission(self._places))
+        api, jobs = self.api(), path_of("batch.volcano.sh/v1alpha1", "Job", namespace="default")
+        dry = {"dryRun": "All"}
+        self._wait("vc-webhook-manager", lambda: bool(api.call("POST", jobs, volcano.PROBE, query=dry)), timeout)
 
     # --- what pods wrote ---
 
@@ -283,13 +324,13 @@ class LocalKubernetes:
             who = {"client-certificate": at.certificate(user), "client-key": at.key(user)}
             file.write_text(daemons.kubeconfig(at.endpoint, self.ca_data, who))
         (self.directory / "kwok.yaml").write_text(kwok_config.render(run_jobs=self._state["run_jobs"]))
-        (self.directory / "volcano-scheduler.conf").write_text(volcano.SCHEDULER_CONF)
+        (self.directory / "volcano-scheduler.conf").write_text(SCHEDULER)
         if token_webhook is not None:
             file = self.directory / "token-webhook.json"
             file.touch(mode=0o600)  # the URL holds a secret
             file.write_text(daemons.token_webhook(token_webhook))
 
-    def _launch(self, token_webhook: bool, job_environment: dict[str, str], timeout: float) -> None:
+    def _launch(self, token_webhook: bool, job_environment: dict[str, str], timeout: float, *, admission: bool) -> None:
         at = self._places
         self._daemon("etcd", daemons.etcd(at))
         self._daemon("kube-apiserver", daemons.apiserver(at, token_webhook=token_webhook))
@@ -305,7 +346,6 @@ class LocalKubernetes:
         self._daemon("kwok", daemons.kwok(at))
         for registration in volcano.webhook_configurations(at.ports["admission"], self.ca_data):
             api.create(registration)
-        self._daemon("vc-webhook-manager", daemons.volcano_admission(at))
         self._daemon("vc-controller-manager", daemons.volcano_controllers(at))
         self._daemon("vc-scheduler", daemons.volcano_scheduler(at))
         self._daemon("pods", self._pods_command(), job_environment)
@@ -313,15 +353,8 @@ class LocalKubernetes:
         self._wait("kube-controller-manager", lambda: api.get(account) is not None, timeout)
         queue = path_of("scheduling.volcano.sh/v1beta1", "Queue", "default")
         self._wait("vc-scheduler", lambda: api.get(queue)["status"]["state"] == "Open", timeout)
-        probe = {
-            "apiVersion": "scheduling.volcano.sh/v1beta1",
-            "kind": "Queue",
-            "metadata": {"name": "probe"},
-            "spec": {"weight": 1},
-        }
-        dry = {"dryRun": "All"}
-        queues = path_of("scheduling.volcano.sh/v1beta1", "Queue")
-        self._wait("vc-webhook-manager", lambda: bool(api.call("POST", queues, probe, query=dry)), timeout)
+        if admission:
+            self.start_admission(timeout=timeout)
 
     def _pods_command(self) -> list[str]:
         run = ["--run"] if self._state["run_jobs"] else []

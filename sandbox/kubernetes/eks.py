@@ -11,7 +11,7 @@ import json
 import secrets
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,41 +102,56 @@ def detach(sandbox: Path, name: str) -> None:
 
 
 def sync_nodes(
-    kubernetes: LocalKubernetes, client: Callable[[str], Any], catalog: Catalog | None = None
+    kubernetes: LocalKubernetes,
+    client: Callable[[str], Any],
+    catalog: Catalog | None = None,
+    *,
+    devices: bool = True,
 ) -> dict[str, list[str]]:
-    """Give every node group of the local EKS cluster as many virtual nodes as it desires; names by node group.
+    """Make the instances of the local EKS cluster's node groups nodes of the cluster; names by node group.
 
-    What a node is comes from its group and the group's launch template: type, labels, taints, zone. Nodes of groups
-    that are gone go too. Call it after a deploy and after a group was scaled.
+    What a node is comes from its group and the group's launch template: type, labels, taints, zone. Nodes whose instance has
+    ended, or whose group is gone, go too. Call it after a deploy and after a group was scaled.
 
     Args:
         client: as `LocalAws.client`: service name -> boto3 client.
+        devices: whether new Trainium nodes announce their devices at once.
     """
     known = catalog or Catalog.load()
-    eks, ec2 = client("eks"), client("ec2")
-    has: dict[str, list[str]] = {}
+    eks, ec2, scaling = client("eks"), client("ec2"), client("autoscaling")
+    has: dict[str, dict[str, str]] = {}
     for node in kubernetes.api().get("/api/v1/nodes", labelSelector=NODE_GROUP)["items"]:
-        has.setdefault(node["metadata"]["labels"][NODE_GROUP], []).append(node["metadata"]["name"])
+        id = node["spec"]["providerID"].rpartition("/")[2]
+        has.setdefault(node["metadata"]["labels"][NODE_GROUP], {})[id] = node["metadata"]["name"]
     try:
         names = eks.list_nodegroups(clusterName=kubernetes.name)["nodegroups"]
     except eks.exceptions.ResourceNotFoundException:
         names = []
-    wanted = {name: eks.describe_nodegroup(clusterName=kubernetes.name, nodegroupName=name) for name in names}
-    for name, answer in wanted.items():
-        group = answer["nodegroup"]
-        have = has.setdefault(name, [])
-        desired = int(group["scalingConfig"]["desiredSize"])
-        if len(have) < desired:
-            have += _add(kubernetes, ec2, group, desired - len(have), known)
-        while len(have) > desired:
-            kubernetes.remove_node(have.pop())
-    for name in [name for name in has if name not in wanted]:
-        for node in has.pop(name):
+    for name in names:
+        group = eks.describe_nodegroup(clusterName=kubernetes.name, nodegroupName=name)["nodegroup"]
+        asg = group["resources"]["autoScalingGroups"][0]["name"]
+        [found] = scaling.describe_auto_scaling_groups(AutoScalingGroupNames=[asg])["AutoScalingGroups"]
+        running = [i["InstanceId"] for i in found["Instances"] if i["LifecycleState"] == "InService"]
+        have = has.setdefault(name, {})
+        for id in [id for id in have if id not in running]:
+            kubernetes.remove_node(have.pop(id))
+        if new := [id for id in running if id not in have]:
+            have |= zip(new, _add(kubernetes, ec2, group, new, known, devices=devices), strict=True)
+    for name in [name for name in has if name not in names]:
+        for node in has.pop(name).values():
             kubernetes.remove_node(node)
-    return has
+    return {name: list(nodes.values()) for name, nodes in has.items()}
 
 
-def _add(kubernetes: LocalKubernetes, ec2: Any, group: Mapping[str, Any], count: int, catalog: Catalog) -> list[str]:
+def _add(
+    kubernetes: LocalKubernetes,
+    ec2: Any,
+    group: Mapping[str, Any],
+    instances: Sequence[str],
+    catalog: Catalog,
+    *,
+    devices: bool,
+) -> list[str]:
     instance_type = _instance_type(ec2, group)
     [subnet, *_] = ec2.describe_subnets(SubnetIds=group["subnets"][:1])["Subnets"]
     own = {NODE_GROUP: group["nodegroupName"], "eks.amazonaws.com/capacityType": group.get("capacityType", "ON_DEMAND")}
@@ -144,12 +159,16 @@ def _add(kubernetes: LocalKubernetes, ec2: Any, group: Mapping[str, Any], count:
         {"key": taint["key"], "value": taint.get("value", ""), "effect": _EFFECTS[taint["effect"]]}
         for taint in group.get("taints", [])
     ]
-    labels, zone = {**group.get("labels", {}), **own}, subnet["AvailabilityZone"]
+    common: dict[str, Any] = {
+        "zone": subnet["AvailabilityZone"],
+        "labels": {**group.get("labels", {}), **own},
+        "taints": taints,
+        "instances": instances,
+    }
     if instance_type in catalog.instances:
-        instance = catalog.instance(instance_type)
-        zone_id = subnet.get("AvailabilityZoneId", "")
-        return kubernetes.add_nodes(instance, count, zone=zone, zone_id=zone_id, labels=labels, taints=taints)
-    return kubernetes.add_system_nodes(count, zone=zone, instance_type=instance_type, labels=labels, taints=taints)
+        instance, zone_id = catalog.instance(instance_type), subnet.get("AvailabilityZoneId", "")
+        return kubernetes.add_nodes(instance, len(instances), zone_id=zone_id, devices=devices, **common)
+    return kubernetes.add_system_nodes(len(instances), instance_type=instance_type, **common)
 
 
 def _instance_type(ec2: Any, group: Mapping[str, Any]) -> str:

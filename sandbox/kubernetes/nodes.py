@@ -42,10 +42,13 @@ def node(
     zone_id: str = "",
     labels: Mapping[str, str] | None = None,
     taints: Sequence[Object] = (NEURON_TAINT,),
+    instance_id: str = "",
+    devices: bool = True,
 ) -> Object:
     """The Node object of one instance, as EKS labels it.
 
     Args:
+        devices: whether the device plug-ins have announced theirs.
         name: as ip-10-0-1-20.ec2.internal.
         zone: availability zone name, as us-east-1b.
         zone_id: as use1-az5; empty: no label.
@@ -54,7 +57,9 @@ def node(
     reserved = _SYSTEM_MIB + (HUGE_PAGES_MIB if instance.efa_interfaces else 0)
     left = {**has, "memory": f"{instance.memory_gib * 1024 - reserved}Mi"}
     more = {**({"topology.k8s.aws/zone-id": zone_id} if zone_id else {}), **(labels or {})}
-    return _object(name, instance.name, zone, more, taints, has, left)
+    if not devices:
+        has, left = ({k: v for k, v in amounts.items() if "/" not in k} for amounts in (has, left))
+    return _object(name, instance.name, zone, more, taints, has, left, instance_id)
 
 
 def system_node(
@@ -64,10 +69,11 @@ def system_node(
     instance_type: str = "m6i.large",
     labels: Mapping[str, str] | None = None,
     taints: Sequence[Object] = (),
+    instance_id: str = "",
 ) -> Object:
     """A node without devices, for plug-ins and controllers: as large as an m6i.large, whatever its type is called."""
     has = {"cpu": "2", "memory": "8Gi", "pods": "29", "ephemeral-storage": "80Gi"}
-    return _object(name, instance_type, zone, labels or {}, taints, has, has)
+    return _object(name, instance_type, zone, labels or {}, taints, has, has, instance_id)
 
 
 def csi_node(node: Object, drivers: Sequence[str] = CSI_DRIVERS) -> Object:
@@ -89,6 +95,7 @@ def _object(
     taints: Sequence[Object],
     has: Mapping[str, str],
     left: Mapping[str, str],
+    instance_id: str = "",
 ) -> Object:
     known = {
         "kubernetes.io/arch": "amd64",
@@ -106,7 +113,10 @@ def _object(
             "labels": {**known, **labels},
             "annotations": {"kwok.x-k8s.io/node": "fake", "node.alpha.kubernetes.io/ttl": "0"},
         },
-        "spec": {"providerID": f"aws:///{zone}/{_instance_id(name)}", "taints": [dict(taint) for taint in taints]},
+        "spec": {
+            "providerID": f"aws:///{zone}/{instance_id or _instance_id(name)}",
+            "taints": [dict(taint) for taint in taints],
+        },
         "status": {"capacity": dict(has), "allocatable": dict(left)},
     }
 

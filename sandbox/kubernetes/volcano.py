@@ -1,38 +1,39 @@
-"""Volcano as its Helm chart installs it, less the images: scheduler configuration, namespace, admission webhooks."""
+"""Volcano as its Helm chart installs it, less the images: namespace and admission webhooks."""
 
 from __future__ import annotations
 
 from sandbox.kubernetes.api import Object
+from trainium_cdk.eks import charts
 
 NAMESPACE = "volcano-system"
-SCHEDULER = "volcano"
-SCHEDULER_CONF = """\
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-    enablePreemptable: false
-  - name: conformance
-- plugins:
-  - name: overcommit
-  - name: drf
-    enablePreemptable: false
-  - name: predicates
-  - name: proportion
-  - name: nodeorder
-  - name: binpack
-"""
-"""The default of the chart (1.15), actions and plugins in this order."""
-
-ADMISSIONS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
+_ALL: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("/jobs/mutate", "batch.volcano.sh/v1alpha1", "jobs", ("CREATE",)),
     ("/jobs/validate", "batch.volcano.sh/v1alpha1", "jobs", ("CREATE", "UPDATE")),
     ("/podgroups/validate", "scheduling.volcano.sh/v1beta1", "podgroups", ("CREATE",)),
     ("/queues/mutate", "scheduling.volcano.sh/v1beta1", "queues", ("CREATE",)),
     ("/queues/validate", "scheduling.volcano.sh/v1beta1", "queues", ("CREATE", "UPDATE", "DELETE")),
 )
-"""(path, group and version, resource, operations) of the webhooks that the chart turns on and that concern us."""
+ADMISSIONS = tuple(admission for admission in _ALL if admission[0] in charts.ADMISSIONS)
+"""(path, group and version, resource, operations) of the webhooks that the stack turns on."""
+PROBE: Object = {
+    "apiVersion": "batch.volcano.sh/v1alpha1",
+    "kind": "Job",
+    "metadata": {"name": "probe", "namespace": "default"},
+    "spec": {
+        "minAvailable": 1,
+        "tasks": [
+            {
+                "name": "probe",
+                "replicas": 1,
+                "template": {
+                    "metadata": {"name": "probe"},
+                    "spec": {"restartPolicy": "Never", "containers": [{"name": "probe", "image": "probe"}]},
+                },
+            }
+        ],
+    },
+}
+"""A job that admission lets through."""
 
 
 def namespace() -> Object:

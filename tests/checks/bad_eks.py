@@ -167,6 +167,11 @@ NODES = [
     ),
     ("eks: {node_groups: [{name: system}]}  # <-", "eks.node_groups[0].name", "the name of the system nodes"),
     (
+        "eks: {node_groups: [{name: default}]}  # <-",
+        "eks.node_groups[0].name",
+        "Volcano has a queue of this name already",
+    ),
+    (
         """
 network: {zone_ids: [use1-az6, use1-az5]}
 eks: {node_groups: [{zone_id: use1-az4}]}  # <-

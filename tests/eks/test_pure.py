@@ -161,22 +161,15 @@ def test_charts_are_the_catalogues_and_reach_trainium_nodes() -> None:
         "tolerations"
     ]
     assert found["volcano"].values["basic"]["image_tag_version"] == f"v{pinned['volcano'].version}"
-    assert found["autoscaler"].values["image"]["tag"] == f"v{data.kubernetes_version}.0"
 
 
-def test_where_nodes_come_by_themselves_a_job_that_does_not_fit_still_gets_its_pods() -> None:
-    grows, fixed = (
-        next(r for r in charts.releases(env(eks={"plugins": {"autoscaler": on}})) if r.name == "volcano").values
-        for on in (True, False)
-    )
-    plugins = [
-        p["name"]
-        for tier in YAML(typ="safe").load(grows["custom"]["scheduler_config_override"])["tiers"]
-        for p in tier["plugins"]
-    ]
+def test_volcano_admits_jobs_beyond_the_present_nodes() -> None:
+    values = next(r for r in charts.releases(env()) if r.name == "volcano").values
+    tiers = YAML(typ="safe").load(values["custom"]["scheduler_config_override"])["tiers"]
+    plugins = {p["name"]: p for tier in tiers for p in tier["plugins"]}
     assert "overcommit" not in plugins
-    assert {"gang", "proportion", "predicates"} <= set(plugins)
-    assert "custom" not in fixed
+    assert plugins["proportion"]["enableJobEnqueued"] is False
+    assert {"gang", "predicates"} <= set(plugins)
 
 
 def test_charts_by_plugins() -> None:
@@ -199,7 +192,7 @@ def test_objects_as_they_are_read() -> None:
     data = env(**BOTH)
     found = [
         *manifests.namespaces(data), manifests.service_account(data), *manifests.access(data),
-        *manifests.volumes(data, [EFS, FSX]), manifests.queue(data),
+        *manifests.volumes(data, [EFS, FSX]), *manifests.queues(data),
     ]  # fmt: skip
     yaml, text = YAML(typ="safe", pure=True), io.StringIO()
     yaml.default_flow_style = False
@@ -232,14 +225,14 @@ def test_a_file_system_that_grows_changes_no_claim() -> None:
     assert manifests.volumes(small, [FSX]) == manifests.volumes(large, [FSX])
 
 
-def test_the_queue_is_as_large_as_the_fleet() -> None:
+def test_each_group_has_a_queue_of_its_size() -> None:
     data = env(eks={"node_groups": [{"name": "a", "max_nodes": 3}, {"name": "b", "max_nodes": 1, "efa": "off"}]})
-    spec = manifests.queue(data)["spec"]
-    assert spec["capability"] == {
-        "cpu": "512", "memory": "2048Gi", "aws.amazon.com/neuron": "64", "vpc.amazonaws.com/efa": "24",
-    }  # fmt: skip
-    alone = env(eks={"node_groups": [{"instance_type": "trn1.2xlarge", "max_nodes": 1}]})
-    assert "vpc.amazonaws.com/efa" not in manifests.queue(alone)["spec"]["capability"]
+    found = {queue["metadata"]["name"]: queue["spec"]["capability"] for queue in manifests.queues(data)}
+    assert found == {
+        "a": {"cpu": "384", "memory": "1536Gi", "aws.amazon.com/neuron": "48", "vpc.amazonaws.com/efa": "24"},
+        "b": {"cpu": "128", "memory": "512Gi", "aws.amazon.com/neuron": "16"},
+    }
+    assert [(f.queue, f.resource) for f in outputs.eks_fleets(data)] == [("a", "a"), ("b", "b")]
 
 
 # --- sizes ---

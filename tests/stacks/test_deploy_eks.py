@@ -15,11 +15,14 @@ from sandbox import LocalAws
 from sandbox.kubernetes import LocalKubernetes, available, eks, helm
 from sandbox.kubernetes.api import Api, path_of
 from sandbox.leftovers import beyond, inventory
+from sandbox.processes import wait_until
 from tests.support import need
 from tests.trust.figures import record
 from trainium_cdk import outputs
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.jobs import Script
 from trainium_cdk.jobs.kubernetes.access import Identity
+from trainium_cdk.jobs.kubernetes.render import render
 
 ROOT = Path(__file__).parents[2]
 Cdk = Callable[..., str]
@@ -35,7 +38,9 @@ def kubernetes(local_aws: LocalAws, name: str, tmp_path: Path) -> Iterator[Local
     need(available() is None, str(available()))
     secret, cluster = eks.new_secret(), f"{name}-eks"
     webhook = eks.webhook_url(local_aws.endpoint, cluster, secret)
-    with LocalKubernetes.start(tmp_path / "kubernetes", name=cluster, token_webhook=webhook) as running:
+    with LocalKubernetes.start(
+        tmp_path / "kubernetes", name=cluster, token_webhook=webhook, admission=False
+    ) as running:
         eks.attach(local_aws.directory, running, secret)
         try:
             yield running
@@ -127,7 +132,7 @@ def test_life_of_a_cluster(
     called = {c["release"]: c for c in helm.calls(local_aws.directory) if c["verb"] == "upgrade"}
     for release, chart in pinned.items():
         assert called[release]["version"] == chart.version
-        assert called[release]["wait"] is False
+        assert called[release]["wait"] is (release == "volcano")
 
     # the role that `trn` takes: Volcano's jobs in the one namespace, and no more
     for key, value in local_aws.variables.items():
@@ -139,6 +144,30 @@ def test_life_of_a_cluster(
     assert not may(user, "create", "batch.volcano.sh", "jobs", "default")
     assert not may(user, "delete", "", "nodes", "")
     assert not may(user, "get", "", "secrets", "kube-system")
+
+    # the queue came although Volcano's admission did not answer yet; now it does, and nodes start for a job, from none on
+    kubernetes.start_admission()
+    eks.sync_nodes(kubernetes, local_aws.client)
+    sent = render(
+        Script(filename="run.sh", content=b"true\n", nodes=2, image="registry.example/train:1"), made, "first"
+    )
+    for thing in sent.objects:
+        api.create(thing)
+    job = path_of("batch.volcano.sh/v1alpha1", "Job", sent.id, "training")
+    pods = path_of("v1", "Pod", namespace="training")
+    assert wait_until(lambda: len(api.get(pods)["items"]) == 2, 600)
+    [scaler] = [
+        f["FunctionName"]
+        for f in local_aws.client("lambda").list_functions()["Functions"]
+        if f["Description"] == f"Starts and stops the Trainium nodes of {made.cluster_name} for waiting jobs"
+    ]
+    answer = local_aws.client("lambda").invoke(FunctionName=scaler)
+    assert "FunctionError" not in answer, answer["Payload"].read()
+    eks.sync_nodes(kubernetes, local_aws.client)
+    assert wait_until(lambda: api.get(job)["status"]["state"]["phase"] == "Running", 600)
+    assert len({pod["spec"]["nodeName"] for pod in api.get(pods)["items"]}) == 2
+    api.delete(job, propagationPolicy="Foreground")
+    assert wait_until(lambda: not api.get(pods)["items"], 600)
 
     assert "Number of stacks with differences: 0" in cdk("diff", first)
     deploy(first)

@@ -213,14 +213,29 @@ def test_a_deployment_does_not_undo_a_scaling(name: str) -> None:
         assert _cluster_id(name) not in needs(template(name), asked[0])
 
 
-def test_the_autoscaler_knows_what_a_group_without_nodes_would_have(name: str) -> None:
-    env = environment(name)
-    for settings_of in env.eks.node_groups:
-        tags = groups(name)[settings_of.name]["Tags"]
-        fleet = next(f for f in outputs.eks_fleets(env) if f.resource == settings_of.name)
-        at = "k8s.io/cluster-autoscaler/node-template/resources/"
-        assert tags[f"{at}aws.amazon.com/neuron"] == str(fleet.devices)
-        assert tags.get(f"{at}vpc.amazonaws.com/efa", "0") == str(fleet.efa)
+def test_the_scaler_changes_its_groups_sizes_and_nothing_else(name: str) -> None:
+    env, found = environment(name), resources(template(name), "Events::Rule")
+    if not (env.eks.plugins.autoscaler and env.eks.plugins.volcano):
+        assert found == {}
+        return
+    [function] = (f for f in properties(template(name), "Lambda::Function") if "SETTINGS" in str(f.get("Environment")))
+    settings_of = json.dumps(function["Environment"]["Variables"]["SETTINGS"])
+    for fleet in outputs.eks_fleets(env):
+        assert f'\\"name\\":\\"{fleet.resource}\\"' in settings_of
+        assert {"Fn::GetAtt": [groups(name)[fleet.resource]["Id"], "NodegroupName"]} in _parts(function)
+    role = document(name)["Resources"][function["Role"]["Fn::GetAtt"][0]]["Properties"]
+    [changes] = (
+        s for s in role["Policies"][0]["PolicyDocument"]["Statement"] if "autoscaling:SetDesiredCapacity" in s["Action"]
+    )
+    assert changes["Action"] == ["autoscaling:SetDesiredCapacity", "autoscaling:TerminateInstanceInAutoScalingGroup"]
+    assert changes["Condition"] == {"StringEquals": {"aws:ResourceTag/eks:cluster-name": env.eks_cluster_name}}
+    resources_of = changes["Resource"] if isinstance(changes["Resource"], list) else [changes["Resource"]]
+    assert len(resources_of) == len(env.eks.node_groups)
+    assert groups(name)["system"]["Id"] not in json.dumps(changes)
+
+
+def _parts(function: dict[str, Any]) -> list[Any]:
+    return list(function["Environment"]["Variables"]["SETTINGS"]["Fn::Join"][1])
 
 
 def test_user_data_by_what_the_nodes_need() -> None:
@@ -241,7 +256,7 @@ def test_user_data_by_what_the_nodes_need() -> None:
 # --- what is installed ---
 
 
-def test_helm_ends_before_lambda_and_waits_for_no_node(name: str) -> None:
+def test_helm_ends_before_lambda_and_waits_for_volcano_alone(name: str) -> None:
     env = environment(name)
     charts = {
         c["Properties"]["Release"]: c for c in template(name).find_resources("Custom::AWSCDK-EKS-HelmChart").values()
@@ -251,19 +266,20 @@ def test_helm_ends_before_lambda_and_waits_for_no_node(name: str) -> None:
         "neuron",
         *(["efa"] if efa else []),
         *(["volcano"] if env.eks.plugins.volcano else []),
-        *(["autoscaler"] if env.eks.plugins.autoscaler else []),
     }
     nodes = {group["Id"] for group in groups(name).values()}
     for release, chart in charts.items():
         found = chart["Properties"]
         assert int(found["Timeout"].removesuffix("s")) < 900
-        assert "Wait" not in found
+        assert ("Wait" in found) is (release == "volcano")
         assert (
             found["Version"] == env.catalog.eks.charts[release].version
         )  # an OCI chart without one crashes the handler
         assert chart["DeletionPolicy"] == "Retain"
-    for key in template(name).find_resources("Custom::AWSCDK-EKS-HelmChart"):
-        assert not nodes & needs(template(name), key)
+    system = {groups(name)["system"]["Id"]}
+    for key, chart in template(name).find_resources("Custom::AWSCDK-EKS-HelmChart").items():
+        expected = system if chart["Properties"]["Release"] == "volcano" else set()
+        assert nodes & needs(template(name), key) == expected
 
 
 def test_kubectl_has_memory_and_leaves_no_logs(name: str) -> None:
@@ -324,8 +340,11 @@ def test_access_is_who_was_named_and_no_more(name: str) -> None:
         whole = policy == "cluster-admin"
         expected = {"Type": "cluster"} if whole else {"Type": "namespace", "Namespaces": [env.eks.namespace]}
         assert association["AccessScope"] == expected
-    # and two of ours: the function that deploys, and the role that `trn` takes
-    assert len(entries) == len(named) + 2
+    # and ours: the function that deploys, the role that `trn` takes, and the scaler, which has no policy of EKS
+    scales = env.eks.plugins.autoscaler and env.eks.plugins.volcano
+    assert len(entries) == len(named) + 2 + scales
+    scalers = [e for e in entries if e.get("KubernetesGroups") == ["trainium:scaler"]]
+    assert [e.get("AccessPolicies") for e in scalers] == [None] * scales
 
 
 def test_the_jump_host_has_no_way_in() -> None:

@@ -17,6 +17,8 @@ SOON_DAYS = 90
 RESERVED_NAMESPACES = (
     "default", "kube-node-lease", "kube-public", "kube-system", "neuron-healthcheck-system", "volcano-system",
 )  # fmt: skip
+VOLCANO_QUEUES = ("default", "root")
+"""Queues that Volcano makes for itself."""
 RESERVED_LABELS = ("eks.amazonaws.com", "k8s.io", "kubernetes.io", "trainium-cdk")
 SERVICE_PREFIXES = range(12, 25)
 """Sizes of a cluster's network of services (CloudFormation, KubernetesNetworkConfig.ServiceIpv4Cidr, 2026-11)."""
@@ -190,6 +192,9 @@ def node_groups_have_names_of_their_own(env: Environment) -> Iterator[Problem]:
     for at, group in groups(env):
         if group.name == "system":
             yield error((*at, "name"), group.name, "this is the name of the system nodes", "write another, as trn")
+        elif group.name in VOLCANO_QUEUES:
+            text = "the group's jobs go to a queue of its name, and Volcano has a queue of this name already"
+            yield error((*at, "name"), group.name, text, "write another, as trn")
 
 
 def labels_are_own(env: Environment) -> Iterator[Problem]:
@@ -221,7 +226,7 @@ def plugins_fit_together(env: Environment) -> Iterator[Problem]:
             "write node_problem_detector: true",
         )
     if not plugins.volcano:
-        text = "`trn submit` needs Volcano: without it nothing starts the nodes of a job together"
+        text = "`trn submit` and the autoscaler need Volcano: without it nothing starts the nodes of a job together"
         yield warning((*_AT, "plugins", "volcano"), False, text, "write volcano: true")
 
 

@@ -11,6 +11,8 @@ POLICIES = {
 """The environment's words -> EKS access policies."""
 EDITORS = "trainium:edit"
 VIEWERS = "trainium:view"
+SCALER = "trainium:scaler"
+"""Kubernetes group of the function that starts and stops nodes."""
 GROUPS = {"admin": EDITORS, "edit": EDITORS, "view": VIEWERS}
 """Policy -> Kubernetes group. EKS's own policies leave Volcano's jobs out; a group's members get them by RBAC."""
 

@@ -12,11 +12,7 @@ from trainium_cdk.settings import Environment
 DETECTOR_NAMESPACE = "neuron-healthcheck-system"
 """Where the Neuron chart runs its node problem detector."""
 DETECTOR_ACCOUNT = "node-problem-detector"
-AUTOSCALER_NAMESPACE = "kube-system"
-AUTOSCALER_ACCOUNT = "cluster-autoscaler"
-# Volcano's own, without `overcommit`: with it a job that does not fit the nodes there are gets no pods, and without pods that wait
-# no node comes. What is beyond the queue's capability still waits without pods.
-_SCHEDULER = """\
+SCHEDULER = """\
 actions: "enqueue, allocate, backfill"
 tiers:
 - plugins:
@@ -29,9 +25,19 @@ tiers:
     enablePreemptable: false
   - name: predicates
   - name: proportion
+    enableJobEnqueued: false
   - name: nodeorder
   - name: binpack
 """
+"""Configuration of Volcano's scheduler: the chart's default, but a job that the present nodes cannot hold still gets its pods.
+
+By default two plug-ins hold such a job back without pods: `overcommit` (left out), and `proportion`, which caps a queue at
+what the present nodes have (so its say in admission is turned off; its shares and the queue's capability still count when pods
+are placed). With no pods, nothing could tell how many nodes a job waits for, and from zero nodes no job would ever start.
+"""
+ADMISSIONS = ("/jobs/mutate", "/jobs/validate", "/podgroups/validate")
+"""Volcano's admission webhooks that are on. Not those of queues: a queue applied before they answer is refused (volcano issue 3254),
+and the stack's queues need no defaults."""
 _INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
 
@@ -62,9 +68,7 @@ def releases(env: Environment) -> tuple[Release, ...]:
         found.append(_release("efa", charts["efa"], _efa(env, types)))
     if plugins.volcano:
         chart = charts["volcano"]
-        found.append(_release("volcano", chart, _volcano(chart, grows=plugins.autoscaler), create_namespace=True))
-    if plugins.autoscaler:
-        found.append(_release("autoscaler", charts["autoscaler"], _autoscaler(env)))
+        found.append(_release("volcano", chart, _volcano(chart), create_namespace=True))
     return tuple(found)
 
 
@@ -103,22 +107,10 @@ def _efa(env: Environment, types: list[str]) -> dict[str, Any]:
     }
 
 
-def _volcano(chart: Chart, *, grows: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {"basic": {"image_tag_version": f"v{chart.version}", "image_pull_policy": "IfNotPresent"}}
-    return {**found, "custom": {"scheduler_config_override": _SCHEDULER}} if grows else found
-
-
-def _autoscaler(env: Environment) -> dict[str, Any]:
-    """It leaves nodes alone on which a job runs: by its own default it takes none with pods of a controller that it does not
-    know, as Volcano's."""
+def _volcano(chart: Chart) -> dict[str, Any]:
     return {
-        "cloudProvider": "aws",
-        "awsRegion": env.region,
-        "autoDiscovery": {"clusterName": env.eks_cluster_name},
-        "fullnameOverride": AUTOSCALER_ACCOUNT,
-        "image": {"tag": f"v{env.kubernetes_version}.0"},
-        "rbac": {"serviceAccount": {"create": True, "name": AUTOSCALER_ACCOUNT}},
-        "extraArgs": {"skip-nodes-with-system-pods": False, "scale-down-unneeded-time": "10m"},
+        "basic": {"image_tag_version": f"v{chart.version}", "image_pull_policy": "IfNotPresent"},
+        "custom": {"scheduler_config_override": SCHEDULER, "enabled_admissions": ",".join(ADMISSIONS)},
     }
 
 

@@ -61,32 +61,6 @@ def detector_statements(partition: str, cluster: str, *, recovery: bool) -> list
     return found
 
 
-def autoscaler_statements(partition: str, cluster_arn: str, cluster: str) -> list[iam.PolicyStatement]:
-    """What the cluster autoscaler does: looks at everything, and changes the size of this cluster's groups alone."""
-    looks = (
-        "autoscaling:DescribeAutoScalingGroups",
-        "autoscaling:DescribeAutoScalingInstances",
-        "autoscaling:DescribeLaunchConfigurations",
-        "autoscaling:DescribeScalingActivities",
-        "autoscaling:DescribeTags",
-        "ec2:DescribeImages",
-        "ec2:DescribeInstanceTypes",
-        "ec2:DescribeLaunchTemplateVersions",
-    )
-    return [
-        iam.PolicyStatement(actions=list(looks), resources=["*"]),
-        iam.PolicyStatement(
-            actions=["autoscaling:SetDesiredCapacity", "autoscaling:TerminateInstanceInAutoScalingGroup"],
-            resources=[f"arn:{partition}:autoscaling:*:*:autoScalingGroup:*:autoScalingGroupName/eks-*"],
-            conditions={"StringEquals": {"aws:ResourceTag/eks:cluster-name": cluster}},
-        ),
-        iam.PolicyStatement(
-            actions=["eks:DescribeNodegroup"],
-            resources=[f"{cluster_arn.replace(':cluster/', ':nodegroup/')}/*/*"],
-        ),
-    ]
-
-
 def file_system_statements(kind: str, arns: Sequence[str]) -> list[iam.PolicyStatement]:
     """What a storage driver asks of AWS for volumes that exist already."""
     actions = {

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from trainium_cdk.eks.access import EDITORS, VIEWERS
+from trainium_cdk.eks.access import EDITORS, SCALER, VIEWERS
 from trainium_cdk.eks.charts import DETECTOR_NAMESPACE
-from trainium_cdk.outputs import QUEUE, SERVICE_ACCOUNT, claims, eks_fleets
+from trainium_cdk.outputs import SERVICE_ACCOUNT, Fleet, claims, eks_fleets
 from trainium_cdk.settings import Environment
 
 Manifest = dict[str, Any]
@@ -84,6 +84,21 @@ def access(env: Environment) -> list[Manifest]:
     ]
 
 
+def scaler_access() -> list[Manifest]:
+    """What the scaler may do: look at pods and gangs, cordon nodes, and keep notes in annotations."""
+    look = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}
+    nodes = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "patch"]}
+    gangs = {
+        "apiGroups": ["scheduling.volcano.sh"],
+        "resources": ["podgroups", "queues"],
+        "verbs": ["list", "patch"],
+    }
+    return [
+        {**_object("rbac.authorization.k8s.io/v1", "ClusterRole", "trn-scaler"), "rules": [look, nodes, gangs]},
+        _binding("ClusterRoleBinding", "trn-scaler", "ClusterRole", [SCALER]),
+    ]
+
+
 def volumes(env: Environment, mounted: Sequence[Mounted]) -> list[Manifest]:
     """A volume and a claim for each of the stack's file systems, bound to each other. Deleting them deletes no file system,
     and the stack that does delete the file systems leaves none of the drivers' making behind."""
@@ -101,18 +116,21 @@ def volumes(env: Environment, mounted: Sequence[Mounted]) -> list[Manifest]:
     return found
 
 
-def queue(env: Environment) -> Manifest:
-    """The Volcano queue of the jobs: as much as all node groups have at their largest, and no more."""
-    names, fleets = env.catalog.eks.resources, eks_fleets(env)
-    kinds = [(f, env.catalog.instance(f.instance_type)) for f in fleets]
-    capability: dict[str, str] = {
-        "cpu": str(sum(f.nodes * k.vcpus for f, k in kinds)),
-        "memory": f"{sum(f.nodes * k.memory_gib for f, k in kinds)}Gi",
-        names.device: str(sum(f.nodes * f.devices for f in fleets)),
+def queues(env: Environment) -> list[Manifest]:
+    """A Volcano queue for each node group: as much as the group has at its largest, and no more."""
+    return [_queue(env, fleet) for fleet in eks_fleets(env)]
+
+
+def _queue(env: Environment, fleet: Fleet) -> Manifest:
+    names, kind = env.catalog.eks.resources, env.catalog.instance(fleet.instance_type)
+    capability = {
+        "cpu": str(fleet.nodes * kind.vcpus),
+        "memory": f"{fleet.nodes * kind.memory_gib}Gi",
+        names.device: str(fleet.nodes * fleet.devices),
     }
-    if efa := sum(f.nodes * f.efa for f in fleets):
-        capability[names.efa] = str(efa)
-    found = _object("scheduling.volcano.sh/v1beta1", "Queue", QUEUE)
+    if fleet.efa:
+        capability[names.efa] = str(fleet.nodes * fleet.efa)
+    found = _object("scheduling.volcano.sh/v1beta1", "Queue", fleet.queue)
     return {**found, "spec": {"weight": 1, "reclaimable": True, "capability": capability}}
 
 

@@ -114,18 +114,8 @@ class TrnNodeGroup(Construct):
             node_repair_config=eks.CfnNodegroup.NodeRepairConfigProperty(enabled=True),
             labels={**settings.labels, GROUP_LABEL: settings.name, ROLE_LABEL: "training"},
             taints=[eks.CfnNodegroup.TaintProperty(key=facts.taint, value="true", effect="NO_SCHEDULE")],
-            tags=scaling_tags(environment, settings),
         )
         self.resource.node.add_dependency(network.internet_ready, storage.ready, *after)
-
-
-def scaling_tags(environment: Environment, settings: trn.NodeGroup) -> dict[str, str]:
-    """What the autoscaler cannot see of a group without nodes: the devices of one."""
-    facts, kind = environment.catalog.eks, environment.catalog.instance(settings.instance_type)
-    has = {facts.resources.device: str(kind.neuron_devices), facts.resources.core: str(kind.logical_cores())}
-    if settings.efa != "off" and kind.efa_interfaces:
-        has |= {facts.resources.efa: str(kind.efa_interfaces), facts.resources.hugepages: facts.hugepages_2mi}
-    return {f"k8s.io/cluster-autoscaler/node-template/resources/{name}": count for name, count in has.items()}
 
 
 def _reservation(settings: trn.NodeGroup) -> _Data.CapacityReservationSpecificationProperty | None:

@@ -7,19 +7,12 @@ from collections.abc import Sequence
 from aws_cdk import Duration, RemovalPolicy, Stack
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
-from constructs import Construct, IDependable
+from constructs import Construct, DependencyGroup, IDependable
 
 from trainium_cdk.eks import manifests
-from trainium_cdk.eks.charts import (
-    AUTOSCALER_ACCOUNT,
-    AUTOSCALER_NAMESPACE,
-    DETECTOR_ACCOUNT,
-    DETECTOR_NAMESPACE,
-    Release,
-    releases,
-)
+from trainium_cdk.eks.charts import DETECTOR_ACCOUNT, DETECTOR_NAMESPACE, Release, releases
 from trainium_cdk.eks.cluster import TrnEksCluster
-from trainium_cdk.eks.identities import PodRole, autoscaler_statements, bucket_statements, detector_statements
+from trainium_cdk.eks.identities import PodRole, bucket_statements, detector_statements
 from trainium_cdk.outputs import SERVICE_ACCOUNT
 from trainium_cdk.settings import Environment
 from trainium_cdk.storage import TrnStorage
@@ -29,22 +22,26 @@ HELM_MINUTES = 10
 
 
 class TrnPlugins(Construct):
-    """Neuron's device plug-in, EFA's, Volcano with a queue as large as the fleet, the autoscaler; the jobs' namespace, identity and
-    volumes.
+    """Neuron's device plug-in, EFA's, Volcano with the jobs' queues; the jobs' namespace, identity and volumes.
 
-    None of it waits for a node: charts are installed without waiting for their pods, which start with the first node. And none
-    of it is taken out of the cluster one by one when the stack is destroyed: it goes with the cluster, at once. (A namespace
+    Volcano is installed on the system nodes, and its pods are waited for: once the stack is there, jobs can be submitted. The
+    other charts are DaemonSets for Trainium nodes, which may come much later, so nothing waits for those.
+
+    Nothing is taken out of the cluster one by one when the stack is destroyed: it goes with the cluster, at once. (A namespace
     or a chart's clean-up job that waits for nodes which are gone already is how such a destroy hangs.) So what is turned
     off later stays in the cluster until it is removed with `helm uninstall`.
 
     Args:
         environment: whose catalogue pins the charts.
+        system_nodes: what Volcano runs on.
         storage: whose file systems become claims.
         buckets: names of the buckets that jobs may read and write.
     """
 
     role: iam.Role
     """The jobs' role in AWS: grant to it what jobs may do."""
+    ready: DependencyGroup
+    """Everything that jobs need in the cluster."""
 
     def __init__(
         self,
@@ -54,24 +51,30 @@ class TrnPlugins(Construct):
         environment: Environment,
         cluster: TrnEksCluster,
         storage: TrnStorage,
+        system_nodes: IDependable,
         buckets: Sequence[str] = (),
     ) -> None:
         super().__init__(scope, id)
         self._environment, self._cluster = environment, cluster
+        self.ready = DependencyGroup()
         base = self._apply(
             "Base",
             [
                 *manifests.namespaces(environment),
                 manifests.service_account(environment),
                 *manifests.access(environment),
+                *(manifests.scaler_access() if environment.eks.plugins.autoscaler else []),
                 *manifests.volumes(environment, storage.file_systems),
             ],
         )
         for release in releases(environment):
-            chart = self._install(release)
+            volcano = release.name == "volcano"
+            chart = self._install(release, wait=volcano)
             chart.node.add_dependency(base)
-            if release.name == "volcano":
-                self._apply("Queue", [manifests.queue(environment)], after=chart)
+            self.ready.add(chart)
+            if volcano:
+                chart.node.add_dependency(system_nodes)
+                self.ready.add(self._apply("Queue", manifests.queues(environment), after=chart))
         partition = Stack.of(self).partition
         self.role = self._identity(
             "Job", environment.eks.namespace, SERVICE_ACCOUNT, bucket_statements(partition, buckets) if buckets else []
@@ -83,13 +86,6 @@ class TrnPlugins(Construct):
                 DETECTOR_NAMESPACE,
                 DETECTOR_ACCOUNT,
                 detector_statements(partition, cluster.name, recovery=plugins.node_recovery),
-            )
-        if plugins.autoscaler:
-            self._identity(
-                "Autoscaler",
-                AUTOSCALER_NAMESPACE,
-                AUTOSCALER_ACCOUNT,
-                autoscaler_statements(partition, cluster.arn, cluster.name),
             )
 
     def _apply(
@@ -107,7 +103,7 @@ class TrnPlugins(Construct):
         made.node.add_dependency(self._cluster.ready, *([after] if after else []))
         return made
 
-    def _install(self, release: Release) -> eks.HelmChart:
+    def _install(self, release: Release, *, wait: bool) -> eks.HelmChart:
         made = eks.HelmChart(
             self,
             release.name.capitalize(),
@@ -119,7 +115,7 @@ class TrnPlugins(Construct):
             namespace=release.namespace,
             create_namespace=release.create_namespace,
             values=release.values,
-            wait=False,
+            wait=wait,
             timeout=Duration.minutes(HELM_MINUTES),
             removal_policy=RemovalPolicy.RETAIN,
         )

@@ -169,14 +169,17 @@ def _image(job: Job, cluster: Cluster) -> None:
 
 def _fleet(job: Job, cluster: Cluster) -> Fleet:
     try:
-        fleets = cluster.queue(job.queue)
+        # on EKS a queue is one node group, and an instance type without a queue chooses among all of them
+        every = cluster.engine == "eks" and job.queue is None and job.instance_type is not None
+        fleets = cluster.fleets if every else cluster.queue(job.queue)
     except OutputsError as e:
         raise JobError(f"{e}. Give one of them as --queue") from None
     if job.instance_type:
         found = tuple(f for f in fleets if f.instance_type == job.instance_type)
         if not found:
             has = ", ".join(dict.fromkeys(f.instance_type for f in fleets))
-            raise JobError(f"queue {fleets[0].queue} has no {job.instance_type}; it has {has}. Choose one of them")
+            where = cluster.stack if every else f"queue {fleets[0].queue}"
+            raise JobError(f"{where} has no {job.instance_type}; it has {has}. Choose one of them")
         fleets = found
     for fleet in fleets:
         if job.nodes <= fleet.nodes:

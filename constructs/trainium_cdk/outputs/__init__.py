@@ -3,7 +3,6 @@
 from trainium_cdk.outputs.contract import CONTRACT, ClusterOutputs, Exports, Fleet, OutputsError
 from trainium_cdk.outputs.eks import (
     GROUP_LABEL,
-    QUEUE,
     ROLE_LABEL,
     SERVICE_ACCOUNT,
     EksCluster,
@@ -17,7 +16,6 @@ from trainium_cdk.outputs.slurm import SlurmCluster, fleets, slurm_outputs
 __all__ = [
     "CONTRACT",
     "GROUP_LABEL",
-    "QUEUE",
     "ROLE_LABEL",
     "SERVICE_ACCOUNT",
     "Cluster",

@@ -9,8 +9,6 @@ from trainium_cdk.outputs.contract import COMMON_KEYS, ClusterOutputs, Exports, 
 if TYPE_CHECKING:
     from trainium_cdk.settings import Environment
 
-QUEUE = "trn"
-"""The Volcano queue, sized to the fleet."""
 SERVICE_ACCOUNT = "trn-job"
 """The service account of jobs: EKS Pod Identity gives it the data buckets."""
 
@@ -99,7 +97,7 @@ def eks_fleets(env: Environment) -> tuple[Fleet, ...]:
     """The fleets of an environment's node groups, the first one first."""
     return tuple(
         Fleet(
-            queue=QUEUE,
+            queue=group.name,
             resource=group.name,
             instance_type=group.instance_type,
             nodes=group.max_nodes,

@@ -132,7 +132,20 @@ class Plugins(Settings):
     volcano: bool = True
     """Gang scheduling; `trn submit` needs it."""
     autoscaler: bool = True
-    """Nodes come when pods wait for them, from none on, and go when they have had no work for ten minutes."""
+    """Nodes start when a gang waits for them, from zero, and stop when they are idle (see `eks.scaling`). It needs Volcano."""
+
+
+class Scaling(Settings):
+    """How long the autoscaler lets Trainium nodes wait, which is paid time."""
+
+    idle_minutes: int = Field(10, ge=1, le=1440)
+    """A node that has had no pods for so long is removed."""
+    capacity_minutes: int = Field(10, ge=2, le=1440)
+    """If AWS has not launched all instances of a job within this time, the job's other nodes are released."""
+    start_minutes: int = Field(20, ge=5, le=1440)
+    """If the pods of a job are not all placed within this time, its nodes are released."""
+    retry_minutes: int = Field(30, ge=1, le=1440)
+    """Pause before such a job is tried again. It doubles, up to eightfold, while attempts start nodes in vain."""
 
 
 class Eks(Settings):
@@ -156,6 +169,7 @@ class Eks(Settings):
     node_groups: tuple[NodeGroup, ...] = Field((NodeGroup(),), min_length=1)
     """The Trainium nodes; jobs go to the first where none is named."""
     plugins: Plugins = Plugins()
+    scaling: Scaling = Scaling()
     namespace: DnsLabel = "training"
     """Where jobs run."""
     service_cidr: Cidr | None = None

@@ -13,7 +13,7 @@ from ministack.services.cloudformation import provisioners
 from sandbox import attach
 from sandbox.emulator.cfn.registry import Made, Properties, handlers, resource
 from sandbox.emulator.eks import wait_for_api
-from sandbox.emulator.eks_scaling import follow
+from sandbox.emulator.eks_scaling import reconcile
 
 Answer = tuple[int, dict[str, str], bytes]
 
@@ -177,13 +177,13 @@ def _create_node_group(logical_id: str, properties: Properties, stack: str) -> M
     record["capacityType"] = properties.get("CapacityType", "ON_DEMAND")
     if "InstanceTypes" not in properties and properties.get("LaunchTemplate"):
         record["instanceTypes"] = []
-    follow(record)
+    reconcile()
     return made
 
 
 def _update_node_group(physical_id: str, old: Properties, new: Properties, stack: str, *rest: Any, **more: Any) -> Made:
     made: Made = _group_update(physical_id, old, new, stack, *rest, **more)
-    follow(eks._nodegroups[f"{new['ClusterName']}/{made[0]}"])
+    reconcile()
     return made
 
 

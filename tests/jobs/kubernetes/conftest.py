@@ -113,7 +113,7 @@ def base_objects() -> list[Object]:
         manifests.service_account(env),
         *manifests.access(env),
         *manifests.volumes(env, [Mounted()]),
-        manifests.queue(env),
+        *manifests.queues(env),
     ]
 
 

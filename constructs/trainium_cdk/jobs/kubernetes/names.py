@@ -19,6 +19,8 @@ DIGEST = "trainium-cdk/digest"
 """Annotation: SHA-256 of what was sent, so that a token is not used for two jobs."""
 HOLDER = "trainium-cdk/held-by"
 """Annotation of a cache set's guard: the job that has it."""
+NODES = "trainium-cdk/nodes"
+"""Annotation of a PodGroup: what the scaler of nodes does for it, JSON; `why` says why it waits."""
 
 TRAIN = "train"
 PREPARE = "prepare"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trainium_cdk.jobs.backend import ACTIVE, Expected, JobStatus, Stage
-from trainium_cdk.jobs.kubernetes.names import DESCRIPTION, PREPARE, TRAIN, task_pod
+from trainium_cdk.jobs.kubernetes.names import DESCRIPTION, NODES, PREPARE, TRAIN, task_pod
 from trainium_cdk.jobs.kubernetes.scripts import FINAL, TIMED_OUT
 
 Object = dict[str, Any]
@@ -228,7 +228,7 @@ def _current(stage: Stage, now: str, seen: Seen, retries: int, most: int, at: in
         return replace(stage, reason=again.removesuffix("; "))
     if now == "Restarting":
         return replace(stage, reason=f"{again}starts again")
-    return replace(stage, reason=again + (stage.reason or _group(seen)))
+    return replace(stage, reason=again + (_scaler(seen.group) or stage.reason or _group(seen)))
 
 
 def _group(seen: Seen) -> str:
@@ -247,6 +247,14 @@ def _group(seen: Seen) -> str:
     ]
     # before its pods are made, Volcano counts them as 0 of 0
     return _scheduling([m for m in [*conditions, *seen.events] if not m.startswith("0/0 tasks")])
+
+
+def _scaler(group: Object | None) -> str:
+    """What the scaler of nodes notes on a PodGroup; empty for nothing."""
+    try:
+        return _cut(json.loads((group or {})["metadata"]["annotations"][NODES])["why"])
+    except (KeyError, TypeError, ValueError):
+        return ""
 
 
 def _is_ready(node: Object) -> bool:
