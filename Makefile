@@ -22,7 +22,7 @@ test: setup .venvs/audit/.done .venvs/torchx/.done  ## every test, with the real
 	  $(BIN)/python -m sandbox.slurm_packages --optional; \
 	  if command -v go >/dev/null; then $(MAKE) --no-print-directory kubernetes || true; fi; fi
 	@mkdir -p .cache; $(MAKE) --no-print-directory lint >.cache/lint.log 2>&1 & lint=$$!; \
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder $(PYTEST_OPTIONS); code=$$?; \
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder $(PYTEST_OPTIONS); code=$$?; \
 	wait $$lint || { cat .cache/lint.log; code=1; }; exit $$code
 
 PYTHONS := 3.11 3.12 3.13

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 from sandbox import LocalAws
 from sandbox.local_aws import CDK, EMULATOR_PYTHON
@@ -14,32 +16,34 @@ from tests.support import need
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any-machine")
 
+_SHARED = ("tests/jobs/kubernetes/", "tests/sandbox/test_kubernetes", "tests/trust/")
+"""Files that share what is slow to start (a Kubernetes API, a Slurm): one worker runs all of them. Else one runs each file."""
 _LONGEST = (
-    "tests/audit/test_zero", "kubernetes", "tests/stacks/test_deploy_eks", "tests/trust", "tests/sandbox/test_readme", "tests/stacks/test_deploy",
-    "tests/sandbox/test_demo", "tests/sandbox", "tests/bootstrap",
+    "tests/audit/test_zero.py", "tests/jobs/kubernetes/", "tests/stacks/test_deploy_eks.py", "tests/trust/", "tests/stacks/test_deploy.py",
+    "tests/sandbox/test_demo.py", "tests/stacks/test_eks.py", "tests/sandbox/test_kubernetes", "tests/jobs/test_slurm.py",
+    "tests/bootstrap/test_ubuntu.py",
 )  # fmt: skip
-"""Groups that begin first, so that no worker is left with a long one while the others have nothing more to do."""
+"""These begin first, so that no worker is left with a long one while the others have nothing more to do."""
 
 
-def _group(item: pytest.Item) -> str:
-    """The tests of a file share its fixtures; some folders have fixtures that are shared by their files."""
-    folder = item.path.relative_to(item.config.rootpath).parent.as_posix()
-    used = set(getattr(item, "fixturenames", ()))
-    if folder == "tests/trust" and "slurm" in used:
-        return folder
-    if folder == "tests/jobs/kubernetes" and "running" in used:
-        return "kubernetes"
-    if folder == "tests/sandbox" and "cluster" in used:
-        return folder
-    return item.nodeid.partition(".py::")[0]
+def _share(nodeid: str) -> str:
+    return next((share for share in _SHARED if nodeid.startswith(share)), nodeid.partition("::")[0])
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+class _Shares(LoadScopeScheduling):
+    """Hands out whole files, and those that share what is slow to start together."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return _share(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Shares:
+    return _Shares(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    groups = {item: _group(item) for item in items}
-    for item, group in groups.items():
-        item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(key=lambda item: _LONGEST.index(groups[item]) if groups[item] in _LONGEST else len(_LONGEST))
+    order = {share: i for i, share in enumerate(_LONGEST)}
+    items.sort(key=lambda item: order.get(_share(item.nodeid), len(order)))
 
 
 @pytest.fixture(scope="session")

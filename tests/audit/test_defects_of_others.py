@@ -13,7 +13,7 @@ import pytest
 from audit.findings import ROOT, Subjects
 from audit.judges.files import tracked
 from audit.templates import values
-from tests.audit.conftest import Templates
+from tests.audit.conftest import Templates, whole
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.scripts import scripts_dir
 
@@ -65,6 +65,7 @@ def test_subnets_give_no_public_addresses(templates: Templates) -> None:
             assert subnet["MapPublicIpOnLaunch"] is False, subject
 
 
+@whole
 def test_lustre_has_all_of_its_ports(templates: Templates) -> None:
     """988 and 1018 to 1023, both ways, with its clients and among its servers: the EKS samples leave the second range out."""
     seen = 0
@@ -84,6 +85,7 @@ def test_lustre_has_all_of_its_ports(templates: Templates) -> None:
     assert seen > 2
 
 
+@whole
 def test_efa_has_rules_to_itself_both_ways(templates: Templates) -> None:
     """All protocols; an allow-all rule for addresses is not enough (gardener 1832, awsome-distributed-ai 546)."""
     seen = 0
@@ -104,6 +106,7 @@ def test_efa_has_rules_to_itself_both_ways(templates: Templates) -> None:
     assert seen > 5
 
 
+@whole
 def test_an_efa_fleet_is_in_one_subnet(templates: Templates) -> None:
     """EFA does not cross subnets (eks-ml-terraform 77)."""
     seen = 0

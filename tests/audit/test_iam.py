@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.audit.conftest import Templates
+from tests.audit.conftest import Templates, whole
 
 ANY = "*"
 NO_RESOURCE_LEVEL = "AWS knows no resource for this action"
@@ -181,11 +181,13 @@ def test_every_wildcard_has_its_reason(wild: set[Permission]) -> None:
     assert unknown == set()
 
 
+@whole
 def test_no_row_is_left_over(wild: set[Permission]) -> None:
     assert [row for row in TABLE if not any(p.is_of(row) for p in wild)] == []
 
 
 @pytest.mark.parametrize("key", CONDITIONS)
+@whole
 def test_wide_permissions_carry_their_condition(key: tuple[str, str], wild: set[Permission]) -> None:
     found = [p for p in wild if fnmatchcase(p.holder, key[0]) and p.action == key[1] and p.effect == "Allow"]
     assert found
