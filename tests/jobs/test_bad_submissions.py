@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.jobs.conftest import fleet, make_cluster
-from trainium_cdk.jobs import BertLarge, Gpt, JobError, Script, SlurmBackend
+from trainium_cdk.jobs import BertLarge, Gpt, JobError, LlamaNxd, Script, SlurmBackend
 from trainium_cdk.jobs.transport import Result
 from trainium_cdk.outputs import SlurmCluster
 
@@ -50,6 +50,8 @@ CASES: list[tuple[str, SlurmCluster, Callable[[], Any], str]] = [
     ("precompile without a framework", make_cluster(framework="none"), lambda: Script(precompile=True, **HELLO), "precompiling needs torch-xla"),
     ("another family", TRN2, lambda: Gpt(), "gpt-6.7b runs on trn1, trn1n, but queue compute1 has trn2.48xlarge.*trn kinds"),
     ("a newer SDK", make_cluster(neuron_release="2.30.0"), lambda: Gpt(), "gpt-6.7b runs with Neuron SDK releases from 2.28.0 on and before 2.29.0, but .* has 2.30.0"),
+    ("Llama without data", SDK_2_28, lambda: LlamaNxd(), "data is not given: .*get_dataset.py.*--data"),
+    ("Llama on one device", make_cluster(fleet("trn1.2xlarge", 4), neuron_release="2.28.1"), lambda: LlamaNxd(data="/efs/x"), "over 32 NeuronCores, but trn1.2xlarge has 2"),
     ("too much tensor parallelism", make_cluster(fleet("trn1.2xlarge", 4), neuron_release="2.28.1"), lambda: Gpt(), "tensor_parallel is 8; .*2 NeuronCores of trn1.2xlarge.*--tensor-parallel 1 or 2"),
     ("heads do not divide", SDK_2_28, lambda: Gpt(tensor_parallel=12), "tensor_parallel is 12; .*32 heads.*1, 2, 4, 8, 16 or 32"),
     ("batch does not divide", SDK_2_28, lambda: Gpt(nodes=3), "nodes is 3: global batch size 1024 does not divide by 12.*1, 2, 4, 8 or 16 nodes, or another --global-batch-size"),

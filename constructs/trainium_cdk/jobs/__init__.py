@@ -17,6 +17,7 @@ from trainium_cdk.jobs.errors import JobError, SubmitError, TransportError, TrnE
 from trainium_cdk.jobs.kinds import kinds
 from trainium_cdk.jobs.kinds.bert_large import BertLarge
 from trainium_cdk.jobs.kinds.gpt_67b import Gpt
+from trainium_cdk.jobs.kinds.llama_nxd import LlamaNxd
 from trainium_cdk.jobs.kinds.script import Script
 from trainium_cdk.jobs.kinds.torchtitan import TorchTitan
 from trainium_cdk.jobs.metrics import Follower, Summary, parse_line
@@ -37,6 +38,7 @@ __all__ = [
     "Job",
     "JobError",
     "JobStatus",
+    "LlamaNxd",
     "LocalTransport",
     "LogChunk",
     "Plan",

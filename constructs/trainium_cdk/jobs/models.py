@@ -58,7 +58,7 @@ _OF_BASH = frozenset(
 # The launch scripts' own variables: a test holds that none is missing
 _OF_LAUNCH = frozenset(
     """NNODES NODE_RANK RANK LOCAL_RANK WORLD_SIZE cache code command data failed fails_once files found host i inside job limit log main
-    mode most node nxdt_ref torchtitan_ref assets output phase1_end pids ranks resume samples_ref stage start steps tensorboard told tool trn venv
+    mode most node nxd_ref nxdt_ref torchtitan_ref assets checkpoints output phase1_end pids ranks resume samples_ref stage start steps tensorboard told tool trn venv
     writer""".split()  # noqa: SIM905
 )
 

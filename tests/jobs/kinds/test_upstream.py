@@ -10,23 +10,24 @@ import pytest
 from conformance import surfaces
 from sandbox.training.standin import bert
 from tests.jobs.conftest import fleet, make_cluster
-from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, kinds, render
+from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, LlamaNxd, kinds, render
 from trainium_cdk.jobs.kinds import bert_large
 
 ROOT = Path(__file__).parents[3]
 RECORDED = surfaces.load()
 JOBS: dict[str, list[AnyJob]] = {
+    "llama3.1-8b": [LlamaNxd(data="/efs/wikicorpus")],
     "bert-large": [BertLarge(), BertLarge(phase=2, checkpoint="x"), BertLarge(optimizer="adamw", warmup_steps=3)],
 }
 
 
 def options(job: AnyJob) -> set[str]:
     """The options that a job's node script gives to the vendor's program."""
-    text = render(job, make_cluster(fleet()), "t").files["node.sh"].decode()
+    text = render(job, make_cluster(fleet(), neuron_release="2.28.1"), "t").files["node.sh"].decode()
     command = text.partition("command=(\n")[2].partition("\n)")[0]
     lines = command.splitlines()
     program = next(i for i, line in enumerate(lines) if re.fullmatch(r"\s+[\w/]+\.py", line))
-    resume = re.findall(r"^resume=\(.*|^  resume=\(.*", text, re.MULTILINE)
+    resume = re.findall(r"^ *(?:resume|checkpoints)=\([^)]*", text, re.MULTILINE)
     return set(re.findall(r"--[\w-]+", "\n".join([*lines[program:], *resume])))
 
 
@@ -46,9 +47,10 @@ def test_options_exist_at_the_pinned_commit(kind: str) -> None:
         assert given <= set(recorded.recorded["options"]), job
 
 
-def test_the_bert_script_uses_only_what_torch_xla_2_9_has() -> None:
+@pytest.mark.parametrize("kind", JOBS)
+def test_scripts_use_only_what_torch_xla_2_9_has(kind: str) -> None:
     """Every release of Neuron with PyTorch/XLA training that the catalogue has is of PyTorch 2.9."""
-    used = RECORDED["bert-large"].recorded["torch_xla"]
+    used = RECORDED[kind].recorded["torch_xla"]
     assert len(used) >= 3
     for module, names in used.items():
         assert set(names) <= set(RECORDED[module].recorded["names"]), module
