@@ -117,7 +117,7 @@ class LocalAws:
             shutil.rmtree(folder / name, ignore_errors=True)
         for name in (
             "baseline.json", "faults.json", "helm.jsonl", "helm-releases.json", "kubectl.jsonl",
-            "quotas.json", "reservations.json", "block-offerings.json", "run-command.json",
+            "quotas.json", "capacity.json", "reservations.json", "block-offerings.json", "run-command.json",
         ):  # fmt: skip
             (folder / name).unlink(missing_ok=True)
         (folder / "offerings.json").write_text(json.dumps(_catalogue_offerings()))

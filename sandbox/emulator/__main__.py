@@ -4,7 +4,7 @@ Reads from its environment, besides ministack's own variables:
 SANDBOX_DIR (the sandbox's folder), SANDBOX_SOURCE (the folder that holds the package `sandbox`),
 SANDBOX_PCLUSTER_PYTHON and SANDBOX_PCLUSTER_VERSION, SANDBOX_FAULTS and SANDBOX_OFFERINGS (optional files),
 SANDBOX_PARENT (optional: the process to end with). Files in the sandbox's folder change answers while it runs: quotas.json,
-reservations.json, block-offerings.json, eks-versions.json, run-command.json (of ssm) (see the modules of these names).
+capacity.json (of eks_scaling), reservations.json, block-offerings.json, eks-versions.json, run-command.json (of ssm) (see the modules of these names).
 """
 
 from __future__ import annotations
