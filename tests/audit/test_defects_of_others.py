@@ -205,6 +205,7 @@ def test_versions_are_pinned() -> None:
     assert all(re.fullmatch(r"v?\d+\.\d+\.\d+", chart.version) for chart in catalog.eks.charts.values())
 
 
+@whole
 def test_charts_in_templates_have_their_version(templates: Templates) -> None:
     charts = [
         r["Properties"]

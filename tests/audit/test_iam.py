@@ -83,20 +83,15 @@ TABLE: list[tuple[str, str, str, str, str]] = [
         "arn:aws:autoscaling:*autoScalingGroupName/eks-*",
         "EKS names the groups; a tag that names this cluster is a condition",
     ),
-    ("PluginsAutoscalerIdentityRole", "Allow", "*:Describe*", ANY, NO_RESOURCE_LEVEL),
+    ("ScalerRole", "Allow", "*:Describe*", ANY, NO_RESOURCE_LEVEL),
+    ("ScalerRole", "Allow", "ec2:*NetworkInterface*", ANY, LAMBDA_IN_VPC),
+    ("ScalerRole", "Allow", "ec2:*ssignPrivateIpAddresses", ANY, LAMBDA_IN_VPC),
+    ("ScalerRole", "Allow", "eks:DescribeNodegroup", "arn:aws:eks:*:nodegroup/*/[*]", "the stack's own: EKS ends the name"),
     (
-        "PluginsAutoscalerIdentityRole",
-        "Allow",
-        "eks:DescribeNodegroup",
-        "arn:aws:eks:*:nodegroup/*-eks/*/*",
-        "this cluster's",
-    ),
-    ("PluginsAutoscalerIdentityRole", "Allow", "eks:DescribeNodegroup", SPEECH_LAB, "this cluster's"),
-    (
-        "PluginsAutoscalerIdentityRole",
+        "ScalerRole",
         "Allow",
         "autoscaling:*",
-        "arn:aws:autoscaling:*autoScalingGroupName/eks-*",
+        "arn:aws:autoscaling:*autoScalingGroupName/eks-{Group*}-[*]",
         "EKS names the groups; a tag that names this cluster is a condition",
     ),
     ("PluginsJobIdentityRole", "Allow", "s3:[GAPD]*", "arn:aws:s3:::{Files}/*", OWN_OBJECTS),
@@ -118,11 +113,11 @@ TABLE: list[tuple[str, str, str, str, str]] = [
 ]
 CONDITIONS = {
     (
-        "PluginsAutoscalerIdentityRole",
+        "ScalerRole",
         "autoscaling:SetDesiredCapacity",
     ): '{"StringEquals": {"aws:ResourceTag/eks:cluster-name"',
     (
-        "PluginsAutoscalerIdentityRole",
+        "ScalerRole",
         "autoscaling:TerminateInstanceInAutoScalingGroup",
     ): '{"StringEquals": {"aws:ResourceTag/eks:cluster-name"',
     (

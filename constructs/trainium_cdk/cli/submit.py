@@ -87,7 +87,7 @@ def options() -> Iterator[inspect.Parameter]:
         choices = "|".join(dict.fromkeys(c for field in of.values() for c in choices_of(field)))
         dashed = name.replace("_", "-")
         flags = [f"--{dashed}/--no-{dashed}" if kind_of_value is bool else f"--{dashed}"]
-        option = _Of(*flags, help=description, metavar=choices or None)
+        option = _Of(*flags, help=description, metavar=(choices or None) if kind_of_value is not bool else None)
         annotation = Annotated[kind_of_value | None, option]  # type: ignore[valid-type]
         yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
@@ -110,7 +110,8 @@ def choices_of(field: FieldInfo) -> list[str]:
 
 
 def _type(field: FieldInfo) -> type:
-    [*parts] = _parts(field.annotation)
+    # a kind may take only one value of a flag that others have
+    parts = [bool if get_args(part) in ((False,), (True,)) else part for part in _parts(field.annotation)]
     return parts[0] if len(parts) == 1 and parts[0] in (int, float, bool) else str
 
 

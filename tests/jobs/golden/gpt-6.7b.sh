@@ -8,7 +8,7 @@ id=gpt-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=d22263edfdadc308e17e491cd918a90304ca34442ff7a7a7e618e298e3f3e97b
+digest=915855c9534ba7ef40625a3b5c741cf4081be085f0cb5835b23fbe02d2d2c747
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # somebody's own defaults
 
 die() {
@@ -161,8 +161,7 @@ command=(
   data.micro_batch_size=1 data.global_batch_size=1024
   "data.data_prefix=[1.0,$data/my-gpt2_text_document]"
   data.tokenizer.vocab_file="$data/gpt2-vocab.json" data.tokenizer.merge_file="$data/gpt2-merges.txt"
-  model.optim.lr=0.00015
-  compiler_cache_url="$cache"
+  model.optim.lr=0.00015 compiler_cache_url="$cache"
 )
 if [ "$stage" = precompile ]; then
   neuron_parallel_compile "${command[@]}"

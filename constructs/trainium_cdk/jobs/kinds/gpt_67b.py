@@ -108,8 +108,7 @@ class Gpt(Job):
             f"data.micro_batch_size={self.micro_batch_size} data.global_batch_size={self.global_batch_size}",
             f'"data.data_prefix=[1.0,$data/{self.data_name}]"',
             'data.tokenizer.vocab_file="$data/gpt2-vocab.json" data.tokenizer.merge_file="$data/gpt2-merges.txt"',
-            f"model.optim.lr={templates.number(self.learning_rate)}",
-            'compiler_cache_url="$cache"',
+            f'model.optim.lr={templates.number(self.learning_rate)} compiler_cache_url="$cache"',
         ]
         node = f"""{templates.tree_ref("nxdt", _TREE)}
 cd "$trn/src/nxdt-$nxdt_ref/examples"
