@@ -103,4 +103,6 @@ def test_the_command_line_shows_every_kind_and_option() -> None:
         for option, description in kind["options"].items():
             assert f"--{option.replace('_', '-')}" in shown, option
             assert description or option in ("env",), f"{kind['kind']}: {option}"
+    assert "--precompile" in shown
+    assert "--no-precompile" in shown, "a switch for every kind"
     assert set(submittable()) == set(kinds()) - {"script"}

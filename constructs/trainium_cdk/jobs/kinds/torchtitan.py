@@ -56,7 +56,7 @@ class TorchTitan(Job):
     LOGS: ClassVar[tuple[Reader, ...]] = (read,)
 
     kind: Literal["torchtitan-qwen3-8b"] = "torchtitan-qwen3-8b"
-    precompile: Literal[False] = Field(False, description="Not for this kind: TorchNeuron compiles while it runs.")
+    precompile: bool = Field(False, description="Not for this kind: TorchNeuron compiles while it runs.")
     steps: int = Field(10_000, ge=1, description="Optimizer steps.")
     ref: Word = Field(_TREE.commit, description="Commit or branch of aws-neuron/torchtitan-neuron.")
     checkpoint_interval: int = Field(500, ge=1, description="Steps between two checkpoints.")
@@ -73,6 +73,12 @@ class TorchTitan(Job):
             )
         notes.append("the data set c4 is streamed from Hugging Face while it trains")
         return None  # the configuration's own
+
+    def check(self, plan: Plan) -> None:
+        if self.precompile:
+            raise JobError(
+                f"{self.kind} cannot precompile: TorchNeuron compiles while it runs. Submit it without --precompile"
+            )
 
     def launch_environment(self, plan: Plan, torch: tuple[int, ...]) -> dict[str, str]:
         return {"LOG_RANK": "0"}
