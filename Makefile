@@ -60,6 +60,7 @@ trust: setup kubernetes slurm .venvs/audit/.done  ## the figures of docs/trust.m
 	$(BIN)/python -m audit --figures .cache/figures/audit.json
 	CI=true FAULTS=all $(BIN)/python -m pytest -m '' tests/faults --junitxml=.cache/figures/faults.xml
 	CI=true $(BIN)/python -m pytest -m '' $(TRUST) --ignore=tests/trust/test_report.py --junitxml=.cache/figures/trust.xml
+	CI=true $(BIN)/python -m pytest -m sweep -n $(WORKERS) --dist loadscope --no-loadscope-reorder tests $(TRUST:%=--ignore=%) --ignore=tests/faults
 	$(BIN)/python -m tests.trust.report
 
 lint: setup  ## style and types, without the tests

@@ -169,10 +169,10 @@ def _instance_type(group: Group) -> str:
 def _room(kind: str) -> int:
     """How many more instances of a type can be launched now."""
     try:
-        bounds = json.loads((Path(os.environ["SANDBOX_DIR"]) / "capacity.json").read_text())
+        bounds: dict[str, int] = json.loads((Path(os.environ["SANDBOX_DIR"]) / "capacity.json").read_text())
     except FileNotFoundError:
         return 10**6
-    there = sum(i["InstanceType"] == kind and i["State"]["Name"] == "running" for i in ec2._instances.values())
+    there: int = sum(i["InstanceType"] == kind and i["State"]["Name"] == "running" for i in ec2._instances.values())
     return max(0, int(bounds.get(kind, 10**6)) - there)
 
 

@@ -86,7 +86,13 @@ TABLE: list[tuple[str, str, str, str, str]] = [
     ("ScalerRole", "Allow", "*:Describe*", ANY, NO_RESOURCE_LEVEL),
     ("ScalerRole", "Allow", "ec2:*NetworkInterface*", ANY, LAMBDA_IN_VPC),
     ("ScalerRole", "Allow", "ec2:*ssignPrivateIpAddresses", ANY, LAMBDA_IN_VPC),
-    ("ScalerRole", "Allow", "eks:DescribeNodegroup", "arn:aws:eks:*:nodegroup/*/[*]", "the stack's own: EKS ends the name"),
+    (
+        "ScalerRole",
+        "Allow",
+        "eks:DescribeNodegroup",
+        "arn:aws:eks:*:nodegroup/*/[*]",
+        "the stack's own: EKS ends the name",
+    ),
     (
         "ScalerRole",
         "Allow",

@@ -231,7 +231,12 @@ pcluster: {login_nodes: {subnet: public}}
         "eks.node_groups[0].efa_layout",
         "these nodes have no EFA interfaces",
     ),
-    ("eks: {plugins: {volcano: false}}", "warning", "eks.plugins.volcano", "`trn submit` needs Volcano"),
+    (
+        "eks: {plugins: {volcano: false}}",
+        "warning",
+        "eks.plugins.volcano",
+        "`trn submit` and the autoscaler need Volcano",
+    ),
     (
         "eks: {}\nbootstrap: {neuron_release: 2.31.0, framework: none}",
         "info",

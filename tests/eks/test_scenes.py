@@ -117,6 +117,7 @@ def test_a_larger_job_after_a_smaller_one(opened: Open) -> None:
     assert (scene.desired, scene.most) == (4, 4)
 
 
+@pytest.mark.sweep
 def test_11_of_16_can_be_had(opened: Open) -> None:
     scene = opened("part", 16)
     scene.capacity(11)
@@ -151,6 +152,7 @@ def test_devices_that_are_announced_late(opened: Open) -> None:
     assert (scene.desired, scene.most) == (4, 4)
 
 
+@pytest.mark.sweep
 def test_nodes_that_never_announce_devices_do_not_stay(opened: Open) -> None:
     scene = opened("broken", 8)
     scene.devices = False

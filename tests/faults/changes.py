@@ -97,6 +97,8 @@ EKS: dict[str, Edit] = {
     "AWS::EKS::Cluster": put(Logging={"ClusterLogging": {"EnabledTypes": [{"Type": "api"}]}}),
     "AWS::EKS::Nodegroup": lambda p: p.update(Labels={**p.get("Labels", {}), "faults": "1"}),
     "AWS::EKS::PodIdentityAssociation": tag,
+    "AWS::Events::Rule": put(Description="faults"),
+    "AWS::Lambda::Permission": put(SourceAccount="111122223333"),
     "AWS::IAM::InstanceProfile": put(Path="/faults/"),
     "AWS::KMS::Key": put(Description="faults"),
     "AWS::Lambda::LayerVersion": put(Description="faults"),

@@ -152,6 +152,7 @@ def test_a_gang_is_placed_runs_and_shares_a_volume(cluster: LocalKubernetes) -> 
     remove(cluster, "gang")
 
 
+@pytest.mark.sweep
 def test_a_job_larger_than_the_fleet_has_its_pods_and_starts_none(cluster: LocalKubernetes) -> None:
     """Pods that wait are what a scaler of nodes can count. Volcano's own configuration would make none."""
     api = cluster.api()

@@ -189,7 +189,7 @@ def test_a_job_on_a_lost_node_is_started_again_elsewhere(slurm: LocalSlurm) -> N
         ("bash -lc 'which hostname'", "{bin}/hostname"),
         ("srun -N1 env | grep -c ^LD_LIBRARY_PATH=", "0"),
         ("hostname; srun -N1 -w compute1-dy-queue1-i1-3 hostname -s", "ip-10-0-0-10\ncompute1-dy-queue1-i1-3"),
-        (". ~/aws_neuron_venv_pytorch/bin/activate; pip install -q pybind11 regex && pip list | grep -c -E 'pybind11|regex'", "2"),
+        (". ~/aws_neuron_venv_pytorch/bin/activate; pip install -q h5py requests && pip list | grep -c -E 'h5py|requests'", "2"),
         ("cd $(mktemp -d -p ~); git clone -q --depth 1 https://github.com/aws-neuron/aws-neuron-samples.git a; ls a", "torch-neuronx"),
         ("aws --version | cut -d/ -f1", "aws-cli"),
     ],

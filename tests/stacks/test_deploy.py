@@ -102,7 +102,7 @@ def test_life_of_a_stack(cdk: Cdk, local_aws: LocalAws, name: str, tmp_path: Pat
     assert exists(local_aws, newer)
     assert after["config"]["HeadNode"]["CustomActions"]["OnNodeUpdated"]["Args"] == [newer]
 
-    refused = {**grown, "pcluster": {**grown["pcluster"], "os": "ubuntu2204"}}
+    refused = {**grown, "bootstrap": {}, "pcluster": {**grown["pcluster"], "os": "ubuntu2204"}}
     code, said = deploy(cdk, refused)
     assert code == 1
     # the provider keeps the end of a long reason

@@ -93,7 +93,10 @@ SLURM: dict[str, tuple[Data, set[tuple[str, str, str]]]] = {
         {"pcluster": {"queues": [{"compute_resources": [{"max_nodes": 8}]}]}},
         {("refused", "Cluster/trn-slurm", "Scheduling.SlurmQueues[compute1].ComputeResources[trn].MaxCount")},
     ),
-    "another cluster": ({"pcluster": {"cluster_name": "second"}}, {("loses", "Cluster/trn-slurm", "")}),
+    "another cluster": (
+        {"pcluster": {"cluster_name": "second"}},
+        {("loses", "Cluster/trn-slurm", ""), ("loses", "Cluster/trn-slurm/Name/Function/Logs", "")},
+    ),
     "tags": ({"tags": {"team": "speech"}}, set()),
 }
 
@@ -127,9 +130,10 @@ def test_a_new_cluster_stands_on_the_same_file_systems(spec: Spec) -> None:
     """The way on from whatever ParallelCluster cannot change: another name."""
     change = {"pcluster": {"cluster_name": "second", "os": "ubuntu2204", "version": "3.15.0"}}
     found = compare(synth(FULL), synth(merged(FULL, change)), spec)
-    assert told(found) == {("loses", "Cluster/trn-slurm", "")}
+    log = "Cluster/trn-slurm/Name/Function/Logs"  # of the function that claims the name
+    assert told(found) == {("loses", "Cluster/trn-slurm", ""), ("loses", log, "")}
     assert ("safe", "Cluster/second", "") in told(found, "safe")
-    assert dangerous(found, ["Cluster/trn-slurm"]) == []
+    assert dangerous(found, ["Cluster/trn-slurm", log]) == []
 
 
 def test_a_stopped_fleet_allows_what_needs_it(spec: Spec) -> None:

@@ -123,7 +123,7 @@ EDITS: dict[str, Edit] = {
     "a start script": lambda c: c["HeadNode"]["CustomActions"].update(OnNodeStart={"Script": "s3://b/x.sh"}),
     "another image of the head node": lambda c: c["HeadNode"].update(Image={"CustomAmi": "ami-1"}),
     "IMDS for everyone": lambda c: c["HeadNode"]["Imds"].update(Secured=False),
-    "another system": lambda c: c["Image"].update(Os="ubuntu2404"),
+    "another system": lambda c: c["Image"].update(Os="ubuntu2204"),
     "another region": lambda c: c.update(Region="us-west-2"),
     "more login nodes": lambda c: c["LoginNodes"]["Pools"][0].update(Count=3),
     "a larger login node": lambda c: c["LoginNodes"]["Pools"][0].update(InstanceType="c5.9xlarge"),
@@ -176,7 +176,7 @@ EDITS: dict[str, Edit] = {
     "a grace period of the login nodes": lambda c: c["LoginNodes"]["Pools"][0].update(GracetimePeriod=30),
     "an image of the login nodes": lambda c: c["LoginNodes"]["Pools"][0].update(Image={"CustomAmi": "ami-1"}),
     "time to bootstrap": lambda c: c.update(
-        DevSettings={"Timeouts": {"HeadNodeBootstrapTimeout": 3300, "ComputeNodeBootstrapTimeout": 2700}}
+        DevSettings={"Timeouts": {"HeadNodeBootstrapTimeout": 3000, "ComputeNodeBootstrapTimeout": 2400}}
     ),
     "an image of all nodes": lambda c: c["Image"].update(CustomAmi="ami-1"),
     "IMDS version 1": lambda c: c["Imds"].update(ImdsSupport="v1.0"),

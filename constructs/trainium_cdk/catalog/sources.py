@@ -16,8 +16,7 @@ class SourceTree(Fact):
     """A git repository at one commit."""
 
     url: HttpsUrl
-    commit: Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{40}|main)$")]
-    """The pinned commit; `main` where none is known."""
+    commit: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
     ref_variable: Annotated[str, StringConstraints(pattern=r"^[A-Z_]+$")]
     """Environment variable on the nodes that names another ref."""
 

@@ -284,7 +284,8 @@ def _update(event: Event, name: str) -> dict[str, Any]:
     config = _configuration(event["ResourceProperties"], event["StackId"])
     running = record["computeFleetStatus"] != "STOPPED"
     with Oracle(_oracle_env(), Path(os.environ["SANDBOX_PCLUSTER_PYTHON"])) as oracle:
-        messages = _validate(oracle, name, config)
+        # create-cluster refuses a name that is in use before it validates anything; update-cluster does not look
+        messages = _validate(oracle, f"{name[:50]}-update", config)
         changes = oracle.judge_update(record["config"], config, fleet_running=running, name=name)
         typed = oracle.typed(config, name)
     blocked = [change for change in changes if not change.allowed]

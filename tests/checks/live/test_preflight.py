@@ -311,8 +311,9 @@ def everything(local_aws: LocalAws, made: Seeded) -> dict[Engine, str]:
 
 def test_what_exists(everything: dict[Engine, str], made: Seeded) -> None:
     text = everything["slurm"]
-    roles, mount = {"service-roles"}, text.split("mount_name: '")[1].split("'")[0]
-    assert wrong(report(text)).keys() == roles, wrong(report(text))
+    expected, mount = {"service-roles", "images"}, text.split("mount_name: '")[1].split("'")[0]
+    assert wrong(report(text)).keys() == expected, wrong(report(text))
+    assert "no tag parallelcluster:version" in wrong(report(text))["images"]
     for old, new, check, words in (
         (made.vpc, "vpc-00000000000000bad", "existing-vpc", "no such VPC"),
         ("10.0.16.0/20", "10.0.32.0/20", "existing-vpc", "write cidr: 10.0.16.0/20"),

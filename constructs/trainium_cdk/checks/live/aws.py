@@ -37,6 +37,7 @@ OPERATIONS: dict[str, tuple[str, str]] = {
             "describe_key_pairs",
             "describe_route_tables",
             "describe_subnets",
+            "describe_vpc_attribute",
             "describe_vpcs",
         )
     },

@@ -1,27 +1,27 @@
 """Qwen3-8B pre-training with TorchTitan on TorchNeuron (Trn2 and Trn3, Neuron SDK 2.33).
 
 Sources: Neuron documentation, TorchTitan Neuron (set-up of 2026-10-18, basic training tutorial of 2026-10-15); options of
-pytorch/torchtitan, of which the vendor's repository is a fork. No commit of the fork is known here: see `Upstream.note`.
+pytorch/torchtitan, of which the vendor's repository is a fork. The fork has no release and no commit of it is known here, so that the
+job names one.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
-from trainium_cdk.catalog.sources import sources
 from trainium_cdk.jobs import templates
 from trainium_cdk.jobs.errors import JobError
 from trainium_cdk.jobs.metrics import NUMBER, Reader, Step, parse_number
-from trainium_cdk.jobs.models import Job, Upstream, Word
+from trainium_cdk.jobs.models import Job, Upstream
 from trainium_cdk.jobs.plan import Batch, Plan
 from trainium_cdk.jobs.templates import Option, Template
 from trainium_cdk.outputs import Fleet
 
-_TREE = sources().repositories["torchtitan"]
+_URL = "https://github.com/aws-neuron/torchtitan-neuron.git"
 _MODULE = "torchtitan_neuron.models.qwen3"
 _CONFIG = "qwen3_8b_tp4_fsdp16_sac"
 _TENSOR_PARALLEL = 4
@@ -51,14 +51,16 @@ class TorchTitan(Job):
     FAMILIES: ClassVar[tuple[str, ...]] = ("trn2", "trn2u", "trn3")
     RELEASES: ClassVar[tuple[str, str]] = ("2.33.0", "")
     UPSTREAM: ClassVar[Upstream | None] = Upstream(
-        "aws-neuron/torchtitan-neuron", "", f"{_MODULE} {_CONFIG}", "beta; not pinned, give a commit as --ref"
+        "aws-neuron/torchtitan-neuron", "", f"{_MODULE} {_CONFIG}", "beta; name a commit as --ref"
     )
     LOGS: ClassVar[tuple[Reader, ...]] = (read,)
 
     kind: Literal["torchtitan-qwen3-8b"] = "torchtitan-qwen3-8b"
     precompile: bool = Field(False, description="Not for this kind: TorchNeuron compiles while it runs.")
     steps: int = Field(10_000, ge=1, description="Optimizer steps.")
-    ref: Word = Field(_TREE.commit, description="Commit or branch of aws-neuron/torchtitan-neuron.")
+    ref: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")] | None = Field(
+        None, description="Commit of aws-neuron/torchtitan-neuron, all 40 digits; it must be given."
+    )
     checkpoint_interval: int = Field(500, ge=1, description="Steps between two checkpoints.")
 
     def batch(self, fleet: Fleet, notes: list[str]) -> Batch | None:
@@ -67,9 +69,10 @@ class TorchTitan(Job):
                 f"{fleet.instance_type} has {fleet.cores} NeuronCores, which do not divide by the tensor parallelism {_TENSOR_PARALLEL} "
                 "of this configuration. Use another instance type"
             )
-        if self.ref == _TREE.commit:
-            notes.append(
-                f"TorchTitan Neuron is in beta, and its branch {self.ref} is fetched. Give a commit as --ref to pin it"
+        if self.ref is None:
+            raise JobError(
+                f"ref is not given, and no commit of {_URL} is known here: TorchTitan Neuron is in beta, without a release. "
+                f"Give one as --ref; `git ls-remote {_URL} main` prints the newest"
             )
         notes.append("the data set c4 is streamed from Hugging Face while it trains")
         return None  # the configuration's own
@@ -92,14 +95,14 @@ class TorchTitan(Job):
             f"--checkpoint.enable --checkpoint.interval {self.checkpoint_interval}",
             "--metrics.log_freq 1 --metrics.enable_tensorboard",
         ]
-        node = f"""torchtitan_ref=${{{_TREE.ref_variable}:-{self.ref}}}
+        node = f"""torchtitan_ref=${{TRN_TORCHTITAN_REF:-{self.ref}}}
 cd "$trn/src/torchtitan-$torchtitan_ref"
 assets=("$trn/hf_cache/hub/models--{_ASSETS[0].replace("/", "--")}/snapshots"/*)
 mkdir -p "$job/output"
 {templates.command("-m torchtitan.train", options)}
 "${{command[@]}}\""""
-        prepare = f"""torchtitan_ref=${{{_TREE.ref_variable}:-{self.ref}}}
-source_tree torchtitan {_TREE.url} "$torchtitan_ref"
+        prepare = f"""torchtitan_ref=${{TRN_TORCHTITAN_REF:-{self.ref}}}
+source_tree torchtitan {_URL} "$torchtitan_ref"
 packages "torchtitan-$torchtitan_ref" huggingface-hub -r "$trn/src/torchtitan-$torchtitan_ref/requirements.txt" \\
   -e "$trn/src/torchtitan-$torchtitan_ref"
 hugging_face {" ".join(_ASSETS)}"""

@@ -1,0 +1,84 @@
+"""The virtual environments of the framework on a shared file system: one for each set of requirements, really made on nodes."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from tests.bootstrap.conftest import NewNode
+from tests.bootstrap.node import SERVER
+from tests.bootstrap.test_ubuntu import COMPUTE, FRAMEWORK, VENV, compute_node, linked, share
+
+JOB = """
+. "$0/bin/activate"
+exec python -c 'import sys, time
+print("started", flush=True)
+sys.stdin.read()
+import neuronx_cc, torch_neuronx
+print(torch_neuronx.__version__, neuronx_cc.__version__)'
+"""
+
+
+def test_another_framework_comes_beside_the_first_and_a_rollback_finds_its_own(new_node: NewNode) -> None:
+    head = new_node(**FRAMEWORK)
+    head.become("HeadNode")
+    assert head.configure().code == 0
+    first = linked(head)
+    job = subprocess.Popen(
+        head.words("bash", "-c", JOB, VENV), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert job.stdout is not None
+    assert job.stdout.readline() == "started\n"
+
+    update = "TRN_NEURON_CC=2.28.7631.0"
+    done = head.configure(update)
+    assert done.code == 0, done.err
+    second = linked(head)
+    assert second != first
+    assert Path(second).parent == Path(first).parent
+    version = [f"{VENV}/bin/python", "-c", "import neuronx_cc as c; print(c.__version__)"]
+    assert head.run(*version).out == "2.28.7631.0+1a\n"
+    # a job that began before has all its files, those it had not yet read too
+    out, _ = job.communicate(timeout=600)
+    assert out == "2.9.0.2.15.32035+7a3c 2.26.6360.0+90ad365c\n"
+
+    # ParallelCluster rolls the update back, and runs nothing on the head node: the next node that starts moves the link back
+    compute = compute_node(new_node, **FRAMEWORK)
+    share(head, compute)
+    compute.run("touch", "-h", "-d", "1 hour ago", VENV)
+    done = compute.configure(*COMPUTE)
+    assert done.code == 0, done.err
+    assert linked(compute) == first
+    # but a node that began before the head node moved the link leaves it
+    compute.run("ln", "-sfn", Path(second).name, VENV)
+    compute.run("touch", "-h", "-d", "1 hour", VENV)
+    assert compute.configure(*COMPUTE).code == 0
+    assert linked(compute) == second
+    # the head node at its old settings again: nothing is installed twice
+    done = head.configure()
+    assert done.code == 0, done.err
+    assert linked(head) == first
+    assert head.status()["changes"] == [f"{VENV} now leads to {Path(first).name}"]
+
+
+def test_an_installation_that_was_cut_short_is_no_environment(new_node: NewNode) -> None:
+    head = new_node(**FRAMEWORK)
+    head.become("HeadNode")
+    failed = head.configure(f"TRN_NEURON_PIP_URL={SERVER}/absent", f"TRN_PIP_INDEX_URL={SERVER}/absent")
+    assert failed.code != 0
+    assert not head.path(VENV).is_symlink()
+    [half] = head.path("/home/ubuntu").glob("aws_neuron_venv_pytorch-*")
+    (half / "lib" / "leftover").write_text("half")
+    assert head.configure().code == 0
+    assert Path(linked(head)).name == half.name
+    assert not (half / "lib" / "leftover").exists()
+
+
+def test_a_folder_in_the_place_of_the_link_is_left_alone(new_node: NewNode) -> None:
+    head = new_node(**FRAMEWORK)
+    head.become("HeadNode")
+    head.path(VENV).mkdir()
+    done = head.configure()
+    assert done.code != 0
+    assert f"{VENV} is not a link but a folder" in done.err
+    assert f"mv {VENV} {VENV}.old" in done.err
