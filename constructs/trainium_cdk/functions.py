@@ -39,6 +39,15 @@ def own_logs(
     return group
 
 
+def own_log_of(function: functions.Function, role: iam.Role, *, also: Sequence[Statement] = ()) -> None:
+    """Give a function `own_logs` in place of the log group that the CDK would make for it. Arguments as there."""
+    function.node.try_remove_child("LogGroup")
+    resource, role_resource = function.node.default_child, role.node.default_child
+    assert isinstance(resource, CfnResource)  # noqa: S101
+    assert isinstance(role_resource, CfnResource)  # noqa: S101
+    own_logs(function, resource, role_resource, also=also)
+
+
 def inline_function(
     scope: Construct, *, code: Path, description: str, statements: Sequence[iam.PolicyStatement]
 ) -> functions.Function:
@@ -61,11 +70,7 @@ def inline_function(
         timeout=Duration.minutes(2),
         role=role,
     )
-    function.node.try_remove_child("LogGroup")
-    resource, role_resource = function.node.default_child, role.node.default_child
-    assert isinstance(resource, CfnResource)  # noqa: S101
-    assert isinstance(role_resource, CfnResource)  # noqa: S101
-    own_logs(function, resource, role_resource)
+    own_log_of(function, role)
     return function
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from aws_cdk import CfnResource, Duration, IgnoreMode, Stack
+from aws_cdk import Duration, IgnoreMode, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_events as events
@@ -17,7 +17,7 @@ from constructs import Construct, IDependable
 from trainium_cdk.eks.access import SCALER
 from trainium_cdk.eks.cluster import TrnEksCluster
 from trainium_cdk.eks.node_group import TrnNodeGroup
-from trainium_cdk.functions import IN_A_VPC, Statement, allow, own_logs
+from trainium_cdk.functions import IN_A_VPC, Statement, allow, own_log_of
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.outputs import GROUP_LABEL, eks_fleets
 from trainium_cdk.settings import Environment
@@ -96,11 +96,7 @@ class TrnScaler(Construct):
             security_groups=[cluster.client_group],
             environment={"SETTINGS": stack.to_json_string(settings)},
         )
-        function.node.try_remove_child("LogGroup")
-        resource, role_resource = function.node.default_child, role.node.default_child
-        assert isinstance(resource, CfnResource)  # noqa: S101
-        assert isinstance(role_resource, CfnResource)  # noqa: S101
-        own_logs(function, resource, role_resource, also=[IN_A_VPC, *_statements(stack, cluster, list(names.values()))])
+        own_log_of(function, role, also=[IN_A_VPC, *_statements(stack, cluster, list(names.values()))])
         entry = eks.CfnAccessEntry(
             self,
             "Access",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aws_cdk import CfnResource, CustomResource, Duration, RemovalPolicy, Stack
+from aws_cdk import CustomResource, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as functions
 from constructs import Construct
 
-from trainium_cdk.functions import own_logs
+from trainium_cdk.functions import own_log_of
 from trainium_cdk.outputs import GROUP_LABEL
 
 _ID = "TrnNodeGroupSizes"
@@ -63,9 +63,5 @@ def _function(stack: Stack, cluster: str) -> functions.Function:
         timeout=Duration.minutes(2),
         role=role,
     )
-    function.node.try_remove_child("LogGroup")
-    resource, role_resource = function.node.default_child, role.node.default_child
-    assert isinstance(resource, CfnResource)  # noqa: S101
-    assert isinstance(role_resource, CfnResource)  # noqa: S101
-    own_logs(function, resource, role_resource)
+    own_log_of(function, role)
     return function
