@@ -1,11 +1,10 @@
-"""Images from folders: what is packed, when it is built again, and what is said where it cannot be."""
+"""Images from folders: when one is built again, and the errors where it cannot be."""
 
 from __future__ import annotations
 
-import io
-import os
 import re
-import zipfile
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,73 +13,16 @@ import boto3
 import pytest
 
 from sandbox import LocalAws
-from sandbox.kubernetes.build import ROOT
 from tests.jobs.kubernetes.conftest import make_cluster
-from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs import images
 from trainium_cdk.outputs import EksCluster
-
-EXAMPLE = ROOT / "examples/bert-large"
-
-
-def names(source: images.Source) -> list[str]:
-    return zipfile.ZipFile(io.BytesIO(source.content)).namelist()
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name in (
-        "Dockerfile",
-        "a.py",
-        "sub/b.py",
-        "sub/data/c.bin",
-        "data/d.bin",
-        ".git/HEAD",
-        "notes/x.md",
-        "notes/y.md",
-    ):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(name)
+    (tmp_path / "Dockerfile").write_text("FROM scratch\n")
+    (tmp_path / ".env").write_text("TOKEN=secret\n")
     return tmp_path
-
-
-@pytest.mark.parametrize(
-    ("ignore", "packed"),
-    [
-        ("", {"a.py", "sub/b.py", "sub/data/c.bin", "data/d.bin", "notes/x.md", "notes/y.md"}),
-        ("data\n# sub\n", {"a.py", "sub/b.py", "sub/data/c.bin", "notes/x.md", "notes/y.md"}),
-        ("**/data", {"a.py", "sub/b.py", "notes/x.md", "notes/y.md"}),
-        ("*\n!sub", {"sub/b.py", "sub/data/c.bin"}),
-        ("notes/*.md\n!notes/y.md\n/data/", {"a.py", "sub/b.py", "sub/data/c.bin", "notes/y.md"}),
-        ("Dockerfile\n*.py", {"sub/b.py", "sub/data/c.bin", "data/d.bin", "notes/x.md", "notes/y.md"}),
-    ],
-)
-def test_what_docker_would_see_is_packed(folder: Path, ignore: str, packed: set[str]) -> None:
-    (folder / ".dockerignore").write_text(ignore)
-    assert set(names(images.pack(folder))) == packed | {"Dockerfile", ".dockerignore"}
-
-
-def test_the_same_files_are_the_same_source(folder: Path) -> None:
-    one = images.pack(folder)
-    os.utime(folder / "a.py", (1, 1))
-    assert images.pack(folder) == one
-    (folder / "a.py").chmod(0o755)
-    assert images.pack(folder).digest != one.digest
-    assert re.fullmatch(r"images/[0-9a-f]{64}\.zip", one.key)
-    assert re.fullmatch(r"src-[0-9a-f]{16}", one.tag())
-
-
-def test_folders_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(images.ImageError, match=r"no-such is not a folder"):
-        images.pack(tmp_path / "no-such")
-    with pytest.raises(images.ImageError, match=r"there is no Dockerfile in .*--file"):
-        images.pack(tmp_path)
-
-
-def test_the_example_stands_on_the_catalogues_container() -> None:
-    release = Catalog.load().release(Catalog.load().default_release)
-    assert f"ARG RELEASE={release.container}\n" in (EXAMPLE / "Dockerfile").read_text()
-    assert sorted(names(images.pack(EXAMPLE))) == [".dockerignore", "Dockerfile", "requirements.txt"]
 
 
 @pytest.fixture(scope="module")
@@ -147,3 +89,14 @@ def test_tags_that_are_none(cluster: EksCluster, folder: Path, tag: str) -> None
 def test_a_stack_without_a_registry(folder: Path) -> None:
     with pytest.raises(images.ImageError, match=r"TrnEksStack has no registry. Turn it on \(registry.enabled\)"):
         images.build(make_cluster(), images.pack(folder))
+
+
+def test_the_command_names_what_it_does_not_send(cluster: EksCluster, local_aws: LocalAws, folder: Path) -> None:
+    described = folder.with_name("cluster.json")
+    described.write_text(cluster.model_dump_json())
+    done = subprocess.run(
+        [Path(sys.executable).with_name("trn"), "image", "build", folder, "--cluster", described],
+        env={"PATH": "/usr/bin:/bin", **local_aws.variables}, capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "packed 1 file, 13 bytes\nleft out: .env (1 file, 13 bytes)\nsending 1 files, " in done.stderr

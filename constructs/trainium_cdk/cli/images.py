@@ -42,7 +42,11 @@ def build(
     from trainium_cdk.jobs import images
 
     jobs = kubernetes(stack, region, cluster)
-    made = images.build(jobs.cluster, images.pack(directory, file), tag, say=say, log=lambda line: say(f"  {line}"))
+    source = images.pack(directory, file)
+    say(f"packed {source.files:,} {'file' if source.files == 1 else 'files'}, {source.size:,} bytes")
+    if source.left_out:
+        say(f"left out: {', '.join(map(str, source.left_out))}")
+    made = images.build(jobs.cluster, source, tag, say=say, log=lambda line: say(f"  {line}"))
     if not made.built:
         say("it was built before")
     if as_json:

@@ -6,54 +6,21 @@ No Docker is needed here, and any machine will do: the image is x86_64, as Train
 from __future__ import annotations
 
 import hashlib
-import io
-import os
 import re
 import time
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from trainium_cdk.aws import in_words
-from trainium_cdk.jobs.errors import TransportError, TrnError
+from trainium_cdk.jobs.build_context import ImageError, Source, pack
+from trainium_cdk.jobs.errors import TransportError
 from trainium_cdk.outputs import EksCluster
 
-SOURCES = "images/"
-"""Prefix of the sources in the stack's bucket; the project reads nothing else."""
-MAX_BYTES = 2_000_000_000
-_EPOCH = (1980, 1, 1, 0, 0, 0)
+__all__ = ["Image", "ImageError", "Source", "build", "pack"]
+
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _ENDED = frozenset({"SUCCEEDED", "FAILED", "FAULT", "STOPPED", "TIMED_OUT"})
-
-
-class ImageError(TrnError):
-    """An image cannot be built. The message says why."""
-
-
-@dataclass(frozen=True)
-class Source:
-    """A folder to build, packed.
-
-    Attributes:
-        content: a zip file; the same files give the same bytes.
-        digest: SHA-256 of it.
-        files: how many are in it.
-    """
-
-    content: bytes
-    digest: str
-    files: int
-    dockerfile: str = "Dockerfile"
-
-    @property
-    def key(self) -> str:
-        return f"{SOURCES}{self.digest}.zip"
-
-    def tag(self) -> str:
-        """The tag of an image for which none is given: of what is in it."""
-        return f"src-{self.digest[:16]}"
 
 
 @dataclass(frozen=True)
@@ -74,42 +41,6 @@ class Image:
     def pinned(self) -> str:
         """The name that can never be another image."""
         return f"{self.name.rpartition(':')[0]}@{self.digest}" if self.digest else self.name
-
-
-def pack(folder: Path, dockerfile: str = "Dockerfile") -> Source:
-    """Pack a folder as `docker build` sees it, less what its .dockerignore names.
-
-    Raises:
-        ImageError: there is no such folder or Dockerfile, or it is too large.
-    """
-    from pathspec import PathSpec
-
-    if not folder.is_dir():
-        raise ImageError(f"{folder} is not a folder. Name the one with the Dockerfile")
-    if not (folder / dockerfile).is_file():
-        raise ImageError(f"there is no {dockerfile} in {folder}. Name another folder, or give --file")
-    ignore = folder / ".dockerignore"
-    lines = ignore.read_text("utf-8").splitlines() if ignore.is_file() else []
-    spec = PathSpec.from_lines("gitignore", [pattern for line in lines for pattern in _as_gitignore(line)])
-    out, count, size = io.BytesIO(), 0, 0
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as packed:
-        for file in _files(folder):
-            name = file.relative_to(folder).as_posix()
-            if spec.match_file(name) and name not in (dockerfile, ".dockerignore"):
-                continue
-            size += file.stat().st_size
-            if size > MAX_BYTES:
-                raise ImageError(
-                    f"{folder} has more than {MAX_BYTES:,} bytes. Name what the image does not need in {ignore}, and put data on "
-                    "the shared file system (trn data stage)"
-                )
-            entry = zipfile.ZipInfo(name, _EPOCH)  # times would make the same folder another one
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = (0o755 if os.access(file, os.X_OK) else 0o644) << 16
-            packed.writestr(entry, file.read_bytes())
-            count += 1
-    content = out.getvalue()
-    return Source(content, hashlib.sha256(content).hexdigest(), count, dockerfile)
 
 
 def build(
@@ -165,24 +96,6 @@ def build(
         return Image(name, _digest(ecr, cluster, tag), built=True)
     except (ClientError, BotoCoreError) as e:
         raise TransportError(f"the image was not built: {in_words(e)}") from None
-
-
-def _as_gitignore(line: str) -> list[str]:
-    """A line of .dockerignore, whose patterns begin at the folder and take all below what they name, as lines of .gitignore."""
-    text = line.strip()
-    if not text or text.startswith("#"):
-        return []
-    sign, text = ("!", text[1:]) if text.startswith("!") else ("", text)
-    text = text.removeprefix("./").strip("/")
-    return [f"{sign}/{text}", f"{sign}/{text}/**"] if text not in ("", ".") else []
-
-
-def _files(folder: Path) -> list[Path]:
-    found = []
-    for root, folders, names in os.walk(folder):
-        folders[:] = sorted(f for f in folders if f != ".git")
-        found += [Path(root, name) for name in sorted(names)]
-    return [f for f in found if f.is_file()]
 
 
 def _digest(ecr: Any, cluster: EksCluster, tag: str) -> str:

@@ -1,0 +1,226 @@
+"""What `trn image build` sends: a folder as a zip file, without secrets, and with nothing from outside the folder."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import io
+import os
+import posixpath
+import stat
+import zipfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainium_cdk.jobs.errors import TrnError
+
+if TYPE_CHECKING:
+    from pathspec import PathSpec
+
+SOURCES = "images/"
+"""Prefix of the sources in the stack's bucket; the project reads nothing else."""
+MAX_BYTES = 2_000_000_000
+"""Of the files together, before they are compressed."""
+NOT_SENT = (".git", ".env", ".env.*", ".aws", ".ssh", ".gnupg", ".kube", ".netrc", ".pypirc")
+"""Names that are left out at any depth: history and credentials. A line such as `!.env.example` in .dockerignore sends one."""
+IGNORE = ".dockerignore"
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+class ImageError(TrnError):
+    """An image cannot be built. The message says why."""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Files that are not sent.
+
+    Attributes:
+        what: a path in the folder, or .dockerignore for all that it names.
+    """
+
+    what: str
+    files: int
+    size: int
+
+    def __str__(self) -> str:
+        return f"{self.what} ({self.files:,} {'file' if self.files == 1 else 'files'}, {self.size:,} bytes)"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A folder to build, packed.
+
+    Attributes:
+        content: a zip file; the same files give the same bytes.
+        digest: SHA-256 of it.
+        files: how many are in it.
+        size: bytes of these files, before they are compressed.
+        left_out: what is in the folder and not in it.
+    """
+
+    content: bytes
+    digest: str
+    files: int
+    dockerfile: str = "Dockerfile"
+    size: int = 0
+    left_out: tuple[LeftOut, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return f"{SOURCES}{self.digest}.zip"
+
+    def tag(self) -> str:
+        """The tag of an image for which none is given: of what is in it."""
+        return f"src-{self.digest[:16]}"
+
+
+def pack(folder: Path, dockerfile: str = "Dockerfile") -> Source:
+    """Pack a folder as `docker build` sees it: without what its .dockerignore names, and links as links. Files that often hold
+    secrets (NOT_SENT) are left out.
+
+    Raises:
+        ImageError: there is no such folder or Dockerfile, a link leaves the folder, a file cannot be read or sent, or the folder
+            is too large.
+    """
+    if not folder.is_dir():
+        raise ImageError(f"{folder} is not a folder. Name the one with the Dockerfile")
+    dockerfile = posixpath.normpath(dockerfile)
+    if not (folder / dockerfile).is_file():
+        raise ImageError(f"there is no {dockerfile} in {folder}. Name another folder, or give --file")
+    for needed in (dockerfile, IGNORE):
+        if not (folder / needed).resolve().is_relative_to(folder.resolve()):
+            raise ImageError(f"{needed} is outside {folder}. Put the file itself into the folder")
+    rules = _Rules.read(folder / IGNORE)
+    sent: list[tuple[Path, str, os.stat_result]] = []
+    left: dict[str, list[int]] = {}
+    by_top = Counter[str]()
+    for file in _files(folder):
+        name, info = file.relative_to(folder).as_posix(), file.lstat()
+        if name not in (dockerfile, IGNORE) and (why := rules.leave_out(name, info.st_mode)):
+            left.setdefault(why, []).append(info.st_size)
+        else:
+            sent.append((file, name, info))
+            by_top[name.partition("/")[0]] += info.st_size
+    if (size := by_top.total()) > MAX_BYTES:
+        raise ImageError(_too_large(folder, by_top))
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as packed:
+        for file, name, info in sent:
+            packed.writestr(_entry(name, info.st_mode), _content(file, folder, name, info.st_mode))
+    content = out.getvalue()
+    left_out = tuple(LeftOut(what, len(sizes), sum(sizes)) for what, sizes in sorted(left.items()))
+    return Source(content, hashlib.sha256(content).hexdigest(), len(sent), dockerfile, size, left_out)
+
+
+@dataclass(frozen=True)
+class _Rules:
+    """What is left out: by .dockerignore, and by its name unless .dockerignore asks for it."""
+
+    ignored: PathSpec[Any]
+    wanted: PathSpec[Any]
+
+    @classmethod
+    def read(cls, file: Path) -> _Rules:
+        """Raises ImageError: it is not a .dockerignore."""
+        from pathspec import PathSpec
+
+        try:
+            lines = file.read_bytes().decode("utf-8-sig").splitlines() if file.is_file() else []
+        except UnicodeDecodeError as e:
+            raise ImageError(f"{file} is not UTF-8 text (its byte {e.start}). Save it as UTF-8") from None
+        except OSError as e:
+            raise ImageError(f"cannot read {file}: {e.strerror}") from None
+        ignored, wanted = [], []
+        for number, line in enumerate(lines, 1):
+            patterns = _as_gitignore(line)
+            try:
+                PathSpec.from_lines("gitignore", patterns)
+            except ValueError:
+                raise ImageError(
+                    f"{file}, line {number}: {line.strip()[:80]!r} is not a pattern. Correct it, or remove the line"
+                ) from None
+            ignored += patterns
+            wanted += [p[1:] for p in patterns if p.startswith("!") and _is_secret(p[1:])]
+        return cls(PathSpec.from_lines("gitignore", ignored), PathSpec.from_lines("gitignore", wanted))
+
+    def leave_out(self, name: str, mode: int) -> str:
+        """Under which heading a file is reported as left out; empty if it is sent."""
+        parts = name.split("/")
+        secret = next((i for i, part in enumerate(parts) if _is_secret(part)), None)
+        if secret is not None and not self.wanted.match_file(name):
+            return "/".join(parts[: secret + 1])
+        if self.ignored.match_file(name):
+            return f"by {IGNORE}"
+        return "" if stat.S_ISREG(mode) or stat.S_ISLNK(mode) else f"{name}, which is no regular file"
+
+
+def _is_secret(path: str) -> bool:
+    return any(fnmatch.fnmatchcase(part, name) for part in path.split("/") for name in NOT_SENT)
+
+
+def _as_gitignore(line: str) -> list[str]:
+    """A line of .dockerignore, whose patterns begin at the folder and take all below what they name, as lines of .gitignore."""
+    text = line.strip()
+    if not text or text.startswith("#"):
+        return []
+    sign, text = ("!", text[1:]) if text.startswith("!") else ("", text)
+    text = text.removeprefix("./").strip("/")
+    return [f"{sign}/{text}", f"{sign}/{text}/**"] if text not in ("", ".") else []
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """All that is no folder, in one order on every machine; links are not followed."""
+
+    def failed(e: OSError) -> None:
+        raise ImageError(f"cannot read {e.filename}: {e.strerror}. Name it in {folder / IGNORE}, or make it readable")
+
+    for root, folders, names in os.walk(folder, onerror=failed):
+        links = [f for f in folders if Path(root, f).is_symlink()]
+        folders[:] = sorted(set(folders) - set(links))
+        yield from (Path(root, name) for name in sorted([*names, *links]))
+
+
+def _entry(name: str, mode: int) -> zipfile.ZipInfo:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ImageError(
+            f"the file name {os.fsencode(name)!r} is not UTF-8. Rename it, or name it in {IGNORE}"
+        ) from None
+    entry = zipfile.ZipInfo(name, _EPOCH)  # times would make the same folder another one
+    entry.create_system = 3  # Unix, on every machine: modes are read only then
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    entry.external_attr = ((stat.S_IFLNK | 0o777) if stat.S_ISLNK(mode) else 0o755 if mode & 0o111 else 0o644) << 16
+    return entry
+
+
+def _content(file: Path, folder: Path, name: str, mode: int) -> bytes:
+    try:
+        if not stat.S_ISLNK(mode):
+            return file.read_bytes()
+        target = str(file.readlink())
+    except OSError as e:
+        raise ImageError(
+            f"cannot read {file}: {e.strerror}. Name it in {folder / IGNORE}, or make it readable"
+        ) from None
+    # by its text, as it will be read where the image is built, and by what it means here
+    steps = posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
+    leaves = steps.startswith(("/", "../")) or steps == ".."
+    if leaves or not Path(os.path.realpath(file)).is_relative_to(folder.resolve()):
+        raise ImageError(
+            f"{name} is a link to {target}, which is outside {folder}. Nothing from there is sent: put the file itself into the "
+            f"folder, or name the link in {folder / IGNORE}"
+        )
+    return os.fsencode(target)
+
+
+def _too_large(folder: Path, by_top: Counter[str]) -> str:
+    most = ", ".join(f"{name} ({size:,} bytes)" for name, size in by_top.most_common(3))
+    return (
+        f"{folder} has more than {MAX_BYTES:,} bytes; most are in {most}. Name what the image does not need in "
+        f"{folder / IGNORE}, and put data on the shared file system (trn data stage)"
+    )
