@@ -174,7 +174,6 @@ class LocalAws:
             **plain_environment(),
             "PATH": os.pathsep.join([str(SHIMS), str(ROOT / ".venv/bin"), os.environ.get("PATH", os.defpath)]),
             "PYTHONPATH": str(ROOT),
-            "PYTHONDONTWRITEBYTECODE": "1",
             "NODE_PATH": str(ROOT / "node_modules"),
             "TMPDIR": str(folder / "tmp"),
             "TEST_OUTDIR": str(folder / "tmp"),  # where CDK's kubectl provider writes, /tmp otherwise

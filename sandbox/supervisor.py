@@ -123,7 +123,7 @@ def launch(aws: LocalAws, kind: Kind) -> None:
     (aws.directory / "attach").mkdir(exist_ok=True)
     log = aws.directory / "attach" / f"{kind}.log"
     path = os.pathsep.join([str(ROOT), str(ROOT / "constructs")])
-    environment = {**plain_environment(), "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**plain_environment(), "PYTHONPATH": path}
     child = processes.start([sys.executable, "-m", "sandbox.supervisor", str(aws.directory), kind], log, environment)
     processes.wait_until(
         lambda: child.poll() is not None or attach.supervisor(aws.directory, kind) is not None, _STOP_SECONDS, 0.1

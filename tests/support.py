@@ -39,6 +39,11 @@ def fetched(before: set[Path]) -> None:
         time.sleep(0.1)
 
 
+def many(count: int) -> int:
+    """Examples that Hypothesis draws: `make trust` draws `count`, `make test` a fifth of them."""
+    return count if os.environ.get("EXAMPLES") == "many" else count // 5
+
+
 def swept(values: Iterable[Any], *kept: Any) -> list[Any]:
     """Parameters of a test: `make test` runs those that are named in `kept`, `make trust` runs all of them."""
     every = list(values)

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from tests.support import many
 from trainium_cdk import outputs, settings
 from trainium_cdk.cli.common import read_cluster
 
@@ -124,7 +125,7 @@ KEYS = st.sampled_from(sorted(GOOD)) | st.text(max_size=20) | st.from_regex(r"Fl
 VALUES = st.text(max_size=60) | st.sampled_from(["-", "", "{}", "[]", "null", "slurm", "eks", GOOD["Fleet0"]])
 
 
-@hypothesis_settings(max_examples=300)
+@hypothesis_settings(max_examples=many(300))
 @given(other=st.dictionaries(KEYS, VALUES, max_size=4), gone=st.sets(st.sampled_from(sorted(GOOD)), max_size=2))
 def test_any_outputs_are_a_cluster_or_an_error(other: dict[str, str], gone: set[str]) -> None:
     found = {k: v for k, v in (GOOD | other).items() if k not in gone}
@@ -140,7 +141,7 @@ def test_any_outputs_are_a_cluster_or_an_error(other: dict[str, str], gone: set[
     assert len(said.splitlines()) == 1
 
 
-@hypothesis_settings(max_examples=200)
+@hypothesis_settings(max_examples=many(200))
 @given(data=st.binary(max_size=200) | st.recursive(
     st.none() | st.booleans() | st.floats() | st.text(max_size=10),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["engine", "stack", "fleets"]) | st.text(max_size=5), inner),

@@ -85,7 +85,6 @@ class Oracle:
             env={
                 "PATH": path,
                 "HOME": self._home.name,
-                "PYTHONDONTWRITEBYTECODE": "1",
                 "PYTHONWARNINGS": "ignore",
                 **self._env,
             },

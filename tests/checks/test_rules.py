@@ -13,6 +13,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tests.checks import bad_environments, notices
+from tests.support import many
 from trainium_cdk import checks, settings
 
 ENVIRONMENTS = sorted((Path(__file__).parent.parent / "environments").glob("*.yaml"))
@@ -83,7 +84,7 @@ TEXTS += [row[0] for row in (*bad_environments.TABLE, *notices.TABLE)]
     b=st.sampled_from(TEXTS),
     keys=st.sets(st.sampled_from(sorted(settings.Environment().model_dump(by_alias=True)))),
 )
-@hypothesis_settings(max_examples=150)
+@hypothesis_settings(max_examples=many(150))
 def test_rules_never_fall_over(a: str, b: str, keys: set[str]) -> None:
     """Sections of any two environments together: every rule ends, and every problem can be told."""
     both = settings.parse(a).model_dump(mode="json", by_alias=True, exclude_unset=True)

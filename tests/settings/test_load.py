@@ -14,6 +14,7 @@ from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from tests.support import many
 from trainium_cdk import settings
 
 ENVIRONMENTS = sorted((Path(__file__).parent.parent / "environments").glob("*.yaml"))
@@ -149,7 +150,7 @@ def _outcome(read: Callable[[], settings.Environment]) -> settings.Environment |
 
 
 @given(data=st.dictionaries(_NAMES, _DATA, max_size=5))
-@hypothesis_settings(max_examples=200)
+@hypothesis_settings(max_examples=many(200))
 def test_any_data_is_an_environment_or_an_error(data: dict[str, Any]) -> None:
     found = _outcome(lambda: settings.validate(data))
     assert found
@@ -166,7 +167,7 @@ _YAML_LIKE = st.text(alphabet="ab:-[]{}&*!<>|?%#\"'\n\t 0.,~", max_size=60).map(
 @example(data=b"storage: &s\n  <<: *s\n")
 @example(data=b"%YAML 9.9\n---\na: b")
 @example(data=b"<<: [1]")
-@hypothesis_settings(max_examples=200)
+@hypothesis_settings(max_examples=many(200))
 def test_any_bytes_are_an_environment_or_an_error(data: bytes) -> None:
     with tempfile.NamedTemporaryFile(suffix=".yaml") as file:
         file.write(data)

@@ -56,6 +56,7 @@ def recorded(aws: LocalAws, name: str) -> dict[str, Any]:
     return record
 
 
+@pytest.mark.sweep  # `make test` deploys and destroys this stack in the demo, and updates one in test_constructs_alone.py
 def test_life_of_a_stack(cdk: Cdk, local_aws: LocalAws, name: str, tmp_path: Path) -> None:
     first: dict[str, Any] = {
         "tags": {"team": "speech"},

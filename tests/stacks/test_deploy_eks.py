@@ -79,6 +79,7 @@ def may(api: Api, verb: str, group: str, resource: str, namespace: str = "traini
     return bool(answer["status"].get("allowed"))
 
 
+@pytest.mark.sweep  # as test_deploy.py
 def test_life_of_a_cluster(
     cdk: Cdk,
     kubernetes: LocalKubernetes,

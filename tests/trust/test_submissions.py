@@ -30,6 +30,7 @@ def known(slurm: LocalSlurm) -> Counter[str]:
     return Counter(row.split(" trn:")[1] for row in rows if not row.startswith("CANCELLED") and " trn:" in row)
 
 
+@pytest.mark.sweep
 def test_a_client_that_is_killed_and_run_again_submits_once(
     slurm: LocalSlurm, backend: SlurmBackend, cluster: SlurmCluster, jobs_dir: Path, tmp_path: Path
 ) -> None:

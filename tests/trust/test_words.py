@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.jobs.conftest import fleet, make_cluster
+from tests.support import many
 from tests.trust.figures import record
 from trainium_cdk import cli
 from trainium_cdk.jobs import BertLarge, Gpt, JobError, Script, SlurmBackend, render, shell
@@ -162,7 +163,7 @@ def test_what_no_program_can_be_given_is_refused(word: str) -> None:
             Script(filename="x", content=b"x", **words)
 
 
-@settings(max_examples=200)
+@settings(max_examples=many(200))
 @given(WORDS, WORDS, WORDS, WORDS)
 def test_names_and_paths_are_refused_or_safe(name: str, token: str, path: str, queue: str) -> None:
     """What goes into scripts as it stands is a plain word; the rest is quoted, on one line."""
@@ -221,7 +222,7 @@ ARGV = st.lists(
 )
 
 
-@settings(max_examples=300, suppress_health_check=list(HealthCheck))
+@settings(max_examples=many(300), suppress_health_check=list(HealthCheck))
 @given(verb=st.sampled_from(VERBS), words=ARGV)
 def test_no_command_line_ends_in_a_traceback(
     verb: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -241,11 +241,12 @@ class Forward:
 def _from_pod(there: Any, here: socket.socket) -> None:
     """All of it, also where nobody wants it any more: the client's own thread breaks where it cannot hand it over."""
     wanted = True
-    while data := there.recv(65_536):
-        if wanted:
-            try:
-                here.sendall(data)
-            except OSError:
-                wanted = False
+    with contextlib.suppress(OSError):  # a connection that breaks off ends as one that is closed
+        while data := there.recv(65_536):
+            if wanted:
+                try:
+                    here.sendall(data)
+                except OSError:
+                    wanted = False
     with contextlib.suppress(OSError):
         here.shutdown(socket.SHUT_RDWR)
