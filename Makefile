@@ -47,8 +47,15 @@ kubernetes: setup  ## the programs of the local Kubernetes, compiled from their 
 slurm: setup  ## Slurm of Debian or Ubuntu, unpacked into .cache without root; seconds, once
 	@$(BIN)/python -m sandbox.slurm_packages
 
-conformance: setup  ## the vendors' own sources against what is recorded of them; UPSTREAM=FOLDERS with the repositories
-	$(BIN)/python -m pytest conformance -rs
+conformance: setup  ## the job kinds against the vendors' own programs; UPSTREAM=FOLDERS with their repositories (docs/conformance.md)
+	@for e in $$($(BIN)/python -m conformance.vendor); do $(MAKE) --no-print-directory .venvs/$$e/.done || exit 1; done
+	$(BIN)/python -m pytest conformance -q
+
+.venvs/vendor/.done .venvs/torchtitan/.done: .venvs/%/.done: conformance/requirements-%.txt $(VENV)/.done
+	@echo "conformance: environment of $*, several GB"
+	@$(UV) venv --quiet --clear --python $(BIN)/python .venvs/$*
+	@VIRTUAL_ENV=.venvs/$* $(UV) pip sync --quiet $<
+	@touch $@
 
 audit: setup .venvs/audit/.done  ## every security judge over every template, script and job: one table
 	@$(BIN)/python -m audit
@@ -99,7 +106,8 @@ bench: setup  ## how long the commands take, side by side
 	@$(BIN)/python -m benchmarks.commands
 
 lock:  ## pin again what the .in files ask for
-	@for f in requirements sandbox/requirements-aws sandbox/requirements-pcluster sandbox/requirements-audit sandbox/requirements-torchx sandbox/requirements-go; do \
+	@for f in requirements sandbox/requirements-aws sandbox/requirements-pcluster sandbox/requirements-audit sandbox/requirements-torchx sandbox/requirements-go \
+    conformance/requirements-vendor conformance/requirements-torchtitan; do \
 	  $(UV) pip compile --quiet $$f.in -o $$f.txt --python-version 3.11 --universal --no-header --no-annotate; done
 
 schema: setup  ## environment.schema.json: editors complete the environment file with it

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NoReturn
 
 
 def argparse_options(source: str) -> list[str]:
@@ -79,3 +81,64 @@ def requirement_lines(source: str) -> list[str]:
     """The lines of a requirements file, without blanks and comments."""
     lines = (line.partition("#")[0].strip() for line in source.splitlines())
     return [line for line in lines if line]
+
+
+class Refused(Exception):
+    """A program would not take these arguments."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise Refused(message)
+
+
+_TYPES: Mapping[str, Callable[[str], Any]] = {"int": int, "float": float, "str": str}
+
+
+def argparse_parser(source: str) -> argparse.ArgumentParser:
+    """The argparse parser that a source sets up: names, types, choices and what is required. It raises `Refused`."""
+    parser = _Parser(allow_abbrev=False)
+    for call in _calls(source, "add_argument"):
+        settings: dict[str, Any] = {}
+        for keyword in call.keywords:
+            if keyword.arg == "type" and isinstance(keyword.value, ast.Name):
+                settings["type"] = _TYPES.get(keyword.value.id, str)
+            elif keyword.arg in ("action", "choices", "nargs", "required", "const", "dest"):
+                settings[keyword.arg] = ast.literal_eval(keyword.value)
+        parser.add_argument(*(ast.literal_eval(name) for name in call.args), **settings)
+    return parser
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false", "1", "0", "yes", "no"):
+        raise ValueError(text)
+    return text.lower() in ("true", "1", "yes")
+
+
+def dataclass_parser(*sources: tuple[str, str]) -> argparse.ArgumentParser:
+    """The parser that Hugging Face's HfArgumentParser makes of dataclasses, each a source and a class name: names and plain types."""
+    parser = _Parser(allow_abbrev=False)
+    for source, name in sources:
+        (found,) = (
+            node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef) and node.name == name
+        )
+        for item in found.body:
+            if not isinstance(item, ast.AnnAssign) or not isinstance(item.target, ast.Name):
+                continue
+            parts = {part.strip() for part in ast.unparse(item.annotation).split("|")} - {"None"}
+            option = f"--{item.target.id}"
+            if parts == {"bool"}:
+                parser.add_argument(option, type=_boolean, nargs="?", const=True)
+            elif any(part.startswith("list") for part in parts):
+                parser.add_argument(option, nargs="+")
+            else:
+                plain = _TYPES.get("".join(parts), str)
+                parser.add_argument(option, type=plain, required=item.value is None or _without_default(item.value))
+    return parser
+
+
+def _without_default(value: ast.expr) -> bool:
+    """Whether a field has neither a default nor a default_factory."""
+    if not (isinstance(value, ast.Call) and ast.unparse(value.func) == "field"):
+        return False
+    return not {keyword.arg for keyword in value.keywords} & {"default", "default_factory"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from conformance import surfaces
@@ -9,10 +11,17 @@ from conformance import surfaces
 ALL = surfaces.load()
 
 
-@pytest.mark.parametrize("name", ALL)
+def _named(name: str) -> Any:
+    one = ALL[name]
+    return pytest.param(
+        name, marks=pytest.mark.original(f"names recorded of {name}", f"{one.repository} {one.commit[:12]}")
+    )
+
+
+@pytest.mark.parametrize("name", map(_named, ALL))
 def test_recorded_as_it_is(name: str) -> None:
     one = ALL[name]
     read = one.read()
     if read is None:
-        pytest.skip(f"not checked: no {one.repository} at {one.commit[:12]} below UPSTREAM")
+        pytest.skip(f"no {one.repository} at {one.commit[:12]} below UPSTREAM")
     assert read == one.recorded

@@ -9,7 +9,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+import tarfile
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +32,23 @@ class Tree:
             return file.read_text("utf-8") if file.is_file() else None
         shown = _git(self.folder, "show", f"{self.commit}:{path}")
         return shown.stdout if shown.returncode == 0 else None
+
+    def copy(self, path: str, target: Path) -> None:
+        """Copy a folder of the tree below `target`, at the same path. The rest need not be there: snapshots may lack large files.
+
+        Raises:
+            FileNotFoundError: the tree has no such folder, or not all of it.
+        """
+        target.mkdir(parents=True, exist_ok=True)
+        if not self.git:
+            shutil.copytree(self.folder / path, target / path)
+            return
+        with tempfile.NamedTemporaryFile(suffix=".tar") as file:
+            archived = _git(self.folder, "archive", f"--output={file.name}", self.commit, "--", path)
+            if archived.returncode:
+                raise FileNotFoundError(f"{self.folder} has no {path} at {self.commit}: {archived.stderr.strip()}")
+            with tarfile.open(file.name) as archive:
+                archive.extractall(target, filter="data")
 
 
 def find(repository: str, commit: str) -> Tree | None:

@@ -196,20 +196,21 @@ def repositories(where: Path) -> dict[str, Path]:
         shutil.copytree(
             _HERE / "training" / "repositories" / name, made[name], ignore=shutil.ignore_patterns("__pycache__")
         )
-        env = {
-            "PATH": os.pathsep.join([*_slurm_path(), SYSTEM_PATH]),
-            "HOME": str(where),
-            "GIT_CONFIG_NOSYSTEM": "1",
-            **{f"GIT_{who}_NAME": "sandbox" for who in ("AUTHOR", "COMMITTER")},
-            **{f"GIT_{who}_EMAIL": "sandbox@localhost" for who in ("AUTHOR", "COMMITTER")},
-        }
-        for command in (
-            ["init", "-q", "-b", REF],
-            ["add", "-A"],
-            ["commit", "-q", "-m", "Stand-in for the sandbox"],
-        ):
-            subprocess.run(["git", *command], cwd=made[name], env=env, check=True, capture_output=True)
+        make_repository(made[name])
     return made
+
+
+def make_repository(folder: Path) -> None:
+    """Make a folder a git repository with one commit of all that is in it, on the branch `REF`."""
+    env = {
+        "PATH": os.pathsep.join([*_slurm_path(), SYSTEM_PATH]),
+        "HOME": str(folder),
+        "GIT_CONFIG_NOSYSTEM": "1",
+        **{f"GIT_{who}_NAME": "sandbox" for who in ("AUTHOR", "COMMITTER")},
+        **{f"GIT_{who}_EMAIL": "sandbox@localhost" for who in ("AUTHOR", "COMMITTER")},
+    }
+    for command in (["init", "-q", "-b", REF], ["add", "-A"], ["commit", "-q", "-m", "Stand-in for the sandbox"]):
+        subprocess.run(["git", *command], cwd=folder, env=env, check=True, capture_output=True)
 
 
 def git_config(home: Path, repositories: Mapping[str, Path]) -> None:

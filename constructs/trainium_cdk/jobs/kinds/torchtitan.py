@@ -26,6 +26,8 @@ _MODULE = "torchtitan_neuron.models.qwen3"
 _CONFIG = "qwen3_8b_tp4_fsdp16_sac"
 _TENSOR_PARALLEL = 4
 _ASSETS = ("Qwen/Qwen3-8B", "config.json", "tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt")
+_ONE_LOG = "--local-ranks-filter 0 --role rank --tee 3"
+"""Options of the launcher, as TorchTitan's run_train.sh gives them: every worker logs every step, and one of a node is shown."""
 _LINE = re.compile(r"\bstep:\s{0,20}(?P<step>\d{1,15})\s{1,4}(?P<rest>loss:[^\r\n]{1,400})")
 _PAIR = re.compile(rf"(?P<key>\w{{2,20}}):\s{{0,20}}(?P<value>{NUMBER}|\d{{1,3}}(?:,\d{{3}}){{1,5}})(?=[\s%G]|$)")
 
@@ -99,7 +101,7 @@ class TorchTitan(Job):
 cd "$trn/src/torchtitan-$torchtitan_ref"
 assets=("$trn/hf_cache/hub/models--{_ASSETS[0].replace("/", "--")}/snapshots"/*)
 mkdir -p "$job/output"
-{templates.command("-m torchtitan.train", options)}
+{templates.command(f"{_ONE_LOG} -m torchtitan.train", options)}
 "${{command[@]}}\""""
         prepare = f"""torchtitan_ref=${{TRN_TORCHTITAN_REF:-{self.ref}}}
 source_tree torchtitan {_URL} "$torchtitan_ref"

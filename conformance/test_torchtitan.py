@@ -1,0 +1,76 @@
+"""TorchTitan's own configuration takes the arguments of the TorchTitan kinds.
+
+The kinds run the Neuron fork, which is not to be had here; PyPI's release parses its arguments in the same way. A module under the
+fork's name gives the parser a configuration of PyPI's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from conformance import vendor
+from conformance.launched import Launched, launched
+from tests.jobs.conftest import fleet, make_cluster
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.jobs import TorchTitan
+
+ENVIRONMENT = vendor.ROOT / ".venvs/torchtitan"
+NEURON = Catalog.load().release("2.33.0")
+TRN2 = make_cluster(
+    fleet("trn2.48xlarge"), neuron_release=NEURON.version, neuron_driver=NEURON.dkms, framework="torch-native"
+)
+_MODULE = "from torchtitan.models.qwen3.config_registry import qwen3_debugmodel as {config}\n"
+_PARSE = """import json, os, sys
+from torch.distributed.run import parse_args
+launch = parse_args([*json.loads(os.environ["LAUNCHER"]), "-m", "torchtitan.train"])
+assert launch.local_ranks_filter == "0", launch
+from torchtitan.config import ConfigManager
+c = ConfigManager().parse_args(sys.argv[1:])
+print(json.dumps({"steps": c.training.steps, "dump_folder": c.dump_folder, "assets": c.hf_assets_path, "enable": c.checkpoint.enable,
+    "interval": c.checkpoint.interval, "load_step": c.checkpoint.load_step, "log_freq": c.metrics.log_freq,
+    "tensorboard": c.metrics.enable_tensorboard}))
+"""
+
+
+def parse(start: Launched, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Parse the arguments of a start in TorchTitan's environment, in a folder where its module is."""
+    given = dict(zip(start.arguments, start.arguments[1:], strict=False))
+    place = folder / Path(*given["--module"].split("."))
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "config_registry.py").write_text(_MODULE.format(config=given["--config"]))
+    command = [str(ENVIRONMENT / "bin/python"), "-c", _PARSE, *start.arguments]
+    env = {**os.environ, **vendor.offline(), "PYTHONPATH": str(folder), "LAUNCHER": json.dumps(start.launcher)}
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def start() -> Launched:
+    if not (ENVIRONMENT / ".done").exists():
+        pytest.skip("no environment .venvs/torchtitan (`make conformance` makes it)")
+    return launched(TorchTitan(nodes=2, ref="a" * 40, steps=30, checkpoint_interval=7), TRN2)
+
+
+@pytest.mark.original("torchtitan-qwen3-8b: arguments", "torchtitan 0.3.0 (PyPI), torch 2.14.0")
+def test_its_configuration_takes_our_arguments(start: Launched, tmp_path: Path) -> None:
+    assert start.program == "torchtitan.train"
+    done = parse(start, tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    parsed = json.loads(done.stdout.splitlines()[-1])
+    assert (parsed["steps"], parsed["interval"], parsed["log_freq"]) == (30, 7, 1)
+    assert parsed["enable"] is parsed["tensorboard"] is True
+    assert parsed["load_step"] == -1  # the newest checkpoint
+    assert parsed["dump_folder"] == "/shared/jobs/it/output"
+    refused = parse(replace(start, arguments=(*start.arguments, "--training.no_such_option", "1")), tmp_path)
+    assert refused.returncode != 0
+    assert "no_such_option" in refused.stderr + refused.stdout
+
+
+@pytest.mark.original("torchtitan-qwen3-8b: training on CPUs", "torchtitan 0.3.0 (PyPI), torch 2.14.0")
+def test_it_trains_on_cpus(start: Launched) -> None:
+    pytest.skip("its programs take CUDA where there is no accelerator (torchtitan/tools/utils.py, get_device_info)")

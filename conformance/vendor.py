@@ -1,0 +1,114 @@
+"""A local Slurm whose nodes run the vendors' own programs: their packages from PyPI, their scripts from UPSTREAM.
+
+`.venvs/vendor` holds the packages (some 7 GB: PyTorch on PyPI is built for CUDA); `make conformance` makes it where UPSTREAM has the
+sources that need it. Beside PyPI's packages there are two small stand-ins: a module `libneuronxla` with the one function that the
+script calls, and a `neuron_parallel_compile` that makes the trial run and compiles nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sysconfig
+import venv
+from collections.abc import Mapping
+from pathlib import Path
+
+from conformance.upstream import Tree, find
+from sandbox import head_node
+from trainium_cdk.catalog.sources import sources
+
+ROOT = Path(__file__).parents[1]
+ENVIRONMENT = ROOT / ".venvs/vendor"
+PYTHON = ENVIRONMENT / "bin/python"
+NO_NETWORK = "http://127.0.0.1:9"
+"""A proxy that nothing answers at: what asks for another machine is refused at once."""
+
+_LIBNEURONXLA = '''"""Stands in for the package of this name, which is not on PyPI: what the script calls of it."""
+
+
+def register_hlo_snapshot_callback(callback):
+    assert callable(callback)
+'''
+_PARALLEL_COMPILE = """#!/bin/sh
+# The trial run of neuron_parallel_compile; nothing is compiled after it.
+NEURON_EXTRACT_GRAPHS_ONLY=1 exec "$@"
+"""
+
+
+def missing() -> str | None:
+    """Why the vendors' programs cannot run here; None where they can."""
+    if not (ENVIRONMENT / ".done").exists():
+        return "no environment .venvs/vendor (`make conformance` makes it where UPSTREAM has the samples)"
+    return None
+
+
+def run(script: Path, *arguments: str) -> None:
+    """Run a script of this folder in the vendors' environment.
+
+    Raises:
+        RuntimeError: it failed; the end of its output is in the message.
+    """
+    env = {**os.environ, **offline()}
+    done = subprocess.run([PYTHON, script, *arguments], env=env, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{script.name} ended with exit code {done.returncode}: {done.stderr[-2000:]}")
+
+
+def offline() -> dict[str, str]:
+    """Environment in which no request leaves this machine."""
+    proxies = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), NO_NETWORK)
+    return {**proxies, "no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1"}
+
+
+def environment(folder: Path, sources: Mapping[str, tuple[Tree, str]], hub: str) -> dict[str, str]:
+    """What the shell of the head node has besides, for `LocalSlurm.start(environment=...)`.
+
+    Args:
+        folder: for git repositories of the vendors' sources; their one commit is on the branch that the sandbox's jobs fetch.
+        sources: by the address that jobs fetch from, the tree and the folder of it that they use.
+        hub: address of the Hugging Face hub.
+    """
+    lines = ["[safe]", "\tdirectory = *"]
+    for number, (address, (tree, path)) in enumerate(sources.items()):
+        repository = folder / f"repository-{number}"
+        tree.copy(path, repository)
+        head_node.make_repository(repository)
+        lines += [f'[url "file://{repository}"]', f"\tinsteadOf = {address}"]
+    config = folder / "gitconfig"
+    config.write_text("\n".join([*lines, ""]))
+    return {
+        **offline(),
+        "PJRT_DEVICE": "CPU",
+        "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",  # compiles in seconds
+        "HF_ENDPOINT": hub,
+        "GIT_CONFIG_GLOBAL": str(config),
+        "PIP_FIND_LINKS": "",  # pip must find all that is asked for installed already
+    }
+
+
+def install(home: Path) -> None:
+    """Put the vendors' packages in the place of the stand-ins in the head node's virtual environment."""
+    where = home / head_node.VENV
+    venv.EnvBuilder(symlinks=True, with_pip=False, clear=True).create(where)
+
+    def packages(base: Path) -> Path:
+        return Path(sysconfig.get_path("purelib", "venv", {"base": str(base), "platbase": str(base)}))
+
+    (packages(where) / "vendor.pth").write_text(f"{packages(ENVIRONMENT)}\n{head_node.pip()}\n")
+    (packages(where) / "libneuronxla.py").write_text(_LIBNEURONXLA)
+    compiler = where / "bin/neuron_parallel_compile"
+    compiler.write_text(_PARALLEL_COMPILE)
+    compiler.chmod(0o755)
+
+
+def main() -> int:
+    """Print the environments that can be used here, for the Makefile: none where UPSTREAM lacks the script that needs the largest."""
+    tree = sources().repositories["samples"]
+    if find("aws-neuron/aws-neuron-samples", tree.commit) is not None:
+        print("vendor torchtitan")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
