@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from audit.findings import Finding, Subjects
 from audit.judges.cloudformation import cfn_lint, cloudformation_validate
+from audit.judges.configuration import cluster_configuration
 from audit.judges.files import bandit, detect_secrets, shellcheck
 from audit.judges.guard import cfn_guard
 from audit.judges.nag import aws_solutions, nist
@@ -20,6 +21,7 @@ OF_TEMPLATES: Mapping[str, Judge] = {
     "AwsSolutions": aws_solutions,
     "NIST.800.53.R5": nist,
     "cfn-guard": cfn_guard,
+    "cluster-configuration": cluster_configuration,
 }
 OF_OBJECTS: Mapping[str, Judge] = {"checkov-kubernetes": checkov_kubernetes}
 OF_FILES: Mapping[str, Judge] = {"shellcheck": shellcheck, "bandit": bandit, "detect-secrets": detect_secrets}

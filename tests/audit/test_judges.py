@@ -43,6 +43,11 @@ Resources:
             rm -rf $1/*
 
             --X--
+  Slurm:
+    Type: AWS::CloudFormation::CustomResource
+    Properties:
+      ServiceToken: arn:aws:lambda:us-east-1:111122223333:function:x
+      ClusterConfiguration: {HeadNode: {Ssh: {AllowedIps: 0.0.0.0/0}}}
   Wrong:
     Type: AWS::Logs::LogGroup
     Properties: {RetentionInDays: 31}
@@ -65,6 +70,7 @@ SEEN = [
     ("NIST.800.53.R5", "NIST.800.53.R5-EC2RestrictedSSH", "Door"),
     ("cfn-guard", "CT.EKS.PR.1", "Cluster"),
     ("cfn-guard", "CT.EC2.PR.1", "Node"),
+    ("cluster-configuration", "HeadNode.Ssh.AllowedIps", "Slurm"),
     ("checkov-kubernetes", "CKV_K8S_16", "mine/Pod.default.bad"),
     ("shellcheck", "SC2086", "Node"),
 ]

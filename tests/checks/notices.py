@@ -166,6 +166,42 @@ pcluster: {queues: [{name: bert-large-pretraining, compute_resources: [{name: on
         "Fix: use bootstrap",
     ),
     (
+        "pcluster: {overrides: {HeadNode: {Iam: {AdditionalIamPolicies: [{Policy: arn:aws:iam::aws:policy/AmazonS3FullAccess}]}}}}",
+        "warning",
+        "pcluster.overrides.HeadNode.Iam.AdditionalIamPolicies[0].Policy",
+        "every job on these nodes has all rights to that service",
+    ),
+    (
+        "pcluster: {overrides: {HeadNode: {Iam: {InstanceRole: arn:aws:iam::111122223333:role/x}}}}",
+        "warning",
+        "pcluster.overrides.HeadNode.Iam.InstanceRole",
+        "it takes the place of the stack's policies, and nothing here can see what it allows",
+    ),
+    (
+        "pcluster: {overrides: {HeadNode: {LocalStorage: {RootVolume: {Encrypted: false}}}}}",
+        "warning",
+        "pcluster.overrides.HeadNode.LocalStorage.RootVolume.Encrypted",
+        "the nodes' disks are not encrypted",
+    ),
+    (
+        "pcluster: {overrides: {DevSettings: {Cookbook: {ChefCookbook: s3://x/y}}}}",
+        "warning",
+        "pcluster.overrides.DevSettings.Cookbook",
+        "it runs in the place of ParallelCluster's own",
+    ),
+    (
+        "pcluster: {overrides: {DirectoryService: {LdapTlsReqCert: never}}}",
+        "warning",
+        "pcluster.overrides.DirectoryService.LdapTlsReqCert",
+        "whoever is on the way can be the directory",
+    ),
+    (
+        "pcluster: {overrides: {HeadNode: {Networking: {SecurityGroups: [sg-1]}}}}",
+        "warning",
+        "pcluster.overrides.HeadNode.Networking.SecurityGroups",
+        "they take the place of all groups of ParallelCluster",
+    ),
+    (
         """
 pcluster:
   accounting: {uri: db, user: slurm, password_secret: "arn:aws:secretsmanager:us-east-1:111122223333:secret:s"}

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import trainium_cdk.checks.addresses as addresses
 import trainium_cdk.checks.capacity as capacity
+import trainium_cdk.checks.cluster_configuration as cluster_configuration
 import trainium_cdk.checks.eks as eks
 import trainium_cdk.checks.network as network
 import trainium_cdk.checks.neuron as neuron
@@ -37,6 +38,7 @@ RULES: tuple[Rule, ...] = (
     *network.RULES,
     *peering.RULES,
     *pcluster.RULES,
+    *cluster_configuration.RULES,
     *eks.RULES,
     *nodes.RULES,
     *storage.RULES,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from trainium_cdk.checks.rule import Rule, error, info, listed, queues, warning
 from trainium_cdk.settings import Environment, Problem
+from trainium_cdk.settings.problems import KeyPath
 
 
 def scratch_is_apart_from_shared(env: Environment) -> Iterator[Problem]:
@@ -49,6 +51,35 @@ def link_has_its_directory(env: Environment) -> Iterator[Problem]:
         )
 
 
+_ASSETS = re.compile(r"cdk-[a-z0-9]{1,10}-assets-\d{12}-[a-z0-9-]+")
+
+
+def assets_bucket(name: str) -> bool:
+    """Whether this is the name of a bucket that `cdk bootstrap` makes, with any qualifier.
+
+    >>> assets_bucket("cdk-hnb659fds-assets-111122223333-us-east-1")
+    True
+    """
+    return _ASSETS.fullmatch(name) is not None
+
+
+def data_is_apart_from_assets(env: Environment) -> Iterator[Problem]:
+    fsx = env.storage.fsx
+    named: list[tuple[KeyPath, str]] = [
+        (("eks", "data_buckets", i), name) for i, name in enumerate(env.eks.data_buckets)
+    ]
+    if fsx and fsx.s3:
+        named.append((("storage", "fsx", "s3", "uri"), fsx.s3.uri))
+    for key, value in named:
+        if assets_bucket(value.removeprefix("s3://").split("/")[0]):
+            yield error(
+                key,
+                value,
+                "this bucket holds what the CDK deploys: a job that may write to it decides what runs in the account",
+                "make a bucket for data, and name that",
+            )
+
+
 def kept_data_is_safe(env: Environment) -> Iterator[Problem]:
     fsx = env.storage.fsx
     if env.on_destroy == "keep" and fsx and not fsx.existing and fsx.deployment == "SCRATCH_2":
@@ -80,6 +111,7 @@ RULES: tuple[Rule, ...] = (
     scratch_is_apart_from_shared,
     settings_apply_to_existing_storage,
     link_has_its_directory,
+    data_is_apart_from_assets,
     kept_data_is_safe,
     kept_data_is_named,
 )
