@@ -5,7 +5,7 @@ The line with the mistake, or the nearest one above it that is there, ends in `#
 
 from __future__ import annotations
 
-from tests.checks import bad_eks, bad_networks
+from tests.checks import bad_eks, bad_networks, bad_overrides
 
 CAPACITY = [
     (
@@ -297,100 +297,6 @@ pcluster:
         "-st- and -dy- mark nodes that ParallelCluster manages",
     ),
     (
-        "pcluster: {overrides: {HeadNode: {Ssh: {AllowedIps: 0.0.0.0/0}}}}  # <-",
-        "pcluster.overrides.HeadNode.Ssh.AllowedIps",
-        "0.0.0.0/0: this opens SSH to a large part of the internet. Fix: give your own network, as 203.0.113.0/24",
-    ),
-    (
-        "pcluster: {overrides: {HeadNode: {Ssh: null}}}  # <-",
-        "pcluster.overrides.HeadNode.Ssh",
-        "0.0.0.0/0: this opens SSH to a large part of the internet",
-    ),
-    (
-        """
-pcluster:
-  login_nodes: {}
-  overrides:
-    LoginNodes:
-      Pools:
-        - Name: login
-          Ssh: {AllowedIps: "::/0"}  # <-
-""",
-        "pcluster.overrides.LoginNodes.Pools[0].Ssh.AllowedIps",
-        "::/0: this opens SSH to a large part of the internet",
-    ),
-    (
-        "pcluster: {overrides: {HeadNode: {Dcv: {Enabled: true}}}}  # <-",
-        "pcluster.overrides.HeadNode.Dcv",
-        "this opens remote desktops (DCV) to a large part of the internet",
-    ),
-    (
-        "pcluster: {overrides: {HeadNode: {Imds: {Secured: false}}}}  # <-",
-        "pcluster.overrides.HeadNode.Imds.Secured",
-        "every user of the head node gets its credentials, which may make and change nodes. Fix: remove it",
-    ),
-    (
-        "pcluster: {overrides: {Imds: {ImdsSupport: v1.0}}}  # <-",
-        "pcluster.overrides.Imds.ImdsSupport",
-        "version 1 hands out the nodes' credentials",
-    ),
-    (
-        """
-pcluster:
-  queues: [{name: a, compute_resources: [{name: trn}]}, {name: b, compute_resources: [{name: trn}]}]
-  overrides:
-    Scheduling:
-      SlurmQueues:
-        - Name: b
-          Iam:
-            AdditionalIamPolicies:
-              - Policy: arn:aws:iam::aws:policy/AmazonS3ReadOnlyAccess
-              - Policy: arn:aws:iam::aws:policy/AdministratorAccess  # <-
-""",
-        "pcluster.overrides.Scheduling.SlurmQueues[0].Iam.AdditionalIamPolicies[1].Policy",
-        "every job on these nodes may then do anything in the account",
-    ),
-    (
-        """
-pcluster:
-  overrides:
-    HeadNode:
-      Iam:
-        S3Access:
-          - {BucketName: my-data}
-          - {BucketName: cdk-hnb659fds-assets-111122223333-us-east-1, EnableWriteAccess: true}  # <-
-""",
-        "pcluster.overrides.HeadNode.Iam.S3Access[1].BucketName",
-        "it holds what the CDK deploys, and every job could read it. Fix: name a bucket of data",
-    ),
-    (
-        "pcluster: {overrides: {HeadNode: {Iam: {S3Access: [{BucketName: '*'}]}}}}  # <-",
-        "pcluster.overrides.HeadNode.Iam.S3Access[0].BucketName",
-        "these are all buckets of that name, and every job could read it",
-    ),
-    (
-        """
-pcluster:
-  overrides:
-    Scheduling:
-      SlurmQueues:
-        - Name: own
-          CustomActions: {OnNodeStart: {Sequence: [{Script: s3://b/x}, {Script: http://example.com/x}]}}  # <-
-""",
-        "pcluster.overrides.Scheduling.SlurmQueues[0].CustomActions.OnNodeStart.Sequence[1].Script",
-        "whoever is on the way can change it, and it runs as root. Fix: give an s3:// or https:// address",
-    ),
-    (
-        "storage: {fsx: {s3: {uri: s3://cdk-hnb659fds-assets-111122223333-us-east-1/data}}}  # <-",
-        "storage.fsx.s3.uri",
-        "this bucket holds what the CDK deploys: a job that may write to it decides what runs in the account",
-    ),
-    (
-        "eks: {data_buckets: [mine, cdk-mine-assets-111122223333-eu-north-1]}  # <-",
-        "eks.data_buckets[1]",
-        "this bucket holds what the CDK deploys",
-    ),
-    (
         "pcluster: {overrides: {HeadNodes: {}}}  # <-",
         "pcluster.overrides.HeadNodes",
         "a cluster configuration has no such section. Fix: write HeadNode",
@@ -524,4 +430,4 @@ storage:
     ),
 ]
 
-TABLE = [*CAPACITY, *NEURON, *bad_networks.TABLE, *PCLUSTER, *NODES, *STORAGE, *bad_eks.TABLE]
+TABLE = [*CAPACITY, *NEURON, *bad_networks.TABLE, *PCLUSTER, *bad_overrides.TABLE, *NODES, *STORAGE, *bad_eks.TABLE]

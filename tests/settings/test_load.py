@@ -38,6 +38,13 @@ BAD_TEXTS = [
     (LAUGHS, "more than 50,000 values. Remove the anchors (&) and aliases (*)"),
     ("tags: &t {a: *t}\n", "e.yaml:1: error: tags.a = (nothing): it has no value"),
     ("[" * 5000, "nested too deeply"),
+    (
+        "name: trn\naccount: 0x" + "f" * 100_000,
+        "line 2: a number of 400,000 bits. Write a smaller one, or put text in quotes",
+    ),
+    ("tags: {a: [0o" + "7" * 2000 + "]}", "line 1: a number of 6,000 bits"),
+    ("? 0x" + "f" * 5000 + "\n: 1\n", "a number of 20,000 bits"),
+    ("account: " + "9" * 100_000, "not YAML: Exceeds the limit (4300 digits)"),
     ("a: " + "{a: " * 100 + "1" + "}" * 100, "more than 40 levels deep"),
 ]
 

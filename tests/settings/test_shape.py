@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import cProfile
+
 import pytest
 
 from trainium_cdk import settings
@@ -163,3 +165,24 @@ catalog:
     assert env.catalog.price("trn1.32xlarge", "us-west-2") == 21.5
     assert env.catalog.price("trn1.32xlarge", "us-east-1") == 21.5, "the other regions stay"
     assert settings.Environment().catalog.instance("trn1.32xlarge").max_pods == 247
+
+
+def test_numbers_of_any_size_are_shown() -> None:
+    """Data that did not come from a file."""
+    for data in ({"account": 1 << 100_000}, {"tags": {"a": 1 << 100_000}}, {"nodes": 1 << 100_000}):
+        with pytest.raises(settings.SettingsError, match=r" = 0x10+\N{HORIZONTAL ELLIPSIS}: "):
+            settings.validate(data)
+
+
+def calls(keys: int) -> int:
+    """Function calls that it takes to name so many unknown keys: the same on any machine."""
+    profile = cProfile.Profile()
+    with pytest.raises(settings.SettingsError) as caught, profile:
+        settings.validate({f"key{i}": 1 for i in range(keys)})
+    assert len(caught.value.problems) == keys
+    return sum(entry.callcount for entry in profile.getstats())
+
+
+def test_many_mistakes_take_no_longer_each() -> None:
+    calls(10)  # what is done once
+    assert calls(1600) < 5 * calls(400)

@@ -182,18 +182,18 @@ def _place(overrides: Any, config: Any, path: KeyPath) -> KeyPath:
     """Where the overrides bring what is at a path of the merged configuration: the nearest key of theirs."""
     found: list[str | int] = []
     for step in path:
-        if isinstance(overrides, list | tuple):
-            config = config[step] if isinstance(config, list) else None
-            same = (i for i, item in enumerate(overrides) if item == config or _name(item) == _name(config) != "")
-            step = next(same, step)
-            if not isinstance(step, int) or step >= len(overrides):
-                break
-        elif not isinstance(overrides, Mapping) or step not in overrides:
-            break
-        else:
+        place: str | int | None = None
+        if isinstance(overrides, Mapping):
+            place = step if step in overrides else None
             config = config.get(step) if isinstance(config, Mapping) else None
-        found.append(step)
-        overrides = overrides[step]
+        elif isinstance(overrides, list | tuple) and isinstance(config, list | tuple) and isinstance(step, int):
+            config = config[step]
+            same = (i for i, item in enumerate(overrides) if item == config or _name(item) == _name(config) != "")
+            place = next(same, None)
+        if place is None:
+            break
+        found.append(place)
+        overrides = overrides[place]
     return tuple(found)
 
 

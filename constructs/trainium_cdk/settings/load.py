@@ -53,6 +53,8 @@ def parse(text: str, file: str = "(text)") -> Environment:
         data = _Plain(lines).value(document, ())
     except OverflowError as e:
         raise SettingsFileError(file, str(e), "Remove the anchors (&) and aliases (*)") from None
+    except ValueError as e:
+        raise SettingsFileError(file, str(e), "Write a smaller one, or put text in quotes") from None
     return validate(data, Source(file, lines))
 
 
@@ -115,10 +117,12 @@ def _document(text: str) -> Any:
 
 class _Plain:
     """Round-trip YAML nodes as plain Python values (pydantic's strictness is about our types, not ruamel's), and the
-    line of each key. Stops, with OverflowError, where a few aliases would unfold into gigabytes."""
+    line of each key. Stops, with OverflowError, where a few aliases would unfold into gigabytes, and with ValueError at a number
+    that Python would refuse to print."""
 
     MOST_VALUES = 50_000
     MOST_LEVELS = 40
+    MOST_BITS = 1024
 
     def __init__(self, lines: dict[KeyPath, int]):
         self.lines = lines
@@ -134,11 +138,17 @@ class _Plain:
             return dict(self._pairs(node, at))
         if isinstance(node, CommentedSeq):
             return [self._item(node, i, at) for i in range(len(node))]
-        return _scalar(node)
+        return self._scalar(node, at)
+
+    def _scalar(self, node: Any, at: KeyPath) -> Any:
+        plain = _scalar(node)
+        if isinstance(plain, int) and plain.bit_length() > self.MOST_BITS:
+            raise ValueError(f"line {self.lines.get(at, 1)}: a number of {plain.bit_length():,} bits")
+        return plain
 
     def _pairs(self, node: CommentedMap, at: KeyPath) -> Iterator[tuple[Any, Any]]:
         for key, value in node.items():
-            name = _scalar(key)
+            name = self._scalar(key, at)
             path = (*at, name if isinstance(name, str | int) else str(name))
             if key in (node.lc.data or {}):  # not so for a key that a merge (<<) brings
                 self.lines[path] = node.lc.key(key)[0] + 1

@@ -90,6 +90,8 @@ def show(value: Any, limit: int = 80) -> str:
         text = "(this section)"
     elif isinstance(value, bool):
         text = str(value).lower()
+    elif isinstance(value, int) and value.bit_length() > 1024:
+        text = hex(value)  # Python refuses to write as many decimal digits
     else:
         text = str(value) if isinstance(value, str | int | float | date) else repr(value)
     text = _printable(text)

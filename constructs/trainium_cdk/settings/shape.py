@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import difflib
+import functools
 import types
 import typing
 from collections.abc import Mapping
@@ -32,12 +33,8 @@ def _hashable(value: Any) -> bool:
 
 def _roots(found: list[ErrorDetails]) -> list[ErrorDetails]:
     """A list whose only item is wrong is also reported as too short; a union reports each of its choices."""
-    kept: list[ErrorDetails] = []
-    for e in found:
-        inner = any(o["loc"][: len(e["loc"])] == e["loc"] and len(o["loc"]) > len(e["loc"]) for o in found)
-        if not (e["type"] == "too_short" and inner):
-            kept.append(e)
-    return kept
+    above = {e["loc"][:end] for e in found for end in range(len(e["loc"]))}
+    return [e for e in found if not (e["type"] == "too_short" and e["loc"] in above)]
 
 
 def _problems(error: ErrorDetails, root: type[BaseModel]) -> list[Problem]:
@@ -73,7 +70,7 @@ def _problem(error: ErrorDetails, key: KeyPath, value: Any) -> Problem:
             if isinstance(value, float):  # 2.30 was read as 2.3
                 return Problem(key, value, reason, "put what is written there in quotes")
             # the only number people write with zeros before it
-            text = f"{value:012d}" if last == "account" and type(value) is int else show(value)
+            text = f"{value:012d}" if last == "account" and type(value) is int and value < 10**12 else show(value)
             return Problem(key, value, reason, f'put it in quotes: "{text}"')
         case "model_type" | "dict_type" | "model_attributes_type":
             known = keys_at(key)
@@ -96,6 +93,7 @@ def _shown(value: Any) -> Any:
     return "(this section)" if isinstance(value, Mapping) else value
 
 
+@functools.cache
 def keys_at(at: KeyPath) -> list[str]:
     """The keys that the environment has at a path."""
     model: Any = Environment
