@@ -87,10 +87,7 @@ $(VENV)/.done: requirements.txt pyproject.toml
 	@touch $@
 
 .venvs/%/.done: sandbox/requirements-%.txt $(VENV)/.done
-	@echo "setup: environment of the sandbox's $* part"
-	@$(UV) venv --quiet --clear --python $(BIN)/python .venvs/$*
-	@VIRTUAL_ENV=.venvs/$* $(UV) pip sync --quiet $<
-	@touch $@
+	@$(BIN)/python -m sandbox.install $*
 
 node_modules/.done: package-lock.json $(VENV)/.done
 	@echo "setup: the CDK command line"

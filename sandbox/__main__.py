@@ -1,5 +1,6 @@
 """The local AWS from a shell.
 
+python -m sandbox setup                     install what it needs, where it is not used in its checkout
 python -m sandbox up --slurm --kubernetes   start it (or find it running), with what runs jobs on its clusters
 python -m sandbox shell                     open a shell whose aws, cdk, trn and boto3 use it (-- COMMAND: run that in place of it)
 python -m sandbox leftovers                 list what exists beyond the bootstrap (exit code 1 when there is something)
@@ -17,7 +18,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from sandbox import shell
+from sandbox import install, paths, shell
 from sandbox.local_aws import DEFAULT_DIRECTORY, LocalAws, SandboxError
 
 
@@ -99,7 +100,13 @@ def _down(options: argparse.Namespace) -> int:
     return 0
 
 
-_COMMANDS = {"up": _up, "shell": _shell, "env": _env, "leftovers": _leftovers, "down": _down}
+def _setup(_: argparse.Namespace) -> int:
+    install.install()
+    print(f"everything that the sandbox needs is in {paths.HOME}")
+    return 0
+
+
+_COMMANDS = {"setup": _setup, "up": _up, "shell": _shell, "env": _env, "leftovers": _leftovers, "down": _down}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -133,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command and options.verb != "shell":
             _parser().error(f"{options.verb} takes no {options.command[0]!r}")
         return _COMMANDS[options.verb](options)
-    except SandboxError as problem:
+    except (SandboxError, install.SetupFailed) as problem:
         if "env" in words:
             print(shell.nowhere())
         print(problem, file=sys.stderr)

@@ -17,16 +17,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
-from sandbox import leftovers, processes
-from sandbox.oracle import PCLUSTER_PYTHON, ROOT, Oracle, installed_version
+from sandbox import leftovers, paths, processes
+from sandbox.oracle import PCLUSTER_PYTHON, Oracle, installed_version
 
-EMULATOR_PYTHON = ROOT / ".venvs/aws/bin/python"
-CDK = ROOT / "node_modules/.bin/cdk"
-SHIMS = ROOT / "sandbox/kubernetes/shims"
+EMULATOR_PYTHON = paths.environment("aws") / "bin/python"
+CDK = paths.cdk()
+SHIMS = paths.PACKAGE / "kubernetes/shims"
 """kubectl, helm and aws for the functions that CDK puts into the account."""
 ACCOUNT = "000000000000"
 """The account the emulator gives to the dummy key `test`."""
-DEFAULT_DIRECTORY = ROOT / ".cache/sandbox"
+DEFAULT_DIRECTORY = paths.CACHE / "sandbox"
 START_SECONDS = 180.0
 
 
@@ -109,7 +109,7 @@ class LocalAws:
             return running
         for path, what in ((EMULATOR_PYTHON, "the emulator"), (CDK, "the CDK command line")):
             if not path.exists():
-                raise SandboxError(f"{what} is not installed ({path} is missing): run `make setup`")
+                raise SandboxError(f"{what} is not installed ({path} is missing): run `{paths.SETUP}`")
         for name in ("tmp", "clusters", "cdk-home"):  # the emulator's state is in memory: none outlives it
             shutil.rmtree(folder / name, ignore_errors=True)
             (folder / name).mkdir(parents=True)
@@ -172,9 +172,9 @@ class LocalAws:
     def _emulator_environment(folder: Path, port: int, clusters: int, region: str) -> dict[str, str]:
         return {
             **plain_environment(),
-            "PATH": os.pathsep.join([str(SHIMS), str(ROOT / ".venv/bin"), os.environ.get("PATH", os.defpath)]),
-            "PYTHONPATH": str(ROOT),
-            "NODE_PATH": str(ROOT / "node_modules"),
+            "PATH": os.pathsep.join([str(SHIMS), str(paths.BIN), os.environ.get("PATH", os.defpath)]),
+            "PYTHONPATH": str(paths.source()),
+            "NODE_PATH": str(paths.NODE_MODULES),
             "TMPDIR": str(folder / "tmp"),
             "TEST_OUTDIR": str(folder / "tmp"),  # where CDK's kubectl provider writes, /tmp otherwise
             "STATE_DIR": str(folder / "tmp"),
@@ -194,7 +194,7 @@ class LocalAws:
             "AWS_SECRET_ACCESS_KEY": "test",
             "AWS_EC2_METADATA_DISABLED": "true",
             "SANDBOX_DIR": str(folder),
-            "SANDBOX_SOURCE": str(ROOT),
+            "SANDBOX_SOURCE": str(paths.source()),
             "SANDBOX_FAULTS": str(folder / "faults.json"),
             "SANDBOX_OFFERINGS": str(folder / "offerings.json"),
             "SANDBOX_PCLUSTER_PYTHON": str(PCLUSTER_PYTHON),
@@ -275,7 +275,7 @@ class LocalAws:
     @property
     def env(self) -> dict[str, str]:
         """A whole environment for a subprocess: this one's, cleared of real credentials, plus `variables`."""
-        path = os.pathsep.join([str(ROOT / ".venv/bin"), str(CDK.parent), os.environ.get("PATH", os.defpath)])
+        path = os.pathsep.join([str(paths.BIN), str(CDK.parent), os.environ.get("PATH", os.defpath)])
         return {**plain_environment(), **self.variables, "PATH": path, "CI": "true", "NO_COLOR": "1"}
 
     def client(self, service: str, region: str | None = None) -> Any:

@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from sandbox import paths
 from sandbox.local_aws import CDK, LocalAws, plain_environment
-from sandbox.oracle import ROOT
 
 DIRECTORY = "TRN_SANDBOX_DIR"
 """Names the sandbox's folder in its shells, so that `python -m sandbox` in them means that sandbox."""
@@ -97,7 +97,7 @@ def _service_endpoints() -> list[str]:
 
 
 def _path() -> str:
-    return os.pathsep.join([str(ROOT / ".venv/bin"), str(CDK.parent)])
+    return os.pathsep.join([str(paths.BIN), str(CDK.parent)])
 
 
 def _write(file: Path, text: str) -> Path:

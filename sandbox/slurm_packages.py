@@ -1,4 +1,4 @@
-"""Slurm without root: the packages of Debian or Ubuntu, unpacked into this checkout's `.cache/slurm`.
+"""Slurm without root: the packages of Debian or Ubuntu, unpacked into `.cache/slurm`.
 
 Where Slurm's commands are not installed, `make slurm` (`python -m sandbox.slurm_packages`) lets apt find out which packages this
 machine lacks, download them and verify them against the signed release, all of which an ordinary user may do. Nothing is installed:
@@ -22,7 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-CACHE = Path(__file__).resolve().parents[1] / ".cache/slurm"
+from sandbox import paths
+
+CACHE = paths.CACHE / "slurm"
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 COMMANDS = ("slurmctld", "slurmd", "munged", "srun", "sbatch", "scontrol", "sinfo", "squeue", "scancel")
 """The commands of a local Slurm."""

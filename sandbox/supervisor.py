@@ -19,11 +19,10 @@ from typing import Any, Protocol
 
 from ruamel.yaml import YAML
 
-from sandbox import attach, kubernetes, processes, slurm
+from sandbox import attach, kubernetes, paths, processes, slurm
 from sandbox.attach import Kind
 from sandbox.kubernetes import eks, image
 from sandbox.local_aws import LocalAws, SandboxError, plain_environment
-from sandbox.oracle import ROOT
 from sandbox.slurm_config import MAX_NODES, BadClusterConfiguration, plan
 
 _PAUSE = 0.3
@@ -122,8 +121,7 @@ def launch(aws: LocalAws, kind: Kind) -> None:
         raise SandboxError(f"--{kind} cannot be had on this machine: {reason}")
     (aws.directory / "attach").mkdir(exist_ok=True)
     log = aws.directory / "attach" / f"{kind}.log"
-    path = os.pathsep.join([str(ROOT), str(ROOT / "constructs")])
-    environment = {**plain_environment(), "PYTHONPATH": path}
+    environment = {**plain_environment(), "PYTHONPATH": paths.python_path()}
     child = processes.start([sys.executable, "-m", "sandbox.supervisor", str(aws.directory), kind], log, environment)
     processes.wait_until(
         lambda: child.poll() is not None or attach.supervisor(aws.directory, kind) is not None, _STOP_SECONDS, 0.1

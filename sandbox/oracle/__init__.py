@@ -23,8 +23,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-ROOT = Path(__file__).resolve().parents[2]
-PCLUSTER_PYTHON = ROOT / ".venvs/pcluster/bin/python"
+from sandbox import paths
+
+PCLUSTER_PYTHON = paths.environment("pcluster") / "bin/python"
 
 
 class Finding(NamedTuple):
@@ -70,12 +71,12 @@ class Oracle:
 
     def __init__(self, env: Mapping[str, str], python: Path = PCLUSTER_PYTHON) -> None:
         if installed_version(python) is None:
-            raise OracleError(f"aws-parallelcluster is not installed at {python}: run `make setup`")
+            raise OracleError(f"aws-parallelcluster is not installed at {python}: run `{paths.SETUP}`")
         self._env = {key: value for key, value in env.items() if key.startswith("AWS_")}
         self._lock = threading.Lock()
         self._home = tempfile.TemporaryDirectory(prefix="pcluster-home-")  # pcluster writes its log there
         self._log = (Path(self._home.name) / "worker.log").open("w+")
-        path = os.pathsep.join([str(ROOT / ".venv/bin"), os.environ.get("PATH", os.defpath)])  # it asks for node
+        path = os.pathsep.join([str(paths.BIN), os.environ.get("PATH", os.defpath)])  # it asks for node
         self._process = subprocess.Popen(
             [str(python), str(Path(__file__).with_name("worker.py"))],
             stdin=subprocess.PIPE,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandbox import LocalAws
-from sandbox.oracle import ROOT
+from sandbox.paths import HOME as ROOT
 from trainium_cdk import outputs, settings
 
 TRN = Path(sys.executable).with_name("trn")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.kubernetes.build import ROOT
+from sandbox.paths import HOME as ROOT
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs import build_context, images
 

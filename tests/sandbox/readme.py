@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from sandbox.oracle import ROOT
+from sandbox.paths import HOME as ROOT
 
 _PROGRAMS = ("cdk ", "trn ", "export ", "python -m sandbox ")
 

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from sandbox import kubernetes, slurm
-from sandbox.kubernetes.build import ROOT
+from sandbox.paths import HOME as ROOT
 from tests.support import need
 
 

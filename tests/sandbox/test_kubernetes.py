@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sandbox import processes
+from sandbox import paths, processes
 from sandbox.kubernetes import KubernetesFailed, LocalKubernetes, available, build
 from sandbox.kubernetes.api import ApiError, load_all, path_of
 from sandbox.kubernetes.logs import LogWriter
@@ -296,8 +296,8 @@ def test_stop_from_another_process_leaves_nothing(tmp_path: Path) -> None:
     assert set(daemons) > {"etcd", "kube-apiserver", "kwok", "vc-scheduler", "pods"}
     done = subprocess.run(
         [sys.executable, "-m", "sandbox.kubernetes", "down", str(tmp_path / "cluster")],
-        cwd=build.ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(build.ROOT), str(build.ROOT / "constructs")])},
+        cwd=paths.HOME,
+        env={**os.environ, "PYTHONPATH": paths.python_path()},
         capture_output=True,
         text=True,
         check=False,

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from sandbox import LocalAws, attach, kubernetes, slurm
-from sandbox.oracle import ROOT
+from sandbox.paths import HOME as ROOT
 from tests.sandbox import readme
 from tests.support import need
 

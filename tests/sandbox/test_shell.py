@@ -16,7 +16,7 @@ import pytest
 
 from sandbox import LocalAws
 from sandbox.__main__ import main
-from sandbox.oracle import ROOT
+from sandbox.paths import HOME as ROOT
 from sandbox.shell import nowhere
 
 ASK = "aws sts get-caller-identity --query Account --output text"

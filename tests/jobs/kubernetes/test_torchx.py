@@ -10,7 +10,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from sandbox.kubernetes import schemas
-from sandbox.kubernetes.build import ROOT
+from sandbox.paths import HOME as ROOT
 from tests.jobs.kubernetes.conftest import Running, fleet, make_cluster, until
 from tests.support import need
 from trainium_cdk.jobs import Script

@@ -1,0 +1,80 @@
+"""Where the sandbox's programs and files are.
+
+In a checkout of the project they lie in it, and `make setup` creates them. Where the sandbox is installed (`pip install ./sandbox`), they
+lie in the folder that `TRN_SANDBOX_HOME` names, `~/.cache/trainium-sandbox` by default, and `python -m sandbox setup` creates them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent
+_CHECKOUT = PACKAGE.parent if (PACKAGE / "pyproject.toml").is_file() else None
+"""The project's checkout; None where the sandbox is installed: a wheel holds no pyproject.toml."""
+
+
+def _home() -> Path:
+    if _CHECKOUT is not None:
+        return _CHECKOUT
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("TRN_SANDBOX_HOME") or Path(cache) / "trainium-sandbox").resolve()
+
+
+HOME = _home()
+"""Holds `.venvs`, `.cache` and `node_modules`."""
+CACHE = HOME / ".cache"
+BIN = Path(sys.executable).parent
+"""Commands of this Python's environment: node, trn, aws."""
+NODE_MODULES = HOME / "node_modules"
+SETUP = "make setup" if _CHECKOUT else "python -m sandbox setup"
+"""The command that installs what is missing."""
+
+
+def environment(name: str) -> Path:
+    """The virtual environment of a part that pins packages of its own: aws, pcluster, go."""
+    return HOME / ".venvs" / name
+
+
+def requirements(name: str) -> Path:
+    """The pinned packages of `environment(name)`."""
+    return PACKAGE / f"requirements-{name}.txt"
+
+
+def cdk() -> Path:
+    """The CDK command line: in a checkout the pinned one; else the one on the PATH, or the pinned one. It need not exist."""
+    on_path = None if _CHECKOUT else shutil.which("cdk")
+    return Path(on_path or NODE_MODULES / ".bin/cdk")
+
+
+def source() -> Path:
+    """A folder with the package `sandbox` and no other, for the path of Pythons whose packages are not this one's."""
+    if _CHECKOUT is not None:
+        return _CHECKOUT
+    folder = HOME / "source"
+    link = folder / "sandbox"
+    if not link.is_symlink() or link.readlink() != PACKAGE:
+        folder.mkdir(parents=True, exist_ok=True)
+        new = folder / f".new-{os.getpid()}"
+        new.unlink(missing_ok=True)
+        new.symlink_to(PACKAGE)
+        new.replace(link)
+    return folder
+
+
+def python_path() -> str:
+    """PYTHONPATH of our own Python processes: the sandbox, and the library where it is not installed."""
+    spec = importlib.util.find_spec("trainium_cdk")
+    folders = [source()]
+    if _CHECKOUT is not None and spec is not None and spec.origin:
+        folders.append(Path(spec.origin).parents[1])
+    return os.pathsep.join(map(str, folders))
+
+
+def seen_by_pods() -> set[Path]:
+    """Folders that a pod's processes read, also where the pod has other files in their place (a checkout in /tmp)."""
+    every = {HOME, PACKAGE.parent, Path(sys.prefix).resolve()}
+    return {folder for folder in every if not any(folder != other and folder.is_relative_to(other) for other in every)}

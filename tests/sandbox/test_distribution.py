@@ -1,0 +1,78 @@
+"""The sandbox installed beside a user's own app, without a checkout: their stack is rehearsed by their tests."""
+
+from __future__ import annotations
+
+import zipfile
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from tests.support import need
+from tests.wheels import ROOT, build, fresh_environment, run
+
+APP = """
+import aws_cdk as cdk
+from aws_cdk import aws_s3 as s3
+
+app = cdk.App()
+stack = cdk.Stack(app, "Theirs")
+bucket = s3.Bucket(stack, "Data", auto_delete_objects=True, removal_policy=cdk.RemovalPolicy.DESTROY)
+cdk.CfnOutput(stack, "Name", value=bucket.bucket_name)
+app.synth()
+"""
+TEST = """
+from pathlib import Path
+from sandbox import LocalAws
+
+def test_the_stack_comes_and_goes(local_aws: LocalAws) -> None:
+    local_aws.cdk("deploy", "--app", "python app.py", "--require-approval", "never", cwd=Path(__file__).parent)
+    [stack] = local_aws.client("cloudformation").describe_stacks(StackName="Theirs")["Stacks"]
+    local_aws.client("s3").put_object(Bucket=stack["Outputs"][0]["OutputValue"], Key="a", Body=b"b")
+    local_aws.cdk("destroy", "--app", "python app.py", "--force", cwd=Path(__file__).parent)
+    assert set(local_aws.leftovers()) == {"log groups"}  # of the CDK's own function, which stays on AWS too
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(ROOT / "sandbox", tmp_path_factory.mktemp("dist"))
+
+
+def test_the_wheel_holds_what_the_sandbox_starts(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        held = {info.filename: info.external_attr >> 16 & 0o111 for info in archive.infolist()}
+    tracked = [line for line in run("git", "ls-files", "-s", "sandbox", cwd=ROOT).splitlines() if line]
+    files = {line.split("\t")[1]: line.startswith("100755") for line in tracked}
+    left_out = {
+        "sandbox/pyproject.toml",
+        *(f"sandbox/requirements-{p}.{e}" for p in ("audit", "torchx") for e in ("in", "txt")),
+    }
+    assert set(files) - set(held) == left_out
+    assert {name for name, runs in files.items() if runs and not held[name]} == set()
+    assert {"sandbox/package.json", "sandbox/package-lock.json"} <= set(held)
+
+
+def test_an_app_of_somebody_elses_is_deployed_by_its_own_tests(wheel: Path, tmp_path: Path) -> None:
+    need((ROOT / "node_modules/.bin/cdk").exists(), "npm's cache holds no CDK command line: make setup")
+    library = build(ROOT, tmp_path / "dist")
+    python = fresh_environment(
+        tmp_path,
+        wheel,
+        library,
+        extra=tuple(f"{name}=={version(name)}" for name in ("pytest", "iniconfig", "pluggy", "pygments")),
+    )
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    (folder / "app.py").write_text(APP)
+    (folder / "test_app.py").write_text(TEST)
+    own = {
+        "TRN_SANDBOX_HOME": str(tmp_path / "home"),
+        "PATH": f"{python.parent}:/usr/bin:/bin",
+        "UV_OFFLINE": "1",  # make setup has fetched what this installs
+        "npm_config_offline": "true",
+    }
+    said = run(python, "-m", "sandbox", "setup", cwd=folder, **own)
+    assert str(tmp_path / "home") in said
+    assert "1 passed" in run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=folder, **own)
+    assert run(python, "-m", "sandbox", "setup", cwd=folder, **own).count("\n") == 1  # nothing is missing any more

@@ -1,0 +1,61 @@
+"""Building our wheels, and installing them into a fresh environment as a user would."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from email import message_from_string
+from importlib.metadata import requires, version
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(*words: str | Path, cwd: Path, **env: str) -> str:
+    """Standard output of a command that has to succeed, in an environment without this Python's settings."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL_ENV"))}
+    done = subprocess.run(words, cwd=cwd, env=clean | env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{words}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+    return done.stdout
+
+
+def build(project: Path, out: Path) -> Path:
+    """The wheel of the project in that folder, below `out`."""
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, project, cwd=project)
+    return next(out.glob("*.whl"))
+
+
+def required_by(wheel: Path) -> set[str]:
+    """What the wheel requires, and what that requires in turn, in the versions that are installed here."""
+    with zipfile.ZipFile(wheel) as z:
+        metadata = z.read(next(n for n in z.namelist() if n.endswith("dist-info/METADATA"))).decode()
+    wanted = [(line, {""}) for line in message_from_string(metadata).get_all("Requires-Dist") or []]
+    found: set[tuple[str, frozenset[str]]] = set()
+    while wanted:
+        line, extras = wanted.pop()
+        requirement = Requirement(line)
+        if requirement.marker and not any(requirement.marker.evaluate({"extra": extra}) for extra in extras):
+            continue
+        if (asked := (requirement.name, frozenset(requirement.extras))) not in found:
+            found.add(asked)
+            wanted += [(line, {"", *requirement.extras}) for line in requires(requirement.name) or []]
+    return {f"{name}=={version(name)}" for name, _ in found}
+
+
+def fresh_environment(folder: Path, *wheels: Path, extra: tuple[str, ...] = ()) -> Path:
+    """The Python of a new environment with these wheels, what they require, and `extra` packages.
+
+    `make setup` has filled uv's cache with the files, though not with what each of them requires: nothing is fetched here.
+    """
+    uv, python = Path(sys.executable).parent / "uv", folder / "fresh/bin/python"
+    run(uv, "venv", "--quiet", "--python", sys.executable, folder / "fresh", cwd=folder)
+    ours = tuple(f"{wheel.name.partition('-')[0].replace('_', '-')}==" for wheel in wheels)
+    needed = {line for wheel in wheels for line in required_by(wheel) if not line.startswith(ours)}
+    install = (uv, "pip", "install", "--quiet", "--offline", "--no-deps", "--python", python)
+    run(*install, *wheels, *sorted(needed), *extra, cwd=folder)
+    run(uv, "pip", "check", "--python", python, cwd=folder)
+    return python
