@@ -23,7 +23,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     rows = {}
     for outcome in ("passed", "skipped", "failed", "error"):
         for report in terminalreporter.getreports(outcome):
-            named = dict(report.user_properties).get("original")
+            named = dict(getattr(report, "user_properties", ())).get("original")
             if named and (report.when == "call" or outcome != "passed"):
                 rows[report.nodeid] = (*named, _verdict(report))
     if not rows:

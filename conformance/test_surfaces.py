@@ -18,7 +18,7 @@ def _named(name: str) -> Any:
     )
 
 
-@pytest.mark.parametrize("name", map(_named, ALL))
+@pytest.mark.parametrize("name", [_named(name) for name in ALL])
 def test_recorded_as_it_is(name: str) -> None:
     one = ALL[name]
     read = one.read()
