@@ -21,6 +21,7 @@ from trainium_cdk.eks.system_nodes import TrnSystemNodes
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.outputs import eks_outputs
 from trainium_cdk.registry import TrnRegistry
+from trainium_cdk.removal import removal_policy
 from trainium_cdk.settings import Environment
 from trainium_cdk.storage import TrnStorage
 
@@ -37,13 +38,13 @@ class TrnEksStack(Stack):
         super().__init__(scope, id, tags={**environment.tags, **kwargs.pop("tags", {})}, **kwargs)
         name, on_destroy, eks = environment.name, environment.on_destroy, environment.eks
         zones = environment.eks_zone_ids
-        network = TrnNetwork(
-            self, "Network", settings=environment.network, zone_ids=zones, name=name, on_destroy=on_destroy
+        network = TrnNetwork.from_settings(
+            self, "Network", environment.network, zone_ids=zones, name=name, on_destroy=on_destroy
         )
-        storage = TrnStorage(
-            self, "Storage", settings=environment.storage, network=network, zone_ids=zones, on_destroy=on_destroy
+        storage = TrnStorage.from_settings(
+            self, "Storage", environment.storage, network=network, zone_ids=zones, on_destroy=on_destroy
         )
-        bucket = TrnBucket(self, "Files", on_destroy=on_destroy).bucket
+        bucket = TrnBucket(self, "Files", removal_policy=removal_policy(on_destroy)).bucket
         cluster = TrnEksCluster(self, "Cluster", environment=environment, network=network)
         addons = TrnAddons(self, "Addons", environment=environment, cluster=cluster, storage=storage)
         efa = TrnEfaSecurityGroup(self, "Efa", vpc=network.vpc)
@@ -57,7 +58,9 @@ class TrnEksStack(Stack):
         }
         system = TrnSystemNodes(self, "System", **shared)
         groups = {
-            group.name: TrnNodeGroup(self, f"Group{group.name}", settings=group, efa_group=efa.security_group, **shared)
+            group.name: TrnNodeGroup.from_settings(
+                self, f"Group{group.name}", settings=group, efa_group=efa.security_group, **shared
+            )
             for group in eks.node_groups
         }
         addons.add_drivers(system)
@@ -80,10 +83,16 @@ class TrnEksStack(Stack):
                 groups=groups,
                 after=plugins.ready,
             )
-        registry = builder = jump_host = None
-        if environment.registry.enabled:
-            registry = TrnRegistry(self, "Registry", settings=environment.registry, on_destroy=on_destroy)
-            builder = TrnImageBuilder(self, "Images", bucket=bucket, registry=registry, on_destroy=on_destroy)
+        builder = jump_host = None
+        registry = TrnRegistry.from_settings(self, "Registry", environment.registry, on_destroy=on_destroy)
+        if registry:
+            builder = TrnImageBuilder(
+                self,
+                "Images",
+                bucket=bucket,
+                repository=registry.repository,
+                removal_policy=removal_policy(on_destroy),
+            )
         if eks.endpoint == "private" and eks.jump_host:
             jump_host = TrnJumpHost(
                 self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from aws_cdk import CfnOutput, Stack
+from aws_cdk import CfnOutput, Duration, Stack
 from constructs import Construct
 
 from trainium_cdk.bootstrap import TrnBootstrap
@@ -14,6 +14,7 @@ from trainium_cdk.outputs import slurm_outputs
 from trainium_cdk.outputs.contract import PAYLOADS
 from trainium_cdk.pcluster.cluster import TrnPcluster
 from trainium_cdk.registry import TrnRegistry
+from trainium_cdk.removal import removal_policy
 from trainium_cdk.settings import Environment
 from trainium_cdk.storage import TrnStorage
 
@@ -29,21 +30,19 @@ class TrnPclusterStack(Stack):
         kwargs.setdefault("description", f"Trainium on Slurm: cluster {environment.cluster_name} (trainium-cdk)")
         super().__init__(scope, id, tags={**environment.tags, **kwargs.pop("tags", {})}, **kwargs)
         name, on_destroy = environment.name, environment.on_destroy
-        network = TrnNetwork(
+        network = TrnNetwork.from_settings(
             self,
             "Network",
-            settings=environment.network,
+            environment.network,
             zone_ids=environment.zone_ids,
             name=name,
             on_destroy=on_destroy,
         )
-        storage = TrnStorage(self, "Storage", settings=environment.storage, network=network, on_destroy=on_destroy)
-        bucket = TrnBucket(self, "Files", on_destroy=on_destroy, expire_days={PAYLOADS: 1})
-        registry = (
-            TrnRegistry(self, "Registry", settings=environment.registry, on_destroy=on_destroy)
-            if environment.registry.enabled
-            else None
+        storage = TrnStorage.from_settings(self, "Storage", environment.storage, network=network, on_destroy=on_destroy)
+        bucket = TrnBucket(
+            self, "Files", expiration={PAYLOADS: Duration.days(1)}, removal_policy=removal_policy(on_destroy)
         )
+        registry = TrnRegistry.from_settings(self, "Registry", environment.registry, on_destroy=on_destroy)
         bootstrap = TrnBootstrap(self, "Bootstrap", environment=environment, bucket=bucket.bucket)
         cluster = TrnPcluster(
             self, "Cluster", environment=environment, network=network, storage=storage, bootstrap=bootstrap

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
+from aws_cdk import Duration, RemovalPolicy
 
 from tests.cdk import findings, needs, only, properties, resources, synth
 from trainium_cdk.bucket import TrnBucket
 
 
 def test_nobody_reads_it_in_the_clear_or_from_outside() -> None:
-    template = synth(lambda s: TrnBucket(s, "Bucket", expire_days={"payloads/": 30}))
+    template = synth(lambda s: TrnBucket(s, "Bucket", expiration={"payloads/": Duration.days(30)}))
     found = only(template, "S3::Bucket")
     assert set(found["PublicAccessBlockConfiguration"].values()) == {True}
     assert found["VersioningConfiguration"] == {"Status": "Enabled"}
@@ -40,10 +40,12 @@ def test_the_function_that_empties_it_logs_where_the_stack_owns_and_nowhere_else
     assert "CreateLogGroup" not in json.dumps(role)
 
 
-@pytest.mark.parametrize(("on_destroy", "policy"), [("delete", "Delete"), ("keep", "Retain")])
-def test_what_becomes_of_the_objects(on_destroy: Any, policy: str) -> None:
-    template = synth(lambda s: TrnBucket(s, "Bucket", on_destroy=on_destroy))
+@pytest.mark.parametrize(
+    ("removal_policy", "policy"), [(RemovalPolicy.DESTROY, "Delete"), (RemovalPolicy.RETAIN, "Retain")]
+)
+def test_what_becomes_of_the_objects(removal_policy: RemovalPolicy, policy: str) -> None:
+    template = synth(lambda s: TrnBucket(s, "Bucket", removal_policy=removal_policy))
     [bucket] = resources(template, "S3::Bucket").values()
     assert bucket["DeletionPolicy"] == policy
-    assert len(properties(template, "Lambda::Function")) == (1 if on_destroy == "delete" else 0)
+    assert len(properties(template, "Lambda::Function")) == (1 if policy == "Delete" else 0)
     assert findings(template) == []

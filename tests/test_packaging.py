@@ -27,8 +27,8 @@ from trainium_cdk.storage import TrnStorage
 env = settings.load()
 app = cdk.App()
 stack = cdk.Stack(app, "Foreign")
-network = TrnNetwork(stack, "Net", settings=env.network, zone_ids=env.zone_ids, name="foreign")
-TrnStorage(stack, "Disk", settings=env.storage, network=network)
+network = TrnNetwork(stack, "Net")
+TrnStorage(stack, "Disk", vpc=network.vpc)
 TrnBootstrap(stack, "Boot", environment=env, bucket=TrnBucket(stack, "Files").bucket)
 app.synth()
 """

@@ -16,7 +16,7 @@ from trainium_cdk.registry import TrnRegistry
 
 @pytest.mark.parametrize(("on_destroy", "policy", "emptied"), [("delete", "Delete", True), ("keep", "Retain", False)])
 def test_what_becomes_of_the_images(on_destroy: Any, policy: str, emptied: bool) -> None:
-    template = synth(lambda s: TrnRegistry(s, "Registry", on_destroy=on_destroy))
+    template = synth(lambda s: TrnRegistry.from_settings(s, "Registry", on_destroy=on_destroy))
     [repository] = template.to_json()["Resources"].values()
     assert (repository["Type"], repository["DeletionPolicy"]) == ("AWS::ECR::Repository", policy)
     assert repository["Properties"].get("EmptyOnDelete", False) is emptied
@@ -26,8 +26,7 @@ def test_what_becomes_of_the_images(on_destroy: Any, policy: str, emptied: bool)
 @pytest.mark.parametrize(("immutable", "mutability"), [(True, "IMMUTABLE"), (False, "MUTABLE")])
 def test_settings(immutable: bool, mutability: str) -> None:
     settings = trn.Registry(keep_images=7, immutable_tags=immutable)
-    found = only(synth(lambda s: TrnRegistry(s, "Registry", settings=settings, name="trn")), "ECR::Repository")
-    assert found["RepositoryName"] == "trn"
+    found = only(synth(lambda s: TrnRegistry.from_settings(s, "Registry", settings)), "ECR::Repository")
     assert found["ImageTagMutability"] == mutability
     assert found["ImageScanningConfiguration"] == {"ScanOnPush": True}
     rules = json.loads(found["LifecyclePolicy"]["LifecyclePolicyText"])["rules"]
@@ -41,8 +40,13 @@ def test_a_role_may_pull_and_another_may_push() -> None:
     def build(stack: Stack) -> None:
         registry = TrnRegistry(stack, "Registry")
         registry.grant_pull(iam.Role(stack, "Node", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com")))
-        registry.grant_push(iam.Role(stack, "Build", assumed_by=iam.ServicePrincipal("codebuild.amazonaws.com")))
+        registry.grant_pull_push(iam.Role(stack, "Build", assumed_by=iam.ServicePrincipal("codebuild.amazonaws.com")))
 
     policies = synth(build).find_resources("AWS::IAM::Policy").items()
     may_put = {name: "ecr:PutImage" in json.dumps(policy) for name, policy in policies}
     assert sorted((name[:4], allowed) for name, allowed in may_put.items()) == [("Buil", True), ("Node", False)]
+
+
+def test_none_where_it_is_not_enabled() -> None:
+    template = synth(lambda s: TrnRegistry.from_settings(s, "Registry", trn.Registry(enabled=False)))
+    assert "Resources" not in template.to_json()

@@ -10,67 +10,58 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trainium_cdk.bootstrap import TrnBootstrap
-    from trainium_cdk.bucket import TrnBucket
-    from trainium_cdk.efa import TrnEfaSecurityGroup
-    from trainium_cdk.eks.addons import TrnAddons
-    from trainium_cdk.eks.cluster import TrnEksCluster
-    from trainium_cdk.eks.images import TrnImageBuilder
-    from trainium_cdk.eks.jump_host import TrnJumpHost
-    from trainium_cdk.eks.node_group import TrnNodeGroup
-    from trainium_cdk.eks.node_role import TrnNodeRole
-    from trainium_cdk.eks.plugins import TrnPlugins
-    from trainium_cdk.eks.system_nodes import TrnSystemNodes
-    from trainium_cdk.network import TrnNetwork, TrnPeering
-    from trainium_cdk.pcluster.cluster import TrnPcluster, TrnPclusterProvider
-    from trainium_cdk.registry import TrnRegistry
-    from trainium_cdk.storage import FileSystemMount, TrnStorage
+    from trainium_cdk.bootstrap import TrnBootstrap as TrnBootstrap
+    from trainium_cdk.bucket import TrnBucket as TrnBucket
+    from trainium_cdk.efa import TrnEfaSecurityGroup as TrnEfaSecurityGroup
+    from trainium_cdk.eks.addons import TrnAddons as TrnAddons
+    from trainium_cdk.eks.cluster import TrnEksCluster as TrnEksCluster
+    from trainium_cdk.eks.images import TrnImageBuilder as TrnImageBuilder
+    from trainium_cdk.eks.jump_host import TrnJumpHost as TrnJumpHost
+    from trainium_cdk.eks.node_group import TrnNodeGroup as TrnNodeGroup
+    from trainium_cdk.eks.node_role import TrnNodeRole as TrnNodeRole
+    from trainium_cdk.eks.plugins import TrnPlugins as TrnPlugins
+    from trainium_cdk.eks.system_nodes import TrnSystemNodes as TrnSystemNodes
+    from trainium_cdk.network import TrnNetwork as TrnNetwork
+    from trainium_cdk.network import TrnPeering as TrnPeering
+    from trainium_cdk.pcluster.cluster import TrnPcluster as TrnPcluster
+    from trainium_cdk.pcluster.cluster import TrnPclusterProvider as TrnPclusterProvider
+    from trainium_cdk.registry import TrnRegistry as TrnRegistry
+    from trainium_cdk.storage import EfsOptions as EfsOptions
+    from trainium_cdk.storage import FileSystemMount as FileSystemMount
+    from trainium_cdk.storage import LustreOptions as LustreOptions
+    from trainium_cdk.storage import S3Link as S3Link
+    from trainium_cdk.storage import TrnStorage as TrnStorage
 
 __version__ = "0.1.0"
-__all__ = [
-    "FileSystemMount",
-    "TrnAddons",
-    "TrnBootstrap",
-    "TrnBucket",
-    "TrnEfaSecurityGroup",
-    "TrnEksCluster",
-    "TrnImageBuilder",
-    "TrnJumpHost",
-    "TrnNetwork",
-    "TrnNodeGroup",
-    "TrnNodeRole",
-    "TrnPcluster",
-    "TrnPclusterProvider",
-    "TrnPeering",
-    "TrnPlugins",
-    "TrnRegistry",
-    "TrnStorage",
-    "TrnSystemNodes",
-]
 
-_HOMES = {
-    "FileSystemMount": "storage",
-    "TrnAddons": "eks.addons",
-    "TrnBootstrap": "bootstrap",
-    "TrnBucket": "bucket",
-    "TrnEfaSecurityGroup": "efa",
-    "TrnEksCluster": "eks.cluster",
-    "TrnImageBuilder": "eks.images",
-    "TrnJumpHost": "eks.jump_host",
-    "TrnNetwork": "network",
-    "TrnNodeGroup": "eks.node_group",
-    "TrnNodeRole": "eks.node_role",
-    "TrnPcluster": "pcluster.cluster",
-    "TrnPclusterProvider": "pcluster.cluster",
-    "TrnPeering": "network",
-    "TrnPlugins": "eks.plugins",
-    "TrnRegistry": "registry",
-    "TrnStorage": "storage",
-    "TrnSystemNodes": "eks.system_nodes",
+_MODULES = {
+    "bootstrap": ("TrnBootstrap",),
+    "bucket": ("TrnBucket",),
+    "efa": ("TrnEfaSecurityGroup",),
+    "eks.addons": ("TrnAddons",),
+    "eks.cluster": ("TrnEksCluster",),
+    "eks.images": ("TrnImageBuilder",),
+    "eks.jump_host": ("TrnJumpHost",),
+    "eks.node_group": ("TrnNodeGroup",),
+    "eks.node_role": ("TrnNodeRole",),
+    "eks.plugins": ("TrnPlugins",),
+    "eks.system_nodes": ("TrnSystemNodes",),
+    "network": ("TrnNetwork", "TrnPeering"),
+    "pcluster.cluster": ("TrnPcluster", "TrnPclusterProvider"),
+    "registry": ("TrnRegistry",),
+    "storage": ("EfsOptions", "FileSystemMount", "LustreOptions", "S3Link", "TrnStorage"),
 }
+"""Every public name, by the module that holds it. (Type checkers read the imports above; a test compares the two.)"""
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_HOMES]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aws_cdk import CfnResource, Duration, Stack
+from aws_cdk import CfnResource, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from trainium_cdk.functions import own_logs
-from trainium_cdk.removal import OnDestroy, removal_policy
 
 ACCESS_LOGS = "access-logs/"
 _ACCESS_LOG_DAYS = 90
@@ -21,13 +20,17 @@ _EMPTIER = "Custom::S3AutoDeleteObjectsCustomResourceProvider"
 class TrnBucket(Construct):
     """A private bucket for what jobs need and leave: TLS only, encrypted, versioned, its own access log.
 
-    `cdk destroy` empties it first, with the CDK's own function for that; the log group of the function is the stack's, and goes
-    with it.
+    `cdk destroy` empties it first, with the CDK's own function for that; the log group of the function is the stack's, and is
+    deleted with it.
+
+    Example:
+        bucket = TrnBucket(self, "Files", expiration={"payloads/": Duration.days(30)})
+        bucket.grant_read_write(role)
 
     Args:
-        expire_days: Days that objects live, by prefix: `{"payloads/": 30}`, and once more as an old version, 30 at most.
-            Default: everything stays.
-        on_destroy: What becomes of the bucket, objects and all, on `cdk destroy`. Default: deleted.
+        expiration: How long objects live, by prefix, and as long again as an old version, 30 days at most. Default: objects
+            stay.
+        removal_policy: What becomes of the bucket, objects and all, on `cdk destroy`. Default: DESTROY.
     """
 
     def __init__(
@@ -35,11 +38,12 @@ class TrnBucket(Construct):
         scope: Construct,
         id: str,
         *,
-        expire_days: Mapping[str, int] | None = None,
-        on_destroy: OnDestroy = "delete",
+        expiration: Mapping[str, Duration] | None = None,
+        removal_policy: RemovalPolicy = RemovalPolicy.DESTROY,
     ) -> None:
         super().__init__(scope, id)
-        expire = {**(expire_days or {}), ACCESS_LOGS: _ACCESS_LOG_DAYS}
+        expire = {**(expiration or {}), ACCESS_LOGS: Duration.days(_ACCESS_LOG_DAYS)}
+        delete = removal_policy == RemovalPolicy.DESTROY
         bucket = s3.Bucket(
             self,
             "Resource",
@@ -57,20 +61,28 @@ class TrnBucket(Construct):
                 *(
                     s3.LifecycleRule(
                         prefix=prefix,
-                        expiration=Duration.days(days),
-                        noncurrent_version_expiration=Duration.days(min(days, _OLD_VERSION_DAYS)),
+                        expiration=after,
+                        noncurrent_version_expiration=Duration.days(min(after.to_days(), _OLD_VERSION_DAYS)),
                     )
-                    for prefix, days in expire.items()
+                    for prefix, after in expire.items()
                 ),
             ],
-            auto_delete_objects=on_destroy == "delete",
-            removal_policy=removal_policy(on_destroy),
+            auto_delete_objects=delete,
+            removal_policy=removal_policy,
         )
         self._log_access(bucket)
-        if on_destroy == "delete":
+        if delete:
             _own_the_emptiers_logs(Stack.of(self))
         self.bucket: s3.IBucket = bucket
         """The bucket, for any construct of the CDK."""
+
+    def grant_read(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Let an identity list and read the objects."""
+        return self.bucket.grant_read(grantee)
+
+    def grant_read_write(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Let an identity list, read, write and delete the objects."""
+        return self.bucket.grant_read_write(grantee)
 
     def _log_access(self, bucket: s3.Bucket) -> None:
         # By bucket policy: the CDK's own way needs an access control list, or a feature flag that a foreign app may not have

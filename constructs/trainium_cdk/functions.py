@@ -39,28 +39,39 @@ def own_logs(
     return group
 
 
-def own_log_of(function: functions.Function, role: iam.Role, *, also: Sequence[Statement] = ()) -> None:
-    """Give a function `own_logs` in place of the log group that the CDK would make for it. Arguments as there."""
-    function.node.try_remove_child("LogGroup")
-    resource, role_resource = function.node.default_child, role.node.default_child
-    assert isinstance(resource, CfnResource)  # noqa: S101
-    assert isinstance(role_resource, CfnResource)  # noqa: S101
-    own_logs(function, resource, role_resource, also=also)
+def log_group(scope: Construct) -> logs.LogGroup:
+    """A log group of the stack for a function: it is deleted with the stack."""
+    return logs.LogGroup(scope, "Logs", retention=logs.RetentionDays.ONE_MONTH, removal_policy=removal_policy("delete"))
+
+
+def function_role(scope: Construct, group: logs.ILogGroup, statements: Sequence[iam.PolicyStatement] = ()) -> iam.Role:
+    """A role that lets a function write to its own log group, and do what `statements` allow.
+
+    Without logs:CreateLogGroup: Lambda would create a deleted log group again with the last lines it writes.
+    """
+    write = iam.PolicyStatement(actions=["logs:CreateLogStream", "logs:PutLogEvents"], resources=[group.log_group_arn])
+    return iam.Role(
+        scope,
+        "Role",
+        assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
+        inline_policies={"Own": iam.PolicyDocument(statements=[write, *statements])},
+    )
 
 
 def inline_function(
-    scope: Construct, *, code: Path, description: str, statements: Sequence[iam.PolicyStatement]
+    scope: Construct, *, code: Path, description: str, statements: Sequence[iam.PolicyStatement] = ()
 ) -> functions.Function:
     """A function of one Python file that serves a custom resource, with a role and a log group of its own.
 
     Args:
         code: the file; at most 4096 characters, with the entry point `handler`.
-        statements: what the role may do beside writing the log.
+        statements: what the role may do beside writing the log. Default: nothing; `function.role` can be granted more.
     """
-    role = iam.Role(scope, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
+    group = log_group(scope)
+    role = function_role(scope, group)
     for statement in statements:
         role.add_to_policy(statement)
-    function = functions.Function(
+    return functions.Function(
         scope,
         "Function",
         description=description,
@@ -69,9 +80,8 @@ def inline_function(
         runtime=functions.Runtime.PYTHON_3_14,
         timeout=Duration.minutes(2),
         role=role,
+        log_group=group,
     )
-    own_log_of(function, role)
-    return function
 
 
 def allow(resource: Any, *actions: str) -> Statement:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from aws_cdk import Duration
+from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_ecr as ecr
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 from trainium_cdk import settings as trn
-from trainium_cdk.removal import OnDestroy, removal_policy
+from trainium_cdk.removal import OnDestroy
+from trainium_cdk.removal import removal_policy as policy_of
 
 UNTAGGED_DAYS = 14
 
@@ -17,14 +18,17 @@ UNTAGGED_DAYS = 14
 class TrnRegistry(Construct):
     """A private repository, scanned on push, that forgets its oldest images.
 
-    Whether to have one at all (`settings.enabled`) is the caller's to decide.
+    Example:
+        registry = TrnRegistry(self, "Registry", max_image_count=20)
+        registry.grant_pull(node_role)
 
     Args:
-        settings: The `registry` part of an environment. Default: 50 images, tags that cannot be moved.
-        name: The repository's name. Default: CloudFormation gives one that is free; a name of your own that is already taken
-            (kept by an earlier `on_destroy="keep"`, say) fails the deployment.
+        repository_name: Default: CloudFormation gives one that is free; a name of your own that is already taken (by a
+            repository that was retained, for example) fails the deployment.
+        max_image_count: Older images beyond this number are removed. Default: 50.
+        image_tag_mutability: Default: IMMUTABLE: a tag names one image for ever.
         encryption_key: Default: ECR's own AES-256.
-        on_destroy: What becomes of the repository, images and all, on `cdk destroy`. Default: deleted.
+        removal_policy: What becomes of the repository, images and all, on `cdk destroy`. Default: DESTROY.
     """
 
     def __init__(
@@ -32,19 +36,19 @@ class TrnRegistry(Construct):
         scope: Construct,
         id: str,
         *,
-        settings: trn.Registry | None = None,
-        name: str | None = None,
+        repository_name: str | None = None,
+        max_image_count: int = 50,
+        image_tag_mutability: ecr.TagMutability = ecr.TagMutability.IMMUTABLE,
         encryption_key: kms.IKey | None = None,
-        on_destroy: OnDestroy = "delete",
+        removal_policy: RemovalPolicy = RemovalPolicy.DESTROY,
     ) -> None:
         super().__init__(scope, id)
-        settings = settings or trn.Registry()
         repository = ecr.Repository(
             self,
             "Resource",
-            repository_name=name,
+            repository_name=repository_name,
             image_scan_on_push=True,
-            image_tag_mutability=ecr.TagMutability.IMMUTABLE if settings.immutable_tags else ecr.TagMutability.MUTABLE,
+            image_tag_mutability=image_tag_mutability,
             encryption=ecr.RepositoryEncryption.KMS if encryption_key else ecr.RepositoryEncryption.AES_256,
             encryption_key=encryption_key,
             lifecycle_rules=[
@@ -57,22 +61,39 @@ class TrnRegistry(Construct):
                 ecr.LifecycleRule(
                     description="The oldest images",
                     tag_status=ecr.TagStatus.ANY,
-                    max_image_count=settings.keep_images,
+                    max_image_count=max_image_count,
                     rule_priority=2,
                 ),
             ],
-            empty_on_delete=on_destroy == "delete",
-            removal_policy=removal_policy(on_destroy),
+            empty_on_delete=removal_policy == RemovalPolicy.DESTROY,
+            removal_policy=removal_policy,
         )
         self.repository: ecr.IRepository = repository
         """The repository, for any construct of the CDK."""
         self.uri = repository.repository_uri
         """What an image's name begins with: `<account>.dkr.ecr.<region>.amazonaws.com/<name>`."""
 
-    def grant_pull(self, grantee: iam.IGrantable) -> None:
-        """Let an identity (a node's role) pull images."""
-        self.repository.grant_pull(grantee)
+    @classmethod
+    def from_settings(
+        cls, scope: Construct, id: str, settings: trn.Registry | None = None, *, on_destroy: OnDestroy = "delete"
+    ) -> TrnRegistry | None:
+        """The repository of the `registry` part of an environment; None where it is not enabled."""
+        settings = settings or trn.Registry()
+        if not settings.enabled:
+            return None
+        mutability = ecr.TagMutability.IMMUTABLE if settings.immutable_tags else ecr.TagMutability.MUTABLE
+        return cls(
+            scope,
+            id,
+            max_image_count=settings.keep_images,
+            image_tag_mutability=mutability,
+            removal_policy=policy_of(on_destroy),
+        )
 
-    def grant_push(self, grantee: iam.IGrantable) -> None:
+    def grant_pull(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Let an identity (a node's role) pull images."""
+        return self.repository.grant_pull(grantee)
+
+    def grant_pull_push(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let an identity push and pull images."""
-        self.repository.grant_pull_push(grantee)
+        return self.repository.grant_pull_push(grantee)

@@ -5,27 +5,24 @@ Context: zones (comma-separated zone ids), on_destroy (delete or keep).
 
 import aws_cdk as cdk
 
-from trainium_cdk import TrnBucket, TrnEfaSecurityGroup, TrnNetwork, TrnRegistry, TrnStorage
-from trainium_cdk import settings as trn
+from trainium_cdk import LustreOptions, TrnBucket, TrnEfaSecurityGroup, TrnNetwork, TrnRegistry, TrnStorage
 
 app = cdk.App()
 stack = cdk.Stack(app, "Alone")  # no account and no region: wherever the credentials lead
 zones = (app.node.try_get_context("zones") or "use1-az6").split(",")
 keep = app.node.try_get_context("on_destroy") == "keep"
-on_destroy = "keep" if keep else "delete"
+removal_policy = cdk.RemovalPolicy.RETAIN if keep else cdk.RemovalPolicy.DESTROY
 
 network = TrnNetwork(
     stack,
     "Network",
-    settings=trn.Network(interface_endpoints=("ssm", "dynamodb")),
+    interface_endpoints=("ssm", "dynamodb"),
     zone_ids=zones,
-    on_destroy=on_destroy,
+    removal_policy=removal_policy,
 )
-storage = TrnStorage(
-    stack, "Storage", settings=trn.Storage(efs=trn.Efs(), fsx=trn.Fsx()), network=network, on_destroy=on_destroy
-)
-bucket = TrnBucket(stack, "Bucket", expire_days={"payloads/": 30}, on_destroy=on_destroy)
-registry = TrnRegistry(stack, "Registry", on_destroy=on_destroy)
+storage = TrnStorage(stack, "Storage", vpc=network.vpc, lustre=LustreOptions(), removal_policy=removal_policy)
+bucket = TrnBucket(stack, "Bucket", expiration={"payloads/": cdk.Duration.days(30)}, removal_policy=removal_policy)
+registry = TrnRegistry(stack, "Registry", removal_policy=removal_policy)
 efa = TrnEfaSecurityGroup(stack, "Efa", vpc=network.vpc)
 
 for name, value in {

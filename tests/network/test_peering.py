@@ -21,7 +21,7 @@ def peered(*peers: trn.Peering, env: Environment | None = None, existing: trn.Ex
     zones = () if existing else ("use1-az6", "use1-az4")
 
     def build(stack: Stack) -> None:
-        TrnNetwork(stack, "Network", settings=settings, zone_ids=zones)
+        TrnNetwork.from_settings(stack, "Network", settings, zone_ids=zones)
 
     return synth(build, env=env)
 

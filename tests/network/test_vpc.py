@@ -27,7 +27,7 @@ EXISTING = trn.ExistingVpc(
 
 
 def network(settings: trn.Network | None = None, zones: tuple[str, ...] = TWO, **kwargs: Any) -> Template:
-    return synth(lambda stack: TrnNetwork(stack, "Network", settings=settings, zone_ids=zones, **kwargs))
+    return synth(lambda stack: TrnNetwork.from_settings(stack, "Network", settings, zone_ids=zones, **kwargs))
 
 
 def name_of(properties: dict[str, Any]) -> str:
@@ -128,7 +128,7 @@ def test_what_waits_for_the_internet_waits_for_all_of_it_and_subnets_for_none() 
     settings = trn.Network(nat="per-zone", interface_endpoints=("ssm",))
 
     def build(stack: Stack) -> None:
-        made = TrnNetwork(stack, "Network", settings=settings, zone_ids=TWO)
+        made = TrnNetwork.from_settings(stack, "Network", settings, zone_ids=TWO)
         node = CfnResource(stack, "Node", type="Custom::Node", properties={"Subnet": made.private_subnet().subnet_id})
         node.node.add_dependency(made.internet_ready)
         CfnResource(stack, "Control", type="Custom::Control", properties={"Subnet": made.private_subnet().subnet_id})
@@ -233,7 +233,7 @@ def test_other_constructs_of_the_cdk_work_on_it() -> None:
 @pytest.mark.parametrize("env", [None, IN_US_EAST_1])
 def test_an_existing_vpc_adds_nothing_and_gives_its_subnets(env: Any) -> None:
     def build(stack: Stack) -> None:
-        made = TrnNetwork(stack, "Network", settings=trn.Network(existing=EXISTING))
+        made = TrnNetwork.from_settings(stack, "Network", trn.Network(existing=EXISTING))
         assert made.vpc.vpc_id == EXISTING.vpc_id
         assert made.cidr == "172.31.0.0/16"
         assert made.zone_ids == ["use1-az6", "use1-az4"]
@@ -249,7 +249,7 @@ def test_an_existing_vpc_adds_nothing_and_gives_its_subnets(env: Any) -> None:
 
 def test_the_unknown_zone_name_of_an_existing_subnet_is_an_error_with_a_way_out() -> None:
     def build(stack: Stack) -> None:
-        made = TrnNetwork(stack, "Network", settings=trn.Network(existing=EXISTING))
+        made = TrnNetwork.from_settings(stack, "Network", trn.Network(existing=EXISTING))
         CfnResource(stack, "Node", type="Custom::Node", properties={"Zone": made.private_subnet().availability_zone})
 
     with pytest.raises(RuntimeError, match="the name of an existing subnet's availability zone is not known"):
@@ -265,7 +265,7 @@ def test_the_unknown_zone_name_of_an_existing_subnet_is_an_error_with_a_way_out(
 )  # fmt: skip
 def test_a_subnet_that_is_not_there(ask: Any, message: str) -> None:
     def build(stack: Stack) -> None:
-        ask(TrnNetwork(stack, "Network", settings=trn.Network(existing=EXISTING)))
+        ask(TrnNetwork.from_settings(stack, "Network", trn.Network(existing=EXISTING)))
 
     with pytest.raises(ValueError, match=message):
         synth(build)

@@ -27,8 +27,8 @@ LUSTRE = trn.Storage(efs=None, fsx=trn.Fsx())
 
 
 def storage(stack: Stack, settings: trn.Storage | None = None, **kwargs: Any) -> TrnStorage:
-    network = TrnNetwork(stack, "Network", settings=QUIET, zone_ids=("use1-az6", "use1-az4"))
-    return TrnStorage(stack, "Storage", settings=settings, network=network, **kwargs)
+    network = TrnNetwork.from_settings(stack, "Network", QUIET, zone_ids=("use1-az6", "use1-az4"))
+    return TrnStorage.from_settings(stack, "Storage", settings, network=network, **kwargs)
 
 
 def made(settings: trn.Storage | None = None, **kwargs: Any) -> Template:
@@ -88,10 +88,10 @@ def test_only_clients_reach_the_file_systems_and_only_at_their_ports(
 def test_others_can_be_let_in() -> None:
     # a group that may call nobody by itself gets the rules on its own side too
     def build(stack: Stack) -> None:
-        network = TrnNetwork(stack, "Network", settings=QUIET, zone_ids=("use1-az6",))
-        shared = TrnStorage(stack, "Storage", settings=BOTH, network=network)
+        network = TrnNetwork.from_settings(stack, "Network", QUIET, zone_ids=("use1-az6",))
+        shared = TrnStorage.from_settings(stack, "Storage", BOTH, network=network)
         host = ClosedGroup(stack, "Host", vpc_id=network.vpc.vpc_id, description="A host beside the cluster")
-        shared.allow_from(host.group)
+        shared.connections.allow_default_port_from(host.group)
 
     assert rules(synth(build)) - rules(made(BOTH)) == {
         *both_ways("Efs", "Host", "2049"),
@@ -293,7 +293,7 @@ def test_existing_file_systems_are_mounted_and_not_made() -> None:
 def test_mounting_efs_is_granted_to_identities(settings: trn.Storage | None, resource: str) -> None:
     def build(stack: Stack) -> None:
         role = iam.Role(stack, "Node", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"))
-        storage(stack, settings).grant_mount(role)
+        storage(stack, settings).grant_root_access(role)
 
     [statement] = only(synth(build), "IAM::Policy")["PolicyDocument"]["Statement"]
     assert {a.split(":")[1] for a in statement["Action"]} == {"ClientMount", "ClientWrite", "ClientRootAccess"}

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from aws_cdk import Stack
+from aws_cdk import RemovalPolicy, Stack
 from aws_cdk import aws_codebuild as codebuild
+from aws_cdk import aws_ecr as ecr
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
-
-from trainium_cdk.functions import LOG_DAYS
-from trainium_cdk.registry import TrnRegistry
-from trainium_cdk.removal import OnDestroy, removal_policy
 
 SOURCES = "images/"
 """Prefix, in the stack's bucket, of the zip files that are built."""
@@ -44,18 +41,23 @@ _BUILD_SPEC = {
 
 
 class TrnImageBuilder(Construct):
-    """A CodeBuild project that builds a Dockerfile from a zip file in the stack's bucket and pushes the image to its registry.
+    """A CodeBuild project that builds a Dockerfile from a zip file in a bucket and pushes the image to a repository.
 
     x86_64, as Trainium nodes are; so it does not matter what the laptop is, nor whether it has Docker. A build names its source
     (`sourceTypeOverride: S3`, `sourceLocationOverride: <bucket>/images/<name>.zip`) and the variables IMAGE_TAG and, if it is
     not `Dockerfile`, DOCKERFILE.
 
+    Example:
+        TrnImageBuilder(self, "Images", bucket=bucket, repository=ecr.Repository(self, "Training"))
+
     Args:
-        bucket: where the zip files are, below `images/`.
-        on_destroy: what becomes of the build logs on `cdk destroy`. Default: deleted.
+        bucket: Where the zip files are, below `images/`.
+        repository: Where the images are pushed.
+        removal_policy: What becomes of the build logs on `cdk destroy`. Default: DESTROY.
     """
 
     project_name: str
+    """What `trn image build` starts."""
 
     def __init__(
         self,
@@ -63,15 +65,14 @@ class TrnImageBuilder(Construct):
         id: str,
         *,
         bucket: s3.IBucket,
-        registry: TrnRegistry,
-        on_destroy: OnDestroy = "delete",
+        repository: ecr.IRepository,
+        removal_policy: RemovalPolicy = RemovalPolicy.DESTROY,
     ) -> None:
         super().__init__(scope, id)
-        log = logs.CfnLogGroup(self, "Logs", retention_in_days=LOG_DAYS)
-        log.apply_removal_policy(removal_policy(on_destroy))
+        log = logs.LogGroup(self, "Logs", retention=logs.RetentionDays.ONE_MONTH, removal_policy=removal_policy)
         role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("codebuild.amazonaws.com"))
         may = [
-            iam.PolicyStatement(actions=["logs:CreateLogStream", "logs:PutLogEvents"], resources=[log.attr_arn]),
+            iam.PolicyStatement(actions=["logs:CreateLogStream", "logs:PutLogEvents"], resources=[log.log_group_arn]),
             iam.PolicyStatement(
                 actions=["s3:GetObject", "s3:GetObjectVersion"], resources=[bucket.arn_for_objects(f"{SOURCES}*")]
             ),
@@ -82,7 +83,7 @@ class TrnImageBuilder(Construct):
         ]
         for statement in may:
             role.add_to_policy(statement)
-        registry.grant_push(role)
+        repository.grant_pull_push(role)
         variable = codebuild.CfnProject.EnvironmentVariableProperty
         project = codebuild.CfnProject(
             self,
@@ -101,13 +102,15 @@ class TrnImageBuilder(Construct):
                 compute_type="BUILD_GENERAL1_LARGE",  # the disk must hold Neuron's images, twice
                 privileged_mode=True,  # docker build
                 environment_variables=[
-                    variable(name="REPOSITORY_URI", value=registry.uri),
+                    variable(name="REPOSITORY_URI", value=repository.repository_uri),
                     variable(name="IMAGE_TAG", value="latest"),
                     variable(name="DOCKERFILE", value="Dockerfile"),
                 ],
             ),
             logs_config=codebuild.CfnProject.LogsConfigProperty(
-                cloud_watch_logs=codebuild.CfnProject.CloudWatchLogsConfigProperty(status="ENABLED", group_name=log.ref)
+                cloud_watch_logs=codebuild.CfnProject.CloudWatchLogsConfigProperty(
+                    status="ENABLED", group_name=log.log_group_name
+                )
             ),
             timeout_in_minutes=_MINUTES,
         )

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from aws_cdk import CfnTag, Token
+from aws_cdk import CfnTag, Fn, Token
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from constructs import Construct
 
-from trainium_cdk import settings as trn
+from trainium_cdk.catalog import InstanceType
+from trainium_cdk.eks.interfaces import Layout, interfaces
 from trainium_cdk.eks.size import kept_size
-from trainium_cdk.settings import Environment
 
 _Data = ec2.CfnLaunchTemplate
 
 
 def launch_template(
-    scope: Construct, *, instance_type: str, root_gib: int, tags: Mapping[str, str], **data: object
+    scope: Construct, *, instance_type: str, root_gib: float, tags: Mapping[str, str], **data: object
 ) -> ec2.CfnLaunchTemplate:
     """A launch template (not the CDK's own construct for one, which knows no network interfaces)."""
     return ec2.CfnLaunchTemplate(
@@ -46,6 +46,63 @@ def launch_template(
     )
 
 
+def training_template(
+    scope: Construct,
+    *,
+    kind: InstanceType,
+    layout: Layout | None,
+    security_group_ids: Sequence[str],
+    root_gib: float,
+    tags: Mapping[str, str],
+    user_data: str,
+    image_id: str | None,
+    placement_group: str | None,
+    capacity_reservation_id: str | None,
+    capacity_block: bool,
+) -> ec2.CfnLaunchTemplate:
+    """The launch template of Trainium nodes.
+
+    Args:
+        layout: of the EFA interfaces; None for no EFA.
+        user_data: as text; empty for none.
+        placement_group: its name.
+    """
+    reservation = _Data.CapacityReservationTargetProperty(capacity_reservation_id=capacity_reservation_id)
+    template = launch_template(
+        scope,
+        instance_type=kind.name,
+        root_gib=root_gib,
+        tags=tags,
+        image_id=image_id,
+        user_data=Fn.base64(user_data) if user_data else None,
+        security_group_ids=None if layout else list(security_group_ids),
+        network_interfaces=[
+            _Data.NetworkInterfaceProperty(
+                network_card_index=i.card,
+                device_index=i.device,
+                interface_type=i.kind,
+                groups=list(security_group_ids),
+                delete_on_termination=True,
+            )
+            for i in interfaces(kind, layout)
+        ]
+        if layout
+        else None,
+        placement=_Data.PlacementProperty(group_name=placement_group) if placement_group else None,
+        capacity_reservation_specification=_Data.CapacityReservationSpecificationProperty(
+            capacity_reservation_target=reservation
+        )
+        if capacity_reservation_id
+        else None,
+        instance_market_options=_Data.InstanceMarketOptionsProperty(market_type="capacity-block")
+        if capacity_block
+        else None,
+    )
+    # its lists of the types of each region are late for new ones; ours is checked before, against the catalogue
+    template.add_metadata("cfn-lint", {"config": {"ignore_checks": ["E3628"]}})
+    return template
+
+
 def latest(template: ec2.CfnLaunchTemplate) -> eks.CfnNodegroup.LaunchTemplateSpecificationProperty:
     """Its latest version: a changed template is a new version, which the group then takes."""
     return eks.CfnNodegroup.LaunchTemplateSpecificationProperty(
@@ -54,18 +111,8 @@ def latest(template: ec2.CfnLaunchTemplate) -> eks.CfnNodegroup.LaunchTemplateSp
 
 
 def scaling(
-    scope: Construct, environment: Environment, name: str, settings: trn.NodeGroup | trn.SystemNodes
+    scope: Construct, *, cluster: str, group: str, nodes: int, least: int, most: int
 ) -> eks.CfnNodegroup.ScalingConfigProperty:
-    """The group's size: the environment's, or what it has been scaled to since."""
-    desired = kept_size(
-        scope,
-        "Size",
-        cluster=environment.eks_cluster_name,
-        group=name,
-        nodes=settings.nodes,
-        least=settings.min_nodes,
-        most=settings.max_nodes,
-    )
-    return eks.CfnNodegroup.ScalingConfigProperty(
-        min_size=settings.min_nodes, max_size=settings.max_nodes, desired_size=Token.as_number(desired)
-    )
+    """The group's size: `nodes` at first, then what it has been scaled to since. Arguments as of `kept_size`."""
+    desired = kept_size(scope, "Size", cluster=cluster, group=group, nodes=nodes, least=least, most=most)
+    return eks.CfnNodegroup.ScalingConfigProperty(min_size=least, max_size=most, desired_size=Token.as_number(desired))

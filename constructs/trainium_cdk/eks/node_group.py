@@ -2,44 +2,230 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from aws_cdk import Fn
+import jsii
+from aws_cdk import Names, Size
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
+from aws_cdk import aws_iam as iam
 from constructs import Construct, IDependable
 
 from trainium_cdk import settings as trn
-from trainium_cdk.eks.cluster import TrnEksCluster
-from trainium_cdk.eks.interfaces import interfaces
-from trainium_cdk.eks.launch import latest, launch_template, scaling
+from trainium_cdk._cdk.subnets import routes_of, selected
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.efa import TrnEfaSecurityGroup
+from trainium_cdk.eks.group_rules import check_group
+from trainium_cdk.eks.interfaces import Layout
+from trainium_cdk.eks.launch import latest, scaling, training_template
 from trainium_cdk.eks.node_role import TrnNodeRole
+from trainium_cdk.eks.offering import offering_subnet
 from trainium_cdk.eks.user_data import ApiServer, user_data
-from trainium_cdk.network import TrnNetwork
 from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL
 from trainium_cdk.settings import Environment
 from trainium_cdk.storage import TrnStorage
 
-_Data = ec2.CfnLaunchTemplate
-_CAPACITY = {"on-demand": "ON_DEMAND", "spot": "SPOT", "capacity-block": "CAPACITY_BLOCK"}
+if TYPE_CHECKING:
+    from aws_cdk import aws_eks as eks_v1
+
+    from trainium_cdk.eks.cluster import TrnEksCluster
+    from trainium_cdk.network import TrnNetwork
+
+CAPACITY_TYPES = {
+    "on-demand": eks.CapacityType.ON_DEMAND,
+    "spot": eks.CapacityType.SPOT,
+    "capacity-block": eks.CapacityType.CAPACITY_BLOCK,
+}
+"""The environment's words -> the CDK's capacity types."""
 
 
+@jsii.implements(ec2.IConnectable, iam.IGrantable)
 class TrnNodeGroup(Construct):
-    """A managed node group of one Trainium type in one subnet, with its EFA interfaces.
+    """A managed node group of one Trainium type in one subnet, with its EFA interfaces, on any EKS cluster.
 
     The instance type is in the launch template: the CDK's own `Nodegroup` refuses Trainium types with the Neuron image. An
-    update takes nodes away before it brings new ones, as there is rarely capacity for more of them than there are.
+    update takes nodes away before it brings new ones, as there is rarely capacity for more of them than there are. Nodes carry
+    the labels `trainium-cdk/node-group` and `trainium-cdk/role`, and the taint `aws.amazon.com/neuron`. The cluster needs
+    Neuron's and EFA's device plug-ins, and VPC CNI 1.18.5 or newer.
+
+    Example:
+        group = TrnNodeGroup(self, "Trn", cluster=cluster, instance_type="trn1.32xlarge", max_size=4)
+        bucket.grant_read(group)
 
     Args:
-        environment: what the group belongs to.
-        settings: the group.
-        role: of its nodes.
-        efa_group: the security group of EFA traffic (`TrnEfaSecurityGroup`). It must not carry a `kubernetes.io/cluster/` tag.
-        after: what must be there before the first node joins: add-ons.
+        cluster: An `aws_eks_v2` cluster of any app, or an `aws_eks` one whose authentication mode includes API. One that is
+            imported needs `vpc` and `cluster_security_group_id` among its attributes.
+        instance_type: A Trainium type of the catalogue. Default: trn1.32xlarge.
+        min_size: Fewest nodes: always on, and always paid. Default: 0.
+        desired_size: How many nodes it starts with; a later deployment does not undo a scaling. Default: `min_size`.
+        max_size: Most nodes. Default: 2.
+        capacity_type: How the nodes are bought. Default: ON_DEMAND.
+        capacity_reservation_id: A capacity reservation (ODCR), or the capacity block that was bought. Default: none.
+        subnets: Where the nodes may be: EFA does not cross subnets, so that one of them is chosen, in an availability zone that
+            offers the type. Default: the private subnets of the cluster's VPC.
+        efa: Whether the nodes have EFA interfaces. Default: where the instance type has them.
+        efa_layout: Interfaces: `efa` on every card; `efa-only`: EFA with an address on card 0 and EFA alone on the others; or
+            `ena-and-efa-only`: plain ENA on card 0 beside EFA alone on all. Default: efa-only.
+        efa_security_group: Shared by the node groups of one fleet. Default: a `TrnEfaSecurityGroup` of its own.
+        placement_group: Whether the nodes are in a cluster placement group of the stack, or one that exists. Default: with EFA,
+            but not with reserved capacity (together they fail with InsufficientInstanceCapacity).
+        security_groups: More groups of the nodes. Default: none; the cluster's own group is always there.
+        node_role: Default: a `TrnNodeRole`.
+        storage: Shared file systems that pods mount: the nodes become clients of them. Default: none.
+        lustre: Whether the nodes install the Lustre client. Default: where `storage` has Lustre.
+        root_volume_size: Default: 500 GiB.
+        local_storage: The instance's NVMe disks as one RAID-0 volume for containers and scratch data. Default: True.
+        image_id: An image of your own, derived from the EKS AL2023 Neuron image. Default: EKS's own.
+        service_cidr: The IPv4 network of the cluster's services, which nodes of an image of your own must be given.
+        release_version: AMI release version of EKS's image, as 1.33.1-20260625. Default: EKS's newest.
+        version: Kubernetes version of the nodes. Default: the cluster's.
+        labels: Kubernetes labels. Default: none but ours.
+        taints: Default: `aws.amazon.com/neuron`, NoSchedule, which keeps other pods off.
+        name: The group's name in the label, and of its queue for `trn`. Default: from the construct's path.
+        tags: Tags of instances and volumes. Default: Name alone.
+        catalog: Facts about instance types. Default: this release's.
+        rules: Whether the rules of `trn validate` are run over these values. Default: True: errors fail the synthesis.
+
+    Raises:
+        UnknownFact: the catalogue does not hold the instance type.
+        ValueError: `image_id` is given without `service_cidr`.
     """
 
     def __init__(
         self,
+        scope: Construct,
+        id: str,
+        *,
+        cluster: eks.ICluster | eks_v1.ICluster,
+        instance_type: str | ec2.InstanceType = "trn1.32xlarge",
+        min_size: int = 0,
+        desired_size: int | None = None,
+        max_size: int = 2,
+        capacity_type: eks.CapacityType = eks.CapacityType.ON_DEMAND,
+        capacity_reservation_id: str | None = None,
+        subnets: ec2.SubnetSelection | None = None,
+        efa: bool | None = None,
+        efa_layout: Layout = "efa-only",
+        efa_security_group: ec2.ISecurityGroup | None = None,
+        placement_group: ec2.IPlacementGroup | bool | None = None,
+        security_groups: Sequence[ec2.ISecurityGroup] = (),
+        node_role: iam.IRole | None = None,
+        storage: TrnStorage | None = None,
+        lustre: bool | None = None,
+        root_volume_size: Size | None = None,
+        local_storage: bool = True,
+        image_id: str | None = None,
+        service_cidr: str | None = None,
+        release_version: str | None = None,
+        version: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        taints: Sequence[eks.TaintSpec] | None = None,
+        name: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        catalog: Catalog | None = None,
+        rules: bool = True,
+    ) -> None:
+        super().__init__(scope, id)
+        type_name = instance_type if isinstance(instance_type, str) else instance_type.to_string()
+        catalog = catalog or Catalog.load()
+        kind = catalog.instance(type_name)
+        if image_id and not service_cidr:
+            raise ValueError(
+                f"{self.node.path}: image_id is given without service_cidr. Give the IPv4 network of the cluster's services "
+                "(`aws eks describe-cluster`: kubernetesNetworkConfig), which nodes of an image of your own must be told"
+            )
+        self.name = name = name or Names.unique_resource_name(self, max_length=40, separator="-").lower()
+        """The value of the label `trainium-cdk/node-group` on its nodes."""
+        desired_size = min_size if desired_size is None else desired_size
+        block = capacity_type == eks.CapacityType.CAPACITY_BLOCK
+        has_efa = (efa is None or efa) and kind.efa_interfaces > 0
+        # together they fail with InsufficientInstanceCapacity: reserved nodes have their place already (eksctl issue 7949)
+        placement = has_efa and not (block or capacity_reservation_id) if placement_group is None else placement_group
+        if rules:
+            check_group(
+                self,
+                catalog,
+                {
+                    "name": name,
+                    "instance_type": type_name,
+                    "min_nodes": min_size,
+                    "nodes": desired_size,
+                    "max_nodes": max_size,
+                    "purchase": next(word for word, each in CAPACITY_TYPES.items() if each == capacity_type),
+                    "reservation": capacity_reservation_id,
+                    "placement_group": "on" if placement else "off",
+                    "efa": "auto" if efa is None else "on" if efa else "off",
+                    "efa_layout": efa_layout,
+                    "labels": dict(labels or {}),
+                },
+            )
+        self.role: iam.IRole = node_role or TrnNodeRole(self, "Role", storage=storage).role
+        """The role of the nodes."""
+        groups = [cluster.cluster_security_group_id, *(group.security_group_id for group in security_groups)]
+        if storage:
+            groups.append(storage.client_security_group.security_group_id)
+        if has_efa:
+            efa_security_group = efa_security_group or TrnEfaSecurityGroup(self, "Efa", vpc=cluster.vpc).security_group
+            groups.append(efa_security_group.security_group_id)
+        self.efa_security_group = efa_security_group if has_efa else None
+        """The security group of EFA traffic; None without EFA."""
+        data = user_data(
+            huge_pages=catalog.eks.hugepages_2mi if has_efa else "",
+            scratch=local_storage and kind.nvme.count > 0,
+            lustre=bool(storage and storage.has_lustre) if lustre is None else lustre,
+            cluster=_api_server(cluster, service_cidr) if image_id and service_cidr else None,
+        )
+        template = training_template(
+            self,
+            kind=kind,
+            layout=efa_layout if has_efa else None,
+            security_group_ids=groups,
+            root_gib=(root_volume_size or Size.gibibytes(500)).to_gibibytes(),
+            tags={"Name": f"{cluster.cluster_name}-{name}", **(tags or {})},
+            user_data=data,
+            image_id=image_id,
+            placement_group=_placement(self, placement),
+            capacity_reservation_id=capacity_reservation_id,
+            capacity_block=block,
+        )
+        candidates = selected(cluster.vpc, subnets)
+        subnet = offering_subnet(self, "Subnet", subnets=candidates, instance_type=type_name)
+        own_image = image_id is not None
+        if taints is None:
+            taints = (eks.TaintSpec(key=catalog.eks.taint, value="true", effect=eks.TaintEffect.NO_SCHEDULE),)
+        self._resource = eks.CfnNodegroup(
+            self,
+            "Resource",
+            cluster_name=cluster.cluster_name,
+            node_role=self.role.role_arn,
+            subnets=[subnet],
+            ami_type=None if own_image else catalog.eks.ami_type,
+            version=None if own_image else version,
+            release_version=None if own_image else release_version,
+            capacity_type=capacity_type.value,
+            launch_template=latest(template),
+            scaling_config=scaling(
+                self, cluster=cluster.cluster_name, group=name, nodes=desired_size, least=min_size, most=max_size
+            ),
+            update_config=eks.CfnNodegroup.UpdateConfigProperty(
+                max_unavailable_percentage=100, update_strategy="MINIMAL"
+            ),
+            node_repair_config=eks.CfnNodegroup.NodeRepairConfigProperty(enabled=True),
+            labels={**(labels or {}), GROUP_LABEL: name, ROLE_LABEL: "training"},
+            taints=[
+                eks.CfnNodegroup.TaintProperty(key=t.key, value=t.value, effect=t.effect.value if t.effect else None)
+                for t in taints
+            ],
+        )
+        self._resource.node.add_dependency(*routes_of(candidates), *([storage.ready] if storage else []))
+        self.nodegroup_name: str = self._resource.attr_nodegroup_name
+        self.nodegroup_arn: str = self._resource.attr_arn
+        self._connections = ec2.Connections(security_groups=[efa_security_group] if has_efa else [])
+
+    @classmethod
+    def from_settings(
+        cls,
         scope: Construct,
         id: str,
         *,
@@ -51,87 +237,72 @@ class TrnNodeGroup(Construct):
         role: TrnNodeRole,
         efa_group: ec2.ISecurityGroup,
         after: Sequence[IDependable] = (),
-    ) -> None:
-        super().__init__(scope, id)
-        kind = environment.catalog.instance(settings.instance_type)
-        efa = settings.efa != "off" and kind.efa_interfaces > 0
-        reserved = settings.reservation is not None or settings.purchase == "capacity-block"
-        # together they fail with InsufficientInstanceCapacity: reserved nodes have their place already (eksctl issue 7949)
-        close = settings.placement_group == "on" or (settings.placement_group == "auto" and efa and not reserved)
-        placement = ec2.CfnPlacementGroup(self, "Placement", strategy="cluster") if close else None
-        groups = [cluster.cluster_security_group_id, storage.client_security_group.security_group_id]
-        data = user_data(
-            huge_pages=environment.catalog.eks.hugepages_2mi if efa else "",
-            scratch=settings.scratch and kind.nvme.count > 0,
-            lustre=environment.storage.fsx is not None,
-            cluster=_api_server(cluster) if settings.custom_ami else None,
-        )
-        template = launch_template(
-            self,
+    ) -> TrnNodeGroup:
+        """A node group of an environment.
+
+        Args:
+            environment: What the group belongs to.
+            settings: One of `environment.eks.node_groups`.
+            after: What must be there before the first node joins: add-ons.
+        """
+        image = environment.node_image
+        group = cls(
+            scope,
+            id,
+            cluster=cluster.cluster,
             instance_type=settings.instance_type,
-            root_gib=settings.root_volume_gib,
-            tags={**environment.tags, "Name": f"{environment.eks_cluster_name}-{settings.name}"},
+            min_size=settings.min_nodes,
+            desired_size=settings.nodes,
+            max_size=settings.max_nodes,
+            capacity_type=CAPACITY_TYPES[settings.purchase],
+            capacity_reservation_id=settings.reservation,
+            subnets=ec2.SubnetSelection(subnets=[network.private_subnet(environment.zone_of_group(settings))]),
+            efa=_ON_OFF[settings.efa],
+            efa_layout=settings.efa_layout,
+            efa_security_group=efa_group,
+            placement_group=_ON_OFF[settings.placement_group],
+            node_role=role.role,
+            storage=storage,
+            root_volume_size=Size.gibibytes(settings.root_volume_gib),
+            local_storage=settings.scratch,
             image_id=settings.custom_ami,
-            user_data=Fn.base64(data) if data else None,
-            security_group_ids=None if efa else groups,
-            network_interfaces=[
-                _Data.NetworkInterfaceProperty(
-                    network_card_index=i.card,
-                    device_index=i.device,
-                    interface_type=i.kind,
-                    groups=[*groups, efa_group.security_group_id],
-                    delete_on_termination=True,
-                )
-                for i in interfaces(kind, settings.efa_layout)
-            ]
-            if efa
-            else None,
-            placement=_Data.PlacementProperty(group_name=placement.ref) if placement else None,
-            capacity_reservation_specification=_reservation(settings),
-            instance_market_options=_Data.InstanceMarketOptionsProperty(market_type="capacity-block")
-            if settings.purchase == "capacity-block"
-            else None,
+            service_cidr=cluster.service_cidr,
+            release_version=image.version if image else None,
+            version=environment.kubernetes_version,
+            labels=settings.labels,
+            name=settings.name,
+            tags=environment.tags,
+            catalog=environment.catalog,
+            rules=False,  # those of the whole environment are run
         )
-        # its lists of the types of each region are late for new ones; ours is checked before, against the catalogue
-        template.add_metadata("cfn-lint", {"config": {"ignore_checks": ["E3628"]}})
-        zone = environment.zone_of_group(settings)
-        facts, image = environment.catalog.eks, environment.node_image
-        self.resource = eks.CfnNodegroup(
-            self,
-            "Resource",
-            cluster_name=cluster.resource.ref,
-            node_role=role.role.role_arn,
-            subnets=[network.private_subnet(zone).subnet_id],  # EFA does not cross subnets
-            ami_type=None if settings.custom_ami else facts.ami_type,
-            version=None if settings.custom_ami else environment.kubernetes_version,
-            release_version=image.version if image and not settings.custom_ami else None,
-            capacity_type=_CAPACITY[settings.purchase],
-            launch_template=latest(template),
-            scaling_config=scaling(self, environment, settings.name, settings),
-            update_config=eks.CfnNodegroup.UpdateConfigProperty(
-                max_unavailable_percentage=100, update_strategy="MINIMAL"
-            ),
-            node_repair_config=eks.CfnNodegroup.NodeRepairConfigProperty(enabled=True),
-            labels={**settings.labels, GROUP_LABEL: settings.name, ROLE_LABEL: "training"},
-            taints=[eks.CfnNodegroup.TaintProperty(key=facts.taint, value="true", effect="NO_SCHEDULE")],
-        )
-        self.resource.node.add_dependency(network.internet_ready, storage.ready, *after)
+        # the cluster is named by plain text, which waits for nothing
+        group._resource.node.add_dependency(cluster.resource, network.internet_ready, *after)
+        return group
+
+    @property
+    def connections(self) -> ec2.Connections:
+        """Rules of its EFA security group; a group without EFA has none of its own."""
+        return self._connections
+
+    @property
+    def grant_principal(self) -> iam.IPrincipal:
+        """The nodes' role. Pods have identities of their own (EKS Pod Identity): grant to those what jobs may do."""
+        return self.role.grant_principal
 
 
-def _reservation(settings: trn.NodeGroup) -> _Data.CapacityReservationSpecificationProperty | None:
-    if not settings.reservation:
-        return None
-    return _Data.CapacityReservationSpecificationProperty(
-        capacity_reservation_target=_Data.CapacityReservationTargetProperty(
-            capacity_reservation_id=settings.reservation
-        )
-    )
+_ON_OFF = {"auto": None, "on": True, "off": False}
 
 
-def _api_server(cluster: TrnEksCluster) -> ApiServer:
+def _placement(scope: Construct, wanted: ec2.IPlacementGroup | bool) -> str | None:
+    if isinstance(wanted, bool):
+        return ec2.CfnPlacementGroup(scope, "Placement", strategy="cluster").ref if wanted else None
+    return wanted.placement_group_name
+
+
+def _api_server(cluster: eks.ICluster | eks_v1.ICluster, service_cidr: str) -> ApiServer:
     return ApiServer(
-        name=cluster.name,
-        endpoint=cluster.resource.attr_endpoint,
-        authority=cluster.resource.attr_certificate_authority_data,
-        cidr=cluster.service_cidr,
+        name=cluster.cluster_name,
+        endpoint=cluster.cluster_endpoint,
+        authority=cluster.cluster_certificate_authority_data,
+        cidr=service_cidr,
     )

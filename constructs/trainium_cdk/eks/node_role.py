@@ -12,7 +12,7 @@ class TrnNodeRole(Construct):
     """The role of nodes. What pods may do in AWS is not in here: they have roles of their own (EKS Pod Identity), and cannot
     reach the instance's metadata."""
 
-    def __init__(self, scope: Construct, id: str, *, storage: TrnStorage) -> None:
+    def __init__(self, scope: Construct, id: str, *, storage: TrnStorage | None = None) -> None:
         super().__init__(scope, id)
         managed = ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly", "AmazonSSMManagedInstanceCore")
         self.role = iam.Role(
@@ -22,4 +22,5 @@ class TrnNodeRole(Construct):
             managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name(name) for name in managed],
         )
         # the EFS driver mounts as the node
-        storage.grant_mount(self.role)
+        if storage:
+            storage.grant_root_access(self.role)

@@ -17,7 +17,7 @@ from constructs import Construct, IDependable
 from trainium_cdk.eks.access import SCALER
 from trainium_cdk.eks.cluster import TrnEksCluster
 from trainium_cdk.eks.node_group import TrnNodeGroup
-from trainium_cdk.functions import IN_A_VPC, Statement, allow, own_log_of
+from trainium_cdk.functions import IN_A_VPC, Statement, allow, function_role, log_group
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.outputs import GROUP_LABEL, eks_fleets
 from trainium_cdk.settings import Environment
@@ -56,7 +56,7 @@ class TrnScaler(Construct):
     ) -> None:
         super().__init__(scope, id)
         stack, limits = Stack.of(self), environment.eks.scaling
-        names = {name: group.resource.attr_nodegroup_name for name, group in groups.items()}
+        names = {name: group.nodegroup_name for name, group in groups.items()}
         settings = {
             "cluster": cluster.name,
             "device": environment.catalog.eks.resources.device,
@@ -78,7 +78,9 @@ class TrnScaler(Construct):
                 for fleet in eks_fleets(environment)
             ],
         }
-        role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
+        log = log_group(self)
+        statements = [IN_A_VPC, *_statements(stack, cluster, list(names.values()))]
+        role = function_role(self, log, [iam.PolicyStatement.from_json(statement) for statement in statements])
         function = functions.Function(
             self,
             "Resource",
@@ -91,12 +93,12 @@ class TrnScaler(Construct):
             memory_size=_MEMORY_MIB,
             timeout=Duration.seconds(55),
             role=role,
+            log_group=log,
             vpc=network.vpc,
             vpc_subnets=ec2.SubnetSelection(subnets=list(network.private_subnets)),
             security_groups=[cluster.client_group],
             environment={"SETTINGS": stack.to_json_string(settings)},
         )
-        own_log_of(function, role, also=[IN_A_VPC, *_statements(stack, cluster, list(names.values()))])
         entry = eks.CfnAccessEntry(
             self,
             "Access",

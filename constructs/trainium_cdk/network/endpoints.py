@@ -10,7 +10,6 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from trainium_cdk.groups import ClosedGroup
-from trainium_cdk.settings import Network
 
 # DynamoDB's gateway endpoint is free and needs no names of its own; its interface endpoint has no private DNS
 GATEWAYS = ("dynamodb",)
@@ -30,15 +29,17 @@ OWN_PRINCIPALS_ONLY = (
 
 def add_endpoints(
     scope: Construct,
-    settings: Network,
     *,
+    gateways: Sequence[str],
+    interfaces: Sequence[str],
+    cidr: str,
     vpc: ec2.IVpc,
     subnets: Sequence[ec2.ISubnet],
     route_tables: Sequence[str],
 ) -> list[ec2.CfnVPCEndpoint]:
-    """The endpoints that the settings ask for: gateways on every route table, interfaces in every subnet given."""
-    gateways = [*(["s3"] if settings.s3_endpoint else []), *(s for s in settings.interface_endpoints if s in GATEWAYS)]
-    made = [
+    """Endpoints for services: gateways on every route table, interfaces in every subnet given."""
+    services = dict.fromkeys([*gateways, *(s for s in interfaces if s in GATEWAYS)])
+    endpoints = [
         ec2.CfnVPCEndpoint(
             scope,
             f"Endpoint{_camel(service)}",
@@ -47,13 +48,13 @@ def add_endpoints(
             service_name=f"com.amazonaws.{Stack.of(scope).region}.{service}",
             route_table_ids=list(route_tables),
         )
-        for service in dict.fromkeys(gateways)
+        for service in services
     ]
-    interfaces = [s for s in dict.fromkeys(settings.interface_endpoints) if s not in GATEWAYS]
-    if not interfaces:
-        return made
+    rest = [s for s in dict.fromkeys(interfaces) if s not in GATEWAYS]
+    if not rest:
+        return endpoints
     https = ec2.CfnSecurityGroup.IngressProperty(
-        ip_protocol="tcp", from_port=443, to_port=443, cidr_ip=settings.cidr, description="HTTPS from the VPC"
+        ip_protocol="tcp", from_port=443, to_port=443, cidr_ip=cidr, description="HTTPS from the VPC"
     )
     group = ClosedGroup(
         scope,
@@ -62,21 +63,21 @@ def add_endpoints(
         description="HTTPS from the VPC to its interface endpoints",
         ingress=(https,),
     ).group
-    for service in interfaces:
-        made.append(
-            ec2.CfnVPCEndpoint(
-                scope,
-                f"Endpoint{_camel(service)}",
-                vpc_id=vpc.vpc_id,
-                vpc_endpoint_type="Interface",
-                service_name=_service_name(scope, service),
-                subnet_ids=[s.subnet_id for s in subnets],
-                security_group_ids=[group.security_group_id],
-                private_dns_enabled=True,
-                policy_document=_own_principals() if service in OWN_PRINCIPALS_ONLY else None,
-            )
+    endpoints += [
+        ec2.CfnVPCEndpoint(
+            scope,
+            f"Endpoint{_camel(service)}",
+            vpc_id=vpc.vpc_id,
+            vpc_endpoint_type="Interface",
+            service_name=_service_name(scope, service),
+            subnet_ids=[s.subnet_id for s in subnets],
+            security_group_ids=[group.security_group_id],
+            private_dns_enabled=True,
+            policy_document=_own_principals() if service in OWN_PRINCIPALS_ONLY else None,
         )
-    return made
+        for service in rest
+    ]
+    return endpoints
 
 
 def _service_name(scope: Construct, service: str) -> str:

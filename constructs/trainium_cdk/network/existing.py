@@ -1,7 +1,8 @@
-"""A VPC that exists, as the CDK's own constructs see it."""
+"""VPCs and their subnets, as the CDK's own constructs see them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from math import gcd
 
 import jsii
@@ -9,7 +10,11 @@ from aws_cdk import IStableStringProducer, Lazy
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
-from trainium_cdk.settings import ExistingVpc
+from trainium_cdk.network.subnets import Subnets
+from trainium_cdk.settings import ExistingSubnet, ExistingVpc
+
+Zoned = dict[str, ec2.ISubnet]
+"""Subnets by availability zone."""
 
 
 @jsii.implements(IStableStringProducer)
@@ -41,3 +46,58 @@ def import_vpc(scope: Construct, existing: ExistingVpc) -> ec2.IVpc:
         if not public or None in tables[1]
         else [s.route_table or "" for s in public],
     )
+
+
+def import_subnets(
+    scope: Construct, resource: ec2.CfnVPC, subnets: Subnets, cidr: str
+) -> tuple[ec2.IVpc, Zoned, Zoned]:
+    """A VPC of this stack, with its private and public subnets by zone."""
+    private, public = subnets.private, subnets.public
+    vpc = ec2.Vpc.from_vpc_attributes(
+        scope,
+        "Vpc",
+        vpc_id=resource.ref,
+        vpc_cidr_block=cidr,
+        # the zones' names, which CloudFormation learns from the subnets as it creates them
+        availability_zones=[subnet.attr_availability_zone for subnet in private.values()],
+        private_subnet_ids=[subnet.ref for subnet in private.values()],
+        private_subnet_route_table_ids=[subnets.route_table_ids[zone] for zone in private],
+        public_subnet_ids=[subnet.ref for subnet in public.values()],
+        public_subnet_route_table_ids=[subnets.route_table_ids["public"] for _ in public],
+    )
+    vpc.node.default_child = resource
+    for created, imported in (
+        (private, vpc.private_subnets),
+        (public, vpc.public_subnets),
+    ):
+        for subnet, construct in zip(created.values(), imported, strict=True):
+            construct.node.default_child = subnet  # so that it can be retained
+    return (
+        vpc,
+        dict(zip(private, vpc.private_subnets, strict=True)),
+        dict(zip(public, vpc.public_subnets, strict=True)),
+    )
+
+
+def by_zone(named: Sequence[ExistingSubnet], imported: Sequence[ec2.ISubnet]) -> Zoned:
+    """The first subnet named of each zone."""
+    found: Zoned = {}
+    for subnet, construct in zip(named, imported, strict=True):
+        found.setdefault(subnet.zone_id, construct)
+    return found
+
+
+def of_zone(subnets: Mapping[str, ec2.ISubnet], zone_id: str | None, kind: str, path: str) -> ec2.ISubnet:
+    """The subnet of a zone; of the first where none is named.
+
+    Raises:
+        ValueError: there is none.
+    """
+    zone_id = zone_id or next(iter(subnets), None)
+    if zone_id not in subnets:
+        known = ", ".join(subnets) or "none"
+        raise ValueError(
+            f"{path} has no {kind} subnet in zone {zone_id} (zones with one: {known}): "
+            f"add {zone_id or 'a zone'} to network.zone_ids, or the subnet to network.existing.{kind}_subnets"
+        )
+    return subnets[zone_id]

@@ -2,91 +2,122 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from aws_cdk import CfnOutput, Stack, Token
 from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from trainium_cdk import settings as trn
+
+if TYPE_CHECKING:
+    from trainium_cdk.network.vpc import TrnNetwork
 
 
 class TrnPeering(Construct):
     """A peering connection to another VPC: requested, accepted, and routed on both sides.
 
-    CloudFormation accepts for a VPC of this account in any region, and for another account's through a role there. The other side's route tables get their route here only in the same account and region. What is left for a person is an
-    output with the command that does it.
+    CloudFormation accepts for a VPC of this account in any region, and for another account's through a role there. The other
+    side's route tables get their route here only in the same account and region. What is left for a person is an output with
+    the command that does it.
+
+    Example:
+        TrnPeering(self, "Data", vpc=vpc, cidr="10.0.0.0/16", peer_vpc_id="vpc-0123456789abcdef0", peer_cidr="10.1.0.0/16")
 
     Args:
-        settings: An entry of `network.peerings`.
-        vpc_id: Our VPC.
-        cidr: Its IPv4 network: where the other side's routes lead.
-        route_table_ids: Our route tables by a name for each; every one gets a route to the other side.
+        vpc: Our VPC.
+        cidr: Its IPv4 network: where the other side's routes lead. Default: that of `vpc`.
+        route_table_ids: Our route tables by a name for each; every one gets a route to the other side. Default: those of the
+            private subnets of `vpc`.
+        peer_vpc_id: The VPC on the other side.
+        peer_cidr: Its IPv4 network: where our routes lead.
+        peer_account: Its owner. Default: this account.
+        peer_region: Its region. Default: this region.
+        peer_route_table_ids: Route tables on the other side that get a route back to us (same account and region; else see
+            the outputs). Default: none.
+        accepter_role: IAM role in the other account that lets CloudFormation accept the connection. Default: none.
 
     Raises:
         ValueError: the other VPC is in another account, and no role accepts for it.
     """
+
+    connection_id: str
 
     def __init__(
         self,
         scope: Construct,
         id: str,
         *,
-        settings: trn.Peering,
-        vpc_id: str,
-        cidr: str,
-        route_table_ids: Mapping[str, str],
+        vpc: ec2.IVpc,
+        peer_vpc_id: str,
+        peer_cidr: str,
+        cidr: str | None = None,
+        route_table_ids: Mapping[str, str] | None = None,
+        peer_account: str | None = None,
+        peer_region: str | None = None,
+        peer_route_table_ids: Sequence[str] = (),
+        accepter_role: iam.IRole | str | None = None,
     ) -> None:
         super().__init__(scope, id)
-        self._settings, self._stack = settings, Stack.of(self)
-        if self._other_account and not settings.accepter_role:
+        stack, cidr = Stack.of(self), cidr or vpc.vpc_cidr_block
+        if route_table_ids is None:
+            route_table_ids = {subnet.node.id: subnet.route_table.route_table_id for subnet in vpc.private_subnets}
+        other_account, other_region = _differs(peer_account, stack.account), _differs(peer_region, stack.region)
+        if other_account and not accepter_role:
             raise ValueError(
-                f"the VPC {settings.vpc_id} of a peering belongs to account {settings.account}, and CloudFormation fails where "
+                f"the VPC {peer_vpc_id} of a peering belongs to account {peer_account}, and CloudFormation fails where "
                 "nobody accepts for it: give network.peerings[].accepter_role, an IAM role there that trusts this account "
                 "with ec2:AcceptVpcPeeringConnection"
             )
-        self.connection = ec2.CfnVPCPeeringConnection(
+        connection = ec2.CfnVPCPeeringConnection(
             self,
             "Resource",
-            vpc_id=vpc_id,
-            peer_vpc_id=settings.vpc_id,
-            peer_owner_id=settings.account,
-            peer_region=settings.region,
-            peer_role_arn=settings.accepter_role,
+            vpc_id=vpc.vpc_id,
+            peer_vpc_id=peer_vpc_id,
+            peer_owner_id=peer_account,
+            peer_region=peer_region,
+            peer_role_arn=accepter_role if isinstance(accepter_role, str | None) else accepter_role.role_arn,
         )
+        self.connection_id = connection.ref
         for name, table in route_table_ids.items():
-            self._route(f"To{name}", table, settings.cidr)
+            self._route(f"To{name}", table, peer_cidr)
         if not route_table_ids:
             self._command(
                 "Routes",
                 "Our route tables are not known: run this for each of them",
-                f"aws ec2 create-route --region {self._stack.region} --route-table-id <OUR_ROUTE_TABLE> "
-                f"--destination-cidr-block {settings.cidr} --vpc-peering-connection-id {self.connection.ref}",
+                f"aws ec2 create-route --region {stack.region} --route-table-id <OUR_ROUTE_TABLE> "
+                f"--destination-cidr-block {peer_cidr} --vpc-peering-connection-id {connection.ref}",
             )
-        if self._other_account or self._other_region or not settings.route_tables:
-            tables = settings.route_tables or ("<THEIR_ROUTE_TABLE>",)
-            for i, table in enumerate(tables):
+        if other_account or other_region or not peer_route_table_ids:
+            for i, table in enumerate(peer_route_table_ids or ("<THEIR_ROUTE_TABLE>",)):
                 self._command(
                     f"RouteBack{i or ''}",
-                    f"Adds the route back to us on the side of {settings.vpc_id}",
-                    f"aws ec2 create-route --region {self._peer_region} --route-table-id {table} "
-                    f"--destination-cidr-block {cidr} --vpc-peering-connection-id {self.connection.ref}",
+                    f"Adds the route back to us on the side of {peer_vpc_id}",
+                    f"aws ec2 create-route --region {peer_region or stack.region} --route-table-id {table} "
+                    f"--destination-cidr-block {cidr} --vpc-peering-connection-id {connection.ref}",
                 )
         else:
-            for table in settings.route_tables:
+            for table in peer_route_table_ids:
                 self._route(f"From{table}", table, cidr)
 
-    @property
-    def _other_account(self) -> bool:
-        return _differs(self._settings.account, self._stack.account)
-
-    @property
-    def _other_region(self) -> bool:
-        return _differs(self._settings.region, self._stack.region)
-
-    @property
-    def _peer_region(self) -> str:
-        return self._settings.region or self._stack.region
+    @classmethod
+    def from_settings(cls, scope: Construct, id: str, settings: trn.Peering, *, network: TrnNetwork) -> TrnPeering:
+        """An entry of `network.peerings` of an environment."""
+        return cls(
+            scope,
+            id,
+            vpc=network.vpc,
+            cidr=network.cidr,
+            route_table_ids=network.route_table_ids,
+            peer_vpc_id=settings.vpc_id,
+            peer_cidr=settings.cidr,
+            peer_account=settings.account,
+            peer_region=settings.region,
+            peer_route_table_ids=settings.route_tables,
+            accepter_role=settings.accepter_role,
+        )
 
     def _route(self, id: str, table: str, to: str) -> None:
         ec2.CfnRoute(
@@ -94,7 +125,7 @@ class TrnPeering(Construct):
             id,
             route_table_id=table,
             destination_cidr_block=to,
-            vpc_peering_connection_id=self.connection.ref,
+            vpc_peering_connection_id=self.connection_id,
         )
 
     def _command(self, id: str, description: str, command: str) -> None:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from aws_cdk import Tags
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct, DependencyGroup
 
+from trainium_cdk.network.zones import Zone
 from trainium_cdk.settings import ZoneSubnets
 
 EVERYWHERE = "0.0.0.0/0"
 
 
 class Subnets(Construct):
-    """A public and a private subnet for each planned zone, an internet gateway, and NAT gateways.
+    """A public and a private subnet for each planned zone, an internet gateway, and NAT gateways in the first zones.
 
     Each private subnet has a route table of its own, so that going from one NAT gateway to one in each zone moves no subnet.
     """
@@ -26,8 +26,9 @@ class Subnets(Construct):
         id: str,
         *,
         vpc_id: str,
+        zones: Sequence[Zone],
         planned: Sequence[ZoneSubnets],
-        nat: Literal["one", "per-zone", "none"],
+        nat_gateways: int,
         name: str,
     ) -> None:
         super().__init__(scope, id)
@@ -43,7 +44,7 @@ class Subnets(Construct):
         )
         table = self._table("Public", "public")
         self.route_table_ids = {"public": table.ref}
-        """Route tables: `public`, and the private one of each zone by its id."""
+        """Route tables: `public`, and the private one of each zone by its key."""
         out = ec2.CfnRoute(
             self,
             "PublicOut",
@@ -55,14 +56,14 @@ class Subnets(Construct):
         self.internet_ready.add(attached, out)
 
         gateway: ec2.CfnNatGateway | None = None
-        for zone in planned:
-            key = zone.zone_id.title().replace("-", "")
-            self.public[zone.zone_id] = self._subnet(f"Public{key}", "public", zone.zone_id, str(zone.public), table)
-            own = self._table(f"Private{key}", f"private-{zone.zone_id}")
-            self.private[zone.zone_id] = self._subnet(f"Private{key}", "private", zone.zone_id, str(zone.private), own)
-            self.route_table_ids[zone.zone_id] = own.ref
-            if nat == "per-zone" or (nat == "one" and gateway is None):
-                gateway = self._nat(key, zone.zone_id, after=out)
+        for i, (zone, plan) in enumerate(zip(zones, planned, strict=True)):
+            key = zone.logical
+            self.public[zone.key] = self._subnet(f"Public{key}", "public", zone, str(plan.public), table)
+            own = self._table(f"Private{key}", f"private-{zone.key}")
+            self.private[zone.key] = self._subnet(f"Private{key}", "private", zone, str(plan.private), own)
+            self.route_table_ids[zone.key] = own.ref
+            if i < nat_gateways:
+                gateway = self._nat(zone, after=out)
             if gateway:
                 route = ec2.CfnRoute(
                     self,
@@ -78,31 +79,33 @@ class Subnets(Construct):
         Tags.of(table).add("Name", f"{self._name}-{name}")
         return table
 
-    def _subnet(self, id: str, kind: str, zone_id: str, cidr: str, table: ec2.CfnRouteTable) -> ec2.CfnSubnet:
+    def _subnet(self, id: str, kind: str, zone: Zone, cidr: str, table: ec2.CfnRouteTable) -> ec2.CfnSubnet:
         subnet = ec2.CfnSubnet(
             self,
             id,
             vpc_id=self._vpc_id,
-            availability_zone_id=zone_id,
+            availability_zone_id=zone.zone_id,
+            availability_zone=zone.name,
             cidr_block=cidr,
             map_public_ip_on_launch=False,
         )
-        Tags.of(subnet).add("Name", f"{self._name}-{kind}-{zone_id}")
+        Tags.of(subnet).add("Name", f"{self._name}-{kind}-{zone.key}")
         routed = ec2.CfnSubnetRouteTableAssociation(self, f"{id}Routed", subnet_id=subnet.ref, route_table_id=table.ref)
         self.internet_ready.add(routed)
         return subnet
 
-    def _nat(self, key: str, zone_id: str, after: ec2.CfnRoute) -> ec2.CfnNatGateway:
+    def _nat(self, zone: Zone, after: ec2.CfnRoute) -> ec2.CfnNatGateway:
+        key = zone.logical
         address = ec2.CfnEIP(self, f"Nat{key}Address", domain="vpc")
-        # an address cannot be released from a VPC whose internet gateway has gone already
+        # an address cannot be released from a VPC whose internet gateway is detached already
         address.add_resource_dependency(after)
         gateway = ec2.CfnNatGateway(
             self,
             f"Nat{key}",
-            subnet_id=self.public[zone_id].ref,
+            subnet_id=self.public[zone.key].ref,
             allocation_id=address.attr_allocation_id,
         )
         gateway.add_resource_dependency(after)
         for resource in (address, gateway):
-            Tags.of(resource).add("Name", f"{self._name}-nat-{zone_id}")
+            Tags.of(resource).add("Name", f"{self._name}-nat-{zone.key}")
         return gateway

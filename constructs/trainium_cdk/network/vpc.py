@@ -2,72 +2,173 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from aws_cdk import Tags
+from aws_cdk import RemovalPolicy, Tags
 from aws_cdk import aws_ec2 as ec2
-from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
-from constructs import Construct, DependencyGroup, IDependable
+from constructs import Construct, DependencyGroup
 
 from trainium_cdk import settings as trn
 from trainium_cdk.network.endpoints import add_endpoints
-from trainium_cdk.network.existing import import_vpc
+from trainium_cdk.network.existing import Zoned, by_zone, import_subnets, import_vpc, of_zone
+from trainium_cdk.network.flow_logs import record_traffic
 from trainium_cdk.network.peering import TrnPeering
+from trainium_cdk.network.rules import check_network
 from trainium_cdk.network.subnets import Subnets
-from trainium_cdk.removal import OnDestroy, removal_policy
+from trainium_cdk.network.zones import default_zones, zone_of
+from trainium_cdk.removal import OnDestroy
+from trainium_cdk.removal import removal_policy as policy_of
 
 
 class TrnNetwork(Construct):
-    """A VPC with a public and a private subnet in each zone, or one that exists.
+    """A VPC with a public and a private subnet in each zone.
 
-    Subnets are placed by zone id (`use1-az4`), which means the same place in every account; nothing is looked up at synth, so the
-    stack may be environment-agnostic. Nothing gets a public address by itself: multi-card instances cannot have one.
+    Subnets are placed by zone id (`use1-az4`), which means the same place in every account, where the region is known and the
+    catalogue knows it; nothing is looked up at synth. Nothing gets a public address by itself: multi-card instances cannot have
+    one. What is placed in a subnet by a construct of the CDK waits for its routes.
 
     The VPC's default security group keeps its rules: CloudFormation cannot remove them without a Lambda. Nothing here uses it.
 
+    Example:
+        network = TrnNetwork(self, "Net")
+        eks.Cluster(self, "Cluster", vpc=network.vpc, version=eks.KubernetesVersion.V1_33)
+
     Args:
-        settings: The `network` part of an environment. Default: a /16 with one NAT gateway, S3 endpoint and flow logs.
-        zone_ids: Availability zones, the fleet's first. Append only: a zone's place in the list decides its addresses. Not
-            used with `settings.existing`, whose subnets say their zones.
-        name: Prefix of the Name tags.
-        on_destroy: What becomes of the flow logs on `cdk destroy`. Default: deleted.
+        cidr: IPv4 network of the VPC, as plain text. Default: 10.0.0.0/16.
+        zone_ids: Availability zones, the fleet's first. Append only: a zone's place in the list decides its addresses.
+            Default: `max_azs` zones of the stack's region, those that offer most Trainium types first; in a region that the
+            catalogue does not know, or an agnostic stack, the first zones of the account.
+        max_azs: Number of zones where `zone_ids` names none. Default: 2.
+        public_cidr_mask: Prefix length of each public subnet. Default: 24.
+        private_cidr_mask: Prefix length of each private subnet. Default: 20.
+        nat_gateways: Number of NAT gateways; 0 for none (then give the interface endpoints that nodes need). Default: 1.
+        s3_endpoint: Gateway endpoint for S3: free, and keeps data off the NAT gateway. Default: True.
+        interface_endpoints: AWS services reached inside the VPC, as "ssm" or "ecr.dkr". Default: none.
+        flow_logs: Record the VPC's traffic in a log group of the stack. Default: True.
+        flow_log_retention: Default: 30 days.
+        name: Prefix of the Name tags. Default: trn.
+        removal_policy: What becomes of the flow logs on `cdk destroy`. Default: DESTROY.
+        rules: Whether the rules of `trn validate` are run over these values. Default: True: errors fail the synthesis.
 
     Raises:
-        ValueError: the subnets do not fit the network (see `plan_subnets`).
+        ValueError: the subnets do not fit the network, or a zone is named twice.
     """
+
+    vpc: ec2.IVpc
+    """The VPC, for any construct of the CDK."""
+    cidr: str
+    """Its IPv4 network."""
+    route_table_ids: dict[str, str]
+    """Its route tables that are known here, by a name for each."""
+    internet_ready: DependencyGroup
+    """Everything a node needs to reach the internet or the AWS endpoints: gateways, routes, associations. Constructs of the CDK
+    that are placed in a subnet wait for it; plain Cfn resources do not."""
+    peerings: list[TrnPeering]
+    """The peering connections of an environment's network."""
+    _private: Zoned
+    _public: Zoned
 
     def __init__(
         self,
         scope: Construct,
         id: str,
         *,
+        cidr: str = "10.0.0.0/16",
+        zone_ids: Sequence[str] = (),
+        max_azs: int = 2,
+        public_cidr_mask: int = 24,
+        private_cidr_mask: int = 20,
+        nat_gateways: int = 1,
+        s3_endpoint: bool = True,
+        interface_endpoints: Sequence[str] = (),
+        flow_logs: bool = True,
+        flow_log_retention: logs.RetentionDays = logs.RetentionDays.ONE_MONTH,
+        name: str = "trn",
+        removal_policy: RemovalPolicy = RemovalPolicy.DESTROY,
+        rules: bool = True,
+    ) -> None:
+        super().__init__(scope, id)
+        if rules:
+            check_network(self, cidr, zone_ids, interface_endpoints)
+        zones = [zone_of(zone) for zone in zone_ids] if zone_ids else default_zones(self, max_azs)
+        planned = trn.plan_subnets(
+            trn.Network.model_construct(cidr=cidr, public_prefix=public_cidr_mask, private_prefix=private_cidr_mask),
+            [zone.key for zone in zones],
+        )
+        resource = ec2.CfnVPC(self, "Resource", cidr_block=cidr, enable_dns_hostnames=True, enable_dns_support=True)
+        Tags.of(resource).add("Name", f"{name}-vpc")
+        subnets = Subnets(
+            self,
+            "Subnets",
+            vpc_id=resource.ref,
+            zones=zones,
+            planned=planned,
+            nat_gateways=min(nat_gateways, len(zones)),
+            name=name,
+        )
+        self.cidr, self.route_table_ids, self.peerings = cidr, subnets.route_table_ids, []
+        self.vpc, self._private, self._public = import_subnets(self, resource, subnets, cidr)
+        endpoints = add_endpoints(
+            self,
+            gateways=["s3"] if s3_endpoint else [],
+            interfaces=interface_endpoints,
+            cidr=cidr,
+            vpc=self.vpc,
+            subnets=self.private_subnets,
+            route_tables=list(subnets.route_table_ids.values()),
+        )
+        self.internet_ready = ready = DependencyGroup(subnets.internet_ready, *endpoints)
+        for subnet in (*self.private_subnets, *self.public_subnets):
+            established = subnet.internet_connectivity_established
+            assert isinstance(established, DependencyGroup)  # noqa: S101  what the CDK's imported subnets have
+            established.add(ready)
+        if flow_logs:
+            record_traffic(self, self.vpc, flow_log_retention, removal_policy)
+
+    @classmethod
+    def from_settings(
+        cls,
+        scope: Construct,
+        id: str,
         settings: trn.Network | None = None,
+        *,
         zone_ids: Sequence[str] = (),
         name: str = "trn",
         on_destroy: OnDestroy = "delete",
-    ) -> None:
-        super().__init__(scope, id)
+    ) -> TrnNetwork:
+        """The network of the `network` part of an environment, whose rules have been run: a new VPC or one that exists.
+
+        Args:
+            zone_ids: Availability zones, the fleet's first. Not used with `settings.existing`, whose subnets name theirs.
+            on_destroy: What becomes of the flow logs on `cdk destroy`.
+        """
         settings = settings or trn.Network()
-        self._ready = DependencyGroup()
-        self._private: dict[str, ec2.ISubnet] = {}
-        self._public: dict[str, ec2.ISubnet] = {}
-        self._made: tuple[ec2.CfnVPC, Subnets] | None = None
-        self.vpc: ec2.IVpc
-        """The VPC, for any construct of the CDK. What must reach the internet also depends on `internet_ready`."""
-        self.cidr: str
-        """Its IPv4 network."""
-        self.route_table_ids: dict[str, str]
-        """Its route tables that are known here, by a name for each."""
         if settings.existing:
-            self._import(settings.existing)
+            network: TrnNetwork = ExistingNetwork(scope, id, existing=settings.existing)
         else:
-            self._create(settings, zone_ids, name, on_destroy)
-        self.peerings = [
-            TrnPeering(self, f"Peering{peer.vpc_id}", settings=peer, vpc_id=self.vpc.vpc_id, cidr=self.cidr,
-                       route_table_ids=self.route_table_ids)
+            zone_ids = zone_ids or settings.zone_ids
+            network = cls(
+                scope,
+                id,
+                cidr=settings.cidr,
+                zone_ids=zone_ids,
+                public_cidr_mask=settings.public_prefix,
+                private_cidr_mask=settings.private_prefix,
+                nat_gateways={"none": 0, "one": 1, "per-zone": len(zone_ids)}[settings.nat],
+                s3_endpoint=settings.s3_endpoint,
+                interface_endpoints=settings.interface_endpoints,
+                flow_logs=settings.flow_logs,
+                flow_log_retention=_DAYS[settings.flow_log_days],
+                name=name,
+                removal_policy=policy_of(on_destroy),
+                rules=False,
+            )
+        network.peerings = [
+            TrnPeering.from_settings(network, f"Peering{peer.vpc_id}", peer, network=network)
             for peer in settings.peerings
-        ]  # fmt: skip
+        ]
+        return network
 
     def private_subnet(self, zone_id: str | None = None) -> ec2.ISubnet:
         """The private subnet of a zone; of the first zone where none is named.
@@ -75,25 +176,15 @@ class TrnNetwork(Construct):
         Raises:
             ValueError: the network has no such subnet.
         """
-        return _of_zone(self._private, zone_id, "private", self.node.path)
+        return of_zone(self._private, zone_id, "private", self.node.path)
 
     def public_subnet(self, zone_id: str | None = None) -> ec2.ISubnet:
         """The public subnet of a zone; of the first zone where none is named. Raises as `private_subnet` does."""
-        return _of_zone(self._public, zone_id, "public", self.node.path)
-
-    def keep_subnet(self, zone_id: str) -> None:
-        """Keep the private subnet of a zone, and the VPC, on `cdk destroy`: what stays in a subnet does not let it go.
-
-        The rest of the network goes. Does nothing in a VPC that exists.
-        """
-        if self._made:
-            vpc, subnets = self._made
-            for resource in (vpc, subnets.private[zone_id]):
-                resource.apply_removal_policy(removal_policy("keep"))
+        return of_zone(self._public, zone_id, "public", self.node.path)
 
     @property
     def zone_ids(self) -> list[str]:
-        """The zones that have a private subnet, the fleet's first."""
+        """The zones that have a private subnet, the fleet's first; `zone1`, `zone2`... where their ids are not known."""
         return list(self._private)
 
     @property
@@ -106,92 +197,28 @@ class TrnNetwork(Construct):
         """One public subnet of each zone that has one."""
         return list(self._public.values())
 
-    @property
-    def internet_ready(self) -> IDependable:
-        """Everything a node needs to reach the internet or the AWS endpoints: gateways, routes, associations.
 
-        A resource that only needs the subnets (a control plane) does better without: it need not wait for the NAT gateway.
-        """
-        return self._ready
+class ExistingNetwork(TrnNetwork):
+    """A VPC that exists, with its subnets by zone id. Nothing is created."""
 
-    def _import(self, existing: trn.ExistingVpc) -> None:
-        self.cidr = existing.cidr
+    def __init__(self, scope: Construct, id: str, *, existing: trn.ExistingVpc) -> None:
+        Construct.__init__(self, scope, id)
+        self.cidr, self.peerings, self.internet_ready = existing.cidr, [], DependencyGroup()
         self.vpc = import_vpc(self, existing)
         # the first subnet named of a zone is the zone's
-        for found, given, imported in (
-            (self._private, existing.private_subnets, self.vpc.private_subnets),
-            (self._public, existing.public_subnets, self.vpc.public_subnets),
-        ):
-            for subnet, construct in zip(given, imported, strict=True):
-                found.setdefault(subnet.zone_id, construct)
-        tables = dict.fromkeys(
-            s.route_table for s in (*existing.private_subnets, *existing.public_subnets) if s.route_table
-        )
-        self.route_table_ids = {table: table for table in tables}
-
-    def _create(self, settings: trn.Network, zone_ids: Sequence[str], name: str, on_destroy: OnDestroy) -> None:
-        planned = trn.plan_subnets(settings, zone_ids)
-        vpc = ec2.CfnVPC(self, "Resource", cidr_block=settings.cidr, enable_dns_hostnames=True, enable_dns_support=True)
-        Tags.of(vpc).add("Name", f"{name}-vpc")
-        made = Subnets(self, "Subnets", vpc_id=vpc.ref, planned=planned, nat=settings.nat, name=name)
-        self._made = vpc, made
-        self._ready.add(made.internet_ready)
-        self.cidr = settings.cidr
-        self.route_table_ids = made.route_table_ids
-        self.vpc = ec2.Vpc.from_vpc_attributes(
-            self,
-            "Vpc",
-            vpc_id=vpc.ref,
-            vpc_cidr_block=settings.cidr,
-            # the zones' names, which CloudFormation learns from the subnets as it makes them
-            availability_zones=[s.attr_availability_zone for s in made.private.values()],
-            private_subnet_ids=[s.ref for s in made.private.values()],
-            private_subnet_route_table_ids=[made.route_table_ids[z] for z in made.private],
-            public_subnet_ids=[s.ref for s in made.public.values()],
-            public_subnet_route_table_ids=[made.route_table_ids["public"] for _ in made.public],
-        )
-        self._private = dict(zip(made.private, self.vpc.private_subnets, strict=True))
-        self._public = dict(zip(made.public, self.vpc.public_subnets, strict=True))
-        self._ready.add(
-            *add_endpoints(
-                self,
-                settings,
-                vpc=self.vpc,
-                subnets=self.private_subnets,
-                route_tables=list(made.route_table_ids.values()),
-            )
-        )
-        if settings.flow_logs:
-            self._record_traffic(settings.flow_log_days, on_destroy)
-
-    def _record_traffic(self, days: int, on_destroy: OnDestroy) -> None:
-        group = logs.CfnLogGroup(self, "FlowLogGroup", retention_in_days=days)
-        group.apply_removal_policy(removal_policy(on_destroy))
-        role = iam.Role(self, "FlowLogRole", assumed_by=iam.ServicePrincipal("vpc-flow-logs.amazonaws.com"))
-        # no logs:CreateLogGroup: late records must not bring a deleted group back
-        granted = iam.Grant.add_to_principal(
-            grantee=role,
-            actions=["logs:CreateLogStream", "logs:PutLogEvents", "logs:DescribeLogStreams"],
-            resource_arns=[group.attr_arn],
-        )
-        log = ec2.CfnFlowLog(
-            self,
-            "FlowLog",
-            resource_id=self.vpc.vpc_id,
-            resource_type="VPC",
-            traffic_type="ALL",
-            log_group_name=group.ref,
-            deliver_logs_permission_arn=role.role_arn,
-        )
-        granted.apply_before(log)
+        self._private = by_zone(existing.private_subnets, self.vpc.private_subnets)
+        self._public = by_zone(existing.public_subnets, self.vpc.public_subnets)
+        named = (*existing.private_subnets, *existing.public_subnets)
+        self.route_table_ids = {s.route_table: s.route_table for s in named if s.route_table}
 
 
-def _of_zone(subnets: dict[str, ec2.ISubnet], zone_id: str | None, kind: str, path: str) -> ec2.ISubnet:
-    zone_id = zone_id or next(iter(subnets), None)
-    if zone_id not in subnets:
-        known = ", ".join(subnets) or "none"
-        raise ValueError(
-            f"{path} has no {kind} subnet in zone {zone_id} (zones with one: {known}): "
-            f"add {zone_id or 'a zone'} to network.zone_ids, or the subnet to network.existing.{kind}_subnets"
-        )
-    return subnets[zone_id]
+_DAYS: Mapping[int, logs.RetentionDays] = {
+    1: logs.RetentionDays.ONE_DAY, 3: logs.RetentionDays.THREE_DAYS, 5: logs.RetentionDays.FIVE_DAYS,
+    7: logs.RetentionDays.ONE_WEEK, 14: logs.RetentionDays.TWO_WEEKS, 30: logs.RetentionDays.ONE_MONTH,
+    60: logs.RetentionDays.TWO_MONTHS, 90: logs.RetentionDays.THREE_MONTHS, 120: logs.RetentionDays.FOUR_MONTHS,
+    150: logs.RetentionDays.FIVE_MONTHS, 180: logs.RetentionDays.SIX_MONTHS, 365: logs.RetentionDays.ONE_YEAR,
+    400: logs.RetentionDays.THIRTEEN_MONTHS, 545: logs.RetentionDays.EIGHTEEN_MONTHS, 731: logs.RetentionDays.TWO_YEARS,
+    1096: logs.RetentionDays.THREE_YEARS, 1827: logs.RetentionDays.FIVE_YEARS, 2192: logs.RetentionDays.SIX_YEARS,
+    2557: logs.RetentionDays.SEVEN_YEARS, 2922: logs.RetentionDays.EIGHT_YEARS, 3288: logs.RetentionDays.NINE_YEARS,
+    3653: logs.RetentionDays.TEN_YEARS,
+}  # fmt: skip

@@ -2,63 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
-from aws_cdk import Stack
+from aws_cdk import RemovalPolicy, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_efs as efs
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct, DependencyGroup
 
-from trainium_cdk import settings as trn
-from trainium_cdk.removal import OnDestroy, removal_policy
 from trainium_cdk.storage.mounts import FileSystemMount
+from trainium_cdk.storage.options import EfsOptions
 
 PORTS = (ec2.Port.tcp(2049),)
-CLIENT_ACTIONS = (
-    "elasticfilesystem:ClientMount",
-    "elasticfilesystem:ClientWrite",
-    "elasticfilesystem:ClientRootAccess",
-)
+MOUNT = "elasticfilesystem:ClientMount"
+WRITE = "elasticfilesystem:ClientWrite"
+ROOT = "elasticfilesystem:ClientRootAccess"
 
 
 class EfsFileSystem(Construct):
-    """Encrypted at rest and, by its policy, in transit; only IAM identities that may mount it can (see `TrnStorage.grant_mount`)."""
+    """Encrypted at rest and, by its policy, in transit; only IAM identities that may mount it can (see `TrnStorage.grant_read`)."""
 
     def __init__(
         self,
         scope: Construct,
         id: str,
         *,
-        settings: trn.Efs,
-        subnets: Mapping[str, ec2.ISubnet],
+        options: EfsOptions,
+        mount_dir: str,
+        subnets: Sequence[ec2.ISubnet],
         security_group: ec2.ISecurityGroup,
         encryption_key: kms.IKey | None,
-        on_destroy: OnDestroy,
+        removal_policy: RemovalPolicy,
     ) -> None:
         super().__init__(scope, id)
+        provisioned = options.provisioned_throughput_per_second
         file_system = efs.CfnFileSystem(
             self,
             "Resource",
             encrypted=True,
             kms_key_id=encryption_key.key_arn if encryption_key else None,
             performance_mode="generalPurpose",
-            throughput_mode=settings.throughput,
-            provisioned_throughput_in_mibps=settings.provisioned_mibps,
-            backup_policy=efs.CfnFileSystem.BackupPolicyProperty(status="ENABLED" if settings.backups else "DISABLED"),
+            throughput_mode=options.throughput_mode.value.lower(),
+            provisioned_throughput_in_mibps=provisioned.to_mebibytes() if provisioned else None,
+            backup_policy=efs.CfnFileSystem.BackupPolicyProperty(status="ENABLED" if options.backups else "DISABLED"),
             lifecycle_policies=[
                 efs.CfnFileSystem.LifecyclePolicyProperty(transition_to_ia="AFTER_30_DAYS"),
                 efs.CfnFileSystem.LifecyclePolicyProperty(transition_to_primary_storage_class="AFTER_1_ACCESS"),
             ],
             file_system_policy=_policy(),
         )
-        file_system.apply_removal_policy(removal_policy(on_destroy))
+        file_system.apply_removal_policy(removal_policy)
         self.ready = DependencyGroup(file_system)
-        for zone_id, subnet in subnets.items():
+        for subnet in subnets:
+            # below the subnet's own address, so that neither another order nor another subnet replaces a target
             target = efs.CfnMountTarget(
                 self,
-                f"Target{zone_id.title().replace('-', '')}",
+                f"Target{subnet.node.addr[-8:]}",
                 file_system_id=file_system.ref,
                 subnet_id=subnet.subnet_id,
                 security_groups=[security_group.security_group_id],
@@ -68,7 +68,7 @@ class EfsFileSystem(Construct):
         self.mount = FileSystemMount(
             kind="efs",
             id=file_system.ref,
-            mount_dir=settings.mount_dir,
+            mount_dir=mount_dir,
             dns_name=dns_name(self, file_system.ref),
         )
 

@@ -4,162 +4,242 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aws_cdk import Stack
+import jsii
+from aws_cdk import RemovalPolicy, Stack, aws_efs, aws_fsx
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct, DependencyGroup, IDependable
 
 from trainium_cdk import settings as trn
+from trainium_cdk._cdk.subnets import keep, selected
 from trainium_cdk.groups import ClosedGroup
 from trainium_cdk.network import TrnNetwork
-from trainium_cdk.removal import OnDestroy, removal_policy
+from trainium_cdk.removal import OnDestroy
+from trainium_cdk.removal import removal_policy as policy_of
 from trainium_cdk.storage import efs, fsx
+from trainium_cdk.storage.connections import ServerConnections, Servers
+from trainium_cdk.storage.described import check_storage, efs_of, lustre_of
 from trainium_cdk.storage.mounts import FileSystemMount
+from trainium_cdk.storage.options import EfsOptions, LustreOptions
+
+ONE_PER_ZONE = ec2.SubnetSelection(one_per_az=True)
 
 
+@jsii.implements(ec2.IConnectable)
 class TrnStorage(Construct):
-    """EFS, FSx for Lustre, or both; made here or existing. It belongs to the stack, so it outlives any cluster.
+    """EFS, FSx for Lustre, or both; new or existing. It belongs to the stack, so it outlives any cluster.
 
-    Only members of `client_security_group` can reach it (or whom `allow_from` lets in), only through TLS (EFS), and only as
-    an IAM identity that may mount it (EFS, see `grant_mount`): mount with `tls,iam`.
+    Only members of `client_security_group`, and those let in through `connections`, can reach it, only with TLS (EFS), and
+    only as an IAM identity that may mount it (EFS, see `grant_read_write`): mount with `tls,iam`.
+
+    Example:
+        storage = TrnStorage(self, "Storage", vpc=vpc)
+        storage.connections.allow_default_port_from(instance)
+        storage.grant_read_write(instance.role)
 
     Args:
-        settings: The `storage` part of an environment. Default: one elastic EFS at /efs.
-        network: Where the file systems stand: a mount target in each zone (EFS); the first zone (Lustre).
-        zone_ids: Zones of the nodes, the fleet's first. Default: every zone of the network.
+        vpc: Where the file systems are.
+        vpc_subnets: A mount target in each (EFS); Lustre is in the first. Default: one private subnet of each zone.
+        efs: A new EFS file system, one that exists, or the id of one whose security group lets the nodes in already; None for
+            no EFS. Default: a new one.
+        efs_mount_dir: Where every node mounts it. Default: /efs.
+        lustre: A new FSx for Lustre file system, one that exists, or the id of one; None for no Lustre. Default: None.
+        lustre_mount_dir: Where every node mounts it. Default: /fsx.
+        lustre_mount_name: The mount name of an existing one, as FSx shows it. Default: that of an `fsx.LustreFileSystem`.
         encryption_key: Default: the key AWS manages for the service. Lustre's SCRATCH_2 always uses FSx's own.
-        on_destroy: What becomes of the file systems, data and all, on `cdk destroy`. Default: deleted. A Lustre file system
-            that is kept keeps its subnet, its security group and the VPC; EFS keeps nothing but itself.
+        removal_policy: What becomes of new file systems, data and all, on `cdk destroy`. Default: DESTROY. A Lustre file
+            system that is retained keeps its subnet, its security group and the VPC; EFS keeps nothing but itself.
+        rules: Whether the rules of `trn validate` are run over these values. Default: True: errors fail the synthesis.
+
+    Raises:
+        ValueError: an existing Lustre file system without its mount name.
     """
+
+    file_systems: list[FileSystemMount]
+    """What to mount, EFS first."""
 
     def __init__(
         self,
         scope: Construct,
         id: str,
         *,
-        settings: trn.Storage | None = None,
-        network: TrnNetwork,
-        zone_ids: Sequence[str] | None = None,
+        vpc: ec2.IVpc,
+        vpc_subnets: ec2.SubnetSelection | None = None,
+        efs: EfsOptions | aws_efs.IFileSystem | str | None = EfsOptions(),  # noqa: B008  frozen
+        efs_mount_dir: str = "/efs",
+        lustre: LustreOptions | aws_fsx.IFileSystem | str | None = None,
+        lustre_mount_dir: str = "/fsx",
+        lustre_mount_name: str | None = None,
         encryption_key: kms.IKey | None = None,
-        on_destroy: OnDestroy = "delete",
+        removal_policy: RemovalPolicy = RemovalPolicy.DESTROY,
+        rules: bool = True,
     ) -> None:
         super().__init__(scope, id)
-        settings = settings or trn.Storage()
-        self.file_systems: list[FileSystemMount] = []
-        """What to mount, EFS first."""
+        if rules:
+            check_storage(self, efs, efs_mount_dir, lustre, lustre_mount_dir)
+        self._vpc, self._key, self._removal_policy = vpc, encryption_key, removal_policy
         clients = ClosedGroup(
-            self, "Clients", vpc_id=network.vpc.vpc_id, description="Members may mount the shared file systems"
+            self, "Clients", vpc_id=vpc.vpc_id, description="Members may mount the shared file systems"
         )
         self.client_security_group = clients.group
         """Attach it to every node: its members may mount."""
         self._ready = DependencyGroup(clients)
-        self._servers: list[tuple[ec2.ISecurityGroup, Sequence[ec2.Port], str]] = []
+        self._servers: list[Servers] = []
         self._efs_arn: str | None = None
-        self._network, self._on_destroy, self._key = network, on_destroy, encryption_key
-        zones = list(zone_ids or network.zone_ids)
-        if settings.efs:
-            self._add_efs(settings.efs, zones)
-        if settings.fsx:
-            self._add_fsx(settings.fsx, zones)
-        self.allow_from(self.client_security_group)
+        self.file_systems = []
+        new = isinstance(efs, EfsOptions) or isinstance(lustre, LustreOptions)
+        subnets = selected(vpc, vpc_subnets or ONE_PER_ZONE) if new else []
+        if efs is not None:
+            self.file_systems.append(self._efs(efs, efs_mount_dir, subnets))
+        if lustre is not None:
+            self.file_systems.append(self._lustre(lustre, lustre_mount_dir, lustre_mount_name, subnets))
+        self._connections = ServerConnections(self._servers)
+        self._connections.allow_default_port_from(self.client_security_group)
+
+    @classmethod
+    def from_settings(
+        cls,
+        scope: Construct,
+        id: str,
+        settings: trn.Storage | None = None,
+        *,
+        network: TrnNetwork,
+        zone_ids: Sequence[str] | None = None,
+        encryption_key: kms.IKey | None = None,
+        on_destroy: OnDestroy = "delete",
+    ) -> TrnStorage:
+        """The file systems of the `storage` part of an environment, whose rules have been run.
+
+        Args:
+            zone_ids: Zones of the nodes, the fleet's first. Default: every zone of the network.
+        """
+        settings = settings or trn.Storage()
+        lustre = settings.fsx
+        return cls(
+            scope,
+            id,
+            vpc=network.vpc,
+            vpc_subnets=ec2.SubnetSelection(
+                subnets=[network.private_subnet(zone) for zone in zone_ids or network.zone_ids]
+            ),
+            efs=efs_of(scope, id, settings.efs),
+            efs_mount_dir=settings.efs.mount_dir if settings.efs else "/efs",
+            lustre=lustre_of(scope, id, lustre),
+            lustre_mount_dir=lustre.mount_dir if lustre else "/fsx",
+            lustre_mount_name=lustre.existing.mount_name if lustre and lustre.existing else None,
+            encryption_key=encryption_key,
+            removal_policy=policy_of(on_destroy),
+            rules=False,
+        )
+
+    @property
+    def connections(self) -> ec2.Connections:
+        """Who reaches the file systems: `storage.connections.allow_default_port_from(...)` opens the ports of all of them."""
+        return self._connections
+
+    @property
+    def has_lustre(self) -> bool:
+        """Whether one of the file systems is FSx for Lustre: nodes then need its client."""
+        return any(mount.kind == "fsx" for mount in self.file_systems)
 
     @property
     def ready(self) -> IDependable:
         """Everything a node needs to mount: mount targets, file systems, links to S3, security group rules."""
         return self._ready
 
-    def allow_from(self, peer: ec2.IConnectable) -> None:
-        """Let a security group, or whatever has one, reach the file systems."""
-        # Both ways: Lustre's servers call their clients, and ParallelCluster refuses an EFS mount target whose group does not
-        # let NFS out to the nodes as well.
-        for group, ports, what in self._servers:
-            for port in ports:
-                group.connections.allow_from(peer, port, what)
-                group.connections.allow_to(peer, port, what)
+    def grant_read(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Let an identity mount the EFS file system and read. (Who may use Lustre is decided by `connections` alone.)"""
+        return self._grant(grantee, efs.MOUNT)
 
-    def grant_mount(self, grantee: iam.IGrantable) -> None:
-        """Let an identity mount the EFS file system (ParallelCluster grants this to its nodes by itself)."""
-        if self._efs_arn:
-            iam.Grant.add_to_principal(grantee=grantee, actions=list(efs.CLIENT_ACTIONS), resource_arns=[self._efs_arn])
+    def grant_read_write(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Let an identity mount the EFS file system, read and write, but not as the root user."""
+        return self._grant(grantee, efs.MOUNT, efs.WRITE)
 
-    def _add_efs(self, settings: trn.Efs, zones: Sequence[str]) -> None:
-        if settings.existing:
-            there = settings.existing
-            self._existing_group("Efs", there.security_group, efs.PORTS, "NFS")
-            self._efs_arn = efs.arn_of(self, there.id)
-            self.file_systems.append(
-                FileSystemMount(
-                    kind="efs",
-                    id=there.id,
-                    mount_dir=settings.mount_dir,
-                    dns_name=efs.dns_name(self, there.id),
-                    owned=False,
-                )
+    def grant_root_access(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Let an identity mount the EFS file system, read and write, as the root user too: nodes need it."""
+        return self._grant(grantee, efs.MOUNT, efs.WRITE, efs.ROOT)
+
+    def _grant(self, grantee: iam.IGrantable, *actions: str) -> iam.Grant:
+        if self._efs_arn is None:
+            return iam.Grant.drop(grantee, "FSx for Lustre has no IAM permissions for mounting")
+        return iam.Grant.add_to_principal(grantee=grantee, actions=list(actions), resource_arns=[self._efs_arn])
+
+    def _efs(
+        self, given: EfsOptions | aws_efs.IFileSystem | str, mount_dir: str, subnets: Sequence[ec2.ISubnet]
+    ) -> FileSystemMount:
+        if isinstance(given, EfsOptions):
+            created = efs.EfsFileSystem(
+                self,
+                "Efs",
+                options=given,
+                mount_dir=mount_dir,
+                subnets=subnets,
+                security_group=self._group("Efs", "EFS: NFS from its clients", efs.PORTS, "NFS"),
+                encryption_key=self._key,
+                removal_policy=self._removal_policy,
             )
-            return
-        made = efs.EfsFileSystem(
-            self,
-            "Efs",
-            settings=settings,
-            subnets={zone: self._network.private_subnet(zone) for zone in zones},
-            security_group=self._group("Efs", "EFS: NFS from its clients", efs.PORTS, "NFS"),
-            encryption_key=self._key,
-            on_destroy=self._on_destroy,
-        )
-        self._efs_arn = made.arn
-        self._ready.add(made.ready)
-        self.file_systems.append(made.mount)
+            self._efs_arn = created.arn
+            self._ready.add(created.ready)
+            return created.mount
+        if isinstance(given, str):
+            file_system_id, self._efs_arn = given, efs.arn_of(self, given)
+        else:
+            file_system_id, self._efs_arn = given.file_system_id, given.file_system_arn
+            self._servers.append(Servers(given.connections, efs.PORTS, "NFS"))
+            self._ready.add(given, given.mount_targets_available)
+        return FileSystemMount("efs", file_system_id, mount_dir, efs.dns_name(self, file_system_id), owned=False)
 
-    def _add_fsx(self, settings: trn.Fsx, zones: Sequence[str]) -> None:
-        if settings.existing:
-            there, stack = settings.existing, Stack.of(self)
-            self._existing_group("Fsx", there.security_group, fsx.PORTS, "Lustre")
-            self.file_systems.append(
-                FileSystemMount(
-                    kind="fsx",
-                    id=there.id,
-                    mount_dir=settings.mount_dir,
-                    dns_name=f"{there.id}.fsx.{stack.region}.{stack.url_suffix}",
-                    mount_name=there.mount_name,
-                    owned=False,
-                )
+    def _lustre(
+        self,
+        given: LustreOptions | aws_fsx.IFileSystem | str,
+        mount_dir: str,
+        mount_name: str | None,
+        subnets: Sequence[ec2.ISubnet],
+    ) -> FileSystemMount:
+        if isinstance(given, LustreOptions):
+            # a retained file system's network interfaces stay where they are, and hold what they are in
+            retain = self._removal_policy == RemovalPolicy.RETAIN
+            if retain:
+                keep(self._vpc)
+                keep(subnets[0])
+            group = self._group(
+                "Fsx", "FSx for Lustre: Lustre among its servers and clients", fsx.PORTS, "Lustre", retain=retain
             )
-            return
-        # a kept file system's network interfaces stay where they are, and hold what they stand in
-        keep = self._on_destroy == "keep"
-        if keep:
-            self._network.keep_subnet(zones[0])
-        group = self._group(
-            "Fsx", "FSx for Lustre: Lustre among its servers and clients", fsx.PORTS, "Lustre", keep=keep
-        )
-        for port in fsx.PORTS:
-            group.connections.allow_internally(port, "Lustre among its servers")
-        made = fsx.LustreFileSystem(
-            self,
-            "Fsx",
-            settings=settings,
-            subnet=self._network.private_subnet(zones[0]),
-            security_group=group,
-            encryption_key=self._key,
-            on_destroy=self._on_destroy,
-        )
-        self._ready.add(made.ready)
-        self.file_systems.append(made.mount)
+            for port in fsx.PORTS:
+                group.connections.allow_internally(port, "Lustre among its servers")
+            created = fsx.LustreFileSystem(
+                self,
+                "Fsx",
+                options=given,
+                mount_dir=mount_dir,
+                subnet=subnets[0],
+                security_group=group,
+                encryption_key=self._key,
+                removal_policy=self._removal_policy,
+            )
+            self._ready.add(created.ready)
+            return created.mount
+        if isinstance(given, aws_fsx.LustreFileSystem):
+            mount_name = mount_name or given.mount_name
+        if mount_name is None:
+            raise ValueError(
+                f"{self.node.path}: give lustre_mount_name, the mount name of the file system as FSx shows it"
+            )
+        file_system_id = given if isinstance(given, str) else given.file_system_id
+        if not isinstance(given, str):
+            self._servers.append(Servers(given.connections, fsx.PORTS, "Lustre"))
+            self._ready.add(given)
+        stack = Stack.of(self)
+        dns_name = f"{file_system_id}.fsx.{stack.region}.{stack.url_suffix}"
+        return FileSystemMount("fsx", file_system_id, mount_dir, dns_name, mount_name, owned=False)
 
     def _group(
-        self, id: str, description: str, ports: Sequence[ec2.Port], what: str, *, keep: bool = False
+        self, id: str, description: str, ports: Sequence[ec2.Port], what: str, *, retain: bool = False
     ) -> ec2.ISecurityGroup:
-        made = ClosedGroup(self, f"{id}Group", vpc_id=self._network.vpc.vpc_id, description=description)
-        if keep:
-            made.resource.apply_removal_policy(removal_policy("keep"))
-        self._servers.append((made.group, ports, what))
-        self._ready.add(made)
-        return made.group
-
-    def _existing_group(self, id: str, group_id: str | None, ports: Sequence[ec2.Port], what: str) -> None:
-        """The group of a file system that exists gets the same rules; where none is named, it must let the nodes in already."""
-        if group_id:
-            group = ec2.SecurityGroup.from_security_group_id(self, f"{id}Group", group_id, allow_all_outbound=False)
-            self._servers.append((group, ports, what))
-            self._ready.add(group)
+        created = ClosedGroup(self, f"{id}Group", vpc_id=self._vpc.vpc_id, description=description)
+        if retain:
+            created.resource.apply_removal_policy(RemovalPolicy.RETAIN)
+        self._servers.append(Servers(created.group.connections, ports, what))
+        self._ready.add(created)
+        return created.group

@@ -1,0 +1,1 @@
+"""Helpers of the constructs. Nothing in here is public."""

@@ -1,0 +1,94 @@
+"""The offline rules for one construct in anybody's app: errors fail the synthesis, warnings are shown by the CDK's command line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import jsii
+from aws_cdk import Annotations, Stack
+from constructs import Construct, IValidation
+
+from trainium_cdk import settings
+from trainium_cdk.checks import Rule
+from trainium_cdk.settings import Problem
+from trainium_cdk.settings.problems import KeyPath, show
+
+_LARGEST_NUMBER_TOKEN = -1.8e289
+"""Numbers that stand for tokens are below it."""
+
+
+def report(
+    construct: Construct,
+    data: Mapping[str, Any],
+    *,
+    at: KeyPath,
+    rules: Iterable[Rule],
+    names: Mapping[str, str],
+) -> None:
+    """Register what the rules find wrong with the values of a construct, with the text of `trn validate`.
+
+    Args:
+        data: the environment that describes the construct, as plain data without tokens (see `known`).
+        at: the key below which the construct is described; what concerns other keys is ignored, but for the region.
+        rules: the rules that apply to it.
+        names: name of the key in an environment -> name of the argument.
+    """
+    problems = [p for p in _problems(data, rules) if p.key[: len(at)] == at or p.key == ("region",)]
+    for problem in problems:
+        if problem.level == "warning":
+            Annotations.of(construct).add_warning_v2(f"trn:{problem.rule}", _text(problem, at, names))
+    if errors := [_text(p, at, names) for p in problems if p.level == "error"]:
+        construct.node.add_validation(_Errors(errors))
+
+
+def unresolved(value: object) -> bool:
+    """Whether a value is a CDK token, or holds one. (The CDK's own question is a message to Node, for each value.)"""
+    if isinstance(value, str):
+        return "${Token[" in value
+    if isinstance(value, int | float):
+        return value <= _LARGEST_NUMBER_TOKEN
+    if isinstance(value, Mapping):
+        return any(unresolved(each) for pair in value.items() for each in pair)
+    return isinstance(value, list | tuple) and any(map(unresolved, value))
+
+
+def known(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that are given, and known at synthesis: no tokens."""
+    return {k: v for k, v in values.items() if v is not None and not unresolved(v)}
+
+
+def region_of(construct: Construct, otherwise: Sequence[str]) -> str:
+    """The region of the construct's stack; of an agnostic stack the first of those where it can be right."""
+    region = Stack.of(construct).region
+    return next(iter(otherwise), "us-east-1") if unresolved(region) else region
+
+
+@jsii.implements(IValidation)
+class _Errors:
+    def __init__(self, texts: list[str]) -> None:
+        self._texts = texts
+
+    def validate(self) -> list[str]:
+        return self._texts
+
+
+def _problems(data: Mapping[str, Any], rules: Iterable[Rule]) -> list[Problem]:
+    try:
+        environment = settings.validate(data)
+    except settings.SettingsError as e:
+        return list(e.problems)
+    return [replace(problem, rule=rule.__name__) for rule in rules for problem in rule(environment)]
+
+
+def _text(problem: Problem, at: KeyPath, names: Mapping[str, str]) -> str:
+    key = problem.key[len(at) :] if problem.key[: len(at)] == at else problem.key
+    text = f"{problem.reason}. Fix: {problem.fix}."
+    # keys, as `max_nodes` or `purchase: spot`; not the same words in a sentence
+    text = re.sub(r"\b[a-z]+(_[a-z]+)+\b|\b[a-z]+(?=: )", lambda m: names.get(m[0], m[0]), text)
+    if not key:
+        return text
+    argument = re.sub(r"^[a-z_]+", lambda m: names.get(m[0], m[0]), replace(problem, key=key).dotted)
+    return f"{argument} = {show(problem.value)}: {text}"

@@ -1,0 +1,40 @@
+"""Subnets by the CDK's own selection, and what waits for their routes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aws_cdk import CfnResource, RemovalPolicy
+from aws_cdk import aws_ec2 as ec2
+from constructs import IConstruct, IDependable
+
+
+def selected(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None) -> list[ec2.ISubnet]:
+    """The subnets of a VPC that a selection names.
+
+    Args:
+        selection: Default: the private subnets; isolated ones where there are none.
+    """
+    wanted = selection or ec2.SubnetSelection()
+    return list(
+        vpc.select_subnets(
+            availability_zones=wanted.availability_zones,
+            one_per_az=wanted.one_per_az,
+            subnet_filters=wanted.subnet_filters,
+            subnet_group_name=wanted.subnet_group_name,
+            subnets=wanted.subnets,
+            subnet_type=wanted.subnet_type,
+        ).subnets
+    )
+
+
+def routes_of(subnets: Sequence[ec2.ISubnet]) -> list[IDependable]:
+    """What must be there before something in the subnets reaches the internet, or AWS's endpoints."""
+    return [subnet.internet_connectivity_established for subnet in subnets]
+
+
+def keep(construct: IConstruct) -> None:
+    """Keep a VPC or subnet of this app when the stack is destroyed. What exists outside the app stays anyway."""
+    resource = construct.node.default_child
+    if isinstance(resource, CfnResource):
+        resource.apply_removal_policy(RemovalPolicy.RETAIN)

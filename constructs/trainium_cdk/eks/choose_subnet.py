@@ -1,0 +1,50 @@
+"""A CloudFormation custom resource that chooses a subnet in an availability zone that offers an instance type.
+
+Properties: InstanceType, SubnetIds (in order of preference).
+Attribute: SubnetId, which is the physical id as well: a subnet that is still among them, and still offers the type, is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from typing import Any
+
+import boto3
+
+
+def handler(event: dict[str, Any], _context: object) -> None:
+    response: dict[str, Any] = {key: event[key] for key in ("StackId", "RequestId", "LogicalResourceId")}
+    response |= {"Status": "SUCCESS", "PhysicalResourceId": event.get("PhysicalResourceId", "none")}
+    try:
+        if event["RequestType"] != "Delete":
+            subnet = choose(event["ResourceProperties"], event.get("PhysicalResourceId"), boto3.client("ec2"))
+            response |= {"PhysicalResourceId": subnet, "Data": {"SubnetId": subnet}}
+    except Exception as e:  # CloudFormation waits for a response, whatever happens
+        print(f"{type(e).__name__}: {e}")
+        response |= {"Status": "FAILED", "Reason": str(e)}
+    body = json.dumps(response).encode()
+    request = urllib.request.Request(event["ResponseURL"], body, {"Content-Type": ""}, method="PUT")  # noqa: S310  CloudFormation's
+    with urllib.request.urlopen(request, timeout=30):  # noqa: S310
+        pass
+
+
+def choose(properties: dict[str, Any], current: str | None, ec2: Any) -> str:
+    """The current subnet if it still fits, else the first that does.
+
+    Raises:
+        ValueError: none of the subnets lies in a zone that offers the instance type.
+    """
+    kind, subnets = properties["InstanceType"], properties["SubnetIds"]
+    pages = ec2.get_paginator("describe_instance_type_offerings").paginate(
+        LocationType="availability-zone-id", Filters=[{"Name": "instance-type", "Values": [kind]}]
+    )
+    offered = {offering["Location"] for page in pages for offering in page["InstanceTypeOfferings"]}
+    described = ec2.describe_subnets(SubnetIds=subnets)["Subnets"]
+    zones = {subnet["SubnetId"]: subnet["AvailabilityZoneId"] for subnet in described}
+    for subnet in [current, *subnets]:
+        if subnet in zones and zones[subnet] in offered:
+            return str(subnet)
+    where = ", ".join(f"{subnet} in {zone}" for subnet, zone in sorted(zones.items()))
+    fix = f"name a subnet in {' or '.join(sorted(offered))}" if offered else "deploy to a region that offers it"
+    raise ValueError(f"no subnet lies in an availability zone that offers {kind} ({where}): {fix}")

@@ -1,0 +1,39 @@
+"""The rules of `trn validate` for a node group whose values were given one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from constructs import Construct
+
+from trainium_cdk._cdk.rules import known, region_of, report
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.checks import capacity, eks, zones
+
+_NAMES = {
+    "min_nodes": "min_size",
+    "nodes": "desired_size",
+    "max_nodes": "max_size",
+    "purchase": "capacity_type",
+    "reservation": "capacity_reservation_id",
+    "custom_ami": "image_id",
+    "root_volume_gib": "root_volume_size",
+}
+_RULES = (*capacity.RULES, eks.labels_are_own, eks.layout_is_of_efa, zones.region_offers_every_type)
+
+
+def check_group(construct: Construct, catalog: Catalog, group: Mapping[str, Any]) -> None:
+    """Register what is wrong with a node group.
+
+    Args:
+        group: its values by the keys of `eks.node_groups`; tokens are left out.
+    """
+    kind = catalog.instance(group["instance_type"])
+    data: dict[str, Any] = {
+        "region": region_of(construct, catalog.regions_of(kind.name)),
+        "eks": {"node_groups": [known(group)]},
+    }
+    if Catalog.load().instances.get(kind.name) != kind:  # described, or changed, by the caller
+        data["catalog"] = {"instances": {kind.name: kind.model_dump(exclude={"name"})}}
+    report(construct, data, at=("eks", "node_groups", 0), rules=_RULES, names=_NAMES)

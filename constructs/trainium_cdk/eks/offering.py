@@ -1,0 +1,57 @@
+"""The one subnet of a node group: EFA does not cross subnets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from aws_cdk import CustomResource, Duration, RemovalPolicy, Stack
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+from trainium_cdk.functions import inline_function
+
+_ID = "TrnSubnetChooser"
+
+
+def offering_subnet(scope: Construct, id: str, *, subnets: Sequence[ec2.ISubnet], instance_type: str) -> str:
+    """The id of the first of the subnets in an availability zone that offers the instance type.
+
+    Where there are several, AWS is queried during the deployment: the names of zones (`us-west-2a`) mean other places in other
+    accounts, so that nothing in a template tells which of them offers a type. The choice is kept in later deployments.
+    """
+    if len(subnets) == 1:
+        return subnets[0].subnet_id
+    stack = Stack.of(scope)
+    chooser = stack.node.try_find_child(_ID)
+    chooser = chooser if isinstance(chooser, _Chooser) else _Chooser(stack, _ID)
+    chosen = CustomResource(
+        scope,
+        id,
+        service_token=chooser.token,
+        resource_type="Custom::TrnSubnetChoice",
+        service_timeout=Duration.minutes(5),
+        removal_policy=RemovalPolicy.DESTROY,
+        properties={"InstanceType": instance_type, "SubnetIds": [subnet.subnet_id for subnet in subnets]},
+    )
+    return chosen.get_att_string("SubnetId")
+
+
+class _Chooser(Construct):
+    """The function of all node groups of a stack."""
+
+    def __init__(self, scope: Construct, id: str) -> None:
+        super().__init__(scope, id)
+        function = inline_function(
+            self,
+            code=Path(__file__).with_name("choose_subnet.py"),
+            description="Chooses a subnet in an availability zone that offers an instance type",
+            # AWS takes no narrower resource for these
+            statements=[
+                iam.PolicyStatement(
+                    actions=["ec2:DescribeInstanceTypeOfferings", "ec2:DescribeSubnets"], resources=["*"]
+                )
+            ],
+        )
+        self.token = function.function_arn

@@ -1,0 +1,38 @@
+"""The rules of `trn validate` for a network whose values were given one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from constructs import Construct
+
+from trainium_cdk._cdk.rules import known, region_of, report, unresolved
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.checks import addresses, network, zones
+
+_RULES = (
+    addresses.vpc_has_a_size_of_its_kind,
+    addresses.addresses_are_private,
+    network.endpoints_are_named_once,
+    zones.zones_are_of_the_region,
+    zones.zones_are_named_once,
+)
+
+
+def check_network(construct: Construct, cidr: str, zone_ids: Sequence[str], endpoints: Sequence[str]) -> None:
+    """Register what is wrong with the values of a `TrnNetwork`.
+
+    Raises:
+        ValueError: the network is a token: its subnets are planned at synthesis.
+    """
+    if unresolved(cidr):
+        raise ValueError(
+            f"{construct.node.path}: cidr must be plain text, as 10.0.0.0/16: subnets are planned at synthesis"
+        )
+    catalog = Catalog.load()
+    regions = [region for zone in zone_ids if (region := catalog.region_of(zone))]
+    data = {
+        "region": region_of(construct, regions),
+        "network": known({"cidr": cidr, "zone_ids": list(zone_ids), "interface_endpoints": list(endpoints)}),
+    }
+    report(construct, data, at=("network",), rules=_RULES, names={"network": "vpc"})

@@ -1,0 +1,45 @@
+"""The availability zones of a network that is given none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aws_cdk import Fn, Stack, Token
+from constructs import Construct
+
+from trainium_cdk.catalog import Catalog
+
+
+@dataclass(frozen=True)
+class Zone:
+    """An availability zone, by its id or, where that is not known, by its name.
+
+    Attributes:
+        key: as it is called in logical ids and messages: the zone id, or `zone1`.
+        zone_id: as use1-az4.
+        name: as us-east-1a, usually a token.
+    """
+
+    key: str
+    zone_id: str | None = None
+    name: str | None = None
+
+    @property
+    def logical(self) -> str:
+        """Its part of a logical id."""
+        return self.key.title().replace("-", "")
+
+
+def zone_of(zone_id: str) -> Zone:
+    return Zone(zone_id, zone_id=zone_id)
+
+
+def default_zones(scope: Construct, count: int) -> list[Zone]:
+    """Zones of the stack's region, those that offer most Trainium types first; of a region without any, or one that is not
+    known, the first of the account."""
+    region, catalog = Stack.of(scope).region, Catalog.load()
+    if not Token.is_unresolved(region) and (known := catalog.eks.zone_ids.get(region)):
+        offers = {z: sum(z in kind.zone_ids for kind in catalog.instances.values()) for z in known}
+        return [zone_of(z) for z in sorted(known, key=lambda z: (-offers[z], z))[:count]]
+    names = Fn.get_azs()
+    return [Zone(f"zone{i + 1}", name=Fn.select(i, names)) for i in range(count)]

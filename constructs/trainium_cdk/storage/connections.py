@@ -1,0 +1,40 @@
+"""The connections of several kinds of file servers, each with ports of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aws_cdk import aws_ec2 as ec2
+
+
+@dataclass(frozen=True)
+class Servers:
+    """File servers, the ports they serve, and the protocol's name for the rules' descriptions."""
+
+    connections: ec2.Connections
+    ports: Sequence[ec2.Port]
+    what: str
+
+
+class ServerConnections(ec2.Connections):
+    """Connections whose default port stands for every port of every server, in both directions."""
+
+    def __init__(self, servers: Sequence[Servers]) -> None:
+        groups = [group for each in servers for group in each.connections.security_groups]
+        default = servers[0].ports[0] if servers else None
+        super().__init__(security_groups=groups, default_port=default)
+        self._servers_of_all = servers
+
+    def allow_default_port_from(self, other: ec2.IConnectable, description: str | None = None) -> None:
+        """Let `other` use the file systems."""
+        # Both ways: Lustre's servers call their clients, and ParallelCluster refuses an EFS mount target whose group does not
+        # let NFS out to the nodes as well.
+        for each in self._servers_of_all:
+            for port in each.ports:
+                each.connections.allow_from(other, port, description or each.what)
+                each.connections.allow_to(other, port, description or each.what)
+
+    def allow_default_port_from_any_ipv4(self, description: str | None = None) -> None:
+        """Let every IPv4 address that reaches the subnets use the file systems."""
+        self.allow_default_port_from(ec2.Peer.any_ipv4(), description)

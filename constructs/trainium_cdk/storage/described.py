@@ -1,0 +1,118 @@
+"""Between the `storage` part of an environment and the values of `TrnStorage`, both ways."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aws_cdk import Duration, Size
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_efs as efs
+from aws_cdk import aws_fsx as fsx
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from trainium_cdk import settings as trn
+from trainium_cdk._cdk.rules import known, report
+from trainium_cdk.checks import storage
+from trainium_cdk.storage.options import EfsOptions, LustreOptions, S3Link
+
+_NAMES = {
+    "fsx": "lustre",
+    "deployment": "deployment_type",
+    "capacity_gib": "capacity",
+    "throughput": "throughput_mode",
+    "provisioned_mibps": "provisioned_throughput_per_second",
+    "backup_days": "backup_retention",
+}
+
+
+def efs_of(scope: Construct, id: str, settings: trn.Efs | None) -> EfsOptions | efs.IFileSystem | str | None:
+    """The EFS file system of an environment, as `TrnStorage` takes it."""
+    if settings is None:
+        return None
+    if existing := settings.existing:
+        if not existing.security_group:
+            return existing.id
+        return efs.FileSystem.from_file_system_attributes(
+            scope,
+            f"{id}ExistingEfs",
+            file_system_id=existing.id,
+            security_group=_group(scope, f"{id}ExistingEfsGroup", existing.security_group),
+        )
+    mibps = settings.provisioned_mibps
+    return EfsOptions(
+        throughput_mode=efs.ThroughputMode[settings.throughput.upper()],
+        provisioned_throughput_per_second=Size.mebibytes(mibps) if mibps else None,
+        backups=settings.backups,
+    )
+
+
+def lustre_of(scope: Construct, id: str, settings: trn.Fsx | None) -> LustreOptions | fsx.IFileSystem | str | None:
+    """The FSx for Lustre file system of an environment, as `TrnStorage` takes it."""
+    if settings is None:
+        return None
+    if existing := settings.existing:
+        if not existing.security_group:
+            return existing.id
+        return fsx.LustreFileSystem.from_lustre_file_system_attributes(
+            scope,
+            f"{id}ExistingFsx",
+            file_system_id=existing.id,
+            dns_name="",  # not read: it follows from the id
+            security_group=_group(scope, f"{id}ExistingFsxGroup", existing.security_group),
+        )
+    link = None
+    if settings.s3:
+        bucket, _, prefix = settings.s3.uri.removeprefix("s3://").partition("/")
+        link = S3Link(
+            bucket=s3.Bucket.from_bucket_name(scope, f"{id}LinkedBucket", bucket),
+            prefix=prefix,
+            directory=settings.s3.directory,
+            auto_import=settings.s3.auto_import,
+            auto_export=settings.s3.auto_export,
+        )
+    return LustreOptions(
+        deployment_type=fsx.LustreDeploymentType[settings.deployment],
+        capacity=Size.gibibytes(settings.capacity_gib),
+        throughput_per_tib=settings.effective_throughput,
+        compression=settings.compression,
+        backup_retention=Duration.days(settings.backup_days) if settings.backup_days else None,
+        s3=link,
+    )
+
+
+def check_storage(construct: Construct, efs: object, efs_mount_dir: str, lustre: object, lustre_mount_dir: str) -> None:
+    """Register what the rules find wrong with the values of a `TrnStorage`; tokens and what exists are left out."""
+    described: dict[str, Any] = {"efs": None, "fsx": None}
+    if efs is not None:
+        described["efs"] = known({"mount_dir": efs_mount_dir})
+    if isinstance(efs, EfsOptions):
+        size = efs.provisioned_throughput_per_second
+        described["efs"] |= known(
+            {
+                "throughput": efs.throughput_mode.value.lower(),
+                "provisioned_mibps": int(size.to_mebibytes()) if size and not size.is_unresolved() else None,
+            }
+        )
+    if lustre is not None:
+        described["fsx"] = known({"mount_dir": lustre_mount_dir})
+    if isinstance(lustre, LustreOptions):
+        capacity, retention, link = lustre.capacity, lustre.backup_retention, lustre.s3
+        described["fsx"] |= known(
+            {
+                "deployment": lustre.deployment_type.value,
+                "capacity_gib": int(lustre.capacity_gib) if capacity and not capacity.is_unresolved() else None,
+                "throughput": lustre.throughput_per_tib,
+                "backup_days": int(lustre.backup_days) if retention and not retention.is_unresolved() else None,
+            }
+        )
+        if link:
+            # the bucket's name is nearly always a token, and no rule looks at it
+            s3_link = {"uri": "s3://bucket", "auto_import": link.auto_import, "auto_export": link.auto_export}
+            described["fsx"]["s3"] = s3_link | known({"directory": link.directory})
+    rules = [rule for rule in storage.RULES if rule is not storage.kept_data_is_named]
+    report(construct, {"storage": described}, at=("storage",), rules=rules, names=_NAMES)
+
+
+def _group(scope: Construct, id: str, group_id: str) -> ec2.ISecurityGroup:
+    return ec2.SecurityGroup.from_security_group_id(scope, id, group_id, allow_all_outbound=False)

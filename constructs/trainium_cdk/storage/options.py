@@ -1,0 +1,83 @@
+"""What can be said of a file system that is to be made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aws_cdk import Duration, Size
+from aws_cdk import aws_efs as efs
+from aws_cdk import aws_fsx as fsx
+from aws_cdk import aws_s3 as s3
+
+
+@dataclass(frozen=True)
+class EfsOptions:
+    """A new EFS file system.
+
+    Attributes:
+        throughput_mode: How throughput is had. Default: ELASTIC, which costs nothing while idle.
+        provisioned_throughput_per_second: With PROVISIONED alone; paid idle or not. Default: none.
+        backups: Daily AWS Backup. Default: False.
+    """
+
+    throughput_mode: efs.ThroughputMode = efs.ThroughputMode.ELASTIC
+    provisioned_throughput_per_second: Size | None = None
+    backups: bool = False
+
+
+@dataclass(frozen=True)
+class S3Link:
+    """Objects of a bucket that an FSx for Lustre file system shows as files.
+
+    Attributes:
+        bucket: The bucket; FSx reads it with its own service-linked role.
+        prefix: Only objects below it. Default: all.
+        directory: Where in the file system they appear, with PERSISTENT_2; the others link their root. Default: /data.
+        auto_import: New and changed objects appear as files. Default: True.
+        auto_export: New and changed files are written to the bucket (PERSISTENT_2 alone). Default: False.
+    """
+
+    bucket: s3.IBucket
+    prefix: str = ""
+    directory: str | None = None
+    auto_import: bool = True
+    auto_export: bool = False
+
+    @property
+    def uri(self) -> str:
+        """`s3://bucket/prefix`; it may be a CDK token."""
+        return f"s3://{self.bucket.bucket_name}" + (f"/{self.prefix}" if self.prefix else "")
+
+
+@dataclass(frozen=True)
+class LustreOptions:
+    """A new FSx for Lustre file system.
+
+    Attributes:
+        deployment_type: SCRATCH_2 for temporary data (no replication), PERSISTENT_2 for data to keep. Default: SCRATCH_2.
+        capacity: 1200 GiB, or a multiple of 2400 GiB. Default: 1200 GiB.
+        throughput_per_tib: MB/s for each TiB: PERSISTENT_1 50, 100 or 200; PERSISTENT_2 125, 250, 500 or 1000. Default: the
+            lowest.
+        compression: LZ4. Default: True.
+        backup_retention: How long daily backups are kept (persistent types without `s3`). Default: no backups.
+        s3: A bucket whose objects appear as files. Default: none.
+    """
+
+    deployment_type: fsx.LustreDeploymentType = fsx.LustreDeploymentType.SCRATCH_2
+    capacity: Size | None = None
+    throughput_per_tib: int | None = None
+    compression: bool = True
+    backup_retention: Duration | None = None
+    s3: S3Link | None = None
+
+    @property
+    def capacity_gib(self) -> float:
+        return self.capacity.to_gibibytes() if self.capacity else 1200
+
+    @property
+    def backup_days(self) -> float:
+        return self.backup_retention.to_days() if self.backup_retention else 0
+
+    @property
+    def persistent(self) -> bool:
+        return self.deployment_type not in {fsx.LustreDeploymentType.SCRATCH_1, fsx.LustreDeploymentType.SCRATCH_2}

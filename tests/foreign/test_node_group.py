@@ -1,0 +1,201 @@
+"""`TrnNodeGroup` on a cluster and in a VPC that are not ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from aws_cdk import Stack, Token
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_eks_v2 as eks
+from aws_cdk import aws_iam as iam
+
+from tests.cdk import findings, needs, only, properties, resources
+from tests.foreign.foreign import cluster, errors, template, vpc, warnings
+from trainium_cdk import TrnEfaSecurityGroup, TrnNodeGroup, TrnNodeRole, TrnStorage
+from trainium_cdk.eks.choose_subnet import choose
+
+BLOCK = eks.CapacityType.CAPACITY_BLOCK
+
+
+def one(scope: Stack, **given: Any) -> TrnNodeGroup:
+    return TrnNodeGroup(scope, "Trn", cluster=cluster(scope), **given)
+
+
+@pytest.mark.parametrize("region", ["us-west-2", ""])
+def test_a_cluster_is_all_that_it_needs(region: str) -> None:
+    found = template(lambda s: one(s, instance_type="trn1.32xlarge", max_size=4), region)
+    group, data = only(found, "EKS::Nodegroup"), only(found, "EC2::LaunchTemplate")["LaunchTemplateData"]
+    assert group["AmiType"] == "AL2023_x86_64_NEURON"
+    assert (group["ScalingConfig"]["MinSize"], group["ScalingConfig"]["MaxSize"]) == (0, 4)
+    assert group["ClusterName"] == {"Ref": next(iter(resources(found, "EKS::Cluster")))}
+    assert group["Labels"] == {"trainium-cdk/node-group": "foreign-trn-" + group["Labels"]["trainium-cdk/node-group"][12:], "trainium-cdk/role": "training"}  # fmt: skip
+    interfaces = data["NetworkInterfaces"]
+    assert [i["InterfaceType"] for i in interfaces] == ["efa"] + ["efa-only"] * 7
+    [efa] = (k for k in resources(found, "EC2::SecurityGroup") if "Efa" in k)
+    own = {"Fn::GetAtt": [next(iter(resources(found, "EKS::Cluster"))), "ClusterSecurityGroupId"]}
+    assert all(i["Groups"] == [own, {"Fn::GetAtt": [efa, "GroupId"]}] for i in interfaces)
+    assert len(resources(found, "EC2::PlacementGroup")) == 1
+    # the one subnet is chosen on deployment, from the private ones, whose routes the nodes wait for
+    [choice] = found.find_resources("Custom::TrnSubnetChoice")
+    assert group["Subnets"] == [{"Fn::GetAtt": [choice, "SubnetId"]}]
+    chosen = found.find_resources("Custom::TrnSubnetChoice")[choice]["Properties"]
+    assert [s["Ref"][:16] for s in chosen["SubnetIds"]] == ["VpcPrivateSubnet"] * 2
+    [node_group] = resources(found, "EKS::Nodegroup")
+    assert set(resources(found, "EC2::NatGateway")) <= needs(found, node_group)
+    assert findings(found) == []
+
+
+def test_everything_may_be_of_others() -> None:
+    def build(scope: Stack) -> None:
+        within = vpc(scope)
+        existing = eks.Cluster.from_cluster_attributes(
+            scope,
+            "Theirs",
+            cluster_name=Token.as_string(scope.resolve("theirs")),
+            vpc=within,
+            cluster_security_group_id="sg-0123456789abcdef0",
+            cluster_endpoint="https://example.com",
+            cluster_certificate_authority_data="Q0E=",
+        )
+        role = TrnNodeRole(scope, "Role").role
+        storage = TrnStorage(scope, "S", vpc=within)
+        shared = TrnEfaSecurityGroup(scope, "Efa", vpc=within).security_group
+        place = ec2.PlacementGroup(scope, "Place", strategy=ec2.PlacementGroupStrategy.CLUSTER)
+        for id in ("A", "B"):
+            TrnNodeGroup(
+                scope,
+                id,
+                cluster=existing,
+                instance_type=ec2.InstanceType("trn1n.32xlarge"),
+                subnets=ec2.SubnetSelection(subnets=within.private_subnets[:1]),
+                efa_security_group=shared,
+                placement_group=place,
+                node_role=role,
+                storage=storage,
+                image_id="ami-0123456789abcdef0",
+                service_cidr="10.100.0.0/16",
+                name=id.lower(),
+            )
+
+    found = template(build)
+    groups = properties(found, "EKS::Nodegroup")
+    assert [g["ClusterName"] for g in groups] == ["theirs", "theirs"]
+    assert [g["Subnets"] for g in groups] == [[{"Ref": next(iter(s for s in resources(found, "EC2::Subnet") if "Private" in s))}]] * 2  # fmt: skip
+    assert len(resources(found, "EC2::PlacementGroup")) == 1
+    assert not found.find_resources("Custom::TrnSubnetChoice")
+    assert len([r for r in properties(found, "IAM::Role") if "ec2.amazonaws.com" in str(r)]) == 1
+    data = properties(found, "EC2::LaunchTemplate")[0]["LaunchTemplateData"]
+    assert len(data["NetworkInterfaces"][0]["Groups"]) == 3, "the cluster's, the storage's, EFA's"
+    assert findings(found) == []
+
+
+def test_what_is_granted_goes_to_the_nodes_role() -> None:
+    def build(scope: Stack) -> None:
+        group = one(scope)
+        granted = iam.Grant.add_to_principal(
+            grantee=group, actions=["s3:GetObject"], resource_arns=["arn:aws:s3:::b/*"]
+        )
+        assert granted.success
+        group.connections.allow_from(ec2.Peer.ipv4("10.9.0.0/16"), ec2.Port.tcp(22))
+
+    found = template(build)
+    assert any("s3:GetObject" in str(p) for p in properties(found, "IAM::Policy"))
+    assert [r["CidrIp"] for r in properties(found, "EC2::SecurityGroupIngress") if "CidrIp" in r] == ["10.9.0.0/16"]
+
+
+def test_a_second_cluster_of_the_stack_keeps_its_sizes_too() -> None:
+    def build(scope: Stack) -> None:
+        within = vpc(scope)
+        for id in ("One", "Two"):
+            TrnNodeGroup(scope, f"Trn{id}", cluster=cluster(scope, id, within=within))
+
+    found = template(build)
+    asked = {r["Properties"]["Cluster"]["Ref"] for r in found.find_resources("Custom::TrnNodeGroupSize").values()}
+    assert asked == set(resources(found, "EKS::Cluster"))
+    [allowed] = (p for p in properties(found, "IAM::Policy") if "eks:ListNodegroups" in str(p))
+    assert all(name in str(allowed) for name in asked)
+
+
+def test_capacity_that_was_reserved_may_be_a_token() -> None:
+    def build(scope: Stack) -> None:
+        reservation = ec2.CfnCapacityReservation(
+            scope, "Odcr", availability_zone="us-west-2a", instance_count=4, instance_platform="Linux/UNIX",
+            instance_type="trn1.32xlarge",
+        )  # fmt: skip
+        one(scope, capacity_reservation_id=reservation.ref, max_size=4)
+
+    found = template(build)
+    data = only(found, "EC2::LaunchTemplate")["LaunchTemplateData"]
+    target = data["CapacityReservationSpecification"]["CapacityReservationTarget"]
+    assert target == {"CapacityReservationId": {"Ref": "Odcr"}}
+    assert "Placement" not in data
+
+
+ERRORS: list[tuple[dict[str, Any], str]] = [
+    (
+        {"capacity_type": BLOCK, "instance_type": "trn1.32xlarge"},
+        "Trn] capacity_reservation_id = (absent): a capacity block is used through its reservation id. Fix: give the id of the "
+        "block you bought, as cr-0123456789abcdef0.",
+    ),
+    (
+        {"capacity_reservation_id": "cr-0123456789abcdef0", "placement_group": True},
+        "Trn] placement_group = on: with reserved capacity (cr-0123456789abcdef0) a placement group fails with "
+        "InsufficientInstanceCapacity: the reserved nodes have their place already. Fix: write placement_group: auto.",
+    ),
+    ({"instance_type": "trn2.3xlarge"}, "Trn] region = us-west-2: trn2.3xlarge is not offered there"),
+    ({"instance_type": "trn1.2xlarge", "efa": True}, "Trn] efa = on: trn1.2xlarge has no EFA"),
+    ({"min_size": 3}, "Trn] min_size 3, nodes 3 and max_size 2 are not in that order"),
+    ({"capacity_reservation_id": "cr-1"}, "Trn] capacity_reservation_id = cr-1: "),
+]
+
+
+@pytest.mark.parametrize(("given", "expected"), ERRORS)
+def test_the_rules_run_in_every_app(given: dict[str, Any], expected: str) -> None:
+    [found] = errors(lambda s: one(s, **given))
+    assert found.startswith(expected), found
+
+
+def test_what_is_paid_without_jobs_is_a_warning() -> None:
+    [warning] = warnings(lambda s: one(s, min_size=1))
+    assert "min_size = 1: 1 x trn1.32xlarge are always on and always paid" in warning
+
+
+class Ec2:
+    """What `choose` asks of EC2."""
+
+    def __init__(self, *offered: str) -> None:
+        self.offered = offered
+
+    def get_paginator(self, _operation: str) -> Any:
+        return self
+
+    def paginate(self, **asked: Any) -> list[dict[str, Any]]:
+        assert asked["LocationType"] == "availability-zone-id"
+        assert asked["Filters"] == [{"Name": "instance-type", "Values": ["trn1.32xlarge"]}]
+        return [{"InstanceTypeOfferings": [{"Location": zone}]} for zone in self.offered] or [
+            {"InstanceTypeOfferings": []}
+        ]
+
+    def describe_subnets(self, **asked: Any) -> dict[str, Any]:
+        return {"Subnets": [{"SubnetId": s, "AvailabilityZoneId": f"usw2-az{s[-1]}"} for s in asked["SubnetIds"]]}
+
+
+@pytest.mark.parametrize(
+    ("current", "offered", "expected"),
+    [
+        (None, ("usw2-az3", "usw2-az2"), "subnet-2"),
+        ("subnet-3", ("usw2-az3", "usw2-az2"), "subnet-3"),
+        ("subnet-9", ("usw2-az3",), "subnet-3"),
+        ("subnet-1", ("usw2-az3",), "subnet-3"),
+    ],
+)
+def test_the_subnet_lies_where_the_type_is_offered_and_stays(current: Any, offered: Any, expected: str) -> None:
+    wanted = {"InstanceType": "trn1.32xlarge", "SubnetIds": ["subnet-1", "subnet-2", "subnet-3"]}
+    assert choose(wanted, current, Ec2(*offered)) == expected
+
+
+@pytest.mark.parametrize(("offered", "fix"), [(("usw2-az4",), "name a subnet in usw2-az4"), ((), "deploy to a region that offers it")])  # fmt: skip
+def test_no_subnet_fits(offered: Any, fix: str) -> None:
+    with pytest.raises(ValueError, match=rf"offers trn1.32xlarge \(subnet-1 in usw2-az1\): {fix}"):
+        choose({"InstanceType": "trn1.32xlarge", "SubnetIds": ["subnet-1"]}, None, Ec2(*offered))
