@@ -159,7 +159,7 @@ ERRORS: list[tuple[Any, str]] = [
         lambda s: TrnStorage(s, "S", vpc=vpc(s), efs=EfsOptions(throughput_mode=efs.ThroughputMode.PROVISIONED)),
         "S] efs",
     ),
-    (lambda s: TrnStorage(s, "S", vpc=vpc(s), efs=None), "S] neither efs nor fsx"),
+    (lambda s: TrnStorage(s, "S", vpc=vpc(s), efs=None), "S] neither efs nor lustre"),
     (
         lambda s: TrnStorage(s, "S", vpc=vpc(s), efs_mount_dir="/data", lustre=LustreOptions(), lustre_mount_dir="/data/fast"),
         "S] efs and fsx mount over each other",
