@@ -7,9 +7,11 @@ from typing import Any
 
 from constructs import Construct
 
+import trainium_cdk.checks.capacity as capacity
+import trainium_cdk.checks.eks as eks
+import trainium_cdk.checks.zones as zones
 from trainium_cdk._cdk.rules import known, region_of, report
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.checks import capacity, eks, zones
 
 _NAMES = {
     "min_nodes": "min_size",

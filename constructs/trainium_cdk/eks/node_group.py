@@ -221,7 +221,9 @@ class TrnNodeGroup(Construct):
         self._resource.node.add_dependency(*routes_of(candidates), *([storage.ready] if storage else []))
         self.nodegroup_name: str = self._resource.attr_nodegroup_name
         self.nodegroup_arn: str = self._resource.attr_arn
-        self._connections = ec2.Connections(security_groups=[efa_security_group] if has_efa else [])
+        self._connections = ec2.Connections(
+            security_groups=[self.efa_security_group] if self.efa_security_group else []
+        )
 
     @classmethod
     def from_settings(

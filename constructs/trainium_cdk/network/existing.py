@@ -94,7 +94,7 @@ def of_zone(subnets: Mapping[str, ec2.ISubnet], zone_id: str | None, kind: str, 
         ValueError: there is none.
     """
     zone_id = zone_id or next(iter(subnets), None)
-    if zone_id not in subnets:
+    if zone_id is None or zone_id not in subnets:
         known = ", ".join(subnets) or "none"
         raise ValueError(
             f"{path} has no {kind} subnet in zone {zone_id} (zones with one: {known}): "

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 from constructs import Construct
 
+import trainium_cdk.checks.addresses as addresses
+import trainium_cdk.checks.network as network
+import trainium_cdk.checks.zones as zones
 from trainium_cdk._cdk.rules import known, region_of, report, unresolved
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.checks import addresses, network, zones
 
 _RULES = (
     addresses.vpc_has_a_size_of_its_kind,

@@ -11,9 +11,9 @@ from aws_cdk import aws_fsx as fsx
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
+import trainium_cdk.checks.storage as storage
 from trainium_cdk import settings as trn
 from trainium_cdk._cdk.rules import known, report
-from trainium_cdk.checks import storage
 from trainium_cdk.storage.options import EfsOptions, LustreOptions, S3Link
 
 _NAMES = {
