@@ -52,6 +52,8 @@ steps_of() {
     login) echo check-mounts os-packages limits profile ;;
     standalone) echo sysctl check-mounts os-packages kernel-headers efa limits neuron-packages profile \
       framework check-tools check-devices check-efa ;;
+    # What nodes would install at each start, for an image that they start from: no device, and no mount there.
+    image) echo os-packages kernel-headers limits neuron-packages profile framework check-tools ;;
   esac
 }
 

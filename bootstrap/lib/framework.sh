@@ -15,6 +15,10 @@ step_framework() {
   link="${TRN_VENV}"
   [[ ${link} == /* ]] || link="${home}/${link}"
   venv="${link}-$(framework_hash "${requirements[@]}")"
+  if [[ ${TRN_NODE_ROLE} == image && ${TRN_VENV_SHARED} == yes ]]; then
+    log "${link} is shared: the head node makes it"
+    return 0
+  fi
   framework_check_libc
   if [[ ${TRN_NODE_ROLE} == compute && ${TRN_VENV_SHARED} == yes ]]; then
     framework_await "${venv}" "${requirements[@]}"

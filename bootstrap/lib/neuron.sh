@@ -17,7 +17,7 @@ pick_version() {
 neuron_packages() {
   [[ ${TRN_NODE_ROLE} != login ]] || return 0
   case "${TRN_NODE_ROLE}" in
-    compute | standalone) neuron_pair aws-neuronx-dkms "${TRN_NEURON_DKMS}" ;;
+    compute | standalone | image) neuron_pair aws-neuronx-dkms "${TRN_NEURON_DKMS}" ;;
   esac
   neuron_pair aws-neuronx-collectives "${TRN_NEURON_COLLECTIVES}"
   neuron_pair aws-neuronx-runtime-lib "${TRN_NEURON_RUNTIME}"

@@ -59,7 +59,7 @@ declare -rA SETTING_DEFAULTS=(
 
 # KIND -> pattern and words for a person. An empty value is allowed where there is no default.
 declare -rA KIND_PATTERNS=(
-  [role]='^(head|compute|login|standalone)$'
+  [role]='^(head|compute|login|standalone|image)$'
   [user]='^[a-z_][a-z0-9_-]{0,31}$'
   [version]='^[0-9][0-9A-Za-z.+~_-]*$'
   [url]='^(https?|file)://[A-Za-z0-9._~:/?#@!&+,;=%-]+$'
@@ -73,7 +73,7 @@ declare -rA KIND_PATTERNS=(
   [yesno]='^(yes|no)$'
 )
 declare -rA KIND_WORDS=(
-  [role]='head, compute, login or standalone'
+  [role]='head, compute, login, standalone or image'
   [user]='a user name such as ubuntu'
   [version]='a version such as 2.31.13.0'
   [url]='an https, http or file URL without spaces'

@@ -13,12 +13,16 @@ from trainium_cdk.outputs import Fleet, fleets
 from trainium_cdk.settings import Environment
 
 
-def values(env: Environment) -> dict[str, str]:
-    """Key -> value of everything that is the same on every node; empty values are left out."""
+def values(env: Environment, *, image: bool = False) -> dict[str, str]:
+    """Key -> value of everything that is the same on every node; empty values are left out.
+
+    Args:
+        image: for the build of an image, which reaches the packages where the nodes do not.
+    """
     release, repositories = env.release, env.catalog.repositories
     system = env.catalog.parallelcluster.operating_systems[env.pcluster.os]
     found = {"TRN_USER": system.user, "TRN_MOUNTS": " ".join(env.storage.mount_dirs)}
-    if not _reaches_repositories(env):  # what the custom image carries stays as it is
+    if not image and not _reaches_repositories(env):  # what the custom image carries stays as it is
         return found
     found |= {
         "TRN_OS_PACKAGES": " ".join(system.packages),
@@ -36,9 +40,10 @@ def values(env: Environment) -> dict[str, str]:
     return found | {k: v for k, v in _framework(env).items() if v}
 
 
-def render(env: Environment) -> str:
-    """The text of `node.env`. Every value is quoted here, and nowhere else."""
-    return "".join(f"{line}\n" for line in ["# Written by trainium-cdk at deployment.", *_lines(values(env))])
+def render(env: Environment, *, image: bool = False) -> str:
+    """The text of `node.env`; `image` as of `values`. Every value is quoted here, and nowhere else."""
+    lines = _lines(values(env, image=image))
+    return "".join(f"{line}\n" for line in ["# Written by trainium-cdk at deployment.", *lines])
 
 
 def queue_arguments(env: Environment, queue: str) -> tuple[str, ...]:

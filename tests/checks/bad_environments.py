@@ -215,6 +215,8 @@ PCLUSTER = [
         "ParallelCluster 3.15.0 is the oldest that takes this configuration. Fix: write 3.16.1",
     ),
     ("pcluster: {os: ubuntu2004}  # <-", "pcluster.os", "Fix: write ubuntu2404"),
+    ("pcluster: {os: alinux2}  # <-", "pcluster.os", "Fix: write ubuntu2204 or ubuntu2404"),
+    ("pcluster: {os: alinux2}  # <-\nbootstrap: {framework: none}", "pcluster.os", "Fix: write alinux2023"),
     (
         "pcluster: {cluster_name: TrnPclusterStack}  # <-",
         "pcluster.cluster_name",
@@ -394,6 +396,15 @@ NODES = [
         "pcluster: {head: {root_volume_gib: 40}}  # <-",
         "pcluster.head.root_volume_gib",
         "ParallelCluster's image has 45 GiB, and a volume cannot be smaller",
+    ),
+    (
+        """
+pcluster:
+  version: 3.16.3
+  queues: [{root_volume_gib: 45}]  # <-
+""",
+        "pcluster.queues[0].root_volume_gib",
+        "ParallelCluster's image has 50 GiB, and a volume cannot be smaller. Fix: write 50",
     ),
 ]
 

@@ -206,6 +206,14 @@ NETWORK = [
     ),
     (
         """
+network: {nat: none, interface_endpoints: [ssm, ssmmessages, ec2, logs, cloudformation, dynamodb]}
+pcluster: {custom_ami: ami-0123456789abcdef0, login_nodes: {}}
+""",
+        "network.interface_endpoints",
+        "without a NAT gateway nodes do not reach autoscaling and elasticloadbalancing. Fix: add autoscaling and",
+    ),
+    (
+        """
 network:
   nat: none
   s3_endpoint: false  # <-

@@ -25,7 +25,7 @@ TABLE = [
         "region: us-west-2\npcluster: {queues: [{compute_resources: [{min_nodes: 2}]}]}",
         "warning",
         "pcluster.queues[0].compute_resources[0].min_nodes",
-        "the price of trn1.32xlarge in us-west-2 is not known here",
+        "43.00 USD an hour, 31,390 USD a month",
     ),
     (
         """
@@ -89,6 +89,24 @@ pcluster: {queues: [{compute_resources: [{instance_type: trn2.48xlarge}]}]}
         "region",
         "ParallelCluster 3.16.1 does not list it as supported",
     ),
+    (
+        "region: ap-southeast-2\npcluster: {queues: [{compute_resources: [{min_nodes: 2}]}]}",
+        "warning",
+        "pcluster.queues[0].compute_resources[0].min_nodes",
+        "the price of trn1.32xlarge in ap-southeast-2 is not known here",
+    ),
+    (
+        "pcluster: {version: 3.16.0}",
+        "warning",
+        "pcluster.version",
+        'it has known problems: "Security vulnerabilities in Slurm: CVE-2026-65107',
+    ),
+    (
+        f"pcluster: {{queues: [{', '.join(f'{{name: q{i}}}' for i in range(20))}]}}",
+        "warning",
+        "pcluster.queues",
+        "from 20 on, updates of the cluster may fail",
+    ),
     ("pcluster: {version: 3.17.0}", "info", "pcluster.version", "was checked with ParallelCluster 3.16.1 only"),
     (
         """
@@ -118,7 +136,7 @@ pcluster: {}
         """
 network:
   nat: none
-  interface_endpoints: [ssm, ssmmessages, ec2, logs, cloudformation, dynamodb]
+  interface_endpoints: [ssm, ssmmessages, ec2, logs, cloudformation, dynamodb, monitoring]
 pcluster: {custom_ami: ami-0123456789abcdef0}
 """,
         "warning",
@@ -209,6 +227,22 @@ pcluster:
         "info",
         "pcluster.accounting.uri",
         "port 3306 is used",
+    ),
+    (
+        "pcluster: {queues: [{custom_ami: ami-0123456789abcdef0}]}",
+        "info",
+        "pcluster.queues[0].custom_ami",
+        "only from an image that ParallelCluster 3.16.1 has built for ubuntu2404. Fix: build it with `trn image bake`",
+    ),
+    (
+        """
+network: {nat: none, interface_endpoints: [ssm, ssmmessages, ec2, logs, cloudformation, dynamodb]}
+pcluster: {custom_ami: ami-0123456789abcdef0}
+bootstrap: {framework: none}
+""",
+        "info",
+        "network.interface_endpoints",
+        "the head node's memory and disk are not shown. Fix: add monitoring",
     ),
     ("pcluster: {head: {subnet: public}}", "info", "pcluster.head.ssh", "nobody may connect to it"),
     (

@@ -73,6 +73,11 @@ TABLE = [
     ("pcluster: {head: {ssh: {from_cidrs: [0.0.0.0/0]}}}  # <-", "pcluster.head.ssh.from_cidrs[0]", "0.0.0.0/0", "this opens SSH to every address there is"),
     ("pcluster: {head: {ssh: {}}}  # <-", "pcluster.head.ssh.from_cidrs", "(absent)", "add `from_cidrs:`"),
     ("bootstrap: {pip_packages: [git+https://x.y/z]}  # <-", "bootstrap.pip_packages[0]", "git+https://x.y/z", "write text that matches"),
+    ("pcluster: {provider: {role: 'arn:aws:iam::111122223333:role/P', policies: ['arn:aws:iam::aws:policy/A']}}  # <-", "pcluster.provider", "(this section)", "policies are added to the role that is made, and role names one of yours. Fix: attach them to that role, or remove role"),
+    # nothing after a key where null is a choice
+    ("storage: {efs: , fsx: {}}  # <-", "storage.efs", "(nothing)", "this may mean its default, or none. Fix: write {} for its defaults, or null for none"),
+    ("pcluster:\n  login_nodes:  # <-\n", "pcluster.login_nodes", "(nothing)", "write {} for its defaults, or null for none"),
+    ("pcluster: {queues: [{scratch_dir: }]}  # <-", "pcluster.queues[0].scratch_dir", "(nothing)", "write null for none, or remove the line for its default"),
     # the catalogue's own additions
     ("catalog: {instances: {trn1.32xlarge: {vcpuss: 3}}}  # <-", "catalog.instances.trn1.32xlarge.vcpuss", "3", "there is no such key. Fix: write vcpus."),
     ("catalog: {instances: {trn1.32xlarge: {vcpus: 0}}}  # <-", "catalog.instances.trn1.32xlarge.vcpus", "0", "should be greater than 0"),
@@ -113,7 +118,7 @@ def test_every_mistake_is_named_at_once() -> None:
         "",
         "# nothing but a comment\n",
         "---\n",
-        "pcluster:\nnetwork:\nstorage:\n  efs:\n  fsx: {}\ntags:\ncatalog:\n",
+        "pcluster:\nnetwork:\nstorage:\n  efs: {}\n  fsx: {}\ntags:\ncatalog:\n",
         "pcluster:\n  head:\n  queues:\n  slurm_settings:\n  overrides:\n",
         "catalog:\n  instances:\n",
     ],

@@ -156,6 +156,23 @@ def test_the_version_of_parallelcluster_is_a_setting() -> None:
     assert "/parallelcluster/3.15.0/templates/" in json.dumps(provider["TemplateURL"])
 
 
+@pytest.mark.parametrize(
+    ("given", "parameters"),
+    [
+        ({}, None),
+        ({"role": "arn:aws:iam::111122223333:role/Provider"}, {"CustomLambdaRole": "arn:aws:iam::111122223333:role/Provider"}),
+        (
+            {"policies": ["arn:aws:iam::aws:policy/A", "arn:aws:iam::111122223333:policy/B"]},
+            {"AdditionalIamPolicies": "arn:aws:iam::aws:policy/A,arn:aws:iam::111122223333:policy/B"},
+        ),
+    ],
+)  # fmt: skip
+def test_the_providers_role_and_policies_are_settings(given: dict[str, Any], parameters: dict[str, str] | None) -> None:
+    found = template_of(settings.validate({"pcluster": {"provider": given}}))
+    [provider] = properties(found, "CloudFormation::Stack")
+    assert provider.get("Parameters") == parameters
+
+
 def test_a_stack_cannot_have_the_clusters_name() -> None:
     with pytest.raises(SettingsError, match=r"pcluster\.cluster_name = TrnPclusterStack: the stack has this name"):
         template_of(settings.validate({"pcluster": {"cluster_name": "TrnPclusterStack"}}))

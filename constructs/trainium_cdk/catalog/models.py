@@ -189,6 +189,12 @@ class ParallelClusterRelease(Fact):
     root_volume_gib: int = Field(gt=0, description="root volume of the official images, GiB: no node's can be smaller")
 
 
+class Advisory(Words):
+    """What AWS says of some releases of ParallelCluster."""
+
+    releases: Range
+
+
 class ParallelClusterLimits(Fact):
     """The largest counts, and the longest names in characters, that ParallelCluster takes."""
 
@@ -206,6 +212,10 @@ class ParallelClusterFacts(Fact):
     default: Version
     oldest: Version
     releases: dict[str, ParallelClusterRelease]
+    advisories: tuple[Advisory, ...]
+    many_queues: int = Field(
+        description="from this number of queues on, updates may run into ParallelCluster's time limits"
+    )
     operating_systems: dict[str, OperatingSystem]
     limits: ParallelClusterLimits
     provider_template: str

@@ -28,6 +28,14 @@ def nodes_reach_aws_without_nat(env: Environment) -> Iterator[Problem]:
             f"add {listed(missing)}, or write nat: one",
             "slurm",
         )
+    if "monitoring" not in network.interface_endpoints:
+        yield info(
+            ("network", "interface_endpoints"),
+            listed(network.interface_endpoints),
+            "without a NAT gateway nodes do not reach CloudWatch's metrics: the head node's memory and disk are not shown",
+            "add monitoring to see them",
+            "slurm",
+        )
     if not network.s3_endpoint:
         yield error(
             ("network", "s3_endpoint"),
@@ -55,7 +63,7 @@ def packages_are_on_the_image_without_nat(env: Environment) -> Iterator[Problem]
                 (*at, "custom_ami"),
                 "(absent)",
                 f"{_no_way_out(env)} nodes cannot install Neuron, and ParallelCluster's own images do not carry it",
-                f"give an image that carries Neuron (here, or as pcluster.custom_ami for all nodes), or write {_way_out(env)}",
+                f"give an image that carries Neuron (`trn image bake`; here, or as pcluster.custom_ami for all nodes), or write {_way_out(env)}",
             )
 
 

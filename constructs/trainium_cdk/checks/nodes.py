@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainium_cdk.checks.rule import Rule, error, queues, warning
+from trainium_cdk.checks.rule import Rule, error, info, queues, warning
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.problems import KeyPath
 
@@ -76,6 +76,24 @@ def root_volumes_hold_the_image(env: Environment) -> Iterator[Problem]:
             )
 
 
+def own_images_are_parallelclusters(env: Environment) -> Iterator[Problem]:
+    p = env.pcluster
+    version = p.version or env.catalog.parallelcluster.default
+    named: list[tuple[KeyPath, str | None]] = [
+        (("pcluster", "custom_ami"), p.custom_ami),
+        (("pcluster", "head", "custom_ami"), p.head.custom_ami),
+        *(((*at, "custom_ami"), q.custom_ami) for at, q in queues(env)),
+    ]
+    for key, image in named:
+        if image and env.network.reaches_internet:  # else another rule speaks of the image
+            yield info(
+                key,
+                image,
+                f"nodes start only from an image that ParallelCluster {version} has built for {p.os}",
+                "build it with `trn image bake`; `trn preflight` reads the image's tags",
+            )
+
+
 def login_nodes_reach_aws(env: Environment) -> Iterator[Problem]:
     login = env.pcluster.login_nodes
     if not login or login.subnet != "public":
@@ -112,5 +130,6 @@ RULES: tuple[Rule, ...] = (
     service_nodes_are_x86_and_large_enough,
     head_node_manages_the_fleet,
     root_volumes_hold_the_image,
+    own_images_are_parallelclusters,
     login_nodes_reach_aws,
 )

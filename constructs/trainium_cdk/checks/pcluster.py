@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from trainium_cdk.catalog import Stack, UnknownFact, judge
 from trainium_cdk.checks.rule import Rule, error, info, listed, near, queues, warning
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.problems import KeyPath
@@ -49,11 +50,48 @@ def version_is_new_enough(env: Environment) -> Iterator[Problem]:
         )
 
 
+def release_has_no_advisory(env: Environment) -> Iterator[Problem]:
+    facts, version = env.catalog.parallelcluster, env.pcluster.version or env.catalog.parallelcluster.default
+    for advisory in facts.advisories:
+        if version in advisory.releases:
+            yield warning(
+                ("pcluster", "version"),
+                version,
+                f"it has known problems: {advisory}",
+                f"write {facts.default}",
+                "slurm",
+            )
+
+
 def system_is_known(env: Environment) -> Iterator[Problem]:
     known = env.catalog.parallelcluster.operating_systems
-    if env.pcluster.os not in known:
-        fix = f"write {near(env.pcluster.os, known)}"
-        yield error(("pcluster", "os"), env.pcluster.os, "it is not one of the systems Neuron is installed on", fix)
+    if env.pcluster.os in known:
+        return
+    works = [s for s in known if _works_on(env, s)]
+    yield error(
+        ("pcluster", "os"),
+        env.pcluster.os,
+        "it is not one of the systems Neuron is installed on",
+        f"write {near(env.pcluster.os, works or known)}",
+    )
+
+
+def _works_on(env: Environment, system: str) -> bool:
+    """Whether the environment's nodes would work with another operating system."""
+    other = env.model_copy(update={"pcluster": env.pcluster.model_copy(update={"os": system})})
+    try:
+        release = other.release
+    except UnknownFact:
+        return True
+    if other.framework != "none" and other.framework not in release.frameworks:
+        return True
+    families, framework = other.families["slurm"], other.framework
+    return bool(
+        judge(
+            env.catalog,
+            Stack.slurm(env.catalog, families, release=release.version, framework=framework, system=system),
+        )
+    )
 
 
 def region_is_listed(env: Environment) -> Iterator[Problem]:
@@ -113,7 +151,8 @@ def compute_resource_names_are_allowed(env: Environment) -> Iterator[Problem]:
 
 
 def counts_are_within_limits(env: Environment) -> Iterator[Problem]:
-    limits, found = env.catalog.parallelcluster.limits, env.pcluster.queues
+    facts, found = env.catalog.parallelcluster, env.pcluster.queues
+    limits = facts.limits
     key: KeyPath = ("pcluster", "queues")
     if len(found) > limits.queues:
         yield error(
@@ -121,6 +160,15 @@ def counts_are_within_limits(env: Environment) -> Iterator[Problem]:
             f"{len(found)} queues",
             f"a cluster has {limits.queues} at most",
             "join some: a queue can hold several compute resources",
+        )
+    if facts.many_queues <= len(found) <= limits.queues:
+        yield warning(
+            key,
+            f"{len(found)} queues",
+            f"from {facts.many_queues} on, updates of the cluster may fail: the head node has 30 s to read about all queues, and "
+            "ParallelCluster's function 60 s to validate them",
+            "join some: a queue can hold several compute resources",
+            "slurm",
         )
     resources = sum(len(q.compute_resources) for q in found)
     if len(found) <= limits.queues and resources > limits.compute_resources:
@@ -256,6 +304,7 @@ def _dig(data: Any, path: tuple[str, ...]) -> Any:
 
 RULES: tuple[Rule, ...] = (
     version_is_new_enough,
+    release_has_no_advisory,
     system_is_known,
     region_is_listed,
     cluster_has_a_name_of_its_own,

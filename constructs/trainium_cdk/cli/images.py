@@ -1,4 +1,4 @@
-"""`trn image build`, `trn data stage`: what jobs on Kubernetes need before they run."""
+"""`trn image build`, `trn image bake`, `trn data stage`: what is made before jobs run."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from typing import Annotated
 
 import typer
 
+from trainium_cdk.cli.bake import bake
 from trainium_cdk.cli.common import EKS_STACK, ClusterFile, EnvFile, Json, Region, Stack, kubernetes, put, say
 
-image = typer.Typer(help="Training images.", no_args_is_help=True)
+image = typer.Typer(help="Images: of training containers, and of a Slurm cluster's nodes.", no_args_is_help=True)
 data = typer.Typer(help="Data sets on the shared file system.", no_args_is_help=True)
 
 
 def register(app: typer.Typer) -> None:
     image.command("build")(build)
+    image.command("bake")(bake)
     image.callback()(lambda: None)  # so that `build` stays a word of its own
     data.command("stage")(stage)
     data.callback()(lambda: None)

@@ -27,7 +27,7 @@ class TrnPclusterProvider(Construct):
     by that template when the stack is destroyed.
 
     Args:
-        environment: its ParallelCluster version, or the catalogue's.
+        environment: its ParallelCluster version, or the catalogue's; its function's role and policies (`pcluster.provider`).
     """
 
     def __init__(self, scope: Construct, id: str, *, environment: Environment):
@@ -36,7 +36,10 @@ class TrnPclusterProvider(Construct):
         url = facts.provider_template.format(
             region=stack.region, suffix=stack.url_suffix, version=environment.pcluster.version or facts.default
         )
-        self.stack = CfnStack(self, "Resource", template_url=url, timeout_in_minutes=15)
+        provider = environment.pcluster.provider
+        parameters = {"CustomLambdaRole": provider.role or "", "AdditionalIamPolicies": ",".join(provider.policies)}
+        given = {name: value for name, value in parameters.items() if value}
+        self.stack = CfnStack(self, "Resource", template_url=url, timeout_in_minutes=15, parameters=given or None)
         self.service_token = self.stack.get_att("Outputs.ServiceToken").to_string()
 
 

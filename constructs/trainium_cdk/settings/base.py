@@ -13,13 +13,14 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, StringConstraints, model_validator
 
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.settings.problems import wrong
+from trainium_cdk.settings.problems import KeyPath, wrong
 
 
 class Settings(BaseModel):
     """Frozen, and strict about keys: a misspelt key is an error, never a silence.
 
-    A section with nothing under it (`pcluster:`) has its defaults; a single value must not be left empty.
+    A section with nothing under it (`pcluster:`) has its defaults; a single value must not be left empty. Where `null` means
+    that there is none of something, nothing is refused (see `may_be_none`).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
@@ -38,6 +39,25 @@ def _sections(model: type[BaseModel]) -> frozenset[str]:
     """The keys of a model that hold mappings or lists, and may not be null."""
     found = {f.alias or name: tuple(_choices(f.annotation)) for name, f in model.model_fields.items()}
     return frozenset(k for k, kinds in found.items() if type(None) not in kinds and any(map(_is_section, kinds)))
+
+
+def may_be_none(model: type[BaseModel], path: KeyPath) -> Literal["section", "value"] | None:
+    """Whether `null` at a path of a model is a choice of its own, other than the default: of a section, or of a single value."""
+    kinds: list[Any] = [model]
+    default: Any = None
+    for step in path:
+        if isinstance(step, int):
+            kinds = [c for k in kinds if get_origin(k) is tuple for c in _choices(get_args(k)[0])]
+            continue
+        models = [k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)]
+        fields = [f for m in models for name, f in m.model_fields.items() if (f.alias or name) == step]
+        kinds = [c for f in fields for c in _choices(f.annotation)]
+        default = fields[0].default if fields else None
+    if type(None) not in kinds:
+        return None
+    if any(map(_is_section, kinds)):
+        return "section"
+    return "value" if default is not None else None
 
 
 def _choices(annotation: Any) -> Iterator[Any]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.constructor import RoundTripConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+from trainium_cdk.settings.base import may_be_none
 from trainium_cdk.settings.environment import Environment
-from trainium_cdk.settings.problems import KeyPath, SettingsError, SettingsFileError, Source
+from trainium_cdk.settings.problems import KeyPath, Problem, SettingsError, SettingsFileError, Source
 from trainium_cdk.settings.shape import problems_of
 
 MAX_BYTES = 250_000
@@ -44,18 +46,22 @@ def parse(text: str, file: str = "(text)") -> Environment:
         # the last three are how the YAML library fails on some malformed input, as an alias used as a merge key
         what = next(iter(str(e).splitlines()), type(e).__name__)
         raise SettingsFileError(file, f"not YAML: {what}", "Save it as UTF-8 YAML text") from None
-    if document is None:
+    if document in (None, _Blank):
         document = CommentedMap()
     if not isinstance(document, CommentedMap):
         raise SettingsFileError(file, "its top is not a mapping", "Begin with a key, as `name: trn`")
     lines: dict[KeyPath, int] = {}
     try:
-        data = _Plain(lines).value(document, ())
+        plain = _Plain(lines)
+        data = plain.value(document, ())
     except OverflowError as e:
         raise SettingsFileError(file, str(e), "Remove the anchors (&) and aliases (*)") from None
     except ValueError as e:
         raise SettingsFileError(file, str(e), "Write a smaller one, or put text in quotes") from None
-    return validate(data, Source(file, lines))
+    source = Source(file, lines)
+    if unclear := list(_unclear(plain.blank)):
+        raise SettingsError(unclear, source)
+    return validate(data, source)
 
 
 def validate(data: Mapping[str, Any], source: Source | None = None) -> Environment:
@@ -90,6 +96,17 @@ def json_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
+def _unclear(blank: Iterable[KeyPath]) -> Iterator[Problem]:
+    """Keys with nothing after them where null is a choice: people write that for the defaults as well as for none."""
+    fixes = {
+        "section": "write {} for its defaults, or null for none",
+        "value": "write null for none, or remove the line for its default",
+    }
+    for key in blank:
+        if what := may_be_none(Environment, key):
+            yield Problem(key, "(nothing)", "this may mean its default, or none", fixes[what])
+
+
 def _text(file: Path) -> str:
     try:
         with file.open("rb") as opened:
@@ -112,7 +129,23 @@ def _document(text: str) -> Any:
             if tag := getattr(event, "tag", None):
                 mark = event.start_mark
                 raise MarkedYAMLError(problem=f"the tag {tag} (tags are not used here)", problem_mark=mark)
-    return YAML(typ="rt", pure=True).load(text)
+    yaml = YAML(typ="rt", pure=True)
+    yaml.Constructor = _Constructor
+    return yaml.load(text)
+
+
+class _Blank:
+    """A key with nothing after it."""
+
+
+class _Constructor(RoundTripConstructor):
+    """Tells a key with nothing after it from one with `null`."""
+
+    def null(self, node: Any) -> Any:
+        return None if node.value else _Blank
+
+
+_Constructor.add_constructor("tag:yaml.org,2002:null", _Constructor.null)
 
 
 class _Plain:
@@ -127,6 +160,7 @@ class _Plain:
     def __init__(self, lines: dict[KeyPath, int]):
         self.lines = lines
         self.values = 0
+        self.blank: list[KeyPath] = []
 
     def value(self, node: Any, at: KeyPath) -> Any:
         self.values += 1
@@ -134,6 +168,9 @@ class _Plain:
             raise OverflowError(f"more than {self.MOST_VALUES:,} values")
         if len(at) > self.MOST_LEVELS:
             raise OverflowError(f"more than {self.MOST_LEVELS} levels deep")
+        if node is _Blank:
+            self.blank.append(at)
+            return None
         if isinstance(node, CommentedMap):
             return dict(self._pairs(node, at))
         if isinstance(node, CommentedSeq):

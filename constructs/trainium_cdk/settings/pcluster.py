@@ -148,6 +148,28 @@ class Accounting(Settings):
     """Group that lets the head node reach the database."""
 
 
+class Provider(Settings):
+    """AWS's function that creates, updates and deletes the cluster."""
+
+    role: Annotated[str, StringConstraints(pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/\S+$")] | None = None
+    """The role it runs with, where your account's administrators make the roles. Default: one is made from ParallelCluster's
+    published policies, with leave to make the cluster's roles."""
+    policies: tuple[
+        Annotated[str, StringConstraints(pattern=r"^arn:aws[a-z-]*:iam::(\d{12}|aws):policy/\S+$")], ...
+    ] = Field((), max_length=4)
+    """IAM policies added to the role that is made, as for what `overrides` ask of other services. IAM allows ten on a role,
+    and six are there."""
+
+    @model_validator(mode="after")
+    def _one_or_the_other(self) -> Provider:
+        if self.role and self.policies:
+            raise wrong(
+                "policies are added to the role that is made, and role names one of yours",
+                "attach them to that role, or remove role",
+            )
+        return self
+
+
 class Pcluster(Settings):
     """A ParallelCluster cluster with Slurm."""
 
@@ -170,6 +192,7 @@ class Pcluster(Settings):
     """Lines for slurm.conf, as `- {MaxJobCount: 20000}`."""
     log_days: LogDays = 30
     """How long the cluster's logs are kept, days."""
+    provider: Provider = Provider()
     dashboard: bool = True
     """CloudWatch dashboard of the cluster."""
     overrides: Annotated[dict[str, Any], AfterValidator(plain)] = Field(default_factory=dict)

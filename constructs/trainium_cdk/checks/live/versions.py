@@ -100,7 +100,7 @@ def _not_parallelclusters(target: Target, image: dict[str, Any], what: str, wher
     tags = {t["Key"]: t["Value"] for t in image.get("Tags", [])}
     official = _OFFICIAL.match(str(image.get("Name", "")))
     built = tags.get("parallelcluster:version") or (official and official[1])
-    build = f"build one: pcluster build-image of ParallelCluster {version}, with the base image as its ParentImage"
+    build = f"build one: `trn image bake`, or pcluster build-image of ParallelCluster {version}"
     if built is None:
         yield Finding(
             "warning",

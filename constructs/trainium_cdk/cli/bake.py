@@ -1,0 +1,220 @@
+"""`trn image bake`: an image for Slurm nodes with the Neuron packages in it, so that they start minutes sooner."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trainium_cdk.cli.common import (
+    DEFAULT_STACK,
+    ClusterFile,
+    EnvFile,
+    Json,
+    Region,
+    Stack,
+    described,
+    put,
+    read_cluster,
+    say,
+)
+
+if TYPE_CHECKING:
+    from trainium_cdk.pcluster.image import Bake
+    from trainium_cdk.settings import Environment
+
+
+def bake(
+    ctx: typer.Context,
+    stack: Stack = DEFAULT_STACK,
+    region: Region = None,
+    _env: EnvFile = None,
+    subnet: Annotated[
+        str | None, typer.Option(help="Where it is built, with a way to the internet. Default: the default VPC.")
+    ] = None,
+    security_group: Annotated[
+        list[str] | None, typer.Option(help="With --subnet: the groups of the machine that builds.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Have ParallelCluster validate the configuration, and build nothing.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the configuration, and start nothing.")] = False,
+    cluster_file: ClusterFile = None,
+    as_json: Json = False,
+) -> None:
+    """Build an image for the nodes of a Slurm cluster with the Neuron packages in it (EC2 Image Builder, half an hour or so).
+
+    ParallelCluster's own command builds it; it is run with `uvx` or `pipx`, or found on the PATH. The same again says how far
+    the image is, and its id when it is finished: write it as `custom_ami` of a queue, and deploy.
+    """
+    from trainium_cdk.jobs.errors import TrnError
+    from trainium_cdk.outputs import SlurmCluster, read
+    from trainium_cdk.pcluster.config import to_yaml
+    from trainium_cdk.pcluster.image import bake as render
+    from trainium_cdk.settings import Environment
+
+    env = described(ctx) or Environment()
+    _refuse(env, subnet, security_group)
+    cluster = read_cluster(cluster_file) if cluster_file else read(stack, region)
+    if not isinstance(cluster, SlurmCluster):
+        raise TrnError(f"stack {stack} runs Kubernetes; this is for Slurm. Name another (--stack TrnPclusterStack)")
+    image = render(
+        env,
+        parent_image=_official_image(env),
+        bucket=cluster.bucket,
+        subnet=subnet,
+        security_groups=security_group or (),
+    )
+    if dry_run:
+        print(to_yaml(image.configuration), end="")
+        return
+    pcluster = Pcluster(env.pcluster.version or env.catalog.parallelcluster.default, env.region)
+    found = None if check else pcluster.image(image.image_id)
+    if found is None:
+        _upload(cluster.bucket, image, env.region)
+        found = pcluster.build(image, check=check)
+    if as_json:
+        put(found)
+    elif check:
+        print("ParallelCluster takes the configuration")
+    else:
+        _tell(image, found)
+
+
+class Pcluster:
+    """ParallelCluster's own command, in an environment of its own: its requirements and this library's cannot be met together.
+
+    Args:
+        version: of the cluster; another one's images are refused by its nodes.
+    """
+
+    def __init__(self, version: str, region: str):
+        self.region = region
+        self._command = _command(version)
+
+    def image(self, image_id: str) -> dict[str, Any] | None:
+        """What ParallelCluster knows of an image; None where there is none of that name."""
+        code, answer = self._run("describe-image", "--image-id", image_id)
+        if code == 0:
+            return answer
+        if "No image" in str(answer.get("message")):
+            return None
+        raise _error(answer)
+
+    def build(self, image: Bake, *, check: bool) -> dict[str, Any]:
+        """Start to build an image, or only validate its configuration."""
+        from trainium_cdk.pcluster.config import to_yaml
+
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            file.write(to_yaml(image.configuration))
+            file.flush()
+            words = ["build-image", "--image-id", image.image_id, "--image-configuration", file.name]
+            code, answer = self._run(*words, *(["--dryrun", "true"] if check else []))
+        if code == 0 or (check and "DryRun flag is set" in str(answer.get("message"))):
+            return answer
+        raise _error(answer)
+
+    def _run(self, *words: str) -> tuple[int, dict[str, Any]]:
+        from trainium_cdk.jobs.errors import TrnError
+
+        done = subprocess.run(
+            [*self._command, *words, "--region", self.region], capture_output=True, text=True, check=False
+        )
+        try:
+            answer = json.loads(done.stdout[done.stdout.index("{") :])
+        except ValueError:
+            last = " ".join((done.stderr or done.stdout).split())[-600:]
+            raise TrnError(f"`{' '.join(self._command)}` failed: {last or 'it printed nothing'}") from None
+        return done.returncode, answer
+
+
+def _command(version: str) -> list[str]:
+    """How to run ParallelCluster's command of a version.
+
+    Raises:
+        TrnError: there is none, and nothing to run one with.
+    """
+    from trainium_cdk.jobs.errors import TrnError
+
+    if own := shutil.which("pcluster"):
+        done = subprocess.run([own, "version"], capture_output=True, text=True, check=False)
+        if f'"{version}"' in done.stdout:
+            return [own]
+    package = f"aws-parallelcluster=={version}"
+    if found := shutil.which("uvx"):
+        return [found, "--from", package, "pcluster"]
+    if found := shutil.which("pipx"):
+        return [found, "run", "--spec", package, "pcluster"]
+    raise TrnError(
+        f"ParallelCluster's own command builds the image, and there is no `pcluster` {version} here, nor uvx or pipx to run it "
+        f"with. Install one of them (python3 -m pip install uv), or {package} in an environment of its own"
+    )
+
+
+def _refuse(env: Environment, subnet: str | None, groups: list[str] | None) -> None:
+    from trainium_cdk import checks
+    from trainium_cdk.jobs.errors import TrnError
+
+    checks.require(env, "slurm")
+    if bool(subnet) != bool(groups):
+        raise TrnError("give --subnet and --security-group together: ParallelCluster takes no subnet without a group")
+
+
+def _official_image(env: Environment) -> str:
+    """The newest of ParallelCluster's own images for the environment.
+
+    Raises:
+        TrnError: there is none in the region, or AWS cannot be asked.
+    """
+    from trainium_cdk.checks.live import Aws, AwsError, Target
+    from trainium_cdk.checks.live.versions import fetch_parallelcluster
+    from trainium_cdk.jobs.errors import TrnError
+
+    try:
+        images = fetch_parallelcluster(Target(env, "slurm"), Aws(env.region))
+    except AwsError as e:
+        raise TrnError(f"cannot ask for ParallelCluster's images in {env.region}: {e}") from None
+    if not images:
+        raise TrnError(
+            f"AWS publishes no image of ParallelCluster for {env.pcluster.os} in {env.region}. "
+            f"Write pcluster.version: {env.catalog.parallelcluster.default}, or choose another region"
+        )
+    return str(max(images, key=lambda i: str(i.get("CreationDate", "")))["ImageId"])
+
+
+def _upload(bucket: str, image: Bake, region: str) -> None:
+    import boto3
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    from trainium_cdk.aws import in_words
+    from trainium_cdk.jobs.errors import TrnError
+
+    try:
+        boto3.client("s3", region_name=region).put_object(Bucket=bucket, Key=image.key, Body=image.script.encode())
+    except (ClientError, BotoCoreError) as e:
+        raise TrnError(f"cannot put the build's script into s3://{bucket}/{image.key}: {in_words(e)}") from None
+
+
+def _error(answer: dict[str, Any]) -> Exception:
+    from trainium_cdk.jobs.errors import TrnError
+
+    found = answer.get("configurationValidationErrors") or []
+    reasons = [str(e.get("message")) for e in found if e.get("level") == "ERROR"]
+    return TrnError(f"ParallelCluster refuses: {' '.join([str(answer.get('message')), *reasons])}")
+
+
+def _tell(image: Bake, found: dict[str, Any]) -> None:
+    status = found.get("imageBuildStatus") or found.get("image", {}).get("imageBuildStatus", "?")
+    ami = found.get("ec2AmiInfo", {}).get("amiId")
+    if status == "BUILD_COMPLETE" and ami:
+        print(ami)
+        say(f"{image.image_id} is finished. Write `custom_ami: {ami}` under a queue, and deploy")
+    else:
+        print(f"{image.image_id}\t{status}")
+        say("give the same command again to see how far it is")
+        if status == "BUILD_FAILED":
+            raise typer.Exit(1)

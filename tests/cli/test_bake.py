@@ -1,0 +1,77 @@
+"""`trn image bake`: ParallelCluster's own command validates what is rendered, against the local AWS."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from sandbox import LocalAws
+from sandbox.oracle import PCLUSTER_PYTHON, installed_version
+from tests.jobs.conftest import make_cluster
+from tests.support import need
+from trainium_cdk import settings
+from trainium_cdk.pcluster.image import bake
+
+BIN = Path(sys.executable).parent
+BUCKET = "bake-files"
+Trn = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def trn(local_aws: LocalAws, tmp_path: Path) -> Trn:
+    """Run `trn image bake` with ParallelCluster's command on the PATH, for a cluster whose bucket is there."""
+    need(installed_version(), f"aws-parallelcluster is not installed ({PCLUSTER_PYTHON}): make setup")
+    s3 = local_aws.client("s3")
+    if BUCKET not in {b["Name"] for b in s3.list_buckets()["Buckets"]}:
+        s3.create_bucket(Bucket=BUCKET)
+    cluster = tmp_path / "cluster.json"
+    cluster.write_text(make_cluster().model_copy(update={"bucket": BUCKET}).model_dump_json())
+
+    def run(
+        *words: str, path: str = f"{PCLUSTER_PYTHON.parent}:{BIN}:/usr/bin:/bin"
+    ) -> subprocess.CompletedProcess[str]:
+        env = {**local_aws.env, "PATH": path, "HOME": str(tmp_path), "TRN_CLUSTER": str(cluster)}
+        command = [BIN / "trn", "image", "bake", *words]
+        return subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
+
+    return run
+
+
+def test_parallelcluster_takes_the_configuration(trn: Trn, local_aws: LocalAws) -> None:
+    printed = trn("--dry-run")
+    assert printed.returncode == 0, printed.stderr
+    configuration = YAML(typ="safe").load(printed.stdout)
+    done = trn("--check")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "ParallelCluster takes the configuration\n"
+    [component] = configuration["Build"]["Components"]
+    key = component["Value"].removeprefix(f"s3://{BUCKET}/")
+    uploaded = local_aws.client("s3").get_object(Bucket=BUCKET, Key=key)["Body"].read().decode()
+    image = configuration["Build"]["ParentImage"]
+    assert uploaded == bake(settings.Environment(), parent_image=image, bucket=BUCKET).script
+
+
+def test_what_parallelcluster_refuses_is_told(trn: Trn) -> None:
+    done = trn("--check", "--subnet", "subnet-0123456789abcdef0", "--security-group", "sg-0123456789abcdef0")
+    assert done.returncode == 1
+    assert done.stderr.startswith("trn: ParallelCluster refuses: ")
+    assert 'Invalid id: "sg-0123456789abcdef0"' in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "message"),
+    [
+        (["--subnet", "subnet-0123456789abcdef0"], None, "give --subnet and --security-group together"),
+        (["--check"], "/bin-that-is-not-there", "there is no `pcluster` 3.16.1 here, nor uvx or pipx to run it with"),
+    ],
+)
+def test_refused(trn: Trn, words: list[str], path: str | None, message: str) -> None:
+    done = trn(*words, **({"path": path} if path else {}))
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
