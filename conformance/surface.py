@@ -1,9 +1,10 @@
-"""What a Python source offers and what it uses, read from its syntax tree: nothing of it is run. Pure."""
+"""What a source of a vendor offers and what it uses: Python from its syntax tree, YAML as data. Nothing of it is run. Pure."""
 
 from __future__ import annotations
 
 import argparse
 import ast
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
@@ -75,6 +76,63 @@ def yaml_keys(source: str) -> list[str]:
             yield above
 
     return sorted(walk(YAML(typ="safe").load(source), ""))
+
+
+def yaml_options(source: str) -> list[str]:
+    """The keys that a YAML file has in comments only, as examples of what can be set (`# key: ...`), sorted."""
+    return sorted(set(re.findall(r"^ *# *([A-Za-z][A-Za-z0-9_]*):(?: |$)", source, re.MULTILINE)))
+
+
+def crd_schema(source: str) -> dict[str, Any]:
+    """The schema of a CustomResourceDefinition's newest version: types and allowed values, without descriptions. Objects take no
+    other properties than those named."""
+    from ruamel.yaml import YAML
+
+    def strict(schema: dict[str, Any]) -> dict[str, Any]:
+        kept: dict[str, Any] = {key: schema[key] for key in ("type", "enum", "format") if key in schema}
+        if "items" in schema:
+            kept["items"] = strict(schema["items"])
+        if "properties" in schema:
+            kept["properties"] = {name: strict(inner) for name, inner in schema["properties"].items()}
+            kept["additionalProperties"] = False
+        elif isinstance(more := schema.get("additionalProperties"), dict):
+            kept["additionalProperties"] = strict(more)
+        return kept
+
+    version = YAML(typ="safe").load(source)["spec"]["versions"][-1]
+    return strict(version["schema"]["openAPIV3Schema"])
+
+
+def yaml_sections(source: str) -> list[str]:
+    """The dotted keys of a YAML mapping down to the second level, sorted."""
+    return sorted({".".join(key.split(".")[:2]) for key in yaml_keys(source)})
+
+
+def cfn_interface(source: str) -> dict[str, list[str]]:
+    """The parameters and outputs of a CloudFormation template."""
+    from ruamel.yaml import YAML
+
+    template = YAML(typ="rt").load(source)
+    return {section: sorted(map(str, template.get(section, {}))) for section in ("Parameters", "Outputs")}
+
+
+def attachable_policies(source: str) -> list[str]:
+    """The patterns of managed policies that a template's roles may attach (conditions on `iam:PolicyARN`), sorted."""
+    from ruamel.yaml import YAML
+
+    def walk(node: Any) -> Iterator[str]:
+        if isinstance(node, dict):
+            for key, inner in node.items():
+                if key == "iam:PolicyARN":
+                    patterns = inner if isinstance(inner, list) else [inner]
+                    yield from (str(getattr(one, "value", one)) for one in patterns)
+                else:
+                    yield from walk(inner)
+        elif isinstance(node, list):
+            for inner in node:
+                yield from walk(inner)
+
+    return sorted(set(walk(YAML(typ="rt").load(source))))
 
 
 def requirement_lines(source: str) -> list[str]:

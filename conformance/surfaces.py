@@ -25,6 +25,11 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     "names": surface.top_level,
     "keys": surface.yaml_keys,
     "lines": surface.requirement_lines,
+    "examples": surface.yaml_options,
+    "schema": surface.crd_schema,
+    "interface": surface.cfn_interface,
+    "attachable": surface.attachable_policies,
+    "sections": surface.yaml_sections,
 }
 
 

@@ -63,7 +63,7 @@ class TrnEksStack(Stack):
             )
             for group in eks.node_groups
         }
-        addons.add_drivers(system)
+        addons.add_others(system)
         plugins = TrnPlugins(
             self,
             "Plugins",

@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+MIRROR = """
+eks:
+  jump_host: null
+  mirror:
+    charts: {neuron: oci://r.example.com/neuron, efa: oci://r.example.com/efa, volcano: oci://r.example.com/volcano}
+    images:
+      public.ecr.aws: r.example.com/public
+      registry.k8s.io: r.example.com/k8s
+      docker.io: r.example.com/hub
+      602401143452.dkr.ecr.us-west-2.amazonaws.com: r.example.com/eks
+"""
 CLUSTER = [
     ("eks: {version: '1.29'}  # <-", "eks.version", "EKS makes no new clusters of it. Fix: write 1.33, 1.34 or 1.35"),
     (
@@ -38,7 +49,42 @@ network: {nat: none}  # <-
 eks: {}
 """,
         "network.nat",
-        "come from public registries, out of reach without a NAT gateway. Fix: write nat: one",
+        "charts neuron, efa and volcano and images of 602401143452.dkr.ecr.us-west-2.amazonaws.com, docker.io, public.ecr.aws and "
+        "registry.k8s.io are out of reach without a way to the internet. Fix: name copies of them under eks.mirror.charts and "
+        "eks.mirror.images, or write nat: one",
+    ),
+    (
+        """
+network:
+  existing:
+    vpc_id: vpc-0123456789abcdef0
+    cidr: 172.31.0.0/16
+    internet: false  # <-
+    private_subnets:
+      - {id: subnet-0123456789abcdef0, zone_id: use1-az6}
+      - {id: subnet-0123456789abcdef1, zone_id: use1-az5}
+eks: {mirror: {images: {public.ecr.aws: r.example.com/public, docker.io: r.example.com/hub}}}
+""",
+        "network.existing.internet",
+        "charts neuron, efa and volcano and images of 602401143452.dkr.ecr.us-west-2.amazonaws.com and registry.k8s.io are out of "
+        "reach without a way to the internet. Fix: name copies of them under eks.mirror.charts and eks.mirror.images, or write "
+        "internet: true",
+    ),
+    (
+        f"network: {{nat: none, interface_endpoints: [ec2, ecr.api, ecr.dkr, eks, logs, sts, lambda]}}  # <-\n{MIRROR}",
+        "network.interface_endpoints",
+        "without a NAT gateway the cluster does not reach autoscaling and eks-auth. Fix: add autoscaling and eks-auth",
+    ),
+    (
+        "eks: {version: '1.33', support: standard}  # <-",
+        "eks.support",
+        "standard support of Kubernetes 1.33 ended on 2026-07-29, and EKS makes no cluster of it that has no other. Fix: write "
+        "support: extended, or version: '1.35'",
+    ),
+    (
+        "eks: {node_groups: [{lnc: 2}]}  # <-",
+        "eks.node_groups[0].lnc",
+        "trn1.32xlarge runs LNC 1. Fix: write lnc: 1, or remove it",
     ),
     (
         "eks: {endpoint: public, public_cidrs: [8.0.0.0/6]}  # <-",
@@ -91,9 +137,14 @@ eks: {}  # <-
         "the VPC CNI before 1.18.5 takes hold of EFA-only interfaces, which trn has",
     ),
     (
-        "eks: {plugins: {node_problem_detector: false, node_recovery: true}}  # <-",
+        "eks: {plugins: {node_problem_detector: false, node_monitoring: false, node_recovery: true}}  # <-",
         "eks.plugins.node_recovery",
         "recovery is told by the node problem detector, which is off",
+    ),
+    (
+        "eks: {plugins: {node_recovery: true}}  # <-",
+        "eks.plugins.node_recovery",
+        "two would replace one node. Fix: write node_recovery: false, or node_monitoring: false",
     ),
     ("eks: {data_buckets: [corpus, corpus]}  # <-", "eks.data_buckets[1]", "it is there already"),
 ]
@@ -255,6 +306,17 @@ SHAPE = [
     ),
     ("eks: {node_groups: [{min_nodes: 3, max_nodes: 2}]}  # <-", "eks.node_groups[0]", "are not in that order"),
     ("eks: {node_groups: [{nodes: 3}]}  # <-", "eks.node_groups[0]", "min_nodes 0, nodes 3 and max_nodes 2"),
+    ("eks: {node_groups: [{user_data: echo}]}  # <-", "eks.node_groups[0].user_data", "not of the form it must have"),
+    (
+        "eks: {node_groups: [{user_data: '#!/bin/sh --==TRN=='}]}  # <-",
+        "eks",
+        "user_data of trn holds --==TRN==, which separates its parts",
+    ),
+    (
+        "eks: {mirror: {charts: {neuron: https://r.example.com/neuron}}}  # <-",
+        "eks.mirror.charts.neuron",
+        "not of the form it must have",
+    ),
     ("eks: {node_groups: [{name: a}, {name: a}]}  # <-", "eks", "node group a is there 2 times"),
 ]
 """Of the wrong shape already: no rule sees them."""

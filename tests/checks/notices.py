@@ -51,12 +51,25 @@ pcluster:
     (
         """
 region: us-east-2
-pcluster: {queues: [{compute_resources: [{instance_type: trn2u.48xlarge, max_nodes: 6}]}]}
+pcluster: {queues: [{compute_resources: [{instance_type: trn2u.48xlarge, max_nodes: 1}]}]}
 catalog: {instances: {trn2u.48xlarge: {zone_ids: [use2-az1]}}}
 """,
         "info",
         "pcluster.queues[0].compute_resources[0].max_nodes",
-        "an UltraServer is four trn2u instances",
+        "an UltraServer is 4 trn2u.48xlarge instances",
+    ),
+    (
+        "eks: {plugins: {neuron_scheduler: true}}",
+        "info",
+        "eks.plugins.neuron_scheduler",
+        "no job of `trn submit` uses it: they take whole nodes",
+    ),
+    (
+        "region: ap-south-2\neks: {node_groups: [{instance_type: trn2u.48xlarge, max_nodes: 4}]}",
+        "warning",
+        "eks.node_groups[0].instance_type",
+        "jobs do not use the NeuronLink between the instances of an UltraServer: over several instances they communicate "
+        "through EFA. Fix: choose a type without it if you pay more for trn2u.48xlarge, as trn2.48xlarge",
     ),
     (
         """

@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 
 from trainium_cdk import outputs, settings
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.eks import charts, keep_size, manifests
+from trainium_cdk.eks import access, charts, keep_size, manifests
 from trainium_cdk.eks.interfaces import Layout, interfaces
 from trainium_cdk.eks.user_data import ApiServer, user_data
 from trainium_cdk.settings import Environment
@@ -94,14 +94,26 @@ def parts(text: str) -> dict[str, str]:
 
 
 def test_user_data_is_mime_that_cloud_init_reads(tmp_path: Path) -> None:
-    found = parts(user_data(huge_pages="5Gi", scratch=True, lustre=True))
+    found = parts(user_data(huge_pages="5Gi", locked_memory=True, scratch=True, lustre=True))
     assert set(found) == {"text/x-shellscript", "application/node.eks.aws"}
     assert "pages=2560" in found["text/x-shellscript"]
     config = YAML(typ="safe").load(found["application/node.eks.aws"])
     assert config == {
         "apiVersion": "node.eks.aws/v1alpha1",
         "kind": "NodeConfig",
-        "spec": {"instance": {"localStorage": {"strategy": "RAID0"}}},
+        "spec": {
+            "containerd": {
+                "baseRuntimeSpec": {
+                    "process": {
+                        "rlimits": [
+                            {"type": "RLIMIT_NOFILE", "soft": 65536, "hard": 1048576},
+                            {"type": "RLIMIT_MEMLOCK", "soft": 1125899906842624, "hard": 1125899906842624},
+                        ]
+                    }
+                }
+            },
+            "instance": {"localStorage": {"strategy": "RAID0"}},
+        },
     }
     script = tmp_path / "script.sh"
     script.write_text(found["text/x-shellscript"])
@@ -118,6 +130,15 @@ def test_user_data_of_an_image_of_ones_own() -> None:
         "certificateAuthority": "QUJD" * 400,
         "cidr": "172.20.0.0/16",
     }
+
+
+def test_a_script_of_the_users_own_comes_last_and_unchanged() -> None:
+    own = "#!/bin/sh\necho 'Zoë' > /etc/lab\n"
+    message = email.message_from_string(user_data(huge_pages="5Gi", lnc=1, own=own))
+    scripts = [str(p.get_payload()) for p in message.walk() if p.get_content_type() == "text/x-shellscript"]
+    assert len(scripts) == 2
+    assert 'echo "NEURON_LOGICAL_NC_CONFIG=1" > /opt/aws/neuron/logical_nc_config\n' in scripts[0]
+    assert scripts[1].startswith(own)
 
 
 def test_nothing_to_say_is_no_user_data() -> None:
@@ -179,6 +200,29 @@ def test_charts_by_plugins() -> None:
     )
     assert [r.name for r in found] == ["neuron"]
     assert (found[0].values["scheduler"]["enabled"], found[0].values["npd"]["enabled"]) == (True, False)
+
+
+def test_charts_and_images_of_a_mirror() -> None:
+    ecr = "111122223333.dkr.ecr.us-east-1.amazonaws.com"
+    mirror = {
+        "charts": {"volcano": f"oci://{ecr}/charts/volcano"},
+        "images": {"public.ecr.aws": f"{ecr}/public", "public.ecr.aws/neuron": f"{ecr}/n", "docker.io": f"{ecr}/hub"},
+    }
+    plain, mirrored = env(), env(eks={"mirror": mirror})
+    found = {r.name: r for r in charts.releases(mirrored)}
+    assert (found["volcano"].chart, found["volcano"].repository) == ("volcano", f"oci://{ecr}/charts/volcano")
+    assert found["volcano"].values["basic"]["image_registry"] == f"{ecr}/hub"
+    neuron = found["neuron"].values
+    assert neuron["devicePlugin"] == {"enabled": True, "image": {"repository": f"{ecr}/n/neuron-device-plugin"}}
+    assert neuron["scheduler"]["customScheduler"]["image"]["repository"].startswith(f"{ecr}/public/eks-distro/")
+    assert "nodeProblemDetector" not in neuron["npd"]  # of a registry that the mirror does not name
+    assert found["efa"] == {r.name: r for r in charts.releases(plain)}["efa"]
+    exported = outputs.eks_outputs(mirrored, bucket="b")
+    assert exported["Image"][0].startswith(f"{ecr}/n/")
+    assert exported["ShellImage"][0].startswith(f"{ecr}/public/amazonlinux/")
+    assert access.chart_repositories("aws", mirrored.eks.mirror.charts.values()) == [
+        "arn:aws:ecr:us-east-1:111122223333:repository/charts/volcano"
+    ]
 
 
 # --- objects ---

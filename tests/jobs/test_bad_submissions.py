@@ -61,6 +61,7 @@ CASES: list[tuple[str, SlurmCluster, Callable[[], Any], str]] = [
     ("checkpoint by another name", TUTORIAL, lambda: BertLarge(phase=2, checkpoint="/efs/model.pt"), "checkpoint is '/efs/model.pt': not of the right form.*ckpt_7032.pt"),
     ("phase 3", TUTORIAL, lambda: BertLarge(phase=3), "phase is 3: input should be 1 or 2"),
     ("sgd", TUTORIAL, lambda: BertLarge(optimizer="sgd"), "optimizer is 'sgd': input should be 'lamb' or 'adamw'"),
+    ("restarts below none", TUTORIAL, lambda: BertLarge(restarts=-1), "restarts is -1: input should be greater than or equal to 0"),
     ("no nodes", TUTORIAL, lambda: BertLarge(nodes=0), "nodes is 0: input should be greater than or equal to 1"),
     ("half a node", TUTORIAL, lambda: BertLarge(nodes=1.5), "nodes is 1.5: .*integer"),
     ("learning rate", TUTORIAL, lambda: BertLarge(learning_rate=6), "learning_rate is 6: input should be less than 1"),

@@ -70,6 +70,9 @@ def test_what_a_user_should_know_before_it_runs() -> None:
     assert "the global batch size is 131072, not the documented 65536" in trn2
     assert "trn2.48xlarge has 64 workers, not 32" in trn2
     assert plan(BertLarge(accumulation=64), TRN2).notes == ()
+    ultra = make_cluster(fleet("trn2.48xlarge", 4, instance_type="trn2u.48xlarge", ultraserver=4))
+    [neuronlink] = plan(Script(nodes=2, **HELLO), ultra).notes
+    assert neuronlink.startswith("the NeuronLink between the trn2u.48xlarge instances of an UltraServer is not used")
     [phase_2] = plan(BertLarge(phase=2, checkpoint="x"), WIDE).notes
     assert "restores neither the optimizer's state nor the learning rate's schedule" in phase_2
 

@@ -98,6 +98,24 @@ def test_a_plan_is_told_and_kept() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("restarts", "requeue", "line"),
+    [
+        (None, "--requeue", "stage=train"),
+        (0, "--no-requeue", "stage=train"),
+        (5, "--requeue", "stage=train restarts=5"),
+    ],
+)
+def test_restarts(restarts: int | None, requeue: str, line: str) -> None:
+    submission = render(BertLarge(restarts=restarts), CLUSTER, "t")
+    train = submission.files["train.sbatch"].decode().splitlines()
+    assert f"#SBATCH {requeue}" in train
+    assert f"job=$1 {line}" in train
+    prepare = submission.files["prepare.sbatch"].decode().splitlines()
+    assert "#SBATCH --requeue" in prepare
+    assert "job=$1 stage=prepare" in prepare
+
+
 def test_the_environment_of_a_user_is_only_in_the_script_that_needs_it() -> None:
     submission = render(BertLarge(env={"TOKEN": "s3cret"}), CLUSTER, "t")
     assert [path for path, content in submission.files.items() if b"s3cret" in content] == ["node.sh"]

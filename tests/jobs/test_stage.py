@@ -11,6 +11,24 @@ import pytest
 
 
 @pytest.mark.parametrize(
+    ("limit", "count", "code"),
+    [("", "", 0), ("", "9", 0), ("2", "", 0), ("2", "2", 0), ("2", "3", 1)],
+)
+def test_restarts_end(limit: str, count: str, code: int, tmp_path: Path) -> None:
+    for name in ("state", "logs"):
+        (tmp_path / name).mkdir()
+    shell = str(files("trainium_cdk.jobs").joinpath("shell", "stage.sh"))
+    env = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "41", "SLURM_JOB_NODELIST": "n-1"}
+    env |= {"SLURM_RESTART_COUNT": count} if count else {}
+    script = f'job=$1 stage=train restarts={limit}; . "$2"; begin; echo trains'
+    run = subprocess.run(
+        ["bash", "-c", script, "stage", str(tmp_path), shell], env=env, capture_output=True, text=True, check=False
+    )
+    assert (run.returncode, "trains" in run.stdout) == (code, code == 0)
+    assert ("restarted 2 times already, the most that --restarts allows" in run.stderr) is (code == 1)
+
+
+@pytest.mark.parametrize(
     ("end", "code", "word"),
     [
         ("true", 0, ""),

@@ -99,7 +99,12 @@ def test_life_of_a_cluster(
     first: dict[str, Any] = {
         "tags": {"team": "speech"},
         "storage": {"efs": {}, "fsx": {}},
-        "eks": {"node_groups": [{"max_nodes": 4}], "data_buckets": ["speech-corpus"]},
+        "eks": {
+            "node_groups": [{"max_nodes": 4}],
+            "data_buckets": ["speech-corpus"],
+            "observability": {},
+            "support": "extended",
+        },
     }
     made = outputs.parse(f"TrnEksStack-{name}", "us-east-1", deploy(first))
     assert isinstance(made, outputs.EksCluster)
@@ -129,6 +134,9 @@ def test_life_of_a_cluster(
         ("training", "trn-job"),
         ("neuron-healthcheck-system", "node-problem-detector"),
     }
+    assert {"eks-node-monitoring-agent", "amazon-cloudwatch-observability"} <= set(
+        client.list_addons(clusterName=made.cluster_name)["addons"]
+    )
     pinned = Catalog.load().eks.charts
     called = {c["release"]: c for c in helm.calls(local_aws.directory) if c["verb"] == "upgrade"}
     for release, chart in pinned.items():

@@ -62,6 +62,20 @@ def test_the_control_plane_is_closed(name: str) -> None:
     assert kinds == {"api", "audit", "authenticator", "controllerManager", "scheduler"}
 
 
+def test_the_support_that_is_wanted() -> None:
+    assert only(template("eks/all-settings"), "EKS::Cluster")["UpgradePolicy"] == {"SupportType": "STANDARD"}
+    assert "UpgradePolicy" not in only(template("default"), "EKS::Cluster")
+
+
+def test_charts_of_the_accounts_own_registry_may_be_pulled() -> None:
+    text = json.dumps(
+        [r for k, r in resources(template("eks/no-internet"), "IAM::Role").items() if "KubectlProvider" in k]
+    )
+    for chart in ("neuron-helm-chart", "aws-efa-k8s-device-plugin", "volcano"):
+        assert f":ecr:us-east-2:111122223333:repository/charts/{chart}" in text
+    assert ":repository/" not in json.dumps(resources(template("default"), "IAM::Role"))
+
+
 def test_nothing_lets_anybody_in(name: str) -> None:
     rules = properties(template(name), "EC2::SecurityGroupIngress")
     rules += [r for g in properties(template(name), "EC2::SecurityGroup") for r in g.get("SecurityGroupIngress", [])]
@@ -92,6 +106,8 @@ def test_addons_come_in_the_right_order(name: str) -> None:
     assert set(addons) == {
         "vpc-cni", "kube-proxy", "eks-pod-identity-agent", "coredns",
         *(f"aws-{kind}-csi-driver" for kind, there in kinds.items() if there),
+        *(["eks-node-monitoring-agent"] if env.eks.plugins.node_monitoring else []),
+        *(["amazon-cloudwatch-observability"] if env.eks.observability else []),
     }  # fmt: skip
     early = {addons[n] for n in ("vpc-cni", "kube-proxy", "eks-pod-identity-agent")}
     system = groups(name)["system"]["Id"]
@@ -105,6 +121,23 @@ def test_addons_come_in_the_right_order(name: str) -> None:
         assert found.get("AddonVersion") == version
         accounts = [p["ServiceAccount"] for p in found.get("PodIdentityAssociations", [])]
         assert accounts == ([facts.service_account] if facts.service_account else [])
+
+
+def test_observability_writes_to_log_groups_of_the_stack() -> None:
+    found = {
+        group["LogGroupName"]: group
+        for group in properties(template("eks/all-settings"), "Logs::LogGroup")
+        if "containerinsights" in str(group.get("LogGroupName"))
+    }
+    kinds = ("application", "dataplane", "host", "performance")
+    assert set(found) == {f"/aws/containerinsights/Speech_Lab/{kind}" for kind in kinds}
+    assert {group["RetentionInDays"] for group in found.values()} == {90}
+    [addon] = [a for a in properties(template("eks/all-settings"), "EKS::Addon") if "cloudwatch" in a["AddonName"]]
+    assert json.loads(addon["ConfigurationValues"]) == {
+        "containerLogs": {"enabled": True}, "containerInsights": {"enabled": True}, "neuronMonitor": {"enabled": True},
+        "applicationSignals": {"enabled": False}, "dcgmExporter": {"enabled": False},
+    }  # fmt: skip
+    assert not [a for a in properties(template("default"), "EKS::Addon") if "cloudwatch" in a["AddonName"]]
 
 
 @pytest.mark.parametrize("each", swept(["default", "eks/keep", "eks/two-groups"], "default", "eks/keep"))
@@ -247,8 +280,11 @@ def test_user_data_by_what_the_nodes_need() -> None:
     assert "apiServerEndpoint" not in decoded
     assert "lustre" not in _user_data("default", "trn")
     own = _user_data("eks/all-settings", "own-image")
+    assert "touch /etc/lab" in own
+    assert "NEURON_LOGICAL_NC_CONFIG=1" in _user_data("eks/no-internet", "trn")
     assert "apiServerEndpoint: <ClusterEB0386A7.Endpoint>" in own
     assert "cidr: 10.200.0.0/20" in own
+    assert "RLIMIT_MEMLOCK" in decoded
     assert "UserData" not in groups("eks/public")["trn"]["Data"]
     assert "UserData" not in groups("default")["system"]["Data"]
     assert "lustre-client" in _user_data("eks/trn1-spot", "system")

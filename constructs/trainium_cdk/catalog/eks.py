@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import StringConstraints
+from pydantic import Field, StringConstraints
 
 from trainium_cdk.catalog.models import Fact, Version, ZoneId
 
@@ -27,6 +27,8 @@ class Addon(Fact):
     service_account: str | None = None
     """The service account that needs AWS permissions (EKS Pod Identity)."""
     namespace: str | None = None
+    file_system: Literal["efs", "fsx"] | None = None
+    """The kind of file system that it is the driver of: it is installed where there is one."""
 
 
 class Ami(Fact):
@@ -58,6 +60,8 @@ class Chart(Fact):
     namespace: str
     repository: str | None = None
     """None for an OCI chart, whose address is in `chart`."""
+    images: dict[str, str] = Field(default_factory=dict)
+    """Value of the chart -> the image's repository, or registry, that it has by default."""
 
 
 class ResourceNames(Fact):
@@ -87,6 +91,8 @@ class EksFacts(Fact):
     charts: dict[str, Chart]
     resources: ResourceNames
     hugepages_2mi: str
+    endpoints: tuple[str, ...]
+    """Interface endpoints without which a cluster that does not reach the internet does not work, beside the gateway of S3."""
     taint: str
     """Key of the taint that keeps other pods off Trainium nodes."""
     shell_image: str

@@ -49,6 +49,7 @@ class InstanceType(Fact):
     purchase: tuple[Purchase, ...] = ("on-demand",)
     lnc: tuple[int, ...] = Field((1,), description="logical NeuronCore sizes it can run; the last one is the default")
     max_pods: int | None = Field(None, description="pods the VPC CNI can address; None = not known")
+    ultraserver: int | None = Field(None, gt=1, description="instances of one UltraServer; None = in none")
     zone_ids: tuple[ZoneId, ...] = Field((), description="availability zone ids that offer it")
 
     @model_validator(mode="after")

@@ -161,12 +161,27 @@ def static_nodes_are_paid(env: Environment) -> Iterator[Problem]:
 
 def ultraserver_is_whole(env: Environment) -> Iterator[Problem]:
     for f in fleets(env):
-        if f.kind.family == "trn2u" and f.resource.max_nodes % 4:
+        size = f.kind.ultraserver
+        if size and f.resource.max_nodes % size:
             yield info(
                 (*f.at, "max_nodes"),
                 f.resource.max_nodes,
-                "an UltraServer is four trn2u instances",
-                "write a multiple of 4 to use whole UltraServers",
+                f"an UltraServer is {size} {f.kind.name} instances",
+                f"write a multiple of {size} to use whole UltraServers",
+            )
+
+
+def neuronlink_ends_at_the_instance(env: Environment) -> Iterator[Problem]:
+    """Neuron documents jobs over an UltraServer's NeuronLink for MPI jobs and, as a beta, for its own Kubernetes operator. How
+    torchrun jobs use it is not documented, so no such environment is set for them."""
+    for f in fleets(env):
+        if f.kind.ultraserver and f.resource.max_nodes > 1:
+            yield warning(
+                (*f.at, "instance_type"),
+                f.kind.name,
+                "jobs do not use the NeuronLink between the instances of an UltraServer: over several instances they "
+                "communicate through EFA",
+                f"choose a type without it if you pay more for {f.kind.name}, as trn2.48xlarge",
             )
 
 
@@ -181,4 +196,5 @@ RULES: tuple[Rule, ...] = (
     reservation_is_used_once,
     static_nodes_are_paid,
     ultraserver_is_whole,
+    neuronlink_ends_at_the_instance,
 )

@@ -81,15 +81,59 @@ def control_plane_zones_take_one(env: Environment) -> Iterator[Problem]:
             )
 
 
-def charts_come_from_the_internet(env: Environment) -> Iterator[Problem]:
-    if not env.network.existing and env.network.nat == "none":
+def closed_clusters_have_charts_and_images(env: Environment) -> Iterator[Problem]:
+    network, mirror = env.network, env.eks.mirror
+    if network.reaches_internet:
+        return
+    charts = [name for name in env.eks_charts if name not in mirror.charts]
+    images = [image for chart in env.eks_charts.values() for image in chart.images.values()]
+    images += [env.catalog.eks.shell_image]
+    hosts = sorted({image.partition("/")[0] for image in images if mirror.image(image) == image})
+    if charts or hosts:
+        at: KeyPath = ("network", "existing", "internet") if network.existing else ("network", "nat")
+        missing = [f"charts {listed(charts)}"] * bool(charts) + [f"images of {listed(hosts)}"] * bool(hosts)
+        keys = ["eks.mirror.charts"] * bool(charts) + ["eks.mirror.images"] * bool(hosts)
         yield error(
-            ("network", "nat"),
-            "none",
-            "the charts and images of the plug-ins come from public registries, out of reach without a NAT gateway",
-            "write nat: one, or use an existing VPC with a way out of its own",
+            at,
+            False if network.existing else "none",
+            f"{' and '.join(missing)} are out of reach without a way to the internet",
+            f"name copies of them under {listed(keys)}, or write {'internet: true' if network.existing else 'nat: one'}",
             "eks",
         )
+    elif not network.existing:
+        needed = {
+            *env.catalog.eks.endpoints,
+            *(["ssm", "ssmmessages"] if env.eks.endpoint == "private" and env.eks.jump_host else []),
+            *(["monitoring"] if env.eks.observability else []),
+        }
+        if unasked := sorted(needed - set(network.interface_endpoints)):
+            yield error(
+                ("network", "interface_endpoints"),
+                listed(network.interface_endpoints),
+                f"without a NAT gateway the cluster does not reach {listed(unasked)}",
+                f"add {listed(unasked)}, or write nat: one",
+                "eks",
+            )
+
+
+def support_is_to_be_had(env: Environment) -> Iterator[Problem]:
+    known = env.catalog.eks.versions.get(env.kubernetes_version)
+    if env.eks.support == "standard" and known and dt.date.today() > known.standard_support_until:
+        yield error(
+            (*_AT, "support"),
+            "standard",
+            f"standard support of Kubernetes {env.kubernetes_version} ended on {known.standard_support_until}, and EKS makes no cluster "
+            "of it that has no other",
+            f"write support: extended, or version: '{env.catalog.eks.default}'",
+        )
+
+
+def lnc_is_of_the_type(env: Environment) -> Iterator[Problem]:
+    for at, group in groups(env):
+        kind = env.catalog.instances.get(group.instance_type)
+        if kind and group.lnc and group.lnc not in kind.lnc:
+            text = f"{kind.name} runs LNC {listed(map(str, kind.lnc), 'or')}"
+            yield error((*at, "lnc"), group.lnc, text, f"write lnc: {kind.default_lnc}, or remove it")
 
 
 def a_private_api_is_reached_somehow(env: Environment) -> Iterator[Problem]:
@@ -225,6 +269,18 @@ def plugins_fit_together(env: Environment) -> Iterator[Problem]:
             "recovery is told by the node problem detector, which is off",
             "write node_problem_detector: true",
         )
+    if plugins.node_recovery and plugins.node_monitoring:
+        yield error(
+            (*_AT, "plugins", "node_recovery"),
+            True,
+            "EKS's node repair, through node_monitoring, replaces nodes with failed devices already: two would replace one node",
+            "write node_recovery: false, or node_monitoring: false",
+        )
+    if plugins.neuron_scheduler:
+        text = (
+            "no job of `trn submit` uses it: they take whole nodes. It serves pods of your own that take a part of one"
+        )
+        yield info((*_AT, "plugins", "neuron_scheduler"), True, text, "remove it if you have no such pods")
     if not plugins.volcano:
         text = "`trn submit` and the autoscaler need Volcano: without it nothing starts the nodes of a job together"
         yield warning((*_AT, "plugins", "volcano"), False, text, "write volcano: true")
@@ -303,7 +359,9 @@ RULES: tuple[Rule, ...] = (
     kubernetes_version_is_supported,
     control_plane_has_two_zones,
     control_plane_zones_take_one,
-    charts_come_from_the_internet,
+    closed_clusters_have_charts_and_images,
+    support_is_to_be_had,
+    lnc_is_of_the_type,
     a_private_api_is_reached_somehow,
     api_is_for_own_networks,
     services_have_addresses_of_their_own,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+
 POLICIES = {
     "cluster-admin": "AmazonEKSClusterAdminPolicy",
     "admin": "AmazonEKSAdminPolicy",
@@ -15,6 +18,15 @@ SCALER = "trainium:scaler"
 """Kubernetes group of the function that starts and stops nodes."""
 GROUPS = {"admin": EDITORS, "edit": EDITORS, "view": VIEWERS}
 """Policy -> Kubernetes group. EKS's own policies leave Volcano's jobs out; a group's members get them by RBAC."""
+
+
+_ECR = re.compile(r"oci://(\d{12})\.dkr\.ecr\.([a-z0-9-]+)\.[^/]+/(.+)")
+
+
+def chart_repositories(partition: str, charts: Iterable[str]) -> list[str]:
+    """ARNs of the ECR repositories of charts (oci://...); those of other registries are left out."""
+    found = (_ECR.fullmatch(chart) for chart in charts)
+    return [f"arn:{partition}:ecr:{m[2]}:{m[1]}:repository/{m[3]}" for m in found if m]
 
 
 def policy_arn(partition: str, policy: str) -> str:

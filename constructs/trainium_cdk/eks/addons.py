@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from aws_cdk import Stack
 from aws_cdk import aws_eks_v2 as eks
+from aws_cdk import aws_logs as logs
 from constructs import Construct, DependencyGroup, IDependable
 
 from trainium_cdk.eks.cluster import TrnEksCluster
-from trainium_cdk.eks.identities import PodRole, file_system_statements
+from trainium_cdk.eks.identities import PodRole, file_system_statements, observability_statements
+from trainium_cdk.eks.observability import ADDON as OBSERVABILITY
+from trainium_cdk.eks.observability import configuration, log_groups
+from trainium_cdk.removal import removal_policy
 from trainium_cdk.settings import Environment
 from trainium_cdk.storage import TrnStorage
 
-_DRIVERS = {"aws-fsx-csi-driver": "fsx", "aws-efs-csi-driver": "efs"}
 _CNI = "vpc-cni"
 _CNI_POLICY = "AmazonEKS_CNI_Policy"
 
 
 class TrnAddons(Construct):
-    """The add-ons that nodes need to join (`before_nodes`), and those that need nodes to run on (`add_drivers`): an add-on whose
+    """The add-ons that nodes need to join (`before_nodes`), and those that need nodes to run on (`add_others`): an add-on whose
     pods find no node fails. Storage drivers are those of the file systems there are.
 
     Args:
@@ -32,7 +36,7 @@ class TrnAddons(Construct):
         super().__init__(scope, id)
         self._environment, self._cluster, self._storage = environment, cluster, storage
         self._before = DependencyGroup()
-        for name, addon in environment.catalog.eks.addons.items():
+        for name, addon in environment.eks_addons.items():
             if addon.before_nodes:
                 self._before.add(self._add(name))
 
@@ -41,21 +45,15 @@ class TrnAddons(Construct):
         """What every node group must wait for."""
         return self._before
 
-    def add_drivers(self, *system_nodes: IDependable) -> None:
-        """DNS and the storage drivers, after the nodes they run on."""
-        kinds = {mounted.kind for mounted in self._storage.file_systems}
-        for name, addon in self._environment.catalog.eks.addons.items():
-            if not addon.before_nodes and _DRIVERS.get(name, name) in {*kinds, "coredns"}:
+    def add_others(self, *system_nodes: IDependable) -> None:
+        """DNS, storage drivers and monitoring, after the nodes they run on."""
+        for name, addon in self._environment.eks_addons.items():
+            if not addon.before_nodes:
                 self._add(name).node.add_dependency(*system_nodes)
 
     def _add(self, name: str) -> eks.CfnAddon:
         facts, settings = self._environment.catalog.eks.addons[name], self._environment.eks
-        keep = self._environment.catalog.eks.pod_addresses
-        configuration = (
-            {"env": {"MINIMUM_IP_TARGET": str(keep.minimum), "WARM_IP_TARGET": str(keep.warm)}}
-            if name == _CNI
-            else None
-        )
+        values = self._configuration(name)
         association = eks.CfnAddon.PodIdentityAssociationProperty
         return eks.CfnAddon(
             self,
@@ -64,7 +62,7 @@ class TrnAddons(Construct):
             addon_name=name,
             addon_version=settings.addon_versions.get(name, facts.versions.get(self._environment.kubernetes_version)),
             resolve_conflicts="OVERWRITE",
-            configuration_values=json.dumps(configuration) if configuration else None,
+            configuration_values=json.dumps(values) if values else None,
             pod_identity_associations=[
                 association(service_account=facts.service_account, role_arn=self._role(name).role.role_arn)
             ]
@@ -72,8 +70,32 @@ class TrnAddons(Construct):
             else None,
         )
 
+    def _configuration(self, name: str) -> dict[str, Any] | None:
+        keep, observability = self._environment.catalog.eks.pod_addresses, self._environment.eks.observability
+        if name == _CNI:
+            return {"env": {"MINIMUM_IP_TARGET": str(keep.minimum), "WARM_IP_TARGET": str(keep.warm)}}
+        return configuration(observability) if name == OBSERVABILITY and observability else None
+
+    def _log_groups(self) -> list[str]:
+        """ARNs of the log groups that the observability add-on writes to. The stack has them, so that they are kept no longer than
+        wanted; the add-on's role may not create others."""
+        settings = self._environment.eks.observability
+        made = (
+            [
+                logs.CfnLogGroup(
+                    self, f"Logs{kind.capitalize()}", log_group_name=name, retention_in_days=settings.log_days
+                )
+                for kind, name in log_groups(self._cluster.name, settings).items()
+            ]
+            if settings
+            else []
+        )
+        for group in made:
+            group.apply_removal_policy(removal_policy(self._environment.on_destroy))
+        return [group.attr_arn for group in made]
+
     def _role(self, name: str) -> PodRole:
-        kind = _DRIVERS.get(name)
+        kind = self._environment.catalog.eks.addons[name].file_system
         stack = Stack.of(self)
         services = {"efs": ("elasticfilesystem", "file-system"), "fsx": ("fsx", "file-system")}
         arns = [
@@ -81,11 +103,14 @@ class TrnAddons(Construct):
             for mounted in self._storage.file_systems
             if kind and mounted.kind == kind
         ]
+        statements = file_system_statements(kind, arns) if kind else []
+        if name == OBSERVABILITY:
+            statements = observability_statements(self._log_groups())
         return PodRole(
             self,
             "".join(part.capitalize() for part in name.split("-")) + "Identity",
             cluster_arn=self._cluster.arn,
             account=stack.account,
-            statements=file_system_statements(kind, arns) if kind else (),
-            managed=() if kind else (_CNI_POLICY,),
+            statements=statements,
+            managed=() if statements else (_CNI_POLICY,),
         )

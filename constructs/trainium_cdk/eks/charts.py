@@ -62,26 +62,29 @@ class Release:
 
 def releases(env: Environment) -> tuple[Release, ...]:
     """The charts of an environment, in the order in which they are installed."""
-    charts, plugins = env.catalog.eks.charts, env.eks.plugins
-    found = [_release("neuron", charts["neuron"], _neuron(env))]
-    if types := _types(env, efa=True):
-        found.append(_release("efa", charts["efa"], _efa(env, types)))
-    if plugins.volcano:
-        chart = charts["volcano"]
-        found.append(_release("volcano", chart, _volcano(chart), create_namespace=True))
-    return tuple(found)
+    values = {"neuron": _neuron, "efa": _efa, "volcano": _volcano}
+    return tuple(_release(env, name, chart, values[name](env)) for name, chart in env.eks_charts.items())
 
 
-def _release(name: str, chart: Chart, values: dict[str, Any], *, create_namespace: bool = False) -> Release:
+def _release(env: Environment, name: str, chart: Chart, values: dict[str, Any]) -> Release:
+    for place, image in chart.images.items():
+        if (mirrored := env.eks.mirror.image(image)) != image:
+            _put(values, place.split("."), mirrored)
     if chart.repository:
         where, what = chart.repository, chart.chart
     else:
         where, what = chart.chart, chart.chart.rpartition("/")[2]
-    return Release(name, what, where, chart.version, chart.namespace, values, create_namespace)
+    return Release(name, what, where, chart.version, chart.namespace, values, create_namespace=name == "volcano")
+
+
+def _put(values: dict[str, Any], place: list[str], value: str) -> None:
+    for key in place[:-1]:
+        values = values.setdefault(key, {})
+    values[place[-1]] = value
 
 
 def _neuron(env: Environment) -> dict[str, Any]:
-    """The chart's own list of instance types leaves some out (trn2.3xlarge), and types it does not know: ours are named."""
+    """The instance types are named, as the chart's own list leaves out trn2.3xlarge and types newer than the chart."""
     plugins = env.eks.plugins
     return {
         "neuronInstances": _types(env),
@@ -98,16 +101,16 @@ def _neuron(env: Environment) -> dict[str, Any]:
     }
 
 
-def _efa(env: Environment, types: list[str]) -> dict[str, Any]:
-    """The chart tolerates CriticalAddonsOnly and nothing else, so it would not start on Trainium nodes; and its list of instance
-    types leaves trn2u and trn2.3xlarge out."""
+def _efa(env: Environment) -> dict[str, Any]:
+    """The chart (0.5.30) tolerates CriticalAddonsOnly alone, so it would not start on Trainium nodes."""
     return {
-        "supportedInstanceLabels": {"keys": [_INSTANCE_TYPE], "values": types},
+        "supportedInstanceLabels": {"keys": [_INSTANCE_TYPE], "values": _types(env, efa=True)},
         "tolerations": [{"key": env.catalog.eks.taint, "operator": "Exists", "effect": "NoSchedule"}],
     }
 
 
-def _volcano(chart: Chart) -> dict[str, Any]:
+def _volcano(env: Environment) -> dict[str, Any]:
+    chart = env.eks_charts["volcano"]
     return {
         "basic": {"image_tag_version": f"v{chart.version}", "image_pull_policy": "IfNotPresent"},
         "custom": {"scheduler_config_override": SCHEDULER, "enabled_admissions": ",".join(ADMISSIONS)},

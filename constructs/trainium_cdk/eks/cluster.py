@@ -10,7 +10,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
 from constructs import Construct, DependencyGroup, IDependable
 
-from trainium_cdk.eks.access import GROUPS, policy_arn
+from trainium_cdk.eks.access import GROUPS, chart_repositories, policy_arn
 from trainium_cdk.eks.kubectl import KubectlProvider
 from trainium_cdk.groups import ClosedGroup, Egress
 from trainium_cdk.network import TrnNetwork
@@ -42,6 +42,7 @@ class TrnEksCluster(Construct):
         self.name = environment.eks_cluster_name
         self.service_cidr = environment.service_cidr or SERVICE_NETWORKS[0]  # without a free one: a check refuses that
         self._namespace, self._network = settings.namespace, network
+        self._charts = chart_repositories(Stack.of(self).partition, settings.mirror.charts.values())
         self.control_group, self.client_group = self._groups(network)
         """The control plane's own security group, and the group whose members reach the API."""
         key = kms.Key(
@@ -75,6 +76,9 @@ class TrnEksCluster(Construct):
             access_config=eks.CfnCluster.AccessConfigProperty(
                 authentication_mode="API", bootstrap_cluster_creator_admin_permissions=False
             ),
+            upgrade_policy=eks.CfnCluster.UpgradePolicyProperty(support_type=settings.support.upper())
+            if settings.support
+            else None,
             encryption_config=[
                 eks.CfnCluster.EncryptionConfigProperty(
                     provider=eks.CfnCluster.ProviderProperty(key_arn=key.key_arn), resources=["secrets"]
@@ -154,6 +158,7 @@ class TrnEksCluster(Construct):
             cluster=plain,
             subnets=self._network.private_subnets,
             security_group=self.client_group,
+            charts=self._charts,
         )
         entry = self._grant("Deployer", provider.role.role_arn, "cluster-admin")
         self._ready.add(entry, provider, self._network.internet_ready, self._groups_ready)

@@ -21,8 +21,15 @@ _NAMES = {
     "reservation": "capacity_reservation_id",
     "custom_ami": "image_id",
     "root_volume_gib": "root_volume_size",
+    "user_data": "startup_script",
 }
-_RULES = (*capacity.RULES, eks.labels_are_own, eks.layout_is_of_efa, zones.region_offers_every_type)
+_RULES = (
+    *capacity.RULES,
+    eks.labels_are_own,
+    eks.layout_is_of_efa,
+    eks.lnc_is_of_the_type,
+    zones.region_offers_every_type,
+)
 
 
 def check_group(construct: Construct, catalog: Catalog, group: Mapping[str, Any]) -> None:

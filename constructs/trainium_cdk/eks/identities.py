@@ -61,6 +61,20 @@ def detector_statements(partition: str, cluster: str, *, recovery: bool) -> list
     return found
 
 
+def observability_statements(log_groups: Sequence[str]) -> list[iam.PolicyStatement]:
+    """What the CloudWatch agent and Fluent Bit do: write to their log groups, which exist, and read tags and volumes of nodes.
+
+    Args:
+        log_groups: ARNs of the log groups, each ending with `:*`, which stands for its streams.
+    """
+    return [
+        iam.PolicyStatement(
+            actions=["logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents"], resources=list(log_groups)
+        ),
+        iam.PolicyStatement(actions=["ec2:DescribeTags", "ec2:DescribeVolumes"], resources=["*"]),
+    ]
+
+
 def file_system_statements(kind: str, arns: Sequence[str]) -> list[iam.PolicyStatement]:
     """What a storage driver asks of AWS for volumes that exist already."""
     actions = {

@@ -14,6 +14,12 @@ from constructs import Construct
 
 from trainium_cdk.functions import IN_A_VPC, allow, own_logs
 
+_PULL = (
+    "ecr:BatchCheckLayerAvailability",
+    "ecr:BatchGetImage",
+    "ecr:BatchImportUpstreamImage",
+    "ecr:GetDownloadUrlForLayer",
+)
 MEMORY_MIB = 1024
 """Helm and kubectl together run out of memory with the 256 MiB that Lambda users often give (aws-cdk issue 11248)."""
 
@@ -23,7 +29,10 @@ class KubectlProvider(Construct):
 
     Not in the cluster's own group: EKS deletes that one with the cluster, and could not while the function's network
     interfaces, which Lambda gives back late, stand in it. Both functions write to log groups of the stack, and their roles
-    allow what they do: images and charts come from public registries, so there is no permission to read the account's own.
+    allow what they do.
+
+    Args:
+        charts: ARNs of the ECR repositories that charts are pulled from. Default: none, as charts come from public registries.
     """
 
     def __init__(
@@ -34,6 +43,7 @@ class KubectlProvider(Construct):
         cluster: eks.ICluster,
         subnets: Sequence[ec2.ISubnet],
         security_group: ec2.ISecurityGroup,
+        charts: Sequence[str] = (),
     ) -> None:
         super().__init__(scope, id)
         provider = eks.KubectlProvider(
@@ -55,6 +65,7 @@ class KubectlProvider(Construct):
                 IN_A_VPC,
                 # to log in at the public registry, which serves charts to nobody else as freely
                 allow("*", "ecr-public:GetAuthorizationToken", "sts:GetServiceBearerToken"),
+                *([allow("*", "ecr:GetAuthorizationToken"), allow(list(charts), *_PULL)] if charts else []),
             ],
         )
         _cut(provider.node.find_child("Provider").node.find_child("framework-onEvent"), [IN_A_VPC])

@@ -76,6 +76,9 @@ class TrnNodeGroup(Construct):
         lustre: Whether the nodes install the Lustre client. Default: where `storage` has Lustre.
         root_volume_size: Default: 500 GiB.
         local_storage: The instance's NVMe disks as one RAID-0 volume for containers and scratch data. Default: True.
+        lnc: Physical NeuronCores of one logical NeuronCore. Default: the instance type's own, 2 on trn2.
+        startup_script: A script of your own that each node runs as root before it joins the cluster. It is no place for secrets.
+            Default: none.
         image_id: An image of your own, derived from the EKS AL2023 Neuron image. Default: EKS's own.
         service_cidr: The IPv4 network of the cluster's services, which nodes of an image of your own must be given.
         release_version: AMI release version of EKS's image, as 1.33.1-20260625. Default: EKS's newest.
@@ -115,6 +118,8 @@ class TrnNodeGroup(Construct):
         lustre: bool | None = None,
         root_volume_size: Size | None = None,
         local_storage: bool = True,
+        lnc: int | None = None,
+        startup_script: str | None = None,
         image_id: str | None = None,
         service_cidr: str | None = None,
         release_version: str | None = None,
@@ -158,6 +163,8 @@ class TrnNodeGroup(Construct):
                     "efa": "auto" if efa is None else "on" if efa else "off",
                     "efa_layout": efa_layout,
                     "labels": dict(labels or {}),
+                    "lnc": lnc,
+                    "user_data": startup_script,
                 },
             )
         self.role: iam.IRole = node_role or TrnNodeRole(self, "Role", storage=storage).role
@@ -172,8 +179,11 @@ class TrnNodeGroup(Construct):
         """The security group of EFA traffic; None without EFA."""
         data = user_data(
             huge_pages=catalog.eks.hugepages_2mi if has_efa else "",
+            locked_memory=has_efa,
             scratch=local_storage and kind.nvme.count > 0,
             lustre=bool(storage and storage.has_lustre) if lustre is None else lustre,
+            lnc=lnc,
+            own=startup_script,
             cluster=_api_server(cluster, service_cidr) if image_id and service_cidr else None,
         )
         template = training_template(
@@ -267,6 +277,8 @@ class TrnNodeGroup(Construct):
             storage=storage,
             root_volume_size=Size.gibibytes(settings.root_volume_gib),
             local_storage=settings.scratch,
+            lnc=settings.lnc,
+            startup_script=settings.user_data,
             image_id=settings.custom_ami,
             service_cidr=cluster.service_cidr,
             release_version=image.version if image else None,

@@ -13,6 +13,10 @@ from typing import Any
 from ruamel.yaml import YAML
 
 BOUNDARY = "==TRN=="
+_LIMITS = (("RLIMIT_NOFILE", 65_536, 1_048_576), ("RLIMIT_MEMLOCK", 1 << 50, 1 << 50))
+"""(limit, soft, hard) of containers. The list replaces the image's own, so its limit of open files is repeated (amazon-eks-ami
+v20260724, nodeadm's base-runtime-spec.json). Memory: 1 PiB, more than any node has. Not the largest integer, which stands for
+no limit: nodeadm merges specifications as JSON with 64-bit floats, which would round it up to one that is too large."""
 _HUGE_PAGE_MIB = 2
 _LUSTRE = """\
 # Not part of the EKS images; without its kernel modules no Lustre file system can be mounted
@@ -21,6 +25,12 @@ for attempt in 1 2 3 4 5; do
   sleep $((attempt * 10))
 done
 modprobe lustre
+"""
+
+_LNC = """\
+# Read by Neuron's device plug-in and runtime (Neuron documentation, EKS prerequisites, 2026-08)
+mkdir -p /opt/aws/neuron
+echo "NEURON_LOGICAL_NC_CONFIG={lnc}" > /opt/aws/neuron/logical_nc_config
 """
 
 
@@ -39,25 +49,39 @@ class ApiServer:
 
 
 def user_data(
-    *, huge_pages: str = "", scratch: bool = False, lustre: bool = False, cluster: ApiServer | None = None
+    *,
+    huge_pages: str = "",
+    locked_memory: bool = False,
+    scratch: bool = False,
+    lustre: bool = False,
+    lnc: int | None = None,
+    own: str | None = None,
+    cluster: ApiServer | None = None,
 ) -> str:
     """MIME multi-part user data; empty where there is nothing to say.
 
     Args:
         huge_pages: memory in pages of 2 MiB that the kubelet is to announce at least, as `5120Mi`.
+        locked_memory: let containers lock memory without a limit that matters, as EFA needs it: a pod that runs as another
+            user than root and without capabilities has the container's limit.
         scratch: join the instance's NVMe disks into one RAID-0 volume for containers and their scratch data.
         lustre: install the Lustre client.
+        lnc: physical NeuronCores of a logical one; None = the driver's default.
+        own: a script of the user's own, run after these.
         cluster: given for an image of your own only.
     """
     parts = []
     script = (_huge_pages(huge_pages) if huge_pages else "") + (_LUSTRE if lustre else "")
+    script += _LNC.format(lnc=lnc) if lnc else ""
     if script:
         parts.append(("text/x-shellscript", f"#!/bin/bash\nset -u\n{script}"))
-    if config := _node_config(scratch, cluster):
+    if own:
+        parts.append(("text/x-shellscript", own))
+    if config := _node_config(locked_memory, scratch, cluster):
         parts.append(("application/node.eks.aws", _yaml(config)))
     if not parts:
         return ""
-    body = "".join(f'--{BOUNDARY}\nContent-Type: {kind}; charset="us-ascii"\n\n{text}\n' for kind, text in parts)
+    body = "".join(f'--{BOUNDARY}\nContent-Type: {kind}; charset="utf-8"\n\n{text}\n' for kind, text in parts)
     return f'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="{BOUNDARY}"\n\n{body}--{BOUNDARY}--\n'
 
 
@@ -76,7 +100,7 @@ fi
 """
 
 
-def _node_config(scratch: bool, cluster: ApiServer | None) -> dict[str, Any]:
+def _node_config(locked_memory: bool, scratch: bool, cluster: ApiServer | None) -> dict[str, Any]:
     spec: dict[str, Any] = {}
     if cluster:
         spec["cluster"] = {
@@ -85,9 +109,15 @@ def _node_config(scratch: bool, cluster: ApiServer | None) -> dict[str, Any]:
             "certificateAuthority": cluster.authority,
             "cidr": cluster.cidr,
         }
+    if locked_memory:
+        spec["containerd"] = {"baseRuntimeSpec": {"process": {"rlimits": [_limit(*each) for each in _LIMITS]}}}
     if scratch:
         spec["instance"] = {"localStorage": {"strategy": "RAID0"}}
     return {"apiVersion": "node.eks.aws/v1alpha1", "kind": "NodeConfig", "spec": spec} if spec else {}
+
+
+def _limit(name: str, soft: int, hard: int) -> dict[str, Any]:
+    return {"type": name, "soft": soft, "hard": hard}
 
 
 def _yaml(data: dict[str, Any]) -> str:

@@ -38,7 +38,11 @@ def launch_environment(plan: Plan, catalog: Catalog | None = None) -> dict[str, 
             env["CCOM_SOCKET_IFNAME"] = "eth0"  # the one interface of a pod, over which the collectives set up
     if job.nodes >= LARGE and plan.framework == "torch-xla":
         env |= {"XLA_USE_DUMMY_STORE": "1", "TORCH_DIST_INIT_BARRIER": "0"}
-    return {**env, **job.launch_environment(plan, torch_version(plan, catalog)), **job.env}
+    env |= job.launch_environment(plan, torch_version(plan, catalog))
+    if fleet.lnc:  # the compiler must be told what the runtime is told
+        flags = f"{env.get('NEURON_CC_FLAGS', '')} --logical-nc-config={fleet.lnc}".strip()
+        env |= {"NEURON_LOGICAL_NC_CONFIG": str(fleet.lnc), "NEURON_CC_FLAGS": flags}
+    return {**env, **job.env}
 
 
 def cache_lines(plan: Plan) -> str:

@@ -165,6 +165,13 @@ class Job(BaseModel):
         description="Compile cache, shared with other jobs of this name. Default: the kind's name, or the script's.",
     )
     image: Image | None = Field(None, description="Kubernetes: container image. Default: the cluster's.")
+    restarts: int | None = Field(
+        None,
+        ge=0,
+        le=1000,
+        description="Most restarts of the job after a node was lost, on Kubernetes also after a failure of its program. Default: 3, "
+        "or 20 on spot nodes; on Slurm no limit.",
+    )
 
     def __init__(self, **data: Any) -> None:
         try:

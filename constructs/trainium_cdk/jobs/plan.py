@@ -112,6 +112,11 @@ def plan(job: Job, cluster: Cluster) -> Plan:
     _image(job, cluster)
     _supported(job, cluster, fleet)
     notes = versions.notes(job.image, cluster, fleet)
+    if fleet.ultraserver and job.nodes > 1:
+        notes.append(
+            f"the NeuronLink between the {fleet.instance_type} instances of an UltraServer is not used: the job's nodes "
+            "communicate through EFA"
+        )
     batch = job.batch(fleet, notes)
     several = len({f.resource for f in cluster.queue(fleet.queue)}) > 1
     own = [f for f in cluster.fleets if f.purchase != "capacity-block" or f.queue == fleet.queue]

@@ -131,7 +131,7 @@ def _batch(name: str, fitted: Plan, parts: Template, stage: StageName) -> str:
         f"--ntasks-per-node={tasks}",
         "--exclusive",
         "--mem=0",
-        "--requeue",
+        "--no-requeue" if job.restarts == 0 and not prepare else "--requeue",
         "--open-mode=append",
     ]
     if fitted.constraint and not prepare:
@@ -144,7 +144,8 @@ def _batch(name: str, fitted: Plan, parts: Template, stage: StageName) -> str:
         "train": ["compare_nodes" if job.precompile else "", "rendezvous", parts.before, "launch"],
     }[stage]
     lines = ["#!/bin/bash", *(f"#SBATCH {o}" for o in options)]
-    return "\n".join([*lines, f"job=$1 stage={stage}", '. "$job/stage.sh"', "begin", *filter(None, body), ""])
+    limit = f" restarts={job.restarts}" if job.restarts and not prepare else ""
+    return "\n".join([*lines, f"job=$1 stage={stage}{limit}", '. "$job/stage.sh"', "begin", *filter(None, body), ""])
 
 
 def _venv(fitted: Plan) -> str:

@@ -46,11 +46,15 @@ class Fleet(BaseModel):
     devices: int
     """Trainium chips of a node."""
     cores: int
-    """Logical NeuronCores of a node at its default LNC: one worker process each."""
+    """Logical NeuronCores of a node: one worker process each."""
     efa: int
     """EFA interfaces of a node; 0 = off."""
     family: str
     purchase: str = "on-demand"
+    ultraserver: int = 0
+    """Instances of one UltraServer; 0 = in none."""
+    lnc: int = 0
+    """Physical NeuronCores of a logical one; 0 = the instance type's default."""
 
 
 class ClusterOutputs(BaseModel):

@@ -29,6 +29,8 @@ class EksCluster(ClusterOutputs):
     """Persistent volume claims of the shared file systems, in the order of `mount_dirs`."""
     image: str
     """The training image where a job names none: the release's own, else none."""
+    shell_image: str = ""
+    """A small image with a shell; empty for the catalogue's."""
     build_project: str
     """CodeBuild project that builds images into the registry; empty where there is no registry."""
     endpoint: str
@@ -46,6 +48,7 @@ EKS_KEYS: Keys = {
     "ServiceAccount": ("service_account", "Service account of the jobs"),
     "Claims": ("claims", "Persistent volume claims of the shared file systems"),
     "Image": ("image", "Training image where a job names none"),
+    "ShellImage": ("shell_image", "Image of pods that only read files"),
     "BuildProject": ("build_project", "CodeBuild project of `trn image build`"),
     "Endpoint": ("endpoint", "Reach of the Kubernetes API"),
     "JumpHostId": ("jump_host_id", "Instance through which the private API is reached"),
@@ -70,7 +73,8 @@ def eks_outputs(
         "namespace": env.eks.namespace,
         "service_account": SERVICE_ACCOUNT,
         "claims": ",".join(claims(env)),
-        "image": env.release.container or "",
+        "image": env.eks.mirror.image(env.release.container or ""),
+        "shell_image": env.eks.mirror.image(env.catalog.eks.shell_image),
         "build_project": build_project,
         "endpoint": env.eks.endpoint,
         "jump_host_id": jump_host_id,
@@ -102,9 +106,11 @@ def eks_fleets(env: Environment) -> tuple[Fleet, ...]:
             instance_type=group.instance_type,
             nodes=group.max_nodes,
             devices=(kind := env.catalog.instance(group.instance_type)).neuron_devices,
-            cores=kind.logical_cores(),
+            cores=kind.logical_cores(group.lnc),
+            lnc=group.lnc or 0,
             efa=0 if group.efa == "off" else kind.efa_interfaces,
             family=kind.family,
+            ultraserver=kind.ultraserver or 0,
             purchase=group.purchase,
         )
         for group in env.eks.node_groups

@@ -65,6 +65,7 @@ def fleets(env: Environment) -> tuple[Fleet, ...]:
             cores=kind.logical_cores(),
             efa=0 if resource.efa == "off" else kind.efa_interfaces,
             family=kind.family,
+            ultraserver=kind.ultraserver or 0,
             purchase=queue.purchase,
         )
         for queue in env.pcluster.queues

@@ -37,6 +37,15 @@ def _not_everywhere(cidr: str) -> str:
     return cidr
 
 
+RegistryPath = Annotated[
+    str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]*\.[a-z]+(/[a-z0-9]+([._-]+[a-z0-9]+)*)*$", max_length=255)
+]
+ChartAddress = Annotated[
+    str,
+    StringConstraints(pattern=r"^oci://[a-z0-9][a-z0-9.-]*\.[a-z]+(/[a-z0-9]+([._-]+[a-z0-9]+)*)+$", max_length=255),
+]
+
+
 class Access(Settings):
     """Who may use the cluster, beside whoever deployed it."""
 
@@ -109,6 +118,11 @@ class NodeGroup(Settings):
     """The instance's NVMe disks as one RAID-0 volume for containers and scratch data."""
     labels: dict[LabelKey, LabelValue] = Field(default_factory=dict)
     """Kubernetes labels of its nodes."""
+    lnc: Literal[1, 2] | None = None
+    """Physical NeuronCores of one logical NeuronCore. Default: the instance type's own, 2 on trn2."""
+    user_data: Annotated[str, StringConstraints(pattern=r"^#!", max_length=12_000)] | None = None
+    """A script of your own that each node runs as root when it starts, before it joins the cluster; its first line names the
+    interpreter, as #!/bin/bash. Anyone who may look at launch templates reads it: no secrets."""
 
     @model_validator(mode="after")
     def _counts(self) -> NodeGroup:
@@ -124,11 +138,15 @@ class Plugins(Settings):
     """What is installed in the cluster, beside the CNI, DNS and storage drivers."""
 
     neuron_scheduler: bool = False
-    """Neuron's scheduler extension: contiguous devices, for jobs that take a part of a node."""
+    """Neuron's scheduler extension: contiguous devices for pods of your own that take a part of a node. Jobs of `trn submit` take
+    whole nodes and do not use it."""
     node_problem_detector: bool = True
     """Watches the devices of every node."""
+    node_monitoring: bool = True
+    """EKS's node monitoring agent: reports failed devices, disks, networks and kernels as node conditions, on which EKS's own
+    node repair acts. Without it node repair sees no failed device."""
     node_recovery: bool = False
-    """Lets the detector replace a node whose devices failed."""
+    """Lets Neuron's detector replace a node whose devices failed; only without `node_monitoring`, as both would replace it."""
     volcano: bool = True
     """Gang scheduling; `trn submit` needs it."""
     autoscaler: bool = True
@@ -148,11 +166,39 @@ class Scaling(Settings):
     """Pause before such a job is tried again. It doubles, up to eightfold, while attempts start nodes in vain."""
 
 
+class Observability(Settings):
+    """Logs of nodes and pods, and metrics, in CloudWatch (the add-on amazon-cloudwatch-observability). Both are charged by volume."""
+
+    metrics: bool = True
+    """Container Insights: metrics of nodes, pods and NeuronCores."""
+    log_days: Days = 30
+    """How long the logs are kept, days."""
+
+
+class Mirror(Settings):
+    """Where charts and images come from instead of their public registries: ECR repositories, pull-through caches or other
+    registries of your own."""
+
+    charts: dict[Literal["neuron", "efa", "volcano"], ChartAddress] = Field(default_factory=dict)
+    """Charts in the versions of the catalogue, as neuron: oci://111122223333.dkr.ecr.us-east-1.amazonaws.com/neuron-helm-chart."""
+    images: dict[RegistryPath, RegistryPath] = Field(default_factory=dict)
+    """What stands in for the first part of image names, as docker.io: 111122223333.dkr.ecr.us-east-1.amazonaws.com/docker-hub."""
+
+    def image(self, name: str) -> str:
+        """The name under which an image is pulled."""
+        found = [one for one in self.images if name == one or name.startswith(f"{one}/")]
+        first = max(found, key=len, default=None)
+        return name if first is None else self.images[first] + name.removeprefix(first)
+
+
 class Eks(Settings):
     """A Kubernetes cluster on Amazon EKS."""
 
     version: Annotated[str, StringConstraints(pattern=r"^1\.\d{2}$")] | None = None
     """Kubernetes version. Default: the catalogue's."""
+    support: Literal["standard", "extended"] | None = None
+    """What EKS does when the version's standard support ends: `standard` upgrades the control plane to the next version, `extended`
+    keeps it for another year at six times the price. Default: EKS's own, which is `extended`."""
     cluster_name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=100)] | None = (
         None
     )
@@ -169,6 +215,7 @@ class Eks(Settings):
     node_groups: tuple[NodeGroup, ...] = Field((NodeGroup(),), min_length=1)
     """The Trainium nodes; jobs go to the first where none is named."""
     plugins: Plugins = Plugins()
+    mirror: Mirror = Mirror()
     scaling: Scaling = Scaling()
     namespace: DnsLabel = "training"
     """Where jobs run."""
@@ -186,6 +233,9 @@ class Eks(Settings):
     """Other versions than the catalogue's, by add-on name."""
     log_days: Days = 30
     """How long the cluster's logs are kept, days."""
+    observability: Observability | None = None
+    """Logs and metrics in CloudWatch, which outlive the nodes. Default: none; what a node and its pods wrote goes with the node, but
+    for the logs of jobs, which are on the shared file system."""
 
     @model_validator(mode="after")
     def _pairs(self) -> Eks:
@@ -193,6 +243,11 @@ class Eks(Settings):
             raise wrong("endpoint is public, but public_cidrs names no network", "add public_cidrs: [203.0.113.0/24]")
         if self.endpoint == "private" and self.public_cidrs:
             raise wrong("public_cidrs is given, but the endpoint is private", "write endpoint: public, or remove it")
+        for group in self.node_groups:
+            if "--==TRN==" in (group.user_data or ""):
+                raise wrong(
+                    f"user_data of {group.name} holds --==TRN==, which separates its parts", "write it otherwise"
+                )
         names = [g.name for g in self.node_groups]
         if twice := next((n for n in names if names.count(n) > 1), None):
             raise wrong(f"node group {twice} is there {names.count(twice)} times", "give each a name of its own")

@@ -10,7 +10,7 @@ from pydantic import Field, PrivateAttr, StringConstraints, ValidationError, mod
 from pydantic_core import PydanticCustomError
 
 from trainium_cdk.catalog import Catalog, CatalogOverrides, Need, NeuronRelease, best_ami, choose
-from trainium_cdk.catalog.eks import Ami
+from trainium_cdk.catalog.eks import Addon, Ami, Chart
 from trainium_cdk.settings.base import AccountId, Region, Settings, Version
 from trainium_cdk.settings.eks import Eks, NodeGroup
 from trainium_cdk.settings.network import Network
@@ -181,6 +181,37 @@ class Environment(Settings):
     @property
     def kubernetes_version(self) -> str:
         return self.eks.version or self.catalog.eks.default
+
+    @property
+    def eks_addons(self) -> dict[str, Addon]:
+        """The EKS add-ons that the cluster gets, by name, in the catalogue's order."""
+        file_systems = {"efs": self.storage.efs, "fsx": self.storage.fsx}
+        chosen = {
+            "eks-node-monitoring-agent": self.eks.plugins.node_monitoring,
+            "amazon-cloudwatch-observability": self.eks.observability is not None,
+        }
+        return {
+            name: addon
+            for name, addon in self.catalog.eks.addons.items()
+            if chosen.get(name, True) and (addon.file_system is None or file_systems[addon.file_system])
+        }
+
+    @property
+    def eks_charts(self) -> dict[str, Chart]:
+        """The Helm charts that the cluster gets, by name, in the order in which they are installed."""
+        known = self.catalog.instances
+        efa = any(
+            group.efa != "off" and group.instance_type in known and known[group.instance_type].efa_interfaces
+            for group in self.eks.node_groups
+        )
+        wanted = {"neuron": True, "efa": efa, "volcano": self.eks.plugins.volcano}
+        return {
+            name: chart.model_copy(update={"chart": self.eks.mirror.charts[name], "repository": None})
+            if name in self.eks.mirror.charts
+            else chart
+            for name, chart in self.catalog.eks.charts.items()
+            if wanted.get(name, True)
+        }
 
     @property
     def service_cidr(self) -> str | None:

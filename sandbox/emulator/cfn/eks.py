@@ -47,6 +47,9 @@ _cluster_create = _cluster["create"]
 
 
 def _create_cluster(logical_id: str, properties: Properties, stack: str) -> Made:
+    support = properties.get("UpgradePolicy", {}).get("SupportType", "EXTENDED")
+    if support not in ("STANDARD", "EXTENDED"):
+        raise ValueError(f"{support} is no support type of an upgrade policy (InvalidParameterException)")
     name, _ = _cluster_create(logical_id, properties, stack)
     try:
         wait_for_api(name)

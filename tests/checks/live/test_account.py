@@ -17,7 +17,9 @@ IMAGE = "pcluster: {custom_ami: ami-0123456789abcdef0}"
 KEY = "pcluster: {head: {subnet: public, ssh: {from_cidrs: [203.0.113.0/24], key_name: mine}}}"
 PCLUSTER = "ParallelCluster 3.16.1 on ubuntu2404"
 EKS = "eks: {version: '1.34'}"
-ADDONS = ["vpc-cni", "kube-proxy", "eks-pod-identity-agent", "coredns", "aws-fsx-csi-driver"]
+ADDONS = [
+    "vpc-cni", "kube-proxy", "eks-pod-identity-agent", "coredns", "aws-efs-csi-driver", "eks-node-monitoring-agent",
+]  # fmt: skip
 
 
 PC = Catalog.load().parallelcluster.default

@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=0d31e32986ad21263192094c873c7af4090e93f089b52a9d08b34659aed5e9e0
+digest=6788bb19bc69a27fb00918585fd30dfba03eb63ebfb8a3daedb6c559133b2606
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # somebody's own defaults
 
 die() {

@@ -8,7 +8,7 @@ id=gpt-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=915855c9534ba7ef40625a3b5c741cf4081be085f0cb5835b23fbe02d2d2c747
+digest=96b333c77ae066c4d8dbf33573fe86cd75d4a2952c27ae58997f622c1d6cc2be
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # somebody's own defaults
 
 die() {

@@ -8,7 +8,7 @@ id=run-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=b69d574d20ae7d5a645dfb90484201218b5f1848438ce80b1678dfed68ba5bc6
+digest=8ee9c15dcf03ffa38f444651554d4bc0ac9e94670f871ed200f61cd2df679925
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # somebody's own defaults
 
 die() {

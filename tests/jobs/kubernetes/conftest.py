@@ -101,6 +101,7 @@ def fleet(kind: str = "trn1.32xlarge", nodes: int = NODES, **changes: Any) -> Fl
         "cores": facts.logical_cores(),
         "efa": facts.efa_interfaces,
         "family": facts.family,
+        "ultraserver": facts.ultraserver or 0,
     }
     return Fleet(**{**base, **changes})
 

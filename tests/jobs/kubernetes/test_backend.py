@@ -142,7 +142,7 @@ def test_a_time_limit_ends_the_training(backend: KubernetesBackend) -> None:
 
 def test_a_lost_node_starts_the_job_again(backend: KubernetesBackend, running: Running) -> None:
     content = b'echo "attempt"; if [ -e /efs/lost ]; then exit 0; fi; sleep 3600'
-    sent = backend.submit(script(content), "lost")
+    sent = backend.submit(script(content, restarts=1), "lost")
     assert until(lambda: text(backend.logs(sent.id)).count(": attempt\n") == 2)
     (running.shared / "lost").touch()
     victim = backend.seen(sent.id).pods[0]["metadata"]
@@ -153,6 +153,15 @@ def test_a_lost_node_starts_the_job_again(backend: KubernetesBackend, running: R
     assert "attempt 1, " in text(backend.logs(sent.id, node=0))
     kept = (running.shared / "trn/jobs/run-lost/logs/train.0.log").read_text()
     assert kept.count("attempt") == 2
+
+
+def test_without_restarts_a_lost_node_ends_the_job(backend: KubernetesBackend) -> None:
+    sent = backend.submit(script(b"echo trains; sleep 3600", restarts=0), "once")
+    assert until(lambda: text(backend.logs(sent.id)).count(": trains\n") == 2)
+    victim = backend.seen(sent.id).pods[0]["metadata"]
+    backend.api.delete("Pod", victim["name"], uid=victim["uid"])
+    done = backend.wait(sent.id, 600)
+    assert (done.state, done.current.reason) == ("FAILED", "failed in its only attempt: see its log")
 
 
 def test_graphs_that_do_not_compile_never_become_a_training(backend: KubernetesBackend) -> None:

@@ -120,12 +120,30 @@ def test_devices_are_the_catalogues_in_requests_and_limits() -> None:
     assert (names.efa in text, "hugepages" in text) == (False, False)
 
 
+def test_the_compiler_is_told_of_another_lnc() -> None:
+    other = make_cluster(fleet("trn2.48xlarge", cores=128, lnc=1))
+    text = render(Script(filename="x.sh", content=b"true"), other, "t").files["node.sh"].decode()
+    assert "export NPROC_PER_NODE=128" in text or "NPROC_PER_NODE=128 " in text
+    assert "export NEURON_LOGICAL_NC_CONFIG=1\n" in text
+    assert "export NEURON_CC_FLAGS=--logical-nc-config=1\n" in text
+    assert "LOGICAL_NC" not in render(Script(filename="x.sh", content=b"true"), CLUSTER, "t").files["node.sh"].decode()
+
+
 def test_a_type_that_only_the_environment_describes() -> None:
     unknown = fleet().model_copy(update={"instance_type": "trn9.96xlarge", "devices": 48, "efa": 24})
     job = render(Script(filename="x.sh", content=b"true", nodes=2), make_cluster(unknown), "t").job
     limits = job["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["resources"]["limits"]
     assert (limits["aws.amazon.com/neuron"], limits["vpc.amazonaws.com/efa"]) == ("48", "24")
     assert schemas.validate(job) == []
+
+
+@pytest.mark.parametrize(
+    ("restarts", "purchase", "attempts"),
+    [(None, "on-demand", 4), (None, "capacity-block", 4), (None, "spot", 21), (0, "spot", 1), (7, "on-demand", 8)],
+)
+def test_restarts(restarts: int | None, purchase: str, attempts: int) -> None:
+    job = Script(filename="x.sh", content=b"true", restarts=restarts)
+    assert render(job, make_cluster(fleet(purchase=purchase)), "t").job["spec"]["maxRetry"] == attempts
 
 
 def test_pods_may_do_next_to_nothing() -> None:

@@ -221,8 +221,9 @@ def _day(moment: dt.datetime | None) -> str:
 def addons(target: Target) -> dict[str, str]:
     """The pinned add-ons of the cluster and their versions, the environment's own included; EKS chooses those of the others."""
     version = target.env.kubernetes_version
-    pinned = {n: a.versions[version] for n, a in target.env.catalog.eks.addons.items() if version in a.versions}
-    return pinned | target.env.eks.addon_versions
+    wanted = target.env.eks_addons
+    pinned = {n: a.versions[version] for n, a in wanted.items() if version in a.versions}
+    return pinned | {n: v for n, v in target.env.eks.addon_versions.items() if n in wanted}
 
 
 def judge_addons(target: Target, offered: dict[str, list[str]]) -> Found:

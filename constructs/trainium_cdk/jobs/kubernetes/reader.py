@@ -57,7 +57,7 @@ def kept_log(api: Api, cluster: EksCluster, id: str, stage: str, node: int) -> b
     name = f"trn-read-{secrets.token_hex(4)}"
     file = f"{cluster.shared_dir}/trn/jobs/{id}/logs/{stage}.{node}.log"
     script = 'file="${TRN_SHARED_ROOT:-}$1"; if [ -e "$file" ]; then cat "$file"; fi'
-    image = Catalog.load().eks.shell_image
+    image = cluster.shell_image or Catalog.load().eks.shell_image
     api.create("Pod", pod(cluster, name, "read", image, ["bash", "-c", script, "read", file], seconds=3600))
     try:
         until(api, name, lambda found: found["status"].get("phase") in ("Succeeded", "Failed"))

@@ -24,6 +24,8 @@ MAX_FILES = 900_000
 KEPT_SECONDS = 14 * 86_400
 """How long an ended job stays in the cluster. Its directory on the shared file system stays for good."""
 RESTARTS = 3
+SPOT_RESTARTS = 20
+"""Most restarts by default: spot nodes are taken back again and again during a job of days."""
 _RESERVED = ("VC_", "VK_", "KUBERNETES_")
 _RANK_ENV = ("MASTER_ADDR", "NNODES", "NODE_RANK", "NPROC_PER_NODE", "TRN_ATTEMPT", "TRN_LIMITED", "TRN_NODE")
 
@@ -217,7 +219,7 @@ def _job(
             "schedulerName": "volcano",
             "queue": fleet.queue,
             "minAvailable": count,
-            "maxRetry": RESTARTS,
+            "maxRetry": _restarts(fitted) + 1,  # Volcano counts the attempts
             "ttlSecondsAfterFinished": KEPT_SECONDS,
             # the pods' names resolve before the pods are ready: compiling, they never are
             "plugins": {"env": [], "svc": ["--publish-not-ready-addresses=true"]},
@@ -225,6 +227,12 @@ def _job(
             "tasks": tasks,
         },
     }
+
+
+def _restarts(fitted: Plan) -> int:
+    if fitted.job.restarts is not None:
+        return fitted.job.restarts
+    return SPOT_RESTARTS if fitted.fleet.purchase == "spot" else RESTARTS
 
 
 def _task(name: str, replicas: int, labels: Mapping[str, str], spec: Object) -> Object:

@@ -220,7 +220,8 @@ def _current(stage: Stage, now: str, seen: Seen, retries: int, most: int, at: in
     if now == "Aborting":
         return replace(stage, reason="is being cancelled")
     if now == "Failed":
-        return replace(stage, state="FAILED", reason=f"failed in each of {retries} attempts: see its log", ended=at)
+        attempts = f"each of {retries} attempts" if retries > 1 else "its only attempt"
+        return replace(stage, state="FAILED", reason=f"failed in {attempts}: see its log", ended=at)
     if now == "Terminated":
         return replace(stage, state="FAILED", reason="ended with another node's failure", ended=at)
     again = f"attempt {retries + 1} of {most}; " if retries else ""

@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# Sourced by the batch script of each stage, which has set: job (the job's directory), stage (this stage's name).
+# Sourced by the batch script of each stage, which has set: job (the job's directory), stage (this stage's name), and restarts
+# (most restarts) where there is a limit.
 set -euo pipefail
 : "${job:?}" "${stage:?}"
 
@@ -49,6 +50,10 @@ begin() {
     if [ -e "$log" ]; then sizes[$log]=$(stat -c %s "$log"); fi
   done
   say "$stage: Slurm job $SLURM_JOB_ID on $SLURM_JOB_NODELIST, $(date -u +%Y-%m-%dT%H:%M:%SZ)"
+  if [ -n "${restarts:-}" ] && [ "${SLURM_RESTART_COUNT:-0}" -gt "$restarts" ]; then
+    say "restarted $restarts times already, the most that --restarts allows" >&2
+    exit 1
+  fi
 }
 
 # What Slurm says of a node under a name, out of its line.
