@@ -92,7 +92,7 @@ def render(job: Job, cluster: SlurmCluster, token: str, *, catalog: Catalog | No
         "node.sh": _node(name, fitted, parts, catalog).encode(),
     }
     if "prepare" in fitted.stages:
-        job_files["fetch.sh"] = shell.read("fetch.sh")
+        job_files["fetch.sh"] = shell.fetch()
         job_files["prepare.sh"] = _prepare(fitted, parts).encode()
     for stage in fitted.stages:
         job_files[f"{stage}.sbatch"] = _batch(name, fitted, parts, stage).encode()

@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=6788bb19bc69a27fb00918585fd30dfba03eb63ebfb8a3daedb6c559133b2606
+digest=3aad5a938e655b4422f5b56db49855bad359465030b994e77556ea54f677fa0c
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # somebody's own defaults
 
 die() {

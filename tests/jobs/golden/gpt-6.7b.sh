@@ -8,7 +8,7 @@ id=gpt-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=96b333c77ae066c4d8dbf33573fe86cd75d4a2952c27ae58997f622c1d6cc2be
+digest=4c5fc97eb0ee97b68891ffaff79189341b6682bc5ad9cf59a0cd9c899f15641f
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # somebody's own defaults
 
 die() {

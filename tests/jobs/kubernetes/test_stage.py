@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import tarfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from sandbox import LocalAws
 from tests.jobs.kubernetes.conftest import Running, make_cluster
+from tests.jobs.test_unpack import packed
 from trainium_cdk.jobs import JobError
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, stage
 from trainium_cdk.jobs.kubernetes.names import JOB_LABEL
@@ -22,13 +23,8 @@ BUCKET = "stage-test"
 def bucket(local_aws: LocalAws) -> None:
     s3 = local_aws.client("s3")
     s3.create_bucket(Bucket=BUCKET)
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
-        for name in ("set/a", "set/b $(HOME)"):
-            entry = tarfile.TarInfo(name)
-            entry.size = len(name)
-            tar.addfile(entry, io.BytesIO(name.encode()))
-    s3.put_object(Bucket=BUCKET, Key="some/set.tar.gz", Body=packed.getvalue())
+    archive = packed(*((name, name) for name in ("set/a", "set/b $(HOME)")), mode="w:gz")
+    s3.put_object(Bucket=BUCKET, Key="some/set.tar.gz", Body=archive)
     for i in range(3):
         s3.put_object(Bucket=BUCKET, Key=f"it's $(HOME)/part {i}", Body=b"%d" % i)
 
@@ -59,6 +55,7 @@ def test_an_archive_is_unpacked_once(backend: KubernetesBackend, running: Runnin
     good, said = staged(backend, f"s3://{BUCKET}/some/set.tar.gz", "/efs/corpus/one")
     assert good, said
     assert "trn: part 1 of 1\n" in said
+    assert "trn: 2 entries, 18 bytes unpacked, " in said
     assert (running.shared / "corpus/one/set/b $(HOME)").read_bytes() == b"set/b $(HOME)"
     assert sorted(f.name for f in (running.shared / "corpus/one").iterdir()) == ["set"]
     with kept(backend, f"s3://{BUCKET}/some/set.tar.gz", "/efs/corpus/one"):
@@ -75,6 +72,61 @@ def test_a_prefix_and_one_object_of_it(backend: KubernetesBackend, running: Runn
     good, said = staged(backend, f"s3://{BUCKET}/it's $(HOME)/part 1", "/efs/$(HOME) one")
     assert good, said
     assert [f.read_text() for f in (running.shared / "$(HOME) one").iterdir()] == ["1"]
+
+
+@pytest.fixture
+def victim(running: Running) -> Iterator[Path]:
+    """The script of somebody's job."""
+    script = running.shared / "trn/jobs/theirs/node.sh"
+    script.parent.mkdir(parents=True, exist_ok=True)
+    script.write_text("theirs")
+    yield script
+    assert script.read_text() == "theirs"
+    script.unlink()
+    script.parent.rmdir()
+
+
+def test_a_hostile_archive_is_refused(
+    backend: KubernetesBackend, running: Running, local_aws: LocalAws, bucket: None, victim: Path
+) -> None:
+    link = ("jobs", (tarfile.SYMTYPE, "../trn/jobs"))
+    local_aws.client("s3").put_object(
+        Bucket=BUCKET, Key="hostile.tar", Body=packed(link, ("jobs/theirs/node.sh", "mine"))
+    )
+    good, said = staged(backend, f"s3://{BUCKET}/hostile.tar", "/efs/hostile")
+    assert not good
+    assert "refused: 'jobs' is a link to '../trn/jobs', which is outside the folder" in said
+    assert not [f for f in (running.shared / "hostile").iterdir() if ".parts-" not in f.name]
+
+
+@pytest.mark.parametrize("source", ["links.tar", "links/", "file/theirs"])
+def test_links_in_the_target_are_not_followed(
+    backend: KubernetesBackend, running: Running, local_aws: LocalAws, bucket: None, victim: Path, source: str
+) -> None:
+    s3 = local_aws.client("s3")
+    s3.put_object(Bucket=BUCKET, Key="links.tar", Body=packed(("theirs/node.sh", "mine")))
+    for key in ("links/theirs/node.sh", "file/theirs"):
+        s3.put_object(Bucket=BUCKET, Key=key, Body=b"mine")
+    name = f"planted-{source.replace('/', '-')}"
+    target = running.shared / name
+    target.mkdir(mode=0o777)
+    target.chmod(0o777)
+    (target / "theirs").symlink_to("../trn/jobs/theirs")
+    good, said = staged(backend, f"s3://{BUCKET}/{source}", f"/efs/{name}")
+    if source == "file/theirs":  # a file takes the place of a link
+        assert good, said
+        assert (target / "theirs").read_text() == "mine"
+    else:
+        assert not good
+        assert "refused: there is a link 'theirs' already. Remove it, or choose another directory" in said
+
+
+def test_a_target_behind_a_link(backend: KubernetesBackend, running: Running, bucket: None, victim: Path) -> None:
+    (running.shared / "door").symlink_to("trn/jobs")
+    good, said = staged(backend, f"s3://{BUCKET}/some/set.tar.gz", "/efs/door/theirs/new")
+    assert not good
+    assert "/efs/door/theirs/new is reached through a link. Give the directory itself" in said
+    assert [f.name for f in victim.parent.iterdir()] == ["node.sh"]
 
 
 def test_what_is_not_there(backend: KubernetesBackend, running: Running, bucket: None) -> None:
@@ -97,6 +149,14 @@ def test_what_is_not_there(backend: KubernetesBackend, running: Running, bucket:
         ("s3://bucket/x", "/efs", r"the target is '/efs'"),
         ("s3://bucket/x", "/efs/../etc", r"the target is '/efs/../etc'"),
         ("s3://bucket/x", "/efs/a\nb", r"not on a shared file system"),
+        ("s3://bucket/x", "/efs/.", r"the target is '/efs/.'"),
+        (
+            "s3://bucket/x",
+            "/efs/trn",
+            r"the target is '/efs/trn', and /efs/trn holds the jobs' own files. Give another of /efs/",
+        ),
+        ("s3://bucket/x", "/efs//trn/jobs/bert-1", r"the target is '/efs//trn/jobs/bert-1', and /efs/trn holds"),
+        ("s3://bucket/x", "/efs/./trn/", r"the target is '/efs/./trn/', and /efs/trn holds"),
     ],
 )
 def test_is_refused(source: str, target: str, message: str) -> None:
@@ -115,6 +175,7 @@ def test_the_templates_find_what_was_staged_by_name() -> None:
     assert archive["spec"]["template"]["spec"]["containers"][0]["command"][6:] == [
         "--no-sign-request",
         "data-bert-seqlen128",
+        "/efs",
     ]
 
 

@@ -87,7 +87,7 @@ def job_files(name: str, fitted: Plan, parts: Template, catalog: Catalog | None 
         "node.sh": _node(name, fitted, parts, catalog).encode(),
     }
     if "prepare" in fitted.stages:
-        made["fetch.sh"] = shell.read("fetch.sh")
+        made["fetch.sh"] = shell.fetch()
         made["prepare.sh"] = _prepare(name, fitted, parts).encode()
     return made | {f"script/{filename}": content for filename, content in job.files.items()}
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import posixpath
 import re
 import time
 from collections.abc import Callable
-from importlib.resources import files
 from typing import Any
 
 from trainium_cdk.catalog.sources import sources
-from trainium_cdk.jobs import quote
+from trainium_cdk.jobs import quote, shell
 from trainium_cdk.jobs.errors import JobError, TransportError
 from trainium_cdk.jobs.kubernetes import pods, reader, status
 from trainium_cdk.jobs.kubernetes.api import Api, ApiError, absent_is_fine
@@ -21,36 +21,51 @@ Object = dict[str, Any]
 
 KEPT_SECONDS = 86_400
 _ATTEMPTS = 3
+_REFUSED: Object = {
+    "rules": [{"action": "FailJob", "onExitCodes": {"containerName": "main", "operator": "In", "values": [4]}}]
+}
+"""What is refused once is not tried again."""
 _OWNER = "batch.kubernetes.io/controller-uid"
 _UNSIGNED = "--no-sign-request"
 _SOURCE = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\x00\n]*)?")
 _RESOURCES = {"cpu": "1", "memory": "2Gi"}
 
 _STAGE = r"""
-uri=$1 target=${TRN_SHARED_ROOT:-}$2 signing=$3 name=$4
+uri=$1 root=${TRN_SHARED_ROOT:-} signing=$3 name=$4 mount=$5
+target=$root$2 work=$root$2/.trn-$4
 command -v aws > /dev/null || die "the image has no aws, which fetches data. Give one that has it as --image"
+if [ "$(realpath -m "$target")" != "$(realpath -m "$root$mount")${2#"$mount"}" ]; then
+  say "$2 is reached through a link. Give the directory itself"
+  exit 4
+fi
 [ -w "$target" ] || die "user $(id -u) may not write to $2. Choose another directory"
 
 archive() {
-  local how=-x
-  case $uri in *.tar.gz | *.tgz) how=-xz ;; esac
-  get_parts "$uri" "$target/.trn" "$signing"
-  say "unpacking into $2"
-  cat "$parts"/*[0-9] | tar "$how" -f - -C "$target"
-  rm -rf "$parts"
+  get_parts "$uri" "$work" "$signing"
+  unpack_parts "$uri" "$work"
 }
 
 object() {
-  get_parts "$uri" "$target/.trn" "$signing"
-  cat "$parts"/*[0-9] > "$target/.trn-object"
-  mv "$target/.trn-object" "$target/${uri##*/}"
-  rm -rf "$parts"
+  get_parts "$uri" "$work" "$signing"
+  own_folder "$work"
+  cat "$parts"/*[0-9] > "$work/${uri##*/}"
 }
 
 everything() {
-  say "fetching all below $uri"
-  aws s3 sync --no-progress ${signing:+"$signing"} "${uri%/}/" "$target/"
-  if [ -z "$(ls -A "$target")" ]; then die "there is nothing at $uri. Check the bucket and the prefix"; fi
+  local all count
+  all=$(aws s3 ls --recursive --summarize ${signing:+"$signing"} "${uri%/}/" | tail -n 2 | tr -cd '0-9\n') || all=
+  { read -r count; read -r size; } <<< "$all"$'\n'
+  if [ "${count:-0}" -eq 0 ]; then die "there is nothing at $uri. Check the bucket and the prefix"; fi
+  own_folder "$work"
+  room "$uri" "$((size - $(du -sb "$work" | cut -f 1)))" "$work"
+  say "fetching all below $uri: $count objects, $size bytes"
+  aws s3 sync --no-progress ${signing:+"$signing"} "${uri%/}/" "$work/"
+}
+
+stage() {
+  "$1"
+  python3 -c "$UNPACK" move "$work" "$target"
+  if [ "$1" != everything ]; then rm -rf "$parts"; fi
 }
 
 case $uri in
@@ -64,7 +79,7 @@ case $uri in
     ;;
 esac
 if [ -e "$trn/done/$name" ]; then say "$uri is in $2 already"; fi
-once "$name" "$target" "$kind" "$uri" "$2"
+once "$name" "$target" stage "$kind"
 say "$uri is in $2"
 """
 
@@ -79,10 +94,10 @@ def render(
             name of a data set that the job templates use, which then goes where they look for it.
         target: a directory on a shared file system; empty with such a name.
         public: the bucket is public, and is asked without credentials.
-        image: one with bash, tar and the AWS CLI. Default: the cluster's.
+        image: one with bash, Python and the AWS CLI. Default: the cluster's.
 
     Raises:
-        JobError: no such source, or a target that is not on a shared file system.
+        JobError: no such source, or a target that is not on a shared file system, or among the jobs' own files.
     """
     image = image or cluster.image
     if not image:
@@ -98,11 +113,19 @@ def render(
         )
     quote.check(source)
     quote.check(target)
-    target = target.rstrip("/")
-    if "\n" in target or ".." in target.split("/") or not any(target.startswith(f"{m}/") for m in cluster.mount_dirs):
-        places = " or ".join(f"{m}/..." for m in cluster.mount_dirs)
-        raise JobError(f"the target is {target[:80]!r}, which is not on a shared file system. Give {places}")
+    given, target = target, posixpath.normpath(target)
+    places = " or ".join(f"{m}/..." for m in cluster.mount_dirs)
+    if "\n" in target or ".." in given.split("/") or not _mount(target, cluster):
+        raise JobError(f"the target is {given[:80]!r}, which is not on a shared file system. Give {places}")
+    ours = f"{cluster.shared_dir}/trn"
+    if f"{target}/".startswith(f"{ours}/"):
+        raise JobError(f"the target is {given[:80]!r}, and {ours} holds the jobs' own files. Give another of {places}")
     return (_job(source, target, cluster, _UNSIGNED if public else "", image),)
+
+
+def _mount(target: str, cluster: EksCluster) -> str:
+    """The shared file system on which a directory is; empty if there is none."""
+    return next((m for m in cluster.mount_dirs if target.startswith(f"{m}/")), "")
 
 
 def _job(uri: str, target: str, cluster: EksCluster, signing: str, image: str, known_as: str = "") -> Object:
@@ -113,17 +136,18 @@ def _job(uri: str, target: str, cluster: EksCluster, signing: str, image: str, k
     if known_as:
         mark = f"data-{known_as}" if uri.endswith(".tar") else f"data-{known_as}-{uri.rpartition('/')[2]}"
     volumes = pods.Volumes(cluster)
-    fetch = files("trainium_cdk.jobs").joinpath("shell", "fetch.sh").read_text()
+    fetch = shell.fetch().decode()
     shared = f"trn=${{TRN_SHARED_ROOT:-}}{quote.word(cluster.shared_dir)}/trn"
     text = f"{shared}\njob=$trn venv=none mode=fetch\n{fetch}{_STAGE}"
     main = pods.container(
         "main",
         image,
-        ["bash", "-c", text, "stage", literal(uri), literal(target), signing, mark],
+        ["bash", "-c", text, "stage", literal(uri), literal(target), signing, mark, _mount(target, cluster)],
         resources=_RESOURCES,
         mounts=volumes.mounts,
     )
-    made = 'for d in "$@"; do [ -d "$d" ] || { mkdir -p "$d" && chmod 1777 "$d"; }; done'
+    # as root, so never through a link of somebody's
+    made = 'for d in "$@"; do [ "$(realpath -m "$d")" != "$d" ] || [ -d "$d" ] || { mkdir -p "$d" && chmod 1777 "$d"; }; done'
     folder = pods.folder(cluster, image, volumes)
     folder["command"] = ["bash", "-c", made, "folder", f"{cluster.shared_dir}/trn", literal(target)]
     spec = pods.spec(cluster, containers=[main], init_containers=[folder], volumes=volumes, where=pods.ON_SYSTEM)
@@ -135,6 +159,7 @@ def _job(uri: str, target: str, cluster: EksCluster, signing: str, image: str, k
         "spec": {
             "backoffLimit": _ATTEMPTS - 1,
             "ttlSecondsAfterFinished": KEPT_SECONDS,
+            "podFailurePolicy": _REFUSED,
             "template": {"metadata": {"labels": mine}, "spec": spec},
         },
     }

@@ -6,3 +6,8 @@ from importlib.resources import files
 def read(*names: str) -> bytes:
     """One or more of them, one after another."""
     return b"\n".join(files(__name__).joinpath(name).read_bytes() for name in names)
+
+
+def fetch() -> bytes:
+    """fetch.sh, with unpack.py in its variable UNPACK."""
+    return b"read -r -d '' UNPACK << 'PYTHON' || true\n" + read("unpack.py") + b"PYTHON\n" + read("fetch.sh")

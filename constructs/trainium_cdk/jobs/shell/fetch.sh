@@ -4,7 +4,7 @@
 # job cannot run with what is there.
 # Whatever is interrupted goes on where it was.
 set -euo pipefail
-: "${job:?}" "${trn:?}" "${venv:?}" "${mode:?}"
+: "${job:?}" "${trn:?}" "${venv:?}" "${mode:?}" "${UNPACK:?}"
 
 export PART_BYTES=${TRN_PART_BYTES:-268435456}
 readonly STREAMS=8
@@ -54,12 +54,16 @@ data_archive() {
 unpack() {
   local uri=$1 dir=$2 signing=$3
   get_parts "$uri" "$dir" "$signing"
-  say "unpacking $uri"
-  rm -rf "$dir" "$dir.part"
-  mkdir "$dir.part"
-  cat "$parts"/*[0-9] | tar -xf - -C "$dir.part"
+  rm -rf "$dir"
+  unpack_parts "$uri" "$dir.part"
   mv "$dir.part" "$dir"
   rm -rf "$parts"
+}
+
+# unpack_parts URI FOLDER: what is in $parts, of $size bytes in all, unpacked into FOLDER, which is made anew.
+unpack_parts() {
+  say "unpacking $1: $size bytes"
+  cat "$parts"/*[0-9] | python3 -c "$UNPACK" unpack "$2" "$size"
 }
 
 # data_file NAME URI SIGNING: one object of S3 in the directory of that name.
@@ -89,9 +93,9 @@ sync_prefix() {
   mv "$2.part" "$2"
 }
 
-# get_parts URI TARGET SIGNING: download an object in parts, several at a time, and leave them in the directory $parts.
+# get_parts URI TARGET SIGNING: download an object of $size bytes in parts, several at a time, into the directory $parts.
 get_parts() {
-  local uri=$1 target=$2 signing=$3 bucket key head size etag last attempt
+  local uri=$1 target=$2 signing=$3 bucket key head etag last attempt
   bucket=${uri#s3://}
   key=${bucket#*/}
   bucket=${bucket%%/*}
@@ -99,7 +103,8 @@ get_parts() {
     --query '[ContentLength, ETag]' --output text) || die "cannot read $uri. Check that it exists and may be read from here"
   read -r size etag <<< "$head"
   parts=$target.parts-$(tr -cd 'a-zA-Z0-9-' <<< "$etag")
-  mkdir -p "$parts"
+  own_folder "$parts"
+  room "$uri" "$((size - $(du -sb "$parts" | cut -f 1)))" "$parts"
   last=$(((size > 0 ? size - 1 : 0) / PART_BYTES))
   say "fetching $uri: $size bytes in $((last + 1)) parts"
   for attempt in 1 2 3 4 5; do
@@ -111,6 +116,19 @@ get_parts() {
     sleep "$((attempt * ${TRN_RETRY_SECONDS:-10}))"
   done
   die "$uri could not be fetched; what has arrived is kept: submit the job again to go on"
+}
+
+# own_folder FOLDER: make it, unless it is there; a link in its place is refused, as it would lead elsewhere.
+own_folder() {
+  if [ -L "$1" ]; then die "$1 is a link. Remove it"; fi
+  mkdir -p "$1"
+}
+
+# room URI BYTES FOLDER: refuse what cannot fit.
+room() {
+  local free
+  free=$(df --output=avail -B1 "$3" | tail -n 1 | tr -d ' ')
+  if [ "$2" -gt "$free" ]; then die "$1 needs $2 bytes more, and $free bytes are free. Free space, or choose another directory"; fi
 }
 
 get_part() {

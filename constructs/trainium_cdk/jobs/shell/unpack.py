@@ -1,0 +1,197 @@
+"""Unpacking an archive that may be hostile, and moving files into a folder where links may lie in wait.
+
+unpack FOLDER BYTES: the tar archive on standard input, whose compressed size is BYTES, into a folder that is made anew.
+move FOLDER TARGET: all that is in a folder to the folder TARGET; folders that are there already are merged.
+
+Runs with the Python of nodes and images (3.8 and newer). What fails ends it with code 1 and one line; what is refused, and would be
+again, with code 4.
+"""
+
+from __future__ import annotations
+
+import lzma
+import os
+import posixpath
+import shutil
+import stat
+import sys
+import tarfile
+import zlib
+from tarfile import InvalidHeaderError, ReadError, TruncatedHeaderError  # type: ignore[attr-defined]
+from typing import BinaryIO
+
+CHUNK = 1 << 20
+TIMES, SMALL = 100, 1 << 30  # an archive may become that many times as large, and that large in any case
+
+
+class Refused(Exception):
+    """What is asked for is not done; the message says why."""
+
+
+class Member(tarfile.TarInfo):
+    """tarfile takes a damaged header in the middle of an archive for its end."""
+
+    @classmethod
+    def fromtarfile(cls, tarfile: tarfile.TarFile) -> tarfile.TarInfo:
+        try:
+            return super().fromtarfile(tarfile)
+        except (InvalidHeaderError, TruncatedHeaderError) as e:
+            raise ReadError(f"after {tarfile.offset} bytes: {e}") from None
+
+
+def unpack(stream: BinaryIO, folder: str, compressed: int) -> None:
+    remove(folder)
+    os.mkdir(folder)
+    free = shutil.disk_usage(folder).free
+    limit = min(free * 95 // 100, max(SMALL, TIMES * compressed))
+    count = size = 0
+    real = {""}
+    with tarfile.open(fileobj=stream, mode="r|*", bufsize=CHUNK, tarinfo=Member) as tar:
+        for member in tar:
+            name = posixpath.normpath(member.name)
+            if name == ".":
+                continue
+            size += member.size
+            count += 1
+            if size > limit:
+                raise Refused(
+                    f"it is more than {limit:,} bytes unpacked, and {compressed:,} bytes packed; {free:,} bytes are free. Free "
+                    "space, or unpack an archive that you trust yourself"
+                )
+            place(tar, member, name, folder, real)
+    while stream.read(CHUNK):
+        pass  # else the writer of the pipe fails
+    print(f"trn: {count:,} entries, {size:,} bytes unpacked, {compressed:,} bytes packed", flush=True)
+
+
+def place(tar: tarfile.TarFile, member: tarfile.TarInfo, name: str, folder: str, real: set[str]) -> None:
+    """One member of an archive. Nothing is ever written through a link; `real` are folders that are known to be none."""
+    if name.startswith("/") or name.split("/")[0] == "..":
+        raise Refused(f"{member.name!r} is outside the folder")
+    make_folder(folder, posixpath.dirname(name), real)
+    path = os.path.join(folder, name)
+    if member.isdir():
+        make_folder(folder, name, real)
+        return
+    if not (member.isreg() or member.issym() or member.islnk()):
+        raise Refused(f"{name!r} is a device or a pipe")
+    if os.path.isdir(path) and not os.path.islink(path):
+        raise Refused(f"{name!r} is a folder and a file")
+    first = posixpath.normpath(member.linkname) if member.islnk() else ""
+    target = inside(name, member.linkname) if member.issym() else ""
+    if member.islnk() and (first.startswith(("/", "../")) or not regular(folder, first, real)):
+        raise Refused(f"{name!r} is a link to {member.linkname!r}, which is no file of the archive")
+    member.name = name
+    if hasattr(tarfile, "data_filter"):  # Python's own rules besides these, where it has them
+        member = tarfile.data_filter(member, folder)
+    if first == name:
+        return
+    if os.path.lexists(path):
+        os.unlink(path)
+    if target:
+        os.symlink(target, path)
+    elif first:
+        os.link(os.path.join(folder, first), path, follow_symlinks=False)
+    else:
+        write(tar, member, path)
+
+
+def make_folder(folder: str, name: str, real: set[str]) -> None:
+    parts = name.split("/") if name else []
+    for i in range(1, len(parts) + 1):
+        at = "/".join(parts[:i])
+        if at in real:
+            continue
+        try:
+            os.mkdir(os.path.join(folder, at))
+        except FileExistsError:
+            raise Refused(f"{at!r} is a folder and a file or a link") from None
+        real.add(at)
+
+
+def inside(name: str, target: str) -> str:
+    """The target of a symbolic link, which may go up to the archive's top and down again, and not up once it has gone down: what
+    it goes down through may be a link."""
+    steps = [step for step in target.split("/") if step not in ("", ".")]
+    up = next((i for i, step in enumerate(steps) if step != ".."), len(steps))
+    if target.startswith("/") or up > name.count("/") or ".." in steps[up:]:
+        raise Refused(f"{name!r} is a link to {target!r}, which is outside the folder")
+    return target
+
+
+def regular(folder: str, name: str, real: set[str]) -> bool:
+    if posixpath.dirname(name) not in real:
+        return False
+    try:
+        return stat.S_ISREG(os.lstat(os.path.join(folder, name)).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def write(tar: tarfile.TarFile, member: tarfile.TarInfo, path: str) -> None:
+    mode = 0o755 if (member.mode or 0) & 0o100 else 0o644
+    content = tar.extractfile(member)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "wb") as file:
+        shutil.copyfileobj(content, file, CHUNK)
+    if os.path.getsize(path) != member.size:
+        raise ReadError(f"{member.name!r} is cut short")
+    os.utime(path, (member.mtime, member.mtime))
+
+
+def remove(folder: str) -> None:
+    if os.path.lexists(folder):
+        shutil.rmtree(folder)
+
+
+def move(folder: str, target: str) -> None:
+    conflicts(folder, target, "")
+    merge(folder, target)
+
+
+def conflicts(folder: str, target: str, below: str) -> None:
+    """Find what is in the way before anything is moved."""
+    for entry in os.scandir(folder):
+        there, name = os.path.join(target, entry.name), posixpath.join(below, entry.name)
+        if not os.path.lexists(there):
+            continue
+        is_folder = os.path.isdir(there) and not os.path.islink(there)
+        if entry.is_dir(follow_symlinks=False) != is_folder:
+            kind = "link" if os.path.islink(there) else "folder" if is_folder else "file"
+            raise Refused(f"there is a {kind} {name!r} already. Remove it, or choose another directory")
+        if is_folder:
+            conflicts(entry.path, there, name)
+
+
+def merge(folder: str, target: str) -> None:
+    for entry in list(os.scandir(folder)):
+        there = os.path.join(target, entry.name)
+        if entry.is_dir(follow_symlinks=False) and os.path.lexists(there):
+            merge(entry.path, there)
+        else:
+            os.replace(entry.path, there)
+    os.rmdir(folder)
+
+
+def main(how: str, folder: str, last: str) -> None:
+    try:
+        if how == "move":
+            move(folder, last)
+            return
+        done = False
+        try:
+            unpack(sys.stdin.buffer, folder, int(last))
+            done = True
+        finally:
+            if not done:
+                remove(folder)
+    except (Refused, getattr(tarfile, "FilterError", Refused)) as e:
+        print(f"trn: refused: {e}", file=sys.stderr)
+        sys.exit(4)
+    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as e:
+        sys.exit(f"trn: the archive is damaged: {e}")
+    except OSError as e:
+        sys.exit(f"trn: failed: {e}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,229 @@
+"""Archives from anywhere: nothing is written outside the folder they are unpacked into, on any Python that nodes have."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainium_cdk.jobs import shell
+from trainium_cdk.jobs.shell import unpack
+
+PROGRAM = shell.read("unpack.py").decode()
+SYMLINK, HARDLINK = tarfile.SYMTYPE, tarfile.LNKTYPE
+
+
+def packed(*members: tuple[str, Any], mode: str = "w") -> bytes:
+    """A tar archive of (name, content of a file, type of anything else, or (type, target))."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode=mode) as tar:
+        for name, what in members:
+            entry = tarfile.TarInfo(name)
+            if isinstance(what, str):
+                entry.size = len(what)
+                tar.addfile(entry, io.BytesIO(what.encode()))
+                continue
+            entry.type, entry.linkname = what if isinstance(what, tuple) else (what, "")
+            tar.addfile(entry)
+    return out.getvalue()
+
+
+def run(archive: bytes, folder: Path) -> subprocess.CompletedProcess[bytes]:
+    """As on a node."""
+    command = [sys.executable, "-c", PROGRAM, "unpack", folder, str(len(archive))]
+    return subprocess.run(command, input=archive, capture_output=True, check=False, timeout=600)
+
+
+@pytest.fixture(params=["data filter", "no data filter"])
+def any_python(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pythons before 3.8.17, 3.9.17, 3.10.12 and 3.11.4 have no data filter."""
+    if request.param == "no data filter":
+        monkeypatch.delattr(tarfile, "data_filter")
+
+
+def ended(archive: bytes, folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Exit code of the program, run in this process."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(archive)))
+    try:
+        unpack.main("unpack", str(folder), str(len(archive)))
+    except SystemExit as e:
+        if isinstance(e.code, str):
+            print(e.code, file=sys.stderr)
+            return 1
+        return int(e.code or 0)
+    return 0
+
+
+GOOD = (
+    (".", tarfile.DIRTYPE),
+    ("./set/", tarfile.DIRTYPE),
+    ("set/a", "A"),
+    ("set/sub/b", "B"),
+    ("set/sub/up", (SYMLINK, "../a")),
+    ("set/sub/down", (SYMLINK, "./b")),
+    ("top", (SYMLINK, "set")),
+    ("set/same", (HARDLINK, "set/a")),
+    ("set/a", "AA"),
+)
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz"])
+@pytest.mark.usefixtures("any_python")
+def test_an_archive_is_unpacked(
+    tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    archive = packed(*GOOD, mode=mode)
+    assert ended(archive, tmp_path / "x", monkeypatch) == 0
+    assert capsys.readouterr().out == f"trn: 8 entries, 4 bytes unpacked, {len(archive):,} bytes packed\n"
+    assert (tmp_path / "x/top/sub/up").read_text() == "AA"
+    assert (tmp_path / "x/set/same").read_text() == "A"
+    assert str((tmp_path / "x/set/sub/up").readlink()) == "../a"
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ([("/tmp/x", "a")], "'/tmp/x' is outside the folder"),
+        ([("../x", "a")], "'../x' is outside the folder"),
+        ([("a/../../x", "a")], "'a/../../x' is outside the folder"),
+        ([("a", (SYMLINK, "/etc"))], "'a' is a link to '/etc', which is outside the folder"),
+        ([("a", (SYMLINK, ".."))], "'a' is a link to '..', which is outside the folder"),
+        ([("a/b", (SYMLINK, "../../victim"))], "'a/b' is a link to '../../victim', which is outside the folder"),
+        # up again, through a link that goes less deep than its name
+        (
+            [("a/b/up", (SYMLINK, "../..")), ("out", (SYMLINK, "a/b/up/../victim"))],
+            "'out' is a link to 'a/b/up/../victim', which is outside the folder",
+        ),
+        ([("a", (SYMLINK, "b")), ("a/x", "x")], "'a' is a folder and a file or a link"),
+        ([("b/x", "x"), ("a", (SYMLINK, "b")), ("a/x", "y")], "'a' is a folder and a file or a link"),
+        ([("a", (HARDLINK, "/etc/passwd"))], "'a' is a link to '/etc/passwd', which is no file of the archive"),
+        ([("a", (HARDLINK, "../victim/node.sh"))], "'a' is a link to '../victim/node.sh', which is no file of"),
+        ([("l", (SYMLINK, "b")), ("a", (HARDLINK, "l"))], "'a' is a link to 'l', which is no file of the archive"),
+        ([("a", tarfile.CHRTYPE)], "'a' is a device or a pipe"),
+        ([("a", tarfile.FIFOTYPE)], "'a' is a device or a pipe"),
+        ([("a/b", "x"), ("a", "y")], "'a' is a folder and a file"),
+        ([("a", "y"), ("a/b", "x")], "'a' is a folder and a file or a link"),
+    ],
+)
+@pytest.mark.usefixtures("any_python")
+def test_a_hostile_archive_is_refused(
+    tmp_path: Path,
+    members: Any,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "victim/node.sh").write_text("theirs")
+    assert ended(packed(("good", "good"), *members), tmp_path / "x", monkeypatch) == 4
+    assert capsys.readouterr().err.startswith(f"trn: refused: {message}")
+    assert [str(f.relative_to(tmp_path)) for f in sorted(tmp_path.rglob("*"))] == ["victim", "victim/node.sh"]
+    assert (tmp_path / "victim/node.sh").read_text() == "theirs"
+
+
+def test_a_small_archive_that_becomes_a_large_one(tmp_path: Path) -> None:
+    entry = tarfile.TarInfo("zeros")
+    entry.size = 3 * unpack.SMALL
+    archive = gzip.compress(entry.tobuf() + bytes(10_000))
+    done = run(archive, tmp_path / "x")
+    assert done.returncode == 4
+    assert b"refused: it is more than 1,073,741,824 bytes unpacked, and " in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "archive",
+    [
+        b"",
+        b"no archive",
+        packed(("a", "x" * 5000), ("b", "y" * 5000))[:7000],
+        packed(("a", "x" * 5000), mode="w:gz")[:-30],
+        packed(("a", "x" * 100))[:1024] + b"garbage!" * 128,
+    ],
+)
+@pytest.mark.usefixtures("any_python")
+def test_a_damaged_archive(
+    tmp_path: Path, archive: bytes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(archive, tmp_path / "x", monkeypatch) == 1
+    assert capsys.readouterr().err.startswith("trn: the archive is damaged: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+NAMES = st.lists(st.sampled_from(["a", "b", "c", "..", "."]), min_size=1, max_size=4).map("/".join)
+MEMBERS = st.tuples(NAMES, st.one_of(st.just("x"), st.tuples(st.sampled_from([SYMLINK, HARDLINK]), NAMES)))
+
+
+@given(st.lists(MEMBERS, max_size=8))
+def test_nothing_ever_leaves_the_folder(members: list[tuple[str, Any]]) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place, "a", "folder")
+        folder.parent.mkdir()
+        for name in ("b", "c", "a/b", "a/c"):
+            Path(place, name).write_text("theirs")
+        with contextlib.suppress(unpack.Refused, tarfile.FilterError):
+            unpack.unpack(io.BytesIO(packed(*members)), str(folder), 10_000)
+        assert all(Path(place, name).read_text() == "theirs" for name in ("b", "c", "a/b", "a/c"))
+        assert sorted(f.name for f in Path(place).iterdir()) == ["a", "b", "c"]
+        for entry in folder.rglob("*"):
+            if entry.is_symlink():
+                assert os.path.realpath(entry).startswith(os.path.realpath(folder)), entry
+
+
+def move(folder: Path, target: Path) -> subprocess.CompletedProcess[bytes]:
+    words = [sys.executable, "-c", PROGRAM, "move", folder, target]
+    return subprocess.run(words, capture_output=True, check=False, timeout=600)
+
+
+def tree(folder: Path, **files: str) -> Path:
+    for name, text in files.items():
+        file = folder / name.replace("__", "/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return folder
+
+
+def test_folders_are_merged_and_files_replaced(tmp_path: Path) -> None:
+    target = tree(tmp_path / "target", set__a="old", set__b="b", other="o")
+    (target / "set/link").symlink_to("/etc/hostname")
+    new = tree(tmp_path / "new", set__a="new", set__c__d="d", set__link="file")
+    assert move(new, target).returncode == 0
+    there = {str(f.relative_to(target)): f.read_text() for f in target.rglob("*") if f.is_file()}
+    assert there == {"set/a": "new", "set/b": "b", "set/c/d": "d", "set/link": "file", "other": "o"}
+    assert not (target / "set/link").is_symlink()
+    assert not new.exists()
+
+
+@pytest.mark.parametrize(
+    ("before", "message"),
+    [
+        ("link", "there is a link 'set/sub' already"),
+        ("file", "there is a file 'set/sub' already"),
+        ("folder", "there is a folder 'set/z' already"),
+    ],
+)
+def test_what_is_in_the_way_is_never_followed(tmp_path: Path, before: str, message: str) -> None:
+    victim, target = tree(tmp_path / "victim", x="theirs"), tree(tmp_path / "target", set__a="old")
+    match before:
+        case "link":
+            (target / "set/sub").symlink_to(victim)
+        case "file":
+            (target / "set/sub").write_text("")
+        case _:
+            (target / "set/z").mkdir()
+    done = move(tree(tmp_path / "new", set__a="new", set__sub__x="mine", set__z="z"), target)
+    assert done.returncode == 4
+    assert message in done.stderr.decode()
+    assert (victim / "x").read_text() == "theirs"
+    assert (target / "set/a").read_text() == "old"  # nothing is moved where all cannot be
