@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from trainium_cdk.cli import access, destroy, diff, environment, follow, images, inside, kinds, preflight, scale, submit
+from trainium_cdk.cli.common import say
 
 
 class _Commands(TyperGroup):
@@ -62,7 +63,7 @@ def main() -> None:
     except Exception as e:
         if os.environ.get("TRN_DEBUG") == "1":
             raise
-        print(f"trn: {_paragraph(e)}", file=sys.stderr)
+        say(f"trn: {_paragraph(e)}")
         raise SystemExit(1) from None
     finally:
         _flush()

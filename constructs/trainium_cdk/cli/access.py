@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from trainium_cdk.cli.common import EKS_STACK, ClusterFile, EnvFile, Region, Stack, kubernetes, say
+from trainium_cdk.cli.common import EKS_STACK, ClusterFile, EnvFile, Region, Stack, answer, kubernetes, say, write_file
 
 
 def register(app: typer.Typer) -> None:
@@ -47,10 +46,9 @@ def kubeconfig(
         command += ["--role", found.access_role]
     text = access.kubeconfig(found, endpoint, command)
     if output is None:
-        print(text, end="", flush=True)
+        answer(text, end="")
     else:
-        with os.fdopen(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
-            out.write(text)
+        write_file(output, text, 0o600)
         say(f"export KUBECONFIG={output.resolve()}")
     if tunnel and endpoint.server_name:
         say(f"the tunnel at 127.0.0.1:{tunnel} is open; Ctrl-C ends it")
@@ -69,7 +67,7 @@ def token(
     """Print a token of an EKS cluster as kubectl's credential plug-in does."""
     from trainium_cdk.jobs.kubernetes.access import Identity
 
-    print(Identity(name, region, role=role).token().to_exec_credential())
+    answer(Identity(name, region, role=role).token().to_exec_credential())
 
 
 def torchx(
@@ -83,5 +81,5 @@ def torchx(
     from trainium_cdk.jobs.kubernetes.torchx import component, run_line
 
     found = kubernetes(stack, region, cluster).cluster
-    output.write_text(component(found), "utf-8")
+    write_file(output, component(found), 0o644)
     say(f"{output}: {run_line(found, str(output))}")

@@ -8,11 +8,14 @@ import os
 import select
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from trainium_cdk import terminal
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import JobStatus, SlurmBackend
@@ -170,8 +173,49 @@ def read_cluster(file: Path) -> Any:
 
 
 def say(text: str) -> None:
-    """Words for people."""
-    print(text, file=sys.stderr, flush=True)
+    """Words for people, on standard error."""
+    print(terminal.clean(text), file=sys.stderr, flush=True)
+
+
+def answer(text: str, end: str = "\n") -> None:
+    """A result on standard output: what a terminal can be shown of it, and all of it elsewhere."""
+    print(terminal.clean(text) if sys.stdout.isatty() else text, end=end, flush=True)
+
+
+def write_file(file: Path, text: str, mode: int) -> None:
+    """Write a file whole or not at all: what is there stays until all of the new is on the disk.
+
+    Raises:
+        TrnError: it cannot be written.
+    """
+    from trainium_cdk.jobs.errors import TrnError
+
+    place = file.resolve()  # a link stays a link
+    new = None
+    try:
+        if place.exists() and not place.is_file():
+            place.write_text(text, "utf-8")  # /dev/stdout, a pipe
+            return
+        descriptor, new = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")  # only ours to read
+        with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+            out.write(text)
+            out.flush()
+            os.fchmod(descriptor, mode)
+            os.fsync(descriptor)
+        Path(new).replace(place)
+        new = None
+    except OSError as e:
+        raise TrnError(f"cannot write {file}: {e.strerror}. Name another file") from None
+    finally:
+        if new:
+            Path(new).unlink(missing_ok=True)
+
+
+def shown(*, raw: bool = False) -> Callable[[bytes], bytes]:
+    """What makes a stream of bytes fit for standard output: nothing is changed where that is no terminal, or with `raw`."""
+    if raw or not sys.stdout.isatty():
+        return bytes
+    return terminal.Cleaner(sys.stdout.encoding).feed
 
 
 @contextlib.contextmanager
@@ -184,13 +228,23 @@ def told_when_stopped(tell: Callable[[], str]) -> Iterator[None]:
         raise
 
 
-def hand_out(data: bytes, handed_out: Callable[[int], None]) -> None:
-    """Write to standard output, and tell of every piece how long it was: Ctrl-C comes before a piece or after it is told of."""
+def hand_out(data: bytes, handed_out: Callable[[int], None], show: Callable[[bytes], bytes] = bytes) -> None:
+    """Write to standard output, and tell of every piece how long it was: Ctrl-C comes before a piece or after it is told of.
+
+    Args:
+        show: see `shown`.
+    """
     out, left = sys.stdout.fileno(), memoryview(data)
     while left:
         select.select([], [out], [])  # a reader may be slow; what a pipe is ready for never waits
         with _signals_wait():
-            size = os.write(out, left[: select.PIPE_BUF])
+            if show is bytes:
+                size = os.write(out, left[: select.PIPE_BUF])
+            else:
+                size = min(len(left), select.PIPE_BUF // 4)  # a byte may be shown as three
+                text = show(bytes(left[:size]))
+                while text:
+                    text = text[os.write(out, text) :]
             handed_out(size)
         left = left[size:]
 
@@ -223,7 +277,7 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
     """A table on standard output; plain columns, each row on one line, where that is no terminal."""
     if not sys.stdout.isatty():
         for row in [columns, *rows]:
-            print("\t".join(row))
+            print("\t".join(terminal.line(cell) for cell in row))
         return
     from rich.console import Console
     from rich.table import Table
@@ -233,11 +287,11 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
     for column in columns:
         made.add_column(column)
     for row in rows:
-        made.add_row(*(Text(cell) for cell in row))
+        made.add_row(*(Text(terminal.line(cell)) for cell in row))
     Console().print(made)
 
 
 def one_line(status: JobStatus) -> str:
     """How a job is, in one line."""
     parts = [f"{s.name} {s.state}" + (f" ({s.reason})" if s.reason else "") for s in status.stages]
-    return f"{status.id}: {', '.join(parts)}"
+    return terminal.line(f"{status.id}: {', '.join(parts)}")

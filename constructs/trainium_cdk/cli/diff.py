@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainium_cdk.cli.common import DEFAULT_STACK, EnvFile, Json, described, id_in_app, put, say
+from trainium_cdk.cli.common import DEFAULT_STACK, EnvFile, Json, answer, described, id_in_app, put, say
 
 if TYPE_CHECKING:
     from trainium_cdk.updates import Change
@@ -62,7 +62,7 @@ def diff(
         put([asdict(c) for c in found])
     else:
         for line in describe(found, everything=all_):
-            print(line)
+            answer(line)
     say(_verdict(wanted.name, found, bad))
     if bad:
         raise typer.Exit(1)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from trainium_cdk.cli.common import DEFAULT_STACK, EnvFile, Json, Region, Stack, put, say, table
+from trainium_cdk.cli.common import DEFAULT_STACK, EnvFile, Json, Region, Stack, answer, put, say, table
 
 
 def register(app: typer.Typer) -> None:
@@ -19,7 +19,7 @@ def cluster(stack: Stack = DEFAULT_STACK, region: Region = None, _env: EnvFile =
     """Print what the jobs know of a deployed stack; `--cluster FILE` of the other commands reads it."""
     from trainium_cdk import outputs
 
-    print(outputs.read(stack, region).model_dump_json(indent=2))
+    answer(outputs.read(stack, region).model_dump_json(indent=2))
 
 
 def validate(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trainium_cdk import terminal
 from trainium_cdk.cli.common import (
     DEFAULT_STACK,
     ClusterFile,
@@ -22,6 +23,7 @@ from trainium_cdk.cli.common import (
     one_line,
     put,
     say,
+    shown,
     table,
     told_when_stopped,
 )
@@ -59,13 +61,19 @@ def logs(
     rank: Annotated[int | None, typer.Option(min=0, help="Only the node on which this process is.")] = None,
     offset: Annotated[int, typer.Option(min=0, help="Byte of the stage's log to begin at.")] = 0,
     metrics: Annotated[bool, typer.Option("--metrics", help="Only the figures: one JSON record a line.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="On a terminal, too, every byte as it is. Logs can make a terminal do things.")
+    ] = False,
     stack: Stack = DEFAULT_STACK,
     region: Region = None,
     _env: EnvFile = None,
     local: Local = None,
     cluster: ClusterFile = None,
 ) -> None:
-    """Print a job's log, byte by byte as it is; a summary of its figures follows on standard error."""
+    """Print a job's log; a summary of its figures follows on standard error.
+
+    Byte by byte as it is, but on a terminal without what would control it (colours, too): --raw leaves it in.
+    """
     import json
     from dataclasses import asdict
 
@@ -76,7 +84,7 @@ def logs(
     if rank is not None:
         node = jobs.node_of_rank(id, rank)
         say(f"rank {rank} is on node {node}")
-    reader, last = Follower(), ""
+    reader, last, show = Follower(), "", shown(raw=raw)
 
     def handed_out(size: int) -> None:
         nonlocal offset
@@ -86,13 +94,13 @@ def logs(
     try:
         for chunk in jobs.logs(id, stage=stage, node=node, follow=follow, offset=offset, changed=changed):
             if chunk.stage != last:
-                last, offset = chunk.stage, chunk.offset
+                last, offset, show = chunk.stage, chunk.offset, shown(raw=raw)
                 say(f"--- {last}")
             text, records = chunk.data, reader.feed(chunk.data)
             if metrics:
                 said = ({"stage": chunk.stage, "record": type(record).__name__, **asdict(record)} for record in records)
                 text = b"".join(json.dumps(one).encode() + b"\n" for one in said)
-            hand_out(text, handed_out)
+            hand_out(text, handed_out, show)
             offset = chunk.next_offset
     except (KeyboardInterrupt, SystemExit, TransportError) as e:
         if last or not isinstance(e, TransportError):
@@ -170,10 +178,8 @@ def show(found: JobStatus, as_json: bool) -> None:
         put(found.to_dict())
         return
     batch = f", global batch size {found.global_batch_size}" if found.global_batch_size else ""
-    say(
-        f"{found.id}: {found.state}; {found.nodes} x {found.instance_type} in queue {found.queue}{batch}; "
-        f"{found.directory}"
-    )
+    first = f"{found.id}: {found.state}; {found.nodes} x {found.instance_type} in queue {found.queue}{batch}"
+    say(terminal.line(f"{first}; {found.directory}"))
     rows = [[s.name, s.number, s.state, _clock(s.started), _clock(s.ended), s.nodes, s.reason] for s in found.stages]
     table("", ["stage", "id", "state", "started", "ended", "nodes", "reason"], rows)
 

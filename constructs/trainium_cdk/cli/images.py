@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from trainium_cdk.cli.bake import bake
-from trainium_cdk.cli.common import EKS_STACK, ClusterFile, EnvFile, Json, Region, Stack, kubernetes, put, say
+from trainium_cdk.cli.common import (
+    EKS_STACK,
+    ClusterFile,
+    EnvFile,
+    Json,
+    Region,
+    Stack,
+    answer,
+    hand_out,
+    kubernetes,
+    put,
+    say,
+    shown,
+)
 
 image = typer.Typer(help="Images: of training containers, and of a Slurm cluster's nodes.", no_args_is_help=True)
 data = typer.Typer(help="Data sets on the shared file system.", no_args_is_help=True)
@@ -54,7 +66,7 @@ def build(
     if as_json:
         put({**asdict(made), "pinned": made.pinned})
     else:
-        print(made.pinned)
+        answer(made.pinned)
 
 
 def stage(
@@ -80,12 +92,8 @@ def stage(
     from trainium_cdk.jobs.kubernetes import stage as staging
 
     jobs = kubernetes(stack, region, cluster)
+    show = shown()
     for job in staging.render(source, target, jobs.cluster, public=public, image=image):
-        if not staging.run(jobs.api, job, log=_write, say=say):
+        if not staging.run(jobs.api, job, log=lambda text: hand_out(text, lambda _: None, show), say=say):
             say(f"{source} is not there: see above. What has arrived is kept; run this again to go on")
             raise typer.Exit(1)
-
-
-def _write(text: bytes) -> None:
-    sys.stdout.buffer.write(text)
-    sys.stdout.flush()

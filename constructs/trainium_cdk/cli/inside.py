@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainium_cdk.cli.common import DEFAULT_STACK, ClusterFile, EnvFile, JobId, Region, Stack, backend, say
+from trainium_cdk.cli.common import DEFAULT_STACK, ClusterFile, EnvFile, JobId, Region, Stack, answer, backend, say
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import SlurmBackend
@@ -73,7 +73,7 @@ def tensorboard(
             "--document-name AWS-StartPortForwardingSession --parameters portNumber=6006,localPortNumber=6006"
         )
     with serve(jobs, id, image=image, port=port, say=say) as board:
-        print(board.url, flush=True)
+        answer(board.url)
         say("Ctrl-C ends it")
         if browser and sys.stdout.isatty():
             webbrowser.open(board.url)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainium_cdk.cli.common import Json, put
+from trainium_cdk.cli.common import Json, answer, put
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs.models import Job
@@ -35,10 +35,10 @@ def kinds(
         for label in ("kind", "title", "families", "frameworks", "releases", "upstream"):
             value = one[label]
             text = ", ".join(value) if isinstance(value, list) else str(value)
-            print(text if label == "kind" else f"  {label + ':':12}{text or 'any'}")
+            answer(text if label == "kind" else f"  {label + ':':12}{text or 'any'}")
         if name:
             for option, help in one["options"].items():
-                print(f"  --{option.replace('_', '-')}\n      {help}")
+                answer(f"  --{option.replace('_', '-')}\n      {help}")
 
 
 def _describe(name: str, kind: type[Job]) -> dict[str, Any]:

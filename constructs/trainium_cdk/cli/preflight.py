@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainium_cdk.cli.common import DEFAULT_STACK, EnvFile, Json, id_in_app, put, say
+from trainium_cdk.cli.common import DEFAULT_STACK, EnvFile, Json, answer, id_in_app, put, say
 
 if TYPE_CHECKING:
     from trainium_cdk.checks.live import Level, Report, Target
@@ -83,25 +83,26 @@ def _show(report: Report, target: Target) -> None:
     from rich.text import Text
 
     from trainium_cdk.checks.live.model import counted
+    from trainium_cdk.terminal import clean
 
     levels: tuple[Level, ...] = ("ok", "info", "warning", "error")  # the worst last: it stays on the screen
     findings = [f for level in levels for f in report.of(level)]
     title = f"{report.stack} in {report.account or 'no account'}, {report.region}, from {target.env.source.file}"
     if sys.stdout.isatty():
-        made = Table("level", "what", "value", "reason and fix", title=title, title_justify="left")
+        made = Table("level", "what", "value", "reason and fix", title=clean(title), title_justify="left")
         for f in findings:
             why = (
-                Text(f.reason)
-                .append(f"\n{f.where}" if f.where else "", "dim")
-                .append(f"\nFix: {f.fix}" if f.fix else "")
+                Text(clean(f.reason))
+                .append(clean(f"\n{f.where}") if f.where else "", "dim")
+                .append(clean(f"\nFix: {f.fix}") if f.fix else "")
             )
-            made.add_row(Text(f.level, _STYLES[f.level]), Text(f.what), Text(f.value), why)
+            made.add_row(Text(f.level, _STYLES[f.level]), Text(clean(f.what)), Text(clean(f.value)), why)
         Console().print(made)
     else:
-        print(title)
+        answer(title)
         for f in findings:
             where = f" [{f.where}]" if f.where else ""
-            print(
+            answer(
                 f"{f.level:<8} {f.what} = {f.value}: {f.reason}{where}" + (f"\n         Fix: {f.fix}" if f.fix else "")
             )
     errors, warnings = counted(len(report.of("error")), "error"), counted(len(report.of("warning")), "warning")
@@ -141,7 +142,7 @@ def _find_block(environment: Environment, kind: str, nodes: int, hours: int, *, 
         )
     else:
         for o in found:
-            print(f"{o.id}\t{o.price} {o.currency}\t{tell(o)}")
+            answer(f"{o.id}\t{o.price} {o.currency}\t{tell(o)}")
     if not found:
         say(f"no capacity block of {nodes} x {kind} for {hours} h is sold in {environment.region} now")
         raise typer.Exit(1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import sys
 from collections.abc import Iterator
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
@@ -19,11 +18,14 @@ from trainium_cdk.cli.common import (
     Region,
     Stack,
     SubmitEnvFile,
+    answer,
     at,
     backend,
     file_among_variables,
+    hand_out,
     put,
     say,
+    shown,
     told_when_stopped,
 )
 
@@ -155,8 +157,7 @@ def submit(
     token = token or new_token()
     submission = jobs.render(made, token)
     if dry_run:
-        sys.stdout.buffer.write(submission.text.encode())
-        sys.stdout.flush()
+        hand_out(submission.text.encode(), lambda _: None, shown())
         return
     for line in submission.plan.describe():
         say(line)
@@ -185,7 +186,7 @@ def submit(
             }
         )
     else:
-        print(sent.id)
+        answer(sent.id)
 
 
 def make(job: str, args: tuple[str, ...], fields: dict[str, Any]) -> Job:

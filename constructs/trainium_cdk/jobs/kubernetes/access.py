@@ -189,7 +189,7 @@ def kubeconfig(cluster: EksCluster, endpoint: Endpoint, command: list[str]) -> s
         "command": command[0],
         "args": command[1:],
         "interactiveMode": "Never",
-        "installHint": "trn is the command of trainium-cdk: pip install trainium-cdk",
+        "installHint": "trn is the command of trainium-cdk. Activate the environment in which it is installed",
     }
     config = {
         "apiVersion": "v1",
