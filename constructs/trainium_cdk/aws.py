@@ -16,12 +16,13 @@ UNKNOWN_CALLER = frozenset(
         "InvalidSignatureException",
         "InvalidToken",
         "MissingAuthenticationToken",
-        "RequestExpired",
         "SignatureDoesNotMatch",
         "UnrecognizedClientException",
     }
 )
 """How the services say that they do not take the credentials, each in its own way."""
+WRONG_TIME = frozenset({"RequestExpired", "RequestInTheFuture", "RequestTimeTooSkewed"})
+"""How they say that a request was signed at another time than theirs; some do so in the message of a wrong signature."""
 
 
 def region(given: str | None = None) -> str | None:
@@ -37,11 +38,14 @@ def code_and_message(error: Exception) -> tuple[str, str]:
 
 
 def unknown_caller(error: Exception) -> str:
-    """What to do where the credentials have ended, or are none; an empty string for every other error."""
+    """What to do where the credentials have ended, are none, or were used with a wrong clock; an empty string for every other
+    error."""
     code, message = code_and_message(error)
+    reason = message.rstrip(".") or code
+    if code in WRONG_TIME or message.startswith(("Signature expired", "Signature not yet current")):
+        return f"this machine's clock is wrong: {reason}. Set it (`timedatectl set-ntp true`), and ask again"
     if code not in UNKNOWN_CALLER:
         return ""
-    reason = message.rstrip(".") or code
     return (
         f"these AWS credentials have expired, or are none: {reason}. Renew them (`aws sso login`, say), and ask again"
     )

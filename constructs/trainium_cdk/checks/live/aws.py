@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any
 
-from trainium_cdk.aws import UNKNOWN_CALLER, code_and_message
+from trainium_cdk.aws import code_and_message, unknown_caller
 
 OPERATIONS: dict[str, tuple[str, str]] = {
     "sts:GetCallerIdentity": ("sts", "get_caller_identity"),
@@ -167,7 +167,7 @@ def _of_client_error(error: Any, action: str) -> AwsError:
     code, message = code_and_message(error)
     if code in _DENIED:
         return Denied(action)
-    if code in UNKNOWN_CALLER:
+    if unknown_caller(error):
         return NoCredentials(f"AWS does not take the credentials ({code}: {message})")
     if code in _ABSENT or "NotFound" in code or (code == "ValidationError" and "does not exist" in message):
         return Absent(message or code)

@@ -1,0 +1,29 @@
+"""AWS's errors in words that say what to do."""
+
+from __future__ import annotations
+
+import pytest
+from botocore.exceptions import ClientError
+
+from trainium_cdk.aws import in_words
+
+CLOCK, CREDENTIALS = "this machine's clock is wrong: ", "these AWS credentials have expired, or are none: "
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "begin"),
+    [
+        ("RequestTimeTooSkewed", "The difference between the request time and the server's time is too large.", CLOCK),
+        ("RequestExpired", "Request has expired.", CLOCK),
+        ("RequestInTheFuture", "Signature not yet current", CLOCK),
+        ("SignatureDoesNotMatch", "Signature expired: 20261122T080000Z is now earlier than 20261122T085500Z", CLOCK),
+        ("InvalidSignatureException", "Signature not yet current: 20261122T100000Z is still later than", CLOCK),
+        ("SignatureDoesNotMatch", "The request signature we calculated does not match", CREDENTIALS),
+        ("ExpiredToken", "The provided token has expired.", CREDENTIALS),
+        ("Throttling", "Rate exceeded", "An error occurred (Throttling) when calling the ListQueues operation: "),
+    ],
+)
+def test_what_to_do(code: str, message: str, begin: str) -> None:
+    said = in_words(ClientError({"Error": {"Code": code, "Message": message}}, "ListQueues"))
+    assert said.startswith(begin)
+    assert message.rstrip(".") in said
