@@ -17,6 +17,7 @@ from trainium_cdk.cli.common import (
     Json,
     Region,
     Stack,
+    answer,
     described,
     put,
     read_cluster,
@@ -70,7 +71,7 @@ def bake(
         security_groups=security_group or (),
     )
     if dry_run:
-        print(to_yaml(image.configuration), end="")
+        answer(to_yaml(image.configuration), end="")
         return
     pcluster = Pcluster(env.pcluster.version or env.catalog.parallelcluster.default, env.region)
     found = None if check else pcluster.image(image.image_id)
@@ -80,7 +81,7 @@ def bake(
     if as_json:
         put(found)
     elif check:
-        print("ParallelCluster takes the configuration")
+        answer("ParallelCluster takes the configuration")
     else:
         _tell(image, found)
 
@@ -211,10 +212,10 @@ def _tell(image: Bake, found: dict[str, Any]) -> None:
     status = found.get("imageBuildStatus") or found.get("image", {}).get("imageBuildStatus", "?")
     ami = found.get("ec2AmiInfo", {}).get("amiId")
     if status == "BUILD_COMPLETE" and ami:
-        print(ami)
+        answer(ami)
         say(f"{image.image_id} is finished. Write `custom_ami: {ami}` under a queue, and deploy")
     else:
-        print(f"{image.image_id}\t{status}")
+        answer(f"{image.image_id}\t{status}")
         say("give the same command again to see how far it is")
         if status == "BUILD_FAILED":
             raise typer.Exit(1)
