@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=3aad5a938e655b4422f5b56db49855bad359465030b994e77556ea54f677fa0c
+digest=db5e78cba204cf847a92aa73a1cca1e19c0b14fd606f85b6e86310861aea5373
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # somebody's own defaults
 
 die() {

@@ -8,7 +8,7 @@ id=gpt-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=4c5fc97eb0ee97b68891ffaff79189341b6682bc5ad9cf59a0cd9c899f15641f
+digest=ade60974d423f2307ea9fc6be03f4e9c7125016a5752be33baf1d2d0ef49cabd
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # somebody's own defaults
 
 die() {

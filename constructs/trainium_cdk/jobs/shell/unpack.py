@@ -32,7 +32,7 @@ class Member(tarfile.TarInfo):
     """tarfile takes a damaged header in the middle of an archive for its end."""
 
     @classmethod
-    def fromtarfile(cls, tarfile: tarfile.TarFile) -> tarfile.TarInfo:
+    def fromtarfile(cls, tarfile: tarfile.TarFile) -> Member:
         try:
             return super().fromtarfile(tarfile)
         except (InvalidHeaderError, TruncatedHeaderError) as e:
@@ -131,6 +131,8 @@ def regular(folder: str, name: str, real: set[str]) -> bool:
 def write(tar: tarfile.TarFile, member: tarfile.TarInfo, path: str) -> None:
     mode = 0o755 if (member.mode or 0) & 0o100 else 0o644
     content = tar.extractfile(member)
+    if content is None:
+        raise ReadError(f"{member.name!r} has no content")
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "wb") as file:
         shutil.copyfileobj(content, file, CHUNK)
     if os.path.getsize(path) != member.size:
