@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandbox import head_node
 from sandbox.slurm_packages import SYSTEM_PATH
 from trainium_cdk.jobs import AnyJob, render
 from trainium_cdk.outputs import SlurmCluster
@@ -68,6 +69,7 @@ def launched(job: AnyJob, cluster: SlurmCluster, *, stage: str = "train", **vari
             "SLURMD_NODENAME": "node",
             "NNODES": str(job.nodes),
             "MASTER_ADDR": "127.0.0.1",
+            "TRN_SYS_ROOT": str(head_node.driver(home)),
             **variables,
         }
         command = ["bash", "-c", _FUNCTIONS, "bash", str(home / "node.sh"), "/shared/jobs/it", stage]

@@ -133,6 +133,6 @@ def run_hydra(examples: Path, start: Launched) -> dict[str, Any]:
 )
 def test_every_kind_has_a_check(name: str) -> None:
     upstream = kinds()[name].UPSTREAM
-    checked = {"bert-large", "gpt-6.7b", "llama3.1-8b", "torchtitan-qwen3-8b"}
+    checked = {"bert-large", "gpt-6.7b", "llama3.1-8b", "lora", "torchtitan-qwen3-8b"}
     if upstream is not None and name not in checked:
         pytest.skip(f"no check of {upstream}")

@@ -58,6 +58,7 @@ def test_workers_by_logical_core_size() -> None:
 # release -> who can train with what
 ALL = {"trn1", "trn1n", "trn2", "trn2u", "trn3"}
 FRAMEWORKS = {
+    "2.26.1": {"torch-xla": ALL - {"trn3"}},
     "2.28.1": {"torch-xla": ALL - {"trn3"}},
     **{version: {"torch-xla": ALL} for version in ("2.29.0", "2.29.1", "2.30.0", "2.31.0", "2.31.1")},
     "2.32.0": {},

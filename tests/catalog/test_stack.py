@@ -46,18 +46,19 @@ EKS = [
 
 
 def test_every_combination_on_slurm() -> None:
-    """Ubuntu 22.04 has Python 3.10, which ended with Neuron 2.30; the wheels of PyTorch 2.9 need glibc 2.35, Amazon Linux has 2.34;
-    TorchNeuron is for Ubuntu 24.04."""
+    """Ubuntu 22.04 has Python 3.10, which ended with Neuron 2.30, and Ubuntu 24.04 has 3.12, which came with 2.28; the wheels of PyTorch 2.9
+    need glibc 2.35, Amazon Linux has 2.34; TorchNeuron is for Ubuntu 24.04."""
     seen = set()
     for family, release, framework, system in SLURM:
         on_system = (
             framework == "none"
-            or system == "ubuntu2404"
+            or (system == "ubuntu2404" and numbers(release) >= (2, 28))
+            or (system == "alinux2023" and framework == "torch-xla" and numbers(release) < (2, 28))
             or (system == "ubuntu2204" and framework == "torch-xla" and numbers(release) < (2, 30))
         )
         verdict = judge(CATALOG, slurm(family, release, framework, system))
         assert bool(verdict) is (trains(family, release, framework) and on_system), (family, release, framework, system)
-        ended = framework == "torch-xla" and numbers(release) >= (2, 30)
+        ended = framework == "torch-xla" and not (2, 28) <= numbers(release) < (2, 30)
         assert (verdict.level == "unsupported") is (bool(verdict) and ended)
         seen.add(verdict.level)
     assert seen == {"works", "unsupported", "cannot"}
@@ -167,7 +168,8 @@ def rows() -> list[Stack]:
     for family, release in itertools.product(("trn1", "trn2", "trn3"), CATALOG.releases):
         framework: FrameworkChoice = "torch-xla" if numbers(release) < (2, 32) and family != "trn2" else "torch-native"
         found.append(slurm(family, release, framework, "ubuntu2404"))
-    found += [slurm("trn1", r, "torch-xla", "ubuntu2204") for r in ("2.28.1", "2.29.1", "2.30.0", "2.31.1")]
+    found += [slurm("trn1", r, "torch-xla", "ubuntu2204") for r in ("2.26.1", "2.28.1", "2.29.1", "2.30.0", "2.31.1")]
+    found += [eks("trn1", "2.26.1", "torch-xla", ami) for ami in ("20260625", "20260714")]
     found += [slurm("trn2", "2.28.1", "torch-xla", "ubuntu2404"), slurm("trn2", "2.30.0", "torch-xla", "ubuntu2404")]
     found += [slurm("trn2", "2.33.0", "torch-native", s) for s in ("ubuntu2204", "alinux2023")]
     found += [slurm("trn1", r, "torch-xla", "alinux2023") for r in ("2.28.1", "2.31.1")]

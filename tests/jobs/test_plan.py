@@ -151,8 +151,8 @@ def test_an_older_torch_has_its_own_names() -> None:
         **known,
         "frameworks": {"torch-xla": {"package": "torch-neuronx", "version": "2.1.2.2.3.0", "families": ["trn1"]}},
     }
-    catalog = Catalog.load(CatalogOverrides(releases={"2.20.0": old}))
-    found = launch_environment(plan(BertLarge(nodes=2), WIDE.model_copy(update={"neuron_release": "2.20.0"})), catalog)
+    catalog = Catalog.load(CatalogOverrides(releases={"2.28.9": old}))
+    found = launch_environment(plan(BertLarge(nodes=2), WIDE.model_copy(update={"neuron_release": "2.28.9"})), catalog)
     assert found["BUCKET_CAP_MB"] == "512"
     assert found["XLA_DOWNCAST_BF16"] == "1"
     assert "ALLREDUCE_GRADIENTS_BUCKET_SIZE_MB" not in found

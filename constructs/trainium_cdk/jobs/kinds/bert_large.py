@@ -82,6 +82,7 @@ class BertLarge(Job):
 
     TITLE: ClassVar[str] = "BERT-Large pre-training, phases 1 and 2"
     FAMILIES: ClassVar[tuple[str, ...]] = ("trn1", "trn1n", "trn2", "trn2u")
+    RELEASES: ClassVar[tuple[str, str]] = ("2.28.0", "")
     UPSTREAM: ClassVar[Upstream | None] = Upstream(
         "aws-neuron/aws-neuron-samples", _TREE.commit, f"{_FOLDER}/{_SCRIPT}", "legacy: PyTorch/XLA"
     )

@@ -1,4 +1,4 @@
-"""Qwen3-8B pre-training with TorchTitan on TorchNeuron (Trn2 and Trn3, Neuron SDK 2.33).
+"""Pre-training with TorchTitan on TorchNeuron (Trn2 and Trn3, Neuron SDK 2.33): what its kinds share, and Qwen3-8B.
 
 Sources: Neuron documentation, TorchTitan Neuron (set-up of 2026-10-18, basic training tutorial of 2026-10-15); options of
 pytorch/torchtitan, of which the vendor's repository is a fork. The fork has no release and no commit of it is known here, so that the
@@ -8,6 +8,7 @@ job names one.
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
@@ -21,7 +22,8 @@ from trainium_cdk.jobs.plan import Batch, Plan
 from trainium_cdk.jobs.templates import Option, Template
 from trainium_cdk.outputs import Fleet
 
-_URL = "https://github.com/aws-neuron/torchtitan-neuron.git"
+_REPOSITORY = "aws-neuron/torchtitan-neuron"
+_URL = f"https://github.com/{_REPOSITORY}.git"
 _MODULE = "torchtitan_neuron.models.qwen3"
 _CONFIG = "qwen3_8b_tp4_fsdp16_sac"
 _TENSOR_PARALLEL = 4
@@ -45,32 +47,32 @@ def read(text: str) -> Iterator[tuple[int, Step]]:
         yield match.start(), step
 
 
-class TorchTitan(Job):
-    """Qwen3-8B pre-training in eager mode: tensor parallelism 4, FSDP over the rest, selective activation checkpointing."""
+class Pretraining(Job):
+    """What the kinds with TorchTitan have in common. A subclass says which configuration it trains, and where its tokenizer is."""
 
-    TITLE: ClassVar[str] = "Qwen3-8B pre-training with TorchTitan"
     FRAMEWORKS: ClassVar[tuple[str, ...]] = ("torch-native",)
     FAMILIES: ClassVar[tuple[str, ...]] = ("trn2", "trn2u", "trn3")
     RELEASES: ClassVar[tuple[str, str]] = ("2.33.0", "")
-    UPSTREAM: ClassVar[Upstream | None] = Upstream(
-        "aws-neuron/torchtitan-neuron", "", f"{_MODULE} {_CONFIG}", "beta; name a commit as --ref"
-    )
     LOGS: ClassVar[tuple[Reader, ...]] = (read,)
 
-    kind: Literal["torchtitan-qwen3-8b"] = "torchtitan-qwen3-8b"
     precompile: bool = Field(False, description="Not for this kind: TorchNeuron compiles while it runs.")
     steps: int = Field(10_000, ge=1, description="Optimizer steps.")
     ref: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")] | None = Field(
-        None, description="Commit of aws-neuron/torchtitan-neuron, all 40 digits; it must be given."
+        None, description=f"Commit of {_REPOSITORY}, all 40 digits; it must be given."
     )
     checkpoint_interval: int = Field(500, ge=1, description="Steps between two checkpoints.")
 
+    @property
+    @abstractmethod
+    def configuration(self) -> tuple[str, str]:
+        """Module and name of the configuration, as TorchTitan's --module and --config take them."""
+
+    @property
+    @abstractmethod
+    def tokenizer(self) -> tuple[str, str]:
+        """(lines that fetch the tokenizer, shell word of its folder)."""
+
     def batch(self, fleet: Fleet, notes: list[str]) -> Batch | None:
-        if (fleet.cores * self.nodes) % _TENSOR_PARALLEL:
-            raise JobError(
-                f"{fleet.instance_type} has {fleet.cores} NeuronCores, which do not divide by the tensor parallelism {_TENSOR_PARALLEL} "
-                "of this configuration. Use another instance type"
-            )
         if self.ref is None:
             raise JobError(
                 f"ref is not given, and no commit of {_URL} is known here: TorchTitan Neuron is in beta, without a release. "
@@ -89,8 +91,9 @@ class TorchTitan(Job):
         return {"LOG_RANK": "0"}
 
     def template(self, plan: Plan) -> Template:
+        (module, config), (fetch, assets) = self.configuration, self.tokenizer
         options: list[Option] = [
-            f"--module {_MODULE} --config {_CONFIG}",
+            f"--module {module} --config {config}",
             f"--training.steps {self.steps}",
             '--dump_folder "$job/output"',
             '--hf_assets_path "${assets[0]}"',
@@ -99,7 +102,7 @@ class TorchTitan(Job):
         ]
         node = f"""torchtitan_ref=${{TRN_TORCHTITAN_REF:-{self.ref}}}
 cd "$trn/src/torchtitan-$torchtitan_ref"
-assets=("$trn/hf_cache/hub/models--{_ASSETS[0].replace("/", "--")}/snapshots"/*)
+assets=({assets})
 mkdir -p "$job/output"
 {templates.command(f"{_ONE_LOG} -m torchtitan.train", options)}
 "${{command[@]}}\""""
@@ -107,8 +110,36 @@ mkdir -p "$job/output"
 source_tree torchtitan {_URL} "$torchtitan_ref"
 packages "torchtitan-$torchtitan_ref" huggingface-hub -r "$trn/src/torchtitan-$torchtitan_ref/requirements.txt" \\
   -e "$trn/src/torchtitan-$torchtitan_ref"
-hugging_face {" ".join(_ASSETS)}"""
+{fetch}""".rstrip()
         return Template(node, prepare)
+
+
+class TorchTitan(Pretraining):
+    """Qwen3-8B pre-training in eager mode: tensor parallelism 4, FSDP over the rest, selective activation checkpointing."""
+
+    TITLE: ClassVar[str] = "Qwen3-8B pre-training with TorchTitan"
+    UPSTREAM: ClassVar[Upstream | None] = Upstream(
+        _REPOSITORY, "", f"{_MODULE} {_CONFIG}", "beta; name a commit as --ref"
+    )
+
+    kind: Literal["torchtitan-qwen3-8b"] = "torchtitan-qwen3-8b"
+
+    @property
+    def configuration(self) -> tuple[str, str]:
+        return _MODULE, _CONFIG
+
+    @property
+    def tokenizer(self) -> tuple[str, str]:
+        folder = f'"$trn/hf_cache/hub/models--{_ASSETS[0].replace("/", "--")}/snapshots"/*'
+        return f"hugging_face {' '.join(_ASSETS)}", folder
+
+    def batch(self, fleet: Fleet, notes: list[str]) -> Batch | None:
+        if (fleet.cores * self.nodes) % _TENSOR_PARALLEL:
+            raise JobError(
+                f"{fleet.instance_type} has {fleet.cores} NeuronCores, which do not divide by the tensor parallelism {_TENSOR_PARALLEL} "
+                "of this configuration. Use another instance type"
+            )
+        return super().batch(fleet, notes)
 
 
 KIND = TorchTitan

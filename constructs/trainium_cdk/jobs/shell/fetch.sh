@@ -179,6 +179,17 @@ download_model() {
 hub.snapshot_download(sys.argv[1], allow_patterns=sys.argv[2:])' "$@" > /dev/null
 }
 
+# hugging_face_data DATASET: the part `train` of a data set on Hugging Face, into the same cache.
+hugging_face_data() {
+  once "hf-data-${1//\//--}" "$trn/hf_cache/datasets" download_dataset "$1"
+}
+
+download_dataset() {
+  say "fetching the data set $1 from Hugging Face"
+  HF_HOME=$trn/hf_cache "$venv/bin/python3" -c 'import sys, datasets
+datasets.load_dataset(sys.argv[1], split="train")' "$1" > /dev/null
+}
+
 # has_modules FIX MODULE...: refuse the job where the environment lacks a Python module.
 has_modules() {
   local fix=$1 absent

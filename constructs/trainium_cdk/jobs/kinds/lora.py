@@ -1,0 +1,156 @@
+"""LoRA fine-tuning with Optimum Neuron on Trn1: its examples for Qwen3 8B and Llama 3.1 8B.
+
+Sources: huggingface/optimum-neuron v0.4.5 (2026-02-11), the newest release: examples/training/{qwen3,llama} and pyproject.toml. Every
+release of it pins one Neuron SDK; this one pins 2.26.1 (torch-neuronx 2.8.0.2.10.16998, neuronx_distributed 0.15.22404).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from trainium_cdk.catalog.sources import sources
+from trainium_cdk.jobs import quote, templates
+from trainium_cdk.jobs.errors import JobError
+from trainium_cdk.jobs.models import AbsolutePath, Job, Upstream
+from trainium_cdk.jobs.plan import Batch, Plan
+from trainium_cdk.jobs.templates import Option, Template
+from trainium_cdk.outputs import Fleet
+
+PACKAGES = ("datasets==3.6.0", "optimum-neuron[training]==0.4.5", "tensorboard==2.21.0")
+"""What the scripts import, beside PyTorch and NxD; `training` pins trl 0.24.0, peft 0.17.0 and accelerate 1.8.1."""
+
+_TREE = sources().repositories["optimum-neuron"]
+_TENSOR_PARALLEL = 8
+_PRECOMPILE_STEPS = 5
+
+
+@dataclass(frozen=True)
+class Example:
+    """What an example's launch script gives to its program.
+
+    Attributes:
+        folder: below examples/training.
+        files: of the model on Hugging Face that training needs; empty for a gated one.
+        options: beyond those that all examples have.
+    """
+
+    folder: str
+    program: str
+    model: str
+    dataset: str
+    accumulation: int
+    learning_rate: float
+    options: tuple[str, ...]
+    files: tuple[str, ...] = ()
+
+
+EXAMPLES = {
+    "qwen3-8b": Example(
+        "qwen3", "finetune_qwen3.py", "Qwen/Qwen3-8B", "tengomucho/simple_recipes", 8, 8e-4,
+        ("--lr_scheduler_type cosine",), ("*.json", "*.safetensors", "merges.txt"),
+    ),
+    "llama3.1-8b": Example(
+        "llama", "finetune_llama.py", "meta-llama/Llama-3.1-8B", "databricks/databricks-dolly-15k", 16, 1e-4,
+        ("--warmup_steps 5",),
+    ),
+}  # fmt: skip
+
+
+class Lora(Job):
+    """LoRA fine-tuning of an 8B model: tensor parallelism 8 and ZeRO-1, rank 64."""
+
+    TITLE: ClassVar[str] = "LoRA fine-tuning of Qwen3 8B or Llama 3.1 8B with Optimum Neuron"
+    FAMILIES: ClassVar[tuple[str, ...]] = ("trn1", "trn1n")
+    RELEASES: ClassVar[tuple[str, str]] = ("2.26.1", "2.27.0")
+    UPSTREAM: ClassVar[Upstream | None] = Upstream(
+        "huggingface/optimum-neuron", _TREE.commit, "examples/training/{qwen3,llama}", "v0.4.5, which pins SDK 2.26.1"
+    )
+    RESTARTS: ClassVar[bool] = False
+
+    kind: Literal["lora"] = "lora"
+    model: Literal["qwen3-8b", "llama3.1-8b"] = Field("qwen3-8b", description="Model to fine-tune.")
+    weights: AbsolutePath | None = Field(
+        None,
+        description="Directory on the cluster with the model's files. Default: from Hugging Face; Llama is gated and needs it.",
+    )
+    epochs: int = Field(3, ge=1, description="Passes over the data set.")
+    run_steps: int | None = Field(None, ge=1, description="Stop after this many steps. Default: all.")
+    learning_rate: float | None = Field(
+        None, gt=0, lt=1, description="Peak learning rate. Default: qwen3-8b 8e-4, llama3.1-8b 1e-4."
+    )
+    accumulation: int | None = Field(
+        None, ge=1, description="Gradient accumulation microsteps. Default: qwen3-8b 8, llama3.1-8b 16."
+    )
+
+    @property
+    def _example(self) -> Example:
+        return EXAMPLES[self.model]
+
+    def batch(self, fleet: Fleet, notes: list[str]) -> Batch:
+        if fleet.cores % _TENSOR_PARALLEL:
+            raise JobError(
+                f"{self.kind} spreads the model over {_TENSOR_PARALLEL} NeuronCores, but {fleet.instance_type} has {fleet.cores}. Use a "
+                "queue of trn1.32xlarge"
+            )
+        notes.append("a fine-tuning that is interrupted begins again: the example does not resume from its checkpoints")
+        copies = fleet.cores * self.nodes // _TENSOR_PARALLEL
+        return Batch(1, self.accumulation or self._example.accumulation, copies)
+
+    def check(self, plan: Plan) -> None:
+        if self.weights is None and not self._example.files:
+            public = " or ".join(name for name, example in EXAMPLES.items() if example.files)
+            raise JobError(
+                f"weights is not given: {self._example.model} is gated, so that it cannot be fetched. Put its files on the cluster "
+                f"(`hf download`, with your token), and name their directory as --weights; or use --model {public}"
+            )
+
+    def launch_environment(self, plan: Plan, torch: tuple[int, ...]) -> dict[str, str]:
+        return {
+            "HF_DATASETS_OFFLINE": "1",  # `prepare` has fetched data set and model
+            "HF_HUB_OFFLINE": "1",
+            "MALLOC_ARENA_MAX": "64",  # else the host runs out of memory
+            "NEURON_CC_FLAGS": "--model-type transformer --retry_failed_compilation",
+            "NEURON_FUSE_SOFTMAX": "1",
+            "NEURON_RT_ASYNC_EXEC_MAX_INFLIGHT_REQUESTS": "3",
+        }
+
+    def template(self, plan: Plan) -> Template:
+        assert plan.batch is not None  # noqa: S101  made together with the plan
+        example = self._example
+        model = f'"${{TRN_SHARED_ROOT:-}}"{quote.word(self.weights)}' if self.weights else example.model
+        options: list[Option] = [
+            ("--model_id", model),
+            ("--output_dir", '"$output"'),
+            f'--do_train --num_train_epochs {self.epochs} --max_steps "$steps"',
+            f"--per_device_train_batch_size 1 --gradient_accumulation_steps {plan.batch.accumulation}",
+            f"--learning_rate {templates.number(self.learning_rate or example.learning_rate)} --bf16",
+            f"--tensor_parallel_size {_TENSOR_PARALLEL} --zero_1 --async_save --overwrite_output_dir",
+            '--logging_steps 1 --report_to tensorboard --logging_dir "$output"',
+            *example.options,
+        ]
+        node = f"""{templates.tree_ref("optimum_neuron", _TREE)}
+cd "$trn/src/optimum-neuron-$optimum_neuron_ref/examples/training/{example.folder}"
+export HF_HOME=$trn/hf_cache
+steps={self.run_steps or -1}
+output=$job/output
+if [ "$stage" = precompile ]; then
+  steps={min(_PRECOMPILE_STEPS, self.run_steps or _PRECOMPILE_STEPS)}
+  output=$job/output.precompile
+fi
+mkdir -p "$output"
+{templates.command(example.program, options)}
+{templates.RUN}"""
+        fetch = "" if self.weights else f"hugging_face {example.model} {quote.words(example.files)}\n"
+        prepare = f"""has_modules 'Install neuronx_distributed 0.15.22404 from the Neuron repository, or use an image that has it' \\
+  neuronx_distributed
+{templates.tree_ref("optimum_neuron", _TREE)}
+source_tree optimum-neuron {_TREE.url} "$optimum_neuron_ref"
+{templates.packages(*PACKAGES)}
+{fetch}hugging_face_data {example.dataset}"""
+        return Template(node, prepare, require=templates.on_cluster(self.weights or "", plan))
+
+
+KIND = Lora
