@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainium_cdk.cli.common import Json, answer, put
+from trainium_cdk.cli.common import Json, answer, put, say
 
 if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
     from trainium_cdk.jobs.models import Job
 
 
@@ -31,14 +33,16 @@ def kinds(
     if as_json:
         put(described)
         return
+    width = max(len(one["kind"]) for one in described) + 2
     for one in described:
-        for label in ("kind", "title", "families", "frameworks", "releases", "upstream"):
-            value = one[label]
-            text = ", ".join(value) if isinstance(value, list) else str(value)
-            answer(text if label == "kind" else f"  {label + ':':12}{text or 'any'}")
-        if name:
-            for option, help in one["options"].items():
-                answer(f"  --{option.replace('_', '-')}\n      {help}")
+        needs = [", ".join(one["families"]) or "any instance", " or ".join(one["frameworks"]) or "any framework"]
+        needs.append(f"Neuron SDK {one['releases']}" if one["releases"] else "any Neuron SDK")
+        for label, text in ((one["kind"], one["title"]), ("", "; ".join(needs)), ("", one["upstream"])):
+            answer(f"{label:{width}}{text}")
+        for option, help in one["options"].items() if name else ():
+            answer(f"  --{option.replace('_', '-')}\n      {help}")
+    if name is None:
+        say("the options of one: trn kinds KIND. To submit it: trn submit KIND; a script of your own: trn submit FILE")
 
 
 def _describe(name: str, kind: type[Job]) -> dict[str, Any]:
@@ -52,5 +56,16 @@ def _describe(name: str, kind: type[Job]) -> dict[str, Any]:
         "frameworks": list(kind.FRAMEWORKS),
         "releases": ", ".join(bounds),
         "upstream": str(kind.UPSTREAM or "your own"),
-        "options": {n: field.description or "" for n, field in kind.model_fields.items() if n not in hidden},
+        "options": {n: _help(field) for n, field in kind.model_fields.items() if n not in hidden},
     }
+
+
+def _help(field: FieldInfo) -> str:
+    """What an option means, with its choices, and its default where the text does not have it."""
+    from trainium_cdk.cli.submit import choices_of
+
+    text, choices = field.description or "", choices_of(field)
+    if choices:
+        text += f" One of {', '.join(choices)}."
+    plain = isinstance(field.default, str | int | float) and not isinstance(field.default, bool)
+    return f"{text} Default: {field.default}." if plain and "Default" not in text else text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -79,11 +79,7 @@ def options() -> Iterator[inspect.Parameter]:
     names = dict.fromkeys(n for kind in known.values() for n in kind.model_fields if n not in _GIVEN_OTHERWISE)
     for name in names:
         of = {kind: known[kind].model_fields[name] for kind in known if name in known[kind].model_fields}
-        description = next(iter(of.values())).description or ""
-        if name in Job.model_fields:
-            description = Job.model_fields[name].description or ""
-        else:
-            description = f"{', '.join(of)}: {description}"
+        description = Job.model_fields[name].description if name in Job.model_fields else _of_each(of)
         types = {_type(field) for field in of.values()}
         kind_of_value = types.pop() if len(types) == 1 else str
         choices = "|".join(dict.fromkeys(c for field in of.values() for c in choices_of(field)))
@@ -92,6 +88,14 @@ def options() -> Iterator[inspect.Parameter]:
         option = _Of(*flags, help=description, metavar=(choices or None) if kind_of_value is not bool else None)
         annotation = Annotated[kind_of_value | None, option]  # type: ignore[valid-type]
         yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _of_each(fields: Mapping[str, FieldInfo]) -> str:
+    """What an option means to each kind; kinds for which it means the same are named together."""
+    kinds: dict[str, list[str]] = {}
+    for kind, field in fields.items():
+        kinds.setdefault((field.description or "").removesuffix("."), []).append(kind)
+    return "; ".join(f"{', '.join(of)}: {description}" for description, of in kinds.items()) + "."
 
 
 def _parts(annotation: Any) -> Iterator[Any]:

@@ -199,6 +199,10 @@ def test_versions(aws: LocalAws) -> None:
     found = wrong(report("", "eks"))
     assert found.keys() == {"kubernetes", "addons", "node-image"}
     assert "eks.addon_versions: {vpc-cni: v1.99.0-eksbuild.1}" in found["addons"]
+    aws.set_answers("eks-versions", None)
+    ended = [f for f in report("bootstrap: {neuron_release: 2.30.0}").of("warning") if f.check.startswith("rule ")]
+    assert '"PyTorch/XLA is no longer supported for training workloads on Trainium" (AWS, ' in ended[0].reason
+    assert "2026-05-20" in ended[0].reason
 
 
 def test_places(aws: LocalAws) -> None:

@@ -70,7 +70,7 @@ def test_a_kind_of_another_package_is_like_ours(package: Path) -> None:
     assert (refused.returncode, "greeting is 'SALUT'" in refused.stderr) == (1, True), refused.stderr
     listed = json.loads(trn(package, "kinds", "hello", "--json").stdout)
     assert [(k["kind"], k["families"], k["options"]["greeting"]) for k in listed] == [
-        ("hello", ["trn1"], "What it prints.")
+        ("hello", ["trn1"], "What it prints. Default: hi.")
     ]
     code = "from trainium_cdk.jobs import parse_line; print(list(parse_line(b'hello 7'))[0].step)"
     env = {**os.environ, "PYTHONPATH": f"{package}:{os.environ.get('PYTHONPATH', '')}"}
@@ -85,6 +85,7 @@ def test_a_kind_of_another_package_is_like_ours(package: Path) -> None:
     [
         ("raise ImportError('no torch')", "job kind hello (hello_kind:Hello) cannot be loaded: no torch. Fix or uninstall its package"),
         ("class Hello: pass", "job kind hello (hello_kind:Hello) is not a subclass of trainium_cdk.jobs.Job"),
+        (MODULE.replace("def template", "def templates"), "job kind hello (hello_kind:Hello) does not define the method template. Fix its package"),
         (MODULE.replace('"hello"', '"bert-large"'), "job kind bert-large (hello_kind:Hello) already exists"),
     ],
 )  # fmt: skip
