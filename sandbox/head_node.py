@@ -21,6 +21,7 @@ from pathlib import Path
 
 from sandbox.slurm_config import ClusterPlan
 from sandbox.slurm_packages import SYSTEM_PATH, which
+from sandbox.training.standin import neuron_tools
 from trainium_cdk.catalog import Catalog, UnknownFact
 from trainium_cdk.jobs.kinds import bert_large
 
@@ -93,6 +94,8 @@ def prepare(directory: Path, link: Path, plan: ClusterPlan, environment: Mapping
         "TRN_SANDBOX": str(directory),
         "TRN_SANDBOX_HOSTNAME": "ip-10-0-0-10",
         "TRN_SANDBOX_DEVICES": _devices(plan),
+        "TRN_SANDBOX_RUNTIME": Catalog.load().release().runtime,
+        "TRN_SYS_ROOT": str(driver(directory / "sys_root")),
         "TRN_SANDBOX_PYTHON": torch or "",
         "TRN_BACKEND": "torch" if torch else "tcp",
         "TRN_SHARED_ROOT": str(shared),
@@ -135,15 +138,25 @@ def _slurm_path() -> list[str]:
 
 
 def _devices(plan: ClusterPlan) -> str:
-    """Trainium devices and physical cores of each, by node: `<node>=<devices>x<cores>`, for the `neuron-ls` of the nodes."""
-    said = []
+    """What each node has, for the tools of the nodes (see `neuron_tools.layout`). EFA interfaces where EFA is on."""
+    entries = []
     for node in plan.nodes:
         try:
             facts = Catalog.load().instance(node.instance_type)
         except UnknownFact:
             continue
-        said.append(f"{node.name}={facts.neuron_devices}x{facts.cores_per_device}")
-    return " ".join(said)
+        efa = facts.efa_interfaces if "efa" in node.features else 0
+        cores = facts.logical_cores() // facts.neuron_devices
+        entries.append(f"{node.name}={facts.neuron_devices}x{cores}x{efa}")
+    return " ".join(entries)
+
+
+def driver(root: Path) -> Path:
+    """A folder that stands for / where the driver's version is read: that of the default Neuron release."""
+    file = root / "sys/module/neuron/version"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"{Catalog.load().release().dkms}\n")
+    return root
 
 
 def _commands(directory: Path) -> Path:
@@ -151,6 +164,11 @@ def _commands(directory: Path) -> Path:
     commands = _fresh(directory / "bin")
     for script in (_HERE / "node_bin").iterdir():
         _write(commands / script.name, script.read_text())
+    for name in neuron_tools.NAMES:
+        run = (
+            f"PYTHONPATH={quoted(str(_HERE / 'training'))} exec {quoted(sys.executable)} -m standin.neuron_tools {name}"
+        )
+        _write(commands / name, f'#!/bin/sh\n{run} "$@"\n')
     aws = Path(sys.executable).with_name("aws")
     found = str(aws) if aws.exists() else which("aws")
     if found is not None:

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sandbox import head_node
+from sandbox.training.standin import neuron_tools
+from trainium_cdk.catalog import Catalog
 
 _PLACE = Path("/image")
 _PYTHON = """#!/bin/sh
@@ -48,6 +50,8 @@ def environment(shared: str, aws: Mapping[str, str] | None = None) -> dict[str, 
         "TRN_NXDT_REF": head_node.REF,
         "TRN_SAMPLES_REF": head_node.REF,
         "TRN_SANDBOX": f"{shared}/.sandbox",
+        "TRN_SANDBOX_RUNTIME": Catalog.load().release().runtime,
+        "TRN_SYS_ROOT": str(_PLACE),
         "GIT_CONFIG_GLOBAL": str(_PLACE / ".gitconfig"),
         "GIT_CONFIG_NOSYSTEM": "1",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
@@ -75,6 +79,10 @@ def make(directory: Path) -> Path:
     _write(programs / "python3", _PYTHON.format(python=base, pip=pip or "", place=_PLACE))
     for name, module in (("torchrun", "torchrun"), ("neuron_parallel_compile", "parallel_compile")):
         _write(programs / name, _TOOL.format(place=_PLACE, module=module))
+    for name in neuron_tools.NAMES:
+        run = f"PYTHONPATH={_PLACE}/training exec {base} -m standin.neuron_tools {name}"
+        _write(programs / name, f'#!/bin/sh\n{run} "$@"\n')
+    head_node.driver(where)
     return where
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.kubernetes.api import Object
+from trainium_cdk.catalog import Catalog
 
 Lookup = Callable[[str, str], Object | None]
 """(kind, name) -> the ConfigMap, Secret or PersistentVolumeClaim of the pod's namespace, or None."""
@@ -56,6 +57,17 @@ def environment(pod: Object, container: Object, lookup: Lookup) -> dict[str, str
         else:
             env[variable["name"]] = expand(variable.get("value", ""), env)
     return env
+
+
+def devices(pod: Object, container: Object) -> dict[str, str]:
+    """What the device plug-ins give to a container: the devices that it asks for, and no others (see `standin.neuron_tools`)."""
+    limits = container.get("resources", {}).get("limits", {})
+    kind = pod["spec"].get("nodeSelector", {}).get("node.kubernetes.io/instance-type", "")
+    facts, names = Catalog.load().instances.get(kind), Catalog.load().eks.resources
+    if names.device not in limits or facts is None:
+        return {}
+    cores = facts.logical_cores() // facts.neuron_devices
+    return {"TRN_SANDBOX_DEVICES": f"*={limits[names.device]}x{cores}x{limits.get(names.efa, 0)}"}
 
 
 def command(container: Object, env: Mapping[str, str]) -> list[str]:

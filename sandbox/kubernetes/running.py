@@ -188,7 +188,7 @@ class Running:
             "command": command,
             "directory": container.get("workingDir", ""),
             "hostname": pod_spec.hostname(self._pod),
-            "env": {**inherited, **own, **env},
+            "env": {**inherited, **own, **pod_spec.devices(self._pod, container), **env},
         }
 
     def _start(self, spec: Path, env: dict[str, str]) -> subprocess.Popen[str]:

@@ -21,7 +21,15 @@ CONFIGURATION = {
             {
                 "Name": "compute1",
                 "JobExclusiveAllocation": True,
-                "ComputeResources": [{"Name": "trn", "InstanceType": "trn1.32xlarge", "MinCount": 0, "MaxCount": 4}],
+                "ComputeResources": [
+                    {
+                        "Name": "trn",
+                        "InstanceType": "trn1.32xlarge",
+                        "MinCount": 0,
+                        "MaxCount": 4,
+                        "Efa": {"Enabled": True},
+                    }
+                ],
             }
         ],
     },

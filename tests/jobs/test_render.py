@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.jobs.conftest import fleet, make_cluster
-from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, Script, render
+from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, Nccom, Script, render
 
 GOLDEN = Path(__file__).parent / "golden"
 SHELLCHECK = Path(sys.executable).with_name("shellcheck")
@@ -35,6 +35,7 @@ MORE: dict[str, AnyJob] = {
     "own-data": Gpt(nodes=2, data="/efs/corpus", precompile=False, env={"A": "x y\n$z"}),
     "prefix": Gpt(nodes=2, data="s3://bucket/corpus"),
     "python": Script(filename="train.py", content=b"print(1)", tasks_per_node=4, precompile=True, args=("a\nb", "")),
+    "nccom": Nccom(nodes=2),
     "binary": Script(filename="tool", content=b"#!/bin/true\n\xff\x00", queue="compute1"),
 }
 WORDS = {"script", "phase-2-file", "own-data"}

@@ -14,6 +14,7 @@ from ruamel.yaml import YAML
 
 from trainium_cdk.catalog.eks import Ami, EksFacts
 from trainium_cdk.catalog.models import (
+    CollectivePoint,
     Fact,
     Incompatible,
     InstanceType,
@@ -24,6 +25,7 @@ from trainium_cdk.catalog.models import (
     ThroughputPoint,
     TrainingImage,
     Words,
+    numbers,
 )
 from trainium_cdk.catalog.plain import plain
 
@@ -88,6 +90,7 @@ class Catalog(Fact):
     prices: dict[str, dict[str, float]]
     service_prices: dict[str, dict[str, float]]
     throughput: tuple[ThroughputPoint, ...]
+    collectives: tuple[CollectivePoint, ...]
     parallelcluster: ParallelClusterFacts
     eks: EksFacts
     zone_regions: dict[str, str] = Field(description="region by zone-id prefix")
@@ -138,6 +141,11 @@ class Catalog(Fact):
     def service_price(self, name: str, region: str) -> float | None:
         """USD for what the name ends in, as `nat-gateway-hour`; None where no price is published here."""
         return self.service_prices.get(region, {}).get(name)
+
+    def collective(self, instance: str, nodes: int) -> CollectivePoint | None:
+        """The published bandwidth of an all-reduce over these nodes; None where none is published."""
+        points = (p for p in self.collectives if (p.instance_type, p.nodes) == (instance, nodes))
+        return next(points, None)
 
     def region_of(self, zone_id: str) -> str | None:
         """The region a zone id lies in, or None for a prefix not known here."""
@@ -190,7 +198,8 @@ def _build(overrides: CatalogOverrides) -> Catalog:
     types = _merged(instances["instances"], overrides.instances)
     releases = _merged(_merged(_read("releases")["releases"], neuron["releases"]), overrides.releases)
     releases = {
-        k: {**v, "frameworks": _with_defaults(neuron["frameworks"], v.get("frameworks"))} for k, v in releases.items()
+        k: {**releases[k], "frameworks": _with_defaults(neuron["frameworks"], releases[k].get("frameworks"))}
+        for k in sorted(releases, key=numbers)
     }
     return Catalog.model_validate(
         {
@@ -203,6 +212,7 @@ def _build(overrides: CatalogOverrides) -> Catalog:
             "prices": _merged(_read("prices")["prices"], overrides.prices),
             "service_prices": _merged(_read("prices")["services"], overrides.service_prices),
             "throughput": _read("throughput")["points"],
+            "collectives": _read("throughput")["collectives"],
             "parallelcluster": _read("parallelcluster"),
             "eks": {**_read("eks"), "amis": _read("amis")["amis"]},
             "zone_regions": {**instances["regions"], **overrides.regions},

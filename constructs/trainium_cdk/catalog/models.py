@@ -250,3 +250,13 @@ class ThroughputPoint(Fact):
     tensor_parallel: int | None = None
     sdk: str
     """Major and minor version of the Neuron SDK that it was measured with."""
+
+
+class CollectivePoint(Fact):
+    """One published bandwidth of an all-reduce of 1 GiB of fp32 over all NeuronCores of some nodes, by nccom-test."""
+
+    instance_type: str
+    nodes: int = Field(ge=1)
+    bus_gb_per_second: float = Field(gt=0)
+    source: str
+    date: dt.date

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
@@ -57,8 +58,8 @@ _OF_BASH = frozenset(
 )
 # The launch scripts' own variables: a test holds that none is missing
 _OF_LAUNCH = frozenset(
-    """NNODES NODE_RANK RANK LOCAL_RANK WORLD_SIZE cache code command data failed fails_once files found host i inside job limit log main
-    mode most node nxd_ref nxdt_ref torchtitan_ref assets checkpoints output phase1_end pids ranks resume samples_ref stage start steps tensorboard told tool trn venv
+    """NNODES NODE_RANK RANK LOCAL_RANK TRN_NODE_NAME WORLD_SIZE cache code command data driver failed fails_once files found host i inside job limit log main
+    mode most node nxd_ref nxdt_ref optimum_neuron_ref torchtitan_ref assets checkpoints output phase1_end pids problem ranks resume runtime samples_ref stage start steps tensorboard told tool trn venv
     writer""".split()  # noqa: SIM905
 )
 
@@ -121,7 +122,8 @@ class Job(BaseModel):
     """What every job has, and the methods by which a kind says how it runs. Frozen; unknown fields are refused with `JobError`.
 
     A kind is a subclass in a module of its own (`trainium_cdk.jobs.kinds`, or a package with an entry point in the group
-    `trainium_cdk.job_kinds`). It gives `kind` a literal type, sets the class variables and overrides the methods below.
+    `trainium_cdk.job_kinds`). It gives `kind` a literal type, sets the class variables, defines `template`, and overrides those of the
+    other methods that it needs.
     """
 
     TITLE: ClassVar[str] = ""
@@ -139,6 +141,8 @@ class Job(BaseModel):
     """Whether it fetches code, packages or data first."""
     RESTARTS: ClassVar[bool] = True
     """Whether a failure of its own program is worth another attempt, because it goes on from a checkpoint."""
+    CHECKS_VERSIONS: ClassVar[bool] = True
+    """Whether each node refuses to start where its Neuron driver and runtime do not go together. False: the kind reports it itself."""
     REPLACES: ClassVar[Mapping[str, str]] = {}
     """Names of former kinds that this one replaces, each with the reason why it is gone."""
     LOGS: ClassVar[tuple[Reader, ...]] = ()
@@ -243,9 +247,9 @@ class Job(BaseModel):
         """
         return {}
 
+    @abstractmethod
     def template(self, plan: Plan) -> Template:
         """Its shell lines."""
-        raise NotImplementedError
 
     def published(self, point: ThroughputPoint) -> bool:
         """Whether a published throughput of the same nodes, global batch size and SDK is of this very job: optimizer, precision, ..."""

@@ -73,6 +73,11 @@ class Plan:
         return known[0] if len(known) == 1 else getattr(self.job, "framework", None) or self.cluster.framework
 
     @property
+    def needs_neuron(self) -> bool:
+        """Whether the job cannot run without a Neuron driver: a script may, where no framework is named."""
+        return self.job.needs_framework or self.framework != "none"
+
+    @property
     def ranks_per_node(self) -> int:
         """Processes of a node that have a rank."""
         several = self.job.processes_per_node

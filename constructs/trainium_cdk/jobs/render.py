@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.jobs import quote, shell
+from trainium_cdk.jobs import quote, shell, versions
 from trainium_cdk.jobs.environment import cache_lines, launch_environment
 from trainium_cdk.jobs.errors import JobError
 from trainium_cdk.jobs.models import Job
@@ -189,9 +189,10 @@ cache=$trn/neuron_cache/{cache}/$host
 say() {{ printf 'trn: %s\n' "$*"; }}
 die() {{ say "$*" >&2; exit 1; }}
 
+{versions}
 {helpers}run() {{
 {activate}
-mkdir -p "$cache"
+{check}mkdir -p "$cache"
 # each worker holds many connections at once ("Failed accept4: Too many open files")
 files=$(ulimit -Sn)
 if [ "$files" != unlimited ] && [ "$files" -lt 65535 ] && ! ulimit -n 65535 2> /dev/null; then
@@ -235,6 +236,8 @@ def _node(name: str, fitted: Plan, parts: Template, catalog: Catalog | None) -> 
         environment="\n".join(f"export {k}={quote.word(v)}" for k, v in sorted(env.items())),
         cache=fitted.job.cache_set,
         cache_lines=cache_lines(fitted),
+        versions=versions.node_check(fitted.cluster, fitted.needs_neuron, catalog),
+        check="check_versions\n" if fitted.job.CHECKS_VERSIONS else "",
         helpers=parts.helpers,
         activate=activate,
         body=ranks + parts.node,

@@ -1,9 +1,12 @@
-"""Whether a job's Neuron runtime goes with the driver of its nodes, by the catalogue's rule; and what AWS says of the versions. Pure."""
+"""Whether a job's Neuron runtime goes with the driver of its nodes, by the catalogue's rule, before it is submitted and on each node; and
+what AWS says of the versions. Pure."""
 
 from __future__ import annotations
 
 from trainium_cdk.catalog import Catalog, Stack, judge
+from trainium_cdk.catalog.models import Range
 from trainium_cdk.catalog.stack import FrameworkChoice
+from trainium_cdk.jobs import quote
 from trainium_cdk.jobs.errors import JobError
 from trainium_cdk.outputs import Cluster, Fleet
 
@@ -55,3 +58,63 @@ def _stack(cluster: Cluster, fleet: Fleet, framework: FrameworkChoice, runtime: 
         runtime,
         ami=_DEPLOYED,
     )
+
+
+_NODE_CHECK = r"""# A driver and a runtime that do not go together fail late, and do not say why.
+version() {{ sed -n 's/^\([0-9][0-9.]*\).*/\1/p' 2> /dev/null || true; }}
+# of the driver that is loaded, which need not be the one that modinfo finds
+driver_version() {{ cat "${{TRN_SYS_ROOT:-}}/sys/module/neuron/version" 2> /dev/null | version; }}
+runtime_version() {{
+  {{ dpkg-query -W -f '${{Version}}\n' {package} || rpm -q --qf '%{{VERSION}}\n' {package}; }} 2> /dev/null | version
+}}
+before() {{ [ "$1" != "$2" ] && [ "$(printf '%s\n' "$1" "$2" | sort -V | head -n 1)" = "$1" ]; }}
+# within VERSION FIRST BEFORE: an empty bound is open
+within() {{ {{ [ -z "$2" ] || ! before "$1" "$2"; }} && {{ [ -z "$3" ] || before "$1" "$3"; }}; }}
+# Why the versions of this node cannot work; nothing where they can, or are not known.
+versions_problem() {{
+  local driver runtime
+  driver=$(driver_version || true) runtime=$(runtime_version || true)
+  if [ -z "$driver" ]; then
+    printf '%s\n' 'the Neuron driver is not loaded (there is no /sys/module/neuron/version). See dmesg on the node'
+    return
+  fi
+  if [ -z "$runtime" ]; then return; fi
+{rules}
+}}
+check_versions() {{
+  local problem
+  problem=$(versions_problem)
+  if [ -n "$problem" ]; then {refuse} "$problem"; else say "Neuron driver $(driver_version), runtime $(runtime_version)"; fi
+}}
+"""
+_RULE = r"""  if within "$driver" {driver} && within "$runtime" {runtime}; then
+    printf '%s\n' "driver $driver and runtime $runtime do not go together: "{words}
+    return
+  fi"""
+_FIX = {
+    "eks": "Use an image with another runtime (--image), or deploy with another eks: {ami_release: ...}",
+    "slurm": "Deploy with another bootstrap: {neuron_release: ...}, or replace the node if its driver is not that of the release",
+}
+
+
+def node_check(cluster: Cluster, required: bool, catalog: Catalog | None = None) -> str:
+    """Shell functions of a node's script: `check_versions` ends it where driver and runtime do not go together.
+
+    Args:
+        required: whether the job cannot run without a driver. Else what is wrong is only reported.
+    """
+    rules = [
+        _RULE.format(
+            driver=_bounds(rule.driver),
+            runtime=_bounds(rule.runtime),
+            words=quote.word(f"{rule}. {_FIX[cluster.engine]}"),
+        )
+        for rule in (catalog or Catalog.load()).incompatible
+    ]
+    return _NODE_CHECK.format(
+        rules="\n".join(rules), package="aws-neuronx-runtime-lib", refuse="die" if required else "say"
+    )
+
+
+def _bounds(versions: Range) -> str:
+    return f"{quote.word(versions.first or '')} {quote.word(versions.before or '')}"

@@ -8,7 +8,7 @@ id=gpt-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=ade60974d423f2307ea9fc6be03f4e9c7125016a5752be33baf1d2d0ef49cabd
+digest=6f070e18059e51d84277b743a8e226e0b533cdda38b91f2ffc9d0f7fa0a56a72
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # somebody's own defaults
 
 die() {
@@ -129,10 +129,45 @@ export NEURON_CC_FLAGS
 say() { printf 'trn: %s\n' "$*"; }
 die() { say "$*" >&2; exit 1; }
 
+# A driver and a runtime that do not go together fail late, and do not say why.
+version() { sed -n 's/^\([0-9][0-9.]*\).*/\1/p' 2> /dev/null || true; }
+# of the driver that is loaded, which need not be the one that modinfo finds
+driver_version() { cat "${TRN_SYS_ROOT:-}/sys/module/neuron/version" 2> /dev/null | version; }
+runtime_version() {
+  { dpkg-query -W -f '${Version}\n' aws-neuronx-runtime-lib || rpm -q --qf '%{VERSION}\n' aws-neuronx-runtime-lib; } 2> /dev/null | version
+}
+before() { [ "$1" != "$2" ] && [ "$(printf '%s\n' "$1" "$2" | sort -V | head -n 1)" = "$1" ]; }
+# within VERSION FIRST BEFORE: an empty bound is open
+within() { { [ -z "$2" ] || ! before "$1" "$2"; } && { [ -z "$3" ] || before "$1" "$3"; }; }
+# Why the versions of this node cannot work; nothing where they can, or are not known.
+versions_problem() {
+  local driver runtime
+  driver=$(driver_version || true) runtime=$(runtime_version || true)
+  if [ -z "$driver" ]; then
+    printf '%s\n' 'the Neuron driver is not loaded (there is no /sys/module/neuron/version). See dmesg on the node'
+    return
+  fi
+  if [ -z "$runtime" ]; then return; fi
+  if within "$driver" 2.29 '' && within "$runtime" '' 2.33; then
+    printf '%s\n' "driver $driver and runtime $runtime do not go together: "'"Neuron Driver 2.29 requires Neuron Runtime Library 2.33 or later" (AWS, release notes of Neuron Runtime 2.31.0, 2026-07-07). Deploy with another bootstrap: {neuron_release: ...}, or replace the node if its driver is not that of the release'
+    return
+  fi
+  if within "$driver" '' 2.27 && within "$runtime" 2.32 ''; then
+    printf '%s\n' "driver $driver and runtime $runtime do not go together: "'"Neuron Runtime Library 2.32 is not backward-compatible with Neuron Driver 2.26 or earlier" (AWS, release notes of Neuron Runtime 2.30.0, 2026-05-21). Deploy with another bootstrap: {neuron_release: ...}, or replace the node if its driver is not that of the release'
+    return
+  fi
+}
+check_versions() {
+  local problem
+  problem=$(versions_problem)
+  if [ -n "$problem" ]; then die "$problem"; else say "Neuron driver $(driver_version), runtime $(runtime_version)"; fi
+}
+
 run() {
 venv="$HOME"/aws_neuron_venv_pytorch
 if [ ! -f "$venv/bin/activate" ]; then die "there is no virtual environment at $venv"; fi
 . "$venv/bin/activate"
+check_versions
 mkdir -p "$cache"
 # each worker holds many connections at once ("Failed accept4: Too many open files")
 files=$(ulimit -Sn)

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
+from sandbox import head_node
 from sandbox.kubernetes import schemas
 from tests.jobs.kubernetes.conftest import fleet, make_cluster
 from trainium_cdk.catalog import Catalog
@@ -209,6 +210,7 @@ def test_arguments_and_environment_arrive_byte_for_byte(tmp_path: Path, args: li
         (tmp_path / path).write_bytes(text.replace(b"files=/trn/job\n", b'files="$TRN_TEST_FILES"\n'))
     out = tmp_path / "out"
     variables = {"TRN_SHARED_ROOT": str(tmp_path), "TRN_TEST_FILES": str(tmp_path), "HOME": str(tmp_path / "home")}
+    variables["TRN_SYS_ROOT"] = str(head_node.driver(tmp_path))
     done = subprocess.run(
         ["bash", "-c", 'exec 9> "$0"; exec bash "$1" train', str(out), str(tmp_path / "node.sh")],
         env={**variables, "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"},

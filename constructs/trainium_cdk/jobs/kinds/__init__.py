@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from inspect import isabstract
 from types import MappingProxyType
 
 from trainium_cdk.jobs.errors import JobError
@@ -43,6 +44,10 @@ def kinds() -> Mapping[str, type[Job]]:
         if not (isinstance(kind, type) and issubclass(kind, Job)):
             raise JobError(
                 f"job kind {entry.name} ({entry.value}) is not a subclass of trainium_cdk.jobs.Job. Fix its package"
+            )
+        if isabstract(kind):
+            raise JobError(
+                f"job kind {entry.name} ({entry.value}) does not define the method template. Fix its package"
             )
         if name_of(kind) in found:
             raise JobError(

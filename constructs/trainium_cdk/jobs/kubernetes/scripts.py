@@ -16,7 +16,7 @@ from dataclasses import asdict
 from typing import Any
 
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.jobs import quote, shell
+from trainium_cdk.jobs import quote, shell, versions
 from trainium_cdk.jobs.environment import cache_lines, launch_environment
 from trainium_cdk.jobs.kubernetes.names import TRAIN, task_pod
 from trainium_cdk.jobs.plan import Plan, expected
@@ -47,12 +47,13 @@ host=node-$NODE_RANK
 cache=$trn/neuron_cache/{cache}/$host
 {cache_lines}
 
+{versions}
 {helpers}run() {{
 {body}
 }}
 
 launch() {{
-mkdir -p "$cache"
+{check}mkdir -p "$cache"
 open_files
 if [ -f "$venv/bin/activate" ]; then . "$venv/bin/activate"; fi
 {before}{start}
@@ -173,6 +174,8 @@ def _node(name: str, fitted: Plan, parts: Template, catalog: Catalog | None) -> 
         environment="\n".join(f"export {k}={quote.word(v)}" for k, v in sorted(env.items())),
         cache=job.cache_set,
         cache_lines=cache_lines(fitted),
+        versions=versions.node_check(fitted.cluster, fitted.needs_neuron, catalog),
+        check="check_versions\n" if job.CHECKS_VERSIONS else "",
         helpers=parts.helpers,
         body=parts.node,
         before=before,

@@ -1,0 +1,84 @@
+"""A smoke test of minutes: Neuron devices, driver and runtime, EFA, and an all-reduce over all nodes with nccom-test.
+
+Sources: Neuron documentation, NCCOM-TEST and Neuron LS user guides (aws-neuron-sdk 81ce03ae, 2026-08-21); how AWS runs nccom-test over
+several nodes (awsome-distributed-training, micro-benchmarks/nccom-tests; aws-k8s-tester, test/cases/neuron); 2026-11.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.jobs import quote, shell
+from trainium_cdk.jobs.errors import JobError
+from trainium_cdk.jobs.models import Job, Upstream
+from trainium_cdk.jobs.plan import Plan
+from trainium_cdk.jobs.templates import Template
+from trainium_cdk.outputs import Fleet
+
+SLOW = 0.75
+"""A measurement below this part of the published figure fails: what two missing EFA interfaces of eight would leave."""
+_PROGRAM = "nccom.py"
+
+
+class Nccom(Job):
+    """A smoke test of the nodes of a queue. Its last lines say what is broken, and on which node."""
+
+    TITLE: ClassVar[str] = "smoke test: devices, driver, EFA, and an all-reduce over all nodes, in minutes"
+    FRAMEWORKS: ClassVar[tuple[str, ...]] = ()
+    UPSTREAM: ClassVar[Upstream | None] = Upstream(
+        "", "", "nccom-test, neuron-ls", "aws-neuronx-tools of the Neuron SDK"
+    )
+    PREPARES: ClassVar[bool] = False
+    RESTARTS: ClassVar[bool] = False
+    CHECKS_VERSIONS: ClassVar[bool] = False
+
+    kind: Literal["nccom"] = "nccom"
+    precompile: bool = Field(False, description="Not for this kind: nccom-test compiles nothing.")
+    min_bandwidth: float | None = Field(
+        None,
+        gt=0,
+        le=100_000,
+        description="Bus bandwidth of the all-reduce below which the test fails, GB/s. Default: three quarters of the figure published "
+        "for the same test; no bound where none is published.",
+    )
+
+    @property
+    def files(self) -> Mapping[str, bytes]:
+        return {_PROGRAM: shell.read(_PROGRAM)}
+
+    def batch(self, fleet: Fleet, notes: list[str]) -> None:
+        point = Catalog.load().collective(fleet.instance_type, self.nodes)
+        if point is None:
+            notes.append(
+                f"no bus bandwidth is published for {self.nodes} x {fleet.instance_type}: the test reports what it measures"
+                + ("" if self.min_bandwidth else ". Give --min-bandwidth to have it judged")
+            )
+
+    def check(self, plan: Plan) -> None:
+        if self.precompile:
+            raise JobError(
+                f"{self.kind} cannot precompile: nccom-test compiles nothing. Submit it without --precompile"
+            )
+
+    def template(self, plan: Plan) -> Template:
+        fleet, point = plan.fleet, Catalog.load().collective(plan.fleet.instance_type, self.nodes)
+        settings: dict[str, object] = {"devices": fleet.devices, "cores": fleet.cores, "efa": fleet.efa}
+        if point:
+            settings |= {"published": point.bus_gb_per_second, "source": f"{point.source}, {point.date}"}
+        least = self.min_bandwidth or (round(SLOW * point.bus_gb_per_second, 1) if point else None)
+        if least:
+            settings["least"] = least
+        return Template(f"""TRN_NODE_NAME=${{SLURMD_NODENAME:-$HOSTNAME.${{MASTER_ADDR#*.}}}}
+export TRN_NODE_NAME
+problem=$(versions_problem)
+command=(python3 "$job/script/{_PROGRAM}" "$job/state/nccom.${{SLURM_RESTART_COUNT:-${{TRN_ATTEMPT:-0}}}}"
+  {quote.word(json.dumps(settings))} "$problem")
+"${{command[@]}}\"""")
+
+
+KIND = Nccom
