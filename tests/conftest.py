@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from sandbox import LocalAws
-from sandbox.local_aws import CDK, EMULATOR_PYTHON
-from tests.support import need
+from tests.support import need_local_aws
 
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any-machine")
@@ -53,8 +52,7 @@ def local_aws() -> Iterator[LocalAws]:
     Tests share it: use names of your own, and judge what is left by what was there before
     (`sandbox.leftovers.beyond`).
     """
-    need(EMULATOR_PYTHON.exists(), f"the emulator is not installed ({EMULATOR_PYTHON}): make setup")
-    need(CDK.exists(), f"the CDK command line is not installed ({CDK}): make setup")
+    need_local_aws()
     with LocalAws.start() as aws:
         aws.bootstrap()
         yield aws

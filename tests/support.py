@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from sandbox.local_aws import CDK, EMULATOR_PYTHON
+
 
 def need(condition: object, reason: str) -> None:
     """Skip the test with ``reason`` unless ``condition`` holds; in continuous integration (CI=true) fail instead.
@@ -24,6 +26,12 @@ def need(condition: object, reason: str) -> None:
     if os.environ.get("CI") == "true":
         pytest.fail(f"CI=true allows no skip: {reason}", pytrace=False)
     pytest.skip(reason)
+
+
+def need_local_aws() -> None:
+    """Skip or fail as `need` does, unless a local AWS can be started."""
+    need(EMULATOR_PYTHON.exists(), f"the emulator is not installed ({EMULATOR_PYTHON}): make setup")
+    need(CDK.exists(), f"the CDK command line is not installed ({CDK}): make setup")
 
 
 def put_aside() -> set[Path]:

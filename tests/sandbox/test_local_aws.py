@@ -17,7 +17,7 @@ from sandbox import LocalAws, SandboxError
 from sandbox.__main__ import main
 from sandbox.leftovers import beyond, inventory
 from sandbox.oracle import PCLUSTER_PYTHON, installed_version
-from tests.support import need
+from tests.support import need, need_local_aws
 
 APP = Path(__file__).parent / "app/app.py"
 Synthesize = Callable[..., str]
@@ -139,6 +139,7 @@ def test_a_configuration_pcluster_refuses_rolls_everything_back(
 
 
 def test_the_command_line_gives_a_shell_its_aws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    need_local_aws()
     where = ["--dir", str(tmp_path / "aws")]
     assert main(["env", *where]) == 2
     assert "python -m sandbox up" in capsys.readouterr().err
@@ -178,6 +179,7 @@ def test_an_emulator_that_does_not_start_shows_the_end_of_its_log(
 
 def test_what_was_started_ends_with_it(tmp_path: Path) -> None:
     """The emulator goes when the process that started it is killed, and takes a running command along."""
+    need_local_aws()
     script = """
 import json, os, signal, sys, time
 from sandbox import LocalAws
