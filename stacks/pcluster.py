@@ -43,8 +43,8 @@ class TrnPclusterStack(Stack):
             self, "Files", expiration={PAYLOADS: Duration.days(1)}, removal_policy=removal_policy(on_destroy)
         )
         registry = TrnRegistry.from_settings(self, "Registry", environment.registry, on_destroy=on_destroy)
-        bootstrap = TrnBootstrap(self, "Bootstrap", environment=environment, bucket=bucket.bucket)
-        cluster = TrnPcluster(
+        bootstrap = TrnBootstrap.from_settings(self, "Bootstrap", environment=environment, bucket=bucket.bucket)
+        cluster = TrnPcluster.from_settings(
             self, "Cluster", environment=environment, network=network, storage=storage, bootstrap=bootstrap
         )
         cluster.grant_bucket(bucket.bucket)
@@ -65,7 +65,7 @@ def _ways_in(cluster: TrnPcluster) -> dict[str, tuple[str, str]]:
     found: dict[str, tuple[str, str]] = {}
     if cluster.head_node_public_ip:
         found["HeadNodePublicIp"] = (cluster.head_node_public_ip, "Public address of the head node")
-    if cluster.key_pair:
-        parameter = f"/ec2/keypair/{cluster.key_pair.attr_key_pair_id}"
+    if cluster.key_pair_id:
+        parameter = f"/ec2/keypair/{cluster.key_pair_id}"
         found["SshKeyParameter"] = (parameter, "SSM parameter that holds the private SSH key (--with-decryption)")
     return found

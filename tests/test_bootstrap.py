@@ -23,7 +23,7 @@ KEY_OF_ENTRY = "node-scripts/entry-bc3626264c9383ebf0a94911587c3746.sh"
 
 def made(stack: Stack, data: dict[str, Any] | None = None) -> TrnBootstrap:
     bucket = s3.Bucket(stack, "Files")
-    return TrnBootstrap(stack, "Boot", environment=settings.validate(data or {}), bucket=bucket)
+    return TrnBootstrap.from_settings(stack, "Boot", environment=settings.validate(data or {}), bucket=bucket)
 
 
 def urls(data: dict[str, Any] | None = None) -> tuple[str, str]:

@@ -18,18 +18,16 @@ ROOT = Path(__file__).parent.parent
 
 FOREIGN_APP = """
 import aws_cdk as cdk
-from trainium_cdk import settings
 from trainium_cdk.bootstrap import TrnBootstrap
 from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.storage import TrnStorage
 
-env = settings.load()
 app = cdk.App()
 stack = cdk.Stack(app, "Foreign")
 network = TrnNetwork(stack, "Net")
 TrnStorage(stack, "Disk", vpc=network.vpc)
-TrnBootstrap(stack, "Boot", environment=env, bucket=TrnBucket(stack, "Files").bucket)
+TrnBootstrap(stack, "Boot", bucket=TrnBucket(stack, "Files").bucket)
 app.synth()
 """
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from trainium_cdk.pcluster.cluster import TrnPcluster as TrnPcluster
     from trainium_cdk.pcluster.cluster import TrnPclusterProvider as TrnPclusterProvider
     from trainium_cdk.registry import TrnRegistry as TrnRegistry
+    from trainium_cdk.stack_outputs import TrnOutputs as TrnOutputs
     from trainium_cdk.storage import EfsOptions as EfsOptions
     from trainium_cdk.storage import FileSystemMount as FileSystemMount
     from trainium_cdk.storage import LustreOptions as LustreOptions
@@ -49,6 +50,7 @@ _MODULES = {
     "network": ("TrnNetwork", "TrnPeering"),
     "pcluster.cluster": ("TrnPcluster", "TrnPclusterProvider"),
     "registry": ("TrnRegistry",),
+    "stack_outputs": ("TrnOutputs",),
     "storage": ("EfsOptions", "FileSystemMount", "LustreOptions", "S3Link", "TrnStorage"),
 }
 """Every public name, by the module that holds it. (Type checkers read the imports above; a test compares the two.)"""

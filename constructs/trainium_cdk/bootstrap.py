@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 from aws_cdk import CustomResource, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
@@ -15,7 +16,7 @@ from aws_cdk import aws_s3_assets as assets
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
-from trainium_cdk import node_env
+from trainium_cdk import node_env, settings
 from trainium_cdk.functions import inline_function
 from trainium_cdk.scripts import ENTRY, scripts_dir
 from trainium_cdk.settings import Environment
@@ -25,31 +26,81 @@ PREFIX = "node-scripts/"
 
 
 class TrnBootstrap(Construct):
-    """The node scripts and their settings (`node.env`) in S3.
+    """The node scripts of a Slurm cluster, and their settings (`node.env`), in S3.
 
     Three things with three lives. The entry script never changes: ParallelCluster refuses an update of a head node's script.
     The pointer, an SSM parameter, never changes its name. What the pointer holds, the zip file of scripts and settings, has
     another key whenever a byte of it changes, below a prefix that stays: the permission to read it stays the same.
 
+    Example:
+        scripts = TrnBootstrap(self, "Scripts", bucket=bucket, instance_types=["trn2.48xlarge"])
+        TrnPcluster(self, "Slurm", vpc=vpc, bootstrap=scripts)
+
     Args:
-        environment: what the nodes are to be.
-        bucket: holds the scripts.
+        bucket: Holds the scripts.
+        instance_types: The Trainium types of the queues: they decide which release and framework fit. Default: trn1.32xlarge.
+        operating_system: ubuntu2404, ubuntu2204 or alinux2023. Default: ubuntu2404.
+        mount_dirs: Where the shared file systems are mounted. Default: /efs.
+        neuron_release: Neuron SDK release. Default: the newest that AWS supports for the types and the operating system.
+        framework: torch-xla, torch-native, or none for no virtual environment. Default: what trains on the types.
+        venv: The virtual environment: a path, or a name in the shared home directory. Default: aws_neuron_venv_pytorch.
+        pip_packages: More packages for it, as `transformers==4.52.3`. Default: none.
+        parameter_name: Name of the SSM parameter. Default: CloudFormation gives one.
+
+    Raises:
+        SettingsError: a value is wrong.
+        FileNotFoundError: the scripts are not in the installation.
     """
 
     entry_url: str
     """s3:// URL of entry.sh."""
     scripts_url: str
     """s3:// URL of the zip file with configure-node.sh, lib/ and node.env."""
-    pointer: ssm.StringParameter
+    settings: settings.Bootstrap
+    """What is installed on the nodes."""
+    pointer: ssm.IStringParameter
     """Holds `scripts_url`; a head node's entry script starts from its name."""
 
-    def __init__(self, scope: Construct, id: str, *, environment: Environment, bucket: s3.IBucket):
-        """
-        Raises:
-            FileNotFoundError: the scripts are not in the installation.
-        """
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        bucket: s3.IBucket,
+        instance_types: Sequence[str] = ("trn1.32xlarge",),
+        operating_system: str = "ubuntu2404",
+        mount_dirs: Sequence[str] = ("/efs",),
+        neuron_release: str | None = None,
+        framework: Literal["torch-xla", "torch-native", "none"] | None = None,
+        venv: str = "aws_neuron_venv_pytorch",
+        pip_packages: Sequence[str] = (),
+        parameter_name: str | None = None,
+    ) -> None:
         super().__init__(scope, id)
-        self._bucket = bucket
+        resources = [{"name": f"trn{i}", "instance_type": kind} for i, kind in enumerate(instance_types)]
+        # only the mount directories of the file systems reach the nodes
+        mounts = dict(zip(("efs", "fsx"), ({"mount_dir": d} for d in mount_dirs), strict=False))
+        environment = settings.validate(
+            {
+                "storage": {"efs": None, "fsx": None} | mounts,
+                "pcluster": {"os": operating_system, "queues": [{"compute_resources": resources}]},
+                "bootstrap": {
+                    "neuron_release": neuron_release,
+                    "framework": framework,
+                    "venv": venv,
+                    "pip_packages": list(pip_packages),
+                },
+            }
+        )
+        self._build(environment, bucket, parameter_name)
+
+    @classmethod
+    def from_settings(cls, scope: Construct, id: str, *, environment: Environment, bucket: s3.IBucket) -> TrnBootstrap:
+        """The scripts of the Slurm nodes of an environment."""
+        return _OfEnvironment(scope, id, environment=environment, bucket=bucket)
+
+    def _build(self, environment: Environment, bucket: s3.IBucket, parameter_name: str | None) -> None:
+        self._bucket, self.settings = bucket, environment.bootstrap
         scripts = scripts_dir()
         with tempfile.TemporaryDirectory() as folder:  # the CDK copies it into cdk.out at once
             tree = _stage(scripts, Path(folder) / "node", node_env.render(environment))
@@ -60,15 +111,16 @@ class TrnBootstrap(Construct):
         keys = {f"{PREFIX}entry-{digest}.sh": entry, f"{PREFIX}{packed.asset_hash}.zip": packed}
         published = self._publish(keys)
         self.entry_url, self.scripts_url = (f"s3://{bucket.bucket_name}/{key}" for key in keys)
-        self.pointer = ssm.StringParameter(
+        pointer = ssm.StringParameter(
             self,
             "Pointer",
-            parameter_name=f"/trainium/{environment.cluster_name}/node-scripts",
+            parameter_name=parameter_name,
             string_value=self.scripts_url,
             description="Where the node scripts are now (trainium-cdk)",
         )
-        self.pointer.apply_removal_policy(RemovalPolicy.DESTROY)
-        self.pointer.node.add_dependency(published)
+        pointer.apply_removal_policy(RemovalPolicy.DESTROY)
+        pointer.node.add_dependency(published)
+        self.pointer = pointer
 
     def _publish(self, keys: Mapping[str, assets.Asset]) -> CustomResource:
         """Copy the assets from the CDK's bucket, which belongs to every app in the account."""
@@ -114,15 +166,29 @@ class TrnBootstrap(Construct):
             ),
         ]
 
-    def grant_read(self, grantee: iam.IGrantable) -> None:
-        """Lets a role of this app fetch the scripts."""
-        for statement in self.read_statements():
-            grantee.grant_principal.add_to_principal_policy(statement)
+    def grant_read(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Let a role of this app fetch the scripts."""
+        objects = [self._bucket.arn_for_objects(f"{PREFIX}*")]
+        read = iam.Grant.add_to_principal(grantee=grantee, actions=["s3:GetObject"], resource_arns=objects)
+        _, refusal, _ = self.read_statements()
+        grantee.grant_principal.add_to_principal_policy(refusal)
+        find = iam.Grant.add_to_principal(
+            grantee=grantee, actions=["ssm:GetParameter"], resource_arns=[self.pointer.parameter_arn]
+        )
+        return read.combine(find)
 
 
-def _stage(scripts: Path, target: Path, settings: str) -> Path:
+class _OfEnvironment(TrnBootstrap):
+    """The scripts of an environment's nodes."""
+
+    def __init__(self, scope: Construct, id: str, *, environment: Environment, bucket: s3.IBucket) -> None:
+        Construct.__init__(self, scope, id)
+        self._build(environment, bucket, f"/trainium/{environment.cluster_name}/node-scripts")
+
+
+def _stage(scripts: Path, target: Path, node_settings: str) -> Path:
     """The tree that travels in the zip file: no documentation, so that a word there replaces no node."""
     ignored = shutil.ignore_patterns("*.md", ENTRY, "__pycache__", "*.pyc")
     shutil.copytree(scripts, target, ignore=ignored, copy_function=shutil.copyfile)
-    (target / "node.env").write_text(settings, "utf-8")
+    (target / "node.env").write_text(node_settings, "utf-8")
     return target

@@ -13,7 +13,7 @@ from aws_cdk import aws_iam as iam
 from tests.cdk import findings, needs, only, properties, resources
 from tests.foreign.foreign import cluster, errors, template, vpc, warnings
 from trainium_cdk import TrnEfaSecurityGroup, TrnNodeGroup, TrnNodeRole, TrnStorage
-from trainium_cdk.eks.choose_subnet import choose
+from trainium_cdk._cdk.choose_subnet import choose
 
 BLOCK = eks.CapacityType.CAPACITY_BLOCK
 
@@ -191,11 +191,11 @@ class Ec2:
     ],
 )
 def test_the_subnet_lies_where_the_type_is_offered_and_stays(current: Any, offered: Any, expected: str) -> None:
-    wanted = {"InstanceType": "trn1.32xlarge", "SubnetIds": ["subnet-1", "subnet-2", "subnet-3"]}
+    wanted = {"InstanceTypes": ["trn1.32xlarge"], "SubnetIds": ["subnet-1", "subnet-2", "subnet-3"]}
     assert choose(wanted, current, Ec2(*offered)) == expected
 
 
 @pytest.mark.parametrize(("offered", "fix"), [(("usw2-az4",), "name a subnet in usw2-az4"), ((), "deploy to a region that offers it")])  # fmt: skip
 def test_no_subnet_fits(offered: Any, fix: str) -> None:
     with pytest.raises(ValueError, match=rf"offers trn1.32xlarge \(subnet-1 in usw2-az1\): {fix}"):
-        choose({"InstanceType": "trn1.32xlarge", "SubnetIds": ["subnet-1"]}, None, Ec2(*offered))
+        choose({"InstanceTypes": ["trn1.32xlarge"], "SubnetIds": ["subnet-1"]}, None, Ec2(*offered))

@@ -28,7 +28,7 @@ def report(
     rules: Iterable[Rule],
     names: Mapping[str, str],
 ) -> None:
-    """Register what the rules find wrong with the values of a construct, with the text of `trn validate`.
+    """Register what is wrong with the values of a construct, with the text of `trn validate`.
 
     Args:
         data: the environment that describes the construct, as plain data without tokens (see `known`).
@@ -36,7 +36,30 @@ def report(
         rules: the rules that apply to it.
         names: name of the key in an environment -> name of the argument.
     """
-    problems = [p for p in _problems(data, rules) if p.key[: len(at)] == at or p.key == ("region",)]
+    try:
+        environment = settings.validate(data)
+    except settings.SettingsError as e:
+        _register(construct, e.problems, at, names)
+    else:
+        report_on(construct, environment, at=at, rules=rules, names=names)
+
+
+def report_on(
+    construct: Construct,
+    environment: settings.Environment,
+    *,
+    at: KeyPath,
+    rules: Iterable[Rule],
+    names: Mapping[str, str],
+    engine: settings.Engine | None = None,
+) -> None:
+    """The same for an environment. `engine`: ignore what concerns another one alone."""
+    found = [replace(problem, rule=rule.__name__) for rule in rules for problem in rule(environment)]
+    _register(construct, [p for p in found if engine is None or p.engine in {None, engine}], at, names)
+
+
+def _register(construct: Construct, found: Iterable[Problem], at: KeyPath, names: Mapping[str, str]) -> None:
+    problems = [p for p in found if p.key[: len(at)] == at or p.key == ("region",)]
     for problem in problems:
         if problem.level == "warning":
             Annotations.of(construct).add_warning_v2(f"trn:{problem.rule}", _text(problem, at, names))
@@ -73,14 +96,6 @@ class _Errors:
 
     def validate(self) -> list[str]:
         return self._texts
-
-
-def _problems(data: Mapping[str, Any], rules: Iterable[Rule]) -> list[Problem]:
-    try:
-        environment = settings.validate(data)
-    except settings.SettingsError as e:
-        return list(e.problems)
-    return [replace(problem, rule=rule.__name__) for rule in rules for problem in rule(environment)]
 
 
 def _text(problem: Problem, at: KeyPath, names: Mapping[str, str]) -> str:

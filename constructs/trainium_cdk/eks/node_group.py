@@ -13,6 +13,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct, IDependable
 
 from trainium_cdk import settings as trn
+from trainium_cdk._cdk.offering import offering_subnet
 from trainium_cdk._cdk.subnets import routes_of, selected
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.efa import TrnEfaSecurityGroup
@@ -20,7 +21,6 @@ from trainium_cdk.eks.group_rules import check_group
 from trainium_cdk.eks.interfaces import Layout
 from trainium_cdk.eks.launch import latest, scaling, training_template
 from trainium_cdk.eks.node_role import TrnNodeRole
-from trainium_cdk.eks.offering import offering_subnet
 from trainium_cdk.eks.user_data import ApiServer, user_data
 from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL
 from trainium_cdk.settings import Environment
@@ -200,7 +200,7 @@ class TrnNodeGroup(Construct):
             capacity_block=block,
         )
         candidates = selected(cluster.vpc, subnets)
-        subnet = offering_subnet(self, "Subnet", subnets=candidates, instance_type=type_name)
+        subnet = offering_subnet(self, "Subnet", subnets=candidates, instance_types=[type_name])
         own_image = image_id is not None
         if taints is None:
             taints = (eks.TaintSpec(key=catalog.eks.taint, value="true", effect=eks.TaintEffect.NO_SCHEDULE),)

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from aws_cdk import CfnStack, CustomResource, RemovalPolicy, Stack
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jsii
+from aws_cdk import CfnStack, CustomResource, Duration, Names, RemovalPolicy, Stack
 from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_efs as efs
+from aws_cdk import aws_fsx as fsx
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct, IDependable
 
+from trainium_cdk._cdk.offering import offering_subnet
+from trainium_cdk._cdk.subnets import routes_of, selected
 from trainium_cdk.bootstrap import TrnBootstrap
+from trainium_cdk.bucket import TrnBucket
+from trainium_cdk.catalog import Catalog
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.pcluster.config import NOBODY, ClusterIds, render
+from trainium_cdk.pcluster.described import environment_of
 from trainium_cdk.pcluster.name import TrnClusterName
-from trainium_cdk.settings import Environment, Problem, SettingsError
+from trainium_cdk.removal import removal_policy as policy_of
+from trainium_cdk.settings import Accounting, Environment, HeadNode, LoginNodes, Problem, Queue, SettingsError
 from trainium_cdk.storage import TrnStorage
 
 POLICY_PATH = "/parallelcluster/"
@@ -27,35 +40,69 @@ class TrnPclusterProvider(Construct):
     by that template when the stack is destroyed.
 
     Args:
-        environment: its ParallelCluster version, or the catalogue's; its function's role and policies (`pcluster.provider`).
+        version: Of ParallelCluster. Default: the catalogue's.
+        role: ARN of the role its function runs with. Default: one is made from ParallelCluster's published policies.
+        policies: ARNs of IAM policies added to the role that is made. Default: none.
     """
 
-    def __init__(self, scope: Construct, id: str, *, environment: Environment):
+    service_token: str
+    """What a `Custom::PclusterCluster` names as its provider."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        version: str | None = None,
+        role: str | None = None,
+        policies: Sequence[str] = (),
+    ) -> None:
         super().__init__(scope, id)
-        stack, facts = Stack.of(self), environment.catalog.parallelcluster
+        stack, facts = Stack.of(self), Catalog.load().parallelcluster
         url = facts.provider_template.format(
-            region=stack.region, suffix=stack.url_suffix, version=environment.pcluster.version or facts.default
+            region=stack.region, suffix=stack.url_suffix, version=version or facts.default
         )
-        provider = environment.pcluster.provider
-        parameters = {"CustomLambdaRole": provider.role or "", "AdditionalIamPolicies": ",".join(provider.policies)}
+        parameters = {"CustomLambdaRole": role or "", "AdditionalIamPolicies": ",".join(policies)}
         given = {name: value for name, value in parameters.items() if value}
-        self.stack = CfnStack(self, "Resource", template_url=url, timeout_in_minutes=15, parameters=given or None)
-        self.service_token = self.stack.get_att("Outputs.ServiceToken").to_string()
+        provider = CfnStack(self, "Resource", template_url=url, timeout_in_minutes=15, parameters=given or None)
+        self.service_token = provider.get_att("Outputs.ServiceToken").to_string()
 
 
+@jsii.implements(iam.IGrantable)
 class TrnPcluster(Construct):
-    """A Slurm cluster.
+    """A Slurm cluster on AWS ParallelCluster, in any VPC. Each queue is in one subnet, as EFA does not cross subnets.
+
+    EFA traffic needs no security group of ours: ParallelCluster's own lets everything through between the nodes.
+
+    Example:
+        TrnPcluster(self, "Slurm", vpc=vpc, storage=existing_efs, queues=[settings.Queue(name="trn")])
 
     Args:
-        environment: what the cluster is to be.
-        network: where it lives. The cluster waits until its nodes can reach the internet.
-        storage: what every node mounts. Nodes become members of its group of clients; EFA traffic needs no group of ours, as
-            ParallelCluster's own lets everything through between the nodes.
-        bootstrap: what every node runs at its start.
+        vpc: Where the cluster is.
+        queues: The partitions. Default: one, of up to 16 trn1.32xlarge.
+        storage: What every node mounts: a `TrnStorage`, or an EFS or FSx for Lustre file system of the CDK. Default: a new EFS.
+        bootstrap: What every node runs at its start. Default: a `TrnBootstrap` for the queues' types, in a `TrnBucket`.
+        vpc_subnets: Where nodes may be: for each queue one of them is chosen, in an availability zone that offers its types.
+            Default: the private subnets of the VPC.
+        queue_subnets: The subnets of queues, by name. Default: chosen from `vpc_subnets`.
+        head_node: Default: a c5.4xlarge without SSH; Session Manager reaches it.
+        head_node_subnet: Default: the first of `vpc_subnets`; of the public ones where `head_node.subnet` is public.
+        cluster_name: Default: from the construct's path. ParallelCluster makes a stack of this name.
+        operating_system: ubuntu2404, ubuntu2204 or alinux2023. Default: ubuntu2404.
+        version: ParallelCluster's version. Default: the catalogue's.
+        login_nodes: Nodes for people to work on. Default: none.
+        login_subnet: Default: that of the head node.
+        accounting: Slurm accounting in a MySQL database that exists. Default: none.
+        custom_ami: Image of every node that does not name its own. Default: ParallelCluster's.
+        scale_down_idle_time: A dynamic node without work is stopped after this time. Default: 10 minutes.
+        slurm_settings: Lines for slurm.conf. Default: none.
+        overrides: Keys merged last into the cluster configuration, in ParallelCluster's own spelling. Default: none.
+        tags: Tags of the cluster's resources. Default: none.
+        removal_policy: What becomes of the cluster's logs on `cdk destroy`. Default: DESTROY.
 
     Raises:
-        SettingsError: the cluster is named as the stack is.
-        ValueError: the network has no subnet where one is asked for.
+        SettingsError: a value cannot be used, or the cluster is named as the stack is.
+        ValueError: a subnet is wanted where the VPC has none.
     """
 
     head_node_id: str
@@ -65,11 +112,92 @@ class TrnPcluster(Construct):
     """None for a head node in a private subnet."""
     node_policy: iam.ManagedPolicy
     """What every node may do beside ParallelCluster's own permissions: grant to it as to a role."""
-    key_pair: ec2.CfnKeyPair | None
-    """The key pair made here: for SSH, where the environment names none of its own."""
+    key_pair_id: str | None
+    """The key pair made here: for SSH, where the settings name none."""
+    environment: Environment
+    """What the cluster is."""
+    storage: TrnStorage
+    """What its nodes mount."""
 
     def __init__(
         self,
+        scope: Construct,
+        id: str,
+        *,
+        vpc: ec2.IVpc,
+        queues: Sequence[Queue] = (Queue(),),
+        storage: TrnStorage | efs.IFileSystem | fsx.LustreFileSystem | None = None,
+        bootstrap: TrnBootstrap | None = None,
+        vpc_subnets: ec2.SubnetSelection | None = None,
+        queue_subnets: Mapping[str, ec2.ISubnet] | None = None,
+        head_node: HeadNode = HeadNode(),  # noqa: B008  frozen
+        head_node_subnet: ec2.ISubnet | None = None,
+        cluster_name: str | None = None,
+        operating_system: str = "ubuntu2404",
+        version: str | None = None,
+        login_nodes: LoginNodes | None = None,
+        login_subnet: ec2.ISubnet | None = None,
+        accounting: Accounting | None = None,
+        custom_ami: str | None = None,
+        scale_down_idle_time: Duration | None = None,
+        slurm_settings: Sequence[Mapping[str, str | int]] = (),
+        overrides: Mapping[str, Any] | None = None,
+        tags: Mapping[str, str] | None = None,
+        removal_policy: RemovalPolicy = RemovalPolicy.DESTROY,
+    ) -> None:
+        super().__init__(scope, id)
+        if not isinstance(storage, TrnStorage):
+            storage = _wrapped(self, vpc, storage)
+        environment = environment_of(
+            self,
+            storage=storage,
+            tags=tags or {},
+            queues=queues,
+            cluster_name=cluster_name or Names.unique_resource_name(self, max_length=40, separator="-"),
+            head=head_node,
+            os=operating_system,
+            version=version,
+            login_nodes=login_nodes,
+            accounting=accounting,
+            custom_ami=custom_ami,
+            scale_down_idle_minutes=int(scale_down_idle_time.to_minutes()) if scale_down_idle_time else None,
+            slurm_settings=[dict(line) for line in slurm_settings],
+            overrides=dict(overrides or {}),
+        )
+        if bootstrap is None:
+            bootstrap = TrnBootstrap(
+                self,
+                "Bootstrap",
+                bucket=TrnBucket(self, "Files").bucket,
+                instance_types=environment.instance_types,
+                operating_system=operating_system,
+                mount_dirs=environment.storage.mount_dirs,
+            )
+        environment = environment.model_copy(update={"bootstrap": bootstrap.settings})
+        private = selected(vpc, vpc_subnets)
+        head = head_node_subnet or _first(self, private if head_node.subnet == "private" else vpc.public_subnets)
+        given = queue_subnets or {}
+        subnets = ClusterSubnets(
+            head=head.subnet_id,
+            login=(login_subnet or head).subnet_id,
+            queues={
+                queue.name: given[queue.name].subnet_id
+                if queue.name in given
+                else offering_subnet(
+                    self,
+                    f"Subnet{queue.name}",
+                    subnets=private,
+                    instance_types=[resource.instance_type for resource in queue.compute_resources],
+                )
+                for queue in queues
+            },
+            ready=routes_of([head, *private, *given.values()]),
+        )
+        self._build(environment, subnets, storage, bootstrap, removal_policy)
+
+    @classmethod
+    def from_settings(
+        cls,
         scope: Construct,
         id: str,
         *,
@@ -77,14 +205,32 @@ class TrnPcluster(Construct):
         network: TrnNetwork,
         storage: TrnStorage,
         bootstrap: TrnBootstrap,
-    ):
-        super().__init__(scope, id)
+    ) -> TrnPcluster:
+        """The Slurm cluster of an environment."""
+        return _OfEnvironment(scope, id, environment=environment, network=network, storage=storage, bootstrap=bootstrap)
+
+    @property
+    def grant_principal(self) -> iam.IPrincipal:
+        """The roles of all nodes: `bucket.grant_read(cluster)`."""
+        return self.node_policy.grant_principal
+
+    def _build(
+        self,
+        environment: Environment,
+        subnets: ClusterSubnets,
+        storage: TrnStorage,
+        bootstrap: TrnBootstrap,
+        removal_policy: RemovalPolicy,
+    ) -> None:
+        self.environment, self.storage = environment, storage
         _refuse_the_stacks_name(environment, Stack.of(self).stack_name)
         p = environment.pcluster
         # Whatever belongs to one cluster is below its name, so that another name makes another cluster: beside this one, on the
         # same file systems, with its own provider (of another release, perhaps), before this one goes.
         self._own = Construct(self, environment.cluster_name)
-        self.provider = TrnPclusterProvider(self._own, "Provider", environment=environment)
+        self.provider = TrnPclusterProvider(
+            self._own, "Provider", version=p.version, role=p.provider.role, policies=p.provider.policies
+        )
         self.node_policy = iam.ManagedPolicy(
             self,
             "NodePolicy",
@@ -92,11 +238,13 @@ class TrnPcluster(Construct):
             description="What the nodes of the cluster may do beside ParallelCluster's own permissions",
             statements=bootstrap.read_statements(),
         )
-        self.key_pair = self._key_pair(environment)
+        key_pair = self._key_pair(environment)
+        self.key_pair_id = key_pair.attr_key_pair_id if key_pair else None
         ids = ClusterIds(
-            head_subnet=_subnet(network, p.head.subnet, None),
-            login_subnet=_subnet(network, p.login_nodes.subnet, None) if p.login_nodes else None,
-            queue_subnets={q.name: _subnet(network, "private", q.zone_id) for q in p.queues},
+            region=Stack.of(self).region,
+            head_subnet=subnets.head,
+            login_subnet=subnets.login if p.login_nodes else None,
+            queue_subnets=subnets.queues,
             entry_url=bootstrap.entry_url,
             scripts_url=bootstrap.scripts_url,
             pointer=bootstrap.pointer.parameter_name,
@@ -108,12 +256,12 @@ class TrnPcluster(Construct):
             head_security_groups=_database_clients(environment),
             efs_id=_file_system(storage, "efs"),
             fsx_id=_file_system(storage, "fsx"),
-            key_name=self.key_pair.ref if self.key_pair else p.head.ssh.key_name if p.head.ssh else None,
+            key_name=key_pair.ref if key_pair else p.head.ssh.key_name if p.head.ssh else None,
             ssh_source=self._ssh_source(environment),
         )
         self.configuration = render(environment, ids)
         self._name = TrnClusterName(
-            self._own, "Name", cluster_name=environment.cluster_name, on_destroy=environment.on_destroy
+            self._own, "Name", cluster_name=environment.cluster_name, removal_policy=removal_policy
         )
         # No ServiceTimeout: CloudFormation hands it to the provider, which passes what it does not know on to ParallelCluster,
         # and that refuses it. ParallelCluster gives up by itself: on the head node after 55 minutes.
@@ -130,7 +278,7 @@ class TrnPcluster(Construct):
             },
         )
         self.resource.node.add_dependency(self._name)
-        self.wait_for(network.internet_ready, storage.ready, bootstrap)
+        self.wait_for(*subnets.ready, storage.ready, bootstrap)
         self.head_node_id = self.resource.get_att_string("headNode.instanceId")
         self.head_node_private_ip = self.resource.get_att_string("headNode.privateIpAddress")
         public = p.head.subnet == "public"  # else the attribute does not exist, and asking for it fails the deployment
@@ -176,6 +324,56 @@ class TrnPcluster(Construct):
             entries=[ec2.CfnPrefixList.EntryProperty(cidr=cidr) for cidr in ssh.from_cidrs],
         )
         return networks.attr_prefix_list_id
+
+
+class _OfEnvironment(TrnPcluster):
+    """The cluster of an environment."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        environment: Environment,
+        network: TrnNetwork,
+        storage: TrnStorage,
+        bootstrap: TrnBootstrap,
+    ) -> None:
+        Construct.__init__(self, scope, id)
+        p = environment.pcluster
+        subnets = ClusterSubnets(
+            head=_subnet(network, p.head.subnet, None),
+            login=_subnet(network, p.login_nodes.subnet, None) if p.login_nodes else None,
+            queues={q.name: _subnet(network, "private", q.zone_id) for q in p.queues},
+            ready=[network.internet_ready],
+        )
+        self._build(environment, subnets, storage, bootstrap, policy_of(environment.on_destroy))
+
+
+@dataclass(frozen=True)
+class ClusterSubnets:
+    """Where the nodes of a cluster are, by subnet id, and what must be there before they reach the internet."""
+
+    head: str
+    login: str | None
+    queues: Mapping[str, str]
+    ready: Sequence[IDependable]
+
+
+def _wrapped(
+    scope: TrnPcluster, vpc: ec2.IVpc, file_system: efs.IFileSystem | fsx.LustreFileSystem | None
+) -> TrnStorage:
+    if file_system is None:
+        return TrnStorage(scope, "Storage", vpc=vpc)
+    if isinstance(file_system, fsx.LustreFileSystem):
+        return TrnStorage(scope, "Storage", vpc=vpc, efs=None, lustre=file_system)
+    return TrnStorage(scope, "Storage", vpc=vpc, efs=file_system)
+
+
+def _first(construct: Construct, subnets: Sequence[ec2.ISubnet]) -> ec2.ISubnet:
+    if not subnets:
+        raise ValueError(f"{construct.node.path}: the VPC has no subnet for the head node: give head_node_subnet")
+    return subnets[0]
 
 
 def _subnet(network: TrnNetwork, kind: str, zone_id: str | None) -> str:

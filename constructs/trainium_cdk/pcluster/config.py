@@ -46,6 +46,7 @@ class ClusterIds:
         efs_id, fsx_id: the shared file systems.
         key_name: EC2 key pair of the head node.
         ssh_source: the CIDR, or the prefix list, that may connect to port 22.
+        region: the stack's. Default: the environment's.
     """
 
     head_subnet: str
@@ -61,6 +62,7 @@ class ClusterIds:
     fsx_id: str | None = None
     key_name: str | None = None
     ssh_source: str = field(default=NOBODY)
+    region: str | None = None
 
 
 def render(env: Environment, ids: ClusterIds) -> Config:
@@ -68,7 +70,7 @@ def render(env: Environment, ids: ClusterIds) -> Config:
     p = env.pcluster
     image: Config = {"Os": p.os} | ({"CustomAmi": p.custom_ami} if p.custom_ami else {})
     config: Config = {
-        "Region": env.region,
+        "Region": ids.region or env.region,
         "Image": image,
         "Imds": {"ImdsSupport": "v2.0"},
         "HeadNode": _head(env, ids),

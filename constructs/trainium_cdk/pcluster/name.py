@@ -9,7 +9,6 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from trainium_cdk.functions import inline_function
-from trainium_cdk.removal import OnDestroy
 
 
 class TrnClusterName(Construct):
@@ -18,11 +17,13 @@ class TrnClusterName(Construct):
 
     Args:
         cluster_name: ParallelCluster makes a CloudFormation stack of this name.
-        on_destroy: what becomes of the cluster's log group when the cluster is deleted on purpose. After a failed creation it
-            stays, for as long as its retention says. Default: deleted.
+        removal_policy: what becomes of the cluster's log group when the cluster is deleted on purpose. After a failed creation it
+            stays, for as long as its retention says. Default: DESTROY.
     """
 
-    def __init__(self, scope: Construct, id: str, *, cluster_name: str, on_destroy: OnDestroy = "delete"):
+    def __init__(
+        self, scope: Construct, id: str, *, cluster_name: str, removal_policy: RemovalPolicy = RemovalPolicy.DESTROY
+    ) -> None:
         super().__init__(scope, id)
         function = inline_function(
             self,
@@ -37,7 +38,10 @@ class TrnClusterName(Construct):
             resource_type="Custom::TrnClusterName",
             service_timeout=Duration.minutes(5),
             removal_policy=RemovalPolicy.DESTROY,
-            properties={"ClusterName": cluster_name, "DeleteLogs": "yes" if on_destroy == "delete" else "no"},
+            properties={
+                "ClusterName": cluster_name,
+                "DeleteLogs": "yes" if removal_policy == RemovalPolicy.DESTROY else "no",
+            },
         )
 
 

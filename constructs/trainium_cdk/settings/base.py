@@ -10,7 +10,16 @@ from functools import cache
 from ipaddress import IPv4Network
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    StringConstraints,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.settings.problems import KeyPath, wrong
@@ -94,6 +103,13 @@ def _mount(value: str) -> str:
     return value
 
 
+def _token_or_checked(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    return value if isinstance(value, str) and TOKEN in value else check(value)
+
+
+TOKEN = "${Token["  # noqa: S105  not a secret
+"""How the CDK's tokens begin: what CloudFormation will fill in, so that it cannot be checked here."""
+MaybeToken = WrapValidator(_token_or_checked)
 OnOff = Annotated[Literal["auto", "on", "off"], BeforeValidator(_word)]
 """Tools that write YAML 1.1 turn the words on and off into booleans: both are taken."""
 Cidr = Annotated[str, AfterValidator(_cidr)]
@@ -102,16 +118,18 @@ MountDir = Annotated[
 ]
 ZoneId = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,5}\d+-az\d+$")]
 Region = Annotated[str, StringConstraints(pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")]
-AccountId = Annotated[str, StringConstraints(pattern=r"^\d{12}$")]
-VpcId = Annotated[str, StringConstraints(pattern=r"^vpc-[0-9a-f]{8,17}$")]
-SubnetId = Annotated[str, StringConstraints(pattern=r"^subnet-[0-9a-f]{8,17}$")]
-SecurityGroupId = Annotated[str, StringConstraints(pattern=r"^sg-[0-9a-f]{8,17}$")]
-RouteTableId = Annotated[str, StringConstraints(pattern=r"^rtb-[0-9a-f]{8,17}$")]
-AmiId = Annotated[str, StringConstraints(pattern=r"^ami-[0-9a-f]{8,17}$")]
-ReservationId = Annotated[str, StringConstraints(pattern=r"^cr-[0-9a-f]{8,17}$")]
-Arn = Annotated[str, StringConstraints(pattern=r"^arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:(\d{12}|aws)?:\S+$")]
-BucketName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
-S3Uri = Annotated[str, StringConstraints(pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()/-]*)?$")]
+AccountId = Annotated[str, StringConstraints(pattern=r"^\d{12}$"), MaybeToken]
+VpcId = Annotated[str, StringConstraints(pattern=r"^vpc-[0-9a-f]{8,17}$"), MaybeToken]
+SubnetId = Annotated[str, StringConstraints(pattern=r"^subnet-[0-9a-f]{8,17}$"), MaybeToken]
+SecurityGroupId = Annotated[str, StringConstraints(pattern=r"^sg-[0-9a-f]{8,17}$"), MaybeToken]
+RouteTableId = Annotated[str, StringConstraints(pattern=r"^rtb-[0-9a-f]{8,17}$"), MaybeToken]
+AmiId = Annotated[str, StringConstraints(pattern=r"^ami-[0-9a-f]{8,17}$"), MaybeToken]
+ReservationId = Annotated[str, StringConstraints(pattern=r"^cr-[0-9a-f]{8,17}$"), MaybeToken]
+Arn = Annotated[str, StringConstraints(pattern=r"^arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:(\d{12}|aws)?:\S+$"), MaybeToken]
+BucketName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$"), MaybeToken]
+S3Uri = Annotated[
+    str, StringConstraints(pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()/-]*)?$"), MaybeToken
+]
 Version = Annotated[str, StringConstraints(pattern=r"^\d+(\.\d+)+$")]
 InstanceTypeName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*\.[a-z0-9-]+$")]
 Days = Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653]

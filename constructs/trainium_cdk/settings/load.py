@@ -12,7 +12,7 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.constructor import RoundTripConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-from trainium_cdk.settings.base import may_be_none
+from trainium_cdk.settings.base import TOKEN, may_be_none
 from trainium_cdk.settings.environment import Environment
 from trainium_cdk.settings.problems import KeyPath, Problem, SettingsError, SettingsFileError, Source
 from trainium_cdk.settings.shape import problems_of
@@ -34,6 +34,8 @@ def load(file: str | Path | None = None) -> Environment:
 
 def parse(text: str, file: str = "(text)") -> Environment:
     """The environment that a YAML text describes; `file` is only its name in messages. Raises as `load` does."""
+    if TOKEN in text:
+        raise SettingsFileError(file, f"it holds a CDK token ({TOKEN}...)", "Write the value itself")
     try:
         document = _document(text)
     except MarkedYAMLError as e:

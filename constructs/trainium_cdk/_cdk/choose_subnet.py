@@ -1,7 +1,7 @@
-"""A CloudFormation custom resource that chooses a subnet in an availability zone that offers an instance type.
+"""A CloudFormation custom resource that chooses a subnet in an availability zone that offers every one of some instance types.
 
-Properties: InstanceType, SubnetIds (in order of preference).
-Attribute: SubnetId, which is the physical id as well: a subnet that is still among them, and still offers the type, is kept.
+Properties: InstanceTypes, SubnetIds (in order of preference).
+Attribute: SubnetId, which is the physical id as well: a subnet that is still among them, and still offers the types, is kept.
 """
 
 from __future__ import annotations
@@ -33,13 +33,10 @@ def choose(properties: dict[str, Any], current: str | None, ec2: Any) -> str:
     """The current subnet if it still fits, else the first that does.
 
     Raises:
-        ValueError: none of the subnets lies in a zone that offers the instance type.
+        ValueError: none of the subnets lies in a zone that offers the instance types.
     """
-    kind, subnets = properties["InstanceType"], properties["SubnetIds"]
-    pages = ec2.get_paginator("describe_instance_type_offerings").paginate(
-        LocationType="availability-zone-id", Filters=[{"Name": "instance-type", "Values": [kind]}]
-    )
-    offered = {offering["Location"] for page in pages for offering in page["InstanceTypeOfferings"]}
+    kinds, subnets = properties["InstanceTypes"], properties["SubnetIds"]
+    offered = set.intersection(*(_zones(kind, ec2) for kind in kinds))
     described = ec2.describe_subnets(SubnetIds=subnets)["Subnets"]
     zones = {subnet["SubnetId"]: subnet["AvailabilityZoneId"] for subnet in described}
     for subnet in [current, *subnets]:
@@ -47,4 +44,11 @@ def choose(properties: dict[str, Any], current: str | None, ec2: Any) -> str:
             return str(subnet)
     where = ", ".join(f"{subnet} in {zone}" for subnet, zone in sorted(zones.items()))
     fix = f"name a subnet in {' or '.join(sorted(offered))}" if offered else "deploy to a region that offers it"
-    raise ValueError(f"no subnet lies in an availability zone that offers {kind} ({where}): {fix}")
+    raise ValueError(f"no subnet lies in an availability zone that offers {' and '.join(kinds)} ({where}): {fix}")
+
+
+def _zones(kind: str, ec2: Any) -> set[str]:
+    pages = ec2.get_paginator("describe_instance_type_offerings").paginate(
+        LocationType="availability-zone-id", Filters=[{"Name": "instance-type", "Values": [kind]}]
+    )
+    return {offering["Location"] for page in pages for offering in page["InstanceTypeOfferings"]}

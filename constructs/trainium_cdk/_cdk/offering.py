@@ -1,4 +1,4 @@
-"""The one subnet of a node group: EFA does not cross subnets."""
+"""The one subnet of a fleet: EFA does not cross subnets."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from trainium_cdk.functions import inline_function
 _ID = "TrnSubnetChooser"
 
 
-def offering_subnet(scope: Construct, id: str, *, subnets: Sequence[ec2.ISubnet], instance_type: str) -> str:
-    """The id of the first of the subnets in an availability zone that offers the instance type.
+def offering_subnet(scope: Construct, id: str, *, subnets: Sequence[ec2.ISubnet], instance_types: Sequence[str]) -> str:
+    """The id of the first of the subnets in an availability zone that offers the instance types.
 
     Where there are several, AWS is queried during the deployment: the names of zones (`us-west-2a`) mean other places in other
     accounts, so that nothing in a template tells which of them offers a type. The choice is kept in later deployments.
@@ -33,20 +33,23 @@ def offering_subnet(scope: Construct, id: str, *, subnets: Sequence[ec2.ISubnet]
         resource_type="Custom::TrnSubnetChoice",
         service_timeout=Duration.minutes(5),
         removal_policy=RemovalPolicy.DESTROY,
-        properties={"InstanceType": instance_type, "SubnetIds": [subnet.subnet_id for subnet in subnets]},
+        properties={
+            "InstanceTypes": list(dict.fromkeys(instance_types)),
+            "SubnetIds": [subnet.subnet_id for subnet in subnets],
+        },
     )
     return chosen.get_att_string("SubnetId")
 
 
 class _Chooser(Construct):
-    """The function of all node groups of a stack."""
+    """The function of all fleets of a stack."""
 
     def __init__(self, scope: Construct, id: str) -> None:
         super().__init__(scope, id)
         function = inline_function(
             self,
             code=Path(__file__).with_name("choose_subnet.py"),
-            description="Chooses a subnet in an availability zone that offers an instance type",
+            description="Chooses a subnet in an availability zone that offers some instance types",
             # AWS takes no narrower resource for these
             statements=[
                 iam.PolicyStatement(

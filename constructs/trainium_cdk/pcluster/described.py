@@ -1,0 +1,54 @@
+"""An environment that describes a Slurm cluster whose values were given one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from constructs import Construct
+
+from trainium_cdk import settings as trn
+from trainium_cdk._cdk.rules import region_of, report_on
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.checks import capacity, network, nodes, pcluster, zones
+from trainium_cdk.checks.storage import scratch_is_apart_from_shared
+from trainium_cdk.settings import Environment
+from trainium_cdk.storage import TrnStorage
+
+_RULES = (
+    *capacity.RULES,
+    *pcluster.RULES,
+    *nodes.RULES,
+    network.ssh_is_for_own_networks,
+    scratch_is_apart_from_shared,
+    zones.region_offers_every_type,
+)
+_NAMES = {"os": "operating_system", "head": "head_node"}
+
+
+def environment_of(
+    construct: Construct, *, storage: TrnStorage, tags: Mapping[str, str], queues: Sequence[trn.Queue], **values: Any
+) -> Environment:
+    """The environment of a cluster in any app; what the rules find wrong with it is registered.
+
+    Args:
+        values: of `trn.Pcluster`.
+
+    Raises:
+        SettingsError: a value cannot be used.
+    """
+    catalog = Catalog.load()
+    types = [
+        r.instance_type for queue in queues for r in queue.compute_resources if r.instance_type in catalog.instances
+    ]
+    mounts = {mount.kind: {"mount_dir": mount.mount_dir} for mount in storage.file_systems}
+    environment = trn.validate(
+        {
+            "region": region_of(construct, catalog.regions_of(types[0]) if types else ()),
+            "tags": dict(tags),
+            "storage": {"efs": None, "fsx": None} | mounts,
+            "pcluster": {"queues": tuple(queues)} | {k: v for k, v in values.items() if v is not None},
+        }
+    )
+    report_on(construct, environment, at=("pcluster",), rules=_RULES, names=_NAMES, engine="slurm")
+    return environment

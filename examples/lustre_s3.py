@@ -1,0 +1,33 @@
+"""FSx for Lustre that shows the objects of a bucket as files, and writes new files back to it.
+
+cdk deploy --app "python examples/lustre_s3.py"
+"""
+
+import aws_cdk as cdk
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_fsx as fsx
+from aws_cdk import aws_s3 as s3
+
+from trainium_cdk import LustreOptions, S3Link, TrnStorage
+
+app = cdk.App()
+stack = cdk.Stack(app, "ExampleLustre")
+
+vpc = ec2.Vpc(stack, "Vpc", max_azs=2, nat_gateways=1)
+corpus = s3.Bucket(stack, "Corpus", removal_policy=cdk.RemovalPolicy.DESTROY, enforce_ssl=True)
+
+storage = TrnStorage(
+    stack,
+    "Storage",
+    vpc=vpc,
+    efs=None,
+    lustre=LustreOptions(
+        deployment_type=fsx.LustreDeploymentType.PERSISTENT_2,
+        capacity=cdk.Size.gibibytes(2400),
+        throughput_per_tib=250,
+        s3=S3Link(bucket=corpus, prefix="train", directory="/corpus", auto_export=True),
+    ),
+)
+bastion = ec2.BastionHostLinux(stack, "Bastion", vpc=vpc)
+storage.connections.allow_default_port_from(bastion)
+app.synth()

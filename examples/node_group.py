@@ -1,0 +1,34 @@
+"""Trainium nodes with EFA on an EKS cluster and in a VPC of your own.
+
+    cdk deploy --app "python examples/node_group.py"
+
+The group has its EFA interfaces and security group, its launch template and role, and starts from zero nodes in one private
+subnet whose zone offers the type. Pods need Neuron's and EFA's device plug-ins in the cluster.
+"""
+
+import aws_cdk as cdk
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_eks_v2 as eks
+
+from trainium_cdk import TrnNodeGroup, TrnStorage
+
+app = cdk.App()
+stack = cdk.Stack(app, "ExampleNodeGroup")
+
+# Yours: any VPC and any cluster do, imported ones as well
+vpc = ec2.Vpc(stack, "Vpc", max_azs=3, nat_gateways=1)
+cluster = eks.Cluster(
+    stack,
+    "Mine",
+    version=eks.KubernetesVersion.V1_33,
+    vpc=vpc,
+    default_capacity_type=eks.DefaultCapacityType.NODEGROUP,
+    default_capacity=0,
+)
+
+# Ours
+storage = TrnStorage(stack, "Storage", vpc=vpc)
+group = TrnNodeGroup(stack, "Trn", cluster=cluster, instance_type="trn1.32xlarge", max_size=4, storage=storage)
+
+cdk.CfnOutput(stack, "NodeGroup", value=group.nodegroup_name)
+app.synth()

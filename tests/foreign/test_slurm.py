@@ -1,0 +1,145 @@
+"""`TrnPcluster` and `TrnBootstrap` in a VPC, and on file systems, that are not ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from aws_cdk import Stack
+from aws_cdk import aws_efs as efs
+from aws_cdk import aws_fsx as fsx
+from aws_cdk import aws_s3 as s3
+from aws_cdk.assertions import Template
+
+from tests.cdk import findings, needs, properties, resources
+from tests.foreign.foreign import errors, template, vpc
+from trainium_cdk import TrnBootstrap, TrnBucket, TrnOutputs, TrnPcluster, outputs, settings
+
+TWO = (
+    settings.Queue(name="large"),
+    settings.Queue(
+        name="block",
+        purchase="capacity-block",
+        compute_resources=(
+            settings.ComputeResource(
+                instance_type="trn2.48xlarge", min_nodes=4, max_nodes=4, reservation="cr-0123456789abcdef0"
+            ),
+        ),
+    ),
+)
+
+
+def config(found: Template) -> dict[str, Any]:
+    [cluster] = found.find_resources("Custom::PclusterCluster").values()
+    parsed: dict[str, Any] = cluster["Properties"]["ClusterConfiguration"]
+    return parsed
+
+
+@pytest.mark.parametrize("region", ["us-west-2", ""])
+def test_a_vpc_is_all_that_it_needs(region: str) -> None:
+    found = template(lambda s: TrnPcluster(s, "Slurm", vpc=vpc(s)), region)
+    given = config(found)
+    assert given["Region"] == (region or {"Ref": "AWS::Region"})
+    [choice] = found.find_resources("Custom::TrnSubnetChoice")
+    [queue] = given["Scheduling"]["SlurmQueues"]
+    assert queue["Networking"]["SubnetIds"] == [{"Fn::GetAtt": [choice, "SubnetId"]}]
+    assert queue["Networking"]["PlacementGroup"] == {"Enabled": True}
+    assert [s["EfsSettings"]["FileSystemId"] for s in given["SharedStorage"]] == [{"Ref": next(iter(resources(found, "EFS::FileSystem")))}]  # fmt: skip
+    [cluster] = found.find_resources("Custom::PclusterCluster")
+    for kind in ("EC2::NatGateway", "EC2::Route", "EFS::MountTarget", "SSM::Parameter"):
+        assert set(resources(found, kind)) <= needs(found, cluster), kind
+    assert findings(found) == []
+
+
+def test_everything_may_be_of_others() -> None:
+    def build(scope: Stack) -> None:
+        within = vpc(scope)
+        bucket = s3.Bucket(scope, "Theirs", enforce_ssl=True)
+        cluster = TrnPcluster(
+            scope,
+            "Slurm",
+            vpc=within,
+            storage=efs.FileSystem(scope, "Home", vpc=within),
+            bootstrap=TrnBootstrap(scope, "Scripts", bucket=bucket, instance_types=["trn1.32xlarge", "trn2.48xlarge"]),
+            queues=TWO,
+            queue_subnets={name: within.private_subnets[i] for i, name in enumerate(("large", "block"))},
+            head_node=settings.HeadNode(instance_type="m5.xlarge"),
+            head_node_subnet=within.private_subnets[1],
+            cluster_name="theirs",
+            operating_system="ubuntu2204",
+            custom_ami="ami-0123456789abcdef0",
+        )
+        assert bucket.grant_read(cluster).success
+
+    found = template(build, "")
+    given = config(found)
+    private = [{"Ref": name} for name in resources(found, "EC2::Subnet") if "Private" in name]
+    assert [q["Networking"]["SubnetIds"] for q in given["Scheduling"]["SlurmQueues"]] == [[p] for p in private]
+    assert given["HeadNode"]["Networking"]["SubnetId"] == private[1]
+    assert not found.find_resources("Custom::TrnSubnetChoice")
+    assert "Theirs" in str(given["HeadNode"]["CustomActions"])
+    assert findings(found) == []
+
+
+def test_lustre_of_the_cdk_is_mounted() -> None:
+    def build(scope: Stack) -> None:
+        within = vpc(scope)
+        fast = fsx.LustreFileSystem(
+            scope, "Fast", vpc=within, vpc_subnet=within.private_subnets[0], storage_capacity_gib=1200,
+            lustre_configuration=fsx.LustreConfiguration(deployment_type=fsx.LustreDeploymentType.SCRATCH_2),
+        )  # fmt: skip
+        TrnPcluster(scope, "Slurm", vpc=within, storage=fast)
+
+    found = template(build)
+    [mounted] = config(found)["SharedStorage"]
+    assert (mounted["StorageType"], mounted["MountDir"]) == ("FsxLustre", "/fsx")
+    assert mounted["FsxLustreSettings"] == {"FileSystemId": {"Ref": next(iter(resources(found, "FSx::FileSystem")))}}
+
+
+def test_two_sets_of_scripts_do_not_collide() -> None:
+    def build(scope: Stack) -> None:
+        bucket = TrnBucket(scope, "Files").bucket
+        for id in ("One", "Two"):
+            TrnBootstrap(scope, id, bucket=bucket)
+
+    parameters = properties(template(build), "SSM::Parameter")
+    assert len(parameters) == 2
+    assert all("Name" not in p for p in parameters)
+
+
+def test_trn_understands_the_stack() -> None:
+    def build(scope: Stack) -> None:
+        cluster = TrnPcluster(scope, "Slurm", vpc=vpc(scope), cluster_name="theirs")
+        TrnOutputs(scope, "Outputs", cluster=cluster, bucket=TrnBucket(scope, "Files").bucket)
+
+    found = template(build).to_json()["Outputs"]
+    values = {k: v["Value"] if isinstance(v["Value"], str) else "token" for k, v in found.items()}
+    cluster = outputs.parse("Foreign", "us-west-2", values)
+    assert isinstance(cluster, outputs.SlurmCluster)
+    assert (cluster.cluster_name, cluster.mount_dirs) == ("theirs", ("/efs",))
+    assert [f.instance_type for f in cluster.fleets] == ["trn1.32xlarge"]
+
+
+ERRORS: list[tuple[dict[str, Any], str]] = [
+    (
+        {"queues": [settings.Queue(purchase="capacity-block")]},
+        "Slurm] queues[0].compute_resources[0].reservation = (absent): a capacity block is used through its reservation id",
+    ),
+    ({"head_node": settings.HeadNode(instance_type="c7g.4xlarge")}, "Slurm] head_node.instance_type = c7g.4xlarge: this is an Arm type"),
+    ({"operating_system": "windows"}, "Slurm] operating_system = windows"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "expected"), ERRORS)
+def test_the_rules_run_in_every_app(given: dict[str, Any], expected: str) -> None:
+    def build(scope: Stack) -> None:
+        scripts = TrnBootstrap(scope, "Scripts", bucket=TrnBucket(scope, "Files").bucket)
+        TrnPcluster(scope, "Slurm", vpc=vpc(scope), bootstrap=scripts, **given)
+
+    found = errors(build)
+    assert any(each.startswith(expected) for each in found), found
+
+
+def test_the_stacks_own_name_is_refused() -> None:
+    with pytest.raises(settings.SettingsError, match="the stack has this name"):
+        template(lambda s: TrnPcluster(s, "Slurm", vpc=vpc(s), cluster_name="Foreign"))

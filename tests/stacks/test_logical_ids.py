@@ -1,0 +1,35 @@
+"""The logical ids of what holds data, or takes long to come back: another id deletes the one and creates another."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from aws_cdk.assertions import Template
+
+from tests.stacks import eks_synthesis, synthesis
+
+GOLDEN = Path(__file__).parent / "golden"
+STATEFUL = {
+    "AWS::EC2::Subnet", "AWS::EC2::VPC", "AWS::ECR::Repository", "AWS::EFS::FileSystem", "AWS::EFS::MountTarget",
+    "AWS::EKS::Cluster", "AWS::EKS::Nodegroup", "AWS::FSx::FileSystem", "AWS::KMS::Key", "AWS::S3::Bucket", "AWS::SSM::Parameter",
+    "Custom::PclusterCluster",
+}  # fmt: skip
+
+
+def ids(template: Template) -> str:
+    found = {(r["Type"], key) for key, r in template.to_json()["Resources"].items() if r["Type"] in STATEFUL}
+    return "".join(f"{kind} {key}\n" for kind, key in sorted(found))
+
+
+@pytest.mark.parametrize(
+    ("stack", "name"),
+    [("pcluster", "default"), ("pcluster", "fsx-persistent-s3"), ("eks", "default"), ("eks", "eks/trn1-spot")],
+)
+def test_what_holds_data_keeps_its_logical_id(stack: str, name: str) -> None:
+    template = (synthesis if stack == "pcluster" else eks_synthesis).template(name)
+    golden = GOLDEN / f"stateful-{stack}-{name.rpartition('/')[2]}.txt"
+    if os.environ.get("UPDATE_GOLDEN"):
+        golden.write_text(ids(template), "utf-8")
+    assert ids(template) == golden.read_text("utf-8"), "these resources would be replaced, with what is in them"
