@@ -94,10 +94,10 @@ class TrnEksStack(Stack):
                 removal_policy=removal_policy(on_destroy),
             )
         if eks.endpoint == "private" and eks.jump_host:
-            jump_host = TrnJumpHost(
+            jump_host = TrnJumpHost.from_settings(
                 self,
                 "JumpHost",
-                settings=eks.jump_host,
+                eks.jump_host,
                 network=network,
                 security_group=cluster.client_group,
                 name=f"{name}-jump-host",

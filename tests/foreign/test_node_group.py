@@ -12,7 +12,7 @@ from aws_cdk import aws_iam as iam
 
 from tests.cdk import findings, needs, only, properties, resources
 from tests.foreign.foreign import cluster, errors, template, vpc, warnings
-from trainium_cdk import TrnEfaSecurityGroup, TrnNodeGroup, TrnNodeRole, TrnStorage
+from trainium_cdk import TrnEfaSecurityGroup, TrnJumpHost, TrnNodeGroup, TrnNodeRole, TrnStorage
 from trainium_cdk._cdk.choose_subnet import choose
 
 BLOCK = eks.CapacityType.CAPACITY_BLOCK
@@ -130,6 +130,20 @@ def test_capacity_that_was_reserved_may_be_a_token() -> None:
     target = data["CapacityReservationSpecification"]["CapacityReservationTarget"]
     assert target == {"CapacityReservationId": {"Ref": "Odcr"}}
     assert "Placement" not in data
+
+
+def test_a_jump_host_reaches_the_api_of_any_cluster() -> None:
+    def build(scope: Stack) -> None:
+        mine = cluster(scope)
+        mine.connections.allow_default_port_from(TrnJumpHost(scope, "Bastion", vpc=mine.vpc))
+
+    found = template(build)
+    [host] = resources(found, "EC2::Instance")
+    assert set(resources(found, "EC2::NatGateway")) <= needs(found, host)
+    group = only(found, "EC2::Instance")["SecurityGroupIds"][0]
+    into = [r for r in properties(found, "EC2::SecurityGroupIngress") if r["SourceSecurityGroupId"] == group]
+    assert [(r["FromPort"], r["ToPort"]) for r in into] == [(443, 443)]
+    assert findings(found) == []
 
 
 ERRORS: list[tuple[dict[str, Any], str]] = [

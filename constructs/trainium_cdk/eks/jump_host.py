@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+import jsii
 from aws_cdk import Tags
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from trainium_cdk import settings as trn
+from trainium_cdk._cdk.subnets import routes_of, selected
+from trainium_cdk.groups import ClosedGroup, Egress
 from trainium_cdk.network import TrnNetwork
 
 IMAGE_PARAMETER = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
 _ROOT_GIB = 8
 
 
+@jsii.implements(ec2.IConnectable)
 class TrnJumpHost(Construct):
-    """A small instance through which Session Manager forwards a port to the API. No key, no open port, no public address, and
-    no permission but to be managed.
+    """A small instance through which Session Manager forwards a port to a private Kubernetes API. No key, no open port, no public
+    address, and no permission but to be managed.
+
+    Example:
+        host = TrnJumpHost(self, "Bastion", vpc=vpc)
+        cluster.connections.allow_default_port_from(host)
 
     Args:
-        settings: its type. Default: t3.micro.
-        security_group: a group whose members reach the API (`TrnEksCluster.client_group`).
-        name: Name tag.
+        vpc: Where it is.
+        vpc_subnets: It is in the first of them, which must reach Session Manager. Default: the private subnets.
+        security_group: A group whose members reach the API. Default: a group of its own, with HTTPS out and nothing in.
+        instance_type: An ordinary x86_64 type. Default: t3.micro.
+        name: Name tag. Default: trn-jump-host.
+
+    Raises:
+        ValueError: the VPC has no such subnet.
     """
 
     instance_id: str
@@ -32,13 +45,22 @@ class TrnJumpHost(Construct):
         scope: Construct,
         id: str,
         *,
-        settings: trn.JumpHost | None = None,
-        network: TrnNetwork,
-        security_group: ec2.ISecurityGroup,
+        vpc: ec2.IVpc,
+        vpc_subnets: ec2.SubnetSelection | None = None,
+        security_group: ec2.ISecurityGroup | None = None,
+        instance_type: str | ec2.InstanceType = "t3.micro",
         name: str = "trn-jump-host",
     ) -> None:
         super().__init__(scope, id)
-        settings = settings or trn.JumpHost()
+        subnet = next(iter(selected(vpc, vpc_subnets)), None)
+        if subnet is None:
+            raise ValueError(f"{self.node.path}: the VPC has no subnet for a jump host: give vpc_subnets")
+        if security_group is None:
+            out = Egress(ip_protocol="tcp", from_port=443, to_port=443, cidr_ip="0.0.0.0/0", description="AWS, the API")
+            security_group = ClosedGroup(
+                self, "Group", vpc_id=vpc.vpc_id, description="Jump host: HTTPS out, nothing in", egress=(out,)
+            ).group
+        self._security_group = security_group
         role = iam.Role(
             self,
             "Role",
@@ -58,10 +80,10 @@ class TrnJumpHost(Construct):
         instance = ec2.CfnInstance(
             self,
             "Resource",
-            instance_type=settings.instance_type,
+            instance_type=instance_type if isinstance(instance_type, str) else instance_type.to_string(),
             # read when the instance is made, and not at every deployment: that would replace it
             image_id=f"{{{{resolve:ssm:{IMAGE_PARAMETER}}}}}",
-            subnet_id=network.private_subnet().subnet_id,
+            subnet_id=subnet.subnet_id,
             security_group_ids=[security_group.security_group_id],
             iam_instance_profile=profile.ref,
             launch_template=ec2.CfnInstance.LaunchTemplateSpecificationProperty(
@@ -75,5 +97,36 @@ class TrnJumpHost(Construct):
             ],
         )
         Tags.of(instance).add("Name", name)
-        instance.node.add_dependency(network.internet_ready)
+        instance.node.add_dependency(*routes_of([subnet]))
         self.instance_id = instance.ref
+
+    @classmethod
+    def from_settings(
+        cls,
+        scope: Construct,
+        id: str,
+        settings: trn.JumpHost | None = None,
+        *,
+        network: TrnNetwork,
+        security_group: ec2.ISecurityGroup,
+        name: str = "trn-jump-host",
+    ) -> TrnJumpHost:
+        """The jump host of an environment.
+
+        Args:
+            security_group: A group whose members reach the API (`TrnEksCluster.client_group`).
+        """
+        return cls(
+            scope,
+            id,
+            vpc=network.vpc,
+            vpc_subnets=ec2.SubnetSelection(subnets=[network.private_subnet()]),
+            security_group=security_group,
+            instance_type=(settings or trn.JumpHost()).instance_type,
+            name=name,
+        )
+
+    @property
+    def connections(self) -> ec2.Connections:
+        """Let it reach an API: `cluster.connections.allow_default_port_from(jump_host)`."""
+        return self._security_group.connections

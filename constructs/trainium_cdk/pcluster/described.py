@@ -7,10 +7,14 @@ from typing import Any
 
 from constructs import Construct
 
+import trainium_cdk.checks.capacity as capacity
+import trainium_cdk.checks.network as network
+import trainium_cdk.checks.nodes as nodes
+import trainium_cdk.checks.pcluster as pcluster
+import trainium_cdk.checks.zones as zones
 from trainium_cdk import settings as trn
 from trainium_cdk._cdk.rules import region_of, report_on
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.checks import capacity, network, nodes, pcluster, zones
 from trainium_cdk.checks.storage import scratch_is_apart_from_shared
 from trainium_cdk.settings import Environment
 from trainium_cdk.storage import TrnStorage
@@ -38,13 +42,12 @@ def environment_of(
         SettingsError: a value cannot be used.
     """
     catalog = Catalog.load()
-    types = [
-        r.instance_type for queue in queues for r in queue.compute_resources if r.instance_type in catalog.instances
-    ]
+    types = {r.instance_type for queue in queues for r in queue.compute_resources} & set(catalog.instances)
+    regions = [set(catalog.regions_of(kind)) for kind in types]
     mounts = {mount.kind: {"mount_dir": mount.mount_dir} for mount in storage.file_systems}
     environment = trn.validate(
         {
-            "region": region_of(construct, catalog.regions_of(types[0]) if types else ()),
+            "region": region_of(construct, sorted(set.intersection(*regions)) if regions else ()),
             "tags": dict(tags),
             "storage": {"efs": None, "fsx": None} | mounts,
             "pcluster": {"queues": tuple(queues)} | {k: v for k, v in values.items() if v is not None},
