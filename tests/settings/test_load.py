@@ -45,6 +45,7 @@ BAD_TEXTS = [
     ("tags: {a: [0o" + "7" * 2000 + "]}", "line 1: a number of 6,000 bits"),
     ("? 0x" + "f" * 5000 + "\n: 1\n", "a number of 20,000 bits"),
     ("account: " + "9" * 100_000, "not YAML: Exceeds the limit (4300 digits)"),
+    ("account: '${Token[AWS.AccountId.4]}'", "it holds a CDK token (${Token[...). Write the value itself"),
     ("a: " + "{a: " * 100 + "1" + "}" * 100, "more than 40 levels deep"),
 ]
 
