@@ -50,7 +50,7 @@ def test_a_split_needs_its_network_first(monkeypatch: pytest.MonkeyPatch) -> Non
     assert resources(found["ExampleData"], "EC2::VPC") == {}
 
 
-@pytest.mark.parametrize("name", swept([e for e in EXAMPLES if e not in LEFT_OUT], "node_group"))
+@pytest.mark.parametrize("name", swept([e for e in EXAMPLES if e not in LEFT_OUT]))
 def test_it_is_deployed_and_destroyed(name: str, local_aws: LocalAws, tmp_path: Path) -> None:
     region = "us-west-2" if name == "other_region" else None
     if region:
