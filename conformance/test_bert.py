@@ -1,5 +1,5 @@
-"""The vendor's own BERT script at the pinned commit, as `trn submit bert-large` runs it: prepare, train, and a requeue after a
-checkpoint, on a real Slurm with two nodes of one worker each.
+"""The vendor's own BERT script at the pinned commit, as `trn submit bert-large` runs it: prepare, precompile, train, a requeue after a
+checkpoint, and phase 2 from the checkpoint of phase 1, on a real Slurm with two nodes of one worker each.
 
 On the CPU, PyTorch/XLA makes no world of several processes: each worker trains alone, as rank 0 of 1, on the same shards. The
 rendezvous of the nodes is real; the sums over the workers are not checked here.
@@ -94,7 +94,7 @@ def log(backend: SlurmBackend, id: str, stage: str = "train") -> str:
 
 
 @pytest.mark.timeout(3 * HANGS)
-@pytest.mark.original("bert-large on 2 nodes: prepare, train, requeue", f"{REPOSITORY} {TREE.commit[:12]}")
+@pytest.mark.original("bert-large on 2 nodes: three stages, requeue, phase 2", f"{REPOSITORY} {TREE.commit[:12]}")
 def test_the_script_trains_and_goes_on_from_its_checkpoints(backend: SlurmBackend, slurm: LocalSlurm) -> None:
     shared = Path(slurm.node_env()["TRN_SHARED_ROOT"], "efs")
     files = sorted((shared / "shards128").iterdir())
@@ -130,6 +130,20 @@ def test_the_script_trains_and_goes_on_from_its_checkpoints(backend: SlurmBacken
     assert list(output.glob("neuron_tblogs_*/events.out.tfevents.*"))
     assert_metrics(text, 1, 9)
     assert_metrics(text.rpartition("resuming from checkpoint")[2], at + 1, 9)
+
+    second = BertLarge(
+        nodes=2, phase=2, checkpoint=first.id, batch_size=2, accumulation=4, steps=20, run_steps=3, warmup_steps=2,
+        data="/efs/shards512",
+    )  # fmt: skip
+    second_id = backend.submit(second).id
+    ended = backend.wait(second_id, HANGS)
+    assert ended.ok, log(backend, second_id, "precompile")[-3000:] + log(backend, second_id)[-6000:]
+    assert [stage.name for stage in ended.stages] == ["precompile", "train"]
+    text = log(backend, second_id)
+    assert len(re.findall(r"resuming from checkpoint \S+/ckpt_9\.pt at step 9\b", text)) == WORKERS
+    assert_metrics(text, 1, 3)
+    assert "step_loss" not in log(backend, second_id, "precompile")
+    assert (shared / "trn" / "jobs" / second_id / "output" / "ckpt_12.pt").exists()
 
 
 def assert_metrics(text: str, first: int, last: int) -> None:

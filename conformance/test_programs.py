@@ -128,11 +128,12 @@ def run_hydra(examples: Path, start: Launched) -> dict[str, Any]:
     return found
 
 
+CHECKED = {"bert-large", "gpt-6.7b", "llama3.1-8b", "lora", "torchtitan-qwen3-8b"}
+REST = {name: kind.UPSTREAM for name, kind in kinds().items() if kind.UPSTREAM and name not in CHECKED}
+
+
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.original(f"{n}: a check of its program", "")) for n in sorted(kinds())]
+    "name", [pytest.param(n, marks=pytest.mark.original(f"{n}: its program", str(REST[n]))) for n in sorted(REST)]
 )
-def test_every_kind_has_a_check(name: str) -> None:
-    upstream = kinds()[name].UPSTREAM
-    checked = {"bert-large", "gpt-6.7b", "llama3.1-8b", "lora", "torchtitan-qwen3-8b"}
-    if upstream is not None and name not in checked:
-        pytest.skip(f"no check of {upstream}")
+def test_a_kind_without_a_check_is_in_the_table(name: str) -> None:
+    pytest.skip("nothing here runs its program")
