@@ -1,8 +1,7 @@
-"""A node to run the scripts on: a clean Debian root in namespaces of its own, without any network but its loopback.
+"""A node to run the scripts on: a clean root in namespaces of its own, without any network but its loopback.
 
-The base is Debian bookworm made by debootstrap once and kept as ``.cache/node-root-*.tar``; /etc/os-release, user and
-kernel version are then those of the system it stands for. ``python -m tests.bootstrap.node`` makes the base ahead of
-time.
+Below is a root of tests/bootstrap/roots.py; user, kernel version, package sources and, where the root is another system's,
+/etc/os-release are those of the system it stands for.
 """
 
 from __future__ import annotations
@@ -14,34 +13,16 @@ import shutil
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.bootstrap.roots import RECIPES, Root
 from tests.bootstrap.standins import AMAZON_KERNEL, KERNEL, WANTED, Vendor
 
 REPOSITORY = Path(__file__).parents[2]
-SUITE = "bookworm"
-MIRROR = "http://deb.debian.org/debian"
-PACKAGES = (
-    "ca-certificates,curl,gnupg,python3,python3-venv,python3-pip,iproute2,procps,kmod,hostname,dnf,rpm,dnf-plugins-core"
-)
-TOOLS = (
-    "debootstrap",
-    "unshare",
-    "nsenter",
-    "tar",
-    "gpg",
-    "dpkg-deb",
-    "dpkg-scanpackages",
-    "rpmbuild",
-    "rpmsign",
-    "createrepo_c",
-)
-
 OS_RELEASE = {
     "ubuntu-22.04": 'NAME="Ubuntu"\nID=ubuntu\nVERSION_ID="22.04"\nVERSION_CODENAME=jammy\n',
     "ubuntu-24.04": 'NAME="Ubuntu"\nID=ubuntu\nVERSION_ID="24.04"\nVERSION_CODENAME=noble\n',
@@ -50,49 +31,6 @@ OS_RELEASE = {
 HOSTNAME = "queue1-st-i1-1"
 ADDRESS = "10.0.0.5"
 SERVER = "http://127.0.0.1:8099"
-
-
-def missing_parts() -> str:
-    """What this machine lacks to run nodes; empty when nothing."""
-    if os.geteuid() != 0:
-        return "root is needed (chroot and mounts)"
-    absent = [tool for tool in TOOLS if shutil.which(tool) is None]
-    if absent:
-        return f"missing programs: {', '.join(absent)} (make test-system installs them)"
-    probe = ["unshare", "--mount", "--net", "--uts", "--pid", "--fork", "true"]
-    if subprocess.run(probe, capture_output=True, check=False).returncode != 0:
-        return "this machine allows no new namespaces (a container without CAP_SYS_ADMIN?)"
-    return ""
-
-
-def base_tarball() -> Path:
-    """The base root's tar file, made with debootstrap when it is not in the cache.
-
-    Raises:
-        RuntimeError: debootstrap failed (no route to the mirror, as a rule).
-    """
-    tag = hashlib.sha256(f"{SUITE} {MIRROR} {PACKAGES}".encode()).hexdigest()[:12]
-    cache = REPOSITORY / ".cache"
-    tarball = cache / f"node-root-{SUITE}-{tag}.tar"
-    if tarball.exists():
-        return tarball
-    cache.mkdir(exist_ok=True)
-    work = cache / f"node-root.{uuid.uuid4().hex}"
-    try:
-        root = work / "root"
-        words = ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", SUITE, str(root), MIRROR]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise RuntimeError(f"debootstrap failed: {(done.stdout + done.stderr)[-600:]}")
-        for spent in [*(root / "var/cache/apt/archives").glob("*.deb"), *(root / "var/lib/apt/lists").glob("*_*")]:
-            spent.unlink()
-        (root / "etc/apt/sources.list").unlink()
-        staged = work / tarball.name
-        subprocess.run(["tar", "-C", root, "--numeric-owner", "-cf", staged, "."], check=True)
-        staged.rename(tarball)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    return tarball
 
 
 @dataclass(frozen=True)
@@ -107,8 +45,12 @@ class Result:
 class Node:
     """One node: its root seen from here (``root``), and a way to run commands on it."""
 
-    def __init__(self, pid: int, inner: Path) -> None:
+    def __init__(self, pid: int, inner: Path, base: Root) -> None:
         self.pid = pid
+        self.python = base.python
+        """Minor version of its own Python."""
+        self.own = base.own
+        """Whether its root is made of the system's own packages."""
         self.inner = inner
         self.root = Path(f"/proc/{pid}/root{inner}")
 
@@ -137,7 +79,8 @@ class Node:
 
     def settings(self, **changes: str) -> None:
         """Render node.env: the wanted versions, this machine's server, then ``changes``."""
-        values = WANTED | node_urls() | {"TRN_USER": "ubuntu", "TRN_RETRY_DELAY": "0"} | changes
+        own = {"TRN_USER": "ubuntu", "TRN_RETRY_DELAY": "0", "TRN_PYTHON": f"python{self.python}"}
+        values = WANTED | node_urls() | own | changes
         self.write("/opt/trn/node.env", "".join(f"{key}='{value}'\n" for key, value in values.items()))
 
     def configure(self, *arguments: str) -> Result:
@@ -225,18 +168,18 @@ exec "$3" -m http.server --bind 127.0.0.1 --directory "$4" 8099
 
 
 @contextmanager
-def start(base: Path, work: Path, vendor: Vendor, system: str) -> Iterator[Node]:
+def start(base: Root, work: Path, vendor: Vendor, system: str) -> Iterator[Node]:
     """A running node on ``base``; its changes go to ``work`` and it is gone at the end."""
     for name in ("upper", "work", "merged"):
         (work / name).mkdir(parents=True)
     _dress(work / "upper", base, vendor, system)
     space = ["unshare", "--mount", "--net", "--uts", "--pid", "--fork", "--kill-child", "sh", "-c", HOLDER, "holder"]
-    words = [*space, str(base), str(work), sys.executable, str(vendor.folder), HOSTNAME, ADDRESS]
+    words = [*space, str(base.path), str(work), sys.executable, str(vendor.folder), HOSTNAME, ADDRESS]
     with (work / "server.log").open("wb") as log:
         holder = subprocess.Popen(words, stdout=log, stderr=log)
     try:
         pid = _inner_pid(holder, work)
-        node = Node(pid, work / "merged")
+        node = Node(pid, work / "merged", base)
         for _ in range(1200):
             if node.run("curl", "-fso", "/dev/null", f"{SERVER}/apt/KEY.PUB").code == 0:
                 break
@@ -260,8 +203,8 @@ def _inner_pid(holder: subprocess.Popen[bytes], work: Path) -> int:
     raise AssertionError(f"the node did not start: {(work / 'server.log').read_text()}")
 
 
-def _dress(upper: Path, base: Path, vendor: Vendor, system: str) -> None:
-    """What distinguishes the system from plain Debian: release file, users, kernel, package sources."""
+def _dress(upper: Path, base: Root, vendor: Vendor, system: str) -> None:
+    """What the root lacks of a node: user, kernel, package sources, and another system's release file."""
 
     def put(path: str, text: str, mode: int = 0o644) -> None:
         target = upper / path
@@ -269,12 +212,13 @@ def _dress(upper: Path, base: Path, vendor: Vendor, system: str) -> None:
         target.write_text(text)
         target.chmod(mode)
 
-    put("usr/lib/os-release", OS_RELEASE[system])
+    if not base.own:
+        put("usr/lib/os-release", OS_RELEASE[system])
     # in /usr/bin, because dpkg and rpm run package scripts with a PATH of their own
     put("usr/bin/uname", fake_uname(KERNEL if system.startswith("ubuntu") else AMAZON_KERNEL), 0o755)
-    shutil.copy(base / "usr" / "bin" / "uname", upper / "usr" / "bin" / "uname.real")
+    shutil.copy(base.path / "usr" / "bin" / "uname", upper / "usr" / "bin" / "uname.real")
     for name in ("passwd", "group", "shadow"):
-        text = (base / "etc" / name).read_text()
+        text = (base.path / "etc" / name).read_text()
         line = {
             "passwd": "ubuntu:x:1000:1000::/home/ubuntu:/bin/bash",
             "group": "ubuntu:x:1000:",
@@ -290,9 +234,8 @@ def _dress(upper: Path, base: Path, vendor: Vendor, system: str) -> None:
     put("etc/standin/efa-count", "8\n")
     if system.startswith("ubuntu"):
         put("etc/apt/keyrings/distribution.asc", (vendor.folder / "ubuntu" / "KEY.PUB").read_text())
-        codename = OS_RELEASE[system].split("CODENAME=")[1].strip()
         signed = "signed-by=/etc/apt/keyrings/distribution.asc"
-        put("etc/apt/sources.list", f"deb [{signed}] {SERVER}/ubuntu {codename} main\n")
+        put("etc/apt/sources.list", f"deb [{signed}] {SERVER}/ubuntu {RECIPES[system].suite} main\n")
     else:
         repo = f"[amazonlinux]\nname=amazonlinux\nbaseurl={SERVER}/amazonlinux\nenabled=1\ngpgcheck=0\n"
         put("etc/yum.repos.d/amazonlinux.repo", repo)
@@ -307,7 +250,3 @@ def _dress(upper: Path, base: Path, vendor: Vendor, system: str) -> None:
         else:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(origin, target)
-
-
-if __name__ == "__main__":
-    print(base_tarball())

@@ -17,6 +17,8 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainium_cdk.catalog import Catalog
+
 KERNEL = "6.8.0-1021-aws"
 AMAZON_KERNEL = "6.12.40-63.114.amzn2023.x86_64"
 
@@ -66,7 +68,8 @@ NEURON_DEBS = {
     "aws-neuronx-runtime-lib": ("2.33.10.0-c101c322e", "2.35.30.0-0aa0b0c0d"),
     "aws-neuronx-tools": ("2.31.13.0", "2.33.38.0"),
 }
-WHEELS = {"neuronx_cc": ("2.26.6360.0+90ad365c", "2.28.7631.0+1a"), "torch_neuronx": ("2.9.0.2.15.32035+7a3c",)}
+SUFFIX = "+90ad365c"
+"""What the vendor adds to the version of a wheel."""
 EFA_VERSION = "1.44.0"
 
 WANTED = {
@@ -144,8 +147,8 @@ def _deb(pool: Path, name: str, version: str, files: dict[str, str], postinst: s
     shutil.rmtree(tree)
 
 
-def _apt_index(repository: Path, codenames: tuple[str, ...], key: Key) -> None:
-    packages = _run(["dpkg-scanpackages", "--multiversion", "pool"], cwd=repository)
+def _apt_index(repository: Path, codenames: tuple[str, ...], key: Key, pool: str = "pool") -> None:
+    packages = _run(["dpkg-scanpackages", "--multiversion", pool], cwd=repository)
     for codename in codenames:
         dist = repository / "dists" / codename
         binary = dist / "main" / "binary-amd64"
@@ -172,18 +175,29 @@ def _apt(folder: Path, vendor: Key, distribution: Key) -> None:
             _deb(pool, name, version, files, DKMS_POSTINST if name.endswith("dkms") else "")
     _apt_index(folder / "apt", ("jammy", "noble"), vendor)
 
-    pool = folder / "ubuntu" / "pool"
-    pool.mkdir(parents=True)
-    _deb(pool, f"linux-headers-{KERNEL}", "6.8.0-1021.23", {f"lib/modules/{KERNEL}/build/Makefile": "all:\n"})
-    _deb(pool, "jq", "1.6-2.1", {"usr/bin/jq": "#!/bin/sh\n"})
-    _apt_index(folder / "ubuntu", ("jammy", "noble"), distribution)
-
     # A repository somebody got at: one package replaced after signing; and one signed with another key.
     shutil.copytree(folder / "apt", folder / "apt-tampered")
     deb = folder / "apt-tampered" / "pool" / "aws-neuronx-tools_2.31.13.0_all.deb"
     deb.write_bytes(deb.read_bytes()[:-1] + b"\\0")
     shutil.copytree(folder / "apt", folder / "apt-other-key", ignore=shutil.ignore_patterns("dists"))
     _apt_index(folder / "apt-other-key", ("jammy", "noble"), distribution)
+
+
+def distribution(vendor: Vendor, codename: str, packages: tuple[Path, ...]) -> None:
+    """Ubuntu's own archive for one release: ``packages`` are its real ones, the kernel's headers are not."""
+    repository = vendor.folder / "ubuntu"
+    if (repository / "dists" / codename).exists():
+        return
+    pool = repository / "pool" / codename
+    pool.mkdir(parents=True)
+    for package in packages:
+        shutil.copy(package, pool)
+    _deb(pool, f"linux-headers-{KERNEL}", "6.8.0-1021.23", {f"lib/modules/{KERNEL}/build/Makefile": "all:\n"})
+    _deb(pool, "jq", "1.6-2.1", {"usr/bin/jq": "#!/bin/sh\n"})
+    try:
+        _apt_index(repository, (codename,), vendor.other_key, f"pool/{codename}")
+    finally:
+        vendor.other_key.stop_agent()
 
 
 SPEC = """
@@ -246,27 +260,38 @@ def _yum(folder: Path, work: Path, vendor: Key) -> None:
 
 
 def _wheels(folder: Path) -> None:
-    for name, versions in WHEELS.items():
+    """The compiler's wheels are for one Python each, those that the release supports; the framework's are for all."""
+    for name, files in published_wheels().items():
         index = folder / "pip" / name.replace("_", "-")
         index.mkdir(parents=True)
-        links = []
-        for version in versions:
+        for version, tag in files:
             info = f"{name}-{version}.dist-info"
             metadata = f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: {version}\n"
-            wheel_file = "Wheel-Version: 1.0\nGenerator: standin\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
             content = {
                 f"{name}.py": f"__version__ = '{version}'\n",
                 f"{info}/METADATA": metadata,
-                f"{info}/WHEEL": wheel_file,
+                f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: standin\nRoot-Is-Purelib: true\nTag: {tag}\n",
             }
             record = "".join(f"{path},sha256={_record_hash(text)},{len(text)}\n" for path, text in content.items())
-            wheel = index / f"{name}-{version}-py3-none-any.whl"
-            with zipfile.ZipFile(wheel, "w") as archive:
+            with zipfile.ZipFile(index / f"{name}-{version}-{tag}.whl", "w") as archive:
                 for path, text in content.items():
                     archive.writestr(path, text)
                 archive.writestr(f"{info}/RECORD", record + f"{info}/RECORD,,\n")
-            links.append(f'<a href="{wheel.name.replace("+", "%2B")}">{wheel.name}</a>')
+        wheels = (wheel.name for wheel in sorted(index.iterdir()))
+        links = [f'<a href="{name.replace("+", "%2B")}">{name}</a>' for name in wheels]
         (index / "index.html").write_text("<!DOCTYPE html><html><body>" + "\n".join(links) + "</body></html>")
+
+
+def published_wheels() -> dict[str, set[tuple[str, str]]]:
+    """Name -> versions with their build suffix, each with its tag, as the catalogue has them."""
+    found: dict[str, set[tuple[str, str]]] = {"neuronx_cc": set(), "torch_neuronx": set()}
+    for release in Catalog.load().releases.values():
+        for framework in release.frameworks.values():
+            found["torch_neuronx"].add((f"{framework.version}{SUFFIX}", "py3-none-any"))
+            for python in framework.pythons:
+                tag = f"cp{python.replace('.', '')}"
+                found["neuronx_cc"].add((f"{release.compiler}{SUFFIX}", f"{tag}-{tag}-linux_x86_64"))
+    return found
 
 
 def _record_hash(text: str) -> str:
@@ -310,6 +335,7 @@ def build(folder: Path, work: Path) -> Vendor:
         _wheels(folder)
         _efa(folder, work / "efa", efa)
         neuron.publish(folder / "apt" / "KEY.PUB")
+        (folder / "ubuntu").mkdir()
         other.publish(folder / "ubuntu" / "KEY.PUB")
     finally:
         for key in keys:

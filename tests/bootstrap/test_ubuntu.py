@@ -16,7 +16,6 @@ from tests.bootstrap.standins import EFA_VERSION, KERNEL, NEURON_DEBS, Vendor
 from tests.support import swept
 
 FRAMEWORK = {
-    "TRN_PYTHON": "python3.11",
     "TRN_VENV": "aws_neuron_venv_pytorch",
     "TRN_NEURON_CC": "2.26.6360.0",
     "TRN_TORCH_NEURONX": "2.9.0.2.15.32035",
@@ -30,7 +29,7 @@ def installed(node: Node) -> dict[str, str]:
     return {line.split()[0]: " ".join(line.split()[1:]) for line in listing.splitlines()}
 
 
-def compute_node(new_node: NewNode, system: str = "ubuntu-22.04", **settings: str) -> Node:
+def compute_node(new_node: NewNode, system: str = "ubuntu-24.04", **settings: str) -> Node:
     node = new_node(system, **({"TRN_EFA_INSTALLER": EFA_VERSION} | settings))
     node.become("ComputeFleet")
     node.devices(16)
@@ -237,7 +236,7 @@ def test_the_later_json_of_neuron_ls_is_read_too(new_node: NewNode) -> None:
 def test_an_image_with_its_own_neuron_source_is_taken_over(new_node: NewNode) -> None:
     node = compute_node(new_node)
     own = "/etc/apt/sources.list.d/aws-neuron.list"
-    node.write(own, "deb [signed-by=/usr/share/keyrings/n.gpg] https://apt.repos.neuron.amazonaws.com jammy main\n")
+    node.write(own, "deb [signed-by=/usr/share/keyrings/n.gpg] https://apt.repos.neuron.amazonaws.com noble main\n")
     done = node.configure(*COMPUTE)
     assert done.code == 0, done.err
     assert not node.path(own).exists()
@@ -300,7 +299,7 @@ FAILURES: dict[str, tuple[dict[str, str], list[str], Callable[[Node], object] | 
         ["TRN_NEURON_TOOLS=2.99.0.0"],
         None,
         "neuron-packages",
-        f"aws-neuronx-tools 2.99.0.0 is not in {SERVER}/apt (jammy); it offers: 2.33.38.0 2.31.13.0",
+        f"aws-neuronx-tools 2.99.0.0 is not in {SERVER}/apt (noble); it offers: 2.33.38.0 2.31.13.0",
     ),
     "a version is not a prefix of another": (
         {},
