@@ -5,13 +5,14 @@ An entry that matches nothing any more is itself an error, so that the file neve
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from ruamel.yaml import YAML
 
 from audit.findings import Finding
@@ -27,17 +28,26 @@ class Entry(BaseModel):
 
     reason: str = Field(min_length=40)
     resources: _Patterns
-    """Patterns of logical ids, or of files. `*` stands for anything."""
+    """Logical ids, without the eight characters that the CDK puts behind them, or files. `*` stands for a name that an environment
+    gives (`Group*Template`), or for any file of a folder; never for all resources of a kind."""
     rules: dict[str, _Patterns]
     """Judge -> patterns of its rules. `*` stands for anything; everything else, brackets too, for itself."""
     subjects: list[str] = ["*"]
     """Patterns of subjects."""
 
+    @field_validator("resources")
+    @classmethod
+    def _names(cls, patterns: list[str]) -> list[str]:
+        kinds = [p for p in patterns if "/" not in p and (p.startswith("*") or p.endswith("*"))]
+        if kinds:
+            raise ValueError(f"{', '.join(kinds)}: name the resources; what nobody has written yet is not acknowledged")
+        return patterns
+
     def matches(self, finding: Finding) -> bool:
         """Whether this entry is about a finding."""
         return (
             any(_like(finding.rule, p) for p in self.rules.get(finding.judge, []))
-            and any(_like(finding.resource, p) for p in self.resources)
+            and any(_like(_named(finding), p) for p in self.resources)
             and any(_like(finding.subject, p) for p in self.subjects)
         )
 
@@ -45,7 +55,7 @@ class Entry(BaseModel):
         """Its patterns that none of the findings it matched needs."""
         found = list(matched)
         return [
-            *(p for p in self.resources if not any(_like(f.resource, p) for f in found)),
+            *(p for p in self.resources if not any(_like(_named(f), p) for f in found)),
             *(p for p in self.subjects if not any(_like(f.subject, p) for f in found)),
             *(
                 f"{judge} {p}"
@@ -88,6 +98,11 @@ def sort(findings: Iterable[Finding], entries: Iterable[Entry]) -> Sorted:
         acknowledged=[(f, by_finding[id(f)]) for f in all_of_them if id(f) in by_finding],
         stale=[f"{p}  ({e.reason.strip()[:60]}...)" for e, matched in matches for p in e.unused(matched)],
     )
+
+
+def _named(finding: Finding) -> str:
+    """A resource without the CDK's hash."""
+    return re.sub(r"[0-9A-F]{8}$", "", finding.resource)
 
 
 def _like(text: str, pattern: str) -> bool:

@@ -37,7 +37,9 @@ def rendered(template: dict[str, Any], stack: str, region: str) -> Iterator[tupl
         try:
             if isinstance(cluster, outputs.EksCluster):
                 pods = kubernetes.render(job, cluster, _RUN)
-                yield f"{job.kind}.yaml", _yaml(_known(pods.objects))
+                # with the policies of their namespace, which the stack brings and the network add-on enforces
+                policies = [m for m in _manifests(template) if m["kind"] == "NetworkPolicy"]
+                yield f"{job.kind}.yaml", _yaml([*_known(pods.objects), *policies])
                 files = pods.files
             else:
                 submission = render(job, cluster, _RUN)

@@ -54,13 +54,16 @@ def show(
 def figures(names: Sequence[str], what: Subjects, result: Sorted) -> dict[str, Any]:
     """The audit in figures."""
     opened, known = Counter(f.judge for f in result.open), Counter(f.judge for f, _ in result.acknowledged)
+    raw = Counter((f.subject, f.judge) for f in (*result.open, *(f for f, _ in result.acknowledged)))
+    sizes = _sizes(what)
     return {
         "templates": len(what.templates),
-        "resources": sum(_sizes(what).values()),
+        "resources": sum(sizes.values()),
         "scripts": len(what.scripts),
         "objects": len(what.objects),
         "rules": len({(f.judge, f.rule.partition("[")[0]) for f, _ in result.acknowledged}),
         "reasons": len({id(entry) for _, entry in result.acknowledged}),
+        "raw": {s: {"resources": n, **{name: raw[s, name] for name in names}} for s, n in sizes.items()},
         "judges": {name: {"open": opened[name], "acknowledged": known[name]} for name in names},
     }
 

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Fetches the node scripts named by its first argument and runs them.
 #
-#   entry.sh s3://BUCKET/KEY.zip [KEY=VALUE ...]
-#   entry.sh ssm://PARAMETER     [KEY=VALUE ...]   an SSM parameter that holds such an s3:// URL
+#   entry.sh s3://BUCKET/PREFIX/SHA256.zip [KEY=VALUE ...]
+#   entry.sh ssm://PARAMETER               [KEY=VALUE ...]   an SSM parameter that holds such an s3:// URL
+#
+# The zip file is named after its SHA-256: nothing else under that name is run, whoever wrote it.
 #
 # This file is FROZEN. ParallelCluster refuses an update that changes the head node's OnNodeConfigured script, so
 # its S3 key must keep its content for as long as any cluster uses it. Everything that may change travels in the
@@ -24,10 +26,11 @@ fail() {
 
 [[ ${EUID} -eq 0 ]] || fail "must run as root (it installs packages); use: sudo $0 $*"
 location="${1:-}"
-[[ ${location} =~ ^s3://[a-z0-9.-]+/.+\.zip$ || ${location} =~ ^ssm://[A-Za-z0-9_./-]+$ ]] ||
-  fail "the first argument must be s3://BUCKET/KEY.zip or ssm://PARAMETER, got '${location}'"
+readonly SCRIPTS='^s3://[a-z0-9.-]+/(.+/)?[0-9a-f]{64}\.zip$'
+[[ ${location} =~ ${SCRIPTS} || ${location} =~ ^ssm://[A-Za-z0-9_./-]+$ ]] ||
+  fail "the first argument must be s3://BUCKET/PREFIX/SHA256.zip or ssm://PARAMETER, got '${location}'"
 shift
-for tool in aws python3; do
+for tool in aws python3 sha256sum; do
   command -v "${tool}" >/dev/null || fail "'${tool}' is not on this image; use a ParallelCluster or Neuron image"
 done
 
@@ -63,8 +66,8 @@ if [[ ${location} == ssm://* ]]; then
   source_url="$(<"${answer}")"
   rm -f "${answer}"
   trap - EXIT
-  [[ ${source_url} =~ ^s3://[a-z0-9.-]+/.+\.zip$ ]] ||
-    fail "the SSM parameter ${location#ssm://} must hold s3://BUCKET/KEY.zip, it holds '${source_url}'"
+  [[ ${source_url} =~ ${SCRIPTS} ]] ||
+    fail "the SSM parameter ${location#ssm://} must hold s3://BUCKET/PREFIX/SHA256.zip, it holds '${source_url}'"
 fi
 
 base="${TRN_BOOTSTRAP_DIR:-/opt/trn-bootstrap}"
@@ -78,6 +81,9 @@ if [[ ! -x ${target}/configure-node.sh ]]; then
   attempt "download ${source_url}" \
     "the node's role needs s3:GetObject on it, and its subnet a route to S3" \
     aws s3 cp --only-show-errors "${source_url}" "${staging}/scripts.zip"
+  digest="$(sha256sum <"${staging}/scripts.zip")"
+  [[ ${digest%% *} == "${name}" ]] ||
+    fail "${source_url} is not the file it is named after (its SHA-256 is ${digest%% *}); deploy the stack again"
   python3 -m zipfile -e "${staging}/scripts.zip" "${staging}/tree" ||
     fail "${source_url} is not a readable zip file"
   [[ -f ${staging}/tree/configure-node.sh ]] || fail "${source_url} holds no configure-node.sh"

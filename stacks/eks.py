@@ -18,12 +18,14 @@ from trainium_cdk.eks.node_role import TrnNodeRole
 from trainium_cdk.eks.plugins import TrnPlugins
 from trainium_cdk.eks.scaling import TrnScaler
 from trainium_cdk.eks.system_nodes import TrnSystemNodes
+from trainium_cdk.encryption import encrypt, encrypt_operations, stack_key
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.outputs import eks_outputs
 from trainium_cdk.registry import TrnRegistry
 from trainium_cdk.removal import removal_policy
 from trainium_cdk.settings import Environment
 from trainium_cdk.storage import TrnStorage
+from trainium_cdk.strict_functions import StrictFunctions
 
 
 class TrnEksStack(Stack):
@@ -38,6 +40,9 @@ class TrnEksStack(Stack):
         super().__init__(scope, id, tags={**environment.tags, **kwargs.pop("tags", {})}, **kwargs)
         name, on_destroy, eks = environment.name, environment.on_destroy, environment.eks
         zones = environment.eks_zone_ids
+        key = stack_key(
+            self, environment.encryption, description=f"Data of {name}", auto_scaling=True, on_destroy=on_destroy
+        )
         network = TrnNetwork.from_settings(
             self, "Network", environment.network, zone_ids=zones, name=name, on_destroy=on_destroy
         )
@@ -45,7 +50,7 @@ class TrnEksStack(Stack):
             self, "Storage", environment.storage, network=network, zone_ids=zones, on_destroy=on_destroy
         )
         bucket = TrnBucket(self, "Files", removal_policy=removal_policy(on_destroy)).bucket
-        cluster = TrnEksCluster(self, "Cluster", environment=environment, network=network)
+        cluster = TrnEksCluster(self, "Cluster", environment=environment, network=network, encryption_key=key)
         addons = TrnAddons(self, "Addons", environment=environment, cluster=cluster, storage=storage)
         efa = TrnEfaSecurityGroup(self, "Efa", vpc=network.vpc)
         shared: dict[str, Any] = {
@@ -71,7 +76,8 @@ class TrnEksStack(Stack):
             cluster=cluster,
             storage=storage,
             system_nodes=system,
-            buckets=[bucket.bucket_name, *eks.data_buckets],
+            bucket=bucket.bucket_name,
+            data_buckets=eks.data_buckets,
         )
         if eks.plugins.autoscaler and eks.plugins.volcano:
             TrnScaler(
@@ -102,6 +108,12 @@ class TrnEksStack(Stack):
                 security_group=cluster.client_group,
                 name=f"{name}-jump-host",
             )
+        if environment.functions == "strict":
+            StrictFunctions(self, "Functions", network=network, encryption_key=key or cluster.key)
+        if key:
+            encrypt(self, key, users=[plugins.role, *([builder.role] if builder else [])])
+        else:
+            encrypt_operations(self, cluster.key)
         outputs = eks_outputs(
             environment,
             bucket=bucket.bucket_name,

@@ -9,6 +9,7 @@ from constructs import Construct
 
 from trainium_cdk.bootstrap import TrnBootstrap
 from trainium_cdk.bucket import TrnBucket
+from trainium_cdk.encryption import encrypt, stack_key
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.outputs import slurm_outputs
 from trainium_cdk.outputs.contract import PAYLOADS
@@ -17,6 +18,7 @@ from trainium_cdk.registry import TrnRegistry
 from trainium_cdk.removal import removal_policy
 from trainium_cdk.settings import Environment
 from trainium_cdk.storage import TrnStorage
+from trainium_cdk.strict_functions import StrictFunctions
 
 
 class TrnPclusterStack(Stack):
@@ -30,6 +32,7 @@ class TrnPclusterStack(Stack):
         kwargs.setdefault("description", f"Trainium on Slurm: cluster {environment.cluster_name} (trainium-cdk)")
         super().__init__(scope, id, tags={**environment.tags, **kwargs.pop("tags", {})}, **kwargs)
         name, on_destroy = environment.name, environment.on_destroy
+        key = stack_key(self, environment.encryption, description=f"Data of {name}", on_destroy=on_destroy)
         network = TrnNetwork.from_settings(
             self,
             "Network",
@@ -50,6 +53,10 @@ class TrnPclusterStack(Stack):
         cluster.grant_bucket(bucket.bucket)
         if registry:
             registry.grant_pull(cluster.node_policy)
+        if environment.functions == "strict":
+            StrictFunctions(self, "Functions", network=network, encryption_key=key)
+        if key:
+            encrypt(self, key, users=[cluster.node_policy, cluster.head_policy, bootstrap.publisher])
         outputs = slurm_outputs(
             environment,
             head_node_id=cluster.head_node_id,

@@ -17,7 +17,7 @@ from trainium_cdk import bootstrap, settings
 from trainium_cdk.bootstrap import TrnBootstrap
 from trainium_cdk.scripts import scripts_dir
 
-KEY_OF_ENTRY = "node-scripts/entry-bc3626264c9383ebf0a94911587c3746.sh"
+KEY_OF_ENTRY = "node-scripts/entry-de39af7fb44f672a95131ca644785896.sh"
 """Where entry.sh of a cluster that runs lies. ParallelCluster refuses to update a cluster whose head node names another."""
 
 

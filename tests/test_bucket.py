@@ -13,19 +13,42 @@ from trainium_cdk.bucket import TrnBucket
 
 def test_nobody_reads_it_in_the_clear_or_from_outside() -> None:
     template = synth(lambda s: TrnBucket(s, "Bucket", expiration={"payloads/": Duration.days(30)}))
-    found = only(template, "S3::Bucket")
-    assert set(found["PublicAccessBlockConfiguration"].values()) == {True}
-    assert found["VersioningConfiguration"] == {"Status": "Enabled"}
-    assert found["LoggingConfiguration"] == {"LogFilePrefix": "access-logs/"}
-    expiring = {r.get("Prefix"): r.get("ExpirationInDays") for r in found["LifecycleConfiguration"]["Rules"]}
-    assert expiring == {None: None, "payloads/": 30, "access-logs/": 90}
-    denied = [
-        s["Condition"]
-        for s in only(template, "S3::BucketPolicy")["PolicyDocument"]["Statement"]
-        if s["Effect"] == "Deny"
+    buckets = properties(template, "S3::Bucket")
+    for found in buckets:
+        assert set(found["PublicAccessBlockConfiguration"].values()) == {True}
+        assert found["VersioningConfiguration"] == {"Status": "Enabled"}
+    expiring = [
+        {
+            r.get("Prefix"): r["ExpirationInDays"]
+            for r in found["LifecycleConfiguration"]["Rules"]
+            if "ExpirationInDays" in r
+        }
+        for found in buckets
     ]
-    assert denied == [{"Bool": {"aws:SecureTransport": "false"}}, {"NumericLessThan": {"s3:TlsVersion": 1.2}}]
+    assert sorted(expiring, key=str) == [{"payloads/": 30}, {None: 90}]
+    for policy in properties(template, "S3::BucketPolicy"):
+        denied = [s["Condition"] for s in policy["PolicyDocument"]["Statement"] if s["Effect"] == "Deny"]
+        assert denied == [{"Bool": {"aws:SecureTransport": "false"}}, {"NumericLessThan": {"s3:TlsVersion": 1.2}}]
     assert findings(template) == []
+
+
+def test_access_logs_are_written_by_s3_for_these_buckets_alone_and_elsewhere() -> None:
+    template = synth(lambda s: TrnBucket(s, "Bucket"))
+    buckets = resources(template, "S3::Bucket")
+    [logs] = [
+        name for name, b in buckets.items() if "DestinationBucketName" not in b["Properties"]["LoggingConfiguration"]
+    ]
+    [source] = set(buckets) - {logs}
+    assert buckets[source]["Properties"]["LoggingConfiguration"]["DestinationBucketName"] == {"Ref": logs}
+    writers = {
+        policy["Bucket"]["Ref"]: [
+            (s["Resource"]["Fn::Join"][1][1], s["Condition"]["ArnLike"]["aws:SourceArn"]["Fn::GetAtt"][0])
+            for s in policy["PolicyDocument"]["Statement"]
+            if s["Principal"] == {"Service": "logging.s3.amazonaws.com"}
+        ]
+        for policy in properties(template, "S3::BucketPolicy")
+    }
+    assert writers == {source: [], logs: [("/objects/*", source), ("/access-logs/*", logs)]}
 
 
 def test_the_function_that_empties_it_logs_where_the_stack_owns_and_nowhere_else() -> None:
@@ -45,7 +68,6 @@ def test_the_function_that_empties_it_logs_where_the_stack_owns_and_nowhere_else
 )
 def test_what_becomes_of_the_objects(removal_policy: RemovalPolicy, policy: str) -> None:
     template = synth(lambda s: TrnBucket(s, "Bucket", removal_policy=removal_policy))
-    [bucket] = resources(template, "S3::Bucket").values()
-    assert bucket["DeletionPolicy"] == policy
+    assert {bucket["DeletionPolicy"] for bucket in resources(template, "S3::Bucket").values()} == {policy}
     assert len(properties(template, "Lambda::Function")) == (1 if policy == "Delete" else 0)
     assert findings(template) == []

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import tempfile
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -58,6 +58,8 @@ class TrnBootstrap(Construct):
     """s3:// URL of the zip file with configure-node.sh, lib/ and node.env."""
     settings: settings.Bootstrap
     """What is installed on the nodes."""
+    publisher: iam.IGrantable
+    """The function that copies the scripts into the bucket."""
     pointer: ssm.IStringParameter
     """Holds `scripts_url`; a head node's entry script starts from its name."""
 
@@ -103,12 +105,14 @@ class TrnBootstrap(Construct):
         self._bucket, self.settings = bucket, environment.bootstrap
         scripts = scripts_dir()
         with tempfile.TemporaryDirectory() as folder:  # the CDK copies it into cdk.out at once
-            tree = _stage(scripts, Path(folder) / "node", node_env.render(environment))
-            packed = assets.Asset(self, "Scripts", path=str(tree))
+            file = _pack(scripts, node_env.render(environment), Path(folder) / "node.zip")
+            packed = assets.Asset(self, "Scripts", path=str(file))
+            scripts_digest = _sha256(file)
         entry = assets.Asset(self, "Entry", path=str(scripts / ENTRY))
-        # Our own hash of the content: the key then depends on nothing but the bytes, whichever CDK release makes it.
-        digest = hashlib.sha256((scripts / ENTRY).read_bytes()).hexdigest()[:32]
-        keys = {f"{PREFIX}entry-{digest}.sh": entry, f"{PREFIX}{packed.asset_hash}.zip": packed}
+        # Our own hash of the content: the key then depends on nothing but the bytes, whichever CDK release makes it; and
+        # entry.sh runs no zip file that has another one.
+        digest = _sha256(scripts / ENTRY)[:32]
+        keys = {f"{PREFIX}entry-{digest}.sh": entry, f"{PREFIX}{scripts_digest}.zip": packed}
         published = self._publish(keys)
         self.entry_url, self.scripts_url = (f"s3://{bucket.bucket_name}/{key}" for key in keys)
         pointer = ssm.StringParameter(
@@ -125,7 +129,7 @@ class TrnBootstrap(Construct):
     def _publish(self, keys: Mapping[str, assets.Asset]) -> CustomResource:
         """Copy the assets from the CDK's bucket, which belongs to every app in the account."""
         sources = [f"arn:{Stack.of(self).partition}:s3:::{a.s3_bucket_name}/{a.s3_object_key}" for a in keys.values()]
-        function = inline_function(
+        self.publisher = function = inline_function(
             self,
             code=Path(__file__).with_name("pcluster") / "copy_objects.py",
             description="Copies the node scripts into the stack's bucket",
@@ -186,9 +190,20 @@ class _OfEnvironment(TrnBootstrap):
         self._build(environment, bucket, f"/trainium/{environment.cluster_name}/node-scripts")
 
 
-def _stage(scripts: Path, target: Path, node_settings: str) -> Path:
-    """The tree that travels in the zip file: no documentation, so that a word there replaces no node."""
-    ignored = shutil.ignore_patterns("*.md", ENTRY, "__pycache__", "*.pyc")
-    shutil.copytree(scripts, target, ignore=ignored, copy_function=shutil.copyfile)
-    (target / "node.env").write_text(node_settings, "utf-8")
+def _pack(scripts: Path, node_settings: str, target: Path) -> Path:
+    """The zip file of scripts and settings. No documentation, so that a word there replaces no node; and not compressed, so that
+    the same files give the same bytes on every machine."""
+    contents = {
+        str(file.relative_to(scripts)): file.read_bytes()
+        for file in scripts.rglob("*")
+        if file.is_file() and file.suffix in (".sh", ".py") and file.name != ENTRY
+    }
+    contents["node.env"] = node_settings.encode()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as packed:
+        for name, content in sorted(contents.items()):
+            packed.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content)
     return target
+
+
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()

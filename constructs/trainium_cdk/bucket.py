@@ -11,16 +11,17 @@ from constructs import Construct
 
 from trainium_cdk.functions import own_logs
 
-ACCESS_LOGS = "access-logs/"
-_ACCESS_LOG_DAYS = 90
+ACCESS_LOG_DAYS = 90
 _OLD_VERSION_DAYS = 30
-_EMPTIER = "Custom::S3AutoDeleteObjectsCustomResourceProvider"
+EMPTIER = "Custom::S3AutoDeleteObjectsCustomResourceProvider"
+_OBJECTS, _OWN = "objects/", "access-logs/"
 
 
 class TrnBucket(Construct):
-    """A private bucket for what jobs need and leave: TLS only, encrypted, versioned, its own access log.
+    """A private bucket for what jobs need and leave: TLS only, encrypted, versioned; and a second one for the access logs of both,
+    where nobody but S3 writes.
 
-    `cdk destroy` empties it first, with the CDK's own function for that; the log group of the function is the stack's, and is
+    `cdk destroy` empties them first, with the CDK's own function for that; the log group of the function is the stack's, and is
     deleted with it.
 
     Example:
@@ -30,7 +31,7 @@ class TrnBucket(Construct):
     Args:
         expiration: How long objects live, by prefix, and as long again as an old version, 30 days at most. Default: objects
             stay.
-        removal_policy: What becomes of the bucket, objects and all, on `cdk destroy`. Default: DESTROY.
+        removal_policy: What becomes of the buckets, objects and all, on `cdk destroy`. Default: DESTROY.
     """
 
     def __init__(
@@ -42,36 +43,12 @@ class TrnBucket(Construct):
         removal_policy: RemovalPolicy = RemovalPolicy.DESTROY,
     ) -> None:
         super().__init__(scope, id)
-        expire = {**(expiration or {}), ACCESS_LOGS: Duration.days(_ACCESS_LOG_DAYS)}
-        delete = removal_policy == RemovalPolicy.DESTROY
-        bucket = s3.Bucket(
-            self,
-            "Resource",
-            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
-            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
-            enforce_ssl=True,
-            minimum_tls_version=1.2,
-            encryption=s3.BucketEncryption.S3_MANAGED,  # the only kind that a bucket of access logs may have
-            versioned=True,
-            lifecycle_rules=[
-                s3.LifecycleRule(
-                    noncurrent_version_expiration=Duration.days(_OLD_VERSION_DAYS),
-                    abort_incomplete_multipart_upload_after=Duration.days(7),
-                ),
-                *(
-                    s3.LifecycleRule(
-                        prefix=prefix,
-                        expiration=after,
-                        noncurrent_version_expiration=Duration.days(min(after.to_days(), _OLD_VERSION_DAYS)),
-                    )
-                    for prefix, after in expire.items()
-                ),
-            ],
-            auto_delete_objects=delete,
-            removal_policy=removal_policy,
-        )
-        self._log_access(bucket)
-        if delete:
+        self._removal_policy = removal_policy
+        # S3 delivers access logs to no bucket with a key of KMS's
+        logs = self._private("AccessLogs", {"": Duration.days(ACCESS_LOG_DAYS)}, s3.BucketEncryption.S3_MANAGED)
+        bucket = self._private("Resource", expiration or {}, s3.BucketEncryption.KMS_MANAGED)
+        self._log_access(logs, {_OBJECTS: bucket, _OWN: logs})
+        if removal_policy == RemovalPolicy.DESTROY:
             _own_the_emptiers_logs(Stack.of(self))
         self.bucket: s3.IBucket = bucket
         """The bucket, for any construct of the CDK."""
@@ -84,25 +61,59 @@ class TrnBucket(Construct):
         """Let an identity list, read, write and delete the objects."""
         return self.bucket.grant_read_write(grantee)
 
-    def _log_access(self, bucket: s3.Bucket) -> None:
-        # By bucket policy: the CDK's own way needs an access control list, or a feature flag that a foreign app may not have
-        resource = bucket.node.default_child
-        assert isinstance(resource, s3.CfnBucket)  # noqa: S101  what the CDK's Bucket is made of
-        resource.logging_configuration = s3.CfnBucket.LoggingConfigurationProperty(log_file_prefix=ACCESS_LOGS)
-        bucket.add_to_resource_policy(
-            iam.PolicyStatement(
-                sid="AccessLog",
-                principals=[iam.ServicePrincipal("logging.s3.amazonaws.com")],
-                actions=["s3:PutObject"],
-                resources=[bucket.arn_for_objects(f"{ACCESS_LOGS}*")],
-                conditions={"StringEquals": {"aws:SourceAccount": Stack.of(self).account}},
-            )
+    def _private(self, id: str, expiration: Mapping[str, Duration], encryption: s3.BucketEncryption) -> s3.Bucket:
+        return s3.Bucket(
+            self,
+            id,
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+            enforce_ssl=True,
+            minimum_tls_version=1.2,
+            encryption=encryption,
+            bucket_key_enabled=encryption is s3.BucketEncryption.KMS_MANAGED or None,
+            versioned=True,
+            lifecycle_rules=[
+                s3.LifecycleRule(
+                    noncurrent_version_expiration=Duration.days(_OLD_VERSION_DAYS),
+                    abort_incomplete_multipart_upload_after=Duration.days(7),
+                ),
+                *(
+                    s3.LifecycleRule(
+                        prefix=prefix or None,
+                        expiration=after,
+                        noncurrent_version_expiration=Duration.days(min(after.to_days(), _OLD_VERSION_DAYS)),
+                    )
+                    for prefix, after in expiration.items()
+                ),
+            ],
+            auto_delete_objects=self._removal_policy == RemovalPolicy.DESTROY,
+            removal_policy=self._removal_policy,
         )
+
+    def _log_access(self, logs: s3.Bucket, sources: Mapping[str, s3.Bucket]) -> None:
+        # By bucket policy: the CDK's own way needs an access control list, or a feature flag that a foreign app may not have
+        for prefix, source in sources.items():
+            resource = source.node.default_child
+            assert isinstance(resource, s3.CfnBucket)  # noqa: S101  what the CDK's Bucket is made of
+            resource.logging_configuration = s3.CfnBucket.LoggingConfigurationProperty(
+                destination_bucket_name=logs.bucket_name if source is not logs else None, log_file_prefix=prefix
+            )
+            logs.add_to_resource_policy(
+                iam.PolicyStatement(
+                    principals=[iam.ServicePrincipal("logging.s3.amazonaws.com")],
+                    actions=["s3:PutObject"],
+                    resources=[logs.arn_for_objects(f"{prefix}*")],
+                    conditions={
+                        "StringEquals": {"aws:SourceAccount": Stack.of(self).account},
+                        "ArnLike": {"aws:SourceArn": source.bucket_arn},
+                    },
+                )
+            )
 
 
 def _own_the_emptiers_logs(stack: Stack) -> None:
     """Give the function that empties buckets (one for each stack) a log group of the stack, and no right to make another."""
-    provider = stack.node.find_child(_EMPTIER)
+    provider = stack.node.find_child(EMPTIER)
     if provider.node.try_find_child("Logs"):
         return
     function, role = provider.node.find_child("Handler"), provider.node.find_child("Role")

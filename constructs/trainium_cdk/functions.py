@@ -14,12 +14,18 @@ from constructs import Construct
 
 from trainium_cdk.removal import removal_policy
 
-LOG_DAYS = 30
+LOG_DAYS = 365
+"""How long functions and builds are accounted for, days: AWS's own controls ask for a year."""
 Statement = dict[str, Any]
 
 
 def own_logs(
-    scope: Construct, function: CfnResource, role: CfnResource, *, also: Sequence[Statement] = ()
+    scope: Construct,
+    function: CfnResource,
+    role: CfnResource,
+    *,
+    also: Sequence[Statement] = (),
+    managed: Sequence[str] = (),
 ) -> logs.CfnLogGroup:
     """Give a function a log group of the stack, and its role no right to make another: Lambda would bring a log group that
     has been deleted back to life with the last lines it writes.
@@ -28,23 +34,30 @@ def own_logs(
 
     Args:
         also: what else the role may do, as policy statements.
+        managed: names of AWS's own policies that the role has in place of those.
     """
     group = logs.CfnLogGroup(scope, "Logs", retention_in_days=LOG_DAYS)
     group.apply_removal_policy(removal_policy("delete"))
     function.add_property_override("LoggingConfig", {"LogGroup": group.ref})
     write = allow(Stack.of(scope).resolve(group.attr_arn), "logs:CreateLogStream", "logs:PutLogEvents")
     policy = {"Version": "2012-10-17", "Statement": [write, *also]}
-    role.add_property_override("ManagedPolicyArns", [])
+    partition = Stack.of(scope).partition
+    role.add_property_override("ManagedPolicyArns", [f"arn:{partition}:iam::aws:policy/{name}" for name in managed])
     role.add_property_override("Policies", [{"PolicyName": "Own", "PolicyDocument": policy}])
     return group
 
 
 def log_group(scope: Construct) -> logs.LogGroup:
     """A log group of the stack for a function: it is deleted with the stack."""
-    return logs.LogGroup(scope, "Logs", retention=logs.RetentionDays.ONE_MONTH, removal_policy=removal_policy("delete"))
+    return logs.LogGroup(scope, "Logs", retention=logs.RetentionDays.ONE_YEAR, removal_policy=removal_policy("delete"))
 
 
-def function_role(scope: Construct, group: logs.ILogGroup, statements: Sequence[iam.PolicyStatement] = ()) -> iam.Role:
+def function_role(
+    scope: Construct,
+    group: logs.ILogGroup,
+    statements: Sequence[iam.PolicyStatement] = (),
+    managed: Sequence[str] = (),
+) -> iam.Role:
     """A role that lets a function write to its own log group, and do what `statements` allow.
 
     Without logs:CreateLogGroup: Lambda would create a deleted log group again with the last lines it writes.
@@ -55,6 +68,7 @@ def function_role(scope: Construct, group: logs.ILogGroup, statements: Sequence[
         "Role",
         assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
         inline_policies={"Own": iam.PolicyDocument(statements=[write, *statements])},
+        managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name(name) for name in managed],
     )
 
 
@@ -89,12 +103,6 @@ def allow(resource: Any, *actions: str) -> Statement:
     return {"Effect": "Allow", "Action": list(actions), "Resource": resource}
 
 
-IN_A_VPC = allow(
-    "*",  # EC2 takes no narrower resource for these, and Lambda asks for all of them
-    "ec2:AssignPrivateIpAddresses",
-    "ec2:CreateNetworkInterface",
-    "ec2:DeleteNetworkInterface",
-    "ec2:DescribeNetworkInterfaces",
-    "ec2:UnassignPrivateIpAddresses",
-)
-"""What the role of a function in a VPC must allow."""
+IN_A_VPC = "service-role/AWSLambdaENIManagementAccess"
+"""AWS's own policy for the network interfaces of a function in a VPC, for which Lambda takes no narrower resource. It has no right to
+make log groups."""

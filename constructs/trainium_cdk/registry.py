@@ -27,7 +27,7 @@ class TrnRegistry(Construct):
             repository that was retained, for example) fails the deployment.
         max_image_count: Older images beyond this number are removed. Default: 50.
         image_tag_mutability: Default: IMMUTABLE: a tag names one image for ever.
-        encryption_key: Default: ECR's own AES-256.
+        encryption_key: Default: the key that AWS manages for ECR in the account, which costs nothing.
         removal_policy: What becomes of the repository, images and all, on `cdk destroy`. Default: DESTROY.
     """
 
@@ -49,7 +49,7 @@ class TrnRegistry(Construct):
             repository_name=repository_name,
             image_scan_on_push=True,
             image_tag_mutability=image_tag_mutability,
-            encryption=ecr.RepositoryEncryption.KMS if encryption_key else ecr.RepositoryEncryption.AES_256,
+            encryption=ecr.RepositoryEncryption.KMS,
             encryption_key=encryption_key,
             lifecycle_rules=[
                 ecr.LifecycleRule(

@@ -16,18 +16,29 @@ from tests.audit.conftest import Templates, whole
 
 ANY = "*"
 NO_RESOURCE_LEVEL = "AWS knows no resource for this action"
-LAMBDA_IN_VPC = "Lambda refuses a role for a function in a VPC that may do this on less than every resource"
 OWN_OBJECTS = "objects of the stack's own bucket, whose names nobody knows beforehand"
 EMPTIER = "the CDK's function that empties the bucket, on `cdk destroy`, of whatever is in it"
 REFUSAL = "a refusal: the wider, the safer"
 ENDPOINT = "an endpoint's policy grants nothing; it lets only this account's principals through"
 SPEECH_LAB = "arn:aws:eks:*:nodegroup/Speech_Lab/[*]/[*]"
 """The groups of the one cluster that an environment has named by itself."""
+ACT_FOR_AN_ACCOUNT = ("codebuild.amazonaws.com", "eks.amazonaws.com", "vpc-flow-logs.amazonaws.com")
+"""Services whose roles take `aws:SourceAccount`: they act for nobody else's resources."""
+REACHABLE = ("Cluster[HL]*Policy", "NodesRoleDefaultPolicy", "JumpHostRole")
+"""Who takes part in Session Manager and Run Command."""
 # (holder, effect, actions, resources, reason): patterns of the logical id, of the action and of the resource, and an action
 # must carry a condition where one is named
+OWN_INSTANCES = "AWS names instances; the agent's credentials are those of one"
 TABLE: list[tuple[str, str, str, str, str]] = [
+    *((holder, "Allow", "*messages:*", ANY, NO_RESOURCE_LEVEL) for holder in REACHABLE),
+    *(
+        (holder, "Allow", "ssm:UpdateInstanceInformation", "arn:aws:ec2:*:instance/[*]", OWN_INSTANCES)
+        for holder in REACHABLE
+    ),
     ("ClusterNodePolicy", "Allow", "ecr:GetAuthorizationToken", ANY, NO_RESOURCE_LEVEL),
-    ("ClusterNodePolicy", "Allow", "s3:[GAP]*", "{Files}/*", OWN_OBJECTS),
+    ("ClusterNodePolicy", "Allow", "s3:*", "arn:aws:s3:::{Files}/jobs/*", OWN_OBJECTS),
+    ("ClusterNodePolicy", "Allow", "s3:GetObject", "{Files}/node-scripts/*", "scripts are named by their content"),
+    ("ClusterHeadPolicy", "Allow", "s3:GetObject*", "{Files}/trn/payloads/*", "each has a random name"),
     ("ClusterNodePolicy", "Deny", "s3:*", "{Files}/node-scripts/*", REFUSAL),
     (
         "BootstrapRoleDefaultPolicy",
@@ -57,17 +68,21 @@ TABLE: list[tuple[str, str, str, str, str]] = [
         "arn:*:log-group:/aws/parallelcluster/*-[*]",
         "this cluster's: ParallelCluster puts the time of its creation there",
     ),
-    ("FilesPolicy", "Allow", "s3:DeleteObject*", "{Files}*", EMPTIER),
-    ("FilesPolicy", "Allow", "s3:GetBucket*", "{Files}*", EMPTIER),
-    ("FilesPolicy", "Allow", "s3:List*", "{Files}*", EMPTIER),
-    ("FilesPolicy", "Allow", "s3:PutBucketPolicy", "{Files}/*", EMPTIER),
-    ("FilesPolicy", "Allow", "s3:PutObject", "{Files}/access-logs/*", "S3 itself, which names access logs as it likes"),
-    ("FilesPolicy", "Deny", "s3:*", "{Files}*", REFUSAL),
+    ("Files*Policy", "Allow", "s3:DeleteObject*", "{Files*}*", EMPTIER),
+    ("Files*Policy", "Allow", "s3:GetBucket*", "{Files*}*", EMPTIER),
+    ("Files*Policy", "Allow", "s3:List*", "{Files*}*", EMPTIER),
+    ("Files*Policy", "Allow", "s3:PutBucketPolicy", "{Files*}/*", EMPTIER),
+    (
+        "FilesAccessLogsPolicy",
+        "Allow",
+        "s3:PutObject",
+        "{FilesAccessLogs}/*/*",
+        "S3 itself, which names access logs as it likes",
+    ),
+    ("Files*Policy", "Deny", "s3:*", "{Files*}*", REFUSAL),
     ("StorageEfs", "Deny", "*", "", REFUSAL),
     ("NetworkEndpoint*", "Allow", "*", ANY, ENDPOINT),
-    ("ClusterKey", "Allow", "kms:*", ANY, "a key's policy: every resource is the key itself, and the account decides"),
-    ("ClusterKubectlProvider*", "Allow", "ec2:*NetworkInterface*", ANY, LAMBDA_IN_VPC),
-    ("ClusterKubectlProvider*", "Allow", "ec2:*ssignPrivateIpAddresses", ANY, LAMBDA_IN_VPC),
+    ("*Key", "Allow", "kms:*", ANY, "a key's policy: every resource is the key itself, and the account decides"),
     ("ClusterKubectlProviderHandler*", "Allow", "ecr-public:GetAuthorizationToken", ANY, NO_RESOURCE_LEVEL),
     ("ClusterKubectlProviderHandler*", "Allow", "ecr:GetAuthorizationToken", ANY, NO_RESOURCE_LEVEL),
     ("ClusterKubectlProviderHandler*", "Allow", "sts:GetServiceBearerToken", ANY, NO_RESOURCE_LEVEL),
@@ -86,8 +101,6 @@ TABLE: list[tuple[str, str, str, str, str]] = [
     ),
     ("AddonsAmazonCloudwatchObservabilityIdentityRole", "Allow", "ec2:Describe*", ANY, NO_RESOURCE_LEVEL),
     ("ScalerRole", "Allow", "*:Describe*", ANY, NO_RESOURCE_LEVEL),
-    ("ScalerRole", "Allow", "ec2:*NetworkInterface*", ANY, LAMBDA_IN_VPC),
-    ("ScalerRole", "Allow", "ec2:*ssignPrivateIpAddresses", ANY, LAMBDA_IN_VPC),
     (
         "ScalerRole",
         "Allow",
@@ -102,7 +115,7 @@ TABLE: list[tuple[str, str, str, str, str]] = [
         "arn:aws:autoscaling:*autoScalingGroupName/eks-{Group*}-[*]",
         "EKS names the groups; a tag that names this cluster is a condition",
     ),
-    ("PluginsJobIdentityRole", "Allow", "s3:[GAPD]*", "arn:aws:s3:::{Files}/*", OWN_OBJECTS),
+    ("PluginsJobIdentityRole", "Allow", "s3:[GAPD]*", "arn:aws:s3:::{Files}/jobs/*", OWN_OBJECTS),
     (
         "PluginsJobIdentityRole",
         "Allow",
@@ -134,7 +147,7 @@ CONDITIONS = {
     ): '{"StringEquals": {"aws:ResourceTag/eks:cluster-name"',
     ("NetworkEndpoint*", "*"): '{"StringEquals": {"aws:PrincipalAccount"',
     ("PluginsDetectorIdentityRole", "cloudwatch:PutMetricData"): '{"StringEquals": {"cloudwatch:namespace"',
-    ("FilesPolicy", "s3:PutObject"): '{"StringEquals": {"aws:SourceAccount"',
+    ("FilesAccessLogsPolicy", "s3:PutObject"): '{"StringEquals": {"aws:SourceAccount"',
 }
 """Of those that would be too wide without one."""
 
@@ -240,6 +253,20 @@ def test_who_may_take_a_role_is_named(templates: Templates) -> None:
                     assert text(principal["AWS"]).endswith(":root")
                 if principal.get("Service") == "pods.eks.amazonaws.com":
                     assert "aws:SourceArn" in json.dumps(statement["Condition"]), (subject, name)
+                if principal.get("Service") in ACT_FOR_AN_ACCOUNT:
+                    assert set(statement["Condition"]["StringEquals"]) == {"aws:SourceAccount"}, (subject, name)
+
+
+def test_the_access_role_is_for_the_users_that_are_named(templates: Templates) -> None:
+    roles = {
+        subject: resource["Properties"]["AssumeRolePolicyDocument"]["Statement"][0].get("Condition")
+        for subject, template in templates.items()
+        for name, resource in template["Resources"].items()
+        if name.startswith("ClusterAccessRole")
+    }
+    users = ["arn:aws:iam::111122223333:role/aws-reserved/sso.amazonaws.com/*/AWSReservedSSO_Speech_*"]
+    assert roles["TrnEksStack/eks/all-settings"] == {"ArnLike": {"aws:PrincipalArn": users}}
+    assert roles["TrnEksStack/default"] is None
 
 
 def test_managed_policies_are_the_few_that_services_need(templates: Templates) -> None:
@@ -255,7 +282,7 @@ def test_managed_policies_are_the_few_that_services_need(templates: Templates) -
         "AmazonEKSClusterPolicy",
         "AmazonEKSWorkerNodePolicy",
         "AmazonEKS_CNI_Policy",
-        "AmazonSSMManagedInstanceCore",
+        "AWSLambdaENIManagementAccess",
     }
 
 

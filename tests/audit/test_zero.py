@@ -51,16 +51,16 @@ def test_both_stacks_are_judged_in_every_environment(judged_things: Subjects) ->
 def test_an_entry_matches_what_it_names_and_nothing_else() -> None:
     entry = acknowledged.Entry(
         reason="a reason that is long enough to say something",
-        resources=["Logs*"],
+        resources=["Logs"],
         rules={"nag": ["IAM5[Resource::*]"]},
         subjects=["*/default"],
     )
-    hit = Finding("nag", "IAM5[Resource::arn]", "A/default", "LogsABC", "")
+    hit = Finding("nag", "IAM5[Resource::arn]", "A/default", "Logs0123ABCD", "")
     misses = [
-        Finding("nag", "IAM4[Resource::arn]", "A/default", "LogsABC", ""),
-        Finding("nag", "IAM5R", "A/default", "LogsABC", ""),  # brackets stand for themselves
-        Finding("other", "IAM5[Resource::arn]", "A/default", "LogsABC", ""),
-        Finding("nag", "IAM5[Resource::arn]", "A/other", "LogsABC", ""),
+        Finding("nag", "IAM4[Resource::arn]", "A/default", "Logs0123ABCD", ""),
+        Finding("nag", "IAM5R", "A/default", "Logs0123ABCD", ""),  # brackets stand for themselves
+        Finding("other", "IAM5[Resource::arn]", "A/default", "Logs0123ABCD", ""),
+        Finding("nag", "IAM5[Resource::arn]", "A/other", "Logs0123ABCD", ""),
         Finding("nag", "IAM5[Resource::arn]", "A/default", "MyLogs", ""),
     ]
     found = acknowledged.sort([hit, *misses], [entry])
@@ -82,6 +82,12 @@ def test_a_pattern_that_nothing_needs_is_told(entry: dict[str, object], stale: s
     made = acknowledged.Entry.model_validate({"reason": "a reason that is long enough to say something", **entry})
     [told] = acknowledged.sort([Finding("j", "r", "s", "A", "")], [made]).stale
     assert told.startswith(f"{stale}  (a reason")
+
+
+@pytest.mark.parametrize("pattern", ["*", "*Role*", "Network*", "*Logs"])
+def test_an_entry_for_a_kind_of_resources_is_refused(pattern: str) -> None:
+    with pytest.raises(ValueError, match="name the resources"):
+        acknowledged.Entry.model_validate({"reason": "x" * 40, "resources": [pattern], "rules": {"j": ["r"]}})
 
 
 def test_an_entry_without_a_reason_is_refused() -> None:

@@ -441,4 +441,37 @@ storage:
     ),
 ]
 
-TABLE = [*CAPACITY, *NEURON, *bad_networks.TABLE, *PCLUSTER, *bad_overrides.TABLE, *NODES, *STORAGE, *bad_eks.TABLE]
+_KEY = "key/12345678-1234-1234-1234-123456789012"
+ENCRYPTION = [
+    (
+        f"encryption: arn:aws:kms:eu-west-1:111122223333:{_KEY}  # <-",
+        "encryption",
+        "the key is in eu-west-1, the environment in us-east-1",
+    ),
+    (
+        f"""
+account: "999999999999"
+encryption: arn:aws:kms:us-east-1:111122223333:{_KEY}  # <-
+""",
+        "encryption",
+        "the key is account 111122223333's, the environment is deployed into 999999999999",
+    ),
+]
+
+TABLE = [
+    *CAPACITY,
+    *NEURON,
+    *bad_networks.TABLE,
+    *PCLUSTER,
+    *bad_overrides.TABLE,
+    *NODES,
+    *STORAGE,
+    *ENCRYPTION,
+    *bad_eks.TABLE,
+]
+SHAPE = [
+    ("encryption: yes-please  # <-", "encryption", "neither a way of encryption nor the ARN of a KMS key"),
+    ("encryption: arn:aws:kms:us-east-1:111122223333:alias/mine  # <-", "encryption", "aliases are not taken"),
+    *bad_eks.SHAPE,
+]
+"""Those that are no environment at all."""

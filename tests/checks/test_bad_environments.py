@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.checks import bad_eks
-from tests.checks.bad_environments import TABLE
+from tests.checks.bad_environments import SHAPE, TABLE
 from trainium_cdk import checks, settings
 
-ALL = [*TABLE, *bad_eks.SHAPE]
+ALL = [*TABLE, *SHAPE]
 
 
 @pytest.mark.parametrize(("text", "key", "message"), ALL, ids=[f"{key}: {m[:40]}" for _, key, m in ALL])

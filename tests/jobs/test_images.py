@@ -30,6 +30,7 @@ def cluster(local_aws: LocalAws) -> Iterator[EksCluster]:
     ecr, s3, codebuild = (local_aws.client(s) for s in ("ecr", "s3", "codebuild"))
     uri = ecr.create_repository(repositoryName="images-test")["repository"]["repositoryUri"]
     s3.create_bucket(Bucket="images-test")
+    s3.put_bucket_versioning(Bucket="images-test", VersioningConfiguration={"Status": "Enabled"})
     codebuild.create_project(
         name="images-test",
         source={"type": "S3", "location": "images-test/images/source.zip"},
@@ -61,10 +62,13 @@ def test_a_build_is_asked_for_with_its_source_and_tag(
     [call] = asked
     assert call["projectName"] == "images-test"
     assert (call["sourceTypeOverride"], call["sourceLocationOverride"]) == ("S3", f"images-test/{source.key}")
+    # whoever writes to the same key afterwards changes nothing of this build
+    s3 = local_aws.client("s3")
+    s3.put_object(Bucket="images-test", Key=source.key, Body=b"another")
+    pinned = s3.get_object(Bucket="images-test", Key=source.key, VersionId=call["sourceVersion"])
+    assert pinned["Body"].read() == source.content
     variables = {v["name"]: v["value"] for v in call["environmentVariablesOverride"]}
     assert variables == {"IMAGE_TAG": source.tag(), "DOCKERFILE": "Dockerfile"}
-    kept = local_aws.client("s3").get_object(Bucket="images-test", Key=source.key)["Body"].read()
-    assert kept == source.content
     assert any(line.startswith("CodeBuild builds it: images-test:") for line in said)
 
 

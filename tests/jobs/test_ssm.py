@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import tarfile
 from collections.abc import Iterator
@@ -94,6 +95,43 @@ def test_long_scripts_go_through_the_bucket(ssm: SsmTransport, local_aws: LocalA
     done = ssm.run(f"cat <<'EOF'\n{word}\nEOF")
     assert done.stdout == word + "\n"
     assert "Contents" not in local_aws.client("s3").list_objects_v2(Bucket=BUCKET)
+
+
+class ReplacingS3:
+    """An S3 in which another payload takes the place of each one as soon as it is stored."""
+
+    def __init__(self, s3: Any, other: bytes) -> None:
+        self._s3, self._other = s3, other
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._s3, name)
+
+    def put_object(self, **wanted: Any) -> Any:
+        stored = self._s3.put_object(**wanted)
+        self._s3.put_object(**{**wanted, "Body": self._other})
+        return stored
+
+
+@pytest.mark.parametrize("versions", [False, True])
+def test_a_payload_that_somebody_replaces_is_not_run(
+    versions: bool, local_aws: LocalAws, head: str, tmp_path: Path
+) -> None:
+    """It is refused by its hash; in a bucket that keeps versions, the version that was sent is run."""
+    s3, bucket, mark = local_aws.client("s3"), f"{BUCKET}-{versions}".lower(), tmp_path / "mark"
+    s3.create_bucket(Bucket=bucket)
+    if versions:
+        s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    through = transport(local_aws, head, bucket=bucket, s3=ReplacingS3(s3, gzip.compress(f"touch {mark}".encode())))
+    if versions:
+        assert through.run("echo mine", private=True).stdout == "mine\n"
+    else:
+        with pytest.raises(TransportError, match="the payload in the bucket is not the one that was sent"):
+            through.run("echo mine", private=True)
+    assert not mark.exists()
+    found = s3.list_object_versions(Bucket=bucket)
+    for version in [*found.get("Versions", []), *found.get("DeleteMarkers", [])]:
+        s3.delete_object(Bucket=bucket, Key=version["Key"], VersionId=version["VersionId"])
+    s3.delete_bucket(Bucket=bucket)
 
 
 def test_long_scripts_without_a_bucket(local_aws: LocalAws, head: str) -> None:

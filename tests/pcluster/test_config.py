@@ -70,9 +70,8 @@ def test_every_environment_keeps_to_the_rules(file: Path) -> None:
     volumes = [n["LocalStorage"] for n in [head]] + [q["ComputeSettings"]["LocalStorage"] for q in queues]
     assert all(v["RootVolume"]["Encrypted"] and v["RootVolume"]["VolumeType"] == "gp3" for v in volumes)
     for node in nodes:
-        assert {"Policy": "arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore"} in node["Iam"][
-            "AdditionalIamPolicies"
-        ]
+        policies = [p["Policy"].rpartition("/")[2] for p in node["Iam"]["AdditionalIamPolicies"]]
+        assert policies == ["nodes", *(["head"] if node is head else [] if node in queues else ["login"])]
         assert "AssignPublicIp" not in node["Networking"]
         if "Ssh" in node:
             source = node["Ssh"]["AllowedIps"]

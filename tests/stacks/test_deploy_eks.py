@@ -97,6 +97,7 @@ def test_life_of_a_cluster(
         return found
 
     first: dict[str, Any] = {
+        "encryption": "customer-key",
         "tags": {"team": "speech"},
         "storage": {"efs": {}, "fsx": {}},
         "eks": {

@@ -342,7 +342,7 @@ def test_policies_name_what_they_allow(name: str) -> None:
     """Actions are named, and so are resources, but for those that AWS takes none for."""
     free = re.compile(
         r"ecr(-public)?:GetAuthorizationToken|sts:GetServiceBearerToken|cloudwatch:PutMetricData|\w+:Describe\w+"
-        r"|ec2:\w+(NetworkInterface|PrivateIpAddresses)s?$"
+        r"|ec2:\w+(NetworkInterface|PrivateIpAddresses)s?$|(ssm|ec2)messages:"
     )
     inline = [p["PolicyDocument"] for r in properties(template(name), "IAM::Role") for p in r.get("Policies", [])]
     for policy in [*inline, *(p["PolicyDocument"] for p in properties(template(name), "IAM::Policy"))]:
@@ -387,8 +387,9 @@ def test_access_is_who_was_named_and_no_more(name: str) -> None:
 def test_the_jump_host_has_no_way_in() -> None:
     found = only(template("default"), "EC2::Instance")
     assert "KeyName" not in found
-    assert "NetworkInterfaces" not in found
-    [group] = found["SecurityGroupIds"]
+    [interface] = found["NetworkInterfaces"]
+    assert interface["AssociatePublicIpAddress"] is False
+    [group] = interface["GroupSet"]
     rules = document("default")["Resources"][group["Fn::GetAtt"][0]]["Properties"]
     assert "SecurityGroupIngress" not in rules
     assert not [r for r in properties(template("default"), "EC2::SecurityGroupIngress") if r["GroupId"] == group]

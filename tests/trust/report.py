@@ -21,6 +21,13 @@ ROOT = Path(__file__).resolve().parents[2]
 FIGURES = ROOT / "docs/figures/trust.json"
 BEGIN, END = "<!-- figures: make trust -->\n", "<!-- end of figures -->\n"
 RUNS = ("faults", "trust")
+SHOWN = (
+    "TrnPclusterStack/default",
+    "TrnEksStack/default",
+    "TrnPclusterStack/fsx-persistent-s3",
+    "TrnEksStack/eks/all-settings",
+)
+"""Templates whose raw findings are shown one by one."""
 PHASES = {
     "creation fails": "is rolled back",
     "deletion fails": "is finished by the next",
@@ -136,7 +143,18 @@ def judges(found: Figures) -> Iterator[Row]:
             of = f"{audit['templates']} templates, {audit['resources']:,} resources"
         else:
             of = f"{audit['objects']} files of Kubernetes objects" if name in OF_OBJECTS else alone[name]
-        yield Row(name, of, f"{said['open']} open, {said['acknowledged']:,} acknowledged")
+        outcome = f"{said['open']} open, {said['acknowledged']:,} acknowledged"
+        if name in OF_TEMPLATES:
+            outcome += f"; raw, {(said['open'] + said['acknowledged']) / audit['resources']:.2f} per resource"
+        yield Row(name, of, outcome)
+    for subject in SHOWN:
+        if raw := audit.get("raw", {}).get(subject):
+            figures = [
+                f"{name} {raw[name]} ({raw[name] / raw['resources']:.2f} each)" for name in OF_TEMPLATES if raw[name]
+            ]
+            yield Row(
+                f"`{subject}`, nothing acknowledged", f"{raw['resources']} resources", ", ".join(figures) or "none"
+            )
     known = sum(said["acknowledged"] for said in audit["judges"].values())
     yield Row(
         "all of them", "", f"{sum(said['open'] for said in audit['judges'].values())} open; {known:,} acknowledged: "

@@ -17,6 +17,7 @@ import trainium_cdk.checks.addresses as addresses
 import trainium_cdk.checks.capacity as capacity
 import trainium_cdk.checks.cluster_configuration as cluster_configuration
 import trainium_cdk.checks.eks as eks
+import trainium_cdk.checks.encryption as encryption
 import trainium_cdk.checks.network as network
 import trainium_cdk.checks.neuron as neuron
 import trainium_cdk.checks.nodes as nodes
@@ -42,6 +43,7 @@ RULES: tuple[Rule, ...] = (
     *eks.RULES,
     *nodes.RULES,
     *storage.RULES,
+    *encryption.RULES,
 )
 """Every rule, in the order in which its problems are told."""
 

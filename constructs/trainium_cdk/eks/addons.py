@@ -73,7 +73,11 @@ class TrnAddons(Construct):
     def _configuration(self, name: str) -> dict[str, Any] | None:
         keep, observability = self._environment.catalog.eks.pod_addresses, self._environment.eks.observability
         if name == _CNI:
-            return {"env": {"MINIMUM_IP_TARGET": str(keep.minimum), "WARM_IP_TARGET": str(keep.warm)}}
+            # without enableNetworkPolicy policies are kept, and nothing enforces them
+            return {
+                "env": {"MINIMUM_IP_TARGET": str(keep.minimum), "WARM_IP_TARGET": str(keep.warm)},
+                "enableNetworkPolicy": "true",
+            }
         return configuration(observability) if name == OBSERVABILITY and observability else None
 
     def _log_groups(self) -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from aws_cdk import RemovalPolicy, Stack
+from collections.abc import Sequence
+
+from aws_cdk import Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
@@ -12,11 +14,13 @@ from constructs import Construct, DependencyGroup, IDependable
 
 from trainium_cdk.eks.access import GROUPS, chart_repositories, policy_arn
 from trainium_cdk.eks.kubectl import KubectlProvider
+from trainium_cdk.encryption import allow_logs
 from trainium_cdk.groups import ClosedGroup, Egress
 from trainium_cdk.network import TrnNetwork
-from trainium_cdk.removal import removal_policy
+from trainium_cdk.removal import OnDestroy, removal_policy
 from trainium_cdk.settings import Environment
 from trainium_cdk.settings.environment import SERVICE_NETWORKS
+from trainium_cdk.trust import service_of_account
 
 LOG_TYPES = ("api", "audit", "authenticator", "controllerManager", "scheduler")
 _HTTPS = ec2.Port.tcp(443)
@@ -34,9 +38,18 @@ class TrnEksCluster(Construct):
     Args:
         environment: what the cluster is to be.
         network: where it lives; one private subnet of each of its zones, of which there are at least two.
+        encryption_key: of the Kubernetes secrets. Default: one that is made here.
     """
 
-    def __init__(self, scope: Construct, id: str, *, environment: Environment, network: TrnNetwork) -> None:
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        environment: Environment,
+        network: TrnNetwork,
+        encryption_key: kms.IKey | None = None,
+    ) -> None:
         super().__init__(scope, id)
         settings = environment.eks
         self.name = environment.eks_cluster_name
@@ -45,17 +58,12 @@ class TrnEksCluster(Construct):
         self._charts = chart_repositories(Stack.of(self).partition, settings.mirror.charts.values())
         self.control_group, self.client_group = self._groups(network)
         """The control plane's own security group, and the group whose members reach the API."""
-        key = kms.Key(
-            self,
-            "Key",
-            description=f"Kubernetes secrets of {self.name}",
-            enable_key_rotation=True,
-            removal_policy=RemovalPolicy.DESTROY,
-        )
+        self.key: kms.IKey = encryption_key or self._own_key(environment.on_destroy)
+        """The key of the Kubernetes secrets; its policy lets CloudWatch Logs use it."""
         role = iam.Role(
             self,
             "Role",
-            assumed_by=iam.ServicePrincipal("eks.amazonaws.com"),
+            assumed_by=service_of_account(self, "eks.amazonaws.com"),
             managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name("AmazonEKSClusterPolicy")],
         )
         public = settings.endpoint == "public"
@@ -81,7 +89,7 @@ class TrnEksCluster(Construct):
             else None,
             encryption_config=[
                 eks.CfnCluster.EncryptionConfigProperty(
-                    provider=eks.CfnCluster.ProviderProperty(key_arn=key.key_arn), resources=["secrets"]
+                    provider=eks.CfnCluster.ProviderProperty(key_arn=self.key.key_arn), resources=["secrets"]
                 )
             ],
             kubernetes_network_config=eks.CfnCluster.KubernetesNetworkConfigProperty(
@@ -108,13 +116,24 @@ class TrnEksCluster(Construct):
             self,
             "AccessRole",
             description=f"Uses the Kubernetes API of {self.name}; has no permissions in AWS",
-            assumed_by=iam.AccountRootPrincipal(),
+            assumed_by=_users(settings.users),
         )
         """A role that `trn` takes to use the cluster: nothing but an identity."""
         self._cluster = self._kubectl()
         self._grant("Access", self.access_role.role_arn, "edit")
         for i, access in enumerate(settings.access):
             self._grant(f"Access{i}", access.principal, access.policy)
+
+    def _own_key(self, on_destroy: OnDestroy) -> kms.Key:
+        key = kms.Key(
+            self,
+            "Key",
+            description=f"Kubernetes secrets and logs of {self.name}",
+            enable_key_rotation=True,
+            removal_policy=removal_policy(on_destroy),  # logs that are kept can be read with it alone
+        )
+        allow_logs(key)
+        return key
 
     @property
     def cluster(self) -> eks.ICluster:
@@ -193,3 +212,9 @@ class TrnEksCluster(Construct):
                 )
             ],
         )
+
+
+def _users(patterns: Sequence[str]) -> iam.IPrincipal:
+    """Whoever of the account its own policies let; where the environment names users, those alone."""
+    account = iam.AccountRootPrincipal()
+    return account.with_conditions({"ArnLike": {"aws:PrincipalArn": list(patterns)}}) if patterns else account

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
@@ -38,7 +39,7 @@ class PodRole(Construct):
         )
 
 
-def detector_statements(partition: str, cluster: str, *, recovery: bool) -> list[iam.PolicyStatement]:
+def detector_statements(stack: Stack, cluster: str, *, recovery: bool) -> list[iam.PolicyStatement]:
     """What Neuron's node problem detector does: tells metrics and, with recovery, has a broken node of the cluster replaced."""
     found = [
         iam.PolicyStatement(
@@ -54,7 +55,9 @@ def detector_statements(partition: str, cluster: str, *, recovery: bool) -> list
             ),
             iam.PolicyStatement(
                 actions=["autoscaling:SetInstanceHealth"],
-                resources=[f"arn:{partition}:autoscaling:*:*:autoScalingGroup:*:autoScalingGroupName/eks-*"],
+                resources=[
+                    f"arn:{stack.partition}:autoscaling:{stack.region}:{stack.account}:autoScalingGroup:*:autoScalingGroupName/eks-*"
+                ],
                 conditions={"StringEquals": {"aws:ResourceTag/eks:cluster-name": cluster}},
             ),
         ]
@@ -82,16 +85,3 @@ def file_system_statements(kind: str, arns: Sequence[str]) -> list[iam.PolicySta
         "fsx": ["fsx:DescribeFileSystems"],
     }[kind]
     return [iam.PolicyStatement(actions=actions, resources=list(arns))]
-
-
-def bucket_statements(partition: str, buckets: Sequence[str]) -> list[iam.PolicyStatement]:
-    """Reading and writing the objects of the jobs' buckets."""
-    arns = [f"arn:{partition}:s3:::{bucket}" for bucket in buckets]
-    return [
-        iam.PolicyStatement(sid="List", actions=["s3:ListBucket", "s3:GetBucketLocation"], resources=arns),
-        iam.PolicyStatement(
-            sid="Objects",
-            actions=["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"],
-            resources=[f"{arn}/*" for arn in arns],
-        ),
-    ]

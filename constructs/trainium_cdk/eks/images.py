@@ -10,8 +10,9 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-SOURCES = "images/"
-"""Prefix, in the stack's bucket, of the zip files that are built."""
+from trainium_cdk.outputs.contract import SOURCES
+from trainium_cdk.trust import service_of_account
+
 IMAGE = "aws/codebuild/amazonlinux-x86_64-standard:5.0"
 _MINUTES = 120
 _BUILD_SPEC = {
@@ -44,8 +45,8 @@ class TrnImageBuilder(Construct):
     """A CodeBuild project that builds a Dockerfile from a zip file in a bucket and pushes the image to a repository.
 
     x86_64, as Trainium nodes are; so it does not matter what the laptop is, nor whether it has Docker. A build names its source
-    (`sourceTypeOverride: S3`, `sourceLocationOverride: <bucket>/images/<name>.zip`) and the variables IMAGE_TAG and, if it is
-    not `Dockerfile`, DOCKERFILE.
+    (`sourceTypeOverride: S3`, `sourceLocationOverride: <bucket>/images/<name>.zip`, `sourceVersion: <version of the object>`) and
+    the variables IMAGE_TAG and, if it is not `Dockerfile`, DOCKERFILE.
 
     Example:
         TrnImageBuilder(self, "Images", bucket=bucket, repository=ecr.Repository(self, "Training"))
@@ -69,8 +70,8 @@ class TrnImageBuilder(Construct):
         removal_policy: RemovalPolicy = RemovalPolicy.DESTROY,
     ) -> None:
         super().__init__(scope, id)
-        log = logs.LogGroup(self, "Logs", retention=logs.RetentionDays.ONE_MONTH, removal_policy=removal_policy)
-        role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("codebuild.amazonaws.com"))
+        log = logs.LogGroup(self, "Logs", retention=logs.RetentionDays.ONE_YEAR, removal_policy=removal_policy)
+        role = iam.Role(self, "Role", assumed_by=service_of_account(self, "codebuild.amazonaws.com"))
         may = [
             iam.PolicyStatement(actions=["logs:CreateLogStream", "logs:PutLogEvents"], resources=[log.log_group_arn]),
             iam.PolicyStatement(
@@ -81,6 +82,8 @@ class TrnImageBuilder(Construct):
                 actions=["ecr-public:GetAuthorizationToken", "sts:GetServiceBearerToken"], resources=["*"]
             ),
         ]
+        self.role: iam.IRole = role
+        """The role of builds."""
         for statement in may:
             role.add_to_policy(statement)
         repository.grant_pull_push(role)

@@ -12,6 +12,7 @@ from trainium_cdk import settings as trn
 from trainium_cdk._cdk.subnets import routes_of, selected
 from trainium_cdk.groups import ClosedGroup, Egress
 from trainium_cdk.network import TrnNetwork
+from trainium_cdk.session_manager import session_manager_statements
 
 IMAGE_PARAMETER = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
 _ROOT_GIB = 8
@@ -65,7 +66,7 @@ class TrnJumpHost(Construct):
             self,
             "Role",
             assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),
-            managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name("AmazonSSMManagedInstanceCore")],
+            inline_policies={"SessionManager": iam.PolicyDocument(statements=session_manager_statements(self))},
         )
         profile = iam.CfnInstanceProfile(self, "Profile", roles=[role.role_name])
         template = ec2.CfnLaunchTemplate(
@@ -83,8 +84,14 @@ class TrnJumpHost(Construct):
             instance_type=instance_type if isinstance(instance_type, str) else instance_type.to_string(),
             # read when the instance is made, and not at every deployment: that would replace it
             image_id=f"{{{{resolve:ssm:{IMAGE_PARAMETER}}}}}",
-            subnet_id=subnet.subnet_id,
-            security_group_ids=[security_group.security_group_id],
+            network_interfaces=[
+                ec2.CfnInstance.NetworkInterfaceProperty(
+                    device_index="0",
+                    subnet_id=subnet.subnet_id,
+                    group_set=[security_group.security_group_id],
+                    associate_public_ip_address=False,
+                )
+            ],
             iam_instance_profile=profile.ref,
             launch_template=ec2.CfnInstance.LaunchTemplateSpecificationProperty(
                 launch_template_id=template.ref, version=template.attr_latest_version_number

@@ -62,21 +62,20 @@ class KubectlProvider(Construct):
         _cut(
             provider.node.find_child("Handler"),
             [
-                IN_A_VPC,
                 # to log in at the public registry, which serves charts to nobody else as freely
                 allow("*", "ecr-public:GetAuthorizationToken", "sts:GetServiceBearerToken"),
                 *([allow("*", "ecr:GetAuthorizationToken"), allow(list(charts), *_PULL)] if charts else []),
             ],
         )
-        _cut(provider.node.find_child("Provider").node.find_child("framework-onEvent"), [IN_A_VPC])
+        _cut(provider.node.find_child("Provider").node.find_child("framework-onEvent"), [])
 
 
 def _cut(function: object, also: list[dict[str, object]]) -> None:
-    """Own logs, and no managed policies."""
+    """Own logs, and no managed policies but the one for functions in a VPC."""
     assert isinstance(function, functions.Function)  # noqa: S101  what the CDK's provider is made of
     function.node.try_remove_child("LogGroup")  # what a feature flag adds would stay behind
     function.node.try_remove_child("HasEcrPublic")  # the condition of a policy that is gone
     resource, role = function.node.default_child, function.node.find_child("ServiceRole").node.default_child
     assert isinstance(resource, CfnResource)  # noqa: S101
     assert isinstance(role, CfnResource)  # noqa: S101
-    own_logs(function, resource, role, also=also)
+    own_logs(function, resource, role, also=also, managed=[IN_A_VPC])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from trainium_cdk.session_manager import session_manager_statements
 from trainium_cdk.storage import TrnStorage
 
 
@@ -14,13 +15,15 @@ class TrnNodeRole(Construct):
 
     def __init__(self, scope: Construct, id: str, *, storage: TrnStorage | None = None) -> None:
         super().__init__(scope, id)
-        managed = ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly", "AmazonSSMManagedInstanceCore")
+        managed = ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly")
         self.role = iam.Role(
             self,
             "Role",
             assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),
             managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name(name) for name in managed],
         )
+        for statement in session_manager_statements(self):
+            self.role.add_to_policy(statement)
         # the EFS driver mounts as the node
         if storage:
             storage.grant_root_access(self.role)

@@ -9,10 +9,11 @@ from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from constructs import Construct, DependencyGroup, IDependable
 
-from trainium_cdk.eks import manifests
+from trainium_cdk.eks import manifests, network_policies
 from trainium_cdk.eks.charts import DETECTOR_ACCOUNT, DETECTOR_NAMESPACE, Release, releases
 from trainium_cdk.eks.cluster import TrnEksCluster
-from trainium_cdk.eks.identities import PodRole, bucket_statements, detector_statements
+from trainium_cdk.eks.identities import PodRole, detector_statements
+from trainium_cdk.job_files import job_file_statements
 from trainium_cdk.outputs import SERVICE_ACCOUNT
 from trainium_cdk.settings import Environment
 from trainium_cdk.storage import TrnStorage
@@ -35,7 +36,8 @@ class TrnPlugins(Construct):
         environment: whose catalogue pins the charts.
         system_nodes: what Volcano runs on.
         storage: whose file systems become claims.
-        buckets: names of the buckets that jobs may read and write.
+        bucket: name of the stack's bucket, of which jobs may read and write their own prefix. Default: none.
+        data_buckets: names of buckets that jobs may read and write as a whole.
     """
 
     role: iam.Role
@@ -52,7 +54,8 @@ class TrnPlugins(Construct):
         cluster: TrnEksCluster,
         storage: TrnStorage,
         system_nodes: IDependable,
-        buckets: Sequence[str] = (),
+        bucket: str = "",
+        data_buckets: Sequence[str] = (),
     ) -> None:
         super().__init__(scope, id)
         self._environment, self._cluster = environment, cluster
@@ -63,6 +66,7 @@ class TrnPlugins(Construct):
                 *manifests.namespaces(environment),
                 manifests.service_account(environment),
                 *manifests.access(environment),
+                *network_policies.policies(environment),
                 *(manifests.scaler_access() if environment.eks.plugins.autoscaler else []),
                 *manifests.volumes(environment, storage.file_systems),
             ],
@@ -77,7 +81,10 @@ class TrnPlugins(Construct):
                 self.ready.add(self._apply("Queue", manifests.queues(environment), after=chart))
         partition = Stack.of(self).partition
         self.role = self._identity(
-            "Job", environment.eks.namespace, SERVICE_ACCOUNT, bucket_statements(partition, buckets) if buckets else []
+            "Job",
+            environment.eks.namespace,
+            SERVICE_ACCOUNT,
+            job_file_statements(partition, bucket, data_buckets),
         )
         plugins = environment.eks.plugins
         if plugins.node_problem_detector:
@@ -85,7 +92,7 @@ class TrnPlugins(Construct):
                 "Detector",
                 DETECTOR_NAMESPACE,
                 DETECTOR_ACCOUNT,
-                detector_statements(partition, cluster.name, recovery=plugins.node_recovery),
+                detector_statements(Stack.of(self), cluster.name, recovery=plugins.node_recovery),
             )
 
     def _apply(

@@ -79,8 +79,9 @@ class TrnScaler(Construct):
             ],
         }
         log = log_group(self)
-        statements = [IN_A_VPC, *_statements(stack, cluster, list(names.values()))]
-        role = function_role(self, log, [iam.PolicyStatement.from_json(statement) for statement in statements])
+        statements = _statements(stack, cluster, list(names.values()))
+        may = [iam.PolicyStatement.from_json(statement) for statement in statements]
+        role = function_role(self, log, may, [IN_A_VPC])
         function = functions.Function(
             self,
             "Resource",

@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.jobs.errors import TrnError
+from trainium_cdk.outputs.contract import SOURCES
 
 if TYPE_CHECKING:
     from pathspec import PathSpec
 
-SOURCES = "images/"
-"""Prefix of the sources in the stack's bucket; the project reads nothing else."""
 MAX_BYTES = 2_000_000_000
 """Of the files together, before they are compressed."""
 NOT_SENT = (".git", ".env", ".env.*", ".aws", ".ssh", ".gnupg", ".kube", ".netrc", ".pypirc")

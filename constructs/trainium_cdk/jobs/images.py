@@ -80,14 +80,20 @@ def build(
                 raise ImageError(f"{name} is there already, and tags are not moved. Give another --tag")
             return Image(name, digest, built=False)
         say(f"sending {source.files} files, {len(source.content):,} bytes, to s3://{cluster.bucket}/{source.key}")
-        s3.put_object(Bucket=cluster.bucket, Key=source.key, Body=source.content, ServerSideEncryption="AES256")
+        stored = s3.put_object(Bucket=cluster.bucket, Key=source.key, Body=source.content)
+        version = stored.get("VersionId")
+        if not version:
+            raise ImageError(
+                f"bucket {cluster.bucket} keeps no versions, so the build could get another source. Turn them on"
+            )
         variables = {"IMAGE_TAG": tag, "DOCKERFILE": source.dockerfile}
         started = codebuild.start_build(
             projectName=cluster.build_project,
             sourceTypeOverride="S3",
             sourceLocationOverride=f"{cluster.bucket}/{source.key}",
+            sourceVersion=version,  # what is put there later is not built
             environmentVariablesOverride=[{"name": k, "value": v, "type": "PLAINTEXT"} for k, v in variables.items()],
-            idempotencyToken=hashlib.sha256(f"{source.digest} {tag}".encode()).hexdigest()[:64],
+            idempotencyToken=hashlib.sha256(f"{version} {tag}".encode()).hexdigest()[:64],
         )["build"]["id"]
         say(f"CodeBuild builds it: {started}")
         ended = _follow(codebuild, make("logs", region_name=cluster.region), started, log, sleep, interval)

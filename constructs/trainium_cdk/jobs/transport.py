@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import gzip
+import hashlib
 import os
 import re
 import secrets
@@ -210,10 +211,20 @@ class SsmTransport:
         key = f"{PAYLOADS}{secrets.token_hex(16)}"
         version = self._put(key, packed)
         try:
-            address, region = quote.word(f"s3://{self._bucket}/{key}"), quote.word(self._s3.meta.region_name)
-            return self._run(f'aws s3 cp --only-show-errors --region {region} {address} "$d/in" || fail', timeout)
+            return self._run(self._fetch(key, version, hashlib.sha256(packed).hexdigest()), timeout)
         finally:
             self._remove(key, version)
+
+    def _fetch(self, key: str, version: str, digest: str) -> str:
+        """The commands that fetch a payload: this version of the object, and only with this SHA-256."""
+        assert self._s3 is not None  # noqa: S101  asked by the caller
+        where = {"region": self._s3.meta.region_name, "bucket": self._bucket, "key": key, "version-id": version}
+        options = " ".join(f"--{name} {quote.word(value)}" for name, value in where.items() if value)
+        refuse = "{ echo 'the payload in the bucket is not the one that was sent' >&2; fail; }"
+        return (
+            f'aws s3api get-object {options} "$d/in" > /dev/null || fail\n'
+            f'echo "{digest}  $d/in" | sha256sum --check --status || {refuse}'
+        )
 
     def _run(self, payload: str, timeout: float) -> Result:
         command = _WRAPPER.format(payload=payload, user=quote.word(self._user), first=FIRST_PAGE)

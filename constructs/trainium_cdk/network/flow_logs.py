@@ -8,13 +8,15 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
+from trainium_cdk.trust import service_of_account
+
 
 def record_traffic(
     scope: Construct, vpc: ec2.IVpc, retention: logs.RetentionDays, removal_policy: RemovalPolicy
 ) -> None:
     """All traffic, into a log group of the stack."""
     group = logs.LogGroup(scope, "FlowLogGroup", retention=retention, removal_policy=removal_policy)
-    role = iam.Role(scope, "FlowLogRole", assumed_by=iam.ServicePrincipal("vpc-flow-logs.amazonaws.com"))
+    role = iam.Role(scope, "FlowLogRole", assumed_by=service_of_account(scope, "vpc-flow-logs.amazonaws.com"))
     # no logs:CreateLogGroup: late records must not create a deleted group again
     granted = iam.Grant.add_to_principal(
         grantee=role,

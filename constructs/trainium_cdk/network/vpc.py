@@ -46,7 +46,7 @@ class TrnNetwork(Construct):
         s3_endpoint: Gateway endpoint for S3: free, and keeps data off the NAT gateway. Default: True.
         interface_endpoints: AWS services reached inside the VPC, as "ssm" or "ecr.dkr". Default: none.
         flow_logs: Record the VPC's traffic in a log group of the stack. Default: True.
-        flow_log_retention: Default: 30 days.
+        flow_log_retention: Default: a year.
         name: Prefix of the Name tags. Default: trn.
         removal_policy: What becomes of the flow logs on `cdk destroy`. Default: DESTROY.
         rules: Whether the rules of `trn validate` are run over these values. Default: True: errors fail the synthesis.
@@ -83,7 +83,7 @@ class TrnNetwork(Construct):
         s3_endpoint: bool = True,
         interface_endpoints: Sequence[str] = (),
         flow_logs: bool = True,
-        flow_log_retention: logs.RetentionDays = logs.RetentionDays.ONE_MONTH,
+        flow_log_retention: logs.RetentionDays = logs.RetentionDays.ONE_YEAR,
         name: str = "trn",
         removal_policy: RemovalPolicy = RemovalPolicy.DESTROY,
         rules: bool = True,

@@ -17,6 +17,12 @@ CONTRACT = "1"
 PAYLOADS = "trn/payloads/"
 """Prefix, in the stack's bucket, of what the client sends to the cluster and SSM must not keep: each is there for one command."""
 
+SOURCES = "images/"
+"""Prefix, in the stack's bucket, of the zip files that images are built from: jobs cannot write there."""
+
+JOB_FILES = "jobs/"
+"""Prefix, in the stack's bucket, of what jobs read and write: all of the bucket that nodes and pods have access to."""
+
 _FLEET = "Fleet"
 _NONE = "-"
 """CloudFormation refuses empty outputs."""

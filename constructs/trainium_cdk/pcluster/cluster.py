@@ -20,11 +20,14 @@ from trainium_cdk._cdk.subnets import routes_of, selected
 from trainium_cdk.bootstrap import TrnBootstrap
 from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.job_files import job_file_statements
 from trainium_cdk.network import TrnNetwork
+from trainium_cdk.outputs.contract import PAYLOADS
 from trainium_cdk.pcluster.config import NOBODY, ClusterIds, render
 from trainium_cdk.pcluster.described import environment_of
 from trainium_cdk.pcluster.name import TrnClusterName
 from trainium_cdk.removal import removal_policy as policy_of
+from trainium_cdk.session_manager import session_manager_statements
 from trainium_cdk.settings import Accounting, Environment, HeadNode, LoginNodes, Problem, Queue, SettingsError
 from trainium_cdk.storage import TrnStorage
 
@@ -112,6 +115,8 @@ class TrnPcluster(Construct):
     """None for a head node in a private subnet."""
     node_policy: iam.ManagedPolicy
     """What every node may do beside ParallelCluster's own permissions: grant to it as to a role."""
+    head_policy: iam.ManagedPolicy
+    """What the head node may do beside: Session Manager and Run Command. Compute nodes, where jobs run, have neither."""
     key_pair_id: str | None
     """The key pair made here: for SSH, where the settings name none."""
     environment: Environment
@@ -231,13 +236,9 @@ class TrnPcluster(Construct):
         self.provider = TrnPclusterProvider(
             self._own, "Provider", version=p.version, role=p.provider.role, policies=p.provider.policies
         )
-        self.node_policy = iam.ManagedPolicy(
-            self,
-            "NodePolicy",
-            path=POLICY_PATH,
-            description="What the nodes of the cluster may do beside ParallelCluster's own permissions",
-            statements=bootstrap.read_statements(),
-        )
+        self.node_policy = self._policy("NodePolicy", "every node", bootstrap.read_statements())
+        self.head_policy = self._policy("HeadPolicy", "the head node", session_manager_statements(self))
+        login = p.login_nodes and self._policy("LoginPolicy", "login nodes", session_manager_statements(self))
         key_pair = self._key_pair(environment)
         self.key_pair_id = key_pair.attr_key_pair_id if key_pair else None
         ids = ClusterIds(
@@ -248,10 +249,9 @@ class TrnPcluster(Construct):
             entry_url=bootstrap.entry_url,
             scripts_url=bootstrap.scripts_url,
             pointer=bootstrap.pointer.parameter_name,
-            policies=(
-                f"arn:{Stack.of(self).partition}:iam::aws:policy/AmazonSSMManagedInstanceCore",
-                self.node_policy.managed_policy_arn,
-            ),
+            policies=(self.node_policy.managed_policy_arn,),
+            head_policies=(self.head_policy.managed_policy_arn,),
+            login_policies=(login.managed_policy_arn,) if login else (),
             security_groups=(storage.client_security_group.security_group_id,),
             head_security_groups=_database_clients(environment),
             efs_id=_file_system(storage, "efs"),
@@ -291,16 +291,22 @@ class TrnPcluster(Construct):
         self.resource.node.add_dependency(*others)
 
     def grant_bucket(self, bucket: s3.IBucket) -> None:
-        """Lets every node read and write a bucket's objects, and nothing else of it: ParallelCluster's own S3Access with write
-        access allows every action."""
-        self.node_policy.add_statements(
+        """Let every node read and write the jobs' files in the stack's bucket, and the head node read what `trn` sends to it.
+
+        ParallelCluster's own S3Access with write access allows every action.
+        """
+        self.node_policy.add_statements(*job_file_statements(Stack.of(self).partition, bucket.bucket_name))
+        self.head_policy.add_statements(
             iam.PolicyStatement(
-                sid="BucketObjects",
-                actions=["s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload"],
-                resources=[bucket.arn_for_objects("*")],
-            ),
-            iam.PolicyStatement(sid="BucketList", actions=["s3:ListBucket"], resources=[bucket.bucket_arn]),
+                sid="Payloads",
+                actions=["s3:GetObject", "s3:GetObjectVersion"],
+                resources=[bucket.arn_for_objects(f"{PAYLOADS}*")],
+            )
         )
+
+    def _policy(self, id: str, whose: str, statements: Sequence[iam.PolicyStatement]) -> iam.ManagedPolicy:
+        what = f"What {whose} may do beside ParallelCluster's own permissions"
+        return iam.ManagedPolicy(self, id, path=POLICY_PATH, description=what, statements=statements)
 
     def _key_pair(self, environment: Environment) -> ec2.CfnKeyPair | None:
         ssh = environment.pcluster.head.ssh

@@ -40,6 +40,7 @@ class ClusterIds:
         scripts_url: s3:// URL of the node scripts as they are now.
         pointer: name of the SSM parameter that holds `scripts_url`. The same for the life of the cluster.
         policies: IAM policies of every node, beside ParallelCluster's own.
+        head_policies, login_policies: IAM policies of the head node and of login nodes, beside `policies`.
         security_groups: added to every node, beside ParallelCluster's own.
         login_subnet: the login nodes' subnet.
         head_security_groups: added to the head node only.
@@ -55,6 +56,8 @@ class ClusterIds:
     scripts_url: str
     pointer: str
     policies: tuple[str, ...] = ()
+    head_policies: tuple[str, ...] = ()
+    login_policies: tuple[str, ...] = ()
     security_groups: tuple[str, ...] = ()
     login_subnet: str | None = None
     head_security_groups: tuple[str, ...] = ()
@@ -126,7 +129,7 @@ def _head(env: Environment, ids: ClusterIds) -> Config:
         "Ssh": ssh,
         "LocalStorage": {"RootVolume": _root(head.root_volume_gib)},
         "CustomActions": _stable_actions(ids),
-        "Iam": _iam(ids),
+        "Iam": _iam(*ids.policies, *ids.head_policies),
         "Imds": {"Secured": True},
     }
     if head.custom_ami:
@@ -143,8 +146,8 @@ def _stable_actions(ids: ClusterIds) -> Config:
     }
 
 
-def _iam(ids: ClusterIds) -> Config:
-    return {"AdditionalIamPolicies": [{"Policy": arn} for arn in ids.policies]}
+def _iam(*policies: str) -> Config:
+    return {"AdditionalIamPolicies": [{"Policy": arn} for arn in policies]}
 
 
 def _root(gib: int) -> Config:
@@ -203,7 +206,7 @@ def _queue(env: Environment, queue: Queue, ids: ClusterIds) -> Config:
                 "Args": [ids.scripts_url, *queue_arguments(env, queue.name)],
             }
         },
-        "Iam": _iam(ids),
+        "Iam": _iam(*ids.policies),
     }
     if queue.custom_ami:
         found["Image"] = {"CustomAmi": queue.custom_ami}
@@ -276,7 +279,7 @@ def _login(env: Environment, ids: ClusterIds) -> Config:
                 "Networking": networking,
                 "Ssh": {"AllowedIps": ids.ssh_source},
                 "CustomActions": _stable_actions(ids),
-                "Iam": _iam(ids),
+                "Iam": _iam(*ids.policies, *ids.login_policies),
             }
         ]
     }

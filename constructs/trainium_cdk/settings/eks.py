@@ -21,6 +21,7 @@ from trainium_cdk.settings.base import (
 )
 from trainium_cdk.settings.problems import wrong
 
+PrincipalPattern = Annotated[str, StringConstraints(pattern=r"^arn:aws[a-z-]*:iam::\d{12}:(role|user)/\S+$")]
 DnsLabel = Annotated[str, StringConstraints(pattern=r"^[a-z]([a-z0-9-]*[a-z0-9])?$", max_length=63)]
 LabelKey = Annotated[
     str, StringConstraints(pattern=r"^([a-z0-9.-]+/)?[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$", max_length=253)
@@ -211,6 +212,9 @@ class Eks(Settings):
     """How `trn` reaches a private endpoint from outside the VPC; null where you have a way of your own."""
     access: tuple[Access, ...] = ()
     """Who else may use the cluster."""
+    users: tuple[PrincipalPattern, ...] = ()
+    """ARNs of IAM roles and users, `*` for anything, that may take the role with which `trn` uses the cluster (its policy is `edit`).
+    Default: whoever of the account may take roles, by the account's own policies."""
     system: SystemNodes = SystemNodes()
     node_groups: tuple[NodeGroup, ...] = Field((NodeGroup(),), min_length=1)
     """The Trainium nodes; jobs go to the first where none is named."""
@@ -224,6 +228,9 @@ class Eks(Settings):
     a peered network overlaps; name it where peerings may come later."""
     data_buckets: tuple[BucketName, ...] = ()
     """Buckets that jobs may read and write, beside the stack's own."""
+    job_networks: tuple[Cidr, ...] = ()
+    """Private networks whose every port jobs may connect to (a tracking server, a database). Jobs reach the internet, HTTPS
+    anywhere and their own pods without; nothing else in the VPC."""
     ami_release: Annotated[str, StringConstraints(pattern=r"^\d{8}$")] | None = None
     """Release of the EKS Neuron node image by its date, as 20260625. Default: the newest whose Neuron driver goes with the training
     image, as far as the catalogue knows; else EKS's newest."""
@@ -231,8 +238,8 @@ class Eks(Settings):
         default_factory=dict
     )
     """Other versions than the catalogue's, by add-on name."""
-    log_days: Days = 30
-    """How long the cluster's logs are kept, days."""
+    log_days: Days = 365
+    """How long the cluster's logs are kept, days. They say who did what in the cluster (audit)."""
     observability: Observability | None = None
     """Logs and metrics in CloudWatch, which outlive the nodes. Default: none; what a node and its pods wrote goes with the node, but
     for the logs of jobs, which are on the shared file system."""

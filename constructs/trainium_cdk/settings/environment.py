@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import re
 from ipaddress import IPv4Network
 from typing import Annotated, Literal
 
-from pydantic import Field, PrivateAttr, StringConstraints, ValidationError, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, StringConstraints, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from trainium_cdk.catalog import Catalog, CatalogOverrides, Need, NeuronRelease, best_ami, choose
@@ -15,11 +16,13 @@ from trainium_cdk.settings.base import AccountId, Region, Settings, Version
 from trainium_cdk.settings.eks import Eks, NodeGroup
 from trainium_cdk.settings.network import Network
 from trainium_cdk.settings.pcluster import Pcluster, Queue
-from trainium_cdk.settings.problems import Engine, Source
+from trainium_cdk.settings.problems import Engine, Source, wrong
 from trainium_cdk.settings.storage import Registry, Storage
 
 SERVICE_NETWORKS = ("172.20.0.0/16", "10.100.0.0/16", "192.168.0.0/16")
 """Tried first for a cluster's services: EKS's own two (EKS user guide, 2026-11), and one more."""
+ENCRYPTION = ("aws-managed", "customer-key")
+KEY_ARN = re.compile(r"arn:aws[a-z-]*:kms:(?P<region>[a-z0-9-]+):(?P<account>\d{12}):key/[A-Za-z0-9-]+")
 CATALOG_ERROR = "trn_catalog"
 """Type of the one error that stands for all mistakes under `catalog`."""
 Requirement = Annotated[
@@ -41,6 +44,15 @@ class Bootstrap(Settings):
     """More packages for it, as `transformers==4.52.3`."""
 
 
+def _encryption(value: str) -> str:
+    if value not in ENCRYPTION and not KEY_ARN.fullmatch(value):
+        raise wrong(
+            "neither a way of encryption nor the ARN of a KMS key (aliases are not taken)",
+            f"write {' or '.join(ENCRYPTION)}, or arn:aws:kms:<region>:<account>:key/<id>",
+        )
+    return value
+
+
 class Environment(Settings):
     """Everything about one environment. Every key has a default: an empty file, or none, is the tutorials' cluster.
 
@@ -60,6 +72,13 @@ class Environment(Settings):
     """Tags on every resource."""
     on_destroy: Literal["delete", "keep"] = "delete"
     """What `cdk destroy` does with data (EFS, FSx, ECR, buckets): `delete`, or `keep` it, and say so."""
+    encryption: Annotated[str, AfterValidator(_encryption)] = "aws-managed"
+    """Whose keys encrypt logs, images, buckets, file systems, volumes, variables of functions and Kubernetes secrets: those that AWS
+    manages; `customer-key`, one that the stack makes; or the ARN of a key of yours, in this region and account."""
+    functions: Literal["plain", "strict"] = "plain"
+    """The functions that serve the deployment: as they are, or `strict`: in the VPC, with reserved concurrency and a dead-letter queue, as
+    some organisations demand. Strict ones need 5 reserved calls each of the account's concurrency, and a deletion waits for
+    Lambda's network interfaces, 20 minutes or more."""
     network: Network = Network()
     storage: Storage = Storage()
     registry: Registry = Registry()

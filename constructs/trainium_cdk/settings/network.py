@@ -91,7 +91,7 @@ class Network(Settings):
     """AWS services reached inside the VPC."""
     flow_logs: bool = True
     """Record the VPC's traffic in a log group that the stack owns."""
-    flow_log_days: Days = 30
+    flow_log_days: Days = 365
     """How long those records are kept, days."""
     peerings: tuple[Peering, ...] = ()
     """Connections to other VPCs."""

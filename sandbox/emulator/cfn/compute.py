@@ -91,14 +91,19 @@ resource(
 
 def _instance_create(_logical: str, properties: Properties, _stack: str) -> Made:
     template = properties.get("LaunchTemplate") or {}
+    [interface] = properties.get("NetworkInterfaces") or [{}]  # of several, EC2's emulation knows nothing
+    if interface and {"SubnetId", "SecurityGroupIds"} & properties.keys():
+        raise ValueError(
+            "Network interfaces and an instance-level subnet ID or security groups may not be specified on the same request"
+        )
     answer = call_ec2(
         "RunInstances",
         MinCount=1,
         MaxCount=1,
         InstanceType=properties.get("InstanceType"),
         ImageId=properties.get("ImageId"),
-        SubnetId=properties.get("SubnetId"),
-        SecurityGroupId=properties.get("SecurityGroupIds") or [],
+        SubnetId=properties.get("SubnetId") or interface.get("SubnetId"),
+        SecurityGroupId=properties.get("SecurityGroupIds") or interface.get("GroupSet") or [],
         KeyName=properties.get("KeyName"),
         UserData=properties.get("UserData"),
         IamInstanceProfile={"Name": properties.get("IamInstanceProfile")},
@@ -131,5 +136,14 @@ resource(
     create=_instance_create,
     update=_instance_update,
     delete=_instance_delete,
-    replaced_by=("ImageId", "InstanceType", "KeyName", "LaunchTemplate", "SecurityGroupIds", "SubnetId", "UserData"),
+    replaced_by=(
+        "ImageId",
+        "InstanceType",
+        "KeyName",
+        "LaunchTemplate",
+        "NetworkInterfaces",
+        "SecurityGroupIds",
+        "SubnetId",
+        "UserData",
+    ),
 )

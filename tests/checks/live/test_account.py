@@ -108,6 +108,11 @@ TABLE = [
     Case("service-roles", "pcluster: {queues: [{purchase: spot}]}",
          {"AWSServiceRoleForEC2Spot": False, "AWSServiceRoleForAmazonElasticFileSystem": True},
          [("error", "no instance starts without it", "--aws-service-name spot.amazonaws.com"), ("ok",)]),
+    Case("service-roles", "encryption: customer-key",
+         {"AWSServiceRoleForAmazonEKS": True, "AWSServiceRoleForAmazonEKSNodegroup": False, "AWSServiceRoleForAutoScaling": False,
+          "AWSServiceRoleForAmazonElasticFileSystem": True},
+         [("ok",), ("info",), ("error", "policy of the stack's key names it", "--aws-service-name autoscaling.amazonaws.com"), ("ok",)],
+         "eks"),
 ]  # fmt: skip
 
 

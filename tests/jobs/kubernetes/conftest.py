@@ -18,7 +18,7 @@ from tests.support import need
 from tests.trust.figures import record
 from trainium_cdk import outputs, settings
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.eks import manifests
+from trainium_cdk.eks import manifests, network_policies
 from trainium_cdk.eks.access import EDITORS
 from trainium_cdk.jobs import Script
 from trainium_cdk.jobs.connect import kubernetes_api
@@ -113,6 +113,7 @@ def base_objects() -> list[Object]:
         *manifests.namespaces(env),
         manifests.service_account(env),
         *manifests.access(env),
+        *network_policies.policies(env),
         *manifests.volumes(env, [Mounted()]),
         *manifests.queues(env),
     ]

@@ -235,3 +235,17 @@ def test_without_a_jump_host(running: Running) -> None:
         TransportError, match=r"is private, cannot be reached from here, and TrnEksStack has no jump host"
     ):
         tunnel.reach(running.cluster, nowhere)
+
+
+@pytest.mark.parametrize(
+    ("caller", "name"),
+    [
+        ("arn:aws:iam::111122223333:user/team/ada", "trn-ada"),
+        ("arn:aws:sts::111122223333:assumed-role/AWSReservedSSO_Speech_0/ada@example.com", "trn-ada@example.com"),
+        ("arn:aws:iam::111122223333:root", "trn-arn-aws-iam--111122223333-root"),
+        ("arn:aws:iam::111122223333:user/" + "x" * 64, "trn-" + "x" * 60),
+        ("arn:aws:iam::111122223333:user/Zoë", "trn-Zo-"),
+    ],
+)
+def test_the_session_names_the_person(caller: str, name: str) -> None:
+    assert access.session_name(caller) == name

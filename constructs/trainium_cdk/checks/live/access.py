@@ -81,6 +81,9 @@ def judge_roles(target: Target, there: dict[str, bool]) -> Found:
         make = f"aws iam create-service-linked-role --aws-service-name {role.service}"
         if there[role.name]:
             yield Finding("ok", f"role {role.name}", "there", f"for {role.service}")
+        elif _named_by_the_key(target, role):
+            why = "the policy of the stack's key names it (encryption: customer-key), and KMS takes no policy with a role that is absent"
+            yield Finding("error", f"role {role.name}", "none", why, make)
         elif role.by_itself:
             may = "iam:CreateServiceLinkedRole"
             yield Finding(
@@ -94,6 +97,10 @@ def judge_roles(target: Target, there: dict[str, bool]) -> Found:
             yield Finding(
                 "error", f"role {role.name}", "none", "nothing makes it for us, and no instance starts without it", make
             )
+
+
+def _named_by_the_key(target: Target, role: Role) -> bool:
+    return role is ROLES["scaling"] and target.engine == "eks" and target.env.encryption == "customer-key"
 
 
 def fetch_roles(target: Target, aws: Aws) -> dict[str, bool]:

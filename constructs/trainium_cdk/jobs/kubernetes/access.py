@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +17,7 @@ _PREFIX = "k8s-aws-v1."
 _SIGNED_SECONDS = 60
 TOKEN_SECONDS = 14 * 60
 """EKS takes a token for 15 minutes after it was signed (EKS user guide)."""
-_SESSION = "trn"
+_SESSION = "trn-"
 
 
 @dataclass(frozen=True)
@@ -128,9 +129,9 @@ class Identity:
             return own.get_frozen_credentials()
         if self._taken is None or now >= self._ends:
             try:
-                taken = self._session.client("sts").assume_role(RoleArn=self._role, RoleSessionName=_SESSION)[
-                    "Credentials"
-                ]
+                sts = self._session.client("sts")
+                name = session_name(sts.get_caller_identity()["Arn"])
+                taken = sts.assume_role(RoleArn=self._role, RoleSessionName=name)["Credentials"]
             except (ClientError, BotoCoreError):
                 # whoever may not take it may have an access entry of their own: the cluster will say
                 self._taken, self._ends = own.get_frozen_credentials(), now + dt.timedelta(minutes=10)
@@ -138,6 +139,15 @@ class Identity:
                 self._taken = Credentials(taken["AccessKeyId"], taken["SecretAccessKey"], taken["SessionToken"])
                 self._ends = taken["Expiration"] - dt.timedelta(minutes=5)
         return self._taken
+
+
+def session_name(caller: str) -> str:
+    """The session of the access role, so that the cluster's audit log and CloudTrail name the person: `trn-<user or session>`.
+
+    Args:
+        caller: ARN of the caller.
+    """
+    return (_SESSION + re.sub(r"[^\w+=,.@-]", "-", caller.rpartition("/")[2], flags=re.ASCII))[:64]
 
 
 def find(cluster: EksCluster) -> Endpoint:

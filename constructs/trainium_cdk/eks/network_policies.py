@@ -1,0 +1,57 @@
+"""What the jobs' pods may connect to, and who may connect to them. Pure.
+
+The VPC CNI's agent enforces it (`enableNetworkPolicy` of the add-on). EFA is no IP traffic, and is not filtered; shared file systems
+are mounted by the node. Volcano's plug-in `svc` lets the pods of one job reach each other, with a policy for each job.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainium_cdk.settings import Environment
+
+Manifest = dict[str, Any]
+
+POD_IDENTITY = "169.254.170.23/32"
+"""Where the EKS Pod Identity agent hands out the jobs' credentials, on port 80 (EKS user guide, Pod Identity agent)."""
+METADATA = "169.254.169.254/32"
+PRIVATE = ("10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16")
+"""Where VPCs, services of the cluster and the node itself are. Everything else is the internet."""
+
+
+def policies(env: Environment) -> list[Manifest]:
+    """Policies of the jobs' namespace.
+
+    In: nothing, but what a policy of a job allows. Out: the namespace's own pods (whose own policies decide), DNS, credentials,
+    HTTPS to anywhere but the instance's metadata (AWS's endpoints may be in the VPC), the internet, and `eks.job_networks`.
+    """
+    everywhere = {"ipBlock": {"cidr": "0.0.0.0/0", "except": list(PRIVATE)}}
+    https = {"ipBlock": {"cidr": "0.0.0.0/0", "except": [METADATA]}}
+    dns = {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
+        "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
+    }
+    egress: list[Manifest] = [
+        {"to": [{"podSelector": {}}]},
+        {"to": [dns], "ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]},
+        {"to": [{"ipBlock": {"cidr": POD_IDENTITY}}], "ports": [{"protocol": "TCP", "port": 80}]},
+        {"to": [https], "ports": [{"protocol": "TCP", "port": 443}]},
+        {"to": [everywhere, *({"ipBlock": {"cidr": cidr}} for cidr in env.eks.job_networks)]},
+    ]
+    return [
+        _policy(env, "trn-deny-in", {"policyTypes": ["Ingress"]}),
+        _policy(env, "trn-out", {"policyTypes": ["Egress"], "egress": egress}),
+    ]
+
+
+def _policy(env: Environment, name: str, spec: Manifest) -> Manifest:
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {
+            "name": name,
+            "namespace": env.eks.namespace,
+            "labels": {"app.kubernetes.io/managed-by": "trainium-cdk"},
+        },
+        "spec": {"podSelector": {}, **spec},
+    }

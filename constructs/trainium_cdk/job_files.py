@@ -1,0 +1,40 @@
+"""What jobs may do in buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aws_cdk import aws_iam as iam
+
+from trainium_cdk.outputs.contract import JOB_FILES
+
+
+def job_file_statements(
+    partition: str, bucket: str = "", data_buckets: Sequence[str] = ()
+) -> list[iam.PolicyStatement]:
+    """Reading and writing the jobs' own prefix of the stack's bucket, and all objects of other buckets.
+
+    The rest of the stack's bucket holds what runs with more rights than a job has: scripts of nodes, sources of images.
+
+    Args:
+        bucket: name of the stack's bucket. Default: none.
+        data_buckets: names of buckets that belong to the jobs as a whole.
+    """
+    found: list[iam.PolicyStatement] = []
+    data = [f"arn:{partition}:s3:::{name}" for name in data_buckets]
+    if bucket:
+        own = f"arn:{partition}:s3:::{bucket}"
+        condition = {"StringLike": {"s3:prefix": [f"{JOB_FILES}*"]}}
+        found.append(
+            iam.PolicyStatement(sid="ListJobFiles", actions=["s3:ListBucket"], resources=[own], conditions=condition)
+        )
+        found.append(_objects("JobFiles", [f"{own}/{JOB_FILES}*"]))
+    if data:
+        found.append(iam.PolicyStatement(sid="ListData", actions=["s3:ListBucket"], resources=data))
+        found.append(_objects("Data", [f"{arn}/*" for arn in data]))
+    return found
+
+
+def _objects(sid: str, resources: list[str]) -> iam.PolicyStatement:
+    actions = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
+    return iam.PolicyStatement(sid=sid, actions=actions, resources=resources)

@@ -1,0 +1,36 @@
+"""What AWS Systems Manager's agent needs, for Session Manager and Run Command."""
+
+from __future__ import annotations
+
+from aws_cdk import Stack
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+
+def session_manager_statements(scope: Construct) -> list[iam.PolicyStatement]:
+    """Permissions of a managed instance: to register and to exchange messages with Systems Manager.
+
+    AWS's managed policy for this, AmazonSSMManagedInstanceCore, also allows `ssm:GetParameter` and `ssm:GetParameters` on every
+    parameter of the account, private SSH keys included.
+    """
+    stack = Stack.of(scope)
+    instances = stack.format_arn(service="ec2", resource="instance", resource_name="*")
+    return [
+        iam.PolicyStatement(sid="ManagedInstance", actions=["ssm:UpdateInstanceInformation"], resources=[instances]),
+        iam.PolicyStatement(
+            sid="ManagedInstanceMessages",
+            actions=[
+                "ec2messages:AcknowledgeMessage",
+                "ec2messages:DeleteMessage",
+                "ec2messages:FailMessage",
+                "ec2messages:GetEndpoint",
+                "ec2messages:GetMessages",
+                "ec2messages:SendReply",
+                "ssmmessages:CreateControlChannel",
+                "ssmmessages:CreateDataChannel",
+                "ssmmessages:OpenControlChannel",
+                "ssmmessages:OpenDataChannel",
+            ],
+            resources=["*"],  # AWS knows no narrower resource for these
+        ),
+    ]

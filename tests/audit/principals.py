@@ -1,0 +1,139 @@
+"""Who acts in a deployed stack, with the policies of its template, every name and ARN filled in as CloudFormation would."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.support import need
+
+ROOT = Path(__file__).parents[2]
+PYTHON = ROOT / ".venvs/aws/bin/python"
+ACCOUNT, REGION = "111122223333", "us-east-1"
+_PSEUDO = {
+    "AWS::AccountId": ACCOUNT,
+    "AWS::Region": REGION,
+    "AWS::Partition": "aws",
+    "AWS::URLSuffix": "amazonaws.com",
+    "AWS::StackName": "stack",
+    "AWS::StackId": f"arn:aws:cloudformation:{REGION}:{ACCOUNT}:stack/stack/0",
+}
+_IN_ACCOUNT = f"{REGION}:{ACCOUNT}"
+_ARNS = {
+    "AWS::S3::Bucket": "arn:aws:s3:::{}",
+    "AWS::IAM::Role": f"arn:aws:iam::{ACCOUNT}:role/{{}}",
+    "AWS::Lambda::Function": f"arn:aws:lambda:{_IN_ACCOUNT}:function:{{}}",
+    "AWS::Logs::LogGroup": f"arn:aws:logs:{_IN_ACCOUNT}:log-group:{{}}:*",
+    "AWS::ECR::Repository": f"arn:aws:ecr:{_IN_ACCOUNT}:repository/{{}}",
+    "AWS::EFS::FileSystem": f"arn:aws:elasticfilesystem:{_IN_ACCOUNT}:file-system/{{}}",
+    "AWS::KMS::Key": f"arn:aws:kms:{_IN_ACCOUNT}:key/{{}}",
+    "AWS::SQS::Queue": f"arn:aws:sqs:{_IN_ACCOUNT}:{{}}",
+    "AWS::CodeBuild::Project": f"arn:aws:codebuild:{_IN_ACCOUNT}:project/{{}}",
+}
+
+
+def short(logical_id: str) -> str:
+    """A logical id without the CDK's hash."""
+    return re.sub(r"[0-9A-F]{8}$", "", logical_id)
+
+
+@dataclass(frozen=True)
+class Principals:
+    """The roles of a template.
+
+    Attributes:
+        policies: principal -> its policies: documents, and ARNs of AWS's own.
+        trust: principal -> who may take the role.
+    """
+
+    template: Mapping[str, Any]
+    policies: Mapping[str, list[Any]]
+    trust: Mapping[str, Any]
+
+    def bucket_policy(self, bucket: str) -> Any:
+        """The policy of a bucket, by its logical id without hash."""
+        for resource in self.template["Resources"].values():
+            if resource["Type"] == "AWS::S3::BucketPolicy":
+                properties = filled(resource["Properties"], self.template)
+                if properties["Bucket"] == bucket.lower():
+                    return properties["PolicyDocument"]
+        raise LookupError(f"no policy of a bucket {bucket}")
+
+
+def of(template: Mapping[str, Any]) -> Principals:
+    """The roles of a template, and of a Slurm cluster's nodes the policies that its configuration names."""
+    resources = template["Resources"]
+    policies: dict[str, list[Any]] = {}
+    trust: dict[str, Any] = {}
+    documents: dict[str, Any] = {}
+    for logical_id, resource in resources.items():
+        if not resource["Type"].startswith(("AWS::IAM::", "Custom::PclusterCluster")):
+            continue
+        properties = filled(resource.get("Properties", {}), template)
+        if resource["Type"] == "AWS::IAM::Role":
+            name = short(logical_id)
+            policies.setdefault(name, []).extend(p["PolicyDocument"] for p in properties.get("Policies", []))
+            policies[name] += properties.get("ManagedPolicyArns", [])
+            trust[name] = properties["AssumeRolePolicyDocument"]
+        elif resource["Type"] == "AWS::IAM::Policy":
+            for role in properties.get("Roles", []):
+                policies.setdefault(role, []).append(properties["PolicyDocument"])
+        elif resource["Type"] == "AWS::IAM::ManagedPolicy":
+            documents[short(logical_id)] = properties["PolicyDocument"]
+            for role in properties.get("Roles", []):
+                policies.setdefault(role, []).append(properties["PolicyDocument"])
+        elif resource["Type"] == "Custom::PclusterCluster":
+            policies |= _nodes(properties["ClusterConfiguration"])
+    named = {name: [documents.get(p, p) if isinstance(p, str) else p for p in own] for name, own in policies.items()}
+    return Principals(template, named, trust)
+
+
+def _nodes(config: Mapping[str, Any]) -> dict[str, list[Any]]:
+    nodes = {
+        "head": config["HeadNode"],
+        "compute": config["Scheduling"]["SlurmQueues"][0],
+        "login": config["LoginNodes"]["Pools"][0],
+    }
+    return {name: [p["Policy"] for p in node["Iam"]["AdditionalIamPolicies"]] for name, node in nodes.items()}
+
+
+def filled(node: Any, template: Mapping[str, Any]) -> Any:
+    """A part of a template with every reference filled in."""
+    if isinstance(node, list):
+        return [filled(n, template) for n in node]
+    if not isinstance(node, dict):
+        return node
+    if "Fn::Join" in node:
+        separator, parts = node["Fn::Join"]
+        return str(separator).join(str(filled(p, template)) for p in parts)
+    if "Fn::GetAtt" in node:
+        logical_id, attribute = node["Fn::GetAtt"]
+        kind = template["Resources"][logical_id]["Type"]
+        return _ARNS[kind].format(_name(logical_id, template)) if attribute == "Arn" else short(logical_id).lower()
+    if "Ref" in node:
+        return _PSEUDO.get(node["Ref"]) or _name(node["Ref"], template)
+    return {key: filled(value, template) for key, value in node.items()}
+
+
+def _name(logical_id: str, template: Mapping[str, Any]) -> str:
+    resource = template["Resources"].get(logical_id, {"Type": ""})
+    if resource["Type"] == "AWS::SSM::Parameter":
+        return str(filled(resource["Properties"]["Name"], template))
+    return short(logical_id) if resource["Type"].startswith("AWS::IAM::") else short(logical_id).lower()
+
+
+def ask(questions: Sequence[Mapping[str, Any]]) -> list[bool]:
+    """The local AWS's decisions: whether each is allowed."""
+    need(PYTHON.exists(), f"the local AWS is not installed ({PYTHON}): make setup")
+    done = subprocess.run(
+        [PYTHON, Path(__file__).with_name("evaluate_iam.py")], input=json.dumps(list(questions)), capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found: list[bool] = json.loads(done.stdout)
+    return found

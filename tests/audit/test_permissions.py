@@ -1,0 +1,172 @@
+"""Who may do what in a deployed stack: principal, action, resource, decided by the local AWS's evaluation of the policies that the
+templates give each principal."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.audit.principals import ACCOUNT, REGION, Principals, ask, of
+from tests.stacks import eks_synthesis, synthesis
+from trainium_cdk import settings
+
+HERE = f"{REGION}:{ACCOUNT}"
+FILES = "arn:aws:s3:::files"
+LOGS = "arn:aws:s3:::filesaccesslogs"
+IMAGE = f"arn:aws:ecr:{HERE}:repository/registry"
+SCRIPTS = f"arn:aws:ssm:{HERE}:parameter/trainium/trn-slurm/node-scripts"
+OTHER_SECRET = f"arn:aws:ssm:{HERE}:parameter/other-team/db-password"
+SSH_KEY = f"arn:aws:ssm:{HERE}:parameter/ec2/keypair/key-0123456789abcdef0"
+INSTANCE = f"arn:aws:ec2:{HERE}:instance/i-0123456789abcdef0"
+GROUP = f"arn:aws:autoscaling:{HERE}:autoScalingGroup:0:autoScalingGroupName/eks-grouptrn-0"
+NODEGROUP = f"arn:aws:eks:{HERE}:nodegroup/trn-eks/grouptrn/0"
+
+
+class Row(NamedTuple):
+    """One decision."""
+
+    principal: str
+    action: str
+    resource: str
+    allowed: bool
+    context: dict[str, Any]
+
+
+def yes(principal: str, action: str, resource: str, **context: Any) -> Row:
+    return Row(principal, action, resource, True, {k.replace("__", ":"): v for k, v in context.items()})
+
+
+def no(principal: str, action: str, resource: str, **context: Any) -> Row:
+    return Row(principal, action, resource, False, {k.replace("__", ":"): v for k, v in context.items()})
+
+
+SLURM = [
+    # the head node: reached through Systems Manager, fetches what `trn` sends
+    yes("head", "ssm:UpdateInstanceInformation", INSTANCE),
+    yes("head", "ssmmessages:OpenDataChannel", "*"),
+    yes("head", "ec2messages:GetMessages", "*"),
+    yes("head", "ssm:GetParameter", SCRIPTS),
+    no("head", "ssm:GetParameter", OTHER_SECRET),
+    no("head", "ssm:GetParameter", SSH_KEY),
+    no("head", "ssm:SendCommand", INSTANCE),
+    yes("head", "s3:GetObjectVersion", f"{FILES}/trn/payloads/0"),
+    no("head", "s3:PutObject", f"{FILES}/trn/payloads/0"),
+    yes("head", "s3:GetObject", f"{FILES}/node-scripts/0.zip"),
+    no("head", "s3:PutObject", f"{FILES}/node-scripts/0.zip"),
+    no("head", "s3:PutObject", f"{FILES}/images/0.zip"),
+    # login nodes: reached the same way
+    yes("login", "ssmmessages:OpenControlChannel", "*"),
+    no("login", "ssm:GetParameters", SSH_KEY),
+    no("login", "s3:GetObject", f"{FILES}/trn/payloads/0"),
+    # compute nodes, whose credentials every job has
+    yes("compute", "s3:GetObject", f"{FILES}/jobs/checkpoint"),
+    yes("compute", "s3:PutObject", f"{FILES}/jobs/checkpoint"),
+    yes("compute", "s3:ListBucket", FILES, s3__prefix="jobs/"),
+    no("compute", "s3:ListBucket", FILES),
+    no("compute", "s3:ListBucket", FILES, s3__prefix="trn/payloads/"),
+    yes("compute", "s3:GetObject", f"{FILES}/node-scripts/0.zip"),
+    no("compute", "s3:PutObject", f"{FILES}/node-scripts/0.zip"),
+    no("compute", "s3:GetObject", f"{FILES}/trn/payloads/0"),
+    no("compute", "s3:GetObjectVersion", f"{FILES}/trn/payloads/0"),
+    no("compute", "s3:DeleteObjectVersion", f"{FILES}/jobs/checkpoint"),
+    no("compute", "s3:PutObject", f"{FILES}/images/0.zip"),
+    no("compute", "s3:PutObject", f"{LOGS}/objects/0"),
+    yes("compute", "ecr:BatchGetImage", IMAGE),
+    no("compute", "ecr:PutImage", IMAGE),
+    no("compute", "ssm:GetParameter", OTHER_SECRET),
+    no("compute", "ssm:GetParameter", SSH_KEY),
+    no("compute", "ssm:PutParameter", SCRIPTS),
+    no("compute", "ssmmessages:OpenDataChannel", "*"),
+    no("compute", "ec2messages:GetMessages", "*"),
+    no("compute", "sts:AssumeRole", f"arn:aws:iam::{ACCOUNT}:role/BootstrapRole"),
+    # the functions of the deployment
+    yes("BootstrapRole", "s3:PutObject", f"{FILES}/node-scripts/0.zip"),
+    no("BootstrapRole", "s3:PutObject", f"{FILES}/images/0.zip"),
+    no("BootstrapRole", "s3:DeleteObject", f"{FILES}/node-scripts/0.zip"),
+    yes("ClustertrnslurmNameRole", "cloudformation:DescribeStacks", f"arn:aws:cloudformation:{HERE}:stack/trn-slurm/0"),
+    no("ClustertrnslurmNameRole", "cloudformation:DeleteStack", f"arn:aws:cloudformation:{HERE}:stack/trn-slurm/0"),
+    yes("ClustertrnslurmNameRole", "logs:DeleteLogGroup", f"arn:aws:logs:{HERE}:log-group:/aws/parallelcluster/trn-slurm-0"),
+    no("ClustertrnslurmNameRole", "logs:DeleteLogGroup", f"arn:aws:logs:{HERE}:log-group:/aws/parallelcluster/other-0"),
+]  # fmt: skip
+EKS = [
+    # pods of jobs
+    yes("PluginsJobIdentityRole", "s3:PutObject", f"{FILES}/jobs/checkpoint"),
+    yes("PluginsJobIdentityRole", "s3:DeleteObject", f"{FILES}/jobs/checkpoint"),
+    no("PluginsJobIdentityRole", "s3:PutObject", f"{FILES}/images/0.zip"),
+    no("PluginsJobIdentityRole", "s3:GetObject", f"{FILES}/images/0.zip"),
+    no("PluginsJobIdentityRole", "s3:PutObject", f"{LOGS}/objects/0"),
+    no("PluginsJobIdentityRole", "s3:ListBucket", FILES, s3__prefix="images/"),
+    no("PluginsJobIdentityRole", "s3:PutBucketPolicy", FILES),
+    no("PluginsJobIdentityRole", "codebuild:StartBuild", f"arn:aws:codebuild:{HERE}:project/images"),
+    no("PluginsJobIdentityRole", "ecr:PutImage", IMAGE),
+    no("PluginsJobIdentityRole", "ssm:GetParameter", OTHER_SECRET),
+    no("PluginsJobIdentityRole", "eks:DescribeCluster", f"arn:aws:eks:{HERE}:cluster/trn-eks"),
+    # nodes
+    yes("NodesRole", "ssmmessages:OpenDataChannel", "*"),
+    no("NodesRole", "ssm:GetParameter", OTHER_SECRET),
+    yes("NodesRole", "eks-auth:AssumeRoleForPodIdentity", f"arn:aws:eks:{HERE}:cluster/trn-eks"),
+    no("NodesRole", "s3:GetObject", f"{FILES}/jobs/checkpoint"),
+    no("NodesRole", "ec2:TerminateInstances", INSTANCE),
+    # builds
+    yes("ImagesRole", "s3:GetObjectVersion", f"{FILES}/images/0.zip"),
+    no("ImagesRole", "s3:PutObject", f"{FILES}/images/0.zip"),
+    no("ImagesRole", "s3:GetObject", f"{FILES}/jobs/checkpoint"),
+    yes("ImagesRole", "ecr:PutImage", IMAGE),
+    no("ImagesRole", "ecr:PutImage", f"arn:aws:ecr:{HERE}:repository/other"),
+    no("ImagesRole", "ecr:DeleteRepository", IMAGE),
+    # the scaler
+    yes("ScalerRole", "autoscaling:SetDesiredCapacity", GROUP, **{"aws__ResourceTag/eks:cluster-name": "trn-eks"}),
+    no("ScalerRole", "autoscaling:SetDesiredCapacity", GROUP, **{"aws__ResourceTag/eks:cluster-name": "other"}),
+    no("ScalerRole", "autoscaling:SetDesiredCapacity", GROUP.replace("grouptrn", "other"),
+       **{"aws__ResourceTag/eks:cluster-name": "trn-eks"}),
+    no("ScalerRole", "autoscaling:DeleteAutoScalingGroup", GROUP, **{"aws__ResourceTag/eks:cluster-name": "trn-eks"}),
+    yes("ScalerRole", "eks:DescribeNodegroup", NODEGROUP),
+    no("ScalerRole", "eks:UpdateNodegroupConfig", NODEGROUP),
+    # the functions of the deployment, the way in, and the detector
+    yes("TrnNodeGroupSizesRole", "eks:DescribeNodegroup", NODEGROUP),
+    no("TrnNodeGroupSizesRole", "eks:DeleteNodegroup", NODEGROUP),
+    yes("ClusterKubectlProviderHandlerServiceRole", "ec2:CreateNetworkInterface", "*"),
+    no("ClusterKubectlProviderHandlerServiceRole", "logs:CreateLogGroup", "*"),
+    no("ClusterKubectlProviderHandlerServiceRole", "ecr:GetAuthorizationToken", "*"),
+    no("ClusterKubectlProviderHandlerServiceRole", "s3:GetObject", f"{FILES}/jobs/checkpoint"),
+    no("ClusterAccessRole", "eks:DescribeCluster", f"arn:aws:eks:{HERE}:cluster/trn-eks"),
+    yes("JumpHostRole", "ssm:UpdateInstanceInformation", INSTANCE),
+    no("JumpHostRole", "ssm:GetParameter", OTHER_SECRET),
+    yes("PluginsDetectorIdentityRole", "cloudwatch:PutMetricData", "*", cloudwatch__namespace="NeuronHealthCheck"),
+    no("PluginsDetectorIdentityRole", "cloudwatch:PutMetricData", "*", cloudwatch__namespace="AWS/EC2"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Principals:
+    env = settings.validate({"pcluster": {"login_nodes": {}, "head": {"ssh": {"from_cidrs": ["203.0.113.0/24"]}}}})
+    return of(synthesis.template_of(env).to_json())
+
+
+@pytest.fixture(scope="module")
+def eks() -> Principals:
+    return of(eks_synthesis.document("default"))
+
+
+def decided(rows: list[Row], principals: Principals) -> dict[str, bool]:
+    answers = ask([
+        {"policies": principals.policies[r.principal], "action": r.action, "resource": r.resource, "context": r.context}
+        for r in rows
+    ])  # fmt: skip
+    return {f"{r.principal} {r.action} {r.resource} {r.context}": a for r, a in zip(rows, answers, strict=True)}
+
+
+@pytest.mark.parametrize(("stack", "rows"), [("slurm", SLURM), ("eks", EKS)])
+def test_what_each_principal_may_do(stack: str, rows: list[Row], request: pytest.FixtureRequest) -> None:
+    wanted = {f"{r.principal} {r.action} {r.resource} {r.context}": r.allowed for r in rows}
+    assert len(wanted) == len(rows)
+    assert decided(rows, request.getfixturevalue(stack)) == wanted
+
+
+def test_a_managed_policy_of_aws_would_open_every_parameter() -> None:
+    """The evaluation sees what the nodes had before: the row that keeps them from it can fail."""
+    [allowed] = ask([
+        {"policies": ["arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore"], "action": "ssm:GetParameter", "resource": OTHER_SECRET}
+    ])  # fmt: skip
+    assert allowed
