@@ -40,7 +40,7 @@ class TrnEksStack(Stack):
         super().__init__(scope, id, tags={**environment.tags, **kwargs.pop("tags", {})}, **kwargs)
         name, on_destroy, eks = environment.name, environment.on_destroy, environment.eks
         zones = environment.eks_zone_ids
-        key = stack_key(
+        data_key = stack_key(
             self, environment.encryption, description=f"Data of {name}", auto_scaling=True, on_destroy=on_destroy
         )
         network = TrnNetwork.from_settings(
@@ -50,7 +50,7 @@ class TrnEksStack(Stack):
             self, "Storage", environment.storage, network=network, zone_ids=zones, on_destroy=on_destroy
         )
         bucket = TrnBucket(self, "Files", removal_policy=removal_policy(on_destroy)).bucket
-        cluster = TrnEksCluster(self, "Cluster", environment=environment, network=network, encryption_key=key)
+        cluster = TrnEksCluster(self, "Cluster", environment=environment, network=network, encryption_key=data_key)
         addons = TrnAddons(self, "Addons", environment=environment, cluster=cluster, storage=storage)
         efa = TrnEfaSecurityGroup(self, "Efa", vpc=network.vpc)
         shared: dict[str, Any] = {
@@ -109,9 +109,9 @@ class TrnEksStack(Stack):
                 name=f"{name}-jump-host",
             )
         if environment.functions == "strict":
-            StrictFunctions(self, "Functions", network=network, encryption_key=key or cluster.key)
-        if key:
-            encrypt(self, key, users=[plugins.role, *([builder.role] if builder else [])])
+            StrictFunctions(self, "Functions", network=network, encryption_key=data_key or cluster.key)
+        if data_key:
+            encrypt(self, data_key, users=[plugins.role, *([builder.role] if builder else [])])
         else:
             encrypt_operations(self, cluster.key)
         outputs = eks_outputs(

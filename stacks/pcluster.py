@@ -32,7 +32,7 @@ class TrnPclusterStack(Stack):
         kwargs.setdefault("description", f"Trainium on Slurm: cluster {environment.cluster_name} (trainium-cdk)")
         super().__init__(scope, id, tags={**environment.tags, **kwargs.pop("tags", {})}, **kwargs)
         name, on_destroy = environment.name, environment.on_destroy
-        key = stack_key(self, environment.encryption, description=f"Data of {name}", on_destroy=on_destroy)
+        data_key = stack_key(self, environment.encryption, description=f"Data of {name}", on_destroy=on_destroy)
         network = TrnNetwork.from_settings(
             self,
             "Network",
@@ -54,9 +54,9 @@ class TrnPclusterStack(Stack):
         if registry:
             registry.grant_pull(cluster.node_policy)
         if environment.functions == "strict":
-            StrictFunctions(self, "Functions", network=network, encryption_key=key)
-        if key:
-            encrypt(self, key, users=[cluster.node_policy, cluster.head_policy, bootstrap.publisher])
+            StrictFunctions(self, "Functions", network=network, encryption_key=data_key)
+        if data_key:
+            encrypt(self, data_key, users=[cluster.node_policy, cluster.head_policy, bootstrap.publisher])
         outputs = slurm_outputs(
             environment,
             head_node_id=cluster.head_node_id,
