@@ -15,7 +15,8 @@ from trainium_cdk import TrnNodeGroup, TrnStorage
 app = cdk.App()
 stack = cdk.Stack(app, "ExampleNodeGroup")
 
-# Yours: any VPC and any cluster do, imported ones as well
+# Yours: any VPC and any cluster do, imported ones as well. One private subnet must be in a zone that offers the type: where none
+# is, the deployment ends with the ids of the zones that do
 vpc = ec2.Vpc(stack, "Vpc", max_azs=3, nat_gateways=1)
 cluster = eks.Cluster(
     stack,

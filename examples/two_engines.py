@@ -9,7 +9,7 @@ from aws_cdk import aws_eks_v2 as eks
 from trainium_cdk import TrnNetwork, TrnNodeGroup, TrnPcluster, TrnStorage
 
 app = cdk.App()
-stack = cdk.Stack(app, "ExampleTwoEngines")
+stack = cdk.Stack(app, "ExampleTwoEngines", env=cdk.Environment(region="us-east-1"))
 
 network = TrnNetwork(stack, "Network")
 storage = TrnStorage(stack, "Storage", vpc=network.vpc)
