@@ -7,11 +7,14 @@ WORKERS ?= 3
 UV     := $(BIN)/uv
 # With it set, each synthesis would compile the CDK's Python again: 9 s instead of 4.
 unexport PYTHONDONTWRITEBYTECODE
+# Nothing is installed whose hash is not in the lock file; the project itself is built with what is installed already.
+SYNC   := $(UV) pip sync --quiet --require-hashes
+OURSELVES := $(UV) pip install --quiet --no-deps --no-build-isolation --editable .
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 1
 export PATH := $(CURDIR)/$(BIN):$(CURDIR)/node_modules/.bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: conformance trust test-pythons audit bench help kubernetes slurm setup demo test lint test-system lock schema clean
+.PHONY: sbom conformance trust test-pythons audit bench help kubernetes slurm setup demo test lint test-system lock schema clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 14
@@ -38,7 +41,7 @@ test-pythons: $(PYTHONS:%=.venvs/py%/.done)  ## on each supported Python, the te
 .venvs/py%/.done: requirements.txt pyproject.toml node_modules/.done
 	@echo "setup: Python $*"
 	@PYENV_VERSION=$$(pyenv versions --bare 2>/dev/null | paste -sd:) $(UV) venv --quiet --clear --python $* .venvs/py$*
-	@VIRTUAL_ENV=.venvs/py$* $(UV) pip sync --quiet requirements.txt
+	@VIRTUAL_ENV=.venvs/py$* && export VIRTUAL_ENV && $(SYNC) requirements.txt && $(OURSELVES)
 	@touch $@
 
 kubernetes: setup  ## the programs of the local Kubernetes, compiled from their Go modules (Go included): minutes, once
@@ -54,7 +57,7 @@ conformance: setup  ## the job kinds against the vendors' own programs; UPSTREAM
 .venvs/vendor/.done .venvs/torchtitan/.done: .venvs/%/.done: conformance/requirements-%.txt $(VENV)/.done
 	@echo "conformance: environment of $*, several GB"
 	@$(UV) venv --quiet --clear --python $(BIN)/python .venvs/$*
-	@VIRTUAL_ENV=.venvs/$* $(UV) pip sync --quiet $<
+	@VIRTUAL_ENV=.venvs/$* $(SYNC) $<
 	@touch $@
 
 audit: setup .venvs/audit/.done  ## every security judge over every template, script and job: one table
@@ -82,8 +85,8 @@ $(VENV)/.done: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "trainium-cdk needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Name another: make PYTHON=python3.12 ...")'
 	@echo "setup: Python environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep -E '^uv==' requirements.txt)"
-	@VIRTUAL_ENV=$(VENV) $(UV) pip sync --quiet requirements.txt
+	@sed -n '/^uv==/,/[^\\]$$/p' requirements.txt | $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r /dev/stdin
+	@VIRTUAL_ENV=$(VENV) && export VIRTUAL_ENV && $(SYNC) requirements.txt && $(OURSELVES)
 	@touch $@
 
 .venvs/%/.done: sandbox/requirements-%.txt $(VENV)/.done
@@ -102,10 +105,22 @@ test-system:  ## Debian packages of the tests' real parts; needs root
 bench: setup  ## how long the commands take, side by side
 	@$(BIN)/python -m benchmarks.commands
 
-lock:  ## pin again what the .in files ask for
-	@for f in requirements sandbox/requirements-aws sandbox/requirements-pcluster sandbox/requirements-audit sandbox/requirements-torchx sandbox/requirements-go \
-    conformance/requirements-vendor conformance/requirements-torchtitan; do \
-	  $(UV) pip compile --quiet $$f.in -o $$f.txt --python-version 3.11 --universal --no-header --no-annotate; done
+LOCK := $(UV) pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-annotate
+LOCKS := $(wildcard sandbox/requirements-*.in conformance/requirements-*.in)
+
+lock:  ## pin again, with hashes, what pyproject.toml and the .in files ask for
+	@$(LOCK) pyproject.toml --extra dev -o requirements.txt
+	@for f in $(LOCKS:.in=); do $(LOCK) $$f.in -o $$f.txt; done
+
+SBOM := dist/sbom
+
+sbom: setup  ## bills of materials of every lock file (CycloneDX), in dist/sbom
+	@mkdir -p $(SBOM)
+	@for f in requirements $(LOCKS:.in=); do \
+	  $(BIN)/cyclonedx-py requirements $$f.txt --pyproject pyproject.toml --output-reproducible --no-validate --output-format JSON \
+	    --output-file $(SBOM)/$$(basename $$f).cdx.json || exit 1; done
+	@$(BIN)/npm sbom --sbom-format=cyclonedx --package-lock-only > $(SBOM)/node.cdx.json
+	@ls $(SBOM)
 
 schema: setup  ## environment.schema.json: editors complete the environment file with it
 	@$(BIN)/trn schema > environment.schema.json

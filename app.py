@@ -18,7 +18,9 @@ try:
     from trainium_cdk.catalog import UnknownFact
     from trainium_cdk.validation import TrnRules
 except ModuleNotFoundError as e:
-    sys.exit(f"{e.name} is not installed for {sys.executable}. Run `make setup`, or `pip install -r requirements.txt`.")
+    sys.exit(
+        f"{e.name} is not installed for {sys.executable}. Run `make setup`, or `pip install -r requirements.txt` and `pip install --no-deps -e .`."
+    )
 
 from stacks.eks import TrnEksStack
 from stacks.pcluster import TrnPclusterStack

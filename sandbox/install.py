@@ -43,7 +43,7 @@ def environment(name: str, report: Report = print) -> Path:
         return folder
     report(f"setup: environment of the sandbox's {name} part, in {folder}")
     _run([_program("uv"), "venv", "--quiet", "--clear", "--python", sys.executable, folder])
-    _run([_program("uv"), "pip", "sync", "--quiet", "--python", folder / "bin/python", pinned])
+    _run([_program("uv"), "pip", "sync", "--quiet", "--require-hashes", "--python", folder / "bin/python", pinned])
     done.write_text(wanted)
     return folder
 

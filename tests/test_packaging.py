@@ -6,8 +6,10 @@ import csv
 import json
 import os
 import sys
+import tarfile
 import zipfile
 from collections import defaultdict
+from email import message_from_string
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,18 @@ def test_the_wheel_holds_every_script_and_fact(wheel: Path) -> None:
         missing = {t for t in tracked if target + t.removeprefix(folder) not in names}
         assert tracked
         assert not missing
+
+
+def test_wheel_and_source_have_the_license(wheel: Path, tmp_path: Path) -> None:
+    run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", tmp_path, ROOT, cwd=ROOT)
+    [source] = tmp_path.glob("*.tar.gz")
+    with zipfile.ZipFile(wheel) as packed, tarfile.open(source) as unpacked:
+        place = next(n for n in packed.namelist() if n.endswith("dist-info/licenses/LICENSE"))
+        metadata = message_from_string(packed.read(place.replace("licenses/LICENSE", "METADATA")).decode())
+        inside = unpacked.extractfile(f"{source.name.removesuffix('.tar.gz')}/LICENSE")
+        assert inside
+        assert packed.read(place) == inside.read() == (ROOT / "LICENSE").read_bytes()
+    assert (metadata["License-Expression"], metadata["License-File"]) == ("Apache-2.0", "LICENSE")
 
 
 def test_a_foreign_app_synthesises_from_the_wheel(wheel: Path, tmp_path: Path) -> None:

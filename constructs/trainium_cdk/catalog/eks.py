@@ -62,6 +62,8 @@ class Chart(Fact):
     """None for an OCI chart, whose address is in `chart`."""
     images: dict[str, str] = Field(default_factory=dict)
     """Value of the chart -> the image's repository, or registry, that it has by default."""
+    digest: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] | None = None
+    """SHA-256 of the packed chart, as its repository gives it; None = not known. Helm does not compare it."""
 
 
 class ResourceNames(Fact):

@@ -1,0 +1,106 @@
+"""What comes from elsewhere is what was locked: each file by its hash, all of it in a bill of materials."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from sandbox import install, paths
+from tests.support import need
+
+ROOT = Path(__file__).parent.parent
+LOCKS = [
+    ROOT / "requirements.txt",
+    *sorted(ROOT.glob("sandbox/requirements-*.txt")),
+    *sorted(ROOT.glob("conformance/requirements-*.txt")),
+]
+PINNED = re.compile(
+    r"([A-Za-z0-9_.-]+)(?:\[[\w,-]+\])?==(\S+?)(?: ; [^\\]+)?((?: \\\n    --hash=sha256:[0-9a-f]{64})+)"
+)
+
+
+def pinned(lock: Path) -> dict[tuple[str, str], set[str]]:
+    """(name, version) -> hashes. Every line of the file belongs to one."""
+    text = lock.read_text("utf-8")
+    found = list(PINNED.finditer(text))
+    assert "\n".join(m[0] for m in found) + "\n" == text, lock
+    return {(m[1], m[2]): set(re.findall(r"sha256:([0-9a-f]{64})", m[3])) for m in found}
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda f: f.stem)
+def test_every_requirement_is_pinned_with_hashes(lock: Path) -> None:
+    assert pinned(lock)
+    assert all(pinned(lock).values())
+
+
+def test_hashes_are_required_wherever_something_is_installed() -> None:
+    """As make would run it in a new checkout, for every environment."""
+    own = [f".venvs/{f.stem.partition('-')[2]}/.done" for f in LOCKS if f.parent.name == "conformance"]
+    targets = ["setup", *own, ".venvs/py3.11/.done"]
+    said = subprocess.run(
+        ["make", "--no-print-directory", "-n", "-B", *targets], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    installs = [
+        part for part in re.split(r"\n|&&", said) if re.search(r"\bpip (install|sync)\b|\bnpm (i|ci|install)\b", part)
+    ]
+    ours = [part for part in installs if part.rstrip().endswith("--no-deps --no-build-isolation --editable .")]
+    locked = [part for part in installs if "--require-hashes" in part or "npm ci" in part]
+    assert len(ours) == 2
+    assert len(locked) == 4 + len(own)  # uv, and with it two environments; the CDK command line
+    assert sorted(ours + locked) == sorted(installs)
+
+
+def test_the_sandbox_installs_nothing_else_than_it_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is not the one that was locked: one package, whose wheel was changed."""
+    wheel = tmp_path / "changed-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as packed:
+        for name, text in {
+            "changed.py": "",
+            "changed-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: changed\nVersion: 1.0\n",
+            "changed-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+            "changed-1.0.dist-info/RECORD": "changed.py,,\n",
+        }.items():
+            packed.writestr(name, text)
+    right = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    lock = tmp_path / "requirements-x.txt"
+    monkeypatch.setattr(paths, "environment", lambda name: tmp_path / name)
+    monkeypatch.setattr(paths, "requirements", lambda _: lock)
+    for name, value in {"UV_OFFLINE": "1", "UV_NO_INDEX": "1", "UV_FIND_LINKS": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    for refused in ("changed==1.0\n", f"changed==1.0 --hash=sha256:{'0' * 64}\n"):
+        lock.write_text(refused)
+        with pytest.raises(install.SetupFailed, match=r"(?i)hash"):
+            install.environment("x", lambda _: None)
+    lock.write_text(f"changed==1.0 --hash=sha256:{right}\n")
+    folder = install.environment("x", lambda _: None)
+    assert list(folder.glob("lib/python3*/site-packages/changed.py"))
+
+
+def test_npm_packages_have_hashes() -> None:
+    packages = json.loads((ROOT / "package-lock.json").read_text())["packages"]
+    assert len(packages) > 1
+    assert [name for name, package in packages.items() if name and "integrity" not in package] == []
+
+
+def test_the_bill_of_materials_names_all_that_is_locked(tmp_path: Path) -> None:
+    need(Path(sys.executable).with_name("cyclonedx-py").exists(), "cyclonedx-bom is not installed: make setup")
+    command = ["make", "--no-print-directory", "-o", "setup", "sbom", f"SBOM={tmp_path}", "LOCKS="]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    python = json.loads((tmp_path / "requirements.cdx.json").read_text())
+    assert (python["bomFormat"], python["metadata"]["component"]["name"]) == ("CycloneDX", "trainium-cdk")
+    listed = {
+        (c["name"], c["version"]): {h["content"] for r in c["externalReferences"] for h in r.get("hashes", [])}
+        for c in python["components"]
+    }
+    assert listed == pinned(ROOT / "requirements.txt")
+    node = json.loads((tmp_path / "node.cdx.json").read_text())
+    assert node["bomFormat"] == "CycloneDX"
+    assert "aws-cdk" in {c["name"] for c in node["components"]}
