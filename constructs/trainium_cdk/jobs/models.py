@@ -213,7 +213,7 @@ class Job(BaseModel):
 
     @property
     def files(self) -> Mapping[str, bytes]:
-        """Files of the user's own that travel with the job, by name; they are executable."""
+        """Files that travel with the job, beside its scripts, by name; they are executable."""
         return {}
 
     @property
