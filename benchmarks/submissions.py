@@ -43,9 +43,13 @@ def main() -> int:
             subprocess.run(words, env=env, check=True, capture_output=True)
 
         cases: dict[str, Callable[[], object]] = {
-            FLOOR: lambda: bare(["sbatch", "--hold", "-o", "/dev/null", "--wrap=true"]),
-            "bash -c sbatch, held and released": lambda: bare(
-                ["bash", "-c", "scontrol release $(sbatch --parsable --hold -o /dev/null --wrap=true)"]
+            FLOOR: lambda: bare(["sbatch", "--begin=now+900", "-o", "/dev/null", "--wrap=true"]),
+            "bash -c sbatch, let begin": lambda: bare(
+                [
+                    "bash",
+                    "-c",
+                    "scontrol update StartTime=now JobId=$(sbatch --parsable --begin=now+900 -o /dev/null --wrap=true)",
+                ]
             ),
             "trn: a script, one stage": lambda: backend.submit(Script(filename="job.sh", content=b"true\n")),
             "trn: bert-large, three stages": lambda: backend.submit(BertLarge(data="/efs/data")),

@@ -236,6 +236,61 @@ class LocalSlurm:
         self._daemon(_slurmd(name, f"{self._state['link']}/etc/{index}.conf"), name)
         self.run(["scontrol", "update", f"nodename={name}", "state=resume"])
 
+    def kill_controller(self, *, save: bool = False) -> None:
+        """End slurmctld as a crash does: SIGKILL. What it has not saved, it has forgotten. Nodes and their jobs run on.
+
+        Args:
+            save: end it in good order instead (SIGTERM): it saves what it knows.
+
+        Raises:
+            SlurmFailed: it does not end.
+        """
+        daemon = self._controller()
+        if daemon.alive:
+            os.kill(daemon.pid, signal.SIGTERM if save else signal.SIGKILL)
+        for child in [c for c in self._children if c.pid == daemon.pid]:
+            child.wait(60)
+            self._children.remove(child)
+        if not processes.wait_until(lambda: not daemon.alive, 60):
+            raise SlurmFailed("slurmctld does not end")
+
+    def start_controller(self, timeout: float = 180.0) -> None:
+        """Start slurmctld again, from what it has saved, and wait until it answers. Does nothing where it runs.
+
+        Raises:
+            SlurmFailed: it does not answer within `timeout` seconds.
+        """
+        if self._controller().alive:
+            return
+        self._daemon([_path("slurmctld"), "-D", "-f", f"{self._state['link']}/etc/slurm.conf"], "slurmctld")
+        if not processes.wait_until(lambda: self.run(["scontrol", "ping"]).returncode == 0, timeout):
+            raise SlurmFailed(f"slurmctld does not answer within {timeout:.0f} s: {self._log_end('slurmctld')}")
+        self.register_nodes()
+
+    def register_nodes(self) -> None:
+        """Have each node tell the controller now what runs on it, as it does by itself every few minutes."""
+        for node in (Started(*who) for who in self._state["nodes"].values()):
+            if node.alive:
+                os.kill(node.pid, signal.SIGHUP)
+
+    def renew(self, timeout: float = 180.0) -> None:
+        """Put a new cluster in this one's place, on the same file systems: new nodes, no job, and numbers from 1.
+
+        Raises:
+            SlurmFailed: it does not answer within `timeout` seconds.
+        """
+        self.kill_controller()
+        nodes = [Started(*who) for who in self._state["nodes"].values()]
+        processes.stop_all([*nodes, *self._job_processes()], patience=0.0)
+        self._children = [child for child in self._children if child.poll() is None]
+        shutil.rmtree(self.directory / "state")
+        (self.directory / "state").mkdir()
+        for index, name in enumerate(self.node_names):
+            shutil.rmtree(self.directory / "s" / str(index))
+            (self.directory / "s" / str(index)).mkdir()
+            self._daemon(_slurmd(name, f"{self._state['link']}/etc/{index}.conf"), name)
+        self.start_controller(timeout)
+
     def stop(self, wipe: bool = False) -> None:
         """Stop every process this Slurm has, job steps included, and forget its jobs. Safe to call twice.
 
@@ -274,6 +329,9 @@ class LocalSlurm:
         if name not in self._state["nodes"]:
             raise SlurmFailed(f"no node {name!r}; there are {', '.join(self.node_names)}")
         return Started(*self._state["nodes"][name])
+
+    def _controller(self) -> Started:
+        return Started(*self._state["daemons"]["slurmctld"])
 
     def _reap(self) -> None:
         for child in self._children:

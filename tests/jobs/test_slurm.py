@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import signal
 import subprocess
@@ -26,6 +27,8 @@ from trainium_cdk.jobs import (
     TransportError,
     UnknownJob,
 )
+from trainium_cdk.jobs.render import render
+from trainium_cdk.jobs.snapshot import NOT_THEIRS, ask_all, ask_cancel
 from trainium_cdk.jobs.transport import LocalTransport, Result
 
 
@@ -328,6 +331,60 @@ def test_list(backend: SlurmBackend) -> None:
     found = [j.id for j in backend.list()]
     assert [j for j in found if j.startswith("listed-")] == jobs[::-1]
     assert len(backend.list(2)) == 2
+
+
+def test_a_full_disk_at_the_start_is_told(backend: SlurmBackend, slurm: LocalSlurm, shared: Path) -> None:
+    """Its first write fails with ENOSPC, before it can write down anything of itself."""
+    slurm.run(["scontrol", "update", "partitionname=compute1", "state=DOWN"])
+    job = backend.submit(script("true"))
+    (shared / "trn/jobs" / job.id / "state/train.part").symlink_to("/dev/full")
+    slurm.run(["scontrol", "update", "partitionname=compute1", "state=UP"])
+    ended = backend.wait(job.id, 600)
+    assert ended.state == "FAILED"
+    assert "the shared file system may have been full" in ended.current.reason
+    assert "No space left on device" in log(backend, job.id)
+    (shared / "trn/jobs" / job.id / "state/train.part").unlink()
+    token = job.id.removeprefix("run-")
+    assert backend.submit(script("true"), token).resubmitted == ("train",)
+    assert backend.wait(job.id, 600).ok
+
+
+def test_a_disk_that_is_full_at_the_end_does_not_fail_the_job(backend: SlurmBackend) -> None:
+    job = backend.submit(script("ln -s /dev/full ../state/train.part"))
+    assert backend.wait(job.id, 600).ok
+
+
+def test_a_log_that_is_a_pipe_is_not_opened(backend: SlurmBackend, shared: Path) -> None:
+    """Reading it would wait for ever."""
+    job = backend.submit(script("true"))
+    assert backend.wait(job.id, 600).ok
+    file = shared / "trn/jobs" / job.id / "logs/train.log"
+    file.unlink()
+    os.mkfifo(file)
+    for follow in (False, True):
+        with pytest.raises(JobError, match=f"the log of {job.id}'s train is not a regular file, and was not opened"):
+            list(backend.logs(job.id, follow=follow))
+
+
+def test_another_user_of_the_head_node_is_told_whose_the_jobs_are(tmp_path: Path) -> None:
+    jobs = tmp_path / "efs/trn/jobs"
+    jobs.mkdir(parents=True)
+    jobs.chmod(0o555)
+    user = pwd.getpwuid(os.getuid()).pw_name
+    plain = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.getuid() == 0 else []  # root may write anywhere
+    scripts = [
+        render(script("true"), make_cluster(), "t").text,
+        ask_all(make_cluster(), 5),
+        ask_cancel(make_cluster(), "x"),
+    ]
+    for text in scripts:
+        done = subprocess.run(
+            [*plain, "bash"], input=text, env={**os.environ, "TRN_SHARED_ROOT": str(tmp_path)}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == NOT_THEIRS
+        assert done.stderr == (
+            f"the jobs in {jobs} belong to {user}, and you are {user}. Run this as {user} (sudo -iu {user}), or give --ssm\n"
+        )
 
 
 @pytest.mark.sweep

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -19,6 +20,18 @@ JOB = f"trn-job j-1\ntrn-json {json.dumps({'kind': 'bert-large', 'queue': 'compu
 CHAIN = JOB + "trn-stage precompile 7\ntrn-stage train 8\n"
 BOTH = "trn-stage precompile 7\ntrn-stage train 8\n"
 T = "2026-11-20T10:00:00"
+MARK = "0123456789abcdef01234567"
+
+
+def marked(text: str, mark: str = MARK) -> str:
+    """An answer: its lines with their mark; what Slurm says of jobs 7 and 8 with their names."""
+    lines = [f"trn-mark {mark}"]
+    for line in text.splitlines():
+        if (found := re.match(r"trn-(queue|sacct) ([78])\|", line)) and line.count("|") == 5:
+            name = f"j-1:{ {'7': 'precompile', '8': 'train'}[found[2]] }"
+            line += f"|{name}|trn:j-1" if found[1] == "queue" else f"|{name}"
+        lines.append(re.sub("^trn-", f"{mark} ", line))
+    return "\n".join(lines)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +86,7 @@ T = "2026-11-20T10:00:00"
         (  # killed without a word
             "trn-state precompile ended 7 0 1700000000 n1\ntrn-state train running 8 0 1700000100 n1\n",
             ("COMPLETED", ""),
-            ("FAILED", "ended without a word: node failure, time limit or a kill"),
+            ("FAILED", "it ended before it could write how: a kill, a node that failed, or a crash of Slurm's controller. Submit it again with the same token"),
         ),
         (  # the same, but accounting knows
             "trn-state precompile ended 7 0 1700000000 n1\ntrn-state train running 8 0 1700000100 n1\n"
@@ -97,10 +110,69 @@ T = "2026-11-20T10:00:00"
             ("TIMEOUT", "reached its time limit"),
         ),
         (f"trn-sacct 7|CANCELLED by 1000|0:0|n1|{T}|{T}\n", ("CANCELLED", ""), ("CANCELLED", "did not run: precompile did not complete")),
-        ("", ("UNKNOWN", None), ("CANCELLED", None)),
-        (  # a state file of an earlier life says nothing
+        (  # Slurm does not know it, and it has not begun
+            "",
+            ("LOST", "Slurm does not know it, and it has not begun: it was cancelled with scancel while it waited, or Slurm's controller crashed before it had saved it. Submit it again with the same token"),
+            ("LOST", "lost with precompile"),
+        ),
+        (  # the controller crashed, and gave the numbers to another job
+            f"trn-queue 7|RUNNING|None|n1|{T}|N/A|j-2:train|trn:j-2\ntrn-queue 8|COMPLETED|None|n1|{T}|{T}|wrap|\n",
+            ("LOST", "Slurm's controller crashed before it had saved it, and number 7 is another job's now. Submit it again with the same token"),
+            ("LOST", "lost with precompile"),
+        ),
+        (  # one that has the name but not the comment, or the comment but not the name
+            f"trn-queue 7|RUNNING|None|n1|{T}|N/A|j-1:precompile|\ntrn-queue 8|RUNNING|None|n1|{T}|N/A|j-1:prepare|trn:j-1\n",
+            ("LOST", None),
+            ("LOST", None),
+        ),
+        (  # accounting, which knows the numbers from before the cluster was made anew
+            f"trn-sacct 7|COMPLETED|0:0|n1|{T}|{T}|j-0:precompile\ntrn-sacct 8|FAILED|1:0|n1|{T}|{T}|other\n",
+            ("LOST", None),
+            ("LOST", None),
+        ),
+        (  # it had begun, and Slurm stopped what it did not know any more
+            "trn-state precompile ended 7 143 1700000000 n1 LOST\n",
+            ("LOST", "Slurm's controller crashed before it had saved it, and stopped it. Submit it again with the same token"),
+            ("LOST", "lost with precompile"),
+        ),
+        (
+            "trn-state precompile running 7 0 1700000000 n1\ntrn-queue 7|PENDING|None||N/A|N/A|x|\n",
+            ("LOST", "Slurm's controller crashed before it had saved it, and stopped it. Submit it again with the same token"),
+            ("LOST", "lost with precompile"),
+        ),
+        (  # of another cluster on the same file system: the numbers say nothing here
+            f"trn-cluster i-0fedcba9876543210\ntrn-queue 7|FAILED|NonZeroExitCode|n1|{T}|{T}\ntrn-queue 8|RUNNING|None|n1|{T}|N/A\n",
+            ("UNKNOWN", "it was submitted on another cluster (head node i-0fedcba9876543210) of this file system. Ask that one; where it is deleted, submit it again with a new token"),
+            ("CANCELLED", None),
+        ),
+        (  # the same, but it has written how it ended
+            "trn-cluster i-0fedcba9876543210\ntrn-state precompile ended 7 0 1700000000 n1\ntrn-state train ended 8 2 1700000000 n1\n",
+            ("COMPLETED", ""),
+            ("FAILED", "exit code 2"),
+        ),
+        (  # nothing could be written, not even that it began
+            f"trn-free 0\ntrn-queue 7|FAILED|NonZeroExitCode|n1|{T}|{T}\n",
+            ("FAILED", "it could not write its state: the shared file system /efs is full. Make room, then submit it again with the same token"),
+            ("CANCELLED", None),
+        ),
+        (
+            f"trn-free 12\ntrn-queue 7|FAILED|NonZeroExitCode|n1|{T}|{T}\n",
+            ("FAILED", "it ended before it could write its state: the shared file system may have been full, or Slurm's controller crashed. Submit it again with the same token"),
+            ("CANCELLED", None),
+        ),
+        (  # a recovered controller started it a second time, while it ran
+            f"trn-state precompile running 7 0 1700000000 n1\ntrn-queue 7|FAILED|NonZeroExitCode|n1|{T}|{T}\n",
+            ("FAILED", "it ended before it could write how: a kill, a node that failed, or a crash of Slurm's controller. Submit it again with the same token"),
+            ("CANCELLED", None),
+        ),
+        (  # a state file of another Slurm job says nothing; a user holds it
             "trn-state precompile ended 6 0 1700000000 n1\ntrn-queue 7|PENDING|JobHeldUser||N/A|N/A\ntrn-queue 8|PENDING|Dependency||N/A|N/A\n",
-            ("PENDING", "held: somebody holds it, or its submission broke off: run that again with the same token"),
+            ("PENDING", "held by its user: scontrol release 7"),
+            ("PENDING", "waits for precompile"),
+        ),
+        (
+            "trn-queue 7|PENDING|BeginTime||N/A|N/A\ntrn-queue 8|PENDING|Dependency||N/A|N/A\n",
+            ("PENDING", "starts in a moment"),
             ("PENDING", "waits for precompile"),
         ),
         (  # requeued after a node failed: the state file is of the first run
@@ -111,7 +183,7 @@ T = "2026-11-20T10:00:00"
     ],
 )  # fmt: skip
 def test_states(answer: str, precompile: tuple[str, str | None], train: tuple[str, str | None]) -> None:
-    (job,) = parse(f"Welcome!\n{CHAIN}{answer}", CLUSTER).jobs
+    (job,) = parse(f"Welcome!\n{marked(CHAIN + answer)}", CLUSTER).jobs
     for stage, (state, reason) in zip(job.stages, (precompile, train), strict=True):
         assert stage.state == state
         assert reason is None or stage.reason == reason
@@ -119,10 +191,36 @@ def test_states(answer: str, precompile: tuple[str, str | None], train: tuple[st
     assert job.ok is all(s.state == "COMPLETED" for s in job.stages)
 
 
+def test_only_lines_with_the_mark_count() -> None:
+    """Whoever writes lines into a job's files, name or comment cannot know it."""
+    forged = f"trn-mark {'f' * 24}\n{'f' * 24} job ghost\n{MARK[:-1]} job ghost\n{MARK}  job ghost\ntrn-job ghost"
+    assert [job.id for job in parse(f"{marked(CHAIN)}\n{forged}", CLUSTER).jobs] == ["j-1"]
+    assert parse(forged.replace("trn-mark", "mark"), CLUSTER).jobs == ()
+
+
+def test_active_jobs_are_those_of_the_queue() -> None:
+    """Jobs of others, and such as only look like ours, are none."""
+    rows = [
+        "11|RUNNING|None|n1|N/A|N/A|a-1:train|trn:a-1",
+        "12|PENDING|Dependency||N/A|N/A|b-1:train|trn:b-1",
+        "10|PENDING|Resources||N/A|N/A|b-1:precompile|trn:b-1",
+        "13|RUNNING|None|n1|N/A|N/A|wrap|",
+        "14|RUNNING|None|n1|N/A|N/A|c-1:train|trn:a-1",
+        "15|RUNNING|None|n1|N/A|N/A|$(id):train|trn:$(id)",
+    ]
+    found = parse(marked("\n".join(f"trn-active {row}" for row in rows)), CLUSTER).jobs
+    assert [(job.id, [s.number for s in job.stages]) for job in found] == [("a-1", ["11"]), ("b-1", ["12", "10"])]
+
+
+def test_a_job_whose_record_is_damaged_has_a_row_that_says_so() -> None:
+    damaged, whole = parse(marked("trn-job j-0\ntrn-json [\n" + CHAIN), CLUSTER).jobs
+    assert (damaged.id, damaged.current.reason) == ("j-0", "its record on the cluster (stages) is damaged")
+    assert [stage.name for stage in whole.stages] == ["precompile", "train"]
+
+
 def test_the_state_of_a_job_is_that_of_its_first_unfinished_stage() -> None:
-    (job,) = parse(
-        CHAIN + f"trn-queue 7|COMPLETED|None|n1|{T}|{T}\ntrn-queue 8|RUNNING|None|n1|{T}|N/A\n", CLUSTER
-    ).jobs
+    now = f"trn-queue 7|COMPLETED|None|n1|{T}|{T}\ntrn-queue 8|RUNNING|None|n1|{T}|N/A\n"
+    (job,) = parse(marked(CHAIN + now), CLUSTER).jobs
     assert (job.state, job.current.name, job.directory) == ("RUNNING", "train", "/efs/trn/jobs/j-1")
     assert job.stages[0].started == 1795168800
 
@@ -130,18 +228,32 @@ def test_the_state_of_a_job_is_that_of_its_first_unfinished_stage() -> None:
 def test_any_bytes_of_a_log_survive() -> None:
     data = bytes(range(256)) * 20
     text = base64.b64encode(gzip.compress(data)).decode()
-    found = parse(f"{CHAIN}trn-size 5120\ntrn-data {text}\n", CLUSTER)
+    found = parse(marked(f"{CHAIN}trn-size 5120\ntrn-data {text}\n"), CLUSTER)
     assert (found.size, found.data) == (5120, data)
 
 
-KEYS = ["job", "json", "stage", "state", "queue", "data", "size", "sacct", "cancelled"]
+KEYS = [
+    "job",
+    "json",
+    "stage",
+    "state",
+    "queue",
+    "active",
+    "data",
+    "size",
+    "sacct",
+    "cancelled",
+    "cluster",
+    "free",
+    "no-file",
+]
 PIECES = ["x", "train", "7", "²", "9" * 5000, "ended", "running", "|", "||||||", "COMPLETED", "{", "{}", "[]", "null", "1e999", "NaN", '{"nodes": "two", "kind": [], "global_batch_size": {}}', '{"expected": {"sequences_per_second": [], "extrapolated": 1, "source": 2}}', "{reason}", "0001-01-01T00:00:00", "[" * 3000]  # fmt: skip
 
 
 @given(st.lists(st.builds(lambda key, rest: f"trn-{key} {rest}", st.sampled_from(KEYS), st.lists(st.sampled_from(PIECES) | st.text(max_size=9), max_size=8).flatmap(lambda words: st.sampled_from([" ", "|"]).map(lambda by: by.join(words)))) | st.text(max_size=30), max_size=12))  # fmt: skip
 def test_any_answer_is_read_without_complaint(lines: list[str]) -> None:
     lines = [line for line in lines if not line.startswith("trn-data")]
-    for job in parse("\n".join(lines), CLUSTER).jobs:
+    for job in parse(marked("\n".join(lines)), CLUSTER).jobs:
         assert job.stages
         assert job.to_dict()["state"]
 
@@ -150,8 +262,10 @@ def test_any_answer_is_read_without_complaint(lines: list[str]) -> None:
 def test_a_log_that_came_in_pieces_is_whole_or_asked_for_again(text: str) -> None:
     """A hole would shift every offset after it."""
     whole = base64.b64encode(gzip.compress(b"step 1\n")).decode()
-    assert parse(f"{CHAIN}trn-data {whole}", CLUSTER).data == b"step 1\n"
+    assert parse(marked(f"{CHAIN}trn-data {whole}"), CLUSTER).data == b"step 1\n"
     try:
-        assert parse(f"{CHAIN}trn-data {text.splitlines()[0] if text.splitlines() else ''}", CLUSTER).data == b""
+        assert (
+            parse(marked(f"{CHAIN}trn-data {text.splitlines()[0] if text.splitlines() else ''}"), CLUSTER).data == b""
+        )
     except TransportError as e:
         assert e.again  # noqa: PT017  either is right

@@ -241,13 +241,13 @@ def test_a_stack_that_is_busy_is_left_alone(account: Account) -> None:
 
 
 class SomeJobs:
-    """Three jobs, one of which has ended; each wait ends one more."""
+    """Two jobs that run or wait, and one that has ended; each wait ends one more."""
 
     def __init__(self) -> None:
         self.states = {"a": "RUNNING", "b": "PENDING", "c": "COMPLETED"}
 
-    def list(self, limit: int = 50) -> tuple[JobStatus, ...]:  # noqa: ARG002
-        return tuple(self._status(id) for id in self.states)
+    def active(self) -> tuple[JobStatus, ...]:
+        return tuple(job for id in self.states if not (job := self._status(id)).done)
 
     def cancel(self, id: str) -> JobStatus:
         self.states[id] = "CANCELLED"

@@ -68,6 +68,8 @@ def gather() -> Figures:
     measured = figures.read()
     if not measured.get("faults", {}).get("all_types_in_both_stacks"):
         raise Failed("faults were tried in part: FAULTS=all, and one process")
+    if measured.get("histories", {}).get("histories", 0) < 200:
+        raise Failed("histories of a cluster were tried in part: python -m pytest -m '' tests/trust/test_identity.py")
     return {"measured": measured, "cases": cases}
 
 
@@ -235,6 +237,8 @@ def slurm(found: Figures) -> Iterator[Row]:
     )
     n = m["killed-clients"]
     yield Row("clients killed while they submit (SIGKILL), and run again", f"{n['killed']} kills", _jobs(n["jobs"], n))
+    if "histories" in m:  # not among the figures of an older run; `gather` wants it
+        yield from _histories(found, m["histories"])
     n = m["stopped-submissions"]
     yield Row(
         "Ctrl-C and SIGTERM while submitting",
@@ -281,6 +285,28 @@ def slurm(found: Figures) -> Iterator[Row]:
         "after all of these", "", f"{aside} answers put aside for the next hour's command to remove",
         f"{n['jobs']} jobs, {n['half_submissions']} half submissions",
     )  # fmt: skip
+
+
+def _histories(found: Figures, n: Figures) -> Iterator[Row]:
+    yield Row(
+        "Slurm's controller killed (SIGKILL) while it takes a job, or up to 3 s later",
+        f"{n['kills']} kills, {n['compared']} jobs",
+        f"{n['ran']} ran, {n['ran_by_itself']} of them without being submitted again as `trn` tells; {n['bare_ran']} of "
+        f"{n['compared']} with bare `sbatch` beside them",
+        f"{n['silent']} held or lost in silence",
+    )
+    yield Row(
+        "numbers of Slurm jobs given anew: submit, crash, a new cluster on the same file system, cancel, destroy, at random",
+        f"{n['histories']} histories: {n['submitted']} jobs, {n['renewed']} new clusters, {n['cancelled']} cancellations, "
+        f"{n['destroyed']} destructions",
+        f"{n['acted_on_others']} actions on another's job",
+    )
+    forged = _cases(found, "tests/trust/test_forged.py::")
+    yield Row(
+        "jobs that forge or hide rows: their files, names, comments, directories",
+        f"{forged} ways",
+        "no other row changed",
+    )
 
 
 def _cut_lines(submitted: Figures, followed: Figures, way: str = "") -> Iterator[Row]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from botocore.awsrequest import AWSResponse
 
 from sandbox import LocalAws
 from sandbox.slurm import LocalSlurm
@@ -16,7 +19,7 @@ from tests.support import fetched, put_aside
 from tests.trust.conftest import BUCKET
 from tests.trust.figures import record
 from tests.trust.proxy import Cuts
-from trainium_cdk.jobs import Script, SlurmBackend, TransportError
+from trainium_cdk.jobs import Script, SlurmBackend, TransportError, transport
 from trainium_cdk.jobs.snapshot import ask_log
 
 Make = Callable[..., SlurmBackend]
@@ -171,3 +174,60 @@ def test_an_offset_beyond_the_log_waits(over_ssm: Make, bad: int) -> None:
     said = backend.transport.run(ask_log(backend.cluster, job.id, "train", None, max(bad, 0), 100)).stdout
     assert "trn-size" in said
     assert (b"".join(c.data for c in backend.logs(job.id, offset=max(bad, 0))) == b"") is (bad > 100)
+
+
+def throttled(client: Any, operation: str, times: int = 10**6) -> None:
+    """The service refuses an operation so often, with the answer that SSM and S3 give."""
+    left = [times]
+
+    def refuse(request: Any, **_: Any) -> Any:
+        if left[0] <= 0:
+            return None
+        left[0] -= 1
+        body = b'{"__type":"ThrottlingException","message":"Rate exceeded"}'
+        if "s3" in operation:
+            body = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
+        answer: Any = AWSResponse(request.url, 503 if "s3" in operation else 400, {}, None)
+        answer._content = body
+        return answer
+
+    client.meta.events.register(f"before-send.{operation}", refuse)
+
+
+def test_an_answer_that_is_refused_for_long_is_told(over_ssm: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command runs on; where AWS will not say what became of it, that is an error in the end."""
+    monkeypatch.setattr(transport, "TELL_SECONDS", 0.2)
+    monkeypatch.setattr(transport, "UNANSWERED_SECONDS", 1.0)
+    ssm = over_ssm().transport
+    told: list[str] = []
+    ssm._tell = told.append  # type: ignore[attr-defined]
+    throttled(ssm._ssm, "ssm.GetCommandInvocation")  # type: ignore[attr-defined]
+    with pytest.raises(
+        TransportError, match="AWS refused GetCommandInvocation: ThrottlingException: Rate exceeded"
+    ) as error:
+        ssm.run("true")
+    assert error.value.again
+    assert len(told) == 1
+    assert re.fullmatch(r"no answer from AWS for \d s \(AWS refused GetCommandInvocation: .*\); asking on", told[0])
+
+
+@pytest.mark.parametrize("times", [3, 10**6])
+def test_a_payload_whose_deletion_is_throttled_is_deleted_or_told_of(
+    times: int, over_ssm: Make, local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "REMOVE_SECONDS", 600.0 if times < 10 else 1.0)
+    before = versions(local_aws)
+    ssm = over_ssm().transport
+    told: list[str] = []
+    ssm._tell = told.append  # type: ignore[attr-defined]
+    throttled(ssm._s3, "s3.DeleteObject", times)  # type: ignore[attr-defined]
+    assert ssm.run("echo $((6 * 7))", private=True).stdout == "42\n"
+    left = versions(local_aws) - before
+    if times < 10:
+        assert (left, told) == (set(), [])
+    else:
+        assert len(left) == 1
+        assert re.fullmatch(
+            rf"the job's script, with its variables, is still in s3://{BUCKET}/trn/payloads/\w+: SlowDown. Delete it; the bucket does so after a day",
+            told[0],
+        )

@@ -26,7 +26,7 @@ def test_what_is_shown_is_good() -> None:
     for phases in measured["faults"]["stacks"].values():
         assert phases.keys() == report.PHASES.keys()
         assert all((n["survived"], n["left"]) == (n["tried"], 0) for n in phases.values())
-    bad = {"lost", "doubled", "changed", "left", "half_done"}
+    bad = {"lost", "doubled", "changed", "left", "half_done", "acted_on_others", "silent"}
     assert {(name, key): n[key] for name, n in measured.items() for key in bad & n.keys() if n[key]} == {}
     left = {**measured["left-slurm"], **measured["left-kubernetes"]}
     assert left == dict.fromkeys(("jobs", "half_submissions", "pods", "files"), 0)

@@ -134,7 +134,7 @@ def described(ctx: typer.Context) -> Environment | None:
 def backend(stack: str, region: str | None, local: bool | None, file: Path | None) -> SlurmBackend | KubernetesBackend:
     from trainium_cdk.jobs.connect import connect
 
-    return connect(stack, region, local=local, cluster=None if file is None else read_cluster(file))
+    return connect(stack, region, local=local, cluster=None if file is None else read_cluster(file), tell=say)
 
 
 def kubernetes(stack: str, region: str | None, file: Path | None) -> KubernetesBackend:

@@ -156,7 +156,7 @@ def _end_jobs(stack: str, region: str, fate: Fate) -> None:
     from trainium_cdk.teardown.jobs import end
 
     try:
-        end(connect(stack, region), fate, say)
+        end(connect(stack, region, tell=say), fate, say)
     except (TrnError, OutputsError, TimeoutError) as e:
         if fate == "wait":
             raise

@@ -175,6 +175,8 @@ def submit(
         say(f"submitting {submission.id} (if this breaks off, run it again with --token {token})")
         sent = jobs.send(submission)
         stages = ", ".join(f"{stage} {number}" for stage, number in sent.stages.items())
+        if sent.resubmitted:
+            say(f"the scheduler had lost {', '.join(sent.resubmitted)}: submitted again")
         say(("it was submitted before" if sent.existing else "submitted") + f": {stages}")
         say(f"logs: {submission.log_dir}; TensorBoard: {submission.tensorboard_dir}")
         say(f"follow it with: trn logs -f {sent.id}{at(stack, region)}")

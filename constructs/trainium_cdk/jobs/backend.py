@@ -20,7 +20,8 @@ class Stage:
 
     Attributes:
         number: the scheduler's own id of it.
-        state: PENDING, RUNNING, COMPLETED, FAILED, CANCELLED, TIMEOUT, NODE_FAIL, OUT_OF_MEMORY or UNKNOWN.
+        state: PENDING, RUNNING, COMPLETED, FAILED, CANCELLED, TIMEOUT, NODE_FAIL, OUT_OF_MEMORY, LOST (the scheduler
+            does not know it, and it has not run to its end) or UNKNOWN.
         reason: why it is in that state, in words; empty where there is nothing to say.
         nodes: the nodes it has or had.
         exit_code: of its script; None while unknown.
@@ -44,6 +45,14 @@ class Expected:
     sequences_per_second: float
     source: str
 
+    @classmethod
+    def of(cls, said: Any) -> Expected | None:
+        """As a job's record has it; None where that is no such thing."""
+        try:
+            return cls(float(said["sequences_per_second"]), str(said["source"]))
+        except (TypeError, KeyError, ValueError, OverflowError):
+            return None
+
     def __str__(self) -> str:
         return f"{self.sequences_per_second:,.0f} sequences/s ({self.source})"
 
@@ -64,8 +73,9 @@ class JobStatus:
 
     @property
     def current(self) -> Stage:
-        """The stage that tells how the job is: the first that is not completed, else the last."""
-        return next((s for s in self.stages if s.state != "COMPLETED"), self.stages[-1])
+        """The stage that tells how the job is: one that is lost, else the first that is not completed, else the last."""
+        lost = next((s for s in self.stages if s.state == "LOST"), None)
+        return lost or next((s for s in self.stages if s.state != "COMPLETED"), self.stages[-1])
 
     @property
     def state(self) -> str:
@@ -73,7 +83,8 @@ class JobStatus:
 
     @property
     def done(self) -> bool:
-        return all(s.state not in ACTIVE for s in self.stages)
+        """Whether nothing more will come of it: where a stage is lost, those before it may still run."""
+        return self.state == "LOST" or all(s.state not in ACTIVE for s in self.stages)
 
     @property
     def ok(self) -> bool:
@@ -97,12 +108,14 @@ class Submitted:
     Attributes:
         existing: it was there already, from an earlier submission with the same token.
         stages: the scheduler's ids by stage. `prepare` is missing where all was fetched before.
+        resubmitted: stages that the scheduler had lost, and that were submitted again now.
     """
 
     id: str
     existing: bool
     stages: dict[str, str]
     directory: str
+    resubmitted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -126,6 +139,8 @@ class Backend(Protocol):
     def status(self, id: str) -> JobStatus: ...
 
     def list(self, limit: int = 50) -> tuple[JobStatus, ...]: ...
+
+    def active(self) -> tuple[JobStatus, ...]: ...
 
     def cancel(self, id: str) -> JobStatus: ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from trainium_cdk import outputs
@@ -21,6 +22,7 @@ def connect(
     *,
     local: bool | None = None,
     cluster: outputs.Cluster | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> SlurmBackend | KubernetesBackend:
     """The jobs of a deployed stack, by whichever scheduler it has.
 
@@ -29,6 +31,7 @@ def connect(
         region: default: boto3's usual one.
         local: run commands on this machine, which is the head node, instead of through SSM. Default: found out. Slurm only.
         cluster: its description, where it is known already; the stack's outputs are not read then.
+        tell: is given a line where AWS does not answer for a while. Slurm only.
 
     Raises:
         trainium_cdk.outputs.OutputsError: the stack cannot be read.
@@ -43,7 +46,7 @@ def connect(
             raise TrnError(f"stack {found.stack} runs Kubernetes: it has no head node to be on. Leave --local out")
         return KubernetesBackend(found, lambda: kubernetes_api(found))
     here = is_head_node(found) if local is None else local
-    transport: Transport = LocalTransport() if here else SsmTransport.of(found)
+    transport: Transport = LocalTransport() if here else SsmTransport.of(found, tell)
     return SlurmBackend(found, transport)
 
 

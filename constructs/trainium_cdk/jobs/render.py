@@ -1,7 +1,7 @@
 """From a job and a cluster to the one shell script that submits it. Pure: the same input gives the same text, byte
 for byte.
 
-A job is a chain of Slurm jobs, each held until the one before has completed, and cancelled by Slurm as soon as that
+A job is a chain of Slurm jobs, each waiting until the one before has completed, and cancelled by Slurm as soon as that
 cannot be:
 
     prepare     fetches code, data and packages, on one node of the cheapest queue. A node is dearer than the head
@@ -20,7 +20,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs import quote, shell, versions
@@ -35,6 +35,8 @@ RESULT = "trn-result: "
 """How the line begins in which the submission says what it did."""
 LATER = 75
 """Exit code of a submission that has not finished: sent once more, it is."""
+GRACE_SECONDS = 900
+"""When the first stage begins where Slurm has forgotten, in a crash of its controller, that it may begin at once."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ def render(job: Job, cluster: SlurmCluster, token: str, *, catalog: Catalog | No
     described = _describe(name, fitted, catalog)
     job_files: dict[str, bytes] = {
         "job.json": (json.dumps(described, indent=2, sort_keys=True) + "\n").encode(),
+        "summary.json": (json.dumps({k: described[k] for k in _SUMMARY}, sort_keys=True) + "\n").encode(),
         "stage.sh": shell.read("stage.sh", "checkpoints.sh"),
         "node.sh": _node(name, fitted, parts, catalog).encode(),
     }
@@ -99,6 +102,10 @@ def render(job: Job, cluster: SlurmCluster, token: str, *, catalog: Catalog | No
     job_files |= {f"script/{name}": content for name, content in job.files.items()}
     directory = f"{cluster.shared_dir}/trn/jobs/{name}"
     return Submission(name, _submit(name, fitted, parts, job_files), directory, fitted, job_files)
+
+
+_SUMMARY = ("kind", "queue", "instance_type", "nodes", "global_batch_size", "expected")
+"""What `trn list` shows of a job: one line, so that no file of a job, however long, is read whole for it."""
 
 
 def _describe(name: str, fitted: Plan, catalog: Catalog | None) -> dict[str, Any]:
@@ -255,6 +262,7 @@ shared="${{TRN_SHARED_ROOT:-}}"{shared}
 trn=$shared/trn
 job=$trn/jobs/$id
 digest={digest}
+cluster={head_node} # numbers of Slurm jobs mean something there alone
 unset "${{!SBATCH_@}}" "${{!SQUEUE_@}}" "${{!SCONTROL_@}}" # somebody's own defaults
 
 die() {{
@@ -272,7 +280,7 @@ later() {{
 if [ ! -d "$shared" ] || {{ [ -z "${{TRN_SHARED_ROOT:-}}" ] && ! mountpoint -q "$shared"; }}; then
   die "$shared is not mounted on this machine. Is it the head node, and its bootstrap complete?"
 fi
-
+{users}
 # The jobs' directory belongs to the job's user, the top of a new file system to root.
 if ! mkdir -p "$trn/jobs/.locks" 2> /dev/null; then
   sudo -n install -d -o "$(id -u)" -g "$(id -g)" "$trn" "$trn/jobs" "$trn/jobs/.locks"
@@ -282,38 +290,113 @@ fi
 exec 9> "$trn/jobs/.locks/{lock}"
 flock -w 60 9 || later "another submission of $id is still under way"
 
+resubmitted=''
 report() {{
   local stages='' name number
   while read -r name number; do stages+="${{stages:+, }}\"$name\": $number"; done < "$job/stages"
-  printf '{result}{{"id": "%s", "existing": %s, "stages": {{%s}}}}\n' "$id" "$1" "$stages"
+  printf '{result}{{"id": "%s", "existing": %s, "resubmitted": "%s", "stages": {{%s}}}}\n' \
+    "$id" "$1" "${{resubmitted# }}" "$stages"
 }}
 
-# The first stage is held until all is written down, so that no stage can end before the next one knows of it.
-release() {{
-  local first
-  if [ -e "$job/released" ]; then return 0; fi
-  read -r _ first < "$job/stages"
-  if ! scontrol release "$first"; then
-    # released before, and this could not be noted: then it may run, or have ended
-    if squeue -h -a -t PD -j "$first" -o %r 2>&1 | grep -qv 'Invalid job id'; then later "$id is held still"; fi
+# A Slurm controller that crashes forgets the last seconds, and gives the numbers of lost jobs to others. So a number
+# proves nothing: each Slurm job is found by its name, which no other job has.
+forget() {{ scancel --name="$id:$1" || later "Slurm does not answer"; }}
+
+# The first stage begins some minutes from now, or as soon as all is written down, so that no stage can end before the
+# next one knows of it. Unlike a job that is held, it begins by itself where Slurm forgets that it was let go.
+previous='' compiled='' # on these nodes, which training must get
+submit() {{
+  local number options=(--begin=now+{grace})
+  if [ -n "$previous" ]; then options=(--dependency="afterok:$previous" --kill-on-invalid-dep=yes); fi
+  if [ -n "$compiled" ]; then options+=(--nodelist="$compiled"); fi
+  : >> "$job/logs/$1.log" # NFS remembers for half a minute that a file was not there
+  number=$(sbatch --parsable "${{options[@]}}" --output="$job/logs/$1.log" "$job/$1.sbatch" "$job") || return 1
+  previous=${{number%%;*}}
+  printf '%s %s\n' "$1" "$previous" >> "$job/stages.part"
+}}
+
+# How a stage is: active, completed, over (it has written that it failed or was stopped, or Slurm says that it was
+# stopped), or lost: it has not ended by itself, and Slurm does not know it, or says that it failed.
+how='' answer='' nodes=''
+look() {{ # stage number
+  local state='' begun='' code='' why=''
+  if ! answer=$(squeue -h -a -t all -j "$2" --name="$id:$1" -o '%T %r' 2>&1); then
+    if [[ $answer != *'Invalid job id'* ]]; then later "Slurm does not answer: $answer"; fi
+    answer=''
   fi
+  if [ -f "$job/state/$1" ]; then read -r state begun code _ nodes why < "$job/state/$1" || true; fi
+  if [ "$begun" != "$2" ]; then state='' nodes=''; fi # of another Slurm job
+  case ${{answer%% *}} in
+    COMPLETED) how=completed ;;
+    '' | FAILED | BOOT_FAIL | NODE_FAIL | OUT_OF_MEMORY)
+      how=over
+      if [ -z "$answer" ] && [ "$state $code" = 'ended 0' ]; then how=completed; fi
+      if [ "$state" != ended ] || [ "$why" = LOST ]; then how=lost; fi
+      ;;
+    CANCELLED | DEADLINE | PREEMPTED | REVOKED | TIMEOUT) how=over ;;
+    *) how=active ;;
+  esac
+}}
+
+# Submit again what Slurm has lost, and what was to follow it. Then let the first stage that waits begin.
+resume() {{
+  local stage number first='' waits=''
+  rm -f "$job/stages.part"
+  previous=''
+  while read -r stage number <&3; do
+    if [ -z "$resubmitted" ]; then
+      look "$stage" "$number"
+      if [ "$how" = over ] || [ -e "$job/cancelled" ]; then break; fi
+      if [ "$how $stage" = 'completed precompile' ]; then compiled=$nodes; fi
+      if [ "$how" = active ]; then
+        if [ -z "$first" ]; then first=$number waits=$answer; fi
+        previous=$number
+      fi
+    fi
+    if [ "$how" = lost ]; then
+      resubmitted+=" $stage"
+      forget "$stage"
+      rm -f "$job/state/$stage" # it may get the same number once more
+      number=$previous
+      submit "$stage" || later "Slurm has lost $stage of $id, and does not take it again"
+      if [ -z "$number" ]; then first=$previous waits=''; fi
+    else
+      printf '%s %s\n' "$stage" "$number" >> "$job/stages.part"
+    fi
+  done 3< "$job/stages"
+  if [ -n "$resubmitted" ]; then
+    mv "$job/stages.part" "$job/stages"
+    rm -f "$job/released"
+  else
+    rm -f "$job/stages.part"
+  fi
+  if [ -n "$first" ] && {{ [ ! -e "$job/released" ] || [ "$waits" = 'PENDING BeginTime' ]; }}; then let_begin "$first"; fi
   : > "$job/released"
 }}
 
+let_begin() {{ # number, whose name was looked at just before
+  local state
+  if scontrol update JobId="$1" StartTime=now; then return 0; fi
+  # let go before, and this could not be noted: then it may run, or have ended
+  state=$(squeue -h -a -j "$1" -o '%T' 2> /dev/null) || state=''
+  if [ "$state" != RUNNING ] && [ "$state" != COMPLETING ]; then later "$id is not let go yet: it begins within {grace} s"; fi
+}}
+
+if [ -f "$job/cluster" ] && [ "$(< "$job/cluster")" != "$cluster" ]; then
+  die "$id is a job of another cluster on this file system (head node $(head -c 60 "$job/cluster")). Use a new token"
+fi
 if [ -e "$job/stages" ]; then
   [ "$(cat "$job/digest")" = "$digest" ] || die "$id is another job already. Use a new token, or submit what it was"
-  release
+  trap '' HUP INT TERM
+  resume
   report true
   exit 0
 fi
 
-{require}# A submission that broke off may have left held stages. The directory is what tells of it, so it goes last.
+{require}# A submission that broke off may have left stages. The directory is what tells of it, so it goes last.
 undo() {{
-  local left
-  left=$(squeue -h -u "$(id -un)" -o '%A %k') || later "Slurm does not answer"
-  left=$(sed -n "s/ trn:$id\$//p" <<< "$left")
-  # shellcheck disable=SC2086  # job numbers
-  if [ -n "$left" ]; then scancel $left || later "Slurm does not answer"; fi
+  local stage
+  for stage in {names}; do forget "$stage"; done
   rm -rf "$job"
 }}
 if [ -e "$job" ]; then undo; fi
@@ -324,23 +407,16 @@ trap undo EXIT
   umask 077
   mkdir -p "$job/logs" "$job/state" "$job/script" "$job/work"
 )
+printf '%s\n' "$cluster" > "$job/cluster"
 {files}
 printf '%s\n' "$digest" > "$job/digest"
 
-previous='' options=(--hold)
-submit() {{
-  local number
-  if [ -n "$previous" ]; then options=(--dependency="afterok:$previous" --kill-on-invalid-dep=yes); fi
-  : > "$job/logs/$1.log" # NFS remembers for half a minute that a file was not there
-  number=$(sbatch --parsable "${{options[@]}}" --output="$job/logs/$1.log" "$job/$1.sbatch" "$job")
-  previous=${{number%%;*}}
-  printf '%s %s\n' "$1" "$previous" >> "$job/stages.part"
-}}
 {stages}
 trap '' HUP INT TERM # from here on it is finished, not undone
 mv "$job/stages.part" "$job/stages"
 trap - EXIT
-release
+resume # Slurm's controller may have crashed meanwhile
+resubmitted=''
 report false
 """
 
@@ -362,6 +438,7 @@ def _submit(name: str, fitted: Plan, parts: Template, job_files: dict[str, bytes
     executable = [f for f in job_files if f.startswith("script/")]
     written += "".join(f"chmod 700 {_target(f)}\n" for f in executable)
     require = parts.require if fitted.cluster.framework == "none" else _require_venv(fitted) + parts.require
+    assert isinstance(fitted.cluster, SlurmCluster)  # noqa: S101
     digest = hashlib.sha256(repr(sorted(job_files.items())).encode()).hexdigest()
     return _SUBMIT.format(
         name=name,
@@ -371,6 +448,10 @@ def _submit(name: str, fitted: Plan, parts: Template, job_files: dict[str, bytes
         shared=quote.word(fitted.cluster.shared_dir),
         digest=digest,
         result=RESULT,
+        head_node=quote.word(fitted.cluster.head_node_id),
+        users=shell.read("users.sh").decode().rstrip("\n"),
+        grace=GRACE_SECONDS,
+        names=" ".join(get_args(StageName)),
         require=require + "\n" if require else "",
         files=written.rstrip("\n"),
         stages=stages.rstrip("\n"),

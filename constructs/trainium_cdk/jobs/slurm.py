@@ -89,7 +89,8 @@ class SlurmBackend:
             )
         answer = json.loads(said[-1].removeprefix(RESULT))
         stages = {str(k): str(v) for k, v in answer["stages"].items()}
-        return Submitted(submission.id, bool(answer["existing"]), stages, submission.directory)
+        again = tuple(str(answer.get("resubmitted", "")).split())
+        return Submitted(submission.id, bool(answer["existing"]), stages, submission.directory, again)
 
     def _send(self, submission: Submission, private: bool) -> Result:
         result = self.transport.run(submission.text, timeout=300, private=private)
@@ -120,6 +121,10 @@ class SlurmBackend:
     def list(self, limit: int = 50) -> tuple[JobStatus, ...]:
         """The newest jobs, newest first."""
         return self._ask(snapshot.ask_all(self.cluster, limit)).jobs
+
+    def active(self) -> tuple[JobStatus, ...]:
+        """The jobs that run or wait, as Slurm's queue has them; of each, only its id and stages."""
+        return self._ask(snapshot.ask_active(self.cluster)).jobs
 
     def cancel(self, id: str) -> JobStatus:
         """Cancel what runs or waits of a job, and return how it is then. A job that has ended stays as it was.
@@ -240,6 +245,10 @@ class SlurmBackend:
         )
         if not found.jobs:
             raise self._unknown(id)
+        if not found.regular:
+            raise JobError(
+                f"the log of {id}'s {stage} is not a regular file, and was not opened. Its job has replaced it"
+            )
         return LogChunk(stage, offset, found.data), found.jobs[0]
 
     def _known(self, id: str) -> str:
@@ -271,6 +280,8 @@ class SlurmBackend:
         return found
 
     def _parse(self, result: Result) -> Snapshot:
+        if result.code == snapshot.NOT_THEIRS:
+            raise TransportError(_last_words(result), again=False)
         if result.code not in (0, 4):
             raise TransportError(f"the head node could not be asked: {_last_words(result)}")
         return snapshot.parse(result.stdout, self.cluster)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from trainium_cdk.aws import code_and_message, in_words, unknown_caller
 from trainium_cdk.jobs import quote
 from trainium_cdk.jobs.errors import TransportError
+from trainium_cdk.jobs.patience import Patience
 from trainium_cdk.outputs.contract import PAYLOADS
 
 if TYPE_CHECKING:
@@ -37,6 +38,13 @@ number for the size of a request; this one is a cautious choice."""
 FIRST_PAGE, PAGE = 16_000, 22_000
 """Characters of output in one answer: Run Command returns the first 24,000 (SSM API reference,
 GetCommandInvocation)."""
+
+TELL_SECONDS = 10.0
+"""How long AWS may refuse to answer before a line tells of it; then again after each 30 s."""
+UNANSWERED_SECONDS = 60.0
+"""How long AWS may refuse to say what became of a command."""
+REMOVE_SECONDS = 20.0
+"""How long the deletion of a payload is tried."""
 
 UNDO_SECONDS = 20.0
 """How long a script on this machine may take to undo what it has begun, once it is told to end."""
@@ -170,30 +178,37 @@ class SsmTransport:
         s3: S3Client | None = None,
         bucket: str = "",
         sleep: Callable[[float], None] = time.sleep,
+        tell: Callable[[str], None] | None = None,
     ):
         """
         Args:
             instance_id: the head node.
             user: the jobs' user on it.
-            s3, bucket: where payloads go that are private or above `INLINE`; removed as soon as they were read.
+            s3, bucket: where payloads go that are private or above `INLINE`; deleted as soon as they were read.
+            tell: is given a line where AWS does not answer for a while, or where a payload could not be deleted.
         """
         self._ssm, self._instance, self._user = ssm, instance_id, user
         self._s3, self._bucket, self._sleep = s3, bucket, sleep
+        self._tell = tell or (lambda _: None)
 
     @classmethod
-    def of(cls, cluster: SlurmCluster) -> SsmTransport:
-        """With boto3's usual credentials."""
+    def of(cls, cluster: SlurmCluster, tell: Callable[[str], None] | None = None) -> SsmTransport:
+        """With boto3's usual credentials.
+
+        Raises:
+            TransportError: there are none, or no region.
+        """
         import boto3
         from botocore.config import Config
         from botocore.exceptions import BotoCoreError
 
-        config = Config(retries={"mode": "adaptive", "max_attempts": 6}, connect_timeout=10)
+        config = Config(retries={"mode": "standard", "max_attempts": 3}, connect_timeout=10)  # callers ask again
         try:
             ssm = boto3.client("ssm", region_name=cluster.region, config=config)
             s3 = boto3.client("s3", region_name=cluster.region, config=config)
         except BotoCoreError as e:
             raise TransportError(f"cannot use AWS: {e}. Check your credentials and region") from None
-        return cls(ssm, cluster.head_node_id, cluster.job_user, s3=s3, bucket=cluster.bucket)
+        return cls(ssm, cluster.head_node_id, cluster.job_user, s3=s3, bucket=cluster.bucket, tell=tell)
 
     def run(self, script: str, timeout: float = 120, private: bool = False) -> Result:
         # SSM keeps the text of commands for 30 days, for all who may list them
@@ -270,16 +285,24 @@ class SsmTransport:
         from botocore.exceptions import BotoCoreError, ClientError
 
         pause = 0.1
+        answered = time.monotonic()
+        tell_at = answered + TELL_SECONDS
         while True:
             self._sleep(pause)
             pause = min(pause * 1.6, 2.0)
             found: dict[str, Any] = {}
             try:
                 found = dict(self._ssm.get_command_invocation(CommandId=command_id, InstanceId=self._instance))
+                answered, tell_at = time.monotonic(), time.monotonic() + TELL_SECONDS
             except (ClientError, BotoCoreError) as e:  # not known everywhere at once, or the line is cut: it runs on
-                known = isinstance(e, ClientError) and e.response["Error"].get("Code") == "InvocationDoesNotExist"
-                if not known and (not aws_error(e, self._instance).again or time.monotonic() > deadline):
-                    raise
+                error, now = aws_error(e, self._instance), time.monotonic()
+                if not (isinstance(e, ClientError) and e.response["Error"].get("Code") == "InvocationDoesNotExist"):
+                    refused = isinstance(e, ClientError) and now - answered > UNANSWERED_SECONDS
+                    if not error.again or refused or now > deadline:
+                        raise
+                    if now > tell_at:
+                        self._tell(f"no answer from AWS for {now - answered:.0f} s ({error}); asking on")
+                        tell_at = now + 30
             status, details = found.get("Status"), found.get("StatusDetails", "")
             if status == "Success":
                 return str(found["StandardOutputContent"])
@@ -329,12 +352,25 @@ class SsmTransport:
         from botocore.exceptions import BotoCoreError, ClientError
 
         assert self._s3 is not None  # noqa: S101  asked by the caller
-        with contextlib.suppress(ClientError, BotoCoreError):
-            if version:
-                with contextlib.suppress(ClientError):
-                    self._s3.delete_object(Bucket=self._bucket, Key=key, VersionId=version)
+        patience = Patience(REMOVE_SECONDS, sleep=self._sleep)
+        which: Any = {"VersionId": version} if version else {}
+        while True:
+            try:
+                self._s3.delete_object(Bucket=self._bucket, Key=key, **which)
+                return
+            except (ClientError, BotoCoreError) as e:
+                error = aws_error(e, self._instance)
+                if which and isinstance(e, ClientError) and not error.again:
+                    which = {}  # a version may only be deleted by who may call s3:DeleteObjectVersion
+                    continue
+                try:
+                    patience.failed(error)
+                except TransportError:
+                    self._tell(
+                        f"the job's script, with its variables, is still in s3://{self._bucket}/{key}: {code_and_message(e)[0] or e}. "
+                        "Delete it; the bucket does so after a day"
+                    )
                     return
-            self._s3.delete_object(Bucket=self._bucket, Key=key)
 
 
 _NOT_NOW = ("NoCredentials", "PartialCredentials", "NoRegion", "Token", "SSO", "CredentialRetrieval", "Profile")
@@ -363,7 +399,7 @@ def aws_error(error: Any, instance: str) -> TransportError:
         )
     again = "Throttl" in code or error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400) >= 500
     return TransportError(
-        f"SSM refused {error.operation_name}: {code}: {message}", again=again or "Limit" in code or "Rate" in code
+        f"AWS refused {error.operation_name}: {code}: {message}", again=again or "Limit" in code or "Rate" in code
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -11,20 +12,14 @@ if TYPE_CHECKING:
 
 Fate = Literal["cancel", "wait", "ignore"]
 """cancel: jobs are cancelled. wait: until they have ended. ignore: they end with the cluster."""
-_MOST = 1000
 
 
 class Jobs(Protocol):
     """What is needed of a back end."""
 
-    def list(self, limit: int = ...) -> tuple[JobStatus, ...]: ...
+    def active(self) -> tuple[JobStatus, ...]: ...
 
     def cancel(self, id: str) -> JobStatus: ...
-
-
-def active(jobs: Jobs) -> list[JobStatus]:
-    """The jobs that run or wait."""
-    return [job for job in jobs.list(_MOST) if not job.done]
 
 
 def end(
@@ -36,12 +31,15 @@ def end(
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """End what runs or waits, or wait for it."""
-    running = active(jobs)
+    from trainium_cdk.jobs.errors import UnknownJob
+
+    running = jobs.active()
     if fate == "cancel":
         for job in running:
             tell(f"cancelling job {job.id} ({job.state})")
-            jobs.cancel(job.id)
+            with contextlib.suppress(UnknownJob):  # its record is damaged or gone: nothing more is known of it
+                jobs.cancel(job.id)
     while fate == "wait" and running:
         tell(f"waiting for {len(running)} jobs: {', '.join(job.id for job in running[:5])}")
         sleep(interval)
-        running = active(jobs)
+        running = jobs.active()

@@ -8,7 +8,8 @@ id=run-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=3f68cb9a6affb981072ed92bbc9d9cf1e32106db1e0654997ddc0a3e97682167
+digest=775acf7242b73e5f89f51d401eba23c9dda7dfe9d5f553291a4478ada768412c
+cluster=i-0123456789abcdef0 # numbers of Slurm jobs mean something there alone
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # somebody's own defaults
 
 die() {
@@ -26,7 +27,14 @@ later() {
 if [ ! -d "$shared" ] || { [ -z "${TRN_SHARED_ROOT:-}" ] && ! mountpoint -q "$shared"; }; then
   die "$shared is not mounted on this machine. Is it the head node, and its bootstrap complete?"
 fi
-
+# shellcheck shell=bash
+# Part of a script that has set: trn (the directory of jobs and data). Jobs belong to one user of the cluster's machines.
+: "${trn:?}"
+if [[ -d $trn/jobs && ! -w $trn/jobs ]]; then
+  owner=$(stat -c %U "$trn/jobs")
+  printf '%s\n' "the jobs in $trn/jobs belong to $owner, and you are $(id -un). Run this as $owner (sudo -iu $owner), or give --ssm" >&2
+  exit 77
+fi
 # The jobs' directory belongs to the job's user, the top of a new file system to root.
 if ! mkdir -p "$trn/jobs/.locks" 2> /dev/null; then
   sudo -n install -d -o "$(id -u)" -g "$(id -g)" "$trn" "$trn/jobs" "$trn/jobs/.locks"
@@ -36,27 +44,105 @@ fi
 exec 9> "$trn/jobs/.locks/4e"
 flock -w 60 9 || later "another submission of $id is still under way"
 
+resubmitted=''
 report() {
   local stages='' name number
   while read -r name number; do stages+="${stages:+, }\"$name\": $number"; done < "$job/stages"
-  printf 'trn-result: {"id": "%s", "existing": %s, "stages": {%s}}\n' "$id" "$1" "$stages"
+  printf 'trn-result: {"id": "%s", "existing": %s, "resubmitted": "%s", "stages": {%s}}\n' \
+    "$id" "$1" "${resubmitted# }" "$stages"
 }
 
-# The first stage is held until all is written down, so that no stage can end before the next one knows of it.
-release() {
-  local first
-  if [ -e "$job/released" ]; then return 0; fi
-  read -r _ first < "$job/stages"
-  if ! scontrol release "$first"; then
-    # released before, and this could not be noted: then it may run, or have ended
-    if squeue -h -a -t PD -j "$first" -o %r 2>&1 | grep -qv 'Invalid job id'; then later "$id is held still"; fi
+# A Slurm controller that crashes forgets the last seconds, and gives the numbers of lost jobs to others. So a number
+# proves nothing: each Slurm job is found by its name, which no other job has.
+forget() { scancel --name="$id:$1" || later "Slurm does not answer"; }
+
+# The first stage begins some minutes from now, or as soon as all is written down, so that no stage can end before the
+# next one knows of it. Unlike a job that is held, it begins by itself where Slurm forgets that it was let go.
+previous='' compiled='' # on these nodes, which training must get
+submit() {
+  local number options=(--begin=now+900)
+  if [ -n "$previous" ]; then options=(--dependency="afterok:$previous" --kill-on-invalid-dep=yes); fi
+  if [ -n "$compiled" ]; then options+=(--nodelist="$compiled"); fi
+  : >> "$job/logs/$1.log" # NFS remembers for half a minute that a file was not there
+  number=$(sbatch --parsable "${options[@]}" --output="$job/logs/$1.log" "$job/$1.sbatch" "$job") || return 1
+  previous=${number%%;*}
+  printf '%s %s\n' "$1" "$previous" >> "$job/stages.part"
+}
+
+# How a stage is: active, completed, over (it has written that it failed or was stopped, or Slurm says that it was
+# stopped), or lost: it has not ended by itself, and Slurm does not know it, or says that it failed.
+how='' answer='' nodes=''
+look() { # stage number
+  local state='' begun='' code='' why=''
+  if ! answer=$(squeue -h -a -t all -j "$2" --name="$id:$1" -o '%T %r' 2>&1); then
+    if [[ $answer != *'Invalid job id'* ]]; then later "Slurm does not answer: $answer"; fi
+    answer=''
   fi
+  if [ -f "$job/state/$1" ]; then read -r state begun code _ nodes why < "$job/state/$1" || true; fi
+  if [ "$begun" != "$2" ]; then state='' nodes=''; fi # of another Slurm job
+  case ${answer%% *} in
+    COMPLETED) how=completed ;;
+    '' | FAILED | BOOT_FAIL | NODE_FAIL | OUT_OF_MEMORY)
+      how=over
+      if [ -z "$answer" ] && [ "$state $code" = 'ended 0' ]; then how=completed; fi
+      if [ "$state" != ended ] || [ "$why" = LOST ]; then how=lost; fi
+      ;;
+    CANCELLED | DEADLINE | PREEMPTED | REVOKED | TIMEOUT) how=over ;;
+    *) how=active ;;
+  esac
+}
+
+# Submit again what Slurm has lost, and what was to follow it. Then let the first stage that waits begin.
+resume() {
+  local stage number first='' waits=''
+  rm -f "$job/stages.part"
+  previous=''
+  while read -r stage number <&3; do
+    if [ -z "$resubmitted" ]; then
+      look "$stage" "$number"
+      if [ "$how" = over ] || [ -e "$job/cancelled" ]; then break; fi
+      if [ "$how $stage" = 'completed precompile' ]; then compiled=$nodes; fi
+      if [ "$how" = active ]; then
+        if [ -z "$first" ]; then first=$number waits=$answer; fi
+        previous=$number
+      fi
+    fi
+    if [ "$how" = lost ]; then
+      resubmitted+=" $stage"
+      forget "$stage"
+      rm -f "$job/state/$stage" # it may get the same number once more
+      number=$previous
+      submit "$stage" || later "Slurm has lost $stage of $id, and does not take it again"
+      if [ -z "$number" ]; then first=$previous waits=''; fi
+    else
+      printf '%s %s\n' "$stage" "$number" >> "$job/stages.part"
+    fi
+  done 3< "$job/stages"
+  if [ -n "$resubmitted" ]; then
+    mv "$job/stages.part" "$job/stages"
+    rm -f "$job/released"
+  else
+    rm -f "$job/stages.part"
+  fi
+  if [ -n "$first" ] && { [ ! -e "$job/released" ] || [ "$waits" = 'PENDING BeginTime' ]; }; then let_begin "$first"; fi
   : > "$job/released"
 }
 
+let_begin() { # number, whose name was looked at just before
+  local state
+  if scontrol update JobId="$1" StartTime=now; then return 0; fi
+  # let go before, and this could not be noted: then it may run, or have ended
+  state=$(squeue -h -a -j "$1" -o '%T' 2> /dev/null) || state=''
+  if [ "$state" != RUNNING ] && [ "$state" != COMPLETING ]; then later "$id is not let go yet: it begins within 900 s"; fi
+}
+
+if [ -f "$job/cluster" ] && [ "$(< "$job/cluster")" != "$cluster" ]; then
+  die "$id is a job of another cluster on this file system (head node $(head -c 60 "$job/cluster")). Use a new token"
+fi
 if [ -e "$job/stages" ]; then
   [ "$(cat "$job/digest")" = "$digest" ] || die "$id is another job already. Use a new token, or submit what it was"
-  release
+  trap '' HUP INT TERM
+  resume
   report true
   exit 0
 fi
@@ -66,13 +152,10 @@ if [ ! -f "$venv/bin/activate" ]; then
   die "there is no virtual environment at $venv: the head node's bootstrap has not finished, or failed"
 fi
 
-# A submission that broke off may have left held stages. The directory is what tells of it, so it goes last.
+# A submission that broke off may have left stages. The directory is what tells of it, so it goes last.
 undo() {
-  local left
-  left=$(squeue -h -u "$(id -un)" -o '%A %k') || later "Slurm does not answer"
-  left=$(sed -n "s/ trn:$id\$//p" <<< "$left")
-  # shellcheck disable=SC2086  # job numbers
-  if [ -n "$left" ]; then scancel $left || later "Slurm does not answer"; fi
+  local stage
+  for stage in prepare precompile train; do forget "$stage"; done
   rm -rf "$job"
 }
 if [ -e "$job" ]; then undo; fi
@@ -83,6 +166,7 @@ trap undo EXIT
   umask 077
   mkdir -p "$job/logs" "$job/state" "$job/script" "$job/work"
 )
+printf '%s\n' "$cluster" > "$job/cluster"
 cat > "$job/job.json" <<'EOF'
 {
   "expected": null,
@@ -105,6 +189,9 @@ cat > "$job/job.json" <<'EOF'
   ],
   "workers": 64
 }
+EOF
+cat > "$job/summary.json" <<'EOF'
+{"expected": null, "global_batch_size": null, "instance_type": "trn1.32xlarge", "kind": "script", "nodes": 2, "queue": "compute1"}
 EOF
 [stage.sh]
 cat > "$job/node.sh" <<'EOF'
@@ -220,18 +307,10 @@ EOF
 chmod 700 "$job/script/"run.sh
 printf '%s\n' "$digest" > "$job/digest"
 
-previous='' options=(--hold)
-submit() {
-  local number
-  if [ -n "$previous" ]; then options=(--dependency="afterok:$previous" --kill-on-invalid-dep=yes); fi
-  : > "$job/logs/$1.log" # NFS remembers for half a minute that a file was not there
-  number=$(sbatch --parsable "${options[@]}" --output="$job/logs/$1.log" "$job/$1.sbatch" "$job")
-  previous=${number%%;*}
-  printf '%s %s\n' "$1" "$previous" >> "$job/stages.part"
-}
 submit train
 trap '' HUP INT TERM # from here on it is finished, not undone
 mv "$job/stages.part" "$job/stages"
 trap - EXIT
-release
+resume # Slurm's controller may have crashed meanwhile
+resubmitted=''
 report false

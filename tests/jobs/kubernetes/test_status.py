@@ -56,3 +56,24 @@ def test_done_is_when_volcano_says_so(
     now = status.status(seen(phase, *codes))
     assert (now.state, now.current.reason, now.done) == (state, reason, done)
     assert now.done is status.ended(seen(phase, *codes).job)
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        "",
+        "[]",
+        "{",
+        "[" * 3000,
+        '{"nodes": "two", "stages": "train", "global_batch_size": [], "expected": {"nothing": 1}}',
+        '{"nodes": 1e999, "stages": [["train"], "reboot", null], "expected": "x", "ranks_per_node": {}}',
+        '{"nodes": 99999999999999999, "stages": [], "expected": {"sequences_per_second": "x", "source": 1}}',
+    ],
+)
+def test_what_a_user_has_written_into_a_job_costs_it_no_more_than_its_own_row(annotation: str) -> None:
+    now = seen("Running", None, None)
+    now.job["metadata"]["annotations"] = {DESCRIPTION: annotation}
+    found = status.status(now)
+    assert [stage.name for stage in found.stages] == [TRAIN]
+    assert found.nodes <= 10_000
+    assert found.to_dict()["state"] == "RUNNING"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -148,6 +149,10 @@ class KubernetesBackend:
         for pod in self.api.list("Pod", labels=f"app.kubernetes.io/managed-by={MANAGED_BY}"):
             pods.setdefault(pod["metadata"]["labels"].get(JOB_LABEL, ""), []).append(pod)
         return tuple(status.status(self._look(j, pods.get(j["metadata"]["name"], []))) for j in jobs[:limit])
+
+    def active(self) -> tuple[JobStatus, ...]:
+        """The jobs that run or wait."""
+        return tuple(job for job in self.list(sys.maxsize) if not job.done)
 
     def cancel(self, id: str) -> JobStatus:
         """Cancel a job, and return how it is then. One that has ended stays as it was.

@@ -65,7 +65,8 @@ def node_of_rank(backend: KubernetesBackend, id: str, rank: int) -> int:
     """See `KubernetesBackend.node_of_rank`."""
     seen = backend.seen(id)
     said = status.described(seen.job)
-    nodes, each = int(said.get("nodes", 1)), max(1, int(said.get("ranks_per_node", 1)))
+    nodes: int = said["nodes"] or 1
+    each: int = said["ranks_per_node"]
     if not 0 <= rank < nodes * each:
         raise JobError(f"{id} has ranks 0 to {nodes * each - 1}, not {rank}. Choose one of them")
     # the likely node first; but what counts is what a node says of itself

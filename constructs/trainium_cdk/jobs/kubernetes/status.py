@@ -12,6 +12,7 @@ from typing import Any
 from trainium_cdk.jobs.backend import ACTIVE, Expected, JobStatus, Stage
 from trainium_cdk.jobs.kubernetes.names import DESCRIPTION, NODES, PREPARE, TRAIN, task_pod
 from trainium_cdk.jobs.kubernetes.scripts import FINAL, TIMED_OUT
+from trainium_cdk.jobs.stages import whole
 
 Object = dict[str, Any]
 
@@ -19,6 +20,8 @@ _, NOT_COMPILED, _ = FINAL
 _ENDED = frozenset({"Completed", "Failed", "Aborted", "Terminated"})
 _STARTING = frozenset({"ContainerCreating", "PodInitializing"})
 _WORDS = 240
+_STAGES = (PREPARE, "precompile", TRAIN)
+_MOST_NODES = 10_000
 
 
 @dataclass(frozen=True)
@@ -41,12 +44,22 @@ class Seen:
 
 
 def described(job: Object) -> dict[str, Any]:
-    """What the job was submitted as; empty for jobs that `trn` has not submitted."""
+    """What the job was submitted as. Who may edit the job may have written anything there: what is no such value is left out,
+    so that it costs the job its own row, and no other."""
     try:
         found = json.loads(job["metadata"].get("annotations", {})[DESCRIPTION])
-    except (KeyError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    except (KeyError, TypeError, ValueError, RecursionError):
+        found = {}
+    if not isinstance(found, dict):
+        found = {}
+    stages = found.get("stages")
+    return {
+        **found,
+        "stages": [s for s in stages if s in _STAGES] if isinstance(stages, list) else [],
+        "nodes": min(whole(found.get("nodes")) or 0, _MOST_NODES),
+        "ranks_per_node": max(1, whole(found.get("ranks_per_node")) or 1),
+        "global_batch_size": whole(found.get("global_batch_size")),
+    }
 
 
 def phase(job: Object) -> str:
@@ -60,20 +73,18 @@ def ended(job: Object) -> bool:
 
 def status(seen: Seen) -> JobStatus:
     said = described(seen.job)
-    names = [str(n) for n in said.get("stages", [TRAIN])]
     pods = sorted(seen.pods, key=index)
-    stages = [_stage(name, seen, pods) for name in names]
-    published = said.get("expected")
+    stages = [_stage(name, seen, pods) for name in said["stages"] or [TRAIN]]
     return JobStatus(
         id=seen.job["metadata"]["name"],
         kind=str(said.get("kind", "?")),
         queue=str(seen.job["spec"].get("queue", "?")),
         instance_type=str(said.get("instance_type", "?")),
-        nodes=int(said.get("nodes", 0)),
-        global_batch_size=said.get("global_batch_size"),
+        nodes=said["nodes"],
+        global_batch_size=said["global_batch_size"],
         stages=tuple(_with_job(stages, seen)),
         directory=str(said.get("directory", "")),
-        expected=Expected(**published) if isinstance(published, dict) else None,
+        expected=Expected.of(said.get("expected")),
     )
 
 
@@ -135,7 +146,8 @@ def _stage(name: str, seen: Seen, pods: Sequence[Object]) -> Stage:
 
 
 def _nodes(seen: Seen) -> int:
-    return int(described(seen.job).get("nodes", 1))
+    nodes: int = described(seen.job)["nodes"]
+    return nodes or 1
 
 
 def _code(pod: Object, name: str) -> int | None:

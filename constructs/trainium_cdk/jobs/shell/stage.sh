@@ -26,26 +26,57 @@ ended() {
   if [ "$code" -ne 0 ] && [ -z "$why" ] && [ -s "$job/state/$stage.failed" ]; then
     read -r code why < "$job/state/$stage.failed"
   fi
-  record ended "$SLURM_JOB_ID" "$code" "$(date +%s)" "$SLURM_JOB_NODELIST" "$why"
+  record ended "$SLURM_JOB_ID" "$code" "$(date +%s)" "$SLURM_JOB_NODELIST" "$why" || true # the exit code stands
 }
 
 # Who has stopped the stage; Slurm knows, as long as it remembers the job.
 stopped() {
   if [ -z "$leaving" ] && [ -n "${SLURMD_NODENAME:-}" ] && ! answering "$SLURMD_NODENAME"; then wait_for_slurm; fi
   stopped=CANCELLED
-  if [ "$(squeue -h -j "$SLURM_JOB_ID" -o %r 2> /dev/null)" = TimeLimit ]; then stopped=TIMEOUT; fi
+  case $(squeue -h -a -t all -j "$SLURM_JOB_ID" -o '%j %r' 2>&1) in
+    "$SLURM_JOB_NAME TimeLimit") stopped=TIMEOUT ;;
+    "$SLURM_JOB_NAME "*) ;;
+    *'Invalid job id'*) stopped=LOST ;; # the controller crashed before it had saved this job
+    *error*) ;;
+    *) stopped=LOST ;; # and has given its number to another one
+  esac
   if [ -z "$leaving" ]; then exit 143; fi
 }
 
 # How long the nodes' logs were before this attempt: what is further up is of an earlier one.
 declare -A sizes=()
 
+# Only the Slurm jobs that the submission has written down run. Others are left of a submission that broke off.
+belongs() {
+  local tries
+  for ((tries = 60; tries > 0; tries--)); do
+    : "$job"/* # NFS remembers for half a minute that a file was not there; listing its directory makes it look again
+    if grep -qsx "$stage $SLURM_JOB_ID" "$job/stages"; then return 0; fi
+    if [ -s "$job/stages" ] && [ "$tries" -gt 3 ]; then tries=3; fi
+    sleep 1
+  done
+  say "Slurm job $SLURM_JOB_ID is not a stage of this job: its submission broke off. Nothing was run" >&2
+  return 1
+}
+
 begin() {
-  local log
+  local log how='' number='' code=''
+  belongs || exit 1
+  if [ -f "$job/state/$stage" ]; then read -r how number code _ < "$job/state/$stage" || true; fi
+  if [ "$how $number $code" = "ended $SLURM_JOB_ID 0" ]; then
+    say "$stage has completed already; Slurm's controller crashed and forgot that"
+    exit 0
+  fi
   record running "$SLURM_JOB_ID" 0 "$(date +%s)" "$SLURM_JOB_NODELIST"
   rm -f "$job/state/$stage.failed"
   trap ended EXIT
   trap stopped TERM
+  if [ -e "$job/cancelled" ]; then
+    say "this job was cancelled; Slurm's controller crashed and forgot that" >&2
+    scancel --name="$SLURM_JOB_NAME" "$SLURM_JOB_ID" || exit 143
+    sleep 900 &
+    wait "$!" || true
+  fi
   for log in "$job/logs/$stage".*.log; do
     if [ -e "$log" ]; then sizes[$log]=$(stat -c %s "$log"); fi
   done

@@ -1,0 +1,209 @@
+"""How a stage of a Slurm job is, from what is known of it. Pure.
+
+Slurm forgets ended jobs after minutes; what it had not saved when its controller crashed, it forgets at once.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainium_cdk.jobs.backend import Stage
+
+_SLURM = {
+    "PENDING": "PENDING",
+    "CONFIGURING": "PENDING",
+    "REQUEUED": "PENDING",
+    "REQUEUE_HOLD": "PENDING",
+    "SPECIAL_EXIT": "PENDING",
+    "SUSPENDED": "RUNNING",
+    "STOPPED": "RUNNING",
+    "RUNNING": "RUNNING",
+    "COMPLETING": "RUNNING",
+    "SIGNALING": "RUNNING",
+    "STAGE_OUT": "RUNNING",
+    "RESIZING": "RUNNING",
+    "COMPLETED": "COMPLETED",
+    "CANCELLED": "CANCELLED",
+    "TIMEOUT": "TIMEOUT",
+    "DEADLINE": "TIMEOUT",
+    "NODE_FAIL": "NODE_FAIL",
+    "PREEMPTED": "NODE_FAIL",
+    "OUT_OF_MEMORY": "OUT_OF_MEMORY",
+    "BOOT_FAIL": "NODE_FAIL",
+    "FAILED": "FAILED",
+}
+_REASONS = {
+    "None": "",
+    "Dependency": "waits for {before}",
+    "JobHeldUser": "held by its user: scontrol release {number}",
+    "launch failed requeued held": "it could not be started on its nodes, and is tried again",
+    "JobHeldAdmin": "held by an administrator",
+    "Resources": "waits for nodes",
+    "Priority": "waits behind other jobs",
+    "NonZeroExitCode": "{failed}",
+    "ReqNodeNotAvail": "waits for the nodes that compiled: at least one is down or taken (ReqNodeNotAvail)",
+    "DependencyNeverSatisfied": "did not run: {before} did not complete",
+    "BeginTime": "{begins}",
+    "PartitionInactive": "{inactive}",
+    "PartitionNodeLimit": "asks for more nodes than the queue has",
+}
+
+
+_STOPPED = {"CANCELLED": "", "TIMEOUT": "reached its time limit"}
+"""What a stage that was told to stop has written down of it."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of a stage.
+
+    Attributes:
+        before: the stage before it.
+        queue: its line of squeue: number, state, reason, nodes, start, end; None where Slurm does not have it.
+        state: what the stage has written: word (running or ended), number, exit code, time, nodes, and who stopped it.
+        account: its line of sacct: number, state, exit code, nodes, start, end.
+        anothers: Slurm has given its number to another job.
+        cancelled: whether `trn cancel` was run.
+        elsewhere: the head node of the cluster it was submitted to, where that is another one.
+        inactive: why its queue takes no jobs, if that is the reason.
+        full: the shared file system, where no block of it is free.
+    """
+
+    before: Stage | None = None
+    queue: Sequence[str] | None = None
+    state: Sequence[str] | None = None
+    account: Sequence[str] | None = None
+    anothers: bool = False
+    cancelled: bool = False
+    elsewhere: str | None = None
+    inactive: str = ""
+    full: str = ""
+
+
+def stage(name: str, number: str, known: Known) -> Stage:
+    """How a stage is: Slurm's queue first, then its accounting, then what the stage has written."""
+    state = known.state
+    code = whole(state[2]) if state and state[0] == "ended" else None
+    if known.queue and len(known.queue) >= 6:
+        return _of_queue(name, number, known, code)
+    if known.account and len(known.account) >= 6:
+        said, exit_code, nodes, start, end = known.account[1:6]
+        now = _SLURM.get(said.partition(" ")[0], "UNKNOWN")
+        code = whole(exit_code.partition(":")[0]) if code is None else code
+        reason = _failed(known, code) if now == "FAILED" else ""
+        return Stage(name, number, now, reason, nodes, code, _time(start), _time(end))
+    if state and state[0] == "ended":
+        return _ended(name, number, known, state, code)
+    before = known.before
+    if before is not None and before.state == "LOST":
+        return Stage(name, number, "LOST", f"lost with {before.name}")
+    if before is not None and before.state not in ("PENDING", "RUNNING", "COMPLETED"):
+        reason = "" if known.cancelled else _REASONS["DependencyNeverSatisfied"].format(before=before.name)
+        return Stage(name, number, "CANCELLED", reason)
+    if known.cancelled:
+        return Stage(name, number, "CANCELLED", "", state[4] if state else "")
+    started = whole(state[3]) if state else None
+    nodes = state[4] if state else ""
+    if known.elsewhere is not None:
+        return Stage(name, number, "UNKNOWN", _ELSEWHERE.format(known.elsewhere), nodes, None, started)
+    if state and known.anothers:
+        return Stage(name, number, "LOST", _LOST_RUNNING.format("the same"), nodes, None, started)
+    if state:
+        return Stage(name, number, "FAILED", _KILLED, nodes, None, started)
+    return Stage(name, number, "LOST", _LOST.format(number) if known.anothers else _FORGOTTEN)
+
+
+_LOST = (
+    "Slurm's controller crashed before it had saved it, and number {} is another job's now. Submit it again with the same "
+    "token"
+)
+_LOST_RUNNING = "Slurm's controller crashed before it had saved it, and stopped it. Submit it again with {} token"
+_KILLED = (
+    "it ended before it could write how: a kill, a node that failed, or a crash of Slurm's controller. Submit it again with the "
+    "same token"
+)
+_FULL = "it could not write its state: the shared file system {} is full. Make room, then submit it again with the same token"
+_NOT_BEGUN = (
+    "it ended before it could write its state: the shared file system may have been full, or Slurm's controller crashed. "
+    "Submit it again with the same token"
+)
+_FORGOTTEN = (
+    "Slurm does not know it, and it has not begun: it was cancelled with scancel while it waited, or Slurm's controller "
+    "crashed before it had saved it. Submit it again with the same token"
+)
+_ELSEWHERE = (
+    "it was submitted on another cluster (head node {}) of this file system. Ask that one; where it is deleted, submit it "
+    "again with a new token"
+)
+
+
+def _failed(known: Known, code: int | None) -> str:
+    if code is not None:
+        state = known.state
+        if state and len(state) > 5 and whole(state[5]) is not None and re.search(r"[\[,]", state[4]):  # several nodes
+            return f"exit code {code}, on node {state[5]} first"
+        return f"exit code {code}"
+    if known.state:
+        return _KILLED
+    return _FULL.format(known.full) if known.full else _NOT_BEGUN
+
+
+def _of_queue(name: str, number: str, known: Known, code: int | None) -> Stage:
+    assert known.queue is not None  # noqa: S101  asked by the caller
+    _, word, reason, nodes, began, end = known.queue[:6]
+    state = known.state
+    started = _time(began) or (whole(state[3]) if state and state[0] == "running" else None)
+    ended = _time(end) or (whole(state[3]) if state and state[0] == "ended" else None)
+    said, reason = _SLURM.get(word, "UNKNOWN"), reason.split(",")[0]
+    if said in ("PENDING", "RUNNING"):
+        ended, code = None, None
+    if said == "PENDING":
+        started = None
+    before = known.before
+    if said == "CANCELLED" and before is not None and before.state not in ("PENDING", "RUNNING", "COMPLETED"):
+        reason = "DependencyNeverSatisfied"
+    words = known.queue[2]
+    if said == "FAILED" and code is None and known.cancelled:
+        said, reason = "CANCELLED", "None"
+    if reason in _REASONS:
+        words = _REASONS[reason].format(
+            before=before.name if before else "an earlier stage",
+            failed=_failed(known, code),
+            inactive=known.inactive,
+            number=number,
+            begins="starts again in a moment" if state else "starts in a moment",
+        )
+    return Stage(name, number, said, words, nodes or (state[4] if state else ""), code, started, ended)
+
+
+def _ended(name: str, number: str, known: Known, state: Sequence[str], code: int | None) -> Stage:
+    """As the stage itself has written it."""
+    ended, nodes = whole(state[3]), state[4]
+    if code == 0:
+        return Stage(name, number, "COMPLETED", "", nodes, code, None, ended)
+    why = state[5] if len(state) > 5 else ""
+    if why == "LOST" and not known.cancelled:
+        token = "the same" if known.elsewhere is None else "a new"
+        return Stage(name, number, "LOST", _LOST_RUNNING.format(token), nodes, code, None, ended)
+    if why in _STOPPED:
+        return Stage(name, number, why, _STOPPED[why], nodes, code, None, ended)
+    if known.cancelled:
+        return Stage(name, number, "CANCELLED", "", nodes, code, None, ended)
+    return Stage(name, number, "FAILED", _failed(known, code), nodes, code, None, ended)
+
+
+def whole(said: object) -> int | None:
+    """A number as a program prints it, or None."""
+    if isinstance(said, int):
+        return int(said)
+    return int(said) if isinstance(said, str) and re.fullmatch(r"[0-9]{1,18}", said) else None
+
+
+def _time(text: str) -> int | None:
+    try:
+        return int(dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC).timestamp())
+    except (ValueError, OverflowError):
+        return None

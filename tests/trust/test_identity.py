@@ -1,0 +1,237 @@
+"""A job is never taken for another one: Slurm's numbers are given anew after a crash of its controller, and on a cluster that is made
+anew on the same file system."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from sandbox.slurm import LocalSlurm, available
+from tests.jobs.conftest import CONFIGURATION
+from tests.support import need, swept
+from tests.trust.figures import record
+from tests.trust.histories import History, World
+from trainium_cdk.jobs import Script, SubmitError
+from trainium_cdk.teardown.jobs import end
+
+FEW, MANY, WORLDS = 8, 200, 6
+LONG = b"#!/bin/bash\nsleep 3600\n"
+
+
+@pytest.fixture(scope="module")
+def slurm_to_crash(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSlurm]:
+    """Not the one of the other tests, whose jobs would be lost with it."""
+    need(available() is None, str(available()))
+    with LocalSlurm.start(tmp_path_factory.mktemp("identity"), CONFIGURATION) as running:
+        yield running
+
+
+@pytest.fixture
+def world(slurm_to_crash: LocalSlurm) -> World:
+    """With the numbers from 1, and no job."""
+    made = World(slurm_to_crash, int.from_bytes(os.urandom(3), "big"))
+    made.renew()
+    return made
+
+
+def script(name: str, content: bytes = b"true\n", **fields: object) -> Script:
+    return Script(filename="job.sh", content=content, name=name, **fields)
+
+
+def jobs_dir(world: World) -> Path:
+    return Path(world.slurm.node_env()["TRN_SHARED_ROOT"]) / "efs" / "trn" / "jobs"
+
+
+def paused(world: World, on: bool) -> None:
+    world.slurm.run(["scontrol", "update", "PartitionName=compute1", f"State={'DOWN' if on else 'UP'}"])
+
+
+def until_running(world: World, id: str) -> None:
+    world.until(lambda: world.backend.status(id).state != "PENDING")
+    assert world.backend.status(id).state == "RUNNING"
+
+
+def until_empty(world: World) -> None:
+    """Until Slurm has no job any more that waits or runs."""
+    world.until(lambda: world.slurm.run(["squeue", "-h", "-o", "%A"]).stdout == "")
+
+
+@pytest.mark.parametrize("way", ["cancel", "destroy"])
+def test_a_number_that_is_anothers_now_is_left_alone(world: World, way: str) -> None:
+    """After a crash: status tells that the job is lost, cancel cancels nothing, and the same token submits it again."""
+    backend, token = world.backend, f"crash-{way}-{world.number}"
+    with world.unsaved():
+        paused(world, True)
+        submitted = backend.submit(script("ours", LONG), token)
+    anothers = backend.submit(script("theirs", LONG), token)
+    assert anothers.stages == submitted.stages
+    ours, theirs = submitted.id, anothers.id
+    until_running(world, theirs)
+    lost = backend.status(ours)
+    assert lost.state == "LOST"
+    assert "number 1 is another job's now. Submit it again with the same token" in lost.current.reason
+    if way == "cancel":
+        assert backend.cancel(ours).state == "LOST"
+        assert backend.status(theirs).state == "RUNNING"
+    again = backend.submit(script("ours", LONG), token)
+    assert (again.existing, again.resubmitted) == (True, ("train",))
+    assert backend.status(ours).state in ("PENDING", "RUNNING")
+    bare = world.bare(f"bare-{way}", "--hold")
+    end(backend, "cancel", lambda _: None)
+    assert {backend.status(id).state for id in (ours, theirs)} == {"CANCELLED"}
+    assert world.slurm.run(["squeue", "-h", "-j", bare, "-o", "%T"]).stdout == "PENDING\n"
+
+
+def test_a_cluster_made_anew_does_not_own_the_numbers_of_the_one_before(world: World) -> None:
+    first = world.backend
+    token = f"anew-{world.number}"
+    old = first.submit(script("old", LONG), token)
+    until_running(world, old.id)
+    world.renew()
+    backend = world.backend
+    theirs = backend.submit(script("theirs", LONG), token)
+    assert theirs.stages == old.stages
+    until_running(world, theirs.id)
+    for ask in (backend.status, backend.cancel):
+        found = ask(old.id)
+        assert found.done
+        assert (
+            "Submit it again with a new token" in found.current.reason
+            or "submit it again with a new token" in found.current.reason
+        )
+    assert {job.id: job.state for job in backend.list()}[theirs.id] == "RUNNING"
+    assert [job.id for job in backend.active()] == [theirs.id]
+    with pytest.raises(
+        SubmitError, match=r"is a job of another cluster on this file system \(head node i-.*Use a new token"
+    ):
+        backend.submit(script("old", LONG), token)
+    assert backend.cancel(theirs.id).state == "CANCELLED"
+
+
+@pytest.mark.parametrize("seconds", swept([0, 1.5, 3], 1.5))
+def test_a_job_is_not_held_after_a_crash(world: World, seconds: float) -> None:
+    """Whoever waits for it sees it run; where Slurm has lost it, that is told, and the same token submits it again."""
+    backend, token = world.backend, f"held-{world.number}-{seconds}".replace(".", "-")
+    job = script("held", precompile=True)
+    sent = backend.submit(job, token)
+    world.crash(after=seconds)
+    ended = world.wait(sent.id)
+    if not ended.ok:
+        assert "Submit it again with the same token" in ended.current.reason, ended
+        assert backend.submit(job, token).resubmitted
+        assert world.wait(sent.id).ok
+
+
+@pytest.mark.parametrize("helped", ["status", "list", "submit"])
+def test_a_forgotten_start_is_told_again(world: World, helped: str) -> None:
+    """As after a crash between the two: Slurm has the job, but not that it may begin."""
+    backend, token = world.backend, f"begin-{world.number}-{helped}"
+    paused(world, True)
+    job = script("waits")
+    sent = backend.submit(job, token)
+    world.slurm.run(["scontrol", "update", f"JobId={sent.stages['train']}", "StartTime=now+900"])
+    paused(world, False)
+    world.until(lambda: world.slurm.run(["squeue", "-h", "-o", "%r"]).stdout == "BeginTime\n")
+    asked: dict[str, Callable[[], object]] = {
+        "status": lambda: backend.status(sent.id),
+        "list": backend.list,
+        "submit": lambda: backend.submit(job, token),
+    }
+    asked[helped]()
+    until_empty(world)
+    assert backend.status(sent.id).ok
+
+
+def test_who_holds_a_job_has_it_held(world: World) -> None:
+    backend = world.backend
+    paused(world, True)
+    sent = backend.submit(script("kept"), f"hold-{world.number}")
+    number = sent.stages["train"]
+    world.slurm.run(["scontrol", "uhold", number])
+    paused(world, False)
+    assert backend.status(sent.id).current.reason == f"held by its user: scontrol release {number}"
+    world.slurm.run(["scontrol", "release", number])
+    assert world.wait(sent.id).ok
+
+
+def test_a_cancelled_job_stays_cancelled_after_a_crash(world: World) -> None:
+    """Slurm has forgotten it: the job is pending again, and ends before its script does anything."""
+    backend = world.backend
+    paused(world, True)
+    sent = backend.submit(script("gone", b'echo ran > "$HOME/gone-ran"\n'), f"gone-{world.number}")
+    with world.unsaved():
+        assert backend.cancel(sent.id).state == "CANCELLED"
+    assert world.slurm.run(["squeue", "-h", "-o", "%k"]).stdout == f"trn:{sent.id}\n"
+    until_empty(world)
+    assert backend.status(sent.id).state == "CANCELLED"
+    assert not (Path(world.slurm.node_env()["HOME"]) / "gone-ran").exists()
+
+
+def test_a_stage_that_has_completed_is_not_run_again_after_a_crash(world: World) -> None:
+    """Slurm has forgotten that it ended, misses it on its node, and starts it again."""
+    backend = world.backend
+    sent = backend.submit(script("done", b'echo ran >> "$HOME/done-ran"\n', precompile=True), f"done-{world.number}")
+    assert world.wait(sent.id).ok
+    assert world.slurm.run(["scontrol", "requeue", sent.stages["train"]]).returncode == 0
+    assert backend.status(sent.id).state in ("PENDING", "RUNNING", "COMPLETED")  # and has it start now
+    until_empty(world)
+    assert backend.status(sent.id).ok
+    assert (Path(world.slurm.node_env()["HOME"]) / "done-ran").read_text() == "ran\n" * 2  # to compile, and to train
+
+
+def test_what_a_broken_submission_has_left_does_not_run(world: World) -> None:
+    """A Slurm job that the job's record does not name: its cancellation was forgotten, say."""
+    backend = world.backend
+    sent = backend.submit(script("twice", b'echo ran >> "$HOME/twice-ran"\n'), f"twice-{world.number}")
+    assert world.wait(sent.id).ok
+    directory = jobs_dir(world) / sent.id
+    world.slurm.run(["sbatch", "-o", "/dev/null", str(directory / "train.sbatch"), str(directory)])
+    until_empty(world)
+    assert (Path(world.slurm.node_env()["HOME"]) / "twice-ran").read_text() == "ran\n"
+    assert backend.status(sent.id).ok
+
+
+@pytest.mark.parametrize("histories", [FEW, pytest.param(MANY, marks=pytest.mark.sweep)])
+def test_histories(histories: int, slurm_to_crash: LocalSlurm, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Of submissions, crashes, new clusters, cancellations and destructions: no action on another's job, none lost or held in
+    silence; and no fewer survive than of bare `sbatch` under the same crashes."""
+    began = time.monotonic()
+    with ExitStack() as stack:
+        worlds = [World(slurm_to_crash, 1)]
+        for i in range(2, min(WORLDS, histories // 4) + 1):
+            started = LocalSlurm.start(tmp_path_factory.mktemp(f"world-{i}"), CONFIGURATION)
+            worlds.append(World(stack.enter_context(started), i))
+        seeds, lock = iter(range(histories)), threading.Lock()
+
+        def play(world: World) -> None:
+            world.renew()
+            while True:
+                with lock:
+                    seed = next(seeds, None)
+                if seed is None:
+                    return
+                History(world, seed).run()
+
+        with ThreadPoolExecutor(len(worlds)) as pool:
+            list(pool.map(play, worlds))
+    counts = sum((world.counts for world in worlds), Counter[str]())
+    acted = [line for world in worlds for line in world.acted]
+    silent = [line for world in worlds for line in world.silent]
+    record(
+        "histories", histories=counts["histories"], kills=counts["kills"], renewed=counts["renewed"],
+        cancelled=counts["cancel"], destroyed=counts["destroy"], submitted=counts["submitted"], acted_on_others=len(acted), silent=len(silent),
+        told_lost=counts["told LOST"], told_failed=counts["told FAILED"], submitted_again=counts["submitted again"],
+        compared=counts["compared"], ran=counts["compared, ran"], ran_by_itself=counts["compared, ran by itself"],
+        bare_ran=counts["compared, bare ran"], seconds=round(time.monotonic() - began),
+    )  # fmt: skip
+    assert (acted, silent) == ([], [])
+    assert counts["histories"] == histories
+    assert counts["compared, ran"] >= counts["compared, bare ran"]
