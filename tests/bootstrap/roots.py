@@ -2,8 +2,8 @@
 
 Ubuntu's roots are Ubuntu's own packages, with its own Python; so are the packages that its virtual environments need, kept
 beside the root for the stand-in of its archive. Amazon Linux 2023 cannot be had from a registry: Debian 11 comes nearest, with
-the same Python (3.9) and rpm (4.16). Where an archive cannot be reached, Debian 12 stands in, with its Python 3.11, and a
-warning says so.
+the same Python (3.9) and rpm (4.16). Where an archive cannot be reached, Debian 12 stands in, with its Python 3.11, and
+standard error says so.
 
 ``python -m tests.bootstrap.roots`` makes the roots ahead of time.
 """
@@ -11,13 +11,14 @@ warning says so.
 from __future__ import annotations
 
 import fcntl
+import functools
 import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import urllib.request
 import uuid
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,6 +104,7 @@ def missing_parts() -> str:
     return ""
 
 
+@functools.cache  # an archive that does not answer is waited for once
 def root(system: str) -> Root:
     """The root of a system, made when it is not in the cache.
 
@@ -116,7 +118,7 @@ def root(system: str) -> Root:
         try:
             folder = _made(recipe)
         except RuntimeError as error:
-            warnings.warn(f"{system}: Debian 12 with Python {SUBSTITUTE.python} stands in: {error}", stacklevel=2)
+            print(f"{system}: Debian 12 with Python {SUBSTITUTE.python} stands in: {error}", file=sys.stderr)
             recipe, folder = SUBSTITUTE, _made(SUBSTITUTE)
     own = recipe.mirror == UBUNTU
     return Root(folder / "root", recipe.python, own, tuple(sorted((folder / "downloads").iterdir())))
