@@ -110,6 +110,7 @@ class NeuronRelease(Fact):
     libraries: dict[str, Version] = Field({}, description="training libraries by package, as neuronx_distributed")
     frameworks: dict[FrameworkName, Framework] = {}
     container: str | None = Field(None, description="training image, fully pinned")
+    only_named: bool = Field(False, description="never chosen or proposed: taken only where the environment names it")
 
 
 class TrainingImage(Fact):

@@ -175,6 +175,8 @@ def nearest(catalog: Catalog, stack: Stack) -> Stack | None:
 def alternatives(catalog: Catalog, stack: Stack) -> Iterator[Stack]:
     """Every stack of the catalogue for the same engine, families and engine version, with a framework where this has one."""
     for release in catalog.releases.values():
+        if release.only_named and release.version != stack.release:
+            continue
         frameworks: Iterable[FrameworkChoice] = ("none",) if stack.framework == "none" else release.frameworks
         for framework in frameworks:
             if stack.engine == "slurm":
@@ -237,6 +239,8 @@ def choose(
         framework_choices = (framework,) if framework else ("torch-xla", "torch-native")
     candidates: list[tuple[tuple[object, ...], str, FrameworkChoice]] = []
     for known in catalog.releases.values():
+        if known.only_named and release is None:
+            continue
         for kind in framework_choices:
             if release not in (None, known.version) or (kind != "none" and kind not in known.frameworks):
                 continue
