@@ -71,8 +71,8 @@ def test_a_foreign_app_synthesises_from_the_wheel(wheel: Path, tmp_path: Path) -
     template = json.loads((tmp_path / "out/Foreign.template.json").read_text())
     types = {r["Type"] for r in template["Resources"].values()}
     assert {"AWS::EC2::VPC", "AWS::EC2::NatGateway", "AWS::EFS::FileSystem"} <= types
-    staged = {p.name for p in (tmp_path / "out").rglob("*.sh")}
-    assert "configure-node.sh" in staged
+    packed = {name for file in (tmp_path / "out").glob("*.zip") for name in zipfile.ZipFile(file).namelist()}
+    assert "configure-node.sh" in packed
     assert any(
         p.name.startswith("asset.") and b"trn-bootstrap" in p.read_bytes()
         for p in (tmp_path / "out").glob("asset.*.sh")

@@ -140,7 +140,7 @@ def test_a_jump_host_reaches_the_api_of_any_cluster() -> None:
     found = template(build)
     [host] = resources(found, "EC2::Instance")
     assert set(resources(found, "EC2::NatGateway")) & needs(found, host), "that of its own subnet"
-    group = only(found, "EC2::Instance")["SecurityGroupIds"][0]
+    group = only(found, "EC2::Instance")["NetworkInterfaces"][0]["GroupSet"][0]
     into = [r for r in properties(found, "EC2::SecurityGroupIngress") if r["SourceSecurityGroupId"] == group]
     assert {(r["FromPort"], r["ToPort"]) for r in into} == {(443, 443)}
     assert findings(found) == []

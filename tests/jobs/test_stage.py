@@ -17,6 +17,7 @@ import pytest
 def test_restarts_end(limit: str, count: str, code: int, tmp_path: Path) -> None:
     for name in ("state", "logs"):
         (tmp_path / name).mkdir()
+    (tmp_path / "stages").write_text("train 41\n")  # what the submission has written down
     shell = str(files("trainium_cdk.jobs").joinpath("shell", "stage.sh"))
     env = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "41", "SLURM_JOB_NODELIST": "n-1"}
     env |= {"SLURM_RESTART_COUNT": count} if count else {}
@@ -42,8 +43,13 @@ def test_restarts_end(limit: str, count: str, code: int, tmp_path: Path) -> None
 def test_how_it_ended(end: str, code: int, word: str, tmp_path: Path) -> None:
     for name in ("state", "logs"):
         (tmp_path / name).mkdir()
+    (tmp_path / "stages").write_text("train 41\n")  # what the submission has written down
     shell = str(files("trainium_cdk.jobs").joinpath("shell", "stage.sh"))
-    env = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "41", "SLURM_JOB_NODELIST": "n-[1-2]"}
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/squeue").write_text('#!/bin/sh\necho "$SLURM_JOB_NAME None"\n')
+    (tmp_path / "bin/squeue").chmod(0o755)
+    env = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "n-[1-2]"}
+    env |= {"SLURM_JOB_ID": "41", "SLURM_JOB_NAME": "job-train"}
     script = f'job=$1 stage=train; . "$2"; begin; {end}'
     subprocess.run(["bash", "-c", script, "stage", str(tmp_path), shell], env=env, capture_output=True, check=False)
     said, number, exit_code, _, nodes, *why = (tmp_path / "state" / "train").read_text().split()

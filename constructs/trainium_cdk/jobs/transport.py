@@ -328,7 +328,11 @@ class SsmTransport:
                 f"the command on the head node {self._instance} took too long and was stopped. Is Slurm's "
                 "controller up (`sinfo`)?"
             )
-        tail = error.strip().splitlines()[-1:] or ["SSM gives no reason"]
+        # the agent's own last line says no more than the status
+        lines = [
+            line for line in error.strip().splitlines() if not line.startswith("failed to run commands: exit status")
+        ]
+        tail = lines[-1:] or ["SSM gives no reason"]
         ended = status if details in ("", status) else f"{status} ({details})"
         return f"the command on the head node {self._instance} ended as {ended}: {tail[0][:300]}"
 
