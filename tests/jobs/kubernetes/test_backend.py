@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from tests.jobs.kubernetes.conftest import RANKS, Running, fleet, script, text, until
 from trainium_cdk.jobs import JobError, JobStatus, SubmitError, UnknownJob
-from trainium_cdk.jobs.kubernetes import ApiError, KubernetesBackend
+from trainium_cdk.jobs.kubernetes import ApiError, KubernetesBackend, status
+from trainium_cdk.jobs.kubernetes.names import JOB_LABEL
 
 
 def test_a_gang_is_placed_and_its_nodes_find_each_other(backend: KubernetesBackend, running: Running) -> None:
@@ -222,3 +225,54 @@ def test_jobs_that_are_none(backend: KubernetesBackend, id: str) -> None:
     for verb in (backend.status, backend.cancel, lambda i: list(backend.logs(i))):
         with pytest.raises(UnknownJob, match=r"there is no job"):
             verb(id)
+
+
+def test_a_volcano_job_that_trn_has_not_submitted_is_none_of_its_jobs(backend: KubernetesBackend) -> None:
+    """Also where it says so, but under the name of another one."""
+    plain = copy.deepcopy(backend.render(script(b"sleep 3600", nodes=1), "stranger").job)
+    name = plain["metadata"]["name"]
+    for labels in ({}, {"app.kubernetes.io/managed-by": "trn", JOB_LABEL: "another"}):
+        plain["metadata"]["labels"] = labels
+        backend.api.create("Job", plain)
+        try:
+            for ask in (backend.status, backend.cancel, lambda id: list(backend.logs(id))):
+                with pytest.raises(UnknownJob, match=f"there is no job '{name}'"):
+                    ask(name)
+            assert name not in {job.id for job in (*backend.list(), *backend.active())}
+            assert not status.ended(backend.api.get("Job", name))
+        finally:
+            backend.api.delete("Job", name)
+            assert until(lambda: name not in {j["metadata"]["name"] for j in backend.api.list("Job")})
+
+
+def test_pods_that_only_look_like_a_jobs_do_not_count(backend: KubernetesBackend) -> None:
+    """A label is anybody's to write; what a pod belongs to is known by its uid."""
+    sent = backend.submit(script(b"sleep 3600", nodes=1), "honest")
+    assert until(lambda: backend.status(sent.id).state == "RUNNING")
+    before = backend.status(sent.id)
+    (pod,) = backend.api.list("Pod", labels=f"{JOB_LABEL}={sent.id}")
+    forged = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "forged", "labels": {**pod["metadata"]["labels"], "volcano.sh/task-index": "1"}},
+        "spec": {"containers": [{"name": "train", "image": "none"}], "schedulerName": "nobody"},
+    }
+    backend.api.create("Pod", forged)
+    try:
+        assert backend.status(sent.id) == before
+        assert next(job for job in backend.list() if job.id == sent.id) == before
+    finally:
+        backend.api.delete("Pod", "forged")
+
+
+def test_a_secret_of_somebody_else_is_left_alone(backend: KubernetesBackend) -> None:
+    submission = backend.render(script(), "theirs")
+    theirs = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": submission.id}, "stringData": {"key": "value"}}
+    made = backend.api.create("Secret", theirs)
+    try:
+        with pytest.raises(SubmitError, match=r"there is a Secret of that name already, which trn has not created"):
+            backend.send(submission)
+        assert backend.api.get("Secret", submission.id)["metadata"]["uid"] == made["metadata"]["uid"]
+    finally:
+        backend.api.delete("Secret", submission.id)
+    assert backend.submit(script(), "theirs").existing is False  # its lock on the compile cache is not left behind

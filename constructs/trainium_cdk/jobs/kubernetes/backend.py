@@ -14,7 +14,16 @@ from trainium_cdk.jobs.backend import JobStatus, LogChunk, Submitted, wait
 from trainium_cdk.jobs.errors import JobError, SubmitError, TransportError, TrnError, UnknownJob
 from trainium_cdk.jobs.kubernetes import logs, status
 from trainium_cdk.jobs.kubernetes.api import Api, ApiError, absent_is_fine
-from trainium_cdk.jobs.kubernetes.names import DIGEST, HOLDER, JOB_LABEL, MANAGED_BY, VOLCANO, object_name
+from trainium_cdk.jobs.kubernetes.names import (
+    DIGEST,
+    HOLDER,
+    JOB_LABEL,
+    MANAGED_BY,
+    VOLCANO,
+    object_name,
+    owners,
+    submitted_by_trn,
+)
 from trainium_cdk.jobs.kubernetes.render import Submission, render
 from trainium_cdk.jobs.kubernetes.status import Seen
 from trainium_cdk.jobs.models import AnyJob
@@ -105,6 +114,9 @@ class KubernetesBackend:
         try:
             self._put_files(submission)
             made = self.api.create("Job", submission.job)
+        except SubmitError:
+            self._undo(submission)
+            raise
         except ApiError as e:
             if e.status == 409 and (there := self._existing(submission)) is not None:
                 self._own(submission, there)  # another client was faster
@@ -139,16 +151,23 @@ class KubernetesBackend:
     def seen(self, id: str) -> Seen:
         """What the cluster knows of a job. Raises as `status` does."""
         job = self._job(id)
-        return self._look(job, self.api.list("Pod", labels=f"{JOB_LABEL}={job['metadata']['name']}"))
+        pods = self.api.list("Pod", labels=f"{JOB_LABEL}={job['metadata']['name']}")
+        return self._look(job, [pod for pod in pods if job["metadata"]["uid"] in owners(pod)])
 
     def list(self, limit: int = 50) -> tuple[JobStatus, ...]:
         """The newest jobs, newest first."""
-        jobs = self.api.list("Job", labels=f"app.kubernetes.io/managed-by={MANAGED_BY}")
+        found = self.api.list("Job", labels=f"app.kubernetes.io/managed-by={MANAGED_BY}")
+        jobs = [job for job in found if submitted_by_trn(job)]
         jobs.sort(key=lambda j: (j["metadata"]["creationTimestamp"], j["metadata"]["name"]), reverse=True)
         pods: dict[str, list[Object]] = {}
         for pod in self.api.list("Pod", labels=f"app.kubernetes.io/managed-by={MANAGED_BY}"):
-            pods.setdefault(pod["metadata"]["labels"].get(JOB_LABEL, ""), []).append(pod)
-        return tuple(status.status(self._look(j, pods.get(j["metadata"]["name"], []))) for j in jobs[:limit])
+            for uid in owners(pod):
+                pods.setdefault(uid, []).append(pod)
+        return tuple(status.status(self._look(j, pods.get(j["metadata"]["uid"], []))) for j in jobs[:limit])
+
+    def active(self) -> tuple[JobStatus, ...]:
+        """The jobs that run or wait."""
+        return tuple(job for job in self.list(sys.maxsize) if not job.done)
 
     def active(self) -> tuple[JobStatus, ...]:
         """The jobs that run or wait."""
@@ -181,7 +200,9 @@ class KubernetesBackend:
                 },
             )
             end = time.monotonic() + _CANCEL_SECONDS
-            while not status.ended(self._job(name)) and time.monotonic() < end:
+            while not status.ended(now := self._job(name)) and time.monotonic() < end:
+                if now["metadata"]["uid"] != job["metadata"]["uid"]:
+                    raise UnknownJob(f"job {id} was deleted meanwhile; the one that has its name now is left alone")
                 self._sleep(0.3)
         return self.status(name)
 
@@ -260,14 +281,18 @@ class KubernetesBackend:
             return None  # not everybody may look at nodes
 
     def _job(self, id: str) -> Object:
+        """A job that `trn` has submitted. Volcano may have others, under any name."""
+        found: Object | None = None
         try:
-            return self.api.get("Job", object_name(id))
+            found = self.api.get("Job", object_name(id))
         except (ApiError, JobError) as e:
             if isinstance(e, ApiError) and e.status != 404:
                 raise
+        if found is None or not submitted_by_trn(found):
             raise UnknownJob(
                 f"there is no job {id!r} on {self.cluster.cluster_name} ({self.cluster.stack}). `trn list` shows those there are"
-            ) from None
+            )
+        return found
 
     def _existing(self, submission: Submission) -> Object | None:
         try:
@@ -337,6 +362,10 @@ class KubernetesBackend:
                 raise
         # left by a submission that broke off
         there = self.api.get("Secret", name)
+        if not submitted_by_trn(there):
+            raise SubmitError(
+                f"{name} was not submitted: there is a Secret of that name already, which trn has not created. Use another token"
+            )
         if there["metadata"].get("annotations", {}).get(DIGEST) != submission.digest:
             self.api.delete("Secret", name, uid=there["metadata"]["uid"])
             self.api.create("Secret", submission.secret)
@@ -353,7 +382,10 @@ class KubernetesBackend:
                 self.api.patch("ConfigMap", name, owned)
 
     def _undo(self, submission: Submission) -> None:
-        self.api.delete("Secret", submission.id)
+        with absent_is_fine():
+            files = self.api.get("Secret", submission.id)
+            if submitted_by_trn(files) and files["metadata"].get("annotations", {}).get(DIGEST) == submission.digest:
+                self.api.delete("Secret", submission.id, uid=files["metadata"]["uid"])
         name = submission.guard["metadata"]["name"]
         with absent_is_fine():
             guard = self.api.get("ConfigMap", name)

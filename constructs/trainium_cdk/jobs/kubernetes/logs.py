@@ -13,7 +13,7 @@ from trainium_cdk.jobs.backend import ACTIVE, JobStatus, LogChunk
 from trainium_cdk.jobs.errors import JobError, TransportError
 from trainium_cdk.jobs.kubernetes import status
 from trainium_cdk.jobs.kubernetes.api import ApiError, Object
-from trainium_cdk.jobs.kubernetes.names import PREPARE, TRAIN, task_pod
+from trainium_cdk.jobs.kubernetes.names import PREPARE, TRAIN, owners, task_pod
 from trainium_cdk.jobs.kubernetes.reader import kept_log
 from trainium_cdk.jobs.patience import FOLLOWING, ONE_QUESTION, Patience
 
@@ -40,7 +40,8 @@ def read(
     changed: Tell | None,
 ) -> Iterator[LogChunk]:
     """See `KubernetesBackend.logs`."""
-    now = backend.status(id)
+    seen = backend.seen(id)
+    now, owner = status.status(seen), str(seen.job["metadata"]["uid"])
     id = now.id
     names = [s.name for s in now.stages]
     if stage is not None and stage not in names:
@@ -52,12 +53,12 @@ def read(
         raise JobError("offset goes with one node: lines of several have no order. Give a node, too")
     if follow:
         for name in [stage] if stage else names:
-            yield from _follow(backend, now, name, node, offset if stage else 0, changed)
+            yield from _follow(backend, now, owner, name, node, offset if stage else 0, changed)
         return
     begun = [s.name for s in now.stages if s.state != "PENDING" and not (s.state == "CANCELLED" and s.started is None)]
     name = stage or (begun or names)[-1]
     for n in _nodes(now, name, node):
-        text = _one(backend, now, name, n)
+        text = _one(backend, now, owner, name, n)
         yield from _chunks(name, text, n if several else None, offset)
 
 
@@ -72,17 +73,20 @@ def node_of_rank(backend: KubernetesBackend, id: str, rank: int) -> int:
     # the likely node first; but what counts is what a node says of itself
     likely = rank // each
     for node in [likely, *(n for n in range(nodes) if n != likely)]:
-        found = _MARKER.search(_begin(backend, seen.job["metadata"]["name"], node))
+        found = _MARKER.search(_begin(backend, seen.job["metadata"], node))
         if found and int(found[1]) <= rank <= int(found[2]):
             return node
     raise JobError(f"no node of {id} has said yet that it has rank {rank}. Wait until its pods run (trn status {id})")
 
 
-def _begin(backend: KubernetesBackend, name: str, node: int) -> bytes:
+def _begin(backend: KubernetesBackend, job: Object, node: int) -> bytes:
+    pod = task_pod(job["name"], TRAIN, node)
     for stage in ("precompile", TRAIN):
         try:
             text = b""
-            for piece in backend.api.log(task_pod(name, TRAIN, node), stage):
+            if job["uid"] not in owners(backend.api.get("Pod", pod)):
+                return text
+            for piece in backend.api.log(pod, stage):
                 text += piece
                 if len(text) > 4096 or text.count(b"\n") > 3:
                     break
@@ -103,9 +107,11 @@ def _pod(id: str, stage: str, node: int) -> str:
     return task_pod(id, PREPARE if stage == PREPARE else TRAIN, node)
 
 
-def _one(backend: KubernetesBackend, now: JobStatus, stage: str, node: int) -> bytes:
-    """The log of one container; from the shared file system where its pod is gone."""
+def _one(backend: KubernetesBackend, now: JobStatus, owner: str, stage: str, node: int) -> bytes:
+    """The log of one container of the job with that uid; from the shared file system where its pod is gone."""
     try:
+        if owner not in owners(backend.api.get("Pod", _pod(now.id, stage, node))):
+            return b""
         return b"".join(backend.api.log(_pod(now.id, stage, node), stage))
     except ApiError as e:
         if e.status == 404:
@@ -125,9 +131,17 @@ class _Reader(threading.Thread):
     """Follows one container's log, in every pod that has it. Whole lines go into the queue."""
 
     def __init__(
-        self, backend: KubernetesBackend, id: str, stage: str, node: int, out: queue.Queue[bytes], label: bool
+        self,
+        backend: KubernetesBackend,
+        id: str,
+        owner: str,
+        stage: str,
+        node: int,
+        out: queue.Queue[bytes],
+        label: bool,
     ) -> None:
         super().__init__(daemon=True)
+        self._owner = owner
         self._backend, self._pod, self._stage = backend, _pod(id, stage, node), stage
         self._out, self._label = out, b"%d: " % node if label else b""
         self._lock = threading.Lock()
@@ -164,6 +178,8 @@ class _Reader(threading.Thread):
         while True:
             try:
                 pod: Object = self._backend.api.get("Pod", self._pod)
+                if self._owner not in owners(pod):
+                    return
                 text = b"".join(self._backend.api.log(self._pod, self._stage))
                 self._hand_out(text[self._got if pod["metadata"]["uid"] == self._uid else 0 :])
                 return
@@ -177,7 +193,7 @@ class _Reader(threading.Thread):
         try:
             pod = self._backend.api.get("Pod", self._pod)
             state = status.container_state(pod, self._stage)
-            if "running" in state or "terminated" in state:
+            if self._owner in owners(pod) and ("running" in state or "terminated" in state):
                 if pod["metadata"]["uid"] != self._uid:
                     self._uid, self._got = pod["metadata"]["uid"], 0
                 self._stream()
@@ -225,10 +241,16 @@ def _labelled(text: bytes, label: bytes) -> bytes:
 
 
 def _follow(
-    backend: KubernetesBackend, now: JobStatus, stage: str, node: int | None, offset: int, changed: Tell | None
+    backend: KubernetesBackend,
+    now: JobStatus,
+    owner: str,
+    stage: str,
+    node: int | None,
+    offset: int,
+    changed: Tell | None,
 ) -> Iterator[LogChunk]:
     nodes, place, told = _nodes(now, stage, node), 0, now
-    for text, current in _pieces(backend, now.id, stage, nodes):
+    for text, current in _pieces(backend, now.id, owner, stage, nodes):
         if changed and current is not None and current != told:
             changed(current)
         told = current or told
@@ -237,15 +259,15 @@ def _follow(
         place += len(text)
     if not place and any(s.name == stage and s.state != "CANCELLED" for s in told.stages):
         for n in nodes:  # it ended before it could be followed, and its pods are gone
-            yield from _chunks(stage, _one(backend, told, stage, n), n if len(nodes) > 1 else None)
+            yield from _chunks(stage, _one(backend, told, owner, stage, n), n if len(nodes) > 1 else None)
 
 
 def _pieces(
-    backend: KubernetesBackend, id: str, stage: str, nodes: Sequence[int]
+    backend: KubernetesBackend, id: str, owner: str, stage: str, nodes: Sequence[int]
 ) -> Iterator[tuple[bytes, JobStatus | None]]:
     """What the nodes say, as it comes, and how the job is, until the stage has ended and all is said."""
     out: queue.Queue[bytes] = queue.Queue()
-    readers = [_Reader(backend, id, stage, n, out, label=len(nodes) > 1) for n in nodes]
+    readers = [_Reader(backend, id, owner, stage, n, out, label=len(nodes) > 1) for n in nodes]
     for reader in readers:
         reader.start()
     patience, looked, ended = Patience(FOLLOWING), 0.0, 0.0

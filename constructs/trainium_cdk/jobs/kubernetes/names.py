@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from trainium_cdk.jobs.errors import JobError
 
@@ -64,6 +66,18 @@ def cache_guard(cache_set: str) -> str:
 def labels(name: str, kind: str) -> dict[str, str]:
     """The labels of a job's objects."""
     return {"app.kubernetes.io/managed-by": MANAGED_BY, JOB_LABEL: name, KIND_LABEL: kind}
+
+
+def submitted_by_trn(found: Mapping[str, Any]) -> bool:
+    """Whether an object of a job is one that `trn` has created: it says so, and names its job."""
+    said: Mapping[str, str] = found["metadata"].get("labels") or {}
+    named: bool = said.get(JOB_LABEL) == found["metadata"]["name"]
+    return named and said.get("app.kubernetes.io/managed-by") == MANAGED_BY
+
+
+def owners(found: Mapping[str, Any]) -> list[str]:
+    """The uids of what an object belongs to. Unlike a name or a label, nothing else ever has the same."""
+    return [str(owner.get("uid", "")) for owner in found["metadata"].get("ownerReferences") or []]
 
 
 def task_pod(name: str, task: str, index: int) -> str:
