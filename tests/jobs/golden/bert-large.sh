@@ -64,7 +64,12 @@ submit() {
   if [ -n "$previous" ]; then options=(--dependency="afterok:$previous" --kill-on-invalid-dep=yes); fi
   if [ -n "$compiled" ]; then options+=(--nodelist="$compiled"); fi
   : >> "$job/logs/$1.log" # NFS remembers for half a minute that a file was not there
-  number=$(sbatch --parsable "${options[@]}" --output="$job/logs/$1.log" "$job/$1.sbatch" "$job") || return 1
+  if ! number=$(sbatch --parsable "${options[@]}" --output="$job/logs/$1.log" "$job/$1.sbatch" "$job" 2> "$job/sbatch.error"); then
+    cat "$job/sbatch.error" >&2
+    # no answer is no refusal: it is undone, and may be tried again
+    if grep -qE 'Connection|timed out|Unable to contact|Zero Bytes|Socket' "$job/sbatch.error"; then exit 75; fi
+    return 1
+  fi
   previous=${number%%;*}
   printf '%s %s\n' "$1" "$previous" >> "$job/stages.part"
 }
