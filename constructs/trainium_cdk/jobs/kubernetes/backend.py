@@ -169,10 +169,6 @@ class KubernetesBackend:
         """The jobs that run or wait."""
         return tuple(job for job in self.list(sys.maxsize) if not job.done)
 
-    def active(self) -> tuple[JobStatus, ...]:
-        """The jobs that run or wait."""
-        return tuple(job for job in self.list(sys.maxsize) if not job.done)
-
     def cancel(self, id: str) -> JobStatus:
         """Cancel a job, and return how it is then. One that has ended stays as it was.
 
