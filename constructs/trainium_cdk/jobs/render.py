@@ -310,7 +310,7 @@ submit() {{
   if [ -n "$previous" ]; then options=(--dependency="afterok:$previous" --kill-on-invalid-dep=yes); fi
   if [ -n "$compiled" ]; then options+=(--nodelist="$compiled"); fi
   : >> "$job/logs/$1.log" # NFS remembers for half a minute that a file was not there
-  if ! number=$(sbatch --parsable "${{options[@]}}" --output="$job/logs/$1.log" "$job/$1.sbatch" "$job" 2> "$job/sbatch.error"); then
+  if ! {{ number=$(sbatch --parsable "${{options[@]}}" --output="$job/logs/$1.log" "$job/$1.sbatch" "$job"); }} 2> "$job/sbatch.error"; then
     cat "$job/sbatch.error" >&2
     # no answer is no refusal: it is undone, and may be tried again
     if grep -qE 'Connection|timed out|Unable to contact|Zero Bytes|Socket' "$job/sbatch.error"; then exit {later}; fi
