@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from ruamel.yaml import YAML
 
 from sandbox import kubernetes
 from sandbox.demo.narrator import Narrator, StepFailed
-from sandbox.kubernetes import eks, running, schemas
+from sandbox.kubernetes import eks, image, running, schemas
 from sandbox.local_aws import LocalAws
 from trainium_cdk import settings
 
@@ -55,8 +54,9 @@ def _kubernetes(narrator: Narrator, aws: LocalAws, directory: Path) -> kubernete
         name=name,
         token_webhook=eks.webhook_url(aws.endpoint, name, secret),
         run_jobs=True,
-        job_environment={"PATH": os.environ["PATH"]},
+        job_environment=image.environment("/image"),
     )
+    image.make(started.directory)
     eks.attach(aws.directory, started, secret)
     narrator.say(f"{started.endpoint}, which the local EKS gives as the endpoint of {name}")
     return started
