@@ -64,7 +64,7 @@ audit: setup .venvs/audit/.done  ## every security judge over every template, sc
 	@$(BIN)/python -m audit
 
 # One process each: under xdist Hypothesis' counts are not in the report.
-TRUST := tests/trust tests/checks tests/settings tests/updates tests/teardown tests/stacks/test_deploy.py tests/stacks/test_deploy_eks.py \
+TRUST := tests/trust tests/checks tests/settings tests/operations/updates tests/operations/teardown tests/stacks/test_deploy.py tests/stacks/test_deploy_eks.py \
   tests/test_outputs.py tests/jobs/test_bad_submissions.py tests/jobs/test_metrics.py tests/jobs/test_snapshot.py tests/jobs/test_ssm.py \
   tests/cli/test_credentials.py tests/jobs/kubernetes/test_bad_submissions.py tests/jobs/kubernetes/test_faults.py tests/jobs/kubernetes/test_training.py
 

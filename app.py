@@ -15,8 +15,8 @@ try:
     import aws_cdk as cdk
 
     from trainium_cdk import checks, settings
+    from trainium_cdk._cdk.validation import TrnRules
     from trainium_cdk.catalog import UnknownFact
-    from trainium_cdk.validation import TrnRules
 except ModuleNotFoundError as e:
     sys.exit(
         f"{e.name} is not installed for {sys.executable}. Run `make setup`, or `pip install -r requirements.txt` and `pip install --no-deps -e .`."

@@ -7,6 +7,9 @@ from typing import Any
 from aws_cdk import CfnOutput, Stack
 from constructs import Construct
 
+from trainium_cdk._cdk.encryption import encrypt, encrypt_operations, stack_key
+from trainium_cdk._cdk.removal import removal_policy
+from trainium_cdk._cdk.strict_functions import StrictFunctions
 from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.efa import TrnEfaSecurityGroup
 from trainium_cdk.eks.addons import TrnAddons
@@ -18,14 +21,11 @@ from trainium_cdk.eks.node_role import TrnNodeRole
 from trainium_cdk.eks.plugins import TrnPlugins
 from trainium_cdk.eks.scaling import TrnScaler
 from trainium_cdk.eks.system_nodes import TrnSystemNodes
-from trainium_cdk.encryption import encrypt, encrypt_operations, stack_key
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.outputs import eks_outputs
 from trainium_cdk.registry import TrnRegistry
-from trainium_cdk.removal import removal_policy
 from trainium_cdk.settings import Environment
 from trainium_cdk.storage import TrnStorage
-from trainium_cdk.strict_functions import StrictFunctions
 
 
 class TrnEksStack(Stack):

@@ -7,18 +7,18 @@ from typing import Any
 from aws_cdk import CfnOutput, Duration, Stack
 from constructs import Construct
 
+from trainium_cdk._cdk.encryption import encrypt, stack_key
+from trainium_cdk._cdk.removal import removal_policy
+from trainium_cdk._cdk.strict_functions import StrictFunctions
 from trainium_cdk.bootstrap import TrnBootstrap
 from trainium_cdk.bucket import TrnBucket
-from trainium_cdk.encryption import encrypt, stack_key
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.outputs import slurm_outputs
 from trainium_cdk.outputs.contract import PAYLOADS
 from trainium_cdk.pcluster.cluster import TrnPcluster
 from trainium_cdk.registry import TrnRegistry
-from trainium_cdk.removal import removal_policy
 from trainium_cdk.settings import Environment
 from trainium_cdk.storage import TrnStorage
-from trainium_cdk.strict_functions import StrictFunctions
 
 
 class TrnPclusterStack(Stack):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from botocore.exceptions import ClientError
 
-from trainium_cdk.aws import in_words
+from trainium_cdk._aws import in_words
 
 CLOCK, CREDENTIALS = "this machine's clock is wrong: ", "these AWS credentials have expired, or are none: "
 

@@ -15,7 +15,7 @@ from aws_cdk import aws_s3 as s3
 from tests.cdk import only, synth
 from trainium_cdk import bootstrap, settings
 from trainium_cdk.bootstrap import TrnBootstrap
-from trainium_cdk.scripts import scripts_dir
+from trainium_cdk.node.scripts import scripts_dir
 
 KEY_OF_ENTRY = "node-scripts/entry-de39af7fb44f672a95131ca644785896.sh"
 """Where entry.sh of a cluster that runs lies. ParallelCluster refuses to update a cluster whose head node names another."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -22,6 +23,16 @@ def test_every_construct_is_found_in_the_package() -> None:
         assert getattr(trainium_cdk, name).__name__ == name
     with pytest.raises(AttributeError, match="no attribute 'TrnNothing'"):
         trainium_cdk.TrnNothing  # noqa: B018
+
+
+def test_type_checkers_and_python_find_the_same_names() -> None:
+    """The imports for type checkers, in `trainium_cdk/__init__.py`, against its table."""
+    tree = ast.parse(Path(trainium_cdk.__file__).read_text("utf-8"))
+    [typed] = [node for node in tree.body if isinstance(node, ast.If)]
+    imported = {
+        (node.module, name.name) for node in typed.body if isinstance(node, ast.ImportFrom) for name in node.names
+    }
+    assert imported == {(f"trainium_cdk.{module}", name) for name, module in trainium_cdk._HOMES.items()}
 
 
 def test_the_package_alone_does_not_load_the_cdk() -> None:

@@ -73,7 +73,7 @@ def test_the_torchx_component_knows_torchx_alone() -> None:
     assert used - set(sys.stdlib_module_names) == {"torchx"}
 
 
-@pytest.mark.parametrize("part", ["catalog", "settings", "checks", "outputs", "cli"])
+@pytest.mark.parametrize("part", ["catalog", "settings", "checks", "outputs", "cli.app"])
 def test_nothing_slow_at_the_start(part: str) -> None:
     assert not imported_by(f"import trainium_cdk.{part}") & set(SLOW)
 

@@ -42,7 +42,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_holds_every_script_and_fact(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     for folder, target in (
-        ("bootstrap", "trainium_cdk/bootstrap_scripts"),
+        ("bootstrap", "trainium_cdk/node/bootstrap"),
         ("constructs/trainium_cdk", "trainium_cdk"),
     ):
         tracked = run("git", "ls-files", folder, cwd=ROOT).split()
@@ -82,7 +82,7 @@ def test_a_foreign_app_synthesises_from_the_wheel(wheel: Path, tmp_path: Path) -
 def test_the_command_is_installed(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as z:
         entry = next(n for n in z.namelist() if n.endswith("entry_points.txt"))
-        assert "trn = trainium_cdk.trn:main" in z.read(entry).decode()
+        assert "trn = trainium_cdk.cli.__main__:main" in z.read(entry).decode()
 
 
 ENVIRONMENTS = [ROOT / ".venv", *sorted((ROOT / ".venvs").glob("*"))]

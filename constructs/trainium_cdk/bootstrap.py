@@ -16,9 +16,10 @@ from aws_cdk import aws_s3_assets as assets
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
-from trainium_cdk import node_env, settings
-from trainium_cdk.functions import inline_function
-from trainium_cdk.scripts import ENTRY, scripts_dir
+from trainium_cdk import settings
+from trainium_cdk._cdk.functions import inline_function
+from trainium_cdk.node import env as node_env
+from trainium_cdk.node.scripts import ENTRY, scripts_dir
 from trainium_cdk.settings import Environment
 
 PREFIX = "node-scripts/"

@@ -9,7 +9,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from trainium_cdk.functions import own_logs
+from trainium_cdk._cdk.functions import own_logs
 
 ACCESS_LOG_DAYS = 90
 _OLD_VERSION_DAYS = 30

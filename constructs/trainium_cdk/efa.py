@@ -6,7 +6,7 @@ import jsii
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
-from trainium_cdk.groups import NO_EGRESS, ClosedGroup, Egress
+from trainium_cdk._cdk.groups import NO_EGRESS, ClosedGroup, Egress
 
 
 @jsii.implements(ec2.IConnectable)

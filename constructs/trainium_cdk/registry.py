@@ -9,8 +9,8 @@ from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 from trainium_cdk import settings as trn
-from trainium_cdk.removal import OnDestroy
-from trainium_cdk.removal import removal_policy as policy_of
+from trainium_cdk._cdk.removal import OnDestroy
+from trainium_cdk._cdk.removal import removal_policy as policy_of
 
 UNTAGGED_DAYS = 14
 

@@ -15,7 +15,7 @@ from audit.judges.files import tracked
 from audit.templates import values
 from tests.audit.conftest import Templates, whole
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.scripts import scripts_dir
+from trainium_cdk.node.scripts import scripts_dir
 
 EVERYWHERE = {"0.0.0.0/0", "::/0"}
 Rule = dict[str, Any]

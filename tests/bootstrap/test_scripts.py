@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.bootstrap.conftest import NewNode
-from trainium_cdk import scripts
-from trainium_cdk.scripts import scripts_dir
+from trainium_cdk.node import scripts
+from trainium_cdk.node.scripts import scripts_dir
 
 FOLDER = scripts_dir()
 SHELL = sorted(FOLDER.rglob("*.sh"))
@@ -68,14 +68,14 @@ def test_the_vendors_addresses_are_those_of_the_catalogue() -> None:
 def test_the_scripts_are_found_in_a_package_or_said_to_be_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    package = tmp_path / "site-packages" / "trainium_cdk"
-    (package / "bootstrap_scripts").mkdir(parents=True)
+    package = tmp_path / "site-packages" / "trainium_cdk" / "node"
+    (package / "bootstrap").mkdir(parents=True)
     monkeypatch.setattr(scripts, "__file__", str(package / "scripts.py"))
     with pytest.raises(FileNotFoundError, match=r"Reinstall trainium-cdk"):
         scripts.scripts_dir()
     for name in (scripts.ENTRY, scripts.CONFIGURE):
-        (package / "bootstrap_scripts" / name).write_text("")
-    assert scripts.scripts_dir() == package / "bootstrap_scripts"
+        (package / "bootstrap" / name).write_text("")
+    assert scripts.scripts_dir() == package / "bootstrap"
 
 
 BAD_SETTINGS = {

@@ -171,7 +171,7 @@ def test_where_there_is_no_cluster(words: list[str], env: dict[str, str], messag
 
 
 def test_a_bug_is_a_paragraph_too(tmp_path: Path) -> None:
-    code = "import trainium_cdk.cli as c, trainium_cdk.cli.environment as e\n@c.app.command()\ndef bad() -> None: raise KeyError('x')\nc.main()"
+    code = "import trainium_cdk.cli.app as c, trainium_cdk.cli.environment as e\n@c.app.command()\ndef bad() -> None: raise KeyError('x')\nc.main()"
 
     def run(**env: str) -> str:
         return subprocess.run(
@@ -191,7 +191,7 @@ class Stopped:
         if name == "typer":
             os.kill(os.getpid(), signal.SIGINT)
 sys.meta_path.insert(0, Stopped())
-from trainium_cdk.trn import main
+from trainium_cdk.cli.__main__ import main
 main()
 """
     done = subprocess.run([sys.executable, "-c", code, "catalog"], capture_output=True, check=False)
@@ -215,7 +215,7 @@ def test_schema_and_catalog_are_for_machines_too() -> None:
 
 
 def test_help_is_quick_and_needs_nothing() -> None:
-    code = "import sys, trainium_cdk.cli; print(*{m.split('.')[0] for m in sys.modules})"
+    code = "import sys, trainium_cdk.cli.app; print(*{m.split('.')[0] for m in sys.modules})"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"boto3", "botocore", "aws_cdk", "jsii", "pydantic", "ruamel"} & set(loaded)
     assert "submit" in bare("--help").stdout

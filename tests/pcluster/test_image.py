@@ -37,7 +37,7 @@ def test_another_release_or_base_is_another_image() -> None:
 
 def test_the_image_of_nodes_without_internet_has_the_packages() -> None:
     """Such nodes install nothing: what they need is on their image."""
-    from trainium_cdk.node_env import render
+    from trainium_cdk.node.env import render
 
     env = settings.parse(PRIVATE)
     assert "TRN_NEURON_DKMS" not in render(env)

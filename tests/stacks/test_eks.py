@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from benchmarks.critical_path import longest, schedule
 from tests.cdk import circles, needs, only, properties, resources
 from tests.stacks.eks_synthesis import NAMES, document, environment, groups, template, template_of
 from tests.support import swept
 from trainium_cdk import outputs, settings
-from trainium_cdk.critical_path import longest, schedule
 from trainium_cdk.eks.interfaces import interfaces
 
 EVERYWHERE = {"0.0.0.0/0", "::/0"}

@@ -12,7 +12,7 @@ from aws_cdk.assertions import Template
 
 from tests.cdk import IN_US_EAST_1, findings, needs, only, properties, resources, synth
 from trainium_cdk import settings as trn
-from trainium_cdk.groups import ClosedGroup
+from trainium_cdk._cdk.groups import ClosedGroup
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.storage import TrnStorage
 

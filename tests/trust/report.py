@@ -106,8 +106,8 @@ def trust(found: Figures) -> str:
     sections = (
         ("Judges that nobody here wrote", "make audit", judges(found)),
         ("Stacks whose parts fail", "FAULTS=all python -m pytest tests/faults", faults(found)),
-        ("Stacks made, changed and destroyed", "python -m pytest tests/stacks/test_deploy*.py tests/teardown", lives(found)),
-        ("Updates", "python -m pytest tests/updates", updates(found)),
+        ("Stacks made, changed and destroyed", "python -m pytest tests/stacks/test_deploy*.py tests/operations/teardown", lives(found)),
+        ("Updates", "python -m pytest tests/operations/updates", updates(found)),
         ("Before spending: `trn preflight`", "python -m pytest tests/checks/live", preflight(found)),
         ("Jobs on a real Slurm", "python -m pytest tests/trust tests/jobs/test_ssm.py", slurm(found)),
         ("Jobs on a real Kubernetes API with Volcano", "python -m pytest tests/jobs/kubernetes", eks(found)),
@@ -191,7 +191,7 @@ def _ends(found: Figures, prefix: str, outcome: str) -> tuple[str, str, str]:
 
 
 def updates(found: Figures) -> Iterator[Row]:
-    table = "tests/updates/test_pcluster.py::"
+    table = "tests/operations/updates/test_pcluster.py::"
     yield Row(
         "changes of a cluster, there and back, held against ParallelCluster's own update policy",
         f"{_cases(found, table + 'test_one_change')}, and {_drawn(found, table + 'test_several_changes_at_once')} sets of them at random",
@@ -201,7 +201,7 @@ def updates(found: Figures) -> Iterator[Row]:
         "update policies, path by path", f"{found['measured']['pcluster-policies']['paths']} paths", "the same policy"
     )
     yield Row("a deployment without a change", f"{found['measured']['redeploys']['templates']} templates", "no change")
-    same = "tests/updates/test_same_bytes.py::test_another_machine_makes_the_same_bytes"
+    same = "tests/operations/updates/test_same_bytes.py::test_another_machine_makes_the_same_bytes"
     yield Row("synthesis elsewhere: folder, hash seed, time zone, locale", f"{_cases(found, same)}", "the same bytes")
 
 

@@ -20,7 +20,7 @@ from tests.support import need, swept
 from tests.trust.figures import record
 from tests.trust.histories import History, World
 from trainium_cdk.jobs import Script, SubmitError
-from trainium_cdk.teardown.jobs import end
+from trainium_cdk.operations.teardown.jobs import end
 
 FEW, MANY, WORLDS = 8, 200, 6
 LONG = b"#!/bin/bash\nsleep 3600\n"

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.jobs.conftest import fleet, make_cluster
 from tests.support import many
 from tests.trust.figures import record
-from trainium_cdk import cli
+from trainium_cdk.cli import app
 from trainium_cdk.jobs import BertLarge, Gpt, JobError, Script, SlurmBackend, render, shell
 from trainium_cdk.jobs.kubernetes import scripts
 from trainium_cdk.jobs.models import MAX_WORD_BYTES
@@ -236,7 +236,7 @@ def test_no_command_line_ends_in_a_traceback(
     monkeypatch.setattr("signal.signal", lambda *_: None)  # this process keeps its own
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as ended:
-        cli.main()
+        app.main()
     assert ended.value.code in (0, 1, 2, None)
     assert "bug in trn" not in err.getvalue(), err.getvalue()
     assert "Traceback" not in err.getvalue()

@@ -10,7 +10,7 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from trainium_cdk.functions import inline_function
+from trainium_cdk._cdk.functions import inline_function
 
 _ID = "TrnSubnetChooser"
 

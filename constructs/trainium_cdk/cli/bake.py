@@ -191,7 +191,7 @@ def _upload(bucket: str, image: Bake, region: str) -> None:
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from trainium_cdk.aws import in_words
+    from trainium_cdk._aws import in_words
     from trainium_cdk.jobs.errors import TrnError
 
     try:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainium_cdk import terminal
+from trainium_cdk.cli import terminal
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import JobStatus, SlurmBackend

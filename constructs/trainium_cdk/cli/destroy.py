@@ -12,8 +12,8 @@ import typer
 from trainium_cdk.cli.common import DEFAULT_STACK, EnvFile, Region, described, name_in_account, say, told_when_stopped
 
 if TYPE_CHECKING:
-    from trainium_cdk.teardown import Report, Survey
-    from trainium_cdk.teardown.jobs import Fate
+    from trainium_cdk.operations.teardown import Report, Survey
+    from trainium_cdk.operations.teardown.jobs import Fate
 
 
 def register(app: typer.Typer) -> None:
@@ -34,7 +34,7 @@ def destroy(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Delete a stack, its jobs, and what they leave behind. Exit code 0: nothing is left but what the environment keeps."""
-    from trainium_cdk.teardown import survey
+    from trainium_cdk.operations.teardown import survey
 
     if environment := described(ctx):
         stack = name_in_account(stack, environment)
@@ -76,7 +76,7 @@ def _how_it_is(found: Survey, client: Any) -> str:
     """How far it has come, for who stops it."""
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from trainium_cdk.aws import in_words
+    from trainium_cdk._aws import in_words
 
     stack, again = found.owner.stack, "Run the same command again"
     try:
@@ -92,7 +92,7 @@ def _how_it_is(found: Survey, client: Any) -> str:
 
 
 def _carry_out(found: Survey, client: Any, fate: Fate) -> None:
-    from trainium_cdk import teardown
+    from trainium_cdk.operations import teardown
 
     if not found.gone and fate != "ignore":
         _end_jobs(found.owner.stack, client("cloudformation").meta.region_name, fate)
@@ -139,7 +139,7 @@ def conclusion(found: Survey, report: Report) -> list[str]:
 
 
 def _leftovers(found: Survey, client: Any) -> list[str]:
-    from trainium_cdk.teardown.sweep import look
+    from trainium_cdk.operations.teardown.sweep import look
 
     return [
         f"   there now: {left.kind} {left.id}: {left.why}"
@@ -152,8 +152,8 @@ def _end_jobs(stack: str, region: str, fate: Fate) -> None:
     """Whoever cannot ask a cluster can still delete it: its jobs end with it."""
     from trainium_cdk.jobs.connect import connect
     from trainium_cdk.jobs.errors import TrnError
+    from trainium_cdk.operations.teardown.jobs import end
     from trainium_cdk.outputs import OutputsError
-    from trainium_cdk.teardown.jobs import end
 
     try:
         end(connect(stack, region, tell=say), fate, say)
@@ -168,8 +168,8 @@ def _in_plain_words(stack: str) -> Iterator[None]:
     """What AWS refuses, as one of our own errors."""
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from trainium_cdk.aws import in_words
-    from trainium_cdk.teardown import TeardownError
+    from trainium_cdk._aws import in_words
+    from trainium_cdk.operations.teardown import TeardownError
 
     try:
         yield
@@ -184,7 +184,7 @@ def clients(region: str | None) -> Any:
     import boto3
     from botocore.config import Config
 
-    from trainium_cdk.aws import region as aws_region
+    from trainium_cdk._aws import region as aws_region
 
     patient = Config(retries={"mode": "adaptive", "max_attempts": 10})
     make: Any = boto3.client  # its stubs know each service by a literal name only

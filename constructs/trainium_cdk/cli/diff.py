@@ -13,7 +13,7 @@ import typer
 from trainium_cdk.cli.common import DEFAULT_STACK, EnvFile, Json, answer, described, id_in_app, put, say
 
 if TYPE_CHECKING:
-    from trainium_cdk.updates import Change
+    from trainium_cdk.operations.updates import Change
 
 App = Annotated[Path | None, typer.Option(help="Folder with the app's cdk.json. Default: this one.")]
 
@@ -43,8 +43,8 @@ def diff(
     as_json: Json = False,
 ) -> None:
     """Say what a deployment would lose, replace or interrupt, before it does. Exit code 1: it would lose something, or fail."""
-    from trainium_cdk.updates import Spec, compare, dangerous
-    from trainium_cdk.updates.live import assemble, deployed
+    from trainium_cdk.operations.updates import Spec, compare, dangerous
+    from trainium_cdk.operations.updates.live import assemble, deployed
 
     spec = Spec.load()
     if environment := described(ctx):

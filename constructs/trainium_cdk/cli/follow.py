@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainium_cdk import terminal
+from trainium_cdk.cli import terminal
 from trainium_cdk.cli.common import (
     DEFAULT_STACK,
     ClusterFile,

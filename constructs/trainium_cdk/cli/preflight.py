@@ -83,7 +83,7 @@ def _show(report: Report, target: Target) -> None:
     from rich.text import Text
 
     from trainium_cdk.checks.live.model import counted
-    from trainium_cdk.terminal import clean
+    from trainium_cdk.cli.terminal import clean
 
     levels: tuple[Level, ...] = ("ok", "info", "warning", "error")  # the worst last: it stays on the screen
     findings = [f for level in levels for f in report.of(level)]

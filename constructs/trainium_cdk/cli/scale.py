@@ -26,9 +26,9 @@ def scale(
     from botocore.exceptions import BotoCoreError, ClientError
 
     from trainium_cdk import outputs
-    from trainium_cdk import scale as scaling
-    from trainium_cdk.aws import in_words
+    from trainium_cdk._aws import in_words
     from trainium_cdk.cli.destroy import clients
+    from trainium_cdk.operations import scale as scaling
 
     cluster = outputs.read(stack, region)
     if not isinstance(cluster, outputs.EksCluster):

@@ -10,11 +10,11 @@ from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_logs as logs
 from constructs import Construct, DependencyGroup, IDependable
 
+from trainium_cdk._cdk.removal import removal_policy
 from trainium_cdk.eks.cluster import TrnEksCluster
 from trainium_cdk.eks.identities import PodRole, file_system_statements, observability_statements
 from trainium_cdk.eks.observability import ADDON as OBSERVABILITY
 from trainium_cdk.eks.observability import configuration, log_groups
-from trainium_cdk.removal import removal_policy
 from trainium_cdk.settings import Environment
 from trainium_cdk.storage import TrnStorage
 

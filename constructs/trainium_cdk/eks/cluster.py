@@ -12,15 +12,15 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
 from constructs import Construct, DependencyGroup, IDependable
 
+from trainium_cdk._cdk.encryption import allow_logs
+from trainium_cdk._cdk.groups import ClosedGroup, Egress
+from trainium_cdk._cdk.removal import OnDestroy, removal_policy
+from trainium_cdk._cdk.trust import service_of_account
 from trainium_cdk.eks.access import GROUPS, chart_repositories, policy_arn
 from trainium_cdk.eks.kubectl import KubectlProvider
-from trainium_cdk.encryption import allow_logs
-from trainium_cdk.groups import ClosedGroup, Egress
 from trainium_cdk.network import TrnNetwork
-from trainium_cdk.removal import OnDestroy, removal_policy
 from trainium_cdk.settings import Environment
 from trainium_cdk.settings.environment import SERVICE_NETWORKS
-from trainium_cdk.trust import service_of_account
 
 LOG_TYPES = ("api", "audit", "authenticator", "controllerManager", "scheduler")
 _HTTPS = ec2.Port.tcp(443)

@@ -10,8 +10,8 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
+from trainium_cdk._cdk.trust import service_of_account
 from trainium_cdk.outputs.contract import SOURCES
-from trainium_cdk.trust import service_of_account
 
 IMAGE = "aws/codebuild/amazonlinux-x86_64-standard:5.0"
 _MINUTES = 120

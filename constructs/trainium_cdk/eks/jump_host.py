@@ -9,10 +9,10 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from trainium_cdk import settings as trn
+from trainium_cdk._cdk.groups import ClosedGroup, Egress
+from trainium_cdk._cdk.session_manager import session_manager_statements
 from trainium_cdk._cdk.subnets import routes_of, selected
-from trainium_cdk.groups import ClosedGroup, Egress
 from trainium_cdk.network import TrnNetwork
-from trainium_cdk.session_manager import session_manager_statements
 
 IMAGE_PARAMETER = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
 _ROOT_GIB = 8

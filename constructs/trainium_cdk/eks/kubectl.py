@@ -12,7 +12,7 @@ from aws_cdk import aws_lambda as functions
 from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
 from constructs import Construct
 
-from trainium_cdk.functions import IN_A_VPC, allow, own_logs
+from trainium_cdk._cdk.functions import IN_A_VPC, allow, own_logs
 
 _PULL = (
     "ecr:BatchCheckLayerAvailability",

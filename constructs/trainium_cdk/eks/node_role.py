@@ -5,7 +5,7 @@ from __future__ import annotations
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from trainium_cdk.session_manager import session_manager_statements
+from trainium_cdk._cdk.session_manager import session_manager_statements
 from trainium_cdk.storage import TrnStorage
 
 

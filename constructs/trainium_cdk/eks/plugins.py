@@ -9,11 +9,11 @@ from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from constructs import Construct, DependencyGroup, IDependable
 
+from trainium_cdk._cdk.job_files import job_file_statements
 from trainium_cdk.eks import manifests, network_policies
 from trainium_cdk.eks.charts import DETECTOR_ACCOUNT, DETECTOR_NAMESPACE, Release, releases
 from trainium_cdk.eks.cluster import TrnEksCluster
 from trainium_cdk.eks.identities import PodRole, detector_statements
-from trainium_cdk.job_files import job_file_statements
 from trainium_cdk.outputs import SERVICE_ACCOUNT
 from trainium_cdk.settings import Environment
 from trainium_cdk.storage import TrnStorage

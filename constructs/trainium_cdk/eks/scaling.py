@@ -14,10 +14,10 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as functions
 from constructs import Construct, IDependable
 
+from trainium_cdk._cdk.functions import IN_A_VPC, Statement, allow, function_role, log_group
 from trainium_cdk.eks.access import SCALER
 from trainium_cdk.eks.cluster import TrnEksCluster
 from trainium_cdk.eks.node_group import TrnNodeGroup
-from trainium_cdk.functions import IN_A_VPC, Statement, allow, function_role, log_group
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.outputs import GROUP_LABEL, eks_fleets
 from trainium_cdk.settings import Environment

@@ -8,7 +8,7 @@ from aws_cdk import CustomResource, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from trainium_cdk.functions import inline_function
+from trainium_cdk._cdk.functions import inline_function
 from trainium_cdk.outputs import GROUP_LABEL
 
 _ID = "TrnNodeGroupSizes"

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from trainium_cdk.aws import in_words
+from trainium_cdk._aws import in_words
 from trainium_cdk.jobs.build_context import ImageError, Source, pack
 from trainium_cdk.jobs.errors import TransportError
 from trainium_cdk.outputs import EksCluster

@@ -9,7 +9,7 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from trainium_cdk.groups import ClosedGroup
+from trainium_cdk._cdk.groups import ClosedGroup
 
 # DynamoDB's gateway endpoint is free and needs no names of its own; its interface endpoint has no private DNS
 GATEWAYS = ("dynamodb",)

@@ -10,6 +10,8 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct, DependencyGroup
 
 from trainium_cdk import settings as trn
+from trainium_cdk._cdk.removal import OnDestroy
+from trainium_cdk._cdk.removal import removal_policy as policy_of
 from trainium_cdk.network.endpoints import add_endpoints
 from trainium_cdk.network.existing import Zoned, by_zone, import_subnets, import_vpc, of_zone
 from trainium_cdk.network.flow_logs import record_traffic
@@ -17,8 +19,6 @@ from trainium_cdk.network.peering import TrnPeering
 from trainium_cdk.network.rules import check_network
 from trainium_cdk.network.subnets import Subnets
 from trainium_cdk.network.zones import default_zones, zone_of
-from trainium_cdk.removal import OnDestroy
-from trainium_cdk.removal import removal_policy as policy_of
 
 
 class TrnNetwork(Construct):

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from pydantic import ValidationError
 
-from trainium_cdk.aws import in_words
-from trainium_cdk.aws import region as aws_region
+from trainium_cdk._aws import in_words
+from trainium_cdk._aws import region as aws_region
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.outputs.contract import CONTRACT, OutputsError, fields
 from trainium_cdk.outputs.eks import EKS_KEYS, EksCluster

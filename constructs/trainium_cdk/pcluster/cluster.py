@@ -15,19 +15,19 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct, IDependable
 
+from trainium_cdk._cdk.job_files import job_file_statements
 from trainium_cdk._cdk.offering import offering_subnet
+from trainium_cdk._cdk.removal import removal_policy as policy_of
+from trainium_cdk._cdk.session_manager import session_manager_statements
 from trainium_cdk._cdk.subnets import routes_of, selected
 from trainium_cdk.bootstrap import TrnBootstrap
 from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.job_files import job_file_statements
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.outputs.contract import PAYLOADS
 from trainium_cdk.pcluster.config import NOBODY, ClusterIds, render
 from trainium_cdk.pcluster.described import environment_of
 from trainium_cdk.pcluster.name import TrnClusterName
-from trainium_cdk.removal import removal_policy as policy_of
-from trainium_cdk.session_manager import session_manager_statements
 from trainium_cdk.settings import Accounting, Environment, HeadNode, LoginNodes, Problem, Queue, SettingsError
 from trainium_cdk.storage import TrnStorage
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from trainium_cdk.node_env import queue_arguments
+from trainium_cdk.node.env import queue_arguments
 from trainium_cdk.pcluster.merge import merged
 from trainium_cdk.settings import ComputeResource, Environment, Queue
 

@@ -14,9 +14,9 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainium_cdk import node_env
+from trainium_cdk.node import env as node_env
+from trainium_cdk.node.scripts import CONFIGURE, ENTRY, scripts_dir
 from trainium_cdk.pcluster.config import Config
-from trainium_cdk.scripts import CONFIGURE, ENTRY, scripts_dir
 from trainium_cdk.settings import Environment
 
 ROOM_GIB = 10

@@ -12,11 +12,11 @@ from aws_cdk import aws_kms as kms
 from constructs import Construct, DependencyGroup, IDependable
 
 from trainium_cdk import settings as trn
+from trainium_cdk._cdk.groups import ClosedGroup
+from trainium_cdk._cdk.removal import OnDestroy
+from trainium_cdk._cdk.removal import removal_policy as policy_of
 from trainium_cdk._cdk.subnets import keep, selected
-from trainium_cdk.groups import ClosedGroup
 from trainium_cdk.network import TrnNetwork
-from trainium_cdk.removal import OnDestroy
-from trainium_cdk.removal import removal_policy as policy_of
 from trainium_cdk.storage import efs, fsx
 from trainium_cdk.storage.connections import ServerConnections, Servers
 from trainium_cdk.storage.described import check_storage, efs_of, lustre_of

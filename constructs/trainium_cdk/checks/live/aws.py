@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any
 
-from trainium_cdk.aws import code_and_message, unknown_caller
+from trainium_cdk._aws import code_and_message, unknown_caller
 
 OPERATIONS: dict[str, tuple[str, str]] = {
     "sts:GetCallerIdentity": ("sts", "get_caller_identity"),

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainium_cdk.aws import in_words
+from trainium_cdk._aws import in_words
 from trainium_cdk.jobs.errors import TransportError
 from trainium_cdk.outputs import EksCluster
 

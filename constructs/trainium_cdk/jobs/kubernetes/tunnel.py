@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from trainium_cdk.aws import unknown_caller
+from trainium_cdk._aws import unknown_caller
 from trainium_cdk.jobs.errors import TransportError
 from trainium_cdk.jobs.kubernetes.access import Endpoint
 from trainium_cdk.outputs import EksCluster

@@ -1,0 +1,125 @@
+"""How long a template takes to deploy at least: its longest chain of resources that wait for each other. Pure.
+
+`python -m benchmarks.critical_path cdk.out/TrnEksStack.template.json` prints it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.creation import CreationTimes, creation_times
+
+_IN_TEXT = re.compile(r"\$\{([A-Za-z0-9]+)(?:\.[^}]*)?\}")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One resource of a chain.
+
+    Attributes:
+        start: seconds after the deployment began.
+        seconds: that it takes, as assumed.
+    """
+
+    logical_id: str
+    kind: str
+    start: int
+    seconds: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.seconds
+
+
+class Waiting(ValueError):
+    """Resources of the template wait for each other in a circle."""
+
+
+def schedule(template: Mapping[str, Any], times: CreationTimes | None = None) -> dict[str, Step]:
+    """When each resource would be made, by logical id, if everything starts as soon as it can.
+
+    Raises:
+        Waiting: the template cannot be deployed.
+    """
+    times = times or creation_times()
+    resources: Mapping[str, Any] = template["Resources"]
+    found: dict[str, Step] = {}
+    waiting: list[str] = []
+
+    def step(name: str) -> Step:
+        if name in found:
+            return found[name]
+        if name in waiting:
+            raise Waiting(" -> ".join([*waiting[waiting.index(name) :], name]))
+        waiting.append(name)
+        start = max((step(other).end for other in sorted(needs(resources, name))), default=0)
+        waiting.pop()
+        kind = resources[name]["Type"]
+        found[name] = Step(name, kind, start, times.of(kind))
+        return found[name]
+
+    for name in resources:
+        step(name)
+    return found
+
+
+def longest(template: Mapping[str, Any], times: CreationTimes | None = None) -> tuple[Step, ...]:
+    """The chain that ends last, first resource first; empty for a template without resources."""
+    when = schedule(template, times)
+    chain: list[Step] = []
+    last = max(when.values(), key=lambda s: s.end, default=None)
+    while last:
+        chain.insert(0, last)
+        before = [when[other] for other in sorted(needs(template["Resources"], last.logical_id))]
+        last = max(before, key=lambda s: s.end, default=None)
+    return tuple(chain)
+
+
+def needs(resources: Mapping[str, Any], name: str) -> set[str]:
+    """The resources that one directly waits for: what it depends on, and what it refers to."""
+    resource = resources[name]
+    depends = resource.get("DependsOn", [])
+    words = {depends} if isinstance(depends, str) else set(depends)
+    return (words | _references(resource.get("Properties", {}))) & set(resources) - {name}
+
+
+def _references(node: Any) -> set[str]:
+    if isinstance(node, list):
+        return set().union(*map(_references, node)) if node else set()
+    if not isinstance(node, Mapping):
+        return set()
+    found = set().union(*map(_references, node.values())) if node else set()
+    if isinstance(node.get("Ref"), str):
+        found.add(node["Ref"])
+    if attribute := node.get("Fn::GetAtt"):
+        found.add(attribute.partition(".")[0] if isinstance(attribute, str) else attribute[0])
+    if text := node.get("Fn::Sub"):
+        found |= set(_IN_TEXT.findall(text if isinstance(text, str) else text[0]))
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if len(words) != 1:
+        print("usage: python -m benchmarks.critical_path TEMPLATE", file=sys.stderr)
+        return 2
+    try:
+        chain = longest(json.loads(Path(words[0]).read_text("utf-8")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
+        print(f"{words[0]}: not a CloudFormation template in JSON ({type(e).__name__}: {e})", file=sys.stderr)
+        return 1
+    times = creation_times()
+    print(f"{chain[-1].end if chain else 0} s at the least, of assumed times ({times.source.strip()}; {times.date})")
+    for step in chain:
+        print(f"{step.start:>6} s  + {step.seconds:>4} s  {step.kind}  {step.logical_id}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,184 @@
+"""Encryption with a key of the customer's: one key for everything in a stack that can have one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from aws_cdk import CfnResource, Stack
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_fsx as fsx
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_s3 as s3
+from constructs import Construct, IConstruct
+
+from trainium_cdk._cdk.removal import OnDestroy, removal_policy
+
+Setter = Callable[[CfnResource, str], None]
+_USE = ["kms:Decrypt", "kms:DescribeKey", "kms:Encrypt", "kms:GenerateDataKey*", "kms:ReEncrypt*"]
+AUTO_SCALING_ROLE = "aws-service-role/autoscaling.amazonaws.com/AWSServiceRoleForAutoScaling"
+"""Path of the role with which Auto Scaling starts nodes. KMS refuses a key policy that names a role which does not exist."""
+
+
+class TrnKey(Construct):
+    """A key with a policy for CloudWatch Logs and, where Auto Scaling starts nodes, for their volumes.
+
+    Everything else (S3, EFS, FSx, ECR, Lambda, EKS) uses a key with the permissions of whoever asks: the account's IAM policies
+    decide, as for any key.
+
+    Args:
+        description: what the key is for.
+        auto_scaling: whether Auto Scaling starts nodes whose volumes have this key (on EKS). Its service-linked role must exist.
+            Default: no.
+        on_destroy: what becomes of the key on `cdk destroy`. Without it, what was encrypted and is kept cannot be read. Default:
+            deleted, after KMS's waiting period of 30 days.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        description: str,
+        auto_scaling: bool = False,
+        on_destroy: OnDestroy = "delete",
+    ) -> None:
+        super().__init__(scope, id)
+        key = kms.Key(
+            self,
+            "Resource",
+            description=description,
+            enable_key_rotation=True,
+            removal_policy=removal_policy(on_destroy),
+        )
+        allow_logs(key)
+        if auto_scaling:
+            _allow_auto_scaling(key)
+        self.key: kms.IKey = key
+        """The key, for any construct of the CDK."""
+
+
+def stack_key(
+    scope: Construct, encryption: str, *, description: str, auto_scaling: bool = False, on_destroy: OnDestroy = "delete"
+) -> kms.IKey | None:
+    """The key that an environment's `encryption` stands for: none, one that is made here, or the one that is named."""
+    if encryption == "aws-managed":
+        return None
+    if encryption == "customer-key":
+        return TrnKey(scope, "Key", description=description, auto_scaling=auto_scaling, on_destroy=on_destroy).key
+    return kms.Key.from_key_arn(scope, "Key", encryption)
+
+
+def allow_logs(key: kms.Key) -> None:
+    """Let CloudWatch Logs encrypt log groups of this account and region."""
+    stack = Stack.of(key)
+    groups = f"arn:{stack.partition}:logs:{stack.region}:{stack.account}:log-group:*"
+    key.add_to_resource_policy(
+        iam.PolicyStatement(
+            sid="Logs",
+            principals=[iam.ServicePrincipal(f"logs.{stack.region}.{stack.url_suffix}")],
+            actions=_USE,
+            resources=["*"],
+            conditions={"ArnLike": {"kms:EncryptionContext:aws:logs:arn": groups}},
+        )
+    )
+
+
+def _allow_auto_scaling(key: kms.Key) -> None:
+    stack = Stack.of(key)
+    role = [iam.ArnPrincipal(f"arn:{stack.partition}:iam::{stack.account}:role/{AUTO_SCALING_ROLE}")]
+    key.add_to_resource_policy(
+        iam.PolicyStatement(sid="VolumesOfNodes", principals=list(role), actions=_USE, resources=["*"])
+    )
+    key.add_to_resource_policy(
+        iam.PolicyStatement(
+            sid="VolumesOfNodesAttached",
+            principals=list(role),
+            actions=["kms:CreateGrant"],
+            resources=["*"],
+            conditions={"Bool": {"kms:GrantIsForAWSResource": "true"}},
+        )
+    )
+
+
+def encrypt_operations(scope: IConstruct, key: kms.IKey) -> None:
+    """Encrypt what is no data below `scope`: log groups, variables of functions, builds. Call it last.
+
+    Args:
+        key: its policy lets CloudWatch Logs use it (`allow_logs`).
+    """
+    _set(scope, _OPERATIONS, key)
+
+
+def encrypt(scope: IConstruct, key: kms.IKey, *, users: Sequence[iam.IGrantable] = ()) -> None:
+    """Encrypt everything below `scope` that CloudFormation can encrypt with a key: log groups, buckets, repositories, file systems,
+    volumes, variables of functions, builds. Call it last.
+
+    Args:
+        users: who reads and writes the stack's bucket: they may use the key, through S3 alone.
+    """
+    _set(scope, _EVERYTHING, key)
+    stack = Stack.of(scope)
+    for user in users:
+        user.grant_principal.add_to_principal_policy(
+            iam.PolicyStatement(
+                sid="KeyOfTheBucket",
+                actions=["kms:Decrypt", "kms:GenerateDataKey"],
+                resources=[key.key_arn],
+                conditions={"StringEquals": {"kms:ViaService": f"s3.{stack.region}.{stack.url_suffix}"}},
+            )
+        )
+
+
+def _set(scope: IConstruct, setters: Mapping[str, Setter], key: kms.IKey) -> None:
+    for node in scope.node.find_all():
+        if isinstance(node, CfnResource) and (setter := setters.get(node.cfn_resource_type)):
+            setter(node, key.key_arn)
+
+
+def _property(path: str) -> Setter:
+    return lambda resource, arn: resource.add_property_override(path, arn)
+
+
+def _bucket(resource: CfnResource, arn: str) -> None:
+    logging = resource.logging_configuration if isinstance(resource, s3.CfnBucket) else None
+    if isinstance(logging, s3.CfnBucket.LoggingConfigurationProperty) and not logging.destination_bucket_name:
+        return  # it holds access logs, and S3 delivers those to no bucket with a key of KMS's
+    rule = {
+        "BucketKeyEnabled": True,
+        "ServerSideEncryptionByDefault": {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": arn},
+    }
+    resource.add_property_override("BucketEncryption.ServerSideEncryptionConfiguration", [rule])
+
+
+def _lustre(resource: CfnResource, arn: str) -> None:
+    lustre = resource.lustre_configuration if isinstance(resource, fsx.CfnFileSystem) else None
+    if isinstance(lustre, fsx.CfnFileSystem.LustreConfigurationProperty) and lustre.deployment_type == "SCRATCH_2":
+        return  # which always has FSx's own key
+    resource.add_property_override("KmsKeyId", arn)
+
+
+def _template(resource: CfnResource, arn: str) -> None:
+    data = resource.launch_template_data if isinstance(resource, ec2.CfnLaunchTemplate) else None
+    if isinstance(data, ec2.CfnLaunchTemplate.LaunchTemplateDataProperty) and data.block_device_mappings:
+        resource.add_property_override("LaunchTemplateData.BlockDeviceMappings.0.Ebs.KmsKeyId", arn)
+
+
+def _repository(resource: CfnResource, arn: str) -> None:
+    resource.add_property_override("EncryptionConfiguration", {"EncryptionType": "KMS", "KmsKey": arn})
+
+
+_OPERATIONS: dict[str, Setter] = {
+    "AWS::CodeBuild::Project": _property("EncryptionKey"),
+    "AWS::Lambda::Function": _property("KmsKeyArn"),
+    "AWS::Logs::LogGroup": _property("KmsKeyId"),
+}
+_EVERYTHING: dict[str, Setter] = {
+    **_OPERATIONS,
+    "AWS::EC2::LaunchTemplate": _template,
+    "AWS::EC2::Instance": _property("BlockDeviceMappings.0.Ebs.KmsKeyId"),
+    "AWS::ECR::Repository": _repository,
+    "AWS::EFS::FileSystem": _property("KmsKeyId"),
+    "AWS::FSx::FileSystem": _lustre,
+    "AWS::S3::Bucket": _bucket,
+}

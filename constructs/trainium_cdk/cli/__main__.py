@@ -1,0 +1,22 @@
+"""Where the command `trn` starts."""
+
+from __future__ import annotations
+
+import signal
+
+
+def main() -> None:
+    """Load the command and run it. Ctrl-C ends it without a word until it is loaded, when nothing has begun, and after its last
+    word, when all is done."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from trainium_cdk.cli import app
+
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            app.main()
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_DFL)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None

@@ -1,0 +1,101 @@
+"""The command `trn`. Results go to standard output, words for people to standard error; exit code 0 for done, 1 for
+not, 2 for a command line that makes no sense.
+
+What starts slowly (boto3) is imported where it is used: `trn --help` answers at once, and needs no AWS.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+from types import FrameType
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from trainium_cdk.cli import access, destroy, diff, environment, follow, images, inside, kinds, preflight, scale, submit
+from trainium_cdk.cli.common import say
+
+
+class _Commands(TyperGroup):
+    """The commands; the options of `trn submit` are those of the kinds of jobs, which are loaded when it is called."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, submit.command() if name == "submit" else command, rest
+
+
+app = typer.Typer(
+    name="trn",
+    cls=_Commands,
+    help="Submit and follow training jobs on a cluster of trainium-cdk.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+submit.register(app)
+kinds.register(app)
+follow.register(app)
+environment.register(app)
+diff.register(app)
+destroy.register(app)
+scale.register(app)
+preflight.register(app)
+inside.register(app)
+images.register(app)
+access.register(app)
+
+
+def main() -> None:
+    """Run `trn`. Whatever goes wrong is one paragraph, never a traceback; TRN_DEBUG=1 shows it."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that cannot show a letter is no reason to stop
+    try:
+        signal.signal(signal.SIGTERM, _terminated)
+        app(prog_name="trn")
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    except Exception as e:
+        if os.environ.get("TRN_DEBUG") == "1":
+            raise
+        say(f"trn: {_paragraph(e)}")
+        raise SystemExit(1) from None
+    finally:
+        _flush()
+
+
+def _flush() -> None:
+    """Who reads no further (`trn list | head`) is no reason for a word."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _terminated(number: int, _: FrameType | None) -> None:
+    """End as after any error, so that what was put aside on the way is removed."""
+    raise SystemExit(128 + number)
+
+
+def _paragraph(error: Exception) -> str:
+    from trainium_cdk.catalog import UnknownFact
+    from trainium_cdk.jobs.errors import TrnError
+    from trainium_cdk.operations.scale import ScaleError
+    from trainium_cdk.operations.teardown import TeardownError
+    from trainium_cdk.operations.updates.live import UpdateError
+    from trainium_cdk.operations.updates.spec import SpecError
+    from trainium_cdk.outputs import OutputsError
+    from trainium_cdk.settings import SettingsError, SettingsFileError
+
+    told = TrnError | OutputsError | SettingsError | SettingsFileError | UnknownFact | TimeoutError
+    if isinstance(error, told | UpdateError | SpecError | TeardownError | ScaleError):
+        return str(error)
+    return (
+        f"this is a bug in trn: {type(error).__name__}: {error}. Please report it, with what TRN_DEBUG=1 shows "
+        "when you do the same again"
+    )

@@ -1,0 +1,32 @@
+"""Where the scripts that run on the nodes lie: beside the source tree, or inside an installed package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ENTRY = "entry.sh"
+"""The frozen script a cluster refers to; its content never changes (see bootstrap/README.md)."""
+
+CONFIGURE = "configure-node.sh"
+"""The script that entry.sh runs; with lib/ and a rendered node.env it makes up the node zip file."""
+
+
+def scripts_dir() -> Path:
+    """Return the folder that holds entry.sh, configure-node.sh and lib/.
+
+    In a wheel it is ``trainium_cdk/node/bootstrap``; in an editable install or a source tree ``bootstrap/`` at
+    the tree's root.
+
+    Raises:
+        FileNotFoundError: neither place holds the scripts (a broken installation).
+    """
+    here = Path(__file__).resolve().parent
+    candidates = (here / "bootstrap", here.parents[2] / "bootstrap")
+    for folder in candidates:
+        if (folder / ENTRY).is_file() and (folder / CONFIGURE).is_file():
+            return folder
+    places = " nor ".join(str(folder) for folder in candidates)
+    raise FileNotFoundError(
+        f"The node scripts ({ENTRY}, {CONFIGURE}) are neither in {places}. "
+        "Reinstall trainium-cdk, or run from a complete source tree."
+    )

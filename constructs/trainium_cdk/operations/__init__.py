@@ -1,0 +1,1 @@
+"""What is done to a deployed stack: scaled, updated, taken down."""

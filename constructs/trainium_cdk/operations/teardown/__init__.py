@@ -1,0 +1,12 @@
+"""Taking a stack down to nothing: its jobs, the stack itself, and what others made on its behalf and left.
+
+>>> from trainium_cdk.operations.teardown import Owner
+>>> Owner("S", "arn:id", cluster="c", engine="eks").why({"kubernetes.io/cluster/c": "owned"})
+'it is tagged kubernetes.io/cluster/c = owned'
+"""
+
+from trainium_cdk.operations.teardown.destroy import Report, TeardownError, destroy
+from trainium_cdk.operations.teardown.owner import Owner
+from trainium_cdk.operations.teardown.survey import Survey, survey
+
+__all__ = ["Owner", "Report", "Survey", "TeardownError", "destroy", "survey"]

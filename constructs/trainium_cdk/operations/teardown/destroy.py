@@ -1,0 +1,158 @@
+"""The order of things: jobs, then the stack with what holds it up, then what it left behind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainium_cdk._aws import in_words
+from trainium_cdk.operations.teardown import sweep
+from trainium_cdk.operations.teardown.survey import Client, Kept, Survey, events
+
+ATTEMPTS = 3
+"""How often the stack's deletion is tried, with what holds it up taken out of its way in between."""
+
+
+class TeardownError(Exception):
+    """A stack cannot be taken down. The message says why, and what to do."""
+
+
+@dataclass
+class Report:
+    """What has become of a stack.
+
+    Attributes:
+        gone: whether CloudFormation has deleted it.
+        swept: what was deleted beside it.
+        kept: what stays because the environment says so.
+        left: what stays although it should not, and why.
+    """
+
+    gone: bool = False
+    swept: list[sweep.Left] = field(default_factory=list)
+    kept: list[Kept] = field(default_factory=list)
+    left: list[tuple[str, str]] = field(default_factory=list)
+
+
+def destroy(
+    found: Survey,
+    client: Client,
+    tell: Callable[[str], None],
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+    interval: float = 5,
+) -> Report:
+    """Delete a stack and whatever it leaves. What its policies keep, stays.
+
+    Args:
+        found: the stack, as `survey` has read it just now.
+        tell: is given a line of words for each step.
+        interval: seconds between two looks at the deletion.
+
+    Raises:
+        TeardownError: something else is under way with the stack.
+        botocore.exceptions.ClientError: AWS refuses to be asked.
+    """
+    if found.status.endswith("_IN_PROGRESS") and found.status != "DELETE_IN_PROGRESS":
+        raise TeardownError(f"stack {found.owner.stack} is {found.status}. Wait until that has ended, then try again")
+    report = Report(gone=found.gone, kept=list(found.kept))
+    failed: list[tuple[str, str]] = []
+    for attempt in range(ATTEMPTS):
+        if report.gone:
+            break
+        if attempt:
+            _clear_the_way(found, client, failed, report, tell)
+        tell(f"deleting stack {found.owner.stack}" + (" again" if attempt else f" with {found.resources} resources"))
+        report.gone, failed = _delete_stack(found.owner.stack_id, client, sleep, interval)
+        for name, why in failed:
+            tell(f"could not delete {name}: {why}")
+    if report.gone:
+        _sweep(client, list(sweep.look(client, found.owner)), report, tell)
+    else:
+        report.left.extend(failed)
+    return report
+
+
+def _delete_stack(
+    stack_id: str, client: Client, sleep: Callable[[float], None], interval: float
+) -> tuple[bool, list[tuple[str, str]]]:
+    """Whether the stack is gone, and otherwise what could not be deleted, and why."""
+    cloudformation = client("cloudformation")
+    cloudformation.delete_stack(StackName=stack_id)
+    pause = min(0.2, interval)
+    while True:
+        status = cloudformation.describe_stacks(StackName=stack_id)["Stacks"][0]["StackStatus"]
+        if status == "DELETE_COMPLETE":
+            return True, []
+        if not status.endswith("_IN_PROGRESS"):
+            break
+        sleep(pause)
+        pause = min(pause * 2, interval)
+    pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack_id)
+    failed = [r for page in pages for r in page["StackResourceSummaries"] if r["ResourceStatus"] == "DELETE_FAILED"]
+    reasons: dict[str, str] = {}
+    for event in events(cloudformation, stack_id):
+        if event["ResourceStatus"] == "DELETE_FAILED":
+            reasons.setdefault(event["LogicalResourceId"], event.get("ResourceStatusReason", ""))
+    return False, [
+        (
+            f"{r['LogicalResourceId']} ({r['ResourceType']}, {r.get('PhysicalResourceId', '')})",
+            reasons.get(r["LogicalResourceId"]) or "AWS gives no reason",
+        )
+        for r in failed
+    ] or [("the stack", status)]
+
+
+def _clear_the_way(
+    found: Survey, client: Client, failed: list[tuple[str, str]], report: Report, tell: Callable[[str], None]
+) -> None:
+    """What commonly holds a deletion up: things in buckets and registries, and whatever others have put into the VPC."""
+    names = " ".join(name for name, _ in failed)
+    for bucket in found.buckets:
+        if bucket in names:
+            tell(f"emptying bucket {bucket}")
+            _attempt(report, bucket, lambda b=bucket: _empty_bucket(client("s3"), b))  # type: ignore[misc]
+    for registry in found.registries:
+        if registry in names:
+            tell(f"emptying registry {registry}")
+            _attempt(report, registry, lambda r=registry: _empty_registry(client("ecr"), r))  # type: ignore[misc]
+    if not any(kind in names for kind in ("Custom::PclusterCluster", "AWS::EKS::Cluster")):  # it would make them anew
+        _sweep(client, list(sweep.look(client, found.owner, blocking=True)), report, tell)
+    report.left.clear()  # what is left is what is left in the end
+
+
+def _sweep(client: Client, found: list[sweep.Left], report: Report, tell: Callable[[str], None]) -> None:
+    for left in found:
+        tell(f"deleting {left.kind} {left.id}: {left.why}")
+        if _attempt(report, f"{left.kind} {left.id}", lambda x=left: sweep.delete(client, x)):  # type: ignore[misc]
+            report.swept.append(left)
+
+
+def _attempt(report: Report, what: str, action: Callable[[], object]) -> bool:
+    """Whether it worked; otherwise the report says why not."""
+    from botocore.exceptions import ClientError
+
+    try:
+        action()
+    except ClientError as e:
+        report.left.append((what, in_words(e)))
+        return False
+    return True
+
+
+def _empty_bucket(s3: Any, bucket: str) -> None:
+    for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
+        objects = [
+            {"Key": o["Key"], "VersionId": o["VersionId"]}
+            for o in [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
+        ]
+        if objects:
+            s3.delete_objects(Bucket=bucket, Delete={"Objects": objects, "Quiet": True})
+
+
+def _empty_registry(ecr: Any, registry: str) -> None:
+    for page in ecr.get_paginator("list_images").paginate(repositoryName=registry):
+        if page["imageIds"]:
+            ecr.batch_delete_image(repositoryName=registry, imageIds=page["imageIds"])

@@ -1,0 +1,163 @@
+"""What a stack consists of, read before anything is deleted: afterwards nobody could tell."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainium_cdk.operations.teardown.owner import Owner
+
+Client = Callable[[str], Any]
+"""Service name -> boto3 client."""
+_CLUSTERS = {"Custom::PclusterCluster": "slurm", "AWS::EKS::Cluster": "eks"}
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A resource that stays, because the environment says so."""
+
+    type: str
+    id: str
+
+
+@dataclass(frozen=True)
+class Survey:
+    """A stack as it is.
+
+    Attributes:
+        status: CloudFormation's; DELETE_COMPLETE for one that has been deleted already.
+        resources: how many it has.
+        kept: what its own policies keep when it goes.
+        buckets, registries: physical ids of those that go with it, and so must be empty.
+    """
+
+    owner: Owner
+    status: str
+    resources: int
+    kept: tuple[Kept, ...]
+    buckets: tuple[str, ...]
+    registries: tuple[str, ...]
+
+    @property
+    def gone(self) -> bool:
+        return self.status == "DELETE_COMPLETE"
+
+
+def survey(stack: str, client: Client) -> Survey | None:
+    """The stack of this name, or the last one that was; None where there never was one.
+
+    Raises:
+        botocore.exceptions.ClientError: AWS refuses.
+    """
+    cloudformation = client("cloudformation")
+    found = _find(cloudformation, stack)
+    if found is None:
+        return None
+    stack_id, status = found["StackId"], found["StackStatus"]
+    there = list(_resources(cloudformation, stack_id, status == "DELETE_COMPLETE"))
+    own = [r for r in there if r["StackId"] == stack_id]
+    template = _template(cloudformation, stack_id)
+    keeping = _keeping(template)
+    kept = {r["PhysicalResourceId"]: r for r in own if r["ResourceType"] in _DATA | _HELD and _stays(r, keeping)}
+    by_type = _by_type(there)
+    declared = {r.get("Type", "") for r in template.get("Resources", {}).values()}
+    kind = next((t for t in _CLUSTERS if t in declared or by_type.get(t)), "")
+    return Survey(
+        owner=Owner(
+            stack=stack,
+            stack_id=stack_id,
+            cluster=_cluster_name(template) or (by_type[kind][0] if kind else ""),
+            engine=_CLUSTERS.get(kind, ""),
+            vpcs=frozenset(by_type.get("AWS::EC2::VPC", ())),
+            functions=frozenset(by_type.get("AWS::Lambda::Function", ())),
+            projects=frozenset(by_type.get("AWS::CodeBuild::Project", ())),
+            managed=frozenset(r["PhysicalResourceId"] for r in there),
+            kept=frozenset(kept),
+        ),
+        status=status,
+        resources=sum("Past" not in r and r["ResourceStatus"] != "DELETE_COMPLETE" for r in own),
+        kept=tuple(Kept(r["ResourceType"], key) for key, r in kept.items()),
+        buckets=tuple(b for b in by_type.get("AWS::S3::Bucket", ()) if b not in kept),
+        registries=tuple(r for r in by_type.get("AWS::ECR::Repository", ()) if r not in kept),
+    )
+
+
+_SEEN = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "DELETE_COMPLETE", "DELETE_SKIPPED")
+_DATA = {
+    "AWS::EFS::FileSystem", "AWS::FSx::FileSystem", "AWS::S3::Bucket", "AWS::ECR::Repository", "AWS::KMS::Key",
+    "AWS::Logs::LogGroup",
+}  # fmt: skip
+_HELD = {"AWS::EC2::VPC", "AWS::EC2::Subnet", "AWS::EC2::SecurityGroup"}
+"""What kept data stands in, and so stays too."""
+
+
+def _find(cloudformation: Any, stack: str) -> dict[str, Any] | None:
+    pages = cloudformation.get_paginator("list_stacks").paginate()
+    named = [s for page in pages for s in page["StackSummaries"] if stack in (s["StackName"], s["StackId"])]
+    alive = [s for s in named if s["StackStatus"] != "DELETE_COMPLETE"]
+    newest = sorted(named, key=lambda s: str(s.get("DeletionTime") or s["CreationTime"]))
+    found: list[dict[str, Any]] = alive or newest[-1:]
+    return found[0] if found else None
+
+
+def _resources(cloudformation: Any, stack_id: str, gone: bool) -> Iterator[dict[str, Any]]:
+    """The resources of a stack and of those nested in it, each with the id of its stack. What has been deleted of it, only its
+    events can tell."""
+    there: dict[str, dict[str, Any]] = {}
+    if not gone:
+        pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack_id)
+        there = {r.get("PhysicalResourceId", ""): r for page in pages for r in page["StackResourceSummaries"]}
+    for event in events(cloudformation, stack_id):
+        if event["ResourceStatus"] in _SEEN and event["PhysicalResourceId"] != stack_id:
+            there.setdefault(event["PhysicalResourceId"], {**event, "Past": True})
+    for resource in list(there.values()):
+        if not resource.get("PhysicalResourceId"):
+            continue
+        yield {**resource, "StackId": stack_id}
+        if resource["ResourceType"] == "AWS::CloudFormation::Stack":
+            yield from _resources(cloudformation, resource["PhysicalResourceId"], "Past" in resource)
+
+
+def events(cloudformation: Any, stack_id: str) -> list[dict[str, Any]]:
+    """What has happened to a stack, the latest first."""
+    pages = cloudformation.get_paginator("describe_stack_events").paginate(StackName=stack_id)
+    return [e for page in pages for e in page["StackEvents"] if e.get("PhysicalResourceId")]
+
+
+def _stays(resource: Mapping[str, Any], keeping: set[str]) -> bool:
+    """Whether a resource stays, or has stayed, when its stack goes."""
+    if "Past" in resource:
+        return bool(resource["ResourceStatus"] == "DELETE_SKIPPED")
+    return resource["LogicalResourceId"] in keeping
+
+
+def _by_type(resources: list[dict[str, Any]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for resource in resources:
+        found.setdefault(resource["ResourceType"], []).append(resource["PhysicalResourceId"])
+    return found
+
+
+def _template(cloudformation: Any, stack_id: str) -> dict[str, Any]:
+    body = cloudformation.get_template(StackName=stack_id, TemplateStage="Original")["TemplateBody"]
+    template: dict[str, Any] = json.loads(body) if isinstance(body, str) else body
+    return template
+
+
+def _cluster_name(template: Mapping[str, Any]) -> str:
+    """Name of the Slurm cluster; empty for none. Not its physical id: that of a failed creation is another."""
+    for resource in template.get("Resources", {}).values():
+        if resource.get("Type") == "Custom::PclusterCluster":
+            name = resource["Properties"]["ClusterName"]
+            return name if isinstance(name, str) else ""
+    return ""
+
+
+def _keeping(template: Mapping[str, Any]) -> set[str]:
+    """Logical ids of what the stack's template keeps."""
+    return {
+        key for key, resource in template.get("Resources", {}).items()
+        if resource.get("DeletionPolicy") in ("Retain", "RetainExceptOnCreate")
+    }  # fmt: skip

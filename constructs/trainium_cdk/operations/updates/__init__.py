@@ -1,0 +1,14 @@
+"""What a deployment would do to what is deployed, said before it: which change replaces, loses or interrupts what.
+
+No CDK and no AWS in here, but for `trainium_cdk.operations.updates.live`.
+
+>>> from trainium_cdk.operations.updates import compare, Spec
+>>> compare({"Resources": {}}, {"Resources": {}}, Spec.load())
+[]
+"""
+
+from trainium_cdk.operations.updates.change import LEVELS, Change, Level, dangerous
+from trainium_cdk.operations.updates.compare import compare
+from trainium_cdk.operations.updates.spec import Spec, SpecError
+
+__all__ = ["LEVELS", "Change", "Level", "Spec", "SpecError", "compare", "dangerous"]

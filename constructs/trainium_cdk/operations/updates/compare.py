@@ -1,0 +1,219 @@
+"""Two templates, and what a deployment of the second over the first would do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from trainium_cdk.catalog.updates import updates
+from trainium_cdk.operations.updates import eks, slurm
+from trainium_cdk.operations.updates.change import LEVELS, Change, Level
+from trainium_cdk.operations.updates.leaves import RENEWED, intrinsic, leaves, marked, references, text
+from trainium_cdk.operations.updates.spec import Spec
+
+Template = Mapping[str, Any]
+_COPY = "leave it as it was, or copy what it holds first and then say --allow {name}"
+
+
+@dataclass(frozen=True)
+class _Resource:
+    """A resource before and after; None where it is not there."""
+
+    id: str
+    old: Mapping[str, Any] | None
+    new: Mapping[str, Any] | None
+
+    @property
+    def type(self) -> str:
+        return str((self.new or self.old or {})["Type"])
+
+    @property
+    def name(self) -> str:
+        path = ((self.new or self.old or {}).get("Metadata") or {}).get("aws:cdk:path", "")
+        steps = path.split("/")[1:]
+        while len(steps) > 1 and steps[-1] in ("Resource", "Default"):  # what the CDK calls the heart of a construct
+            steps.pop()
+        return "/".join(steps) or self.id
+
+    @property
+    def kept(self) -> bool:
+        """Whether the deployed one stays in the account when the stack has no more use for it."""
+        policies = {(self.old or {}).get("DeletionPolicy"), (self.new or {}).get("UpdateReplacePolicy")}
+        return bool(policies & {"Retain", "Snapshot"})
+
+    def change(
+        self, level: Level, meaning: str, advice: str = "", property: str = "", old: Any = None, new: Any = None
+    ) -> Change:
+        return Change(
+            level,
+            self.id,
+            self.type,
+            self.name,
+            property,
+            _short(old),
+            _short(new),
+            meaning,
+            advice.format(name=self.name),
+        )
+
+
+def compare(old: Template, new: Template, spec: Spec, *, fleet_running: bool = True) -> list[Change]:
+    """Every change that a deployment of `new` over `old` would make, the worst first; empty where it would make none.
+
+    What a replacement drags along is found too: a replaced subnet replaces the file system that stands in it.
+
+    Args:
+        old: the deployed template, as it was submitted.
+        new: the template to be deployed.
+        spec: what CloudFormation replaces.
+        fleet_running: whether compute nodes of a Slurm cluster may be up; ParallelCluster then refuses some changes.
+    """
+    before, after = _known(old), _known(new)
+    pairs = [_Resource(key, before.get(key), after.get(key)) for key in dict.fromkeys([*after, *before])]
+    pairs = [split for pair in pairs for split in _same_type(pair)]
+    both = [p for p in pairs if p.old is not None and p.new is not None]
+    renewed = _renewed(both, spec, _parameters(old, new))
+    found = [c for p in pairs if p.old is None or p.new is None for c in _come_or_gone(p, spec)]
+    for pair in both:
+        found.extend(_changed(pair, spec, renewed, fleet_running))
+    found.extend(eks.skew(before, after, {p.id: p.name for p in pairs}))
+    found = [_keep_what_follows(c, _zones(before), _zones(after)) for c in found]
+    return sorted(found, key=lambda c: LEVELS.index(c.level))
+
+
+def _zones(resources: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
+    """Zone ids of the subnets, each once."""
+    subnets = [r.get("Properties") or {} for r in resources.values() if r["Type"] == "AWS::EC2::Subnet"]
+    return tuple(dict.fromkeys(str(s["AvailabilityZoneId"]) for s in subnets if "AvailabilityZoneId" in s))
+
+
+def _keep_what_follows(change: Change, old: tuple[str, ...], new: tuple[str, ...]) -> Change:
+    """What an environment does not name may move with something else: the zones with the instance types of a new queue or node
+    group, the services' network with a new peering. Say how it stays."""
+    if change.level not in ("loses", "refused"):
+        return change
+    if change.property == "KubernetesNetworkConfig.ServiceIpv4Cidr":
+        return replace(change, advice=f"keep the services' network as it is: eks: {{service_cidr: {change.old}}}")
+    if "Subnet" not in change.property or not old or old == new:
+        return change
+    return replace(change, advice=f"keep the zones as they are: network: {{zone_ids: [{', '.join(old)}]}}")
+
+
+def _known(template: Template) -> dict[str, Mapping[str, Any]]:
+    # the CDK's note about itself changes with each of its releases, and is nothing
+    return {k: r for k, r in (template.get("Resources") or {}).items() if r.get("Type") != "AWS::CDK::Metadata"}
+
+
+def _same_type(pair: _Resource) -> Iterator[_Resource]:
+    """CloudFormation does not turn one type into another: the one goes, the other comes."""
+    if pair.old and pair.new and pair.old["Type"] != pair.new["Type"]:
+        yield _Resource(pair.id, pair.old, None)
+        yield _Resource(pair.id, None, pair.new)
+    else:
+        yield pair
+
+
+def _parameters(old: Template, new: Template) -> set[tuple[str, str]]:
+    before, after = old.get("Parameters") or {}, new.get("Parameters") or {}
+    return {(key, "") for key in after if key in before and after[key].get("Default") != before[key].get("Default")}
+
+
+def _renewed(both: list[_Resource], spec: Spec, known: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    """(logical id, attribute) of whatever has another value after the deployment; attribute "" stands for all of them."""
+    renewed = set(known)
+    while True:
+        size = len(renewed)
+        for pair in both:
+            changed = _differences(pair, renewed)
+            if any(spec.impact(pair.type, path) == "yes" for path in changed):
+                renewed.add((pair.id, ""))
+            elif changed:
+                renewed |= {(pair.id, attribute) for attribute in updates().moving.get(pair.type, ())}
+        if len(renewed) == size:
+            return renewed
+
+
+def _differences(pair: _Resource, renewed: set[tuple[str, str]]) -> dict[tuple[str, ...], tuple[Any, Any]]:
+    """Path within the properties -> (old, new), for each leaf that differs."""
+    assert pair.old is not None  # noqa: S101  the caller asked
+    assert pair.new is not None  # noqa: S101
+    before = leaves(pair.old.get("Properties") or {})
+    after = leaves(marked(pair.new.get("Properties") or {}, renewed))
+    paths = dict.fromkeys([*after, *before])
+    return {p: (before.get(p), after.get(p)) for p in paths if text(before.get(p)) != text(after.get(p))}
+
+
+def _holds(pair: _Resource, spec: Spec) -> str:
+    """What is lost with a resource; empty for nothing."""
+    if slurm.is_provider(pair.old or {}):
+        return ""
+    return updates().holds.get(pair.type) or ("what it stores" if spec.stateful(pair.type) else "")
+
+
+def _come_or_gone(pair: _Resource, spec: Spec) -> Iterator[Change]:
+    held = _holds(pair, spec)
+    if pair.old is None:
+        yield pair.change("safe", "it is made")
+    elif not held:
+        yield pair.change("safe", "it is deleted; nothing is stored in it")
+    elif pair.kept:
+        yield pair.change("loses", f"the stack forgets it. It stays in the account with {held}, and is paid for", _COPY)
+    else:
+        yield pair.change("loses", f"it is deleted; lost with it: {held}", _COPY)
+
+
+def _changed(pair: _Resource, spec: Spec, renewed: set[tuple[str, str]], fleet_running: bool) -> Iterator[Change]:
+    assert pair.new is not None  # noqa: S101
+    differences = _differences(pair, renewed)
+    if pair.type == slurm.CLUSTER:
+        assert pair.old is not None  # noqa: S101
+        properties = marked(pair.new.get("Properties") or {}, renewed)
+        for verdict in slurm.judge(pair.old.get("Properties") or {}, properties, fleet_running):
+            yield pair.change(*verdict)
+        return
+    for path, (old, new) in differences.items():
+        level, meaning, advice = _meaning(pair, path, old, new, spec)
+        yield pair.change(level, meaning, advice, ".".join(path), old, new)
+
+
+def _meaning(pair: _Resource, path: tuple[str, ...], old: Any, new: Any, spec: Spec) -> tuple[Level, str, str]:
+    impact = "maybe" if not spec.knows(pair.type) and "Custom::" not in pair.type else spec.impact(pair.type, path)
+    if impact == "yes" or (impact == "maybe" and path[0] not in updates().interrupts.get(pair.type, {})):
+        return _replaced(pair, spec, "is" if impact == "yes" else "may be")
+    if (refused := slurm.refused(pair.type, path, old, new) or eks.refused(pair.type, path, old, new)) is not None:
+        return ("refused", *refused)
+    if lost := updates().empties.get(pair.type):
+        return ("loses", *lost)
+    if words := updates().interrupts.get(pair.type, {}).get(path[0]):
+        return ("interrupts", *words)
+    return "safe", "it is changed in place", ""
+
+
+def _replaced(pair: _Resource, spec: Spec, verb: str) -> tuple[Level, str, str]:
+    held = _holds(pair, spec)
+    if not held:
+        return "replaces", f"it {verb} replaced; nothing is stored in it", ""
+    if pair.kept:
+        return "loses", f"it {verb} replaced by a new, empty one; the old one stays in the account with {held}", _COPY
+    return "loses", f"it {verb} replaced; lost with it: {held}", _COPY
+
+
+def _short(value: Any, most: int = 60) -> str:
+    words = _words(value)
+    return words if len(words) <= most else words[: most - 3] + "..."
+
+
+def _words(value: Any) -> str:
+    """A value for people: a reference by what it refers to."""
+    if value is None:
+        return ""
+    if intrinsic(value):
+        [(function, inner)] = value.items()
+        if function == RENEWED:
+            return f"another {_words(inner)}"
+        return ".".join(dict.fromkeys(".".join(r).removesuffix(".Ref") for r in references(value))) or json.dumps(inner)
+    if isinstance(value, list) and len(value) == 1:
+        return _words(value[0])
+    return json.dumps(text(value), separators=(",", ":")) if isinstance(value, Mapping | list) else str(text(value))

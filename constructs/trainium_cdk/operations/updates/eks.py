@@ -1,0 +1,85 @@
+"""What EKS refuses: versions that do not go together, and what a node group cannot change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from trainium_cdk.catalog.updates import updates
+from trainium_cdk.operations.updates.change import Change
+from trainium_cdk.operations.updates.leaves import references
+
+_CLUSTER, _GROUP = "AWS::EKS::Cluster", "AWS::EKS::Nodegroup"
+Resources = Mapping[str, Mapping[str, Any]]
+
+
+def refused(type_name: str, path: tuple[str, ...], _old: Any, new: Any) -> tuple[str, str] | None:
+    """Why EKS would refuse a change: (meaning, advice); None where it would not."""
+    another = path in (("LaunchTemplate", "Id"), ("LaunchTemplate", "Name"))
+    if type_name == _GROUP and another and new is not None:
+        return (
+            "a node group takes new versions of its launch template, but no other launch template",
+            "give the node group another name: a new one is made beside it, and this one goes after it",
+        )
+    return None
+
+
+def skew(old: Resources, new: Resources, names: Mapping[str, str]) -> Iterator[Change]:
+    """Versions that EKS refuses: a control plane that goes down or skips one, nodes ahead of it or too far behind."""
+    rules = updates().kubernetes
+    for key, cluster in new.items():
+        if cluster["Type"] != _CLUSTER:
+            continue
+        version = _minor(cluster)
+        before = _minor(old[key]) if key in old and old[key]["Type"] == _CLUSTER else None
+        if version is None:
+            continue
+        if before is not None and not 0 <= version - before <= rules.minors_at_once:
+            step = before + (rules.minors_at_once if version > before else 0)
+            yield _said(
+                key, cluster, names, before, version,
+                "EKS takes a control plane up by one minor version at a time, and never down",
+                f"deploy {_version(step)} first" if version > before else f"stay at {_version(before)}",
+            )  # fmt: skip
+        for group, resource in new.items():
+            if resource["Type"] != _GROUP or not _belongs(resource, key):
+                continue
+            nodes, nodes_before = _minor(resource), _minor(old.get(group, {}))
+            if nodes is None:
+                continue
+            if nodes > version:
+                yield _said(
+                    group, resource, names, nodes_before, nodes,
+                    f"nodes may not be ahead of their control plane, which is {_version(version)}",
+                    f"upgrade the cluster to {_version(nodes)} first",
+                )  # fmt: skip
+            elif version - nodes > rules.minors_behind:
+                yield _said(
+                    group, resource, names, nodes_before, nodes,
+                    f"nodes may be {rules.minors_behind} minor versions behind their control plane, which is "
+                    f"{_version(version)}",
+                    f"give the node group {_version(version)}",
+                )  # fmt: skip
+
+
+def _said(
+    key: str, resource: Mapping[str, Any], names: Mapping[str, str], old: int | None, new: int, why: str, advice: str
+) -> Change:
+    was = _version(old) if old is not None and old != new else ""
+    return Change("refused", key, resource["Type"], names.get(key, key), "Version", was, _version(new), why, advice)
+
+
+def _minor(resource: Mapping[str, Any]) -> int | None:
+    """33 of 1.33; None where no version is given (AWS then chooses)."""
+    version = (resource.get("Properties") or {}).get("Version")
+    major, _, minor = str(version).partition(".")
+    return int(minor) if major == "1" and minor.isdecimal() else None
+
+
+def _version(minor: int) -> str:
+    return f"1.{minor}"
+
+
+def _belongs(group: Mapping[str, Any], cluster: str) -> bool:
+    name = (group.get("Properties") or {}).get("ClusterName")
+    return not isinstance(name, Mapping) or any(ref == cluster for ref, _ in references(name))

@@ -1,0 +1,102 @@
+"""The two templates to compare: the deployed one, and the one that the app makes now. The thin edge to the CDK and to AWS."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainium_cdk._aws import in_words
+from trainium_cdk._aws import region as aws_region
+from trainium_cdk.operations.updates.spec import command
+
+Template = dict[str, Any]
+
+
+class UpdateError(Exception):
+    """A template cannot be had. The message says which, why, and what to do."""
+
+
+@dataclass(frozen=True)
+class Assembled:
+    """A stack as the app makes it now.
+
+    Attributes:
+        name: its name in the account.
+        region: None where the app leaves it to the credentials.
+    """
+
+    name: str
+    region: str | None
+    template: Template
+
+
+def assemble(stack: str, environment: Path | None = None, app: Path | None = None) -> Assembled:
+    """Synthesises the app with the CDK's command line, as `cdk deploy` does, into a folder that goes afterwards.
+
+    Args:
+        stack: id of the stack, as people type it to `cdk`, or its name in the account.
+        environment: file for `-c env=FILE`.
+        app: folder with the app's cdk.json. Default: where the command is run.
+
+    Raises:
+        SpecError: there is no `cdk`.
+        UpdateError: the synthesis fails (its last words are in the message), or makes no such stack.
+    """
+    context = ["-c", f"env={environment.resolve()}"] if environment else []
+    with tempfile.TemporaryDirectory(prefix="trn-diff-") as folder:
+        done = subprocess.run(
+            [str(command().absolute()), "synth", stack, *context, "--quiet", "--no-notices", "--output", folder],
+            cwd=app, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+            env={**os.environ, "CI": "true", "NO_COLOR": "1", "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "1"},
+        )  # fmt: skip
+        if done.returncode:
+            words = (done.stderr or done.stdout).strip()[-2000:]
+            raise UpdateError(f"the app does not synthesise:\n{words}")
+        return _pick(stack, Path(folder))
+
+
+def _pick(stack: str, folder: Path) -> Assembled:
+    artifacts: Mapping[str, Any] = json.loads((folder / "manifest.json").read_text("utf-8")).get("artifacts", {})
+    names = []
+    for key, artifact in artifacts.items():
+        if artifact.get("type") != "aws:cloudformation:stack":
+            continue
+        properties = artifact["properties"]
+        name = properties.get("stackName") or key
+        names.append(key)
+        if stack in (key, name, artifact.get("displayName")):
+            region = str(artifact.get("environment", "")).rpartition("/")[2]
+            template = json.loads((folder / properties["templateFile"]).read_text("utf-8"))
+            return Assembled(name, None if "unknown" in region else region or None, template)
+    raise UpdateError(f"the app makes no stack {stack}; it makes {', '.join(names) or 'none'}")
+
+
+def deployed(name: str, region: str | None = None) -> Template | None:
+    """The template that a stack was last deployed with; None where there is no such stack.
+
+    Raises:
+        UpdateError: AWS does not answer, or refuses.
+    """
+    import boto3
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        client = boto3.client("cloudformation", region_name=aws_region(region))
+        stack = client.describe_stacks(StackName=name)["Stacks"][0]
+        if stack["StackStatus"] in ("REVIEW_IN_PROGRESS", "DELETE_COMPLETE"):
+            return None
+        body = client.get_template(StackName=name, TemplateStage="Original")["TemplateBody"]
+    except ClientError as e:
+        if "does not exist" in str(e):
+            return None
+        raise UpdateError(f"cannot read stack {name}: {in_words(e)}") from None
+    except BotoCoreError as e:
+        raise UpdateError(f"cannot read stack {name}: {in_words(e)}") from None
+    found: Template = json.loads(body) if isinstance(body, str) else json.loads(json.dumps(body))
+    return found

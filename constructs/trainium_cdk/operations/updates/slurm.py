@@ -1,0 +1,118 @@
+"""What a change means for a ParallelCluster cluster, in words."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from trainium_cdk.operations.updates.change import Level
+from trainium_cdk.operations.updates.leaves import intrinsic, text
+from trainium_cdk.operations.updates.pcluster import Verdict, changes
+
+CLUSTER = "Custom::PclusterCluster"
+_VERSION = re.compile(r"/parallelcluster/(\d[\d.]*)/")
+_ANOTHER = (
+    "leave it as it was; or give the cluster another name (pcluster.cluster_name): a new cluster is made beside this one, on "
+    "the same file systems, and this one goes after it"
+)
+_STOP = (
+    "stop the fleet first (pcluster update-compute-fleet --status STOP_REQUESTED --cluster-name {cluster}), deploy with "
+    "--fleet-stopped, and start it again"
+)
+_STOP_LOGIN = (
+    "set pcluster.overrides: {LoginNodes: {Pools: [{Name: login, Count: 0}]}} and deploy, then deploy this without it"
+)
+Told = tuple[Level, str, str, str, Any, Any]
+"""Level, meaning, advice, property, old and new value."""
+
+
+def judge(old: Mapping[str, Any], new: Mapping[str, Any], fleet_running: bool) -> Iterator[Told]:
+    """What the provider will make of a change of the cluster resource's properties."""
+    name = str(new.get("ClusterName"))
+    if text(old.get("ClusterName")) != text(new.get("ClusterName")):
+        yield (
+            "refused",
+            "ParallelCluster does not rename a cluster",
+            _ANOTHER,
+            "ClusterName",
+            old.get("ClusterName"),
+            new.get("ClusterName"),
+        )
+    before, after = (_configuration(p) for p in (old, new))
+    for change in changes(before, after):
+        level, meaning, advice = _WORDS[_effective(change.verdict, fleet_running)]
+        yield (
+            level,
+            meaning,
+            advice.replace("{cluster}", name),
+            change.path,
+            _value(change.old),
+            _value(change.new),
+        )
+
+
+def refused(type_name: str, path: tuple[str, ...], old: Any, new: Any) -> tuple[str, str] | None:
+    """Why a change outside the cluster resource would fail it: (meaning, advice); None where it would not."""
+    if type_name != "AWS::CloudFormation::Stack" or path != ("TemplateURL",):
+        return None
+    versions = [_VERSION.search(json.dumps(value)) for value in (old, new)]
+    if not (versions[0] and versions[1]) or versions[0][1] == versions[1][1]:
+        return None
+    return (
+        f"ParallelCluster {versions[1][1]} does not update a cluster that {versions[0][1]} has made",
+        _ANOTHER,
+    )
+
+
+def is_provider(resource: Mapping[str, Any]) -> bool:
+    """Whether a resource is the nested stack with ParallelCluster's function, which holds nothing."""
+    url = (resource.get("Properties") or {}).get("TemplateURL")
+    return url is not None and _VERSION.search(json.dumps(url)) is not None
+
+
+def _configuration(properties: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = properties.get("ClusterConfiguration")
+    return found if isinstance(found, Mapping) and not intrinsic(found) else {}
+
+
+def _effective(verdict: Verdict, fleet_running: bool) -> Verdict | str:
+    if fleet_running:
+        return verdict
+    return {"stop": "stopped", "stop-both": "stop-login"}.get(verdict, verdict)
+
+
+_WORDS: dict[str, tuple[Level, str, str]] = {
+    "live": ("safe", "the cluster takes it over while it runs", ""),
+    "drain": (
+        "interrupts",
+        "nodes that run a job keep it and are replaced after it; idle ones are replaced at once",
+        "",
+    ),
+    "kill": (
+        "interrupts",
+        "the nodes are replaced at once, and the jobs on them stop",
+        "let running jobs end first; those that were stopped start again from their last checkpoint",
+    ),
+    "stop": ("refused", "ParallelCluster refuses it while compute nodes may run", _STOP),
+    "stopped": (
+        "interrupts",
+        "the fleet has to be stopped for it, and so no job runs",
+        "start the fleet again afterwards",
+    ),
+    "stop-login": ("refused", "ParallelCluster refuses it while login nodes run", _STOP_LOGIN),
+    "stop-both": (
+        "refused",
+        "ParallelCluster refuses it while compute nodes or login nodes run",
+        f"{_STOP_LOGIN}. Before that, {_STOP}",
+    ),
+    "new": ("refused", "ParallelCluster cannot change it in a cluster that is there", _ANOTHER),
+}
+
+
+def _value(value: Any) -> Any:
+    """A list's entry by its name: the rest of it is new or gone anyway."""
+    if isinstance(value, Mapping) and not intrinsic(value):
+        return next((value[key] for key in ("Name", "Key", "Policy", "BucketName") if key in value), value)
+    return value

@@ -1,0 +1,100 @@
+"""What we write for the nodes is read back by the nodes' own reader."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from trainium_cdk import settings
+from trainium_cdk.node import env as node_env
+from trainium_cdk.node.scripts import scripts_dir
+
+READER = """
+set -Eeuo pipefail
+source "$1/lib/settings.sh"; shift
+settings_load "$@" TRN_NODE_ROLE=compute
+for key in "${!SETTING_KINDS[@]}"; do printf '%s=%s\\n' "${key}" "${!key}"; done
+"""
+ENVIRONMENTS = sorted(Path("tests/environments").glob("*.yaml"))
+
+
+def read_back(folder: Path, text: str, *arguments: str) -> dict[str, str]:
+    (folder / "node.env").write_text(text)
+    done = subprocess.run(
+        ["bash", "-c", READER, "reader", scripts_dir(), folder / "node.env", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(line.split("=", 1) for line in done.stdout.splitlines())
+
+
+@pytest.mark.parametrize("file", ENVIRONMENTS, ids=lambda f: f.stem)
+def test_round_trip(file: Path, tmp_path: Path) -> None:
+    env = settings.load(file)
+    for queue in env.pcluster.queues:
+        found = read_back(tmp_path, node_env.render(env), *node_env.queue_arguments(env, queue.name))
+        assert found.items() >= node_env.values(env).items()
+        kinds = [env.catalog.instance(r.instance_type) for r in queue.compute_resources]
+        assert int(found["TRN_NEURON_DEVICES_EXPECTED"]) == kinds[0].neuron_devices
+        if len(kinds) == 1:
+            assert int(found["TRN_EFA_EXPECTED"]) == kinds[0].efa_interfaces
+
+
+def test_a_queue_of_unlike_types_checks_only_what_they_share() -> None:
+    env = settings.load("tests/environments/many-queues.yaml")  # trn1: 8 interfaces, trn1n: 16; both 16 devices
+    assert node_env.queue_arguments(env, "bert") == ("TRN_NEURON_DEVICES_EXPECTED=16", "TRN_EFA_EXPECTED=0")
+
+
+def test_the_default_node() -> None:
+    assert node_env.render(settings.load()).splitlines()[1:6] == [
+        "TRN_USER=ubuntu",
+        "TRN_MOUNTS=/efs",
+        "TRN_OS_PACKAGES='jq g++ git make python3-dev'",
+        "TRN_NEURON_SDK=2.28.1",
+        "TRN_NEURON_DKMS=2.26.10.0",
+    ]
+
+
+def test_without_a_way_to_the_repositories_nothing_is_installed() -> None:
+    env = settings.load("tests/environments/no-internet.yaml")
+    assert node_env.values(env) == {"TRN_USER": "ubuntu", "TRN_MOUNTS": "/efs"}
+
+
+@pytest.mark.parametrize(
+    ("bootstrap", "expected"),
+    [
+        ({}, {"TRN_NEURON_CC": "2.23.6484.0", "TRN_TORCH_NEURONX": "2.9.0.2.12.22436", "TRN_PYTHON": "python3.12"}),
+        ({"framework": "none"}, {}),
+        (
+            {"neuron_release": "2.33.0", "framework": "torch-native", "pip_packages": ["wandb==0.21"]},
+            {
+                "TRN_PYTHON": "python3.12",
+                "TRN_NEURON_CC": "2.28.7631.0",
+                "TRN_PIP_EXTRA": "torch-neuronx==2.14.3.0 nki==0.7.0 wandb==0.21",
+            },
+        ),
+    ],
+)
+def test_framework(bootstrap: dict[str, object], expected: dict[str, str]) -> None:
+    env = settings.validate({"bootstrap": bootstrap})
+    keys = ("TRN_PYTHON", "TRN_NEURON_CC", "TRN_TORCH_NEURONX", "TRN_PIP_EXTRA")
+    assert {k: v for k, v in node_env.values(env).items() if k in keys} == expected
+
+
+@pytest.mark.parametrize(
+    ("venv", "shared"),
+    [
+        ("aws_neuron_venv_pytorch", "yes"),
+        ("/efs/venv", "yes"),
+        ("/home/ubuntu/venv", "yes"),
+        ("/opt/venv", "no"),
+        ("/efs2/venv", "no"),
+    ],
+)
+def test_a_venv_outside_shared_storage_is_made_on_each_node(venv: str, shared: str) -> None:
+    env = settings.validate({"bootstrap": {"venv": venv}})
+    assert node_env.values(env)["TRN_VENV_SHARED"] == shared

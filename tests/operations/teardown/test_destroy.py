@@ -1,0 +1,276 @@
+"""`trn destroy` on stacks of the local AWS: what blocks is cleared, what leaked is swept, what is somebody else's stays."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox import LocalAws
+from sandbox.leftovers import beyond, inventory
+from tests.trust.figures import record
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.jobs.backend import JobStatus, Stage
+from trainium_cdk.operations.teardown import TeardownError, destroy, survey
+from trainium_cdk.operations.teardown.jobs import end
+
+TRN = Path(sys.executable).with_name("trn")
+Client = Callable[[str], Any]
+STACK = "TeardownTest"
+
+
+def resource(kind: str, keep: bool = False, **properties: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {"Type": f"AWS::{kind}", "Properties": properties}
+    return {**found, "DeletionPolicy": "Retain"} if keep else found
+
+
+def template(name: str, *, keep: bool = False) -> dict[str, Any]:
+    """A network with a cluster's parts in it."""
+    role = {
+        "Version": "2012-10-17",
+        "Statement": [
+            {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "lambda.amazonaws.com"}}
+        ],
+    }
+    subnet = {"VpcId": {"Ref": "Vpc"}, "AvailabilityZoneId": "use1-az4"}
+    access = {"RoleArn": {"Fn::GetAtt": ["Role", "Arn"]}, "ResourcesVpcConfig": {"SubnetIds": [{"Ref": "Subnet"}]}}
+    code = {"ZipFile": "def handler(event, context): pass"}
+    return {
+        "Resources": {
+            "Vpc": resource("EC2::VPC", CidrBlock="10.0.0.0/16"),
+            "Subnet": resource("EC2::Subnet", CidrBlock="10.0.0.0/24", **subnet),
+            "Group": resource("EC2::SecurityGroup", VpcId={"Ref": "Vpc"}, GroupDescription="nodes"),
+            "Bucket": resource("S3::Bucket"),
+            "Registry": resource("ECR::Repository"),
+            "Files": resource("EFS::FileSystem", keep, Encrypted=True),
+            "Role": resource("IAM::Role", AssumeRolePolicyDocument=role),
+            "Cluster": resource("EKS::Cluster", Name=f"{name}-eks", **access),
+            "Function": resource(
+                "Lambda::Function",
+                Code=code,
+                Handler="index.handler",
+                Runtime="python3.12",
+                Role={"Fn::GetAtt": ["Role", "Arn"]},
+            ),
+        }
+    }
+
+
+class Account:
+    """Two stacks that are called alike, and what has leaked beside each."""
+
+    def __init__(self, aws: LocalAws):
+        self.aws = aws
+
+    def client(self, service: str) -> Any:
+        return self.aws.client(service)
+
+    def make(self, name: str, *, keep: bool = False) -> dict[str, str]:
+        cloudformation = self.client("cloudformation")
+        cloudformation.create_stack(StackName=name, TemplateBody=json.dumps(template(name, keep=keep)))
+        cloudformation.get_waiter("stack_create_complete").wait(StackName=name, WaiterConfig={"Delay": 1})
+        found = cloudformation.describe_stack_resources(StackName=name)["StackResources"]
+        return {r["LogicalResourceId"]: r["PhysicalResourceId"] for r in found}
+
+    def leak(self, name: str, made: dict[str, str]) -> None:
+        """What Kubernetes, Lambda and EKS leave, and what holds a deletion up."""
+        ec2, cluster = self.client("ec2"), f"{name}-eks"
+        owned = [{"Key": f"kubernetes.io/cluster/{cluster}", "Value": "owned"}]
+        ec2.create_network_interface(
+            SubnetId=made["Subnet"], Description=f"AWS Lambda VPC ENI-{made['Function']}", Groups=[made["Group"]]
+        )
+        group = ec2.create_security_group(GroupName=f"k8s-{name}", Description="of a service", VpcId=made["Vpc"])[
+            "GroupId"
+        ]
+        volume = ec2.create_volume(Size=8, AvailabilityZone="us-east-1a")["VolumeId"]
+        ec2.create_tags(Resources=[group, volume], Tags=owned)
+        pair = {"IpProtocol": "tcp", "FromPort": 80, "ToPort": 80, "UserIdGroupPairs": [{"GroupId": group}]}
+        ec2.authorize_security_group_ingress(GroupId=made["Group"], IpPermissions=[pair])
+        self.client("elbv2").create_load_balancer(
+            Name=f"lb-{name.lower()}"[:32], Subnets=[made["Subnet"]], Type="network",
+            Tags=[{"Key": "elbv2.k8s.aws/cluster", "Value": cluster}],
+        )  # fmt: skip
+        for log in (f"/aws/lambda/{made['Function']}", f"/aws/eks/{cluster}/cluster"):
+            self.client("logs").create_log_group(logGroupName=log)
+        for version in ("1", "2"):
+            self.client("s3").put_object(Bucket=made["Bucket"], Key="dir/file", Body=version.encode())
+
+    def balancers(self) -> set[str]:
+        return {b["LoadBalancerName"] for b in self.client("elbv2").describe_load_balancers()["LoadBalancers"]}
+
+    def there(self) -> dict[str, list[str]]:
+        return inventory(self.client)
+
+
+@pytest.fixture
+def account(local_aws: LocalAws, request: pytest.FixtureRequest) -> Iterator[Account]:
+    found = Account(local_aws)
+    before = found.there()
+    yield found
+    left = beyond(found.there(), before)
+    balancers = found.balancers()
+    record(f"destroyed-{request.node.name}", left=sum(map(len, left.values())) + len(balancers))
+    assert left == {}
+    assert balancers == set()
+
+
+def trn(aws: LocalAws, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [TRN, "destroy", *words],
+        env=aws.env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+
+
+def test_one_of_two_that_are_called_alike(account: Account) -> None:
+    aws, before = account.aws, account.there()
+    other = f"{STACK}-2"
+    theirs = account.make(other)
+    account.leak(other, theirs)
+    with_theirs = account.there()
+    ours = account.make(STACK)
+    account.leak(STACK, ours)
+
+    asked = trn(aws, STACK)
+    assert asked.returncode == 2
+    assert "say --yes" in asked.stderr
+    dry = trn(aws, STACK, "--dry-run")
+    assert dry.returncode == 0
+    assert f"delete stack {STACK} with 9 resources" in dry.stderr
+    assert f"log group /aws/eks/{STACK}-eks/cluster: it is the log of the control plane" in dry.stderr
+    assert other not in dry.stderr
+    assert account.there().keys() == with_theirs.keys()
+
+    done = trn(aws, STACK, "--yes")
+    assert done.returncode == 0, done.stderr
+    assert f"emptying bucket {ours['Bucket']}" in done.stderr
+    assert done.stderr.strip().endswith("nothing is left")
+    assert beyond(account.there(), with_theirs) == {}
+    assert beyond(with_theirs, account.there()) == {}
+    assert account.balancers() == {f"lb-{other.lower()}"}
+
+    again = trn(aws, STACK, "--yes")
+    assert again.returncode == 0
+    assert "has been deleted already" in again.stderr
+    assert trn(aws, other, "--yes").returncode == 0
+    assert beyond(account.there(), before) == {}
+
+
+def test_a_log_that_comes_back_after_the_stack_has_gone_is_found(account: Account) -> None:
+    """The last lines of a function bring its log group back to life; the stack is gone by then."""
+    made = account.make(STACK)
+    assert trn(account.aws, STACK, "--yes").returncode == 0
+    account.client("logs").create_log_group(logGroupName=f"/aws/lambda/{made['Function']}")
+    done = trn(account.aws, STACK, "--yes")
+    assert done.returncode == 0
+    assert f"deleting log group /aws/lambda/{made['Function']}" in done.stderr
+
+
+def test_the_log_of_the_parallelcluster_provider_is_the_stacks(account: Account) -> None:
+    """Its own template keeps it for 90 days; its function is in a nested stack, which is gone by then."""
+    cloudformation, before = account.client("cloudformation"), account.there()
+    url = Catalog.load().parallelcluster.provider_template.format(
+        region="us-east-1", suffix="amazonaws.com", version=Catalog.load().parallelcluster.default
+    )
+    body = {"Resources": {"Provider": resource("CloudFormation::Stack", TemplateURL=url)}}
+    cloudformation.create_stack(StackName=STACK, TemplateBody=json.dumps(body), Capabilities=["CAPABILITY_AUTO_EXPAND"])
+    cloudformation.get_waiter("stack_create_complete").wait(StackName=STACK, WaiterConfig={"Delay": 1})
+    [log] = beyond(account.there(), before)["log groups"]
+    assert log.startswith("/aws/lambda/pcluster-cfn-")
+    assert trn(account.aws, STACK, "--yes").returncode == 0
+    for name in (log, f"{log}0"):
+        account.client("logs").create_log_group(logGroupName=name)
+    done = trn(account.aws, STACK, "--yes")
+    assert f"deleting log group {log}: it is the log of a function of the stack" in done.stderr
+    assert beyond(account.there(), before) == {"log groups": [f"{log}0"]}
+    account.client("logs").delete_log_group(logGroupName=f"{log}0")
+
+
+def test_what_is_kept_is_said(account: Account) -> None:
+    files = account.make(STACK, keep=True)["Files"]
+    done = trn(account.aws, STACK, "--yes")
+    assert done.returncode == 0, done.stderr
+    assert f"kept, as its environment says: AWS::EFS::FileSystem {files}; it is paid for" in done.stderr
+    assert done.stderr.strip().endswith("1 resources are kept")
+    there = account.client("efs").describe_file_systems()["FileSystems"]
+    assert files in {f["FileSystemId"] for f in there}
+    account.client("efs").delete_file_system(FileSystemId=files)
+
+
+def test_what_cannot_be_deleted_is_said_with_the_reason(account: Account) -> None:
+    """Somebody else's instance in the stack's subnet is not touched."""
+    ec2, made = account.client("ec2"), account.make(STACK)
+    theirs = ec2.run_instances(InstanceType="c5.large", MinCount=1, MaxCount=1, SubnetId=made["Subnet"])["Instances"][0]
+    done = trn(account.aws, STACK, "--yes")
+    assert done.returncode == 1
+    assert f"left: Subnet (AWS::EC2::Subnet, {made['Subnet']})" in done.stderr
+    assert theirs["InstanceId"] in done.stderr
+    assert "run the same command again" in done.stderr
+    state = ec2.describe_instances(InstanceIds=[theirs["InstanceId"]])["Reservations"][0]["Instances"][0]["State"][
+        "Name"
+    ]
+    assert state == "running"
+    ec2.terminate_instances(InstanceIds=[theirs["InstanceId"]])
+    log = f"/aws/lambda/{made['Function']}"  # of a function that the first try has deleted
+    account.client("logs").create_log_group(logGroupName=log)
+    assert trn(account.aws, STACK, "--yes").returncode == 0
+
+
+def test_a_stack_that_never_was(local_aws: LocalAws) -> None:
+    done = trn(local_aws, "NeverWas", "--yes")
+    assert (done.returncode, done.stderr) == (0, "there is no stack NeverWas in us-east-1, and there was none\n")
+
+
+def test_a_stack_that_is_busy_is_left_alone(account: Account) -> None:
+    account.make(STACK)
+    found = survey(STACK, account.client)
+    assert found is not None
+    busy = type(found)(**{**vars(found), "status": "UPDATE_IN_PROGRESS"})
+    with pytest.raises(TeardownError, match="is UPDATE_IN_PROGRESS"):
+        destroy(busy, account.client, print)
+    assert destroy(found, account.client, print).gone
+
+
+class SomeJobs:
+    """Two jobs that run or wait, and one that has ended; each wait ends one more."""
+
+    def __init__(self) -> None:
+        self.states = {"a": "RUNNING", "b": "PENDING", "c": "COMPLETED"}
+
+    def active(self) -> tuple[JobStatus, ...]:
+        return tuple(job for id in self.states if not (job := self._status(id)).done)
+
+    def cancel(self, id: str) -> JobStatus:
+        self.states[id] = "CANCELLED"
+        return self._status(id)
+
+    def _status(self, id: str) -> JobStatus:
+        stages = (Stage("train", "1", self.states[id]),)
+        return JobStatus(id, "script", "trn", "trn1.32xlarge", 1, None, stages)
+
+
+def test_jobs_are_cancelled_or_waited_for() -> None:
+    jobs, said = SomeJobs(), list[str]()
+    end(jobs, "cancel", said.append)
+    assert jobs.states == {"a": "CANCELLED", "b": "CANCELLED", "c": "COMPLETED"}
+    assert said == ["cancelling job a (RUNNING)", "cancelling job b (PENDING)"]
+
+    jobs = SomeJobs()
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        jobs.states["ab"[len(waits) - 1]] = "COMPLETED"
+
+    end(jobs, "wait", said.append, interval=7, sleep=sleep)
+    assert waits == [7, 7]
+    assert said[-1] == "waiting for 1 jobs: b"

@@ -1,0 +1,89 @@
+"""`trn diff` as people type it, on a small app of somebody else's: the real CDK command line, and a stack in the local AWS."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox import LocalAws
+from trainium_cdk.operations.updates.live import UpdateError, assemble, deployed
+
+TRN = Path(sys.executable).with_name("trn")
+APP = """
+import os
+import aws_cdk as cdk
+from aws_cdk import aws_efs as efs
+
+app = cdk.App(builtin_cloud_formation_validation=False)
+stack = cdk.Stack(app, "Small", stack_name=os.environ["SMALL_NAME"])
+efs.CfnFileSystem(stack, "Files", performance_mode=os.environ["SMALL_MODE"], encrypted=True)
+app.synth()
+"""
+
+
+@pytest.fixture
+def name(local_aws: LocalAws) -> Iterator[str]:
+    found = f"small-{uuid.uuid4().hex[:8]}"
+    yield found
+    local_aws.client("cloudformation").delete_stack(StackName=found)
+    local_aws.client("cloudformation").get_waiter("stack_delete_complete").wait(
+        StackName=found, WaiterConfig={"Delay": 1}
+    )
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Path:
+    (tmp_path / "app.py").write_text(APP)
+    (tmp_path / "cdk.json").write_text(json.dumps({"app": f"{sys.executable} app.py"}))
+    return tmp_path
+
+
+def diff(aws: LocalAws, app: Path, name: str, mode: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [TRN, "diff", "Small", "--app", str(app), *words], env={**aws.env, "SMALL_NAME": name, "SMALL_MODE": mode},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=900,
+    )  # fmt: skip
+
+
+def test_the_command(local_aws: LocalAws, app: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for key, value in {**local_aws.env, "SMALL_NAME": name, "SMALL_MODE": "generalPurpose"}.items():
+        monkeypatch.setenv(key, value)
+    first = diff(local_aws, app, name, "generalPurpose")
+    assert (first.returncode, first.stderr.strip()) == (0, f"{name} is not deployed: all of it is new")
+    assert deployed(name) is None
+    made = assemble("Small", app=app)
+    assert made.name == name
+    client = local_aws.client("cloudformation")
+    client.create_stack(StackName=name, TemplateBody=json.dumps({"Resources": made.template["Resources"]}))
+    client.get_waiter("stack_create_complete").wait(StackName=name, WaiterConfig={"Delay": 1})
+
+    same = diff(local_aws, app, name, "generalPurpose")
+    assert (same.returncode, same.stdout, same.stderr.strip()) == (0, "", f"{name}: no change")
+    worse = diff(local_aws, app, name, "maxIO")
+    assert worse.returncode == 1
+    assert (
+        "loses      Files (AWS::EFS::FileSystem)\n           PerformanceMode: generalPurpose -> maxIO" in worse.stdout
+    )
+    assert worse.stderr.strip() == f"{name}: do not deploy this as it is: Files"
+    allowed = diff(local_aws, app, name, "maxIO", "--allow", "Files", "--json")
+    assert allowed.returncode == 0
+    [change] = json.loads(allowed.stdout)
+    assert (change["level"], change["property"]) == ("loses", "PerformanceMode")
+
+
+def test_what_goes_wrong_is_one_paragraph(local_aws: LocalAws, app: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for key, value in {**local_aws.env, "SMALL_NAME": "small", "SMALL_MODE": "generalPurpose"}.items():
+        monkeypatch.setenv(key, value)
+    with pytest.raises(UpdateError, match="the app does not synthesise"):
+        assemble("Other", app=app)
+    (app / "app.py").write_text("raise SystemExit('no settings today')")
+    broken = diff(local_aws, app, "small", "generalPurpose")
+    assert broken.returncode == 1
+    assert "no settings today" in broken.stderr
+    assert "Traceback" not in broken.stderr

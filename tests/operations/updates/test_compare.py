@@ -1,0 +1,346 @@
+"""What a deployment would do: tables over the stacks' own templates, and over small ones."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import aws_cdk as cdk
+import pytest
+from aws_cdk.assertions import Template
+
+from stacks.eks import TrnEksStack
+from stacks.pcluster import TrnPclusterStack
+from tests.cdk import app
+from tests.stacks import eks_synthesis
+from tests.support import need
+from tests.trust.figures import record
+from trainium_cdk import settings
+from trainium_cdk.catalog.updates import updates
+from trainium_cdk.operations.updates import Change, Spec, SpecError, compare, dangerous
+from trainium_cdk.operations.updates.spec import find
+
+ROOT = Path(__file__).parents[2]
+Data = dict[str, Any]
+NAMES = ["default", *(f.stem for f in sorted((ROOT / "tests/environments").glob("*.yaml")))]
+FULL: Data = {
+    "storage": {"efs": {}, "fsx": {"deployment": "PERSISTENT_2", "capacity_gib": 2400}},
+    "pcluster": {"head": {"subnet": "public", "ssh": {"from_cidrs": ["203.0.113.0/24"]}}},
+}
+
+
+@pytest.fixture(scope="module")
+def spec() -> Spec:
+    need((ROOT / "node_modules/aws-cdk").is_dir(), "the CDK command line is not installed: make setup")
+    return Spec.load(ROOT / "node_modules/aws-cdk/db.json.gz")
+
+
+def synth(data: Data, kind: type[TrnPclusterStack] | type[TrnEksStack] = TrnPclusterStack) -> Data:
+    return _synth(json.dumps(data), kind)
+
+
+@functools.cache
+def _synth(data: str, kind: type[TrnPclusterStack] | type[TrnEksStack]) -> Data:
+    context = json.loads((ROOT / "cdk.json").read_text())["context"]
+    made = app({**context, "aws:cdk:enable-path-metadata": True})
+    env = settings.validate(json.loads(data))
+    stack = kind(made, "Trn", environment=env, env=cdk.Environment(account="111122223333", region=env.region))
+    found: Data = Template.from_stack(stack).to_json()
+    return found
+
+
+def merged(ours: Data, theirs: Data) -> Data:
+    both = {
+        k: merged(ours[k], v) if isinstance(v, dict) and isinstance(ours.get(k), dict) else v for k, v in theirs.items()
+    }
+    return {**ours, **both}
+
+
+def told(changes: list[Change], *levels: str) -> set[tuple[str, str, str]]:
+    return {(c.level, c.name, c.property) for c in changes if c.level in (levels or ("loses", "refused"))}
+
+
+# what a user changes in the environment -> what must be said of it
+SLURM: dict[str, tuple[Data, set[tuple[str, str, str]]]] = {
+    "nothing": ({}, set()),
+    "another throughput of Lustre": (
+        {"storage": {"fsx": {"throughput": 250}}},
+        {
+            ("loses", "Storage/Fsx", "LustreConfiguration.PerUnitStorageThroughput"),
+            ("refused", "Cluster/trn-slurm", "SharedStorage[fsx].FsxLustreSettings.FileSystemId"),
+        },
+    ),
+    "a larger Lustre": ({"storage": {"fsx": {"capacity_gib": 4800}}}, set()),
+    "no Lustre": ({"storage": {"fsx": None}}, {("loses", "Storage/Fsx", "")}),
+    "no registry": ({"registry": {"enabled": False}}, {("loses", "Registry", "")}),
+    "another EFS throughput": ({"storage": {"efs": {"throughput": "bursting"}}}, set()),
+    "another system": ({"pcluster": {"os": "ubuntu2204"}}, {("refused", "Cluster/trn-slurm", "Image.Os")}),
+    "another head node": (
+        {"pcluster": {"head": {"instance_type": "c5.9xlarge"}}},
+        {("refused", "Cluster/trn-slurm", "HeadNode.InstanceType")},
+    ),
+    "another release of ParallelCluster": (
+        {"pcluster": {"version": "3.15.0"}},
+        {("refused", "Cluster/trn-slurm/Provider", "TemplateURL")},
+    ),
+    "another Neuron release": ({"bootstrap": {"neuron_release": "2.31.0"}}, set()),
+    "more nodes": ({"pcluster": {"queues": [{"compute_resources": [{"max_nodes": 32}]}]}}, set()),
+    "fewer nodes": (
+        {"pcluster": {"queues": [{"compute_resources": [{"max_nodes": 8}]}]}},
+        {("refused", "Cluster/trn-slurm", "Scheduling.SlurmQueues[compute1].ComputeResources[trn].MaxCount")},
+    ),
+    "another cluster": (
+        {"pcluster": {"cluster_name": "second"}},
+        {("loses", "Cluster/trn-slurm", ""), ("loses", "Cluster/trn-slurm/Name/Logs", "")},
+    ),
+    "tags": ({"tags": {"team": "speech"}}, set()),
+}
+
+
+@pytest.mark.parametrize("what", SLURM)
+def test_changes_of_the_slurm_environment(what: str, spec: Spec) -> None:
+    change, expected = SLURM[what]
+    found = compare(synth(FULL), synth(merged(FULL, change)), spec)
+    assert told(found) == expected
+    assert bool(found) == bool(change)
+    assert all(c.advice for c in dangerous(found))
+
+
+def test_another_network_is_followed_to_what_it_drags_along(spec: Spec) -> None:
+    found = compare(synth(FULL), synth(merged(FULL, {"network": {"cidr": "10.9.0.0/16"}})), spec)
+    lost = {(level, name) for level, name, _ in told(found)}
+    assert lost == {("loses", "Storage/Fsx"), ("refused", "Cluster/trn-slurm")}
+    assert "EFS::FileSystem" not in str(dangerous(found))  # its mount targets move, the files stay
+    gone = {c.type for c in found if c.level == "replaces"}
+    assert {"AWS::EC2::VPC", "AWS::EC2::Subnet", "AWS::EC2::NatGateway", "AWS::EFS::MountTarget"} <= gone
+
+
+def test_what_is_kept_is_said_to_be_kept(spec: Spec) -> None:
+    kept = {**FULL, "on_destroy": "keep"}
+    for change in ({"storage": {"fsx": None}}, {"storage": {"fsx": {"throughput": 250}}}):
+        [found] = [c for c in compare(synth(kept), synth(merged(kept, change)), spec) if c.level == "loses"]
+        assert "stays in the account with its files" in found.meaning
+
+
+def test_a_new_cluster_stands_on_the_same_file_systems(spec: Spec) -> None:
+    """The way on from whatever ParallelCluster cannot change: another name."""
+    change = {"pcluster": {"cluster_name": "second", "os": "ubuntu2204", "version": "3.15.0"}}
+    found = compare(synth(FULL), synth(merged(FULL, change)), spec)
+    log = "Cluster/trn-slurm/Name/Logs"  # of the function that claims the name
+    assert told(found) == {("loses", "Cluster/trn-slurm", ""), ("loses", log, "")}
+    assert ("safe", "Cluster/second", "") in told(found, "safe")
+    assert dangerous(found, ["Cluster/trn-slurm", log]) == []
+
+
+def test_a_stopped_fleet_allows_what_needs_it(spec: Spec) -> None:
+    fewer = {"pcluster": {"queues": [{"compute_resources": [{"max_nodes": 8}]}]}}
+    old, new = synth(FULL), synth(merged(FULL, fewer))
+    assert dangerous(compare(old, new, spec, fleet_running=True))
+    [change] = [c for c in compare(old, new, spec, fleet_running=False) if c.level != "safe"]
+    assert (change.level, change.old, change.new) == ("interrupts", "16", "8")
+
+
+EKS: Data = {
+    "eks": {"version": "1.34"},
+    "storage": {"efs": {}, "fsx": {}},
+    "network": {"zone_ids": ["use1-az4", "use1-az5"]},
+}
+KUBERNETES: dict[str, tuple[Data, set[tuple[str, str, str]]]] = {
+    "nothing": ({}, set()),
+    "one version up": ({"eks": {"version": "1.35"}}, set()),
+    "one version down": ({"eks": {"version": "1.33"}}, {("refused", "Cluster", "Version")}),
+    "another cluster": (
+        {"eks": {"cluster_name": "other"}},
+        {
+            ("loses", "Cluster", "Name"),
+            ("loses", "Cluster/Logs", "LogGroupName"),
+            ("loses", "System", "ClusterName"),
+            ("loses", "Grouptrn", "ClusterName"),
+        },
+    ),
+    "another instance type": (
+        {"eks": {"node_groups": [{"instance_type": "trn1.2xlarge", "zone_id": "use1-az5"}]}},
+        {("loses", "Grouptrn", "Subnets.0")},
+    ),
+    "another place of EFA": ({"eks": {"node_groups": [{"efa": "off"}]}}, set()),
+    "spot": ({"eks": {"node_groups": [{"purchase": "spot"}]}}, {("loses", "Grouptrn", "CapacityType")}),
+    "another zone": ({"eks": {"node_groups": [{"zone_id": "use1-az5"}]}}, {("loses", "Grouptrn", "Subnets.0")}),
+    "one group more": (
+        {"eks": {"node_groups": [{}, {"name": "more", "instance_type": "trn1.2xlarge", "zone_id": "use1-az5"}]}},
+        set(),
+    ),
+    "another name of a group": ({"eks": {"node_groups": [{"name": "renamed"}]}}, {("loses", "Grouptrn", "")}),
+    "another size": ({"eks": {"node_groups": [{"max_nodes": 8}]}}, set()),
+}
+
+
+@pytest.mark.parametrize("what", KUBERNETES)
+def test_changes_of_the_eks_environment(what: str, spec: Spec) -> None:
+    change, expected = KUBERNETES[what]
+    found = compare(synth(EKS, TrnEksStack), synth(merged(EKS, change), TrnEksStack), spec)
+    assert expected <= told(found)
+    assert {name for _, name, _ in told(found)} == {name for _, name, _ in expected}
+
+
+def test_nodes_that_are_replaced_are_said_to_be(spec: Spec) -> None:
+    change = {"eks": {"node_groups": [{"root_volume_gib": 600}]}}
+    found = compare(synth(EKS, TrnEksStack), synth(merged(EKS, change), TrnEksStack), spec)
+    [nodes] = [c for c in found if c.level == "interrupts"]
+    assert (nodes.name, nodes.property) == ("Grouptrn", "LaunchTemplate.Version")
+    assert "every node of the group is replaced" in nodes.meaning
+
+
+def test_zones_that_move_with_a_new_node_group_are_said_with_the_way_to_keep_them(spec: Spec) -> None:
+    """Where an environment names no zones they follow the instance types, and the file systems would follow the zones."""
+    old: Data = {"eks": {}, "storage": {"fsx": {}}}
+    new: Data = {
+        "eks": {"node_groups": [{}, {"name": "small", "instance_type": "trn1.2xlarge"}]},
+        "storage": {"fsx": {}},
+    }
+    lost = dangerous(compare(synth(old, TrnEksStack), synth(new, TrnEksStack), spec))
+    assert {("Storage/Fsx", "SubnetIds.0"), ("Cluster", "ResourcesVpcConfig.SubnetIds.0")} <= {
+        (c.name, c.property) for c in lost
+    }
+    fix = {"network": {"zone_ids": ["use1-az4", "use1-az1"]}}
+    assert {c.advice for c in lost if c.property.startswith("Subnet")} == {
+        "keep the zones as they are: network: {zone_ids: [use1-az4, use1-az1]}"
+    }
+    new["eks"]["node_groups"][1]["zone_id"] = "use1-az4"  # and the zone has no such type: a check says so
+    assert dangerous(compare(synth(old, TrnEksStack), synth(merged(new, fix), TrnEksStack), spec)) == []
+
+
+def test_services_that_move_with_a_new_peering_are_said_with_the_way_to_keep_them(spec: Spec) -> None:
+    """The cluster would go with its network of services, which is chosen where none is named."""
+    peer = {"vpc_id": "vpc-0123456789abcdef0", "cidr": "172.20.0.0/16", "route_tables": ["rtb-0123456789abcdef0"]}
+    new: Data = {"eks": {}, "network": {"peerings": [peer]}}
+    lost = dangerous(compare(synth({"eks": {}}, TrnEksStack), synth(new, TrnEksStack), spec))
+    [cluster] = [c for c in lost if c.property == "KubernetesNetworkConfig.ServiceIpv4Cidr"]
+    assert (cluster.level, cluster.old, cluster.new) == ("loses", "172.20.0.0/16", "10.100.0.0/16")
+    assert cluster.advice == "keep the services' network as it is: eks: {service_cidr: 172.20.0.0/16}"
+    new["eks"] = {"service_cidr": "172.20.0.0/16"}
+    assert dangerous(compare(synth({"eks": {}}, TrnEksStack), synth(new, TrnEksStack), spec)) == []
+
+
+@pytest.mark.sweep
+def test_a_redeploy_is_no_change(spec: Spec) -> None:
+    cases = [(TrnPclusterStack, n) for n in NAMES] + [(TrnEksStack, n) for n in eks_synthesis.NAMES]
+    for kind, name in cases:
+        env = settings.load(None if name == "default" else ROOT / f"tests/environments/{name}.yaml")
+        data = json.loads(env.model_dump_json(by_alias=True, exclude_unset=True))
+        old = synth(data, kind)
+        assert compare(old, copy.deepcopy(old), spec) == []
+        as_text = json.loads(json.dumps(old), parse_int=str)
+        assert compare(old, as_text, spec) == []
+    record("redeploys", templates=len(cases))
+
+
+def held(template: Data, spec: Spec) -> Iterator[tuple[str, Data]]:
+    for key, resource in template["Resources"].items():
+        provider = resource["Type"] == "AWS::CloudFormation::Stack"
+        if resource["Type"] in updates().holds or (spec.stateful(resource["Type"]) and not provider):
+            yield key, resource
+
+
+@pytest.mark.parametrize("kind", [TrnPclusterStack, TrnEksStack])
+def test_nothing_that_holds_data_is_replaced_in_silence(
+    kind: type[TrnPclusterStack] | type[TrnEksStack], spec: Spec
+) -> None:
+    """Whatever property replaces it, on whatever level: the change is called dangerous, and so is its removal."""
+    old = synth(FULL if kind is TrnPclusterStack else EKS, kind)
+    tried = 0
+    for key, resource in held(old, spec):
+        without = copy.deepcopy(old)
+        del without["Resources"][key]
+        assert [c for c in dangerous(compare(old, without, spec)) if c.resource == key], key
+        if resource["Type"] == "Custom::PclusterCluster":
+            continue
+        for path in list(paths(resource.get("Properties", {}))):
+            if spec.impact(resource["Type"], path) == "yes":
+                new = copy.deepcopy(old)
+                put(new["Resources"][key]["Properties"], path, "something-else")
+                assert [c for c in dangerous(compare(old, new, spec)) if c.resource == key], (key, path)
+                tried += 1
+    assert tried >= 8
+
+
+def paths(value: Any, at: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    if isinstance(value, dict) and not (len(value) == 1 and next(iter(value)).startswith(("Ref", "Fn::"))):
+        for key, inner in value.items():
+            yield from paths(inner, (*at, key))
+    elif at:
+        yield at
+
+
+def put(properties: Any, path: tuple[str, ...], value: Any) -> None:
+    for step in path[:-1]:
+        properties = properties[step]
+    properties[path[-1]] = value
+
+
+def cluster(version: str | None) -> Data:
+    return {"Type": "AWS::EKS::Cluster", "Properties": {"RoleArn": "r", **({"Version": version} if version else {})}}
+
+
+def group(version: str | None) -> Data:
+    properties = {"ClusterName": {"Ref": "C"}, **({"Version": version} if version else {})}
+    return {"Type": "AWS::EKS::Nodegroup", "Properties": properties}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (("1.33", "1.33"), ("1.34", "1.34"), ""),
+        (("1.33", "1.33"), ("1.34", "1.33"), ""),
+        (("1.33", "1.33"), ("1.35", "1.33"), "deploy 1.34 first"),
+        (("1.34", "1.33"), ("1.33", "1.33"), "stay at 1.34"),
+        (("1.33", "1.33"), ("1.33", "1.34"), "nodes may not be ahead of their control plane, which is 1.33"),
+        (("1.35", "1.32"), ("1.36", "1.32"), "nodes may be 3 minor versions behind"),
+        (("1.35", None), ("1.36", None), ""),
+        ((None, None), (None, "1.33"), ""),
+    ],
+)
+def test_versions_that_do_not_go_together(old: Any, new: Any, words: str, spec: Spec) -> None:
+    before, after = ({"Resources": {"C": cluster(c), "G": group(g)}} for c, g in (old, new))
+    refused = [str(c).lower() for c in compare(before, after, spec) if c.level == "refused"]
+    assert len(refused) == bool(words)
+    assert words in "".join(refused)
+
+
+def test_a_launch_template_that_is_another_one_is_refused(spec: Spec) -> None:
+    def with_template(name: str) -> Data:
+        resource = group("1.33")
+        resource["Properties"]["LaunchTemplate"] = {"Id": {"Ref": "T"}, "Version": "1"}
+        template = {"Type": "AWS::EC2::LaunchTemplate", "Properties": {"LaunchTemplateName": name}}
+        return {"Resources": {"C": cluster("1.33"), "G": resource, "T": template}}
+
+    [refused] = dangerous(compare(with_template("a"), with_template("b"), spec))
+    assert (refused.resource, refused.property) == ("G", "LaunchTemplate.Id")
+
+
+def test_the_function_that_empties_buckets_is_never_updated_in_silence(spec: Spec) -> None:
+    old = synth(FULL)
+    new = copy.deepcopy(old)
+    [emptier, *_] = [r for r in new["Resources"].values() if r["Type"] == "Custom::S3AutoDeleteObjects"]
+    assert set(emptier["Properties"]) == {"ServiceToken", "BucketName"}
+    emptier["Properties"]["ServiceToken"] = "another"
+    [lost] = dangerous(compare(old, new, spec))
+    assert "its objects" in lost.meaning
+
+
+def test_the_database_is_named_when_it_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("TRN_CDK", raising=False)
+    with pytest.raises(SpecError, match="there is no `cdk` on the PATH"):
+        find()
+    (tmp_path / "cdk").write_text("")
+    (tmp_path / "cdk").chmod(0o755)
+    with pytest.raises(SpecError, match="no resource database"):
+        find()
+    (tmp_path / "db.json.gz").write_bytes(b"no gzip")
+    with pytest.raises(SpecError, match="is not the CDK's resource database"):
+        Spec.load()
