@@ -285,11 +285,13 @@ class LocalSlurm:
         self._children = [child for child in self._children if child.poll() is None]
         shutil.rmtree(self.directory / "state")
         (self.directory / "state").mkdir()
+        # The controller first: a node that has only just begun would be ended by the signal with which it registers.
+        self.start_controller(timeout)
         for index, name in enumerate(self.node_names):
             shutil.rmtree(self.directory / "s" / str(index))
             (self.directory / "s" / str(index)).mkdir()
             self._daemon(_slurmd(name, f"{self._state['link']}/etc/{index}.conf"), name)
-        self.start_controller(timeout)
+        self._wait_until_idle(timeout)
 
     def stop(self, wipe: bool = False) -> None:
         """Stop every process this Slurm has, job steps included, and forget its jobs. Safe to call twice.
@@ -348,6 +350,9 @@ class LocalSlurm:
             self._daemon(_slurmd(node.name, f"{root}/etc/{i}.conf"), node.name)
         self._state["env"] = head_node.prepare(self.directory, root, wanted, environment)
         self._save()
+        self._wait_until_idle(timeout)
+
+    def _wait_until_idle(self, timeout: float) -> None:
         names = set(self.node_names)
         up = processes.wait_until(lambda: self._idle() >= names, timeout, pause=0.05)
         if not up:
