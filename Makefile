@@ -86,7 +86,8 @@ $(VENV)/.done: requirements.txt pyproject.toml
 	@echo "setup: Python environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 	@sed -n '/^uv==/,/[^\\]$$/p' requirements.txt | $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r /dev/stdin
-	@VIRTUAL_ENV=$(VENV) && export VIRTUAL_ENV && $(SYNC) requirements.txt && $(OURSELVES)
+	@# uv again by itself: its cache then holds it too, for the environments that the tests make without a network.
+	@VIRTUAL_ENV=$(VENV) && export VIRTUAL_ENV && $(SYNC) --reinstall-package uv requirements.txt && $(OURSELVES)
 	@touch $@
 
 .venvs/%/.done: sandbox/requirements-%.txt $(VENV)/.done

@@ -26,6 +26,7 @@ def node(new_node: NewNode) -> Node:
     return made
 
 
+@pytest.mark.sweep
 def test_a_compute_node_gets_everything_once(node: Node) -> None:
     assert node.run("python3", "--version").out.startswith(f"Python {node.python}.")
     first = node.configure(*COMPUTE)

@@ -22,7 +22,7 @@ from tests.trust.histories import History, World
 from trainium_cdk.jobs import Script, SubmitError
 from trainium_cdk.operations.teardown.jobs import end
 
-FEW, MANY, WORLDS = 8, 200, 6
+FEW, MANY, WORLDS = 4, 200, 6
 LONG = b"#!/bin/bash\nsleep 3600\n"
 
 
