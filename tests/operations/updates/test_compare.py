@@ -24,7 +24,7 @@ from trainium_cdk.catalog.updates import updates
 from trainium_cdk.operations.updates import Change, Spec, SpecError, compare, dangerous
 from trainium_cdk.operations.updates.spec import find
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 Data = dict[str, Any]
 NAMES = ["default", *(f.stem for f in sorted((ROOT / "tests/environments").glob("*.yaml")))]
 FULL: Data = {

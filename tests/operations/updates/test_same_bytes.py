@@ -14,7 +14,7 @@ import pytest
 
 from tests.support import swept
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PARTS = ("app.py", "cdk.json", "stacks", "constructs", "bootstrap")
 FILE = ROOT / "tests/environments/many-queues.yaml"
 
