@@ -16,7 +16,7 @@ try:
 
     from trainium_cdk import checks, settings
     from trainium_cdk._cdk.validation import TrnRules
-    from trainium_cdk.catalog import UnknownFact
+    from trainium_cdk.errors import UnknownCatalogEntry
 except ModuleNotFoundError as e:
     sys.exit(
         f"{e.name} is not installed for {sys.executable}. Run `make setup`, or `pip install -r requirements.txt` and `pip install --no-deps -e .`."
@@ -46,7 +46,7 @@ def build(app: cdk.App) -> None:
     has its stack where its defaults fit, and none where they do not.
 
     Raises:
-        SettingsError, SettingsFileError, UnknownFact: the environment cannot be used.
+        SettingsError, SettingsFileError, UnknownCatalogEntry: the environment cannot be used.
     """
     environment = settings.load(app.node.try_get_context("env"))
     found = {engine: checks.check(environment, engine) for engine in STACKS}
@@ -68,7 +68,7 @@ def build(app: cdk.App) -> None:
         stack = cdk.Stack(**into) if wrong[engine] else make(environment=environment, **into)
         made[stack] = found[engine]
         for problem in wrong[engine]:  # the CDK's command line does not deploy a stack with such a note
-            cdk.Annotations.of(stack).add_error(settings.describe(problem, environment.source))
+            cdk.Annotations.of(stack).add_error(environment.source.describe(problem))
     cdk.Validations.of(app).add_plugins(TrnRules(made, environment.source))
 
 
@@ -76,7 +76,7 @@ def run(app: cdk.App) -> int:
     """Fills the app and synthesises it. An environment that cannot be used is told in plain words. Returns the exit code."""
     try:
         build(app)
-    except (settings.SettingsError, settings.SettingsFileError, UnknownFact) as e:
+    except (settings.SettingsError, settings.SettingsFileError, UnknownCatalogEntry) as e:
         print(e, file=sys.stderr)
         return 1
     app.synth()

@@ -22,7 +22,8 @@ from pathlib import Path
 from sandbox.slurm_config import ClusterPlan
 from sandbox.slurm_packages import SYSTEM_PATH, which
 from sandbox.training.standin import neuron_tools
-from trainium_cdk.catalog import Catalog, UnknownFact
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.jobs.kinds import bert_large
 
 VENV = "aws_neuron_venv_pytorch"
@@ -143,7 +144,7 @@ def _devices(plan: ClusterPlan) -> str:
     for node in plan.nodes:
         try:
             facts = Catalog.load().instance(node.instance_type)
-        except UnknownFact:
+        except UnknownCatalogEntry:
             continue
         efa = facts.efa_interfaces if "efa" in node.features else 0
         cores = facts.logical_cores() // facts.neuron_devices

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainium_cdk.catalog import Catalog, UnknownFact
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.errors import UnknownCatalogEntry
 
 MAX_NODES = 64
 """Most virtual nodes one machine is asked to carry: about 1.5 MB each, and full-cluster launches grow with their number."""
@@ -251,7 +252,7 @@ def _size(node: VirtualNode) -> tuple[int, int]:
     """CPUs and MiB of memory Slurm may hand out. ParallelCluster leaves 5 % of the memory to the system."""
     try:
         facts = Catalog.load().instance(node.instance_type)
-    except UnknownFact:
+    except UnknownCatalogEntry:
         return 2, 3891  # not a Trainium type (a CPU queue, say): small, and enough for a job of one task
     return facts.vcpus * node.threads // 2, int(facts.memory_gib * 1024 * 0.95)
 

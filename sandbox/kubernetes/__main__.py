@@ -9,7 +9,8 @@ from pathlib import Path
 
 from sandbox.kubernetes.build import BuildFailed, build
 from sandbox.kubernetes.cluster import KubernetesFailed, LocalKubernetes
-from trainium_cdk.catalog import Catalog, UnknownFact
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.errors import UnknownCatalogEntry
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             cluster.add_system_nodes()
             cluster.add_nodes(instance, args.nodes)
             print(f"export KUBECONFIG={cluster.kubeconfig}")
-    except (BuildFailed, KubernetesFailed, UnknownFact, OSError) as problem:
+    except (BuildFailed, KubernetesFailed, UnknownCatalogEntry, OSError) as problem:
         print(f"sandbox.kubernetes: {problem}", file=sys.stderr)
         return 1
     return 0

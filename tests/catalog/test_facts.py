@@ -8,7 +8,8 @@ from importlib.resources import files
 import pytest
 from ruamel.yaml import YAML
 
-from trainium_cdk.catalog import Catalog, CatalogOverrides, InstanceType, UnknownFact
+from trainium_cdk.catalog import Catalog, CatalogOverrides, InstanceType
+from trainium_cdk.errors import UnknownCatalogEntry
 
 CATALOG = Catalog.load()
 
@@ -139,7 +140,7 @@ def test_every_table_names_its_source_and_date(name: str) -> None:
     ],
 )  # fmt: skip
 def test_unknown_facts(look_up: object, message: str) -> None:
-    with pytest.raises(UnknownFact) as caught:
+    with pytest.raises(UnknownCatalogEntry) as caught:
         look_up()  # type: ignore[operator]
     assert message in str(caught.value)
 

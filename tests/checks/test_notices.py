@@ -13,7 +13,7 @@ def test_noticed(text: str, level: str, key: str, message: str) -> None:
     env = settings.parse(text, "environment.yaml")
     found = checks.require(env)
     assert [(p.level, p.dotted) for p in found] == [(level, key)]
-    assert message in settings.describe(found[0], env.source)
+    assert message in env.source.describe(found[0])
 
 
 def test_kept_data_is_named_and_judged() -> None:

@@ -94,5 +94,5 @@ def test_rules_never_fall_over(a: str, b: str, keys: set[str]) -> None:
     except settings.SettingsError:
         return
     for problem in checks.check(env):
-        assert settings.describe(problem, env.source).endswith(".")
+        assert env.source.describe(problem).endswith(".")
         assert problem.rule != "shape"

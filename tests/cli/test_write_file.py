@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from trainium_cdk.cli.common import write_file
-from trainium_cdk.jobs.errors import TrnError
+from trainium_cdk.errors import TrnError
 
 
 def test_what_is_there_stays_until_the_new_is_whole(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.jobs.conftest import make_cluster
-from trainium_cdk.jobs.errors import TransportError
+from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs.snapshot import inactive_queue, parse
 
 CLUSTER = make_cluster()

@@ -11,7 +11,8 @@ import pytest
 from sandbox import LocalAws
 from trainium_cdk import outputs, settings
 from trainium_cdk.eks.keep_size import size
-from trainium_cdk.operations.scale import Progress, ScaleError, progress, scale, wait
+from trainium_cdk.errors import ScaleError
+from trainium_cdk.operations.scale import Progress, progress, scale, wait
 
 SHORTAGE = (
     "AsgInstanceLaunchFailures: Could not launch On-Demand Instances. InsufficientInstanceCapacity - We currently do not have "

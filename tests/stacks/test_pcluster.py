@@ -13,7 +13,7 @@ from tests.cdk import circles, needs, properties, resources
 from tests.stacks.synthesis import NAMES, cluster, environment, template, template_of
 from tests.support import swept
 from trainium_cdk import outputs, settings
-from trainium_cdk.settings import SettingsError
+from trainium_cdk.errors import SettingsError
 
 EVERYWHERE = {"0.0.0.0/0", "::/0"}
 SHORT = ("default", "existing-vpc", "fsx-persistent-s3", "login-and-accounting", "peering", "tutorial")

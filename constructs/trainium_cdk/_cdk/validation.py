@@ -8,7 +8,7 @@ from importlib.metadata import version
 import aws_cdk as cdk
 import jsii
 
-from trainium_cdk.settings import Problem, Source, describe
+from trainium_cdk.settings import Problem, Source
 
 
 @jsii.implements(cdk.IPolicyValidationPlugin)
@@ -56,7 +56,7 @@ class TrnRules:
     def _violation(self, problem: Problem, paths: Sequence[str]) -> cdk.PolicyViolation:
         return cdk.PolicyViolation(
             rule_name=problem.rule,
-            description=describe(problem, self._source).rpartition(" Fix: ")[0],
+            description=self._source.describe(problem).rpartition(" Fix: ")[0],
             fix=problem.fix,
             severity=problem.level,
             rule_metadata={"key": problem.dotted, "where": self._source.where(problem.key)},

@@ -7,7 +7,7 @@ No AWS and no CDK in here.
 8
 """
 
-from trainium_cdk.catalog.lookup import Catalog, CatalogOverrides, UnknownFact
+from trainium_cdk.catalog.lookup import Catalog, CatalogOverrides
 from trainium_cdk.catalog.models import (
     Framework,
     FrameworkName,
@@ -22,6 +22,7 @@ from trainium_cdk.catalog.models import (
     Words,
 )
 from trainium_cdk.catalog.stack import Need, Stack, Verdict, best_ami, choose, judge, nearest, python_of
+from trainium_cdk.errors import UnknownCatalogEntry
 
 __all__ = [
     "Catalog",
@@ -38,7 +39,7 @@ __all__ = [
     "Repositories",
     "Stack",
     "ThroughputPoint",
-    "UnknownFact",
+    "UnknownCatalogEntry",
     "Verdict",
     "Words",
     "best_ami",

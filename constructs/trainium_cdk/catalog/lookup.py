@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Annotated, Any, TypeVar
@@ -28,29 +27,11 @@ from trainium_cdk.catalog.models import (
     numbers,
 )
 from trainium_cdk.catalog.plain import plain
+from trainium_cdk.errors import UnknownCatalogEntry
 
 T = TypeVar("T")
 _SDK_IMAGE = re.compile(r"(^|/)[a-z-]+-neuronx:[^/]*-sdk(?P<sdk>\d+\.\d+\.\d+)(-|$)")
 """Neuron's own images carry the release in their tag."""
-
-
-class UnknownFact(LookupError):
-    """The catalogue does not hold what was looked up. The message names what it holds, and how to add to it.
-
-    Attributes:
-        reason: what is wrong, as `the catalogue holds no instance type trn1.3xlarge`.
-        fix: what to write instead.
-    """
-
-    def __init__(self, kind: str, key: str, known: Iterable[str], section: str):
-        known = sorted(known)
-        close = difflib.get_close_matches(key, known, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"it holds {', '.join(known)}."
-        self.reason = f"the catalogue holds no {kind} {key}"
-        self.fix = f"write {close[0] if close else ' or '.join(known)}, or describe {key} under `{section}`"
-        super().__init__(
-            f"unknown {kind} {key!r}; {hint} A new one can be described under `{section}` in the environment file"
-        )
 
 
 Entries = Annotated[dict[str, dict[str, Any]], AfterValidator(plain)]
@@ -75,7 +56,7 @@ class CatalogOverrides(Fact):
 class Catalog(Fact):
     """The facts of one environment: ours, with the environment's additions.
 
-    Build it with `Catalog.load()`; look things up with its methods, which raise `UnknownFact`.
+    Build it with `Catalog.load()`; look things up with its methods, which raise `UnknownCatalogEntry`.
     """
 
     instances: dict[str, InstanceType]
@@ -164,7 +145,7 @@ _known: dict[str, Catalog] = {}
 
 def _find(table: Mapping[str, T], key: str, kind: str, section: str) -> T:
     if key not in table:
-        raise UnknownFact(kind, key, table, section)
+        raise UnknownCatalogEntry(kind, key, table, section)
     return table[key]
 
 

@@ -67,7 +67,7 @@ class Stack:
         """Slurm nodes: the driver and the runtime are both those of the release.
 
         Raises:
-            UnknownFact: the catalogue does not hold the release.
+            UnknownCatalogEntry: the catalogue does not hold the release.
         """
         known = catalog.release(release)
         return cls("slurm", tuple(families), release, framework, system, known.dkms, known.runtime, version)
@@ -93,7 +93,7 @@ class Stack:
             custom_ami: the nodes have an image of the user's own, with a driver that is not known.
 
         Raises:
-            UnknownFact: the catalogue does not hold the release.
+            UnknownCatalogEntry: the catalogue does not hold the release.
         """
         known = catalog.release(release)
         image = image or known.container
@@ -127,7 +127,7 @@ def judge(catalog: Catalog, stack: Stack) -> Verdict:
     """Whether the versions of a stack go together.
 
     Raises:
-        UnknownFact: the catalogue does not hold the release.
+        UnknownCatalogEntry: the catalogue does not hold the release.
     """
     release = catalog.release(stack.release)
     for part, reason in _obstacles(catalog, stack, release):

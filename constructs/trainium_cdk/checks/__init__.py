@@ -26,7 +26,8 @@ import trainium_cdk.checks.peering as peering
 import trainium_cdk.checks.storage as storage
 import trainium_cdk.checks.zones as zones
 from trainium_cdk.checks.rule import Rule
-from trainium_cdk.settings import Engine, Environment, Problem, SettingsError
+from trainium_cdk.errors import SettingsError
+from trainium_cdk.settings import Engine, Environment, Problem
 from trainium_cdk.settings.problems import errors
 
 __all__ = ["RULES", "Rule", "check", "require"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainium_cdk.catalog import UnknownFact
 from trainium_cdk.checks.rule import Rule, error, fleets, groups, info, listed, queues, resources, warning
+from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.settings import Environment, NodeGroup, Problem, Queue
 from trainium_cdk.settings.problems import KeyPath
 
@@ -18,7 +18,7 @@ def instance_type_is_known(env: Environment) -> Iterator[Problem]:
     for at, resource in resources(env):
         try:
             env.catalog.instance(resource.instance_type)
-        except UnknownFact as e:
+        except UnknownCatalogEntry as e:
             yield error((*at, "instance_type"), resource.instance_type, e.reason, e.fix)
 
 

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from trainium_cdk.catalog import Framework, NeuronRelease, Stack, UnknownFact, judge, nearest
+from trainium_cdk.catalog import Framework, NeuronRelease, Stack, judge, nearest
 from trainium_cdk.checks.rule import Half, Rule, error, halves, info, listed, twice, warning
+from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.problems import KeyPath
 
@@ -17,7 +18,7 @@ _AT = ("bootstrap", "framework")
 def release_is_known(env: Environment) -> Iterator[Problem]:
     try:
         env.catalog.release(env.bootstrap.neuron_release)
-    except UnknownFact as e:
+    except UnknownCatalogEntry as e:
         yield error(("bootstrap", "neuron_release"), env.bootstrap.neuron_release, e.reason, e.fix)
 
 

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from trainium_cdk.catalog import Stack, UnknownFact, judge
+from trainium_cdk.catalog import Stack, judge
 from trainium_cdk.checks.rule import Rule, error, info, listed, near, queues, warning
+from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.problems import KeyPath
 
@@ -81,7 +82,7 @@ def _works_on(env: Environment, system: str) -> bool:
     other = env.model_copy(update={"pcluster": env.pcluster.model_copy(update={"os": system})})
     try:
         release = other.release
-    except UnknownFact:
+    except UnknownCatalogEntry:
         return True
     if other.framework != "none" and other.framework not in release.frameworks:
         return True

@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 
 from trainium_cdk.cli import access, destroy, diff, environment, follow, images, inside, kinds, preflight, scale, submit
 from trainium_cdk.cli.common import say
+from trainium_cdk.errors import TrnError
 
 
 class _Commands(TyperGroup):
@@ -83,17 +84,7 @@ def _terminated(number: int, _: FrameType | None) -> None:
 
 
 def _paragraph(error: Exception) -> str:
-    from trainium_cdk.catalog import UnknownFact
-    from trainium_cdk.jobs.errors import TrnError
-    from trainium_cdk.operations.scale import ScaleError
-    from trainium_cdk.operations.teardown import TeardownError
-    from trainium_cdk.operations.updates.live import UpdateError
-    from trainium_cdk.operations.updates.spec import SpecError
-    from trainium_cdk.outputs import OutputsError
-    from trainium_cdk.settings import SettingsError, SettingsFileError
-
-    told = TrnError | OutputsError | SettingsError | SettingsFileError | UnknownFact | TimeoutError
-    if isinstance(error, told | UpdateError | SpecError | TeardownError | ScaleError):
+    if isinstance(error, TrnError):
         return str(error)
     return (
         f"this is a bug in trn: {type(error).__name__}: {error}. Please report it, with what TRN_DEBUG=1 shows "

@@ -23,6 +23,7 @@ from trainium_cdk.cli.common import (
     read_cluster,
     say,
 )
+from trainium_cdk.errors import AwsError, TrnError
 
 if TYPE_CHECKING:
     from trainium_cdk.pcluster.image import Bake
@@ -52,7 +53,6 @@ def bake(
     ParallelCluster's own command builds it; it is run with `uvx` or `pipx`, or found on the PATH. The same again says how far
     the image is, and its id when it is finished: write it as `custom_ami` of a queue, and deploy.
     """
-    from trainium_cdk.jobs.errors import TrnError
     from trainium_cdk.outputs import SlurmCluster, read
     from trainium_cdk.pcluster.config import to_yaml
     from trainium_cdk.pcluster.image import bake as render
@@ -120,7 +120,6 @@ class Pcluster:
         raise _error(answer)
 
     def _run(self, *words: str) -> tuple[int, dict[str, Any]]:
-        from trainium_cdk.jobs.errors import TrnError
 
         done = subprocess.run(
             [*self._command, *words, "--region", self.region], capture_output=True, text=True, check=False
@@ -139,7 +138,6 @@ def _command(version: str) -> list[str]:
     Raises:
         TrnError: there is none, and nothing to run one with.
     """
-    from trainium_cdk.jobs.errors import TrnError
 
     if own := shutil.which("pcluster"):
         done = subprocess.run([own, "version"], capture_output=True, text=True, check=False)
@@ -158,7 +156,6 @@ def _command(version: str) -> list[str]:
 
 def _refuse(env: Environment, subnet: str | None, groups: list[str] | None) -> None:
     from trainium_cdk import checks
-    from trainium_cdk.jobs.errors import TrnError
 
     checks.require(env, "slurm")
     if bool(subnet) != bool(groups):
@@ -171,9 +168,8 @@ def _official_image(env: Environment) -> str:
     Raises:
         TrnError: there is none in the region, or AWS cannot be asked.
     """
-    from trainium_cdk.checks.live import Aws, AwsError, Target
+    from trainium_cdk.checks.live import Aws, Target
     from trainium_cdk.checks.live.versions import fetch_parallelcluster
-    from trainium_cdk.jobs.errors import TrnError
 
     try:
         images = fetch_parallelcluster(Target(env, "slurm"), Aws(env.region))
@@ -192,7 +188,6 @@ def _upload(bucket: str, image: Bake, region: str) -> None:
     from botocore.exceptions import BotoCoreError, ClientError
 
     from trainium_cdk._aws import in_words
-    from trainium_cdk.jobs.errors import TrnError
 
     try:
         boto3.client("s3", region_name=region).put_object(Bucket=bucket, Key=image.key, Body=image.script.encode())
@@ -201,7 +196,6 @@ def _upload(bucket: str, image: Bake, region: str) -> None:
 
 
 def _error(answer: dict[str, Any]) -> Exception:
-    from trainium_cdk.jobs.errors import TrnError
 
     found = answer.get("configurationValidationErrors") or []
     reasons = [str(e.get("message")) for e in found if e.get("level") == "ERROR"]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainium_cdk.cli import terminal
+from trainium_cdk.errors import OutputsError, TrnError
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import JobStatus, SlurmBackend
@@ -143,7 +144,6 @@ def kubernetes(stack: str, region: str | None, file: Path | None) -> KubernetesB
     Raises:
         TrnError: it runs something else.
     """
-    from trainium_cdk.jobs.errors import TrnError
     from trainium_cdk.jobs.kubernetes import KubernetesBackend
 
     found = backend(stack, region, None, file)
@@ -162,7 +162,7 @@ def read_cluster(file: Path) -> Any:
     """
     from pydantic import TypeAdapter, ValidationError
 
-    from trainium_cdk.outputs import Cluster, OutputsError
+    from trainium_cdk.outputs import Cluster
 
     try:
         return TypeAdapter(Cluster).validate_json(file.read_text("utf-8"))
@@ -188,7 +188,6 @@ def write_file(file: Path, text: str, mode: int) -> None:
     Raises:
         TrnError: it cannot be written.
     """
-    from trainium_cdk.jobs.errors import TrnError
 
     place = file.resolve()  # a link stays a link
     new = None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from trainium_cdk.cli.common import DEFAULT_STACK, EnvFile, Region, described, name_in_account, say, told_when_stopped
+from trainium_cdk.errors import TeardownError, TrnError
 
 if TYPE_CHECKING:
     from trainium_cdk.operations.teardown import Report, Survey
@@ -151,13 +152,11 @@ def _leftovers(found: Survey, client: Any) -> list[str]:
 def _end_jobs(stack: str, region: str, fate: Fate) -> None:
     """Whoever cannot ask a cluster can still delete it: its jobs end with it."""
     from trainium_cdk.jobs.connect import connect
-    from trainium_cdk.jobs.errors import TrnError
     from trainium_cdk.operations.teardown.jobs import end
-    from trainium_cdk.outputs import OutputsError
 
     try:
         end(connect(stack, region, tell=say), fate, say)
-    except (TrnError, OutputsError, TimeoutError) as e:
+    except TrnError as e:
         if fate == "wait":
             raise
         say(f"the jobs could not be asked for, and end with the cluster: {e}")
@@ -169,7 +168,6 @@ def _in_plain_words(stack: str) -> Iterator[None]:
     from botocore.exceptions import BotoCoreError, ClientError
 
     from trainium_cdk._aws import in_words
-    from trainium_cdk.operations.teardown import TeardownError
 
     try:
         yield

@@ -49,7 +49,7 @@ def validate(
     if as_json:
         put([{"key": p.dotted, "level": p.level, "reason": p.reason, "fix": p.fix, "rule": p.rule} for p in problems])
     for problem in problems:
-        say(settings.describe(problem, env.source))
+        say(env.source.describe(problem))
     if errors(problems):
         raise typer.Exit(1)
     say(f"{file}: an environment that can be deployed")

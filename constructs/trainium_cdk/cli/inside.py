@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainium_cdk.cli.common import DEFAULT_STACK, ClusterFile, EnvFile, JobId, Region, Stack, answer, backend, say
+from trainium_cdk.errors import JobError
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import SlurmBackend
@@ -60,7 +61,6 @@ def tensorboard(
     cluster: ClusterFile = None,
 ) -> None:
     """Show a job's TensorBoard at a port of this machine, until Ctrl-C. Nothing of it is public."""
-    from trainium_cdk.jobs.errors import JobError
     from trainium_cdk.jobs.kubernetes import KubernetesBackend
     from trainium_cdk.jobs.kubernetes.tensorboard import serve
 
@@ -84,7 +84,6 @@ def tensorboard(
 
 
 def _run(id: str, node: int, command: list[str], jobs: SlurmBackend | KubernetesBackend) -> None:
-    from trainium_cdk.jobs.errors import JobError
     from trainium_cdk.jobs.kubernetes import KubernetesBackend
 
     if not isinstance(jobs, KubernetesBackend):

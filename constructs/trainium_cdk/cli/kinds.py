@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainium_cdk.cli.common import Json, answer, put, say
+from trainium_cdk.errors import JobError
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -23,7 +24,6 @@ def kinds(
     as_json: Json = False,
 ) -> None:
     """List the kinds of jobs: what they train, on which instances, with which Neuron SDK, and where their program comes from."""
-    from trainium_cdk.jobs.errors import JobError
     from trainium_cdk.jobs.kinds import kinds as known
 
     every = known()

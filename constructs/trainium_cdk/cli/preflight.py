@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainium_cdk.cli.common import DEFAULT_STACK, EnvFile, Json, answer, id_in_app, put, say
+from trainium_cdk.errors import AwsError, OutputsError
 
 if TYPE_CHECKING:
     from trainium_cdk.checks.live import Level, Report, Target
@@ -67,7 +68,6 @@ def engine_of(stack: str, environment: Environment) -> Engine:
         OutputsError: there is no such stack.
     """
     from trainium_cdk.checks.live.model import FIRST_STACKS
-    from trainium_cdk.outputs import OutputsError
 
     found = id_in_app(stack, environment)
     for engine, name in FIRST_STACKS.items():
@@ -112,9 +112,8 @@ def _show(report: Report, target: Target) -> None:
 def _find_block(environment: Environment, kind: str, nodes: int, hours: int, *, as_json: bool) -> None:
     import datetime as dt
 
-    from trainium_cdk.checks.live import Aws, AwsError
+    from trainium_cdk.checks.live import Aws
     from trainium_cdk.checks.live.reservations import BLOCK_ACTIONS, offerings, tell
-    from trainium_cdk.outputs import OutputsError
 
     if "capacity-block" not in (known := environment.catalog.instance(kind)).purchase:
         raise OutputsError(f"{known.name} is not sold in capacity blocks. It is sold {' or '.join(known.purchase)}")

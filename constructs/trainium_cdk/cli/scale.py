@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from trainium_cdk.cli.common import EKS_STACK, EnvFile, Region, Stack, say
+from trainium_cdk.errors import ScaleError
 
 
 def register(app: typer.Typer) -> None:
@@ -32,7 +33,7 @@ def scale(
 
     cluster = outputs.read(stack, region)
     if not isinstance(cluster, outputs.EksCluster):
-        raise scaling.ScaleError(
+        raise ScaleError(
             f"stack {stack} runs Slurm, which starts and stops nodes by itself, as jobs need them. Its bounds are min_nodes and "
             "max_nodes of a compute resource: change them in the environment, and deploy"
         )
@@ -43,4 +44,4 @@ def scale(
         if wait:
             scaling.wait(lambda: scaling.progress(cluster, name, client), say, timeout=timeout)
     except (ClientError, BotoCoreError) as e:
-        raise scaling.ScaleError(f"cannot scale {group}: {in_words(e)}") from None
+        raise ScaleError(f"cannot scale {group}: {in_words(e)}") from None

@@ -28,6 +28,7 @@ from trainium_cdk.cli.common import (
     shown,
     told_when_stopped,
 )
+from trainium_cdk.errors import JobError
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -203,7 +204,6 @@ def make(job: str, args: tuple[str, ...], fields: dict[str, Any]) -> Job:
     """
     from pathlib import Path
 
-    from trainium_cdk.jobs.errors import JobError
     from trainium_cdk.jobs.kinds import by_name, submittable
     from trainium_cdk.jobs.kinds.script import Script
 
@@ -225,7 +225,6 @@ def make(job: str, args: tuple[str, ...], fields: dict[str, Any]) -> Job:
 
 
 def _pairs(texts: list[str]) -> dict[str, str]:
-    from trainium_cdk.jobs.errors import JobError
 
     pairs = {}
     for text in texts:

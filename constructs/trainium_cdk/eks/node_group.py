@@ -91,7 +91,7 @@ class TrnNodeGroup(Construct):
         rules: Whether the rules of `trn validate` are run over these values. Default: True: errors fail the synthesis.
 
     Raises:
-        UnknownFact: the catalogue does not hold the instance type.
+        UnknownCatalogEntry: the catalogue does not hold the instance type.
         ValueError: `image_id` is given without `service_cidr`.
     """
 

@@ -6,14 +6,13 @@
 >>> cluster.wait(job.id).ok                                  # doctest: +SKIP
 True
 
-The command `trn` is the same, for a shell. Errors are `TrnError`s (see `errors`), and
-`trainium_cdk.outputs.OutputsError` where the stack cannot be read.
+The command `trn` is the same, for a shell. Errors are `TrnError`s: `trainium_cdk.errors` draws them.
 """
 
+from trainium_cdk.errors import JobError, SubmitError, TransportError, TrnError, UnknownJob
 from trainium_cdk.jobs.backend import Backend, Expected, JobStatus, LogChunk, Stage, Submitted
 from trainium_cdk.jobs.connect import connect
 from trainium_cdk.jobs.environment import launch_environment
-from trainium_cdk.jobs.errors import JobError, SubmitError, TransportError, TrnError, UnknownJob
 from trainium_cdk.jobs.kinds import kinds
 from trainium_cdk.jobs.kinds.bert_large import BertLarge
 from trainium_cdk.jobs.kinds.gpt_67b import Gpt

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from trainium_cdk.jobs.errors import TransportError
+from trainium_cdk.errors import JobTimeout, TransportError
 from trainium_cdk.jobs.models import AnyJob
 from trainium_cdk.jobs.patience import FOLLOWING, Patience
 
@@ -173,7 +173,7 @@ def wait(
         interval: seconds between two looks; more while nothing changes, 15 at most.
 
     Raises:
-        TimeoutError: it has not ended within `timeout`.
+        JobTimeout: it has not ended within `timeout`.
         TransportError: the cluster has not answered for a quarter of an hour, or asking again is of no use.
     """
     patience = Patience(FOLLOWING, first=interval, sleep=sleep)
@@ -196,5 +196,5 @@ def wait(
         if status.done:
             return status
         if end is not None and time.monotonic() + pause > end:
-            raise TimeoutError(f"{id} has not ended within {timeout:.0f} s; it is {status.state}")
+            raise JobTimeout(f"{id} has not ended within {timeout:.0f} s; it is {status.state}")
         sleep(pause)

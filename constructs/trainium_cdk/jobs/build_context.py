@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainium_cdk.jobs.errors import TrnError
+from trainium_cdk.errors import ImageError
 from trainium_cdk.outputs.contract import SOURCES
 
 if TYPE_CHECKING:
@@ -27,10 +27,6 @@ NOT_SENT = (".git", ".env", ".env.*", ".aws", ".ssh", ".gnupg", ".kube", ".netrc
 """Names that are left out at any depth: history and credentials. A line such as `!.env.example` in .dockerignore sends one."""
 IGNORE = ".dockerignore"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-
-
-class ImageError(TrnError):
-    """An image cannot be built. The message says why."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from trainium_cdk import outputs
-from trainium_cdk.jobs.errors import TrnError
+from trainium_cdk.errors import TrnError
 from trainium_cdk.jobs.slurm import SlurmBackend
 from trainium_cdk.jobs.transport import LocalTransport, SsmTransport, Transport, is_head_node
 
@@ -34,7 +34,7 @@ def connect(
         tell: is given a line where AWS does not answer for a while. Slurm only.
 
     Raises:
-        trainium_cdk.outputs.OutputsError: the stack cannot be read.
+        trainium_cdk.errors.OutputsError: the stack cannot be read.
         TransportError: no region, or no credentials.
         TrnError: `local` is given for a stack without a head node.
     """

@@ -6,7 +6,8 @@ scripts of the vendor's samples, as of 2026-11. What depends on the node (the co
 
 from __future__ import annotations
 
-from trainium_cdk.catalog import Catalog, UnknownFact
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.jobs.plan import Plan
 
 LARGE = 64
@@ -54,7 +55,7 @@ def torch_version(plan: Plan, catalog: Catalog | None = None) -> tuple[int, ...]
     """(major, minor) of the PyTorch that the cluster's Neuron release trains with; the newest where it is not known."""
     try:
         known = (catalog or Catalog.load()).release(plan.cluster.neuron_release).frameworks
-    except UnknownFact:
+    except UnknownCatalogEntry:
         return _NEWEST
     version = next((framework.version for name, framework in known.items() if name == plan.framework), None)
     return _version(version) if version else _NEWEST

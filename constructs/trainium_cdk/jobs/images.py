@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainium_cdk._aws import in_words
-from trainium_cdk.jobs.build_context import ImageError, Source, pack
-from trainium_cdk.jobs.errors import TransportError
+from trainium_cdk.errors import ImageError, TransportError
+from trainium_cdk.jobs.build_context import Source, pack
 from trainium_cdk.outputs import EksCluster
 
 __all__ = ["Image", "ImageError", "Source", "build", "pack"]

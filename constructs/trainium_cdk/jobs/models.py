@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from trainium_cdk.jobs.errors import JobError
+from trainium_cdk.errors import JobError
 
 if TYPE_CHECKING:
     from trainium_cdk.catalog import ThroughputPoint

@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable
 
-from trainium_cdk.jobs.errors import TransportError
+from trainium_cdk.errors import TransportError
 
 LONGEST_PAUSE = 30.0
 ONE_QUESTION = 30.0

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.errors import JobError, OutputsError
 from trainium_cdk.jobs import versions
 from trainium_cdk.jobs.backend import Expected
-from trainium_cdk.jobs.errors import JobError
 from trainium_cdk.jobs.models import Job
-from trainium_cdk.outputs import Cluster, Fleet, OutputsError
+from trainium_cdk.outputs import Cluster, Fleet
 
 StageName = Literal["prepare", "precompile", "train"]
 

@@ -6,7 +6,7 @@ import base64
 import shlex
 from collections.abc import Iterable
 
-from trainium_cdk.jobs.errors import JobError
+from trainium_cdk.errors import JobError
 
 
 def word(value: str) -> str:

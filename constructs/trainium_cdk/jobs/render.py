@@ -23,9 +23,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, get_args
 
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import quote, shell, versions
 from trainium_cdk.jobs.environment import cache_lines, launch_environment
-from trainium_cdk.jobs.errors import JobError
 from trainium_cdk.jobs.models import Job
 from trainium_cdk.jobs.plan import Plan, StageName, expected, plan
 from trainium_cdk.jobs.templates import Template

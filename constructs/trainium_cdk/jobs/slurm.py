@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.errors import JobError, SubmitError, TransportError, UnknownJob
 from trainium_cdk.jobs import snapshot
 from trainium_cdk.jobs.backend import ACTIVE, JobStatus, LogChunk, Submitted, wait
-from trainium_cdk.jobs.errors import JobError, SubmitError, TransportError, UnknownJob
 from trainium_cdk.jobs.models import AnyJob
 from trainium_cdk.jobs.patience import FOLLOWING, ONE_QUESTION, Patience
 from trainium_cdk.jobs.render import LATER, RESULT, Submission, render
@@ -144,7 +144,7 @@ class SlurmBackend:
             changed: called with the status whenever a stage has changed.
 
         Raises:
-            TimeoutError: it has not ended within `timeout`.
+            JobTimeout: it has not ended within `timeout`.
             UnknownJob, TransportError
         """
         return wait(self, id, timeout, changed, interval=self.transport.interval, sleep=self._sleep)

@@ -18,9 +18,9 @@ import zlib
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs import quote, shell
 from trainium_cdk.jobs.backend import Expected, JobStatus, Stage
-from trainium_cdk.jobs.errors import TransportError
 from trainium_cdk.jobs.stages import Known, stage, whole
 from trainium_cdk.outputs import SlurmCluster
 

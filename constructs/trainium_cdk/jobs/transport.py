@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trainium_cdk._aws import code_and_message, in_words, unknown_caller
+from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs import quote
-from trainium_cdk.jobs.errors import TransportError
 from trainium_cdk.jobs.patience import Patience
 from trainium_cdk.outputs.contract import PAYLOADS
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from trainium_cdk.catalog import Catalog, Stack, judge
 from trainium_cdk.catalog.models import Range
 from trainium_cdk.catalog.stack import FrameworkChoice
+from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import quote
-from trainium_cdk.jobs.errors import JobError
 from trainium_cdk.outputs import Cluster, Fleet
 
 _FRAMEWORKS: dict[str, FrameworkChoice] = {"torch-xla": "torch-xla", "torch-native": "torch-native"}

@@ -12,14 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from trainium_cdk.errors import ScaleError
 from trainium_cdk.outputs import GROUP_LABEL, EksCluster
 
 Client = Callable[[str], Any]
 CAPACITY = "InsufficientInstanceCapacity"
-
-
-class ScaleError(Exception):
-    """A node group cannot have that many nodes. The message says why, and what to do."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from trainium_cdk.errors import OutputsError
+
 CONTRACT = "1"
 """Raised when an output changes its meaning: a `trn` that reads another one says so instead of guessing."""
 
@@ -31,10 +33,6 @@ Exports = dict[str, tuple[str, str]]
 """Output key -> (value, description)."""
 Keys = Mapping[str, tuple[str, str]]
 """Output key -> (field of the cluster, description). The description is what a user reads in the console."""
-
-
-class OutputsError(Exception):
-    """The outputs of a stack cannot be read. The message says which stack, why, and what to do."""
 
 
 class Fleet(BaseModel):

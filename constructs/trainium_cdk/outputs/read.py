@@ -9,7 +9,8 @@ from pydantic import ValidationError
 from trainium_cdk._aws import in_words
 from trainium_cdk._aws import region as aws_region
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.outputs.contract import CONTRACT, OutputsError, fields
+from trainium_cdk.errors import OutputsError
+from trainium_cdk.outputs.contract import CONTRACT, fields
 from trainium_cdk.outputs.eks import EKS_KEYS, EksCluster
 from trainium_cdk.outputs.slurm import SLURM_KEYS, SlurmCluster
 

@@ -23,12 +23,13 @@ from trainium_cdk._cdk.subnets import routes_of, selected
 from trainium_cdk.bootstrap import TrnBootstrap
 from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.errors import SettingsError
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.outputs.contract import PAYLOADS
 from trainium_cdk.pcluster.config import NOBODY, ClusterIds, render
 from trainium_cdk.pcluster.described import environment_of
 from trainium_cdk.pcluster.name import TrnClusterName
-from trainium_cdk.settings import Accounting, Environment, HeadNode, LoginNodes, Problem, Queue, SettingsError
+from trainium_cdk.settings import Accounting, Environment, HeadNode, LoginNodes, Problem, Queue
 from trainium_cdk.storage import TrnStorage
 
 POLICY_PATH = "/parallelcluster/"

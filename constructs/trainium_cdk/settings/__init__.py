@@ -5,6 +5,7 @@
 'trn-slurm'
 """
 
+from trainium_cdk.errors import SettingsError, SettingsFileError
 from trainium_cdk.settings.eks import Access, Eks, JumpHost, NodeGroup, Plugins, SystemNodes
 from trainium_cdk.settings.environment import Bootstrap, Environment
 from trainium_cdk.settings.load import json_schema, load, parse, validate
@@ -18,7 +19,7 @@ from trainium_cdk.settings.pcluster import (
     Queue,
     Ssh,
 )
-from trainium_cdk.settings.problems import Engine, Problem, SettingsError, SettingsFileError, Source, describe
+from trainium_cdk.settings.problems import Engine, Problem, Source
 from trainium_cdk.settings.storage import (
     DataRepository,
     Efs,
@@ -63,7 +64,6 @@ __all__ = [
     "Storage",
     "SystemNodes",
     "ZoneSubnets",
-    "describe",
     "json_schema",
     "load",
     "parse",

@@ -127,7 +127,7 @@ class Environment(Settings):
         """The Neuron SDK release of its nodes: the one that is set, else the best for its instance types.
 
         Raises:
-            UnknownFact: the catalogue does not hold the one that is set.
+            UnknownCatalogEntry: the catalogue does not hold the one that is set.
         """
         return self.catalog.release(self._chosen[0])
 

@@ -12,9 +12,10 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.constructor import RoundTripConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+from trainium_cdk.errors import SettingsError, SettingsFileError
 from trainium_cdk.settings.base import TOKEN, may_be_none
 from trainium_cdk.settings.environment import Environment
-from trainium_cdk.settings.problems import KeyPath, Problem, SettingsError, SettingsFileError, Source
+from trainium_cdk.settings.problems import KeyPath, Problem, Source
 from trainium_cdk.settings.shape import problems_of
 
 MAX_BYTES = 250_000

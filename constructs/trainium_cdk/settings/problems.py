@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import date
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel
@@ -59,29 +58,12 @@ class Source:
                 return f"{self.file}:{line}"
         return self.file
 
-
-class SettingsError(Exception):
-    """An environment that cannot be used. `str()` is a paragraph a person can act on, a line or two for each problem."""
-
-    def __init__(self, problems: Sequence[Problem], source: Source | None = None):
-        self.problems = tuple(problems)
-        self.source = source or Source()
-        super().__init__("\n".join(describe(p, self.source) for p in self.problems))
-
-
-class SettingsFileError(Exception):
-    """The environment file itself cannot be read: absent, no YAML, or no mapping at its top."""
-
-    def __init__(self, file: str | Path, reason: str, fix: str):
-        super().__init__(_printable(f"{file}: {reason}. {fix}"))
-
-
-def describe(problem: Problem, source: Source) -> str:
-    """One problem in one paragraph: where, which value, why, and what to do."""
-    return _printable(
-        f"{source.where(problem.key)}: {problem.level}: {problem.dotted} = {show(problem.value)}: "
-        f"{problem.reason}. Fix: {problem.fix}."
-    )
+    def describe(self, problem: Problem) -> str:
+        """One problem in one paragraph: where, which value, why, and what to do."""
+        return _printable(
+            f"{self.where(problem.key)}: {problem.level}: {problem.dotted} = {show(problem.value)}: "
+            f"{problem.reason}. Fix: {problem.fix}."
+        )
 
 
 def show(value: Any, limit: int = 80) -> str:

@@ -10,9 +10,9 @@ import pytest
 
 from tests.checks.live.cases import target
 from trainium_cdk.checks.live import Aws, Check, Finding, Report, examine
-from trainium_cdk.checks.live.aws import Absent, AwsError, Denied, NoCredentials, Unreachable
 from trainium_cdk.checks.live.cost import cost, told
 from trainium_cdk.checks.live.run import THREADS, run
+from trainium_cdk.errors import Absent, AwsError, Denied, NoCredentials, Unreachable
 
 FINE = Finding("ok", "it", "1", "fine")
 

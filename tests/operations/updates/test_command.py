@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from sandbox import LocalAws
-from trainium_cdk.operations.updates.live import UpdateError, assemble, deployed
+from trainium_cdk.errors import UpdateError
+from trainium_cdk.operations.updates.live import assemble, deployed
 
 TRN = Path(sys.executable).with_name("trn")
 APP = """

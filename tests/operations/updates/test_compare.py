@@ -21,7 +21,8 @@ from tests.support import need
 from tests.trust.figures import record
 from trainium_cdk import settings
 from trainium_cdk.catalog.updates import updates
-from trainium_cdk.operations.updates import Change, Spec, SpecError, compare, dangerous
+from trainium_cdk.errors import SpecError
+from trainium_cdk.operations.updates import Change, Spec, compare, dangerous
 from trainium_cdk.operations.updates.spec import find
 
 ROOT = Path(__file__).parents[3]

@@ -19,10 +19,11 @@ import trainium_cdk.checks.live.quotas as quotas
 import trainium_cdk.checks.live.reservations as reservations
 import trainium_cdk.checks.live.versions as versions
 from trainium_cdk.checks import check
-from trainium_cdk.checks.live.aws import Aws, AwsError, NoCredentials
+from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.model import Check, Finding, Level, Report, Target
 from trainium_cdk.checks.live.policy import policy
 from trainium_cdk.checks.live.run import run
+from trainium_cdk.errors import AwsError, NoCredentials
 from trainium_cdk.settings.problems import show
 
 __all__ = ["CHECKS", "Aws", "AwsError", "Check", "Finding", "Level", "Report", "Target", "examine", "policy"]

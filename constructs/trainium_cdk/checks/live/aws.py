@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from trainium_cdk._aws import code_and_message, unknown_caller
+from trainium_cdk.errors import Absent, AwsError, Denied, NoCredentials, Unreachable
 
 OPERATIONS: dict[str, tuple[str, str]] = {
     "sts:GetCallerIdentity": ("sts", "get_caller_identity"),
@@ -47,34 +48,6 @@ OPERATIONS: dict[str, tuple[str, str]] = {
 _DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "AuthorizationError", "403"})
 _ABSENT = frozenset({"404", "NoSuchBucket", "NoSuchEntity", "NoSuchResourceException", "ResourceNotFoundException"})
 CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 5, 15, 4
-
-
-class AwsError(Exception):
-    """A call that gave no answer. The message says why, in one line."""
-
-
-class Denied(AwsError):
-    """The credentials may not make this call."""
-
-    def __init__(self, action: str):
-        self.action = action
-        super().__init__(f"needs {action}")
-
-
-class NoCredentials(AwsError):
-    """There are no credentials, or AWS does not take them."""
-
-
-class Absent(AwsError):
-    """AWS says that what was asked for does not exist."""
-
-
-class Unreachable(AwsError):
-    """No connection to the service."""
-
-    def __init__(self, service: str, reason: str):
-        self.service = service
-        super().__init__(reason)
 
 
 class Aws:

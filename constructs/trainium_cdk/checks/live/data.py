@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from trainium_cdk.checks.live.aws import Aws, Denied
+from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.model import Check, Finding, Found, Target, listed
+from trainium_cdk.errors import Denied
 from trainium_cdk.settings.problems import KeyPath
 
 

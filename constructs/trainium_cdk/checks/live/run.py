@@ -9,8 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trainium_cdk.checks.live.aws import Aws, AwsError, Denied, NoCredentials, Unreachable
+from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.model import Check, Finding, Target, listed
+from trainium_cdk.errors import AwsError, Denied, NoCredentials, Unreachable
 
 THREADS = 8
 SECONDS = 60.0

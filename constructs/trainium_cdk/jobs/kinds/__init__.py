@@ -18,7 +18,7 @@ from importlib.metadata import entry_points
 from inspect import isabstract
 from types import MappingProxyType
 
-from trainium_cdk.jobs.errors import JobError
+from trainium_cdk.errors import JobError
 from trainium_cdk.jobs.models import Job
 
 GROUP = "trainium_cdk.job_kinds"

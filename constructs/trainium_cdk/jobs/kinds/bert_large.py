@@ -14,8 +14,8 @@ from pydantic import Field, model_validator
 
 from trainium_cdk.catalog import ThroughputPoint
 from trainium_cdk.catalog.sources import sources
+from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import quote, templates
-from trainium_cdk.jobs.errors import JobError
 from trainium_cdk.jobs.metrics import NUMBER, Reader, Step, parse_number
 from trainium_cdk.jobs.models import Data, Job, Scaling, Upstream, wrong
 from trainium_cdk.jobs.plan import Batch, Plan, or_list

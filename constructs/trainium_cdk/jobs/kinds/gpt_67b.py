@@ -14,8 +14,8 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from trainium_cdk.catalog.sources import sources
+from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import templates
-from trainium_cdk.jobs.errors import JobError
 from trainium_cdk.jobs.metrics import NUMBER, Reader, Step, parse_number
 from trainium_cdk.jobs.models import Data, Job, Upstream, Word
 from trainium_cdk.jobs.plan import Batch, Plan, or_list

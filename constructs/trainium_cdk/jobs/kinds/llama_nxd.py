@@ -12,8 +12,8 @@ from pydantic import Field
 
 from trainium_cdk.catalog import ThroughputPoint
 from trainium_cdk.catalog.sources import sources
+from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import quote, templates
-from trainium_cdk.jobs.errors import JobError
 from trainium_cdk.jobs.kinds.bert_large import read
 from trainium_cdk.jobs.metrics import Reader
 from trainium_cdk.jobs.models import AbsolutePath, Job, Upstream

@@ -12,8 +12,8 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from trainium_cdk.catalog.sources import sources
+from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import quote, templates
-from trainium_cdk.jobs.errors import JobError
 from trainium_cdk.jobs.models import AbsolutePath, Job, Upstream
 from trainium_cdk.jobs.plan import Batch, Plan
 from trainium_cdk.jobs.templates import Option, Template

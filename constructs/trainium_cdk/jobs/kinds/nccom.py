@@ -13,8 +13,8 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import quote, shell
-from trainium_cdk.jobs.errors import JobError
 from trainium_cdk.jobs.models import Job, Upstream
 from trainium_cdk.jobs.plan import Plan
 from trainium_cdk.jobs.templates import Template

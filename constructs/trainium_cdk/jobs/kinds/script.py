@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
+from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import quote, templates
-from trainium_cdk.jobs.errors import JobError
 from trainium_cdk.jobs.models import MAX_SCRIPT_BYTES, Job, fits, passable, shown, wrong
 from trainium_cdk.jobs.plan import Plan
 from trainium_cdk.jobs.templates import Template

@@ -14,8 +14,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
+from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import templates
-from trainium_cdk.jobs.errors import JobError
 from trainium_cdk.jobs.metrics import NUMBER, Reader, Step, parse_number
 from trainium_cdk.jobs.models import Job, Upstream
 from trainium_cdk.jobs.plan import Batch, Plan

@@ -10,8 +10,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
+from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import quote, templates
-from trainium_cdk.jobs.errors import JobError
 from trainium_cdk.jobs.kinds.torchtitan import Pretraining
 from trainium_cdk.jobs.models import AbsolutePath, Upstream
 from trainium_cdk.jobs.plan import Batch, Plan

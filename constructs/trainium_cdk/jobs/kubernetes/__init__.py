@@ -1,6 +1,7 @@
 """Jobs on Kubernetes: a Volcano Job on the EKS cluster of a stack."""
 
-from trainium_cdk.jobs.kubernetes.api import Api, ApiError
+from trainium_cdk.errors import ApiError
+from trainium_cdk.jobs.kubernetes.api import Api
 from trainium_cdk.jobs.kubernetes.backend import KubernetesBackend
 from trainium_cdk.jobs.kubernetes.render import Submission, render
 

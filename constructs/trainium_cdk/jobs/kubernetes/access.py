@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainium_cdk._aws import in_words
-from trainium_cdk.jobs.errors import TransportError
+from trainium_cdk.errors import TransportError
 from trainium_cdk.outputs import EksCluster
 
 _PREFIX = "k8s-aws-v1."

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
-from trainium_cdk.jobs.errors import TransportError
+from trainium_cdk.errors import ApiError, TransportError
 from trainium_cdk.jobs.kubernetes.access import Endpoint, Identity, Token
 from trainium_cdk.jobs.patience import ONE_QUESTION, Patience
 
@@ -29,15 +29,6 @@ _PATHS = {
     "Secret": "/api/v1/namespaces/{ns}/secrets",
 }
 _TIMEOUT = (10.0, 60.0)
-
-
-class ApiError(TransportError):
-    """The API refused. `status` is the HTTP status, `reason` Kubernetes' one word for it."""
-
-    def __init__(self, status: int, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.again = status in (0, 429) or status >= 500
-        self.status, self.reason = status, reason
 
 
 class Api:

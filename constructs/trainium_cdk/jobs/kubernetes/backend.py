@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.errors import ApiError, JobError, SubmitError, TransportError, TrnError, UnknownJob
 from trainium_cdk.jobs.backend import JobStatus, LogChunk, Submitted, wait
-from trainium_cdk.jobs.errors import JobError, SubmitError, TransportError, TrnError, UnknownJob
 from trainium_cdk.jobs.kubernetes import logs, status
-from trainium_cdk.jobs.kubernetes.api import Api, ApiError, absent_is_fine
+from trainium_cdk.jobs.kubernetes.api import Api, absent_is_fine
 from trainium_cdk.jobs.kubernetes.names import (
     DIGEST,
     HOLDER,
@@ -212,7 +212,7 @@ class KubernetesBackend:
             changed: called with the status whenever a stage has changed.
 
         Raises:
-            TimeoutError: it has not ended within `timeout`.
+            JobTimeout: it has not ended within `timeout`.
             UnknownJob, TransportError
         """
         return wait(self, id, timeout, changed, interval=INTERVAL, sleep=self._sleep)

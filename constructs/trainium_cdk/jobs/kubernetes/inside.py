@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trainium_cdk.jobs.errors import JobError, TransportError
+from trainium_cdk.errors import JobError, TransportError
 from trainium_cdk.jobs.kubernetes import status
 from trainium_cdk.jobs.kubernetes.names import TRAIN, task_pod
 

@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from trainium_cdk.errors import ApiError, JobError, TransportError
 from trainium_cdk.jobs.backend import ACTIVE, JobStatus, LogChunk
-from trainium_cdk.jobs.errors import JobError, TransportError
 from trainium_cdk.jobs.kubernetes import status
-from trainium_cdk.jobs.kubernetes.api import ApiError, Object
+from trainium_cdk.jobs.kubernetes.api import Object
 from trainium_cdk.jobs.kubernetes.names import PREPARE, TRAIN, owners, task_pod
 from trainium_cdk.jobs.kubernetes.reader import kept_log
 from trainium_cdk.jobs.patience import FOLLOWING, ONE_QUESTION, Patience

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from trainium_cdk.jobs.errors import JobError
+from trainium_cdk.errors import JobError
 
 VOLCANO = "batch.volcano.sh/v1alpha1"
 MANAGED_BY = "trn"

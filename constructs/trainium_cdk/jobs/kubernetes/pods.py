@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainium_cdk.catalog import Catalog, UnknownFact
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.jobs.kubernetes.scripts import FILES
 from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL, EksCluster, Fleet
 
@@ -30,7 +31,7 @@ def devices(fleet: Fleet, catalog: Catalog | None = None) -> dict[str, str]:
         wanted |= {names.efa: str(fleet.efa), names.hugepages: catalog.eks.hugepages_2mi}
     try:
         kind = catalog.instance(fleet.instance_type)
-    except UnknownFact:  # described only in somebody's environment file
+    except UnknownCatalogEntry:  # described only in somebody's environment file
         return {**wanted, "cpu": "4", "memory": "16Gi"}
     return {
         **wanted,

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.jobs.errors import TransportError
+from trainium_cdk.errors import ApiError, TransportError
 from trainium_cdk.jobs.kubernetes import pods, status
-from trainium_cdk.jobs.kubernetes.api import Api, ApiError
+from trainium_cdk.jobs.kubernetes.api import Api
 from trainium_cdk.jobs.kubernetes.names import labels
 from trainium_cdk.outputs import EksCluster
 

@@ -11,7 +11,7 @@ from io import StringIO
 from typing import Any
 
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.jobs.errors import JobError
+from trainium_cdk.errors import JobError
 from trainium_cdk.jobs.kubernetes import names, pods, scripts
 from trainium_cdk.jobs.kubernetes.pods import Object
 from trainium_cdk.jobs.models import Job

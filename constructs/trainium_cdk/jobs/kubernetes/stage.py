@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from trainium_cdk.catalog.sources import sources
+from trainium_cdk.errors import ApiError, JobError, TransportError
 from trainium_cdk.jobs import quote, shell
-from trainium_cdk.jobs.errors import JobError, TransportError
 from trainium_cdk.jobs.kubernetes import pods, reader, status
-from trainium_cdk.jobs.kubernetes.api import Api, ApiError, absent_is_fine
+from trainium_cdk.jobs.kubernetes.api import Api, absent_is_fine
 from trainium_cdk.jobs.kubernetes.names import labels
 from trainium_cdk.outputs import EksCluster
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainium_cdk.jobs.errors import TransportError
+from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs.kubernetes import reader, status
 from trainium_cdk.jobs.kubernetes.inside import Forward
 

@@ -8,8 +8,8 @@ from pprint import pformat
 from typing import Any
 
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.errors import JobError
 from trainium_cdk.jobs.environment import launch_environment
-from trainium_cdk.jobs.errors import JobError
 from trainium_cdk.jobs.kinds.script import Script
 from trainium_cdk.jobs.kubernetes import pods
 from trainium_cdk.jobs.plan import plan

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from trainium_cdk._aws import unknown_caller
-from trainium_cdk.jobs.errors import TransportError
+from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs.kubernetes.access import Endpoint
 from trainium_cdk.outputs import EksCluster
 

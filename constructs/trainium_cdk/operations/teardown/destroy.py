@@ -8,15 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainium_cdk._aws import in_words
+from trainium_cdk.errors import TeardownError
 from trainium_cdk.operations.teardown import sweep
 from trainium_cdk.operations.teardown.survey import Client, Kept, Survey, events
 
 ATTEMPTS = 3
 """How often the stack's deletion is tried, with what holds it up taken out of its way in between."""
-
-
-class TeardownError(Exception):
-    """A stack cannot be taken down. The message says why, and what to do."""
 
 
 @dataclass

@@ -31,7 +31,7 @@ def end(
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """End what runs or waits, or wait for it."""
-    from trainium_cdk.jobs.errors import UnknownJob
+    from trainium_cdk.errors import UnknownJob
 
     running = jobs.active()
     if fate == "cancel":

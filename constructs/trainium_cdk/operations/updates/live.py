@@ -13,13 +13,10 @@ from typing import Any
 
 from trainium_cdk._aws import in_words
 from trainium_cdk._aws import region as aws_region
+from trainium_cdk.errors import UpdateError
 from trainium_cdk.operations.updates.spec import command
 
 Template = dict[str, Any]
-
-
-class UpdateError(Exception):
-    """A template cannot be had. The message says which, why, and what to do."""
 
 
 @dataclass(frozen=True)

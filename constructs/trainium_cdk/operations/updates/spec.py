@@ -11,13 +11,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from trainium_cdk.errors import SpecError
+
 Impact = Literal["yes", "maybe"]
 _FILE = "db.json.gz"
 _PLACES = ("node_modules/.bin/cdk",)
-
-
-class SpecError(Exception):
-    """The database cannot be found or read. The message says what to do."""
 
 
 class Spec:

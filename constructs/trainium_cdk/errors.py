@@ -1,0 +1,168 @@
+"""Every error of this package. `str()` of one is a paragraph: what is wrong, with which value, and what to do.
+
+TrnError
+|- SettingsFileError        the environment file is missing, no YAML, or no mapping
+|- SettingsError            the environment cannot be used: one line for each problem
+|- UnknownCatalogEntry      the catalogue does not have what was looked up
+|- OutputsError             the stack does not exist, or its outputs cannot be read
+|- JobError                 the job cannot be run as requested; nothing was sent
+|- SubmitError              the cluster refused the job; nothing of it is left there
+|- UnknownJob               the cluster has no job of that id
+|- JobTimeout               the job has not ended in time
+|- TransportError           the cluster cannot be reached, or does not respond
+|  '- ApiError              the Kubernetes API refused a request
+|- ImageError               a container image cannot be built
+|- ScaleError               a node group cannot have that many nodes
+|- TeardownError            a stack cannot be deleted
+|- UpdateError              a template that `trn diff` compares cannot be read
+|- SpecError                the CDK's database of resource types cannot be read
+'- AwsError                 AWS did not perform a call of `trn preflight`
+   |- Denied                the credentials do not allow it
+   |- NoCredentials         there are none, or AWS does not accept them
+   |- Absent                what was requested does not exist
+   '- Unreachable           there is no connection to the service
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trainium_cdk.settings import Problem, Source
+
+
+class TrnError(Exception):
+    """Base of all of them."""
+
+
+class SettingsFileError(TrnError):
+    """The environment file itself cannot be read: missing, no YAML, or no mapping at its top."""
+
+    def __init__(self, file: str | Path, reason: str, fix: str):
+        text = f"{file}: {reason}. {fix}"
+        super().__init__("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text))
+
+
+class SettingsError(TrnError):
+    """An environment that cannot be used.
+
+    Attributes:
+        problems: what is wrong with it.
+        source: the file that it was read from.
+    """
+
+    def __init__(self, problems: Sequence[Problem], source: Source):
+        self.problems = tuple(problems)
+        self.source = source
+        super().__init__("\n".join(source.describe(p) for p in self.problems))
+
+
+class UnknownCatalogEntry(TrnError, LookupError):
+    """The catalogue does not have what was looked up. The message names what it has, and how to add to it.
+
+    Attributes:
+        reason: what is wrong, for example `the catalogue holds no instance type trn1.3xlarge`.
+        fix: what to write instead.
+    """
+
+    def __init__(self, kind: str, key: str, known: Iterable[str], section: str):
+        known = sorted(known)
+        close = difflib.get_close_matches(key, known, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"it holds {', '.join(known)}."
+        self.reason = f"the catalogue holds no {kind} {key}"
+        self.fix = f"write {close[0] if close else ' or '.join(known)}, or describe {key} under `{section}`"
+        super().__init__(
+            f"unknown {kind} {key!r}; {hint} A new one can be described under `{section}` in the environment file"
+        )
+
+
+class OutputsError(TrnError):
+    """The outputs of a stack cannot be read. The message says which stack, why, and what to do."""
+
+
+class JobError(TrnError):
+    """The job cannot be run as requested; nothing was sent."""
+
+
+class SubmitError(TrnError):
+    """The cluster refused the job."""
+
+
+class UnknownJob(TrnError):
+    """No such job on this cluster."""
+
+
+class JobTimeout(TrnError, TimeoutError):
+    """A job has not ended within the time that the caller waits for it."""
+
+
+class TransportError(TrnError):
+    """The cluster cannot be reached, or does not respond.
+
+    Attributes:
+        again: whether the same request may succeed a little later: not where credentials have expired, for example.
+    """
+
+    def __init__(self, message: str, *, again: bool = True):
+        super().__init__(message)
+        self.again = again
+
+
+class ApiError(TransportError):
+    """The Kubernetes API refused a request. `status` is the HTTP status, `reason` is Kubernetes' own."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(message, again=status in (0, 429) or status >= 500)
+        self.status, self.reason = status, reason
+
+
+class ImageError(TrnError):
+    """An image cannot be built. The message says why."""
+
+
+class ScaleError(TrnError):
+    """A node group cannot have that many nodes. The message says why, and what to do."""
+
+
+class TeardownError(TrnError):
+    """A stack cannot be deleted. The message says why, and what to do."""
+
+
+class UpdateError(TrnError):
+    """A template cannot be read. The message says which, why, and what to do."""
+
+
+class SpecError(TrnError):
+    """The database of resource types cannot be found or read. The message says what to do."""
+
+
+class AwsError(TrnError):
+    """A call that AWS did not perform. The message says why, in one line."""
+
+
+class Denied(AwsError):
+    """The credentials do not allow this call."""
+
+    def __init__(self, action: str):
+        self.action = action
+        super().__init__(f"needs {action}")
+
+
+class NoCredentials(AwsError):
+    """There are no credentials, or AWS does not accept them."""
+
+
+class Absent(AwsError):
+    """AWS reports that what was requested does not exist."""
+
+
+class Unreachable(AwsError):
+    """No connection to the service."""
+
+    def __init__(self, service: str, reason: str):
+        self.service = service
+        super().__init__(reason)
