@@ -50,44 +50,57 @@ class TrnEksStack(Stack):
             self, "Storage", environment.storage, network=network, zone_ids=zones, on_destroy=on_destroy
         )
         bucket = TrnBucket(self, "Files", removal_policy=removal_policy(on_destroy)).bucket
-        cluster = TrnEksCluster(self, "Cluster", environment=environment, network=network, encryption_key=data_key)
-        addons = TrnAddons(self, "Addons", environment=environment, cluster=cluster, storage=storage)
+        cluster = TrnEksCluster.from_settings(
+            self, "Cluster", environment=environment, network=network, encryption_key=data_key
+        )
+        addons = TrnAddons.from_settings(self, "Addons", environment=environment, cluster=cluster, storage=storage)
         efa = TrnEfaSecurityGroup(self, "Efa", vpc=network.vpc)
-        shared: dict[str, Any] = {
-            "environment": environment,
-            "cluster": cluster,
-            "network": network,
-            "storage": storage,
-            "role": TrnNodeRole(self, "Nodes", storage=storage),
-            "after": [addons.before_nodes],
-        }
-        system = TrnSystemNodes(self, "System", **shared)
-        groups = {
-            group.name: TrnNodeGroup.from_settings(
-                self, f"Group{group.name}", settings=group, efa_group=efa.security_group, **shared
+        role, after = TrnNodeRole(self, "Nodes", storage=storage), [addons.before_nodes]
+        system = TrnSystemNodes.from_settings(
+            self,
+            "System",
+            environment=environment,
+            cluster=cluster,
+            network=network,
+            storage=storage,
+            role=role,
+            after=after,
+        )
+        addons.run_on(system)
+        groups = [
+            TrnNodeGroup.from_settings(
+                self,
+                f"Group{group.name}",
+                environment=environment,
+                settings=group,
+                cluster=cluster,
+                network=network,
+                storage=storage,
+                role=role,
+                efa_group=efa.security_group,
+                after=after,
             )
             for group in eks.node_groups
-        }
-        addons.add_others(system)
-        plugins = TrnPlugins(
+        ]
+        plugins = TrnPlugins.from_settings(
             self,
             "Plugins",
             environment=environment,
             cluster=cluster,
-            storage=storage,
+            node_groups=groups,
             system_nodes=system,
-            bucket=bucket.bucket_name,
-            data_buckets=eks.data_buckets,
+            storage=storage,
+            bucket=bucket,
         )
         if eks.plugins.autoscaler and eks.plugins.volcano:
-            TrnScaler(
+            TrnScaler.from_settings(
                 self,
                 "Scaler",
                 environment=environment,
                 cluster=cluster,
                 network=network,
-                groups=groups,
-                after=plugins.ready,
+                node_groups=groups,
+                plugins=plugins,
             )
         builder = jump_host = None
         registry = TrnRegistry.from_settings(self, "Registry", environment.registry, on_destroy=on_destroy)

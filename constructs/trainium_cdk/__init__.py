@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from trainium_cdk.eks.node_group import TrnNodeGroup as TrnNodeGroup
     from trainium_cdk.eks.node_role import TrnNodeRole as TrnNodeRole
     from trainium_cdk.eks.plugins import TrnPlugins as TrnPlugins
+    from trainium_cdk.eks.scaling import TrnScaler as TrnScaler
     from trainium_cdk.eks.system_nodes import TrnSystemNodes as TrnSystemNodes
     from trainium_cdk.network import TrnNetwork as TrnNetwork
     from trainium_cdk.network import TrnPeering as TrnPeering
@@ -46,6 +47,7 @@ _MODULES = {
     "eks.node_group": ("TrnNodeGroup",),
     "eks.node_role": ("TrnNodeRole",),
     "eks.plugins": ("TrnPlugins",),
+    "eks.scaling": ("TrnScaler",),
     "eks.system_nodes": ("TrnSystemNodes",),
     "network": ("TrnNetwork", "TrnPeering"),
     "pcluster.cluster": ("TrnPcluster", "TrnPclusterProvider"),

@@ -11,6 +11,7 @@ import pytest
 
 from tests.stacks import eks_synthesis
 from trainium_cdk import settings
+from trainium_cdk.eks.installation import Installation
 from trainium_cdk.eks.network_policies import policies
 
 Policy = dict[str, Any]
@@ -118,7 +119,7 @@ TABLE = [
 
 @pytest.mark.parametrize(("source", "target", "port", "protocol", "passes"), TABLE)
 def test_what_passes(source: End, target: End, port: int, protocol: str, passes: bool) -> None:
-    rules = [*policies(ENV), of_volcano("mine"), of_volcano("other")]
+    rules = [*policies(Installation.of(ENV)), of_volcano("mine"), of_volcano("other")]
     assert connects(source, target, port, protocol, rules=rules) is passes
 
 
@@ -136,4 +137,4 @@ def test_the_add_on_enforces_them() -> None:
     ]
     assert json.loads(cni["ConfigurationValues"])["enableNetworkPolicy"] == "true"
     applied = json.dumps([r for r in template if r["Type"] == "Custom::AWSCDK-EKS-KubernetesResource"])
-    assert all(p["metadata"]["name"] in applied for p in policies(settings.load()))
+    assert all(p["metadata"]["name"] in applied for p in policies(Installation.of(settings.load())))

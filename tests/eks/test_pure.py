@@ -15,6 +15,7 @@ from ruamel.yaml import YAML
 from trainium_cdk import outputs, settings
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks import access, charts, keep_size, manifests
+from trainium_cdk.eks.installation import Installation
 from trainium_cdk.eks.interfaces import Layout, interfaces
 from trainium_cdk.eks.user_data import ApiServer, user_data
 from trainium_cdk.settings import Environment
@@ -172,7 +173,7 @@ def test_the_script_raises_huge_pages_and_never_lowers_them(tmp_path: Path) -> N
 
 def test_charts_are_the_catalogues_and_reach_trainium_nodes() -> None:
     data = env(eks={"node_groups": [{"name": "a"}, {"name": "b", "instance_type": "trn1.2xlarge", "max_nodes": 1}]})
-    found = {r.name: r for r in charts.releases(data)}
+    found = {r.name: r for r in charts.releases(Installation.of(data))}
     pinned = data.catalog.eks.charts
     assert {n: r.version for n, r in found.items()} == {n: c.version for n, c in pinned.items()}
     assert found["neuron"].repository == "oci://public.ecr.aws/neuron/neuron-helm-chart"
@@ -185,7 +186,7 @@ def test_charts_are_the_catalogues_and_reach_trainium_nodes() -> None:
 
 
 def test_volcano_admits_jobs_beyond_the_present_nodes() -> None:
-    values = next(r for r in charts.releases(env()) if r.name == "volcano").values
+    values = next(r for r in charts.releases(Installation.of(env())) if r.name == "volcano").values
     tiers = YAML(typ="safe").load(values["custom"]["scheduler_config_override"])["tiers"]
     plugins = {p["name"]: p for tier in tiers for p in tier["plugins"]}
     assert "overcommit" not in plugins
@@ -195,9 +196,8 @@ def test_volcano_admits_jobs_beyond_the_present_nodes() -> None:
 
 def test_charts_by_plugins() -> None:
     off = {"neuron_scheduler": True, "node_problem_detector": False, "volcano": False, "autoscaler": False}
-    found = charts.releases(
-        env(eks={"plugins": off, "node_groups": [{"instance_type": "trn1.2xlarge", "max_nodes": 1}]})
-    )
+    data = env(eks={"plugins": off, "node_groups": [{"instance_type": "trn1.2xlarge", "max_nodes": 1}]})
+    found = charts.releases(Installation.of(data))
     assert [r.name for r in found] == ["neuron"]
     assert (found[0].values["scheduler"]["enabled"], found[0].values["npd"]["enabled"]) == (True, False)
 
@@ -209,14 +209,14 @@ def test_charts_and_images_of_a_mirror() -> None:
         "images": {"public.ecr.aws": f"{ecr}/public", "public.ecr.aws/neuron": f"{ecr}/n", "docker.io": f"{ecr}/hub"},
     }
     plain, mirrored = env(), env(eks={"mirror": mirror})
-    found = {r.name: r for r in charts.releases(mirrored)}
+    found = {r.name: r for r in charts.releases(Installation.of(mirrored))}
     assert (found["volcano"].chart, found["volcano"].repository) == ("volcano", f"oci://{ecr}/charts/volcano")
     assert found["volcano"].values["basic"]["image_registry"] == f"{ecr}/hub"
     neuron = found["neuron"].values
     assert neuron["devicePlugin"] == {"enabled": True, "image": {"repository": f"{ecr}/n/neuron-device-plugin"}}
     assert neuron["scheduler"]["customScheduler"]["image"]["repository"].startswith(f"{ecr}/public/eks-distro/")
     assert "nodeProblemDetector" not in neuron["npd"]  # of a registry that the mirror does not name
-    assert found["efa"] == {r.name: r for r in charts.releases(plain)}["efa"]
+    assert found["efa"] == {r.name: r for r in charts.releases(Installation.of(plain))}["efa"]
     exported = outputs.eks_outputs(mirrored, bucket="b")
     assert exported["Image"][0].startswith(f"{ecr}/n/")
     assert exported["ShellImage"][0].startswith(f"{ecr}/public/amazonlinux/")
@@ -234,9 +234,10 @@ def test_objects_as_they_are_read() -> None:
     import os
 
     data = env(**BOTH)
+    wanted = Installation.of(data)
     found = [
-        *manifests.namespaces(data), manifests.service_account(data), *manifests.access(data),
-        *manifests.volumes(data, [EFS, FSX]), *manifests.queues(data),
+        *manifests.namespaces(wanted), manifests.service_account(wanted), *manifests.access(wanted),
+        *manifests.volumes(wanted, [EFS, FSX]), *manifests.queues(wanted),
     ]  # fmt: skip
     yaml, text = YAML(typ="safe", pure=True), io.StringIO()
     yaml.default_flow_style = False
@@ -249,7 +250,7 @@ def test_objects_as_they_are_read() -> None:
 
 def test_volumes_and_claims_hold_each_other_and_delete_nothing() -> None:
     data = env(**BOTH, eks={"namespace": "speech"})
-    found = manifests.volumes(data, [EFS, FSX])
+    found = manifests.volumes(Installation.of(data), [EFS, FSX])
     volumes = [o for o in found if o["kind"] == "PersistentVolume"]
     wanted = [o for o in found if o["kind"] == "PersistentVolumeClaim"]
     assert tuple(c["metadata"]["name"] for c in wanted) == outputs.claims(data)
@@ -265,13 +266,15 @@ def test_volumes_and_claims_hold_each_other_and_delete_nothing() -> None:
 
 
 def test_a_file_system_that_grows_changes_no_claim() -> None:
-    small, large = (env(storage={"efs": None, "fsx": {"capacity_gib": size}}) for size in (1200, 4800))
+    small, large = (Installation.of(env(storage={"efs": None, "fsx": {"capacity_gib": size}})) for size in (1200, 4800))
     assert manifests.volumes(small, [FSX]) == manifests.volumes(large, [FSX])
 
 
 def test_each_group_has_a_queue_of_its_size() -> None:
     data = env(eks={"node_groups": [{"name": "a", "max_nodes": 3}, {"name": "b", "max_nodes": 1, "efa": "off"}]})
-    found = {queue["metadata"]["name"]: queue["spec"]["capability"] for queue in manifests.queues(data)}
+    found = {
+        queue["metadata"]["name"]: queue["spec"]["capability"] for queue in manifests.queues(Installation.of(data))
+    }
     assert found == {
         "a": {"cpu": "384", "memory": "1536Gi", "aws.amazon.com/neuron": "48", "vpc.amazonaws.com/efa": "24"},
         "b": {"cpu": "128", "memory": "512Gi", "aws.amazon.com/neuron": "16"},

@@ -18,6 +18,7 @@ from tests.support import need
 from trainium_cdk import outputs, settings
 from trainium_cdk.eks import manifests
 from trainium_cdk.eks.access import SCALER
+from trainium_cdk.eks.installation import Installation
 from trainium_cdk.outputs import ROLE_LABEL
 
 NAME = "scenes"
@@ -34,13 +35,13 @@ class Mounted(NamedTuple):
 @pytest.fixture(scope="module")
 def kubernetes(tmp_path_factory: pytest.TempPathFactory, local_aws: LocalAws) -> Iterator[LocalKubernetes]:
     need(available() is None, str(available()))
-    secret, env = eks.new_secret(), settings.load()
+    secret, wanted = eks.new_secret(), Installation.of(settings.load())
     webhook = eks.webhook_url(local_aws.endpoint, NAME, secret)
     with LocalKubernetes.start(tmp_path_factory.mktemp("scenes"), name=NAME, token_webhook=webhook) as running:
         running.add_system_nodes(labels={ROLE_LABEL: "system"})
         objects = [
-            *manifests.namespaces(env), manifests.service_account(env), *manifests.scaler_access(),
-            *manifests.volumes(env, [Mounted()]), *manifests.queues(env),
+            *manifests.namespaces(wanted), manifests.service_account(wanted), *manifests.scaler_access(),
+            *manifests.volumes(wanted, [Mounted()]), *manifests.queues(wanted),
         ]  # fmt: skip
         file = running.directory / "applied.json"
         file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
@@ -79,7 +80,7 @@ def opened(kubernetes: LocalKubernetes, local_aws: LocalAws, session: boto3.Sess
         cluster = outputs.parse("TrnEksStack", "us-east-1", values)
         assert isinstance(cluster, outputs.EksCluster)
         made.append(Scene(name, maximum, kubernetes, local_aws, cluster, session))
-        for queue in manifests.queues(env):
+        for queue in manifests.queues(Installation.of(env)):
             kubernetes.api().apply(queue)
         return made[-1]
 

@@ -13,8 +13,8 @@ from ruamel.yaml import YAML
 from conformance import surfaces
 from trainium_cdk import settings
 from trainium_cdk.eks import charts, observability
+from trainium_cdk.eks.installation import Installation
 from trainium_cdk.eks.user_data import ApiServer, user_data
-from trainium_cdk.settings.eks import Observability
 
 RECORDED = surfaces.load()
 ENVIRONMENT = settings.validate({"eks": {"plugins": {"node_monitoring": False, "node_recovery": True}}})
@@ -34,7 +34,7 @@ def paths(values: dict[str, Any], above: str = "") -> Iterator[str]:
 @pytest.mark.parametrize("name", ["neuron", "efa", "volcano"])
 def test_chart_values_exist_in_the_chart(name: str) -> None:
     recorded = RECORDED[f"chart-{name}"].recorded
-    [release] = [r for r in charts.releases(ENVIRONMENT) if r.name == name]
+    [release] = [r for r in charts.releases(Installation.of(ENVIRONMENT)) if r.name == name]
     given = set(paths(release.values)) - (NEWER if name == "neuron" else set())
     assert len(given) >= 2
     known = {*recorded["keys"], *(f"custom.{key}" for key in recorded.get("examples", []))}
@@ -42,7 +42,7 @@ def test_chart_values_exist_in_the_chart(name: str) -> None:
 
 
 def test_observability_is_configured_by_keys_of_the_add_on() -> None:
-    given = set(paths(observability.configuration(Observability())))
+    given = set(paths(observability.configuration(metrics=True)))
     assert given <= set(RECORDED["cloudwatch-observability"].recorded["sections"])
 
 

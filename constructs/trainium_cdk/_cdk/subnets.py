@@ -8,6 +8,9 @@ from aws_cdk import CfnResource, RemovalPolicy
 from aws_cdk import aws_ec2 as ec2
 from constructs import IConstruct, IDependable
 
+ONE_PER_ZONE = ec2.SubnetSelection(one_per_az=True)
+"""One private subnet of each zone."""
+
 
 def selected(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None) -> list[ec2.ISubnet]:
     """The subnets of a VPC that a selection names.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Container, Iterable
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
@@ -99,3 +100,30 @@ class EksFacts(Fact):
     """Key of the taint that keeps other pods off Trainium nodes."""
     shell_image: str
     """A small image with a shell, for pods that only read files."""
+
+    def addons_for(
+        self, file_systems: Container[str], *, node_monitoring: bool, observability: bool
+    ) -> dict[str, Addon]:
+        """The add-ons of a cluster with these kinds of file systems, by name, in the catalogue's order."""
+        chosen = {"eks-node-monitoring-agent": node_monitoring, "amazon-cloudwatch-observability": observability}
+        return {
+            name: addon
+            for name, addon in self.addons.items()
+            if chosen.get(name, True) and (addon.file_system is None or addon.file_system in file_systems)
+        }
+
+    def charts_for(self, mirrored: Iterable[tuple[str, str]], *, efa: bool, volcano: bool) -> dict[str, Chart]:
+        """The Helm charts of a cluster, by name, in the order in which they are installed.
+
+        Args:
+            mirrored: names and addresses (oci://...) of charts that come from another registry.
+        """
+        elsewhere = dict(mirrored)
+        wanted = {"efa": efa, "volcano": volcano}
+        return {
+            name: chart.model_copy(update={"chart": elsewhere[name], "repository": None})
+            if name in elsewhere
+            else chart
+            for name, chart in self.charts.items()
+            if wanted.get(name, True)
+        }

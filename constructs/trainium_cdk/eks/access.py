@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Literal
 
+Policy = Literal["cluster-admin", "admin", "edit", "view"]
 POLICIES = {
     "cluster-admin": "AmazonEKSClusterAdminPolicy",
     "admin": "AmazonEKSAdminPolicy",

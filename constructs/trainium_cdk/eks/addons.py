@@ -3,118 +3,192 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from aws_cdk import Stack
+from aws_cdk import RemovalPolicy, Stack
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_logs as logs
 from constructs import Construct, DependencyGroup, IDependable
 
-from trainium_cdk._cdk.removal import removal_policy
-from trainium_cdk.eks.cluster import TrnEksCluster
+from trainium_cdk._cdk.removal import removal_policy as policy_of
+from trainium_cdk._cdk.retention import RETENTION, days_of
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.catalog.eks import Addon
 from trainium_cdk.eks.identities import PodRole, file_system_statements, observability_statements
 from trainium_cdk.eks.observability import ADDON as OBSERVABILITY
 from trainium_cdk.eks.observability import configuration, log_groups
+from trainium_cdk.eks.view import OwnCluster, view_of
 from trainium_cdk.settings import Environment
 from trainium_cdk.storage import TrnStorage
+
+if TYPE_CHECKING:
+    from trainium_cdk.eks.cluster import TrnEksCluster
 
 _CNI = "vpc-cni"
 _CNI_POLICY = "AmazonEKS_CNI_Policy"
 
 
 class TrnAddons(Construct):
-    """The add-ons that nodes need to join (`before_nodes`), and those that need nodes to run on (`add_others`): an add-on whose
-    pods find no node fails. Storage drivers are those of the file systems there are.
+    """The add-ons that a Trainium cluster needs: networking, DNS, pod identities, monitoring of nodes, and the storage drivers of the
+    file systems there are.
+
+    Some must be there when the first node joins (`before_nodes`). The others need a node to run on, without which they fail: name
+    those nodes with `run_on`. Add-ons of the same names that the cluster has already are taken over.
+
+    Example:
+        addons = TrnAddons(self, "Addons", cluster=cluster, storage=storage)
+        system = TrnSystemNodes(self, "System", cluster=cluster, storage=storage)
+        system.node.add_dependency(addons.before_nodes)
+        addons.run_on(system)
 
     Args:
-        environment: whose catalogue pins the versions; `eks.addon_versions` overrides them.
+        cluster: A `TrnEksCluster`, or any `aws_eks_v2` cluster.
+        storage: The file systems whose drivers are installed. Default: none.
+        version: Kubernetes version, by which versions of add-ons are chosen. Default: the cluster's; where that is not known, EKS
+            chooses.
+        addon_versions: Other versions than the catalogue's, by the add-on's name. Default: none.
+        node_monitoring: EKS's node monitoring agent, without which its node repair sees no failed device. Default: True.
+        observability: Logs of nodes and pods in CloudWatch, charged by volume. Default: False.
+        metrics: Container Insights with `observability`: metrics of nodes, pods and NeuronCores. Default: True.
+        log_retention: How long the logs of `observability` are kept. Default: a month.
+        removal_policy: What becomes of those logs on `cdk destroy`. Default: DESTROY.
+        catalog: Facts about add-ons. Default: this release's.
+
+    Raises:
+        ValueError: `addon_versions` names an add-on that is not installed.
     """
 
     def __init__(
-        self, scope: Construct, id: str, *, environment: Environment, cluster: TrnEksCluster, storage: TrnStorage
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        cluster: eks.ICluster | OwnCluster,
+        storage: TrnStorage | None = None,
+        version: str | None = None,
+        addon_versions: Mapping[str, str] | None = None,
+        node_monitoring: bool = True,
+        observability: bool = False,
+        metrics: bool = True,
+        log_retention: logs.RetentionDays = logs.RetentionDays.ONE_MONTH,
+        removal_policy: RemovalPolicy = RemovalPolicy.DESTROY,
+        catalog: Catalog | None = None,
     ) -> None:
         super().__init__(scope, id)
-        self._environment, self._cluster, self._storage = environment, cluster, storage
-        self._before = DependencyGroup()
-        for name, addon in environment.eks_addons.items():
+        catalog = catalog or Catalog.load()
+        self._view, self._storage, self._addresses = view_of(cluster), storage, catalog.eks.pod_addresses
+        self._metrics, self._log_days, self._removal_policy = metrics, days_of(log_retention), removal_policy
+        self._version, self._versions = version or self._view.version, addon_versions or {}
+        addons = catalog.eks.addons_for(
+            {mount.kind for mount in storage.file_systems} if storage else (),
+            node_monitoring=node_monitoring,
+            observability=observability,
+        )
+        if unknown := sorted(set(self._versions) - set(catalog.eks.addons)):
+            raise ValueError(f"{self.node.path}: addon_versions names {unknown[0]}; add-ons are {', '.join(addons)}")
+        self._before, self._hosts = DependencyGroup(), DependencyGroup()
+        for name, addon in addons.items():
+            resource = self._add(name, addon)
             if addon.before_nodes:
-                self._before.add(self._add(name))
+                self._before.add(resource)
+            else:
+                resource.node.add_dependency(self._hosts)
+
+    @classmethod
+    def from_settings(
+        cls, scope: Construct, id: str, *, environment: Environment, cluster: TrnEksCluster, storage: TrnStorage
+    ) -> TrnAddons:
+        """The add-ons of an environment's EKS cluster."""
+        settings = environment.eks
+        observability = settings.observability
+        return cls(
+            scope,
+            id,
+            cluster=cluster,
+            storage=storage,
+            addon_versions=settings.addon_versions,
+            node_monitoring=settings.plugins.node_monitoring,
+            observability=observability is not None,
+            metrics=observability is None or observability.metrics,
+            log_retention=RETENTION[observability.log_days if observability else 30],
+            removal_policy=policy_of(environment.on_destroy),
+            catalog=environment.catalog,
+        )
 
     @property
     def before_nodes(self) -> IDependable:
         """What every node group must wait for."""
         return self._before
 
-    def add_others(self, *system_nodes: IDependable) -> None:
-        """DNS, storage drivers and monitoring, after the nodes they run on."""
-        for name, addon in self._environment.eks_addons.items():
-            if not addon.before_nodes:
-                self._add(name).node.add_dependency(*system_nodes)
+    def run_on(self, *nodes: IDependable) -> None:
+        """The nodes on which DNS, storage drivers and monitoring run: these add-ons wait for them."""
+        self._hosts.add(*nodes)
 
-    def _add(self, name: str) -> eks.CfnAddon:
-        facts, settings = self._environment.catalog.eks.addons[name], self._environment.eks
-        values = self._configuration(name)
-        association = eks.CfnAddon.PodIdentityAssociationProperty
+    def _add(self, name: str, addon: Addon) -> eks.CfnAddon:
+        values, association = self._configuration(name), eks.CfnAddon.PodIdentityAssociationProperty
+        account = addon.service_account
         return eks.CfnAddon(
             self,
-            "".join(part.capitalize() for part in name.split("-")),
-            cluster_name=self._cluster.resource.ref,
+            _camel(name),
+            cluster_name=self._view.reference,
             addon_name=name,
-            addon_version=settings.addon_versions.get(name, facts.versions.get(self._environment.kubernetes_version)),
+            addon_version=self._versions.get(name, addon.versions.get(self._version or "")),
             resolve_conflicts="OVERWRITE",
             configuration_values=json.dumps(values) if values else None,
             pod_identity_associations=[
-                association(service_account=facts.service_account, role_arn=self._role(name).role.role_arn)
+                association(service_account=account, role_arn=self._role(name, addon).role.role_arn)
             ]
-            if facts.service_account
+            if account
             else None,
         )
 
     def _configuration(self, name: str) -> dict[str, Any] | None:
-        keep, observability = self._environment.catalog.eks.pod_addresses, self._environment.eks.observability
         if name == _CNI:
             # without enableNetworkPolicy policies are kept, and nothing enforces them
             return {
-                "env": {"MINIMUM_IP_TARGET": str(keep.minimum), "WARM_IP_TARGET": str(keep.warm)},
+                "env": {
+                    "MINIMUM_IP_TARGET": str(self._addresses.minimum),
+                    "WARM_IP_TARGET": str(self._addresses.warm),
+                },
                 "enableNetworkPolicy": "true",
             }
-        return configuration(observability) if name == OBSERVABILITY and observability else None
+        return configuration(metrics=self._metrics) if name == OBSERVABILITY else None
 
-    def _log_groups(self) -> list[str]:
-        """ARNs of the log groups that the observability add-on writes to. The stack has them, so that they are kept no longer than
-        wanted; the add-on's role may not create others."""
-        settings = self._environment.eks.observability
-        made = (
-            [
-                logs.CfnLogGroup(
-                    self, f"Logs{kind.capitalize()}", log_group_name=name, retention_in_days=settings.log_days
-                )
-                for kind, name in log_groups(self._cluster.name, settings).items()
+    def _role(self, name: str, addon: Addon) -> PodRole:
+        stack, kind = Stack.of(self), addon.file_system
+        statements = []
+        if kind:
+            service = {"efs": "elasticfilesystem", "fsx": "fsx"}[kind]
+            mounts = self._storage.file_systems if self._storage else []
+            arns = [
+                stack.format_arn(service=service, resource="file-system", resource_name=mount.id)
+                for mount in mounts
+                if mount.kind == kind
             ]
-            if settings
-            else []
-        )
-        for group in made:
-            group.apply_removal_policy(removal_policy(self._environment.on_destroy))
-        return [group.attr_arn for group in made]
-
-    def _role(self, name: str) -> PodRole:
-        kind = self._environment.catalog.eks.addons[name].file_system
-        stack = Stack.of(self)
-        services = {"efs": ("elasticfilesystem", "file-system"), "fsx": ("fsx", "file-system")}
-        arns = [
-            stack.format_arn(service=services[kind][0], resource=services[kind][1], resource_name=mounted.id)
-            for mounted in self._storage.file_systems
-            if kind and mounted.kind == kind
-        ]
-        statements = file_system_statements(kind, arns) if kind else []
-        if name == OBSERVABILITY:
+            statements = file_system_statements(kind, arns)
+        elif name == OBSERVABILITY:
             statements = observability_statements(self._log_groups())
         return PodRole(
             self,
-            "".join(part.capitalize() for part in name.split("-")) + "Identity",
-            cluster_arn=self._cluster.arn,
+            f"{_camel(name)}Identity",
+            cluster_arn=self._view.arn,
             account=stack.account,
             statements=statements,
             managed=() if statements else (_CNI_POLICY,),
         )
+
+    def _log_groups(self) -> list[str]:
+        """ARNs of the log groups that the observability add-on writes to. The stack has them, so that they are kept no longer than
+        wanted; the add-on's role may not create others."""
+        groups = [
+            logs.CfnLogGroup(self, f"Logs{kind.capitalize()}", log_group_name=name, retention_in_days=self._log_days)
+            for kind, name in log_groups(self._view.name, metrics=self._metrics).items()
+        ]
+        for group in groups:
+            group.apply_removal_policy(self._removal_policy)
+        return [group.attr_arn for group in groups]
+
+
+def _camel(name: str) -> str:
+    return "".join(part.capitalize() for part in name.split("-"))

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainium_cdk.catalog.eks import Chart
-from trainium_cdk.outputs import eks_fleets
-from trainium_cdk.settings import Environment
+from trainium_cdk.eks.installation import Installation
 
 DETECTOR_NAMESPACE = "neuron-healthcheck-system"
 """Where the Neuron chart runs its node problem detector."""
@@ -60,15 +59,15 @@ class Release:
     create_namespace: bool = False
 
 
-def releases(env: Environment) -> tuple[Release, ...]:
-    """The charts of an environment, in the order in which they are installed."""
+def releases(wanted: Installation) -> tuple[Release, ...]:
+    """The charts, in the order in which they are installed."""
     values = {"neuron": _neuron, "efa": _efa, "volcano": _volcano}
-    return tuple(_release(env, name, chart, values[name](env)) for name, chart in env.eks_charts.items())
+    return tuple(_release(wanted, name, chart, values[name](wanted)) for name, chart in wanted.charts.items())
 
 
-def _release(env: Environment, name: str, chart: Chart, values: dict[str, Any]) -> Release:
+def _release(wanted: Installation, name: str, chart: Chart, values: dict[str, Any]) -> Release:
     for place, image in chart.images.items():
-        if (mirrored := env.eks.mirror.image(image)) != image:
+        if (mirrored := wanted.mirror.image(image)) != image:
             _put(values, place.split("."), mirrored)
     if chart.repository:
         where, what = chart.repository, chart.chart
@@ -83,11 +82,11 @@ def _put(values: dict[str, Any], place: list[str], value: str) -> None:
     values[place[-1]] = value
 
 
-def _neuron(env: Environment) -> dict[str, Any]:
+def _neuron(wanted: Installation) -> dict[str, Any]:
     """The instance types are named, as the chart's own list leaves out trn2.3xlarge and types newer than the chart."""
-    plugins = env.eks.plugins
+    plugins = wanted.plugins
     return {
-        "neuronInstances": _types(env),
+        "neuronInstances": _types(wanted),
         "devicePlugin": {"enabled": True},
         "scheduler": {"enabled": plugins.neuron_scheduler},
         "npd": {
@@ -101,22 +100,22 @@ def _neuron(env: Environment) -> dict[str, Any]:
     }
 
 
-def _efa(env: Environment) -> dict[str, Any]:
+def _efa(wanted: Installation) -> dict[str, Any]:
     """The chart (0.5.30) tolerates CriticalAddonsOnly alone, so it would not start on Trainium nodes."""
     return {
-        "supportedInstanceLabels": {"keys": [_INSTANCE_TYPE], "values": _types(env, efa=True)},
-        "tolerations": [{"key": env.catalog.eks.taint, "operator": "Exists", "effect": "NoSchedule"}],
+        "supportedInstanceLabels": {"keys": [_INSTANCE_TYPE], "values": _types(wanted, efa=True)},
+        "tolerations": [{"key": wanted.catalog.eks.taint, "operator": "Exists", "effect": "NoSchedule"}],
     }
 
 
-def _volcano(env: Environment) -> dict[str, Any]:
-    chart = env.eks_charts["volcano"]
+def _volcano(wanted: Installation) -> dict[str, Any]:
+    chart = wanted.charts["volcano"]
     return {
         "basic": {"image_tag_version": f"v{chart.version}", "image_pull_policy": "IfNotPresent"},
         "custom": {"scheduler_config_override": SCHEDULER, "enabled_admissions": ",".join(ADMISSIONS)},
     }
 
 
-def _types(env: Environment, *, efa: bool = False) -> list[str]:
+def _types(wanted: Installation, *, efa: bool = False) -> list[str]:
     """The instance types of the node groups; with EFA only, where that is asked for."""
-    return list(dict.fromkeys(f.instance_type for f in eks_fleets(env) if f.efa or not efa))
+    return list(dict.fromkeys(f.instance_type for f in wanted.fleets if f.efa or not efa))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
-from aws_cdk import Stack
+import jsii
+from aws_cdk import Names, RemovalPolicy, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
@@ -13,174 +15,302 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct, DependencyGroup, IDependable
 
 from trainium_cdk._cdk.encryption import allow_logs
-from trainium_cdk._cdk.groups import ClosedGroup, Egress
-from trainium_cdk._cdk.removal import OnDestroy, removal_policy
+from trainium_cdk._cdk.removal import removal_policy as policy_of
+from trainium_cdk._cdk.retention import RETENTION, days_of
+from trainium_cdk._cdk.subnets import ONE_PER_ZONE, routes_of, selected
 from trainium_cdk._cdk.trust import service_of_account
-from trainium_cdk.eks.access import GROUPS, chart_repositories, policy_arn
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.eks.access import GROUPS, Policy, chart_repositories, policy_arn
+from trainium_cdk.eks.api_groups import ApiGroups
+from trainium_cdk.eks.cluster_rules import check_cluster
 from trainium_cdk.eks.kubectl import KubectlProvider
+from trainium_cdk.eks.view import ClusterView, OwnCluster
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.settings import Environment
 from trainium_cdk.settings.environment import SERVICE_NETWORKS
 
 LOG_TYPES = ("api", "audit", "authenticator", "controllerManager", "scheduler")
-_HTTPS = ec2.Port.tcp(443)
 
 
-class TrnEksCluster(Construct):
+@jsii.implements(ec2.IConnectable)
+class TrnEksCluster(OwnCluster):
     """An EKS control plane: access entries only, secrets encrypted with a key of the stack, every log kept.
 
-    It depends on its subnets, security group, role, key and log group, and on nothing else of the network: it need not wait for
-    a NAT gateway. What talks to it (manifests, charts) and the nodes must, with `network.internet_ready`.
+    It depends on its subnets, security group, role, key and log group, and on nothing else of the network: it need not wait for a
+    NAT gateway. Manifests, charts and nodes do. Nobody is an administrator for having deployed it (that is a role of
+    CloudFormation): `access_role` may be assumed by `users`, and `grant_access` lets others in.
 
-    Nobody is an administrator for having deployed it (that is a role of CloudFormation). `access_role` may be taken by
-    whoever the account's own policies let, and `eks.access` names others.
+    Example:
+        cluster = TrnEksCluster(self, "Cluster", vpc=vpc)
+        cluster.grant_access("Platform", platform_role, "cluster-admin")
+        cluster.connections.allow_default_port_from(bastion)
 
     Args:
-        environment: what the cluster is to be.
-        network: where it lives; one private subnet of each of its zones, of which there are at least two.
-        encryption_key: of the Kubernetes secrets. Default: one that is made here.
+        vpc: Where it is.
+        vpc_subnets: At least two, in different zones. Default: one private subnet of each zone.
+        cluster_name: Plain text. Default: from the construct's path.
+        version: Kubernetes version. Default: the catalogue's.
+        public_access_cidrs: Networks that may reach the API from outside the VPC. Default: none: the API is private.
+        service_cidr: IPv4 network of the cluster's services. Default: EKS's own choice.
+        secrets_encryption_key: Key of the Kubernetes secrets. Default: a new one, which also encrypts the logs.
+        support: `standard` upgrades the control plane when the version's standard support ends, `extended` keeps it for another year
+            at six times the price. Default: EKS's own, which is `extended`.
+        namespace: Where jobs run: `access_role` and policies but cluster-admin reach this namespace alone. Default: training.
+        users: Who may assume `access_role`. Default: whoever of the account may assume roles, by the account's own policies.
+        chart_repository_arns: ECR repositories that charts are pulled from. Default: none: charts come from public registries.
+        log_retention: How long the control plane's logs are kept. Default: a year.
+        removal_policy: What becomes of logs and key on `cdk destroy`. Default: DESTROY.
+        rules: Whether the rules of `trn validate` are run over these values. Default: True: errors fail the synthesis.
+
+    Raises:
+        ValueError: fewer than two subnets.
     """
+
+    name: str
+    """Its name, as plain text."""
+    control_group: ec2.ISecurityGroup
+    """The control plane's own security group."""
+    client_group: ec2.ISecurityGroup
+    """Its members reach the Kubernetes API."""
+    key: kms.IKey
+    """The key of the Kubernetes secrets; the policy of a new one lets CloudWatch Logs use it."""
+    access_role: iam.Role
+    """A role that `trn` assumes to use the Kubernetes API: nothing but an identity, with the policy `edit`."""
 
     def __init__(
         self,
         scope: Construct,
         id: str,
         *,
-        environment: Environment,
-        network: TrnNetwork,
-        encryption_key: kms.IKey | None = None,
+        vpc: ec2.IVpc,
+        vpc_subnets: ec2.SubnetSelection | None = None,
+        cluster_name: str | None = None,
+        version: str | None = None,
+        public_access_cidrs: Sequence[str] = (),
+        service_cidr: str | None = None,
+        secrets_encryption_key: kms.IKey | None = None,
+        support: Literal["standard", "extended"] | None = None,
+        namespace: str = "training",
+        users: iam.IPrincipal | None = None,
+        chart_repository_arns: Sequence[str] = (),
+        log_retention: logs.RetentionDays = logs.RetentionDays.ONE_YEAR,
+        removal_policy: RemovalPolicy = RemovalPolicy.DESTROY,
+        rules: bool = True,
     ) -> None:
         super().__init__(scope, id)
-        settings = environment.eks
-        self.name = environment.eks_cluster_name
-        self.service_cidr = environment.service_cidr or SERVICE_NETWORKS[0]  # without a free one: a check refuses that
-        self._namespace, self._network = settings.namespace, network
-        self._charts = chart_repositories(Stack.of(self).partition, settings.mirror.charts.values())
-        self.control_group, self.client_group = self._groups(network)
-        """The control plane's own security group, and the group whose members reach the API."""
-        self.key: kms.IKey = encryption_key or self._own_key(environment.on_destroy)
-        """The key of the Kubernetes secrets; its policy lets CloudWatch Logs use it."""
-        role = iam.Role(
-            self,
-            "Role",
-            assumed_by=service_of_account(self, "eks.amazonaws.com"),
-            managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name("AmazonEKSClusterPolicy")],
+        self.name = name = cluster_name or Names.unique_resource_name(self, max_length=100, separator="-")
+        self.version, self.namespace, self.public = (
+            version or Catalog.load().eks.default,
+            namespace,
+            bool(public_access_cidrs),
         )
-        public = settings.endpoint == "public"
-        self.resource = eks.CfnCluster(
-            self,
-            "Resource",
-            name=self.name,
-            version=environment.kubernetes_version,
-            role_arn=role.role_arn,
-            bootstrap_self_managed_addons=False,  # they come as add-ons, pinned, before the nodes
-            resources_vpc_config=eks.CfnCluster.ResourcesVpcConfigProperty(
-                subnet_ids=[s.subnet_id for s in network.private_subnets],
-                security_group_ids=[self.control_group.security_group_id],
-                endpoint_private_access=True,
-                endpoint_public_access=public,
-                public_access_cidrs=list(settings.public_cidrs) if public else None,
-            ),
-            access_config=eks.CfnCluster.AccessConfigProperty(
-                authentication_mode="API", bootstrap_cluster_creator_admin_permissions=False
-            ),
-            upgrade_policy=eks.CfnCluster.UpgradePolicyProperty(support_type=settings.support.upper())
-            if settings.support
-            else None,
-            encryption_config=[
-                eks.CfnCluster.EncryptionConfigProperty(
-                    provider=eks.CfnCluster.ProviderProperty(key_arn=self.key.key_arn), resources=["secrets"]
-                )
-            ],
-            kubernetes_network_config=eks.CfnCluster.KubernetesNetworkConfigProperty(
-                ip_family="ipv4", service_ipv4_cidr=self.service_cidr
-            ),
-            logging=eks.CfnCluster.LoggingProperty(
-                cluster_logging=eks.CfnCluster.ClusterLoggingProperty(
-                    enabled_types=[eks.CfnCluster.LoggingTypeConfigProperty(type=kind) for kind in LOG_TYPES]
-                )
-            ),
-        )
+        if rules:
+            check_cluster(
+                self,
+                name=name,
+                version=self.version,
+                support=support,
+                public_access_cidrs=public_access_cidrs,
+                service_cidr=service_cidr,
+                namespace=namespace,
+            )
+        subnets = selected(vpc, vpc_subnets or ONE_PER_ZONE)
+        if len(subnets) < 2:
+            raise ValueError(
+                f"{self.node.path}: EKS needs subnets in two zones, and there is {len(subnets)}: give vpc_subnets"
+            )
+        groups = ApiGroups(self, vpc.vpc_id)
+        self.control_group, self.client_group = groups.control, groups.clients
+        self._connections = ec2.Connections(security_groups=[groups.control], default_port=ec2.Port.tcp(443))
+        self.key = secrets_encryption_key or self._own_key(removal_policy)
+        self._resource = self._control_plane(subnets, public_access_cidrs, service_cidr, support)
         # EKS would make this group itself, keep its records for ever, and leave it behind
         log = logs.CfnLogGroup(
-            self, "Logs", log_group_name=f"/aws/eks/{self.name}/cluster", retention_in_days=settings.log_days
+            self, "Logs", log_group_name=f"/aws/eks/{name}/cluster", retention_in_days=days_of(log_retention)
         )
-        log.apply_removal_policy(removal_policy(environment.on_destroy))
-        self.resource.add_resource_dependency(log)
-        self.arn = Stack.of(self).format_arn(service="eks", resource="cluster", resource_name=self.name)
-        """Its ARN, from its name: what only names the cluster need not wait for it."""
-        self.cluster_security_group_id = self.resource.attr_cluster_security_group_id
-        """The group that EKS makes: for every node and nothing else."""
-        self._ready = DependencyGroup(self.resource)
+        log.apply_removal_policy(removal_policy)
+        self._resource.add_resource_dependency(log)
+        self._ready = DependencyGroup(self._resource)
         self.access_role = iam.Role(
             self,
             "AccessRole",
-            description=f"Uses the Kubernetes API of {self.name}; has no permissions in AWS",
-            assumed_by=_users(settings.users),
+            description=f"Uses the Kubernetes API of {name}; has no permissions in AWS",
+            assumed_by=users or iam.AccountRootPrincipal(),
         )
-        """A role that `trn` takes to use the cluster: nothing but an identity."""
-        self._cluster = self._kubectl()
-        self._grant("Access", self.access_role.role_arn, "edit")
-        for i, access in enumerate(settings.access):
-            self._grant(f"Access{i}", access.principal, access.policy)
+        self.cluster = self._with_kubectl(vpc, subnets, chart_repository_arns)
+        self._ready.add(*routes_of(subnets), groups.ready)
+        self.view = ClusterView(
+            cluster=self.cluster,
+            name=name,
+            reference=self._resource.ref,
+            arn=self.cluster_arn,
+            connections=self._connections,
+            before_nodes=[self._resource],
+            ready=[self._ready],
+            clients=self.client_group,
+            version=self.version,
+            service_cidr=service_cidr,
+        )
+        self.grant_access("Access", self.access_role, "edit")
 
-    def _own_key(self, on_destroy: OnDestroy) -> kms.Key:
-        key = kms.Key(
-            self,
-            "Key",
-            description=f"Kubernetes secrets and logs of {self.name}",
-            enable_key_rotation=True,
-            removal_policy=removal_policy(on_destroy),  # logs that are kept can be read with it alone
+    @classmethod
+    def from_settings(
+        cls,
+        scope: Construct,
+        id: str,
+        *,
+        environment: Environment,
+        network: TrnNetwork,
+        encryption_key: kms.IKey | None = None,
+    ) -> TrnEksCluster:
+        """The EKS cluster of an environment, whose rules have been run, with those who may use it."""
+        settings, users = environment.eks, iam.AccountRootPrincipal()
+        cluster = cls(
+            scope,
+            id,
+            vpc=network.vpc,
+            vpc_subnets=ec2.SubnetSelection(subnets=network.private_subnets),
+            cluster_name=environment.eks_cluster_name,
+            version=environment.kubernetes_version,
+            public_access_cidrs=settings.public_cidrs,
+            # without a free one: a check refuses that
+            service_cidr=environment.service_cidr or SERVICE_NETWORKS[0],
+            secrets_encryption_key=encryption_key,
+            support=settings.support,
+            namespace=settings.namespace,
+            users=users.with_conditions({"ArnLike": {"aws:PrincipalArn": list(settings.users)}})
+            if settings.users
+            else users,
+            chart_repository_arns=chart_repositories(Stack.of(scope).partition, settings.mirror.charts.values()),
+            log_retention=RETENTION[settings.log_days],
+            removal_policy=policy_of(environment.on_destroy),
+            rules=False,
         )
-        allow_logs(key)
-        return key
+        for i, access in enumerate(settings.access):
+            cluster.grant_access(f"Access{i}", access.principal, access.policy)
+        return cluster
 
     @property
-    def cluster(self) -> eks.ICluster:
-        """The cluster, for any construct of the CDK. What is added to it with `add_manifest` or `add_helm_chart` must also
-        depend on `ready`."""
-        return self._cluster
+    def cluster_arn(self) -> str:
+        """Its ARN, from its name: what only names the cluster need not wait for it."""
+        return Stack.of(self).format_arn(service="eks", resource="cluster", resource_name=self.name)
+
+    @property
+    def cluster_security_group_id(self) -> str:
+        """The group that EKS creates: for every node and nothing else."""
+        return self._resource.attr_cluster_security_group_id
+
+    @property
+    def connections(self) -> ec2.Connections:
+        """Those of the Kubernetes API: `cluster.connections.allow_default_port_from(...)` lets a client reach it."""
+        return self._connections
 
     @property
     def ready(self) -> IDependable:
         """Everything that manifests and charts need: the cluster, the right to change it, and the way to it."""
         return self._ready
 
-    def _groups(self, network: TrnNetwork) -> tuple[ec2.ISecurityGroup, ec2.ISecurityGroup]:
-        vpc_id = network.vpc.vpc_id
-        control = ClosedGroup(self, "ControlGroup", vpc_id=vpc_id, description="The Kubernetes API: HTTPS from clients")
-        out = Egress(ip_protocol="tcp", from_port=443, to_port=443, cidr_ip="0.0.0.0/0", description="AWS, registries")
-        clients = ClosedGroup(
-            self,
-            "ClientGroup",
-            vpc_id=vpc_id,
-            description="Members reach the Kubernetes API",
-            egress=(out,),
-        )
-        control.group.connections.allow_from(clients.group, _HTTPS, "Kubernetes API")
-        self._groups_ready = DependencyGroup(control, clients)
-        return control.group, clients.group
+    def grant_access(self, id: str, principal: iam.IRole | str, policy: Policy) -> None:
+        """Let a role or user (an ARN) use the Kubernetes API.
 
-    def _kubectl(self) -> eks.ICluster:
+        Args:
+            policy: `cluster-admin` for all of the cluster; `admin`, `edit` or `view` for the jobs' namespace, Volcano's jobs included.
+        """
+        self._entry(id, principal if isinstance(principal, str) else principal.role_arn, policy)
+
+    def _entry(self, id: str, principal: str, policy: Policy) -> eks.CfnAccessEntry:
+        """Policies of EKS do not cover Volcano's jobs, so each also stands for a Kubernetes group, whose rights in the jobs'
+        namespace come with the plug-ins."""
+        kind = eks.CfnAccessEntry
+        whole = kind.AccessScopeProperty(type="cluster")
+        own = kind.AccessScopeProperty(type="namespace", namespaces=[self.namespace])
+        return kind(
+            self,
+            id,
+            cluster_name=self._resource.ref,
+            principal_arn=principal,
+            type="STANDARD",
+            kubernetes_groups=[GROUPS[policy]] if policy in GROUPS else None,
+            access_policies=[
+                kind.AccessPolicyProperty(
+                    policy_arn=policy_arn(Stack.of(self).partition, policy),
+                    access_scope=whole if policy == "cluster-admin" else own,
+                )
+            ],
+        )
+
+    def _control_plane(
+        self,
+        subnets: Sequence[ec2.ISubnet],
+        public_access_cidrs: Sequence[str],
+        service_cidr: str | None,
+        support: str | None,
+    ) -> eks.CfnCluster:
+        kind = eks.CfnCluster
+        role = iam.Role(
+            self,
+            "Role",
+            assumed_by=service_of_account(self, "eks.amazonaws.com"),
+            managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name("AmazonEKSClusterPolicy")],
+        )
+        return kind(
+            self,
+            "Resource",
+            name=self.name,
+            version=self.version,
+            role_arn=role.role_arn,
+            bootstrap_self_managed_addons=False,  # they come as add-ons, pinned, before the nodes
+            resources_vpc_config=kind.ResourcesVpcConfigProperty(
+                subnet_ids=[s.subnet_id for s in subnets],
+                security_group_ids=[self.control_group.security_group_id],
+                endpoint_private_access=True,
+                endpoint_public_access=bool(public_access_cidrs),
+                public_access_cidrs=list(public_access_cidrs) or None,
+            ),
+            access_config=kind.AccessConfigProperty(
+                authentication_mode="API", bootstrap_cluster_creator_admin_permissions=False
+            ),
+            upgrade_policy=kind.UpgradePolicyProperty(support_type=support.upper()) if support else None,
+            encryption_config=[
+                kind.EncryptionConfigProperty(
+                    provider=kind.ProviderProperty(key_arn=self.key.key_arn), resources=["secrets"]
+                )
+            ],
+            kubernetes_network_config=kind.KubernetesNetworkConfigProperty(
+                ip_family="ipv4", service_ipv4_cidr=service_cidr
+            ),
+            logging=kind.LoggingProperty(
+                cluster_logging=kind.ClusterLoggingProperty(
+                    enabled_types=[kind.LoggingTypeConfigProperty(type=each) for each in LOG_TYPES]
+                )
+            ),
+        )
+
+    def _own_key(self, removal_policy: RemovalPolicy) -> kms.Key:
+        key = kms.Key(
+            self,
+            "Key",
+            description=f"Kubernetes secrets and logs of {self.name}",
+            enable_key_rotation=True,
+            removal_policy=removal_policy,  # logs that are kept can be read with it alone
+        )
+        allow_logs(key)
+        return key
+
+    def _with_kubectl(self, vpc: ec2.IVpc, subnets: Sequence[ec2.ISubnet], charts: Sequence[str]) -> eks.ICluster:
         attributes = {
             "cluster_name": self.name,
-            "cluster_endpoint": self.resource.attr_endpoint,
-            "cluster_certificate_authority_data": self.resource.attr_certificate_authority_data,
+            "cluster_endpoint": self._resource.attr_endpoint,
+            "cluster_certificate_authority_data": self._resource.attr_certificate_authority_data,
             "cluster_security_group_id": self.cluster_security_group_id,
-            "vpc": self._network.vpc,
+            "vpc": vpc,
             "prune": False,
         }
         plain = eks.Cluster.from_cluster_attributes(self, "Plain", **attributes)  # type: ignore[arg-type]
         provider = KubectlProvider(
-            self,
-            "Kubectl",
-            cluster=plain,
-            subnets=self._network.private_subnets,
-            security_group=self.client_group,
-            charts=self._charts,
+            self, "Kubectl", cluster=plain, subnets=subnets, security_group=self.client_group, charts=charts
         )
-        entry = self._grant("Deployer", provider.role.role_arn, "cluster-admin")
-        self._ready.add(entry, provider, self._network.internet_ready, self._groups_ready)
+        self._ready.add(self._entry("Deployer", provider.role.role_arn, "cluster-admin"), provider)
         imported: eks.IKubectlProvider = eks.KubectlProvider.from_kubectl_provider_attributes(
             self, "KubectlProvider", service_token=provider.service_token, role=provider.role
         )
@@ -190,31 +320,3 @@ class TrnEksCluster(Construct):
             kubectl_provider=imported,
             **attributes,  # type: ignore[arg-type]
         )
-
-    def _grant(self, id: str, principal: str, policy: str) -> eks.CfnAccessEntry:
-        """One access entry. Policies of EKS know nothing of Volcano's jobs, so that each also stands for a Kubernetes group
-        whose rights in the jobs' namespace the plug-ins bring along."""
-        scope = (
-            eks.CfnAccessEntry.AccessScopeProperty(type="cluster")
-            if policy == "cluster-admin"
-            else eks.CfnAccessEntry.AccessScopeProperty(type="namespace", namespaces=[self._namespace])
-        )
-        return eks.CfnAccessEntry(
-            self,
-            id,
-            cluster_name=self.resource.ref,
-            principal_arn=principal,
-            type="STANDARD",
-            kubernetes_groups=[GROUPS[policy]] if policy in GROUPS else None,
-            access_policies=[
-                eks.CfnAccessEntry.AccessPolicyProperty(
-                    policy_arn=policy_arn(Stack.of(self).partition, policy), access_scope=scope
-                )
-            ],
-        )
-
-
-def _users(patterns: Sequence[str]) -> iam.IPrincipal:
-    """Whoever of the account its own policies let; where the environment names users, those alone."""
-    account = iam.AccountRootPrincipal()
-    return account.with_conditions({"ArnLike": {"aws:PrincipalArn": list(patterns)}}) if patterns else account

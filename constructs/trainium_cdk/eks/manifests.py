@@ -10,8 +10,9 @@ from typing import Any, Protocol
 
 from trainium_cdk.eks.access import EDITORS, SCALER, VIEWERS
 from trainium_cdk.eks.charts import DETECTOR_NAMESPACE
-from trainium_cdk.outputs import SERVICE_ACCOUNT, Fleet, claims, eks_fleets
-from trainium_cdk.settings import Environment
+from trainium_cdk.eks.installation import Installation
+from trainium_cdk.outputs import SERVICE_ACCOUNT, Fleet
+from trainium_cdk.outputs.eks import claim_of
 
 Manifest = dict[str, Any]
 
@@ -39,7 +40,7 @@ class Mounted(Protocol):
     def mount_name(self) -> str: ...
 
 
-def namespaces(env: Environment) -> list[Manifest]:
+def namespaces(wanted: Installation) -> list[Manifest]:
     """The jobs' namespace, in which no pod is privileged, and that of the node problem detector."""
     standard = {f"pod-security.kubernetes.io/{mode}-version": "latest" for mode in ("enforce", "audit", "warn")}
     jobs = {
@@ -50,22 +51,22 @@ def namespaces(env: Environment) -> list[Manifest]:
         "pod-security.kubernetes.io/warn": "restricted",
         **standard,
     }
-    found = [_object("v1", "Namespace", env.eks.namespace, labels=jobs)]
-    if env.eks.plugins.node_problem_detector:
+    found = [_object("v1", "Namespace", wanted.namespace, labels=jobs)]
+    if wanted.plugins.node_problem_detector:
         watched = {**OWNER, "pod-security.kubernetes.io/enforce": "privileged"}  # it reads the kernel's messages
         found.append(_object("v1", "Namespace", DETECTOR_NAMESPACE, labels=watched))
     return found
 
 
-def service_account(env: Environment) -> Manifest:
+def service_account(wanted: Installation) -> Manifest:
     """The jobs' identity. EKS Pod Identity gives it its role; of the Kubernetes API it needs nothing."""
-    found = _object("v1", "ServiceAccount", SERVICE_ACCOUNT, namespace=env.eks.namespace)
+    found = _object("v1", "ServiceAccount", SERVICE_ACCOUNT, namespace=wanted.namespace)
     return {**found, "automountServiceAccountToken": False}
 
 
-def access(env: Environment) -> list[Manifest]:
+def access(wanted: Installation) -> list[Manifest]:
     """What EKS's access policies do not give: Volcano's jobs in the namespace, and a look at nodes, queues and volumes."""
-    namespace = env.eks.namespace
+    namespace = wanted.namespace
     edit = [{**_VOLCANO_JOBS, "verbs": _WRITE}, {**_COMMANDS, "verbs": _WRITE}, {**_VOLCANO_GROUPS, "verbs": _READ}]
     view = [{**_VOLCANO_JOBS, "verbs": _READ}, {**_VOLCANO_GROUPS, "verbs": _READ}]
     look = [
@@ -99,7 +100,7 @@ def scaler_access() -> list[Manifest]:
     ]
 
 
-def volumes(env: Environment, mounted: Sequence[Mounted]) -> list[Manifest]:
+def volumes(wanted: Installation, mounted: Sequence[Mounted]) -> list[Manifest]:
     """A volume and a claim for each of the stack's file systems, bound to each other. Deleting them deletes no file system,
     and the stack that does delete the file systems leaves none of the drivers' making behind."""
     kind = _object("storage.k8s.io/v1", "StorageClass", STORAGE_CLASS)
@@ -111,18 +112,18 @@ def volumes(env: Environment, mounted: Sequence[Mounted]) -> list[Manifest]:
             "volumeBindingMode": "Immediate",
         }
     ]
-    for name, system in zip(claims(env), mounted, strict=True):
-        found += _volume(env, name, system)
+    for system in mounted:
+        found += _volume(wanted, system)
     return found
 
 
-def queues(env: Environment) -> list[Manifest]:
+def queues(wanted: Installation) -> list[Manifest]:
     """A Volcano queue for each node group: as much as the group has at its largest, and no more."""
-    return [_queue(env, fleet) for fleet in eks_fleets(env)]
+    return [_queue(wanted, fleet) for fleet in wanted.fleets]
 
 
-def _queue(env: Environment, fleet: Fleet) -> Manifest:
-    names, kind = env.catalog.eks.resources, env.catalog.instance(fleet.instance_type)
+def _queue(wanted: Installation, fleet: Fleet) -> Manifest:
+    names, kind = wanted.catalog.eks.resources, wanted.catalog.instance(fleet.instance_type)
     capability = {
         "cpu": str(fleet.nodes * kind.vcpus),
         "memory": f"{fleet.nodes * kind.memory_gib}Gi",
@@ -134,8 +135,8 @@ def _queue(env: Environment, fleet: Fleet) -> Manifest:
     return {**found, "spec": {"weight": 1, "reclaimable": True, "capability": capability}}
 
 
-def _volume(env: Environment, claim: str, system: Mounted) -> list[Manifest]:
-    namespace = env.eks.namespace
+def _volume(wanted: Installation, system: Mounted) -> list[Manifest]:
+    namespace, claim = wanted.namespace, claim_of(system.kind)
     name = f"{namespace}-{claim.removesuffix('-claim')}"
     if system.kind == "fsx":
         driver: Manifest = {
@@ -159,14 +160,14 @@ def _volume(env: Environment, claim: str, system: Mounted) -> list[Manifest]:
         # no other claim can take it
         "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace, "name": claim},
     }
-    wanted = _object("v1", "PersistentVolumeClaim", claim, namespace=namespace)
-    wanted["spec"] = {
+    request = _object("v1", "PersistentVolumeClaim", claim, namespace=namespace)
+    request["spec"] = {
         "accessModes": modes,
         "storageClassName": STORAGE_CLASS,
         "volumeName": name,
         "resources": {"requests": size},
     }
-    return [volume, wanted]
+    return [volume, request]
 
 
 def _binding(kind: str, name: str, role: str, groups: Sequence[str], namespace: str | None = None) -> Manifest:

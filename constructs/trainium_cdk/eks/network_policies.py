@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainium_cdk.settings import Environment
+from trainium_cdk.eks.installation import Installation
 
 Manifest = dict[str, Any]
 
@@ -19,7 +19,7 @@ PRIVATE = ("10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "172.16.0.0/12", "19
 """Where VPCs, services of the cluster and the node itself are. Everything else is the internet."""
 
 
-def policies(env: Environment) -> list[Manifest]:
+def policies(wanted: Installation) -> list[Manifest]:
     """Policies of the jobs' namespace.
 
     In: nothing, but what a policy of a job allows. Out: the namespace's own pods (whose own policies decide), DNS, credentials,
@@ -36,21 +36,21 @@ def policies(env: Environment) -> list[Manifest]:
         {"to": [dns], "ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]},
         {"to": [{"ipBlock": {"cidr": POD_IDENTITY}}], "ports": [{"protocol": "TCP", "port": 80}]},
         {"to": [https], "ports": [{"protocol": "TCP", "port": 443}]},
-        {"to": [everywhere, *({"ipBlock": {"cidr": cidr}} for cidr in env.eks.job_networks)]},
+        {"to": [everywhere, *({"ipBlock": {"cidr": cidr}} for cidr in wanted.job_networks)]},
     ]
     return [
-        _policy(env, "trn-deny-in", {"policyTypes": ["Ingress"]}),
-        _policy(env, "trn-out", {"policyTypes": ["Egress"], "egress": egress}),
+        _policy(wanted, "trn-deny-in", {"policyTypes": ["Ingress"]}),
+        _policy(wanted, "trn-out", {"policyTypes": ["Egress"], "egress": egress}),
     ]
 
 
-def _policy(env: Environment, name: str, spec: Manifest) -> Manifest:
+def _policy(wanted: Installation, name: str, spec: Manifest) -> Manifest:
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
         "metadata": {
             "name": name,
-            "namespace": env.eks.namespace,
+            "namespace": wanted.namespace,
             "labels": {"app.kubernetes.io/managed-by": "trainium-cdk"},
         },
         "spec": {"podSelector": {}, **spec},

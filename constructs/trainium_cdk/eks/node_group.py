@@ -22,13 +22,13 @@ from trainium_cdk.eks.interfaces import Layout
 from trainium_cdk.eks.launch import latest, scaling, training_template
 from trainium_cdk.eks.node_role import TrnNodeRole
 from trainium_cdk.eks.user_data import ApiServer, user_data
-from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL
+from trainium_cdk.eks.view import AnyCluster, ClusterView, view_of
+from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL, Fleet
+from trainium_cdk.outputs.eks import group_fleet
 from trainium_cdk.settings import Environment
 from trainium_cdk.storage import TrnStorage
 
 if TYPE_CHECKING:
-    from aws_cdk import aws_eks as eks_v1
-
     from trainium_cdk.eks.cluster import TrnEksCluster
     from trainium_cdk.network import TrnNetwork
 
@@ -54,8 +54,8 @@ class TrnNodeGroup(Construct):
         bucket.grant_read(group)
 
     Args:
-        cluster: An `aws_eks_v2` cluster of any app, or an `aws_eks` one whose authentication mode includes API. One that is
-            imported needs `vpc` and `cluster_security_group_id` among its attributes.
+        cluster: A `TrnEksCluster`, an `aws_eks_v2` cluster of any app, or an `aws_eks` one whose authentication mode includes API. One
+            that is imported needs `vpc` and `cluster_security_group_id` among its attributes.
         instance_type: A Trainium type of the catalogue. Default: trn1.32xlarge.
         min_size: Fewest nodes: always on, and always paid. Default: 0.
         desired_size: How many nodes it starts with; a later deployment does not undo a scaling. Default: `min_size`.
@@ -80,7 +80,8 @@ class TrnNodeGroup(Construct):
         startup_script: A script of your own that each node runs as root before it joins the cluster. It is no place for secrets.
             Default: none.
         image_id: An image of your own, derived from the EKS AL2023 Neuron image. Default: EKS's own.
-        service_cidr: The IPv4 network of the cluster's services, which nodes of an image of your own must be given.
+        service_cidr: The IPv4 network of the cluster's services, which nodes of an image of your own must be given. Default: that of a
+            `TrnEksCluster`.
         release_version: AMI release version of EKS's image, as 1.33.1-20260625. Default: EKS's newest.
         version: Kubernetes version of the nodes. Default: the cluster's.
         labels: Kubernetes labels. Default: none but ours.
@@ -95,12 +96,19 @@ class TrnNodeGroup(Construct):
         ValueError: `image_id` is given without `service_cidr`.
     """
 
+    role: iam.IRole
+    """The role of the nodes."""
+    fleet: Fleet
+    """What jobs know of the nodes."""
+    storage: TrnStorage | None
+    """The file systems of which the nodes are clients."""
+
     def __init__(
         self,
         scope: Construct,
         id: str,
         *,
-        cluster: eks.ICluster | eks_v1.ICluster,
+        cluster: AnyCluster,
         instance_type: str | ec2.InstanceType = "trn1.32xlarge",
         min_size: int = 0,
         desired_size: int | None = None,
@@ -134,7 +142,8 @@ class TrnNodeGroup(Construct):
         super().__init__(scope, id)
         type_name = instance_type if isinstance(instance_type, str) else instance_type.to_string()
         catalog = catalog or Catalog.load()
-        kind = catalog.instance(type_name)
+        kind, view = catalog.instance(type_name), view_of(cluster)
+        service_cidr, version = service_cidr or view.service_cidr, version or view.version
         if image_id and not service_cidr:
             raise ValueError(
                 f"{self.node.path}: image_id is given without service_cidr. Give the IPv4 network of the cluster's services "
@@ -147,6 +156,9 @@ class TrnNodeGroup(Construct):
         has_efa = (efa is None or efa) and kind.efa_interfaces > 0
         # together they fail with InsufficientInstanceCapacity: reserved nodes have their place already (eksctl issue 7949)
         placement = has_efa and not (block or capacity_reservation_id) if placement_group is None else placement_group
+        purchase = next(word for word, each in CAPACITY_TYPES.items() if each == capacity_type)
+        self.storage = storage
+        self.fleet = group_fleet(kind, name=name, nodes=max_size, efa=has_efa, lnc=lnc, purchase=purchase)
         if rules:
             check_group(
                 self,
@@ -157,7 +169,7 @@ class TrnNodeGroup(Construct):
                     "min_nodes": min_size,
                     "nodes": desired_size,
                     "max_nodes": max_size,
-                    "purchase": next(word for word, each in CAPACITY_TYPES.items() if each == capacity_type),
+                    "purchase": purchase,
                     "reservation": capacity_reservation_id,
                     "placement_group": "on" if placement else "off",
                     "efa": "auto" if efa is None else "on" if efa else "off",
@@ -167,13 +179,12 @@ class TrnNodeGroup(Construct):
                     "user_data": startup_script,
                 },
             )
-        self.role: iam.IRole = node_role or TrnNodeRole(self, "Role", storage=storage).role
-        """The role of the nodes."""
-        groups = [cluster.cluster_security_group_id, *(group.security_group_id for group in security_groups)]
+        self.role = node_role or TrnNodeRole(self, "Role", storage=storage).role
+        groups = [view.security_group_id, *(group.security_group_id for group in security_groups)]
         if storage:
             groups.append(storage.client_security_group.security_group_id)
         if has_efa:
-            efa_security_group = efa_security_group or TrnEfaSecurityGroup(self, "Efa", vpc=cluster.vpc).security_group
+            efa_security_group = efa_security_group or TrnEfaSecurityGroup(self, "Efa", vpc=view.vpc).security_group
             groups.append(efa_security_group.security_group_id)
         self.efa_security_group = efa_security_group if has_efa else None
         """The security group of EFA traffic; None without EFA."""
@@ -184,7 +195,7 @@ class TrnNodeGroup(Construct):
             lustre=bool(storage and storage.has_lustre) if lustre is None else lustre,
             lnc=lnc,
             own=startup_script,
-            cluster=_api_server(cluster, service_cidr) if image_id and service_cidr else None,
+            cluster=_api_server(view, service_cidr) if image_id and service_cidr else None,
         )
         template = training_template(
             self,
@@ -192,14 +203,14 @@ class TrnNodeGroup(Construct):
             layout=efa_layout if has_efa else None,
             security_group_ids=groups,
             root_gib=(root_volume_size or Size.gibibytes(500)).to_gibibytes(),
-            tags={"Name": f"{cluster.cluster_name}-{name}", **(tags or {})},
+            tags={"Name": f"{view.name}-{name}", **(tags or {})},
             user_data=data,
             image_id=image_id,
             placement_group=_placement(self, placement),
             capacity_reservation_id=capacity_reservation_id,
             capacity_block=block,
         )
-        candidates = selected(cluster.vpc, subnets)
+        candidates = selected(view.vpc, subnets)
         subnet = offering_subnet(self, "Subnet", subnets=candidates, instance_types=[type_name])
         own_image = image_id is not None
         if taints is None:
@@ -207,7 +218,7 @@ class TrnNodeGroup(Construct):
         self._resource = eks.CfnNodegroup(
             self,
             "Resource",
-            cluster_name=cluster.cluster_name,
+            cluster_name=view.name,
             node_role=self.role.role_arn,
             subnets=[subnet],
             ami_type=None if own_image else catalog.eks.ami_type,
@@ -216,7 +227,7 @@ class TrnNodeGroup(Construct):
             capacity_type=capacity_type.value,
             launch_template=latest(template),
             scaling_config=scaling(
-                self, cluster=cluster.cluster_name, group=name, nodes=desired_size, least=min_size, most=max_size
+                self, cluster=view.name, group=name, nodes=desired_size, least=min_size, most=max_size
             ),
             update_config=eks.CfnNodegroup.UpdateConfigProperty(
                 max_unavailable_percentage=100, update_strategy="MINIMAL"
@@ -228,7 +239,8 @@ class TrnNodeGroup(Construct):
                 for t in taints
             ],
         )
-        self._resource.node.add_dependency(*routes_of(candidates), *([storage.ready] if storage else []))
+        before = [*view.before_nodes, *routes_of(candidates), *([storage.ready] if storage else [])]
+        self._resource.node.add_dependency(*before)
         self.nodegroup_name: str = self._resource.attr_nodegroup_name
         self.nodegroup_arn: str = self._resource.attr_arn
         self._connections = ec2.Connections(
@@ -261,7 +273,7 @@ class TrnNodeGroup(Construct):
         group = cls(
             scope,
             id,
-            cluster=cluster.cluster,
+            cluster=cluster,
             instance_type=settings.instance_type,
             min_size=settings.min_nodes,
             desired_size=settings.nodes,
@@ -280,17 +292,14 @@ class TrnNodeGroup(Construct):
             lnc=settings.lnc,
             startup_script=settings.user_data,
             image_id=settings.custom_ami,
-            service_cidr=cluster.service_cidr,
             release_version=image.version if image else None,
-            version=environment.kubernetes_version,
             labels=settings.labels,
             name=settings.name,
             tags=environment.tags,
             catalog=environment.catalog,
             rules=False,  # those of the whole environment are run
         )
-        # the cluster is named by plain text, which waits for nothing
-        group._resource.node.add_dependency(cluster.resource, network.internet_ready, *after)
+        group._resource.node.add_dependency(network.internet_ready, *after)
         return group
 
     @property
@@ -313,10 +322,10 @@ def _placement(scope: Construct, wanted: ec2.IPlacementGroup | bool) -> str | No
     return wanted.placement_group_name
 
 
-def _api_server(cluster: eks.ICluster | eks_v1.ICluster, service_cidr: str) -> ApiServer:
+def _api_server(view: ClusterView, service_cidr: str) -> ApiServer:
     return ApiServer(
-        name=cluster.cluster_name,
-        endpoint=cluster.cluster_endpoint,
-        authority=cluster.cluster_certificate_authority_data,
+        name=view.name,
+        endpoint=view.cluster.cluster_endpoint,
+        authority=view.cluster.cluster_certificate_authority_data,
         cidr=service_cidr,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jsii
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
@@ -9,9 +10,23 @@ from trainium_cdk._cdk.session_manager import session_manager_statements
 from trainium_cdk.storage import TrnStorage
 
 
+@jsii.implements(iam.IGrantable)
 class TrnNodeRole(Construct):
-    """The role of nodes. What pods may do in AWS is not in here: they have roles of their own (EKS Pod Identity), and cannot
-    reach the instance's metadata."""
+    """The role of nodes: to join the cluster, to pull images, and Session Manager.
+
+    What pods may do in AWS is not in here: they have roles of their own (EKS Pod Identity), and cannot reach the instance's
+    metadata.
+
+    Example:
+        role = TrnNodeRole(self, "NodeRole", storage=storage)
+        TrnNodeGroup(self, "Trn", cluster=cluster, node_role=role.role)
+
+    Args:
+        storage: File systems that the nodes mount, as root. Default: none.
+    """
+
+    role: iam.Role
+    """The role, for any construct of the CDK."""
 
     def __init__(self, scope: Construct, id: str, *, storage: TrnStorage | None = None) -> None:
         super().__init__(scope, id)
@@ -27,3 +42,8 @@ class TrnNodeRole(Construct):
         # the EFS driver mounts as the node
         if storage:
             storage.grant_root_access(self.role)
+
+    @property
+    def grant_principal(self) -> iam.IPrincipal:
+        """The role: `repository.grant_pull(node_role)`."""
+        return self.role

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainium_cdk.settings.eks import Observability
-
 ADDON = "amazon-cloudwatch-observability"
 LOGS = ("application", "dataplane", "host")
 """Log groups of Fluent Bit: pods, Kubernetes' own programs, nodes."""
@@ -13,19 +11,19 @@ METRICS = ("performance",)
 """Log group of Container Insights, whose lines CloudWatch makes metrics of."""
 
 
-def log_groups(cluster: str, settings: Observability) -> dict[str, str]:
+def log_groups(cluster: str, *, metrics: bool) -> dict[str, str]:
     """The names of the log groups that the add-on writes to, by their last part."""
-    kinds = LOGS + (METRICS if settings.metrics else ())
+    kinds = LOGS + (METRICS if metrics else ())
     return {kind: f"/aws/containerinsights/{cluster}/{kind}" for kind in kinds}
 
 
-def configuration(settings: Observability) -> dict[str, Any]:
+def configuration(*, metrics: bool) -> dict[str, Any]:
     """Configuration of the add-on: logs, and Container Insights where it is wanted. Not Application Signals, which observes web
     services and changes their pods, nor what is for NVIDIA."""
     on = {
         "containerLogs": True,
-        "containerInsights": settings.metrics,
-        "neuronMonitor": settings.metrics,
+        "containerInsights": metrics,
+        "neuronMonitor": metrics,
         "applicationSignals": False,
         "dcgmExporter": False,
     }

@@ -3,118 +3,216 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+import jsii
 from aws_cdk import Duration, RemovalPolicy, Stack
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3 as s3
 from constructs import Construct, DependencyGroup, IDependable
 
 from trainium_cdk._cdk.job_files import job_file_statements
+from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks import manifests, network_policies
 from trainium_cdk.eks.charts import DETECTOR_ACCOUNT, DETECTOR_NAMESPACE, Release, releases
-from trainium_cdk.eks.cluster import TrnEksCluster
+from trainium_cdk.eks.cluster_rules import check_plugins
 from trainium_cdk.eks.identities import PodRole, detector_statements
+from trainium_cdk.eks.installation import Installation
+from trainium_cdk.eks.node_group import TrnNodeGroup
+from trainium_cdk.eks.view import OwnCluster, kubectl_cluster, view_of
 from trainium_cdk.outputs import SERVICE_ACCOUNT
-from trainium_cdk.settings import Environment
+from trainium_cdk.settings import Environment, Mirror, Plugins
 from trainium_cdk.storage import TrnStorage
+
+if TYPE_CHECKING:
+    from trainium_cdk.eks.cluster import TrnEksCluster
 
 HELM_MINUTES = 10
 """Lambda ends the function after 15, and Helm must end before it: else the release stays `pending`."""
 
 
+@jsii.implements(iam.IGrantable)
 class TrnPlugins(Construct):
     """Neuron's device plug-in, EFA's, Volcano with the jobs' queues; the jobs' namespace, identity and volumes.
 
-    Volcano is installed on the system nodes, and its pods are waited for: once the stack is there, jobs can be submitted. The
-    other charts are DaemonSets for Trainium nodes, which may come much later, so nothing waits for those.
+    Volcano is installed on the system nodes, and its pods are waited for: once the stack is there, jobs can be submitted. The other
+    charts are DaemonSets for Trainium nodes, which may come much later, so nothing waits for those.
 
-    Nothing is taken out of the cluster one by one when the stack is destroyed: it goes with the cluster, at once. (A namespace
-    or a chart's clean-up job that waits for nodes which are gone already is how such a destroy hangs.) So what is turned
-    off later stays in the cluster until it is removed with `helm uninstall`.
+    Nothing is taken out of the cluster piece by piece when the stack is destroyed: it is deleted with the cluster. (A namespace or a
+    chart's clean-up job that waits for nodes which no longer exist is how such a destroy hangs.) So what is turned off later stays
+    in the cluster until it is removed with `helm uninstall`.
+
+    Example:
+        group = TrnNodeGroup(self, "Trn", cluster=cluster, storage=storage)
+        plugins = TrnPlugins(self, "Plugins", cluster=cluster, node_groups=[group], storage=storage, system_nodes=[system])
+        corpus.grant_read(plugins)
 
     Args:
-        environment: whose catalogue pins the charts.
-        system_nodes: what Volcano runs on.
-        storage: whose file systems become claims.
-        bucket: name of the stack's bucket, of which jobs may read and write their own prefix. Default: none.
-        data_buckets: names of buckets that jobs may read and write as a whole.
+        cluster: A `TrnEksCluster`, or an `aws_eks_v2` cluster with a kubectl provider.
+        node_groups: The Trainium node groups; each has a queue of its name.
+        system_nodes: What Volcano runs on: it waits for them. Default: nothing to wait for.
+        storage: File systems that become claims in the namespace. Default: none.
+        bucket: The stack's bucket, of which jobs may read and write `jobs/`. Default: none.
+        data_buckets: Buckets that jobs may read and write as a whole. Default: none.
+        namespace: Where jobs run. Default: training.
+        volcano: Gang scheduling; `trn submit` needs it. Default: True.
+        scaler: Kubernetes rights for a `TrnScaler`. Default: True.
+        neuron_scheduler: Neuron's scheduler extension, for pods that take a part of a node. Default: False.
+        node_problem_detector: Watches the devices of every node. Default: True.
+        node_recovery: Lets the detector replace a node whose devices failed; not together with EKS's node monitoring agent, as both
+            would replace it. Default: False.
+        mirror: Where charts and images come from instead of their public registries. Default: nowhere else.
+        job_networks: Private networks whose every port jobs may connect to. Default: none.
+        catalog: Pins the charts. Default: this release's.
+        rules: Whether the rules of `trn validate` are run over these values. Default: True: errors fail the synthesis.
+
+    Raises:
+        ValueError: the cluster has no kubectl provider.
     """
 
     role: iam.Role
     """The jobs' role in AWS: grant to it what jobs may do."""
     ready: DependencyGroup
     """Everything that jobs need in the cluster."""
+    namespace: str
+    """Where jobs run."""
 
     def __init__(
         self,
         scope: Construct,
         id: str,
         *,
-        environment: Environment,
-        cluster: TrnEksCluster,
-        storage: TrnStorage,
-        system_nodes: IDependable,
-        bucket: str = "",
-        data_buckets: Sequence[str] = (),
+        cluster: eks.ICluster | OwnCluster,
+        node_groups: Sequence[TrnNodeGroup],
+        system_nodes: Sequence[IDependable] = (),
+        storage: TrnStorage | None = None,
+        bucket: s3.IBucket | None = None,
+        data_buckets: Sequence[s3.IBucket] = (),
+        namespace: str = "training",
+        volcano: bool = True,
+        scaler: bool = True,
+        neuron_scheduler: bool = False,
+        node_problem_detector: bool = True,
+        node_recovery: bool = False,
+        mirror: Mirror = Mirror(),  # noqa: B008  frozen
+        job_networks: Sequence[str] = (),
+        catalog: Catalog | None = None,
+        rules: bool = True,
     ) -> None:
         super().__init__(scope, id)
-        self._environment, self._cluster = environment, cluster
-        self.ready = DependencyGroup()
+        plugins = Plugins(
+            neuron_scheduler=neuron_scheduler,
+            node_problem_detector=node_problem_detector,
+            node_monitoring=not node_recovery,
+            node_recovery=node_recovery,
+            volcano=volcano,
+            autoscaler=scaler,
+        )
+        if rules:
+            check_plugins(self, namespace, plugins, mirror, job_networks)
+        self._view, self._cluster = view_of(cluster), kubectl_cluster(self, cluster)
+        self.namespace, self.storage, self.ready = namespace, storage, DependencyGroup()
+        installation = Installation(
+            fleets=[group.fleet for group in node_groups],
+            catalog=catalog or Catalog.load(),
+            namespace=namespace,
+            plugins=plugins,
+            mirror=mirror,
+            job_networks=job_networks,
+        )
+        self._install_all(installation, system_nodes)
+        partition = Stack.of(self).partition
+        own, data = bucket.bucket_name if bucket else "", [each.bucket_name for each in data_buckets]
+        self.role = self._identity("Job", namespace, SERVICE_ACCOUNT, job_file_statements(partition, own, data))
+        if node_problem_detector:
+            statements = detector_statements(Stack.of(self), self._view.name, recovery=node_recovery)
+            self._identity("Detector", DETECTOR_NAMESPACE, DETECTOR_ACCOUNT, statements)
+
+    @classmethod
+    def from_settings(
+        cls,
+        scope: Construct,
+        id: str,
+        *,
+        environment: Environment,
+        cluster: TrnEksCluster,
+        node_groups: Sequence[TrnNodeGroup],
+        system_nodes: IDependable,
+        storage: TrnStorage,
+        bucket: s3.IBucket,
+    ) -> TrnPlugins:
+        """What the EKS cluster of an environment has."""
+        settings = environment.eks
+        return cls(
+            scope,
+            id,
+            cluster=cluster,
+            node_groups=node_groups,
+            system_nodes=[system_nodes],
+            storage=storage,
+            bucket=bucket,
+            data_buckets=[
+                s3.Bucket.from_bucket_name(scope, f"{id}Data{i}", name) for i, name in enumerate(settings.data_buckets)
+            ],
+            namespace=settings.namespace,
+            volcano=settings.plugins.volcano,
+            scaler=settings.plugins.autoscaler,
+            neuron_scheduler=settings.plugins.neuron_scheduler,
+            node_problem_detector=settings.plugins.node_problem_detector,
+            node_recovery=settings.plugins.node_recovery,
+            mirror=settings.mirror,
+            job_networks=settings.job_networks,
+            catalog=environment.catalog,
+            rules=False,
+        )
+
+    @property
+    def grant_principal(self) -> iam.IPrincipal:
+        """The jobs' role: `bucket.grant_read(plugins)`."""
+        return self.role
+
+    def _install_all(self, wanted: Installation, system_nodes: Sequence[IDependable]) -> None:
         base = self._apply(
             "Base",
             [
-                *manifests.namespaces(environment),
-                manifests.service_account(environment),
-                *manifests.access(environment),
-                *network_policies.policies(environment),
-                *(manifests.scaler_access() if environment.eks.plugins.autoscaler else []),
-                *manifests.volumes(environment, storage.file_systems),
+                *manifests.namespaces(wanted),
+                manifests.service_account(wanted),
+                *manifests.access(wanted),
+                *network_policies.policies(wanted),
+                *(manifests.scaler_access() if wanted.plugins.autoscaler else []),
+                *manifests.volumes(wanted, self.storage.file_systems if self.storage else []),
             ],
         )
-        for release in releases(environment):
+        for release in releases(wanted):
             volcano = release.name == "volcano"
             chart = self._install(release, wait=volcano)
             chart.node.add_dependency(base)
             self.ready.add(chart)
             if volcano:
-                chart.node.add_dependency(system_nodes)
-                self.ready.add(self._apply("Queue", manifests.queues(environment), after=chart))
-        partition = Stack.of(self).partition
-        self.role = self._identity(
-            "Job",
-            environment.eks.namespace,
-            SERVICE_ACCOUNT,
-            job_file_statements(partition, bucket, data_buckets),
-        )
-        plugins = environment.eks.plugins
-        if plugins.node_problem_detector:
-            self._identity(
-                "Detector",
-                DETECTOR_NAMESPACE,
-                DETECTOR_ACCOUNT,
-                detector_statements(Stack.of(self), cluster.name, recovery=plugins.node_recovery),
-            )
+                chart.node.add_dependency(*system_nodes)
+                self.ready.add(self._apply("Queue", manifests.queues(wanted), after=chart))
 
     def _apply(
         self, id: str, objects: list[manifests.Manifest], after: IDependable | None = None
     ) -> eks.KubernetesManifest:
-        made = eks.KubernetesManifest(
+        manifest = eks.KubernetesManifest(
             self,
             id,
-            cluster=self._cluster.cluster,
+            cluster=self._cluster,
             manifest=objects,
-            overwrite=True,  # what an attempt that failed has left is taken over
+            overwrite=True,  # what a failed attempt has left is taken over
             prune=False,
             removal_policy=RemovalPolicy.RETAIN,
         )
-        made.node.add_dependency(self._cluster.ready, *([after] if after else []))
-        return made
+        manifest.node.add_dependency(*self._view.ready, *([after] if after else []))
+        return manifest
 
     def _install(self, release: Release, *, wait: bool) -> eks.HelmChart:
-        made = eks.HelmChart(
+        chart = eks.HelmChart(
             self,
             release.name.capitalize(),
-            cluster=self._cluster.cluster,
+            cluster=self._cluster,
             release=release.name,
             chart=release.chart,
             repository=release.repository,
@@ -126,23 +224,23 @@ class TrnPlugins(Construct):
             timeout=Duration.minutes(HELM_MINUTES),
             removal_policy=RemovalPolicy.RETAIN,
         )
-        made.node.add_dependency(self._cluster.ready)
-        return made
+        chart.node.add_dependency(*self._view.ready)
+        return chart
 
     def _identity(self, id: str, namespace: str, account: str, statements: Sequence[iam.PolicyStatement]) -> iam.Role:
-        made = PodRole(
+        identity = PodRole(
             self,
             f"{id}Identity",
-            cluster_arn=self._cluster.arn,
+            cluster_arn=self._view.arn,
             account=Stack.of(self).account,
             statements=statements,
         )
         eks.CfnPodIdentityAssociation(
             self,
             f"{id}Association",
-            cluster_name=self._cluster.resource.ref,
+            cluster_name=self._view.reference,
             namespace=namespace,
             service_account=account,
-            role_arn=made.role.role_arn,
+            role_arn=identity.role.role_arn,
         )
-        return made.role
+        return identity.role

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aws_cdk import Duration, IgnoreMode, Stack
 from aws_cdk import aws_ec2 as ec2
@@ -12,15 +13,21 @@ from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as functions
-from constructs import Construct, IDependable
+from constructs import Construct
 
 from trainium_cdk._cdk.functions import IN_A_VPC, Statement, allow, function_role, log_group
+from trainium_cdk._cdk.groups import ClosedGroup, Egress
+from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks.access import SCALER
-from trainium_cdk.eks.cluster import TrnEksCluster
 from trainium_cdk.eks.node_group import TrnNodeGroup
+from trainium_cdk.eks.view import AnyCluster, ClusterView, view_of
 from trainium_cdk.network import TrnNetwork
-from trainium_cdk.outputs import GROUP_LABEL, eks_fleets
+from trainium_cdk.outputs import GROUP_LABEL
 from trainium_cdk.settings import Environment
+
+if TYPE_CHECKING:
+    from trainium_cdk.eks.cluster import TrnEksCluster
+    from trainium_cdk.eks.plugins import TrnPlugins
 
 _HERE = Path(__file__).parent
 _MEMORY_MIB = 512
@@ -30,17 +37,33 @@ _EVERY = Duration.minutes(1)
 class TrnScaler(Construct):
     """A function that sets the sizes of the node groups, each minute, to what Volcano's gangs need (see `scaler.decide`).
 
-    A function and not a pod: it needs no image and no node, its log outlives the cluster, and its permissions are one IAM role's:
-    to change the size of these groups, and in Kubernetes to list pods and gangs, cordon nodes and write annotations. It costs well
+    A function and not a pod: it needs no image and no node, its log outlives the cluster, and its permissions are one IAM role's: to
+    change the size of these groups, and in Kubernetes to list pods and gangs, cordon nodes and write annotations. It costs well
     below one dollar a month.
 
-    Cluster Autoscaler and Karpenter do not fit gangs: they react to pods marked `Unschedulable`, one by one, and Volcano marks
-    the members of a waiting gang that would fit as `Schedulable`. Kueue's atomic provisioning takes no Volcano jobs.
+    Cluster Autoscaler and Karpenter do not fit gangs: they react to pods marked `Unschedulable`, one by one, and Volcano marks the
+    members of a waiting gang that would fit as `Schedulable`. Kueue's atomic provisioning takes no Volcano jobs.
+
+    Example:
+        plugins = TrnPlugins(self, "Plugins", cluster=cluster, node_groups=[group], storage=storage)
+        TrnScaler(self, "Scaler", cluster=cluster, node_groups=[group], plugins=plugins)
 
     Args:
-        environment: its fleets, and `eks.scaling`.
-        groups: the node groups, by their names in the environment.
-        after: what must be there before the first run: Volcano and the scaler's Kubernetes role.
+        cluster: A `TrnEksCluster`, or any cluster of `aws_eks_v2` or `aws_eks` whose authentication mode includes API.
+        node_groups: The groups whose sizes it sets.
+        plugins: What must be in the cluster before the first run: Volcano, and the scaler's Kubernetes role.
+        vpc_subnets: Where the function runs; they must reach AWS's endpoints and the Kubernetes API. Default: the private subnets of
+            the cluster's VPC.
+        idle_time: A node that has had no pods for so long is removed. Default: 10 minutes.
+        capacity_time: If AWS has not launched all instances of a job within this time, the job's other nodes are released. Default:
+            10 minutes.
+        start_time: If the pods of a job are not all placed within this time, its nodes are released. Default: 20 minutes.
+        retry_time: Pause before such a job is tried again. It doubles, up to eightfold, while attempts start nodes in vain. Default:
+            30 minutes.
+        catalog: Knows the resources of nodes. Default: this release's.
+
+    Raises:
+        ValueError: no node group is given.
     """
 
     def __init__(
@@ -48,44 +71,86 @@ class TrnScaler(Construct):
         scope: Construct,
         id: str,
         *,
+        cluster: AnyCluster,
+        node_groups: Sequence[TrnNodeGroup],
+        plugins: TrnPlugins,
+        vpc_subnets: ec2.SubnetSelection | None = None,
+        idle_time: Duration | None = None,
+        capacity_time: Duration | None = None,
+        start_time: Duration | None = None,
+        retry_time: Duration | None = None,
+        catalog: Catalog | None = None,
+    ) -> None:
+        super().__init__(scope, id)
+        if not node_groups:
+            raise ValueError(f"{self.node.path}: node_groups is empty: there is nothing to scale")
+        view = view_of(cluster)
+        limits = {"idle": idle_time, "capacity": capacity_time, "start": start_time, "retry": retry_time}
+        settings = {
+            "cluster": view.name,
+            "device": (catalog or Catalog.load()).eks.resources.device,
+            "label": GROUP_LABEL,
+            "limits": {key: _MINUTES[key] * 60 if t is None else int(t.to_seconds()) for key, t in limits.items()},
+            "fleets": [
+                {
+                    "name": group.fleet.resource,
+                    "nodegroup": group.nodegroup_name,
+                    "instance_type": group.fleet.instance_type,
+                    "devices": group.fleet.devices,
+                    "queue": group.fleet.queue,
+                }
+                for group in node_groups
+            ],
+        }
+        role = self._function(view, vpc_subnets, settings, [group.nodegroup_name for group in node_groups])
+        entry = eks.CfnAccessEntry(
+            self,
+            "Access",
+            cluster_name=view.reference,
+            principal_arn=role.role_arn,
+            type="STANDARD",
+            kubernetes_groups=[SCALER],
+        )
+        self._rule.node.add_dependency(entry, plugins.ready)
+
+    @classmethod
+    def from_settings(
+        cls,
+        scope: Construct,
+        id: str,
+        *,
         environment: Environment,
         cluster: TrnEksCluster,
         network: TrnNetwork,
-        groups: Mapping[str, TrnNodeGroup],
-        after: IDependable,
-    ) -> None:
-        super().__init__(scope, id)
-        stack, limits = Stack.of(self), environment.eks.scaling
-        names = {name: group.nodegroup_name for name, group in groups.items()}
-        settings = {
-            "cluster": cluster.name,
-            "device": environment.catalog.eks.resources.device,
-            "label": GROUP_LABEL,
-            "limits": {
-                "idle": limits.idle_minutes * 60,
-                "capacity": limits.capacity_minutes * 60,
-                "start": limits.start_minutes * 60,
-                "retry": limits.retry_minutes * 60,
-            },
-            "fleets": [
-                {
-                    "name": fleet.resource,
-                    "nodegroup": names[fleet.resource],
-                    "instance_type": fleet.instance_type,
-                    "devices": fleet.devices,
-                    "queue": fleet.queue,
-                }
-                for fleet in eks_fleets(environment)
-            ],
-        }
-        log = log_group(self)
-        statements = _statements(stack, cluster, list(names.values()))
-        may = [iam.PolicyStatement.from_json(statement) for statement in statements]
+        node_groups: Sequence[TrnNodeGroup],
+        plugins: TrnPlugins,
+    ) -> TrnScaler:
+        """The scaler of an environment's EKS cluster."""
+        limits = environment.eks.scaling
+        return cls(
+            scope,
+            id,
+            cluster=cluster,
+            node_groups=node_groups,
+            plugins=plugins,
+            vpc_subnets=ec2.SubnetSelection(subnets=network.private_subnets),
+            idle_time=Duration.minutes(limits.idle_minutes),
+            capacity_time=Duration.minutes(limits.capacity_minutes),
+            start_time=Duration.minutes(limits.start_minutes),
+            retry_time=Duration.minutes(limits.retry_minutes),
+            catalog=environment.catalog,
+        )
+
+    def _function(
+        self, view: ClusterView, subnets: ec2.SubnetSelection | None, settings: object, nodegroups: Sequence[str]
+    ) -> iam.Role:
+        stack, log = Stack.of(self), log_group(self)
+        may = [iam.PolicyStatement.from_json(statement) for statement in _statements(stack, view, nodegroups)]
         role = function_role(self, log, may, [IN_A_VPC])
         function = functions.Function(
             self,
             "Resource",
-            description=f"Starts and stops the Trainium nodes of {cluster.name} for waiting jobs",
+            description=f"Starts and stops the Trainium nodes of {view.name} for waiting jobs",
             code=functions.Code.from_asset(
                 str(_HERE), exclude=["*", "!scaler", "scaler/*", "!scaler/*.py"], ignore_mode=IgnoreMode.GIT
             ),
@@ -95,46 +160,49 @@ class TrnScaler(Construct):
             timeout=Duration.seconds(55),
             role=role,
             log_group=log,
-            vpc=network.vpc,
-            vpc_subnets=ec2.SubnetSelection(subnets=list(network.private_subnets)),
-            security_groups=[cluster.client_group],
+            vpc=view.vpc,
+            vpc_subnets=subnets,
+            security_groups=[view.clients or self._client_group(view)],
             environment={"SETTINGS": stack.to_json_string(settings)},
         )
-        entry = eks.CfnAccessEntry(
-            self,
-            "Access",
-            cluster_name=cluster.resource.ref,
-            principal_arn=role.role_arn,
-            type="STANDARD",
-            kubernetes_groups=[SCALER],
-        )
-        rule = events.Rule(
+        self._rule = events.Rule(
             self,
             "Rule",
-            description=f"Runs the scaler of {cluster.name}",
+            description=f"Runs the scaler of {view.name}",
             schedule=events.Schedule.rate(_EVERY),
             # the next run comes soon enough
             targets=[targets.LambdaFunction(function, retry_attempts=0, max_event_age=_EVERY)],
         )
-        rule.node.add_dependency(entry, after)
+        return role
+
+    def _client_group(self, view: ClusterView) -> ec2.ISecurityGroup:
+        out = Egress(ip_protocol="tcp", from_port=443, to_port=443, cidr_ip="0.0.0.0/0", description="AWS, the API")
+        group = ClosedGroup(
+            self, "Group", vpc_id=view.vpc.vpc_id, description="Scaler: HTTPS out, nothing in", egress=(out,)
+        ).group
+        view.connections.allow_default_port_from(group, "Kubernetes API")
+        return group
 
 
-def _statements(stack: Stack, cluster: TrnEksCluster, nodegroups: list[str]) -> list[Statement]:
-    """What the function does in AWS: looks at the node groups, and changes the sizes of their Auto Scaling groups alone."""
+_MINUTES = {"idle": 10, "capacity": 10, "start": 20, "retry": 30}
+
+
+def _statements(stack: Stack, view: ClusterView, nodegroups: Sequence[str]) -> list[Statement]:
+    """What the function does in AWS: reads the node groups, and changes the sizes of their Auto Scaling groups alone."""
     groups = [
-        stack.format_arn(service="eks", resource="nodegroup", resource_name=f"{cluster.name}/{n}/*") for n in nodegroups
+        stack.format_arn(service="eks", resource="nodegroup", resource_name=f"{view.name}/{n}/*") for n in nodegroups
     ]
     scaling = [
         f"arn:{stack.partition}:autoscaling:{stack.region}:{stack.account}:autoScalingGroup:*:autoScalingGroupName/eks-{n}-*"
         for n in nodegroups
     ]
     return [
-        {**allow(cluster.arn, "eks:DescribeCluster")},
+        {**allow(view.arn, "eks:DescribeCluster")},
         {**allow(groups, "eks:DescribeNodegroup")},
         # AWS takes no narrower resource for these
         {**allow("*", "autoscaling:DescribeAutoScalingGroups", "ec2:DescribeInstances")},
         {
             **allow(scaling, "autoscaling:SetDesiredCapacity", "autoscaling:TerminateInstanceInAutoScalingGroup"),
-            "Condition": {"StringEquals": {"aws:ResourceTag/eks:cluster-name": cluster.name}},
+            "Condition": {"StringEquals": {"aws:ResourceTag/eks:cluster-name": view.name}},
         },
     ]

@@ -2,33 +2,120 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from aws_cdk import Fn
+import jsii
+from aws_cdk import Fn, Size
+from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
+from aws_cdk import aws_iam as iam
 from constructs import Construct, IDependable
 
-from trainium_cdk.eks.cluster import TrnEksCluster
+from trainium_cdk._cdk.subnets import routes_of, selected
 from trainium_cdk.eks.launch import latest, launch_template, scaling
 from trainium_cdk.eks.node_role import TrnNodeRole
 from trainium_cdk.eks.user_data import user_data
+from trainium_cdk.eks.view import AnyCluster, view_of
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL
 from trainium_cdk.settings import Environment
 from trainium_cdk.storage import TrnStorage
 
+if TYPE_CHECKING:
+    from trainium_cdk.eks.cluster import TrnEksCluster
+
 SYSTEM_AMI_TYPE = "AL2023_x86_64_STANDARD"
 SYSTEM_ROOT_GIB = 80
 
 
+@jsii.implements(iam.IGrantable)
 class TrnSystemNodes(Construct):
-    """A small managed node group for what runs beside the training: DNS, controllers, drivers, TensorBoard.
+    """A small managed node group for what runs beside the training: DNS, controllers, drivers, TensorBoard. In every zone, without a
+    taint.
 
-    In every zone of the network, without a taint. Arguments as of `TrnNodeGroup`.
+    Example:
+        system = TrnSystemNodes(self, "System", cluster=cluster, storage=storage)
+        TrnPlugins(self, "Plugins", cluster=cluster, node_groups=[group], system_nodes=[system])
+
+    Args:
+        cluster: A `TrnEksCluster`, or any cluster of `aws_eks_v2` or `aws_eks`, as for `TrnNodeGroup`.
+        instance_type: An ordinary x86_64 type. Default: m5.large.
+        min_size: Fewest nodes. Default: 1.
+        desired_size: How many nodes it starts with; a later deployment does not undo a scaling. Default: 2.
+        max_size: Most nodes. Default: 4.
+        subnets: Where the nodes may be. Default: the private subnets of the cluster's VPC.
+        node_role: Default: a `TrnNodeRole`.
+        storage: Shared file systems that pods mount: the nodes become clients of them. Default: none.
+        root_volume_size: Default: 80 GiB.
+        version: Kubernetes version of the nodes. Default: the cluster's.
+        tags: Tags of instances and volumes. Default: Name alone.
+
+    Raises:
+        ValueError: the sizes are not in order.
     """
+
+    role: iam.IRole
+    """The role of the nodes."""
 
     def __init__(
         self,
+        scope: Construct,
+        id: str,
+        *,
+        cluster: AnyCluster,
+        instance_type: str | ec2.InstanceType = "m5.large",
+        min_size: int = 1,
+        desired_size: int = 2,
+        max_size: int = 4,
+        subnets: ec2.SubnetSelection | None = None,
+        node_role: iam.IRole | None = None,
+        storage: TrnStorage | None = None,
+        root_volume_size: Size | None = None,
+        version: str | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(scope, id)
+        if not min_size <= desired_size <= max_size:
+            raise ValueError(
+                f"{self.node.path}: min_size {min_size}, desired_size {desired_size} and max_size {max_size} are not in that order"
+            )
+        view = view_of(cluster)
+        self.role = node_role or TrnNodeRole(self, "Role", storage=storage).role
+        data = user_data(lustre=bool(storage and storage.has_lustre))
+        groups = [view.security_group_id]
+        if storage:
+            groups.append(storage.client_security_group.security_group_id)
+        template = launch_template(
+            self,
+            instance_type=instance_type if isinstance(instance_type, str) else instance_type.to_string(),
+            root_gib=(root_volume_size or Size.gibibytes(SYSTEM_ROOT_GIB)).to_gibibytes(),
+            tags={"Name": f"{view.name}-system", **(tags or {})},
+            user_data=Fn.base64(data) if data else None,
+            security_group_ids=groups,
+        )
+        chosen = selected(view.vpc, subnets)
+        self._resource = eks.CfnNodegroup(
+            self,
+            "Resource",
+            cluster_name=view.reference,
+            node_role=self.role.role_arn,
+            subnets=[subnet.subnet_id for subnet in chosen],
+            ami_type=SYSTEM_AMI_TYPE,
+            version=version or view.version,
+            launch_template=latest(template),
+            scaling_config=scaling(
+                self, cluster=view.name, group="system", nodes=desired_size, least=min_size, most=max_size
+            ),
+            update_config=eks.CfnNodegroup.UpdateConfigProperty(max_unavailable=1),
+            node_repair_config=eks.CfnNodegroup.NodeRepairConfigProperty(enabled=True),
+            labels={GROUP_LABEL: "system", ROLE_LABEL: "system"},
+        )
+        self._resource.node.add_dependency(*routes_of(chosen), *([storage.ready] if storage else []))
+
+    @classmethod
+    def from_settings(
+        cls,
         scope: Construct,
         id: str,
         *,
@@ -38,40 +125,30 @@ class TrnSystemNodes(Construct):
         storage: TrnStorage,
         role: TrnNodeRole,
         after: Sequence[IDependable] = (),
-    ) -> None:
-        super().__init__(scope, id)
+    ) -> TrnSystemNodes:
+        """The system nodes of an environment.
+
+        Args:
+            after: What must be there before the first node joins: add-ons.
+        """
         settings = environment.eks.system
-        data = user_data(lustre=environment.storage.fsx is not None)
-        template = launch_template(
-            self,
+        nodes = cls(
+            scope,
+            id,
+            cluster=cluster,
             instance_type=settings.instance_type,
-            root_gib=SYSTEM_ROOT_GIB,
-            tags={**environment.tags, "Name": f"{environment.eks_cluster_name}-system"},
-            user_data=Fn.base64(data) if data else None,
-            security_group_ids=[
-                cluster.cluster_security_group_id,
-                storage.client_security_group.security_group_id,
-            ],
+            min_size=settings.min_nodes,
+            desired_size=settings.nodes,
+            max_size=settings.max_nodes,
+            subnets=ec2.SubnetSelection(subnets=network.private_subnets),
+            node_role=role.role,
+            storage=storage,
+            tags=environment.tags,
         )
-        self.resource = eks.CfnNodegroup(
-            self,
-            "Resource",
-            cluster_name=cluster.resource.ref,
-            node_role=role.role.role_arn,
-            subnets=[s.subnet_id for s in network.private_subnets],
-            ami_type=SYSTEM_AMI_TYPE,
-            version=environment.kubernetes_version,
-            launch_template=latest(template),
-            scaling_config=scaling(
-                self,
-                cluster=cluster.name,
-                group="system",
-                nodes=settings.nodes,
-                least=settings.min_nodes,
-                most=settings.max_nodes,
-            ),
-            update_config=eks.CfnNodegroup.UpdateConfigProperty(max_unavailable=1),
-            node_repair_config=eks.CfnNodegroup.NodeRepairConfigProperty(enabled=True),
-            labels={GROUP_LABEL: "system", ROLE_LABEL: "system"},
-        )
-        self.resource.node.add_dependency(network.internet_ready, storage.ready, *after)
+        nodes._resource.node.add_dependency(network.internet_ready, *after)
+        return nodes
+
+    @property
+    def grant_principal(self) -> iam.IPrincipal:
+        """The nodes' role. Pods have identities of their own (EKS Pod Identity)."""
+        return self.role.grant_principal

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from aws_cdk import RemovalPolicy, Tags
 from aws_cdk import aws_ec2 as ec2
@@ -12,6 +12,7 @@ from constructs import Construct, DependencyGroup
 from trainium_cdk import settings as trn
 from trainium_cdk._cdk.removal import OnDestroy
 from trainium_cdk._cdk.removal import removal_policy as policy_of
+from trainium_cdk._cdk.retention import RETENTION
 from trainium_cdk.network.endpoints import add_endpoints
 from trainium_cdk.network.existing import Zoned, by_zone, import_subnets, import_vpc, of_zone
 from trainium_cdk.network.flow_logs import record_traffic
@@ -159,7 +160,7 @@ class TrnNetwork(Construct):
                 s3_endpoint=settings.s3_endpoint,
                 interface_endpoints=settings.interface_endpoints,
                 flow_logs=settings.flow_logs,
-                flow_log_retention=_DAYS[settings.flow_log_days],
+                flow_log_retention=RETENTION[settings.flow_log_days],
                 name=name,
                 removal_policy=policy_of(on_destroy),
                 rules=False,
@@ -210,15 +211,3 @@ class ExistingNetwork(TrnNetwork):
         self._public = by_zone(existing.public_subnets, self.vpc.public_subnets)
         named = (*existing.private_subnets, *existing.public_subnets)
         self.route_table_ids = {s.route_table: s.route_table for s in named if s.route_table}
-
-
-_DAYS: Mapping[int, logs.RetentionDays] = {
-    1: logs.RetentionDays.ONE_DAY, 3: logs.RetentionDays.THREE_DAYS, 5: logs.RetentionDays.FIVE_DAYS,
-    7: logs.RetentionDays.ONE_WEEK, 14: logs.RetentionDays.TWO_WEEKS, 30: logs.RetentionDays.ONE_MONTH,
-    60: logs.RetentionDays.TWO_MONTHS, 90: logs.RetentionDays.THREE_MONTHS, 120: logs.RetentionDays.FOUR_MONTHS,
-    150: logs.RetentionDays.FIVE_MONTHS, 180: logs.RetentionDays.SIX_MONTHS, 365: logs.RetentionDays.ONE_YEAR,
-    400: logs.RetentionDays.THIRTEEN_MONTHS, 545: logs.RetentionDays.EIGHTEEN_MONTHS, 731: logs.RetentionDays.TWO_YEARS,
-    1096: logs.RetentionDays.THREE_YEARS, 1827: logs.RetentionDays.FIVE_YEARS, 2192: logs.RetentionDays.SIX_YEARS,
-    2557: logs.RetentionDays.SEVEN_YEARS, 2922: logs.RetentionDays.EIGHT_YEARS, 3288: logs.RetentionDays.NINE_YEARS,
-    3653: logs.RetentionDays.TEN_YEARS,
-}  # fmt: skip

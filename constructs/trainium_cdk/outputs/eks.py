@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from trainium_cdk.outputs.contract import COMMON_KEYS, ClusterOutputs, Exports, Fleet, Keys, export
 
 if TYPE_CHECKING:
+    from trainium_cdk.catalog import InstanceType
     from trainium_cdk.settings import Environment
 
 SERVICE_ACCOUNT = "trn-job"
@@ -94,24 +95,48 @@ def eks_outputs(
 
 def claims(env: Environment) -> tuple[str, ...]:
     """Names of the claims, in the order of the file systems' mount directories."""
-    return tuple(f"{kind}-claim" for kind, there in (("efs", env.storage.efs), ("fsx", env.storage.fsx)) if there)
+    return tuple(claim_of(kind) for kind, there in (("efs", env.storage.efs), ("fsx", env.storage.fsx)) if there)
+
+
+def claim_of(kind: str) -> str:
+    """Name of the claim of a file system, by its kind (efs or fsx)."""
+    return f"{kind}-claim"
 
 
 def eks_fleets(env: Environment) -> tuple[Fleet, ...]:
     """The fleets of an environment's node groups, the first one first."""
     return tuple(
-        Fleet(
-            queue=group.name,
-            resource=group.name,
-            instance_type=group.instance_type,
+        group_fleet(
+            env.catalog.instance(group.instance_type),
+            name=group.name,
             nodes=group.max_nodes,
-            devices=(kind := env.catalog.instance(group.instance_type)).neuron_devices,
-            cores=kind.logical_cores(group.lnc),
-            lnc=group.lnc or 0,
-            efa=0 if group.efa == "off" else kind.efa_interfaces,
-            family=kind.family,
-            ultraserver=kind.ultraserver or 0,
+            efa=group.efa != "off",
+            lnc=group.lnc,
             purchase=group.purchase,
         )
         for group in env.eks.node_groups
+    )
+
+
+def group_fleet(
+    kind: InstanceType, *, name: str, nodes: int, efa: bool = True, lnc: int | None = None, purchase: str = "on-demand"
+) -> Fleet:
+    """The fleet of a node group.
+
+    Args:
+        nodes: the most that it can have.
+        efa: whether its nodes use the EFA interfaces of their type.
+    """
+    return Fleet(
+        queue=name,
+        resource=name,
+        instance_type=kind.name,
+        nodes=nodes,
+        devices=kind.neuron_devices,
+        cores=kind.logical_cores(lnc),
+        lnc=lnc or 0,
+        efa=kind.efa_interfaces if efa else 0,
+        family=kind.family,
+        ultraserver=kind.ultraserver or 0,
+        purchase=purchase,
     )

@@ -6,7 +6,7 @@
 """
 
 from trainium_cdk.errors import SettingsError, SettingsFileError
-from trainium_cdk.settings.eks import Access, Eks, JumpHost, NodeGroup, Plugins, SystemNodes
+from trainium_cdk.settings.eks import Access, Eks, JumpHost, Mirror, NodeGroup, Plugins, SystemNodes
 from trainium_cdk.settings.environment import Bootstrap, Environment
 from trainium_cdk.settings.load import json_schema, load, parse, validate
 from trainium_cdk.settings.network import ExistingSubnet, ExistingVpc, Network, Peering
@@ -49,6 +49,7 @@ __all__ = [
     "HeadNode",
     "JumpHost",
     "LoginNodes",
+    "Mirror",
     "Network",
     "NodeGroup",
     "Pcluster",

@@ -204,16 +204,12 @@ class Environment(Settings):
     @property
     def eks_addons(self) -> dict[str, Addon]:
         """The EKS add-ons that the cluster gets, by name, in the catalogue's order."""
-        file_systems = {"efs": self.storage.efs, "fsx": self.storage.fsx}
-        chosen = {
-            "eks-node-monitoring-agent": self.eks.plugins.node_monitoring,
-            "amazon-cloudwatch-observability": self.eks.observability is not None,
-        }
-        return {
-            name: addon
-            for name, addon in self.catalog.eks.addons.items()
-            if chosen.get(name, True) and (addon.file_system is None or file_systems[addon.file_system])
-        }
+        kinds = [kind for kind, there in (("efs", self.storage.efs), ("fsx", self.storage.fsx)) if there]
+        return self.catalog.eks.addons_for(
+            kinds,
+            node_monitoring=self.eks.plugins.node_monitoring,
+            observability=self.eks.observability is not None,
+        )
 
     @property
     def eks_charts(self) -> dict[str, Chart]:
@@ -223,14 +219,7 @@ class Environment(Settings):
             group.efa != "off" and group.instance_type in known and known[group.instance_type].efa_interfaces
             for group in self.eks.node_groups
         )
-        wanted = {"neuron": True, "efa": efa, "volcano": self.eks.plugins.volcano}
-        return {
-            name: chart.model_copy(update={"chart": self.eks.mirror.charts[name], "repository": None})
-            if name in self.eks.mirror.charts
-            else chart
-            for name, chart in self.catalog.eks.charts.items()
-            if wanted.get(name, True)
-        }
+        return self.catalog.eks.charts_for(self.eks.mirror.charts.items(), efa=efa, volcano=self.eks.plugins.volcano)
 
     @property
     def service_cidr(self) -> str | None:

@@ -15,15 +15,13 @@ from trainium_cdk import settings as trn
 from trainium_cdk._cdk.groups import ClosedGroup
 from trainium_cdk._cdk.removal import OnDestroy
 from trainium_cdk._cdk.removal import removal_policy as policy_of
-from trainium_cdk._cdk.subnets import keep, selected
+from trainium_cdk._cdk.subnets import ONE_PER_ZONE, keep, selected
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.storage import efs, fsx
 from trainium_cdk.storage.connections import ServerConnections, Servers
 from trainium_cdk.storage.described import check_storage, efs_of, lustre_of
 from trainium_cdk.storage.mounts import FileSystemMount
 from trainium_cdk.storage.options import EfsOptions, LustreOptions
-
-ONE_PER_ZONE = ec2.SubnetSelection(one_per_az=True)
 
 
 @jsii.implements(ec2.IConnectable)

@@ -20,6 +20,7 @@ from trainium_cdk import outputs, settings
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks import manifests, network_policies
 from trainium_cdk.eks.access import EDITORS
+from trainium_cdk.eks.installation import Installation
 from trainium_cdk.jobs import Script
 from trainium_cdk.jobs.connect import kubernetes_api
 from trainium_cdk.jobs.kubernetes import KubernetesBackend
@@ -108,14 +109,14 @@ def fleet(kind: str = "trn1.32xlarge", nodes: int = NODES, **changes: Any) -> Fl
 
 def base_objects() -> list[Object]:
     """What the stack brings into the cluster."""
-    env = settings.load()
+    wanted = Installation.of(settings.load())
     return [
-        *manifests.namespaces(env),
-        manifests.service_account(env),
-        *manifests.access(env),
-        *network_policies.policies(env),
-        *manifests.volumes(env, [Mounted()]),
-        *manifests.queues(env),
+        *manifests.namespaces(wanted),
+        manifests.service_account(wanted),
+        *manifests.access(wanted),
+        *network_policies.policies(wanted),
+        *manifests.volumes(wanted, [Mounted()]),
+        *manifests.queues(wanted),
     ]
 
 

@@ -1,0 +1,91 @@
+"""One view of any cluster: one of ours, or one of the CDK's that another construct, stack or tool created."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_eks_v2 as eks
+from constructs import Construct, IDependable
+
+if TYPE_CHECKING:
+    from aws_cdk import aws_eks as eks_v1
+
+
+@dataclass(frozen=True)
+class ClusterView:
+    """What node groups, add-ons and plug-ins need of a cluster.
+
+    Attributes:
+        cluster: The cluster, for the CDK's own constructs.
+        name: Plain text where it is known at synthesis: what only names the cluster need not wait for it.
+        reference: The name, for what has to wait for the cluster.
+        arn: Its ARN, from its name.
+        connections: Those of the Kubernetes API.
+        before_nodes: What nodes must wait for.
+        ready: What manifests and charts must wait for.
+        clients: A security group whose members reach the API; None where there is none.
+        version: Its Kubernetes version; None where it is not known.
+        service_cidr: IPv4 network of its services; None where it is not known.
+    """
+
+    cluster: eks.ICluster | eks_v1.ICluster
+    name: str
+    reference: str
+    arn: str
+    connections: ec2.Connections
+    before_nodes: Sequence[IDependable] = ()
+    ready: Sequence[IDependable] = ()
+    clients: ec2.ISecurityGroup | None = None
+    version: str | None = None
+    service_cidr: str | None = None
+
+    @property
+    def vpc(self) -> ec2.IVpc:
+        return self.cluster.vpc
+
+    @property
+    def security_group_id(self) -> str:
+        """The group that EKS creates for the cluster and all its nodes."""
+        return self.cluster.cluster_security_group_id
+
+
+class OwnCluster(Construct):
+    """A cluster of this library. (What takes any cluster need not load the construct, which brings kubectl along.)"""
+
+    view: ClusterView
+    """What this library's other constructs need of it."""
+    cluster: eks.ICluster
+    """The cluster, for any construct of the CDK. What is added to it with `add_manifest` or `add_helm_chart` must also depend on
+    `ready`."""
+
+
+AnyCluster: TypeAlias = "eks.ICluster | eks_v1.ICluster | OwnCluster"
+
+
+def view_of(cluster: AnyCluster) -> ClusterView:
+    """The view of a cluster."""
+    if isinstance(cluster, OwnCluster):
+        return cluster.view
+    name = cluster.cluster_name
+    return ClusterView(
+        cluster=cluster, name=name, reference=name, arn=cluster.cluster_arn, connections=cluster.connections
+    )
+
+
+def kubectl_cluster(construct: Construct, cluster: eks.ICluster | OwnCluster) -> eks.ICluster:
+    """The cluster, to which manifests and charts can be added.
+
+    Raises:
+        ValueError: it has no kubectl provider.
+    """
+    if isinstance(cluster, OwnCluster):
+        return cluster.cluster
+    if cluster.kubectl_provider is None and cluster.kubectl_provider_options is None:
+        raise ValueError(
+            f"{construct.node.path}: the cluster has no kubectl provider, without which nothing can be installed in it. Give the "
+            "cluster kubectl_provider_options with a kubectl_layer, or use TrnEksCluster"
+        )
+    return cluster
