@@ -2,25 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
 from aws_cdk import CfnOutput
 from aws_cdk import aws_ecr as ecr
+from aws_cdk import aws_eks_v2 as eks
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
+from trainium_cdk.catalog import Catalog, Need, choose
+from trainium_cdk.eks.view import OwnCluster, view_of
 from trainium_cdk.outputs import Exports, slurm_outputs
+from trainium_cdk.outputs.eks import claim_of, cluster_outputs
 from trainium_cdk.pcluster.cluster import TrnPcluster
+
+if TYPE_CHECKING:
+    from trainium_cdk.eks.images import TrnImageBuilder
+    from trainium_cdk.eks.jump_host import TrnJumpHost
+    from trainium_cdk.eks.node_group import TrnNodeGroup
 
 
 class TrnOutputs(Construct):
     """The outputs by which `trn` finds the cluster of a stack: `trn submit --stack NAME`. One for each stack.
 
+    On EKS, jobs need in the cluster what `TrnPlugins` installs: the namespace with its service account and claims, Volcano with a
+    queue of each node group's name, and the device plug-ins.
+
     Example:
         TrnOutputs(self, "Outputs", cluster=TrnPcluster(self, "Slurm", vpc=vpc), bucket=bucket)
+        TrnOutputs(self, "Outputs", cluster=eks_cluster, node_groups=[group], bucket=bucket)
 
     Args:
-        cluster: The stack's cluster.
-        bucket: Where jobs keep files; the cluster's nodes must be granted to read and write it.
+        cluster: The stack's cluster: a `TrnPcluster`, a `TrnEksCluster`, or any `aws_eks_v2` cluster.
+        bucket: Where jobs keep files, below `jobs/`: its nodes (Slurm) or pods (EKS) must be granted to read and write it.
         repository: Where training images are. Default: none.
+        node_groups: On EKS: the Trainium node groups; jobs run in the first where none is named.
+        image_builder: On EKS: what `trn image build` starts. Default: none.
+        jump_host: On EKS: the way to a private Kubernetes API. Default: none.
+        access_role: On EKS: the role that `trn` assumes to use the Kubernetes API. Default: that of a `TrnEksCluster`; else none: `trn`
+            uses the caller's own credentials.
+        endpoint: On EKS: `private` where the API is reached through `jump_host` alone. Default: that of a `TrnEksCluster`; else `private`
+            with a `jump_host`, and `public` without.
+        namespace: On EKS: where jobs run. Default: that of a `TrnEksCluster`; else training.
+        version: On EKS: Kubernetes version. Default: that of a `TrnEksCluster`; else the catalogue's.
+
+    Raises:
+        ValueError: on EKS, no node group is given, or none of them mounts a shared file system, where jobs live.
     """
 
     def __init__(
@@ -28,23 +57,67 @@ class TrnOutputs(Construct):
         scope: Construct,
         id: str,
         *,
-        cluster: TrnPcluster,
+        cluster: TrnPcluster | eks.ICluster | OwnCluster,
         bucket: s3.IBucket,
         repository: ecr.IRepository | None = None,
+        node_groups: Sequence[TrnNodeGroup] = (),
+        image_builder: TrnImageBuilder | None = None,
+        jump_host: TrnJumpHost | None = None,
+        access_role: iam.IRole | None = None,
+        endpoint: Literal["private", "public"] | None = None,
+        namespace: str | None = None,
+        version: str | None = None,
     ) -> None:
         super().__init__(scope, id)
-        export(
+        registry_uri = repository.repository_uri if repository else ""
+        if isinstance(cluster, TrnPcluster):
+            _export(
+                self,
+                slurm_outputs(
+                    cluster.environment,
+                    head_node_id=cluster.head_node_id,
+                    bucket=bucket.bucket_name,
+                    registry_uri=registry_uri,
+                ),
+            )
+            return
+        storage = next((group.storage for group in node_groups if group.storage), None)
+        if storage is None:
+            raise ValueError(
+                f"{self.node.path}: jobs live on a shared file system: give node_groups, the first of them with a storage"
+            )
+        view, catalog = view_of(cluster), Catalog.load()
+        version = version or view.version or catalog.eks.default
+        need = Need("eks", tuple(dict.fromkeys(group.fleet.family for group in node_groups)), version=version)
+        release, framework = choose(catalog, (need,))
+        role = access_role or view.access_role
+        _export(
             self,
-            slurm_outputs(
-                cluster.environment,
-                head_node_id=cluster.head_node_id,
+            cluster_outputs(
+                [group.fleet for group in node_groups],
+                cluster_name=view.name,
+                namespace=namespace or view.namespace,
+                claims=",".join(claim_of(mount.kind) for mount in storage.file_systems),
+                image=catalog.release(release).container or "",
+                shell_image=catalog.eks.shell_image,
+                build_project=image_builder.project_name if image_builder else "",
+                endpoint=endpoint or view.endpoint or ("private" if jump_host else "public"),
+                jump_host_id=jump_host.instance_id if jump_host else "",
+                kubernetes_version=version,
+                access_role=role.role_arn if role else "",
+                shared_dir=storage.file_systems[0].mount_dir,
+                mount_dirs=",".join(mount.mount_dir for mount in storage.file_systems),
+                kernel=catalog.eks.kernel,
+                neuron_driver="",  # which release of the image EKS takes is not known here
+                neuron_release=release,
+                framework=framework,
                 bucket=bucket.bucket_name,
-                registry_uri=repository.repository_uri if repository else "",
+                registry_uri=registry_uri,
             ),
         )
 
 
-def export(scope: Construct, outputs: Exports) -> None:
+def _export(scope: Construct, outputs: Exports) -> None:
     """Outputs of the stack under exactly their keys."""
     for key, (value, description) in outputs.items():
         CfnOutput(scope, key, value=value, description=description).override_logical_id(key)

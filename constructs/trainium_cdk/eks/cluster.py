@@ -99,11 +99,7 @@ class TrnEksCluster(OwnCluster):
     ) -> None:
         super().__init__(scope, id)
         self.name = name = cluster_name or Names.unique_resource_name(self, max_length=100, separator="-")
-        self.version, self.namespace, self.public = (
-            version or Catalog.load().eks.default,
-            namespace,
-            bool(public_access_cidrs),
-        )
+        self.version, self.namespace = version or Catalog.load().eks.default, namespace
         if rules:
             check_cluster(
                 self,
@@ -150,6 +146,9 @@ class TrnEksCluster(OwnCluster):
             clients=self.client_group,
             version=self.version,
             service_cidr=service_cidr,
+            namespace=namespace,
+            endpoint="public" if public_access_cidrs else "private",
+            access_role=self.access_role,
         )
         self.grant_access("Access", self.access_role, "edit")
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
+from aws_cdk import aws_iam as iam
 from constructs import Construct, IDependable
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ class ClusterView:
         clients: A security group whose members reach the API; None where there is none.
         version: Its Kubernetes version; None where it is not known.
         service_cidr: IPv4 network of its services; None where it is not known.
+        namespace: Where jobs run.
+        endpoint: Where the Kubernetes API is reached; None where it is not known.
+        access_role: What `trn` assumes to use the Kubernetes API; None for the caller's own credentials.
     """
 
     cluster: eks.ICluster | eks_v1.ICluster
@@ -41,6 +45,9 @@ class ClusterView:
     clients: ec2.ISecurityGroup | None = None
     version: str | None = None
     service_cidr: str | None = None
+    namespace: str = "training"
+    endpoint: Literal["private", "public"] | None = None
+    access_role: iam.IRole | None = None
 
     @property
     def vpc(self) -> ec2.IVpc:

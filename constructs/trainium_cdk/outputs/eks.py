@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from trainium_cdk.outputs.contract import COMMON_KEYS, ClusterOutputs, Exports, Fleet, Keys, export
@@ -69,28 +70,36 @@ def eks_outputs(
 ) -> Exports:
     """What the stack of an environment exports. The arguments may be CDK tokens; the rest is plain text."""
     image = env.node_image if not any(group.custom_ami for group in env.eks.node_groups) else None
-    values = {
-        "cluster_name": env.eks_cluster_name,
-        "namespace": env.eks.namespace,
-        "service_account": SERVICE_ACCOUNT,
-        "claims": ",".join(claims(env)),
-        "image": env.eks.mirror.image(env.release.container or ""),
-        "shell_image": env.eks.mirror.image(env.catalog.eks.shell_image),
-        "build_project": build_project,
-        "endpoint": env.eks.endpoint,
-        "jump_host_id": jump_host_id,
-        "kubernetes_version": env.kubernetes_version,
-        "access_role": access_role,
-        "shared_dir": env.storage.shared_dir,
-        "mount_dirs": ",".join(env.storage.mount_dirs),
-        "kernel": (image and image.kernel) or env.catalog.eks.kernel,
-        "neuron_driver": image.driver if image else "",
-        "neuron_release": env.release.version,
-        "framework": env.framework,
-        "bucket": bucket,
-        "registry_uri": registry_uri,
-    }
-    return export("eks", EKS_KEYS, values, eks_fleets(env))
+    return cluster_outputs(
+        eks_fleets(env),
+        cluster_name=env.eks_cluster_name,
+        namespace=env.eks.namespace,
+        claims=",".join(claims(env)),
+        image=env.eks.mirror.image(env.release.container or ""),
+        shell_image=env.eks.mirror.image(env.catalog.eks.shell_image),
+        build_project=build_project,
+        endpoint=env.eks.endpoint,
+        jump_host_id=jump_host_id,
+        kubernetes_version=env.kubernetes_version,
+        access_role=access_role,
+        shared_dir=env.storage.shared_dir,
+        mount_dirs=",".join(env.storage.mount_dirs),
+        kernel=(image and image.kernel) or env.catalog.eks.kernel,
+        neuron_driver=image.driver if image else "",
+        neuron_release=env.release.version,
+        framework=env.framework,
+        bucket=bucket,
+        registry_uri=registry_uri,
+    )
+
+
+def cluster_outputs(fleets: Sequence[Fleet], **values: str) -> Exports:
+    """What a stack with an EKS cluster exports.
+
+    Args:
+        values: the fields of `EksCluster` that outputs carry; any may be a CDK token.
+    """
+    return export("eks", EKS_KEYS, {"service_account": SERVICE_ACCOUNT, **values}, fleets)
 
 
 def claims(env: Environment) -> tuple[str, ...]:

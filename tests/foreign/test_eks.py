@@ -1,0 +1,177 @@
+"""The parts of an EKS cluster in a VPC, and on clusters, that are not ours."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from aws_cdk import Duration, Stack
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_eks_v2 as eks
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3 as s3
+from aws_cdk.assertions import Template
+from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
+
+from tests.cdk import findings, needs, only, properties, resources
+from tests.foreign.foreign import cluster, errors, template, vpc
+from trainium_cdk import (
+    TrnAddons,
+    TrnBucket,
+    TrnEksCluster,
+    TrnJumpHost,
+    TrnNodeGroup,
+    TrnOutputs,
+    TrnPlugins,
+    TrnScaler,
+    TrnStorage,
+    TrnSystemNodes,
+    outputs,
+)
+from trainium_cdk.settings import Plugins
+
+
+def whole(scope: Stack, mine: TrnEksCluster | eks.ICluster, within: ec2.IVpc) -> None:
+    """Everything that training needs, on a cluster."""
+    storage, bucket = TrnStorage(scope, "S", vpc=within), TrnBucket(scope, "Files").bucket
+    addons = TrnAddons(scope, "Addons", cluster=mine, storage=storage)
+    system = TrnSystemNodes(scope, "System", cluster=mine, storage=storage)
+    system.node.add_dependency(addons.before_nodes)
+    addons.run_on(system)
+    group = TrnNodeGroup(scope, "Trn", cluster=mine, storage=storage, name="trn")
+    plugins = TrnPlugins(
+        scope, "Plugins", cluster=mine, node_groups=[group], storage=storage, system_nodes=[system], bucket=bucket
+    )
+    assert s3.Bucket(scope, "Corpus", enforce_ssl=True).grant_read(plugins).success
+    assert iam.Grant.add_to_principal(grantee=system, actions=["s3:GetObject"], resource_arns=["*"]).success
+    TrnScaler(scope, "Scaler", cluster=mine, node_groups=[group], plugins=plugins, idle_time=Duration.minutes(3))
+    TrnOutputs(scope, "Outputs", cluster=mine, node_groups=[group], bucket=bucket)
+
+
+def of_theirs(scope: Stack) -> None:
+    within = vpc(scope)
+    layer = eks.KubectlProviderOptions(kubectl_layer=KubectlV35Layer(scope, "Kubectl"))
+    theirs = eks.Cluster(
+        scope, "Mine", version=eks.KubernetesVersion.V1_33, vpc=within, kubectl_provider_options=layer,
+        default_capacity_type=eks.DefaultCapacityType.NODEGROUP, default_capacity=0,
+    )  # fmt: skip
+    whole(scope, theirs, within)
+
+
+def of_ours(scope: Stack) -> None:
+    within = vpc(scope)
+    mine = TrnEksCluster(scope, "Cluster", vpc=within)
+    mine.connections.allow_default_port_from(TrnJumpHost(scope, "Bastion", vpc=within))
+    mine.grant_access("Platform", iam.Role(scope, "Role", assumed_by=iam.AccountRootPrincipal()), "cluster-admin")
+    whole(scope, mine, within)
+
+
+@pytest.fixture(scope="module", params=[of_theirs, of_ours])
+def built(request: pytest.FixtureRequest) -> tuple[Callable[[Stack], None], Template]:
+    return request.param, template(request.param, "")
+
+
+def test_any_cluster_becomes_one_for_training(built: tuple[Any, Template]) -> None:
+    _, found = built
+    assert findings(found) == []
+    reference = {"Ref": next(iter(resources(found, "EKS::Cluster")))}
+    addons = properties(found, "EKS::Addon")
+    assert {a["AddonName"] for a in addons} == {
+        "vpc-cni", "kube-proxy", "eks-pod-identity-agent", "coredns", "aws-efs-csi-driver", "eks-node-monitoring-agent",
+    }  # fmt: skip
+    assert all(a["ClusterName"] == reference for a in addons)
+    charts = {
+        c["Properties"]["Release"]: key for key, c in found.find_resources("Custom::AWSCDK-EKS-HelmChart").items()
+    }
+    assert set(charts) == {"neuron", "efa", "volcano"}
+    system = next(k for k, g in resources(found, "EKS::Nodegroup").items() if g["Properties"]["Labels"]["trainium-cdk/role"] == "system")  # fmt: skip
+    assert system in needs(found, charts["volcano"])
+    early = {k for k, a in resources(found, "EKS::Addon").items() if a["Properties"]["AddonName"] == "vpc-cni"}
+    assert early <= needs(found, system)
+    for key, addon in resources(found, "EKS::Addon").items():
+        assert (system in needs(found, key)) is (addon["Properties"]["AddonName"] in {"coredns", "aws-efs-csi-driver", "eks-node-monitoring-agent"}), key  # fmt: skip
+
+
+def test_the_scaler_reaches_the_api_and_sets_its_groups_alone(built: tuple[Any, Template]) -> None:
+    _, found = built
+    [function] = (f for f in properties(found, "Lambda::Function") if "SETTINGS" in str(f.get("Environment")))
+    assert '\\"idle\\":180' in json.dumps(function["Environment"])
+    [group] = function["VpcConfig"]["SecurityGroupIds"]
+    into = [r for r in properties(found, "EC2::SecurityGroupIngress") if r.get("SourceSecurityGroupId") == group]
+    assert {(r["FromPort"], r["ToPort"]) for r in into} == {(443, 443)}
+    assert [e for e in properties(found, "EKS::AccessEntry") if e.get("KubernetesGroups") == ["trainium:scaler"]]
+
+
+def test_trn_understands_the_stack(built: tuple[Any, Template]) -> None:
+    build, found = built
+    values = {k: v["Value"] if isinstance(v["Value"], str) else "token" for k, v in found.to_json()["Outputs"].items()}
+    read = outputs.parse("Foreign", "us-west-2", values)
+    assert isinstance(read, outputs.EksCluster)
+    assert (read.namespace, read.service_account, read.claims) == ("training", "trn-job", ("efs-claim",))
+    assert (read.shared_dir, read.mount_dirs) == ("/efs", ("/efs",))
+    assert [(f.queue, f.instance_type, f.nodes, f.efa) for f in read.fleets] == [("trn", "trn1.32xlarge", 2, 8)]
+    assert read.endpoint == ("private" if build is of_ours else "public")
+    assert read.access_role == ("token" if build is of_ours else "")
+    assert read.image.startswith("public.ecr.aws/neuron/")
+
+
+def test_a_cluster_of_ours_is_closed_and_encrypted() -> None:
+    def build(scope: Stack) -> None:
+        mine = TrnEksCluster(scope, "Cluster", vpc=vpc(scope), public_access_cidrs=["203.0.113.0/24"])
+        TrnNodeGroup(scope, "Trn", cluster=mine, image_id="ami-0123456789abcdef0", service_cidr="172.20.0.0/16")
+
+    found = template(build)
+    given = only(found, "EKS::Cluster")
+    assert given["Name"] == "Foreign-Cluster" + given["Name"][15:]
+    assert given["ResourcesVpcConfig"]["PublicAccessCidrs"] == ["203.0.113.0/24"]
+    assert given["EncryptionConfig"]
+    assert [s["Ref"][:16] for s in given["ResourcesVpcConfig"]["SubnetIds"]] == ["VpcPrivateSubnet"] * 2
+    [group] = resources(found, "EKS::Nodegroup")
+    assert next(iter(resources(found, "EKS::Cluster"))) in needs(found, group)
+    assert findings(found) == []
+
+
+ERRORS: list[tuple[Callable[[Stack], object], str]] = [
+    (
+        lambda s: TrnEksCluster(s, "C", vpc=vpc(s), public_access_cidrs=["0.0.0.0/0"]),
+        "C] public_access_cidrs[0] = 0.0.0.0/0: this opens the Kubernetes API to every address there is",
+    ),
+    (lambda s: TrnEksCluster(s, "C", vpc=vpc(s), version="1.20"), "C] version = 1.20: EKS makes no new clusters of it"),
+    (lambda s: TrnEksCluster(s, "C", vpc=vpc(s), namespace="kube-system"), "C] namespace = kube-system: this namespace belongs"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("build", "expected"), ERRORS)
+def test_the_rules_run_in_every_app(build: Callable[[Stack], object], expected: str) -> None:
+    [found] = errors(build)
+    assert found.startswith(expected), found
+
+
+def test_what_cannot_be_built_is_refused_with_the_fix() -> None:
+    def without_kubectl(scope: Stack) -> None:
+        TrnPlugins(scope, "P", cluster=cluster(scope), node_groups=[])
+
+    def without_storage(scope: Stack) -> None:
+        mine = cluster(scope)
+        TrnOutputs(scope, "O", cluster=mine, node_groups=[TrnNodeGroup(scope, "T", cluster=mine)], bucket=TrnBucket(scope, "B").bucket)  # fmt: skip
+
+    def one_subnet(scope: Stack) -> None:
+        TrnEksCluster(scope, "C", vpc=ec2.Vpc(scope, "Vpc", max_azs=1))
+
+    for build, expected in (
+        (without_kubectl, "no kubectl provider.*kubectl_provider_options"),
+        (without_storage, "shared file system: give node_groups"),
+        (one_subnet, "subnets in two zones, and there is 1"),
+    ):
+        with pytest.raises(ValueError, match=expected):
+            template(build)
+
+
+def test_plugins_have_the_settings_of_an_environment() -> None:
+    """Each key of `eks.plugins` is an argument of a construct, so that an app without an environment can set it too."""
+    import inspect
+
+    arguments = {*inspect.signature(TrnPlugins).parameters, *inspect.signature(TrnAddons).parameters}
+    assert {*Plugins.model_fields} - {"autoscaler"} <= arguments
