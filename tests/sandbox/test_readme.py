@@ -29,6 +29,7 @@ NOT_RUN = {
     "cdk destroy": "named beside trn destroy, which does that too",
     "trn submit": "named alone",
     "trn scale": "named alone",
+    **dict.fromkeys(("trn logs --raw", "trn image build", "trn data stage", "trn submit --restarts"), "named alone"),
 }
 LATER = re.compile("trn (destroy|cancel)")
 
