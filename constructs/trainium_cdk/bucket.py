@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aws_cdk import CfnResource, Duration, RemovalPolicy, Stack
+from aws_cdk import Duration, RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from trainium_cdk._cdk.functions import own_logs
+from trainium_cdk._cdk.functions import own_logs, providers
 
 ACCESS_LOG_DAYS = 90
 _OLD_VERSION_DAYS = 30
@@ -113,12 +114,6 @@ class TrnBucket(Construct):
 
 def _own_the_emptiers_logs(stack: Stack) -> None:
     """Give the function that empties buckets (one for each stack) a log group of the stack, and no right to make another."""
-    provider = stack.node.find_child(EMPTIER)
-    if provider.node.try_find_child("Logs"):
-        return
-    function, role = provider.node.find_child("Handler"), provider.node.find_child("Role")
-    # the CDK's provider is made of plain resources
-    assert isinstance(provider, Construct)  # noqa: S101
-    assert isinstance(function, CfnResource)  # noqa: S101
-    assert isinstance(role, CfnResource)  # noqa: S101
-    own_logs(provider, function, role)
+    for provider, function, role in providers(stack):
+        if provider.node.id == EMPTIER and not any(isinstance(c, logs.CfnLogGroup) for c in provider.node.children):
+            own_logs(provider, function, role)

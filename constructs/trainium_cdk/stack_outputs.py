@@ -38,7 +38,7 @@ class TrnOutputs(Construct):
         cluster: The stack's cluster: a `TrnPcluster`, a `TrnEksCluster`, or any `aws_eks_v2` cluster.
         bucket: Where jobs keep files, below `jobs/`: its nodes (Slurm) or pods (EKS) must be granted to read and write it.
         repository: Where training images are. Default: none.
-        node_groups: On EKS: the Trainium node groups; jobs run in the first where none is named.
+        node_groups: On EKS: the Trainium node groups; jobs run in the first where none is named. Default: none, for Slurm.
         image_builder: On EKS: what `trn image build` starts. Default: none.
         jump_host: On EKS: the way to a private Kubernetes API. Default: none.
         access_role: On EKS: the role that `trn` assumes to use the Kubernetes API. Default: that of a `TrnEksCluster`; else none: `trn`

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from aws_cdk import CfnResource, Duration, Stack
+from aws_cdk import CfnResource, CustomResourceProviderBase, Duration, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as functions
 from aws_cdk import aws_logs as logs
-from constructs import Construct
+from constructs import Construct, IConstruct
 
 from trainium_cdk._cdk.removal import removal_policy
 
@@ -45,6 +45,23 @@ def own_logs(
     role.add_property_override("ManagedPolicyArns", [f"arn:{partition}:iam::aws:policy/{name}" for name in managed])
     role.add_property_override("Policies", [{"PolicyName": "Own", "PolicyDocument": policy}])
     return group
+
+
+def l1(construct: IConstruct) -> CfnResource:
+    """The resource that a construct of the CDK stands for (`node.default_child`, the CDK's own way to override properties)."""
+    resource = construct.node.default_child
+    assert isinstance(resource, CfnResource)  # noqa: S101  what functions and roles are made of
+    return resource
+
+
+def providers(stack: Stack) -> list[tuple[CustomResourceProviderBase, CfnResource, CfnResource]]:
+    """The functions that the CDK makes for custom resources of its own, once for each stack: provider, function and role."""
+    found = []
+    for node in stack.node.children:
+        if isinstance(node, CustomResourceProviderBase):
+            parts = {part.cfn_resource_type: part for part in node.node.children if isinstance(part, CfnResource)}
+            found.append((node, parts["AWS::Lambda::Function"], parts["AWS::IAM::Role"]))
+    return found
 
 
 def log_group(scope: Construct) -> logs.LogGroup:

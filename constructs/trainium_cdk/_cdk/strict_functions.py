@@ -7,11 +7,10 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as functions
 from aws_cdk import aws_sqs as sqs
-from constructs import Construct, IConstruct
+from constructs import Construct
 
-from trainium_cdk._cdk.functions import IN_A_VPC
+from trainium_cdk._cdk.functions import IN_A_VPC, l1, providers
 from trainium_cdk._cdk.groups import ClosedGroup, Egress
-from trainium_cdk.bucket import EMPTIER
 from trainium_cdk.network import TrnNetwork
 
 AT_ONCE = 5
@@ -87,19 +86,9 @@ class StrictFunctions(Construct):
 
 def _functions(stack: Stack) -> list[tuple[CfnResource, CfnResource]]:
     """Every function of a stack, with its role."""
-    found: list[tuple[CfnResource, CfnResource]] = []
-    for node in stack.node.find_all():
-        if isinstance(node, functions.Function) and node.role is not None:
-            found.append((_resource(node), _resource(node.role)))
-    if emptier := stack.node.try_find_child(EMPTIER):
-        function, role = emptier.node.find_child("Handler"), emptier.node.find_child("Role")
-        assert isinstance(function, CfnResource)  # noqa: S101  the CDK's provider is made of plain resources
-        assert isinstance(role, CfnResource)  # noqa: S101
-        found.append((function, role))
-    return found
-
-
-def _resource(node: IConstruct) -> CfnResource:
-    resource = node.node.default_child
-    assert isinstance(resource, CfnResource)  # noqa: S101  what the CDK's functions and roles are made of
-    return resource
+    found = [
+        (l1(node), l1(node.role))
+        for node in stack.node.find_all()
+        if isinstance(node, functions.Function) and node.role is not None
+    ]
+    return found + [(function, role) for _, function, role in providers(stack)]

@@ -60,6 +60,14 @@ class InstanceType(Fact):
             )
         return self
 
+    def efa_of(self, setting: str) -> int:
+        """EFA interfaces that a node uses; 0 for none.
+
+        Args:
+            setting: `efa` of a fleet: auto, on or off.
+        """
+        return 0 if setting == "off" else self.efa_interfaces
+
     @property
     def default_lnc(self) -> int:
         return self.lnc[-1]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 
+from trainium_cdk.catalog.constants import GATEWAY_ENDPOINTS
 from trainium_cdk.checks.rule import Fleet, Half, Rule, error, halves, listed, twice, warning
 from trainium_cdk.settings import Environment, NodeGroup, Problem
 from trainium_cdk.settings.problems import KeyPath
@@ -17,7 +18,6 @@ PRIVATE = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16
 """Networks that are nobody's on the internet (RFC 1918 and RFC 6598)."""
 CONTROL_PLANE_ADDRESSES = 6
 """What EKS asks for at least in each subnet of a control plane (EKS user guide, subnet requirements)."""
-GATEWAY_ENDPOINTS = frozenset({"dynamodb"})
 
 
 def vpc_has_a_size_of_its_kind(env: Environment) -> Iterator[Problem]:

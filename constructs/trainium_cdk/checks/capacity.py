@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainium_cdk.catalog.constants import HOURS_OF_A_MONTH
 from trainium_cdk.checks.rule import Rule, error, fleets, groups, info, listed, queues, resources, warning
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.settings import Environment, NodeGroup, Problem, Queue
@@ -11,7 +12,6 @@ from trainium_cdk.settings.problems import KeyPath
 
 CAPACITY_BLOCK_NODES = 64
 """Most instances of one Capacity Block (EC2 user guide, 2026-11)."""
-HOURS_OF_A_MONTH = 730
 
 
 def instance_type_is_known(env: Environment) -> Iterator[Problem]:

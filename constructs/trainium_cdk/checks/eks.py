@@ -255,7 +255,7 @@ def labels_are_own(env: Environment) -> Iterator[Problem]:
 def layout_is_of_efa(env: Environment) -> Iterator[Problem]:
     for at, group in groups(env):
         kind = env.catalog.instances.get(group.instance_type)
-        if "efa_layout" in group.model_fields_set and kind and (group.efa == "off" or not kind.efa_interfaces):
+        if "efa_layout" in group.model_fields_set and kind and not kind.efa_of(group.efa):
             text = "it does not apply: these nodes have no EFA interfaces"
             yield warning((*at, "efa_layout"), group.efa_layout, text, "remove it")
 
@@ -348,10 +348,7 @@ def _efa_only(env: Environment) -> list[str]:
     return [
         g.name
         for _, g in groups(env)
-        if g.efa != "off"
-        and g.efa_layout != "efa"
-        and g.instance_type in known
-        and known[g.instance_type].efa_interfaces
+        if g.efa_layout != "efa" and g.instance_type in known and known[g.instance_type].efa_of(g.efa)
     ]
 
 

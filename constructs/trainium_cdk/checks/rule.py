@@ -53,7 +53,7 @@ class Fleet:
     @property
     def efa(self) -> bool:
         """Whether its nodes have EFA interfaces."""
-        return self.resource.efa != "off" and self.kind.efa_interfaces > 0
+        return self.kind.efa_of(self.resource.efa) > 0
 
 
 @dataclass(frozen=True)

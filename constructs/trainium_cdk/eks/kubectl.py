@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aws_cdk import CfnResource, Size
+from aws_cdk import CfnCondition, Size
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as functions
+from aws_cdk import aws_logs as logs
 from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
 from constructs import Construct
 
-from trainium_cdk._cdk.functions import IN_A_VPC, allow, own_logs
+from trainium_cdk._cdk.functions import IN_A_VPC, allow, l1, own_logs
 
 _PULL = (
     "ecr:BatchCheckLayerAvailability",
@@ -59,23 +60,15 @@ class KubectlProvider(Construct):
         assert provider.role is not None  # noqa: S101  it makes one
         self.role: iam.IRole = provider.role
         """Who speaks to the Kubernetes API."""
-        _cut(
-            provider.node.find_child("Handler"),
-            [
-                # to log in at the public registry, which serves charts to nobody else as freely
-                allow("*", "ecr-public:GetAuthorizationToken", "sts:GetServiceBearerToken"),
-                *([allow("*", "ecr:GetAuthorizationToken"), allow(list(charts), *_PULL)] if charts else []),
-            ],
-        )
-        _cut(provider.node.find_child("Provider").node.find_child("framework-onEvent"), [])
-
-
-def _cut(function: object, also: list[dict[str, object]]) -> None:
-    """Own logs, and no managed policies but the one for functions in a VPC."""
-    assert isinstance(function, functions.Function)  # noqa: S101  what the CDK's provider is made of
-    function.node.try_remove_child("LogGroup")  # what a feature flag adds would stay behind
-    function.node.try_remove_child("HasEcrPublic")  # the condition of a policy that is gone
-    resource, role = function.node.default_child, function.node.find_child("ServiceRole").node.default_child
-    assert isinstance(resource, CfnResource)  # noqa: S101
-    assert isinstance(role, CfnResource)  # noqa: S101
-    own_logs(function, resource, role, also=also, managed=[IN_A_VPC])
+        pull = [
+            # to log in at the public registry, which serves charts to nobody else as freely
+            allow("*", "ecr-public:GetAuthorizationToken", "sts:GetServiceBearerToken"),
+            *([allow("*", "ecr:GetAuthorizationToken"), allow(list(charts), *_PULL)] if charts else []),
+        ]
+        for function in [node for node in provider.node.find_all() if isinstance(node, functions.Function)]:
+            assert function.role is not None  # noqa: S101  it makes one
+            handler = function.role.node.path == self.role.node.path
+            # what a feature flag of the CDK adds would stay behind, and the condition of a policy that is gone
+            for child in [c for c in function.node.children if isinstance(c, logs.LogGroup | CfnCondition)]:
+                function.node.try_remove_child(child.node.id)
+            own_logs(function, l1(function), l1(function.role), also=pull if handler else [], managed=[IN_A_VPC])

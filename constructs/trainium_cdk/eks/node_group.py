@@ -153,12 +153,13 @@ class TrnNodeGroup(Construct):
         """The value of the label `trainium-cdk/node-group` on its nodes."""
         desired_size = min_size if desired_size is None else desired_size
         block = capacity_type == eks.CapacityType.CAPACITY_BLOCK
-        has_efa = (efa is None or efa) and kind.efa_interfaces > 0
+        efa_setting = "auto" if efa is None else "on" if efa else "off"
+        has_efa = kind.efa_of(efa_setting) > 0
         # together they fail with InsufficientInstanceCapacity: reserved nodes have their place already (eksctl issue 7949)
         placement = has_efa and not (block or capacity_reservation_id) if placement_group is None else placement_group
         purchase = next(word for word, each in CAPACITY_TYPES.items() if each == capacity_type)
         self.storage = storage
-        self.fleet = group_fleet(kind, name=name, nodes=max_size, efa=has_efa, lnc=lnc, purchase=purchase)
+        self.fleet = group_fleet(kind, name=name, nodes=max_size, efa=efa_setting, lnc=lnc, purchase=purchase)
         if rules:
             check_group(
                 self,
@@ -172,7 +173,7 @@ class TrnNodeGroup(Construct):
                     "purchase": purchase,
                     "reservation": capacity_reservation_id,
                     "placement_group": "on" if placement else "off",
-                    "efa": "auto" if efa is None else "on" if efa else "off",
+                    "efa": efa_setting,
                     "efa_layout": efa_layout,
                     "labels": dict(labels or {}),
                     "lnc": lnc,

@@ -10,9 +10,8 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from trainium_cdk._cdk.groups import ClosedGroup
+from trainium_cdk.catalog.constants import GATEWAY_ENDPOINTS
 
-# DynamoDB's gateway endpoint is free and needs no names of its own; its interface endpoint has no private DNS
-GATEWAYS = ("dynamodb",)
 # Services that nodes call as their own role only. Not: CloudFormation (nodes sign as the instance, not as a role), STS (web
 # identities come without an account) or ECR (its layers come from AWS's own bucket)
 OWN_PRINCIPALS_ONLY = (
@@ -38,7 +37,7 @@ def add_endpoints(
     route_tables: Sequence[str],
 ) -> list[ec2.CfnVPCEndpoint]:
     """Endpoints for services: gateways on every route table, interfaces in every subnet given."""
-    services = dict.fromkeys([*gateways, *(s for s in interfaces if s in GATEWAYS)])
+    services = dict.fromkeys([*gateways, *(s for s in interfaces if s in GATEWAY_ENDPOINTS)])
     endpoints = [
         ec2.CfnVPCEndpoint(
             scope,
@@ -50,7 +49,7 @@ def add_endpoints(
         )
         for service in services
     ]
-    rest = [s for s in dict.fromkeys(interfaces) if s not in GATEWAYS]
+    rest = [s for s in dict.fromkeys(interfaces) if s not in GATEWAY_ENDPOINTS]
     if not rest:
         return endpoints
     https = ec2.CfnSecurityGroup.IngressProperty(

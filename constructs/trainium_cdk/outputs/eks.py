@@ -119,7 +119,7 @@ def eks_fleets(env: Environment) -> tuple[Fleet, ...]:
             env.catalog.instance(group.instance_type),
             name=group.name,
             nodes=group.max_nodes,
-            efa=group.efa != "off",
+            efa=group.efa,
             lnc=group.lnc,
             purchase=group.purchase,
         )
@@ -128,13 +128,13 @@ def eks_fleets(env: Environment) -> tuple[Fleet, ...]:
 
 
 def group_fleet(
-    kind: InstanceType, *, name: str, nodes: int, efa: bool = True, lnc: int | None = None, purchase: str = "on-demand"
+    kind: InstanceType, *, name: str, nodes: int, efa: str = "auto", lnc: int | None = None, purchase: str = "on-demand"
 ) -> Fleet:
     """The fleet of a node group.
 
     Args:
         nodes: the most that it can have.
-        efa: whether its nodes use the EFA interfaces of their type.
+        efa: auto, on or off.
     """
     return Fleet(
         queue=name,
@@ -144,7 +144,7 @@ def group_fleet(
         devices=kind.neuron_devices,
         cores=kind.logical_cores(lnc),
         lnc=lnc or 0,
-        efa=kind.efa_interfaces if efa else 0,
+        efa=kind.efa_of(efa),
         family=kind.family,
         ultraserver=kind.ultraserver or 0,
         purchase=purchase,

@@ -63,7 +63,7 @@ def fleets(env: Environment) -> tuple[Fleet, ...]:
             nodes=resource.max_nodes,
             devices=(kind := env.catalog.instance(resource.instance_type)).neuron_devices,
             cores=kind.logical_cores(),
-            efa=0 if resource.efa == "off" else kind.efa_interfaces,
+            efa=kind.efa_of(resource.efa),
             family=kind.family,
             ultraserver=kind.ultraserver or 0,
             purchase=queue.purchase,

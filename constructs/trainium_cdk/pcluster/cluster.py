@@ -43,6 +43,10 @@ class TrnPclusterProvider(Construct):
     CAPABILITY_NAMED_IAM and CAPABILITY_AUTO_EXPAND, which the CDK's command line always gives. Its log group is kept for 90 days
     by that template when the stack is destroyed.
 
+    Example:
+        provider = TrnPclusterProvider(self, "Provider")
+        CustomResource(self, "Slurm", service_token=provider.service_token, resource_type="Custom::PclusterCluster")
+
     Args:
         version: Of ParallelCluster. Default: the catalogue's.
         role: ARN of the role its function runs with. Default: one is made from ParallelCluster's published policies.

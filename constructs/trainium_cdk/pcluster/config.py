@@ -214,7 +214,7 @@ def _queue(env: Environment, queue: Queue, ids: ClusterIds) -> Config:
 
 
 def _efa(env: Environment, resource: ComputeResource) -> bool:
-    return resource.efa != "off" and env.catalog.instance(resource.instance_type).efa_interfaces > 0
+    return env.catalog.instance(resource.instance_type).efa_of(resource.efa) > 0
 
 
 def _placement(env: Environment, queue: Queue, resource: ComputeResource) -> bool:

@@ -216,7 +216,7 @@ class Environment(Settings):
         """The Helm charts that the cluster gets, by name, in the order in which they are installed."""
         known = self.catalog.instances
         efa = any(
-            group.efa != "off" and group.instance_type in known and known[group.instance_type].efa_interfaces
+            group.instance_type in known and known[group.instance_type].efa_of(group.efa)
             for group in self.eks.node_groups
         )
         return self.catalog.eks.charts_for(self.eks.mirror.charts.items(), efa=efa, volcano=self.eks.plugins.volcano)

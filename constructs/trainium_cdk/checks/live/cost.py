@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from trainium_cdk.catalog.constants import GATEWAY_ENDPOINTS, HOURS_OF_A_MONTH
 from trainium_cdk.checks.live.model import Finding, Found, Target, listed
 from trainium_cdk.checks.live.quotas import addresses_wanted, servers
-
-MONTH_HOURS = 730
-GATEWAY_ENDPOINTS = frozenset({"dynamodb"})
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ def _fleets(target: Target) -> Iterator[Item]:
         yield Item(f"{fleet.name}: {least} to {most} x {kind}{note}", _times(price, least), _times(price, most))
         volume = env.catalog.service_price("ebs-gp3-gib-month", env.region)
         size = getattr(fleet.queue, "root_volume_gib", 0)
-        each = None if volume is None else volume * size / MONTH_HOURS
+        each = None if volume is None else volume * size / HOURS_OF_A_MONTH
         yield Item(f"{fleet.name}: root volumes of {size} GiB", _times(each, least), _times(each, most))
 
 
@@ -109,7 +107,7 @@ def _hourly(target: Target, what: str, name: str, count: int) -> Item:
 
 def _monthly(target: Target, what: str, name: str, count: int) -> Item:
     price = target.env.catalog.service_price(name, target.env.region)
-    total = None if price is None else price * count / MONTH_HOURS
+    total = None if price is None else price * count / HOURS_OF_A_MONTH
     return Item(what, total, total)
 
 
@@ -143,7 +141,7 @@ def told(figures: dict[str, Any]) -> Found:
             "info",
             title,
             f"{least}{hour:,.2f} USD an hour",
-            f"{hour * MONTH_HOURS:,.0f} USD a month at {figures['region']}'s list prices, without {listed(figures['not_counted'])}"
+            f"{hour * HOURS_OF_A_MONTH:,.0f} USD a month at {figures['region']}'s list prices, without {listed(figures['not_counted'])}"
             + rest,
             f"give them under catalog.prices.{figures['region']} or catalog.service_prices.{figures['region']}"
             if unknown
