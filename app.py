@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,28 +15,24 @@ if (_node := Path(sys.executable).with_name("node")).is_file():
 try:
     import aws_cdk as cdk
 
-    from trainium_cdk import checks, settings
+    from trainium_cdk import checks, engines, settings
     from trainium_cdk._cdk.validation import TrnRules
-    from trainium_cdk.errors import UnknownCatalogEntry
+    from trainium_cdk.engines import Engine
+    from trainium_cdk.errors import TrnError
 except ModuleNotFoundError as e:
     sys.exit(
         f"{e.name} is not installed for {sys.executable}. Run `make setup`, or `pip install -r requirements.txt` and `pip install --no-deps -e .`."
     )
 
-from stacks.eks import TrnEksStack
-from stacks.pcluster import TrnPclusterStack
 
-STACKS: dict[settings.Engine, type[TrnPclusterStack] | type[TrnEksStack]] = {
-    "slurm": TrnPclusterStack,
-    "eks": TrnEksStack,
-}
-"""Engine -> its stack, whose class name is what people type: `cdk deploy TrnPclusterStack`."""
+def _stack_class(engine: Engine) -> Any:
+    module, _, name = engine.stack_class.partition(":")
+    return getattr(import_module(module), name)
 
 
-def _stack_name(engine: settings.Engine, environment: settings.Environment) -> str:
+def _stack_name(engine: Engine, environment: settings.Environment) -> str:
     """Its name in the account. Environments live side by side: all but the default one carry theirs in it."""
-    name = STACKS[engine].__name__
-    return name if environment.name == settings.Environment().name else f"{name}-{environment.name}"
+    return engine.stack if environment.name == settings.Environment().name else f"{engine.stack}-{environment.name}"
 
 
 def build(app: cdk.App) -> None:
@@ -46,28 +43,28 @@ def build(app: cdk.App) -> None:
     has its stack where its defaults fit, and none where they do not.
 
     Raises:
-        SettingsError, SettingsFileError, UnknownCatalogEntry: the environment cannot be used.
+        TrnError: the environment cannot be used.
     """
     environment = settings.load(app.node.try_get_context("env"))
-    found = {engine: checks.check(environment, engine) for engine in STACKS}
-    wrong = {engine: [p for p in problems if p.level == "error"] for engine, problems in found.items()}
-    if all(wrong[engine] for engine in environment.engines):
+    found = {name: checks.check(environment, name) for name in engines.names()}
+    wrong = {name: [p for p in problems if p.level == "error"] for name, problems in found.items()}
+    if all(wrong[name] for name in environment.engines):
         checks.require(environment)
     made: dict[cdk.Stack, list[settings.Problem]] = {}
-    for engine, make in STACKS.items():
-        if wrong[engine] and engine not in environment.engines:
+    for name, engine in engines.every().items():
+        if wrong[name] and name not in environment.engines:
             continue
         into: dict[str, Any] = {
             "scope": app,
-            "id": make.__name__,
+            "id": engine.stack,
             "stack_name": _stack_name(engine, environment),
             "env": cdk.Environment(
                 account=environment.account or os.environ.get("CDK_DEFAULT_ACCOUNT"), region=environment.region
             ),
         }
-        stack = cdk.Stack(**into) if wrong[engine] else make(environment=environment, **into)
-        made[stack] = found[engine]
-        for problem in wrong[engine]:  # the CDK's command line does not deploy a stack with such a note
+        stack = cdk.Stack(**into) if wrong[name] else _stack_class(engine)(environment=environment, **into)
+        made[stack] = found[name]
+        for problem in wrong[name]:  # the CDK's command line does not deploy a stack with such a note
             cdk.Annotations.of(stack).add_error(environment.source.describe(problem))
     cdk.Validations.of(app).add_plugins(TrnRules(made, environment.source))
 
@@ -76,7 +73,7 @@ def run(app: cdk.App) -> int:
     """Fills the app and synthesises it. An environment that cannot be used is told in plain words. Returns the exit code."""
     try:
         build(app)
-    except (settings.SettingsError, settings.SettingsFileError, UnknownCatalogEntry) as e:
+    except TrnError as e:
         print(e, file=sys.stderr)
         return 1
     app.synth()

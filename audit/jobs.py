@@ -42,6 +42,7 @@ def rendered(template: dict[str, Any], stack: str, region: str) -> Iterator[tupl
                 yield f"{job.kind}.yaml", _yaml([*_known(pods.objects), *policies])
                 files = pods.files
             else:
+                assert isinstance(cluster, outputs.SlurmCluster)  # noqa: S101  the stacks of this repository have two engines
                 submission = render(job, cluster, _RUN)
                 yield f"{job.kind}/submit.sh", submission.text.encode()
                 files = submission.files

@@ -13,6 +13,7 @@ from cfnlint.decode import decode  # type: ignore[import-untyped]
 import app as ours
 from audit import jobs
 from audit.findings import ROOT, Subjects
+from trainium_cdk import engines
 
 _FOLDER = ROOT / "tests/environments"
 ENVIRONMENTS = {
@@ -43,24 +44,24 @@ def make(folder: Path, environments: Sequence[str] = ()) -> tuple[Subjects, dict
         region = str(next(s.region for s in app.node.children if isinstance(s, cdk.Stack)))
         made = {stack.hierarchical_id: dict(stack.template) for stack in app.synth().stacks}
         regions |= dict.fromkeys((f"{stack}/{name}" for stack in made), region)
-        for engine, kind in ours.STACKS.items():
-            if "/" in name and not name.startswith(f"{engine}/"):
+        for engine in engines.every().values():
+            if "/" in name and not name.startswith(f"{engine.name}/"):
                 continue
-            subject = f"{kind.__name__}/{name}"
-            template = made.get(kind.__name__, {})
+            subject = f"{engine.stack}/{name}"
+            template = made.get(engine.stack, {})
             if not template.get("Resources"):
                 impossible[subject] = "the environment does not describe this engine, or not rightly"
                 continue
-            file_name = f"{kind.__name__}.{name.replace('/', '-')}"
+            file_name = f"{engine.stack}.{name.replace('/', '-')}"
             path = target / f"{file_name}.json"
             path.write_text(json.dumps(template, indent=1), "utf-8")
             templates[subject] = path
-            for file, text in jobs.rendered(template, kind.__name__, region):
+            for file, text in jobs.rendered(template, engine.stack, region):
                 if file.endswith(".yaml"):
                     at = folder / "objects" / f"{file_name}.{file}"
                     objects[f"{subject}:{file.removesuffix('.yaml')}"] = at
                 else:
-                    at = folder / "jobs" / kind.__name__ / name / file
+                    at = folder / "jobs" / engine.stack / name / file
                     scripts[f"{subject}:{file}"] = at
                 at.parent.mkdir(parents=True, exist_ok=True)
                 at.write_bytes(text)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
 import json
 import re
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -57,7 +59,7 @@ TORCHX_COMPONENT = "trainium_cdk.jobs.kubernetes.torchx_component"
 """Copied to where TorchX runs, and imported there only."""
 
 
-@pytest.mark.parametrize("part", ["catalog", "settings", "checks", "outputs", "jobs", "cli"])
+@pytest.mark.parametrize("part", ["catalog", "settings", "checks", "outputs", "jobs", "engines", "cli"])
 def test_arrows_run_one_way(part: str) -> None:
     """Each module of these parts, in an interpreter of its own kind, loads no CDK."""
     names = [n for n in modules(part) if n != TORCHX_COMPONENT]
@@ -93,7 +95,7 @@ def test_lower_parts_do_not_know_the_upper_ones(part: str, above: list[str]) -> 
 def test_examples_in_docstrings_are_true() -> None:
     """Of the parts that need neither AWS nor the CDK."""
     tried = 0
-    for name in modules("catalog", "settings", "checks", "outputs"):
+    for name in modules("catalog", "settings", "checks", "outputs", "engines"):
         failed, ran = doctest.testmod(importlib.import_module(name))
         assert not failed, name
         tried += ran
@@ -132,3 +134,49 @@ def test_no_path_of_one_machine() -> None:
         for pattern in (_SOMEBODY, here):
             found += [f"{file.relative_to(ROOT)}: {m.group()}" for m in (pattern.finditer(text) if pattern else ())]
     assert found == []
+
+
+ENGINES = {"slurm", "eks"}
+OF_ONE_ENGINE = {"SlurmCluster", "EksCluster", "SlurmBackend", "KubernetesBackend"}
+
+
+def _asks_which_engine(node: ast.AST) -> bool:
+    """Whether it compares the name of an engine, looks one up by name, or tests for a class of one engine."""
+    if isinstance(node, ast.Compare):
+        sides = [part for side in (node.left, *node.comparators) for part in (side, *getattr(side, "elts", ()))]
+        return any(isinstance(side, ast.Constant) and side.value in ENGINES for side in sides)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
+        return any(getattr(part, "id", getattr(part, "attr", "")) in OF_ONE_ENGINE for part in ast.walk(node.args[1]))
+    return isinstance(node, ast.Dict) and {getattr(key, "value", None) for key in node.keys} >= ENGINES
+
+
+def test_engines_differ_in_their_own_files_only() -> None:
+    """A third engine needs no change elsewhere: see tests/engines."""
+    found = [
+        f"{file.relative_to(PACKAGE)}:{getattr(node, 'lineno', 0)}"
+        for file in sorted(PACKAGE.rglob("*.py"))
+        if file.parent.name != "engines"
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if _asks_which_engine(node)
+    ]
+    assert found == []
+
+
+def _imports(file: Path) -> set[str]:
+    """The modules of this package that a module imports when it is loaded."""
+    found: set[str] = set()
+    for node in ast.parse(file.read_text("utf-8")).body:
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("trainium_cdk"):
+            found |= {node.module, *(f"{node.module}.{name.name}" for name in node.names)}
+        elif isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+    return found
+
+
+@pytest.mark.parametrize("part", ["engines", "jobs", "operations", "outputs", "settings", "checks", "cli"])
+def test_no_module_imports_itself_over_others(part: str) -> None:
+    """Packages' `__init__` files gather names, and are left out."""
+    files = {name: PACKAGE.parent / (name.replace(".", "/") + ".py") for name in modules(part)}
+    graph = {name: sorted(_imports(file) & files.keys()) for name, file in files.items() if file.exists()}
+    assert graph
+    TopologicalSorter(graph).prepare()

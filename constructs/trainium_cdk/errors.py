@@ -4,6 +4,7 @@ TrnError
 |- SettingsFileError        the environment file is missing, no YAML, or no mapping
 |- SettingsError            the environment cannot be used: one line for each problem
 |- UnknownCatalogEntry      the catalogue does not have what was looked up
+|- EngineError              there is no such engine, or it cannot be loaded
 |- OutputsError             the stack does not exist, or its outputs cannot be read
 |- JobError                 the job cannot be run as requested; nothing was sent
 |- SubmitError              the cluster refused the job; nothing of it is left there
@@ -78,6 +79,10 @@ class UnknownCatalogEntry(TrnError, LookupError):
         super().__init__(
             f"unknown {kind} {key!r}; {hint} A new one can be described under `{section}` in the environment file"
         )
+
+
+class EngineError(TrnError):
+    """There is no engine of that name, or the package that brings it is broken."""
 
 
 class OutputsError(TrnError):

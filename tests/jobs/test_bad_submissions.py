@@ -10,7 +10,7 @@ import pytest
 
 from tests.jobs.conftest import fleet, make_cluster
 from trainium_cdk.jobs import BertLarge, Gpt, JobError, LlamaNxd, Script, SlurmBackend
-from trainium_cdk.jobs.transport import Result
+from trainium_cdk.jobs.slurm.transport import Result
 from trainium_cdk.outputs import SlurmCluster
 
 
@@ -23,7 +23,7 @@ class Silent:
 
     interval = 0.0
 
-    def run(self, script: str, timeout: float = 120, private: bool = False) -> Result:  # noqa: ARG002
+    def run(self, script: str, timeout: float = 120, private: bool = False) -> Result:
         raise Sent(script)
 
 

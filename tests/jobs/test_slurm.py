@@ -27,9 +27,9 @@ from trainium_cdk.jobs import (
     TransportError,
     UnknownJob,
 )
-from trainium_cdk.jobs.render import render
-from trainium_cdk.jobs.snapshot import NOT_THEIRS, ask_all, ask_cancel
-from trainium_cdk.jobs.transport import LocalTransport, Result
+from trainium_cdk.jobs.slurm.render import render
+from trainium_cdk.jobs.slurm.snapshot import NOT_THEIRS, ask_all, ask_cancel
+from trainium_cdk.jobs.slurm.transport import LocalTransport, Result
 
 
 def script(body: str, **fields: object) -> Script:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.jobs.conftest import make_cluster
 from trainium_cdk.errors import TransportError
-from trainium_cdk.jobs.snapshot import inactive_queue, parse
+from trainium_cdk.jobs.slurm.snapshot import inactive_queue, parse
 
 CLUSTER = make_cluster()
 JOB = f"trn-job j-1\ntrn-json {json.dumps({'kind': 'bert-large', 'queue': 'compute1', 'instance_type': 'trn1.32xlarge', 'nodes': 2})}\n"

@@ -19,8 +19,9 @@ from tests.support import fetched, put_aside
 from tests.trust.conftest import BUCKET
 from tests.trust.figures import record
 from tests.trust.proxy import Cuts
-from trainium_cdk.jobs import Script, SlurmBackend, TransportError, transport
-from trainium_cdk.jobs.snapshot import ask_log
+from trainium_cdk.jobs import Script, SlurmBackend, TransportError
+from trainium_cdk.jobs.slurm import ssm as run_command
+from trainium_cdk.jobs.slurm.snapshot import ask_log
 
 Make = Callable[..., SlurmBackend]
 CUTS = 100
@@ -158,7 +159,7 @@ def test_half_a_script_is_never_run(over_ssm: Make, slurm: LocalSlurm, monkeypat
 
     backend, before = over_ssm(), put_aside()
     whole = gzip.compress
-    monkeypatch.setattr("trainium_cdk.jobs.transport.gzip.compress", lambda data, mtime: whole(data, mtime=mtime)[:-9])
+    monkeypatch.setattr("trainium_cdk.jobs.slurm.ssm.gzip.compress", lambda data, mtime: whole(data, mtime=mtime)[:-9])
     marker = Path(slurm.node_env()["HOME"]) / "half"
     with pytest.raises(TransportError, match="ended as Failed"):
         backend.transport.run(f"touch {marker}\n" + "# words\n" * 50)
@@ -196,8 +197,8 @@ def throttled(client: Any, operation: str, times: int = 10**6) -> None:
 
 def test_an_answer_that_is_refused_for_long_is_told(over_ssm: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command runs on; where AWS will not say what became of it, that is an error in the end."""
-    monkeypatch.setattr(transport, "TELL_SECONDS", 0.2)
-    monkeypatch.setattr(transport, "UNANSWERED_SECONDS", 1.0)
+    monkeypatch.setattr(run_command, "TELL_SECONDS", 0.2)
+    monkeypatch.setattr(run_command, "UNANSWERED_SECONDS", 1.0)
     ssm = over_ssm().transport
     told: list[str] = []
     ssm._tell = told.append  # type: ignore[attr-defined]
@@ -215,7 +216,7 @@ def test_an_answer_that_is_refused_for_long_is_told(over_ssm: Make, monkeypatch:
 def test_a_payload_whose_deletion_is_throttled_is_deleted_or_told_of(
     times: int, over_ssm: Make, local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport, "REMOVE_SECONDS", 600.0 if times < 10 else 1.0)
+    monkeypatch.setattr(run_command, "REMOVE_SECONDS", 600.0 if times < 10 else 1.0)
     before = versions(local_aws)
     ssm = over_ssm().transport
     told: list[str] = []

@@ -51,7 +51,7 @@ def report_on(
     at: KeyPath,
     rules: Iterable[Rule],
     names: Mapping[str, str],
-    engine: settings.Engine | None = None,
+    engine: str | None = None,
 ) -> None:
     """The same for an environment. `engine`: ignore what concerns another one alone."""
     found = [replace(problem, rule=rule.__name__) for rule in rules for problem in rule(environment)]

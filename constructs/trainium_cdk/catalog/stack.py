@@ -20,7 +20,6 @@ from trainium_cdk.catalog.lookup import Catalog
 from trainium_cdk.catalog.models import Framework, FrameworkName, NeuronRelease, Words, numbers
 from trainium_cdk.catalog.plain import listed
 
-Engine = Literal["slurm", "eks"]
 Part = Literal["release", "framework", "system", "ami", "version"]
 FrameworkChoice = FrameworkName | Literal["none"]
 NODE_SYSTEM = "al2023"
@@ -32,7 +31,7 @@ class Stack:
     """The versions that a job meets on its nodes.
 
     Attributes:
-        engine: slurm or eks.
+        engine: name of the engine.
         families: instance families of the nodes, as trn1.
         release: Neuron SDK release of what jobs load: runtime, collectives, compiler, framework.
         framework: torch-xla, torch-native, or none where nothing is installed.
@@ -43,7 +42,7 @@ class Stack:
         ami: date of the EKS node image's release; None = another image, or the newest.
     """
 
-    engine: Engine
+    engine: str
     families: tuple[str, ...]
     release: str
     framework: FrameworkChoice
@@ -52,6 +51,11 @@ class Stack:
     runtime: str
     version: str | None = None
     ami: str | None = None
+
+    @property
+    def installed(self) -> bool:
+        """Whether the release's packages are installed on the nodes' system; else jobs bring them in a container image."""
+        return self.system != NODE_SYSTEM
 
     @classmethod
     def slurm(
@@ -179,7 +183,7 @@ def alternatives(catalog: Catalog, stack: Stack) -> Iterator[Stack]:
             continue
         frameworks: Iterable[FrameworkChoice] = ("none",) if stack.framework == "none" else release.frameworks
         for framework in frameworks:
-            if stack.engine == "slurm":
+            if stack.installed:
                 for system in catalog.parallelcluster.operating_systems:
                     yield Stack.slurm(
                         catalog,
@@ -206,12 +210,12 @@ class Need:
     """What one engine asks of a release.
 
     Attributes:
-        system: operating system of Slurm nodes.
+        system: operating system that the release's packages are installed on; empty where jobs bring them in a container image.
         version: of ParallelCluster or Kubernetes.
         custom_ami: EKS nodes have an image of the user's own, with a driver that is not known.
     """
 
-    engine: Engine
+    engine: str
     families: tuple[str, ...]
     system: str = ""
     version: str | None = None
@@ -278,7 +282,7 @@ def best_ami(catalog: Catalog, *, release: str, framework: FrameworkChoice, vers
 
 
 def _stack(catalog: Catalog, need: Need, release: str, framework: FrameworkChoice) -> Stack:
-    if need.engine == "slurm":
+    if need.system:
         return Stack.slurm(
             catalog, need.families, release=release, framework=framework, system=need.system, version=need.version
         )
@@ -295,7 +299,7 @@ def _stack(catalog: Catalog, need: Need, release: str, framework: FrameworkChoic
 
 def _obstacles(catalog: Catalog, stack: Stack, release: NeuronRelease) -> Iterator[tuple[Part, str]]:
     systems = catalog.parallelcluster.operating_systems
-    if stack.engine == "slurm" and stack.system not in systems:
+    if stack.installed and stack.system not in systems:
         yield "system", f"ParallelCluster nodes for Neuron run {listed(systems, 'or')}, not {stack.system}"
         return
     if stack.framework == "none":
@@ -312,7 +316,7 @@ def _obstacles(catalog: Catalog, stack: Stack, release: NeuronRelease) -> Iterat
                 "framework",
                 f"{stack.framework} of Neuron {release.version} does not train on {listed(wrong)}, only on {only}",
             )
-        if stack.engine == "slurm":
+        if stack.installed:
             yield from _on_system(catalog, stack, release, framework)
     yield from _driver_obstacles(catalog, stack)
 
@@ -335,12 +339,12 @@ def _driver_obstacles(catalog: Catalog, stack: Stack) -> Iterator[tuple[Part, st
     driver = stack.driver
     for rule in catalog.incompatible:
         if driver and driver in rule.driver and stack.runtime in rule.runtime:
-            newer = " or newer (EKS's newest node image)" if stack.engine == "eks" and stack.ami is None else ""
+            newer = " or newer (EKS's newest node image)" if not stack.installed and stack.ami is None else ""
             yield "ami", f"driver {driver}{newer} and runtime {stack.runtime} do not go together: {rule}"
 
 
 def _older_driver(stack: Stack, release: NeuronRelease) -> bool:
-    if stack.driver is None or stack.runtime != release.runtime or (stack.engine == "eks" and stack.ami is None):
+    if stack.driver is None or stack.runtime != release.runtime or (not stack.installed and stack.ami is None):
         return False
     return numbers(stack.driver) < numbers(release.dkms)
 

@@ -25,9 +25,10 @@ import trainium_cdk.checks.pcluster as pcluster
 import trainium_cdk.checks.peering as peering
 import trainium_cdk.checks.storage as storage
 import trainium_cdk.checks.zones as zones
+from trainium_cdk import engines
 from trainium_cdk.checks.rule import Rule
 from trainium_cdk.errors import SettingsError
-from trainium_cdk.settings import Engine, Environment, Problem
+from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.problems import errors
 
 __all__ = ["RULES", "Rule", "check", "require"]
@@ -49,34 +50,30 @@ RULES: tuple[Rule, ...] = (
 """Every rule, in the order in which its problems are told."""
 
 
-_SECTIONS: dict[str | int, Engine] = {"pcluster": "slurm", "eks": "eks"}
-
-
-def check(env: Environment, *engines: Engine) -> list[Problem]:
+def check(env: Environment, *names: str) -> list[Problem]:
     """Every problem of an environment, each with the name of the rule that found it; empty where there is none.
 
     Args:
-        engines: whose stacks the problems concern. Default: the engines that the environment describes.
+        names: of the engines whose stacks the problems concern. Default: those that the environment describes.
     """
-    wanted = {None, *(engines or env.engines)}
-    found = [_of_engine(replace(p, rule=rule.__name__)) for rule in RULES for p in rule(env)]
+    wanted = {None, *(names or env.engines)}
+    sections: dict[str | int, str] = {e.section: e.name for e in engines.every().values()}
+    found = [
+        replace(p, rule=rule.__name__, engine=p.engine or sections.get(p.key[0])) for rule in RULES for p in rule(env)
+    ]
     return [p for p in _said_once(found) if p.engine in wanted]
 
 
-def require(env: Environment, *engines: Engine) -> list[Problem]:
+def require(env: Environment, *names: str) -> list[Problem]:
     """The warnings and infos of an environment without errors. Arguments as of `check`.
 
     Raises:
         SettingsError: there are errors; names each, with the file and line it comes from.
     """
-    found = check(env, *engines)
+    found = check(env, *names)
     if wrong := errors(found):
         raise SettingsError(wrong, env.source)
     return found
-
-
-def _of_engine(problem: Problem) -> Problem:
-    return problem if problem.engine else replace(problem, engine=_SECTIONS.get(problem.key[0]))
 
 
 def _said_once(problems: list[Problem]) -> list[Problem]:

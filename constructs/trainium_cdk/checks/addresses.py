@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 
 from trainium_cdk.catalog.constants import GATEWAY_ENDPOINTS
-from trainium_cdk.checks.rule import Fleet, Half, Rule, error, halves, listed, twice, warning
-from trainium_cdk.settings import Environment, NodeGroup, Problem
+from trainium_cdk.checks.rule import EngineView, Rule, error, listed, twice, views, warning
+from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.problems import KeyPath
 
 RESERVED = 5
@@ -16,8 +16,6 @@ RESERVED = 5
 VPC_PREFIXES = range(16, 29)
 PRIVATE = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")))
 """Networks that are nobody's on the internet (RFC 1918 and RFC 6598)."""
-CONTROL_PLANE_ADDRESSES = 6
-"""What EKS asks for at least in each subnet of a control plane (EKS user guide, subnet requirements)."""
 
 
 def vpc_has_a_size_of_its_kind(env: Environment) -> Iterator[Problem]:
@@ -38,7 +36,7 @@ def subnets_fit_the_vpc(env: Environment) -> Iterator[Problem]:
     vpc = IPv4Network(network.cidr)
     if network.existing or vpc.prefixlen not in VPC_PREFIXES:
         return
-    for half in halves(env):
+    for half in views(env):
         zones = len(set(half.zone_ids))
         needed = zones * (_size(network.public_prefix) + _size(network.private_prefix))
         if needed > vpc.num_addresses:
@@ -48,7 +46,7 @@ def subnets_fit_the_vpc(env: Environment) -> Iterator[Problem]:
                 f"it has {vpc.num_addresses:,} addresses, but {zones} zone(s) with a public /{network.public_prefix} and "
                 f"a private /{network.private_prefix} subnet each take {needed:,}",
                 "write a larger network, as 10.0.0.0/16, or smaller subnets (a larger public_prefix and private_prefix)",
-                half.engine,
+                half.engine.name,
             )
 
 
@@ -109,22 +107,17 @@ class _Subnet:
 
 
 def nodes_fit_their_subnet(env: Environment) -> Iterator[Problem]:
-    for half in halves(env):
+    for half in views(env):
         for zone, subnet in _private_subnets(half).items():
             if subnet.needed > subnet.usable:
                 yield _too_many(half, zone, subnet)
 
 
-def _too_many(half: Half, zone: str, subnet: _Subnet) -> Problem:
+def _too_many(half: EngineView, zone: str, subnet: _Subnet) -> Problem:
     # the shortest prefix that holds them: 2 to the power of the bits of the highest address
     prefix = 32 - (subnet.needed + RESERVED - 1).bit_length()
     more = subnet.node_addresses - subnet.nodes
-    why = (
-        "as nodes without EFA take one for each network card"
-        if half.engine == "slurm"
-        else "for pods, and for interfaces that have one"
-    )
-    each = f" ({more:,} more addresses, {why})" if more else ""
+    each = f" ({more:,} more addresses, {half.engine.addresses_of_nodes})" if more else ""
     others = listed(f"{n} for {what}" for what, n in subnet.others.items())
     own = half.env.network.existing is None
     return error(
@@ -133,11 +126,11 @@ def _too_many(half: Half, zone: str, subnet: _Subnet) -> Problem:
         f"the private subnet of {zone} has {subnet.usable:,} addresses ({subnet.size:,}, of which AWS keeps {RESERVED}), "
         f"but {subnet.nodes:,} nodes{each} and {others} need {subnet.needed:,}",
         (f"write private_prefix: {prefix}" if own and prefix >= 16 else "use a larger subnet") + ", or lower max_nodes",
-        half.engine,
+        half.engine.name,
     )
 
 
-def _private_subnets(half: Half) -> dict[str, _Subnet]:
+def _private_subnets(half: EngineView) -> dict[str, _Subnet]:
     """The private subnet of each zone whose size is known, with all that takes addresses there at most."""
     env, network = half.env, half.env.network
     found: dict[str, _Subnet] = {}
@@ -153,13 +146,13 @@ def _private_subnets(half: Half) -> dict[str, _Subnet]:
     for f in half.fleets:
         if subnet := found.get(half.zone_of(f) or ""):
             subnet.nodes += f.resource.max_nodes
-            subnet.node_addresses += f.resource.max_nodes * node_addresses(env, f)
+            subnet.node_addresses += f.resource.max_nodes * half.engine.node_addresses(env, f, f.kind, f.efa)
     efs, fsx = env.storage.efs, env.storage.fsx
     interfaces = 0 if network.existing else len(set(network.interface_endpoints) - GATEWAY_ENDPOINTS)
     for zone, subnet in found.items():
         first = zone == half.zone_ids[0]
         others = {
-            **(_slurm_nodes(env, first) if half.engine == "slurm" else _eks_nodes(env, first)),
+            **half.engine.other_addresses(env, first),
             "the EFS mount target": int(efs is not None and efs.existing is None),
             # its servers: one for metadata, and at least one for each 1200 GiB
             "FSx": 1 + fsx.capacity_gib // 1200 if first and fsx and not fsx.existing else 0,
@@ -167,44 +160,6 @@ def _private_subnets(half: Half) -> dict[str, _Subnet]:
         }
         subnet.others = {what: n for what, n in others.items() if n}
     return found
-
-
-def _pod_addresses(env: Environment) -> int:
-    """What the CNI keeps at a node for its pods, at most."""
-    keep = env.catalog.eks.pod_addresses
-    return keep.minimum + keep.warm
-
-
-def node_addresses(env: Environment, fleet: Fleet) -> int:
-    """IPv4 addresses that one node takes.
-
-    ParallelCluster gives it one ENA interface and EFA-only ones, which have no address; without EFA it gives it one interface
-    for each network card, and each of them takes one. EKS: by its layout of interfaces, and those it keeps for its pods.
-    """
-    if isinstance(fleet.resource, NodeGroup):
-        every_card = fleet.efa and fleet.resource.efa_layout == "efa"
-        return (fleet.kind.efa_interfaces if every_card else 1) + _pod_addresses(env)
-    return 1 if fleet.efa else fleet.kind.network_cards
-
-
-def _slurm_nodes(env: Environment, first: bool) -> dict[str, int]:
-    login = env.pcluster.login_nodes
-    return {
-        "the head node": int(first and env.pcluster.head.subnet == "private"),
-        # and the load balancer before them
-        "login nodes": login.count + 1 if first and login and login.subnet == "private" else 0,
-    }
-
-
-def _eks_nodes(env: Environment, first: bool) -> dict[str, int]:
-    jump_host = env.eks.endpoint == "private" and env.eks.jump_host is not None
-    return {
-        "system nodes and their pods": env.eks.system.max_nodes
-        * (1 + _pod_addresses(env)),  # they may all be in one zone
-        "the control plane": CONTROL_PLANE_ADDRESSES,
-        "the jump host": int(first and jump_host),
-        "functions": 2,
-    }
 
 
 def _size(prefix: int) -> int:

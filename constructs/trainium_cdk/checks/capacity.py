@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainium_cdk.catalog.constants import HOURS_OF_A_MONTH
-from trainium_cdk.checks.rule import Rule, error, fleets, groups, info, listed, queues, resources, warning
+from trainium_cdk.checks.rule import Rule, error, fleets, info, listed, resources, warning, zoned
 from trainium_cdk.errors import UnknownCatalogEntry
-from trainium_cdk.settings import Environment, NodeGroup, Problem, Queue
-from trainium_cdk.settings.problems import KeyPath
+from trainium_cdk.settings import Environment, Problem
 
 CAPACITY_BLOCK_NODES = 64
 """Most instances of one Capacity Block (EC2 user guide, 2026-11)."""
@@ -75,7 +74,7 @@ def capacity_block_is_whole(env: Environment) -> Iterator[Problem]:
                 "a capacity block is used through its reservation id",
                 "give the id of the block you bought, as cr-0123456789abcdef0",
             )
-        if f.engine == "slurm" and least != most:
+        if f.engine.static_capacity_blocks and least != most:
             yield error(
                 (*f.at, "min_nodes"),
                 least,
@@ -87,9 +86,7 @@ def capacity_block_is_whole(env: Environment) -> Iterator[Problem]:
                 (*f.at, "max_nodes"),
                 most,
                 f"one capacity block has {CAPACITY_BLOCK_NODES} instances at most",
-                "buy several blocks, and give each a "
-                + ("compute resource" if f.engine == "slurm" else "node group")
-                + " of its own",
+                f"buy several blocks, and give each a {f.engine.nodes_noun} of its own",
             )
 
 
@@ -100,18 +97,13 @@ def reservation_fits_purchase(env: Environment) -> Iterator[Problem]:
                 (*f.at, "reservation"),
                 f.resource.reservation,
                 "spot instances cannot use a reservation",
-                "write purchase: on-demand for this "
-                + ("queue" if f.engine == "slurm" else "node group")
-                + ", or remove the reservation",
+                f"write purchase: on-demand for this {f.engine.queue_noun}, or remove the reservation",
             )
 
 
 def placement_group_or_reservation(env: Environment) -> Iterator[Problem]:
-    reserved_in: list[tuple[KeyPath, Queue | NodeGroup, list[str | None]]] = [
-        *((at, queue, [r.reservation for r in queue.compute_resources]) for at, queue in queues(env)),
-        *((at, group, [group.reservation]) for at, group in groups(env)),
-    ]
-    for at, queue, reservations in reserved_in:
+    for at, queue, engine in zoned(env):
+        reservations = (n.resource.reservation for n in engine.nodes(env) if n.queue_at == at)
         reserved = next(filter(None, reservations), None)
         if queue.placement_group == "on" and (reserved or queue.purchase == "capacity-block"):
             yield error(
@@ -149,7 +141,7 @@ def static_nodes_are_paid(env: Environment) -> Iterator[Problem]:
         else:
             hour = nodes * price
             cost = f"{hour:,.2f} USD an hour, {hour * HOURS_OF_A_MONTH:,.0f} USD a month, at the on-demand price"
-        if f.engine == "slurm":
+        if f.engine.deployment_waits_for_nodes:
             cost += ". The deployment waits for them, and fails as a whole where EC2 has no capacity for them"
         yield warning(
             (*f.at, "min_nodes"),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from trainium_cdk.catalog import Framework, NeuronRelease, Stack, judge, nearest
-from trainium_cdk.checks.rule import Half, Rule, error, halves, info, listed, twice, warning
+from trainium_cdk.checks.rule import EngineView, Rule, error, info, listed, twice, views, warning
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.problems import KeyPath
@@ -24,7 +24,7 @@ def release_is_known(env: Environment) -> Iterator[Problem]:
 
 def versions_go_together(env: Environment) -> Iterator[Problem]:
     """Operating system, Neuron release, framework, driver and instance families, by the catalogue's one rule."""
-    for half in halves(env):
+    for half in views(env):
         stack = _stack(env, half)
         if stack is None:
             continue
@@ -34,14 +34,14 @@ def versions_go_together(env: Environment) -> Iterator[Problem]:
         better = nearest(env.catalog, stack)
         at, value = _place(env, verdict.part)
         if verdict.level == "cannot":
-            yield error(at, value, verdict.reason, _fix(env, stack, better), half.engine)
+            yield error(at, value, verdict.reason, _fix(env, stack, better), half.engine.name)
         elif verdict.words:
             say = warning if verdict.level == "unsupported" else info
             what = (
                 "it runs, but AWS does not support it" if verdict.level == "unsupported" else "AWS advises against it"
             )
             fix = _fix(env, stack, better) if better and judge(env.catalog, better).words is None else "plan the move"
-            yield say(at, value, f"{what}: {verdict.words}", fix, half.engine)
+            yield say(at, value, f"{what}: {verdict.words}", fix, half.engine.name)
 
 
 def framework_is_finished(env: Environment) -> Iterator[Problem]:
@@ -114,26 +114,12 @@ def _framework(env: Environment) -> Framework | None:
     return release.frameworks.get(env.framework) if release and env.framework != "none" else None
 
 
-def _stack(env: Environment, half: Half) -> Stack | None:
+def _stack(env: Environment, half: EngineView) -> Stack | None:
     """The versions of one engine's nodes; None where something in it is not known, which other rules refuse."""
-    release, families = _release(env), env.families[half.engine]
+    release, families = _release(env), env.families[half.engine.name]
     if release is None or not families:
         return None
-    if half.engine == "slurm":
-        if env.pcluster.os not in env.catalog.parallelcluster.operating_systems:
-            return None
-        return Stack.slurm(
-            env.catalog, families, release=release.version, framework=env.framework, system=env.pcluster.os
-        )
-    return Stack.eks(
-        env.catalog,
-        families,
-        release=release.version,
-        framework=env.framework,
-        version=env.kubernetes_version,
-        ami=env.eks.ami_release or _pinned(env),
-        custom_ami=all(group.custom_ami for group in env.eks.node_groups),
-    )
+    return half.engine.versions(env, release.version, families)
 
 
 def _pinned(env: Environment) -> str | None:

@@ -7,48 +7,39 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from trainium_cdk import engines
 from trainium_cdk.catalog import InstanceType
 from trainium_cdk.catalog.plain import listed as listed
-from trainium_cdk.settings import ComputeResource, Engine, Environment, NodeGroup, Problem, Queue
+from trainium_cdk.engines import Engine, Nodes
+from trainium_cdk.settings import ComputeResource, Environment, NodeGroup, Problem, Queue
 from trainium_cdk.settings.problems import KeyPath
 
 Rule = Callable[[Environment], Iterator[Problem]]
 
 
-def error(key: KeyPath, value: Any, reason: str, fix: str, engine: Engine | None = None) -> Problem:
+def error(key: KeyPath, value: Any, reason: str, fix: str, engine: str | None = None) -> Problem:
     return Problem(key, value, reason, fix, "error", engine=engine)
 
 
-def warning(key: KeyPath, value: Any, reason: str, fix: str, engine: Engine | None = None) -> Problem:
+def warning(key: KeyPath, value: Any, reason: str, fix: str, engine: str | None = None) -> Problem:
     return Problem(key, value, reason, fix, "warning", engine=engine)
 
 
-def info(key: KeyPath, value: Any, reason: str, fix: str, engine: Engine | None = None) -> Problem:
+def info(key: KeyPath, value: Any, reason: str, fix: str, engine: str | None = None) -> Problem:
     return Problem(key, value, reason, fix, "info", engine=engine)
 
 
 @dataclass(frozen=True)
-class Fleet:
-    """Nodes of one instance type, with their place in the environment: a compute resource of Slurm, or a node group of EKS.
+class Fleet(Nodes):
+    """Nodes of one known instance type.
 
     Attributes:
-        at: key path of the compute resource or node group.
-        queue_at: key path of what says how its nodes are bought and where they are: its queue, or the node group itself.
-        queue, resource: what is there.
-        kind: its instance type, as the catalogue describes it.
+        engine: whose nodes they are.
+        kind: the instance type, as the catalogue describes it.
     """
 
     engine: Engine
-    at: KeyPath
-    queue_at: KeyPath
-    queue: Queue | NodeGroup
-    resource: ComputeResource | NodeGroup
     kind: InstanceType
-
-    @property
-    def name(self) -> str:
-        """As people find it: `compute1/trn`, or the node group's name."""
-        return f"{self.queue.name}/{self.resource.name}" if self.engine == "slurm" else self.resource.name
 
     @property
     def efa(self) -> bool:
@@ -57,7 +48,7 @@ class Fleet:
 
 
 @dataclass(frozen=True)
-class Half:
+class EngineView:
     """What one engine makes of an environment."""
 
     engine: Engine
@@ -67,23 +58,30 @@ class Half:
 
     @property
     def zone_ids(self) -> tuple[str, ...]:
-        return self.env.zone_ids if self.engine == "slurm" else self.env.eks_zone_ids
+        return self.engine.zone_ids(self.env)
 
     @property
     def instance_types(self) -> tuple[str, ...]:
-        return self.env.instance_types if self.engine == "slurm" else self.env.eks_instance_types
+        return self.engine.instance_types(self.env)
 
     def zone_of(self, fleet: Fleet) -> str | None:
         """The one zone its nodes run in; None where there is none."""
         return fleet.queue.zone_id or next(iter(self.zone_ids), None)
 
 
-def halves(env: Environment) -> tuple[Half, Half]:
-    """Both engines' halves of an environment, Slurm's first."""
-    return (
-        Half("slurm", env, tuple(f for f in fleets(env) if f.engine == "slurm")),
-        Half("eks", env, tuple(f for f in fleets(env) if f.engine == "eks")),
+def view(env: Environment, engine: Engine) -> EngineView:
+    known = env.catalog.instances
+    found = (
+        Fleet(n.at, n.queue_at, n.queue, n.resource, engine, kind)
+        for n in engine.nodes(env)
+        if (kind := known.get(n.resource.instance_type))
     )
+    return EngineView(engine, env, tuple(found))
+
+
+def views(env: Environment) -> tuple[EngineView, ...]:
+    """What each engine makes of an environment."""
+    return tuple(view(env, engine) for engine in engines.every().values())
 
 
 def queues(env: Environment) -> Iterator[tuple[KeyPath, Queue]]:
@@ -100,22 +98,22 @@ def groups(env: Environment) -> Iterator[tuple[KeyPath, NodeGroup]]:
 
 def resources(env: Environment) -> Iterator[tuple[KeyPath, ComputeResource | NodeGroup]]:
     """Whatever names a Trainium type, with its key path."""
-    for at, queue in queues(env):
-        for i, resource in enumerate(queue.compute_resources):
-            yield (*at, "compute_resources", i), resource
-    yield from groups(env)
+    for engine in engines.every().values():
+        for nodes in engine.nodes(env):
+            yield nodes.at, nodes.resource
+
+
+def zoned(env: Environment) -> Iterator[tuple[KeyPath, Queue | NodeGroup, Engine]]:
+    """Whatever may name a zone and a capacity type, with its key path; each once."""
+    for engine in engines.every().values():
+        for at, queue in {nodes.queue_at: nodes.queue for nodes in engine.nodes(env)}.items():
+            yield at, queue, engine
 
 
 def fleets(env: Environment) -> Iterator[Fleet]:
-    """The nodes of both engines, where the instance type is known."""
-    known = env.catalog.instances
-    for at, queue in queues(env):
-        for i, resource in enumerate(queue.compute_resources):
-            if kind := known.get(resource.instance_type):
-                yield Fleet("slurm", (*at, "compute_resources", i), at, queue, resource, kind)
-    for at, group in groups(env):
-        if kind := known.get(group.instance_type):
-            yield Fleet("eks", at, at, group, group, kind)
+    """The nodes of all engines, where the instance type is known."""
+    for one in views(env):
+        yield from one.fleets
 
 
 def near(word: str, known: Iterable[str]) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainium_cdk.checks.rule import Half, Rule, error, groups, halves, listed, queues, twice, warning
-from trainium_cdk.settings import Environment, NodeGroup, Problem, Queue
+from trainium_cdk.checks.rule import EngineView, Rule, error, listed, twice, views, warning, zoned
+from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.problems import KeyPath
 
 
 def region_offers_every_type(env: Environment) -> Iterator[Problem]:
-    for half in halves(env):
+    for half in views(env):
         for name in _offered_somewhere(half):
             if not env.catalog.zone_ids(name, env.region):
                 regions = env.catalog.regions_of(name)
@@ -20,7 +20,7 @@ def region_offers_every_type(env: Environment) -> Iterator[Problem]:
                     f"{name} is not offered there, as far as the catalogue knows",
                     f"write region: {listed(regions, 'or')}, or list the zones your account sees under "
                     f"catalog.instances.{name}.zone_ids",
-                    half.engine,
+                    half.engine.name,
                 )
 
 
@@ -36,7 +36,7 @@ def zones_are_of_the_region(env: Environment) -> Iterator[Problem]:
                 f"correct it, or add {prefix}: {env.region} under catalog.regions",
             )
         elif region != env.region:
-            kinds = [t for half in halves(env) if half.engine in env.engines for t in _offered_somewhere(half)]
+            kinds = [t for half in views(env) if half.engine.name in env.engines for t in _offered_somewhere(half)]
             here = sorted({z for t in kinds for z in env.catalog.zone_ids(t, env.region)})
             fix = f"write {listed(here, 'or')}" if here else f"use zone ids of {env.region}"
             yield error(
@@ -51,9 +51,8 @@ def zones_are_named_once(env: Environment) -> Iterator[Problem]:
 
 
 def queue_zone_is_in_the_network(env: Environment) -> Iterator[Problem]:
-    asked = [(at, queue.zone_id, env.zone_ids) for at, queue in queues(env)]
-    asked += [(at, group.zone_id, env.eks_zone_ids) for at, group in groups(env)]
-    for at, zone, zones in asked:
+    for at, queue, engine in zoned(env):
+        zone, zones = queue.zone_id, engine.zone_ids(env)
         if not zone or zone in zones:
             continue
         where = "no private subnet is in it" if env.network.existing else "the network has no subnets in it"
@@ -67,8 +66,8 @@ def queue_zone_is_in_the_network(env: Environment) -> Iterator[Problem]:
 
 
 def queue_zone_offers_its_types(env: Environment) -> Iterator[Problem]:
-    for half in halves(env):
-        what = "queue" if half.engine == "slurm" else "node group"
+    for half in views(env):
+        what = half.engine.queue_noun
         for f in half.fleets:
             zone = half.zone_of(f)
             offered = env.catalog.zone_ids(f.kind.name, env.region)
@@ -91,12 +90,12 @@ def queue_zone_offers_its_types(env: Environment) -> Iterator[Problem]:
 
 
 def some_zone_offers_everything(env: Environment) -> Iterator[Problem]:
-    for half in halves(env):
+    for half in views(env):
         if not half.zone_ids:
             yield from _no_zone(env, half)
 
 
-def _no_zone(env: Environment, half: Half) -> Iterator[Problem]:
+def _no_zone(env: Environment, half: EngineView) -> Iterator[Problem]:
     key: KeyPath = ("network", "zone_ids")
     offers = {t: env.catalog.zone_ids(t, env.region) for t in _offered_somewhere(half)}
     if not offers and any(t in env.catalog.instances for t in half.instance_types):
@@ -105,17 +104,20 @@ def _no_zone(env: Environment, half: Half) -> Iterator[Problem]:
             "(absent)",
             f"where {listed(half.instance_types)} is offered is not known, so no zone can be chosen",
             "write network.zone_ids, or the type's zone_ids under catalog.instances",
-            half.engine,
+            half.engine.name,
         )
     elif offers and all(offers.values()):  # else the region itself is refused
         where = "; ".join(f"{name} in {listed(zones)}" for name, zones in offers.items())
-        what = "queue" if half.engine == "slurm" else "node group"
+        what = half.engine.queue_noun
         fix = f"give each {what} its zone_id, or make two environments"
-        for queue in env.pcluster.queues if half.engine == "slurm" else ():
-            types = [r.instance_type for r in queue.compute_resources if r.instance_type in offers]
+        by_queue: dict[KeyPath, list[str]] = {}
+        for nodes in half.engine.nodes(env):
+            by_queue.setdefault(nodes.queue_at, []).append(nodes.resource.instance_type)
+        for named in by_queue.values():
+            types = [t for t in named if t in offers]
             if types and not set.intersection(*(set(offers[t]) for t in types)):
                 fix = f"put {listed(types)} into queues of their own, each with its zone_id: one queue has one zone"
-        yield error(key, "(absent)", f"no one zone offers every instance type: {where}", fix, half.engine)
+        yield error(key, "(absent)", f"no one zone offers every instance type: {where}", fix, half.engine.name)
 
 
 def public_nodes_have_a_public_subnet(env: Environment) -> Iterator[Problem]:
@@ -145,7 +147,7 @@ def _is_fixed(env: Environment) -> bool:
     return bool(env.network.zone_ids or env.network.existing)
 
 
-def _offered_somewhere(half: Half) -> list[str]:
+def _offered_somewhere(half: EngineView) -> list[str]:
     """The known instance types whose zones are known."""
     known = half.env.catalog.instances
     return [t for t in half.instance_types if t in known and known[t].zone_ids]
@@ -154,8 +156,7 @@ def _offered_somewhere(half: Half) -> list[str]:
 def _zones(env: Environment) -> Iterator[tuple[KeyPath, str]]:
     for i, zone in enumerate(env.network.zone_ids):
         yield ("network", "zone_ids", i), zone
-    whose: list[tuple[KeyPath, Queue | NodeGroup]] = [*queues(env), *groups(env)]
-    for at, queue in whose:
+    for at, queue, _ in zoned(env):
         if queue.zone_id:
             yield (*at, "zone_id"), queue.zone_id
     if existing := env.network.existing:

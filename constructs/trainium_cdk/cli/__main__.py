@@ -20,3 +20,7 @@ def main() -> None:
                 signal.signal(number, signal.SIG_DFL)
     except KeyboardInterrupt:
         raise SystemExit(130) from None
+
+
+if __name__ == "__main__":
+    main()

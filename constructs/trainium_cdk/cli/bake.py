@@ -19,6 +19,7 @@ from trainium_cdk.cli.common import (
     Stack,
     answer,
     described,
+    only,
     put,
     read_cluster,
     say,
@@ -60,9 +61,8 @@ def bake(
 
     env = described(ctx) or Environment()
     _refuse(env, subnet, security_group)
-    cluster = read_cluster(cluster_file) if cluster_file else read(stack, region)
-    if not isinstance(cluster, SlurmCluster):
-        raise TrnError(f"stack {stack} runs Kubernetes; this is for Slurm. Name another (--stack TrnPclusterStack)")
+    deployed = read_cluster(cluster_file) if cluster_file else read(stack, region)
+    cluster = only(SlurmCluster, deployed, "Slurm", DEFAULT_STACK)
     image = render(
         env,
         parent_image=_official_image(env),

@@ -11,23 +11,27 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from trainium_cdk import engines
 from trainium_cdk.cli import terminal
-from trainium_cdk.errors import OutputsError, TrnError
+from trainium_cdk.engines.eks import EksEngine
+from trainium_cdk.errors import EngineError, OutputsError, TrnError
 
 if TYPE_CHECKING:
-    from trainium_cdk.jobs import JobStatus, SlurmBackend
+    from trainium_cdk.jobs import Backend, JobStatus, Submission
     from trainium_cdk.jobs.kubernetes import KubernetesBackend
+    from trainium_cdk.outputs import Cluster
     from trainium_cdk.settings import Environment
 
-DEFAULT_STACK = "TrnPclusterStack"
-EKS_STACK = "TrnEksStack"
+DEFAULT_STACK = engines.DEFAULT
+EKS_STACK = EksEngine.stack
 """Where a command is for Kubernetes alone."""
 
 
+T = TypeVar("T")
 _FILE, _READ = "trn.environment.file", "trn.environment"
 
 
@@ -51,8 +55,8 @@ def _stack(ctx: typer.Context, value: str) -> str:
     if (env := described(ctx)) is None:
         return value
     source = ctx.get_parameter_source("stack")
-    if source is not None and source.name == "DEFAULT" and value == DEFAULT_STACK and env.engines == ("eks",):
-        value = EKS_STACK
+    if source is not None and source.name == "DEFAULT" and value == DEFAULT_STACK:
+        value = engines.get(env.engines[0]).stack
     return name_in_account(value, env)
 
 
@@ -106,13 +110,14 @@ def name_in_account(stack: str, env: Environment) -> str:
     """
     from trainium_cdk.settings import Environment
 
-    ours = stack in (DEFAULT_STACK, EKS_STACK) and env.name != Environment().name
+    ours = engines.of_stack(stack) is not None and env.name != Environment().name
     return f"{stack}-{env.name}" if ours else stack
 
 
 def id_in_app(stack: str, env: Environment) -> str:
     """The id of an environment's stack in the app, by that id or by its name in the account: what `cdk deploy` takes."""
-    return next((id for id in (DEFAULT_STACK, EKS_STACK) if stack in (id, f"{id}-{env.name}")), stack)
+    ids = (engine.stack for engine in engines.every().values())
+    return next((id for id in ids if stack in (id, f"{id}-{env.name}")), stack)
 
 
 def described(ctx: typer.Context) -> Environment | None:
@@ -132,7 +137,7 @@ def described(ctx: typer.Context) -> Environment | None:
     return env
 
 
-def backend(stack: str, region: str | None, local: bool | None, file: Path | None) -> SlurmBackend | KubernetesBackend:
+def backend(stack: str, region: str | None, local: bool | None, file: Path | None) -> Backend[Submission]:
     from trainium_cdk.jobs.connect import connect
 
     return connect(stack, region, local=local, cluster=None if file is None else read_cluster(file), tell=say)
@@ -147,28 +152,37 @@ def kubernetes(stack: str, region: str | None, file: Path | None) -> KubernetesB
     from trainium_cdk.jobs.kubernetes import KubernetesBackend
 
     found = backend(stack, region, None, file)
-    if not isinstance(found, KubernetesBackend):
-        raise TrnError(
-            f"this is for Kubernetes, but stack {found.cluster.stack} runs Slurm. Name another (--stack TrnEksStack)"
-        )
-    return found
+    return only(KubernetesBackend, found, "Kubernetes", EKS_STACK)
 
 
-def read_cluster(file: Path) -> Any:
+def only(kind: type[T], found: Any, title: str, stack: str) -> T:
+    """What a command for one engine alone works with.
+
+    Raises:
+        TrnError: it is of another engine. It names a stack of the right one.
+    """
+    if isinstance(found, kind):
+        return found
+    cluster = getattr(found, "cluster", found)
+    runs = engines.get(cluster.engine).title
+    raise TrnError(f"this is for {title}, but stack {cluster.stack} runs {runs}. Name another (--stack {stack})")
+
+
+def read_cluster(file: Path) -> Cluster:
     """The cluster that `trn cluster` wrote to a file.
 
     Raises:
         OutputsError: it cannot be read, or is something else.
     """
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
-    from trainium_cdk.outputs import Cluster
+    from trainium_cdk.outputs import from_json
 
     try:
-        return TypeAdapter(Cluster).validate_json(file.read_text("utf-8"))
+        return from_json(file.read_text("utf-8"))
     except OSError as e:
         raise OutputsError(f"cannot read {file}: {e.strerror}. Write it with `trn cluster > {file}`") from None
-    except (ValidationError, UnicodeDecodeError):
+    except (ValidationError, EngineError, UnicodeDecodeError):
         raise OutputsError(f"{file} does not describe a cluster. Write it with `trn cluster > {file}`") from None
 
 

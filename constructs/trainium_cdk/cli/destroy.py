@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from trainium_cdk import engines
 from trainium_cdk.cli.common import DEFAULT_STACK, EnvFile, Region, described, name_in_account, say, told_when_stopped
 from trainium_cdk.errors import TeardownError, TrnError
 
@@ -105,9 +106,6 @@ def _carry_out(found: Survey, client: Any, fate: Fate) -> None:
         raise typer.Exit(1)
 
 
-SHARED_BUCKET = "ParallelCluster's bucket parallelcluster-...-v1-do-not-delete (a few small objects of each cluster)"
-
-
 def plan(found: Survey, fate: str) -> list[str]:
     """What will be done, in lines for people."""
     owner = found.owner
@@ -123,8 +121,8 @@ def plan(found: Survey, fate: str) -> list[str]:
             "3. delete what its parts have left: instances, load balancers, network interfaces, security groups, volumes, logs"
         )
     lines.extend(f"   kept, as its environment says: {k.type} {k.id}" for k in found.kept)
-    if owner.engine == "slurm":
-        lines.append(f"   kept, as every cluster in the region shares it: {SHARED_BUCKET}")
+    if owner.engine and (shared := engines.get(owner.engine).shared_with_others):
+        lines.append(f"   kept, as every cluster in the region shares it: {shared}")
     return lines
 
 

@@ -35,7 +35,7 @@ def validate(
     """
     from dataclasses import replace
 
-    from trainium_cdk import checks, settings
+    from trainium_cdk import checks, engines, settings
     from trainium_cdk.cli.preflight import engine_of
     from trainium_cdk.settings.problems import errors
 
@@ -43,7 +43,7 @@ def validate(
     described = (engine_of(stack, env),) if stack else env.engines
     problems = checks.check(env, *described)
     if not stack:
-        others: list[settings.Engine] = [engine for engine in ("slurm", "eks") if engine not in described]
+        others = [name for name in engines.names() if name not in described]
         more = checks.check(env, *others) if others else []
         problems += [replace(p, level="warning") if p.level == "error" else p for p in more if p not in problems]
     if as_json:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trainium_cdk import engines
 from trainium_cdk.cli import terminal
 from trainium_cdk.cli.common import (
     DEFAULT_STACK,
@@ -78,7 +79,6 @@ def logs(
     from dataclasses import asdict
 
     from trainium_cdk.jobs import Follower, TransportError
-    from trainium_cdk.outputs import EksCluster
 
     jobs = backend(stack, region, local, cluster)
     if rank is not None:
@@ -106,8 +106,8 @@ def logs(
         if last or not isinstance(e, TransportError):
             words = f" --stage {last}" if last else ""
             words += "" if node is None else f" --node {node}"
-            if last and (node is not None or not isinstance(jobs.cluster, EksCluster)):
-                words += f" --offset {offset}"  # on EKS, lines of several nodes come in no order to go on with
+            if last and (node is not None or engines.get(jobs.cluster.engine).ordered_logs):
+                words += f" --offset {offset}"
             flag, goes_on = (" -f", f"{id} goes on without being watched. ") if follow else ("", "")
             say(f"\n{goes_on}To read on: trn logs{flag} {id}{words}{at(stack, region)}")
         raise

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainium_cdk.cli.common import DEFAULT_STACK, ClusterFile, EnvFile, JobId, Region, Stack, answer, backend, say
-from trainium_cdk.errors import JobError
 
 if TYPE_CHECKING:
-    from trainium_cdk.jobs import SlurmBackend
-    from trainium_cdk.jobs.kubernetes import KubernetesBackend
+    from trainium_cdk.jobs import Backend, Submission
 
 Node = Annotated[int, typer.Option(min=0, help="Which of the job's nodes: 0, 1, ...")]
 
@@ -61,18 +59,7 @@ def tensorboard(
     cluster: ClusterFile = None,
 ) -> None:
     """Show a job's TensorBoard at a port of this machine, until Ctrl-C. Nothing of it is public."""
-    from trainium_cdk.jobs.kubernetes import KubernetesBackend
-    from trainium_cdk.jobs.kubernetes.tensorboard import serve
-
-    jobs = backend(stack, region, None, cluster)
-    if not isinstance(jobs, KubernetesBackend):
-        status = jobs.status(id)
-        raise JobError(
-            f"{jobs.cluster.stack} runs Slurm. Run tensorboard --logdir {status.directory} --host 127.0.0.1 on its head node, and "
-            f"forward the port: aws ssm start-session --region {jobs.cluster.region} --target {jobs.cluster.head_node_id} "
-            "--document-name AWS-StartPortForwardingSession --parameters portNumber=6006,localPortNumber=6006"
-        )
-    with serve(jobs, id, image=image, port=port, say=say) as board:
+    with backend(stack, region, None, cluster).tensorboard(id, image=image, port=port, say=say) as board:
         answer(board.url)
         say("Ctrl-C ends it")
         if browser and sys.stdout.isatty():
@@ -83,16 +70,6 @@ def tensorboard(
             say("\nTensorBoard ends")
 
 
-def _run(id: str, node: int, command: list[str], jobs: SlurmBackend | KubernetesBackend) -> None:
-    from trainium_cdk.jobs.kubernetes import KubernetesBackend
-
-    if not isinstance(jobs, KubernetesBackend):
-        status = jobs.status(id)
-        head = f"aws ssm start-session --region {jobs.cluster.region} --target {jobs.cluster.head_node_id}"
-        there = f"; then, as {jobs.cluster.job_user}: srun --jobid {status.current.number} --overlap --pty {command[0]}"
-        raise JobError(f"{jobs.cluster.stack} runs Slurm: nodes are reached from the head node. Run {head}{there}")
-    from trainium_cdk.jobs.kubernetes.inside import place, run
-
-    pod, container = place(jobs, id, node)
-    if code := run(jobs.api, pod, container, command):
+def _run(id: str, node: int, command: list[str], jobs: Backend[Submission]) -> None:
+    if code := jobs.execute(id, node, command):
         raise typer.Exit(code)

@@ -12,7 +12,7 @@ from trainium_cdk.errors import AwsError, OutputsError
 
 if TYPE_CHECKING:
     from trainium_cdk.checks.live import Level, Report, Target
-    from trainium_cdk.settings import Engine, Environment
+    from trainium_cdk.settings import Environment
 
 _STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan", "ok": "green"}
 
@@ -61,19 +61,19 @@ def preflight(
         raise typer.Exit(code)
 
 
-def engine_of(stack: str, environment: Environment) -> Engine:
-    """The engine of a stack, by the name people type or by the one in the account.
+def engine_of(stack: str, environment: Environment) -> str:
+    """Name of the engine of a stack, by the stack's id in the app or by its name in the account.
 
     Raises:
         OutputsError: there is no such stack.
     """
-    from trainium_cdk.checks.live.model import FIRST_STACKS
+    from trainium_cdk import engines
 
-    found = id_in_app(stack, environment)
-    for engine, name in FIRST_STACKS.items():
-        if found == name:
-            return engine
-    raise OutputsError(f"there is no stack {stack!r} to check. Give {' or '.join(FIRST_STACKS.values())}")
+    if found := engines.of_stack(id_in_app(stack, environment)):
+        return found.name
+    raise OutputsError(
+        f"there is no stack {stack!r} to check. Give {' or '.join(e.stack for e in engines.every().values())}"
+    )
 
 
 def _show(report: Report, target: Target) -> None:

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from trainium_cdk.cli.common import EKS_STACK, EnvFile, Region, Stack, say
+from trainium_cdk.cli.common import EKS_STACK, EnvFile, Region, Stack, only, say
+from trainium_cdk.engines.eks import EksEngine
 from trainium_cdk.errors import ScaleError
 
 
@@ -26,17 +27,15 @@ def scale(
     """Give a node group of EKS more or fewer nodes. A shortage of capacity is told and waited for; it costs the cluster nothing."""
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from trainium_cdk import outputs
+    from trainium_cdk import engines, outputs
     from trainium_cdk._aws import in_words
     from trainium_cdk.cli.destroy import clients
     from trainium_cdk.operations import scale as scaling
 
-    cluster = outputs.read(stack, region)
-    if not isinstance(cluster, outputs.EksCluster):
-        raise ScaleError(
-            f"stack {stack} runs Slurm, which starts and stops nodes by itself, as jobs need them. Its bounds are min_nodes and "
-            "max_nodes of a compute resource: change them in the environment, and deploy"
-        )
+    found = outputs.read(stack, region)
+    if how := engines.get(found.engine).scales_itself:
+        raise ScaleError(f"stack {stack} runs {engines.get(found.engine).title}, which {how}")
+    cluster = only(outputs.EksCluster, found, EksEngine.title, EKS_STACK)
     client: Any = clients(cluster.region)
     try:
         name = scaling.scale(cluster, group, nodes, client)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
     from trainium_cdk.jobs.models import Job
+    from trainium_cdk.jobs.plan import Plan
 
 _Of = typer.Option
 _GIVEN_OTHERWISE = frozenset({"kind", "nodes", "env", "filename", "content", "args"})
@@ -158,7 +159,7 @@ def submit(
 
     given = {name: value for name, value in fields.items() if value is not None}
     made = make(job, tuple(args or ()), {**given, "nodes": nodes, "env": _pairs(env or [])})
-    jobs: Any = backend(stack, region, local, cluster)
+    jobs = backend(stack, region, local, cluster)
     token = token or new_token()
     submission = jobs.render(made, token)
     if dry_run:
@@ -235,7 +236,7 @@ def _pairs(texts: list[str]) -> dict[str, str]:
     return pairs
 
 
-def _compare(plan: Any) -> None:
+def _compare(plan: Plan) -> None:
     from trainium_cdk.jobs.plan import expected
 
     if published := expected(plan):

@@ -10,7 +10,7 @@ The command `trn` is the same, for a shell. Errors are `TrnError`s: `trainium_cd
 """
 
 from trainium_cdk.errors import JobError, SubmitError, TransportError, TrnError, UnknownJob
-from trainium_cdk.jobs.backend import Backend, Expected, JobStatus, LogChunk, Stage, Submitted
+from trainium_cdk.jobs.backend import Backend, Board
 from trainium_cdk.jobs.connect import connect
 from trainium_cdk.jobs.environment import launch_environment
 from trainium_cdk.jobs.kinds import kinds
@@ -25,15 +25,16 @@ from trainium_cdk.jobs.kinds.torchtitan_llama import TorchTitanLlama
 from trainium_cdk.jobs.metrics import Follower, Summary, parse_line
 from trainium_cdk.jobs.models import AnyJob, Job, Upstream
 from trainium_cdk.jobs.plan import Batch, Plan, expected, plan
-from trainium_cdk.jobs.render import Submission, job_id, render
-from trainium_cdk.jobs.slurm import SlurmBackend, new_token
-from trainium_cdk.jobs.transport import LocalTransport, Result, SsmTransport, Transport, is_head_node
+from trainium_cdk.jobs.slurm import LocalTransport, Result, SlurmBackend, SsmTransport, Transport, is_head_node, render
+from trainium_cdk.jobs.status import Expected, JobStatus, LogChunk, Stage, Submitted
+from trainium_cdk.jobs.submission import Submission, job_id, new_token
 
 __all__ = [
     "AnyJob",
     "Backend",
     "Batch",
     "BertLarge",
+    "Board",
     "Expected",
     "Follower",
     "Gpt",

@@ -1,148 +1,71 @@
-"""What a scheduler must do for jobs. Slurm does it in `slurm.py`; another one implements the same five verbs."""
+"""What a scheduler does for jobs: `Backend`, which each engine implements (`slurm/backend.py`, `kubernetes/backend.py`)."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol, TypeVar
 
 from trainium_cdk.errors import JobTimeout, TransportError
 from trainium_cdk.jobs.models import AnyJob
 from trainium_cdk.jobs.patience import FOLLOWING, Patience
+from trainium_cdk.jobs.status import JobStatus, LogChunk, Submitted
+from trainium_cdk.jobs.submission import Submission
+from trainium_cdk.outputs import ClusterOutputs
 
-ACTIVE = frozenset({"PENDING", "RUNNING"})
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One stage of a job: prepare, precompile or train.
-
-    Attributes:
-        number: the scheduler's own id of it.
-        state: PENDING, RUNNING, COMPLETED, FAILED, CANCELLED, TIMEOUT, NODE_FAIL, OUT_OF_MEMORY, LOST (the scheduler
-            does not know it, and it has not run to its end) or UNKNOWN.
-        reason: why it is in that state, in words; empty where there is nothing to say.
-        nodes: the nodes it has or had.
-        exit_code: of its script; None while unknown.
-        started, ended: seconds since 1970; None while unknown.
-    """
-
-    name: str
-    number: str
-    state: str
-    reason: str = ""
-    nodes: str = ""
-    exit_code: int | None = None
-    started: int | None = None
-    ended: int | None = None
+S = TypeVar("S", bound=Submission)
 
 
-@dataclass(frozen=True)
-class Expected:
-    """A published throughput of the very same job, to compare a run with."""
-
-    sequences_per_second: float
-    source: str
-
-    @classmethod
-    def of(cls, said: Any) -> Expected | None:
-        """As a job's record has it; None where that is no such thing."""
-        try:
-            return cls(float(said["sequences_per_second"]), str(said["source"]))
-        except (TypeError, KeyError, ValueError, OverflowError):
-            return None
-
-    def __str__(self) -> str:
-        return f"{self.sequences_per_second:,.0f} sequences/s ({self.source})"
-
-
-@dataclass(frozen=True)
-class JobStatus:
-    """A job and its stages, in their order."""
-
-    id: str
-    kind: str
-    queue: str
-    instance_type: str
-    nodes: int
-    global_batch_size: int | None
-    stages: tuple[Stage, ...]
-    directory: str = ""
-    expected: Expected | None = None
+class Board(Protocol):
+    """A TensorBoard that runs."""
 
     @property
-    def current(self) -> Stage:
-        """The stage that tells how the job is: one that is lost, else the first that is not completed, else the last."""
-        lost = next((s for s in self.stages if s.state == "LOST"), None)
-        return lost or next((s for s in self.stages if s.state != "COMPLETED"), self.stages[-1])
+    def url(self) -> str:
+        """On this machine."""
+        ...
+
+    def wait(self) -> None:
+        """Until it ends."""
+        ...
+
+
+class Backend(Protocol[S]):
+    """A scheduler that runs jobs: `trn` needs nothing else of it. Every method may raise `TransportError`; those with an id also
+    `UnknownJob`."""
 
     @property
-    def state(self) -> str:
-        return self.current.state
+    def cluster(self) -> ClusterOutputs: ...
 
-    @property
-    def done(self) -> bool:
-        """Whether nothing more will come of it: where a stage is lost, those before it may still run."""
-        return self.state == "LOST" or all(s.state not in ACTIVE for s in self.stages)
+    def render(self, job: AnyJob, token: str | None = None) -> S:
+        """What `submit` would send. Raises `JobError` where the job does not fit the cluster."""
+        ...
 
-    @property
-    def ok(self) -> bool:
-        return all(s.state == "COMPLETED" for s in self.stages)
+    def send(self, submission: S) -> Submitted:
+        """Send what was rendered. Raises `SubmitError` where the cluster refuses it."""
+        ...
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, for `--json`."""
-        return {
-            **asdict(self),
-            "stages": [asdict(s) for s in self.stages],
-            "state": self.state,
-            "done": self.done,
-            "ok": self.ok,
-        }
-
-
-@dataclass(frozen=True)
-class Submitted:
-    """A job that is on the cluster.
-
-    Attributes:
-        existing: it was there already, from an earlier submission with the same token.
-        stages: the scheduler's ids by stage. `prepare` is missing where all was fetched before.
-        resubmitted: stages that the scheduler had lost, and that were submitted again now.
-    """
-
-    id: str
-    existing: bool
-    stages: dict[str, str]
-    directory: str
-    resubmitted: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class LogChunk:
-    """A piece of a log: `data` begins at byte `offset` of the stage's log, and `next_offset` is where to go on."""
-
-    stage: str
-    offset: int
-    data: bytes
-
-    @property
-    def next_offset(self) -> int:
-        return self.offset + len(self.data)
-
-
-class Backend(Protocol):
-    """A scheduler that runs jobs. Every verb may raise `TransportError`; those with an id also `UnknownJob`."""
-
-    def submit(self, job: AnyJob, token: str | None = None) -> Submitted: ...
+    def submit(self, job: AnyJob, token: str | None = None) -> Submitted:
+        """Render and send; once for a token, however often it is called."""
+        ...
 
     def status(self, id: str) -> JobStatus: ...
 
-    def list(self, limit: int = 50) -> tuple[JobStatus, ...]: ...
+    def list(self, limit: int = 50) -> tuple[JobStatus, ...]:
+        """The newest jobs, newest first."""
+        ...
 
-    def active(self) -> tuple[JobStatus, ...]: ...
+    def active(self) -> tuple[JobStatus, ...]:
+        """The jobs that run or wait."""
+        ...
 
     def cancel(self, id: str) -> JobStatus: ...
+
+    def wait(
+        self, id: str, timeout: float | None = None, changed: Callable[[JobStatus], None] | None = None
+    ) -> JobStatus:
+        """Until the job has ended. Raises `JobTimeout` after `timeout` seconds."""
+        ...
 
     def logs(
         self,
@@ -155,9 +78,27 @@ class Backend(Protocol):
         changed: Callable[[JobStatus], None] | None = None,
     ) -> Iterator[LogChunk]: ...
 
+    def node_of_rank(self, id: str, rank: int) -> int:
+        """The node of the job on which a process of the training runs."""
+        ...
+
+    def execute(self, id: str, node: int, command: Sequence[str]) -> int:
+        """Run a command where the job runs, with this terminal; its exit code. Raises `JobError` where there is no way to it."""
+        ...
+
+    def tensorboard(
+        self, id: str, *, image: str | None = None, port: int = 0, say: Callable[[str], None] = print
+    ) -> AbstractContextManager[Board]:
+        """Serve the job's TensorBoard at a port of this machine. Raises `JobError` where it cannot."""
+        ...
+
+
+class Followed(Protocol):
+    def status(self, id: str) -> JobStatus: ...
+
 
 def wait(
-    backend: Backend,
+    backend: Followed,
     id: str,
     timeout: float | None = None,
     changed: Callable[[JobStatus], None] | None = None,

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any
 
-from trainium_cdk import outputs
-from trainium_cdk.errors import TrnError
-from trainium_cdk.jobs.slurm import SlurmBackend
-from trainium_cdk.jobs.transport import LocalTransport, SsmTransport, Transport, is_head_node
+from trainium_cdk import engines, outputs
+from trainium_cdk.jobs.backend import Backend
 
-if TYPE_CHECKING:
-    from trainium_cdk.jobs.kubernetes import Api, KubernetesBackend
-
-DEFAULT_STACK = "TrnPclusterStack"
+DEFAULT_STACK = engines.DEFAULT
 
 
 def connect(
@@ -23,7 +18,7 @@ def connect(
     local: bool | None = None,
     cluster: outputs.Cluster | None = None,
     tell: Callable[[str], None] | None = None,
-) -> SlurmBackend | KubernetesBackend:
+) -> Backend[Any]:
     """The jobs of a deployed stack, by whichever scheduler it has.
 
     Args:
@@ -39,24 +34,4 @@ def connect(
         TrnError: `local` is given for a stack without a head node.
     """
     found = cluster or outputs.read(stack, region)
-    if isinstance(found, outputs.EksCluster):
-        from trainium_cdk.jobs.kubernetes import KubernetesBackend
-
-        if local:
-            raise TrnError(f"stack {found.stack} runs Kubernetes: it has no head node to be on. Leave --local out")
-        return KubernetesBackend(found, lambda: kubernetes_api(found))
-    here = is_head_node(found) if local is None else local
-    transport: Transport = LocalTransport() if here else SsmTransport.of(found, tell)
-    return SlurmBackend(found, transport)
-
-
-def kubernetes_api(cluster: outputs.EksCluster) -> Api:
-    """The Kubernetes API of a cluster, with the credentials of AWS.
-
-    Raises:
-        TransportError: it cannot be reached.
-    """
-    from trainium_cdk.jobs.kubernetes import Api, access, tunnel
-
-    endpoint = tunnel.reach(cluster, access.find(cluster))
-    return Api(endpoint, access.Identity.of(cluster), cluster.namespace)
+    return engines.get(found.engine).connect(found, local=local, tell=tell)

@@ -6,11 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from trainium_cdk import engines
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import JobError, OutputsError
 from trainium_cdk.jobs import versions
-from trainium_cdk.jobs.backend import Expected
 from trainium_cdk.jobs.models import Job
+from trainium_cdk.jobs.status import Expected
 from trainium_cdk.outputs import Cluster, Fleet
 
 StageName = Literal["prepare", "precompile", "train"]
@@ -168,9 +169,12 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _image(job: Job, cluster: Cluster) -> None:
-    if job.image and cluster.engine == "slurm":
-        raise JobError(f"image is {job.image}, but {cluster.stack} runs Slurm, which starts no containers. Remove it")
-    if cluster.engine == "eks" and not (job.image or cluster.image):
+    engine = engines.get(cluster.engine)
+    if job.image and not engine.containers:
+        raise JobError(
+            f"image is {job.image}, but {cluster.stack} runs {engine.title}, which starts no containers. Remove it"
+        )
+    if engine.containers and not (job.image or cluster.image):
         raise JobError(
             f"no container image: Neuron SDK {cluster.neuron_release} comes without one for training. Build one "
             "(trn image build DIR), and give its name as --image"
@@ -178,9 +182,9 @@ def _image(job: Job, cluster: Cluster) -> None:
 
 
 def _fleet(job: Job, cluster: Cluster) -> Fleet:
+    engine = engines.get(cluster.engine)
     try:
-        # on EKS a queue is one node group, and an instance type without a queue chooses among all of them
-        every = cluster.engine == "eks" and job.queue is None and job.instance_type is not None
+        every = engine.queue_has_one_type and job.queue is None and job.instance_type is not None
         fleets = cluster.fleets if every else cluster.queue(job.queue)
     except OutputsError as e:
         raise JobError(f"{e}. Give one of them as --queue") from None
@@ -195,11 +199,10 @@ def _fleet(job: Job, cluster: Cluster) -> Fleet:
         if job.nodes <= fleet.nodes:
             return fleet
     most = max(fleets, key=lambda f: f.nodes)
-    group = "node group" if cluster.engine == "eks" else "compute resource"
     raise JobError(
         f"nodes is {job.nodes}, but queue {most.queue} has at most {most.nodes} of {most.instance_type}. Use "
         f"--nodes {most.nodes} or "
-        f"fewer, or raise max_nodes of {group} {most.resource} and deploy again"
+        f"fewer, or raise max_nodes of {engine.nodes_noun} {most.resource} and deploy again"
     )
 
 

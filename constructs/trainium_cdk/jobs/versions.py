@@ -3,9 +3,10 @@ what AWS says of the versions. Pure."""
 
 from __future__ import annotations
 
+from trainium_cdk import engines
 from trainium_cdk.catalog import Catalog, Stack, judge
 from trainium_cdk.catalog.models import Range
-from trainium_cdk.catalog.stack import FrameworkChoice
+from trainium_cdk.catalog.stack import NODE_SYSTEM, FrameworkChoice
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import quote
 from trainium_cdk.outputs import Cluster, Fleet
@@ -29,7 +30,8 @@ def notes(image: str | None, cluster: Cluster, fleet: Fleet, catalog: Catalog | 
     release = known.releases.get(cluster.neuron_release)
     if release is None:
         return []
-    used = (image or cluster.image) if cluster.engine == "eks" else None
+    engine = engines.get(cluster.engine)
+    used = (image or cluster.image) if engine.containers else None
     runtime = known.runtime_of(used) if used else release.runtime
     if runtime and cluster.neuron_driver:
         verdict = judge(known, _stack(cluster, fleet, "none", runtime))
@@ -53,7 +55,7 @@ def _stack(cluster: Cluster, fleet: Fleet, framework: FrameworkChoice, runtime: 
         (fleet.family,),
         cluster.neuron_release,
         framework,
-        cluster.os if cluster.engine == "slurm" else "",
+        cluster.os or NODE_SYSTEM,
         cluster.neuron_driver or None,
         runtime,
         ami=_DEPLOYED,
@@ -91,10 +93,6 @@ _RULE = r"""  if within "$driver" {driver} && within "$runtime" {runtime}; then
     printf '%s\n' "driver $driver and runtime $runtime do not go together: "{words}
     return
   fi"""
-_FIX = {
-    "eks": "Use an image with another runtime (--image), or deploy with another eks: {ami_release: ...}",
-    "slurm": "Deploy with another bootstrap: {neuron_release: ...}, or replace the node if its driver is not that of the release",
-}
 
 
 def node_check(cluster: Cluster, required: bool, catalog: Catalog | None = None) -> str:
@@ -107,7 +105,7 @@ def node_check(cluster: Cluster, required: bool, catalog: Catalog | None = None)
         _RULE.format(
             driver=_bounds(rule.driver),
             runtime=_bounds(rule.runtime),
-            words=quote.word(f"{rule}. {_FIX[cluster.engine]}"),
+            words=quote.word(f"{rule}. {engines.get(cluster.engine).version_fix}"),
         )
         for rule in (catalog or Catalog.load()).incompatible
     ]

@@ -11,7 +11,7 @@ from trainium_cdk.outputs.eks import (
     eks_fleets,
     eks_outputs,
 )
-from trainium_cdk.outputs.read import Cluster, parse, read
+from trainium_cdk.outputs.read import Cluster, from_json, parse, read
 from trainium_cdk.outputs.slurm import SlurmCluster, fleets, slurm_outputs
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "eks_fleets",
     "eks_outputs",
     "fleets",
+    "from_json",
     "parse",
     "read",
     "slurm_outputs",

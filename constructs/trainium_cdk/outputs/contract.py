@@ -66,6 +66,8 @@ class ClusterOutputs(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
+    engine: str
+    """Name of the engine."""
     stack: str
     region: str
     cluster_name: str
@@ -77,6 +79,10 @@ class ClusterOutputs(BaseModel):
     """Version of the nodes' Neuron driver; empty = not known."""
     neuron_release: str
     framework: str
+    os: str = ""
+    """Operating system of the nodes, where jobs use its packages; empty where they run in containers."""
+    image: str = ""
+    """The training image where a job names none; empty for none."""
     bucket: str
     """The stack's own bucket."""
     registry_uri: str = ""

@@ -29,8 +29,6 @@ class EksCluster(ClusterOutputs):
     service_account: str
     claims: tuple[str, ...]
     """Persistent volume claims of the shared file systems, in the order of `mount_dirs`."""
-    image: str
-    """The training image where a job names none: the release's own, else none."""
     shell_image: str = ""
     """A small image with a shell; empty for the catalogue's."""
     build_project: str

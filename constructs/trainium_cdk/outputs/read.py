@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
+from trainium_cdk import engines
 from trainium_cdk._aws import in_words
 from trainium_cdk._aws import region as aws_region
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import OutputsError
-from trainium_cdk.outputs.contract import CONTRACT, fields
-from trainium_cdk.outputs.eks import EKS_KEYS, EksCluster
-from trainium_cdk.outputs.slurm import SLURM_KEYS, SlurmCluster
+from trainium_cdk.outputs.contract import CONTRACT, ClusterOutputs
 
-Cluster = SlurmCluster | EksCluster
-STACKS = ("TrnPclusterStack", "TrnEksStack")
-"""Ids of the app's stacks, with which their names in the account begin."""
+Cluster = ClusterOutputs
+"""A cluster of any engine."""
+
+
+class _Named(BaseModel):
+    engine: str
 
 
 def parse(stack: str, region: str, outputs: Mapping[str, str]) -> Cluster:
@@ -35,21 +37,30 @@ def parse(stack: str, region: str, outputs: Mapping[str, str]) -> Cluster:
             f"stack {stack} was deployed by a release that speaks contract {' '.join(contract.split())}; this one speaks {CONTRACT}. "
             "Deploy the stack again with this release, or use that release's `trn`"
         )
-    engine = outputs.get("TrnEngine")
+    name = outputs.get("TrnEngine", "")
+    engine = engines.every().get(name)
+    if engine is None:
+        raise OutputsError(
+            f"stack {stack} runs {name!r}, which this release of `trn` does not know. Use a newer release"
+        )
+    data = {**engine.cluster(outputs), "stack": stack, "region": region}
     try:
-        if engine == "slurm":
-            return SlurmCluster.model_validate({**fields(SLURM_KEYS, outputs), "stack": stack, "region": region})
-        if engine == "eks":
-            data = fields(EKS_KEYS, outputs)
-            data["claims"] = [c for c in data.get("claims", "").split(",") if c]
-            return EksCluster.model_validate({**data, "stack": stack, "region": region})
+        return engine.cluster_model().model_validate(data)
     except ValidationError as e:
         first = e.errors()[0]
         where = ".".join(map(str, first["loc"])) or "outputs"
         raise OutputsError(
             f"the outputs of stack {stack} cannot be read: {where}: {first['msg']}. Deploy the stack again"
         ) from None
-    raise OutputsError(f"stack {stack} runs {engine!r}, which this release of `trn` does not know. Use a newer release")
+
+
+def from_json(text: str) -> Cluster:
+    """The cluster that `model_dump_json` wrote.
+
+    Raises:
+        EngineError, pydantic.ValidationError: it describes none.
+    """
+    return engines.get(_Named.model_validate_json(text).engine).cluster_model().model_validate_json(text)
 
 
 def read(stack: str, region: str | None = None) -> Cluster:
@@ -84,7 +95,7 @@ def deployment(stack: str) -> str:
     >>> deployment("TrnEksStack"), deployment("TrnEksStack-bert")
     ('cdk deploy TrnEksStack', 'cdk deploy TrnEksStack -c env=FILE, with the file of the environment bert')
     """
-    for id in STACKS:
+    for id in (engine.stack for engine in engines.every().values()):
         if stack.startswith(f"{id}-"):
             return f"cdk deploy {id} -c env=FILE, with the file of the environment {stack.removeprefix(f'{id}-')}"
     return f"cdk deploy {stack}"

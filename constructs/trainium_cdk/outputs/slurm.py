@@ -18,7 +18,6 @@ class SlurmCluster(ClusterOutputs):
     """EC2 instance id: where SSM sends the commands."""
     job_user: str
     """The user that jobs belong to."""
-    os: str
     venv: str
     """The virtual environment: a path, or a name in the user's home directory."""
 

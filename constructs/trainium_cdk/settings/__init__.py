@@ -19,7 +19,7 @@ from trainium_cdk.settings.pcluster import (
     Queue,
     Ssh,
 )
-from trainium_cdk.settings.problems import Engine, Problem, Source
+from trainium_cdk.settings.problems import Problem, Source
 from trainium_cdk.settings.storage import (
     DataRepository,
     Efs,
@@ -39,7 +39,6 @@ __all__ = [
     "DataRepository",
     "Efs",
     "Eks",
-    "Engine",
     "Environment",
     "ExistingEfs",
     "ExistingFsx",

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import itertools
 import re
+from functools import cache
 from ipaddress import IPv4Network
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, PrivateAttr, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    PrivateAttr,
+    StringConstraints,
+    ValidationError,
+    create_model,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
-from trainium_cdk.catalog import Catalog, CatalogOverrides, Need, NeuronRelease, best_ami, choose
+from trainium_cdk import engines
+from trainium_cdk.catalog import Catalog, CatalogOverrides, NeuronRelease, best_ami, choose
 from trainium_cdk.catalog.eks import Addon, Ami, Chart
 from trainium_cdk.settings.base import AccountId, Region, Settings, Version
 from trainium_cdk.settings.eks import Eks, NodeGroup
 from trainium_cdk.settings.network import Network
 from trainium_cdk.settings.pcluster import Pcluster, Queue
-from trainium_cdk.settings.problems import Engine, Source, wrong
+from trainium_cdk.settings.problems import Source, wrong
 from trainium_cdk.settings.storage import Registry, Storage
 
 SERVICE_NETWORKS = ("172.20.0.0/16", "10.100.0.0/16", "192.168.0.0/16")
@@ -113,14 +123,13 @@ class Environment(Settings):
         return Catalog.load(self.overrides)
 
     @property
-    def engines(self) -> tuple[Engine, ...]:
-        """The engines that the environment describes: those it has a section for, or both where it has none.
+    def engines(self) -> tuple[str, ...]:
+        """Names of the engines that the environment describes: those it has a section for, or all of them where it has none.
 
-        What it describes must be right; the other engine's stack is there where its defaults fit.
+        What it describes must be right; another engine's stack is there where its defaults fit.
         """
-        sections: dict[str, Engine] = {"pcluster": "slurm", "eks": "eks"}
-        named = tuple(engine for section, engine in sections.items() if section in self.model_fields_set)
-        return named or tuple(sections.values())
+        named = tuple(e.name for e in engines.every().values() if e.section in self.model_fields_set)
+        return named or engines.names()
 
     @property
     def release(self) -> NeuronRelease:
@@ -137,13 +146,12 @@ class Environment(Settings):
         return self._chosen[1]
 
     @property
-    def families(self) -> dict[Engine, tuple[str, ...]]:
+    def families(self) -> dict[str, tuple[str, ...]]:
         """The families of the known instance types of each engine."""
         known = self.catalog.instances
-        by_engine: dict[Engine, tuple[str, ...]] = {"slurm": self.instance_types, "eks": self.eks_instance_types}
         return {
-            engine: tuple(dict.fromkeys(known[t].family for t in types if t in known))
-            for engine, types in by_engine.items()
+            name: tuple(dict.fromkeys(known[t].family for t in engine.instance_types(self) if t in known))
+            for name, engine in engines.every().items()
         }
 
     @property
@@ -161,12 +169,7 @@ class Environment(Settings):
     @property
     def _chosen(self) -> tuple[str, Literal["torch-xla", "torch-native", "none"]]:
         families = self.families
-        custom = all(group.custom_ami for group in self.eks.node_groups)
-        needs = {
-            "slurm": Need("slurm", families["slurm"], self.pcluster.os, self.pcluster.version),
-            "eks": Need("eks", families["eks"], version=self.kubernetes_version, custom_ami=custom),
-        }
-        asked = tuple(needs[engine] for engine in self.engines if families[engine])
+        asked = tuple(engines.get(name).need(self, families[name]) for name in self.engines if families[name])
         return choose(self.catalog, asked, release=self.bootstrap.neuron_release, framework=self.bootstrap.framework)
 
     @property
@@ -261,3 +264,12 @@ class Environment(Settings):
     def zone_of(self, queue: Queue) -> str | None:
         """The one zone that a queue's nodes run in: its own, else the network's first; None where there is none."""
         return queue.zone_id or next(iter(self.zone_ids), None)
+
+
+@cache
+def environment_model() -> type[Environment]:
+    """`Environment`, with the sections of engines that other packages bring."""
+    sections: dict[str, Any] = {
+        e.section: (model, model()) for e in engines.every().values() if (model := e.settings())
+    }
+    return create_model("Environment", __base__=Environment, **sections) if sections else Environment

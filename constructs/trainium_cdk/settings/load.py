@@ -14,7 +14,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from trainium_cdk.errors import SettingsError, SettingsFileError
 from trainium_cdk.settings.base import TOKEN, may_be_none
-from trainium_cdk.settings.environment import Environment
+from trainium_cdk.settings.environment import Environment, environment_model
 from trainium_cdk.settings.problems import KeyPath, Problem, Source
 from trainium_cdk.settings.shape import problems_of
 
@@ -29,7 +29,7 @@ def load(file: str | Path | None = None) -> Environment:
         SettingsError: a key or value is wrong; names each.
     """
     if file is None:
-        return Environment()
+        return environment_model()()
     return parse(_text(Path(file)), str(file))
 
 
@@ -75,7 +75,7 @@ def validate(data: Mapping[str, Any], source: Source | None = None) -> Environme
     """
     source = source or Source("(data)")
     try:
-        environment = Environment.model_validate(data)
+        environment = environment_model().model_validate(data)
     except ValidationError as e:
         raise SettingsError(problems_of(e), source) from None
     environment._source = source
@@ -84,7 +84,7 @@ def validate(data: Mapping[str, Any], source: Source | None = None) -> Environme
 
 def json_schema() -> dict[str, Any]:
     """The JSON schema of the environment file: editors complete and check with it."""
-    schema = Environment.model_json_schema(by_alias=True)
+    schema = environment_model().model_json_schema(by_alias=True)
     parts = schema["$defs"]
     for part in (schema, *parts.values()):
         for key, value in part.get("properties", {}).items():
@@ -106,7 +106,7 @@ def _unclear(blank: Iterable[KeyPath]) -> Iterator[Problem]:
         "value": "write null for none, or remove the line for its default",
     }
     for key in blank:
-        if what := may_be_none(Environment, key):
+        if what := may_be_none(environment_model(), key):
             yield Problem(key, "(nothing)", "this may mean its default, or none", fixes[what])
 
 

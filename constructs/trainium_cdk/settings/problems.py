@@ -11,7 +11,6 @@ from pydantic import BaseModel
 from pydantic_core import PydanticCustomError
 
 Level = Literal["error", "warning", "info"]
-Engine = Literal["slurm", "eks"]
 KeyPath = tuple[str | int, ...]
 
 
@@ -25,7 +24,7 @@ class Problem:
         reason: what is wrong with it.
         fix: what to write instead.
         rule: the name of the rule that found it.
-        engine: whose stack it concerns; None for all.
+        engine: name of the engine whose stack it concerns; None for all.
     """
 
     key: KeyPath
@@ -34,7 +33,7 @@ class Problem:
     fix: str
     level: Level = "error"
     rule: str = "shape"
-    engine: Engine | None = None
+    engine: str | None = None
 
     @property
     def dotted(self) -> str:

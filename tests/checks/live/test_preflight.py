@@ -23,7 +23,6 @@ from trainium_cdk import settings
 from trainium_cdk.checks.live import CHECKS, Aws, Report, Target, examine, policy
 from trainium_cdk.checks.live.account import IDENTITY
 from trainium_cdk.checks.live.aws import OPERATIONS
-from trainium_cdk.settings import Engine
 
 TRN = Path(sys.executable).with_name("trn")
 ZONE = "use1-az6"
@@ -68,7 +67,7 @@ def session(**keys: str) -> boto3.Session:
     return boto3.Session(**keys)
 
 
-def report(text: str, engine: Engine = "slurm", **keys: str) -> Report:
+def report(text: str, engine: str = "slurm", **keys: str) -> Report:
     target = Target(settings.parse(text, "environment.yaml"), engine)
     return examine(target, Aws(target.env.region, session(**keys)))
 
@@ -83,7 +82,7 @@ def wrong(found: Report) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("engine", ["slurm", "eks"])
-def test_all_is_green_by_default(trn: Trn, engine: Engine) -> None:
+def test_all_is_green_by_default(trn: Trn, engine: str) -> None:
     done = trn("", NAMES[engine], "--json", "--strict")
     assert done.returncode == 0, done.stdout
     found = json.loads(done.stdout)
@@ -129,7 +128,7 @@ def test_warnings_count_where_they_are_to(trn: Trn, aws: LocalAws) -> None:
         (VPCS, "slurm", "", "vpc-quota"),
     ],
 )
-def test_quotas(aws: LocalAws, code: str, engine: Engine, text: str, check: str) -> None:
+def test_quotas(aws: LocalAws, code: str, engine: str, text: str, check: str) -> None:
     aws.set_answers("quotas", {code: 0})
     found = wrong(report(text, engine))
     assert code in found.pop(check)
@@ -303,7 +302,7 @@ pcluster:
 
 
 @pytest.fixture(scope="module")
-def everything(local_aws: LocalAws, made: Seeded) -> dict[Engine, str]:
+def everything(local_aws: LocalAws, made: Seeded) -> dict[str, str]:
     """Two environments that between them want every check."""
     mount = local_aws.client("fsx").describe_file_systems(FileSystemIds=[made.fsx])["FileSystems"][0]
     reserved = reservation(local_aws.client, "trn1.32xlarge", 1, "us-east-1f", block=False)
@@ -313,7 +312,7 @@ def everything(local_aws: LocalAws, made: Seeded) -> dict[Engine, str]:
     return {"slurm": text, "eks": linked}
 
 
-def test_what_exists(everything: dict[Engine, str], made: Seeded) -> None:
+def test_what_exists(everything: dict[str, str], made: Seeded) -> None:
     text = everything["slurm"]
     expected, mount = {"service-roles", "images"}, text.split("mount_name: '")[1].split("'")[0]
     assert wrong(report(text)).keys() == expected, wrong(report(text))
@@ -331,7 +330,7 @@ def test_what_exists(everything: dict[Engine, str], made: Seeded) -> None:
         assert words in found.get(check, ""), (check, found)
 
 
-def test_every_check_asks_the_local_aws(everything: dict[Engine, str], aws: LocalAws) -> None:
+def test_every_check_asks_the_local_aws(everything: dict[str, str], aws: LocalAws) -> None:
     """And has an answer from it. One speaks only where EC2 and the catalogue differ: `test_places`."""
     answered: set[str] = set()
     for engine, text in everything.items():
@@ -361,9 +360,7 @@ class Recorder:
 
 
 @pytest.mark.parametrize("engine", ["slurm", "eks"])
-def test_it_only_reads_and_the_policy_says_all_it_asks(
-    everything: dict[Engine, str], aws: LocalAws, engine: Engine
-) -> None:
+def test_it_only_reads_and_the_policy_says_all_it_asks(everything: dict[str, str], aws: LocalAws, engine: str) -> None:
     aws.set_answers("quotas", dict.fromkeys((TRN_QUOTA, SPOT_QUOTA, STANDARD, ADDRESSES, VPCS)))
     recorder, target = Recorder(), Target(settings.parse(everything[engine]), engine)
     examine(target, Aws("us-east-1", recorder.session))
@@ -409,7 +406,7 @@ def without(document: dict[str, Any], action: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("engine", swept(["slurm", "eks"], "slurm"))
 def test_the_printed_policy_is_enough_and_each_part_is_needed(
-    everything: dict[Engine, str], aws: LocalAws, trn: Trn, user: User, engine: Engine
+    everything: dict[str, str], aws: LocalAws, trn: Trn, user: User, engine: str
 ) -> None:
     """The user may do what `--print-policy` prints: the report is root's. Without one action, what needs it says so."""
     aws.set_answers("quotas", {VPCS: None, **dict.fromkeys((TRN_QUOTA, SPOT_QUOTA, STANDARD, ADDRESSES))})

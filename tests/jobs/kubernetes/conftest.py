@@ -22,8 +22,7 @@ from trainium_cdk.eks import manifests, network_policies
 from trainium_cdk.eks.access import EDITORS
 from trainium_cdk.eks.installation import Installation
 from trainium_cdk.jobs import Script
-from trainium_cdk.jobs.connect import kubernetes_api
-from trainium_cdk.jobs.kubernetes import KubernetesBackend
+from trainium_cdk.jobs.kubernetes import KubernetesBackend, kubernetes_api
 from trainium_cdk.jobs.kubernetes.names import MANAGED_BY
 from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL, EksCluster, Fleet
 

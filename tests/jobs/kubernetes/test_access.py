@@ -22,8 +22,7 @@ from sandbox import LocalAws
 from tests.credentials import session
 from tests.jobs.kubernetes.conftest import NAME, Running
 from trainium_cdk.jobs import TransportError, TrnError, connect
-from trainium_cdk.jobs.connect import kubernetes_api
-from trainium_cdk.jobs.kubernetes import Api, ApiError, access, tunnel
+from trainium_cdk.jobs.kubernetes import Api, ApiError, access, kubernetes_api, tunnel
 
 PLUGIN = '''#!{python}
 """session-manager-plugin as far as it is called here: forwards a port to the API, and writes down how it was called."""

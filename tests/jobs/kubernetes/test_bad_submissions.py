@@ -70,7 +70,7 @@ def test_an_image_is_nothing_for_slurm() -> None:
     class Silent:
         interval = 0.0
 
-        def run(self, script: str, timeout: float = 120) -> Any:  # noqa: ARG002
+        def run(self, script: str, timeout: float = 120) -> Any:
             raise AssertionError(script)
 
     with pytest.raises(

@@ -20,7 +20,7 @@ from sandbox.kubernetes import schemas
 from tests.jobs.kubernetes.conftest import fleet, make_cluster
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, Script
-from trainium_cdk.jobs.kubernetes import Submission, render
+from trainium_cdk.jobs.kubernetes import KubernetesSubmission, render
 from trainium_cdk.jobs.kubernetes.names import MAX_NAME, object_name
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -49,7 +49,7 @@ ALL = {**JOBS, **MORE}
 WORDS = {"script", "phase-2-file", "own-data", "python"}
 
 
-def readable(submission: Submission) -> str:
+def readable(submission: KubernetesSubmission) -> str:
     """The objects with the two files that are the same in every submission left out."""
     secret, guard, job = json.loads(json.dumps(submission.objects))
     for name in ("pod.sh", "fetch.sh"):

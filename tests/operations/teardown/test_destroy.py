@@ -16,7 +16,7 @@ from sandbox.leftovers import beyond, inventory
 from tests.trust.figures import record
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import TeardownError
-from trainium_cdk.jobs.backend import JobStatus, Stage
+from trainium_cdk.jobs.status import JobStatus, Stage
 from trainium_cdk.operations.teardown import destroy, survey
 from trainium_cdk.operations.teardown.jobs import end
 

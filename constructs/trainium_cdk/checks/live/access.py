@@ -13,8 +13,7 @@ KEY: tuple[str, ...] = ("pcluster", "head", "ssh", "key_name")
 
 def _key_name(target: Target) -> str | None:
     """The key pair that is named; one that the stack makes is of the right kind."""
-    ssh = target.env.pcluster.head.ssh if target.engine == "slurm" else None
-    return ssh.key_name if ssh else None
+    return target.of.key_pair(target.env)
 
 
 def judge_key_pair(target: Target, kind: str | None) -> Found:
@@ -66,10 +65,7 @@ def roles(target: Target) -> list[Role]:
     env, wanted = target.env, []
     if any(f.queue.purchase == "spot" for f in target.fleets):
         wanted.append(SPOT)
-    if target.engine == "eks":
-        wanted += [ROLES["eks"], ROLES["nodes"], ROLES["scaling"]]
-    elif env.pcluster.login_nodes:
-        wanted += [ROLES["scaling"], ROLES["balancer"]]
+    wanted += [ROLES[name] for name in target.of.service_roles(env)]
     for name, storage in (("efs", env.storage.efs), ("fsx", env.storage.fsx)):
         if storage and not storage.existing:
             wanted.append(ROLES[name])
@@ -100,7 +96,7 @@ def judge_roles(target: Target, there: dict[str, bool]) -> Found:
 
 
 def _named_by_the_key(target: Target, role: Role) -> bool:
-    return role is ROLES["scaling"] and target.engine == "eks" and target.env.encryption == "customer-key"
+    return role is ROLES.get(target.of.role_in_key_policy) and target.env.encryption == "customer-key"
 
 
 def fetch_roles(target: Target, aws: Aws) -> dict[str, bool]:

@@ -87,7 +87,7 @@ def fetch_stacks(target: Target, aws: Aws) -> Stacks:
     """Our stack, and the one that has the name of a cluster which our stack does not have yet."""
     ours = stack(target, aws)
     deployed = {o["OutputKey"]: o["OutputValue"] for o in (ours or {}).get("Outputs", [])}.get("ClusterName")
-    new = target.engine == "slurm" and deployed != target.cluster
+    new = target.of.cluster_is_a_stack and deployed != target.cluster
     return ours, _stack(aws, target.cluster) if new else None
 
 

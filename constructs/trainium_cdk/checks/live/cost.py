@@ -9,7 +9,7 @@ from typing import Any
 
 from trainium_cdk.catalog.constants import GATEWAY_ENDPOINTS, HOURS_OF_A_MONTH
 from trainium_cdk.checks.live.model import Finding, Found, Target, listed
-from trainium_cdk.checks.live.quotas import addresses_wanted, servers
+from trainium_cdk.checks.live.quotas import addresses_wanted
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,12 @@ def _fleets(target: Target) -> Iterator[Item]:
     env = target.env
     for fleet in target.fleets:
         price, kind = env.catalog.price(fleet.kind.name, env.region), fleet.kind.name
-        least, most = fleet.resource.min_nodes, fleet.resource.max_nodes
+        least, most = target.of.idle_nodes(fleet), fleet.resource.max_nodes
         if fleet.queue.purchase == "capacity-block":
             yield Item(f"{fleet.name}: {most} x {kind} (the block is paid when it is bought)", 0.0, 0.0)
             continue
         if fleet.resource.reservation:  # paid whether or not instances run in it
             least = most
-        if target.engine == "eks" and not fleet.resource.reservation:
-            least = getattr(fleet.resource, "nodes", least)
         note = " (at the on-demand price; spot costs less)" if fleet.queue.purchase == "spot" else ""
         yield Item(f"{fleet.name}: {least} to {most} x {kind}{note}", _times(price, least), _times(price, most))
         volume = env.catalog.service_price("ebs-gp3-gib-month", env.region)
@@ -53,12 +51,11 @@ def _fleets(target: Target) -> Iterator[Item]:
 
 def _servers(target: Target) -> Iterator[Item]:
     env = target.env
-    for server in servers(target):
+    for server in target.of.servers(env):
         price = env.catalog.price(server.instance_type, env.region)
-        least = env.eks.system.nodes if server.what == "system node" else server.count
-        yield Item(f"{server.what}: {server.instance_type}", _times(price, least), _times(price, server.count))
-    if target.engine == "slurm":
-        yield _monthly(target, "head node: root volume", "ebs-gp3-gib-month", env.pcluster.head.root_volume_gib)
+        yield Item(f"{server.what}: {server.instance_type}", _times(price, server.idle), _times(price, server.count))
+    for what, gib in target.of.volumes(env).items():
+        yield _monthly(target, what, "ebs-gp3-gib-month", gib)
 
 
 def _network(target: Target) -> Iterator[Item]:
@@ -91,13 +88,8 @@ def _storage(target: Target) -> Iterator[Item]:
 
 
 def _cluster(target: Target) -> Iterator[Item]:
-    if target.engine != "eks":
-        return
-    env = target.env
-    version = env.catalog.eks.versions.get(env.kubernetes_version)
-    late = version is not None and target.now.date() > version.standard_support_until
-    extended = "extended-support-" if late else ""
-    yield _hourly(target, f"EKS control plane, Kubernetes {env.kubernetes_version}", f"eks-{extended}cluster-hour", 1)
+    for what, price in target.of.control_plane(target.env, target.now.date()).items():
+        yield _hourly(target, what, price, 1)
 
 
 def _hourly(target: Target, what: str, name: str, count: int) -> Item:

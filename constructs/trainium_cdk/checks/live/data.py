@@ -27,9 +27,8 @@ def buckets(target: Target) -> Iterator[Bucket]:
     if fsx and fsx.s3 and not fsx.existing:
         name = fsx.s3.uri.removeprefix("s3://").split("/")[0]
         yield Bucket(name, ("storage", "fsx", "s3", "uri"), same_region=True)
-    if target.engine == "eks":
-        for i, name in enumerate(target.env.eks.data_buckets):
-            yield Bucket(name, ("eks", "data_buckets", i), same_region=False)
+    for key, name in target.of.data_buckets(target.env).items():
+        yield Bucket(name, key, same_region=False)
 
 
 Seen = str | Literal["none", "denied"]

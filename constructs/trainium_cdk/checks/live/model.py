@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-from trainium_cdk.checks.rule import Fleet, Half, halves
-from trainium_cdk.settings import Engine, Environment
+from trainium_cdk import engines
+from trainium_cdk.checks.rule import EngineView, Fleet, view
+from trainium_cdk.engines import Engine
+from trainium_cdk.settings import Environment
 from trainium_cdk.settings.problems import KeyPath
 
 if TYPE_CHECKING:
@@ -18,7 +20,6 @@ A = TypeVar("A")
 Level = Literal["ok", "info", "warning", "error"]
 QUALIFIER = "hnb659fds"
 """The CDK's own bootstrap qualifier."""
-FIRST_STACKS: dict[Engine, str] = {"slurm": "TrnPclusterStack", "eks": "TrnEksStack"}
 
 
 @dataclass(frozen=True)
@@ -49,39 +50,43 @@ class Target:
     """What is to be deployed: one stack of an environment.
 
     Attributes:
-        engine: whose stack: slurm (TrnPclusterStack) or eks (TrnEksStack).
+        engine: name of the engine whose stack it is.
         now: the moment that time windows are compared with, with its time zone.
         qualifier: the CDK's bootstrap qualifier.
         account: the account of the credentials; empty before they were looked at.
     """
 
     env: Environment
-    engine: Engine
+    engine: str
     now: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC))
     qualifier: str = QUALIFIER
     account: str = ""
 
     @property
-    def half(self) -> Half:
-        return next(h for h in halves(self.env) if h.engine == self.engine)
+    def of(self) -> Engine:
+        return engines.get(self.engine)
+
+    @property
+    def view(self) -> EngineView:
+        return view(self.env, self.of)
 
     @property
     def fleets(self) -> tuple[Fleet, ...]:
-        return self.half.fleets
+        return self.view.fleets
 
     @property
     def zone_ids(self) -> tuple[str, ...]:
-        return self.half.zone_ids
+        return self.view.zone_ids
 
     @property
     def stack(self) -> str:
         """The stack's name in the account."""
-        first = FIRST_STACKS[self.engine]
+        first = self.of.stack
         return first if self.env.name == type(self.env)().name else f"{first}-{self.env.name}"
 
     @property
     def cluster(self) -> str:
-        return self.env.cluster_name if self.engine == "slurm" else self.env.eks_cluster_name
+        return self.of.cluster_name(self.env)
 
     def where(self, key: KeyPath) -> str:
         """The file and line of a key, as messages show it."""

@@ -88,7 +88,7 @@ def _subnet(target: Target, ours: ExistingSubnet, theirs: dict[str, Any] | None,
         return
     zone, free = ours.zone_id, int(theirs["AvailableIpAddressCount"])
     # one address for each node at least; what the offline rules count beside it is told there
-    nodes = sum(f.resource.max_nodes for f in target.fleets if target.half.zone_of(f) == zone)
+    nodes = sum(f.resource.max_nodes for f in target.fleets if target.view.zone_of(f) == zone)
     if free < nodes:
         yield Finding(
             "error",

@@ -6,7 +6,6 @@ from typing import Any
 
 from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.model import Check, Finding, Found, Target, listed
-from trainium_cdk.checks.live.quotas import servers
 
 Offered = dict[str, frozenset[str]]
 """Instance type -> zone ids."""
@@ -36,7 +35,7 @@ def fetch_zones(_: Target, aws: Aws) -> dict[str, str]:
 
 def judge_offering(target: Target, offered: Offered) -> Found:
     for fleet in target.fleets:
-        zone, zones = target.half.zone_of(fleet), offered.get(fleet.kind.name, frozenset())
+        zone, zones = target.view.zone_of(fleet), offered.get(fleet.kind.name, frozenset())
         what = f"{fleet.kind.name} for {fleet.name}"
         if zone in zones:
             yield Finding("ok", what, str(zone), "offered there")
@@ -63,7 +62,7 @@ def judge_offering(target: Target, offered: Offered) -> Found:
 
 def _servers(target: Target, offered: Offered) -> Found:
     """The head node lies in the first zone; EKS spreads the system nodes over all of them."""
-    for server in servers(target):
+    for server in target.of.servers(target.env):
         wanted = target.zone_ids if server.what == "system node" else target.zone_ids[:1]
         zones = offered.get(server.instance_type, frozenset())
         missing = [z for z in wanted if z not in zones]
@@ -82,7 +81,7 @@ def _servers(target: Target, offered: Offered) -> Found:
 
 
 def fetch_offering(target: Target, aws: Aws) -> Offered:
-    types = {f.kind.name for f in target.fleets} | {s.instance_type for s in servers(target)}
+    types = {f.kind.name for f in target.fleets} | {s.instance_type for s in target.of.servers(target.env)}
     found = aws(
         "ec2:DescribeInstanceTypeOfferings",
         LocationType="availability-zone-id",

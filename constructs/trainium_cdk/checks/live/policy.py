@@ -33,10 +33,9 @@ def _resources(target: Target) -> dict[str, list[str]]:
     partition = "aws-cn" if region.startswith("cn-") else "aws-us-gov" if region.startswith("us-gov-") else "aws"
     parameters = [f"arn:{partition}:ssm:{region}:{account_id}:parameter/cdk-bootstrap/{target.qualifier}/version"]
     stacks = [target.stack]
-    if target.engine == "eks":
-        name = env.catalog.eks.ami_parameter.format(version=env.kubernetes_version)
-        parameters.append(f"arn:{partition}:ssm:{region}:*:parameter{name}")  # public: of no account
-    else:
+    # public: of no account
+    parameters += [f"arn:{partition}:ssm:{region}:*:parameter{name}" for name in target.of.public_parameters(env)]
+    if target.of.cluster_is_a_stack:
         stacks.append(target.cluster)
     return {
         "ssm:GetParameter": parameters,

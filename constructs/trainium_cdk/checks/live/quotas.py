@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,6 @@ STANDARD = frozenset("acdhimrtz")
 """Families that share one quota: `Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances`. Trainium is not `T`."""
 NOT_STANDARD = ("trn", "inf", "dl", "hpc", "mac")
 LIVE = {"Name": "instance-state-name", "Values": ["pending", "running"]}
-OWN_TAGS = {"slurm": "parallelcluster:cluster-name", "eks": "eks:cluster-name"}
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,7 @@ def _others(target: Target, aws: Aws, of: Callable[[str], bool], *, spot: bool) 
         bought = instance.get("InstanceLifecycle", "on-demand")
         if bought == "capacity-block" or (bought == "spot") is not spot:
             continue
-        if of(instance["InstanceType"]) and tags.get(OWN_TAGS[target.engine]) != target.cluster:
+        if of(instance["InstanceType"]) and tags.get(target.of.own_tag) != target.cluster:
             counts[instance["InstanceType"]] += 1
     return counts
 
@@ -136,37 +135,13 @@ def _vcpus(aws: Aws, types: list[str]) -> dict[str, int]:
     return {t["InstanceType"]: int(t["VCpuInfo"]["DefaultVCpus"]) for t in found.get("InstanceTypes", [])}
 
 
-@dataclass(frozen=True)
-class Server:
-    """An ordinary machine beside the Trainium nodes."""
-
-    what: str
-    instance_type: str
-    count: int
-    key: KeyPath
-
-
-def servers(target: Target) -> Iterator[Server]:
-    """The ordinary machines of the stack, at most."""
-    env = target.env
-    if target.engine == "slurm":
-        yield Server("head node", env.pcluster.head.instance_type, 1, ("pcluster", "head", "instance_type"))
-        if login := env.pcluster.login_nodes:
-            yield Server("login node", login.instance_type, login.count, ("pcluster", "login_nodes", "instance_type"))
-        return
-    system, jump = env.eks.system, env.eks.jump_host
-    yield Server("system node", system.instance_type, system.max_nodes, ("eks", "system", "instance_type"))
-    if jump and env.eks.endpoint == "private":
-        yield Server("jump host", jump.instance_type, 1, ("eks", "jump_host", "instance_type"))
-
-
 def is_standard(instance_type: str) -> bool:
     return instance_type[0] in STANDARD and not instance_type.startswith(NOT_STANDARD)
 
 
 def fetch_standard(target: Target, aws: Aws) -> Need:
     exists = stack(target, aws) is not None
-    wanted = [] if exists else [s for s in servers(target) if is_standard(s.instance_type)]
+    wanted = [] if exists else [s for s in target.of.servers(target.env) if is_standard(s.instance_type)]
     others = _others(target, aws, is_standard, spot=False)
     vcpus = _vcpus(aws, [*others, *(s.instance_type for s in wanted)])
     parts = listed(f"{s.count} x {s.instance_type}" for s in wanted) if wanted else "the stack has its own already"
@@ -183,8 +158,8 @@ def addresses_wanted(target: Target) -> dict[str, int]:
     """Elastic addresses of a new stack, by what has them."""
     network = target.env.network
     nat = {"one": 1, "per-zone": len(target.zone_ids), "none": 0}[network.nat] if not network.existing else 0
-    head = int(target.engine == "slurm" and target.env.pcluster.head.subnet == "public")
-    return {what: n for what, n in (("NAT gateways", nat), ("the head node", head)) if n}
+    wanted = {"NAT gateways": nat, **target.of.public_addresses(target.env)}
+    return {what: n for what, n in wanted.items() if n}
 
 
 def fetch_addresses(target: Target, aws: Aws) -> Need:

@@ -77,7 +77,7 @@ def _wrong(target: Target, fleet: Fleet, reservation: dict[str, Any], where: str
             f"it reserves another type than {fleet.name}'s {fleet.kind.name}",
             f"write instance_type: {reservation['InstanceType']}, or name a reservation of {fleet.kind.name}",
         )
-    zone, ours = reservation.get("AvailabilityZoneId"), target.half.zone_of(fleet)
+    zone, ours = reservation.get("AvailabilityZoneId"), target.view.zone_of(fleet)
     if zone and zone != ours:
         yield problem(zone, f"it lies in another zone than {fleet.name} ({ours})", f"write zone_id: {zone}")
     yield from _size(fleet, reservation, problem)

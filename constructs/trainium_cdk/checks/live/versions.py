@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.model import Check, Finding, Found, Target, listed
-from trainium_cdk.checks.rule import queues
-from trainium_cdk.settings.problems import KeyPath
+from trainium_cdk.engines import Image
 
 IMAGE_NAMES = {
     "ubuntu2204": "ubuntu-2204-lts-hvm-x86_64",
@@ -18,43 +16,16 @@ IMAGE_NAMES = {
     "alinux2023": "amzn2023-hvm-x86_64",
 }
 """How ParallelCluster's official images are called: aws-parallelcluster-<version>-<this>-<date> (pcluster 3.16)."""
+_PCLUSTER, _AMAZON_EKS = "parallelcluster", "amazon-eks"
 _OFFICIAL = re.compile(r"aws-parallelcluster-(\d+\.\d+\.\d+)-")
 SUPPORT_ENDS = dt.timedelta(days=60)
 """So long before the end of support it is worth knowing."""
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """An image that the environment names."""
-
-    image: str
-    root_volume_gib: int
-    key: KeyPath
-
-
-def custom_images(target: Target) -> list[Wanted]:
-    p = target.env.pcluster
-    named: list[tuple[str | None, int, KeyPath]]
-    if target.engine == "eks":
-        groups = enumerate(target.env.eks.node_groups)
-        named = [(g.custom_ami, g.root_volume_gib, ("eks", "node_groups", i, "custom_ami")) for i, g in groups]
-    else:
-        everyone: KeyPath = ("pcluster", "custom_ami")
-        named = [
-            (q.custom_ami or p.custom_ami, q.root_volume_gib, (*at, "custom_ami") if q.custom_ami else everyone)
-            for at, q in queues(target.env)
-        ]
-        head = p.head.custom_ami or p.custom_ami
-        named.append(
-            (head, p.head.root_volume_gib, ("pcluster", "head", "custom_ami") if p.head.custom_ami else everyone)
-        )
-    return [Wanted(image, size, key) for image, size, key in named if image]
-
-
 def judge_images(target: Target, found: dict[str, dict[str, Any] | None]) -> Found:
-    for wanted in custom_images(target):
-        what, where = f"image {wanted.image}", target.where(wanted.key)
-        image = found[wanted.image]
+    for wanted in target.of.images(target.env):
+        what, where = f"image {wanted.id}", target.where(wanted.key)
+        image = found[wanted.id]
         if image is None:
             yield Finding(
                 "error",
@@ -69,7 +40,7 @@ def judge_images(target: Target, found: dict[str, dict[str, Any] | None]) -> Fou
         yield from wrong or [Finding("ok", what, str(image["State"]), str(image.get("Name", "")), where=where)]
 
 
-def _wrong_image(target: Target, wanted: Wanted, image: dict[str, Any], what: str, where: str) -> Found:
+def _wrong_image(target: Target, wanted: Image, image: dict[str, Any], what: str, where: str) -> Found:
     if image["State"] != "available":
         yield Finding("error", what, image["State"], "it cannot be used in this state", "wait, or name another", where)
     if image["Architecture"] != "x86_64":
@@ -85,7 +56,7 @@ def _wrong_image(target: Target, wanted: Wanted, image: dict[str, Any], what: st
             f"write root_volume_gib: {size} or more",
             where,
         )
-    if target.engine == "slurm":
+    if _PCLUSTER in target.of.services:
         yield from _not_parallelclusters(target, image, what, where)
     if _past(image.get("DeprecationTime"), target.now):
         yield Finding(
@@ -128,7 +99,7 @@ def _not_parallelclusters(target: Target, image: dict[str, Any], what: str, wher
 
 def fetch_images(target: Target, aws: Aws) -> dict[str, dict[str, Any] | None]:
     found: dict[str, dict[str, Any] | None] = {}
-    for image in sorted({w.image for w in custom_images(target)}):
+    for image in sorted({w.id for w in target.of.images(target.env)}):
         answer = aws.find("ec2:DescribeImages", ImageIds=[image])
         found[image] = (answer["Images"] or [None])[0] if answer else None
     return found
@@ -274,18 +245,18 @@ def fetch_node_image(target: Target, aws: Aws) -> str | None:
 
 
 def _is_eks(target: Target) -> bool:
-    return target.engine == "eks"
+    return _AMAZON_EKS in target.of.services
 
 
 def _official_image(target: Target) -> bool:
     """Whether some node has ParallelCluster's own image."""
     p = target.env.pcluster
     own = p.custom_ami or (p.head.custom_ami and all(q.custom_ami for q in p.queues))
-    return target.engine == "slurm" and not own and p.os in IMAGE_NAMES
+    return _PCLUSTER in target.of.services and not own and p.os in IMAGE_NAMES
 
 
 CHECKS: tuple[Check[Any], ...] = (
-    Check("images", ("ec2:DescribeImages",), fetch_images, judge_images, lambda t: bool(custom_images(t))),
+    Check("images", ("ec2:DescribeImages",), fetch_images, judge_images, lambda t: bool(t.of.images(t.env))),
     Check("parallelcluster", ("ec2:DescribeImages",), fetch_parallelcluster, judge_parallelcluster, _official_image),
     Check("kubernetes", ("eks:DescribeClusterVersions",), fetch_kubernetes, judge_kubernetes, _is_eks),
     Check("addons", ("eks:DescribeAddonVersions",), fetch_addons, judge_addons, _is_eks),

@@ -2,43 +2,37 @@
 
 from __future__ import annotations
 
-import contextlib
-import datetime as dt
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.errors import ApiError, JobError, SubmitError, TransportError, TrnError, UnknownJob
-from trainium_cdk.jobs.backend import JobStatus, LogChunk, Submitted, wait
-from trainium_cdk.jobs.kubernetes import logs, status
+from trainium_cdk.errors import ApiError, JobError, UnknownJob
+from trainium_cdk.jobs.backend import wait
+from trainium_cdk.jobs.kubernetes import inside, logs, status, tensorboard
 from trainium_cdk.jobs.kubernetes.api import Api, absent_is_fine
 from trainium_cdk.jobs.kubernetes.names import (
-    DIGEST,
-    HOLDER,
     JOB_LABEL,
     MANAGED_BY,
-    VOLCANO,
     object_name,
     owners,
     submitted_by_trn,
 )
-from trainium_cdk.jobs.kubernetes.render import Submission, render
+from trainium_cdk.jobs.kubernetes.render import KubernetesSubmission, render
 from trainium_cdk.jobs.kubernetes.status import Seen
+from trainium_cdk.jobs.kubernetes.submit import Submitter, owner_of
 from trainium_cdk.jobs.models import AnyJob
-from trainium_cdk.jobs.patience import ONE_QUESTION, Patience
-from trainium_cdk.jobs.slurm import new_token
+from trainium_cdk.jobs.status import JobStatus, LogChunk, Submitted
+from trainium_cdk.jobs.submission import new_token
 from trainium_cdk.outputs import GROUP_LABEL, EksCluster
 
 Object = dict[str, Any]
 
 INTERVAL = 2.0
 """Seconds between two looks."""
-_SUBMITTING_SECONDS = 120
 _CANCEL_SECONDS = 60
-_SETTLING_SECONDS = 2.0
-"""After which a request that was sent has been carried out."""
 
 
 class KubernetesBackend:
@@ -73,7 +67,7 @@ class KubernetesBackend:
             self._api = self._make()
         return self._api
 
-    def render(self, job: AnyJob, token: str | None = None) -> Submission:
+    def render(self, job: AnyJob, token: str | None = None) -> KubernetesSubmission:
         """What `submit` would send.
 
         Raises:
@@ -92,53 +86,9 @@ class KubernetesBackend:
         """
         return self.send(self.render(job, token))
 
-    def send(self, submission: Submission) -> Submitted:
+    def send(self, submission: KubernetesSubmission) -> Submitted:
         """Send what was rendered. Raises as `submit` does."""
-        patience = Patience(ONE_QUESTION)
-        try:
-            while True:
-                try:
-                    return self._send(submission)
-                except TransportError as e:
-                    patience.failed(e)
-        except (KeyboardInterrupt, SystemExit):
-            self._broken_off(submission)
-            raise
-
-    def _send(self, submission: Submission) -> Submitted:
-        there = self._existing(submission)
-        if there is not None:
-            self._own(submission, there)
-            return self._submitted(submission, existing=True)
-        self._take_cache(submission)
-        try:
-            self._put_files(submission)
-            made = self.api.create("Job", submission.job)
-        except SubmitError:
-            self._undo(submission)
-            raise
-        except ApiError as e:
-            if e.status == 409 and (there := self._existing(submission)) is not None:
-                self._own(submission, there)  # another client was faster
-                return self._submitted(submission, existing=True)
-            if e.again:
-                raise  # it may have been taken, though nobody has said so: its files must stay
-            self._undo(submission)
-            raise SubmitError(
-                f"{submission.id} was not submitted to {self.cluster.cluster_name}: {_refusal(e)}. Nothing of it is left there"
-            ) from None
-        self._own(submission, made)
-        return self._submitted(submission, existing=False)
-
-    def _broken_off(self, submission: Submission) -> None:
-        """After Ctrl-C the job is there whole, or not at all."""
-        self._sleep(_SETTLING_SECONDS)
-        with contextlib.suppress(TrnError):
-            there = self._existing(submission)
-            if there is None:
-                self._undo(submission)
-            else:
-                self._own(submission, there)
+        return Submitter(self.cluster, self.api, self._sleep).send(submission)
 
     def status(self, id: str) -> JobStatus:
         """How a job is.
@@ -178,7 +128,7 @@ class KubernetesBackend:
         job = self._job(id)
         name = job["metadata"]["name"]
         if not status.ended(job):
-            owner = _owner(job)
+            owner = owner_of(job)
             self.api.create(
                 "Command",
                 {
@@ -252,6 +202,27 @@ class KubernetesBackend:
         """
         return logs.node_of_rank(self, id, rank)
 
+    def execute(self, id: str, node: int, command: Sequence[str]) -> int:
+        """Run a command in the pod of one of the job's nodes, with this terminal; its exit code.
+
+        Raises:
+            JobError: no such node, or it does not run.
+            UnknownJob, TransportError
+        """
+        pod, container = inside.place(self, id, node)
+        return inside.run(self.api, pod, container, command)
+
+    def tensorboard(
+        self, id: str, *, image: str | None = None, port: int = 0, say: Callable[[str], None] = print
+    ) -> AbstractContextManager[tensorboard.Board]:
+        """Serve the job's TensorBoard at a port of this machine, from a pod of its own.
+
+        Args:
+            image: with TensorBoard; default: the job's.
+            port: default: a free one.
+        """
+        return tensorboard.serve(self, id, image=image, port=port, say=say)
+
     def _look(self, job: Object, pods: Sequence[Object]) -> Seen:
         if status.ended(job) or any(p["spec"].get("nodeName") for p in pods if status.task(p) == "train"):
             return Seen(job, pods)
@@ -289,119 +260,3 @@ class KubernetesBackend:
                 f"there is no job {id!r} on {self.cluster.cluster_name} ({self.cluster.stack}). `trn list` shows those there are"
             )
         return found
-
-    def _existing(self, submission: Submission) -> Object | None:
-        try:
-            found = self.api.get("Job", submission.id)
-        except ApiError as e:
-            if e.status == 404:
-                return None
-            raise
-        if found["metadata"].get("annotations", {}).get(DIGEST) != submission.digest:
-            raise SubmitError(f"{submission.id} is another job already. Use a new token, or submit what it was")
-        return found
-
-    def _take_cache(self, submission: Submission) -> None:
-        """Hold the compile cache for this job, or say which job has it."""
-        wanted = submission.guard
-        for _ in range(3):
-            try:
-                self.api.create("ConfigMap", wanted)
-                return
-            except ApiError as e:
-                if e.status != 409:
-                    raise
-            try:
-                there = self.api.get("ConfigMap", wanted["metadata"]["name"])
-            except ApiError as e:
-                if e.status == 404:
-                    continue
-                raise
-            holder = str(there["metadata"].get("annotations", {}).get(HOLDER, ""))
-            if holder == submission.id:
-                return
-            if self._still_has(holder, there):
-                raise SubmitError(
-                    f"{submission.id} was not submitted: job {holder} has the compile cache {submission.plan.job.cache_set}, and two "
-                    f"jobs on one would spoil it. Wait for it (trn wait {holder}), cancel it, or give --cache another name"
-                )
-            version = {"resourceVersion": there["metadata"]["resourceVersion"]}
-            try:
-                self.api.replace("ConfigMap", {**wanted, "metadata": {**wanted["metadata"], **version}})
-                return
-            except ApiError as e:
-                if e.status not in (404, 409):
-                    raise
-        raise TransportError(
-            f"several submissions want the compile cache {submission.plan.job.cache_set} at once. Try again in a moment"
-        )
-
-    def _still_has(self, holder: str, guard: Object) -> bool:
-        try:
-            return not status.ended(self.api.get("Job", holder))
-        except ApiError as e:
-            if e.status != 404:
-                raise
-        if guard["metadata"].get("ownerReferences"):
-            return False
-        # no job yet: its submission is under way, or broke off
-        age = dt.datetime.now(dt.UTC).timestamp() - (status.seconds(guard["metadata"]["creationTimestamp"]) or 0)
-        return age < _SUBMITTING_SECONDS
-
-    def _put_files(self, submission: Submission) -> None:
-        name = submission.id
-        try:
-            self.api.create("Secret", submission.secret)
-            return
-        except ApiError as e:
-            if e.status != 409:
-                raise
-        # left by a submission that broke off
-        there = self.api.get("Secret", name)
-        if not submitted_by_trn(there):
-            raise SubmitError(
-                f"{name} was not submitted: there is a Secret of that name already, which trn has not created. Use another token"
-            )
-        if there["metadata"].get("annotations", {}).get(DIGEST) != submission.digest:
-            self.api.delete("Secret", name, uid=there["metadata"]["uid"])
-            self.api.create("Secret", submission.secret)
-
-    def _own(self, submission: Submission, job: Object) -> None:
-        """Tie the files and the guard to the job, so that they go with it."""
-        owned = {"metadata": {"ownerReferences": [_owner(job)]}}
-        with absent_is_fine():
-            self.api.patch("Secret", submission.id, owned)
-        name = submission.guard["metadata"]["name"]
-        with absent_is_fine():
-            guard = self.api.get("ConfigMap", name)
-            if guard["metadata"].get("annotations", {}).get(HOLDER) == submission.id:
-                self.api.patch("ConfigMap", name, owned)
-
-    def _undo(self, submission: Submission) -> None:
-        with absent_is_fine():
-            files = self.api.get("Secret", submission.id)
-            if submitted_by_trn(files) and files["metadata"].get("annotations", {}).get(DIGEST) == submission.digest:
-                self.api.delete("Secret", submission.id, uid=files["metadata"]["uid"])
-        name = submission.guard["metadata"]["name"]
-        with absent_is_fine():
-            guard = self.api.get("ConfigMap", name)
-            if guard["metadata"].get("annotations", {}).get(HOLDER) == submission.id:
-                self.api.delete("ConfigMap", name, uid=guard["metadata"]["uid"])
-
-    def _submitted(self, submission: Submission, *, existing: bool) -> Submitted:
-        stages = {str(stage): f"{submission.id}/{stage}" for stage in submission.plan.stages}
-        return Submitted(submission.id, existing, stages, submission.directory)
-
-
-def _owner(job: Object) -> Object:
-    return {"apiVersion": VOLCANO, "kind": "Job", "name": job["metadata"]["name"], "uid": job["metadata"]["uid"]}
-
-
-def _refusal(error: ApiError) -> str:
-    """What the API said, in which an unknown queue or namespace is told as such."""
-    text = str(error).removesuffix(".")
-    if "admission webhook" in text:
-        text = text.partition("denied the request: ")[2] or text
-    if error.status == 404 and "could not find the requested resource" in text:
-        return "the cluster has no Volcano. Turn it on (eks.plugins.volcano) and deploy again"
-    return " ".join(text.split()).rstrip(";")

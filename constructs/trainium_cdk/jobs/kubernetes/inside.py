@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Any
 from trainium_cdk.errors import JobError, TransportError
 from trainium_cdk.jobs.kubernetes import status
 from trainium_cdk.jobs.kubernetes.names import TRAIN, task_pod
+from trainium_cdk.jobs.kubernetes.source import JobSource
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs.kubernetes.api import Api
-    from trainium_cdk.jobs.kubernetes.backend import KubernetesBackend
 
 _STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE = 0, 1, 2, 3, 4
 _CLOSE_SECONDS = 30.0
 """Longer than the client waits for the other side's goodbye."""
 
 
-def place(backend: KubernetesBackend, id: str, node: int) -> tuple[str, str]:
+def place(backend: JobSource, id: str, node: int) -> tuple[str, str]:
     """The pod and the container of a job that run on a node.
 
     Raises:

@@ -7,18 +7,15 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from trainium_cdk.errors import ApiError, JobError, TransportError
-from trainium_cdk.jobs.backend import ACTIVE, JobStatus, LogChunk
 from trainium_cdk.jobs.kubernetes import status
 from trainium_cdk.jobs.kubernetes.api import Object
 from trainium_cdk.jobs.kubernetes.names import PREPARE, TRAIN, owners, task_pod
 from trainium_cdk.jobs.kubernetes.reader import kept_log
+from trainium_cdk.jobs.kubernetes.source import JobSource
 from trainium_cdk.jobs.patience import FOLLOWING, ONE_QUESTION, Patience
-
-if TYPE_CHECKING:
-    from trainium_cdk.jobs.kubernetes.backend import KubernetesBackend
+from trainium_cdk.jobs.status import ACTIVE, JobStatus, LogChunk
 
 Tell = Callable[[JobStatus], None]
 _QUIET_SECONDS = 300.0
@@ -30,7 +27,7 @@ _MARKER = re.compile(rb"trn: \w+: node \d+ of \d+, ranks (\d+) to (\d+), on ")
 
 
 def read(
-    backend: KubernetesBackend,
+    backend: JobSource,
     id: str,
     *,
     stage: str | None,
@@ -62,7 +59,7 @@ def read(
         yield from _chunks(name, text, n if several else None, offset)
 
 
-def node_of_rank(backend: KubernetesBackend, id: str, rank: int) -> int:
+def node_of_rank(backend: JobSource, id: str, rank: int) -> int:
     """See `KubernetesBackend.node_of_rank`."""
     seen = backend.seen(id)
     said = status.described(seen.job)
@@ -79,7 +76,7 @@ def node_of_rank(backend: KubernetesBackend, id: str, rank: int) -> int:
     raise JobError(f"no node of {id} has said yet that it has rank {rank}. Wait until its pods run (trn status {id})")
 
 
-def _begin(backend: KubernetesBackend, job: Object, node: int) -> bytes:
+def _begin(backend: JobSource, job: Object, node: int) -> bytes:
     pod = task_pod(job["name"], TRAIN, node)
     for stage in ("precompile", TRAIN):
         try:
@@ -107,7 +104,7 @@ def _pod(id: str, stage: str, node: int) -> str:
     return task_pod(id, PREPARE if stage == PREPARE else TRAIN, node)
 
 
-def _one(backend: KubernetesBackend, now: JobStatus, owner: str, stage: str, node: int) -> bytes:
+def _one(backend: JobSource, now: JobStatus, owner: str, stage: str, node: int) -> bytes:
     """The log of one container of the job with that uid; from the shared file system where its pod is gone."""
     try:
         if owner not in owners(backend.api.get("Pod", _pod(now.id, stage, node))):
@@ -132,7 +129,7 @@ class _Reader(threading.Thread):
 
     def __init__(
         self,
-        backend: KubernetesBackend,
+        backend: JobSource,
         id: str,
         owner: str,
         stage: str,
@@ -241,7 +238,7 @@ def _labelled(text: bytes, label: bytes) -> bytes:
 
 
 def _follow(
-    backend: KubernetesBackend,
+    backend: JobSource,
     now: JobStatus,
     owner: str,
     stage: str,
@@ -263,7 +260,7 @@ def _follow(
 
 
 def _pieces(
-    backend: KubernetesBackend, id: str, owner: str, stage: str, nodes: Sequence[int]
+    backend: JobSource, id: str, owner: str, stage: str, nodes: Sequence[int]
 ) -> Iterator[tuple[bytes, JobStatus | None]]:
     """What the nodes say, as it comes, and how the job is, until the stage has ended and all is said."""
     out: queue.Queue[bytes] = queue.Queue()

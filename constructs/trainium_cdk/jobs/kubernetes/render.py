@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from io import StringIO
 from typing import Any
 
@@ -16,7 +16,7 @@ from trainium_cdk.jobs.kubernetes import names, pods, scripts
 from trainium_cdk.jobs.kubernetes.pods import Object
 from trainium_cdk.jobs.models import Job
 from trainium_cdk.jobs.plan import Plan, plan
-from trainium_cdk.jobs.render import job_id
+from trainium_cdk.jobs.submission import Submission, job_id
 from trainium_cdk.outputs import EksCluster
 
 MAX_FILES = 900_000
@@ -31,24 +31,16 @@ _RANK_ENV = ("MASTER_ADDR", "NNODES", "NODE_RANK", "NPROC_PER_NODE", "TRN_ATTEMP
 
 
 @dataclass(frozen=True)
-class Submission:
-    """A job as it is sent.
+class KubernetesSubmission(Submission):
+    """The objects that are created, in this order: a Secret with the job's files, the guard of its compile cache, the Volcano Job.
+    The first two are then tied to the job (an owner reference), so that they are deleted with it.
 
     Attributes:
-        id: `<name>-<token>`, with hyphens for dots; the same token gives the same id, and is submitted once.
-        objects: what is created, in this order: a Secret with the job's files, the guard of its compile cache, the Volcano
-            Job. The first two are then tied to the job (an owner reference), so that they go with it.
-        directory: where the job lives on the shared file system: logs, checkpoints, TensorBoard.
         digest: SHA-256 of the objects.
     """
 
-    id: str
-    objects: tuple[Object, ...]
-    directory: str
-    plan: Plan
-    digest: str
-    files: Mapping[str, bytes] = field(repr=False)
-    """The job's files by their path below `scripts.FILES`."""
+    objects: tuple[Object, ...] = ()
+    digest: str = ""
 
     @property
     def text(self) -> str:
@@ -67,16 +59,8 @@ class Submission:
     def job(self) -> Object:
         return self.objects[2]
 
-    @property
-    def log_dir(self) -> str:
-        return f"{self.directory}/logs"
 
-    @property
-    def tensorboard_dir(self) -> str:
-        return f"{self.directory}/{self.plan.job.TENSORBOARD}"
-
-
-def render(job: Job, cluster: EksCluster, token: str, *, catalog: Catalog | None = None) -> Submission:
+def render(job: Job, cluster: EksCluster, token: str, *, catalog: Catalog | None = None) -> KubernetesSubmission:
     """Render a job for a cluster.
 
     Args:
@@ -96,7 +80,9 @@ def render(job: Job, cluster: EksCluster, token: str, *, catalog: Catalog | None
     digest = hashlib.sha256(json.dumps([secret, guard, volcano], sort_keys=True).encode()).hexdigest()
     for thing in (secret, volcano):
         thing["metadata"].setdefault("annotations", {})[names.DIGEST] = digest
-    return Submission(name, (secret, guard, volcano), scripts.directory(name, fitted), fitted, digest, made)
+    return KubernetesSubmission(
+        name, scripts.directory(name, fitted), fitted, made, objects=(secret, guard, volcano), digest=digest
+    )
 
 
 def to_yaml(objects: tuple[Object, ...]) -> str:

@@ -9,10 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trainium_cdk.jobs.backend import ACTIVE, Expected, JobStatus, Stage
 from trainium_cdk.jobs.kubernetes.names import DESCRIPTION, NODES, PREPARE, TRAIN, task_pod
 from trainium_cdk.jobs.kubernetes.scripts import FINAL, TIMED_OUT
-from trainium_cdk.jobs.stages import whole
+from trainium_cdk.jobs.status import ACTIVE, Expected, JobStatus, Stage, whole
 
 Object = dict[str, Any]
 

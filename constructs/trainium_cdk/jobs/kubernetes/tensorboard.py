@@ -9,14 +9,12 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs.kubernetes import reader, status
 from trainium_cdk.jobs.kubernetes.inside import Forward
-
-if TYPE_CHECKING:
-    from trainium_cdk.jobs.kubernetes.backend import KubernetesBackend
+from trainium_cdk.jobs.kubernetes.source import JobSource
 
 PORT = 6006
 _HOURS = 12
@@ -58,7 +56,7 @@ class Board:
 
 @contextlib.contextmanager
 def serve(
-    backend: KubernetesBackend,
+    backend: JobSource,
     id: str,
     *,
     image: str | None = None,
@@ -94,14 +92,14 @@ def serve(
         api.delete("Pod", name)
 
 
-def _phase(backend: KubernetesBackend, name: str) -> str:
+def _phase(backend: JobSource, name: str) -> str:
     try:
         return str(backend.api.get("Pod", name).get("status", {}).get("phase", ""))
     except TransportError:
         return ""
 
 
-def _ready(backend: KubernetesBackend, name: str, url: str) -> None:
+def _ready(backend: JobSource, name: str, url: str) -> None:
     plain: Any = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     end = time.monotonic() + _READY_SECONDS
     while True:

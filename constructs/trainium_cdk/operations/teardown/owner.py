@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from trainium_cdk import engines
+
 _LEFT_BY_AWS = ("AWS Lambda VPC ENI", "Amazon EKS ", "aws-K8S-", "ELB ", "EFS mount target")
 """How the descriptions of such interfaces begin."""
 
@@ -20,7 +22,7 @@ class Owner:
     Attributes:
         stack, stack_id: name and ARN.
         cluster: name of its cluster; empty for none.
-        engine: `slurm` or `eks`.
+        engine: name of its engine; empty for none.
         vpcs: VPCs that it made.
         functions: names of its Lambda functions, those of nested stacks included.
         projects: names of its CodeBuild projects.
@@ -60,26 +62,14 @@ class Owner:
             return "it is the log of a function of the stack"
         if group in {f"/aws/codebuild/{p}" for p in self.projects}:
             return "it is the log of a build project of the stack"
-        if self.cluster and self.engine == "eks" and group == f"/aws/eks/{self.cluster}/cluster":
-            return "it is the log of the control plane"
-        # ParallelCluster puts the time of the cluster's creation behind its name
-        if self.cluster and self.engine == "slurm" and re.fullmatch(
-            rf"/aws/parallelcluster/{re.escape(self.cluster)}-\d{{12}}", group
-        ):  # fmt: skip
-            return "it is the log of the cluster's nodes"
+        if self.cluster and self.engine:
+            for pattern, what in engines.get(self.engine).log_groups(self.cluster).items():
+                if re.fullmatch(pattern, group):
+                    return f"it is {what}"
         return ""
 
     def _tags(self) -> dict[str, str]:
         found = {"aws:cloudformation:stack-id": self.stack_id}
-        if self.cluster and self.engine == "slurm":
-            found["parallelcluster:cluster-name"] = self.cluster
-        if self.cluster and self.engine == "eks":
-            found |= {
-                f"kubernetes.io/cluster/{self.cluster}": "owned",
-                "eks:cluster-name": self.cluster,
-                "aws:eks:cluster-name": self.cluster,
-                "cluster.k8s.amazonaws.com/name": self.cluster,
-                "elbv2.k8s.aws/cluster": self.cluster,
-                "KubernetesCluster": self.cluster,
-            }
+        if self.cluster and self.engine:
+            found |= engines.get(self.engine).tags(self.cluster)
         return found

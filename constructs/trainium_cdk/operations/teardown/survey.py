@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trainium_cdk import engines
 from trainium_cdk.operations.teardown.owner import Owner
 
 Client = Callable[[str], Any]
 """Service name -> boto3 client."""
-_CLUSTERS = {"Custom::PclusterCluster": "slurm", "AWS::EKS::Cluster": "eks"}
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,14 @@ def survey(stack: str, client: Client) -> Survey | None:
     kept = {r["PhysicalResourceId"]: r for r in own if r["ResourceType"] in _DATA | _HELD and _stays(r, keeping)}
     by_type = _by_type(there)
     declared = {r.get("Type", "") for r in template.get("Resources", {}).values()}
-    kind = next((t for t in _CLUSTERS if t in declared or by_type.get(t)), "")
+    clusters = {e.cluster_resource: e.name for e in engines.every().values()}
+    kind = next((t for t in clusters if t in declared or by_type.get(t)), "")
     return Survey(
         owner=Owner(
             stack=stack,
             stack_id=stack_id,
             cluster=_cluster_name(template) or (by_type[kind][0] if kind else ""),
-            engine=_CLUSTERS.get(kind, ""),
+            engine=clusters.get(kind, ""),
             vpcs=frozenset(by_type.get("AWS::EC2::VPC", ())),
             functions=frozenset(by_type.get("AWS::Lambda::Function", ())),
             projects=frozenset(by_type.get("AWS::CodeBuild::Project", ())),

@@ -1,44 +1,25 @@
-"""Jobs on a Slurm cluster: the five verbs, each one script run on the head node."""
+"""Jobs on a Slurm cluster: each method is one script that runs on the head node."""
 
 from __future__ import annotations
 
-import datetime as dt
 import json
-import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import JobError, SubmitError, TransportError, UnknownJob
-from trainium_cdk.jobs import snapshot
-from trainium_cdk.jobs.backend import ACTIVE, JobStatus, LogChunk, Submitted, wait
+from trainium_cdk.jobs.backend import Board, wait
 from trainium_cdk.jobs.models import AnyJob
-from trainium_cdk.jobs.patience import FOLLOWING, ONE_QUESTION, Patience
-from trainium_cdk.jobs.render import LATER, RESULT, Submission, render
-from trainium_cdk.jobs.snapshot import Snapshot
-from trainium_cdk.jobs.transport import Result, Transport
+from trainium_cdk.jobs.patience import ONE_QUESTION, Patience
+from trainium_cdk.jobs.slurm import logs, snapshot
+from trainium_cdk.jobs.slurm.render import SlurmSubmission, render
+from trainium_cdk.jobs.slurm.snapshot import Snapshot
+from trainium_cdk.jobs.slurm.submit_script import LATER, RESULT
+from trainium_cdk.jobs.slurm.transport import Result, Transport
+from trainium_cdk.jobs.status import JobStatus, LogChunk, Submitted
+from trainium_cdk.jobs.submission import new_token
 from trainium_cdk.outputs import SlurmCluster
-
-LOG_BYTES = 196_608
-"""Most bytes of a log asked for at once."""
-
-
-def new_token(now: dt.datetime | None = None) -> str:
-    """A token nobody else has: the day, and six random digits."""
-    return f"{now or dt.datetime.now(dt.UTC):%Y%m%d}-{secrets.token_hex(3)}"
-
-
-class _Changes:
-    """Passes a status on when it differs from the one before."""
-
-    def __init__(self, tell: Callable[[JobStatus], None] | None):
-        self._tell = tell
-        self._last: JobStatus | None = None
-
-    def __call__(self, status: JobStatus) -> None:
-        if self._tell and status != self._last:
-            self._tell(status)
-        self._last = status
 
 
 class SlurmBackend:
@@ -54,9 +35,9 @@ class SlurmBackend:
     ):
         self.cluster = cluster
         self.transport = transport
-        self._catalog, self._sleep = catalog, sleep
+        self._catalog, self.sleep = catalog, sleep
 
-    def render(self, job: AnyJob, token: str | None = None) -> Submission:
+    def render(self, job: AnyJob, token: str | None = None) -> SlurmSubmission:
         """What `submit` would send.
 
         Raises:
@@ -75,7 +56,7 @@ class SlurmBackend:
         """
         return self.send(self.render(job, token))
 
-    def send(self, submission: Submission) -> Submitted:
+    def send(self, submission: SlurmSubmission) -> Submitted:
         """Send what was rendered. Raises as `submit` does."""
         private = bool(submission.plan.job.env)
         result = self._patiently(lambda: self._send(submission, private))
@@ -92,7 +73,7 @@ class SlurmBackend:
         again = tuple(str(answer.get("resubmitted", "")).split())
         return Submitted(submission.id, bool(answer["existing"]), stages, submission.directory, again)
 
-    def _send(self, submission: Submission, private: bool) -> Result:
+    def _send(self, submission: SlurmSubmission, private: bool) -> Result:
         result = self.transport.run(submission.text, timeout=300, private=private)
         if result.code == LATER or result.code < 0 or result.code > 128:  # killed: it had no chance to clean up
             token = submission.id.removeprefix(f"{submission.plan.job.label}-")
@@ -103,7 +84,7 @@ class SlurmBackend:
         return result
 
     def _patiently(self, ask: Callable[[], Result]) -> Result:
-        patience = Patience(ONE_QUESTION, sleep=self._sleep)
+        patience = Patience(ONE_QUESTION, sleep=self.sleep)
         while True:
             try:
                 return ask()
@@ -147,7 +128,7 @@ class SlurmBackend:
             JobTimeout: it has not ended within `timeout`.
             UnknownJob, TransportError
         """
-        return wait(self, id, timeout, changed, interval=self.transport.interval, sleep=self._sleep)
+        return wait(self, id, timeout, changed, interval=self.transport.interval, sleep=self.sleep)
 
     def logs(
         self,
@@ -173,21 +154,7 @@ class SlurmBackend:
             JobError: the job has no such stage or node.
             UnknownJob, TransportError
         """
-        status = self.status(id)
-        names = [s.name for s in status.stages]
-        if stage is not None and stage not in names:
-            raise JobError(f"{id} has no stage {stage!r}; it has {', '.join(names)}. Choose one of them")
-        if node is not None and not 0 <= node < status.nodes:
-            raise JobError(f"{id} has nodes 0 to {status.nodes - 1}, not {node}. Choose one of them")
-        if follow:
-            tell = _Changes(changed)
-            for name in [stage] if stage else names:
-                yield from self._follow(id, name, node, offset if stage else 0, tell)
-            return
-        started = [
-            s.name for s in status.stages if s.state != "PENDING" and not (s.state == "CANCELLED" and not s.nodes)
-        ]
-        yield from self._read(id, stage or (started or names)[-1], node, offset)
+        return logs.read(self, id, stage=stage, node=node, follow=follow, offset=offset, changed=changed)
 
     def node_of_rank(self, id: str, rank: int) -> int:
         """The node on which a process of the training is: ranks are given by the node's place in the list.
@@ -203,46 +170,41 @@ class SlurmBackend:
             raise JobError(f"{id} has ranks 0 to {status.nodes * each - 1}, not {rank}. Choose one of them")
         return rank // each
 
-    def _read(self, id: str, stage: str, node: int | None, offset: int) -> Iterator[LogChunk]:
-        patience = Patience(ONE_QUESTION, sleep=self._sleep)
-        while True:
-            try:
-                chunk, _ = self._piece(id, stage, node, offset)
-            except TransportError as e:
-                patience.failed(e)
-                continue
-            patience.answered()
-            if not chunk.data:
-                return
-            yield chunk
-            offset = chunk.next_offset
+    def execute(self, id: str, node: int, command: Sequence[str]) -> int:  # noqa: ARG002
+        """Nothing from here: nodes are reached from the head node.
 
-    def _follow(self, id: str, stage: str, node: int | None, offset: int, tell: _Changes) -> Iterator[LogChunk]:
-        patience = Patience(FOLLOWING, first=self.transport.interval, sleep=self._sleep)
-        while True:
-            try:
-                chunk, status = self._piece(id, stage, node, offset)
-            except TransportError as e:
-                patience.failed(e)
-                continue
-            patience.answered()
-            tell(status)
-            if chunk.data:
-                yield chunk
-                offset = chunk.next_offset
-            active = any(s.name == stage and s.state in ACTIVE for s in status.stages)
-            if not chunk.data and not active:
-                return
-            if active and len(chunk.data) < LOG_BYTES:
-                self._sleep(self.transport.interval)
+        Raises:
+            JobError: always; it names the commands.
+        """
+        status, cluster = self.status(id), self.cluster
+        head = f"aws ssm start-session --region {cluster.region} --target {cluster.head_node_id}"
+        there = f"; then, as {cluster.job_user}: srun --jobid {status.current.number} --overlap --pty {command[0]}"
+        raise JobError(f"{cluster.stack} runs Slurm: nodes are reached from the head node. Run {head}{there}")
 
-    def _piece(self, id: str, stage: str, node: int | None, offset: int) -> tuple[LogChunk, JobStatus]:
-        """The next piece of a log, and how the job was just before it was read."""
-        found = self._parse(
-            self.transport.run(
-                snapshot.ask_log(self.cluster, self._known(id), stage, node, offset, LOG_BYTES), timeout=120
-            )
+    def tensorboard(
+        self,
+        id: str,
+        *,
+        image: str | None = None,  # noqa: ARG002
+        port: int = 0,  # noqa: ARG002
+        say: Callable[[str], None] = print,  # noqa: ARG002
+    ) -> AbstractContextManager[Board]:
+        """Nothing from here: it runs on the head node.
+
+        Raises:
+            JobError: always; it names the commands.
+        """
+        directory, cluster = self.status(id).directory, self.cluster
+        raise JobError(
+            f"{cluster.stack} runs Slurm. Run tensorboard --logdir {directory} --host 127.0.0.1 on its head node, and "
+            f"forward the port: aws ssm start-session --region {cluster.region} --target {cluster.head_node_id} "
+            "--document-name AWS-StartPortForwardingSession --parameters portNumber=6006,localPortNumber=6006"
         )
+
+    def log_piece(self, id: str, stage: str, node: int | None, offset: int, most: int) -> tuple[LogChunk, JobStatus]:
+        """The next piece of a log, and how the job was just before it was read."""
+        script = snapshot.ask_log(self.cluster, self._known(id), stage, node, offset, most)
+        found = self._parse(self.transport.run(script, timeout=120))
         if not found.jobs:
             raise self._unknown(id)
         if not found.regular:
@@ -271,7 +233,7 @@ class SlurmBackend:
 
     def _ask(self, script: str) -> Snapshot:
         found: Snapshot | None = None
-        patience = Patience(ONE_QUESTION, sleep=self._sleep)
+        patience = Patience(ONE_QUESTION, sleep=self.sleep)
         while found is None:
             try:
                 found = self._parse(self.transport.run(script, timeout=120))

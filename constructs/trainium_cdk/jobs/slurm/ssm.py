@@ -1,29 +1,22 @@
-"""Running a script as the jobs' user on the head node: through SSM Run Command, or directly where this is the head
-node."""
+"""Scripts on the head node through AWS Systems Manager's Run Command."""
 
 from __future__ import annotations
 
 import base64
-import contextlib
 import gzip
 import hashlib
-import os
 import re
 import secrets
-import signal
-import subprocess
-import tempfile
 import time
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from trainium_cdk._aws import code_and_message, in_words, unknown_caller
 from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs import quote
 from trainium_cdk.jobs.patience import Patience
+from trainium_cdk.jobs.slurm.transport import Result
 from trainium_cdk.outputs.contract import PAYLOADS
 
 if TYPE_CHECKING:
@@ -45,102 +38,6 @@ UNANSWERED_SECONDS = 60.0
 """How long AWS may refuse to say what became of a command."""
 REMOVE_SECONDS = 20.0
 """How long the deletion of a payload is tried."""
-
-UNDO_SECONDS = 20.0
-"""How long a script on this machine may take to undo what it has begun, once it is told to end."""
-CFNCONFIG = Path("/etc/parallelcluster/cfnconfig")
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a script said and how it ended."""
-
-    stdout: str
-    stderr: str
-    code: int
-
-
-class Transport(Protocol):
-    """A way to the head node."""
-
-    interval: float
-    """Seconds between two questions of one who follows a job."""
-
-    def run(self, script: str, timeout: float = 120, private: bool = False) -> Result:
-        """Run a bash script as the jobs' user, in an environment like that of a login.
-
-        Args:
-            timeout: seconds.
-            private: nobody but the two ends may read the script, now or later.
-
-        Raises:
-            TransportError: it could not be started, or did not end within `timeout` seconds. It may have run.
-        """
-        ...
-
-
-class LocalTransport:
-    """This machine is the head node."""
-
-    def __init__(self, env: dict[str, str] | None = None, interval: float = 1.0):
-        self._env, self.interval = env, interval
-
-    def run(self, script: str, timeout: float = 120, private: bool = False) -> Result:  # noqa: ARG002  nobody else can open it
-        # without a name: nothing is left of it, however this process ends
-        with tempfile.TemporaryFile("w", encoding="utf-8") as file:
-            file.write(script)
-            file.seek(0)
-            try:
-                process = subprocess.Popen(
-                    ["bash", f"/dev/fd/{file.fileno()}"],
-                    pass_fds=[file.fileno()],
-                    env=self._env,
-                    cwd=(self._env or os.environ).get("HOME") or None,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    start_new_session=True,
-                )
-            except OSError as e:
-                raise TransportError(f"cannot run bash on this machine: {e.strerror}", again=False) from None
-            with process:
-                try:
-                    out, err = process.communicate(timeout=timeout)
-                except BaseException as e:
-                    _end(process)
-                    if not isinstance(e, subprocess.TimeoutExpired):
-                        raise
-                    raise TransportError(
-                        f"a command on this head node did not end within {timeout:.0f} s. Is Slurm's controller up "
-                        "(`sinfo`)?"
-                    ) from None
-        return Result(out.decode(errors="replace"), err.decode(errors="replace"), process.returncode)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Let a script undo what it has begun; then end it, with what it has started, which may hold the pipes."""
-    try:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.communicate(timeout=UNDO_SECONDS)
-    except (subprocess.TimeoutExpired, ProcessLookupError):
-        pass
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-def is_head_node(cluster: SlurmCluster, cfnconfig: Path = CFNCONFIG) -> bool:
-    """Whether this machine is the head node of that cluster, as ParallelCluster wrote it down."""
-    try:
-        lines = cfnconfig.read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
-        return False
-    said = {k.strip(): v.strip().strip("'\"") for k, eq, v in (line.partition("=") for line in lines) if eq}
-    return said.get("cfn_node_type") == "HeadNode" and cluster.cluster_name in (
-        said.get("stack_name"),
-        said.get("cfn_cluster_name"),
-    )
-
 
 # Run by root's sh. The script comes from standard input, so that its size does not matter; output is kept in a file
 # and handed out in pages, compressed and as base64, so that every byte survives.

@@ -20,8 +20,8 @@ from typing import Any
 
 from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs import quote, shell
-from trainium_cdk.jobs.backend import Expected, JobStatus, Stage
-from trainium_cdk.jobs.stages import Known, stage, whole
+from trainium_cdk.jobs.slurm.status import Known, stage
+from trainium_cdk.jobs.status import Expected, JobStatus, Stage, whole
 from trainium_cdk.outputs import SlurmCluster
 
 _ABSENT = 4

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainium_cdk.jobs.backend import Stage
+from trainium_cdk.jobs.status import Stage, whole
 
 _SLURM = {
     "PENDING": "PENDING",
@@ -193,13 +193,6 @@ def _ended(name: str, number: str, known: Known, state: Sequence[str], code: int
     if known.cancelled:
         return Stage(name, number, "CANCELLED", "", nodes, code, None, ended)
     return Stage(name, number, "FAILED", _failed(known, code), nodes, code, None, ended)
-
-
-def whole(said: object) -> int | None:
-    """A number as a program prints it, or None."""
-    if isinstance(said, int):
-        return int(said)
-    return int(said) if isinstance(said, str) and re.fullmatch(r"[0-9]{1,18}", said) else None
 
 
 def _time(text: str) -> int | None:

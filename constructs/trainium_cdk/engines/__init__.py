@@ -1,0 +1,78 @@
+"""The engines that run jobs: one object each, with everything in which they differ.
+
+Two are built in. A package brings another one as an entry point in the group `trainium_cdk.engines`, which names its class:
+
+    [project.entry-points."trainium_cdk.engines"]
+    process = "my_package.process:ProcessEngine"
+
+The class is a subclass of `Engine`; see there for what it gives.
+
+>>> from trainium_cdk import engines
+>>> engines.names()[:2], engines.get("eks").title
+(('slurm', 'eks'), 'Kubernetes')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import entry_points
+from types import MappingProxyType
+
+from trainium_cdk.engines.base import Engine, Image, Key, Nodes, Server
+from trainium_cdk.engines.eks import EksEngine
+from trainium_cdk.engines.slurm import SlurmEngine
+from trainium_cdk.errors import EngineError
+
+__all__ = ["Engine", "Image", "Key", "Nodes", "Server", "every", "get", "names", "of_stack"]
+
+GROUP = "trainium_cdk.engines"
+DEFAULT = SlurmEngine.stack
+"""The stack that commands use where none is named."""
+
+
+@cache
+def every() -> Mapping[str, Engine]:
+    """Every engine by its name, the built-in ones first.
+
+    Raises:
+        EngineError: an installed package's engine cannot be loaded, or has a name that exists already.
+    """
+    found: dict[str, Engine] = {e.name: e for e in (SlurmEngine(), EksEngine())}
+    for entry in sorted(entry_points(group=GROUP)):
+        try:
+            engine = entry.load()()
+        except Exception as e:
+            raise EngineError(
+                f"engine {entry.name} ({entry.value}) cannot be loaded: {e}. Fix or uninstall its package"
+            ) from e
+        if not isinstance(engine, Engine):
+            raise EngineError(f"engine {entry.name} ({entry.value}) is not an Engine. Fix its package")
+        for key in ("name", "section", "stack"):
+            if getattr(engine, key) in {getattr(other, key) for other in found.values()}:
+                raise EngineError(
+                    f"the {key} {getattr(engine, key)} of engine {entry.name} ({entry.value}) already exists. Change it in its package"
+                )
+        found[engine.name] = engine
+    return MappingProxyType(found)
+
+
+def names() -> tuple[str, ...]:
+    return tuple(every())
+
+
+def get(name: str) -> Engine:
+    """An engine by its name.
+
+    Raises:
+        EngineError: there is none of that name.
+    """
+    try:
+        return every()[name]
+    except KeyError:
+        raise EngineError(f"there is no engine {name!r}; there are {', '.join(every())}. Choose one of them") from None
+
+
+def of_stack(id: str) -> Engine | None:
+    """The engine whose stack has this id in the app."""
+    return next((e for e in every().values() if e.stack == id), None)

@@ -1,0 +1,21 @@
+"""What logs, shells and TensorBoard need of the backend."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from trainium_cdk.jobs.kubernetes.api import Api
+from trainium_cdk.jobs.kubernetes.status import Seen
+from trainium_cdk.jobs.status import JobStatus
+from trainium_cdk.outputs import EksCluster
+
+
+class JobSource(Protocol):
+    cluster: EksCluster
+
+    @property
+    def api(self) -> Api: ...
+
+    def seen(self, id: str) -> Seen: ...
+
+    def status(self, id: str) -> JobStatus: ...

@@ -1,0 +1,104 @@
+"""Logs of a job's stages: read, and followed until they end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from trainium_cdk.errors import JobError, TransportError
+from trainium_cdk.jobs.patience import FOLLOWING, ONE_QUESTION, Patience
+from trainium_cdk.jobs.slurm.transport import Transport
+from trainium_cdk.jobs.status import ACTIVE, JobStatus, LogChunk
+
+LOG_BYTES = 196_608
+"""Most bytes of a log in one response."""
+
+
+class LogSource(Protocol):
+    """What reads a piece of a log: the backend."""
+
+    transport: Transport
+    sleep: Callable[[float], None]
+
+    def status(self, id: str) -> JobStatus: ...
+
+    def log_piece(
+        self, id: str, stage: str, node: int | None, offset: int, most: int
+    ) -> tuple[LogChunk, JobStatus]: ...
+
+
+class _Changes:
+    """Passes a status on when it differs from the one before."""
+
+    def __init__(self, tell: Callable[[JobStatus], None] | None):
+        self._tell = tell
+        self._last: JobStatus | None = None
+
+    def __call__(self, status: JobStatus) -> None:
+        if self._tell and status != self._last:
+            self._tell(status)
+        self._last = status
+
+
+def read(
+    source: LogSource,
+    id: str,
+    *,
+    stage: str | None,
+    node: int | None,
+    follow: bool,
+    offset: int,
+    changed: Callable[[JobStatus], None] | None,
+) -> Iterator[LogChunk]:
+    """See `SlurmBackend.logs`."""
+    status = source.status(id)
+    names = [s.name for s in status.stages]
+    if stage is not None and stage not in names:
+        raise JobError(f"{id} has no stage {stage!r}; it has {', '.join(names)}. Choose one of them")
+    if node is not None and not 0 <= node < status.nodes:
+        raise JobError(f"{id} has nodes 0 to {status.nodes - 1}, not {node}. Choose one of them")
+    if follow:
+        tell = _Changes(changed)
+        for name in [stage] if stage else names:
+            yield from _follow(source, id, name, node, offset if stage else 0, tell)
+        return
+    started = [s.name for s in status.stages if s.state != "PENDING" and not (s.state == "CANCELLED" and not s.nodes)]
+    yield from _read(source, id, stage or (started or names)[-1], node, offset)
+
+
+def _read(source: LogSource, id: str, stage: str, node: int | None, offset: int) -> Iterator[LogChunk]:
+    patience = Patience(ONE_QUESTION, sleep=source.sleep)
+    while True:
+        try:
+            chunk, _ = source.log_piece(id, stage, node, offset, LOG_BYTES)
+        except TransportError as e:
+            patience.failed(e)
+            continue
+        patience.answered()
+        if not chunk.data:
+            return
+        yield chunk
+        offset = chunk.next_offset
+
+
+def _follow(
+    source: LogSource, id: str, stage: str, node: int | None, offset: int, tell: _Changes
+) -> Iterator[LogChunk]:
+    interval = source.transport.interval
+    patience = Patience(FOLLOWING, first=interval, sleep=source.sleep)
+    while True:
+        try:
+            chunk, status = source.log_piece(id, stage, node, offset, LOG_BYTES)
+        except TransportError as e:
+            patience.failed(e)
+            continue
+        patience.answered()
+        tell(status)
+        if chunk.data:
+            yield chunk
+            offset = chunk.next_offset
+        active = any(s.name == stage and s.state in ACTIVE for s in status.stages)
+        if not chunk.data and not active:
+            return
+        if active and len(chunk.data) < LOG_BYTES:
+            source.sleep(interval)

@@ -1,0 +1,220 @@
+"""From a job and a cluster to the one shell script that submits it. Pure: the same input gives the same text, byte
+for byte.
+
+A job is a chain of Slurm jobs, each waiting until the one before has completed, and cancelled by Slurm as soon as that
+cannot be:
+
+    prepare     fetches code, data and packages, on one node of the cheapest queue. A node is dearer than the head
+                node, but it may fail, be requeued and go on where it was, and its state and log are Slurm's; it is
+                left out where all is there.
+    precompile  compiles the graphs into each node's own cache, and then ties `train` to its nodes.
+    train       trains; requeued after a node failure, it goes on from its last checkpoint.
+
+All of a job lies in one directory on the shared file system: scripts, state, logs, checkpoints, TensorBoard's files.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.jobs import quote, shell, versions
+from trainium_cdk.jobs.environment import cache_lines, launch_environment
+from trainium_cdk.jobs.models import Job
+from trainium_cdk.jobs.plan import Plan, StageName, expected, plan
+from trainium_cdk.jobs.slurm.submit_script import submit_script
+from trainium_cdk.jobs.submission import Submission, job_id
+from trainium_cdk.jobs.templates import Template
+from trainium_cdk.outputs import SlurmCluster
+
+
+@dataclass(frozen=True)
+class SlurmSubmission(Submission):
+    """The shell script that the job's user runs on the head node; it writes `files` into the job's directory."""
+
+    script: str = field(repr=False, default="")
+
+    @property
+    def text(self) -> str:
+        return self.script
+
+
+def render(job: Job, cluster: SlurmCluster, token: str, *, catalog: Catalog | None = None) -> SlurmSubmission:
+    """Render a job for a cluster.
+
+    Args:
+        token: makes the submission idempotent: sent twice, the job is submitted once.
+
+    Raises:
+        JobError: the job does not fit the cluster, or the token is no such word.
+    """
+    name, fitted = job_id(job, token), plan(job, cluster)
+    parts, venv = job.template(fitted), _venv(cluster)
+    described = _describe(name, fitted, catalog)
+    job_files: dict[str, bytes] = {
+        "job.json": (json.dumps(described, indent=2, sort_keys=True) + "\n").encode(),
+        "summary.json": (json.dumps({k: described[k] for k in _SUMMARY}, sort_keys=True) + "\n").encode(),
+        "stage.sh": shell.read("stage.sh", "checkpoints.sh"),
+        "node.sh": _node(name, fitted, venv, parts, catalog).encode(),
+    }
+    if "prepare" in fitted.stages:
+        job_files["fetch.sh"] = shell.fetch()
+        job_files["prepare.sh"] = _prepare(venv, parts).encode()
+    for stage in fitted.stages:
+        job_files[f"{stage}.sbatch"] = _batch(name, fitted, parts, stage).encode()
+    job_files |= {f"script/{name}": content for name, content in job.files.items()}
+    directory = f"{cluster.shared_dir}/trn/jobs/{name}"
+    return SlurmSubmission(
+        name,
+        directory,
+        fitted,
+        job_files,
+        script=submit_script(name, fitted, cluster.head_node_id, require_venv(venv), parts, job_files),
+    )
+
+
+_SUMMARY = ("kind", "queue", "instance_type", "nodes", "global_batch_size", "expected")
+"""What `trn list` shows of a job: one line, so that no file of a job, however long, is read whole for it."""
+
+
+def _describe(name: str, fitted: Plan, catalog: Catalog | None) -> dict[str, Any]:
+    job, published = fitted.job, expected(fitted, catalog)
+    described = job.model_dump(mode="json", exclude={"content", "env"}, exclude_defaults=True)
+    return {
+        "id": name,
+        "kind": job.kind,
+        "job": described,
+        "queue": fitted.fleet.queue,
+        "instance_type": fitted.fleet.instance_type,
+        "nodes": job.nodes,
+        "workers": fitted.workers,
+        "global_batch_size": fitted.batch.global_size if fitted.batch else None,
+        "stages": list(fitted.stages),
+        "expected": asdict(published) if published else None,
+    }
+
+
+def _batch(name: str, fitted: Plan, parts: Template, stage: StageName) -> str:
+    job = fitted.job
+    prepare = stage == "prepare"
+    nodes = 1 if prepare else job.nodes
+    tasks = 1 if prepare else job.processes_per_node
+    options = [
+        f"--job-name={name}:{stage}",
+        f"--comment=trn:{name}",
+        f"--partition={fitted.prepare_queue if prepare else fitted.fleet.queue}",
+        f"--nodes={nodes}",
+        f"--ntasks-per-node={tasks}",
+        "--exclusive",
+        "--mem=0",
+        "--no-requeue" if job.restarts == 0 and not prepare else "--requeue",
+        "--open-mode=append",
+    ]
+    if fitted.constraint and not prepare:
+        options.append(f"--constraint={fitted.constraint}")
+    if job.time_limit and stage == "train":
+        options.append(f"--time={job.time_limit}")
+    body = {
+        "prepare": ['srun --nodes=1 --ntasks=1 bash "$job/prepare.sh" "$job" fetch'],
+        "precompile": ["rendezvous", parts.before, "launch", "check_compiled", "keep_nodes"],
+        "train": ["compare_nodes" if job.precompile else "", "rendezvous", parts.before, "launch"],
+    }[stage]
+    lines = ["#!/bin/bash", *(f"#SBATCH {o}" for o in options)]
+    limit = f" restarts={job.restarts}" if job.restarts and not prepare else ""
+    return "\n".join([*lines, f"job=$1 stage={stage}{limit}", '. "$job/stage.sh"', "begin", *filter(None, body), ""])
+
+
+def _venv(cluster: SlurmCluster) -> str:
+    venv = cluster.venv
+    return quote.word(venv) if venv.startswith("/") else f'"$HOME"/{quote.word(venv)}'
+
+
+def require_venv(venv: str) -> str:
+    return f"""venv={venv}
+if [ ! -f "$venv/bin/activate" ]; then
+  die "there is no virtual environment at $venv: the head node's bootstrap has not finished, or failed"
+fi
+"""
+
+
+def _prepare(venv: str, parts: Template) -> str:
+    return f"""#!/bin/bash
+# bash prepare.sh JOB fetch|check: whatever this job needs and the cluster has not got yet.
+job=$1 mode=$2
+trn=${{job%/jobs/*}}
+venv={venv}
+. "$job/fetch.sh"
+{parts.prepare.strip()}
+"""
+
+
+_NODE = r"""#!/bin/bash
+# One node of {name}: bash node.sh JOB STAGE, started on each node by srun.
+set -euo pipefail
+job=$1 stage=$2
+trn=${{job%/jobs/*}}
+host=${{SLURMD_NODENAME:-$(hostname -s)}}
+export NODE_RANK=$SLURM_NODEID
+export NPROC_PER_NODE={cores}
+{environment}
+# a compile cache for each node: locks do not hold on NFS, so nodes must not share one
+cache=$trn/neuron_cache/{cache}/$host
+{cache_lines}
+
+say() {{ printf 'trn: %s\n' "$*"; }}
+die() {{ say "$*" >&2; exit 1; }}
+
+{versions}
+{helpers}run() {{
+{activate}
+{check}mkdir -p "$cache"
+# each worker holds many connections at once ("Failed accept4: Too many open files")
+files=$(ulimit -Sn)
+if [ "$files" != unlimited ] && [ "$files" -lt 65535 ] && ! ulimit -n 65535 2> /dev/null; then
+  say "at most $files files may be open here; large jobs need 65535"
+fi
+# the port of Neuron's collectives must not be taken for an outgoing connection
+sudo -n sysctl -q -w net.ipv4.ip_local_reserved_ports=48620 > /dev/null 2>&1 || say "port 48620 could not be reserved"
+{body}
+}}
+
+# Who fails first is noted: the others are stopped for it, and their exit codes say nothing.
+ended() {{
+  local code=$?
+  if [ "$code" -ne 0 ] && [ "$code" -ne 143 ]; then
+    (set -C && printf '%s %s\n' "$code" "$NODE_RANK" > "$job/state/$stage.failed") 2> /dev/null || true
+  fi
+}}
+trap ended EXIT
+
+run 2>&1 | tee -a "$job/logs/$stage.$NODE_RANK.log"
+"""
+
+
+def _node(name: str, fitted: Plan, venv: str, parts: Template, catalog: Catalog | None) -> str:
+    env = launch_environment(fitted, catalog)
+    activate = f"venv={venv}\n"
+    if fitted.cluster.framework == "none":
+        activate += 'if [ -f "$venv/bin/activate" ]; then . "$venv/bin/activate"; fi'
+    else:
+        activate += (
+            'if [ ! -f "$venv/bin/activate" ]; then die "there is no virtual environment at $venv"; fi\n'
+            '. "$venv/bin/activate"'
+        )
+    ranks = ""
+    if fitted.job.processes_per_node > 1:
+        ranks = "export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS\n"
+    return _NODE.format(
+        name=name,
+        cores=fitted.fleet.cores,
+        environment="\n".join(f"export {k}={quote.word(v)}" for k, v in sorted(env.items())),
+        cache=fitted.job.cache_set,
+        cache_lines=cache_lines(fitted),
+        versions=versions.node_check(fitted.cluster, fitted.needs_neuron, catalog),
+        check="check_versions\n" if fitted.job.CHECKS_VERSIONS else "",
+        helpers=parts.helpers,
+        activate=activate,
+        body=ranks + parts.node,
+    )

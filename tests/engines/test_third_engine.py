@@ -1,0 +1,111 @@
+"""A third engine, in a folder of its own, with one entry point: everything else is as it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ENGINE = Path(__file__).parent / "process"
+ENVIRONMENT = "process:\n  machine: desk\nbootstrap: {framework: none}\n"
+
+
+class Machine:
+    """A folder with the engine registered beside the packages of this environment."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        info = folder / "packages" / "process_engine-1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: process-engine\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text("[trainium_cdk.engines]\nprocess = process_engine:ProcessEngine\n")
+        self.env = {
+            **{k: v for k, v in os.environ.items() if not k.startswith("TRN_")},
+            "PYTHONPATH": os.pathsep.join(map(str, (info.parent, ENGINE, ROOT))),
+            "PROCESS_ROOT": str(folder),
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        }
+
+    def python(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *arguments], cwd=self.folder, env=self.env | env, capture_output=True, text=True, check=False
+        )  # fmt: skip
+
+    def trn(self, *words: str) -> str:
+        done = self.python("-m", "trainium_cdk.cli", *words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    return Machine(tmp_path_factory.mktemp("machine"))
+
+
+def test_its_section_is_validated(machine: Machine) -> None:
+    good, bad, absent = (machine.folder / f"{name}.yaml" for name in ("good", "bad", "absent"))
+    good.write_text(ENVIRONMENT)
+    bad.write_text("process:\n  machine: desk\n  slots: {instance_type: trn1.2xlarge, purchase: capacity-block}\n")
+    absent.write_text("process:\n  mahcine: desk\n")
+    machine.trn("validate", str(good))
+    done = machine.python("-m", "trainium_cdk.cli", "validate", str(bad))
+    assert done.returncode == 1
+    assert (
+        "bad.yaml:3: error: process.slots.reservation = (absent): a capacity block is used through its reservation"
+        in done.stderr
+    )
+    assert (
+        "absent.yaml:2: error: process.mahcine"
+        in machine.python("-m", "trainium_cdk.cli", "validate", str(absent)).stderr
+    )
+    assert "process" in json.loads(machine.trn("schema"))["properties"]
+
+
+@pytest.fixture(scope="module")
+def cluster(machine: Machine) -> Path:
+    """What `trn cluster` would print of its stack, which the app has synthesised."""
+    file = machine.folder / "environment.yaml"
+    file.write_text(ENVIRONMENT)
+    context = json.dumps({"env": str(file)})
+    done = machine.python(str(ROOT / "app.py"), CDK_CONTEXT_JSON=context, CDK_OUTDIR=str(machine.folder / "out"))
+    assert done.returncode == 0, done.stderr
+    template = json.loads((machine.folder / "out/TrnProcessStack.template.json").read_text())
+    values = json.dumps({key: output["Value"] for key, output in template["Outputs"].items()})
+    code = "import json, sys; from trainium_cdk import outputs; print(outputs.parse('S', 'us-east-1', json.loads(sys.argv[1])).model_dump_json())"
+    described = machine.python("-c", code, values)
+    assert described.returncode == 0, described.stderr
+    (machine.folder / "cluster.json").write_text(described.stdout)
+    return machine.folder / "cluster.json"
+
+
+def test_its_stack_is_synthesised(cluster: Path) -> None:
+    found = json.loads(cluster.read_text())
+    assert (found["engine"], found["machine"], found["fleets"][0]["queue"]) == ("process", "desk", "slots")
+
+
+def test_jobs_are_submitted_and_followed(machine: Machine, cluster: Path) -> None:
+    (machine.folder / "hello.sh").write_text("#!/bin/bash\necho begun; sleep 1; echo $1\n")
+    id = machine.trn("submit", "hello.sh", "--cluster", str(cluster), "--token", "a1", "--", "done").strip()
+    assert id == "hello-a1"
+    assert machine.trn("logs", "-f", id, "--cluster", str(cluster)) == "begun\ndone\n"
+    assert "COMPLETED" in machine.trn("list", "--cluster", str(cluster))
+    assert json.loads(machine.trn("status", id, "--cluster", str(cluster), "--json"))["ok"] is True
+    again = machine.python(
+        "-m", "trainium_cdk.cli", "submit", "hello.sh", "--cluster", str(cluster), "--token", "a1", "--", "done"
+    )
+    assert "it was submitted before" in again.stderr
+    sleeper = machine.folder / "sleep.sh"
+    sleeper.write_text("sleep 10000\n")
+    id = machine.trn("submit", str(sleeper), "--cluster", str(cluster)).strip()
+    assert "CANCELLED" in machine.trn("cancel", id, "--cluster", str(cluster))
+
+
+def test_what_is_for_another_engine_names_a_stack_of_it(machine: Machine, cluster: Path) -> None:
+    done = machine.python("-m", "trainium_cdk.cli", "kubeconfig", "--cluster", str(cluster))
+    assert done.returncode == 1
+    assert "this is for Kubernetes, but stack S runs processes. Name another (--stack TrnEksStack)" in done.stderr
