@@ -142,7 +142,7 @@ def test_a_controller_that_is_away_ends_no_job(
             (jobs_dir / job.id / "work" / "go-on").touch()
         time.sleep(0.2)
 
-    backend._sleep = sleep
+    backend.sleep = sleep
     said = b"".join(c.data for c in backend.logs(job.id, stage="train", follow=True))
     assert said.count(b"one\n") == said.count(b"two\n") == 1
     assert backend.status(job.id).ok
