@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from trainium_cdk.network import TrnNetwork as TrnNetwork
     from trainium_cdk.network import TrnPeering as TrnPeering
     from trainium_cdk.pcluster.cluster import TrnPcluster as TrnPcluster
-    from trainium_cdk.pcluster.cluster import TrnPclusterProvider as TrnPclusterProvider
+    from trainium_cdk.pcluster.provider import TrnPclusterProvider as TrnPclusterProvider
     from trainium_cdk.registry import TrnRegistry as TrnRegistry
     from trainium_cdk.stack_outputs import TrnOutputs as TrnOutputs
     from trainium_cdk.storage import EfsOptions as EfsOptions
@@ -50,7 +50,8 @@ _MODULES = {
     "eks.scaling": ("TrnScaler",),
     "eks.system_nodes": ("TrnSystemNodes",),
     "network": ("TrnNetwork", "TrnPeering"),
-    "pcluster.cluster": ("TrnPcluster", "TrnPclusterProvider"),
+    "pcluster.cluster": ("TrnPcluster",),
+    "pcluster.provider": ("TrnPclusterProvider",),
     "registry": ("TrnRegistry",),
     "stack_outputs": ("TrnOutputs",),
     "storage": ("EfsOptions", "FileSystemMount", "LustreOptions", "S3Link", "TrnStorage"),

@@ -173,5 +173,8 @@ def test_plugins_have_the_settings_of_an_environment() -> None:
     """Each key of `eks.plugins` is an argument of a construct, so that an app without an environment can set it too."""
     import inspect
 
-    arguments = {*inspect.signature(TrnPlugins).parameters, *inspect.signature(TrnAddons).parameters}
+    arguments = {
+        *inspect.signature(TrnPlugins.__init__).parameters,
+        *inspect.signature(TrnAddons.__init__).parameters,
+    }
     assert {*Plugins.model_fields} - {"autoscaler"} <= arguments

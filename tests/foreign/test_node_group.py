@@ -12,7 +12,15 @@ from aws_cdk import aws_iam as iam
 
 from tests.cdk import findings, needs, only, properties, resources
 from tests.foreign.foreign import cluster, errors, template, vpc, warnings
-from trainium_cdk import TrnEfaSecurityGroup, TrnJumpHost, TrnNodeGroup, TrnNodeRole, TrnStorage
+from trainium_cdk import (
+    LustreOptions,
+    TrnEfaSecurityGroup,
+    TrnJumpHost,
+    TrnNetwork,
+    TrnNodeGroup,
+    TrnNodeRole,
+    TrnStorage,
+)
 from trainium_cdk._cdk.choose_subnet import choose
 
 BLOCK = eks.CapacityType.CAPACITY_BLOCK
@@ -88,6 +96,17 @@ def test_everything_may_be_of_others() -> None:
     data = properties(found, "EC2::LaunchTemplate")[0]["LaunchTemplateData"]
     assert len(data["NetworkInterfaces"][0]["Groups"]) == 3, "the cluster's, the storage's, EFA's"
     assert findings(found) == []
+
+
+def test_zones_and_file_systems_are_those_that_were_given() -> None:
+    def build(scope: Stack) -> None:
+        network = TrnNetwork(scope, "Net", zone_ids=["usw2-az3", "usw2-az4"])
+        storage = TrnStorage(scope, "S", vpc=network.vpc, efs=None, lustre=LustreOptions())
+        TrnNodeGroup(scope, "Trn", cluster=cluster(scope, within=network.vpc), storage=storage)
+
+    found = template(build)
+    assert {s["AvailabilityZoneId"] for s in properties(found, "EC2::Subnet")} == {"usw2-az3", "usw2-az4"}
+    assert "dnf install -y lustre-client" in str(only(found, "EC2::LaunchTemplate")["LaunchTemplateData"]["UserData"])
 
 
 def test_what_is_granted_goes_to_the_nodes_role() -> None:

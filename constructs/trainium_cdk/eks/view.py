@@ -90,7 +90,7 @@ def kubectl_cluster(construct: Construct, cluster: eks.ICluster | OwnCluster) ->
     """
     if isinstance(cluster, OwnCluster):
         return cluster.cluster
-    if cluster.kubectl_provider is None and cluster.kubectl_provider_options is None:
+    if cluster.kubectl_provider is None:
         raise ValueError(
             f"{construct.node.path}: the cluster has no kubectl provider, without which nothing can be installed in it. Give the "
             "cluster kubectl_provider_options with a kubectl_layer, or use TrnEksCluster"

@@ -1,4 +1,4 @@
-"""`TrnPclusterProvider` and `TrnPcluster`: AWS ParallelCluster inside a CloudFormation stack."""
+"""`TrnPcluster`: AWS ParallelCluster inside a CloudFormation stack."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jsii
-from aws_cdk import CfnStack, CustomResource, Duration, Names, RemovalPolicy, Stack
+from aws_cdk import CustomResource, Duration, Names, RemovalPolicy, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_efs as efs
 from aws_cdk import aws_fsx as fsx
@@ -22,58 +22,18 @@ from trainium_cdk._cdk.session_manager import session_manager_statements
 from trainium_cdk._cdk.subnets import routes_of, selected
 from trainium_cdk.bootstrap import TrnBootstrap
 from trainium_cdk.bucket import TrnBucket
-from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import SettingsError
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.outputs.contract import PAYLOADS
 from trainium_cdk.pcluster.config import NOBODY, ClusterIds, render
 from trainium_cdk.pcluster.described import environment_of
 from trainium_cdk.pcluster.name import TrnClusterName
+from trainium_cdk.pcluster.provider import TrnPclusterProvider
 from trainium_cdk.settings import Accounting, Environment, HeadNode, LoginNodes, Problem, Queue
 from trainium_cdk.storage import TrnStorage
 
 POLICY_PATH = "/parallelcluster/"
 """The provider's role attaches customer policies of this path (or of names that begin so), and no others."""
-
-
-class TrnPclusterProvider(Construct):
-    """AWS's own provider of `Custom::PclusterCluster`, from the template it publishes for each region and release.
-
-    One for each cluster: the function keeps answers of the last call in memory, and would mix clusters up. Deploying it needs
-    CAPABILITY_NAMED_IAM and CAPABILITY_AUTO_EXPAND, which the CDK's command line always gives. Its log group is kept for 90 days
-    by that template when the stack is destroyed.
-
-    Example:
-        provider = TrnPclusterProvider(self, "Provider")
-        CustomResource(self, "Slurm", service_token=provider.service_token, resource_type="Custom::PclusterCluster")
-
-    Args:
-        version: Of ParallelCluster. Default: the catalogue's.
-        role: ARN of the role its function runs with. Default: one is made from ParallelCluster's published policies.
-        policies: ARNs of IAM policies added to the role that is made. Default: none.
-    """
-
-    service_token: str
-    """What a `Custom::PclusterCluster` names as its provider."""
-
-    def __init__(
-        self,
-        scope: Construct,
-        id: str,
-        *,
-        version: str | None = None,
-        role: str | None = None,
-        policies: Sequence[str] = (),
-    ) -> None:
-        super().__init__(scope, id)
-        stack, facts = Stack.of(self), Catalog.load().parallelcluster
-        url = facts.provider_template.format(
-            region=stack.region, suffix=stack.url_suffix, version=version or facts.default
-        )
-        parameters = {"CustomLambdaRole": role or "", "AdditionalIamPolicies": ",".join(policies)}
-        given = {name: value for name, value in parameters.items() if value}
-        provider = CfnStack(self, "Resource", template_url=url, timeout_in_minutes=15, parameters=given or None)
-        self.service_token = provider.get_att("Outputs.ServiceToken").to_string()
 
 
 @jsii.implements(iam.IGrantable)
