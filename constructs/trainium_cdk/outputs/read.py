@@ -37,15 +37,14 @@ def parse(stack: str, region: str, outputs: Mapping[str, str]) -> Cluster:
             f"stack {stack} was deployed by a release that speaks contract {' '.join(contract.split())}; this one speaks {CONTRACT}. "
             "Deploy the stack again with this release, or use that release's `trn`"
         )
-    name = outputs.get("TrnEngine", "")
-    engine = engines.every().get(name)
+    name = outputs.get("TrnEngine")
+    engine = engines.every().get(name or "")
     if engine is None:
         raise OutputsError(
             f"stack {stack} runs {name!r}, which this release of `trn` does not know. Use a newer release"
         )
-    data = {**engine.cluster(outputs), "stack": stack, "region": region}
     try:
-        return engine.cluster_model().model_validate(data)
+        return engine.cluster_model().model_validate({**engine.cluster(outputs), "stack": stack, "region": region})
     except ValidationError as e:
         first = e.errors()[0]
         where = ".".join(map(str, first["loc"])) or "outputs"
