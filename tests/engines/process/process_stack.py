@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from aws_cdk import CfnWaitConditionHandle, Stack
+from aws_cdk import CfnOutput, CfnWaitConditionHandle, Stack
 from constructs import Construct
 from process_engine import process_outputs
 
 from trainium_cdk.settings import Environment
-from trainium_cdk.stack_outputs import export
 
 
 class TrnProcessStack(Stack):
     def __init__(self, scope: Construct, id: str, *, environment: Environment, **kwargs: Any):
         super().__init__(scope, id, **kwargs)
         CfnWaitConditionHandle(self, "Nothing")
-        export(self, process_outputs(environment))
+        for key, (value, description) in process_outputs(environment).items():
+            CfnOutput(self, key, value=value, description=description).override_logical_id(key)
