@@ -71,11 +71,11 @@ def test_synth_is_the_same_to_the_byte(tmp_path: Path) -> None:
 
 
 BAD: dict[str, tuple[bytes | None, str]] = {
-    "missing": (None, "there is no such file. Check the path given with `-c env=FILE`"),
+    "missing": (None, "the file does not exist. Check the path given with `-c env=FILE`"),
     "not YAML": (b"name: [\n", "not YAML"),
     "not text": (b"\xff\xfe\x00", "not UTF-8 text"),
-    "a list": (b"- a\n", "its top is not a mapping"),
-    "a wrong key": (b"regin: us-east-1\n", "error: regin = us-east-1: there is no such key. Fix: write region."),
+    "a list": (b"- a\n", "its top level is not a mapping"),
+    "a wrong key": (b"regin: us-east-1\n", "error: regin = us-east-1: this key does not exist. Fix: write region."),
     "a wrong type": (b"region: us-east-1\npcluster:\n  queues: 3\n", ":3: error: pcluster.queues = 3"),
     "a wrong pair": (
         b"pcluster: {queues: [{compute_resources: [{instance_type: trn1.2xlarge, efa: 'on'}]}]}\n",
@@ -157,6 +157,9 @@ def test_the_command_line_ends_with_the_reason(tmp_path: Path) -> None:
     file.write_text("on_destroy: maybe\n")
     done = run_cdk("synth", "--output", tmp_path / "out", "-c", f"env={file}")
     assert done.returncode == 1
-    assert f"{file}:1: error: on_destroy = maybe: not one of the choices. Fix: write 'delete' or 'keep'." in done.stderr
+    assert (
+        f"{file}:1: error: on_destroy = maybe: not one of the allowed values. Fix: write 'delete' or 'keep'."
+        in done.stderr
+    )
     assert "Traceback" not in done.stderr
     assert digest(tmp_path).keys() == {"bad.yaml"}

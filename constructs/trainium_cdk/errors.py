@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 
 class TrnError(Exception):
-    """Base of all of them."""
+    """Base class of all errors of this package."""
 
 
 class SettingsFileError(TrnError):
-    """The environment file itself cannot be read: missing, no YAML, or no mapping at its top."""
+    """The environment file cannot be read: it does not exist, is not YAML, or its top level is not a mapping."""
 
     def __init__(self, file: str | Path, reason: str, fix: str):
         text = f"{file}: {reason}. {fix}"
@@ -63,21 +63,21 @@ class SettingsError(TrnError):
 
 
 class UnknownCatalogEntry(TrnError, LookupError):
-    """The catalogue does not have what was looked up. The message names what it has, and how to add to it.
+    """The catalogue has no such entry. The message lists the known entries and how to add one.
 
     Attributes:
-        reason: what is wrong, for example `the catalogue holds no instance type trn1.3xlarge`.
+        reason: what is wrong, for example `the catalogue has no instance type trn1.3xlarge`.
         fix: what to write instead.
     """
 
     def __init__(self, kind: str, key: str, known: Iterable[str], section: str):
         known = sorted(known)
         close = difflib.get_close_matches(key, known, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"it holds {', '.join(known)}."
-        self.reason = f"the catalogue holds no {kind} {key}"
+        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}."
+        self.reason = f"the catalogue has no {kind} {key}"
         self.fix = f"write {close[0] if close else ' or '.join(known)}, or describe {key} under `{section}`"
         super().__init__(
-            f"unknown {kind} {key!r}; {hint} A new one can be described under `{section}` in the environment file"
+            f"unknown {kind} {key!r}; {hint} To add it, describe it under `{section}` in the environment file"
         )
 
 
@@ -98,7 +98,7 @@ class SubmitError(TrnError):
 
 
 class UnknownJob(TrnError):
-    """No such job on this cluster."""
+    """This cluster has no job with the given id."""
 
 
 class JobTimeout(TrnError, TimeoutError):

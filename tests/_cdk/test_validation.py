@@ -34,8 +34,8 @@ def test_nothing_to_say_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str
 def test_a_finding_has_its_place_reason_and_fix(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     text = "on_destroy: keep\npcluster:\n  queues:\n    - compute_resources:\n        - min_nodes: 1\n"
     found = {v["ruleName"]: v for v in synthesise(tmp_path, text)["violations"]}
-    assert found.keys() == {"static_nodes_are_paid", "kept_data_is_named"}
-    paid, kept = found["static_nodes_are_paid"], found["kept_data_is_named"]
+    assert found.keys() == {"static_nodes_are_paid", "kept_data_is_listed"}
+    paid, kept = found["static_nodes_are_paid"], found["kept_data_is_listed"]
     assert paid["description"].startswith(
         f"{tmp_path}/environment.yaml:5: warning: pcluster.queues[0].compute_resources[0].min_nodes = 1: 1 x trn1.32xlarge"
     )

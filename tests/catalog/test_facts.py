@@ -52,7 +52,7 @@ def test_instance_types_hold_together(kind: InstanceType) -> None:
 def test_workers_by_logical_core_size() -> None:
     trn2 = CATALOG.instance("trn2.48xlarge")
     assert (trn2.default_lnc, trn2.logical_cores(1), trn2.logical_cores(2)) == (2, 128, 64)
-    with pytest.raises(ValueError, match=r"trn1\.32xlarge runs LNC 1, not 2"):
+    with pytest.raises(ValueError, match=r"trn1\.32xlarge supports LNC 1, not 2"):
         CATALOG.instance("trn1.32xlarge").logical_cores(2)
 
 
@@ -134,9 +134,9 @@ def test_every_table_names_its_source_and_date(name: str) -> None:
     [
         (lambda: CATALOG.instance("trn1.32xl"), "unknown instance type 'trn1.32xl'; did you mean trn1.32xlarge?"),
         (lambda: CATALOG.instance("p5.48xlarge"), "did you mean"),
-        (lambda: CATALOG.instance("zz"), "it holds trn1.2xlarge, trn1.32xlarge"),
+        (lambda: CATALOG.instance("zz"), "known: trn1.2xlarge, trn1.32xlarge"),
         (lambda: CATALOG.release("2.29.3"), "unknown Neuron SDK release '2.29.3'"),
-        (lambda: CATALOG.release("x"), "can be described under `catalog.releases`"),
+        (lambda: CATALOG.release("x"), "describe it under `catalog.releases`"),
     ],
 )  # fmt: skip
 def test_unknown_facts(look_up: object, message: str) -> None:

@@ -78,8 +78,8 @@ def test_node_images() -> None:
     [
         ([], "give --manifest, --changelog or both"),
         (["--manifest", "no-such-file"], "No such file"),
-        (["--manifest", __file__], "not in the expected form"),
-        (["--changelog", __file__], "not in the expected form"),
+        (["--manifest", __file__], "has an unexpected form"),
+        (["--changelog", __file__], "has an unexpected form"),
     ],
 )
 def test_bad_input(arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

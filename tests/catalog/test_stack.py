@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trainium_cdk import checks, settings
-from trainium_cdk.catalog import Catalog, Need, Stack, best_ami, choose, judge, nearest, python_of
+from trainium_cdk.catalog import Catalog, Need, Stack, best_ami, choose, evaluate, nearest, python_of
 from trainium_cdk.catalog.models import numbers
 from trainium_cdk.catalog.stack import FrameworkChoice
 
@@ -56,7 +56,7 @@ def test_every_combination_on_slurm() -> None:
             or (system == "alinux2023" and framework == "torch-xla" and numbers(release) < (2, 28))
             or (system == "ubuntu2204" and framework == "torch-xla" and numbers(release) < (2, 30))
         )
-        verdict = judge(CATALOG, slurm(family, release, framework, system))
+        verdict = evaluate(CATALOG, slurm(family, release, framework, system))
         assert bool(verdict) is (trains(family, release, framework) and on_system), (family, release, framework, system)
         ended = framework == "torch-xla" and not (2, 28) <= numbers(release) < (2, 30)
         assert (verdict.level == "unsupported") is (bool(verdict) and ended)
@@ -71,7 +71,7 @@ def test_every_combination_on_eks() -> None:
         at = numbers(release)
         too_new = (ami is None or ami >= "20260714") and at < (2, 31)
         too_old = ami is not None and ami < "20260409" and at >= (2, 30)
-        verdict = judge(CATALOG, eks(family, release, framework, ami, version))
+        verdict = evaluate(CATALOG, eks(family, release, framework, ami, version))
         assert bool(verdict) is (trains(family, release, framework) and not too_new and not too_old), (
             family, release, framework, ami, version,
         )  # fmt: skip
@@ -80,27 +80,27 @@ def test_every_combination_on_eks() -> None:
 def test_verdicts_say_why() -> None:
     stacks = [slurm(*row) for row in SLURM] + [eks(*row) for row in EKS[::7]]
     for stack in stacks:
-        verdict = judge(CATALOG, stack)
+        verdict = evaluate(CATALOG, stack)
         assert bool(verdict.reason) is (verdict.level == "cannot")
         if verdict.level == "unsupported":
-            assert verdict.words
-            assert not verdict.words.supported
-            assert str(verdict.words.date) in str(verdict.words)
+            assert verdict.statement
+            assert not verdict.statement.supported
+            assert str(verdict.statement.date) in str(verdict.statement)
 
 
 def test_the_nearest_works_and_a_good_one_is_its_own_nearest() -> None:
     for row in SLURM:
         stack = slurm(*row)
-        found, verdict = nearest(CATALOG, stack), judge(CATALOG, stack)
+        found, verdict = nearest(CATALOG, stack), evaluate(CATALOG, stack)
         assert found, f"some release trains on {row[0]}"
-        assert judge(CATALOG, found)
+        assert evaluate(CATALOG, found)
         assert found.families == stack.families
-        if verdict.level == "works" and not verdict.words and stack.framework != "none":
+        if verdict.level == "works" and not verdict.statement and stack.framework != "none":
             assert found == stack
     for image in EKS[::11]:
         found = nearest(CATALOG, eks(*image))
         assert found
-        assert judge(CATALOG, found)
+        assert evaluate(CATALOG, found)
         assert found.version == image[-1]
     assert (
         nearest(CATALOG, Stack.slurm(CATALOG, ("trn9",), release="2.28.1", framework="torch-xla", system="ubuntu2404"))
@@ -118,7 +118,7 @@ def test_defaults_are_supported(engine: str, family: str) -> None:
     stack = (
         slurm(family, release, framework, "ubuntu2404") if engine == "slurm" else eks(family, release, framework, ami)
     )
-    assert judge(CATALOG, stack).level == "works"
+    assert evaluate(CATALOG, stack).level == "works"
     # "stay on Neuron 2.28 and PyTorch 2.9"; trn3 came later, and what AWS supports for it is TorchNeuron
     assert (release, framework) == (("2.33.0", "torch-native") if family == "trn3" else ("2.28.1", "torch-xla"))
 
@@ -129,7 +129,7 @@ def test_the_default_environment_is_such_a_default() -> None:
     assert python_of(CATALOG, env.release.frameworks["torch-xla"], env.pcluster.os) == "3.12"
     assert env.node_image
     assert env.node_image.version == "1.35.6-20260625"
-    assert not [p for p in checks.check(env) if p.rule == "versions_go_together"]
+    assert not [p for p in checks.check(env) if p.rule == "versions_are_compatible"]
 
 
 @pytest.mark.parametrize(
@@ -190,11 +190,11 @@ def rows() -> list[Stack]:
 
 def described(stack: Stack) -> str:
     """One line: the stack, the verdict, why, and the nearest that works."""
-    verdict, better = judge(CATALOG, stack), nearest(CATALOG, stack)
+    verdict, better = evaluate(CATALOG, stack), nearest(CATALOG, stack)
     nodes = stack.system if stack.engine == "slurm" else f"k8s {stack.version}, AMI {stack.ami or 'newest'}"
     line = f"{stack.engine:5} {stack.families[0]:5} {nodes:22} {stack.release} {stack.framework:12} {verdict.level:11}"
-    why = verdict.reason or (str(verdict.words) if verdict.words else "")
-    if better and better != stack and (verdict.level == "cannot" or verdict.words):
+    why = verdict.reason or (str(verdict.statement) if verdict.statement else "")
+    if better and better != stack and (verdict.level == "cannot" or verdict.statement):
         parts = {"release": better.release, "framework": better.framework, "system": better.system, "ami": better.ami}
         changed = [f"{k} {v or 'newest'}" for k, v in parts.items() if v != getattr(stack, k)]
         why += f" -> {', '.join(changed)}"

@@ -14,14 +14,19 @@ eks:
       602401143452.dkr.ecr.us-west-2.amazonaws.com: r.example.com/eks
 """
 CLUSTER = [
-    ("eks: {version: '1.29'}  # <-", "eks.version", "EKS makes no new clusters of it. Fix: write 1.33, 1.34 or 1.35"),
+    (
+        "eks: {version: '1.29'}  # <-",
+        "eks.version",
+        "EKS does not create clusters of this version any more. Fix: write 1.33, 1.34 or 1.35",
+    ),
     (
         """
 network: {zone_ids: [use1-az6]}  # <-
 eks: {}
 """,
         "network.zone_ids",
-        "EKS asks for subnets in two zones at least. Fix: add a second zone, after the nodes' own, as use1-az1",
+        "EKS requires subnets in at least two zones. Fix: add a second zone after the nodes' zone, for "
+        "example use1-az1, use1-az2",
     ),
     (
         """
@@ -41,7 +46,7 @@ network: {zone_ids: [use1-az6, use1-az3]}  # <-
 eks: {}
 """,
         "network.zone_ids",
-        "EKS puts no control plane into this zone. Fix: write use1-az1",
+        "EKS does not support a control plane in this zone. Fix: write use1-az1",
     ),
     (
         """
@@ -50,7 +55,7 @@ eks: {}
 """,
         "network.nat",
         "charts neuron, efa and volcano and images of 602401143452.dkr.ecr.us-west-2.amazonaws.com, docker.io, public.ecr.aws and "
-        "registry.k8s.io are out of reach without a way to the internet. Fix: name copies of them under eks.mirror.charts and "
+        "registry.k8s.io cannot be pulled without access to the internet. Fix: set copies of them under eks.mirror.charts and "
         "eks.mirror.images, or write nat: one",
     ),
     (
@@ -66,25 +71,25 @@ network:
 eks: {mirror: {images: {public.ecr.aws: r.example.com/public, docker.io: r.example.com/hub}}}
 """,
         "network.existing.internet",
-        "charts neuron, efa and volcano and images of 602401143452.dkr.ecr.us-west-2.amazonaws.com and registry.k8s.io are out of "
-        "reach without a way to the internet. Fix: name copies of them under eks.mirror.charts and eks.mirror.images, or write "
-        "internet: true",
+        "charts neuron, efa and volcano and images of 602401143452.dkr.ecr.us-west-2.amazonaws.com and "
+        "registry.k8s.io cannot be pulled without access to the internet. Fix: set copies of them under "
+        "eks.mirror.charts and eks.mirror.images, or write internet: true",
     ),
     (
         f"network: {{nat: none, interface_endpoints: [ec2, ecr.api, ecr.dkr, eks, logs, sts, lambda]}}  # <-\n{MIRROR}",
         "network.interface_endpoints",
-        "without a NAT gateway the cluster does not reach autoscaling and eks-auth. Fix: add autoscaling and eks-auth",
+        "without a NAT gateway the cluster cannot reach autoscaling and eks-auth. Fix: add autoscaling and eks-auth",
     ),
     (
         "eks: {version: '1.33', support: standard}  # <-",
         "eks.support",
-        "standard support of Kubernetes 1.33 ended on 2026-07-29, and EKS makes no cluster of it that has no other. Fix: write "
-        "support: extended, or version: '1.35'",
+        "standard support of Kubernetes 1.33 ended on 2026-07-29: EKS only creates clusters of it with "
+        "extended support. Fix: write support: extended, or version: '1.35'",
     ),
     (
         "eks: {node_groups: [{lnc: 2}]}  # <-",
         "eks.node_groups[0].lnc",
-        "trn1.32xlarge runs LNC 1. Fix: write lnc: 1, or remove it",
+        "trn1.32xlarge supports LNC 1. Fix: write lnc: 1, or remove it",
     ),
     (
         "eks: {endpoint: public, public_cidrs: [8.0.0.0/6]}  # <-",
@@ -94,24 +99,28 @@ eks: {mirror: {images: {public.ecr.aws: r.example.com/public, docker.io: r.examp
     (
         "eks: {endpoint: public, public_cidrs: [10.0.0.0/16]}  # <-",
         "eks.public_cidrs[0]",
-        "nobody comes from these addresses over the internet",
+        "private addresses do not appear on the internet, and inside the VPC the API is always reachable",
     ),
     (
         "eks: {endpoint: public, public_cidrs: [203.0.113.0/24, 203.0.113.0/24]}  # <-",
         "eks.public_cidrs[1]",
-        "this network is there already",
+        "this network is listed twice",
     ),
     (
         "eks: {service_cidr: 10.0.128.0/20}  # <-",
         "eks.service_cidr",
-        "it overlaps with the VPC's 10.0.0.0/16. Fix: write another, as 172.20.0.0/16",
+        "it overlaps with the VPC's 10.0.0.0/16. Fix: write another network, for example 172.20.0.0/16",
     ),
     (
         "eks: {service_cidr: 100.64.0.0/16}  # <-",
         "eks.service_cidr",
-        "EKS takes a /12 to a /24 of 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16 for services",
+        "EKS requires a /12 to /24 network in 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16 for services",
     ),
-    ("eks: {service_cidr: 172.16.0.0/28}  # <-", "eks.service_cidr", "EKS takes a /12 to a /24 of"),
+    (
+        "eks: {service_cidr: 172.16.0.0/28}  # <-",
+        "eks.service_cidr",
+        "EKS requires a /12 to /24 network in 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16 for services",
+    ),
     (
         """
 network:
@@ -123,30 +132,32 @@ network:
 eks: {}  # <-
 """,
         "eks.service_cidr",
-        "leave no private /16 for the cluster's services. Fix: name a smaller network that none of them has",
+        "the VPC and its peerings leave no private /16 network for the cluster's services. Fix: set a smaller"
+        " network that",
     ),
-    ("eks: {namespace: kube-system}  # <-", "eks.namespace", "belongs to the system or to a plug-in"),
+    ("eks: {namespace: kube-system}  # <-", "eks.namespace", "this namespace is reserved for the system or a plug-in"),
     (
         "eks: {addon_versions: {vpc-cny: v1.22.4-eksbuild.3}}  # <-",
         "eks.addon_versions.vpc-cny",
-        "the stack installs no such add-on. Fix: write vpc-cni",
+        "the stack does not install an add-on of this name. Fix: write vpc-cni",
     ),
     (
         "eks: {addon_versions: {vpc-cni: v1.18.4-eksbuild.1}}  # <-",
         "eks.addon_versions.vpc-cni",
-        "the VPC CNI before 1.18.5 takes hold of EFA-only interfaces, which trn has",
+        "the VPC CNI before 1.18.5 does not support EFA-only interfaces, which trn uses",
     ),
     (
         "eks: {plugins: {node_problem_detector: false, node_monitoring: false, node_recovery: true}}  # <-",
         "eks.plugins.node_recovery",
-        "recovery is told by the node problem detector, which is off",
+        "node recovery needs the node problem detector, which is off",
     ),
     (
         "eks: {plugins: {node_recovery: true}}  # <-",
         "eks.plugins.node_recovery",
-        "two would replace one node. Fix: write node_recovery: false, or node_monitoring: false",
+        "with node_monitoring, EKS's node repair already replaces nodes with failed devices: both would "
+        "replace the same node. Fix: write node_recovery: false, or",
     ),
-    ("eks: {data_buckets: [corpus, corpus]}  # <-", "eks.data_buckets[1]", "it is there already"),
+    ("eks: {data_buckets: [corpus, corpus]}  # <-", "eks.data_buckets[1]", "it is listed twice"),
 ]
 
 ACCESS = [
@@ -166,7 +177,7 @@ account: "444455556666"
 eks: {access: [{principal: 'arn:aws:iam::111122223333:role/Researcher'}]}  # <-
 """,
         "eks.access[0].principal",
-        "it belongs to account 111122223333, the cluster to 444455556666",
+        "it is in account 111122223333, but the cluster is in 444455556666",
     ),
     (
         """
@@ -176,7 +187,7 @@ eks:
     - {principal: 'arn:aws:iam::111122223333:role/Researcher', policy: view}  # <-
 """,
         "eks.access[1].principal",
-        "it has an entry already: a cluster takes one for each",
+        "it is listed twice: a cluster has one access entry for each principal",
     ),
 ]
 
@@ -194,17 +205,17 @@ NODES = [
     (
         "eks: {node_groups: [{instance_type: trn1n.32xlarge, purchase: capacity-block, reservation: cr-0123456789abcdef0}]}  # <-",
         "eks.node_groups[0].purchase",
-        "trn1n.32xlarge is not sold that way",
+        "trn1n.32xlarge is not available with this capacity type",
     ),
     (
         "eks: {node_groups: [{purchase: capacity-block}]}  # <-",
         "eks.node_groups[0].reservation",
-        "a capacity block is used through its reservation id",
+        "a capacity block needs its reservation id",
     ),
     (
         "eks: {node_groups: [{purchase: capacity-block, max_nodes: 65, reservation: cr-0123456789abcdef0}]}  # <-",
         "eks.node_groups[0].max_nodes",
-        "and give each a node group of its own",
+        "one capacity block has at most 64 instances",
     ),
     (
         "eks: {node_groups: [{purchase: spot, reservation: cr-0123456789abcdef0}]}  # <-",
@@ -216,11 +227,15 @@ NODES = [
         "eks.node_groups[0].placement_group",
         "a placement group fails with InsufficientInstanceCapacity",
     ),
-    ("eks: {node_groups: [{name: system}]}  # <-", "eks.node_groups[0].name", "the name of the system nodes"),
+    (
+        "eks: {node_groups: [{name: system}]}  # <-",
+        "eks.node_groups[0].name",
+        "this name is reserved for the system nodes",
+    ),
     (
         "eks: {node_groups: [{name: default}]}  # <-",
         "eks.node_groups[0].name",
-        "Volcano has a queue of this name already",
+        "the group's jobs use a Volcano queue with the group's name, and Volcano reserves this name",
     ),
     (
         """
@@ -228,7 +243,7 @@ network: {zone_ids: [use1-az6, use1-az5]}
 eks: {node_groups: [{zone_id: use1-az4}]}  # <-
 """,
         "eks.node_groups[0].zone_id",
-        "the network has no subnets in it; there are some in use1-az6 and use1-az5",
+        "the network has no subnets in this zone, only in use1-az6 and use1-az5",
     ),
     (
         """
@@ -236,12 +251,13 @@ network: {zone_ids: [use1-az5, use1-az6]}
 eks: {node_groups: [{instance_type: trn1n.32xlarge}]}  # <-
 """,
         "eks.node_groups[0]",
-        "not offered in use1-az5 (the first of the network, as node group trn names none)",
+        "the catalogue does not list use1-az5 (the network's first zone, because node group trn sets none) "
+        "among the zones that offer trn1n.32xlarge",
     ),
     (
         "region: us-west-1  # <-\neks: {}",
         "region",
-        "trn1.32xlarge is not offered there",
+        "the catalogue has no zone of this region that offers trn1.32xlarge",
     ),
     (
         """
@@ -250,12 +266,12 @@ storage: {efs: null, fsx: {existing: {id: fs-0123456789abcdef0, mount_name: abcd
 eks: {node_groups: [{max_nodes: 4}], system: {nodes: 1, max_nodes: 1}}
 """,
         "network.private_prefix",
-        "but 4 nodes (56 more addresses, for pods, and for interfaces that have one)",
+        "but 4 nodes (56 more addresses, for pods and network interfaces)",
     ),
     (
         "eks: {node_groups: [{labels: {kubernetes.io/role: trn}}]}  # <-",
         "eks.node_groups[0].labels.kubernetes.io/role",
-        "labels of kubernetes.io are given by the system. Fix: write role, or a domain of your own",
+        "labels of kubernetes.io are reserved for the system. Fix: write role, or use your own domain",
     ),
     ("eks: {system: {instance_type: t4g.large}}  # <-", "eks.system.instance_type", "this is an Arm type"),
     (
@@ -267,7 +283,7 @@ eks: {node_groups: [{max_nodes: 4}], system: {nodes: 1, max_nodes: 1}}
     (
         "bootstrap: {neuron_release: 2.33.0, framework: torch-xla}  # <-\neks: {}",
         "bootstrap.framework",
-        "Neuron 2.33.0 ships no torch-xla for training. Fix: write bootstrap.neuron_release: 2.28.1",
+        "Neuron 2.33.0 has no torch-xla for training. Fix: write bootstrap.neuron_release: 2.28.1",
     ),
     (
         "eks: {ami_release: '20260714'}  # <-",
@@ -278,12 +294,12 @@ eks: {node_groups: [{max_nodes: 4}], system: {nodes: 1, max_nodes: 1}}
     (
         "eks: {version: '1.40'}\nbootstrap: {neuron_release: 2.28.1}  # <-",
         "bootstrap.neuron_release",
-        "driver 2.29.0.0 or newer (EKS's newest node image) and runtime 2.30.51.0 do not go together",
+        "driver 2.29.0.0 or newer (EKS's newest node image) and runtime 2.30.51.0 are not compatible",
     ),
     (
         "eks: {ami_release: '20260624'}  # <-",
         "eks.ami_release",
-        "EKS released no Neuron node image for Kubernetes 1.35 on that day, as far as the catalogue knows. Fix: write 20260625",
+        "the catalogue has no Neuron node image of that date for Kubernetes 1.35. Fix: write 20260625",
     ),
 ]
 
@@ -291,33 +307,41 @@ SHAPE = [
     (
         "eks: {version: 1.35}  # <-",
         "eks.version",
-        "read as a number, not as text. Fix: put what is written there in quotes",
+        "read as a number, not as text. Fix: put the value in quotes",
     ),
-    ("eks: {endpoint: public}  # <-", "eks", "endpoint is public, but public_cidrs names no network"),
+    ("eks: {endpoint: public}  # <-", "eks", "endpoint is public, but public_cidrs is empty"),
     ("eks: {endpoint: public, public_cidrs: [0.0.0.0/0]}  # <-", "eks.public_cidrs[0]", "opens the Kubernetes API"),
     ("eks: {public_cidrs: [203.0.113.0/24]}  # <-", "eks", "public_cidrs is given, but the endpoint is private"),
-    ("eks: {cluster_name: my.cluster}  # <-", "eks.cluster_name", "not of the form it must have"),
-    ("eks: {namespace: Training}  # <-", "eks.namespace", "not of the form it must have"),
-    ("eks: {addon_versions: {coredns: 1.13.2}}  # <-", "eks.addon_versions.coredns", "not of the form it must have"),
+    ("eks: {cluster_name: my.cluster}  # <-", "eks.cluster_name", "it does not have the required form"),
+    ("eks: {namespace: Training}  # <-", "eks.namespace", "it does not have the required form"),
+    (
+        "eks: {addon_versions: {coredns: 1.13.2}}  # <-",
+        "eks.addon_versions.coredns",
+        "it does not have the required form",
+    ),
     (
         "eks: {access: [{principal: 'arn:aws:iam::111122223333:role/R', policy: owner}]}  # <-",
         "eks.access[0].policy",
-        "not one of the choices",
+        "not one of the allowed values",
     ),
     ("eks: {node_groups: [{min_nodes: 3, max_nodes: 2}]}  # <-", "eks.node_groups[0]", "are not in that order"),
     ("eks: {node_groups: [{nodes: 3}]}  # <-", "eks.node_groups[0]", "min_nodes 0, nodes 3 and max_nodes 2"),
-    ("eks: {node_groups: [{user_data: echo}]}  # <-", "eks.node_groups[0].user_data", "not of the form it must have"),
+    (
+        "eks: {node_groups: [{user_data: echo}]}  # <-",
+        "eks.node_groups[0].user_data",
+        "it does not have the required form",
+    ),
     (
         "eks: {node_groups: [{user_data: '#!/bin/sh --==TRN=='}]}  # <-",
         "eks",
-        "user_data of trn holds --==TRN==, which separates its parts",
+        "user_data of node group trn contains --==TRN==, which is reserved as a separator",
     ),
     (
         "eks: {mirror: {charts: {neuron: https://r.example.com/neuron}}}  # <-",
         "eks.mirror.charts.neuron",
-        "not of the form it must have",
+        "it does not have the required form",
     ),
-    ("eks: {node_groups: [{name: a}, {name: a}]}  # <-", "eks", "node group a is there 2 times"),
+    ("eks: {node_groups: [{name: a}, {name: a}]}  # <-", "eks", "2 node groups are named a"),
 ]
 """Of the wrong shape already: no rule sees them."""
 

@@ -16,7 +16,7 @@ pcluster:
         - instance_type: trn1.32xlrge  # <-
 """,
         "pcluster.queues[0].compute_resources[0].instance_type",
-        "the catalogue holds no instance type trn1.32xlrge. Fix: write trn1.32xlarge",
+        "the catalogue has no instance type trn1.32xlrge. Fix: write trn1.32xlarge",
     ),
     (
         "pcluster: {queues: [{compute_resources: [{instance_type: p5.48xlarge}]}]}  # <-",
@@ -44,7 +44,7 @@ pcluster:
       compute_resources: [{instance_type: trn2u.48xlarge}]
 """,
         "pcluster.queues[0].purchase",
-        "trn2u.48xlarge is not sold that way. Fix: write purchase: on-demand or capacity-block, or choose trn1.2xlarge",
+        "trn2u.48xlarge is not available with this capacity type. Fix: write purchase: on-demand or capacity-block, or choose trn1.2xlarge",
     ),
     (
         """
@@ -54,7 +54,7 @@ pcluster:
       compute_resources: [{instance_type: trn1n.32xlarge, min_nodes: 2, max_nodes: 2, reservation: cr-0123456789abcdef0}]
 """,
         "pcluster.queues[0].purchase",
-        "trn1n.32xlarge is not sold that way",
+        "trn1n.32xlarge is not available with this capacity type",
     ),
     (
         """
@@ -64,7 +64,7 @@ pcluster:
       compute_resources: [{instance_type: trn1.2xlarge, min_nodes: 1, max_nodes: 1, reservation: cr-0123456789abcdef0}]
 """,
         "pcluster.queues[0].purchase",
-        "trn1.2xlarge is not sold that way",
+        "trn1.2xlarge is not available with this capacity type",
     ),
     (
         """
@@ -75,7 +75,7 @@ pcluster:
         - {min_nodes: 4, max_nodes: 4}  # <-
 """,
         "pcluster.queues[0].compute_resources[0].reservation",
-        "a capacity block is used through its reservation id",
+        "a capacity block needs its reservation id",
     ),
     (
         """
@@ -88,7 +88,7 @@ pcluster:
           reservation: cr-0123456789abcdef0
 """,
         "pcluster.queues[0].compute_resources[0].min_nodes",
-        "all static, but min_nodes is 2 and max_nodes 4. Fix: write min_nodes: 4",
+        "all nodes of a capacity block are static, but min_nodes is 2 and max_nodes 4. Fix: write min_nodes: 4",
     ),
     (
         """
@@ -101,7 +101,7 @@ pcluster:
           reservation: cr-0123456789abcdef0
 """,
         "pcluster.queues[0].compute_resources[0].max_nodes",
-        "one capacity block has 64 instances at most",
+        "one capacity block has at most 64 instances",
     ),
     (
         """
@@ -133,24 +133,24 @@ bootstrap:
   neuron_release: 2.30.1  # <-
 """,
         "bootstrap.neuron_release",
-        "the catalogue holds no Neuron SDK release 2.30.1. Fix: write 2.31.1",
+        "the catalogue has no Neuron SDK release 2.30.1. Fix: write 2.31.1",
     ),
     (
         "bootstrap: {framework: torch-native}  # <-",
         "bootstrap.framework",
         # no release of it trains on trn1, so another framework is the way out
-        "torch-native of Neuron 2.33.0 does not train on trn1, only on trn2, trn2u and trn3. "
+        "torch-native of Neuron 2.33.0 does not support training on trn1, only on trn2, trn2u and trn3. "
         "Fix: write bootstrap.framework: torch-xla",
     ),
     (
         "bootstrap: {neuron_release: 2.32.0}  # <-",
         "bootstrap.neuron_release",
-        "Neuron 2.32.0 ships no torch-xla for training. Fix: write bootstrap.neuron_release: 2.28.1",
+        "Neuron 2.32.0 has no torch-xla for training. Fix: write bootstrap.neuron_release: 2.28.1",
     ),
     (
         "bootstrap: {neuron_release: 2.33.0, framework: torch-xla}  # <-",
         "bootstrap.framework",
-        "Neuron 2.33.0 ships no torch-xla for training. Fix: write bootstrap.neuron_release: 2.28.1",
+        "Neuron 2.33.0 has no torch-xla for training. Fix: write bootstrap.neuron_release: 2.28.1",
     ),
     (
         """
@@ -181,7 +181,7 @@ bootstrap:
   framework: torch-native  # <-
 """,
         "bootstrap.framework",
-        "torch-native of Neuron 2.33.0 does not train on trn1, only on trn2, trn2u and trn3",
+        "torch-native of Neuron 2.33.0 does not support training on trn1, only on trn2, trn2u and trn3",
     ),
     (
         """
@@ -193,7 +193,7 @@ region: us-east-2
 pcluster: {queues: [{compute_resources: [{instance_type: trn2.48xlarge}]}]}
 """,
         "bootstrap.pip_packages[1]",
-        "numpy is there already: pip refuses it",
+        "numpy is listed twice, which pip rejects",
     ),
     (
         "pcluster: {os: alinux2023}  # <-",
@@ -203,16 +203,16 @@ pcluster: {queues: [{compute_resources: [{instance_type: trn2.48xlarge}]}]}
     (
         "bootstrap: {framework: none, pip_packages: [numpy]}  # <-",
         "bootstrap.pip_packages",
-        "there is no virtual environment to install them into",
+        "with framework: none there is no virtual environment in which to install them",
     ),
-    ("bootstrap: {venv: /efs/../root/venv}  # <-", "bootstrap.venv", "the path leads upwards"),
+    ("bootstrap: {venv: /efs/../root/venv}  # <-", "bootstrap.venv", "the path contains"),
 ]
 
 PCLUSTER = [
     (
         "pcluster: {version: 3.9.1}  # <-",
         "pcluster.version",
-        "ParallelCluster 3.15.0 is the oldest that takes this configuration. Fix: write 3.16.1",
+        "ParallelCluster 3.15.0 or newer. Fix: write 3.16.1",
     ),
     ("pcluster: {os: ubuntu2004}  # <-", "pcluster.os", "Fix: write ubuntu2404"),
     ("pcluster: {os: alinux2}  # <-", "pcluster.os", "Fix: write ubuntu2204 or ubuntu2404"),
@@ -220,7 +220,8 @@ PCLUSTER = [
     (
         "pcluster: {cluster_name: TrnPclusterStack}  # <-",
         "pcluster.cluster_name",
-        "this is the name of ours. Fix: write another, as trn-slurm",
+        "ParallelCluster creates a stack with the cluster's name, and our stack already has this name. Fix: "
+        "write another name, for example",
     ),
     (
         """
@@ -229,7 +230,8 @@ pcluster:
   cluster_name: TrnPclusterStack-bert  # <-
 """,
         "pcluster.cluster_name",
-        "this is the name of ours. Fix: write another, as bert-slurm",
+        "ParallelCluster creates a stack with the cluster's name, and our stack already has this name. Fix: "
+        "write another name, for example",
     ),
     (
         """
@@ -239,7 +241,7 @@ pcluster:
   accounting: {uri: "db:3306", user: slurm, password_secret: "arn:aws:secretsmanager:us-east-1:111122223333:secret:s"}
 """,
         "pcluster.cluster_name",
-        "43 characters; a cluster's name with accounting has 40 at most",
+        "it has 43 characters; a cluster's name with accounting may have at most 40",
     ),
     (
         "pcluster: {queues: [{compute_resources: [{name: default}]}]}  # <-",
@@ -249,25 +251,29 @@ pcluster:
     (
         "pcluster:\n  queues:  # <-\n" + "".join(f"    - {{name: q{i}}}\n" for i in range(51)),
         "pcluster.queues",
-        "a cluster has 50 at most",
+        "a cluster can have at most 50 queues",
     ),
     (
         "pcluster:\n  queues:  # <-\n"
         + "".join(f"    - {{name: q{i}, compute_resources: [{{name: a}}, {{name: b}}]}}\n" for i in range(26)),
         "pcluster.queues",
-        "52 compute resources: a cluster has 50 at most, all queues together",
+        "a cluster can have at most 50 compute resources in all queues together",
     ),
     (
         "tags:  # <-\n" + "".join(f"  t{i}: x\n" for i in range(41)),
         "tags",
-        "41 tags: a cluster has 40 at most",
+        "a cluster can have at most 40 tags",
     ),
     (
         "tags: {aws:owner: me}  # <-",
         "tags.aws:owner",
-        "tags that begin with aws: are reserved. Fix: rename it, as my-owner",
+        "tags that begin with aws: are reserved. Fix: rename it, for example to my-owner",
     ),
-    ("tags: {owner: me & you}  # <-", "tags.owner", "a tag holds letters, digits, spaces and"),
+    (
+        "tags: {owner: me & you}  # <-",
+        "tags.owner",
+        "a tag may only contain letters, digits, spaces and _ . : / = + - @",
+    ),
     (
         """
 pcluster:
@@ -276,12 +282,12 @@ pcluster:
     - {SuspendTime: 60}  # <-
 """,
         "pcluster.slurm_settings[1].SuspendTime",
-        "ParallelCluster sets SuspendTime itself, and refuses another value",
+        "ParallelCluster sets SuspendTime itself and rejects another value",
     ),
     (
         'pcluster: {slurm_settings: [{Epilogue: "/x\\nProlog=/y"}]}  # <-',
         "pcluster.slurm_settings[0].Epilogue",
-        "it does not fit into one line of slurm.conf",
+        "it contains a character that is not allowed in slurm.conf",
     ),
     (
         "pcluster: {slurm_settings: [{MaxJobCount: 1, SuspendTime: 60}]}  # <-",
@@ -296,12 +302,12 @@ pcluster:
     (
         "pcluster: {slurm_settings: [{NodeName: own-st-node-1, CPUs: 4}]}  # <-",
         "pcluster.slurm_settings[0].NodeName",
-        "-st- and -dy- mark nodes that ParallelCluster manages",
+        "-st- and -dy- are reserved for nodes that ParallelCluster manages",
     ),
     (
         "pcluster: {overrides: {HeadNodes: {}}}  # <-",
         "pcluster.overrides.HeadNodes",
-        "a cluster configuration has no such section. Fix: write HeadNode",
+        "a cluster configuration does not have this section. Fix: write HeadNode",
     ),
     (
         """
@@ -312,7 +318,7 @@ pcluster:
     password_secret: arn:aws:secretsmanager:us-east-1:111122223333:secret:s
 """,
         "pcluster.accounting.uri",
-        "there is no port 99999. Fix: write 3306",
+        "99999 is not a valid port. Fix: write 3306, MySQL's default",
     ),
     (
         """
@@ -323,7 +329,7 @@ pcluster:
     password_secret: arn:aws:secretsmanager:eu-west-1:111122223333:secret:s  # <-
 """,
         "pcluster.accounting.password_secret",
-        "the secret is in eu-west-1, the cluster in us-east-1",
+        "the secret is in eu-west-1, but the cluster is in us-east-1",
     ),
     (
         """
@@ -335,7 +341,7 @@ pcluster:
     password_secret: arn:aws:secretsmanager:us-east-1:111122223333:secret:s  # <-
 """,
         "pcluster.accounting.password_secret",
-        "the secret is of account 111122223333, the cluster of 444455556666",
+        "the secret is in account 111122223333, but the cluster is in 444455556666",
     ),
     (
         """
@@ -346,7 +352,7 @@ pcluster:
     password_secret: arn:aws-cn:secretsmanager:us-east-1:111122223333:secret:s  # <-
 """,
         "pcluster.accounting.password_secret",
-        "it is of partition aws-cn, but us-east-1 is of aws",
+        "it is in partition aws-cn, but us-east-1 is in aws",
     ),
     (
         """
@@ -375,7 +381,7 @@ NODES = [
     (
         "pcluster: {login_nodes: {subnet: public}}  # <-",
         "pcluster.login_nodes.subnet",
-        "ParallelCluster gives login nodes no public address, and neither do this network's public subnets",
+        "ParallelCluster does not give login nodes public addresses, and neither do this network's public subnets",
     ),
     (
         "pcluster: {login_nodes: {instance_type: im4gn.large}}  # <-",
@@ -385,17 +391,17 @@ NODES = [
     (
         "pcluster: {head: {instance_type: trn1.32xlarge}}  # <-",
         "pcluster.head.instance_type",
-        "its accelerators would be paid for nothing (21.50 USD an hour)",
+        "this node always runs and does not train: its accelerators would cost money without use (21.50 USD an hour)",
     ),
     (
         "pcluster: {head: {instance_type: c5.large}, queues: [{compute_resources: [{max_nodes: 100}]}]}  # <-",
         "pcluster.head.instance_type",
-        "it has 4 GiB of memory, and ParallelCluster asks for 4.6 GiB to manage 100 nodes",
+        "it has 4 GiB of memory, but ParallelCluster needs 4.6 GiB to manage 100 nodes",
     ),
     (
         "pcluster: {head: {root_volume_gib: 40}}  # <-",
         "pcluster.head.root_volume_gib",
-        "ParallelCluster's image has 45 GiB, and a volume cannot be smaller",
+        "ParallelCluster's image needs a root volume of at least 45 GiB",
     ),
     (
         """
@@ -404,7 +410,7 @@ pcluster:
   queues: [{root_volume_gib: 45}]  # <-
 """,
         "pcluster.queues[0].root_volume_gib",
-        "ParallelCluster's image has 50 GiB, and a volume cannot be smaller. Fix: write 50",
+        "ParallelCluster's image needs a root volume of at least 50 GiB. Fix: write 50",
     ),
 ]
 
@@ -417,7 +423,7 @@ pcluster:
     - scratch_dir: /shared/local  # <-
 """,
         "pcluster.queues[0].scratch_dir",
-        "it and the shared file system at /shared mount over each other",
+        "it overlaps with the mount directory of the shared file system, /shared",
     ),
     (
         """
@@ -427,7 +433,7 @@ storage:
     existing: {id: fs-0123456789abcdef0}
 """,
         "storage.efs.backups",
-        "it does not apply to fs-0123456789abcdef0, which exists already",
+        "it has no effect on fs-0123456789abcdef0, which already exists",
     ),
     (
         """
@@ -437,7 +443,7 @@ storage:
     s3: {uri: "s3://bucket"}  # <-
 """,
         "storage.fsx.s3",
-        "it does not apply to fs-0123456789abcdef0",
+        "it has no effect on fs-0123456789abcdef0",
     ),
 ]
 
@@ -446,7 +452,7 @@ ENCRYPTION = [
     (
         f"encryption: arn:aws:kms:eu-west-1:111122223333:{_KEY}  # <-",
         "encryption",
-        "the key is in eu-west-1, the environment in us-east-1",
+        "the key is in eu-west-1, but the environment is in us-east-1",
     ),
     (
         f"""
@@ -454,7 +460,7 @@ account: "999999999999"
 encryption: arn:aws:kms:us-east-1:111122223333:{_KEY}  # <-
 """,
         "encryption",
-        "the key is account 111122223333's, the environment is deployed into 999999999999",
+        "the key is in account 111122223333, but the environment is deployed into 999999999999",
     ),
 ]
 
@@ -470,8 +476,16 @@ TABLE = [
     *bad_eks.TABLE,
 ]
 SHAPE = [
-    ("encryption: yes-please  # <-", "encryption", "neither a way of encryption nor the ARN of a KMS key"),
-    ("encryption: arn:aws:kms:us-east-1:111122223333:alias/mine  # <-", "encryption", "aliases are not taken"),
+    (
+        "encryption: yes-please  # <-",
+        "encryption",
+        "neither an encryption mode nor the ARN of a KMS key (key aliases are not accepted)",
+    ),
+    (
+        "encryption: arn:aws:kms:us-east-1:111122223333:alias/mine  # <-",
+        "encryption",
+        "neither an encryption mode nor the ARN of a KMS key (key aliases are not accepted)",
+    ),
     *bad_eks.SHAPE,
 ]
 """Those that are no environment at all."""

@@ -6,17 +6,18 @@ ZONES = [
     (
         "region: us-west-1  # <-",
         "region",
-        "trn1.32xlarge is not offered there, as far as the catalogue knows. Fix: write region: ap-south-1",
+        "the catalogue has no zone of this region that offers trn1.32xlarge. Fix: write region: ap-south-1,",
     ),
     (
         "network: {zone_ids: [usw2-az1]}  # <-\npcluster: {}",
         "network.zone_ids[0]",
-        "it lies in us-west-2, but the region is us-east-1. Fix: write use1-az4, use1-az5 or use1-az6, or region: us-west-2",
+        "it is in us-west-2, but the region is us-east-1. Fix: write use1-az4, use1-az5 or use1-az6, or "
+        "region: us-west-2",
     ),
     (
         "network: {zone_ids: [xyz9-az1]}  # <-\npcluster: {}",
         "network.zone_ids[0]",
-        "no region has zone ids that begin with xyz9",
+        "the catalogue has no region whose zone ids begin with xyz9",
     ),
     (
         """
@@ -26,12 +27,13 @@ network:
     - use1-az5  # <-
 """,
         "network.zone_ids[1]",
-        "this zone is there already",
+        "this zone is listed twice",
     ),
     (
         "network: {zone_ids: [use1-az1]}\npcluster:\n  queues:\n    - compute_resources:\n      - name: trn  # <-",
         "pcluster.queues[0].compute_resources[0]",
-        "trn1.32xlarge is not offered in use1-az1 (the first of the network, as queue compute1 names none)",
+        "the catalogue does not list use1-az1 (the network's first zone, because queue compute1 sets none) "
+        "among the zones that offer trn1.32xlarge",
     ),
     (
         """
@@ -52,7 +54,8 @@ pcluster:
     - zone_id: use1-az6  # <-
 """,
         "pcluster.queues[0].zone_id",
-        "the network has no subnets in it; there are some in use1-az5. Fix: add use1-az6 to network.zone_ids",
+        "the network has no subnets in this zone, only in use1-az5. Fix: add use1-az6 to network.zone_ids, or"
+        " choose use1-az5",
     ),
     (
         """
@@ -69,7 +72,8 @@ catalog:
       network_cards: 1, network_gbps: 1, efa_interfaces: 1, zone_ids: [use2-az1]}
 """,
         "network.zone_ids",
-        "no one zone offers every instance type: trn1n.32xlarge in use2-az3; trn3.48xlarge in use2-az1. Fix: give each queue",
+        "no zone offers every instance type: trn1n.32xlarge in use2-az3; trn3.48xlarge in use2-az1. Fix: set "
+        "zone_id for each queue, or use",
     ),
     (
         """
@@ -83,7 +87,7 @@ catalog:
       network_cards: 1, network_gbps: 1, efa_interfaces: 1, zone_ids: [use2-az1]}
 """,
         "network.zone_ids",
-        "Fix: put trn1.32xlarge and trn3.48xlarge into queues of their own, each with its zone_id: one queue has one zone",
+        "Fix: put trn1.32xlarge and trn3.48xlarge into separate queues, each with its zone_id: a queue has one zone",
     ),
     (
         """
@@ -94,7 +98,7 @@ catalog:
       network_cards: 1, network_gbps: 1, efa_interfaces: 1}
 """,
         "network.zone_ids",
-        "where trn3.48xlarge is offered is not known, so no zone can be chosen",
+        "the zones that offer trn3.48xlarge are not known, so that none can be chosen",
     ),
     (
         """
@@ -120,7 +124,8 @@ pcluster:
   queues: [{zone_id: use1-az4}]  # <-
 """,
         "pcluster.queues[0].zone_id",
-        "no private subnet is in it; there are some in use1-az6. Fix: add use1-az4 to network.existing.private_subnets",
+        "no private subnet is in this zone, only in use1-az6. Fix: add use1-az4 to "
+        "network.existing.private_subnets, or choose use1-az6",
     ),
 ]
 
@@ -133,7 +138,7 @@ ADDRESSES = [
     (
         "network: {cidr: 10.0.0.0/22, private_prefix: 22}  # <-\npcluster: {}",
         "network.cidr",
-        "it has 1,024 addresses, but 1 zone(s) with a public /24 and a private /22 subnet each take 1,280",
+        "it has 1,024 addresses, but 1 zone(s) with a public /24 and a private /22 subnet each need 1,280",
     ),
     (
         """
@@ -143,7 +148,7 @@ pcluster: {}
 """,
         "network.private_prefix",
         # 16 nodes, the head node and EFS
-        "has 11 addresses (16, of which AWS keeps 5), but 16 nodes and 1 for the head node and 1 for the EFS mount target need 18. "
+        "has 11 addresses (16, of which AWS reserves 5), but 16 nodes and 1 for the head node and 1 for the EFS mount target need 18. "
         "Fix: write private_prefix: 27",
     ),
     (
@@ -153,7 +158,7 @@ pcluster: {queues: [{compute_resources: [{efa: off, max_nodes: 16}]}]}
 """,
         "network.private_prefix",
         # 16 nodes x 8 network cards, the head node and EFS, and the 5 of AWS: 135 needs 256
-        "16 nodes (112 more addresses, as nodes without EFA take one for each network card)",
+        "16 nodes (112 more addresses, because nodes without EFA need one for each network card)",
     ),
     (
         """
@@ -181,7 +186,7 @@ network:
 pcluster: {}
 """,
         "network.existing.private_subnets[0].cidr",
-        "it does not lie in the VPC's 172.31.0.0/16",
+        "it is not inside the VPC's network 172.31.0.0/16",
     ),
     (
         """
@@ -194,7 +199,7 @@ network:
 pcluster: {}
 """,
         "network.existing.public_subnets[0].id",
-        "this subnet is there already",
+        "this subnet is listed twice",
     ),
 ]
 
@@ -202,7 +207,7 @@ NETWORK = [
     (
         "network: {nat: none, interface_endpoints: [ssm, ssmmessages, ec2, logs]}\npcluster: {custom_ami: ami-0123456789abcdef0}\nbootstrap: {framework: none}",
         "network.interface_endpoints",
-        "without a NAT gateway nodes do not reach cloudformation and dynamodb",
+        "without a NAT gateway nodes cannot reach cloudformation and dynamodb",
     ),
     (
         """
@@ -210,7 +215,7 @@ network: {nat: none, interface_endpoints: [ssm, ssmmessages, ec2, logs, cloudfor
 pcluster: {custom_ami: ami-0123456789abcdef0, login_nodes: {}}
 """,
         "network.interface_endpoints",
-        "without a NAT gateway nodes do not reach autoscaling and elasticloadbalancing. Fix: add autoscaling and",
+        "without a NAT gateway nodes cannot reach autoscaling and elasticloadbalancing. Fix: add autoscaling and",
     ),
     (
         """
@@ -221,7 +226,7 @@ network:
 pcluster: {custom_ami: ami-0123456789abcdef0}
 """,
         "network.s3_endpoint",
-        "without a NAT gateway nodes reach S3 through its endpoint only",
+        "without a NAT gateway nodes need the S3 endpoint, because their start scripts are in S3",
     ),
     (
         """
@@ -238,7 +243,7 @@ pcluster:
     (
         "network: {interface_endpoints: [ssm, ssm]}  # <-",
         "network.interface_endpoints[1]",
-        "this endpoint is there already",
+        "this endpoint is listed twice",
     ),
     (
         "pcluster: {head: {ssh: {from_cidrs: [0.0.0.0/1]}}}  # <-",
@@ -248,7 +253,7 @@ pcluster:
     (
         "pcluster: {head: {ssh: {from_cidrs: [192.0.2.0/24, 192.0.2.0/24]}}}  # <-",
         "pcluster.head.ssh.from_cidrs[1]",
-        "EC2 refuses a rule given twice",
+        "this network is listed twice: EC2 rejects a duplicate rule",
     ),
 ]
 
@@ -262,7 +267,7 @@ network:
       route_tables: [rtb-0123456789abcdef0]
 """,
         "network.peerings[0].cidr",
-        "it overlaps with 10.0.0.0/16 of this VPC: no route can tell them apart. Fix: write another network.cidr",
+        "it overlaps with 10.0.0.0/16 of this VPC: routes cannot distinguish them. Fix: write another network.cidr",
     ),
     (
         """
@@ -282,7 +287,7 @@ network:
     - {vpc_id: vpc-0123456789abcdef0, cidr: 172.16.0.0/16, route_tables: [rtb-0123456789abcdef1]}  # <-
 """,
         "network.peerings[1].vpc_id",
-        "this VPC is peered already",
+        "this VPC is listed twice: AWS allows one connection between two VPCs",
     ),
     (
         """
@@ -296,7 +301,7 @@ network:
 pcluster: {}
 """,
         "network.peerings[0].vpc_id",
-        "this is our own VPC",
+        "this is the VPC of this environment",
     ),
     (
         """
@@ -305,7 +310,7 @@ network:
     - {vpc_id: vpc-0123456789abcdef0, cidr: 172.31.0.0/16, account: "444455556666"}  # <-
 """,
         "network.peerings[0].accepter_role",
-        "the VPC belongs to account 444455556666, and nobody accepts the connection there",
+        "the VPC belongs to account 444455556666, and no role can accept the connection there",
     ),
     (
         """
@@ -317,7 +322,7 @@ network:
       accepter_role: arn:aws:iam::111122223333:role/Accept  # <-
 """,
         "network.peerings[0].accepter_role",
-        "the role is of account 111122223333, the VPC of 444455556666",
+        "the role is in account 111122223333, but the VPC is in 444455556666",
     ),
     (
         """

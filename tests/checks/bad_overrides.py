@@ -6,7 +6,8 @@ TABLE = [
     (
         "pcluster: {overrides: {HeadNode: {Ssh: {AllowedIps: 0.0.0.0/0}}}}  # <-",
         "pcluster.overrides.HeadNode.Ssh.AllowedIps",
-        "0.0.0.0/0: this opens SSH to a large part of the internet. Fix: give your own network, as 203.0.113.0/24",
+        "this opens SSH to a large part of the internet. Fix: give your own network, for example "
+        "203.0.113.0/24, or use SSM",
     ),
     (
         "pcluster: {overrides: {HeadNode: {Ssh: null}}}  # <-",
@@ -34,12 +35,12 @@ pcluster:
     (
         "pcluster: {overrides: {HeadNode: {Imds: {Secured: false}}}}  # <-",
         "pcluster.overrides.HeadNode.Imds.Secured",
-        "every user of the head node gets its credentials, which may make and change nodes. Fix: remove it",
+        "every user of the head node can get its credentials, which allow creating and changing nodes. Fix: remove it",
     ),
     (
         "pcluster: {overrides: {Imds: {ImdsSupport: v1.0}}}  # <-",
         "pcluster.overrides.Imds.ImdsSupport",
-        "version 1 hands out the nodes' credentials",
+        "with version 1, anyone who can make a node send a request can get its credentials",
     ),
     (
         """
@@ -55,7 +56,7 @@ pcluster:
               - Policy: arn:aws:iam::aws:policy/AdministratorAccess  # <-
 """,
         "pcluster.overrides.Scheduling.SlurmQueues[0].Iam.AdditionalIamPolicies[1].Policy",
-        "every job on these nodes may then do anything in the account",
+        "every job on these nodes would have full access to the account",
     ),
     (
         """
@@ -68,12 +69,12 @@ pcluster:
           - {BucketName: cdk-hnb659fds-assets-111122223333-us-east-1, EnableWriteAccess: true}  # <-
 """,
         "pcluster.overrides.HeadNode.Iam.S3Access[1].BucketName",
-        "it holds what the CDK deploys, and every job could read it. Fix: name a bucket of data",
+        "it contains the CDK's deployment files, and every job could read it. Fix: name a bucket for data",
     ),
     (
         "pcluster: {overrides: {HeadNode: {Iam: {S3Access: [{BucketName: '*'}]}}}}  # <-",
         "pcluster.overrides.HeadNode.Iam.S3Access[0].BucketName",
-        "these are all buckets of that name, and every job could read it",
+        "the pattern matches several buckets, and every job could read it",
     ),
     (
         """
@@ -85,16 +86,17 @@ pcluster:
           CustomActions: {OnNodeStart: {Sequence: [{Script: s3://b/x}, {Script: http://example.com/x}]}}  # <-
 """,
         "pcluster.overrides.Scheduling.SlurmQueues[0].CustomActions.OnNodeStart.Sequence[1].Script",
-        "whoever is on the way can change it, and it runs as root. Fix: give an s3:// or https:// address",
+        "the script runs as root, and without encryption anyone on the network path can change it. Fix: give an s3:// or https:// address",
     ),
     (
         "storage: {fsx: {s3: {uri: s3://cdk-hnb659fds-assets-111122223333-us-east-1/data}}}  # <-",
         "storage.fsx.s3.uri",
-        "this bucket holds what the CDK deploys: a job that may write to it decides what runs in the account",
+        "this bucket contains the CDK's deployment files: a job that can write to it controls what is deployed into the account",
     ),
     (
         "eks: {data_buckets: [mine, cdk-mine-assets-111122223333-eu-north-1]}  # <-",
         "eks.data_buckets[1]",
-        "this bucket holds what the CDK deploys",
+        "this bucket contains the CDK's deployment files: a job that can write to it controls what is "
+        "deployed into the account",
     ),
 ]

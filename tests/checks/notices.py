@@ -7,7 +7,7 @@ TABLE = [
         "pcluster: {queues: [{compute_resources: [{instance_type: trn1.2xlarge, max_nodes: 4}]}]}",
         "warning",
         "pcluster.queues[0].compute_resources[0].max_nodes",
-        "trn1.2xlarge has no EFA, so a job cannot span its nodes",
+        "trn1.2xlarge has no EFA, so that a job cannot use more than one of these nodes",
     ),
     (
         "pcluster: {queues: [{compute_resources: [{efa: off}]}]}",
@@ -19,7 +19,7 @@ TABLE = [
         "pcluster: {queues: [{compute_resources: [{min_nodes: 2}]}]}",
         "warning",
         "pcluster.queues[0].compute_resources[0].min_nodes",
-        "2 x trn1.32xlarge are always on and always paid: 43.00 USD an hour, 31,390 USD a month",
+        "2 x trn1.32xlarge always run and are always charged: 43.00 USD an hour, 31,390 USD a month",
     ),
     (
         "region: us-west-2\npcluster: {queues: [{compute_resources: [{min_nodes: 2}]}]}",
@@ -56,20 +56,22 @@ catalog: {instances: {trn2u.48xlarge: {zone_ids: [use2-az1]}}}
 """,
         "info",
         "pcluster.queues[0].compute_resources[0].max_nodes",
-        "an UltraServer is 4 trn2u.48xlarge instances",
+        "an UltraServer consists of 4 trn2u.48xlarge instances",
     ),
     (
         "eks: {plugins: {neuron_scheduler: true}}",
         "info",
         "eks.plugins.neuron_scheduler",
-        "no job of `trn submit` uses it: they take whole nodes",
+        "jobs of `trn submit` use whole nodes and do not need it. It is only for your own pods that use a "
+        "part of a node",
     ),
     (
         "region: ap-south-2\neks: {node_groups: [{instance_type: trn2u.48xlarge, max_nodes: 4}]}",
         "warning",
         "eks.node_groups[0].instance_type",
-        "jobs do not use the NeuronLink between the instances of an UltraServer: over several instances they communicate "
-        "through EFA. Fix: choose a type without it if you pay more for trn2u.48xlarge, as trn2.48xlarge",
+        "jobs do not use the NeuronLink between the instances of an UltraServer: over several instances they "
+        "communicate through EFA. Fix: choose a type without it, for example trn2.48xlarge, if trn2u.48xlarge"
+        " costs more",
     ),
     (
         """
@@ -91,7 +93,7 @@ pcluster: {queues: [{compute_resources: [{instance_type: trn2.48xlarge}]}]}
         "bootstrap: {venv: /opt/venvs/neuron}",
         "warning",
         "bootstrap.venv",
-        "it is not on shared storage (/efs, /home): each node has to make its own. Fix: write /efs/neuron",
+        "it is not on shared storage (/efs, /home): each node would need its own. Fix: write /efs/neuron",
     ),
     (
         """
@@ -100,13 +102,14 @@ pcluster: {queues: [{compute_resources: [{instance_type: trn2.48xlarge}]}]}
 """,
         "warning",
         "region",
-        "ParallelCluster 3.16.1 does not list it as supported",
+        "ParallelCluster 3.16.1 does not list this region as supported; the current list is read at deployment",
     ),
     (
         "region: ap-southeast-2\npcluster: {queues: [{compute_resources: [{min_nodes: 2}]}]}",
         "warning",
         "pcluster.queues[0].compute_resources[0].min_nodes",
-        "the price of trn1.32xlarge in ap-southeast-2 is not known here",
+        "2 x trn1.32xlarge always run and are always charged: the catalogue has no price of trn1.32xlarge in "
+        "ap-southeast-2. The deployment waits for them,",
     ),
     (
         "pcluster: {version: 3.16.0}",
@@ -118,9 +121,15 @@ pcluster: {queues: [{compute_resources: [{instance_type: trn2.48xlarge}]}]}
         f"pcluster: {{queues: [{', '.join(f'{{name: q{i}}}' for i in range(20))}]}}",
         "warning",
         "pcluster.queues",
-        "from 20 on, updates of the cluster may fail",
+        "with 20 queues or more, cluster updates may fail: the head node has 30 s to read the launch "
+        "templates of all queues, and ParallelCluster's function",
     ),
-    ("pcluster: {version: 3.17.0}", "info", "pcluster.version", "was checked with ParallelCluster 3.16.1 only"),
+    (
+        "pcluster: {version: 3.17.0}",
+        "info",
+        "pcluster.version",
+        "the configuration was only checked with ParallelCluster 3.16.1",
+    ),
     (
         """
 network: {peerings: [{vpc_id: vpc-0123456789abcdef0, cidr: 172.20.0.0/16, route_tables: [rtb-0123456789abcdef0]}]}
@@ -128,9 +137,14 @@ eks: {service_cidr: 172.20.0.0/16}
 """,
         "warning",
         "eks.service_cidr",
-        "it overlaps with 172.20.0.0/16 of vpc-0123456789abcdef0: from the cluster, addresses of both are services",
+        "it overlaps with 172.20.0.0/16 of vpc-0123456789abcdef0: pods cannot reach these addresses of the peer",
     ),
-    ("network: {cidr: 11.0.0.0/16}", "warning", "network.cidr", "these addresses belong to others on the internet"),
+    (
+        "network: {cidr: 11.0.0.0/16}",
+        "warning",
+        "network.cidr",
+        "these are public addresses: nodes will not be able to reach their owners on the internet",
+    ),
     (
         """
 network:
@@ -143,7 +157,7 @@ pcluster: {}
 """,
         "warning",
         "network.nat",
-        "it does not apply to an existing VPC",
+        "it has no effect on an existing VPC",
     ),
     (
         """
@@ -154,7 +168,7 @@ pcluster: {custom_ami: ami-0123456789abcdef0}
 """,
         "warning",
         "bootstrap.framework",
-        "jobs find only what the image carries at bootstrap.venv",
+        "without a NAT gateway no framework is installed: jobs can only use what the image contains at bootstrap.venv",
     ),
     (
         "network: {peerings: [{vpc_id: vpc-0123456789abcdef0, cidr: 172.31.0.0/16}]}",
@@ -173,7 +187,7 @@ network:
 """,
         "warning",
         "network.peerings[0].accepter_role",
-        "within one account the connection accepts itself",
+        "within one account the connection is accepted automatically",
     ),
     (
         """
@@ -188,7 +202,7 @@ pcluster: {queues: [{name: bert-large-pretraining, compute_resources: [{name: on
         "pcluster: {overrides: {SharedStorage: []}}",
         "warning",
         "pcluster.overrides.SharedStorage",
-        "the stack sets SharedStorage itself, and relies on it. Fix: use storage",
+        "the stack sets SharedStorage itself and relies on it. Fix: use storage",
     ),
     (
         "pcluster: {overrides: {HeadNode: {CustomActions: {}}}}",
@@ -200,13 +214,13 @@ pcluster: {queues: [{name: bert-large-pretraining, compute_resources: [{name: on
         "pcluster: {overrides: {HeadNode: {Iam: {AdditionalIamPolicies: [{Policy: arn:aws:iam::aws:policy/AmazonS3FullAccess}]}}}}",
         "warning",
         "pcluster.overrides.HeadNode.Iam.AdditionalIamPolicies[0].Policy",
-        "every job on these nodes has all rights to that service",
+        "every job on these nodes would have full access to that service",
     ),
     (
         "pcluster: {overrides: {HeadNode: {Iam: {InstanceRole: arn:aws:iam::111122223333:role/x}}}}",
         "warning",
         "pcluster.overrides.HeadNode.Iam.InstanceRole",
-        "it takes the place of the stack's policies, and nothing here can see what it allows",
+        "it replaces the stack's policies, and its permissions cannot be checked here",
     ),
     (
         "pcluster: {overrides: {HeadNode: {LocalStorage: {RootVolume: {Encrypted: false}}}}}",
@@ -218,19 +232,19 @@ pcluster: {queues: [{name: bert-large-pretraining, compute_resources: [{name: on
         "pcluster: {overrides: {DevSettings: {Cookbook: {ChefCookbook: s3://x/y}}}}",
         "warning",
         "pcluster.overrides.DevSettings.Cookbook",
-        "it runs in the place of ParallelCluster's own",
+        "it replaces ParallelCluster's own and runs with all of its permissions",
     ),
     (
         "pcluster: {overrides: {DirectoryService: {LdapTlsReqCert: never}}}",
         "warning",
         "pcluster.overrides.DirectoryService.LdapTlsReqCert",
-        "whoever is on the way can be the directory",
+        "the server's certificate is not verified: an attacker could impersonate the directory and let anyone in",
     ),
     (
         "pcluster: {overrides: {HeadNode: {Networking: {SecurityGroups: [sg-1]}}}}",
         "warning",
         "pcluster.overrides.HeadNode.Networking.SecurityGroups",
-        "they take the place of all groups of ParallelCluster",
+        "they replace all security groups of ParallelCluster, and their rules cannot be checked here",
     ),
     (
         """
@@ -245,7 +259,8 @@ pcluster:
         "pcluster: {queues: [{custom_ami: ami-0123456789abcdef0}]}",
         "info",
         "pcluster.queues[0].custom_ami",
-        "only from an image that ParallelCluster 3.16.1 has built for ubuntu2404. Fix: build it with `trn image bake`",
+        "nodes can only use an image that ParallelCluster 3.16.1 has built for ubuntu2404. Fix: build it with"
+        " `trn image bake`; `trn",
     ),
     (
         """
@@ -255,9 +270,15 @@ bootstrap: {framework: none}
 """,
         "info",
         "network.interface_endpoints",
-        "the head node's memory and disk are not shown. Fix: add monitoring",
+        "without a NAT gateway nodes cannot send metrics to CloudWatch: the head node's memory and disk use "
+        "is not shown. Fix: add monitoring to see it",
     ),
-    ("pcluster: {head: {subnet: public}}", "info", "pcluster.head.ssh", "nobody may connect to it"),
+    (
+        "pcluster: {head: {subnet: public}}",
+        "info",
+        "pcluster.head.ssh",
+        "the head node has a public address, but no network may connect to it: SSM Session Manager does not need one",
+    ),
     (
         """
 network:
@@ -270,19 +291,20 @@ pcluster: {login_nodes: {subnet: public}}
 """,
         "warning",
         "pcluster.login_nodes.subnet",
-        "they start only where the subnet assigns public addresses",
+        "ParallelCluster does not give login nodes public addresses: they only start if the subnet assigns "
+        "public addresses, or has another connection to AWS",
     ),
     (
         "pcluster: {queues: [{compute_resources: [{min_nodes: 2}]}]}",
         "warning",
         "pcluster.queues[0].compute_resources[0].min_nodes",
-        "The deployment waits for them, and fails as a whole where EC2 has no capacity for them",
+        "The deployment waits for them, and fails completely if EC2 has no capacity for them",
     ),
     (
         "storage: {fsx: {s3: {uri: 's3://bucket', directory: /corpus}}}",
         "warning",
         "storage.fsx.s3.directory",
-        "SCRATCH_2 shows the bucket at its root",
+        "SCRATCH_2 always shows the bucket at the root of the file system",
     ),
     (
         "eks: {version: '1.33'}",
@@ -294,19 +316,19 @@ pcluster: {login_nodes: {subnet: public}}
         "eks: {version: '1.40', node_groups: [{custom_ami: ami-0123456789abcdef0}]}",
         "warning",
         "eks.version",
-        "newer than any that this was checked with",
+        "newer than every version that this library was checked with",
     ),
     (
         "eks: {jump_host: null}",
         "info",
         "eks.jump_host",
-        "the API is private, and nothing of the stack leads to it",
+        "the API is private, and the stack has no bastion host: `trn` works only from inside the VPC",
     ),
     (
         "eks: {endpoint: public, public_cidrs: [203.0.113.0/24], jump_host: {}}",
         "warning",
         "eks.jump_host",
-        "a public endpoint needs none: none is made",
+        "a public endpoint needs no bastion host: none is created",
     ),
     (
         "eks: {node_groups: [{instance_type: trn1.2xlarge, max_nodes: 1, efa_layout: efa}]}",
@@ -343,12 +365,12 @@ pcluster: {login_nodes: {subnet: public}}
         "eks: {ami_release: '20991231'}",
         "warning",
         "eks.ami_release",
-        "newer than any node image the catalogue knows",
+        "newer than every node image in the catalogue: its Neuron driver cannot be checked",
     ),
     (
         "eks: {node_groups: [{min_nodes: 2, nodes: 2}]}",
         "warning",
         "eks.node_groups[0].min_nodes",
-        "2 x trn1.32xlarge are always on and always paid: 43.00 USD an hour",
+        "2 x trn1.32xlarge always run and are always charged: 43.00 USD an hour",
     ),
 ]

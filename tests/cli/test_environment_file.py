@@ -77,7 +77,7 @@ def test_the_file_names_stack_and_region(
             ["--stack", "TrnEksStack-file-test"],
             ["there is no stack TrnEksStack-file-test in us-east-1. ", "It is in us-west-2: give --region, or --env"],
         ),
-        (["--env", "nowhere.yaml"], ["nowhere.yaml: there is no such file"]),
+        (["--env", "nowhere.yaml"], ["nowhere.yaml: the file does not exist"]),
     ],
 )
 def test_a_stack_that_is_not_there(

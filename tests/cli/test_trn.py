@@ -159,7 +159,7 @@ def test_a_bad_command_line(trn: Run, words: list[str | bytes], code: int, messa
         (["list", "--stack", "Mine"], {"AWS_DEFAULT_REGION": "us-east-1"}, "cannot read stack Mine: .*credentials"),
         (["list", "--cluster", "/nowhere.json"], {}, r"cannot read /nowhere.json: No such file.*trn cluster >"),
         (["list", "--cluster", __file__], {}, "does not describe a cluster"),
-        (["validate", "/nowhere.yaml"], {}, "/nowhere.yaml: there is no such file"),
+        (["validate", "/nowhere.yaml"], {}, "/nowhere.yaml: the file does not exist"),
     ],
 )
 def test_where_there_is_no_cluster(words: list[str], env: dict[str, str], message: str) -> None:

@@ -136,10 +136,10 @@ def test_a_cluster_of_ours_is_closed_and_encrypted() -> None:
 ERRORS: list[tuple[Callable[[Stack], object], str]] = [
     (
         lambda s: TrnEksCluster(s, "C", vpc=vpc(s), public_access_cidrs=["0.0.0.0/0"]),
-        "C] public_access_cidrs[0] = 0.0.0.0/0: this opens the Kubernetes API to every address there is",
+        "C] public_access_cidrs[0] = 0.0.0.0/0: this opens the Kubernetes API to every IPv4 address",
     ),
-    (lambda s: TrnEksCluster(s, "C", vpc=vpc(s), version="1.20"), "C] version = 1.20: EKS makes no new clusters of it"),
-    (lambda s: TrnEksCluster(s, "C", vpc=vpc(s), namespace="kube-system"), "C] namespace = kube-system: this namespace belongs"),
+    (lambda s: TrnEksCluster(s, "C", vpc=vpc(s), version="1.20"), "C] version = 1.20: EKS does not create clusters of this version any more"),
+    (lambda s: TrnEksCluster(s, "C", vpc=vpc(s), namespace="kube-system"), "C] namespace = kube-system: this namespace is reserved"),
 ]  # fmt: skip
 
 

@@ -149,7 +149,7 @@ ERRORS: list[tuple[Any, str]] = [
     (lambda s: TrnNetwork(s, "Net", cidr="10.0.0.0/8", zone_ids=["usw2-az4"], private_cidr_mask=10), ""),
     (
         lambda s: TrnStorage(s, "S", vpc=vpc(s), lustre=LustreOptions(capacity=Size.gibibytes(1000))),
-        "S] lustre = (this section): capacity is 1000: FSx for Lustre comes in 1200 or multiples of 2400 GiB. Fix: write 1200 or 2400.",
+        "S] lustre = (this section): capacity is 1000: FSx for Lustre has 1200 GiB or a multiple of 2400 GiB. Fix: write 1200 or 2400.",
     ),
     (
         lambda s: TrnStorage(s, "S", vpc=vpc(s), lustre=LustreOptions(backup_retention=Duration.days(7))),
@@ -162,7 +162,7 @@ ERRORS: list[tuple[Any, str]] = [
     (lambda s: TrnStorage(s, "S", vpc=vpc(s), efs=None), "S] neither efs nor lustre"),
     (
         lambda s: TrnStorage(s, "S", vpc=vpc(s), efs_mount_dir="/data", lustre=LustreOptions(), lustre_mount_dir="/data/fast"),
-        "S] efs and fsx mount over each other",
+        "S] the mount directories of efs and fsx overlap",
     ),
 ]  # fmt: skip
 

@@ -168,13 +168,13 @@ def test_a_jump_host_reaches_the_api_of_any_cluster() -> None:
 ERRORS: list[tuple[dict[str, Any], str]] = [
     (
         {"capacity_type": BLOCK, "instance_type": "trn1.32xlarge"},
-        "Trn] capacity_reservation_id = (absent): a capacity block is used through its reservation id. Fix: give the id of the "
+        "Trn] capacity_reservation_id = (absent): a capacity block needs its reservation id. Fix: give the id of the "
         "block you bought, as cr-0123456789abcdef0.",
     ),
     (
         {"capacity_reservation_id": "cr-0123456789abcdef0", "placement_group": True},
         "Trn] placement_group = on: with reserved capacity (cr-0123456789abcdef0) a placement group fails with "
-        "InsufficientInstanceCapacity: the reserved nodes have their place already. Fix: write placement_group: auto.",
+        "InsufficientInstanceCapacity, because the reserved instances are already placed. Fix: write placement_group: auto.",
     ),
     ({"instance_type": "trn2.3xlarge"}, "Trn] region = us-west-2: trn2.3xlarge is not offered there"),
     ({"instance_type": "trn1.2xlarge", "efa": True}, "Trn] efa = on: trn1.2xlarge has no EFA"),
@@ -191,7 +191,7 @@ def test_the_rules_run_in_every_app(given: dict[str, Any], expected: str) -> Non
 
 def test_what_is_paid_without_jobs_is_a_warning() -> None:
     [warning] = warnings(lambda s: one(s, min_size=1))
-    assert "min_size = 1: 1 x trn1.32xlarge are always on and always paid" in warning
+    assert "min_size = 1: 1 x trn1.32xlarge always run and are always charged" in warning
 
 
 class Ec2:

@@ -123,7 +123,7 @@ def test_trn_understands_the_stack() -> None:
 ERRORS: list[tuple[dict[str, Any], str]] = [
     (
         {"queues": [settings.Queue(purchase="capacity-block")]},
-        "Slurm] queues[0].compute_resources[0].reservation = (absent): a capacity block is used through its reservation id",
+        "Slurm] queues[0].compute_resources[0].reservation = (absent): a capacity block needs its reservation id",
     ),
     ({"head_node": settings.HeadNode(instance_type="c7g.4xlarge")}, "Slurm] head_node.instance_type = c7g.4xlarge: this is an Arm type"),
     ({"operating_system": "windows"}, "Slurm] operating_system = windows"),

@@ -20,7 +20,7 @@ JAX_232 = "public.ecr.aws/neuron/jax-training-neuronx:0.10.0-neuronx-py313-sdk2.
 @pytest.mark.parametrize(
     ("driver", "image", "message"),
     [
-        ("2.29.0.0", None, r"driver 2.29.0.0 and runtime 2.30.51.0 do not go together.*2026-07-07.*eks: \{ami_release"),
+        ("2.29.0.0", None, r"driver 2.29.0.0 and runtime 2.30.51.0 are not compatible.*2026-07-07.*eks: \{ami_release"),
         ("2.29.0.0", IMAGES["2.30.0"], r"image is public.*sdk2.30.0.*requires Neuron Runtime Library 2.33 or later"),
         ("2.26.10.0", IMAGES["2.30.0"], r"not backward-compatible with Neuron Driver 2.26 or earlier.*2026-05-21"),
         ("2.26.10.0", JAX_232, r"driver 2.26.10.0 and runtime 2.34.10.0"),

@@ -1,4 +1,4 @@
-"""What follows from what a user says."""
+"""Values that an environment derives from its settings."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ def environment(vpc: str, *peers: str, **eks: str) -> Environment:
         ("100.64.0.0/16", ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"), None),
     ],
 )
-def test_services_get_a_network_that_nobody_has(vpc: str, peers: tuple[str, ...], own: str | None) -> None:
+def test_services_get_a_network_without_overlap(vpc: str, peers: tuple[str, ...], own: str | None) -> None:
     assert environment(vpc, *peers).service_cidr == own
     assert environment(vpc, *peers, service_cidr="10.1.0.0/20").service_cidr == "10.1.0.0/20"

@@ -1,4 +1,4 @@
-"""Reading files: whatever they hold, the end is an environment or an error that says what to do."""
+"""Reading files: any content gives an environment, or an error with a fix."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ BAD_TEXTS = [
     ("a: 1\na: 2\n", 'line 2: not YAML: found duplicate key "a" with value "2"'),
     ("name: [\n", "line 2: not YAML: expected the node content"),
     ("name: trn\n\tregion: x\n", "line 2: not YAML: found character"),
-    ("- name: trn\n", "its top is not a mapping. Begin with a key"),
-    ("trn", "its top is not a mapping"),
-    ("42", "its top is not a mapping"),
-    ("!!set {a}", "the tag tag:yaml.org,2002:set (tags are not used here)"),
+    ("- name: trn\n", "its top level is not a mapping. Begin with a key"),
+    ("trn", "its top level is not a mapping"),
+    ("42", "its top level is not a mapping"),
+    ("!!set {a}", "the tag tag:yaml.org,2002:set (tags are not supported)"),
     ("name: trn\nregion: !!python/object/apply:os.system [id]\n", "line 2: not YAML: the tag tag:yaml.org,2002:python"),
-    ("name: !Sub ${x}\n", "line 1: not YAML: the tag !Sub (tags are not used here)"),
+    ("name: !Sub ${x}\n", "line 1: not YAML: the tag !Sub (tags are not supported)"),
     ("name: trn\n---\nname: two\n", "not YAML: but found another document"),
     ("name: \x00", "not YAML: unacceptable character #x0000"),
-    ("name: *nobody\n", "line 1: not YAML: found undefined alias 'nobody'"),
+    ("name: *missing\n", "line 1: not YAML: found undefined alias 'missing'"),
     (LAUGHS, "more than 50,000 values. Remove the anchors (&) and aliases (*)"),
     ("tags: &t {a: *t}\n", "e.yaml:1: error: tags.a = (nothing): it has no value"),
     ("[" * 5000, "nested too deeply"),
     (
         "name: trn\naccount: 0x" + "f" * 100_000,
-        "line 2: a number of 400,000 bits. Write a smaller one, or put text in quotes",
+        "line 2: the number is too large (400,000 bits). Write a smaller number, or put it in quotes",
     ),
-    ("tags: {a: [0o" + "7" * 2000 + "]}", "line 1: a number of 6,000 bits"),
-    ("? 0x" + "f" * 5000 + "\n: 1\n", "a number of 20,000 bits"),
+    ("tags: {a: [0o" + "7" * 2000 + "]}", "line 1: the number is too large (6,000 bits)"),
+    ("? 0x" + "f" * 5000 + "\n: 1\n", "the number is too large (20,000 bits)"),
     ("account: " + "9" * 100_000, "not YAML: Exceeds the limit (4300 digits)"),
-    ("account: '${Token[AWS.AccountId.4]}'", "it holds a CDK token (${Token[...). Write the value itself"),
+    ("account: '${Token[AWS.AccountId.4]}'", "it contains a CDK token (${Token[...). Write the value itself"),
     ("a: " + "{a: " * 100 + "1" + "}" * 100, "more than 40 levels deep"),
 ]
 
@@ -86,8 +86,8 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     latin.write_bytes("name: Müller".encode("latin-1"))
     huge.write_bytes(b"#" * 250_001)
     for file, message in [
-        (tmp_path / "absent.yaml", "there is no such file. Check the path given with `-c env=FILE`"),
-        (tmp_path, "cannot be read: Is a directory. Name a readable file"),
+        (tmp_path / "absent.yaml", "the file does not exist. Check the path given with `-c env=FILE`"),
+        (tmp_path, "cannot be read: Is a directory. Give a readable file"),
         (latin, "not UTF-8 text (byte 7). Save it as UTF-8"),
         (huge, "larger than 250,000 bytes"),
         (Path("/dev/zero"), "larger than 250,000 bytes"),
@@ -101,7 +101,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_a_pipe_is_read(tmp_path: Path) -> None:
-    """As `-c env=<(...)` gives one."""
+    """The shell creates one for `-c env=<(...)`."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     writer = threading.Thread(target=pipe.write_text, args=("name: piped",), daemon=True)
@@ -160,10 +160,10 @@ def _outcome(read: Callable[[], settings.Environment]) -> settings.Environment |
 @given(data=st.dictionaries(_NAMES, _DATA, max_size=5))
 @hypothesis_settings(max_examples=many(200))
 def test_any_data_is_an_environment_or_an_error(data: dict[str, Any]) -> None:
-    found = _outcome(lambda: settings.validate(data))
-    assert found
-    if isinstance(found, settings.Environment):
-        assert settings.validate(found.model_dump(mode="json", by_alias=True)) == found
+    outcome = _outcome(lambda: settings.validate(data))
+    assert outcome
+    if isinstance(outcome, settings.Environment):
+        assert settings.validate(outcome.model_dump(mode="json", by_alias=True)) == outcome
 
 
 _YAML_LIKE = st.text(alphabet="ab:-[]{}&*!<>|?%#\"'\n\t 0.,~", max_size=60).map(str.encode)

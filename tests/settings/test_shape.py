@@ -11,33 +11,33 @@ from trainium_cdk import settings
 # (YAML, key, value as shown, part of the reason and fix); the line with the mistake ends in `# <-`
 TABLE = [
     # keys that are not there
-    ("regoin: us-east-1  # <-", "regoin", "us-east-1", "there is no such key. Fix: write region."),
-    ("quues: []  # <-", "quues", "[]", "Fix: remove it; the keys here are name, region, account,"),
+    ("regoin: us-east-1  # <-", "regoin", "us-east-1", "this key does not exist. Fix: write region."),
+    ("quues: []  # <-", "quues", "[]", "Fix: remove it; the known keys are name, region, account,"),
     ("network:\n  zone_id: [use1-az5]  # <-", "network.zone_id", "['use1-az5']", "Fix: write zone_ids."),
-    ("overrides: {}  # <-", "overrides", "{}", "there is no such key"),
+    ("overrides: {}  # <-", "overrides", "{}", "this key does not exist"),
     (
         "pcluster:\n  queues:\n  - name: a\n  - compute_resources:\n    - instance_typ: trn1.32xlarge  # <-",
         "pcluster.queues[1].compute_resources[0].instance_typ",
         "trn1.32xlarge",
         "Fix: write instance_type.",
     ),
-    # keys that must be given
+    # required keys
     ("pcluster:\n  accounting:  # <-\n    user: a\n    uri: db", "pcluster.accounting.password_secret", "(absent)", "add `password_secret:`"),
     # nothing, where something is needed
-    ("region:  # <-", "region", "(nothing)", "write one after `region:`, or remove the line"),
-    ("pcluster:\n  queues:\n    -  # <-", "pcluster.queues[0]", "(nothing)", "write one after the dash"),
-    ("pcluster: {queues: []}  # <-", "pcluster.queues", "[]", "at least 1 must be given"),
+    ("region:  # <-", "region", "(nothing)", "write a value after `region:`, or remove the line"),
+    ("pcluster:\n  queues:\n    -  # <-", "pcluster.queues[0]", "(nothing)", "write a value after the dash"),
+    ("pcluster: {queues: []}  # <-", "pcluster.queues", "[]", "it needs at least 1 item"),
     # text that YAML reads as something else
     ("account: 012345678901  # <-", "account", "12345678901", 'read as a number, not as text. Fix: put it in quotes: "012345678901"'),
     ("tags:\n  cost-centre: 4711  # <-", "tags.cost-centre", "4711", 'put it in quotes: "4711"'),
     ("tags: {spot: true}  # <-", "tags.spot", "true", 'read as true or false, not as text. Fix: put it in quotes: "true"'),
     ("tags: {until: 2026-12-31}  # <-", "tags.until", "2026-12-31", 'read as a date, not as text. Fix: put it in quotes: "2026-12-31"'),
-    ("bootstrap: {neuron_release: 2.30}  # <-", "bootstrap.neuron_release", "2.3", "put what is written there in quotes"),
+    ("bootstrap: {neuron_release: 2.30}  # <-", "bootstrap.neuron_release", "2.3", "put the value in quotes"),
     ("tags: {1: x}  # <-", "tags[1]", "1", "read as a number"),
     # a value where a section or a list is, and the other way round
-    ("network: 10.0.0.0/16  # <-", "network", "10.0.0.0/16", "this is a section, not a value. Fix: write keys under it, as cidr"),
-    ("storage: {efs: true}  # <-", "storage.efs", "true", "write keys under it, as mount_dir"),
-    ("network: {zone_ids: use1-az5}  # <-", "network.zone_ids", "use1-az5", "this is a list. Fix: write its items under `zone_ids:`, each after a dash"),
+    ("network: 10.0.0.0/16  # <-", "network", "10.0.0.0/16", "this is a section, not a value. Fix: write keys under it, for example cidr"),
+    ("storage: {efs: true}  # <-", "storage.efs", "true", "write keys under it, for example mount_dir"),
+    ("network: {zone_ids: use1-az5}  # <-", "network.zone_ids", "use1-az5", "this is a list. Fix: write its items under `zone_ids:`, one per line, each after a dash"),
     ("tags: [a]  # <-", "tags", "['a']", "this is a section, not a value"),
     # choices and forms
     ("on_destroy: kept  # <-", "on_destroy", "kept", "write 'delete' or 'keep'"),
@@ -59,35 +59,35 @@ TABLE = [
     ("storage: {fsx: {deployment: PERSISTENT_2, throughput: 50}}  # <-", "storage.fsx", "(this section)", "write one of 125, 250, 500, 1000"),
     ("storage: {fsx: {throughput: 50}}  # <-", "storage.fsx", "(this section)", "remove throughput, or choose PERSISTENT_2"),
     ("storage: {fsx: {backup_days: 1}}  # <-", "storage.fsx", "(this section)", "SCRATCH_2 has no backups"),
-    ("storage: {fsx: {s3: {uri: 's3://b-a', auto_export: true}}}  # <-", "storage.fsx", "(this section)", "SCRATCH_2 cannot export to S3 by itself"),
+    ("storage: {fsx: {s3: {uri: 's3://b-a', auto_export: true}}}  # <-", "storage.fsx", "(this section)", "SCRATCH_2 cannot export to S3 automatically"),
     ("storage: {efs: null}  # <-", "storage", "(this section)", "neither efs nor fsx"),
-    ("storage: {efs: {mount_dir: /fsx/efs}, fsx: {}}  # <-", "storage", "(this section)", "efs and fsx mount over each other (/fsx/efs and /fsx)"),
-    ("storage: {efs: {mount_dir: /opt/}}  # <-", "storage.efs.mount_dir", "/opt/", "/opt is the system's own directory"),
+    ("storage: {efs: {mount_dir: /fsx/efs}, fsx: {}}  # <-", "storage", "(this section)", "the mount directories of efs and fsx overlap (/fsx/efs and /fsx)"),
+    ("storage: {efs: {mount_dir: /opt/}}  # <-", "storage.efs.mount_dir", "/opt/", "/opt belongs to the operating system"),
     ("storage: {efs: {mount_dir: /my files}}  # <-", "storage.efs.mount_dir", "/my files", "write text that matches"),
-    ("pcluster: {queues: [{name: a}, {name: a}]}  # <-", "pcluster", "(this section)", "queue a is there 2 times"),
-    ("pcluster: {queues: [{name: default}]}  # <-", "pcluster.queues[0]", "(this section)", "a queue cannot be called default"),
+    ("pcluster: {queues: [{name: a}, {name: a}]}  # <-", "pcluster", "(this section)", "2 queues are named a"),
+    ("pcluster: {queues: [{name: default}]}  # <-", "pcluster.queues[0]", "(this section)", "a queue cannot be named default"),
     ("pcluster: {queues: [{name: UPPER}]}  # <-", "pcluster.queues[0].name", "UPPER", "write text that matches"),
     ("pcluster: {queues: [{name: a2345678901234567890123456}]}  # <-", "pcluster.queues[0].name", "a2345678901234567890123456", "at most 25 characters"),
-    ("pcluster: {queues: [{compute_resources: [{name: a}, {name: a}]}]}  # <-", "pcluster.queues[0]", "(this section)", "compute resource a is there 2 times"),
+    ("pcluster: {queues: [{compute_resources: [{name: a}, {name: a}]}]}  # <-", "pcluster.queues[0]", "(this section)", "2 compute resources are named a"),
     ("pcluster: {queues: [{compute_resources: [{min_nodes: 20}]}]}  # <-", "pcluster.queues[0].compute_resources[0]", "(this section)", "set max_nodes: 20"),
-    ("pcluster: {head: {ssh: {from_cidrs: [0.0.0.0/0]}}}  # <-", "pcluster.head.ssh.from_cidrs[0]", "0.0.0.0/0", "this opens SSH to every address there is"),
+    ("pcluster: {head: {ssh: {from_cidrs: [0.0.0.0/0]}}}  # <-", "pcluster.head.ssh.from_cidrs[0]", "0.0.0.0/0", "this opens SSH to every IPv4 address"),
     ("pcluster: {head: {ssh: {}}}  # <-", "pcluster.head.ssh.from_cidrs", "(absent)", "add `from_cidrs:`"),
     ("bootstrap: {pip_packages: [git+https://x.y/z]}  # <-", "bootstrap.pip_packages[0]", "git+https://x.y/z", "write text that matches"),
-    ("pcluster: {provider: {role: 'arn:aws:iam::111122223333:role/P', policies: ['arn:aws:iam::aws:policy/A']}}  # <-", "pcluster.provider", "(this section)", "policies are added to the role that is made, and role names one of yours. Fix: attach them to that role, or remove role"),
+    ("pcluster: {provider: {role: 'arn:aws:iam::111122223333:role/P', policies: ['arn:aws:iam::aws:policy/A']}}  # <-", "pcluster.provider", "(this section)", "policies are only added to a role that the stack creates, but role names an existing one. Fix: attach the policies to that role"),
     # nothing after a key where null is a choice
-    ("storage: {efs: , fsx: {}}  # <-", "storage.efs", "(nothing)", "this may mean its default, or none. Fix: write {} for its defaults, or null for none"),
+    ("storage: {efs: , fsx: {}}  # <-", "storage.efs", "(nothing)", "it is unclear whether this means the default or none. Fix: write {} for its defaults, or null for none"),
     ("pcluster:\n  login_nodes:  # <-\n", "pcluster.login_nodes", "(nothing)", "write {} for its defaults, or null for none"),
     ("pcluster: {queues: [{scratch_dir: }]}  # <-", "pcluster.queues[0].scratch_dir", "(nothing)", "write null for none, or remove the line for its default"),
     # the catalogue's own additions
-    ("catalog: {instances: {trn1.32xlarge: {vcpuss: 3}}}  # <-", "catalog.instances.trn1.32xlarge.vcpuss", "3", "there is no such key. Fix: write vcpus."),
+    ("catalog: {instances: {trn1.32xlarge: {vcpuss: 3}}}  # <-", "catalog.instances.trn1.32xlarge.vcpuss", "3", "this key does not exist. Fix: write vcpus."),
     ("catalog: {instances: {trn1.32xlarge: {vcpus: 0}}}  # <-", "catalog.instances.trn1.32xlarge.vcpus", "0", "should be greater than 0"),
-    ("catalog: {instances: {trn1.32xlarge: {efa_interfaces: 9}}}  # <-", "catalog.instances.trn1.32xlarge", "(this section)", "but there are 8 network cards"),
+    ("catalog: {instances: {trn1.32xlarge: {efa_interfaces: 9}}}  # <-", "catalog.instances.trn1.32xlarge", "(this section)", "but each of the 8 network cards"),
     ("catalog: {instances: {trn1.32xlarge: 5}}  # <-", "catalog.instances.trn1.32xlarge", "5", "this is a section, not a value"),
     ("catalog: {releases: {2.30.0: {dkms: latest}}}  # <-", "catalog.releases.2.30.0.dkms", "latest", "write text that matches"),
     ("catalog: {releases: {2.30.0: {frameworks: {jax: {package: jax, version: '1.0', families: []}}}}}  # <-", "catalog.releases.2.30.0.frameworks.jax", "jax", "write 'torch-xla' or 'torch-native'"),
     ("catalog: {prices: {us-east-1: {trn1.32xlarge: cheap}}}  # <-", "catalog.prices.us-east-1.trn1.32xlarge", "cheap", "should be a valid number"),
     ("catalog: {prices: {us-east-1: {trn1.32xlarge: .nan}}}  # <-", "catalog.prices.us-east-1.trn1.32xlarge", "nan", "should be a finite number"),
-    ("catalog: {repositories: {pipe: 'https://x'}}  # <-", "catalog.repositories.pipe", "https://x", "there is no such key. Fix: write pip"),
+    ("catalog: {repositories: {pipe: 'https://x'}}  # <-", "catalog.repositories.pipe", "https://x", "this key does not exist. Fix: write pip"),
     ("catalog: {repositories: {apt: 'ftp://x'}}  # <-", "catalog.repositories.apt", "ftp://x", "write text that matches"),
     ("catalog: {instance: {}}  # <-", "catalog.instance", "{}", "Fix: write instances."),
 ]  # fmt: skip
@@ -136,13 +136,13 @@ def test_null_switches_off_what_can_be_off() -> None:
 
 
 @pytest.mark.parametrize("header", ["", "%YAML 1.1\n---\n"], ids=["YAML 1.2", "YAML 1.1"])
-@pytest.mark.parametrize("word", ["on", "off", "auto", '"on"'])
-def test_on_and_off_are_words(header: str, word: str) -> None:
+@pytest.mark.parametrize("setting", ["on", "off", "auto", '"on"'])
+def test_on_and_off_may_be_booleans(header: str, setting: str) -> None:
     env = settings.parse(
-        f"{header}pcluster: {{queues: [{{placement_group: {word}, compute_resources: [{{efa: {word}}}]}}]}}"
+        f"{header}pcluster: {{queues: [{{placement_group: {setting}, compute_resources: [{{efa: {setting}}}]}}]}}"
     )
     queue = env.pcluster.queues[0]
-    assert (queue.placement_group, queue.compute_resources[0].efa) == (word.strip('"'),) * 2
+    assert (queue.placement_group, queue.compute_resources[0].efa) == (setting.strip('"'),) * 2
 
 
 def test_mount_dirs_are_normal_paths() -> None:

@@ -48,8 +48,8 @@ def test_a_plan_exists_whenever_the_sizes_add_up(vpc: int, public: int, private:
     ("network", "zones", "message"),
     [
         (Network(), (), "no availability zone for the network: set network.zone_ids"),
-        (Network(), ("use1-az4", "use1-az6", "use1-az4"), "names use1-az4 twice"),
-        (Network(cidr="10.0.0.0/8"), ("use1-az4",), "10.0.0.0/8 cannot be a VPC's"),
+        (Network(), ("use1-az4", "use1-az6", "use1-az4"), "contains use1-az4 twice"),
+        (Network(cidr="10.0.0.0/8"), ("use1-az4",), "10.0.0.0/8 is not a valid size for a VPC"),
         (Network(cidr="10.0.0.0/20"), ("use1-az4",), "4096 addresses, but 1 zone(s) .* need 4352; it has room for 0"),
         (Network(cidr="10.0.0.0/18"), ZONES, "has room for 3 zone"),
     ],

@@ -1,6 +1,7 @@
-"""What Trainium is: instance types, Neuron releases, prices, published throughput; each with its source and date.
+"""The catalogue of Trainium facts: instance types, Neuron releases, prices, published throughput, each with source and
+date.
 
-No AWS and no CDK in here.
+Nothing in this package imports the AWS SDK or the CDK.
 
 >>> from trainium_cdk.catalog import Catalog
 >>> Catalog.load().instance("trn1.32xlarge").efa_interfaces
@@ -18,10 +19,10 @@ from trainium_cdk.catalog.models import (
     ParallelClusterFacts,
     Purchase,
     Repositories,
+    Statement,
     ThroughputPoint,
-    Words,
 )
-from trainium_cdk.catalog.stack import Need, Stack, Verdict, best_ami, choose, judge, nearest, python_of
+from trainium_cdk.catalog.stack import Need, Stack, Verdict, best_ami, choose, evaluate, nearest, python_of
 from trainium_cdk.errors import UnknownCatalogEntry
 
 __all__ = [
@@ -38,13 +39,13 @@ __all__ = [
     "Purchase",
     "Repositories",
     "Stack",
+    "Statement",
     "ThroughputPoint",
     "UnknownCatalogEntry",
     "Verdict",
-    "Words",
     "best_ami",
     "choose",
-    "judge",
+    "evaluate",
     "nearest",
     "python_of",
 ]

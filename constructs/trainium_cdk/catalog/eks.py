@@ -22,21 +22,21 @@ class Addon(Fact):
     """One EKS add-on, pinned by Kubernetes version."""
 
     versions: dict[str, Annotated[str, StringConstraints(pattern=r"^v\d+\.\d+\.\d+-eksbuild\.\d+$")]]
-    """Version by Kubernetes version. Where none is known EKS takes its own default."""
+    """Add-on version by Kubernetes version. If none is known, EKS uses its default."""
     before_nodes: bool
-    """Whether it must be there when the first node joins."""
+    """Whether it must be installed before the first node joins."""
     service_account: str | None = None
     """The service account that needs AWS permissions (EKS Pod Identity)."""
     namespace: str | None = None
     file_system: Literal["efs", "fsx"] | None = None
-    """The kind of file system that it is the driver of: it is installed where there is one."""
+    """The kind of file system that this add-on drives. It is installed only if the environment has one."""
 
 
 class Ami(Fact):
     """One release of the EKS Neuron node image for one Kubernetes version."""
 
     version: Annotated[str, StringConstraints(pattern=r"^1\.\d+\.\d+-\d{8}$")]
-    """AMI release version, as a managed node group takes it."""
+    """AMI release version in the form that a managed node group expects."""
     driver: Version
     """aws-neuronx-dkms"""
     efa: Version
@@ -46,11 +46,11 @@ class Ami(Fact):
 
 
 class PodAddresses(Fact):
-    """IPv4 addresses that the CNI is told to keep at each node."""
+    """IPv4 addresses that the CNI keeps on each node."""
 
     minimum: int
     warm: int
-    """How many more it takes when pods start."""
+    """How many more it allocates when pods start."""
 
 
 class Chart(Fact):
@@ -62,13 +62,13 @@ class Chart(Fact):
     repository: str | None = None
     """None for an OCI chart, whose address is in `chart`."""
     images: dict[str, str] = Field(default_factory=dict)
-    """Value of the chart -> the image's repository, or registry, that it has by default."""
+    """Chart value -> its default image repository or registry."""
     digest: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] | None = None
-    """SHA-256 of the packed chart, as its repository gives it; None = not known. Helm does not compare it."""
+    """SHA-256 of the packed chart, as its repository publishes it; None = not known. Helm does not verify it."""
 
 
 class ResourceNames(Fact):
-    """The extended resources of a Trainium node, as Kubernetes names them."""
+    """Kubernetes names of a Trainium node's extended resources."""
 
     device: str
     core: str
@@ -82,7 +82,7 @@ class EksFacts(Fact):
     default: str
     versions: dict[str, KubernetesVersion]
     amis: dict[str, dict[str, Ami]]
-    """Node images by date of release (as 20260625, newest first) and Kubernetes version."""
+    """Node images by release date (for example 20260625, newest first) and Kubernetes version."""
     ami_type: str
     ami_parameter: str
     """SSM parameter of the node image's id, with `{version}`."""
@@ -95,9 +95,10 @@ class EksFacts(Fact):
     resources: ResourceNames
     hugepages_2mi: str
     endpoints: tuple[str, ...]
-    """Interface endpoints without which a cluster that does not reach the internet does not work, beside the gateway of S3."""
+    """Interface endpoints that a cluster without access to the internet needs, in addition to the gateway endpoint of
+    S3."""
     taint: str
-    """Key of the taint that keeps other pods off Trainium nodes."""
+    """Key of the taint that keeps other pods away from Trainium nodes."""
     shell_image: str
     """A small image with a shell, for pods that only read files."""
 

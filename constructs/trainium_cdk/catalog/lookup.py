@@ -1,4 +1,4 @@
-"""Reading the catalogue, and looking things up in it."""
+"""Loading the catalogue, and looking up its entries."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from trainium_cdk.catalog.models import (
     Notice,
     ParallelClusterFacts,
     Repositories,
+    Statement,
     ThroughputPoint,
     TrainingImage,
-    Words,
     numbers,
 )
 from trainium_cdk.catalog.plain import plain
@@ -38,7 +38,8 @@ Entries = Annotated[dict[str, dict[str, Any]], AfterValidator(plain)]
 
 
 class CatalogOverrides(Fact):
-    """What an environment file adds to, or changes in, the catalogue. Entries are merged key by key over ours."""
+    """What an environment file adds to the catalogue or changes in it. Entries are merged key by key over the built-in
+    ones."""
 
     @model_validator(mode="before")
     @classmethod
@@ -50,13 +51,13 @@ class CatalogOverrides(Fact):
     prices: dict[str, dict[str, float]] = Field({}, description="USD per hour by region and instance type")
     service_prices: dict[str, dict[str, float]] = Field({}, description="USD by region and what it is for")
     repositories: dict[str, str] = Field({}, description="package repositories (mirrors): apt, yum, pip, key, efa")
-    regions: dict[str, str] = Field({}, description="region by zone-id prefix, as {euc1: eu-central-1}")
+    regions: dict[str, str] = Field({}, description="region by zone-id prefix, for example {euc1: eu-central-1}")
 
 
 class Catalog(Fact):
-    """The facts of one environment: ours, with the environment's additions.
+    """The catalogue of one environment: the built-in entries with the environment's additions.
 
-    Build it with `Catalog.load()`; look things up with its methods, which raise `UnknownCatalogEntry`.
+    Load it with `Catalog.load()`. Its look-up methods raise `UnknownCatalogEntry`.
     """
 
     instances: dict[str, InstanceType]
@@ -65,7 +66,7 @@ class Catalog(Fact):
     images: dict[str, TrainingImage]
     incompatible: tuple[Incompatible, ...]
     notices: tuple[Notice, ...]
-    older_driver: Words
+    older_driver: Statement
     repositories: Repositories
     efa_installer: str
     prices: dict[str, dict[str, float]]
@@ -77,7 +78,8 @@ class Catalog(Fact):
     zone_regions: dict[str, str] = Field(description="region by zone-id prefix")
 
     def __hash__(self) -> int:
-        """By identity, so that answers about a catalogue can be kept; `load` hands out the same one for the same overrides."""
+        """By identity, so that results for a catalogue can be cached. `load` returns the same object for the same
+        overrides."""
         return id(self)
 
     @classmethod
@@ -89,7 +91,7 @@ class Catalog(Fact):
         """
         if overrides is None:
             return _built_in()
-        # looked up many times for one environment: the parsed catalogue of the last few overrides is kept
+        # one environment loads it many times: the catalogues of the most recent overrides are cached
         key = overrides.model_dump_json()
         if key not in _known:
             while len(_known) >= 16:
@@ -104,10 +106,11 @@ class Catalog(Fact):
         return _find(self.releases, version or self.default_release, "Neuron SDK release", "catalog.releases")
 
     def runtime_of(self, image: str) -> str | None:
-        """Version of the Neuron runtime in a container image, by its name; None where the catalogue does not know it."""
+        """Version of the Neuron runtime in a container image, by the image's name; None if the catalogue does not know
+        it."""
         known = self.images.get(image)
-        if known is None and (found := _SDK_IMAGE.search(image)):
-            release = self.releases.get(found["sdk"])
+        if known is None and (tag := _SDK_IMAGE.search(image)):
+            release = self.releases.get(tag["sdk"])
             return release.runtime if release else None
         return known.runtime if known else None
 
@@ -116,20 +119,21 @@ class Catalog(Fact):
         return {date: of[kubernetes] for date, of in sorted(self.eks.amis.items(), reverse=True) if kubernetes in of}
 
     def price(self, instance: str, region: str) -> float | None:
-        """On-demand USD per hour, or None where no price is published here."""
+        """On-demand price in USD per hour; None if the catalogue has no price."""
         return self.prices.get(region, {}).get(instance)
 
     def service_price(self, name: str, region: str) -> float | None:
-        """USD for what the name ends in, as `nat-gateway-hour`; None where no price is published here."""
+        """Price in USD for the unit that the name ends in, for example `nat-gateway-hour`; None if the catalogue has no
+        price."""
         return self.service_prices.get(region, {}).get(name)
 
     def collective(self, instance: str, nodes: int) -> CollectivePoint | None:
-        """The published bandwidth of an all-reduce over these nodes; None where none is published."""
+        """The published bandwidth of an all-reduce over this number of nodes; None if none is published."""
         points = (p for p in self.collectives if (p.instance_type, p.nodes) == (instance, nodes))
         return next(points, None)
 
     def region_of(self, zone_id: str) -> str | None:
-        """The region a zone id lies in, or None for a prefix not known here."""
+        """The region of a zone id; None if its prefix is not known."""
         return self.zone_regions.get(zone_id.rsplit("-", 1)[0])
 
     def zone_ids(self, instance: str, region: str) -> tuple[str, ...]:
@@ -163,7 +167,8 @@ def _merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any
 
 
 def _with_defaults(defaults: Mapping[str, Any], theirs: Any) -> Any:
-    """Each framework over what holds for all of its kind; what is not a mapping is left for the models to refuse."""
+    """Each framework merged over the defaults of its kind. What is not a mapping is passed on, for the models to
+    reject."""
     if not isinstance(theirs, Mapping):
         return theirs or {}
     return {k: {**defaults.get(k, {}), **v} if isinstance(v, Mapping) else v for k, v in theirs.items()}

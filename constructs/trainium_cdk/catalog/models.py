@@ -1,4 +1,4 @@
-"""The shape of each fact. Frozen; unknown keys are refused, so a misspelt override is an error and not a silence."""
+"""The shape of each catalogue entry. Frozen; unknown keys are rejected, so that a misspelt override is reported."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HttpsUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s'\"]+$")]
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """The parts of a version as numbers, so that versions compare."""
+    """The parts of a version as numbers, for comparing versions."""
     return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
@@ -36,7 +36,9 @@ class InstanceType(Fact):
     """One EC2 instance type with Trainium devices."""
 
     name: str = ""
-    family: Annotated[str, StringConstraints(pattern=r"^trn\d\w*$")] = Field(description="as trn1, trn1n, trn2")
+    family: Annotated[str, StringConstraints(pattern=r"^trn\d\w*$")] = Field(
+        description="for example trn1, trn1n, trn2"
+    )
     vcpus: int = Field(gt=0)
     memory_gib: int = Field(gt=0, description="host memory, GiB")
     neuron_devices: int = Field(gt=0, description="Trainium chips")
@@ -56,7 +58,7 @@ class InstanceType(Fact):
     def _no_more_efa_than_cards(self) -> InstanceType:
         if self.efa_interfaces > self.network_cards:
             raise ValueError(
-                f"efa_interfaces is {self.efa_interfaces}, but there are {self.network_cards} network cards: one a card"
+                f"efa_interfaces is {self.efa_interfaces}, but each of the {self.network_cards} network cards has at most one"
             )
         return self
 
@@ -78,14 +80,14 @@ class InstanceType(Fact):
         return self.neuron_devices * self.cores_per_device
 
     def logical_cores(self, lnc: int | None = None) -> int:
-        """NeuronCores a framework sees: one worker process each.
+        """Logical NeuronCores, as a framework sees them. Each gets one worker process.
 
         Raises:
-            ValueError: the type cannot run that logical NeuronCore size.
+            ValueError: the instance type does not support that logical NeuronCore size.
         """
         size = self.default_lnc if lnc is None else lnc
         if size not in self.lnc:
-            raise ValueError(f"{self.name} runs LNC {' or '.join(map(str, self.lnc))}, not {size}")
+            raise ValueError(f"{self.name} supports LNC {' or '.join(map(str, self.lnc))}, not {size}")
         return self.physical_cores // size
 
 
@@ -100,7 +102,7 @@ class Framework(Fact):
     systems: tuple[str, ...] = Field(
         (), description="operating systems it is supported on; empty = any that it runs on"
     )
-    requires: tuple[str, ...] = Field((), description="packages that pip is to install with it, as nki==0.7.0")
+    requires: tuple[str, ...] = Field((), description="packages that pip installs with it, for example nki==0.7.0")
     beta: bool = False
 
 
@@ -115,14 +117,16 @@ class NeuronRelease(Fact):
     tools: Version
     compiler: Version
     families: tuple[str, ...] = Field((), description="instance families of its driver; empty = not known")
-    libraries: dict[str, Version] = Field({}, description="training libraries by package, as neuronx_distributed")
+    libraries: dict[str, Version] = Field(
+        {}, description="training libraries by package, for example neuronx_distributed"
+    )
     frameworks: dict[FrameworkName, Framework] = {}
     container: str | None = Field(None, description="training image, fully pinned")
-    only_named: bool = Field(False, description="never chosen or proposed: taken only where the environment names it")
+    only_named: bool = Field(False, description="never chosen or proposed: used only if the environment names it")
 
 
 class TrainingImage(Fact):
-    """What a published training image holds."""
+    """What a published training image contains."""
 
     framework: FrameworkName
     python: PythonVersion
@@ -131,7 +135,7 @@ class TrainingImage(Fact):
 
 
 class Range(Fact):
-    """Versions of something; an end that is left out is open."""
+    """A range of versions. An end that is not set is open."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_by_alias=True, validate_by_name=True)
 
@@ -143,34 +147,34 @@ class Range(Fact):
         return (self.first is None or at >= numbers(self.first)) and (self.before is None or at < numbers(self.before))
 
 
-class Words(Fact):
-    """What AWS wrote, where and when."""
+class Statement(Fact):
+    """A quotation from AWS, with its source and date."""
 
-    words: str
+    text: str
     source: str
     date: dt.date
     supported: bool = True
 
     def __str__(self) -> str:
-        return f'"{self.words}" (AWS, {self.source}, {self.date})'
+        return f'"{self.text}" (AWS, {self.source}, {self.date})'
 
 
-class Incompatible(Words):
-    """Drivers and runtimes that do not go together."""
+class Incompatible(Statement):
+    """Versions of the driver and the runtime that are not compatible."""
 
     driver: Range
     runtime: Range
 
 
-class Notice(Words):
-    """What AWS says of a framework in some releases."""
+class Notice(Statement):
+    """A statement of AWS about a framework in some releases."""
 
     framework: FrameworkName
     releases: Range
 
 
 class Repositories(Fact):
-    """Where Neuron and EFA packages come from; override with a mirror's addresses."""
+    """Addresses of the Neuron and EFA packages. Override them to use a mirror."""
 
     apt: HttpsUrl
     yum: HttpsUrl
@@ -184,11 +188,11 @@ class OperatingSystem(Fact):
 
     user: str
     pythons: tuple[PythonVersion, ...] = Field(
-        min_length=1, description="Pythons of its own repositories, the preferred one first"
+        min_length=1, description="Python versions in its own repositories, the preferred one first"
     )
     glibc: Version
     kernel: Annotated[str, StringConstraints(pattern=r"^\d+\.\d+$")]
-    packages: tuple[str, ...] = Field((), description="of the system's own repositories")
+    packages: tuple[str, ...] = Field((), description="packages from the system's own repositories")
 
 
 class ParallelClusterRelease(Fact):
@@ -196,17 +200,19 @@ class ParallelClusterRelease(Fact):
 
     released: dt.date
     slurm: Version | None = Field(None, description="None = not known")
-    root_volume_gib: int = Field(gt=0, description="root volume of the official images, GiB: no node's can be smaller")
+    root_volume_gib: int = Field(
+        gt=0, description="root volume of the official images, GiB: the minimum for every node"
+    )
 
 
-class Advisory(Words):
-    """What AWS says of some releases of ParallelCluster."""
+class Advisory(Statement):
+    """A statement of AWS about some releases of ParallelCluster."""
 
     releases: Range
 
 
 class ParallelClusterLimits(Fact):
-    """The largest counts, and the longest names in characters, that ParallelCluster takes."""
+    """The largest counts, and the longest names in characters, that ParallelCluster accepts."""
 
     cluster_name: int
     cluster_name_with_accounting: int
@@ -224,23 +230,23 @@ class ParallelClusterFacts(Fact):
     releases: dict[str, ParallelClusterRelease]
     advisories: tuple[Advisory, ...]
     many_queues: int = Field(
-        description="from this number of queues on, updates may run into ParallelCluster's time limits"
+        description="from this number of queues on, updates may exceed ParallelCluster's time limits"
     )
     operating_systems: dict[str, OperatingSystem]
     limits: ParallelClusterLimits
     provider_template: str
-    regions: tuple[str, ...] = Field(description="regions its release lists as supported")
+    regions: tuple[str, ...] = Field(description="regions that its release lists as supported")
     reserved_mount_dirs: tuple[str, ...]
     reserved_tag_prefixes: tuple[str, ...]
     top_level_keys: tuple[str, ...] = Field(description="sections of a cluster configuration")
-    denied_slurm_settings: tuple[str, ...] = Field(description="slurm.conf parameters it sets itself, lower case")
+    denied_slurm_settings: tuple[str, ...] = Field(description="slurm.conf parameters that it sets itself, lower case")
     denied_slurm_settings_with_accounting: tuple[str, ...]
-    endpoints: tuple[str, ...] = Field(description="AWS services that its nodes call, but for S3")
+    endpoints: tuple[str, ...] = Field(description="AWS services that its nodes call, except S3")
     endpoints_with_accounting: tuple[str, ...]
     endpoints_with_login_nodes: tuple[str, ...]
 
     def root_volume_gib(self, version: str | None = None) -> int:
-        """Size of the official images' root volume, GiB; that of the newest known version for one that is not known."""
+        """Size of the official images' root volume, GiB. For an unknown version, that of the newest known one."""
         known = self.releases.get(version or self.default)
         return (known or self.releases[max(self.releases, key=numbers)]).root_volume_gib
 

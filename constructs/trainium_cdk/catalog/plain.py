@@ -1,4 +1,4 @@
-"""Data as YAML and JSON both hold it."""
+"""Data that both YAML and JSON can represent."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from typing import Any
 def plain(data: Any) -> Any:
     """`data` as text, finite numbers, booleans, null, lists, and mappings with text keys; dates become text.
 
-    So an environment can be written out and read again, and is the same.
+    An environment that is written out and read again is then the same.
 
     Raises:
-        ValueError: something else is in it; the message says what.
+        ValueError: it contains something else; the message says what.
     """
     if isinstance(data, Mapping):
-        if odd := next((k for k in data if not isinstance(k, str)), None):
-            raise ValueError(f"the key {odd!r} is not text: put it in quotes")
+        if invalid := next((k for k in data if not isinstance(k, str)), None):
+            raise ValueError(f"the key {invalid!r} is not text: put it in quotes")
         return {k: plain(v) for k, v in data.items()}
     if isinstance(data, list | tuple):
         return [plain(v) for v in data]
     if isinstance(data, dt.date):
         return data.isoformat()
     if isinstance(data, float) and not isfinite(data):
-        raise ValueError(f"{data} is not a number that can be written")
+        raise ValueError(f"{data} cannot be written in YAML and JSON: use a finite number")
     if data is None or isinstance(data, str | int | float | bool):
         return data
     raise ValueError(f"{type(data).__name__} is not text, a number, a list or a mapping")
 
 
-def listed(words: Iterable[object], last: str = "and") -> str:
-    """Words as people list them: `a, b and c`."""
-    found = [str(w) for w in words]
-    return found[0] if len(found) == 1 else f"{', '.join(found[:-1])} {last} {found[-1]}" if found else "none"
+def listed(items: Iterable[object], last: str = "and") -> str:
+    """Items joined as in a sentence: `a, b and c`."""
+    texts = [str(item) for item in items]
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} {last} {texts[-1]}" if texts else "none"

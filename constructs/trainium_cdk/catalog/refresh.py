@@ -1,10 +1,12 @@
-"""Write the generated tables of the catalogue from the vendors' own files, without a network.
+"""Write the generated tables of the catalogue from local copies of the vendors' files.
 
     python -m trainium_cdk.catalog.refresh --manifest n2-manifest.json --changelog CHANGELOG.md
 
-`n2-manifest.json` lies in aws-neuron/aws-neuron-sdk (src/helperscripts), `CHANGELOG.md` in awslabs/amazon-eks-ami. Both options may be
-given alone. The tables are `data/releases.yaml` and `data/amis.yaml` beside this file: look at their difference, then describe what
-the manifest does not say (dates, images, operating systems) in `data/neuron.yaml`.
+`n2-manifest.json` is in aws-neuron/aws-neuron-sdk (src/helperscripts), `CHANGELOG.md` in awslabs/amazon-eks-ami. One of
+the options
+is enough. The tables are `data/releases.yaml` and `data/amis.yaml` next to this file. Review their difference, then add
+what the
+manifest does not contain (dates, images, operating systems) to `data/neuron.yaml`.
 """
 
 from __future__ import annotations
@@ -20,12 +22,12 @@ from typing import Any
 from trainium_cdk.catalog.models import numbers
 
 OLDEST_RELEASE = (2, 28, 1)
-"""The last release before AWS ended its support of training with PyTorch/XLA begins the table."""
+"""The first release in the table: the last one before AWS ended its support of training with PyTorch/XLA."""
 OLDEST_MINOR = (1, 33)
 OLDEST_IMAGE = "20260318"
-"""The first node image with the driver of release 2.28.1."""
+"""The oldest node image in the table: the first with the driver of release 2.28.1."""
 FAMILIES = {"trn1": ("trn1", "trn1n"), "trn2": ("trn2", "trn2u"), "trn3": ("trn3",)}
-"""The manifest names generations; instance types are of families."""
+"""Generation in the manifest -> families of instance types."""
 SYSTEM = {
     "dkms": "aws-neuronx-dkms",
     "collectives": "aws-neuronx-collectives",
@@ -43,13 +45,13 @@ _RELEASE = re.compile(r"1\.\d+\.\d+-(?P<date>\d{8})")
 
 def releases(manifest: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The Neuron SDK releases of the vendor's manifest in the shape of `NeuronRelease`, oldest first."""
-    found = {r["neuron_version"]: r["packages"] for r in manifest["neuron_releases"]}
-    known = sorted(version for version in found if numbers(version) >= OLDEST_RELEASE)
-    return {version: release(found[version]) for version in sorted(known, key=numbers)}
+    packages = {r["neuron_version"]: r["packages"] for r in manifest["neuron_releases"]}
+    known = sorted(version for version in packages if numbers(version) >= OLDEST_RELEASE)
+    return {version: release(packages[version]) for version in sorted(known, key=numbers)}
 
 
 def release(packages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """One release of the manifest: its packages for Trainium, and who may use each."""
+    """One release of the manifest: its packages for Trainium, and the instance families that support each."""
     by_name: dict[str, list[Mapping[str, Any]]] = {}
     for package in packages:
         if set(package["supported_instances"]) & set(FAMILIES):
@@ -70,22 +72,23 @@ def release(packages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def images(changelog: str) -> dict[str, dict[str, dict[str, str]]]:
-    """The Neuron node images of EKS's change log, newest first: release date -> Kubernetes minor -> what is in it."""
-    found: dict[str, dict[str, dict[str, str]]] = {}
+    """The Neuron node images of EKS's change log, newest first: release date -> Kubernetes version -> driver, EFA and
+    kernel."""
+    by_date: dict[str, dict[str, dict[str, str]]] = {}
     for section in changelog.split("<summary><b>Kubernetes ")[1:]:
         image, version = _IMAGE.search(section), _RELEASE.search(section)
         if not image or not version or numbers(image["minor"]) < OLDEST_MINOR or version["date"] < OLDEST_IMAGE:
             continue
         packages = _column(section.partition("<th>Package</th>")[2], "AL2023_x86_64_NEURON")
-        found.setdefault(version["date"], {})[image["minor"]] = facts = {
+        by_date.setdefault(version["date"], {})[image["minor"]] = facts = {
             "version": version[0],
             "driver": packages["aws-neuronx-dkms"].removesuffix("-dkms"),
             "efa": packages["efa"].partition("-")[0],
         }
         for name, kernel in packages.items():
-            if re.fullmatch(r"kernel[\d.]*", name):  # some sections name none
+            if re.fullmatch(r"kernel[\d.]*", name):  # some sections list no kernel
                 facts["kernel"] = ".".join(kernel.split(".")[:2])
-    return dict(sorted(found.items(), reverse=True))
+    return dict(sorted(by_date.items(), reverse=True))
 
 
 def _families(package: Mapping[str, Any]) -> list[str]:
@@ -100,12 +103,12 @@ def _column(table: str, name: str) -> dict[str, str]:
     """Package -> version in one column of an HTML table whose cells may span several columns."""
     head, *rows = table.split("<tr>")
     at = re.findall(r"<th>(.*?)</th>", head).index(name)
-    found = {}
+    column = {}
     for row in rows:
         cells = [text for span, text in _cells(row) for _ in range(span)]
         if len(cells) > at + 1:
-            found[cells[0]] = cells[at + 1]
-    return found
+            column[cells[0]] = cells[at + 1]
+    return column
 
 
 def _cells(row: str) -> Iterator[tuple[int, str]]:
@@ -114,7 +117,7 @@ def _cells(row: str) -> Iterator[tuple[int, str]]:
 
 
 def _yaml(data: Any, indent: int, depth: int) -> str:
-    """Every text is in quotes, so that no version becomes a number."""
+    """YAML in which every string is quoted, so that no version is read as a number."""
     return "".join(
         f"{' ' * indent}{json.dumps(key)}:\n{_yaml(value, indent + 2, depth - 1)}"
         if depth and isinstance(value, dict) and value
@@ -124,8 +127,8 @@ def _yaml(data: Any, indent: int, depth: int) -> str:
 
 
 def table(name: str, data: Mapping[str, Any], *, source: str, date: str, depth: int) -> str:
-    """The text of a generated data file; below `depth` levels each entry is one line."""
-    head = "# Written by `python -m trainium_cdk.catalog.refresh`: do not edit. See there for its source files.\n"
+    """The text of a generated data file. Below `depth` levels, each entry is on one line."""
+    head = "# Written by `python -m trainium_cdk.catalog.refresh`: do not edit. That module names the source files.\n"
     return f"{head}source: {json.dumps(source)}\ndate: {date}\n{name}:\n{_yaml(data, 2, depth)}"
 
 
@@ -138,10 +141,10 @@ def manifest_table(manifest: Mapping[str, Any]) -> str:
 
 def changelog_table(changelog: str) -> str:
     """`data/amis.yaml`."""
-    found = images(changelog)
-    newest = next(iter(found))
+    by_date = images(changelog)
+    newest = next(iter(by_date))
     date = f"{newest[:4]}-{newest[4:6]}-{newest[6:]}"
-    return table("amis", found, source="awslabs/amazon-eks-ami, CHANGELOG.md", date=date, depth=1)
+    return table("amis", by_date, source="awslabs/amazon-eks-ami, CHANGELOG.md", date=date, depth=1)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -160,7 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if given.changelog:
             (given.data / "amis.yaml").write_text(changelog_table(given.changelog.read_text("utf-8")), "utf-8")
     except (OSError, KeyError, ValueError, StopIteration) as e:
-        sys.exit(f"refresh: not in the expected form: {type(e).__name__}: {e}")
+        sys.exit(f"refresh: a source file cannot be read or has an unexpected form: {type(e).__name__}: {e}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Where the job templates get their code and data from: pinned commits and public data sets, with source and date."""
+"""Sources of the job templates' code and data: pinned commits and public data sets, with source and date."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SourceTree(Fact):
     url: HttpsUrl
     commit: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
     ref_variable: Annotated[str, StringConstraints(pattern=r"^[A-Z_]+$")]
-    """Environment variable on the nodes that names another ref."""
+    """Environment variable on the nodes that overrides the commit with another ref."""
 
 
 class PublicObject(Fact):

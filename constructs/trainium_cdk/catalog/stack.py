@@ -1,9 +1,9 @@
-"""Whether versions go together: one rule for the checks, the defaults and the submission of jobs.
+"""Whether versions are compatible: one rule for the checks, the defaults and the submission of jobs.
 
->>> from trainium_cdk.catalog import Catalog, Stack, judge, nearest
+>>> from trainium_cdk.catalog import Catalog, Stack, evaluate, nearest
 >>> catalog = Catalog.load()
 >>> jammy = Stack.slurm(catalog, ("trn1",), release="2.30.0", framework="torch-xla", system="ubuntu2204")
->>> judge(catalog, jammy).reason
+>>> evaluate(catalog, jammy).reason
 'torch-neuronx 2.9.0.2.14.27725 of Neuron 2.30.0 has wheels for Python 3.11, 3.12 and 3.13; ubuntu2204 has 3.10'
 >>> nearest(catalog, jammy).release
 '2.28.1'
@@ -17,29 +17,29 @@ from functools import lru_cache
 from typing import Literal
 
 from trainium_cdk.catalog.lookup import Catalog
-from trainium_cdk.catalog.models import Framework, FrameworkName, NeuronRelease, Words, numbers
+from trainium_cdk.catalog.models import Framework, FrameworkName, NeuronRelease, Statement, numbers
 from trainium_cdk.catalog.plain import listed
 
 Part = Literal["release", "framework", "system", "ami", "version"]
 FrameworkChoice = FrameworkName | Literal["none"]
 NODE_SYSTEM = "al2023"
-"""The system of EKS nodes: only the driver runs on it, everything else in the container."""
+"""The operating system of EKS nodes. Only the driver runs on it, everything else runs in the container."""
 
 
 @dataclass(frozen=True)
 class Stack:
-    """The versions that a job meets on its nodes.
+    """The versions that a job uses on its nodes.
 
     Attributes:
         engine: name of the engine.
-        families: instance families of the nodes, as trn1.
-        release: Neuron SDK release of what jobs load: runtime, collectives, compiler, framework.
-        framework: torch-xla, torch-native, or none where nothing is installed.
+        families: instance families of the nodes, for example trn1.
+        release: Neuron SDK release of the packages that jobs load: runtime, collectives, compiler, framework.
+        framework: torch-xla, torch-native, or none if no framework is installed.
         system: operating system of the nodes.
         driver: version of aws-neuronx-dkms on the nodes; None = not known.
         runtime: version of the Neuron runtime that jobs load.
-        version: of ParallelCluster, or of Kubernetes as 1.35; None = the catalogue's default.
-        ami: date of the EKS node image's release; None = another image, or the newest.
+        version: version of ParallelCluster, or of Kubernetes (for example 1.35); None = the catalogue's default.
+        ami: release date of the EKS node image; None = another image, or the newest.
     """
 
     engine: str
@@ -71,7 +71,7 @@ class Stack:
         """Slurm nodes: the driver and the runtime are both those of the release.
 
         Raises:
-            UnknownCatalogEntry: the catalogue does not hold the release.
+            UnknownCatalogEntry: the release is not in the catalogue.
         """
         known = catalog.release(release)
         return cls("slurm", tuple(families), release, framework, system, known.dkms, known.runtime, version)
@@ -92,12 +92,12 @@ class Stack:
         """EKS nodes: the driver is that of the node image, the runtime that of the container image.
 
         Args:
-            ami: None = EKS's newest, whose driver is at least that of the newest one known.
-            image: container image; one whose runtime is not known, or none, is taken to hold the release's.
-            custom_ami: the nodes have an image of the user's own, with a driver that is not known.
+            ami: None = EKS's newest, whose driver is at least as new as that of the newest known image.
+            image: container image. If it is not given, or its runtime is not known, the release's runtime is assumed.
+            custom_ami: the nodes use the user's own image, whose driver is not known.
 
         Raises:
-            UnknownCatalogEntry: the catalogue does not hold the release.
+            UnknownCatalogEntry: the release is not in the catalogue.
         """
         known = catalog.release(release)
         image = image or known.container
@@ -108,63 +108,64 @@ class Stack:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the rule says of a stack.
+    """The result of the rule for a stack.
 
     Attributes:
-        level: `works`; `unsupported`: it runs, but AWS does not support it any more; `cannot`: it cannot run.
-        reason: why it cannot, in one clause; empty where it runs.
-        part: what of the stack the reason or the words are about.
-        words: what AWS says of it: an end of support, or advice.
+        level: `works`; `unsupported`: it runs, but AWS no longer supports it; `cannot`: it cannot run.
+        reason: why it cannot run, in one clause; empty if it runs.
+        part: the part of the stack that the reason or the statement is about.
+        statement: what AWS has published about it: an end of support, or advice.
     """
 
     level: Literal["works", "unsupported", "cannot"]
     reason: str = ""
     part: Part = "release"
-    words: Words | None = None
+    statement: Statement | None = None
 
     def __bool__(self) -> bool:
         return self.level != "cannot"
 
 
 @lru_cache(maxsize=4096)
-def judge(catalog: Catalog, stack: Stack) -> Verdict:
-    """Whether the versions of a stack go together.
+def evaluate(catalog: Catalog, stack: Stack) -> Verdict:
+    """Whether the versions of a stack are compatible.
 
     Raises:
-        UnknownCatalogEntry: the catalogue does not hold the release.
+        UnknownCatalogEntry: the release is not in the catalogue.
     """
     release = catalog.release(stack.release)
     for part, reason in _obstacles(catalog, stack, release):
         return Verdict("cannot", reason, part)
-    said = sorted(_words(catalog, stack, release), key=lambda found: found[1].supported)
-    for part, words in said:
-        return Verdict("works" if words.supported else "unsupported", part=part, words=words)
+    statements = sorted(_statements(catalog, stack, release), key=lambda s: s[1].supported)
+    for part, statement in statements:
+        return Verdict("works" if statement.supported else "unsupported", part=part, statement=statement)
     return Verdict("works")
 
 
 def python_of(catalog: Catalog, framework: Framework, system: str) -> str | None:
-    """The Python of an operating system's own repositories that a framework has wheels for; None where there is none."""
+    """The Python version of an operating system's own repositories that a framework has wheels for; None if there is
+    none."""
     own = catalog.parallelcluster.operating_systems[system].pythons
     return next((p for p in own if not framework.pythons or p in framework.pythons), None)
 
 
 @lru_cache(maxsize=1024)
 def nearest(catalog: Catalog, stack: Stack) -> Stack | None:
-    """The stack for the same engine, families and engine version that works and differs least; None where none works.
+    """The working stack for the same engine, families and engine version that differs least; None if none works.
 
-    What AWS supports comes before what it does not, then fewer changes, then the nearest release, then the newer one.
+    Order: supported by AWS, then the fewest changes, then the nearest release, then the newer one.
     """
     order = sorted(catalog.releases, key=numbers)
     systems = list(catalog.parallelcluster.operating_systems)
     at = order.index(stack.release)
 
     def distance(other: Stack) -> tuple[object, ...]:
-        verdict = judge(catalog, other)
+        verdict = evaluate(catalog, other)
         changed = [p for p in ("framework", "release", "system", "ami") if getattr(other, p) != getattr(stack, p)]
         steps = abs(order.index(other.release) - at)
         return (
             verdict.level != "works",
-            verdict.words is not None,
+            verdict.statement is not None,
             len(changed),
             "framework" in changed,
             systems.index(other.system) if other.system in systems else 0,
@@ -173,11 +174,12 @@ def nearest(catalog: Catalog, stack: Stack) -> Stack | None:
             -int(other.ami or 0),
         )
 
-    return min((s for s in alternatives(catalog, stack) if judge(catalog, s)), key=distance, default=None)
+    return min((s for s in alternatives(catalog, stack) if evaluate(catalog, s)), key=distance, default=None)
 
 
 def alternatives(catalog: Catalog, stack: Stack) -> Iterator[Stack]:
-    """Every stack of the catalogue for the same engine, families and engine version, with a framework where this has one."""
+    """Every stack of the catalogue for the same engine, families and engine version. It has a framework if `stack` has
+    one."""
     for release in catalog.releases.values():
         if release.only_named and release.version != stack.release:
             continue
@@ -207,11 +209,11 @@ def alternatives(catalog: Catalog, stack: Stack) -> Iterator[Stack]:
 
 @dataclass(frozen=True)
 class Need:
-    """What one engine asks of a release.
+    """What one engine requires of a release.
 
     Attributes:
         system: operating system that the release's packages are installed on; empty where jobs bring them in a container image.
-        version: of ParallelCluster or Kubernetes.
+        version: version of ParallelCluster or Kubernetes.
         custom_ami: EKS nodes have an image of the user's own, with a driver that is not known.
     """
 
@@ -230,10 +232,11 @@ def choose(
     release: str | None = None,
     framework: FrameworkChoice | None = None,
 ) -> tuple[str, FrameworkChoice]:
-    """The release and the framework for nodes, where they are not given: the best that works for all needs.
+    """The best release and framework for nodes that satisfy all needs. A value that is given is kept.
 
-    Supported before unsupported, without advice against it before with, finished before beta, then the newest. Where
-    nothing works: what comes nearest, for the checks to refuse.
+    Order: supported by AWS, no advice against it, not beta, then the newest. If nothing works, the nearest match is
+    returned and
+    the checks report it.
     """
     if release is not None and framework is not None:
         return release, framework
@@ -248,7 +251,7 @@ def choose(
         for kind in framework_choices:
             if release not in (None, known.version) or (kind != "none" and kind not in known.frameworks):
                 continue
-            verdicts = [judge(catalog, _stack(catalog, need, known.version, kind)) for need in needs]
+            verdicts = [evaluate(catalog, _stack(catalog, need, known.version, kind)) for need in needs]
             wrong = {v.part for v in verdicts if not v}
             unfit = bool(wrong & {"framework", "release"})  # worse than a system that can be changed
             rank = (
@@ -256,7 +259,7 @@ def choose(
                 bool(wrong),
                 unfit and known.version != catalog.default_release,
                 any(v.level == "unsupported" for v in verdicts),
-                any(v.words for v in verdicts),
+                any(v.statement for v in verdicts),
                 kind != "none" and known.frameworks[kind].beta,
                 kind == "none" and known.version != catalog.default_release,
                 tuple(-n for n in numbers(known.version)),
@@ -270,9 +273,10 @@ def choose(
 
 @lru_cache(maxsize=1024)
 def best_ami(catalog: Catalog, *, release: str, framework: FrameworkChoice, version: str) -> str | None:
-    """Date of the newest known EKS node image whose driver goes with the release's training image.
+    """Date of the newest known EKS node image whose driver is compatible with the release's training image.
 
-    None where there is none, as for a release that is newer than every known node image: EKS then takes its newest.
+    None if there is none, for example for a release that is newer than every known node image. EKS then uses its
+    newest.
     """
     for ami in catalog.amis(version):
         stack = Stack.eks(catalog, (), release=release, framework=framework, version=version, ami=ami)
@@ -300,21 +304,21 @@ def _stack(catalog: Catalog, need: Need, release: str, framework: FrameworkChoic
 def _obstacles(catalog: Catalog, stack: Stack, release: NeuronRelease) -> Iterator[tuple[Part, str]]:
     systems = catalog.parallelcluster.operating_systems
     if stack.installed and stack.system not in systems:
-        yield "system", f"ParallelCluster nodes for Neuron run {listed(systems, 'or')}, not {stack.system}"
+        yield "system", f"Neuron on ParallelCluster nodes needs {listed(systems, 'or')}, not {stack.system}"
         return
     if stack.framework == "none":
         if wrong := sorted(set(stack.families) - set(release.families)) if release.families else []:
-            yield "release", f"the driver of Neuron {release.version} does not know {listed(wrong)}"
+            yield "release", f"the driver of Neuron {release.version} does not support {listed(wrong)}"
     else:
         framework = release.frameworks.get(stack.framework)
         if framework is None:
-            yield "framework", f"Neuron {release.version} ships no {stack.framework} for training"
+            yield "framework", f"Neuron {release.version} has no {stack.framework} for training"
             return
         if wrong := sorted(set(stack.families) - set(framework.families)):
             only = listed(framework.families)
             yield (
                 "framework",
-                f"{stack.framework} of Neuron {release.version} does not train on {listed(wrong)}, only on {only}",
+                f"{stack.framework} of Neuron {release.version} does not support training on {listed(wrong)}, only on {only}",
             )
         if stack.installed:
             yield from _on_system(catalog, stack, release, framework)
@@ -340,7 +344,7 @@ def _driver_obstacles(catalog: Catalog, stack: Stack) -> Iterator[tuple[Part, st
     for rule in catalog.incompatible:
         if driver and driver in rule.driver and stack.runtime in rule.runtime:
             newer = " or newer (EKS's newest node image)" if not stack.installed and stack.ami is None else ""
-            yield "ami", f"driver {driver}{newer} and runtime {stack.runtime} do not go together: {rule}"
+            yield "ami", f"driver {driver}{newer} and runtime {stack.runtime} are not compatible: {rule}"
 
 
 def _older_driver(stack: Stack, release: NeuronRelease) -> bool:
@@ -357,7 +361,7 @@ def _driver_of(catalog: Catalog, kubernetes: str, ami: str | None) -> str | None
     return node.driver if node else None
 
 
-def _words(catalog: Catalog, stack: Stack, release: NeuronRelease) -> Iterator[tuple[Part, Words]]:
+def _statements(catalog: Catalog, stack: Stack, release: NeuronRelease) -> Iterator[tuple[Part, Statement]]:
     if _older_driver(stack, release):
         yield "ami", catalog.older_driver
     for notice in catalog.notices:

@@ -1,4 +1,4 @@
-"""What a change of a deployed environment means, as far as AWS's own resource database does not say it."""
+"""The effects of changes to a deployed environment that AWS's own resource database does not list."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainium_cdk.catalog.models import Fact
 
 
 class KubernetesUpdates(Fact):
-    """What EKS takes."""
+    """The version changes that EKS accepts."""
 
     minors_at_once: int = Field(gt=0)
     """Minor versions that a control plane may go up in one step. It never goes down."""
@@ -26,7 +26,7 @@ class ClusterUpdates(Fact):
     policies: dict[str, tuple[str, ...]]
     """Policy -> paths of the cluster configuration."""
     keys: dict[str, str]
-    """Path of a list -> the key that tells its entries apart."""
+    """Path of a list -> the key that identifies its entries."""
 
     @property
     def by_path(self) -> dict[str, str]:
@@ -37,18 +37,18 @@ class Updates(Fact):
     source: str
     date: dt.date
     holds: dict[str, str]
-    """Resource type -> what is lost with such a resource."""
+    """Resource type -> what is lost when such a resource is deleted."""
     interrupts: dict[str, dict[str, tuple[str, str]]]
-    """Resource type -> property -> (what its change means for what runs, what to do)."""
+    """Resource type -> property -> (how its change affects running work, what to do)."""
     empties: dict[str, tuple[str, str]]
-    """Resource type whose update in place loses something of another resource -> (what it means, what to do)."""
+    """Resource type whose update in place deletes something in another resource -> (what it means, what to do)."""
     moving: dict[str, tuple[str, ...]]
-    """Resource type -> attributes that any update in place changes."""
+    """Resource type -> attributes that every update in place changes."""
     kubernetes: KubernetesUpdates
     parallelcluster: ClusterUpdates
 
 
 @cache
 def updates() -> Updates:
-    """What changes mean."""
+    """The effects of changes."""
     return Updates.model_validate(_read("updates"))

@@ -1,12 +1,14 @@
-"""What would fail on AWS, refused before anything is made: rules as small pure functions over an environment.
+"""Rules that report what would fail on AWS before anything is created. Each is a small pure function over an
+environment.
 
 >>> from trainium_cdk import checks, settings
 >>> [p.dotted for p in checks.check(settings.load()) if p.level == "error"]
 []
 
 A rule takes an `Environment` and yields a `Problem` for each mistake: key, value, reason, fix, and a level. An `error` would fail, or
-cost money for nothing; a `warning` may be meant; an `info` is worth knowing. Each rule looks at one thing and leaves values that
-another rule refuses alone, so one mistake is said once.
+waste money. A `warning` may be intended. An `info` is worth knowing. Each rule checks one thing and ignores values that
+another rule
+rejects, so that each mistake is reported once.
 """
 
 from __future__ import annotations
@@ -47,37 +49,37 @@ RULES: tuple[Rule, ...] = (
     *storage.RULES,
     *encryption.RULES,
 )
-"""Every rule, in the order in which its problems are told."""
+"""Every rule, in the order in which problems are reported."""
 
 
 def check(env: Environment, *names: str) -> list[Problem]:
-    """Every problem of an environment, each with the name of the rule that found it; empty where there is none.
+    """Every problem of an environment, with the name of the rule that reports it.
 
     Args:
         names: of the engines whose stacks the problems concern. Default: those that the environment describes.
     """
     wanted = {None, *(names or env.engines)}
     sections: dict[str | int, str] = {e.section: e.name for e in engines.every().values()}
-    found = [
+    problems = [
         replace(p, rule=rule.__name__, engine=p.engine or sections.get(p.key[0])) for rule in RULES for p in rule(env)
     ]
-    return [p for p in _said_once(found) if p.engine in wanted]
+    return [p for p in _without_duplicates(problems) if p.engine in wanted]
 
 
 def require(env: Environment, *names: str) -> list[Problem]:
-    """The warnings and infos of an environment without errors. Arguments as of `check`.
+    """The warnings and infos of an environment without errors. Takes the same arguments as `check`.
 
     Raises:
-        SettingsError: there are errors; names each, with the file and line it comes from.
+        SettingsError: there are errors; the message lists each, with its file and line.
     """
-    found = check(env, *names)
-    if wrong := errors(found):
-        raise SettingsError(wrong, env.source)
-    return found
+    problems = check(env, *names)
+    if failures := errors(problems):
+        raise SettingsError(failures, env.source)
+    return problems
 
 
-def _said_once(problems: list[Problem]) -> list[Problem]:
-    """What is wrong for both engines in the same words concerns them both, and is said once."""
+def _without_duplicates(problems: list[Problem]) -> list[Problem]:
+    """The problems, with one entry for both engines if both have the same problem."""
     kept: list[Problem] = []
     for problem in problems:
         same = next((i for i, p in enumerate(kept) if replace(p, engine=None) == replace(problem, engine=None)), None)

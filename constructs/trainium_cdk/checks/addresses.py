@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 
 from trainium_cdk.catalog.constants import GATEWAY_ENDPOINTS
-from trainium_cdk.checks.rule import EngineView, Rule, error, listed, twice, views, warning
+from trainium_cdk.checks.rule import EngineView, Rule, duplicates, error, listed, views, warning
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.problems import KeyPath
 
 RESERVED = 5
-"""Addresses of each subnet that AWS keeps (VPC user guide, 2026-11)."""
+"""Addresses of each subnet that AWS reserves (VPC user guide, 2026-11)."""
 VPC_PREFIXES = range(16, 29)
 PRIVATE = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")))
-"""Networks that are nobody's on the internet (RFC 1918 and RFC 6598)."""
+"""Networks that are not routed on the internet (RFC 1918 and RFC 6598)."""
 
 
-def vpc_has_a_size_of_its_kind(env: Environment) -> Iterator[Problem]:
+def vpc_size_is_allowed(env: Environment) -> Iterator[Problem]:
     if env.network.existing:
         return
     prefix = IPv4Network(env.network.cidr).prefixlen
@@ -27,7 +27,7 @@ def vpc_has_a_size_of_its_kind(env: Environment) -> Iterator[Problem]:
             ("network", "cidr"),
             env.network.cidr,
             f"a VPC has a prefix from /{VPC_PREFIXES[0]} to /{VPC_PREFIXES[-1]}, not /{prefix}",
-            "write one of those, as 10.0.0.0/16",
+            "write a network with such a prefix, for example 10.0.0.0/16",
         )
 
 
@@ -44,8 +44,8 @@ def subnets_fit_the_vpc(env: Environment) -> Iterator[Problem]:
                 ("network", "cidr"),
                 network.cidr,
                 f"it has {vpc.num_addresses:,} addresses, but {zones} zone(s) with a public /{network.public_prefix} and "
-                f"a private /{network.private_prefix} subnet each take {needed:,}",
-                "write a larger network, as 10.0.0.0/16, or smaller subnets (a larger public_prefix and private_prefix)",
+                f"a private /{network.private_prefix} subnet each need {needed:,}",
+                "write a larger network, for example 10.0.0.0/16, or smaller subnets (a larger public_prefix and private_prefix)",
                 half.engine.name,
             )
 
@@ -57,8 +57,8 @@ def addresses_are_private(env: Environment) -> Iterator[Problem]:
         yield warning(
             ("network", "cidr"),
             env.network.cidr,
-            "these addresses belong to others on the internet: nodes will not reach them",
-            f"take a network of {listed(PRIVATE[:3], 'or')}",
+            "these are public addresses: nodes will not be able to reach their owners on the internet",
+            f"use a network in {listed(PRIVATE[:3], 'or')}",
         )
 
 
@@ -73,22 +73,22 @@ def existing_subnets_lie_in_the_vpc(env: Environment) -> Iterator[Problem]:
             yield error(
                 ("network", "existing", name, i, "cidr"),
                 subnet.cidr,
-                f"it does not lie in the VPC's {existing.cidr}",
-                "correct one of the two",
+                f"it is not inside the VPC's network {existing.cidr}",
+                "correct this cidr or network.existing.cidr",
             )
-    for place in twice(s.id for _, _, s in both):
+    for place in duplicates(s.id for _, _, s in both):
         name, i, subnet = both[place]
         yield error(
             ("network", "existing", name, i, "id"),
             subnet.id,
-            "this subnet is there already",
-            "name each subnet once, as private or as public",
+            "this subnet is listed twice",
+            "list each subnet once, as private or as public",
         )
 
 
 @dataclass
 class _Subnet:
-    """What takes addresses in one subnet."""
+    """The use of addresses in one subnet."""
 
     size: int
     text: str
@@ -114,7 +114,7 @@ def nodes_fit_their_subnet(env: Environment) -> Iterator[Problem]:
 
 
 def _too_many(half: EngineView, zone: str, subnet: _Subnet) -> Problem:
-    # the shortest prefix that holds them: 2 to the power of the bits of the highest address
+    # the longest prefix with enough addresses: a power of two that covers the highest address
     prefix = 32 - (subnet.needed + RESERVED - 1).bit_length()
     more = subnet.node_addresses - subnet.nodes
     each = f" ({more:,} more addresses, {half.engine.addresses_of_nodes})" if more else ""
@@ -123,7 +123,7 @@ def _too_many(half: EngineView, zone: str, subnet: _Subnet) -> Problem:
     return error(
         subnet.at,
         subnet.text,
-        f"the private subnet of {zone} has {subnet.usable:,} addresses ({subnet.size:,}, of which AWS keeps {RESERVED}), "
+        f"the private subnet of {zone} has {subnet.usable:,} addresses ({subnet.size:,}, of which AWS reserves {RESERVED}), "
         f"but {subnet.nodes:,} nodes{each} and {others} need {subnet.needed:,}",
         (f"write private_prefix: {prefix}" if own and prefix >= 16 else "use a larger subnet") + ", or lower max_nodes",
         half.engine.name,
@@ -131,35 +131,35 @@ def _too_many(half: EngineView, zone: str, subnet: _Subnet) -> Problem:
 
 
 def _private_subnets(half: EngineView) -> dict[str, _Subnet]:
-    """The private subnet of each zone whose size is known, with all that takes addresses there at most."""
+    """The private subnets of known size by zone, with the maximum number of addresses that each use needs there."""
     env, network = half.env, half.env.network
-    found: dict[str, _Subnet] = {}
+    subnets: dict[str, _Subnet] = {}
     if network.existing:
         for i, s in enumerate(network.existing.private_subnets):
-            if s.cidr and s.zone_id not in found:
+            if s.cidr and s.zone_id not in subnets:
                 at: KeyPath = ("network", "existing", "private_subnets", i, "cidr")
-                found[s.zone_id] = _Subnet(IPv4Network(s.cidr).num_addresses, s.cidr, at)
+                subnets[s.zone_id] = _Subnet(IPv4Network(s.cidr).num_addresses, s.cidr, at)
     else:
         for zone in half.zone_ids:
             at = ("network", "private_prefix")
-            found[zone] = _Subnet(_size(network.private_prefix), f"/{network.private_prefix}", at)
+            subnets[zone] = _Subnet(_size(network.private_prefix), f"/{network.private_prefix}", at)
     for f in half.fleets:
-        if subnet := found.get(half.zone_of(f) or ""):
+        if subnet := subnets.get(half.zone_of(f) or ""):
             subnet.nodes += f.resource.max_nodes
             subnet.node_addresses += f.resource.max_nodes * half.engine.node_addresses(env, f, f.kind, f.efa)
     efs, fsx = env.storage.efs, env.storage.fsx
     interfaces = 0 if network.existing else len(set(network.interface_endpoints) - GATEWAY_ENDPOINTS)
-    for zone, subnet in found.items():
+    for zone, subnet in subnets.items():
         first = zone == half.zone_ids[0]
         others = {
             **half.engine.other_addresses(env, first),
             "the EFS mount target": int(efs is not None and efs.existing is None),
-            # its servers: one for metadata, and at least one for each 1200 GiB
+            # its servers: one for metadata, and one for each 1200 GiB
             "FSx": 1 + fsx.capacity_gib // 1200 if first and fsx and not fsx.existing else 0,
             "interface endpoints": interfaces,
         }
         subnet.others = {what: n for what, n in others.items() if n}
-    return found
+    return subnets
 
 
 def _size(prefix: int) -> int:
@@ -167,7 +167,7 @@ def _size(prefix: int) -> int:
 
 
 RULES: tuple[Rule, ...] = (
-    vpc_has_a_size_of_its_kind,
+    vpc_size_is_allowed,
     subnets_fit_the_vpc,
     addresses_are_private,
     existing_subnets_lie_in_the_vpc,

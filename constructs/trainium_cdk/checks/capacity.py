@@ -1,4 +1,4 @@
-"""Instance types, how their nodes are bought, and what they cost while nobody uses them."""
+"""Instance types, their capacity types, and what idle nodes cost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.settings import Environment, Problem
 
 CAPACITY_BLOCK_NODES = 64
-"""Most instances of one Capacity Block (EC2 user guide, 2026-11)."""
+"""The maximum number of instances of one Capacity Block (EC2 user guide, 2026-11)."""
 
 
 def instance_type_is_known(env: Environment) -> Iterator[Problem]:
@@ -21,7 +21,7 @@ def instance_type_is_known(env: Environment) -> Iterator[Problem]:
             yield error((*at, "instance_type"), resource.instance_type, e.reason, e.fix)
 
 
-def efa_only_where_the_type_has_it(env: Environment) -> Iterator[Problem]:
+def efa_is_supported_by_the_type(env: Environment) -> Iterator[Problem]:
     for f in fleets(env):
         if f.resource.efa == "on" and not f.kind.efa_interfaces:
             able = [n for n, k in env.catalog.instances.items() if k.efa_interfaces]
@@ -37,15 +37,15 @@ def many_nodes_need_efa(env: Environment) -> Iterator[Problem]:
             yield warning(
                 (*f.at, "max_nodes"),
                 nodes,
-                f"{f.kind.name} has no EFA, so a job cannot span its nodes: each trains alone",
-                "choose a type with EFA for jobs of several nodes, or leave it so for many jobs of one node",
+                f"{f.kind.name} has no EFA, so that a job cannot use more than one of these nodes",
+                "choose a type with EFA for jobs of several nodes, or ignore this if each job uses one node",
             )
         elif nodes > 1 and not f.efa:
             yield warning(
                 (*f.at, "efa"),
                 "off",
                 f"{f.resource.name} has up to {nodes} nodes of {f.kind.name}, and jobs of several nodes need EFA",
-                "write efa: auto, or leave it so for jobs of one node only",
+                "write efa: auto, or ignore this if each job uses one node",
             )
 
 
@@ -57,7 +57,7 @@ def purchase_is_offered(env: Environment) -> Iterator[Problem]:
             yield error(
                 (*f.queue_at, "purchase"),
                 way,
-                f"{f.kind.name} is not sold that way",
+                f"{f.kind.name} is not available with this capacity type",
                 f"write purchase: {listed(f.kind.purchase, 'or')}, or choose {listed(others, 'or')}",
             )
 
@@ -71,22 +71,22 @@ def capacity_block_is_whole(env: Environment) -> Iterator[Problem]:
             yield error(
                 (*f.at, "reservation"),
                 "(absent)",
-                "a capacity block is used through its reservation id",
-                "give the id of the block you bought, as cr-0123456789abcdef0",
+                "a capacity block needs its reservation id",
+                "give the id of the block that you bought, for example cr-0123456789abcdef0",
             )
         if f.engine.static_capacity_blocks and least != most:
             yield error(
                 (*f.at, "min_nodes"),
                 least,
-                f"nodes of a capacity block are all static, but min_nodes is {least} and max_nodes {most}",
+                f"all nodes of a capacity block are static, but min_nodes is {least} and max_nodes {most}",
                 f"write min_nodes: {most}",
             )
         if most > CAPACITY_BLOCK_NODES:
             yield error(
                 (*f.at, "max_nodes"),
                 most,
-                f"one capacity block has {CAPACITY_BLOCK_NODES} instances at most",
-                f"buy several blocks, and give each a {f.engine.nodes_noun} of its own",
+                f"one capacity block has at most {CAPACITY_BLOCK_NODES} instances",
+                f"buy several blocks, and give each its own {f.engine.nodes_noun}",
             )
 
 
@@ -110,7 +110,7 @@ def placement_group_or_reservation(env: Environment) -> Iterator[Problem]:
                 (*at, "placement_group"),
                 "on",
                 f"with reserved capacity ({reserved or 'a capacity block'}) a placement group fails with "
-                "InsufficientInstanceCapacity: the reserved nodes have their place already",
+                "InsufficientInstanceCapacity, because the reserved instances are already placed",
                 "write placement_group: auto",
             )
 
@@ -124,8 +124,8 @@ def reservation_is_used_once(env: Environment) -> Iterator[Problem]:
             yield warning(
                 (*f.at, "reservation"),
                 f.resource.reservation,
-                f"{other} uses the same reservation: together they have no more nodes than it has",
-                "give each a reservation of its own, or see that it is large enough for both",
+                f"{other} uses the same reservation: the number of nodes of both together is limited by it",
+                "give each its own reservation, or make sure that it is large enough for both",
             )
         seen[f.resource.reservation] = f.name
 
@@ -137,16 +137,16 @@ def static_nodes_are_paid(env: Environment) -> Iterator[Problem]:
             continue
         price = env.catalog.price(f.kind.name, env.region)
         if price is None:
-            cost = f"the price of {f.kind.name} in {env.region} is not known here"
+            cost = f"the catalogue has no price of {f.kind.name} in {env.region}"
         else:
             hour = nodes * price
             cost = f"{hour:,.2f} USD an hour, {hour * HOURS_OF_A_MONTH:,.0f} USD a month, at the on-demand price"
         if f.engine.deployment_waits_for_nodes:
-            cost += ". The deployment waits for them, and fails as a whole where EC2 has no capacity for them"
+            cost += ". The deployment waits for them, and fails completely if EC2 has no capacity for them"
         yield warning(
             (*f.at, "min_nodes"),
             nodes,
-            f"{nodes} x {f.kind.name} are always on and always paid: {cost}",
+            f"{nodes} x {f.kind.name} always run and are always charged: {cost}",
             "write min_nodes: 0 to pay for nodes only while jobs run",
         )
 
@@ -158,14 +158,15 @@ def ultraserver_is_whole(env: Environment) -> Iterator[Problem]:
             yield info(
                 (*f.at, "max_nodes"),
                 f.resource.max_nodes,
-                f"an UltraServer is {size} {f.kind.name} instances",
+                f"an UltraServer consists of {size} {f.kind.name} instances",
                 f"write a multiple of {size} to use whole UltraServers",
             )
 
 
-def neuronlink_ends_at_the_instance(env: Environment) -> Iterator[Problem]:
-    """Neuron documents jobs over an UltraServer's NeuronLink for MPI jobs and, as a beta, for its own Kubernetes operator. How
-    torchrun jobs use it is not documented, so no such environment is set for them."""
+def neuronlink_is_within_one_instance(env: Environment) -> Iterator[Problem]:
+    """Neuron documents the use of an UltraServer's NeuronLink for MPI jobs and, as a beta, for its own Kubernetes
+    operator. It does not
+    document it for torchrun jobs, so that they do not get the environment variables for it."""
     for f in fleets(env):
         if f.kind.ultraserver and f.resource.max_nodes > 1:
             yield warning(
@@ -173,13 +174,13 @@ def neuronlink_ends_at_the_instance(env: Environment) -> Iterator[Problem]:
                 f.kind.name,
                 "jobs do not use the NeuronLink between the instances of an UltraServer: over several instances they "
                 "communicate through EFA",
-                f"choose a type without it if you pay more for {f.kind.name}, as trn2.48xlarge",
+                f"choose a type without it, for example trn2.48xlarge, if {f.kind.name} costs more",
             )
 
 
 RULES: tuple[Rule, ...] = (
     instance_type_is_known,
-    efa_only_where_the_type_has_it,
+    efa_is_supported_by_the_type,
     many_nodes_need_efa,
     purchase_is_offered,
     capacity_block_is_whole,
@@ -188,5 +189,5 @@ RULES: tuple[Rule, ...] = (
     reservation_is_used_once,
     static_nodes_are_paid,
     ultraserver_is_whole,
-    neuronlink_ends_at_the_instance,
+    neuronlink_is_within_one_instance,
 )

@@ -1,4 +1,4 @@
-"""What a cluster configuration opens or gives away, whoever wrote it: ours with `pcluster.overrides` merged in, as it is deployed."""
+"""Security of the cluster configuration as it is deployed: ours with `pcluster.overrides` merged in."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from trainium_cdk.settings.problems import KeyPath, Level
 Config = Mapping[str, Any]
 
 ALL_ADDRESSES = "0.0.0.0/0"
-"""ParallelCluster's own default of every `AllowedIps`."""
+"""ParallelCluster's default of every `AllowedIps`."""
 _OWNS_ACCOUNT = re.compile(r":policy/(job-function/)?(AdministratorAccess|PowerUserAccess|IAMFullAccess)$")
 _FULL = re.compile(r":policy/.*FullAccess(V\d+)?$")
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing in a cluster configuration.
+    """One problem in a cluster configuration.
 
     Attributes:
-        path: keys and list places from its top.
-        value: what is there, or the default that holds.
+        path: keys and list indices from the top level.
+        value: the current value, or the effective default.
     """
 
     path: KeyPath
@@ -38,16 +38,16 @@ class Fault:
 
 
 def faults(config: Config) -> list[Fault]:
-    """All that is wrong with a cluster configuration. Values may be CloudFormation references, of which nothing is known."""
-    found = list(_metadata(config))
+    """Every problem of a cluster configuration. Values may be CloudFormation references, which cannot be checked."""
+    problems = list(_metadata(config))
     for path, section in _nodes(config):
         for part in (_doors, _rights, _disks, _actions):
-            found += part(path, section)
-    return [*found, *_whole(config)]
+            problems += part(path, section)
+    return [*problems, *_whole(config)]
 
 
 def merged_configuration_is_safe(env: Environment) -> Iterator[Problem]:
-    """What the overrides bring; values of other settings have rules of their own."""
+    """Reports only what the overrides add. Other settings have their own rules."""
     if not env.pcluster.overrides:
         return
     before = faults(_rendered(env.model_copy(update={"pcluster": env.pcluster.model_copy(update={"overrides": {}})})))
@@ -77,17 +77,17 @@ def _metadata(config: Config) -> Iterator[Fault]:
     if support == "v1.0":
         yield Fault(
             ("Imds", "ImdsSupport"), support, "error",
-            "version 1 hands out the nodes' credentials to whoever can make them send a request", "write v2.0",
+            "with version 1, anyone who can make a node send a request can get its credentials", "write v2.0",
         )  # fmt: skip
     if secured is False:
         yield Fault(
             ("HeadNode", "Imds", "Secured"), secured, "error",
-            "every user of the head node gets its credentials, which may make and change nodes", "remove it",
+            "every user of the head node can get its credentials, which allow creating and changing nodes", "remove it",
         )  # fmt: skip
 
 
 def _doors(path: KeyPath, node: Config) -> Iterator[Fault]:
-    # Pools without AllowedIps have the head node's, which is looked at by itself.
+    # Pools without AllowedIps inherit the head node's, which is checked separately.
     if path == ("HeadNode",) or "AllowedIps" in _section(node, "Ssh"):
         yield from _open((*path, "Ssh", "AllowedIps"), _section(node, "Ssh").get("AllowedIps", ALL_ADDRESSES), "SSH")
     if (dcv := _section(node, "Dcv")).get("Enabled"):
@@ -96,12 +96,12 @@ def _doors(path: KeyPath, node: Config) -> Iterator[Fault]:
     if network.get("AssignPublicIp") is True:
         yield Fault(
             (*path, "Networking", "AssignPublicIp"), True, "warning",
-            "these nodes get public addresses, and need none: they are reached through the head node and SSM", "remove it",
+            "these nodes get public addresses but do not need them: use the head node or SSM to connect to them", "remove it",
         )  # fmt: skip
     if network.get("SecurityGroups"):
         yield Fault(
             (*path, "Networking", "SecurityGroups"), network["SecurityGroups"], "warning",
-            "they take the place of all groups of ParallelCluster, whose rules nothing here can see",
+            "they replace all security groups of ParallelCluster, and their rules cannot be checked here",
             "use AdditionalSecurityGroups",
         )  # fmt: skip
 
@@ -111,7 +111,7 @@ def _open(path: KeyPath, source: Any, what: str) -> Iterator[Fault]:
     if prefix and int(prefix[1]) < (WIDEST_SSH if ":" not in source else 2 * WIDEST_SSH):
         yield Fault(
             path, source, "error", f"this opens {what} to a large part of the internet",
-            "give your own network, as 203.0.113.0/24, or use SSM",
+            "give your own network, for example 203.0.113.0/24, or use SSM",
         )  # fmt: skip
 
 
@@ -121,22 +121,26 @@ def _rights(path: KeyPath, node: Config) -> Iterator[Fault]:
         arn = item.get("Policy")
         key = (*at, "AdditionalIamPolicies", i, "Policy")
         if isinstance(arn, str) and _OWNS_ACCOUNT.search(arn):
-            reason = "every job on these nodes may then do anything in the account"
+            reason = "every job on these nodes would have full access to the account"
             yield Fault(key, arn, "error", reason, "give a policy that allows only what the jobs need")
         elif isinstance(arn, str) and _FULL.search(arn):
-            reason = "every job on these nodes has all rights to that service"
+            reason = "every job on these nodes would have full access to that service"
             yield Fault(key, arn, "warning", reason, "give a policy that allows only what the jobs need")
     for name in ("InstanceRole", "InstanceProfile"):
         if name in iam:
-            reason = "it takes the place of the stack's policies, and nothing here can see what it allows"
+            reason = "it replaces the stack's policies, and its permissions cannot be checked here"
             yield Fault((*at, name), iam[name], "warning", reason, "use AdditionalIamPolicies")
     for i, item in enumerate(_list(iam, "S3Access")):
         key, bucket = (*at, "S3Access", i, "BucketName"), item.get("BucketName")
         if not isinstance(bucket, str):
             continue
         if assets_bucket(bucket) or "*" in bucket:
-            reason = "it holds what the CDK deploys" if assets_bucket(bucket) else "these are all buckets of that name"
-            yield Fault(key, bucket, "error", f"{reason}, and every job could read it", "name a bucket of data")
+            reason = (
+                "it contains the CDK's deployment files"
+                if assets_bucket(bucket)
+                else "the pattern matches several buckets"
+            )
+            yield Fault(key, bucket, "error", f"{reason}, and every job could read it", "name a bucket for data")
 
 
 def _disks(path: KeyPath, node: Config) -> Iterator[Fault]:
@@ -153,34 +157,34 @@ def _actions(path: KeyPath, node: Config) -> Iterator[Fault]:
             script = one.get("Script") if isinstance(one, Mapping) else None
             if isinstance(script, str) and script.lower().startswith("http:"):
                 at: KeyPath = (*path, "CustomActions", event, *(("Sequence", i) if many != [action] else ()), "Script")
-                reason = "whoever is on the way can change it, and it runs as root"
+                reason = "the script runs as root, and without encryption anyone on the network path can change it"
                 yield Fault(at, script, "error", reason, "give an s3:// or https:// address")
 
 
 def _whole(config: Config) -> Iterator[Fault]:
     for i, system in enumerate(_list(config, "SharedStorage")):
         for kind, name, why in (
-            ("EfsSettings", "EncryptionInTransit", "data crosses the network in the clear"),
+            ("EfsSettings", "EncryptionInTransit", "data is sent over the network unencrypted"),
             ("EfsSettings", "Encrypted", "its data is not encrypted"),
             ("EbsSettings", "Encrypted", "its data is not encrypted"),
         ):
             if _section(system, kind).get(name) is False:
                 yield Fault(("SharedStorage", i, kind, name), False, "warning", why, "remove it")
     directory = _section(config, "DirectoryService")
-    if (asked := directory.get("LdapTlsReqCert")) in ("never", "allow"):
+    if (setting := directory.get("LdapTlsReqCert")) in ("never", "allow"):
         yield Fault(
-            ("DirectoryService", "LdapTlsReqCert"), asked, "warning",
-            "whoever is on the way can be the directory, and let anybody in", "write hard",
+            ("DirectoryService", "LdapTlsReqCert"), setting, "warning",
+            "the server's certificate is not verified: an attacker could impersonate the directory and let anyone in", "write hard",
         )  # fmt: skip
     for name in ("Cookbook", "NodePackage", "ClusterTemplate"):
         if given := _section(config, "DevSettings").get(name):
-            reason = "it runs in the place of ParallelCluster's own, with all of its rights"
+            reason = "it replaces ParallelCluster's own and runs with all of its permissions"
             yield Fault(("DevSettings", name), given, "warning", reason, "remove it")
 
 
 def _place(overrides: Any, config: Any, path: KeyPath) -> KeyPath:
-    """Where the overrides bring what is at a path of the merged configuration: the nearest key of theirs."""
-    found: list[str | int] = []
+    """The path in the overrides that sets the value at a path of the merged configuration, or its nearest parent."""
+    origin: list[str | int] = []
     for step in path:
         place: str | int | None = None
         if isinstance(overrides, Mapping):
@@ -192,9 +196,9 @@ def _place(overrides: Any, config: Any, path: KeyPath) -> KeyPath:
             place = next(same, None)
         if place is None:
             break
-        found.append(place)
+        origin.append(place)
         overrides = overrides[place]
-    return tuple(found)
+    return tuple(origin)
 
 
 def _name(item: Any) -> Any:
@@ -208,8 +212,8 @@ def _section(config: Any, *path: str) -> Config:
 
 
 def _list(config: Config, name: str) -> list[Config]:
-    found = config.get(name)
-    return [item if isinstance(item, Mapping) else {} for item in found] if isinstance(found, list | tuple) else []
+    items = config.get(name)
+    return [item if isinstance(item, Mapping) else {} for item in items] if isinstance(items, list | tuple) else []
 
 
 RULES: tuple[Rule, ...] = (merged_configuration_is_safe,)

@@ -1,4 +1,4 @@
-"""The key that everything is encrypted with."""
+"""The encryption key."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ def key_is_in_the_region_and_account(env: Environment) -> Iterator[Problem]:
         yield error(
             ("encryption",),
             env.encryption,
-            f"the key is in {key['region']}, the environment in {env.region}: no service uses a key of another region",
-            f"name a key in {env.region}, or write encryption: customer-key",
+            f"the key is in {key['region']}, but the environment is in {env.region}: services cannot use a key of another region",
+            f"give a key in {env.region}, or write encryption: customer-key",
         )
     if env.account and key["account"] != env.account:
         yield error(
             ("encryption",),
             env.encryption,
-            f"the key is account {key['account']}'s, the environment is deployed into {env.account}",
-            f"name a key of {env.account}, or write encryption: customer-key",
+            f"the key is in account {key['account']}, but the environment is deployed into {env.account}",
+            f"give a key of {env.account}, or write encryption: customer-key",
         )
 
 

@@ -1,14 +1,14 @@
-"""How nodes reach AWS and the internet."""
+"""Access of nodes to AWS and the internet."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainium_cdk.checks.rule import Rule, error, info, listed, queues, twice, warning
+from trainium_cdk.checks.rule import Rule, duplicates, error, info, listed, queues, warning
 from trainium_cdk.settings import Environment, Problem
 
 WIDEST_SSH = 8
-"""Shortest prefix that may connect to port 22: wider networks are nobody's own."""
+"""Shortest prefix that may connect to port 22. No user owns a wider network."""
 
 
 def nodes_reach_aws_without_nat(env: Environment) -> Iterator[Problem]:
@@ -24,7 +24,7 @@ def nodes_reach_aws_without_nat(env: Environment) -> Iterator[Problem]:
         yield error(
             ("network", "interface_endpoints"),
             listed(network.interface_endpoints),
-            f"without a NAT gateway nodes do not reach {listed(missing)}",
+            f"without a NAT gateway nodes cannot reach {listed(missing)}",
             f"add {listed(missing)}, or write nat: one",
             "slurm",
         )
@@ -32,25 +32,25 @@ def nodes_reach_aws_without_nat(env: Environment) -> Iterator[Problem]:
         yield info(
             ("network", "interface_endpoints"),
             listed(network.interface_endpoints),
-            "without a NAT gateway nodes do not reach CloudWatch's metrics: the head node's memory and disk are not shown",
-            "add monitoring to see them",
+            "without a NAT gateway nodes cannot send metrics to CloudWatch: the head node's memory and disk use is not shown",
+            "add monitoring to see it",
             "slurm",
         )
     if not network.s3_endpoint:
         yield error(
             ("network", "s3_endpoint"),
             False,
-            "without a NAT gateway nodes reach S3 through its endpoint only, and start from scripts that lie there",
+            "without a NAT gateway nodes need the S3 endpoint, because their start scripts are in S3",
             "write s3_endpoint: true, or nat: one",
             "slurm",
         )
 
 
-def _no_way_out(env: Environment) -> str:
-    return "without a way to the internet" if env.network.existing else "without a NAT gateway"
+def _without_internet(env: Environment) -> str:
+    return "without access to the internet" if env.network.existing else "without a NAT gateway"
 
 
-def _way_out(env: Environment) -> str:
+def _internet_setting(env: Environment) -> str:
     return "network.existing.internet: true" if env.network.existing else "nat: one"
 
 
@@ -62,8 +62,8 @@ def packages_are_on_the_image_without_nat(env: Environment) -> Iterator[Problem]
             yield error(
                 (*at, "custom_ami"),
                 "(absent)",
-                f"{_no_way_out(env)} nodes cannot install Neuron, and ParallelCluster's own images do not carry it",
-                f"give an image that carries Neuron (`trn image bake`; here, or as pcluster.custom_ami for all nodes), or write {_way_out(env)}",
+                f"{_without_internet(env)} nodes cannot install Neuron, and ParallelCluster's own images do not contain it",
+                f"give an image that contains Neuron (`trn image bake`), here or as pcluster.custom_ami for all nodes, or write {_internet_setting(env)}",
             )
 
 
@@ -73,16 +73,16 @@ def framework_is_on_the_image_without_nat(env: Environment) -> Iterator[Problem]
     yield warning(
         ("bootstrap", "framework"),
         env.framework,
-        f"{_no_way_out(env)} no framework is installed: jobs find only what the image carries at bootstrap.venv",
-        "write framework: none, or see that the image carries it",
+        f"{_without_internet(env)} no framework is installed: jobs can only use what the image contains at bootstrap.venv",
+        "write framework: none, or make sure that the image contains the framework",
         "slurm",
     )
 
 
-def endpoints_are_named_once(env: Environment) -> Iterator[Problem]:
+def endpoints_are_listed_once(env: Environment) -> Iterator[Problem]:
     names = env.network.interface_endpoints
-    for i in twice(names):
-        yield error(("network", "interface_endpoints", i), names[i], "this endpoint is there already", "remove it")
+    for i in duplicates(names):
+        yield error(("network", "interface_endpoints", i), names[i], "this endpoint is listed twice", "remove it")
 
 
 def ssh_is_for_own_networks(env: Environment) -> Iterator[Problem]:
@@ -92,21 +92,21 @@ def ssh_is_for_own_networks(env: Environment) -> Iterator[Problem]:
             yield info(
                 ("pcluster", "head", "ssh"),
                 "(absent)",
-                "the head node has a public address, but nobody may connect to it: SSM Session Manager works without",
-                "write subnet: private, or give ssh.from_cidrs",
+                "the head node has a public address, but no network may connect to it: SSM Session Manager does not need one",
+                "write subnet: private, or set ssh.from_cidrs",
             )
         return
     cidrs = head.ssh.from_cidrs
-    for i in twice(cidrs):
+    for i in duplicates(cidrs):
         key = ("pcluster", "head", "ssh", "from_cidrs", i)
-        yield error(key, cidrs[i], "this network is there already: EC2 refuses a rule given twice", "remove it")
+        yield error(key, cidrs[i], "this network is listed twice: EC2 rejects a duplicate rule", "remove it")
     for i, cidr in enumerate(cidrs):
         if int(cidr.split("/")[1]) < WIDEST_SSH:
             yield error(
                 ("pcluster", "head", "ssh", "from_cidrs", i),
                 cidr,
                 "this opens SSH to a large part of the internet",
-                "give your own network, as 203.0.113.0/24, or use SSM",
+                "give your own network, for example 203.0.113.0/24, or use SSM",
             )
 
 
@@ -114,6 +114,6 @@ RULES: tuple[Rule, ...] = (
     nodes_reach_aws_without_nat,
     packages_are_on_the_image_without_nat,
     framework_is_on_the_image_without_nat,
-    endpoints_are_named_once,
+    endpoints_are_listed_once,
     ssh_is_for_own_networks,
 )

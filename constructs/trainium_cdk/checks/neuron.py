@@ -1,4 +1,4 @@
-"""The Neuron release, the framework, and whether both run on the nodes."""
+"""The Neuron release, the framework, and whether both work on the nodes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from trainium_cdk.catalog import Framework, NeuronRelease, Stack, judge, nearest
-from trainium_cdk.checks.rule import EngineView, Rule, error, info, listed, twice, views, warning
+from trainium_cdk.catalog import Framework, NeuronRelease, Stack, evaluate, nearest
+from trainium_cdk.checks.rule import EngineView, Rule, duplicates, error, info, listed, views, warning
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.problems import KeyPath
@@ -22,26 +22,30 @@ def release_is_known(env: Environment) -> Iterator[Problem]:
         yield error(("bootstrap", "neuron_release"), env.bootstrap.neuron_release, e.reason, e.fix)
 
 
-def versions_go_together(env: Environment) -> Iterator[Problem]:
-    """Operating system, Neuron release, framework, driver and instance families, by the catalogue's one rule."""
+def versions_are_compatible(env: Environment) -> Iterator[Problem]:
+    """Operating system, Neuron release, framework, driver and instance families, by the catalogue's rule."""
     for half in views(env):
         stack = _stack(env, half)
         if stack is None:
             continue
-        verdict = judge(env.catalog, stack)
-        if verdict.level == "works" and verdict.words is None:
+        verdict = evaluate(env.catalog, stack)
+        if verdict.level == "works" and verdict.statement is None:
             continue
         better = nearest(env.catalog, stack)
         at, value = _place(env, verdict.part)
         if verdict.level == "cannot":
             yield error(at, value, verdict.reason, _fix(env, stack, better), half.engine.name)
-        elif verdict.words:
-            say = warning if verdict.level == "unsupported" else info
+        elif verdict.statement:
+            level = warning if verdict.level == "unsupported" else info
             what = (
                 "it runs, but AWS does not support it" if verdict.level == "unsupported" else "AWS advises against it"
             )
-            fix = _fix(env, stack, better) if better and judge(env.catalog, better).words is None else "plan the move"
-            yield say(at, value, f"{what}: {verdict.words}", fix, half.engine.name)
+            fix = (
+                _fix(env, stack, better)
+                if better and evaluate(env.catalog, better).statement is None
+                else "plan the migration"
+            )
+        yield level(at, value, f"{what}: {verdict.statement}", fix, half.engine.name)
 
 
 def framework_is_finished(env: Environment) -> Iterator[Problem]:
@@ -51,26 +55,26 @@ def framework_is_finished(env: Environment) -> Iterator[Problem]:
             _AT,
             env.framework,
             f"{framework.package} {framework.version} is a beta",
-            "write framework: torch-xla with a release that ships it, for a finished one",
+            "write framework: torch-xla, with a release that contains it, for a stable one",
         )
 
 
-def packages_have_a_place(env: Environment) -> Iterator[Problem]:
+def packages_can_be_installed(env: Environment) -> Iterator[Problem]:
     packages = env.bootstrap.pip_packages
     if packages and env.framework == "none":
         yield error(
             ("bootstrap", "pip_packages"),
             listed(packages),
-            "with framework: none there is no virtual environment to install them into",
+            "with framework: none there is no virtual environment in which to install them",
             "choose a framework, or remove pip_packages",
             "slurm",
         )
     names = [re.split(r"[\[=<>!~]", p)[0].lower().replace("_", "-").replace(".", "-") for p in packages]
-    for i in twice(names):
+    for i in duplicates(names):
         yield error(
             ("bootstrap", "pip_packages", i),
             packages[i],
-            f"{names[i]} is there already: pip refuses it",
+            f"{names[i]} is listed twice, which pip rejects",
             "keep one",
             "slurm",
         )
@@ -89,7 +93,7 @@ def venv_is_shared(env: Environment) -> Iterator[Problem]:
     venv, key = env.bootstrap.venv, ("bootstrap", "venv")
     path = PurePosixPath(venv)
     if ".." in path.parts:
-        yield error(key, venv, "the path leads upwards (..)", "write the path it ends at", "slurm")
+        yield error(key, venv, "the path contains ..", "write the path without ..", "slurm")
     elif (
         env.framework != "none"
         and path.is_absolute()
@@ -98,15 +102,15 @@ def venv_is_shared(env: Environment) -> Iterator[Problem]:
         yield warning(
             key,
             venv,
-            f"it is not on shared storage ({listed(env.storage.mount_dirs)}, /home): each node has to make its own",
+            f"it is not on shared storage ({listed(env.storage.mount_dirs)}, /home): each node would need its own",
             f"write {env.storage.shared_dir}/{path.name}, or a name without a path",
             "slurm",
         )
 
 
 def _release(env: Environment) -> NeuronRelease | None:
-    asked = env.bootstrap.neuron_release
-    return env.release if asked is None else env.catalog.releases.get(asked)
+    version = env.bootstrap.neuron_release
+    return env.release if version is None else env.catalog.releases.get(version)
 
 
 def _framework(env: Environment) -> Framework | None:
@@ -115,7 +119,7 @@ def _framework(env: Environment) -> Framework | None:
 
 
 def _stack(env: Environment, half: EngineView) -> Stack | None:
-    """The versions of one engine's nodes; None where something in it is not known, which other rules refuse."""
+    """The versions of one engine's nodes; None if one of them is not known, which other rules report."""
     release, families = _release(env), env.families[half.engine.name]
     if release is None or not families:
         return None
@@ -137,7 +141,7 @@ _KEYS: dict[str, KeyPath] = {
 
 
 def _place(env: Environment, part: str) -> tuple[KeyPath, str]:
-    """The setting to name for a part of a stack: its own, or the release where that one is set and the part's is not."""
+    """The setting to report for a part of a stack: its own, or the release if only the release is set."""
     values = {
         "release": env.bootstrap.neuron_release,
         "framework": env.bootstrap.framework,
@@ -159,21 +163,21 @@ def _fix(env: Environment, stack: Stack, better: Stack | None) -> str:
     """What to write for the nearest stack that works."""
     if better is None:
         if len(stack.families) > 1:
-            return f"put {listed(sorted(stack.families))} into environments of their own: no one release trains on all of them"
-        return f"describe a release that trains on {listed(stack.families)} under catalog.releases"
+            return f"put {listed(sorted(stack.families))} into separate environments: no release supports training on all of them"
+        return f"describe a release that supports training on {listed(stack.families)} under catalog.releases"
     new = {"release": better.release, "framework": better.framework, "system": better.system, "ami": better.ami}
     old = {"release": stack.release, "framework": stack.framework, "system": stack.system, "ami": stack.ami}
     changed = {p: f"'{v}'" if p == "ami" else v for p, v in new.items() if v and v != old[p]}
     given = {"release": env.bootstrap.neuron_release, "framework": env.bootstrap.framework, "ami": env.eks.ami_release}
-    follows = {p for p in changed if given.get(p, p) is None}  # what is not set is chosen anew
+    follows = {p for p in changed if given.get(p, p) is None}  # what is not set is chosen automatically
     changed = {p: v for p, v in changed.items() if p not in follows} or changed
     return "write " + listed(f"{'.'.join(map(str, _KEYS[p]))}: {v}" for p, v in changed.items())
 
 
 RULES: tuple[Rule, ...] = (
     release_is_known,
-    versions_go_together,
+    versions_are_compatible,
     framework_is_finished,
-    packages_have_a_place,
+    packages_can_be_installed,
     venv_is_shared,
 )

@@ -1,4 +1,4 @@
-"""Head and login nodes: ordinary x86 machines beside the Trainium ones."""
+"""Head nodes, login nodes and other nodes without Trainium."""
 
 from __future__ import annotations
 
@@ -24,22 +24,24 @@ def service_nodes_are_x86_and_large_enough(env: Environment) -> Iterator[Problem
             yield error(
                 key,
                 instance_type,
-                f"this node is always on and does not train: its accelerators would be paid for nothing{cost}",
-                "choose an ordinary type, as c5.4xlarge",
+                f"this node always runs and does not train: its accelerators would cost money without use{cost}",
+                "choose an ordinary type, for example c5.4xlarge",
             )
         elif _ARM.match(family):
             yield error(
                 key,
                 instance_type,
                 "this is an Arm type, but Trainium nodes are x86_64 and a cluster has one architecture",
-                "choose an x86_64 type, as c5.4xlarge",
+                "choose an x86_64 type, for example c5.4xlarge",
             )
         elif smallest and size in TOO_SMALL:
-            yield error(key, instance_type, f"too small for {work}", f"choose 8 GiB of memory or more, as {smallest}")
+            yield error(
+                key, instance_type, f"too small for {work}", f"choose 8 GiB of memory or more, for example {smallest}"
+            )
 
 
 def head_node_manages_the_fleet(env: Environment) -> Iterator[Problem]:
-    """ParallelCluster asks for 0.6 GiB and 1 GiB for each 25 nodes, and never for more than 16 GiB."""
+    """ParallelCluster requires 0.6 GiB plus 1 GiB for each 25 nodes, and at most 16 GiB."""
     name = env.pcluster.head.instance_type
     memory = memory_gib(name)
     nodes = sum(r.max_nodes for q in env.pcluster.queues for r in q.compute_resources)
@@ -48,19 +50,19 @@ def head_node_manages_the_fleet(env: Environment) -> Iterator[Problem]:
         yield error(
             ("pcluster", "head", "instance_type"),
             name,
-            f"it has {memory:g} GiB of memory, and ParallelCluster asks for {needed:.1f} GiB to manage {nodes:,} nodes",
-            "choose a larger type, as c5.4xlarge, or lower max_nodes",
+            f"it has {memory:g} GiB of memory, but ParallelCluster needs {needed:.1f} GiB to manage {nodes:,} nodes",
+            "choose a larger type, for example c5.4xlarge, or lower max_nodes",
         )
 
 
 def memory_gib(instance_type: str) -> float | None:
-    """Memory of a compute, general or memory-optimized type since the fifth generation, from its name: the letter tells
-    the memory of a vCPU (it may have a little more), the size tells the vCPUs. None for other types."""
-    found = re.match(r"^([cmr])[5-9][a-z]*\.(?:(medium|large|xlarge)|(\d+)xlarge)$", instance_type)
-    if not found:
+    """Memory of a compute, general or memory-optimized type since the fifth generation, from its name: the letter gives
+    the memory for each vCPU (it may have a little more), the size gives the number of vCPUs. None for other types."""
+    match = re.match(r"^([cmr])[5-9][a-z]*\.(?:(medium|large|xlarge)|(\d+)xlarge)$", instance_type)
+    if not match:
         return None
-    vcpus = {"medium": 1, "large": 2, "xlarge": 4}.get(found[2] or "", 0) or int(found[3]) * 4
-    return {"c": 2.0, "m": 4.0, "r": 8.0}[found[1]] * vcpus
+    vcpus = {"medium": 1, "large": 2, "xlarge": 4}.get(match[2] or "", 0) or int(match[3]) * 4
+    return {"c": 2.0, "m": 4.0, "r": 8.0}[match[1]] * vcpus
 
 
 def root_volumes_hold_the_image(env: Environment) -> Iterator[Problem]:
@@ -72,11 +74,11 @@ def root_volumes_hold_the_image(env: Environment) -> Iterator[Problem]:
     for key, size, image in sizes:
         if size < least and not (image or p.custom_ami):
             yield error(
-                key, size, f"ParallelCluster's image has {least} GiB, and a volume cannot be smaller", f"write {least}"
+                key, size, f"ParallelCluster's image needs a root volume of at least {least} GiB", f"write {least}"
             )
 
 
-def own_images_are_parallelclusters(env: Environment) -> Iterator[Problem]:
+def custom_images_are_built_by_parallelcluster(env: Environment) -> Iterator[Problem]:
     p = env.pcluster
     version = p.version or env.catalog.parallelcluster.default
     named: list[tuple[KeyPath, str | None]] = [
@@ -85,11 +87,11 @@ def own_images_are_parallelclusters(env: Environment) -> Iterator[Problem]:
         *(((*at, "custom_ami"), q.custom_ami) for at, q in queues(env)),
     ]
     for key, image in named:
-        if image and env.network.reaches_internet:  # else another rule speaks of the image
+        if image and env.network.reaches_internet:  # without it, another rule checks the image
             yield info(
                 key,
                 image,
-                f"nodes start only from an image that ParallelCluster {version} has built for {p.os}",
+                f"nodes can only use an image that ParallelCluster {version} has built for {p.os}",
                 "build it with `trn image bake`; `trn preflight` reads the image's tags",
             )
 
@@ -98,25 +100,25 @@ def login_nodes_reach_aws(env: Environment) -> Iterator[Problem]:
     login = env.pcluster.login_nodes
     if not login or login.subnet != "public":
         return
-    key, reason = ("pcluster", "login_nodes", "subnet"), "ParallelCluster gives login nodes no public address"
+    key, reason = ("pcluster", "login_nodes", "subnet"), "ParallelCluster does not give login nodes public addresses"
     if env.network.existing:
         yield warning(
             key,
             "public",
-            f"{reason}: they start only where the subnet assigns public addresses, or has another way to AWS",
-            "write subnet: private, and reach them through the head node or SSM Session Manager",
+            f"{reason}: they only start if the subnet assigns public addresses, or has another connection to AWS",
+            "write subnet: private, and connect to them through the head node or SSM Session Manager",
         )
     else:
         yield error(
             key,
             "public",
-            f"{reason}, and neither do this network's public subnets: the nodes would never reach AWS, and be replaced for ever",
-            "write subnet: private, and reach them through the head node or SSM Session Manager",
+            f"{reason}, and neither do this network's public subnets: the nodes could not reach AWS and would be replaced endlessly",
+            "write subnet: private, and connect to them through the head node or SSM Session Manager",
         )
 
 
 def _service_nodes(env: Environment) -> Iterator[tuple[KeyPath, str, str, str]]:
-    """Key, type, what would do (empty: any size does), what for."""
+    """Key, instance type, smallest suitable type (empty: any size is enough), purpose."""
     slurm = "m5.large or c5.4xlarge", "Slurm's controller and the installation of the framework"
     yield ("pcluster", "head", "instance_type"), env.pcluster.head.instance_type, *slurm
     if env.pcluster.login_nodes:
@@ -130,6 +132,6 @@ RULES: tuple[Rule, ...] = (
     service_nodes_are_x86_and_large_enough,
     head_node_manages_the_fleet,
     root_volumes_hold_the_image,
-    own_images_are_parallelclusters,
+    custom_images_are_built_by_parallelcluster,
     login_nodes_reach_aws,
 )

@@ -1,4 +1,4 @@
-"""What ParallelCluster takes: versions, names, counts, tags, Slurm settings."""
+"""ParallelCluster: versions, names, counts, tags, Slurm settings."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from trainium_cdk.catalog import Stack, judge
+from trainium_cdk.catalog import Stack, evaluate
 from trainium_cdk.checks.rule import Rule, error, info, listed, near, queues, warning
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.problems import KeyPath
 
 STACKS = ("TrnPclusterStack", "TrnEksStack")
-"""Names of our stacks; an environment with a name of its own adds `-<name>`."""
+"""Names of our stacks. An environment that is not named `trn` adds `-<name>`."""
 HOST_NAME = 63
-"""Characters of a fully qualified host name beyond which the Neuron collectives fail to start."""
+"""Maximum length of a fully qualified host name. With a longer one the Neuron collectives fail to start."""
 DATABASE_PORT = 3306
 _NODE_LINES = ("nodename", "nodeset", "partitionname", "downnodes")  # slurm.conf lines of several parameters
 _TAG = re.compile(r"^[\w\s_.:/=+\-@]*$")
-# what our own parts rely on: path in the cluster configuration -> the key of ours that sets it
+# what the stack relies on: path in the cluster configuration -> the setting that controls it
 _OURS: dict[tuple[str, ...], str] = {
     ("Region",): "region",
     ("SharedStorage",): "storage",
@@ -39,15 +39,15 @@ def version_is_new_enough(env: Environment) -> Iterator[Problem]:
         yield error(
             ("pcluster", "version"),
             version,
-            f"ParallelCluster {facts.oldest} is the oldest that takes this configuration",
+            f"this configuration needs ParallelCluster {facts.oldest} or newer",
             f"write {facts.default}, or remove the key",
         )
     elif _numbers(version) > _numbers(facts.default):
         yield info(
             ("pcluster", "version"),
             version,
-            f"the configuration was checked with ParallelCluster {facts.default} only",
-            f"write {facts.default} for the version it was checked with",
+            f"the configuration was only checked with ParallelCluster {facts.default}",
+            f"write {facts.default} for the version that was checked",
         )
 
 
@@ -72,7 +72,7 @@ def system_is_known(env: Environment) -> Iterator[Problem]:
     yield error(
         ("pcluster", "os"),
         env.pcluster.os,
-        "it is not one of the systems Neuron is installed on",
+        "Neuron cannot be installed on this operating system",
         f"write {near(env.pcluster.os, works or known)}",
     )
 
@@ -88,7 +88,7 @@ def _works_on(env: Environment, system: str) -> bool:
         return True
     families, framework = other.families["slurm"], other.framework
     return bool(
-        judge(
+        evaluate(
             env.catalog,
             Stack.slurm(env.catalog, families, release=release.version, framework=framework, system=system),
         )
@@ -101,28 +101,28 @@ def region_is_listed(env: Environment) -> Iterator[Problem]:
         yield warning(
             ("region",),
             env.region,
-            f"ParallelCluster {facts.default} does not list it as supported; the list that counts is read at deployment",
+            f"ParallelCluster {facts.default} does not list this region as supported; the current list is read at deployment",
             "check the list of your ParallelCluster version before you deploy",
             "slurm",
         )
 
 
-def cluster_has_a_name_of_its_own(env: Environment) -> Iterator[Problem]:
+def cluster_name_is_allowed(env: Environment) -> Iterator[Problem]:
     name, limits = env.cluster_name, env.catalog.parallelcluster.limits
     key: KeyPath = ("pcluster", "cluster_name") if env.pcluster.cluster_name else ("name",)
     if name in STACKS or name in {f"{stack}-{env.name}" for stack in STACKS}:
         yield error(
             key,
             name,
-            "ParallelCluster makes a stack of the cluster's name, and this is the name of ours",
-            f"write another, as {env.name}-slurm",
+            "ParallelCluster creates a stack with the cluster's name, and our stack already has this name",
+            f"write another name, for example {env.name}-slurm",
             "slurm",
         )
     accounting = env.pcluster.accounting is not None
     most = limits.cluster_name_with_accounting if accounting else limits.cluster_name
     if len(name) > most:
         why = " with accounting" if accounting else ""
-        reason = f"{len(name)} characters; a cluster's name{why} has {most} at most"
+        reason = f"it has {len(name)} characters; a cluster's name{why} may have at most {most}"
         yield error(key, name, reason, f"write {name[:most]}", "slurm")
 
 
@@ -134,7 +134,7 @@ def host_names_are_short(env: Environment) -> Iterator[Problem]:
                 yield warning(
                     (*at, "compute_resources", i, "name"),
                     resource.name,
-                    f"its nodes are called {host}: {len(host)} characters, and beyond {HOST_NAME} collectives may fail to start",
+                    f"the host name of its nodes is {host}: {len(host)} characters. With more than {HOST_NAME}, collectives may fail to start",
                     "shorten the names of the queue, the compute resource or the cluster",
                 )
 
@@ -147,37 +147,37 @@ def compute_resource_names_are_allowed(env: Environment) -> Iterator[Problem]:
                     (*at, "compute_resources", i, "name"),
                     resource.name,
                     "ParallelCluster reserves this name",
-                    "choose another, as trn",
+                    "choose another name, for example trn",
                 )
 
 
 def counts_are_within_limits(env: Environment) -> Iterator[Problem]:
-    facts, found = env.catalog.parallelcluster, env.pcluster.queues
+    facts, queue_list = env.catalog.parallelcluster, env.pcluster.queues
     limits = facts.limits
     key: KeyPath = ("pcluster", "queues")
-    if len(found) > limits.queues:
+    if len(queue_list) > limits.queues:
         yield error(
             key,
-            f"{len(found)} queues",
-            f"a cluster has {limits.queues} at most",
-            "join some: a queue can hold several compute resources",
+            f"{len(queue_list)} queues",
+            f"a cluster can have at most {limits.queues} queues",
+            "combine queues: a queue can have several compute resources",
         )
-    if facts.many_queues <= len(found) <= limits.queues:
+    if facts.many_queues <= len(queue_list) <= limits.queues:
         yield warning(
             key,
-            f"{len(found)} queues",
-            f"from {facts.many_queues} on, updates of the cluster may fail: the head node has 30 s to read about all queues, and "
-            "ParallelCluster's function 60 s to validate them",
-            "join some: a queue can hold several compute resources",
+            f"{len(queue_list)} queues",
+            f"with {facts.many_queues} queues or more, cluster updates may fail: the head node has 30 s to read the launch templates of all queues, "
+            "and ParallelCluster's function has 60 s to validate them",
+            "combine queues: a queue can have several compute resources",
             "slurm",
         )
-    resources = sum(len(q.compute_resources) for q in found)
-    if len(found) <= limits.queues and resources > limits.compute_resources:
+    resources = sum(len(q.compute_resources) for q in queue_list)
+    if len(queue_list) <= limits.queues and resources > limits.compute_resources:
         yield error(
             key,
             f"{resources} compute resources",
-            f"a cluster has {limits.compute_resources} at most, all queues together",
-            "make two environments",
+            f"a cluster can have at most {limits.compute_resources} compute resources in all queues together",
+            "use two environments",
         )
 
 
@@ -185,22 +185,28 @@ def tags_are_allowed(env: Environment) -> Iterator[Problem]:
     facts = env.catalog.parallelcluster
     if len(env.tags) > facts.limits.tags:
         yield error(
-            ("tags",), f"{len(env.tags)} tags", f"a cluster has {facts.limits.tags} at most", "keep the most useful"
+            ("tags",), f"{len(env.tags)} tags", f"a cluster can have at most {facts.limits.tags} tags", "remove some"
         )
     for name, value in env.tags.items():
         key: KeyPath = ("tags", name)
         prefix = next((p for p in facts.reserved_tag_prefixes if name.lower().startswith(p)), None)
         if prefix:
             yield error(
-                key, value, f"tags that begin with {prefix} are reserved", f"rename it, as my-{name[len(prefix) :]}"
+                key,
+                value,
+                f"tags that begin with {prefix} are reserved",
+                f"rename it, for example to my-{name[len(prefix) :]}",
             )
         if not _TAG.match(name) or not _TAG.match(value):
             yield error(
-                key, value, "a tag holds letters, digits, spaces and _ . : / = + - @ only", "leave the others out"
+                key,
+                value,
+                "a tag may only contain letters, digits, spaces and _ . : / = + - @",
+                "remove the other characters",
             )
 
 
-def slurm_settings_are_ours_to_set(env: Environment) -> Iterator[Problem]:
+def slurm_settings_are_allowed(env: Environment) -> Iterator[Problem]:
     facts, accounting = env.catalog.parallelcluster, env.pcluster.accounting is not None
     denied = {*facts.denied_slurm_settings, *(facts.denied_slurm_settings_with_accounting if accounting else ())}
     for i, line in enumerate(env.pcluster.slurm_settings):
@@ -208,22 +214,36 @@ def slurm_settings_are_ours_to_set(env: Environment) -> Iterator[Problem]:
         first = next(iter(line), "").lower()
         if len(line) != 1 and first not in _NODE_LINES:
             yield error(
-                at, line, f"{len(line)} parameters in one line of slurm.conf", "write one parameter after each dash"
+                at,
+                line,
+                f"it has {len(line)} parameters in one line of slurm.conf",
+                "write one parameter after each dash",
             )
             continue
         for name, value in line.items():
             key = (*at, name)
             if len(line) == 1 and name.lower() in denied:
-                yield error(key, value, f"ParallelCluster sets {name} itself, and refuses another value", "remove it")
+                yield error(key, value, f"ParallelCluster sets {name} itself and rejects another value", "remove it")
             elif not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
                 yield error(
-                    key, value, "not the name of a Slurm parameter", "write it as in slurm.conf, as MaxJobCount"
+                    key,
+                    value,
+                    "not the name of a Slurm parameter",
+                    "write it as in slurm.conf, for example MaxJobCount",
                 )
             elif any(not c.isprintable() for c in str(value)):
-                yield error(key, value, "it does not fit into one line of slurm.conf", "remove line breaks and tabs")
+                yield error(
+                    key,
+                    value,
+                    "it contains a character that is not allowed in slurm.conf",
+                    "remove line breaks and tabs",
+                )
             elif name.lower() == "nodename" and re.search(r"-(st|dy)-", str(value)):
                 yield error(
-                    key, value, "-st- and -dy- mark nodes that ParallelCluster manages", "choose another node name"
+                    key,
+                    value,
+                    "-st- and -dy- are reserved for nodes that ParallelCluster manages",
+                    "choose another node name",
                 )
 
 
@@ -235,16 +255,16 @@ def overrides_are_sections(env: Environment) -> Iterator[Problem]:
             yield error(
                 ("pcluster", "overrides", name),
                 value,
-                "a cluster configuration has no such section",
+                "a cluster configuration does not have this section",
                 f"write {close[0] if close else listed(known, 'or')}",
             )
     for path, ours in _OURS.items():
-        found = _dig(env.pcluster.overrides, path)
-        if found is not _ABSENT:
+        value = _dig(env.pcluster.overrides, path)
+        if value is not _ABSENT:
             yield warning(
                 ("pcluster", "overrides", *path),
-                found,
-                f"the stack sets {'.'.join(path)} itself, and relies on it",
+                value,
+                f"the stack sets {'.'.join(path)} itself and relies on it",
                 f"use {ours}" if ":" not in ours else "remove it",
             )
 
@@ -256,9 +276,13 @@ def accounting_is_reachable(env: Environment) -> Iterator[Problem]:
     at: KeyPath = ("pcluster", "accounting")
     port = accounting.uri.partition(":")[2]
     if port and not 0 < int(port) < 65536:
-        yield error((*at, "uri"), accounting.uri, f"there is no port {port}", f"write {DATABASE_PORT}, MySQL's own")
+        yield error(
+            (*at, "uri"), accounting.uri, f"{port} is not a valid port", f"write {DATABASE_PORT}, MySQL's default"
+        )
     if not port:
-        yield info((*at, "uri"), accounting.uri, f"port {DATABASE_PORT} is used", "add :port where it is another")
+        yield info(
+            (*at, "uri"), accounting.uri, f"port {DATABASE_PORT} is used", "add :port if the database uses another one"
+        )
     yield from _secret(env, (*at, "password_secret"), accounting.password_secret)
 
 
@@ -268,17 +292,20 @@ def _secret(env: Environment, key: KeyPath, arn: str) -> Iterator[Problem]:
     if service != "secretsmanager":
         yield error(key, arn, f"this is an ARN of {service}", "give the ARN of a Secrets Manager secret")
     elif partition != expected:
-        yield error(key, arn, f"it is of partition {partition}, but {env.region} is of {expected}", "copy it again")
+        yield error(key, arn, f"it is in partition {partition}, but {env.region} is in {expected}", "correct the ARN")
     elif region != env.region:
         yield error(
             key,
             arn,
-            f"the secret is in {region}, the cluster in {env.region}: ParallelCluster reads it in its own region",
-            f"replicate it to {env.region}, and give that ARN",
+            f"the secret is in {region}, but the cluster is in {env.region}: ParallelCluster can only read secrets of its region",
+            f"replicate the secret to {env.region}, and give the replica's ARN",
         )
     elif env.account and account != env.account:
         yield error(
-            key, arn, f"the secret is of account {account}, the cluster of {env.account}", "copy it into this account"
+            key,
+            arn,
+            f"the secret is in account {account}, but the cluster is in {env.account}",
+            "copy it into this account",
         )
 
 
@@ -308,12 +335,12 @@ RULES: tuple[Rule, ...] = (
     release_has_no_advisory,
     system_is_known,
     region_is_listed,
-    cluster_has_a_name_of_its_own,
+    cluster_name_is_allowed,
     host_names_are_short,
     compute_resource_names_are_allowed,
     counts_are_within_limits,
     tags_are_allowed,
-    slurm_settings_are_ours_to_set,
+    slurm_settings_are_allowed,
     overrides_are_sections,
     accounting_is_reachable,
 )

@@ -1,27 +1,31 @@
-"""Peering with other VPCs: two networks that do not overlap, and somebody who accepts and routes on the other side."""
+"""Peering with other VPCs: networks that do not overlap, and acceptance and routes on the other side."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from ipaddress import IPv4Network
 
-from trainium_cdk.checks.rule import Rule, error, twice, warning
+from trainium_cdk.checks.rule import Rule, duplicates, error, warning
 from trainium_cdk.settings import Environment, Peering, Problem
 from trainium_cdk.settings.problems import KeyPath
 
 
-def peers_have_addresses_of_their_own(env: Environment) -> Iterator[Problem]:
+def peer_networks_do_not_overlap(env: Environment) -> Iterator[Problem]:
     taken = {"this VPC": IPv4Network(env.network.vpc_cidr)}
     for at, peer in _peers(env):
         theirs = IPv4Network(peer.cidr)
         for owner, network in taken.items():
             if theirs.overlaps(network):
-                fix = "write another network.cidr, as 10.1.0.0/16" if not env.network.existing else "peer another VPC"
+                fix = (
+                    "write another network.cidr, for example 10.1.0.0/16"
+                    if not env.network.existing
+                    else "peer another VPC"
+                )
                 fix = fix if owner == "this VPC" else "route to one of the two"
                 yield error(
                     (*at, "cidr"),
                     peer.cidr,
-                    f"it overlaps with {network} of {owner}: no route can tell them apart",
+                    f"it overlaps with {network} of {owner}: routes cannot distinguish them",
                     fix,
                 )
                 break
@@ -32,13 +36,15 @@ def peers_are_other_vpcs(env: Environment) -> Iterator[Problem]:
     existing = env.network.existing
     for at, peer in _peers(env):
         if existing and peer.vpc_id == existing.vpc_id:
-            yield error((*at, "vpc_id"), peer.vpc_id, "this is our own VPC", "name the VPC on the other side")
+            yield error(
+                (*at, "vpc_id"), peer.vpc_id, "this is the VPC of this environment", "give the VPC on the other side"
+            )
     ids = [p.vpc_id for p in env.network.peerings]
-    for i in twice(ids):
+    for i in duplicates(ids):
         yield error(
             ("network", "peerings", i, "vpc_id"),
             ids[i],
-            "this VPC is peered already: AWS allows one connection between two VPCs",
+            "this VPC is listed twice: AWS allows one connection between two VPCs",
             "remove one of the two",
         )
 
@@ -51,18 +57,20 @@ def another_account_accepts(env: Environment) -> Iterator[Problem]:
                 yield error(
                     (*at, "accepter_role"),
                     "(absent)",
-                    f"the VPC belongs to account {peer.account}, and nobody accepts the connection there",
+                    f"the VPC belongs to account {peer.account}, and no role can accept the connection there",
                     "give an IAM role of that account that trusts this one with ec2:AcceptVpcPeeringConnection",
                 )
             elif _account_of(role) != peer.account:
                 yield error(
                     (*at, "accepter_role"),
                     role,
-                    f"the role is of account {_account_of(role)}, the VPC of {peer.account}",
-                    "name a role of the VPC's account",
+                    f"the role is in account {_account_of(role)}, but the VPC is in {peer.account}",
+                    "give a role of the VPC's account",
                 )
         elif role:
-            yield warning((*at, "accepter_role"), role, "within one account the connection accepts itself", "remove it")
+            yield warning(
+                (*at, "accepter_role"), role, "within one account the connection is accepted automatically", "remove it"
+            )
         if role and ":role/" not in role:
             yield error(
                 (*at, "accepter_role"), role, "this is not an IAM role", "write arn:aws:iam::<account>:role/<name>"
@@ -88,10 +96,10 @@ def route_tables_are_within_reach(env: Environment) -> Iterator[Problem]:
                 (*at, "route_tables"),
                 "(absent)",
                 "the other VPC gets no route back, so it cannot answer",
-                "name its route tables, or add the routes with the commands in the stack's outputs",
+                "set its route tables, or add the routes with the commands in the stack's outputs",
             )
-        for i in twice(peer.route_tables):
-            yield error((*at, "route_tables", i), peer.route_tables[i], "this table is there already", "remove it")
+        for i in duplicates(peer.route_tables):
+            yield error((*at, "route_tables", i), peer.route_tables[i], "this route table is listed twice", "remove it")
 
 
 def _peers(env: Environment) -> Iterator[tuple[KeyPath, Peering]]:
@@ -100,7 +108,8 @@ def _peers(env: Environment) -> Iterator[tuple[KeyPath, Peering]]:
 
 
 def _other_account(env: Environment, peer: Peering) -> bool:
-    """An account that is named, with none named for us, is another one: the key is there for that."""
+    """Whether the peer is in another account. If the environment's account is not set, a peer's account counts as
+    another one."""
     return peer.account is not None and peer.account != env.account
 
 
@@ -109,7 +118,7 @@ def _account_of(arn: str) -> str:
 
 
 RULES: tuple[Rule, ...] = (
-    peers_have_addresses_of_their_own,
+    peer_networks_do_not_overlap,
     peers_are_other_vpcs,
     another_account_accepts,
     route_tables_are_within_reach,

@@ -1,4 +1,4 @@
-"""What rules are made of."""
+"""The parts of rules."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def groups(env: Environment) -> Iterator[tuple[KeyPath, NodeGroup]]:
 
 
 def resources(env: Environment) -> Iterator[tuple[KeyPath, ComputeResource | NodeGroup]]:
-    """Whatever names a Trainium type, with its key path."""
+    """The compute resources and node groups, with their key paths."""
     for engine in engines.every().values():
         for nodes in engine.nodes(env):
             yield nodes.at, nodes.resource
@@ -116,19 +116,19 @@ def fleets(env: Environment) -> Iterator[Fleet]:
         yield from one.fleets
 
 
-def near(word: str, known: Iterable[str]) -> str:
-    """The known word that was probably meant, or all of them, as they go into a fix."""
+def near(name: str, known: Iterable[str]) -> str:
+    """The known name that was probably meant, or all known names, for use in a fix."""
     choices = sorted(known)
-    close = difflib.get_close_matches(word, choices, n=1)
+    close = difflib.get_close_matches(name, choices, n=1)
     return close[0] if close else listed(choices, "or")
 
 
-def twice(values: Iterable[Any]) -> list[int]:
-    """The places of the values that are there already."""
+def duplicates(values: Iterable[Any]) -> list[int]:
+    """The indices of values that occurred before."""
     seen: set[Any] = set()
-    found = []
+    repeated = []
     for i, value in enumerate(values):
         if value in seen:
-            found.append(i)
+            repeated.append(i)
         seen.add(value)
-    return found
+    return repeated

@@ -11,7 +11,7 @@ from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.problems import KeyPath
 
 
-def scratch_is_apart_from_shared(env: Environment) -> Iterator[Problem]:
+def scratch_is_separate_from_shared(env: Environment) -> Iterator[Problem]:
     for at, queue in queues(env):
         if not queue.scratch_dir:
             continue
@@ -21,32 +21,32 @@ def scratch_is_apart_from_shared(env: Environment) -> Iterator[Problem]:
                 yield error(
                     (*at, "scratch_dir"),
                     queue.scratch_dir,
-                    f"it and the shared file system at {shared} mount over each other",
-                    "choose a directory of its own, as /local_storage",
+                    f"it overlaps with the mount directory of the shared file system, {shared}",
+                    "choose another directory, for example /local_storage",
                 )
 
 
 def settings_apply_to_existing_storage(env: Environment) -> Iterator[Problem]:
     for name in ("efs", "fsx"):
-        found = getattr(env.storage, name)
-        if not found or not found.existing:
+        file_system = getattr(env.storage, name)
+        if not file_system or not file_system.existing:
             continue
-        for key in sorted(found.model_fields_set - {"existing", "mount_dir"}):
+        for key in sorted(file_system.model_fields_set - {"existing", "mount_dir"}):
             yield error(
                 ("storage", name, key),
-                getattr(found, key),
-                f"it does not apply to {found.existing.id}, which exists already",
-                "remove it, or remove `existing` to make a new file system",
+                getattr(file_system, key),
+                f"it has no effect on {file_system.existing.id}, which already exists",
+                "remove it, or remove `existing` to create a new file system",
             )
 
 
-def link_has_its_directory(env: Environment) -> Iterator[Problem]:
+def link_directory_applies(env: Environment) -> Iterator[Problem]:
     fsx = env.storage.fsx
     if fsx and fsx.s3 and fsx.deployment != "PERSISTENT_2" and "directory" in fsx.s3.model_fields_set:
         yield warning(
             ("storage", "fsx", "s3", "directory"),
             fsx.s3.directory,
-            f"{fsx.deployment} shows the bucket at its root, not in a directory",
+            f"{fsx.deployment} always shows the bucket at the root of the file system",
             "remove it, or choose deployment: PERSISTENT_2",
         )
 
@@ -55,7 +55,7 @@ _ASSETS = re.compile(r"cdk-[a-z0-9]{1,10}-assets-\d{12}-[a-z0-9-]+")
 
 
 def assets_bucket(name: str) -> bool:
-    """Whether this is the name of a bucket that `cdk bootstrap` makes, with any qualifier.
+    """Whether this is the name of a bucket that `cdk bootstrap` creates, with any qualifier.
 
     >>> assets_bucket("cdk-hnb659fds-assets-111122223333-us-east-1")
     True
@@ -63,7 +63,7 @@ def assets_bucket(name: str) -> bool:
     return _ASSETS.fullmatch(name) is not None
 
 
-def data_is_apart_from_assets(env: Environment) -> Iterator[Problem]:
+def data_is_separate_from_assets(env: Environment) -> Iterator[Problem]:
     fsx = env.storage.fsx
     named: list[tuple[KeyPath, str]] = [
         (("eks", "data_buckets", i), name) for i, name in enumerate(env.eks.data_buckets)
@@ -75,8 +75,8 @@ def data_is_apart_from_assets(env: Environment) -> Iterator[Problem]:
             yield error(
                 key,
                 value,
-                "this bucket holds what the CDK deploys: a job that may write to it decides what runs in the account",
-                "make a bucket for data, and name that",
+                "this bucket contains the CDK's deployment files: a job that can write to it controls what is deployed into the account",
+                "create a bucket for data, and use that",
             )
 
 
@@ -86,12 +86,12 @@ def kept_data_is_safe(env: Environment) -> Iterator[Problem]:
         yield warning(
             ("storage", "fsx", "deployment"),
             fsx.deployment,
-            "on_destroy is keep, but SCRATCH_2 is not replicated: data is lost with a server",
+            "on_destroy is keep, but SCRATCH_2 is not replicated: data is lost if a server fails",
             "choose PERSISTENT_2 for data to keep",
         )
 
 
-def kept_data_is_named(env: Environment) -> Iterator[Problem]:
+def kept_data_is_listed(env: Environment) -> Iterator[Problem]:
     if env.on_destroy != "keep":
         return
     storage = env.storage
@@ -102,16 +102,16 @@ def kept_data_is_named(env: Environment) -> Iterator[Problem]:
     yield info(
         ("on_destroy",),
         "keep",
-        f"`cdk destroy` leaves {listed(stays)} in the account, and they are paid for until you delete them",
+        f"`cdk destroy` leaves {listed(stays)} in the account, which are charged until you delete them",
         "write on_destroy: delete to leave nothing",
     )
 
 
 RULES: tuple[Rule, ...] = (
-    scratch_is_apart_from_shared,
+    scratch_is_separate_from_shared,
     settings_apply_to_existing_storage,
-    link_has_its_directory,
-    data_is_apart_from_assets,
+    link_directory_applies,
+    data_is_separate_from_assets,
     kept_data_is_safe,
-    kept_data_is_named,
+    kept_data_is_listed,
 )

@@ -1,10 +1,11 @@
-"""Availability zones: by zone id, from what offers the instance types. AZ names differ by account, zone ids do not."""
+"""Availability zones and the instance types that they offer. Zones have ids here, because zone names differ between
+accounts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainium_cdk.checks.rule import EngineView, Rule, error, listed, twice, views, warning, zoned
+from trainium_cdk.checks.rule import EngineView, Rule, duplicates, error, listed, views, warning, zoned
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.problems import KeyPath
 
@@ -17,8 +18,8 @@ def region_offers_every_type(env: Environment) -> Iterator[Problem]:
                 yield error(
                     ("region",),
                     env.region,
-                    f"{name} is not offered there, as far as the catalogue knows",
-                    f"write region: {listed(regions, 'or')}, or list the zones your account sees under "
+                    f"the catalogue has no zone of this region that offers {name}",
+                    f"write region: {listed(regions, 'or')}, or list the zones that your account sees under "
                     f"catalog.instances.{name}.zone_ids",
                     half.engine.name,
                 )
@@ -32,22 +33,20 @@ def zones_are_of_the_region(env: Environment) -> Iterator[Problem]:
             yield error(
                 key,
                 zone,
-                f"no region has zone ids that begin with {prefix}, as far as the catalogue knows",
+                f"the catalogue has no region whose zone ids begin with {prefix}",
                 f"correct it, or add {prefix}: {env.region} under catalog.regions",
             )
         elif region != env.region:
             kinds = [t for half in views(env) if half.engine.name in env.engines for t in _offered_somewhere(half)]
             here = sorted({z for t in kinds for z in env.catalog.zone_ids(t, env.region)})
             fix = f"write {listed(here, 'or')}" if here else f"use zone ids of {env.region}"
-            yield error(
-                key, zone, f"it lies in {region}, but the region is {env.region}", f"{fix}, or region: {region}"
-            )
+            yield error(key, zone, f"it is in {region}, but the region is {env.region}", f"{fix}, or region: {region}")
 
 
-def zones_are_named_once(env: Environment) -> Iterator[Problem]:
+def zones_are_listed_once(env: Environment) -> Iterator[Problem]:
     zones = env.network.zone_ids
-    for i in twice(zones):
-        yield error(("network", "zone_ids", i), zones[i], "this zone is there already", "name each zone once")
+    for i in duplicates(zones):
+        yield error(("network", "zone_ids", i), zones[i], "this zone is listed twice", "list each zone once")
 
 
 def queue_zone_is_in_the_network(env: Environment) -> Iterator[Problem]:
@@ -55,13 +54,15 @@ def queue_zone_is_in_the_network(env: Environment) -> Iterator[Problem]:
         zone, zones = queue.zone_id, engine.zone_ids(env)
         if not zone or zone in zones:
             continue
-        where = "no private subnet is in it" if env.network.existing else "the network has no subnets in it"
+        where = (
+            "no private subnet is in this zone" if env.network.existing else "the network has no subnets in this zone"
+        )
         key = "network.existing.private_subnets" if env.network.existing else "network.zone_ids"
         yield error(
             (*at, "zone_id"),
             zone,
-            f"{where}; there are some in {listed(zones)}",
-            f"add {zone} to {key}, or choose one of those",
+            f"{where}, only in {listed(zones)}",
+            f"add {zone} to {key}, or choose {listed(zones, 'or')}",
         )
 
 
@@ -72,13 +73,13 @@ def queue_zone_offers_its_types(env: Environment) -> Iterator[Problem]:
             zone = half.zone_of(f)
             offered = env.catalog.zone_ids(f.kind.name, env.region)
             if not zone or not offered or zone in offered or env.catalog.region_of(zone) != env.region:
-                continue  # no zone, no region or no list to compare with: other rules speak of these
+                continue  # other rules report a missing zone, region or list of zones
             key: KeyPath = (*f.queue_at, "zone_id") if f.queue.zone_id else f.at
-            how = "" if f.queue.zone_id else f" (the first of the network, as {what} {f.queue.name} names none)"
+            how = "" if f.queue.zone_id else f" (the network's first zone, because {what} {f.queue.name} sets none)"
             yield error(
                 key,
                 zone,
-                f"{f.kind.name} is not offered in {zone}{how}, as far as the catalogue knows",
+                f"the catalogue does not list {zone}{how} among the zones that offer {f.kind.name}",
                 f"write zone_id: {listed(offered, 'or')} in the {what}"
                 + (
                     ", and add that zone to the network"
@@ -102,22 +103,22 @@ def _no_zone(env: Environment, half: EngineView) -> Iterator[Problem]:
         yield error(
             key,
             "(absent)",
-            f"where {listed(half.instance_types)} is offered is not known, so no zone can be chosen",
+            f"the zones that offer {listed(half.instance_types)} are not known, so that none can be chosen",
             "write network.zone_ids, or the type's zone_ids under catalog.instances",
             half.engine.name,
         )
-    elif offers and all(offers.values()):  # else the region itself is refused
+    elif offers and all(offers.values()):  # otherwise another rule reports the region
         where = "; ".join(f"{name} in {listed(zones)}" for name, zones in offers.items())
         what = half.engine.queue_noun
-        fix = f"give each {what} its zone_id, or make two environments"
+        fix = f"set zone_id for each {what}, or use two environments"
         by_queue: dict[KeyPath, list[str]] = {}
         for nodes in half.engine.nodes(env):
             by_queue.setdefault(nodes.queue_at, []).append(nodes.resource.instance_type)
         for named in by_queue.values():
             types = [t for t in named if t in offers]
             if types and not set.intersection(*(set(offers[t]) for t in types)):
-                fix = f"put {listed(types)} into queues of their own, each with its zone_id: one queue has one zone"
-        yield error(key, "(absent)", f"no one zone offers every instance type: {where}", fix, half.engine.name)
+                fix = f"put {listed(types)} into separate queues, each with its zone_id: a queue has one zone"
+        yield error(key, "(absent)", f"no zone offers every instance type: {where}", fix, half.engine.name)
 
 
 def public_nodes_have_a_public_subnet(env: Environment) -> Iterator[Problem]:
@@ -138,12 +139,12 @@ def settings_apply_to_an_existing_vpc(env: Environment) -> Iterator[Problem]:
     if env.network.existing:
         for key in sorted(env.network.model_fields_set - {"existing", "peerings"}):
             yield warning(
-                ("network", key), getattr(env.network, key), "it does not apply to an existing VPC", "remove it"
+                ("network", key), getattr(env.network, key), "it has no effect on an existing VPC", "remove it"
             )
 
 
 def _is_fixed(env: Environment) -> bool:
-    """Whether the network has the zones it is told, and no others because a queue asks for them."""
+    """Whether the network's zones are set explicitly, so that none are added for a queue."""
     return bool(env.network.zone_ids or env.network.existing)
 
 
@@ -168,7 +169,7 @@ def _zones(env: Environment) -> Iterator[tuple[KeyPath, str]]:
 RULES: tuple[Rule, ...] = (
     region_offers_every_type,
     zones_are_of_the_region,
-    zones_are_named_once,
+    zones_are_listed_once,
     queue_zone_is_in_the_network,
     queue_zone_offers_its_types,
     some_zone_offers_everything,

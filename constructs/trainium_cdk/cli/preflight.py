@@ -113,7 +113,7 @@ def _find_block(environment: Environment, kind: str, nodes: int, hours: int, *, 
     import datetime as dt
 
     from trainium_cdk.checks.live import Aws
-    from trainium_cdk.checks.live.reservations import BLOCK_ACTIONS, offerings, tell
+    from trainium_cdk.checks.live.reservations import BLOCK_ACTIONS, describe, offerings
 
     if "capacity-block" not in (known := environment.catalog.instance(kind)).purchase:
         raise OutputsError(f"{known.name} is not sold in capacity blocks. It is sold {' or '.join(known.purchase)}")
@@ -141,7 +141,7 @@ def _find_block(environment: Environment, kind: str, nodes: int, hours: int, *, 
         )
     else:
         for o in found:
-            answer(f"{o.id}\t{o.price} {o.currency}\t{tell(o)}")
+            answer(f"{o.id}\t{o.price} {o.currency}\t{describe(o)}")
     if not found:
         say(f"no capacity block of {nodes} x {kind} for {hours} h is sold in {environment.region} now")
         raise typer.Exit(1)

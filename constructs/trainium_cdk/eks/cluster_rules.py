@@ -13,12 +13,12 @@ from trainium_cdk.settings import Mirror, Plugins
 
 _OF_CLUSTER = (
     eks.kubernetes_version_is_supported,
-    eks.support_is_to_be_had,
+    eks.support_is_available,
     eks.api_is_for_own_networks,
-    eks.services_have_addresses_of_their_own,
-    eks.namespace_is_the_jobs_own,
+    eks.service_network_is_free,
+    eks.namespace_is_not_reserved,
 )
-_OF_PLUGINS = (eks.namespace_is_the_jobs_own, eks.plugins_fit_together)
+_OF_PLUGINS = (eks.namespace_is_not_reserved, eks.plugins_are_compatible)
 
 
 def check_cluster(

@@ -25,9 +25,9 @@ _NAMES = {
 }
 _RULES = (
     *capacity.RULES,
-    eks.labels_are_own,
-    eks.layout_is_of_efa,
-    eks.lnc_is_of_the_type,
+    eks.labels_are_not_reserved,
+    eks.efa_layout_applies,
+    eks.lnc_is_supported_by_the_type,
     zones.region_offers_every_type,
 )
 

@@ -70,7 +70,7 @@ def get(name: str) -> Engine:
     try:
         return every()[name]
     except KeyError:
-        raise EngineError(f"there is no engine {name!r}; there are {', '.join(every())}. Choose one of them") from None
+        raise EngineError(f"unknown engine {name!r}. Choose one of {', '.join(every())}") from None
 
 
 def of_stack(id: str) -> Engine | None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from trainium_cdk.settings import Environment
 
 CONTROL_PLANE_ADDRESSES = 6
-"""What EKS asks for at least in each subnet of a control plane (EKS user guide, subnet requirements)."""
+"""The free addresses that EKS requires in each subnet of a control plane (EKS user guide, subnet requirements)."""
 
 
 class EksEngine(Engine):
@@ -34,7 +34,7 @@ class EksEngine(Engine):
     ordered_logs = False
     role_in_key_policy = "scaling"
     socket_interface = "eth0"  # the only one of a pod
-    addresses_of_nodes = "for pods, and for interfaces that have one"
+    addresses_of_nodes = "for pods and network interfaces"
     version_fix = "Use an image with another runtime (--image), or deploy with another eks: {ami_release: ...}"
 
     def cluster_name(self, env: Environment) -> str:
@@ -68,7 +68,7 @@ class EksEngine(Engine):
         )
 
     def node_addresses(self, env: Environment, nodes: Nodes, kind: InstanceType, efa: bool) -> int:
-        """By its layout of interfaces, and those that the CNI keeps for pods."""
+        """It depends on the interface layout and the addresses that the CNI keeps for pods."""
         every_card = efa and getattr(nodes.resource, "efa_layout", "") == "efa"
         return (kind.efa_interfaces if every_card else 1) + _pod_addresses(env)
 
@@ -78,7 +78,7 @@ class EksEngine(Engine):
         return {
             "system nodes and their pods": env.eks.system.max_nodes * (1 + _pod_addresses(env)),
             "the control plane": CONTROL_PLANE_ADDRESSES,
-            "the jump host": int(first and jump_host),
+            "the bastion host": int(first and jump_host),
             "functions": 2,
         }
 
@@ -87,7 +87,7 @@ class EksEngine(Engine):
         at: Key = ("eks", "system", "instance_type")
         yield Server("system node", system.instance_type, system.max_nodes, at, system.nodes)
         if jump and env.eks.endpoint == "private":
-            yield Server("jump host", jump.instance_type, 1, ("eks", "jump_host", "instance_type"), 1)
+            yield Server("bastion host", jump.instance_type, 1, ("eks", "jump_host", "instance_type"), 1)
 
     def control_plane(self, env: Environment, today: dt.date) -> dict[str, str]:
         version = env.catalog.eks.versions.get(env.kubernetes_version)
@@ -155,6 +155,6 @@ def _custom(env: Environment) -> bool:
 
 
 def _pod_addresses(env: Environment) -> int:
-    """What the CNI keeps at a node for its pods, at most."""
+    """The maximum number of addresses that the CNI keeps on a node for its pods."""
     keep = env.catalog.eks.pod_addresses
     return keep.minimum + keep.warm

@@ -29,14 +29,14 @@ class SlurmEngine(Engine):
         "ParallelCluster's bucket parallelcluster-...-v1-do-not-delete (a few small objects of each cluster)"
     )
     scales_itself = (
-        "starts and stops nodes by itself, as jobs need them. Its bounds are min_nodes and max_nodes of a compute resource: "
+        "starts and stops nodes automatically, as jobs need them. Its bounds are min_nodes and max_nodes of a compute resource: "
         "change them in the environment, and deploy"
     )
     queue_has_one_type = False
     static_capacity_blocks = True
     deployment_waits_for_nodes = True
     cluster_is_a_stack = True
-    addresses_of_nodes = "as nodes without EFA take one for each network card"
+    addresses_of_nodes = "because nodes without EFA need one for each network card"
     version_fix = "Deploy with another bootstrap: {neuron_release: ...}, or replace the node if its driver is not that of the release"
 
     def cluster_name(self, env: Environment) -> str:

@@ -142,7 +142,7 @@ class Job(BaseModel):
     RESTARTS: ClassVar[bool] = True
     """Whether a failure of its own program is worth another attempt, because it goes on from a checkpoint."""
     CHECKS_VERSIONS: ClassVar[bool] = True
-    """Whether each node refuses to start where its Neuron driver and runtime do not go together. False: the kind reports it itself."""
+    """Whether each node refuses to start where its Neuron driver and runtime are not compatible. False: the kind reports it itself."""
     REPLACES: ClassVar[Mapping[str, str]] = {}
     """Names of former kinds that this one replaces, each with the reason why it is gone."""
     LOGS: ClassVar[tuple[Reader, ...]] = ()

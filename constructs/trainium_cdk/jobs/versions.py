@@ -4,7 +4,7 @@ what AWS says of the versions. Pure."""
 from __future__ import annotations
 
 from trainium_cdk import engines
-from trainium_cdk.catalog import Catalog, Stack, judge
+from trainium_cdk.catalog import Catalog, Stack, evaluate
 from trainium_cdk.catalog.models import Range
 from trainium_cdk.catalog.stack import NODE_SYSTEM, FrameworkChoice
 from trainium_cdk.errors import JobError
@@ -34,7 +34,7 @@ def notes(image: str | None, cluster: Cluster, fleet: Fleet, catalog: Catalog | 
     used = (image or cluster.image) if engine.containers else None
     runtime = known.runtime_of(used) if used else release.runtime
     if runtime and cluster.neuron_driver:
-        verdict = judge(known, _stack(cluster, fleet, "none", runtime))
+        verdict = evaluate(known, _stack(cluster, fleet, "none", runtime))
         if verdict.part == "ami" and not verdict:
             raise JobError(
                 f"{f'image is {used}' if used else f'Neuron is {release.version}'}, but {verdict.reason}. Use an image with another runtime, or deploy "
@@ -42,11 +42,11 @@ def notes(image: str | None, cluster: Cluster, fleet: Fleet, catalog: Catalog | 
             )
     if image or cluster.framework not in _FRAMEWORKS:
         return []  # the image brings a framework of its own
-    verdict = judge(known, _stack(cluster, fleet, _FRAMEWORKS[cluster.framework], runtime or release.runtime))
-    if verdict.words is None:
+    verdict = evaluate(known, _stack(cluster, fleet, _FRAMEWORKS[cluster.framework], runtime or release.runtime))
+    if verdict.statement is None:
         return []
     what = "AWS does not support this" if verdict.level == "unsupported" else "AWS advises against this"
-    return [f"Neuron {cluster.neuron_release} with {cluster.framework}: {what}: {verdict.words}"]
+    return [f"Neuron {cluster.neuron_release} with {cluster.framework}: {what}: {verdict.statement}"]
 
 
 def _stack(cluster: Cluster, fleet: Fleet, framework: FrameworkChoice, runtime: str) -> Stack:
@@ -62,7 +62,7 @@ def _stack(cluster: Cluster, fleet: Fleet, framework: FrameworkChoice, runtime: 
     )
 
 
-_NODE_CHECK = r"""# A driver and a runtime that do not go together fail late, and do not say why.
+_NODE_CHECK = r"""# An incompatible driver and runtime fail late, without a clear error message.
 version() {{ sed -n 's/^\([0-9][0-9.]*\).*/\1/p' 2> /dev/null || true; }}
 # of the driver that is loaded, which need not be the one that modinfo finds
 driver_version() {{ cat "${{TRN_SYS_ROOT:-}}/sys/module/neuron/version" 2> /dev/null | version; }}
@@ -90,13 +90,13 @@ check_versions() {{
 }}
 """
 _RULE = r"""  if within "$driver" {driver} && within "$runtime" {runtime}; then
-    printf '%s\n' "driver $driver and runtime $runtime do not go together: "{words}
+    printf '%s\n' "driver $driver and runtime $runtime are not compatible: "{words}
     return
   fi"""
 
 
 def node_check(cluster: Cluster, required: bool, catalog: Catalog | None = None) -> str:
-    """Shell functions of a node's script: `check_versions` ends it where driver and runtime do not go together.
+    """Shell functions of a node's script: `check_versions` ends it where driver and runtime are not compatible.
 
     Args:
         required: whether the job cannot run without a driver. Else what is wrong is only reported.

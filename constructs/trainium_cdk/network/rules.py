@@ -13,11 +13,11 @@ from trainium_cdk._cdk.rules import known, region_of, report, unresolved
 from trainium_cdk.catalog import Catalog
 
 _RULES = (
-    addresses.vpc_has_a_size_of_its_kind,
+    addresses.vpc_size_is_allowed,
     addresses.addresses_are_private,
-    network.endpoints_are_named_once,
+    network.endpoints_are_listed_once,
     zones.zones_are_of_the_region,
-    zones.zones_are_named_once,
+    zones.zones_are_listed_once,
 )
 
 

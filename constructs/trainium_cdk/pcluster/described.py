@@ -15,7 +15,7 @@ import trainium_cdk.checks.zones as zones
 from trainium_cdk import settings as trn
 from trainium_cdk._cdk.rules import region_of, report_on
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.checks.storage import scratch_is_apart_from_shared
+from trainium_cdk.checks.storage import scratch_is_separate_from_shared
 from trainium_cdk.settings import Environment
 from trainium_cdk.storage import TrnStorage
 
@@ -24,7 +24,7 @@ _RULES = (
     *pcluster.RULES,
     *nodes.RULES,
     network.ssh_is_for_own_networks,
-    scratch_is_apart_from_shared,
+    scratch_is_separate_from_shared,
     zones.region_offers_every_type,
 )
 _NAMES = {"os": "operating_system", "head": "head_node"}

@@ -26,10 +26,11 @@ from trainium_cdk.settings.problems import KeyPath, wrong
 
 
 class Settings(BaseModel):
-    """Frozen, and strict about keys: a misspelt key is an error, never a silence.
+    """Frozen, and strict about keys: a misspelt key is an error and is never ignored.
 
-    A section with nothing under it (`pcluster:`) has its defaults; a single value must not be left empty. Where `null` means
-    that there is none of something, nothing is refused (see `may_be_none`).
+    A section with nothing under it (`pcluster:`) gets its defaults. A single value must not be left empty. Where `null`
+    means
+    "none of this", it is accepted (see `may_be_none`).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
@@ -46,12 +47,13 @@ class Settings(BaseModel):
 @cache
 def _sections(model: type[BaseModel]) -> frozenset[str]:
     """The keys of a model that hold mappings or lists, and may not be null."""
-    found = {f.alias or name: tuple(_choices(f.annotation)) for name, f in model.model_fields.items()}
-    return frozenset(k for k, kinds in found.items() if type(None) not in kinds and any(map(_is_section, kinds)))
+    fields = {f.alias or name: tuple(_choices(f.annotation)) for name, f in model.model_fields.items()}
+    return frozenset(k for k, kinds in fields.items() if type(None) not in kinds and any(map(_is_section, kinds)))
 
 
 def may_be_none(model: type[BaseModel], path: KeyPath) -> Literal["section", "value"] | None:
-    """Whether `null` at a path of a model is a choice of its own, other than the default: of a section, or of a single value."""
+    """Whether `null` at this path means something other than the default, and whether the path is a section or a single
+    value."""
     kinds: list[Any] = [model]
     default: Any = None
     for step in path:
@@ -82,24 +84,26 @@ def _is_section(kind: Any) -> bool:
     return isinstance(origin, type) and issubclass(origin, BaseModel | dict | tuple)
 
 
-def _word(value: Any) -> Any:
+def _on_or_off(value: Any) -> Any:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
 
 def _cidr(value: str) -> str:
     if not re.fullmatch(r"[0-9.]+/[0-9]+", value):
-        raise wrong("not an IPv4 network", "write the network address and its prefix, as 10.0.0.0/16")
+        raise wrong("not an IPv4 network", "write the network address and its prefix, for example 10.0.0.0/16")
     try:
         IPv4Network(value)
     except ValueError as e:
-        raise wrong(f"not an IPv4 network ({e})", "write the network address and its prefix, as 10.0.0.0/16") from e
+        raise wrong(
+            f"not an IPv4 network ({e})", "write the network address and its prefix, for example 10.0.0.0/16"
+        ) from e
     return value
 
 
 def _mount(value: str) -> str:
     value = posixpath.normpath(value)
     if value in Catalog.load().parallelcluster.reserved_mount_dirs:
-        raise wrong(f"{value} is the system's own directory", "choose a directory of its own, as /efs or /fsx")
+        raise wrong(f"{value} belongs to the operating system", "choose another directory, for example /efs or /fsx")
     return value
 
 
@@ -108,10 +112,10 @@ def _token_or_checked(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
 
 
 TOKEN = "${Token["  # noqa: S105  not a secret
-"""How the CDK's tokens begin: what CloudFormation will fill in, so that it cannot be checked here."""
+"""How the CDK's tokens begin. CloudFormation fills them in at deployment, so that they cannot be checked here."""
 MaybeToken = WrapValidator(_token_or_checked)
-OnOff = Annotated[Literal["auto", "on", "off"], BeforeValidator(_word)]
-"""Tools that write YAML 1.1 turn the words on and off into booleans: both are taken."""
+OnOff = Annotated[Literal["auto", "on", "off"], BeforeValidator(_on_or_off)]
+"""YAML 1.1 tools turn `on` and `off` into booleans: both forms are accepted."""
 Cidr = Annotated[str, AfterValidator(_cidr)]
 MountDir = Annotated[
     str, StringConstraints(pattern=r"^/[A-Za-z0-9_][A-Za-z0-9_/-]*$", max_length=100), AfterValidator(_mount)

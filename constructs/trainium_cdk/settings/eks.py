@@ -32,8 +32,8 @@ LabelValue = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9]([A-Za-z0-9
 def _not_everywhere(cidr: str) -> str:
     if cidr.endswith("/0"):
         raise wrong(
-            "this opens the Kubernetes API to every address there is",
-            "give your own network, as 203.0.113.0/24, or endpoint: private",
+            "this opens the Kubernetes API to every IPv4 address",
+            "give your own network, for example 203.0.113.0/24, or write endpoint: private",
         )
     return cidr
 
@@ -48,7 +48,7 @@ ChartAddress = Annotated[
 
 
 class Access(Settings):
-    """Who may use the cluster, beside whoever deployed it."""
+    """A principal that may use the cluster, in addition to the role that `trn` takes."""
 
     principal: Arn
     """IAM role or user."""
@@ -57,23 +57,24 @@ class Access(Settings):
 
 
 class JumpHost(Settings):
-    """A small instance in the VPC through which a private endpoint is reached, by SSM alone: no open port, no key."""
+    """A bastion host: a small instance in the VPC that gives access to a private endpoint, by SSM only. No open port,
+    no key."""
 
     instance_type: InstanceTypeName = "t3.micro"
     """An ordinary type."""
 
 
 class SystemNodes(Settings):
-    """The small node group for what runs beside the training: DNS, controllers, TensorBoard."""
+    """The small node group for everything except training: DNS, controllers, TensorBoard."""
 
     instance_type: InstanceTypeName = "m5.large"
     """An ordinary x86_64 type."""
     min_nodes: int = Field(1, ge=1, le=100)
-    """Fewest nodes."""
+    """Minimum number of nodes."""
     nodes: int = Field(2, ge=1, le=100)
-    """How many it starts with."""
+    """Number of nodes after the first deployment."""
     max_nodes: int = Field(4, ge=1, le=100)
-    """Most nodes."""
+    """Maximum number of nodes."""
 
     @model_validator(mode="after")
     def _counts(self) -> SystemNodes:
@@ -89,41 +90,43 @@ class NodeGroup(Settings):
     """A managed node group of one Trainium type, all of it in one subnet, as EFA needs it."""
 
     name: Annotated[DnsLabel, StringConstraints(max_length=40)] = "trn"
-    """Its name."""
+    """Name of the node group."""
     instance_type: InstanceTypeName = "trn1.32xlarge"
     """A Trainium type of the catalogue."""
     min_nodes: int = Field(0, ge=0, le=450)
-    """Fewest nodes: always on, and always paid."""
+    """Minimum number of nodes. They always run and are always charged."""
     nodes: int = Field(0, ge=0, le=450)
-    """How many it starts with; a later deploy does not undo a scaling."""
+    """Number of nodes after the first deployment. A later deployment keeps the size that scaling has set."""
     max_nodes: int = Field(2, ge=1, le=450)
-    """Most nodes."""
+    """Maximum number of nodes."""
     purchase: Purchase = "on-demand"
-    """How its nodes are bought."""
+    """Capacity type of its nodes."""
     reservation: ReservationId | None = None
-    """Capacity reservation (ODCR), or the capacity block where `purchase` is capacity-block."""
+    """Capacity reservation (ODCR), or the capacity block if `purchase` is capacity-block."""
     placement_group: OnOff = "auto"
-    """`auto`: on with EFA, but off where capacity is reserved (together they fail for want of capacity)."""
+    """`auto`: on with EFA, but off for reserved capacity (together they fail with insufficient capacity)."""
     zone_id: ZoneId | None = None
     """The one zone its nodes run in. Default: the first zone that offers the type."""
     efa: OnOff = "auto"
-    """`auto`: on where the instance type has EFA."""
+    """`auto`: on if the instance type has EFA."""
     efa_layout: Literal["efa", "efa-only", "ena-and-efa-only"] = "efa-only"
-    """Interfaces: `efa` on every card; `efa` on card 0 and `efa-only` (no address) on the others; or plain ENA on card 0
-    beside `efa-only` on all."""
+    """Network interfaces: `efa` on every card; `efa-only` (without an address) on every card but 0, which has `efa`; or
+    plain ENA on
+    card 0 and `efa-only` on all cards."""
     root_volume_gib: int = Field(500, ge=40, le=16384)
     """Size of each node's root volume, GiB."""
     custom_ami: AmiId | None = None
     """An image of your own, derived from the EKS AL2023 Neuron image."""
     scratch: bool = True
-    """The instance's NVMe disks as one RAID-0 volume for containers and scratch data."""
+    """Combine the instance's NVMe disks into one RAID-0 volume for containers and scratch data."""
     labels: dict[LabelKey, LabelValue] = Field(default_factory=dict)
     """Kubernetes labels of its nodes."""
     lnc: Literal[1, 2] | None = None
-    """Physical NeuronCores of one logical NeuronCore. Default: the instance type's own, 2 on trn2."""
+    """Number of physical NeuronCores in one logical NeuronCore. Default: the instance type's, for example 2 on trn2."""
     user_data: Annotated[str, StringConstraints(pattern=r"^#!", max_length=12_000)] | None = None
-    """A script of your own that each node runs as root when it starts, before it joins the cluster; its first line names the
-    interpreter, as #!/bin/bash. Anyone who may look at launch templates reads it: no secrets."""
+    """A script that each node runs as root when it starts, before it joins the cluster. Its first line names the
+    interpreter, for
+    example #!/bin/bash. Anyone with permission to read launch templates can read it: put no secrets in it."""
 
     @model_validator(mode="after")
     def _counts(self) -> NodeGroup:
@@ -136,39 +139,44 @@ class NodeGroup(Settings):
 
 
 class Plugins(Settings):
-    """What is installed in the cluster, beside the CNI, DNS and storage drivers."""
+    """What is installed in the cluster in addition to the CNI, DNS and storage drivers."""
 
     neuron_scheduler: bool = False
-    """Neuron's scheduler extension: contiguous devices for pods of your own that take a part of a node. Jobs of `trn submit` take
-    whole nodes and do not use it."""
+    """Neuron's scheduler extension. It gives contiguous devices to your own pods that use a part of a node. Jobs of
+    `trn submit`
+    use whole nodes and do not need it."""
     node_problem_detector: bool = True
-    """Watches the devices of every node."""
+    """Monitor the devices of every node."""
     node_monitoring: bool = True
-    """EKS's node monitoring agent: reports failed devices, disks, networks and kernels as node conditions, on which EKS's own
-    node repair acts. Without it node repair sees no failed device."""
+    """EKS's node monitoring agent. It reports failed devices, disks, networks and kernels as node conditions, on which
+    EKS's node
+    repair acts. Without it, node repair does not notice a failed device."""
     node_recovery: bool = False
-    """Lets Neuron's detector replace a node whose devices failed; only without `node_monitoring`, as both would replace it."""
+    """Let Neuron's detector replace a node whose devices failed. Only without `node_monitoring`, because both would
+    replace it."""
     volcano: bool = True
     """Gang scheduling; `trn submit` needs it."""
     autoscaler: bool = True
-    """Nodes start when a gang waits for them, from zero, and stop when they are idle (see `eks.scaling`). It needs Volcano."""
+    """Start nodes, from zero, when a gang of pods waits for them, and stop idle nodes (see `eks.scaling`). Needs
+    Volcano."""
 
 
 class Scaling(Settings):
-    """How long the autoscaler lets Trainium nodes wait, which is paid time."""
+    """How long the autoscaler lets Trainium nodes wait. Waiting nodes are charged."""
 
     idle_minutes: int = Field(10, ge=1, le=1440)
-    """A node that has had no pods for so long is removed."""
+    """A node without pods is removed after this time."""
     capacity_minutes: int = Field(10, ge=2, le=1440)
     """If AWS has not launched all instances of a job within this time, the job's other nodes are released."""
     start_minutes: int = Field(20, ge=5, le=1440)
     """If the pods of a job are not all placed within this time, its nodes are released."""
     retry_minutes: int = Field(30, ge=1, le=1440)
-    """Pause before such a job is tried again. It doubles, up to eightfold, while attempts start nodes in vain."""
+    """Time before nodes are started again for such a job. It doubles after each failed attempt, up to eightfold."""
 
 
 class Observability(Settings):
-    """Logs of nodes and pods, and metrics, in CloudWatch (the add-on amazon-cloudwatch-observability). Both are charged by volume."""
+    """Logs of nodes and pods, and metrics, in CloudWatch (the add-on amazon-cloudwatch-observability). AWS charges both
+    by volume."""
 
     metrics: bool = True
     """Container Insights: metrics of nodes, pods and NeuronCores."""
@@ -177,18 +185,21 @@ class Observability(Settings):
 
 
 class Mirror(Settings):
-    """Where charts and images come from instead of their public registries: ECR repositories, pull-through caches or other
-    registries of your own."""
+    """Your own sources of charts and images, used instead of the public registries: ECR repositories, pull-through
+    caches or other
+    registries."""
 
     charts: dict[Literal["neuron", "efa", "volcano"], ChartAddress] = Field(default_factory=dict)
-    """Charts in the versions of the catalogue, as neuron: oci://111122223333.dkr.ecr.us-east-1.amazonaws.com/neuron-helm-chart."""
+    """Charts in the catalogue's versions, for example neuron:
+    oci://111122223333.dkr.ecr.us-east-1.amazonaws.com/neuron-helm-chart."""
     images: dict[RegistryPath, RegistryPath] = Field(default_factory=dict)
-    """What stands in for the first part of image names, as docker.io: 111122223333.dkr.ecr.us-east-1.amazonaws.com/docker-hub."""
+    """Replacements for the first part of image names, for example docker.io:
+    111122223333.dkr.ecr.us-east-1.amazonaws.com/docker-hub."""
 
     def image(self, name: str) -> str:
         """The name under which an image is pulled."""
-        found = [one for one in self.images if name == one or name.startswith(f"{one}/")]
-        first = max(found, key=len, default=None)
+        prefixes = [p for p in self.images if name == p or name.startswith(f"{p}/")]
+        first = max(prefixes, key=len, default=None)
         return name if first is None else self.images[first] + name.removeprefix(first)
 
 
@@ -198,64 +209,76 @@ class Eks(Settings):
     version: Annotated[str, StringConstraints(pattern=r"^1\.\d{2}$")] | None = None
     """Kubernetes version. Default: the catalogue's."""
     support: Literal["standard", "extended"] | None = None
-    """What EKS does when the version's standard support ends: `standard` upgrades the control plane to the next version, `extended`
-    keeps it for another year at six times the price. Default: EKS's own, which is `extended`."""
+    """What EKS does when the version's standard support ends. `standard` upgrades the control plane to the next
+    version. `extended`
+    keeps the version for another year at six times the price. Default: EKS's own default, `extended`."""
     cluster_name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=100)] | None = (
         None
     )
     """Default: the environment's name with `-eks`."""
     endpoint: Literal["private", "public"] = "private"
-    """Where the Kubernetes API is reached: inside the VPC alone, or also from the networks of `public_cidrs`."""
+    """From where the Kubernetes API can be reached: from inside the VPC only, or also from the networks in
+    `public_cidrs`."""
     public_cidrs: tuple[Annotated[Cidr, AfterValidator(_not_everywhere)], ...] = ()
-    """Networks that may reach a public endpoint; never 0.0.0.0/0."""
+    """Networks that may connect to a public endpoint; never 0.0.0.0/0."""
     jump_host: JumpHost | None = JumpHost()
-    """How `trn` reaches a private endpoint from outside the VPC; null where you have a way of your own."""
+    """The bastion host through which `trn` connects to a private endpoint from outside the VPC. null if you have
+    another way."""
     access: tuple[Access, ...] = ()
-    """Who else may use the cluster."""
+    """Other principals that may use the cluster."""
     users: tuple[PrincipalPattern, ...] = ()
-    """ARNs of IAM roles and users, `*` for anything, that may take the role with which `trn` uses the cluster (its policy is `edit`).
-    Default: whoever of the account may take roles, by the account's own policies."""
+    """ARNs of the IAM roles and users that may assume the role with which `trn` uses the cluster (its policy is
+    `edit`). `*` matches
+    anything. Default: every principal of the account whose own policies allow it to assume roles."""
     system: SystemNodes = SystemNodes()
     node_groups: tuple[NodeGroup, ...] = Field((NodeGroup(),), min_length=1)
-    """The Trainium nodes; jobs go to the first where none is named."""
+    """The Trainium nodes; jobs without a named one use the first."""
     plugins: Plugins = Plugins()
     mirror: Mirror = Mirror()
     scaling: Scaling = Scaling()
     namespace: DnsLabel = "training"
     """Where jobs run."""
     service_cidr: Cidr | None = None
-    """IPv4 network of the cluster's own services, which a cluster keeps for its life. Default: one that neither the VPC nor
-    a peered network overlaps; name it where peerings may come later."""
+    """IPv4 network of the cluster's services. It cannot be changed later. Default: a network that overlaps neither the
+    VPC nor a
+    peered network. Set it if peerings may be added later."""
     data_buckets: tuple[BucketName, ...] = ()
-    """Buckets that jobs may read and write, beside the stack's own."""
+    """Buckets that jobs may read and write, in addition to the stack's own bucket."""
     job_networks: tuple[Cidr, ...] = ()
-    """Private networks whose every port jobs may connect to (a tracking server, a database). Jobs reach the internet, HTTPS
-    anywhere and their own pods without; nothing else in the VPC."""
+    """Private networks to which jobs may connect on every port, for example of a tracking server or a database. Without
+    an entry, jobs
+    can reach the internet, HTTPS anywhere and the pods of the same job, and nothing else in the VPC."""
     ami_release: Annotated[str, StringConstraints(pattern=r"^\d{8}$")] | None = None
-    """Release of the EKS Neuron node image by its date, as 20260625. Default: the newest whose Neuron driver goes with the training
-    image, as far as the catalogue knows; else EKS's newest."""
+    """Release date of the EKS Neuron node image, for example 20260625. Default: the newest known image whose Neuron
+    driver is
+    compatible with the training image; if there is none, EKS's newest image."""
     addon_versions: dict[str, Annotated[str, StringConstraints(pattern=r"^v\d+\.\d+\.\d+-eksbuild\.\d+$")]] = Field(
         default_factory=dict
     )
-    """Other versions than the catalogue's, by add-on name."""
+    """Add-on versions that replace the catalogue's, by add-on name."""
     log_days: Days = 365
-    """How long the cluster's logs are kept, days. They say who did what in the cluster (audit)."""
+    """How long the cluster's logs are kept, days. They include the audit log, which records each request to the
+    cluster."""
     observability: Observability | None = None
-    """Logs and metrics in CloudWatch, which outlive the nodes. Default: none; what a node and its pods wrote goes with the node, but
-    for the logs of jobs, which are on the shared file system."""
+    """Logs and metrics in CloudWatch, which are kept after the nodes are deleted. Default: none. The logs of a node and
+    its pods are
+    then deleted with the node, except the logs of jobs, which are on the shared file system."""
 
     @model_validator(mode="after")
     def _pairs(self) -> Eks:
         if self.endpoint == "public" and not self.public_cidrs:
-            raise wrong("endpoint is public, but public_cidrs names no network", "add public_cidrs: [203.0.113.0/24]")
+            raise wrong("endpoint is public, but public_cidrs is empty", "add public_cidrs: [203.0.113.0/24]")
         if self.endpoint == "private" and self.public_cidrs:
-            raise wrong("public_cidrs is given, but the endpoint is private", "write endpoint: public, or remove it")
+            raise wrong(
+                "public_cidrs is given, but the endpoint is private", "write endpoint: public, or remove public_cidrs"
+            )
         for group in self.node_groups:
             if "--==TRN==" in (group.user_data or ""):
                 raise wrong(
-                    f"user_data of {group.name} holds --==TRN==, which separates its parts", "write it otherwise"
+                    f"user_data of node group {group.name} contains --==TRN==, which is reserved as a separator",
+                    "remove --==TRN== from it",
                 )
         names = [g.name for g in self.node_groups]
         if twice := next((n for n in names if names.count(n) > 1), None):
-            raise wrong(f"node group {twice} is there {names.count(twice)} times", "give each a name of its own")
+            raise wrong(f"{names.count(twice)} node groups are named {twice}", "give each node group a unique name")
         return self

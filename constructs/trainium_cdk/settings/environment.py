@@ -1,4 +1,4 @@
-"""One description of an environment: everything that `cdk deploy` needs to know."""
+"""The description of an environment: everything that `cdk deploy` needs."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from trainium_cdk.settings.problems import Source, wrong
 from trainium_cdk.settings.storage import Registry, Storage
 
 SERVICE_NETWORKS = ("172.20.0.0/16", "10.100.0.0/16", "192.168.0.0/16")
-"""Tried first for a cluster's services: EKS's own two (EKS user guide, 2026-11), and one more."""
+"""The first choices for a cluster's service network: EKS's own two (EKS user guide, 2026-11), and one more."""
 ENCRYPTION = ("aws-managed", "customer-key")
 KEY_ARN = re.compile(r"arn:aws[a-z-]*:kms:(?P<region>[a-z0-9-]+):(?P<account>\d{12}):key/[A-Za-z0-9-]+")
 CATALOG_ERROR = "trn_catalog"
-"""Type of the one error that stands for all mistakes under `catalog`."""
+"""Type of the error that collects all mistakes under `catalog`."""
 Requirement = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(\[[a-z0-9,_-]+\])?([=<>!~]=?[0-9][\w.*+!-]*)?$")
 ]
@@ -47,17 +47,17 @@ class Bootstrap(Settings):
     """Neuron SDK release. Default: the newest that AWS supports for the instance types, the framework and the operating system."""
     framework: Literal["torch-xla", "torch-native", "none"] | None = None
     """The framework of the virtual environment: torch-xla (PyTorch/XLA), torch-native (TorchNeuron), or `none` for no virtual
-    environment (bring your own). Default: what trains on the instance types."""
+    environment (bring your own). Default: one that can train on the instance types."""
     venv: Annotated[str, StringConstraints(pattern=r"^/?[A-Za-z0-9_][A-Za-z0-9_./-]*$")] = "aws_neuron_venv_pytorch"
     """The virtual environment: a path, or a name in the shared home directory."""
     pip_packages: tuple[Requirement, ...] = ()
-    """More packages for it, as `transformers==4.52.3`."""
+    """Additional packages for it, for example `transformers==4.52.3`."""
 
 
 def _encryption(value: str) -> str:
     if value not in ENCRYPTION and not KEY_ARN.fullmatch(value):
         raise wrong(
-            "neither a way of encryption nor the ARN of a KMS key (aliases are not taken)",
+            "neither an encryption mode nor the ARN of a KMS key (key aliases are not accepted)",
             f"write {' or '.join(ENCRYPTION)}, or arn:aws:kms:<region>:<account>:key/<id>",
         )
     return value
@@ -70,25 +70,30 @@ class Environment(Settings):
     """
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*[a-z0-9]$", max_length=30)] = "trn"
-    """Prefix of every name the stacks give."""
+    """Prefix of the names of all resources."""
     region: Region = "us-east-1"
     """The AWS region."""
     account: AccountId | None = None
-    """The account to deploy into. Default: whichever the credentials are for."""
+    """The account to deploy into. Default: the account of the credentials."""
     tags: dict[
         Annotated[str, StringConstraints(min_length=1, max_length=128)],
         Annotated[str, StringConstraints(max_length=256)],
     ] = Field(default_factory=dict)
     """Tags on every resource."""
     on_destroy: Literal["delete", "keep"] = "delete"
-    """What `cdk destroy` does with data (EFS, FSx, ECR, buckets): `delete`, or `keep` it, and say so."""
+    """What `cdk destroy` does with data (EFS, FSx, ECR, buckets): `delete` it, or `keep` it and list what is kept."""
     encryption: Annotated[str, AfterValidator(_encryption)] = "aws-managed"
-    """Whose keys encrypt logs, images, buckets, file systems, volumes, variables of functions and Kubernetes secrets: those that AWS
-    manages; `customer-key`, one that the stack makes; or the ARN of a key of yours, in this region and account."""
+    """The keys that encrypt logs, images, buckets, file systems, volumes, environment variables of Lambda functions and
+    Kubernetes
+    secrets. `aws-managed`: AWS's own keys. `customer-key`: a key that the stack creates. Or the ARN of your own key, in
+    this region
+    and account."""
     functions: Literal["plain", "strict"] = "plain"
-    """The functions that serve the deployment: as they are, or `strict`: in the VPC, with reserved concurrency and a dead-letter queue, as
-    some organisations demand. Strict ones need 5 reserved calls each of the account's concurrency, and a deletion waits for
-    Lambda's network interfaces, 20 minutes or more."""
+    """How the deployment's Lambda functions are configured. `strict`: in the VPC, with reserved concurrency and a
+    dead-letter queue,
+    which some organisations require. Each strict function reserves 5 concurrent executions of the account, and deleting
+    the stack
+    waits for Lambda's network interfaces, 20 minutes or more."""
     network: Network = Network()
     storage: Storage = Storage()
     registry: Registry = Registry()
@@ -105,10 +110,12 @@ class Environment(Settings):
         try:
             Catalog.load(self.overrides)
         except ValidationError as e:
-            found = e.errors()
-            first = ".".join(map(str, found[0]["loc"]))
+            details = e.errors()
+            first = ".".join(map(str, details[0]["loc"]))
             raise PydanticCustomError(
-                CATALOG_ERROR, "catalog.{first}: {reason}", {"first": first, "reason": found[0]["msg"], "errors": found}
+                CATALOG_ERROR,
+                "catalog.{first}: {reason}",
+                {"first": first, "reason": details[0]["msg"], "errors": details},
             ) from None
         return self
 
@@ -119,7 +126,7 @@ class Environment(Settings):
 
     @property
     def catalog(self) -> Catalog:
-        """The facts that hold in this environment."""
+        """The catalogue with this environment's additions."""
         return Catalog.load(self.overrides)
 
     @property
@@ -156,9 +163,10 @@ class Environment(Settings):
 
     @property
     def node_image(self) -> Ami | None:
-        """The EKS node image of its node groups, by `eks.ami_release`, else the newest that goes with the Neuron release.
+        """The EKS image of its node groups: that of `eks.ami_release`, else the newest that is compatible with the
+        Neuron release.
 
-        None where no known one does: EKS then takes its newest.
+        None if no known image is: EKS then uses its newest.
         """
         amis = self.catalog.amis(self.kubernetes_version)
         date = self.eks.ami_release or best_ami(
@@ -169,12 +177,13 @@ class Environment(Settings):
     @property
     def _chosen(self) -> tuple[str, Literal["torch-xla", "torch-native", "none"]]:
         families = self.families
-        asked = tuple(engines.get(name).need(self, families[name]) for name in self.engines if families[name])
-        return choose(self.catalog, asked, release=self.bootstrap.neuron_release, framework=self.bootstrap.framework)
+        active = tuple(engines.get(name).need(self, families[name]) for name in self.engines if families[name])
+        return choose(self.catalog, active, release=self.bootstrap.neuron_release, framework=self.bootstrap.framework)
 
     @property
     def cluster_name(self) -> str:
-        """Name of the Slurm cluster. It is never the stack's name: ParallelCluster makes a stack of this name itself."""
+        """Name of the Slurm cluster. It is never the stack's name, because ParallelCluster creates a stack with the
+        cluster's name."""
         return self.pcluster.cluster_name or f"{self.name}-slurm"
 
     @property
@@ -186,8 +195,9 @@ class Environment(Settings):
     def zone_ids(self) -> tuple[str, ...]:
         """The availability zones of the network, the fleet's first.
 
-        Given, or of the existing subnets, or asked for by queues, or else the first zone that offers every instance type of
-        the queues; empty where there is none (a check then says so).
+        Those of the existing subnets, else those set for the network, else those set for queues, else the first zone
+        that offers every
+        instance type of the queues. Empty if there is none, which a check then reports.
         """
         return self._zones(self.instance_types, [q.zone_id for q in self.pcluster.queues])
 
@@ -227,7 +237,7 @@ class Environment(Settings):
     @property
     def service_cidr(self) -> str | None:
         """The IPv4 network of the EKS cluster's services: the one that is set, else the first that overlaps neither the VPC nor
-        a peered network; None where there is none."""
+        a peered network. None if every candidate overlaps."""
         taken = [IPv4Network(cidr) for cidr in (self.network.vpc_cidr, *(p.cidr for p in self.network.peerings))]
         private = (IPv4Network(n).subnets(new_prefix=16) for n in ("10.0.0.0/8", "172.16.0.0/12"))
         choices = [*map(IPv4Network, SERVICE_NETWORKS), *itertools.chain.from_iterable(private)]
@@ -253,10 +263,10 @@ class Environment(Settings):
             return tuple(dict.fromkeys(s.zone_id for s in self.network.existing.private_subnets))
         if self.network.zone_ids:
             return self.network.zone_ids
-        asked = tuple(dict.fromkeys(z for z in wanted if z))
-        if asked:
-            return asked
-        # a type described without zones may be anywhere: it narrows nothing
+        requested = tuple(dict.fromkeys(z for z in wanted if z))
+        if requested:
+            return requested
+        # an instance type without known zones may be offered anywhere: it does not narrow the choice
         known = [t for t in instance_types if t in self.catalog.instances and self.catalog.instance(t).zone_ids]
         offered = [set(self.catalog.zone_ids(t, self.region)) for t in known]
         return tuple(sorted(set.intersection(*offered))[:1] if offered else [])

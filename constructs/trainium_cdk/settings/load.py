@@ -1,4 +1,4 @@
-"""Reading an environment from a YAML file, with every mistake named by file, line, key, value, reason and fix."""
+"""Reading an environment from a YAML file. Each mistake is reported with file, line, key, value, reason and fix."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def load(file: str | Path | None = None) -> Environment:
 
     Raises:
         SettingsFileError: the file cannot be read or is not a YAML mapping.
-        SettingsError: a key or value is wrong; names each.
+        SettingsError: keys or values are wrong; the message lists each.
     """
     if file is None:
         return environment_model()()
@@ -34,25 +34,25 @@ def load(file: str | Path | None = None) -> Environment:
 
 
 def parse(text: str, file: str = "(text)") -> Environment:
-    """The environment that a YAML text describes; `file` is only its name in messages. Raises as `load` does."""
+    """The environment that a YAML text describes. `file` is only used in messages. Raises the same errors as `load`."""
     if TOKEN in text:
-        raise SettingsFileError(file, f"it holds a CDK token ({TOKEN}...)", "Write the value itself")
+        raise SettingsFileError(file, f"it contains a CDK token ({TOKEN}...)", "Write the value itself")
     try:
         document = _document(text)
     except MarkedYAMLError as e:
         line = f"line {e.problem_mark.line + 1}: " if e.problem_mark else ""
-        what = str(e.problem or e.context or "wrong").splitlines()[0]
-        raise SettingsFileError(file, f"{line}not YAML: {what}", "Mend that line") from None
+        what = str(e.problem or e.context or "invalid syntax").splitlines()[0]
+        raise SettingsFileError(file, f"{line}not YAML: {what}", "Correct that line") from None
     except RecursionError:
-        raise SettingsFileError(file, "nested too deeply", "Name an environment file") from None
+        raise SettingsFileError(file, "nested too deeply", "Give an environment file") from None
     except (YAMLError, ValueError, TypeError, LookupError, AttributeError) as e:
-        # the last three are how the YAML library fails on some malformed input, as an alias used as a merge key
+        # the YAML library raises the last three for some malformed input, for example an alias used as a merge key
         what = next(iter(str(e).splitlines()), type(e).__name__)
         raise SettingsFileError(file, f"not YAML: {what}", "Save it as UTF-8 YAML text") from None
     if document in (None, _Blank):
         document = CommentedMap()
     if not isinstance(document, CommentedMap):
-        raise SettingsFileError(file, "its top is not a mapping", "Begin with a key, as `name: trn`")
+        raise SettingsFileError(file, "its top level is not a mapping", "Begin with a key, for example `name: trn`")
     lines: dict[KeyPath, int] = {}
     try:
         plain = _Plain(lines)
@@ -60,7 +60,7 @@ def parse(text: str, file: str = "(text)") -> Environment:
     except OverflowError as e:
         raise SettingsFileError(file, str(e), "Remove the anchors (&) and aliases (*)") from None
     except ValueError as e:
-        raise SettingsFileError(file, str(e), "Write a smaller one, or put text in quotes") from None
+        raise SettingsFileError(file, str(e), "Write a smaller number, or put it in quotes if it is text") from None
     source = Source(file, lines)
     if unclear := list(_unclear(plain.blank)):
         raise SettingsError(unclear, source)
@@ -71,7 +71,7 @@ def validate(data: Mapping[str, Any], source: Source | None = None) -> Environme
     """The environment that plain data describes.
 
     Raises:
-        SettingsError: a key or value is wrong; names each.
+        SettingsError: keys or values are wrong; the message lists each.
     """
     source = source or Source("(data)")
     try:
@@ -83,7 +83,7 @@ def validate(data: Mapping[str, Any], source: Source | None = None) -> Environme
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON schema of the environment file: editors complete and check with it."""
+    """The JSON schema of the environment file, for completion and checks in editors."""
     schema = environment_model().model_json_schema(by_alias=True)
     parts = schema["$defs"]
     for part in (schema, *parts.values()):
@@ -100,14 +100,14 @@ def json_schema() -> dict[str, Any]:
 
 
 def _unclear(blank: Iterable[KeyPath]) -> Iterator[Problem]:
-    """Keys with nothing after them where null is a choice: people write that for the defaults as well as for none."""
+    """Keys without a value for which null has a meaning of its own. Such a key could mean the defaults or "none"."""
     fixes = {
         "section": "write {} for its defaults, or null for none",
         "value": "write null for none, or remove the line for its default",
     }
     for key in blank:
         if what := may_be_none(environment_model(), key):
-            yield Problem(key, "(nothing)", "this may mean its default, or none", fixes[what])
+            yield Problem(key, "(nothing)", "it is unclear whether this means the default or none", fixes[what])
 
 
 def _text(file: Path) -> str:
@@ -115,23 +115,23 @@ def _text(file: Path) -> str:
         with file.open("rb") as opened:
             data = opened.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
-            raise SettingsFileError(file, f"larger than {MAX_BYTES:,} bytes", "Name an environment file")
+            raise SettingsFileError(file, f"larger than {MAX_BYTES:,} bytes", "Give an environment file")
         return data.decode("utf-8")
     except FileNotFoundError:
-        raise SettingsFileError(file, "there is no such file", "Check the path given with `-c env=FILE`") from None
+        raise SettingsFileError(file, "the file does not exist", "Check the path given with `-c env=FILE`") from None
     except UnicodeDecodeError as e:
         raise SettingsFileError(file, f"not UTF-8 text (byte {e.start})", "Save it as UTF-8 YAML text") from None
     except (OSError, ValueError) as e:
         reason = e.strerror if isinstance(e, OSError) and e.strerror else str(e)
-        raise SettingsFileError(file, f"cannot be read: {reason}", "Name a readable file") from None
+        raise SettingsFileError(file, f"cannot be read: {reason}", "Give a readable file") from None
 
 
 def _document(text: str) -> Any:
-    if "!" in text:  # tags would make other things than plain data
+    if "!" in text:  # a tag would create something other than plain data
         for event in YAML(typ="rt", pure=True).parse(text):
             if tag := getattr(event, "tag", None):
                 mark = event.start_mark
-                raise MarkedYAMLError(problem=f"the tag {tag} (tags are not used here)", problem_mark=mark)
+                raise MarkedYAMLError(problem=f"the tag {tag} (tags are not supported)", problem_mark=mark)
     yaml = YAML(typ="rt", pure=True)
     yaml.Constructor = _Constructor
     return yaml.load(text)
@@ -142,7 +142,7 @@ class _Blank:
 
 
 class _Constructor(RoundTripConstructor):
-    """Tells a key with nothing after it from one with `null`."""
+    """Distinguishes a key without a value from a key with `null`."""
 
     def null(self, node: Any) -> Any:
         return None if node.value else _Blank
@@ -152,13 +152,14 @@ _Constructor.add_constructor("tag:yaml.org,2002:null", _Constructor.null)
 
 
 class _Plain:
-    """Round-trip YAML nodes as plain Python values (pydantic's strictness is about our types, not ruamel's), and the
-    line of each key. Stops, with OverflowError, where a few aliases would unfold into gigabytes, and with ValueError at a number
-    that Python would refuse to print."""
+    """Round-trip YAML nodes as plain Python values (pydantic rejects ruamel's own types), and the line of each key.
 
-    MOST_VALUES = 50_000
-    MOST_LEVELS = 40
-    MOST_BITS = 1024
+    Raises OverflowError if aliases would expand into too many values, and ValueError for a number that Python cannot
+    print."""
+
+    MAX_VALUES = 50_000
+    MAX_LEVELS = 40
+    MAX_BITS = 1024
 
     def __init__(self, lines: dict[KeyPath, int]):
         self.lines = lines
@@ -167,10 +168,10 @@ class _Plain:
 
     def value(self, node: Any, at: KeyPath) -> Any:
         self.values += 1
-        if self.values > self.MOST_VALUES:
-            raise OverflowError(f"more than {self.MOST_VALUES:,} values")
-        if len(at) > self.MOST_LEVELS:
-            raise OverflowError(f"more than {self.MOST_LEVELS} levels deep")
+        if self.values > self.MAX_VALUES:
+            raise OverflowError(f"more than {self.MAX_VALUES:,} values")
+        if len(at) > self.MAX_LEVELS:
+            raise OverflowError(f"more than {self.MAX_LEVELS} levels deep")
         if node is _Blank:
             self.blank.append(at)
             return None
@@ -182,15 +183,15 @@ class _Plain:
 
     def _scalar(self, node: Any, at: KeyPath) -> Any:
         plain = _scalar(node)
-        if isinstance(plain, int) and plain.bit_length() > self.MOST_BITS:
-            raise ValueError(f"line {self.lines.get(at, 1)}: a number of {plain.bit_length():,} bits")
+        if isinstance(plain, int) and plain.bit_length() > self.MAX_BITS:
+            raise ValueError(f"line {self.lines.get(at, 1)}: the number is too large ({plain.bit_length():,} bits)")
         return plain
 
     def _pairs(self, node: CommentedMap, at: KeyPath) -> Iterator[tuple[Any, Any]]:
         for key, value in node.items():
             name = self._scalar(key, at)
             path = (*at, name if isinstance(name, str | int) else str(name))
-            if key in (node.lc.data or {}):  # not so for a key that a merge (<<) brings
+            if key in (node.lc.data or {}):  # a key from a merge (<<) has no line
                 self.lines[path] = node.lc.key(key)[0] + 1
             yield name, self.value(value, path)
 

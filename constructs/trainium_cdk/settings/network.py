@@ -1,4 +1,4 @@
-"""The network: a VPC of our own, or one that exists."""
+"""The network: a new VPC, or one that already exists."""
 
 from __future__ import annotations
 
@@ -32,63 +32,69 @@ class Peering(Settings):
     vpc_id: VpcId
     """The VPC on the other side."""
     cidr: Cidr
-    """Its IPv4 network: where our routes lead."""
+    """Its IPv4 network: the destination of our routes."""
     account: AccountId | None = None
-    """Its owner, where that is another account. Default: this account."""
+    """The account that owns it. Default: this account."""
     region: Region | None = None
-    """Its region, where that is another one. Default: this region."""
+    """The region it is in. Default: this region."""
     accepter_role: Arn | None = None
     """IAM role in the other account that lets CloudFormation accept the connection."""
     route_tables: tuple[RouteTableId, ...] = ()
-    """Route tables on the other side that get a route back to us (same account and region; else see the outputs)."""
+    """Route tables on the other side that get a route back to this VPC. Only in the same account and region; for
+    others, the stack's
+    outputs tell which routes to add."""
 
 
 class ExistingSubnet(Settings):
-    """A subnet that exists already."""
+    """A subnet that already exists."""
 
     id: SubnetId
-    """As subnet-0123456789abcdef0."""
+    """Subnet id, for example subnet-0123456789abcdef0."""
     zone_id: ZoneId
-    """The availability zone id it lies in, as use1-az6."""
+    """Id of its availability zone, for example use1-az6."""
     cidr: Cidr | None = None
-    """Given, so that its size can be checked against the fleet."""
+    """Its IPv4 network. With it, a check compares its size with the number of nodes."""
     route_table: RouteTableId | None = None
-    """Its route table. Given, so that it gets the routes of `peerings`."""
+    """Its route table, which then gets the routes of `peerings`."""
 
 
 class ExistingVpc(Settings):
-    """A VPC that exists already, with its subnets. It must have DNS support and DNS host names."""
+    """A VPC that already exists, with its subnets. It must have DNS support and DNS host names enabled."""
 
     vpc_id: VpcId
-    """As vpc-0123456789abcdef0."""
+    """VPC id, for example vpc-0123456789abcdef0."""
     cidr: Cidr
     """Its IPv4 network."""
     private_subnets: tuple[ExistingSubnet, ...] = Field(min_length=1)
-    """For nodes and file systems; the fleet's first."""
+    """Subnets for nodes and file systems. The first is used for the Trainium nodes."""
     public_subnets: tuple[ExistingSubnet, ...] = ()
-    """For what is given a public address."""
+    """Subnets for resources with a public address."""
     internet: bool = True
-    """Whether the private subnets reach the internet. Where they do not, they must reach AWS through endpoints, and the nodes
-    install nothing: their image holds Neuron."""
+    """Whether the private subnets have access to the internet. Without it, they must reach AWS through endpoints, and
+    the nodes install
+    nothing: their image must contain Neuron."""
 
 
 class Network(Settings):
-    """The VPC and what leads in and out of it."""
+    """The VPC and its connections."""
 
     cidr: Cidr = "10.0.0.0/16"
     """IPv4 network of the VPC."""
     zone_ids: tuple[ZoneId, ...] = ()
-    """Availability zone ids, the fleet's first. Default: the first zone that offers every instance type asked for."""
+    """Availability zone ids. The first is used for the Trainium nodes. Default: the first zone that offers every
+    requested instance
+    type."""
     public_prefix: int = Field(24, ge=16, le=28)
     """Prefix length of each public subnet."""
     private_prefix: int = Field(20, ge=16, le=28)
     """Prefix length of each private subnet."""
     nat: Literal["one", "per-zone", "none"] = "one"
-    """NAT gateways: one for all zones, one in each, or none (then give the interface endpoints nodes need)."""
+    """NAT gateways: one for all zones, one in each zone, or none. With none, add the interface endpoints that nodes
+    need."""
     s3_endpoint: bool = True
-    """Gateway endpoint for S3: free, and keeps data off the NAT gateway."""
+    """Gateway endpoint for S3. It is free, and S3 traffic then bypasses the NAT gateway."""
     interface_endpoints: tuple[InterfaceEndpoint, ...] = ()
-    """AWS services reached inside the VPC."""
+    """AWS services that get an interface endpoint in the VPC."""
     flow_logs: bool = True
     """Record the VPC's traffic in a log group that the stack owns."""
     flow_log_days: Days = 365
@@ -96,14 +102,14 @@ class Network(Settings):
     peerings: tuple[Peering, ...] = ()
     """Connections to other VPCs."""
     existing: ExistingVpc | None = None
-    """Use this VPC and make none: the other keys of `network` then do not apply (but for `peerings`)."""
+    """Use this VPC instead of creating one. The other keys of `network`, except `peerings`, then have no effect."""
 
     @property
     def reaches_internet(self) -> bool:
-        """Whether nodes in private subnets reach the internet."""
+        """Whether nodes in private subnets have access to the internet."""
         return self.existing.internet if self.existing else self.nat != "none"
 
     @property
     def vpc_cidr(self) -> str:
-        """IPv4 network of the VPC, made or existing."""
+        """IPv4 network of the VPC, new or existing."""
         return self.existing.cidr if self.existing else self.cidr

@@ -24,65 +24,68 @@ from trainium_cdk.settings.base import (
 )
 from trainium_cdk.settings.problems import wrong
 
-# fewer than CloudWatch takes: the schema of aws-parallelcluster 3.16.1
+# fewer choices than CloudWatch's: the schema of aws-parallelcluster 3.16.1
 LogDays = Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1827, 3653]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$", max_length=25)]
 
 
 def _not_everywhere(cidr: str) -> str:
     if cidr.endswith("/0"):
-        raise wrong("this opens SSH to every address there is", "give your own network, as 203.0.113.0/24, or use SSM")
+        raise wrong(
+            "this opens SSH to every IPv4 address", "give your own network, for example 203.0.113.0/24, or use SSM"
+        )
     return cidr
 
 
-def _refuse_twice(names: list[str], kind: str) -> None:
+def _refuse_duplicates(names: list[str], kind: str) -> None:
     twice = [n for n, count in Counter(names).items() if count > 1]
     if twice:
-        raise wrong(f"{kind} {twice[0]} is there {names.count(twice[0])} times", f"give each {kind} a name of its own")
+        raise wrong(f"{names.count(twice[0])} {kind}s are named {twice[0]}", f"give each {kind} a unique name")
 
 
 class Ssh(Settings):
-    """SSH to the head node, for those who ask for it when the cluster is made: ParallelCluster refuses to change its key later.
-    SSM Session Manager always works without."""
+    """SSH to the head node. Set it before the cluster is created: ParallelCluster cannot change the key later. SSM
+    Session Manager
+    always works without it."""
 
     from_cidrs: tuple[Annotated[Cidr, AfterValidator(_not_everywhere)], ...] = Field(min_length=1)
     """Networks that may connect; never 0.0.0.0/0."""
     key_name: str | None = Field(None, pattern=r"^[\x21-\x7e]{1,255}$")
-    """An EC2 key pair that exists (ed25519). Default: one is made, its private half kept in SSM Parameter Store."""
+    """An existing EC2 key pair (ed25519). Default: a new one, whose private key is stored in SSM Parameter Store."""
 
 
 class HeadNode(Settings):
-    """The node that runs Slurm's controller; it is always on."""
+    """The node that runs Slurm's controller. It always runs."""
 
     instance_type: InstanceTypeName = "c5.4xlarge"
     """An ordinary x86_64 type."""
     subnet: Literal["private", "public"] = "private"
-    """`public` gives it a public address; SSM reaches it in either."""
+    """`public` gives it a public address. SSM works in both."""
     root_volume_gib: int = Field(500, ge=40, le=16384)
     """Size of its root volume, GiB."""
     ssh: Ssh | None = None
-    """SSH on request. Default: none, SSM only."""
+    """SSH access. Default: none, SSM only."""
     custom_ami: AmiId | None = None
-    """Its image. Default: `pcluster.custom_ami`, else ParallelCluster's own."""
+    """Its image. Default: `pcluster.custom_ami`, else ParallelCluster's image."""
 
 
 class ComputeResource(Settings):
     """Nodes of one instance type in a queue."""
 
     name: Name = "trn"
-    """Its name, unique in the queue: a part of the nodes' host names."""
+    """Its name, unique in the queue. It is part of the nodes' host names."""
     instance_type: InstanceTypeName = "trn1.32xlarge"
     """A Trainium type of the catalogue."""
     min_nodes: int = Field(0, ge=0)
-    """Static nodes: always on, and always paid."""
+    """Static nodes. They always run and are always charged."""
     max_nodes: int = Field(16, ge=1)
-    """Static and dynamic nodes together."""
+    """Maximum number of nodes, static and dynamic together."""
     efa: OnOff = "auto"
-    """`auto`: on where the instance type has EFA."""
+    """`auto`: on if the instance type has EFA."""
     reservation: ReservationId | None = None
-    """Capacity reservation (ODCR), or the capacity block where the queue's `purchase` is capacity-block."""
+    """Capacity reservation (ODCR), or the capacity block if the queue's `purchase` is capacity-block."""
     hyperthreads: bool = False
-    """Two threads a core. Off, as training wants it."""
+    """Simultaneous multithreading: two threads for each core. Off is better for training."""
 
     @model_validator(mode="after")
     def _counts(self) -> ComputeResource:
@@ -100,43 +103,44 @@ class Queue(Settings):
     name: Name = "compute1"
     """The partition's name."""
     compute_resources: tuple[ComputeResource, ...] = Field((ComputeResource(),), min_length=1)
-    """Its nodes, by instance type."""
+    """Its nodes: one entry for each instance type."""
     purchase: Purchase = "on-demand"
-    """How its nodes are bought."""
+    """Capacity type of its nodes."""
     placement_group: OnOff = "auto"
-    """`auto`: on with EFA, but off where capacity is reserved (together they fail for want of capacity)."""
+    """`auto`: on with EFA, but off for reserved capacity (together they fail with insufficient capacity)."""
     zone_id: ZoneId | None = None
     """The one zone its nodes run in. Default: the first zone of the network."""
     root_volume_gib: int = Field(500, ge=40, le=16384)
     """Size of each node's root volume, GiB."""
     scratch_dir: MountDir | None = "/local_storage"
-    """Where the instance's own NVMe disks are mounted; null for not at all."""
+    """Where the instance's NVMe disks are mounted; null for no mount."""
     custom_ami: AmiId | None = None
-    """Image of its nodes. Default: `pcluster.custom_ami`, else ParallelCluster's own."""
+    """Image of its nodes. Default: `pcluster.custom_ami`, else ParallelCluster's image."""
 
     @model_validator(mode="after")
     def _names(self) -> Queue:
         if self.name == "default":
             raise wrong(
-                "a queue cannot be called default (reserved by ParallelCluster)", "choose another name, as compute1"
+                "a queue cannot be named default: ParallelCluster reserves that name",
+                "choose another name, for example compute1",
             )
-        _refuse_twice([r.name for r in self.compute_resources], "compute resource")
+        _refuse_duplicates([r.name for r in self.compute_resources], "compute resource")
         return self
 
 
 class LoginNodes(Settings):
-    """Nodes for people to work on, apart from the head node."""
+    """Nodes for interactive work, separate from the head node."""
 
     instance_type: InstanceTypeName = "c5.2xlarge"
     """An ordinary x86_64 type."""
     count: int = Field(1, ge=1, le=10)
-    """How many, always on."""
+    """Number of nodes. They always run."""
     subnet: Literal["private", "public"] = "private"
-    """Where their load balancer is reached."""
+    """The subnets of their load balancer."""
 
 
 class Accounting(Settings):
-    """Slurm accounting in a MySQL database that exists."""
+    """Slurm accounting in an existing MySQL database."""
 
     uri: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.-]+(:\d{1,5})?$")]
     """host or host:port"""
@@ -145,27 +149,29 @@ class Accounting(Settings):
     password_secret: Arn
     """Secrets Manager secret that holds the password as plain text."""
     client_security_group: SecurityGroupId | None = None
-    """Group that lets the head node reach the database."""
+    """Security group that gives the head node access to the database."""
 
 
 class Provider(Settings):
     """AWS's function that creates, updates and deletes the cluster."""
 
     role: Annotated[str, StringConstraints(pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/\S+$")] | None = None
-    """The role it runs with, where your account's administrators make the roles. Default: one is made from ParallelCluster's
-    published policies, with leave to make the cluster's roles."""
+    """The function's role, if your account's administrators create the roles. Default: a new role with
+    ParallelCluster's published
+    policies and permission to create the cluster's roles."""
     policies: tuple[
         Annotated[str, StringConstraints(pattern=r"^arn:aws[a-z-]*:iam::(\d{12}|aws):policy/\S+$")], ...
     ] = Field((), max_length=4)
-    """IAM policies added to the role that is made, as for what `overrides` ask of other services. IAM allows ten on a role,
-    and six are there."""
+    """IAM policies added to the role that the stack creates, for example for other services that `overrides` use. IAM
+    allows ten
+    policies on a role, and the role already has six."""
 
     @model_validator(mode="after")
     def _one_or_the_other(self) -> Provider:
         if self.role and self.policies:
             raise wrong(
-                "policies are added to the role that is made, and role names one of yours",
-                "attach them to that role, or remove role",
+                "policies are only added to a role that the stack creates, but role names an existing one",
+                "attach the policies to that role, or remove role",
             )
         return self
 
@@ -185,21 +191,22 @@ class Pcluster(Settings):
     login_nodes: LoginNodes | None = None
     accounting: Accounting | None = None
     custom_ami: AmiId | None = None
-    """Image of every node that does not name its own."""
+    """Image of every node without a custom_ami of its own."""
     scale_down_idle_minutes: int = Field(10, ge=1)
-    """A dynamic node without work goes after this time."""
+    """A dynamic node without work is stopped after this time."""
     slurm_settings: tuple[dict[str, str | int], ...] = ()
-    """Lines for slurm.conf, as `- {MaxJobCount: 20000}`."""
+    """Lines for slurm.conf, for example `- {MaxJobCount: 20000}`."""
     log_days: LogDays = 30
     """How long the cluster's logs are kept, days."""
     provider: Provider = Provider()
     dashboard: bool = True
     """CloudWatch dashboard of the cluster."""
     overrides: Annotated[dict[str, Any], AfterValidator(plain)] = Field(default_factory=dict)
-    """Keys merged last into the cluster configuration as it is sent to ParallelCluster, in its own spelling. Queues and other
-    items of a list are found by their `Name`; null removes a key. ParallelCluster itself judges the result."""
+    """Keys merged last into the cluster configuration that is sent to ParallelCluster, in ParallelCluster's spelling.
+    Queues and other
+    list items are matched by their `Name`; null removes a key. ParallelCluster validates the result."""
 
     @model_validator(mode="after")
     def _names(self) -> Pcluster:
-        _refuse_twice([q.name for q in self.queues], "queue")
+        _refuse_duplicates([q.name for q in self.queues], "queue")
         return self

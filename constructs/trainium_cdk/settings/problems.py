@@ -1,4 +1,4 @@
-"""What is wrong with an environment, said the same way whoever found it: key, value, reason, fix."""
+"""Problems of an environment. All checks report them in the same form: key, value, reason, fix."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ KeyPath = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Problem:
-    """One finding about one key of an environment.
+    """One problem with one key of an environment.
 
     Attributes:
-        key: where, as a path into the environment: `("network", "cidr")`.
-        value: what is there now.
+        key: path of the key in the environment: `("network", "cidr")`.
+        value: its current value.
         reason: what is wrong with it.
         fix: what to write instead.
-        rule: the name of the rule that found it.
-        engine: name of the engine whose stack it concerns; None for all.
+        rule: the name of the rule that reports it.
+        engine: name of the engine whose stack is affected; None for all.
     """
 
     key: KeyPath
@@ -37,7 +37,7 @@ class Problem:
 
     @property
     def dotted(self) -> str:
-        """The key as people write it: `pcluster.queues[0].name`."""
+        """The key in dotted form: `pcluster.queues[0].name`."""
         text = "".join(f"[{k}]" if isinstance(k, int) else f".{k}" for k in self.key)
         return text.removeprefix(".") or "(the whole file)"
 
@@ -46,19 +46,19 @@ class Problem:
 class Source:
     """Where an environment was read from: the file, and the line of each key in it."""
 
-    # not compared: two environments that say the same are equal, whichever files they were read from
+    # not compared: environments with the same content are equal, even if they were read from different files
     file: str = field(default="(defaults)", compare=False)
     lines: dict[KeyPath, int] = field(default_factory=dict, compare=False)
 
     def where(self, key: KeyPath) -> str:
-        """`file:line` of the key, or of the nearest key above it that the file holds."""
+        """`file:line` of the key, or of its nearest parent key that is in the file."""
         for end in range(len(key), 0, -1):
             if line := self.lines.get(key[:end]):
                 return f"{self.file}:{line}"
         return self.file
 
     def describe(self, problem: Problem) -> str:
-        """One problem in one paragraph: where, which value, why, and what to do."""
+        """One problem in one paragraph: location, value, reason and fix."""
         return _printable(
             f"{self.where(problem.key)}: {problem.level}: {problem.dotted} = {show(problem.value)}: "
             f"{problem.reason}. Fix: {problem.fix}."
@@ -66,13 +66,13 @@ class Source:
 
 
 def show(value: Any, limit: int = 80) -> str:
-    """A value as it is printed in a message: short, one line, never a secret-sized blob."""
+    """A value as it is printed in a message: short and on one line."""
     if isinstance(value, BaseModel):
         text = "(this section)"
     elif isinstance(value, bool):
         text = str(value).lower()
     elif isinstance(value, int) and value.bit_length() > 1024:
-        text = hex(value)  # Python refuses to write as many decimal digits
+        text = hex(value)  # Python refuses to print that many decimal digits
     else:
         text = str(value) if isinstance(value, str | int | float | date) else repr(value)
     text = _printable(text)

@@ -1,4 +1,4 @@
-"""What pydantic found wrong with the shape of an environment, as problems a person can act on."""
+"""Pydantic's validation errors of an environment, as problems with a reason and a fix."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _READ_AS = {bool: "true or false", int: "a number", float: "a number", dt.date: 
 
 
 def problems_of(error: ValidationError) -> list[Problem]:
-    """One problem for each mistake, without those that only follow from another."""
-    found = error.errors()
-    problems = [p for e in _roots(found) for p in _problems(e, Environment)]
+    """One problem for each mistake, without errors that only follow from another one."""
+    details = error.errors()
+    problems = [p for e in _roots(details) for p in _problems(e, Environment)]
     return list(dict.fromkeys(problems)) if all(_hashable(p.value) for p in problems) else problems
 
 
@@ -31,10 +31,10 @@ def _hashable(value: Any) -> bool:
     return value is None or isinstance(value, str | int | float)
 
 
-def _roots(found: list[ErrorDetails]) -> list[ErrorDetails]:
+def _roots(details: list[ErrorDetails]) -> list[ErrorDetails]:
     """A list whose only item is wrong is also reported as too short; a union reports each of its choices."""
-    above = {e["loc"][:end] for e in found for end in range(len(e["loc"]))}
-    return [e for e in found if not (e["type"] == "too_short" and e["loc"] in above)]
+    above = {e["loc"][:end] for e in details for end in range(len(e["loc"]))}
+    return [e for e in details if not (e["type"] == "too_short" and e["loc"] in above)]
 
 
 def _problems(error: ErrorDetails, root: type[BaseModel]) -> list[Problem]:
@@ -50,46 +50,50 @@ def _problem(error: ErrorDetails, key: KeyPath, value: Any) -> Problem:
     last = key[-1] if key else "it"
     if value is None:
         after = "the dash" if isinstance(last, int) else f"`{last}:`"
-        return Problem(key, "(nothing)", "it has no value", f"write one after {after}, or remove the line")
+        return Problem(key, "(nothing)", "it has no value", f"write a value after {after}, or remove the line")
     match error["type"]:
         case "trn":
             return Problem(key, _shown(value), str(context["reason"]), str(context["fix"]))
         case "extra_forbidden":
             known = keys_at(key[:-1])
             close = difflib.get_close_matches(str(last), known, n=1)
-            fix = f"write {close[0]}" if close else f"remove it; the keys here are {', '.join(known)}"
-            return Problem(key, value, "there is no such key", fix)
+            fix = f"write {close[0]}" if close else f"remove it; the known keys are {', '.join(known)}"
+            return Problem(key, value, "this key does not exist", fix)
         case "missing":
-            return Problem(key, "(absent)", "this key must be given", f"add `{last}:`")
+            return Problem(key, "(absent)", "this key is required", f"add `{last}:`")
         case "literal_error":
-            return Problem(key, value, "not one of the choices", f"write {context['expected']}")
+            return Problem(key, value, "not one of the allowed values", f"write {context['expected']}")
         case "string_pattern_mismatch":
-            return Problem(key, value, "not of the form it must have", f"write text that matches {context['pattern']}")
+            return Problem(
+                key, value, "it does not have the required form", f"write text that matches {context['pattern']}"
+            )
         case "string_type" if type(value) in _READ_AS:
             reason = f"read as {_READ_AS[type(value)]}, not as text"
             if isinstance(value, float):  # 2.30 was read as 2.3
-                return Problem(key, value, reason, "put what is written there in quotes")
-            # the only number people write with zeros before it
+                return Problem(key, value, reason, "put the value in quotes")
+            # the only number that is written with leading zeros
             text = f"{value:012d}" if last == "account" and type(value) is int and value < 10**12 else show(value)
             return Problem(key, value, reason, f'put it in quotes: "{text}"')
         case "model_type" | "dict_type" | "model_attributes_type":
             known = keys_at(key)
-            fix = f"write keys under it, as {known[0]}" if known else "write keys under it"
+            fix = f"write keys under it, for example {known[0]}" if known else "write keys under it"
             return Problem(key, value, "this is a section, not a value", fix)
         case "tuple_type":
-            return Problem(key, value, "this is a list", f"write its items under `{last}:`, each after a dash")
+            return Problem(
+                key, value, "this is a list", f"write its items under `{last}:`, one per line, each after a dash"
+            )
         case "too_short":
             least = context["min_length"]
-            return Problem(key, value, f"at least {least} must be given", "give one, or remove the key")
+            return Problem(key, value, f"it needs at least {least} item(s)", "add an item, or remove the key")
         case "invalid_key":
-            return Problem(key, value, "its name is not text", "put the name in quotes")
+            return Problem(key, value, "the key's name is not text", "put the name in quotes")
         case _:
             message = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
-            return Problem(key, _shown(value), message[:1].lower() + message[1:], "give a value of that kind")
+            return Problem(key, _shown(value), message[:1].lower() + message[1:], "give a value of this kind")
 
 
 def _shown(value: Any) -> Any:
-    """The value, but for a section that is wrong as a whole: there the reason names the values."""
+    """The value; for a section, a placeholder, because the reason then names the values."""
     return "(this section)" if isinstance(value, Mapping) else value
 
 
@@ -99,7 +103,7 @@ def keys_at(at: KeyPath) -> list[str]:
     model: Any = Environment
     for i, step in enumerate(at):
         if i == 1 and at[0] == "catalog":
-            model = Catalog  # an override's entries have the shape of the catalogue's own
+            model = Catalog  # an override's entries have the same shape as the catalogue's
         model = _below(model, step)
     return [f.alias or n for n, f in model.model_fields.items()] if _is_model(model) else []
 

@@ -1,4 +1,4 @@
-"""Shared storage: owned by the stack, so that it outlives any cluster."""
+"""Shared storage. The stack owns it, so that it is kept when a cluster is replaced."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ FSX_THROUGHPUT: dict[FsxDeployment, tuple[int, ...]] = {
 
 
 class ExistingEfs(Settings):
-    """An EFS file system that exists already, with mount targets in the VPC."""
+    """An existing EFS file system with mount targets in the VPC."""
 
     id: EfsId
-    """As fs-0123456789abcdef0."""
+    """File system id, for example fs-0123456789abcdef0."""
     security_group: SecurityGroupId | None = None
-    """Its mount targets' group: gets a rule that lets the cluster in. Default: it lets the cluster in already."""
+    """Security group of its mount targets. It gets a rule that allows access from the cluster. Default: access is
+    already allowed."""
 
 
 class Efs(Settings):
@@ -34,7 +35,7 @@ class Efs(Settings):
     mount_dir: MountDir = "/efs"
     """Where nodes mount it."""
     throughput: Literal["elastic", "provisioned", "bursting"] = "elastic"
-    """How throughput is had. `elastic` costs nothing while idle; provisioned is paid by the MiB/s, idle or not."""
+    """Throughput mode. `elastic` costs nothing while idle; `provisioned` is charged by the MiB/s, even while idle."""
     provisioned_mibps: int | None = Field(None, ge=1, le=3414)
     """MiB/s, with `throughput: provisioned`."""
     backups: bool = False
@@ -54,27 +55,28 @@ class Efs(Settings):
 
 
 class DataRepository(Settings):
-    """An S3 prefix that an FSx for Lustre file system shows as files."""
+    """An S3 prefix whose objects appear as files in an FSx for Lustre file system."""
 
     uri: S3Uri
     """s3://bucket/prefix"""
     directory: MountDir = "/data"
-    """Where in the file system it appears (PERSISTENT_2 only; SCRATCH_2 and PERSISTENT_1 link their root)."""
+    """Directory of the file system in which it appears (PERSISTENT_2 only; SCRATCH_2 and PERSISTENT_1 link their
+    root)."""
     auto_import: bool = True
-    """New and changed objects appear as files by themselves."""
+    """Import new and changed objects as files automatically."""
     auto_export: bool = False
-    """New and changed files are written back to S3 by themselves (PERSISTENT_2 only)."""
+    """Export new and changed files to S3 automatically (PERSISTENT_2 only)."""
 
 
 class ExistingFsx(Settings):
-    """An FSx for Lustre file system that exists already in the VPC."""
+    """An existing FSx for Lustre file system in the VPC."""
 
     id: EfsId
-    """As fs-0123456789abcdef0."""
+    """File system id, for example fs-0123456789abcdef0."""
     mount_name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{1,8}$")]
-    """Its mount name, as FSx shows it."""
+    """The mount name that FSx shows for it."""
     security_group: SecurityGroupId | None = None
-    """Its group: gets rules that let the cluster in. Default: it lets the cluster in already."""
+    """Its security group. It gets rules that allow access from the cluster. Default: access is already allowed."""
 
 
 class Fsx(Settings):
@@ -91,7 +93,7 @@ class Fsx(Settings):
     compression: bool = True
     """LZ4 compression."""
     backup_days: int = Field(0, ge=0, le=90)
-    """How long daily backups are kept (persistent types only); 0 = none."""
+    """How many days daily backups are kept (persistent types only); 0 = no backups."""
     s3: DataRepository | None = None
     existing: ExistingFsx | None = None
 
@@ -100,32 +102,32 @@ class Fsx(Settings):
         if self.capacity_gib != 1200 and (self.capacity_gib <= 0 or self.capacity_gib % 2400):
             near = max(2400, round(self.capacity_gib / 2400) * 2400)
             raise wrong(
-                f"capacity_gib is {self.capacity_gib}: FSx for Lustre comes in 1200 or multiples of 2400 GiB",
+                f"capacity_gib is {self.capacity_gib}: FSx for Lustre has 1200 GiB or a multiple of 2400 GiB",
                 f"write 1200 or {near}",
             )
         steps = FSX_THROUGHPUT[self.deployment]
         if self.throughput is not None and self.throughput not in steps:
             fix = f"write one of {', '.join(map(str, steps))}" if steps else "remove throughput, or choose PERSISTENT_2"
-            raise wrong(f"throughput {self.throughput} does not exist for {self.deployment}", fix)
+            raise wrong(f"{self.deployment} does not offer a throughput of {self.throughput}", fix)
         if self.deployment == "SCRATCH_2" and self.backup_days:
             raise wrong("SCRATCH_2 has no backups", "set backup_days: 0, or choose PERSISTENT_2")
         if self.s3 and self.backup_days:
-            raise wrong("a file system linked to S3 has no backups: S3 is the copy", "set backup_days: 0, or remove s3")
+            raise wrong("a file system linked to S3 cannot have backups", "set backup_days: 0, or remove s3")
         if self.s3 and self.s3.auto_export and self.deployment != "PERSISTENT_2":
             raise wrong(
-                f"{self.deployment} cannot export to S3 by itself", "choose PERSISTENT_2, or auto_export: false"
+                f"{self.deployment} cannot export to S3 automatically", "choose PERSISTENT_2, or set auto_export: false"
             )
         return self
 
     @property
     def effective_throughput(self) -> int | None:
-        """MB/s for each TiB as it is asked of FSx; None for SCRATCH_2, which has one."""
+        """Requested MB/s for each TiB; None for SCRATCH_2, which has no choice."""
         steps = FSX_THROUGHPUT[self.deployment]
         return self.throughput or (steps[0] if steps else None)
 
 
 class Storage(Settings):
-    """The file systems every node mounts. The first that is there (EFS, else FSx) is where jobs live."""
+    """The file systems that every node mounts. Job files are on EFS, or on FSx if there is no EFS."""
 
     efs: Efs | None = Efs()
     fsx: Fsx | None = None
@@ -133,12 +135,13 @@ class Storage(Settings):
     @model_validator(mode="after")
     def _some_and_apart(self) -> Storage:
         if self.efs is None and self.fsx is None:
-            raise wrong("neither efs nor fsx: multi-node jobs need one shared file system", "keep efs, or give fsx")
+            raise wrong("neither efs nor fsx is set: multi-node jobs need a shared file system", "set efs or fsx")
         if self.efs and self.fsx:
             a, b = f"{self.efs.mount_dir}/", f"{self.fsx.mount_dir}/"
             if a.startswith(b) or b.startswith(a):
                 raise wrong(
-                    f"efs and fsx mount over each other ({a[:-1]} and {b[:-1]})", "choose two separate mount_dir"
+                    f"the mount directories of efs and fsx overlap ({a[:-1]} and {b[:-1]})",
+                    "choose two mount_dir values of which neither contains the other",
                 )
         return self
 
@@ -148,7 +151,7 @@ class Storage(Settings):
 
     @property
     def shared_dir(self) -> str:
-        """Where jobs, environments and data live by default."""
+        """The default place of job files, virtual environments and data."""
         return self.mount_dirs[0]
 
 
@@ -156,8 +159,8 @@ class Registry(Settings):
     """The ECR repository for training images."""
 
     enabled: bool = True
-    """Whether there is one."""
+    """Whether it is created."""
     keep_images: int = Field(50, ge=1, le=1000)
-    """Older images beyond this number are removed."""
+    """Number of images to keep. Older ones are deleted."""
     immutable_tags: bool = True
-    """A tag names one image for ever."""
+    """A tag cannot be moved to another image."""

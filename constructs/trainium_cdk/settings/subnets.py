@@ -1,4 +1,4 @@
-"""Which addresses each subnet of a network gets: arithmetic only."""
+"""The addresses of each subnet of a network: arithmetic only."""
 
 from __future__ import annotations
 
@@ -19,22 +19,25 @@ class ZoneSubnets:
 
 
 def plan_subnets(network: Network, zone_ids: Sequence[str]) -> tuple[ZoneSubnets, ...]:
-    """The subnets of a VPC of our own, in the order of `zone_ids`.
+    """The subnets of a new VPC, in the order of `zone_ids`.
 
-    Public subnets fill the VPC's network from its bottom, private ones from its top. So the subnets of the first zones stay
-    what they are when zones are appended, and nothing is wasted: a plan exists whenever the sizes add up.
+    Public subnets are allocated from the start of the VPC's network, private ones from its end. So the existing subnets
+    do not
+    change when zones are appended, and no addresses are wasted: a plan exists whenever the sizes add up.
 
     Raises:
         ValueError: no zone, a zone given twice, or more subnets than the network holds.
     """
     if not zone_ids:
-        raise ValueError("no availability zone for the network: set network.zone_ids, as [use1-az4]")
+        raise ValueError("no availability zone for the network: set network.zone_ids, for example [use1-az4]")
     if len(set(zone_ids)) != len(zone_ids):
         twice = next(z for z in zone_ids if list(zone_ids).count(z) > 1)
-        raise ValueError(f"network.zone_ids names {twice} twice: name each zone once")
+        raise ValueError(f"network.zone_ids contains {twice} twice: list each zone once")
     vpc = IPv4Network(network.cidr)
     if vpc.prefixlen < 16 or vpc.prefixlen > 28:
-        raise ValueError(f"network.cidr {vpc} cannot be a VPC's: choose a prefix from /16 to /28, as 10.0.0.0/16")
+        raise ValueError(
+            f"network.cidr {vpc} is not a valid size for a VPC: choose a prefix from /16 to /28, for example 10.0.0.0/16"
+        )
     public, private = 2 ** (32 - network.public_prefix), 2 ** (32 - network.private_prefix)
     needed = len(zone_ids) * (public + private)
     if needed > vpc.num_addresses:

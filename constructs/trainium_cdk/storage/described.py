@@ -110,7 +110,7 @@ def check_storage(construct: Construct, efs: object, efs_mount_dir: str, lustre:
             # the bucket's name is nearly always a token, and no rule looks at it
             s3_link = {"uri": "s3://bucket", "auto_import": link.auto_import, "auto_export": link.auto_export}
             described["fsx"]["s3"] = s3_link | known({"directory": link.directory})
-    rules = [rule for rule in storage.RULES if rule is not storage.kept_data_is_named]
+    rules = [rule for rule in storage.RULES if rule is not storage.kept_data_is_listed]
     report(construct, {"storage": described}, at=("storage",), rules=rules, names=_NAMES)
 
 

@@ -32,7 +32,8 @@ def verify(case: Case) -> None:
     check, at = BY_NAME[case.check], target(case.env, case.engine)
     assert check.wanted(at), "there is nothing to look at"
     told = [
-        (f.level, f"{f.what} = {f.value}: {f.reason}. Fix: {f.fix} [{f.where}]") for f in check.judge(at, case.answer)
+        (f.level, f"{f.what} = {f.value}: {f.reason}. Fix: {f.fix} [{f.where}]")
+        for f in check.evaluate(at, case.answer)
     ]
     assert [level for level, _ in told] == [words[0] for words in case.expected], told
     for (_, text), (_, *words) in zip(told, case.expected, strict=True):

@@ -148,7 +148,7 @@ def test_nodes_of_others_count(aws: LocalAws) -> None:
         for i in launch(**({"TagSpecifications": tags} if tags else {}))["Instances"]
     ]
     try:
-        assert "and 24 in use by others" in wrong(report(""))["trn-quota-on-demand"]
+        assert "and 24 are in use" in wrong(report(""))["trn-quota-on-demand"]
         ec2.terminate_instances(InstanceIds=started[:1])
         assert wrong(report("")) == {}
     finally:
@@ -177,7 +177,7 @@ def test_a_stack_that_is_there_needs_no_second_vpc(aws: LocalAws) -> None:
     try:
         left = wrong(report("name: there"))
         assert left.keys() <= {"vpc-quota", "address-quota", "standard-quota"}
-        assert all("the stack has its own already" in text for text in left.values())  # others use more than the quota
+        assert all("the stack already has its own" in text for text in left.values())  # others use more than the quota
     finally:
         cfn.delete_stack(StackName=name)
     cfn.create_stack(StackName="there-slurm", TemplateBody=template)
@@ -270,7 +270,7 @@ def test_blocks_are_offered_where_none_is_named(trn: Trn, aws: LocalAws) -> None
     ]  # fmt: skip
     done = trn("", "--find-block", "trn1.32xlarge", "--nodes", "5")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "no capacity block of 5 x trn1.32xlarge for 24 h is sold in us-east-1 now" in done.stderr
+    assert "no capacity block of 5 x trn1.32xlarge for 24 h is currently offered in us-east-1" in done.stderr
     assert "not sold in capacity blocks" in trn("", "--find-block", "trn1.2xlarge").stderr
     assert "no stack 'Nobody'" in trn("", "Nobody").stderr
 
@@ -322,8 +322,8 @@ def test_what_exists(everything: dict[str, str], made: Seeded) -> None:
         ("10.0.16.0/20", "10.0.32.0/20", "existing-vpc", "write cidr: 10.0.16.0/20"),
         (made.private_subnet, "subnet-00000000000000bad", "existing-vpc", "no such subnet"),
         ("cidr: 172.31.0.0/16", "cidr: 172.16.0.0/16", "peerings", "would lead elsewhere"),
-        (made.efs, "fs-00000000000000bad", "efs", "there is none in us-east-1"),
-        (made.fsx, "fs-00000000000000bad", "fsx", "there is none in us-east-1"),
+        (made.efs, "fs-00000000000000bad", "efs", "it does not exist in us-east-1"),
+        (made.fsx, "fs-00000000000000bad", "fsx", "it does not exist in us-east-1"),
         (mount, "other", "fsx", f"write mount_name: {mount}"),
     ):
         found = wrong(report(text.replace(old, new)))

@@ -10,7 +10,7 @@ import pytest
 
 from tests.checks.live.cases import target
 from trainium_cdk.checks.live import Aws, Check, Finding, Report, examine
-from trainium_cdk.checks.live.cost import cost, told
+from trainium_cdk.checks.live.cost import cost, findings
 from trainium_cdk.checks.live.run import THREADS, run
 from trainium_cdk.errors import Absent, AwsError, Denied, NoCredentials, Unreachable
 
@@ -25,10 +25,10 @@ def check(name: str, outcome: Any) -> Check[Any]:
             raise outcome
         return outcome
 
-    def judge(_: Any, answer: Any) -> Iterator[Finding]:
+    def evaluate(_: Any, answer: Any) -> Iterator[Finding]:
         yield answer
 
-    return Check(name, (), fetch, judge)
+    return Check(name, (), fetch, evaluate)
 
 
 def find(*checks: Check[Any], seconds: float = 60) -> list[tuple[str, str, str]]:
@@ -36,7 +36,7 @@ def find(*checks: Check[Any], seconds: float = 60) -> list[tuple[str, str, str]]
     return [(f.level, f.check, f.reason) for f in found]
 
 
-def test_outcomes_are_told_beside_each_other() -> None:
+def test_outcomes_are_reported_independently() -> None:
     outcomes: dict[str, Any] = {
         "fine": FINE, "denied": Denied("ec2:DescribeVpcs"), "expired": NoCredentials("expired"),
         "throttled": AwsError("ec2:DescribeVpcs failed with RequestLimitExceeded: slow down"),
@@ -53,11 +53,11 @@ def test_outcomes_are_told_beside_each_other() -> None:
     ]
 
 
-def test_a_service_out_of_reach_is_told_once() -> None:
+def test_a_service_out_of_reach_is_reported_once() -> None:
     lost = [check(f"c{i}", Unreachable("ec2", "Connect timeout")) for i in range(3)]
     assert find(check("fine", FINE), *lost) == [
         ("ok", "fine", "fine"),
-        ("error", "connection", "Connect timeout; so these could not be checked: c0, c1 and c2"),
+        ("error", "connection", "Connect timeout. These checks could not run: c0, c1 and c2"),
     ]
 
 
@@ -90,7 +90,7 @@ def test_exit_codes(levels: tuple[Any, ...], strict: bool, code: int) -> None:
 
 
 def test_no_connection_is_one_error_and_the_rest_stands(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A closed port; the offline rules and the cost are told all the same."""
+    """A closed port. The offline rules and the cost are still reported."""
     for name, value in {"ENDPOINT_URL": "http://127.0.0.1:1", "ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b"}.items():
         monkeypatch.setenv(f"AWS_{name}", value)
     report = examine(target("pcluster: {queues: [{compute_resources: [{min_nodes: 1}]}]}"))
@@ -122,10 +122,10 @@ def test_cost_by_hand(text: str, engine: Any, idle: float, more: float, unknown:
     assert figures["unknown_idle"] == figures["unknown_full"] == unknown
 
 
-def test_what_has_no_price_is_said_and_not_guessed() -> None:
-    found = list(told(cost(target("region: ap-southeast-4"))))
+def test_an_unknown_price_is_reported_and_not_guessed() -> None:
+    found = list(findings(cost(target("region: ap-southeast-4"))))
     assert found[0].value == "at least 0.00 USD an hour"
-    for words in ("head node: c5.4xlarge", "NAT gateway", "not known here"):
+    for words in ("head node: c5.4xlarge", "NAT gateway", "the catalogue has no price of"):
         assert words in found[0].reason
     assert "catalog.prices.ap-southeast-4 or catalog.service_prices.ap-southeast-4" in found[0].fix
     given = "region: ap-southeast-4\ncatalog: {prices: {ap-southeast-4: {c5.4xlarge: 1.0}}, service_prices: {ap-southeast-4: {nat-gateway-hour: 0.5}}}"

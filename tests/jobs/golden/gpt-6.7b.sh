@@ -221,7 +221,7 @@ export NEURON_CC_FLAGS
 say() { printf 'trn: %s\n' "$*"; }
 die() { say "$*" >&2; exit 1; }
 
-# A driver and a runtime that do not go together fail late, and do not say why.
+# An incompatible driver and runtime fail late, without a clear error message.
 version() { sed -n 's/^\([0-9][0-9.]*\).*/\1/p' 2> /dev/null || true; }
 # of the driver that is loaded, which need not be the one that modinfo finds
 driver_version() { cat "${TRN_SYS_ROOT:-}/sys/module/neuron/version" 2> /dev/null | version; }
@@ -241,11 +241,11 @@ versions_problem() {
   fi
   if [ -z "$runtime" ]; then return; fi
   if within "$driver" 2.29 '' && within "$runtime" '' 2.33; then
-    printf '%s\n' "driver $driver and runtime $runtime do not go together: "'"Neuron Driver 2.29 requires Neuron Runtime Library 2.33 or later" (AWS, release notes of Neuron Runtime 2.31.0, 2026-07-07). Deploy with another bootstrap: {neuron_release: ...}, or replace the node if its driver is not that of the release'
+    printf '%s\n' "driver $driver and runtime $runtime are not compatible: "'"Neuron Driver 2.29 requires Neuron Runtime Library 2.33 or later" (AWS, release notes of Neuron Runtime 2.31.0, 2026-07-07). Deploy with another bootstrap: {neuron_release: ...}, or replace the node if its driver is not that of the release'
     return
   fi
   if within "$driver" '' 2.27 && within "$runtime" 2.32 ''; then
-    printf '%s\n' "driver $driver and runtime $runtime do not go together: "'"Neuron Runtime Library 2.32 is not backward-compatible with Neuron Driver 2.26 or earlier" (AWS, release notes of Neuron Runtime 2.30.0, 2026-05-21). Deploy with another bootstrap: {neuron_release: ...}, or replace the node if its driver is not that of the release'
+    printf '%s\n' "driver $driver and runtime $runtime are not compatible: "'"Neuron Runtime Library 2.32 is not backward-compatible with Neuron Driver 2.26 or earlier" (AWS, release notes of Neuron Runtime 2.30.0, 2026-05-21). Deploy with another bootstrap: {neuron_release: ...}, or replace the node if its driver is not that of the release'
     return
   fi
 }

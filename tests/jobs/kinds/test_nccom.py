@@ -113,7 +113,7 @@ def test_a_driver_that_does_not_go_with_the_runtime_is_reported(backend: SlurmBa
     assert not backend.wait(job.id, 600).ok
     log = b"".join(chunk.data for chunk in backend.logs(job.id)).decode()
     assert re.search(
-        r"BROKEN: node 0 \(\S+\): driver 2\.26\.10\.0 and runtime 2\.32\.31\.0 do not go together: .*2\.26 or earlier",
+        r"BROKEN: node 0 \(\S+\): driver 2\.26\.10\.0 and runtime 2\.32\.31\.0 are not compatible: .*2\.26 or earlier",
         log,
     ), log
 
@@ -121,7 +121,7 @@ def test_a_driver_that_does_not_go_with_the_runtime_is_reported(backend: SlurmBa
 @pytest.mark.parametrize(
     ("env", "said"),
     [
-        ({"TRN_SANDBOX_RUNTIME": "2.32.31.0"}, r"driver 2\.26\.10\.0 and runtime 2\.32\.31\.0 do not go together: .*Deploy with another bootstrap"),
+        ({"TRN_SANDBOX_RUNTIME": "2.32.31.0"}, r"driver 2\.26\.10\.0 and runtime 2\.32\.31\.0 are not compatible: .*Deploy with another bootstrap"),
         ({"TRN_SYS_ROOT": "/nowhere"}, "the Neuron driver is not loaded"),
     ],
 )  # fmt: skip

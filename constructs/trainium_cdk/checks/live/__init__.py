@@ -1,7 +1,8 @@
-"""What can only be known from the account: quotas, offerings, reservations, versions, what exists already, what it costs.
+"""Checks of the AWS account: quotas, offerings, reservations, versions, existing resources, cost.
 
-Every check asks with calls that only read, and says what is there, what that means and what to do. A check whose call is
-not allowed says which IAM action it needs; the others stand.
+Every check uses only read calls. It reports the current state, what that means and what to do. A check whose call is
+denied reports
+the IAM action that it needs; the other checks still run.
 """
 
 from __future__ import annotations
@@ -38,51 +39,53 @@ CHECKS: tuple[Check[Any], ...] = (
     *network.CHECKS,
     *data.CHECKS,
 )
-"""Every live check but the one of the credentials, in the order in which they are told."""
+"""Every live check except that of the credentials, in the order of the report."""
 
 
 def examine(target: Target, aws: Aws | None = None) -> Report:
-    """Everything that can be found out before spending: offline rules, live checks, cost.
+    """Everything that can be checked before anything costs money: offline rules, live checks, cost.
 
     Args:
-        aws: the connection. Default: one with the credentials of the environment, in the environment's region.
+        aws: the connection. Default: one with the current credentials, in the environment's region.
     """
     aws = aws or Aws(target.env.region)
     offline = [
         Finding(p.level, p.dotted, show(p.value), p.reason, p.fix, target.where(p.key), f"rule {p.rule}")
         for p in check(target.env, target.engine)
     ]
-    found, known = _identify(target, aws)
-    if known:
-        target = replace(target, account=known)
-        found += run(target, aws, CHECKS)
-    figures = prices.cost(target)
+    findings, account_id = _identify(target, aws)
+    if account_id:
+        target = replace(target, account=account_id)
+        findings += run(target, aws, CHECKS)
+    estimate = prices.cost(target)
     return Report(
         target.stack,
         target.env.name,
         target.env.region,
         target.account,
-        (*offline, *found, *prices.told(figures)),
-        figures,
+        (*offline, *findings, *prices.findings(estimate)),
+        estimate,
     )
 
 
 def _identify(target: Target, aws: Aws) -> tuple[list[Finding], str]:
-    """Findings about the credentials, and the account they are for; empty where nothing can be asked with them."""
+    """Findings about the credentials, and their account. The account is empty if they cannot be used."""
     check = account.IDENTITY
     try:
         identity = check.fetch(target, aws.limited_to(check.actions))
     except NoCredentials as e:
         return [
-            _nothing_asked(str(e), "sign in (aws sso login), or set AWS_PROFILE; see that the region is enabled")
+            _no_connection(
+                str(e), "sign in (aws sso login), or set AWS_PROFILE, and make sure that the region is enabled"
+            )
         ], ""
     except AwsError as e:
-        return [_nothing_asked(str(e), "see that this machine reaches AWS (network, proxy, AWS_ENDPOINT_URL)")], ""
-    findings = [replace(f, check=check.name) for f in check.judge(target, identity)]
+        return [_no_connection(str(e), "check this machine's connection to AWS (network, proxy, AWS_ENDPOINT_URL)")], ""
+    findings = [replace(f, check=check.name) for f in check.evaluate(target, identity)]
     return findings, "" if any(f.level == "error" for f in findings) else str(identity["Account"])
 
 
-def _nothing_asked(reason: str, fix: str) -> Finding:
+def _no_connection(reason: str, fix: str) -> Finding:
     return Finding(
         "error", "credentials", "none", f"{reason}; nothing in the account could be checked", fix, check="credentials"
     )

@@ -12,27 +12,32 @@ KEY: tuple[str, ...] = ("pcluster", "head", "ssh", "key_name")
 
 
 def _key_name(target: Target) -> str | None:
-    """The key pair that is named; one that the stack makes is of the right kind."""
+    """The key pair that the environment names. One that the stack creates needs no check."""
     return target.of.key_pair(target.env)
 
 
-def judge_key_pair(target: Target, kind: str | None) -> Found:
+def evaluate_key_pair(target: Target, kind: str | None) -> Found:
     name, os = _key_name(target), target.env.pcluster.os
     what, where = f"key pair {name}", target.where(KEY)
-    make = f"aws ec2 create-key-pair --key-name {name} --key-type ed25519 --region {target.env.region}"
+    create = f"aws ec2 create-key-pair --key-name {name} --key-type ed25519 --region {target.env.region}"
     if kind is None:
-        yield Finding("error", what, "none", f"there is no such key pair in {target.env.region}", make, where)
+        yield Finding("error", what, "none", f"this key pair does not exist in {target.env.region}", create, where)
     elif kind != "ed25519" and os.startswith("ubuntu"):
         yield Finding(
-            "error", what, kind, f"{os} takes no {kind} keys", "name an ed25519 key pair, or remove key_name", where
+            "error",
+            what,
+            kind,
+            f"{os} does not support {kind} keys",
+            "use an ed25519 key pair, or remove key_name",
+            where,
         )
     else:
-        yield Finding("ok", what, kind, f"{os} takes it")
+        yield Finding("ok", what, kind, f"{os} supports it")
 
 
 def fetch_key_pair(target: Target, aws: Aws) -> str | None:
-    found = aws.find("ec2:DescribeKeyPairs", KeyNames=[_key_name(target)])
-    return str(found["KeyPairs"][0]["KeyType"]) if found and found["KeyPairs"] else None
+    answer = aws.find("ec2:DescribeKeyPairs", KeyNames=[_key_name(target)])
+    return str(answer["KeyPairs"][0]["KeyType"]) if answer and answer["KeyPairs"] else None
 
 
 @dataclass(frozen=True)
@@ -40,16 +45,16 @@ class Role:
     """A service-linked role.
 
     Attributes:
-        service: what makes it: `aws iam create-service-linked-role --aws-service-name <this>`.
-        by_itself: whether the service makes it when it is first used by who may create it.
+        service: the service that it belongs to: `aws iam create-service-linked-role --aws-service-name <this>`.
+        automatic: whether the service creates it at first use, if the caller has the permission.
     """
 
     name: str
     service: str
-    by_itself: bool = True
+    automatic: bool = True
 
 
-SPOT = Role("AWSServiceRoleForEC2Spot", "spot.amazonaws.com", by_itself=False)
+SPOT = Role("AWSServiceRoleForEC2Spot", "spot.amazonaws.com", automatic=False)
 ROLES = {
     "eks": Role("AWSServiceRoleForAmazonEKS", "eks.amazonaws.com"),
     "nodes": Role("AWSServiceRoleForAmazonEKSNodegroup", "eks-nodegroup.amazonaws.com"),
@@ -61,7 +66,7 @@ ROLES = {
 
 
 def roles(target: Target) -> list[Role]:
-    """The service-linked roles that this stack's services act with."""
+    """The service-linked roles that this stack's services use."""
     env, wanted = target.env, []
     if any(f.queue.purchase == "spot" for f in target.fleets):
         wanted.append(SPOT)
@@ -72,26 +77,30 @@ def roles(target: Target) -> list[Role]:
     return wanted
 
 
-def judge_roles(target: Target, there: dict[str, bool]) -> Found:
+def evaluate_roles(target: Target, existing: dict[str, bool]) -> Found:
     for role in roles(target):
-        make = f"aws iam create-service-linked-role --aws-service-name {role.service}"
-        if there[role.name]:
-            yield Finding("ok", f"role {role.name}", "there", f"for {role.service}")
+        create = f"aws iam create-service-linked-role --aws-service-name {role.service}"
+        if existing[role.name]:
+            yield Finding("ok", f"role {role.name}", "exists", f"for {role.service}")
         elif _named_by_the_key(target, role):
-            why = "the policy of the stack's key names it (encryption: customer-key), and KMS takes no policy with a role that is absent"
-            yield Finding("error", f"role {role.name}", "none", why, make)
-        elif role.by_itself:
+            why = "the policy of the stack's key names this role (encryption: customer-key), and KMS rejects a policy with a missing role"
+            yield Finding("error", f"role {role.name}", "none", why, create)
+        elif role.automatic:
             may = "iam:CreateServiceLinkedRole"
             yield Finding(
                 "info",
                 f"role {role.name}",
                 "none",
-                f"the service makes it at first use, if the deployer has {may}",
-                make,
+                f"the service creates it at first use, if the deployer has {may}",
+                create,
             )
         else:
             yield Finding(
-                "error", f"role {role.name}", "none", "nothing makes it for us, and no instance starts without it", make
+                "error",
+                f"role {role.name}",
+                "none",
+                "it is not created automatically, and no instance can start without it",
+                create,
             )
 
 
@@ -104,6 +113,6 @@ def fetch_roles(target: Target, aws: Aws) -> dict[str, bool]:
 
 
 CHECKS: tuple[Check[Any], ...] = (
-    Check("key-pair", ("ec2:DescribeKeyPairs",), fetch_key_pair, judge_key_pair, lambda t: bool(_key_name(t))),
-    Check("service-roles", ("iam:GetRole",), fetch_roles, judge_roles, lambda t: bool(roles(t))),
+    Check("key-pair", ("ec2:DescribeKeyPairs",), fetch_key_pair, evaluate_key_pair, lambda t: bool(_key_name(t))),
+    Check("service-roles", ("iam:GetRole",), fetch_roles, evaluate_roles, lambda t: bool(roles(t))),
 )

@@ -1,4 +1,4 @@
-"""The account: whose credentials, the CDK's bootstrap, and stacks that are there already."""
+"""The account: credentials, the CDK's bootstrap, and stacks that already exist."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.model import Check, Finding, Found, Target
 
 OLDEST_BOOTSTRAP = 6
-"""What the CDK's own templates ask for (rule CheckBootstrapVersion of every stack it synthesises, aws-cdk-lib 2.275)."""
+"""The version that the CDK's templates require (rule CheckBootstrapVersion in every synthesised stack, aws-cdk-lib
+2.275)."""
 Stacks = tuple[dict[str, Any] | None, dict[str, Any] | None]
 
 
-def judge_identity(target: Target, identity: dict[str, Any]) -> Found:
+def evaluate_identity(target: Target, identity: dict[str, Any]) -> Found:
     account, arn = identity["Account"], identity["Arn"]
     if target.env.account and target.env.account != account:
         yield Finding(
             "error",
             "account",
             account,
-            f"the credentials ({arn}) are for another account than the environment's {target.env.account}",
+            f"the credentials ({arn}) are not for the environment's account {target.env.account}",
             f"use credentials of {target.env.account}, or write account: {account!r}",
             target.where(("account",)),
         )
@@ -31,32 +32,32 @@ def fetch_identity(_: Target, aws: Aws) -> dict[str, Any]:
     return aws("sts:GetCallerIdentity")
 
 
-def judge_bootstrap(target: Target, version: str | None) -> Found:
-    place = f"aws://{target.account or 'ACCOUNT'}/{target.env.region}"
-    fix = f"cdk bootstrap {place}"
+def evaluate_bootstrap(target: Target, version: str | None) -> Found:
+    location = f"aws://{target.account or 'ACCOUNT'}/{target.env.region}"
+    fix = f"cdk bootstrap {location}"
     if target.qualifier != Target.qualifier:
         fix += f" --qualifier {target.qualifier}"
     what = "CDK bootstrap"
     if version is None:
-        yield Finding("error", what, "none", "the CDK has no bucket and no roles in this account and region", fix)
+        yield Finding("error", what, "none", "this account and region are not bootstrapped for the CDK", fix)
     elif not version.isdecimal() or int(version) < OLDEST_BOOTSTRAP:
         yield Finding(
             "error",
             what,
             f"version {version}",
-            f"the stacks need version {OLDEST_BOOTSTRAP} or newer: bootstrap again",
+            f"the stacks need version {OLDEST_BOOTSTRAP} or newer",
             fix,
         )
     else:
-        yield Finding("ok", what, f"version {version}", f"{OLDEST_BOOTSTRAP} or newer is needed")
+        yield Finding("ok", what, f"version {version}", f"at least {OLDEST_BOOTSTRAP} is needed")
 
 
 def fetch_bootstrap(target: Target, aws: Aws) -> str | None:
-    found = aws.find("ssm:GetParameter", Name=f"/cdk-bootstrap/{target.qualifier}/version")
-    return str(found["Parameter"]["Value"]) if found else None
+    answer = aws.find("ssm:GetParameter", Name=f"/cdk-bootstrap/{target.qualifier}/version")
+    return str(answer["Parameter"]["Value"]) if answer else None
 
 
-def judge_stacks(target: Target, stacks: Stacks) -> Found:
+def evaluate_stacks(target: Target, stacks: Stacks) -> Found:
     ours, cluster = stacks
     what = f"stack {target.stack}"
     if cluster is not None:
@@ -64,7 +65,7 @@ def judge_stacks(target: Target, stacks: Stacks) -> Found:
             "error",
             f"stack {target.cluster}",
             cluster["StackStatus"],
-            "ParallelCluster makes a stack with the cluster's name, and one already exists",
+            "ParallelCluster creates a stack with the cluster's name, and a stack with this name already exists",
             f"delete that cluster, or give this one another name: pcluster.cluster_name (now {target.cluster})",
             target.where(("pcluster", "cluster_name")),
         )
@@ -73,18 +74,18 @@ def judge_stacks(target: Target, stacks: Stacks) -> Found:
         return
     status = str(ours["StackStatus"])
     if status == "ROLLBACK_COMPLETE" or status.endswith("_FAILED"):
-        fix = f"look at its events, then: npx cdk destroy {target.stack}"
+        fix = f"read the stack's events, then: npx cdk destroy {target.stack}"
         if status.startswith("UPDATE"):
-            fix = f"mend it first: aws cloudformation continue-update-rollback --stack-name {target.stack}"
-        yield Finding("error", what, status, "CloudFormation updates no stack in this state", fix)
+            fix = f"repair the stack first: aws cloudformation continue-update-rollback --stack-name {target.stack}"
+        yield Finding("error", what, status, "CloudFormation cannot update a stack in this state", fix)
     elif status.endswith("_IN_PROGRESS"):
-        yield Finding("error", what, status, "somebody is changing it now", "wait until that is done")
+        yield Finding("error", what, status, "the stack is being changed", "wait until that is finished")
     else:
-        yield Finding("ok", what, status, "it exists and will be updated: what it has already is not counted again")
+        yield Finding("ok", what, status, "it exists and will be updated: its resources are not counted again")
 
 
 def fetch_stacks(target: Target, aws: Aws) -> Stacks:
-    """Our stack, and the one that has the name of a cluster which our stack does not have yet."""
+    """Our stack, and another stack that already has the name of the new cluster."""
     ours = stack(target, aws)
     deployed = {o["OutputKey"]: o["OutputValue"] for o in (ours or {}).get("Outputs", [])}.get("ClusterName")
     new = target.of.cluster_is_a_stack and deployed != target.cluster
@@ -92,19 +93,19 @@ def fetch_stacks(target: Target, aws: Aws) -> Stacks:
 
 
 def stack(target: Target, aws: Aws) -> dict[str, Any] | None:
-    """Our stack as it is now; None where there is none."""
+    """The current state of our stack; None if it does not exist."""
     return _stack(aws, target.stack)
 
 
 def _stack(aws: Aws, name: str) -> dict[str, Any] | None:
-    found = aws.find("cloudformation:DescribeStacks", StackName=name)
-    listed = [s for s in (found or {}).get("Stacks", []) if s["StackStatus"] != "DELETE_COMPLETE"]
+    answer = aws.find("cloudformation:DescribeStacks", StackName=name)
+    listed = [s for s in (answer or {}).get("Stacks", []) if s["StackStatus"] != "DELETE_COMPLETE"]
     return listed[0] if listed else None
 
 
-IDENTITY = Check("credentials", ("sts:GetCallerIdentity",), fetch_identity, judge_identity)
-"""The first one: without credentials there is no other."""
+IDENTITY = Check("credentials", ("sts:GetCallerIdentity",), fetch_identity, evaluate_identity)
+"""The first check. Without credentials no other check can run."""
 CHECKS: tuple[Check[Any], ...] = (
-    Check("bootstrap", ("ssm:GetParameter",), fetch_bootstrap, judge_bootstrap),
-    Check("stack", ("cloudformation:DescribeStacks",), fetch_stacks, judge_stacks),
+    Check("bootstrap", ("ssm:GetParameter",), fetch_bootstrap, evaluate_bootstrap),
+    Check("stack", ("cloudformation:DescribeStacks",), fetch_stacks, evaluate_stacks),
 )

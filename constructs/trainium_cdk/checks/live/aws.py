@@ -1,4 +1,4 @@
-"""The seam to AWS: every call that preflight makes, by the IAM action it needs. All of them only read."""
+"""Preflight's AWS client: every call, by the IAM action that it needs. All of them only read."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 5, 15, 4
 
 
 class Aws:
-    """Calls by IAM action. Each question is asked once, however many checks ask it.
+    """Calls by IAM action. Each request is sent once, and checks share its response.
 
     Args:
-        region: where calls go that name no region of their own.
+        region: the region of calls without an explicit one.
         session: a `boto3.Session`. Default: a new one, from the environment.
     """
 
@@ -67,42 +67,42 @@ class Aws:
         self._allowed: frozenset[str] | None = None
 
     def limited_to(self, actions: Iterable[str]) -> Aws:
-        """The same connection, for these actions only."""
+        """The same connection, limited to these actions."""
         limited = object.__new__(Aws)
         limited.__dict__ = {**self.__dict__, "_allowed": frozenset(actions)}
         return limited
 
     def __call__(self, action: str, *, region: str | None = None, **parameters: Any) -> dict[str, Any]:
-        """The whole answer, all pages of it.
+        """The complete response with all pages.
 
         Raises:
-            Denied, NoCredentials, Unreachable, Absent: as they say.
-            AwsError: anything else; the message carries AWS's own words.
+            Denied, NoCredentials, Unreachable, Absent: see these classes.
+            AwsError: any other error; the message contains AWS's own.
             PermissionError: the check did not declare this action.
         """
         if self._allowed is not None and action not in self._allowed:
             raise PermissionError(f"{action} is not among the actions that this check declares")
-        place = region or self.region
-        key = json.dumps([action, place, parameters], sort_keys=True, default=str)
+        region = region or self.region
+        key = json.dumps([action, region, parameters], sort_keys=True, default=str)
         with self._lock:
             mine = key not in self._answers
             answer = self._answers.setdefault(key, Future())
         if mine:
             try:
-                answer.set_result(self._ask(action, place, parameters))
+                answer.set_result(self._send(action, region, parameters))
             except BaseException as e:
                 answer.set_exception(e)
-        found: dict[str, Any] = answer.result()
-        return found
+        response: dict[str, Any] = answer.result()
+        return response
 
     def find(self, action: str, *, region: str | None = None, **parameters: Any) -> dict[str, Any] | None:
-        """As a call, but None where AWS says that what was asked for does not exist."""
+        """Like a call, but returns None if the requested resource does not exist."""
         try:
             return self(action, region=region, **parameters)
         except Absent:
             return None
 
-    def _ask(self, action: str, region: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    def _send(self, action: str, region: str, parameters: dict[str, Any]) -> dict[str, Any]:
         from botocore.exceptions import BotoCoreError, ClientError
 
         service, method = OPERATIONS[action]
@@ -141,7 +141,7 @@ def _of_client_error(error: Any, action: str) -> AwsError:
     if code in _DENIED:
         return Denied(action)
     if unknown_caller(error):
-        return NoCredentials(f"AWS does not take the credentials ({code}: {message})")
+        return NoCredentials(f"AWS rejects the credentials ({code}: {message})")
     if code in _ABSENT or "NotFound" in code or (code == "ValidationError" and "does not exist" in message):
         return Absent(message or code)
     return AwsError(f"{action} failed with {code}: {message}")

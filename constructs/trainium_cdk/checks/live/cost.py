@@ -1,5 +1,6 @@
-"""What the environment costs an hour: while nobody works on it, and with the whole fleet. From the catalogue's prices alone;
-what it does not know is said to be unknown."""
+"""Cost of the environment by the hour: while no job runs, and with all nodes. It uses only the catalogue's prices and
+lists items whose
+price is unknown."""
 
 from __future__ import annotations
 
@@ -14,11 +15,11 @@ from trainium_cdk.checks.live.quotas import addresses_wanted
 
 @dataclass(frozen=True)
 class Item:
-    """Something that is paid by the hour.
+    """An item that is charged by the hour.
 
     Attributes:
-        idle: USD an hour while no job runs; None where the price is not known.
-        full: USD an hour with the whole fleet; None where the price is not known.
+        idle: USD an hour while no job runs; None if the price is not known.
+        full: USD an hour with all nodes; None if the price is not known.
     """
 
     what: str
@@ -27,7 +28,7 @@ class Item:
 
 
 def items(target: Target) -> list[Item]:
-    """Everything of the stack that is paid by the hour, or by what it could hold."""
+    """Every item of the stack that is charged by the hour or by provisioned capacity."""
     return [*_fleets(target), *_servers(target), *_network(target), *_storage(target), *_cluster(target)]
 
 
@@ -37,9 +38,9 @@ def _fleets(target: Target) -> Iterator[Item]:
         price, kind = env.catalog.price(fleet.kind.name, env.region), fleet.kind.name
         least, most = target.of.idle_nodes(fleet), fleet.resource.max_nodes
         if fleet.queue.purchase == "capacity-block":
-            yield Item(f"{fleet.name}: {most} x {kind} (the block is paid when it is bought)", 0.0, 0.0)
+            yield Item(f"{fleet.name}: {most} x {kind} (the block is paid for when it is bought)", 0.0, 0.0)
             continue
-        if fleet.resource.reservation:  # paid whether or not instances run in it
+        if fleet.resource.reservation:  # charged even if no instances use it
             least = most
         note = " (at the on-demand price; spot costs less)" if fleet.queue.purchase == "spot" else ""
         yield Item(f"{fleet.name}: {least} to {most} x {kind}{note}", _times(price, least), _times(price, most))
@@ -62,13 +63,13 @@ def _network(target: Target) -> Iterator[Item]:
     network = target.env.network
     wanted = addresses_wanted(target)
     if count := wanted.get("NAT gateways", 0):
-        yield _hourly(target, f"{count} x NAT gateway (and its traffic)", "nat-gateway-hour", count)
+        yield _hourly(target, f"{count} x NAT gateway (without its traffic)", "nat-gateway-hour", count)
     if count := sum(wanted.values()):
         yield _hourly(target, f"{count} x public address", "public-address-hour", count)
     endpoints = set(network.interface_endpoints) - GATEWAY_ENDPOINTS
     if endpoints and not network.existing:
         count = len(endpoints) * len(target.zone_ids)
-        yield _hourly(target, f"{count} x interface endpoint (and its traffic)", "interface-endpoint-hour", count)
+        yield _hourly(target, f"{count} x interface endpoint (without its traffic)", "interface-endpoint-hour", count)
 
 
 def _storage(target: Target) -> Iterator[Item]:
@@ -108,34 +109,34 @@ def _times(price: float | None, count: int) -> float | None:
 
 
 def cost(target: Target) -> dict[str, Any]:
-    """The figures: items, sums of what is known, and what is not known."""
-    found = items(target)
+    """The estimate: items, totals of the known prices, and the items whose price is unknown."""
+    parts = items(target)
     return {
         "currency": "USD",
         "region": target.env.region,
-        "items": [asdict(i) for i in found],
-        "idle_hour": round(sum(i.idle or 0.0 for i in found), 4),
-        "full_hour": round(sum(i.full or 0.0 for i in found), 4),
-        "unknown_idle": [i.what for i in found if i.idle is None],
-        "unknown_full": [i.what for i in found if i.full is None],
+        "items": [asdict(i) for i in parts],
+        "idle_hour": round(sum(i.idle or 0.0 for i in parts), 4),
+        "full_hour": round(sum(i.full or 0.0 for i in parts), 4),
+        "unknown_idle": [i.what for i in parts if i.idle is None],
+        "unknown_full": [i.what for i in parts if i.full is None],
         "not_counted": ["stored data", "traffic", "logs"],
     }
 
 
-def told(figures: dict[str, Any]) -> Found:
-    """The two sums as findings."""
-    for name, title in (("idle", "cost while nothing runs"), ("full", "cost with the whole fleet")):
-        unknown = figures[f"unknown_{name}"]
-        hour = figures[f"{name}_hour"]
+def findings(estimate: dict[str, Any]) -> Found:
+    """The two totals as findings."""
+    for name, title in (("idle", "cost while no job runs"), ("full", "cost with all nodes")):
+        unknown = estimate[f"unknown_{name}"]
+        hour = estimate[f"{name}_hour"]
         least = "at least " if unknown else ""
-        rest = f"; the price of these is not known here: {listed(unknown)}" if unknown else ""
+        rest = f"; the catalogue has no price of {listed(unknown)}" if unknown else ""
         yield Finding(
             "info",
             title,
             f"{least}{hour:,.2f} USD an hour",
-            f"{hour * HOURS_OF_A_MONTH:,.0f} USD a month at {figures['region']}'s list prices, without {listed(figures['not_counted'])}"
+            f"{hour * HOURS_OF_A_MONTH:,.0f} USD a month at {estimate['region']}'s list prices, without {listed(estimate['not_counted'])}"
             + rest,
-            f"give them under catalog.prices.{figures['region']} or catalog.service_prices.{figures['region']}"
+            f"add prices under catalog.prices.{estimate['region']} or catalog.service_prices.{estimate['region']}"
             if unknown
             else "",
             check="cost",

@@ -1,4 +1,4 @@
-"""Data that exists already: buckets and file systems."""
+"""Existing data: buckets and file systems."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Bucket:
     name: str
     key: KeyPath
     same_region: bool
-    """FSx links buckets of its own region only."""
+    """Whether it must be in the same region, because FSx can only link such buckets."""
 
 
 def buckets(target: Target) -> Iterator[Bucket]:
@@ -31,22 +31,22 @@ def buckets(target: Target) -> Iterator[Bucket]:
         yield Bucket(name, key, same_region=False)
 
 
-Seen = str | Literal["none", "denied"]
-"""Region of a bucket, or why there is none."""
+BucketState = str | Literal["none", "denied"]
+"""Region of a bucket, or why it is not known."""
 
 
-def judge_buckets(target: Target, seen: dict[str, Seen]) -> Found:
+def evaluate_buckets(target: Target, states: dict[str, BucketState]) -> Found:
     for bucket in buckets(target):
-        what, where, answer = f"bucket {bucket.name}", target.where(bucket.key), seen[bucket.name]
+        what, where, answer = f"bucket {bucket.name}", target.where(bucket.key), states[bucket.name]
         if answer == "none":
-            yield Finding("error", what, "none", "there is no such bucket", "make it, or correct the name", where)
+            yield Finding("error", what, "none", "this bucket does not exist", "create it, or correct the name", where)
         elif answer == "denied":
             yield Finding(
                 "warning",
                 what,
                 "unknown",
-                "could not be checked: needs s3:ListBucket on it; or it is somebody else's",
-                "allow s3:ListBucket on it to these credentials, and see that the cluster may read it",
+                "could not be checked: s3:ListBucket is denied, or the bucket belongs to another account",
+                "allow s3:ListBucket on it for these credentials, and make sure that the cluster may read it",
                 where,
             )
         elif answer != target.env.region:
@@ -54,8 +54,8 @@ def judge_buckets(target: Target, seen: dict[str, Seen]) -> Found:
                 "error" if bucket.same_region else "warning",
                 what,
                 answer,
-                f"it lies in another region than {target.env.region}"
-                + (": FSx cannot link it" if bucket.same_region else ": each byte read is paid"),
+                f"it is not in {target.env.region}"
+                + (": FSx cannot link it" if bucket.same_region else ": AWS charges for the data transfer"),
                 f"copy it to a bucket in {target.env.region}",
                 where,
             )
@@ -63,22 +63,22 @@ def judge_buckets(target: Target, seen: dict[str, Seen]) -> Found:
             yield Finding("ok", what, answer, "reachable")
 
 
-def fetch_buckets(target: Target, aws: Aws) -> dict[str, Seen]:
-    seen: dict[str, Seen] = {}
+def fetch_buckets(target: Target, aws: Aws) -> dict[str, BucketState]:
+    states: dict[str, BucketState] = {}
     for bucket in buckets(target):
         try:
-            found = aws.find("s3:ListBucket", Bucket=bucket.name)
+            answer = aws.find("s3:ListBucket", Bucket=bucket.name)
         except Denied:
-            seen[bucket.name] = "denied"
+            states[bucket.name] = "denied"
             continue
-        # S3 answers without the region only where the bucket lies in the region that was asked
-        seen[bucket.name] = found.get("BucketRegion", target.env.region) if found is not None else "none"
-    return seen
+        # S3 omits the region if the bucket is in the region of the request
+        states[bucket.name] = answer.get("BucketRegion", target.env.region) if answer is not None else "none"
+    return states
 
 
 @dataclass(frozen=True)
 class FileSystem:
-    """A file system that exists, as AWS shows it; `zones` are those of its mount targets (EFS only)."""
+    """An existing file system as AWS describes it. `zones` are those of its mount targets (EFS only)."""
 
     state: str
     kind: str
@@ -88,7 +88,7 @@ class FileSystem:
 
 
 def _existing(target: Target) -> dict[str, str]:
-    """Id by storage name of the file systems that the environment names."""
+    """Ids of the existing file systems that the environment names, by storage name."""
     storage = target.env.storage
     both = (("efs", storage.efs), ("fsx", storage.fsx))
     return {name: s.existing.id for name, s in both if s and s.existing}
@@ -97,24 +97,33 @@ def _existing(target: Target) -> dict[str, str]:
 Systems = dict[str, FileSystem | None]
 
 
-def judge_file_systems(target: Target, found: Systems) -> Found:
-    for name in found:
+def evaluate_file_systems(target: Target, systems: Systems) -> Found:
+    for name in systems:
         identifier = _existing(target)[name]
         at: KeyPath = ("storage", name, "existing")
-        what, where, system = f"file system {identifier}", target.where(at), found[name]
+        what, where, system = f"file system {identifier}", target.where(at), systems[name]
         if system is None:
             yield Finding(
-                "error", what, "none", f"there is none in {target.env.region}", "correct the id or the region", where
+                "error",
+                what,
+                "none",
+                f"it does not exist in {target.env.region}",
+                "correct the id or the region",
+                where,
             )
             continue
-        wrong = list(_wrong(target, name, system, what, where))
-        yield from wrong or [Finding("ok", what, system.state, f"{name} storage, in our zones", where=where)]
+        problems = list(_problems(target, name, system, what, where))
+        yield from problems or [
+            Finding("ok", what, system.state, f"{name} storage, in this environment's zones", where=where)
+        ]
 
 
-def _wrong(target: Target, name: str, system: FileSystem, what: str, where: str) -> Found:
+def _problems(target: Target, name: str, system: FileSystem, what: str, where: str) -> Found:
     network, fsx = target.env.network, target.env.storage.fsx
     if system.state.upper() != "AVAILABLE":
-        yield Finding("error", what, system.state, "it cannot be mounted in this state", "wait, or name another", where)
+        yield Finding(
+            "error", what, system.state, "it cannot be mounted in this state", "wait, or use another file system", where
+        )
     if name == "efs":
         missing = [z for z in target.zone_ids if z not in system.zones]
         if missing:
@@ -123,24 +132,26 @@ def _wrong(target: Target, name: str, system: FileSystem, what: str, where: str)
                 what,
                 listed(sorted(system.zones)),
                 f"it has no mount target in {listed(missing)}: nodes there cannot mount it",
-                "make mount targets there: aws efs create-mount-target",
+                "create mount targets there: aws efs create-mount-target",
                 where,
             )
         return
     if system.kind != "LUSTRE":
-        yield Finding("error", what, system.kind, "it is not FSx for Lustre", "name one that is", where)
+        yield Finding(
+            "error", what, system.kind, "it is not FSx for Lustre", "use an FSx for Lustre file system", where
+        )
     elif fsx and fsx.existing and system.mount_name != fsx.existing.mount_name:
         yield Finding(
             "error",
             what,
             system.mount_name,
-            f"the environment says mount_name: {fsx.existing.mount_name}",
+            f"the environment has mount_name: {fsx.existing.mount_name}",
             f"write mount_name: {system.mount_name}",
             where,
         )
     if network.existing and system.vpc != network.existing.vpc_id:
         yield Finding(
-            "warning", what, system.vpc, f"it lies in another VPC than {network.existing.vpc_id}", "peer the two", where
+            "warning", what, system.vpc, f"it is not in the VPC {network.existing.vpc_id}", "peer the two VPCs", where
         )
 
 
@@ -171,13 +182,13 @@ def _fsx(aws: Aws, identifier: str) -> FileSystem | None:
 
 
 CHECKS: tuple[Check[Any], ...] = (
-    Check("buckets", ("s3:ListBucket",), fetch_buckets, judge_buckets, lambda t: any(buckets(t))),
+    Check("buckets", ("s3:ListBucket",), fetch_buckets, evaluate_buckets, lambda t: any(buckets(t))),
     Check(
         "efs",
         ("elasticfilesystem:DescribeFileSystems", "elasticfilesystem:DescribeMountTargets"),
         _fetch("efs"),
-        judge_file_systems,
+        evaluate_file_systems,
         lambda t: "efs" in _existing(t),
     ),
-    Check("fsx", ("fsx:DescribeFileSystems",), _fetch("fsx"), judge_file_systems, lambda t: "fsx" in _existing(t)),
+    Check("fsx", ("fsx:DescribeFileSystems",), _fetch("fsx"), evaluate_file_systems, lambda t: "fsx" in _existing(t)),
 )

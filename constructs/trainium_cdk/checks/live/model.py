@@ -1,13 +1,14 @@
-"""What live checks are made of: the target they look at, what they find, and the report of all of them."""
+"""The parts of live checks: the target, the findings, and the report."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from trainium_cdk import engines
+from trainium_cdk.catalog.plain import listed as listed
 from trainium_cdk.checks.rule import EngineView, Fleet, view
 from trainium_cdk.engines import Engine
 from trainium_cdk.settings import Environment
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 Level = Literal["ok", "info", "warning", "error"]
 QUALIFIER = "hnb659fds"
-"""The CDK's own bootstrap qualifier."""
+"""The CDK's default bootstrap qualifier."""
 
 
 @dataclass(frozen=True)
@@ -27,13 +28,14 @@ class Finding:
     """One line of the report.
 
     Attributes:
-        level: `error` would fail or cost money for nothing; `warning` may be meant; `info` is worth knowing; `ok` was checked.
-        what: what was looked at: `vCPU quota of on-demand Trn instances`.
-        value: what is there.
+        level: `error` would fail or waste money; `warning` may be intended; `info` is worth knowing; `ok` has no
+        problem.
+        what: what was checked, for example `vCPU quota of on-demand Trn instances`.
+        value: its current value.
         reason: what that means for this environment.
-        fix: what to do; empty where nothing is to be done.
-        where: the file and line, or the key of the environment file, that it comes from; empty where it comes from none.
-        check: the name of the check or offline rule that found it.
+        fix: what to do; empty if nothing is needed.
+        where: the file and line, or the key, of the setting; empty if no setting is affected.
+        check: the name of the check or offline rule that reports it.
     """
 
     level: Level
@@ -47,13 +49,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class Target:
-    """What is to be deployed: one stack of an environment.
+    """The stack of an environment that will be deployed.
 
     Attributes:
         engine: name of the engine whose stack it is.
-        now: the moment that time windows are compared with, with its time zone.
+        now: the current time, with its time zone.
         qualifier: the CDK's bootstrap qualifier.
-        account: the account of the credentials; empty before they were looked at.
+        account: the account of the credentials; empty until they have been checked.
     """
 
     env: Environment
@@ -98,23 +100,23 @@ Found = Iterator[Finding]
 
 @dataclass(frozen=True)
 class Check(Generic[A]):
-    """One live check: `fetch` asks AWS, `judge` is a pure function of the answers.
+    """One live check. `fetch` sends requests to AWS, `evaluate` is a pure function of the responses.
 
     Attributes:
-        actions: the IAM actions that `fetch` needs; it can call no others.
-        wanted: whether there is anything to look at.
+        actions: the IAM actions that `fetch` needs. It cannot call any others.
+        wanted: whether the check applies to the target.
     """
 
     name: str
     actions: tuple[str, ...]
     fetch: Callable[[Target, Aws], A]
-    judge: Callable[[Target, A], Found]
+    evaluate: Callable[[Target, A], Found]
     wanted: Callable[[Target], bool] = lambda _: True
 
 
 @dataclass(frozen=True)
 class Report:
-    """All that was found, in the order in which it is told."""
+    """All findings, in the order of the output."""
 
     stack: str
     environment: str
@@ -127,7 +129,7 @@ class Report:
         return [f for f in self.findings if f.level in levels]
 
     def exit_code(self, *, strict: bool = False) -> int:
-        """0; 1 with errors; 2 with warnings, where `strict`."""
+        """0; 1 with errors; with `strict`, 2 with warnings."""
         if self.of("error"):
             return 1
         return 2 if strict and self.of("warning") else 0
@@ -141,9 +143,3 @@ def counted(number: int, noun: str) -> str:
     """`1 address`, `2 addresses`."""
     plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
     return f"{number:,} {noun if number == 1 else plural}"
-
-
-def listed(words: Iterable[object]) -> str:
-    """Words as people list them: `a, b and c`; `none` where there are none."""
-    found = [str(w) for w in words]
-    return f"{', '.join(found[:-1])} and {found[-1]}" if len(found) > 1 else found[0] if found else "none"

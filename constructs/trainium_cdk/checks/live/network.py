@@ -1,4 +1,4 @@
-"""Networks that exist already: our own VPC where one is named, and those that are peered."""
+"""Existing networks: the environment's own VPC, if it exists already, and peered VPCs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _FLAGS = {"enableDnsSupport": "enable-dns-support", "enableDnsHostnames": "enabl
 
 @dataclass(frozen=True)
 class Existing:
-    """An existing VPC, as AWS shows it.
+    """An existing VPC as AWS describes it.
 
     Attributes:
         dns: enableDnsSupport and enableDnsHostnames.
-        tables: route table of each private subnet, by subnet id: its own, or the VPC's main one.
+        tables: route table of each private subnet by subnet id: its own, or the VPC's main table.
     """
 
     vpc: dict[str, Any] | None = None
@@ -31,8 +31,8 @@ class Existing:
     tables: dict[str, dict[str, Any] | None] = field(default_factory=dict)
 
 
-def judge_vpc(target: Target, found: Existing) -> Found:
-    vpc, subnets, dns, tables = found.vpc, found.subnets, found.dns, found.tables
+def evaluate_vpc(target: Target, state: Existing) -> Found:
+    vpc, subnets, dns, tables = state.vpc, state.subnets, state.dns, state.tables
     existing = target.env.network.existing
     if existing is None:
         return
@@ -42,7 +42,7 @@ def judge_vpc(target: Target, found: Existing) -> Found:
             "error",
             f"VPC {existing.vpc_id}",
             "none",
-            f"there is no such VPC in {target.env.region}",
+            f"this VPC does not exist in {target.env.region}",
             "correct the id or the region",
             target.where((*at, "vpc_id")),
         )
@@ -53,25 +53,25 @@ def judge_vpc(target: Target, found: Existing) -> Found:
             "error",
             f"VPC {existing.vpc_id}",
             listed(networks),
-            f"the environment says {existing.cidr}",
+            f"the environment has cidr: {existing.cidr}",
             f"write network.existing.cidr: {networks[0]}",
             target.where((*at, "cidr")),
         )
     else:
-        yield Finding("ok", f"VPC {existing.vpc_id}", existing.cidr, "as the environment says")
-    yield from _names(existing.vpc_id, dns)
+        yield Finding("ok", f"VPC {existing.vpc_id}", existing.cidr, "matches the environment")
+    yield from _dns(existing.vpc_id, dns)
     for name in ("private_subnets", "public_subnets"):
         for i, subnet in enumerate(getattr(existing, name)):
             yield from _subnet(target, subnet, subnets[subnet.id], (*at, name, i))
     for i, subnet in enumerate(existing.private_subnets):
         if subnet.id in tables:
-            yield from _way_out(target, subnet, tables[subnet.id], (*at, "private_subnets", i))
+            yield from _default_route(target, subnet, tables[subnet.id], (*at, "private_subnets", i))
 
 
 def _subnet(target: Target, ours: ExistingSubnet, theirs: dict[str, Any] | None, at: KeyPath) -> Found:
     what = f"subnet {ours.id}"
     if theirs is None:
-        yield Finding("error", what, "none", "there is no such subnet", "correct the id", target.where((*at, "id")))
+        yield Finding("error", what, "none", "this subnet does not exist", "correct the id", target.where((*at, "id")))
         return
     existing = target.env.network.existing
     pairs = (
@@ -79,22 +79,27 @@ def _subnet(target: Target, ours: ExistingSubnet, theirs: dict[str, Any] | None,
         ("zone_id", ours.zone_id, theirs["AvailabilityZoneId"]),
         ("cidr", ours.cidr or theirs["CidrBlock"], theirs["CidrBlock"]),
     )
-    wrong = [(name, mine, real) for name, mine, real in pairs if mine != real]
-    for name, mine, real in wrong:
+    different = [(name, mine, real) for name, mine, real in pairs if mine != real]
+    for name, mine, real in different:
         yield Finding(
-            "error", what, real, f"the environment says {mine}", f"write {name}: {real}", target.where((*at, name))
+            "error",
+            what,
+            real,
+            f"the environment has {name}: {mine}",
+            f"write {name}: {real}",
+            target.where((*at, name)),
         )
-    if wrong or "private_subnets" not in at:
+    if different or "private_subnets" not in at:
         return
     zone, free = ours.zone_id, int(theirs["AvailableIpAddressCount"])
-    # one address for each node at least; what the offline rules count beside it is told there
+    # at least one address for each node; the offline rules count all other addresses
     nodes = sum(f.resource.max_nodes for f in target.fleets if target.view.zone_of(f) == zone)
     if free < nodes:
         yield Finding(
             "error",
             what,
             f"{free:,} free addresses",
-            f"up to {nodes:,} nodes lie there, and others have taken the rest",
+            f"up to {nodes:,} nodes need an address there, and other resources use the rest",
             "use a subnet with more free addresses, or lower max_nodes",
             target.where(at),
         )
@@ -102,31 +107,31 @@ def _subnet(target: Target, ours: ExistingSubnet, theirs: dict[str, Any] | None,
         yield Finding("ok", what, f"{free:,} free addresses", f"in {zone}, for up to {nodes:,} nodes")
 
 
-def _names(vpc: str, dns: dict[str, bool]) -> Found:
+def _dns(vpc: str, dns: dict[str, bool]) -> Found:
     for attribute, on in dns.items():
         if not on:
             yield Finding(
                 "error",
                 f"VPC {vpc}",
                 f"{attribute}: false",
-                "nodes, file systems and endpoints are found by name in it",
+                "nodes, file systems and endpoints need DNS in the VPC",
                 f"aws ec2 modify-vpc-attribute --vpc-id {vpc} --{_FLAGS[attribute]}",
             )
 
 
-def _way_out(target: Target, subnet: ExistingSubnet, table: dict[str, Any] | None, at: KeyPath) -> Found:
-    """The private subnets' default route, against what the environment says of it."""
+def _default_route(target: Target, subnet: ExistingSubnet, table: dict[str, Any] | None, at: KeyPath) -> Found:
+    """Whether a private subnet's default route matches the environment's `internet` setting."""
     existing = target.env.network.existing
-    assert existing is not None  # noqa: S101  the caller looked
+    assert existing is not None  # noqa: S101  checked by the caller
     routes = [r for r in (table or {}).get("Routes", []) if r.get("DestinationCidrBlock") == "0.0.0.0/0"]
     usable = [r for r in routes if r.get("State") != "blackhole" and not str(r.get("GatewayId", "")).startswith("igw-")]
     if existing.internet and not usable:
-        state = "a default route to an internet gateway, or to nothing" if routes else "no default route"
+        state = "its default route leads to an internet gateway, or is a blackhole" if routes else "no default route"
         yield Finding(
             "error",
             f"subnet {subnet.id}",
             state,
-            "nodes without public addresses do not reach the internet from there: the cluster's creation would time out",
+            "nodes without public addresses cannot reach the internet from there: the cluster's creation would time out",
             "route 0.0.0.0/0 to a NAT gateway, a transit gateway or a firewall, or write network.existing.internet: false",
             target.where(at),
         )
@@ -136,8 +141,8 @@ def _table(aws: Aws, vpc: str, subnet: str) -> dict[str, Any] | None:
     for name, value in (("association.subnet-id", subnet), ("association.main", "true")):
         filters = [{"Name": name, "Values": [value]}, {"Name": "vpc-id", "Values": [vpc]}]
         if tables := aws("ec2:DescribeRouteTables", Filters=filters)["RouteTables"]:
-            found: dict[str, Any] = tables[0]
-            return found
+            table: dict[str, Any] = tables[0]
+            return table
     return None
 
 
@@ -158,56 +163,56 @@ def fetch_vpc(target: Target, aws: Aws) -> Existing:
         )
         for name in _FLAGS
     }
-    there = [s.id for s in existing.private_subnets if subnets[s.id]]
-    return Existing(vpc, subnets, dns, {name: _table(aws, existing.vpc_id, name) for name in there})
+    present = [s.id for s in existing.private_subnets if subnets[s.id]]
+    return Existing(vpc, subnets, dns, {name: _table(aws, existing.vpc_id, name) for name in present})
 
 
 @dataclass(frozen=True)
 class Peer:
-    """The other side of a peering, as AWS shows it. `tables` only where the environment names route tables."""
+    """The other side of a peering as AWS describes it. `tables` has the route tables that the environment names."""
 
     vpc: dict[str, Any] | None
     tables: dict[str, dict[str, Any] | None]
 
 
 def _reachable(target: Target) -> list[tuple[int, Peering]]:
-    """Peers that our credentials can look at: those of our own account."""
+    """The peers that these credentials can read: those in the same account."""
     ours = {None, target.env.account, target.account}
     return [(i, p) for i, p in enumerate(target.env.network.peerings) if p.account in ours]
 
 
-def judge_peers(target: Target, found: dict[int, Peer], exists: bool = False) -> Found:
+def evaluate_peers(target: Target, peers: dict[int, Peer], exists: bool = False) -> Found:
     network = target.env.network
     ours = IPv4Network(network.vpc_cidr)
-    looked_at = dict(_reachable(target))
+    readable = dict(_reachable(target))
     for i, peer in enumerate(network.peerings):
         at: KeyPath = ("network", "peerings", i)
         what = f"peer {peer.vpc_id}"
-        if i not in looked_at:
+        if i not in readable:
             yield Finding(
-                "info", what, peer.cidr, f"account {peer.account} owns it: these credentials cannot look at it", ""
+                "info", what, peer.cidr, f"it is in account {peer.account}, which these credentials cannot read", ""
             )
             continue
-        answer = found[i]
+        answer = peers[i]
         if answer.vpc is None:
             region = peer.region or target.env.region
             yield Finding(
                 "error",
                 what,
                 "none",
-                f"there is no such VPC in {region}",
+                f"this VPC does not exist in {region}",
                 "correct the id",
                 target.where((*at, "vpc_id")),
             )
             continue
-        wrong = [*_overlaps(target, peer, answer, ours, at), *_tables(target, peer, answer, ours, at, exists)]
-        yield from wrong
-        if not wrong:
-            yield Finding("ok", what, listed(_networks(answer.vpc)), f"apart from our {ours}")
+        problems = [*_overlaps(target, peer, answer, ours, at), *_tables(target, peer, answer, ours, at, exists)]
+        yield from problems
+        if not problems:
+            yield Finding("ok", what, listed(_networks(answer.vpc)), f"does not overlap with {ours}")
 
 
 def _overlaps(target: Target, peer: Peering, answer: Peer, ours: IPv4Network, at: KeyPath) -> Found:
-    assert answer.vpc is not None  # noqa: S101  looked at before
+    assert answer.vpc is not None  # noqa: S101  checked by the caller
     networks, where = _networks(answer.vpc), target.where((*at, "cidr"))
     for network in networks:
         if network.overlaps(ours):
@@ -215,8 +220,8 @@ def _overlaps(target: Target, peer: Peering, answer: Peer, ours: IPv4Network, at
                 "error",
                 f"peer {peer.vpc_id}",
                 str(network),
-                f"it overlaps with our {ours}: AWS refuses the peering",
-                "write another network.cidr, as 10.1.0.0/16",
+                f"it overlaps with this environment's {ours}: AWS rejects the peering",
+                "write another network.cidr, for example 10.1.0.0/16",
                 where,
             )
     if not any(IPv4Network(peer.cidr).subnet_of(n) for n in networks):
@@ -224,7 +229,7 @@ def _overlaps(target: Target, peer: Peering, answer: Peer, ours: IPv4Network, at
             "error",
             f"peer {peer.vpc_id}",
             listed(networks),
-            f"the environment says {peer.cidr}: our routes would lead elsewhere",
+            f"the environment has cidr: {peer.cidr}, so that routes would not lead to this VPC",
             f"write cidr: {networks[0]}",
             where,
         )
@@ -238,8 +243,8 @@ def _tables(target: Target, peer: Peering, answer: Peer, ours: IPv4Network, at: 
                 "error",
                 f"route table {name}",
                 table["VpcId"] if table else "none",
-                f"it is not a table of {peer.vpc_id}",
-                "name a table of the other VPC",
+                f"it is not a route table of {peer.vpc_id}",
+                "use a route table of the other VPC",
                 where,
             )
             continue
@@ -249,21 +254,21 @@ def _tables(target: Target, peer: Peering, answer: Peer, ours: IPv4Network, at: 
                 "error",
                 f"route table {name}",
                 str(ours),
-                "it has a route to our network already, left from another peering",
+                "it already has a route to this environment's network, left from another peering",
                 f"aws ec2 delete-route --route-table-id {name} --destination-cidr-block {ours}",
                 where,
             )
 
 
 def fetch_peers(target: Target, aws: Aws) -> tuple[dict[int, Peer], bool]:
-    found = {}
+    peers = {}
     for i, peer in _reachable(target):
         tables: dict[str, dict[str, Any] | None] = {}
         for name in peer.route_tables:
             answer = aws.find("ec2:DescribeRouteTables", region=peer.region, RouteTableIds=[name])
             tables[name] = (answer["RouteTables"] or [None])[0] if answer else None
-        found[i] = Peer(_vpc(aws, peer.vpc_id, peer.region), tables)
-    return found, stack(target, aws) is not None
+        peers[i] = Peer(_vpc(aws, peer.vpc_id, peer.region), tables)
+    return peers, stack(target, aws) is not None
 
 
 def _vpc(aws: Aws, name: str, region: str | None) -> dict[str, Any] | None:
@@ -281,14 +286,14 @@ CHECKS: tuple[Check[Any], ...] = (
         "existing-vpc",
         ("ec2:DescribeVpcs", "ec2:DescribeSubnets", "ec2:DescribeVpcAttribute", "ec2:DescribeRouteTables"),
         fetch_vpc,
-        judge_vpc,
+        evaluate_vpc,
         lambda t: t.env.network.existing is not None,
     ),
     Check(
         "peerings",
         ("ec2:DescribeVpcs", "ec2:DescribeRouteTables", "cloudformation:DescribeStacks"),
         fetch_peers,
-        lambda target, found: judge_peers(target, *found),
+        lambda target, answer: evaluate_peers(target, *answer),
         lambda t: bool(t.env.network.peerings),
     ),
 )

@@ -1,4 +1,4 @@
-"""Zones, and which of them offer the instance types, as this account sees them."""
+"""Availability zones, and which of them offer the instance types to this account."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Offered = dict[str, frozenset[str]]
 """Instance type -> zone ids."""
 
 
-def judge_zones(target: Target, states: dict[str, str]) -> Found:
+def evaluate_zones(target: Target, states: dict[str, str]) -> Found:
     for zone in target.zone_ids:
         state = states.get(zone)
         if state != "available":
@@ -21,7 +21,7 @@ def judge_zones(target: Target, states: dict[str, str]) -> Found:
                 f"zone {zone}",
                 state or "none",
                 f"this account cannot use it in {target.env.region}",
-                f"choose among {known}",
+                f"choose from {known}",
                 target.where(("network",)),
             )
     if all(states.get(z) == "available" for z in target.zone_ids):
@@ -29,22 +29,22 @@ def judge_zones(target: Target, states: dict[str, str]) -> Found:
 
 
 def fetch_zones(_: Target, aws: Aws) -> dict[str, str]:
-    found = aws("ec2:DescribeAvailabilityZones", Filters=[{"Name": "zone-type", "Values": ["availability-zone"]}])
-    return {z["ZoneId"]: z["State"] for z in found["AvailabilityZones"]}
+    answer = aws("ec2:DescribeAvailabilityZones", Filters=[{"Name": "zone-type", "Values": ["availability-zone"]}])
+    return {z["ZoneId"]: z["State"] for z in answer["AvailabilityZones"]}
 
 
-def judge_offering(target: Target, offered: Offered) -> Found:
+def evaluate_offering(target: Target, offered: Offered) -> Found:
     for fleet in target.fleets:
         zone, zones = target.view.zone_of(fleet), offered.get(fleet.kind.name, frozenset())
         what = f"{fleet.kind.name} for {fleet.name}"
         if zone in zones:
-            yield Finding("ok", what, str(zone), "offered there")
+            yield Finding("ok", what, str(zone), "offered in this zone")
         elif not zones:
             yield Finding(
                 "error",
                 what,
                 str(zone),
-                f"{target.env.region} offers it to this account in no zone",
+                f"no zone of {target.env.region} offers it to this account",
                 "choose another region or instance type",
                 target.where((*fleet.at, "instance_type")),
             )
@@ -53,7 +53,7 @@ def judge_offering(target: Target, offered: Offered) -> Found:
                 "error",
                 what,
                 str(zone),
-                "not offered in that zone to this account",
+                "this zone does not offer it to this account",
                 f"write zone_id: {listed(sorted(zones)).replace(' and ', ' or ')}",
                 target.where((*fleet.queue_at, "zone_id")),
             )
@@ -61,45 +61,45 @@ def judge_offering(target: Target, offered: Offered) -> Found:
 
 
 def _servers(target: Target, offered: Offered) -> Found:
-    """The head node lies in the first zone; EKS spreads the system nodes over all of them."""
+    """The head node is in the first zone. EKS distributes the system nodes over all zones."""
     for server in target.of.servers(target.env):
         wanted = target.zone_ids if server.what == "system node" else target.zone_ids[:1]
         zones = offered.get(server.instance_type, frozenset())
         missing = [z for z in wanted if z not in zones]
         if not missing:
-            yield Finding("ok", f"{server.instance_type} for the {server.what}", listed(wanted), "offered there")
+            yield Finding("ok", f"{server.instance_type} for the {server.what}", listed(wanted), "offered in each zone")
             continue
-        some = len(missing) < len(wanted)
+        partly = len(missing) < len(wanted)
         yield Finding(
-            "warning" if some else "error",
+            "warning" if partly else "error",
             f"{server.instance_type} for the {server.what}",
             listed(missing),
-            "not offered there to this account" + (", but in the other zones" if some else ""),
-            "choose another ordinary type, as m5.large or c5.4xlarge",
+            "not offered there to this account" + (", but in the other zones" if partly else ""),
+            "choose another ordinary type, for example m5.large or c5.4xlarge",
             target.where(server.key),
         )
 
 
 def fetch_offering(target: Target, aws: Aws) -> Offered:
     types = {f.kind.name for f in target.fleets} | {s.instance_type for s in target.of.servers(target.env)}
-    found = aws(
+    answer = aws(
         "ec2:DescribeInstanceTypeOfferings",
         LocationType="availability-zone-id",
         Filters=[{"Name": "instance-type", "Values": sorted(types)}],
     )
     zones: dict[str, set[str]] = {}
-    for entry in found.get("InstanceTypeOfferings", []):
+    for entry in answer.get("InstanceTypeOfferings", []):
         zones.setdefault(entry["InstanceType"], set()).add(entry["Location"])
     return {name: frozenset(z) for name, z in zones.items()}
 
 
-def judge_types(target: Target, known: dict[str, dict[str, Any]]) -> Found:
+def evaluate_types(target: Target, known: dict[str, dict[str, Any]]) -> Found:
     for kind in {f.kind.name: f.kind for f in target.fleets}.values():
-        if not (seen := known.get(kind.name)):
+        if not (description := known.get(kind.name)):
             continue
-        network = seen.get("NetworkInfo", {})
+        network = description.get("NetworkInfo", {})
         theirs = {
-            "vcpus": seen["VCpuInfo"]["DefaultVCpus"],
+            "vcpus": description["VCpuInfo"]["DefaultVCpus"],
             "network_cards": network.get("MaximumNetworkCards", 1),
             "efa_interfaces": network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0),
         }
@@ -109,19 +109,19 @@ def judge_types(target: Target, known: dict[str, dict[str, Any]]) -> Found:
                     "warning",
                     f"{name} of {kind.name}",
                     str(getattr(kind, name)),
-                    f"EC2 says {value}",
+                    f"EC2 reports {value}",
                     f"write catalog.instances.{kind.name}.{name}: {value}",
                 )
 
 
 def fetch_types(target: Target, aws: Aws) -> dict[str, dict[str, Any]]:
     types = sorted({f.kind.name for f in target.fleets})
-    found = aws("ec2:DescribeInstanceTypes", Filters=[{"Name": "instance-type", "Values": types}])
-    return {t["InstanceType"]: t for t in found.get("InstanceTypes", [])}
+    answer = aws("ec2:DescribeInstanceTypes", Filters=[{"Name": "instance-type", "Values": types}])
+    return {t["InstanceType"]: t for t in answer.get("InstanceTypes", [])}
 
 
 CHECKS: tuple[Check[Any], ...] = (
-    Check("zones", ("ec2:DescribeAvailabilityZones",), fetch_zones, judge_zones, lambda t: bool(t.zone_ids)),
-    Check("offering", ("ec2:DescribeInstanceTypeOfferings",), fetch_offering, judge_offering),
-    Check("instance-types", ("ec2:DescribeInstanceTypes",), fetch_types, judge_types, lambda t: bool(t.fleets)),
+    Check("zones", ("ec2:DescribeAvailabilityZones",), fetch_zones, evaluate_zones, lambda t: bool(t.zone_ids)),
+    Check("offering", ("ec2:DescribeInstanceTypeOfferings",), fetch_offering, evaluate_offering),
+    Check("instance-types", ("ec2:DescribeInstanceTypes",), fetch_types, evaluate_types, lambda t: bool(t.fleets)),
 )

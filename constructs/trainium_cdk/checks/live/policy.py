@@ -1,4 +1,4 @@
-"""The IAM policy that preflight needs, and no more."""
+"""The least IAM policy that preflight needs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from trainium_cdk.checks.live.data import buckets
 from trainium_cdk.checks.live.model import Check, Target
 
 WITHOUT_POLICY = frozenset({"sts:GetCallerIdentity"})
-"""Everybody may ask who they are."""
+"""Every principal may call it."""
 
 
 def policy(target: Target, checks: Iterable[Check[Any]]) -> dict[str, Any]:
-    """The policy document for the checks that this target wants, as narrow as each action can be."""
+    """The policy document for the checks that apply to this target. Each action is limited to resources where IAM
+    allows it."""
     actions = {a for c in (account.IDENTITY, *checks) if c.wanted(target) for a in c.actions} - WITHOUT_POLICY
     narrow = {a: r for a, r in _resources(target).items() if a in actions}
     broad = sorted(actions - narrow.keys())
@@ -28,12 +29,12 @@ def policy(target: Target, checks: Iterable[Check[Any]]) -> dict[str, Any]:
 
 
 def _resources(target: Target) -> dict[str, list[str]]:
-    """What can be narrowed; actions that describe take no resource."""
+    """Resources of the actions that can be limited. Most describe actions cannot."""
     env, region, account_id = target.env, target.env.region, target.env.account or target.account or "*"
     partition = "aws-cn" if region.startswith("cn-") else "aws-us-gov" if region.startswith("us-gov-") else "aws"
     parameters = [f"arn:{partition}:ssm:{region}:{account_id}:parameter/cdk-bootstrap/{target.qualifier}/version"]
     stacks = [target.stack]
-    # public: of no account
+    # public: it belongs to no account
     parameters += [f"arn:{partition}:ssm:{region}:*:parameter{name}" for name in target.of.public_parameters(env)]
     if target.of.cluster_is_a_stack:
         stacks.append(target.cluster)
@@ -42,7 +43,7 @@ def _resources(target: Target) -> dict[str, list[str]]:
         "cloudformation:DescribeStacks": [
             f"arn:{partition}:cloudformation:{region}:{account_id}:stack/{name}/*" for name in stacks
         ],
-        # a role that does not exist has no path yet
+        # a role that does not exist has no path
         "iam:GetRole": [
             f"arn:{partition}:iam::{account_id}:role/{path}{role.name}"
             for role in roles(target)

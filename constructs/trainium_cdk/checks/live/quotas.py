@@ -1,4 +1,4 @@
-"""Service quotas against what the fleet, the head node and the network ask for."""
+"""Service quotas compared with what the Trainium nodes, the head node and the network need."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIVE = {"Name": "instance-state-name", "Values": ["pending", "running"]}
 
 @dataclass(frozen=True)
 class Quota:
-    """One service quota (codes as Service Quotas lists them, 2026-11)."""
+    """One service quota (codes from Service Quotas, 2026-11)."""
 
     name: str
     service: str
@@ -34,7 +34,7 @@ TRN: dict[Purchase, Quota] = {
     "on-demand": Quota("Running On-Demand Trn instances", "ec2", "L-2C3B7624", "vCPU"),
     "spot": Quota("All Trn Spot Instance Requests", "ec2", "L-6B0D517C", "vCPU"),
 }
-"""A capacity block is not counted: it has its own limits when it is bought."""
+"""A capacity block is not counted. Its own limits apply when it is bought."""
 STANDARD_VCPUS = Quota("Running On-Demand Standard instances", "ec2", "L-1216C47A", "vCPU")
 ADDRESSES = Quota("EC2-VPC Elastic IPs", "ec2", "L-0263D0A3", "address")
 VPCS = Quota("VPCs per Region", "vpc", "L-F678F1CE", "VPC")
@@ -42,14 +42,14 @@ VPCS = Quota("VPCs per Region", "vpc", "L-F678F1CE", "VPC")
 
 @dataclass(frozen=True)
 class Need:
-    """What counts against one quota.
+    """The use of one quota.
 
     Attributes:
         limit: the quota's value in this account and region.
-        used: what others use of it now.
-        wanted: what this environment asks for at most, beyond what its own stack has already.
-        parts: that, in words.
-        each: what one more of the largest part takes, where lowering a count is a way out.
+        used: current use outside this stack.
+        wanted: the maximum that this environment needs, in addition to what its own stack already uses.
+        parts: `wanted` as text.
+        each: what one unit of the largest part needs, if lowering its number is a fix.
         key: the key of that part.
     """
 
@@ -62,10 +62,10 @@ class Need:
     key: KeyPath = ()
 
 
-def judge(target: Target, need: Need) -> Found:
+def evaluate(target: Target, need: Need) -> Found:
     quota, limit = need.quota, int(need.limit)
     what, value = f"quota {quota.name} ({quota.code})", f"{limit:,}"
-    used = f", and {need.used:,} in use by others" if need.used else ""
+    used = f", and {need.used:,} are in use" if need.used else ""
     reason = f"{need.parts}: {counted(need.wanted, quota.unit)}{used}"
     total = need.wanted + need.used
     if total <= limit:
@@ -76,16 +76,16 @@ def judge(target: Target, need: Need) -> Found:
         f"--desired-value {total} --region {target.env.region}"
     )
     room = max(0, limit - need.used)
-    fits = f", or lower max_nodes: {room // need.each} of them fit now" if need.each else ""
+    fits = f", or lower max_nodes: {room // need.each} fit now" if need.each else ""
     yield Finding("error", what, value, reason, raise_it + fits, target.where(need.key))
 
 
 def _limit(aws: Aws, quota: Quota) -> float:
-    """The applied quota; accounts that never asked for another have the default one."""
-    asked = {"ServiceCode": quota.service, "QuotaCode": quota.code}
-    found = aws.find("servicequotas:GetServiceQuota", **asked)
-    found = found or aws("servicequotas:GetAWSDefaultServiceQuota", **asked)
-    return float(found["Quota"]["Value"])
+    """The applied quota; for an account that never requested an increase, the default."""
+    code = {"ServiceCode": quota.service, "QuotaCode": quota.code}
+    answer = aws.find("servicequotas:GetServiceQuota", **code)
+    answer = answer or aws("servicequotas:GetAWSDefaultServiceQuota", **code)
+    return float(answer["Quota"]["Value"])
 
 
 def _fleets_bought(target: Target, purchase: Purchase) -> list[Any]:
@@ -109,14 +109,14 @@ def _trn(purchase: Purchase) -> Check[Need]:
         )
 
     actions = (*QUOTA, "ec2:DescribeInstances", "ec2:DescribeInstanceTypes")
-    return Check(f"trn-quota-{purchase}", actions, fetch, judge, lambda t: bool(_fleets_bought(t, purchase)))
+    return Check(f"trn-quota-{purchase}", actions, fetch, evaluate, lambda t: bool(_fleets_bought(t, purchase)))
 
 
 def _others(target: Target, aws: Aws, of: Callable[[str], bool], *, spot: bool) -> Counter[str]:
-    """Instances by type that run now and are not this cluster's."""
-    found = aws("ec2:DescribeInstances", Filters=[LIVE])
+    """Number of running instances by type, without those of this cluster."""
+    answer = aws("ec2:DescribeInstances", Filters=[LIVE])
     counts: Counter[str] = Counter()
-    for instance in (i for r in found.get("Reservations", []) for i in r.get("Instances", [])):
+    for instance in (i for r in answer.get("Reservations", []) for i in r.get("Instances", [])):
         tags = {t["Key"]: t["Value"] for t in instance.get("Tags", [])}
         bought = instance.get("InstanceLifecycle", "on-demand")
         if bought == "capacity-block" or (bought == "spot") is not spot:
@@ -127,12 +127,12 @@ def _others(target: Target, aws: Aws, of: Callable[[str], bool], *, spot: bool) 
 
 
 def _vcpus(aws: Aws, types: list[str]) -> dict[str, int]:
-    """vCPUs by type, as EC2 says; without those that the region does not have."""
+    """vCPUs by instance type, as EC2 reports them. Types that the region does not have are left out."""
     if not types:
         return {}
-    asked = [{"Name": "instance-type", "Values": sorted(set(types))}]
-    found = aws("ec2:DescribeInstanceTypes", Filters=asked)
-    return {t["InstanceType"]: int(t["VCpuInfo"]["DefaultVCpus"]) for t in found.get("InstanceTypes", [])}
+    filters = [{"Name": "instance-type", "Values": sorted(set(types))}]
+    answer = aws("ec2:DescribeInstanceTypes", Filters=filters)
+    return {t["InstanceType"]: int(t["VCpuInfo"]["DefaultVCpus"]) for t in answer.get("InstanceTypes", [])}
 
 
 def is_standard(instance_type: str) -> bool:
@@ -144,7 +144,7 @@ def fetch_standard(target: Target, aws: Aws) -> Need:
     wanted = [] if exists else [s for s in target.of.servers(target.env) if is_standard(s.instance_type)]
     others = _others(target, aws, is_standard, spot=False)
     vcpus = _vcpus(aws, [*others, *(s.instance_type for s in wanted)])
-    parts = listed(f"{s.count} x {s.instance_type}" for s in wanted) if wanted else "the stack has its own already"
+    parts = listed(f"{s.count} x {s.instance_type}" for s in wanted) if wanted else "the stack already has its own"
     return Need(
         STANDARD_VCPUS,
         _limit(aws, STANDARD_VCPUS),
@@ -155,7 +155,7 @@ def fetch_standard(target: Target, aws: Aws) -> Need:
 
 
 def addresses_wanted(target: Target) -> dict[str, int]:
-    """Elastic addresses of a new stack, by what has them."""
+    """Number of Elastic IP addresses of a new stack, by their use."""
     network = target.env.network
     nat = {"one": 1, "per-zone": len(target.zone_ids), "none": 0}[network.nat] if not network.existing else 0
     wanted = {"NAT gateways": nat, **target.of.public_addresses(target.env)}
@@ -165,14 +165,14 @@ def addresses_wanted(target: Target) -> dict[str, int]:
 def fetch_addresses(target: Target, aws: Aws) -> Need:
     wanted = {} if stack(target, aws) else addresses_wanted(target)
     used = len(aws("ec2:DescribeAddresses").get("Addresses", []))
-    parts = listed(f"{n} for {what}" for what, n in wanted.items()) if wanted else "the stack has its own already"
+    parts = listed(f"{n} for {what}" for what, n in wanted.items()) if wanted else "the stack already has its own"
     return Need(ADDRESSES, _limit(aws, ADDRESSES), used, sum(wanted.values()), parts)
 
 
 def fetch_vpcs(target: Target, aws: Aws) -> Need:
     exists = stack(target, aws) is not None
     used = len(aws("ec2:DescribeVpcs").get("Vpcs", []))
-    parts = "the stack has its own already" if exists else "a VPC of its own"
+    parts = "the stack already has its own" if exists else "a new VPC"
     return Need(VPCS, _limit(aws, VPCS), used, 0 if exists else 1, parts)
 
 
@@ -181,14 +181,17 @@ CHECKS: tuple[Check[Any], ...] = (
     _trn("on-demand"),
     _trn("spot"),
     Check(
-        "standard-quota", (*QUOTA, STACK, "ec2:DescribeInstances", "ec2:DescribeInstanceTypes"), fetch_standard, judge
+        "standard-quota",
+        (*QUOTA, STACK, "ec2:DescribeInstances", "ec2:DescribeInstanceTypes"),
+        fetch_standard,
+        evaluate,
     ),
     Check(
         "address-quota",
         (*QUOTA, STACK, "ec2:DescribeAddresses"),
         fetch_addresses,
-        judge,
+        evaluate,
         lambda t: bool(addresses_wanted(t)),
     ),
-    Check("vpc-quota", (*QUOTA, STACK, "ec2:DescribeVpcs"), fetch_vpcs, judge, lambda t: not t.env.network.existing),
+    Check("vpc-quota", (*QUOTA, STACK, "ec2:DescribeVpcs"), fetch_vpcs, evaluate, lambda t: not t.env.network.existing),
 )

@@ -1,4 +1,5 @@
-"""Capacity reservations and capacity blocks: those that are named, and offerings where a block is wanted and none is named."""
+"""Capacity reservations and capacity blocks that the environment names, and offerings if it needs a block but names
+none."""
 
 from __future__ import annotations
 
@@ -15,11 +16,11 @@ BLOCK = "capacity-block"
 BLOCK_SIZES = (1, 2, 4, 8, 16, 32, 64)
 """Instances that a capacity block may have (EC2 user guide, 2026-11)."""
 BLOCK_HOURS = 24
-"""The shortest one."""
+"""The shortest duration of a block."""
 AHEAD = dt.timedelta(weeks=8)
-"""How far ahead blocks are sold (EC2 user guide, 2026-11)."""
+"""How far in advance blocks can be bought (EC2 user guide, 2026-11)."""
 ENDS_EARLY = dt.timedelta(minutes=30)
-"""EC2 begins to end the instances of a block this long before its end (EC2 user guide, 2026-11)."""
+"""EC2 starts to terminate the instances of a block this long before its end (EC2 user guide, 2026-11)."""
 SOON = dt.timedelta(hours=24)
 COMING = frozenset({"pending", "scheduled", "payment-pending", "assessing", "delayed"})
 Reservations = dict[str, dict[str, Any] | None]
@@ -29,24 +30,24 @@ def _named(target: Target) -> list[Fleet]:
     return [f for f in target.fleets if f.resource.reservation]
 
 
-def judge_reservations(target: Target, found: Reservations) -> Found:
+def evaluate_reservations(target: Target, reservations: Reservations) -> Found:
     for fleet in _named(target):
         name = str(fleet.resource.reservation)
         where = target.where((*fleet.at, "reservation"))
-        reservation = found.get(name)
+        reservation = reservations.get(name)
         if reservation is None:
             yield Finding(
                 "error",
                 f"reservation {name}",
                 "none",
-                f"this account has no such reservation in {target.env.region}, and none is shared with it",
+                f"it does not exist in {target.env.region}, in this account or shared with it",
                 "correct the id or the region: aws ec2 describe-capacity-reservations",
                 where,
             )
             continue
-        wrong = list(_wrong(target, fleet, reservation, where))
-        yield from wrong
-        if not any(f.level == "error" for f in wrong):
+        problems = list(_problems(target, fleet, reservation, where))
+        yield from problems
+        if not any(f.level == "error" for f in problems):
             size = counted(int(reservation["TotalInstanceCount"]), "instance")
             text = f"{size} of {reservation['InstanceType']} in {reservation.get('AvailabilityZoneId', '?')}"
             yield Finding("ok", f"reservation {name}", reservation["State"], text + _until(reservation))
@@ -54,10 +55,10 @@ def judge_reservations(target: Target, found: Reservations) -> Found:
 
 def _until(reservation: dict[str, Any]) -> str:
     end = reservation.get("EndDate")
-    return f", until {_moment(end)}" if end else ", without an end"
+    return f", until {_moment(end)}" if end else ", without an end date"
 
 
-def _wrong(target: Target, fleet: Fleet, reservation: dict[str, Any], where: str) -> Found:
+def _problems(target: Target, fleet: Fleet, reservation: dict[str, Any], where: str) -> Found:
     name = f"reservation {reservation['CapacityReservationId']}"
 
     def problem(value: object, reason: str, fix: str, *, warning: bool = False) -> Finding:
@@ -68,18 +69,18 @@ def _wrong(target: Target, fleet: Fleet, reservation: dict[str, Any], where: str
         is_block = kind == BLOCK
         yield problem(
             kind,
-            f"{'a capacity block' if is_block else 'an on-demand reservation'}, but purchase is {fleet.queue.purchase}",
+            f"it is {'a capacity block' if is_block else 'an on-demand reservation'}, but purchase is {fleet.queue.purchase}",
             f"write purchase: {BLOCK if is_block else 'on-demand'}",
         )
     if reservation["InstanceType"] != fleet.kind.name:
         yield problem(
             reservation["InstanceType"],
-            f"it reserves another type than {fleet.name}'s {fleet.kind.name}",
-            f"write instance_type: {reservation['InstanceType']}, or name a reservation of {fleet.kind.name}",
+            f"it is not for {fleet.kind.name}, the instance type of {fleet.name}",
+            f"write instance_type: {reservation['InstanceType']}, or use a reservation of {fleet.kind.name}",
         )
     zone, ours = reservation.get("AvailabilityZoneId"), target.view.zone_of(fleet)
     if zone and zone != ours:
-        yield problem(zone, f"it lies in another zone than {fleet.name} ({ours})", f"write zone_id: {zone}")
+        yield problem(zone, f"it is not in the zone of {fleet.name} ({ours})", f"write zone_id: {zone}")
     yield from _size(fleet, reservation, problem)
     yield from _time(target, fleet, reservation, problem)
 
@@ -90,14 +91,14 @@ def _size(fleet: Fleet, reservation: dict[str, Any], problem: Any) -> Found:
     if total < wanted:
         yield problem(
             counted(total, "instance"),
-            f"{fleet.name} asks for {wanted:,} nodes: those beyond the reservation cannot start",
+            f"{fleet.name} has up to {wanted:,} nodes: those beyond the reservation cannot start",
             f"write max_nodes: {total}, or enlarge the reservation",
         )
     elif free < wanted and reservation["State"] == "active":
         yield problem(
             counted(free, "free instance"),
-            f"{fleet.name} asks for {wanted:,} nodes of {total:,}; the others are in use (by this cluster, it may be)",
-            "see who uses them: aws ec2 describe-instances --filters Name=capacity-reservation-id,Values="
+            f"{fleet.name} has up to {wanted:,} nodes, but other instances of the {total:,} are in use, possibly by this cluster",
+            "list the instances that use them: aws ec2 describe-instances --filters Name=capacity-reservation-id,Values="
             f"{reservation['CapacityReservationId']}",
             warning=True,
         )
@@ -108,26 +109,26 @@ def _time(target: Target, fleet: Fleet, reservation: dict[str, Any], problem: An
     if state in COMING:
         yield problem(
             state,
-            f"it begins {_moment(start) if start else 'later'}: its nodes cannot start before",
-            "deploy when you like: ParallelCluster holds the nodes of a block that has not begun in maintenance"
+            f"it starts {_moment(start) if start else 'later'}: its nodes cannot start before that",
+            "you can deploy now: ParallelCluster keeps the nodes of a future block in maintenance until it starts"
             if fleet.queue.purchase == "capacity-block"
-            else "deploy when it has begun",
+            else "deploy after it has started",
             warning=True,
         )
     elif state != "active":
-        yield problem(state, "nothing can start in it any more", "name another reservation, or remove it")
+        yield problem(state, "no instance can start in it any more", "use another reservation, or remove it")
         return
     if end is None:
         return
     left = end - target.now
     if left <= ENDS_EARLY:
-        yield problem(_moment(end), "it has ended, or its instances are being ended now", "name another reservation")
+        yield problem(_moment(end), "it has ended, or its instances are being terminated", "use another reservation")
     elif left <= SOON:
         yield problem(
             _moment(end),
-            f"it ends in {left.total_seconds() / 3600:.0f} h; EC2 ends the nodes of a block {ENDS_EARLY.seconds // 60} "
+            f"it ends in {left.total_seconds() / 3600:.0f} h; EC2 terminates the nodes of a block {ENDS_EARLY.seconds // 60} "
             "minutes before",
-            "see that jobs write checkpoints, or extend it",
+            "make sure that jobs write checkpoints, or extend the reservation",
             warning=True,
         )
 
@@ -140,7 +141,7 @@ def fetch_reservations(target: Target, aws: Aws) -> Reservations:
 
 @dataclass(frozen=True)
 class Offering:
-    """A capacity block that can be bought now."""
+    """A capacity block that can currently be bought."""
 
     id: str
     instance_type: str
@@ -160,14 +161,14 @@ class Offering:
     def command(self) -> str:
         return (
             f"aws ec2 purchase-capacity-block --capacity-block-offering-id {self.id} --instance-platform Linux/UNIX "
-            "(this costs the whole price at once)"
+            "(the full price is charged immediately)"
         )
 
 
 def offerings(aws: Aws, instance_type: str, nodes: int, hours: int, now: dt.datetime) -> list[Offering]:
-    """Blocks for at least so many nodes and hours, the cheapest first, then the earliest."""
+    """Blocks for at least this number of nodes and hours, the cheapest first, then the earliest."""
     size = next((n for n in BLOCK_SIZES if n >= nodes), BLOCK_SIZES[-1])
-    found = aws(
+    answer = aws(
         "ec2:DescribeCapacityBlockOfferings",
         InstanceType=instance_type,
         InstanceCount=size,
@@ -176,7 +177,7 @@ def offerings(aws: Aws, instance_type: str, nodes: int, hours: int, now: dt.date
         EndDateRange=now + AHEAD + dt.timedelta(hours=hours),
     )
     zones = {z["ZoneName"]: z["ZoneId"] for z in aws("ec2:DescribeAvailabilityZones")["AvailabilityZones"]}
-    made = [
+    blocks = [
         Offering(
             o["CapacityBlockOfferingId"],
             o["InstanceType"],
@@ -187,18 +188,18 @@ def offerings(aws: Aws, instance_type: str, nodes: int, hours: int, now: dt.date
             o["UpfrontFee"],
             o["CurrencyCode"],
         )
-        for o in found.get("CapacityBlockOfferings", [])
+        for o in answer.get("CapacityBlockOfferings", [])
     ]
-    return sorted(made, key=lambda o: (float(o.price), o.start))
+    return sorted(blocks, key=lambda o: (float(o.price), o.start))
 
 
 def _blocks_wanted(target: Target) -> list[Fleet]:
     return [f for f in target.fleets if f.queue.purchase == BLOCK and not f.resource.reservation]
 
 
-def judge_blocks(target: Target, found: dict[tuple[str, int], list[Offering]]) -> Found:
+def evaluate_blocks(target: Target, available: dict[tuple[str, int], list[Offering]]) -> Found:
     for fleet in _blocks_wanted(target):
-        offers = found[fleet.kind.name, fleet.resource.max_nodes]
+        offers = available[fleet.kind.name, fleet.resource.max_nodes]
         what = f"capacity block for {fleet.name}"
         where = target.where((*fleet.at, "reservation"))
         if not offers:
@@ -206,16 +207,16 @@ def judge_blocks(target: Target, found: dict[tuple[str, int], list[Offering]]) -
                 "warning",
                 what,
                 "none",
-                f"no block of {fleet.resource.max_nodes} x {fleet.kind.name} for {BLOCK_HOURS} h is sold in "
-                f"{target.env.region} now",
-                "try other numbers: trn preflight --find-block TYPE --nodes N --hours H",
+                f"no block of {fleet.resource.max_nodes} x {fleet.kind.name} for {BLOCK_HOURS} h is currently offered in "
+                f"{target.env.region}",
+                "try other sizes: trn preflight --find-block TYPE --nodes N --hours H",
                 where,
             )
         for offer in offers[:3]:
-            yield Finding("info", what, f"{offer.price} {offer.currency}", tell(offer), offer.command, where)
+            yield Finding("info", what, f"{offer.price} {offer.currency}", describe(offer), offer.command, where)
 
 
-def tell(offer: Offering) -> str:
+def describe(offer: Offering) -> str:
     return (
         f"{offer.nodes} x {offer.instance_type} in {offer.zone} from {_moment(offer.start)} to {_moment(offer.end)} "
         f"({offer.hourly:,.2f} {offer.currency} for an instance and hour)"
@@ -237,8 +238,8 @@ CHECKS: tuple[Check[Any], ...] = (
         "reservations",
         ("ec2:DescribeCapacityReservations",),
         fetch_reservations,
-        judge_reservations,
+        evaluate_reservations,
         lambda t: bool(_named(t)),
     ),
-    Check("block-offerings", BLOCK_ACTIONS, fetch_blocks, judge_blocks, lambda t: bool(_blocks_wanted(t))),
+    Check("block-offerings", BLOCK_ACTIONS, fetch_blocks, evaluate_blocks, lambda t: bool(_blocks_wanted(t))),
 )

@@ -1,4 +1,4 @@
-"""Running the live checks: side by side, each with its time, and whatever one of them meets does not hide the others."""
+"""Running the live checks concurrently, each with a time limit. A failed check does not affect the others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainium_cdk.errors import AwsError, Denied, NoCredentials, Unreachable
 
 THREADS = 8
 SECONDS = 60.0
-"""How long one check may take. Calls have their own, shorter limits; this one ends a chain of them."""
+"""Time limit of one check. Each call has its own, shorter limit; this one is for the sum of its calls."""
 
 
 @dataclass
@@ -29,13 +29,13 @@ class _Running:
         self.began = time.monotonic()
         try:
             answer = self.check.fetch(target, aws.limited_to(self.check.actions))
-            self.findings = list(self.check.judge(target, answer))
+            self.findings = list(self.check.evaluate(target, answer))
         except Exception as e:
             self.error = e
 
 
 def run(target: Target, aws: Aws, checks: Sequence[Check[Any]], seconds: float = SECONDS) -> list[Finding]:
-    """What the checks find, in their order; a service that cannot be reached is told once."""
+    """The findings of the checks, in the order of the checks. A service that cannot be reached is reported once."""
     jobs = [_Running(c) for c in checks if c.wanted(target)]
     waiting: queue.SimpleQueue[_Running] = queue.SimpleQueue()
     done: queue.SimpleQueue[_Running] = queue.SimpleQueue()
@@ -51,7 +51,7 @@ def run(target: Target, aws: Aws, checks: Sequence[Check[Any]], seconds: float =
             job.run(target, aws)
             done.put(job)
 
-    # daemons: a call that hangs must not hold the end of the command
+    # daemon threads: a call that hangs must not delay the end of the command
     for _ in range(min(THREADS, len(jobs))):
         threading.Thread(target=work, daemon=True).start()
     open_jobs = {id(job) for job in jobs}
@@ -61,58 +61,58 @@ def run(target: Target, aws: Aws, checks: Sequence[Check[Any]], seconds: float =
         except queue.Empty:
             running = [j for j in jobs if id(j) in open_jobs and j.began is not None]
             late = {id(j) for j in running if time.monotonic() - (j.began or 0) > seconds}
-            if len(late) >= min(THREADS, len(open_jobs)):  # nobody is left to take up the others
+            if len(late) >= min(THREADS, len(open_jobs)):  # no thread is free for the other checks
                 break
             if late == open_jobs:
                 break
-    return _told(jobs, seconds)
+    return _findings(jobs, seconds)
 
 
-def _told(jobs: Iterable[_Running], seconds: float) -> list[Finding]:
-    found: list[Finding] = []
+def _findings(jobs: Iterable[_Running], seconds: float) -> list[Finding]:
+    findings: list[Finding] = []
     unreachable: dict[str, list[str]] = {}
     reasons: dict[str, str] = {}
     for job in jobs:
         name = job.check.name
         match job.error:
             case None if job.findings is not None:
-                found += [replace(f, check=name) for f in job.findings]
+                findings += [replace(f, check=name) for f in job.findings]
             case None:
-                found.append(_unchecked(name, f"no answer within {seconds:.0f} s", "run preflight again"))
+                findings.append(_unchecked(name, f"no answer within {seconds:.0f} s", "run preflight again"))
             case Denied(action=action):
-                found.append(denied(name, action))
+                findings.append(denied(name, action))
             case Unreachable(service=service) as e:
                 unreachable.setdefault(service, []).append(name)
                 reasons.setdefault(service, str(e))
             case NoCredentials() as e:
-                found.append(_unchecked(name, str(e), "renew the credentials and run preflight again"))
+                findings.append(_unchecked(name, str(e), "renew the credentials and run preflight again"))
             case AwsError() as e:
-                found.append(_unchecked(name, str(e), "mend that and run preflight again"))
+                findings.append(_unchecked(name, str(e), "fix this and run preflight again"))
             case e:
                 bug = f"this is a bug in trn: {type(e).__name__}: {e}"
-                found.append(replace(_unchecked(name, bug, "report it; the other checks stand"), level="error"))
+                findings.append(replace(_unchecked(name, bug, "report it; the other checks are valid"), level="error"))
     for service, names in unreachable.items():
-        found.append(
+        findings.append(
             Finding(
                 "error",
                 f"connection to {service}",
                 "none",
-                f"{reasons[service]}; so these could not be checked: {listed(names)}",
-                "see that this machine reaches AWS (network, proxy, AWS_ENDPOINT_URL), and run preflight again",
+                f"{reasons[service]}. These checks could not run: {listed(names)}",
+                "check this machine's connection to AWS (network, proxy, AWS_ENDPOINT_URL), and run preflight again",
                 check="connection",
             )
         )
-    return found
+    return findings
 
 
 def denied(check: str, action: str) -> Finding:
-    """What is said where the credentials may not make a call."""
+    """The finding for a call that the credentials do not allow."""
     return Finding(
         "warning",
         check,
         "unknown",
         f"could not be checked: needs {action}",
-        f"allow {action} to these credentials (trn preflight --print-policy shows all that is needed)",
+        f"allow {action} for these credentials (trn preflight --print-policy prints the policy that preflight needs)",
         check=check,
     )
 

@@ -15,36 +15,38 @@ IMAGE_NAMES = {
     "ubuntu2404": "ubuntu-2404-lts-hvm-x86_64",
     "alinux2023": "amzn2023-hvm-x86_64",
 }
-"""How ParallelCluster's official images are called: aws-parallelcluster-<version>-<this>-<date> (pcluster 3.16)."""
+"""Names of ParallelCluster's official images: aws-parallelcluster-<version>-<this>-<date> (pcluster 3.16)."""
 _PCLUSTER, _AMAZON_EKS = "parallelcluster", "amazon-eks"
 _OFFICIAL = re.compile(r"aws-parallelcluster-(\d+\.\d+\.\d+)-")
 SUPPORT_ENDS = dt.timedelta(days=60)
-"""So long before the end of support it is worth knowing."""
+"""A warning is given this long before the end of support."""
 
 
-def judge_images(target: Target, found: dict[str, dict[str, Any] | None]) -> Found:
+def evaluate_images(target: Target, images: dict[str, dict[str, Any] | None]) -> Found:
     for wanted in target.of.images(target.env):
         what, where = f"image {wanted.id}", target.where(wanted.key)
-        image = found[wanted.id]
+        image = images[wanted.id]
         if image is None:
             yield Finding(
                 "error",
                 what,
                 "none",
-                f"there is no such image in {target.env.region} that this account may use",
-                "copy it there, share it with this account, or correct the id",
+                f"it does not exist in {target.env.region}, or this account may not use it",
+                "copy it to this region, share it with this account, or correct the id",
                 where,
             )
             continue
-        wrong = list(_wrong_image(target, wanted, image, what, where))
-        yield from wrong or [Finding("ok", what, str(image["State"]), str(image.get("Name", "")), where=where)]
+        problems = list(_image_problems(target, wanted, image, what, where))
+        yield from problems or [Finding("ok", what, str(image["State"]), str(image.get("Name", "")), where=where)]
 
 
-def _wrong_image(target: Target, wanted: Image, image: dict[str, Any], what: str, where: str) -> Found:
+def _image_problems(target: Target, wanted: Image, image: dict[str, Any], what: str, where: str) -> Found:
     if image["State"] != "available":
-        yield Finding("error", what, image["State"], "it cannot be used in this state", "wait, or name another", where)
+        yield Finding(
+            "error", what, image["State"], "it cannot be used in this state", "wait, or use another image", where
+        )
     if image["Architecture"] != "x86_64":
-        yield Finding("error", what, image["Architecture"], "Trainium nodes are x86_64", "name an x86_64 image", where)
+        yield Finding("error", what, image["Architecture"], "Trainium nodes are x86_64", "use an x86_64 image", where)
     disks = {m["DeviceName"]: m.get("Ebs", {}) for m in image.get("BlockDeviceMappings", [])}
     root: dict[str, Any] = disks.get(image.get("RootDeviceName"), {})
     if (size := int(root.get("VolumeSize", 0))) > wanted.root_volume_gib:
@@ -57,15 +59,13 @@ def _wrong_image(target: Target, wanted: Image, image: dict[str, Any], what: str
             where,
         )
     if _PCLUSTER in target.of.services:
-        yield from _not_parallelclusters(target, image, what, where)
+        yield from _built_by_parallelcluster(target, image, what, where)
     if _past(image.get("DeprecationTime"), target.now):
-        yield Finding(
-            "warning", what, "deprecated", "its owner does not look after it any more", "build a new one", where
-        )
+        yield Finding("warning", what, "deprecated", "its owner no longer maintains it", "build a new one", where)
 
 
-def _not_parallelclusters(target: Target, image: dict[str, Any], what: str, where: str) -> Found:
-    """Nodes start from an image that ParallelCluster has built, of its own version and the cluster's system."""
+def _built_by_parallelcluster(target: Target, image: dict[str, Any], what: str, where: str) -> Found:
+    """Nodes need an image that ParallelCluster has built, in its own version and for the cluster's operating system."""
     p = target.env.pcluster
     version = p.version or target.env.catalog.parallelcluster.default
     tags = {t["Key"]: t["Value"] for t in image.get("Tags", [])}
@@ -77,8 +77,8 @@ def _not_parallelclusters(target: Target, image: dict[str, Any], what: str, wher
             "warning",
             what,
             "no tag parallelcluster:version",
-            f"nodes start only from an image that ParallelCluster {version} has built; nothing says that of this one",
-            f"{build}; or, where it was made from one, give it that tag",
+            f"nodes need an image that ParallelCluster {version} has built, and this image has no such tag or name",
+            f"{build}; if it is derived from such an image, add that tag",
             where,
         )
     elif built != version:
@@ -86,7 +86,7 @@ def _not_parallelclusters(target: Target, image: dict[str, Any], what: str, wher
             "error",
             what,
             built,
-            f"ParallelCluster {built} has built it, and {version} refuses it at its start",
+            f"ParallelCluster {built} has built it, and nodes of {version} refuse to start from it",
             build,
             where,
         )
@@ -98,14 +98,14 @@ def _not_parallelclusters(target: Target, image: dict[str, Any], what: str, wher
 
 
 def fetch_images(target: Target, aws: Aws) -> dict[str, dict[str, Any] | None]:
-    found: dict[str, dict[str, Any] | None] = {}
+    images: dict[str, dict[str, Any] | None] = {}
     for image in sorted({w.id for w in target.of.images(target.env)}):
         answer = aws.find("ec2:DescribeImages", ImageIds=[image])
-        found[image] = (answer["Images"] or [None])[0] if answer else None
-    return found
+        images[image] = (answer["Images"] or [None])[0] if answer else None
+    return images
 
 
-def judge_parallelcluster(target: Target, images: list[dict[str, Any]]) -> Found:
+def evaluate_parallelcluster(target: Target, images: list[dict[str, Any]]) -> Found:
     p = target.env.pcluster
     version = p.version or target.env.catalog.parallelcluster.default
     what, where = f"ParallelCluster {version} on {p.os}", target.where(("pcluster", "version"))
@@ -114,16 +114,14 @@ def judge_parallelcluster(target: Target, images: list[dict[str, Any]]) -> Found
             "error",
             what,
             "none",
-            f"AWS publishes no image of it in {target.env.region}: not released there, or retired",
+            f"AWS publishes no image of this version in {target.env.region}: it is not released there, or retired",
             f"write pcluster.version: {target.env.catalog.parallelcluster.default}, or choose another region",
             where,
         )
         return
     newest = max(images, key=lambda i: str(i.get("CreationDate", "")))
     if _past(newest.get("DeprecationTime"), target.now):
-        yield Finding(
-            "warning", what, "deprecated", "AWS does not support this version any more", "use a newer one", where
-        )
+        yield Finding("warning", what, "deprecated", "AWS no longer supports this version", "use a newer one", where)
     else:
         yield Finding("ok", what, newest["ImageId"], f"published in {target.env.region}")
 
@@ -132,39 +130,39 @@ def fetch_parallelcluster(target: Target, aws: Aws) -> list[dict[str, Any]]:
     p = target.env.pcluster
     version = p.version or target.env.catalog.parallelcluster.default
     name = f"aws-parallelcluster-{version}-{IMAGE_NAMES[p.os]}*"
-    found: list[dict[str, Any]] = aws(
+    images: list[dict[str, Any]] = aws(
         "ec2:DescribeImages", Owners=["amazon"], Filters=[{"Name": "name", "Values": [name]}]
     )["Images"]
-    return found
+    return images
 
 
 def _past(moment: Any, now: dt.datetime) -> bool:
     return bool(moment) and dt.datetime.fromisoformat(str(moment)) < now
 
 
-def judge_kubernetes(target: Target, versions: dict[str, dict[str, Any]]) -> Found:
+def evaluate_kubernetes(target: Target, versions: dict[str, dict[str, Any]]) -> Found:
     version = target.env.kubernetes_version
     what, where = f"Kubernetes {version}", target.where(("eks", "version"))
-    found = versions.get(version)
-    status = (found or {}).get("versionStatus") or (found or {}).get("status", "").upper().replace("-", "_")
+    release = versions.get(version)
+    status = (release or {}).get("versionStatus") or (release or {}).get("status", "").upper().replace("-", "_")
     offered = listed(v for v, f in sorted(versions.items()) if f.get("versionStatus") == "STANDARD_SUPPORT")
-    if found is None or status == "UNSUPPORTED":
+    if release is None or status == "UNSUPPORTED":
         yield Finding(
             "error",
             what,
-            "unsupported" if found else "none",
-            f"EKS makes no such cluster in {target.env.region}",
+            "unsupported" if release else "none",
+            f"EKS does not create clusters of this version in {target.env.region}",
             f"write eks.version: one of {offered}",
             where,
         )
         return
-    ends, last = found.get("endOfStandardSupportDate"), found.get("endOfExtendedSupportDate")
+    ends, last = release.get("endOfStandardSupportDate"), release.get("endOfExtendedSupportDate")
     if status == "EXTENDED_SUPPORT":
         yield Finding(
             "warning",
             what,
             "extended support",
-            f"every hour of the cluster costs more, and support ends {_day(last)}",
+            f"the cluster costs more, and support ends {_day(last)}",
             f"write eks.version: one of {offered}",
             where,
         )
@@ -173,7 +171,7 @@ def judge_kubernetes(target: Target, versions: dict[str, dict[str, Any]]) -> Fou
             "warning",
             what,
             "standard support",
-            f"it ends {_day(ends)}; then the cluster costs more",
+            f"it ends {_day(ends)}, and the cluster costs more after that",
             f"use {offered}",
             where,
         )
@@ -186,18 +184,19 @@ def fetch_kubernetes(_: Target, aws: Aws) -> dict[str, dict[str, Any]]:
 
 
 def _day(moment: dt.datetime | None) -> str:
-    return moment.date().isoformat() if moment else "at a day that EKS does not tell"
+    return moment.date().isoformat() if moment else "on an unknown date"
 
 
 def addons(target: Target) -> dict[str, str]:
-    """The pinned add-ons of the cluster and their versions, the environment's own included; EKS chooses those of the others."""
+    """The add-ons with a fixed version, from the catalogue or the environment. EKS chooses the version of the
+    others."""
     version = target.env.kubernetes_version
     wanted = target.env.eks_addons
     pinned = {n: a.versions[version] for n, a in wanted.items() if version in a.versions}
     return pinned | {n: v for n, v in target.env.eks.addon_versions.items() if n in wanted}
 
 
-def judge_addons(target: Target, offered: dict[str, list[str]]) -> Found:
+def evaluate_addons(target: Target, offered: dict[str, list[str]]) -> Found:
     kubernetes, wanted = target.env.kubernetes_version, addons(target)
     wrong = {name: v for name, v in wanted.items() if v not in offered.get(name, [])}
     for name, version in wrong.items():
@@ -218,12 +217,12 @@ def judge_addons(target: Target, offered: dict[str, list[str]]) -> Found:
 def fetch_addons(target: Target, aws: Aws) -> dict[str, list[str]]:
     offered: dict[str, list[str]] = {}
     for name in addons(target):
-        found = aws("eks:DescribeAddonVersions", addonName=name, kubernetesVersion=target.env.kubernetes_version)
-        offered[name] = [v["addonVersion"] for a in found["addons"] for v in a["addonVersions"]]
+        answer = aws("eks:DescribeAddonVersions", addonName=name, kubernetesVersion=target.env.kubernetes_version)
+        offered[name] = [v["addonVersion"] for a in answer["addons"] for v in a["addonVersions"]]
     return offered
 
 
-def judge_node_image(target: Target, image: str | None) -> Found:
+def evaluate_node_image(target: Target, image: str | None) -> Found:
     facts, version = target.env.catalog.eks, target.env.kubernetes_version
     if image:
         yield Finding("ok", f"image {facts.ami_type}", image, f"published for Kubernetes {version}")
@@ -240,8 +239,8 @@ def judge_node_image(target: Target, image: str | None) -> Found:
 
 def fetch_node_image(target: Target, aws: Aws) -> str | None:
     name = target.env.catalog.eks.ami_parameter.format(version=target.env.kubernetes_version)
-    found = aws.find("ssm:GetParameter", Name=name)
-    return str(found["Parameter"]["Value"]) if found else None
+    answer = aws.find("ssm:GetParameter", Name=name)
+    return str(answer["Parameter"]["Value"]) if answer else None
 
 
 def _is_eks(target: Target) -> bool:
@@ -249,16 +248,16 @@ def _is_eks(target: Target) -> bool:
 
 
 def _official_image(target: Target) -> bool:
-    """Whether some node has ParallelCluster's own image."""
+    """Whether any node uses ParallelCluster's own image."""
     p = target.env.pcluster
     own = p.custom_ami or (p.head.custom_ami and all(q.custom_ami for q in p.queues))
     return _PCLUSTER in target.of.services and not own and p.os in IMAGE_NAMES
 
 
 CHECKS: tuple[Check[Any], ...] = (
-    Check("images", ("ec2:DescribeImages",), fetch_images, judge_images, lambda t: bool(t.of.images(t.env))),
-    Check("parallelcluster", ("ec2:DescribeImages",), fetch_parallelcluster, judge_parallelcluster, _official_image),
-    Check("kubernetes", ("eks:DescribeClusterVersions",), fetch_kubernetes, judge_kubernetes, _is_eks),
-    Check("addons", ("eks:DescribeAddonVersions",), fetch_addons, judge_addons, _is_eks),
-    Check("node-image", ("ssm:GetParameter",), fetch_node_image, judge_node_image, _is_eks),
+    Check("images", ("ec2:DescribeImages",), fetch_images, evaluate_images, lambda t: bool(t.of.images(t.env))),
+    Check("parallelcluster", ("ec2:DescribeImages",), fetch_parallelcluster, evaluate_parallelcluster, _official_image),
+    Check("kubernetes", ("eks:DescribeClusterVersions",), fetch_kubernetes, evaluate_kubernetes, _is_eks),
+    Check("addons", ("eks:DescribeAddonVersions",), fetch_addons, evaluate_addons, _is_eks),
+    Check("node-image", ("ssm:GetParameter",), fetch_node_image, evaluate_node_image, _is_eks),
 )

@@ -1,4 +1,4 @@
-"""What EKS refuses: versions that do not go together, and what a node group cannot change."""
+"""What EKS refuses: versions that are not compatible, and what a node group cannot change."""
 
 from __future__ import annotations
 
