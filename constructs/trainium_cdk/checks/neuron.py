@@ -45,7 +45,7 @@ def versions_are_compatible(env: Environment) -> Iterator[Problem]:
                 if better and evaluate(env.catalog, better).statement is None
                 else "plan the migration"
             )
-        yield level(at, value, f"{what}: {verdict.statement}", fix, half.engine.name)
+            yield level(at, value, f"{what}: {verdict.statement}", fix, half.engine.name)
 
 
 def framework_is_finished(env: Environment) -> Iterator[Problem]:
