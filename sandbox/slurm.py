@@ -81,6 +81,7 @@ class LocalSlurm:
         *,
         environment: Mapping[str, str] | None = None,
         max_nodes: int = MAX_NODES,
+        credential_seconds: int = 5,
         timeout: float = 180.0,
     ) -> Self:
         """Start the Slurm of a cluster configuration and wait until every node is idle.
@@ -92,6 +93,7 @@ class LocalSlurm:
             config: a ParallelCluster cluster configuration; numbers may be text.
             environment: additions to the environment of the head node's shell (`AWS_ENDPOINT_URL`, ...).
             max_nodes: cap on virtual nodes; `notices` says when it bites.
+            credential_seconds: how long a node may take to start a job (Slurm's default: 120); a requeued one waits as long.
             timeout: seconds until all nodes must be idle.
 
         Raises:
@@ -105,7 +107,7 @@ class LocalSlurm:
         directory.mkdir(parents=True, exist_ok=True)
         if (directory / _STATE).exists():
             cls.open(directory).stop()
-        slurm = cls(directory, _lay_out(directory, wanted))
+        slurm = cls(directory, _lay_out(directory, wanted, credential_seconds))
         try:
             slurm._launch(wanted, dict(environment or {}), timeout)
         except BaseException:
@@ -421,16 +423,13 @@ def _path(command: str) -> str:
     return found
 
 
-def _lay_out(directory: Path, wanted: ClusterPlan) -> dict[str, Any]:
+def _lay_out(directory: Path, wanted: ClusterPlan, credential_seconds: int) -> dict[str, Any]:
     """Directories and configuration files of a new Slurm; returns its state so far."""
-    for name in ("etc", "log", "run", "state", "s", "munge", "ports"):
+    for name in ("etc", "log", "run", "state", "s", "munge", "ports", *(f"s/{i}" for i in range(len(wanted.nodes)))):
         (directory / name).mkdir(exist_ok=True)
-    for i in range(len(wanted.nodes)):
-        (directory / "s" / str(i)).mkdir(exist_ok=True)
-    (directory / "munge" / "key").touch(mode=0o600)
-    (directory / "munge" / "key").write_bytes(secrets.token_bytes(256))
-    link = _short_link(directory)
-    version = _version()
+    (key := directory / "munge" / "key").touch(mode=0o600)
+    key.write_bytes(secrets.token_bytes(256))
+    link, version = _short_link(directory), _version()
     ports = processes.free_ports(len(wanted.nodes) + 1)
     places = Places(
         root=link,
@@ -440,6 +439,7 @@ def _lay_out(directory: Path, wanted: ClusterPlan) -> dict[str, Any]:
         node_ports=tuple(ports[1:]),
         version=version,
         plugins=unpacked.plugins if (unpacked := slurm_packages.unpacked()) else None,
+        credential_seconds=credential_seconds,
     )
     etc = directory / "etc"
     (etc / "slurm.conf").write_text(slurm_conf(wanted, places))

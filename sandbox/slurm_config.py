@@ -175,6 +175,8 @@ class Places:
         node_ports: one slurmd port per virtual node, in the plan's order.
         version: Slurm's version, as (22, 5).
         plugins: Slurm's plug-ins, where they are not in the place that was compiled in.
+        credential_seconds: how long a node may take to start what it was sent. Slurm's own default is 120; a requeued job waits
+            as long before it starts again.
     """
 
     root: Path
@@ -184,6 +186,7 @@ class Places:
     node_ports: tuple[int, ...]
     version: tuple[int, int]
     plugins: Path | None = None
+    credential_seconds: int = 5
 
 
 def slurm_conf(plan: ClusterPlan, places: Places) -> str:
@@ -197,8 +200,7 @@ def slurm_conf(plan: ClusterPlan, places: Places) -> str:
         f"SlurmdUser={places.user}",
         "AuthType=auth/munge",
         "CredType=cred/munge",
-        # A short credential life lets a requeued job start again at once.
-        f"AuthInfo=socket={root}/munge/sock,cred_expire=5",
+        f"AuthInfo=socket={root}/munge/sock,cred_expire={places.credential_seconds}",
         "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny",
         "DebugFlags=NO_CONF_HASH",  # every node's file differs in its spool directory
         *([f"PluginDir={places.plugins}"] if places.plugins else []),

@@ -32,7 +32,7 @@ def worker(job: str, ip: str) -> End:
 
 
 def of_volcano(job: str) -> Policy:
-    """What Volcano's plug-in `svc` makes for a job (tests/jobs/kubernetes/test_backend.py compares it with the real one)."""
+    """What Volcano's plug-in `svc` makes for a job, by its documentation: no test compares it with the real one."""
     labels = {"volcano.sh/job-name": job, "volcano.sh/job-namespace": "training"}
     spec = {
         "podSelector": {"matchLabels": labels},

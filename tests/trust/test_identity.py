@@ -23,6 +23,8 @@ from trainium_cdk.jobs import Script, SubmitError
 from trainium_cdk.operations.teardown.jobs import end
 
 FEW, MANY, WORLDS = 4, 200, 6
+BUSY_SECONDS = 60
+"""A node of a busy machine may take so long to start a step. Slurm's own default is 120 seconds; what is requeued waits as long."""
 LONG = b"#!/bin/bash\nsleep 3600\n"
 
 
@@ -30,7 +32,8 @@ LONG = b"#!/bin/bash\nsleep 3600\n"
 def slurm_to_crash(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSlurm]:
     """Not the one of the other tests, whose jobs would be lost with it."""
     need(available() is None, str(available()))
-    with LocalSlurm.start(tmp_path_factory.mktemp("identity"), CONFIGURATION) as running:
+    directory = tmp_path_factory.mktemp("identity")
+    with LocalSlurm.start(directory, CONFIGURATION, credential_seconds=BUSY_SECONDS) as running:
         yield running
 
 
@@ -207,7 +210,8 @@ def test_histories(histories: int, slurm_to_crash: LocalSlurm, tmp_path_factory:
     with ExitStack() as stack:
         worlds = [World(slurm_to_crash, 1)]
         for i in range(2, min(WORLDS, histories // 4) + 1):
-            started = LocalSlurm.start(tmp_path_factory.mktemp(f"world-{i}"), CONFIGURATION)
+            directory = tmp_path_factory.mktemp(f"world-{i}")
+            started = LocalSlurm.start(directory, CONFIGURATION, credential_seconds=BUSY_SECONDS)
             worlds.append(World(stack.enter_context(started), i))
         seeds, lock = iter(range(histories)), threading.Lock()
 
