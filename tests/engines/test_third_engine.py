@@ -100,7 +100,7 @@ def test_jobs_are_submitted_and_followed(machine: Machine, cluster: Path) -> Non
     )
     assert "it was submitted before" in again.stderr
     sleeper = machine.folder / "sleep.sh"
-    sleeper.write_text("sleep 10000\n")
+    sleeper.write_text("sleep 1000\n")
     id = machine.trn("submit", str(sleeper), "--cluster", str(cluster)).strip()
     assert "CANCELLED" in machine.trn("cancel", id, "--cluster", str(cluster))
 

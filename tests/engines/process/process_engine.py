@@ -150,7 +150,13 @@ class ProcessBackend:
             (folder / "run.sh").write_text(submission.text)
             (folder / "job.json").write_text(json.dumps({"kind": submission.plan.job.kind}))
             run = f"bash {folder}/run.sh > {folder}/train.log 2>&1; echo $? > {folder}/code"
-            process = subprocess.Popen(["bash", "-c", run], start_new_session=True, stdin=subprocess.DEVNULL)
+            process = subprocess.Popen(
+                ["bash", "-c", run],
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
             (folder / "pid").write_text(str(process.pid))
         return Submitted(submission.id, existing, {"train": (folder / "pid").read_text()}, str(folder))
 
