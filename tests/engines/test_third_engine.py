@@ -56,8 +56,7 @@ def test_its_section_is_validated(machine: Machine) -> None:
     done = machine.python("-m", "trainium_cdk.cli", "validate", str(bad))
     assert done.returncode == 1
     assert (
-        "bad.yaml:3: error: process.slots.reservation = (absent): a capacity block is used through its reservation"
-        in done.stderr
+        "bad.yaml:3: error: process.slots.reservation = (absent): a capacity block needs its reservation" in done.stderr
     )
     assert (
         "absent.yaml:2: error: process.mahcine"
