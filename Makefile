@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 # More than cores: the tests wait half of the time.
-WORKERS ?= 3
+WORKERS ?= 4
 UV     := $(BIN)/uv
 # With it set, each synthesis would compile the CDK's Python again: 9 s instead of 4.
 unexport PYTHONDONTWRITEBYTECODE

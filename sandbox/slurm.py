@@ -81,7 +81,7 @@ class LocalSlurm:
         *,
         environment: Mapping[str, str] | None = None,
         max_nodes: int = MAX_NODES,
-        credential_seconds: int = 5,
+        credential_seconds: int = 20,
         timeout: float = 180.0,
     ) -> Self:
         """Start the Slurm of a cluster configuration and wait until every node is idle.

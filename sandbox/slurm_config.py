@@ -186,7 +186,7 @@ class Places:
     node_ports: tuple[int, ...]
     version: tuple[int, int]
     plugins: Path | None = None
-    credential_seconds: int = 5
+    credential_seconds: int = 20
 
 
 def slurm_conf(plan: ClusterPlan, places: Places) -> str:
