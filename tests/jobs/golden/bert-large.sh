@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=3d8f1ce43238f2dd22b3e4e3d3655c2a3b455fb53750c25ef636b8ab4e5a9abd
+digest=f86f89e1a0b3571b712850ad3d048de9c977b33c9b2b8b2c5212f2a12556a215
 cluster=i-0123456789abcdef0 # numbers of Slurm jobs mean something there alone
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # somebody's own defaults
 

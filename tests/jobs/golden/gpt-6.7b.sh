@@ -8,7 +8,7 @@ id=gpt-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=8e2b44753cfe7d9efbbb7938c5f20aec753ea3de3352be8f5db7a5a8b986f7ce
+digest=8e4990457f0d4158cefdaf1c1ddf9b16a34ac30eea3b28b9537ae011fef43a1e
 cluster=i-0123456789abcdef0 # numbers of Slurm jobs mean something there alone
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # somebody's own defaults
 

@@ -8,7 +8,7 @@ id=run-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=775acf7242b73e5f89f51d401eba23c9dda7dfe9d5f553291a4478ada768412c
+digest=bd0a49064de99ed9a8f3f6c133c2268c89b372ab4540c44c51c241307fb39312
 cluster=i-0123456789abcdef0 # numbers of Slurm jobs mean something there alone
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # somebody's own defaults
 
