@@ -145,7 +145,7 @@ def test_split_over_stacks() -> None:
 
 
 ERRORS: list[tuple[Any, str]] = [
-    (lambda s: TrnNetwork(s, "Net", zone_ids=["use1-az6"]), "Net] zone_ids[0] = use1-az6: it lies in us-east-1, but the region is us-west-2"),
+    (lambda s: TrnNetwork(s, "Net", zone_ids=["use1-az6"]), "Net] zone_ids[0] = use1-az6: it is in us-east-1, but the region is us-west-2"),
     (lambda s: TrnNetwork(s, "Net", cidr="10.0.0.0/8", zone_ids=["usw2-az4"], private_cidr_mask=10), ""),
     (
         lambda s: TrnStorage(s, "S", vpc=vpc(s), lustre=LustreOptions(capacity=Size.gibibytes(1000))),
@@ -159,10 +159,10 @@ ERRORS: list[tuple[Any, str]] = [
         lambda s: TrnStorage(s, "S", vpc=vpc(s), efs=EfsOptions(throughput_mode=efs.ThroughputMode.PROVISIONED)),
         "S] efs",
     ),
-    (lambda s: TrnStorage(s, "S", vpc=vpc(s), efs=None), "S] neither efs nor lustre"),
+    (lambda s: TrnStorage(s, "S", vpc=vpc(s), efs=None), "S] neither efs nor lustre is set"),
     (
         lambda s: TrnStorage(s, "S", vpc=vpc(s), efs_mount_dir="/data", lustre=LustreOptions(), lustre_mount_dir="/data/fast"),
-        "S] the mount directories of efs and fsx overlap",
+        "S] the mount directories of efs and lustre overlap",
     ),
 ]  # fmt: skip
 
@@ -170,7 +170,7 @@ ERRORS: list[tuple[Any, str]] = [
 @pytest.mark.parametrize(("build", "expected"), ERRORS)
 def test_the_rules_run_in_every_app(build: Any, expected: str) -> None:
     if not expected:
-        with pytest.raises(ValueError, match="cannot be a VPC's"):
+        with pytest.raises(ValueError, match="is not a valid size for a VPC: choose a prefix from /16 to /28"):
             errors(build)
         return
     [found] = errors(build)

@@ -169,14 +169,17 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     (
         {"capacity_type": BLOCK, "instance_type": "trn1.32xlarge"},
         "Trn] capacity_reservation_id = (absent): a capacity block needs its reservation id. Fix: give the id of the "
-        "block you bought, as cr-0123456789abcdef0.",
+        "block that you bought, for example cr-0123456789abcdef0.",
     ),
     (
         {"capacity_reservation_id": "cr-0123456789abcdef0", "placement_group": True},
         "Trn] placement_group = on: with reserved capacity (cr-0123456789abcdef0) a placement group fails with "
         "InsufficientInstanceCapacity, because the reserved instances are already placed. Fix: write placement_group: auto.",
     ),
-    ({"instance_type": "trn2.3xlarge"}, "Trn] region = us-west-2: trn2.3xlarge is not offered there"),
+    (
+        {"instance_type": "trn2.3xlarge"},
+        "Trn] region = us-west-2: the catalogue has no zone of this region that offers trn2.3xlarge",
+    ),
     ({"instance_type": "trn1.2xlarge", "efa": True}, "Trn] efa = on: trn1.2xlarge has no EFA"),
     ({"min_size": 3}, "Trn] min_size 3, nodes 3 and max_size 2 are not in that order"),
     ({"capacity_reservation_id": "cr-1"}, "Trn] capacity_reservation_id = cr-1: "),

@@ -101,8 +101,8 @@ class _Errors:
 def _text(problem: Problem, at: KeyPath, names: Mapping[str, str]) -> str:
     key = problem.key[len(at) :] if problem.key[: len(at)] == at else problem.key
     text = f"{problem.reason}. Fix: {problem.fix}."
-    # keys, as `max_nodes` or `purchase: spot`; not the same words in a sentence
-    text = re.sub(r"\b[a-z]+(_[a-z]+)+\b|\b[a-z]+(?=: )", lambda m: names.get(m[0], m[0]), text)
+    # keys, such as `max_nodes`, `purchase: spot` or `fsx`; not the same words in a sentence
+    text = re.sub(r"\b[a-z]+(_[a-z]+)+\b|\b[a-z]+(?=: )|\bfsx\b", lambda m: names.get(m[0], m[0]), text)
     if not key:
         return text
     argument = re.sub(r"^[a-z_]+", lambda m: names.get(m[0], m[0]), replace(problem, key=key).dotted)

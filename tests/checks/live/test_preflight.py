@@ -156,7 +156,9 @@ def test_nodes_of_others_count(aws: LocalAws) -> None:
 
 
 def test_the_account(trn: Trn, aws: LocalAws) -> None:
-    assert "for another account" in wrong(report("account: '444455556666'"))["credentials"]
+    assert (
+        "are not for the environment's account 444455556666" in wrong(report("account: '444455556666'"))["credentials"]
+    )
     assert "cdk bootstrap aws://000000000000/us-east-1 --qualifier other" in trn("", "--qualifier", "other").stdout
     assert "cdk bootstrap aws://000000000000/us-west-2" in wrong(report("region: us-west-2"))["bootstrap"]
     nobody = trn("", AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY="", AWS_CONFIG_FILE="/dev/null", HOME="/nonexistent")
@@ -182,7 +184,7 @@ def test_a_stack_that_is_there_needs_no_second_vpc(aws: LocalAws) -> None:
         cfn.delete_stack(StackName=name)
     cfn.create_stack(StackName="there-slurm", TemplateBody=template)
     try:
-        assert "ParallelCluster makes a stack with the cluster's name" in wrong(report("name: there"))["stack"]
+        assert "ParallelCluster creates a stack with the cluster's name" in wrong(report("name: there"))["stack"]
     finally:
         cfn.delete_stack(StackName="there-slurm")
 
@@ -206,19 +208,22 @@ def test_versions(aws: LocalAws) -> None:
 
 def test_places(aws: LocalAws) -> None:
     found = wrong(report("network: {zone_ids: [use1-az3]}"))
-    assert "not offered in that zone" in found["offering"]
+    assert "this zone does not offer it to this account" in found["offering"]
     found = wrong(report("pcluster: {head: {instance_type: c5.gigantic}}"))
     assert "c5.gigantic for the head node" in found["offering"]
     text = "catalog: {instances: {trn1.32xlarge: {efa_interfaces: 4}}}"
-    assert "EC2 says 8" in wrong(report(text))["instance-types"]
+    assert "EC2 reports 8" in wrong(report(text))["instance-types"]
 
 
 def test_keys_images_roles_and_buckets(aws: LocalAws, made: Seeded) -> None:
     ssh = "pcluster: {head: {subnet: public, ssh: {from_cidrs: [203.0.113.0/24], key_name: KEY}}}"
-    assert "takes no rsa keys" in wrong(report(ssh.replace("KEY", made.rsa_key_name)))["key-pair"]
-    assert "no such key pair" in wrong(report(ssh.replace("KEY", "nobody")))["key-pair"]
+    assert "does not support rsa keys" in wrong(report(ssh.replace("KEY", made.rsa_key_name)))["key-pair"]
+    assert "this key pair does not exist in us-east-1" in wrong(report(ssh.replace("KEY", "nobody")))["key-pair"]
     assert wrong(report(ssh.replace("KEY", made.key_name))) == {}
-    assert "no such image" in wrong(report("pcluster: {custom_ami: ami-00000000000000bad}"))["images"]
+    assert (
+        "it does not exist in us-east-1, or this account may not use it"
+        in wrong(report("pcluster: {custom_ami: ami-00000000000000bad}"))["images"]
+    )
     spot = "pcluster: {queues: [{purchase: spot}]}"
     assert "spot.amazonaws.com" in wrong(report(spot))["service-roles"]
     aws.client("iam").create_role(RoleName="AWSServiceRoleForEC2Spot", AssumeRolePolicyDocument="{}")
@@ -228,7 +233,7 @@ def test_keys_images_roles_and_buckets(aws: LocalAws, made: Seeded) -> None:
         aws.client("iam").delete_role(RoleName="AWSServiceRoleForEC2Spot")
     linked = "storage: {fsx: {s3: {uri: 's3://BUCKET/train'}}}"
     assert wrong(report(linked.replace("BUCKET", made.bucket))) == {}
-    assert "no such bucket" in wrong(report(linked.replace("BUCKET", "nobody-has-this")))["buckets"]
+    assert "this bucket does not exist" in wrong(report(linked.replace("BUCKET", "nobody-has-this")))["buckets"]
 
 
 def test_reservations(aws: LocalAws) -> None:
@@ -237,18 +242,21 @@ def test_reservations(aws: LocalAws) -> None:
     text = queue.replace("ID", name)
     assert wrong(report(text)) == {}
     for fields, words in (
-        ({"State": "expired"}, "nothing can start in it"),
-        ({"AvailabilityZoneId": "use1-az4"}, "another zone"),
-        ({"InstanceType": "trn1n.32xlarge"}, "another type"),
-        ({"TotalInstanceCount": 1}, "asks for 2 nodes"),
+        ({"State": "expired"}, "no instance can start in it"),
+        ({"AvailabilityZoneId": "use1-az4"}, "it is not in the zone of compute1/trn"),
+        ({"InstanceType": "trn1n.32xlarge"}, "it is not for trn1.32xlarge, the instance type of compute1/trn"),
+        ({"TotalInstanceCount": 1}, "compute1/trn has up to 2 nodes"),
         ({"ReservationType": "capacity-block"}, "purchase: capacity-block"),
         ({"EndDate": "2020-01-01T00:00:00.000Z"}, "it has ended"),
-        ({"State": "scheduled", "StartDate": "2030-01-01T00:00:00.000Z"}, "it begins 2030-01-01 00:00 UTC"),
+        ({"State": "scheduled", "StartDate": "2030-01-01T00:00:00.000Z"}, "it starts 2030-01-01 00:00 UTC"),
     ):
         aws.set_answers("reservations", {name: fields})
         found = wrong(report(text))
         assert (found.keys(), words in found["reservations"]) == ({"reservations"}, True), found
-    assert "no such reservation" in wrong(report(queue.replace("ID", "cr-00000000000000bad")))["reservations"]
+    assert (
+        "it does not exist in us-east-1, in this account or shared with it"
+        in wrong(report(queue.replace("ID", "cr-00000000000000bad")))["reservations"]
+    )
 
 
 @pytest.mark.sweep
@@ -318,10 +326,10 @@ def test_what_exists(everything: dict[str, str], made: Seeded) -> None:
     assert wrong(report(text)).keys() == expected, wrong(report(text))
     assert "no tag parallelcluster:version" in wrong(report(text))["images"]
     for old, new, check, words in (
-        (made.vpc, "vpc-00000000000000bad", "existing-vpc", "no such VPC"),
+        (made.vpc, "vpc-00000000000000bad", "existing-vpc", "this VPC does not exist"),
         ("10.0.16.0/20", "10.0.32.0/20", "existing-vpc", "write cidr: 10.0.16.0/20"),
-        (made.private_subnet, "subnet-00000000000000bad", "existing-vpc", "no such subnet"),
-        ("cidr: 172.31.0.0/16", "cidr: 172.16.0.0/16", "peerings", "would lead elsewhere"),
+        (made.private_subnet, "subnet-00000000000000bad", "existing-vpc", "this subnet does not exist"),
+        ("cidr: 172.31.0.0/16", "cidr: 172.16.0.0/16", "peerings", "would not lead to this VPC"),
         (made.efs, "fs-00000000000000bad", "efs", "it does not exist in us-east-1"),
         (made.fsx, "fs-00000000000000bad", "fsx", "it does not exist in us-east-1"),
         (mount, "other", "fsx", f"write mount_name: {mount}"),
