@@ -143,7 +143,7 @@ def _find_block(environment: Environment, kind: str, nodes: int, hours: int, *, 
         for o in found:
             answer(f"{o.id}\t{o.price} {o.currency}\t{describe(o)}")
     if not found:
-        say(f"no capacity block of {nodes} x {kind} for {hours} h is sold in {environment.region} now")
+        say(f"no capacity block of {nodes} x {kind} for {hours} h is currently offered in {environment.region}")
         raise typer.Exit(1)
     if not as_json:
         say(f"the cheapest: {found[0].command}")

@@ -97,7 +97,7 @@ TABLE = [
     Case("peerings", FOREIGN, ({}, False), [("info", "it is in account 444455556666, which these credentials cannot read")]),
     Case("buckets", LINKED, {"speech": "us-east-1"}, [("ok",)]),
     Case("buckets", LINKED, {"speech": "none"}, [("error", "this bucket does not exist", "[environment.yaml:1]")]),
-    Case("buckets", LINKED, {"speech": "denied"}, [("warning", "could not be checked: s3:ListBucket is denied, or the bucket belongs to another account")]),
+    Case("buckets", LINKED, {"speech": "denied"}, [("warning", "could not be checked: needs s3:ListBucket, or the bucket belongs to another account")]),
     Case("buckets", LINKED, {"speech": "us-west-2"}, [("error", "FSx cannot link it")]),
     Case("buckets", BUCKET, {"speech": "us-west-2"}, [("warning", "AWS charges for the data transfer")], "eks"),
     Case("efs", EFS, {"efs": FileSystem("available", "EFS", zones=frozenset({"use1-az4"}))}, [("ok",)]),

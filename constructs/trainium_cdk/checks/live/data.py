@@ -45,7 +45,7 @@ def evaluate_buckets(target: Target, states: dict[str, BucketState]) -> Found:
                 "warning",
                 what,
                 "unknown",
-                "could not be checked: s3:ListBucket is denied, or the bucket belongs to another account",
+                "could not be checked: needs s3:ListBucket, or the bucket belongs to another account",
                 "allow s3:ListBucket on it for these credentials, and make sure that the cluster may read it",
                 where,
             )
