@@ -23,7 +23,7 @@ from trainium_cdk.jobs import Script, SubmitError
 from trainium_cdk.operations.teardown.jobs import end
 
 FEW, MANY, WORLDS = 4, 200, 6
-BUSY_SECONDS = 60
+BUSY_SECONDS = 30
 """A node of a busy machine may take so long to start a step. Slurm's own default is 120 seconds; what is requeued waits as long."""
 LONG = b"#!/bin/bash\nsleep 3600\n"
 

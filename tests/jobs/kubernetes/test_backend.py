@@ -44,13 +44,15 @@ def test_a_job_larger_than_the_fleet_waits_and_says_for_what(backend: Kubernetes
     backend.cluster = backend.cluster.model_copy(update={"fleets": (fleet(nodes=4),)})
     sent = backend.submit(script(nodes=3), "large")
 
-    def why() -> str:
+    def fully_explained() -> bool:
+        """Volcano counts the nodes again in each of its cycles, and each count replaces the reason before."""
         now = backend.status(sent.id)
         assert now.state == "PENDING"
-        return now.stages[0].reason if "wanted" in now.stages[0].reason else ""
+        reason = now.stages[0].reason
+        insufficient = "insufficient aws.amazon.com/neuron (48 wanted, 32 there)" in reason
+        return insufficient and reason.endswith("it needs 3 nodes, and its node group has 2 ready")
 
-    assert "insufficient aws.amazon.com/neuron (48 wanted, 32 there)" in until(why)
-    assert why().endswith("it needs 3 nodes, and its node group has 2 ready")
+    assert until(fully_explained)
     cancelled = backend.cancel(sent.id)
     assert (cancelled.state, cancelled.done, cancelled.ok) == ("CANCELLED", True, False)
 
