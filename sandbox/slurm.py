@@ -31,6 +31,7 @@ from typing import Any, Self
 from sandbox import head_node, processes, slurm_packages
 from sandbox.processes import Started
 from sandbox.slurm_config import (
+    CREDENTIAL_SECONDS,
     MAX_NODES,
     BadClusterConfiguration,
     ClusterPlan,
@@ -81,7 +82,7 @@ class LocalSlurm:
         *,
         environment: Mapping[str, str] | None = None,
         max_nodes: int = MAX_NODES,
-        credential_seconds: int = 20,
+        credential_seconds: int = CREDENTIAL_SECONDS,
         timeout: float = 180.0,
     ) -> Self:
         """Start the Slurm of a cluster configuration and wait until every node is idle.
@@ -93,7 +94,7 @@ class LocalSlurm:
             config: a ParallelCluster cluster configuration; numbers may be text.
             environment: additions to the environment of the head node's shell (`AWS_ENDPOINT_URL`, ...).
             max_nodes: cap on virtual nodes; `notices` says when it bites.
-            credential_seconds: how long a node may take to start a job (Slurm's default: 120); a requeued one waits as long.
+            credential_seconds: see `CREDENTIAL_SECONDS`.
             timeout: seconds until all nodes must be idle.
 
         Raises:

@@ -17,6 +17,8 @@ from trainium_cdk.errors import UnknownCatalogEntry
 
 MAX_NODES = 64
 """Most virtual nodes one machine is asked to carry: about 1.5 MB each, and full-cluster launches grow with their number."""
+CREDENTIAL_SECONDS = 20
+"""How long a node may take to start what it was sent. Slurm's own default is 120; a requeued job waits as long before it starts again."""
 
 
 class BadClusterConfiguration(ValueError):
@@ -175,8 +177,7 @@ class Places:
         node_ports: one slurmd port per virtual node, in the plan's order.
         version: Slurm's version, as (22, 5).
         plugins: Slurm's plug-ins, where they are not in the place that was compiled in.
-        credential_seconds: how long a node may take to start what it was sent. Slurm's own default is 120; a requeued job waits
-            as long before it starts again.
+        credential_seconds: see `CREDENTIAL_SECONDS`.
     """
 
     root: Path
@@ -186,7 +187,7 @@ class Places:
     node_ports: tuple[int, ...]
     version: tuple[int, int]
     plugins: Path | None = None
-    credential_seconds: int = 20
+    credential_seconds: int = CREDENTIAL_SECONDS
 
 
 def slurm_conf(plan: ClusterPlan, places: Places) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -14,7 +15,7 @@ from trainium_cdk.jobs.plan import Plan
 
 
 @dataclass(frozen=True)
-class Submission:
+class Submission(ABC):
     """A job as it is sent. Each engine has a subclass with its `text`.
 
     Attributes:
@@ -29,9 +30,9 @@ class Submission:
     """The job's own files, by their paths."""
 
     @property
+    @abstractmethod
     def text(self) -> str:
         """What `--dry-run` prints: what is sent, byte for byte."""
-        raise NotImplementedError
 
     @property
     def log_dir(self) -> str:
