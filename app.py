@@ -1,9 +1,14 @@
-"""The CDK app. `cdk deploy TrnPclusterStack`, or with an environment of your own: `-c env=FILE`."""
+"""The CDK app. `cdk deploy TrnPclusterStack`, or with an environment of your own: `-c env=FILE`.
+
+Without more, the app has the stacks of all engines: the CDK's command line names the selected stacks only with `--exclusively` (`-e`).
+With it, or with `-c engine=slurm`, the others are neither imported nor built.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+from fnmatch import fnmatchcase
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -35,25 +40,41 @@ def _stack_name(engine: Engine, environment: settings.Environment) -> str:
     return engine.stack if environment.name == settings.Environment().name else f"{engine.stack}-{environment.name}"
 
 
+def _selected(app: cdk.App) -> tuple[str, ...]:
+    """Names of the engines whose stacks are selected; none where nothing is.
+
+    Raises:
+        EngineError: `-c engine` names an unknown one.
+    """
+    if names := app.node.try_get_context("engine"):
+        return tuple(engines.get(name.strip()).name for name in str(names).split(","))
+    patterns = app.node.try_get_context("aws:cdk:bundling-stacks") or []  # how the CDK's command line passes them
+    matched = tuple(n for n, e in engines.every().items() if any(fnmatchcase(e.stack, str(p)) for p in patterns))
+    return matched if matched != engines.names() else ()
+
+
 def build(app: cdk.App) -> None:
     """Puts the stacks of the environment that `-c env=FILE` names into the app; of the default one where it names none.
 
     One engine's mistakes do not stop the other. Where the environment describes both engines and one half has errors, that
     half's stack is empty and carries them, so that only deploying it fails. An engine that the environment does not describe
-    has its stack where its defaults fit, and none where they do not.
+    has its stack where its defaults fit, and none where they do not. An engine that is selected must be right.
 
     Raises:
         TrnError: the environment cannot be used.
     """
     environment = settings.load(app.node.try_get_context("env"))
-    found = {name: checks.check(environment, name) for name in engines.names()}
+    selected = _selected(app)
+    required = selected or environment.engines
+    found = {name: checks.check(environment, name) for name in selected or engines.names()}
     wrong = {name: [p for p in problems if p.level == "error"] for name, problems in found.items()}
-    if all(wrong[name] for name in environment.engines):
-        checks.require(environment)
+    if all(wrong[name] for name in required):
+        checks.require(environment, *required)
     made: dict[cdk.Stack, list[settings.Problem]] = {}
-    for name, engine in engines.every().items():
-        if wrong[name] and name not in environment.engines:
+    for name in found:
+        if wrong[name] and name not in required:
             continue
+        engine = engines.get(name)
         into: dict[str, Any] = {
             "scope": app,
             "id": engine.stack,

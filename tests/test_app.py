@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import aws_cdk as cdk
 import pytest
@@ -142,6 +143,61 @@ def test_the_stacks_are_those_that_the_environment_describes_or_that_fit_it(
     )
     app.build(made)
     assert {s.node.id for s in made.node.children if isinstance(s, cdk.Stack)} == stacks
+
+
+@pytest.mark.parametrize(
+    ("context", "stacks"),
+    [
+        ({"engine": "eks"}, ["TrnEksStack"]),
+        ({"engine": "eks, slurm"}, ["TrnEksStack", "TrnPclusterStack"]),
+        ({"aws:cdk:bundling-stacks": ["TrnPclusterStack"]}, ["TrnPclusterStack"]),
+        ({"aws:cdk:bundling-stacks": ["TrnP*"]}, ["TrnPclusterStack"]),
+        ({"aws:cdk:bundling-stacks": ["**"]}, ["TrnPclusterStack", "TrnEksStack"]),
+        ({"aws:cdk:bundling-stacks": []}, ["TrnPclusterStack", "TrnEksStack"]),
+        ({"aws:cdk:bundling-stacks": ["Another"]}, ["TrnPclusterStack", "TrnEksStack"]),
+    ],
+)
+def test_only_the_selected_stacks_are_built(context: dict[str, Any], stacks: list[str], tmp_path: Path) -> None:
+    made = cdk.App(context=context, outdir=str(tmp_path / "cdk.out"), builtin_cloud_formation_validation=False)
+    app.build(made)
+    assert [s.node.id for s in made.node.children if isinstance(s, cdk.Stack)] == stacks
+
+
+def test_the_command_line_passes_the_selection(tmp_path: Path) -> None:
+    done = run_cdk("synth", "--exclusively", "TrnPclusterStack", "--quiet", "--output", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [f.name for f in tmp_path.glob("*.template.json")] == ["TrnPclusterStack.template.json"]
+
+
+def test_nothing_of_another_engine_is_imported(tmp_path: Path) -> None:
+    context = json.dumps({"engine": "slurm"})
+    code = "import app, aws_cdk, sys; app.run(aws_cdk.App()); print(*(m for m in sys.modules if 'eks' in m))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={
+            **plain_environment(),
+            "CDK_OUTDIR": str(tmp_path),
+            "CDK_CONTEXT_JSON": context,
+            "CDK_VALIDATION": "false",
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert [name for name in done.stdout.split() if name.startswith(("aws_cdk", "trainium_cdk.eks", "stacks"))] == []
+
+
+def test_an_unknown_engine_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(cdk.App(context={"engine": "nomad"}, outdir=str(tmp_path / "cdk.out"))) == 1
+    assert capsys.readouterr().err == "unknown engine 'nomad'. Choose one of slurm, eks\n"
+
+
+def test_a_selected_engine_must_be_right(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "one-zone.yaml"
+    file.write_text("pcluster: {}\nnetwork: {zone_ids: [use1-az6]}\n")
+    assert app.run(cdk.App(context={"env": str(file), "engine": "eks"}, outdir=str(tmp_path / "cdk.out"))) == 1
+    assert f"{file}:2: error: network.zone_ids" in capsys.readouterr().err
 
 
 def test_the_command_line_shows_warnings(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def assemble(stack: str, environment: Path | None = None, app: Path | None = Non
     context = ["-c", f"env={environment.resolve()}"] if environment else []
     with tempfile.TemporaryDirectory(prefix="trn-diff-") as folder:
         done = subprocess.run(
-            [str(command().absolute()), "synth", stack, *context, "--quiet", "--no-notices", "--output", folder],
+            [str(command().absolute()), "synth", "-e", stack, *context, "--quiet", "--no-notices", "--output", folder],
             cwd=app, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
             env={**os.environ, "CI": "true", "NO_COLOR": "1", "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "1"},
         )  # fmt: skip
