@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from botocore.exceptions import ClientError
 
-from trainium_cdk._aws import in_words
+from trainium_cdk._aws import describe_error
 
-CLOCK, CREDENTIALS = "this machine's clock is wrong: ", "these AWS credentials have expired, or are none: "
+CLOCK, CREDENTIALS = "this machine's clock is wrong: ", "these AWS credentials have expired or are not valid: "
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,6 @@ CLOCK, CREDENTIALS = "this machine's clock is wrong: ", "these AWS credentials h
     ],
 )
 def test_what_to_do(code: str, message: str, begin: str) -> None:
-    said = in_words(ClientError({"Error": {"Code": code, "Message": message}}, "ListQueues"))
+    said = describe_error(ClientError({"Error": {"Code": code, "Message": message}}, "ListQueues"))
     assert said.startswith(begin)
     assert message.rstrip(".") in said

@@ -1,4 +1,4 @@
-"""What all that ask AWS share: where, and what its errors mean to whoever runs a command. It imports nothing slow."""
+"""Shared by all callers of AWS: the region, and error messages for users. It imports nothing slow."""
 
 from __future__ import annotations
 
@@ -20,41 +20,38 @@ UNKNOWN_CALLER = frozenset(
         "UnrecognizedClientException",
     }
 )
-"""How the services say that they do not take the credentials, each in its own way."""
+"""Error codes of the services for credentials that they do not accept."""
 WRONG_TIME = frozenset({"RequestExpired", "RequestInTheFuture", "RequestTimeTooSkewed"})
-"""How they say that a request was signed at another time than theirs; some do so in the message of a wrong signature."""
+"""Error codes for a request signed with a wrong clock; some services only report it in the message of a wrong signature."""
 
 
 def region(given: str | None = None) -> str | None:
-    """The one that was given, else AWS_REGION: boto3 itself reads AWS_DEFAULT_REGION alone, the CDK and other SDKs this one."""
+    """`given`, else AWS_REGION, which the CDK and other SDKs read; boto3 itself reads only AWS_DEFAULT_REGION."""
     return given or os.environ.get("AWS_REGION") or None
 
 
 def code_and_message(error: Exception) -> tuple[str, str]:
-    """As the service said them; two empty strings where it has said nothing."""
+    """The service's error code and message; empty strings if there was no response."""
     response: Any = getattr(error, "response", None)
-    said: dict[str, Any] = response.get("Error", {}) if isinstance(response, dict) else {}
-    return str(said.get("Code", "")), str(said.get("Message", ""))
+    details: dict[str, Any] = response.get("Error", {}) if isinstance(response, dict) else {}
+    return str(details.get("Code", "")), str(details.get("Message", ""))
 
 
-def unknown_caller(error: Exception) -> str:
-    """What to do where the credentials have ended, are none, or were used with a wrong clock; an empty string for every other
-    error."""
+def credentials_error(error: Exception) -> str:
+    """The message for expired or invalid credentials, or a wrong clock; an empty string for every other error."""
     code, message = code_and_message(error)
     reason = message.rstrip(".") or code
     if code in WRONG_TIME or message.startswith(("Signature expired", "Signature not yet current")):
-        return f"this machine's clock is wrong: {reason}. Set it (`timedatectl set-ntp true`), and ask again"
+        return f"this machine's clock is wrong: {reason}. Set it (`timedatectl set-ntp true`), and try again"
     if code not in UNKNOWN_CALLER:
         return ""
-    return (
-        f"these AWS credentials have expired, or are none: {reason}. Renew them (`aws sso login`, say), and ask again"
-    )
+    return f"these AWS credentials have expired or are not valid: {reason}. Renew them (for example `aws sso login`), and try again"
 
 
-def in_words(error: Exception) -> str:
-    """Any error of boto3, with what can be done about it where that is known."""
+def describe_error(error: Exception) -> str:
+    """The message of a boto3 error, with the fix if it is known."""
     if code_and_message(error)[0]:
-        return unknown_caller(error) or str(error)
+        return credentials_error(error) or str(error)
     if type(error).__name__ == "NoRegionError":
         return "no AWS region is set. Give --region, or set AWS_REGION"
     return f"{str(error).rstrip('.')}. Check your AWS credentials, region and network"

@@ -76,8 +76,8 @@ def test_expired_ones(name: str, expired: dict[str, str], folder: Path) -> None:
         assert "ExpiredToken" in line
         assert "Fix: sign in (aws sso login)" in line
     else:
-        assert "these AWS credentials have expired, or are none: " in line
-        assert "Renew them (`aws sso login`, say)" in line
+        assert "these AWS credentials have expired or are not valid: " in line
+        assert "Renew them (for example `aws sso login`)" in line
 
 
 @pytest.mark.parametrize("name", swept(COMMANDS, "submit through SSM", "destroy"))

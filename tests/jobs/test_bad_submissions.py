@@ -57,8 +57,8 @@ CASES: list[tuple[str, SlurmCluster, Callable[[], Any], str]] = [
     ("batch does not divide", SDK_2_28, lambda: Gpt(nodes=3), "nodes is 3: global batch size 1024 does not divide by 12.*1, 2, 4, 8 or 16 nodes, or another --global-batch-size"),
     ("a path that Hydra cannot take", SDK_2_28, lambda: Gpt(data="/efs/my corpus"), "data is '/efs/my corpus': .*Use another directory"),
     ("phase 2 from nothing", TUTORIAL, lambda: BertLarge(phase=2), "phase 2 starts from a checkpoint.*--checkpoint"),
-    ("phase 1 from something", TUTORIAL, lambda: BertLarge(checkpoint="bert-large-x"), "phase 1 starts from nothing"),
-    ("checkpoint by another name", TUTORIAL, lambda: BertLarge(phase=2, checkpoint="/efs/model.pt"), "checkpoint is '/efs/model.pt': not of the right form.*ckpt_7032.pt"),
+    ("phase 1 from something", TUTORIAL, lambda: BertLarge(checkpoint="bert-large-x"), "phase 1 starts without a checkpoint"),
+    ("checkpoint by another name", TUTORIAL, lambda: BertLarge(phase=2, checkpoint="/efs/model.pt"), "checkpoint is '/efs/model.pt': not in the right format.*ckpt_7032.pt"),
     ("phase 3", TUTORIAL, lambda: BertLarge(phase=3), "phase is 3: input should be 1 or 2"),
     ("sgd", TUTORIAL, lambda: BertLarge(optimizer="sgd"), "optimizer is 'sgd': input should be 'lamb' or 'adamw'"),
     ("restarts below none", TUTORIAL, lambda: BertLarge(restarts=-1), "restarts is -1: input should be greater than or equal to 0"),
@@ -66,15 +66,15 @@ CASES: list[tuple[str, SlurmCluster, Callable[[], Any], str]] = [
     ("half a node", TUTORIAL, lambda: BertLarge(nodes=1.5), "nodes is 1.5: .*integer"),
     ("learning rate", TUTORIAL, lambda: BertLarge(learning_rate=6), "learning_rate is 6: input should be less than 1"),
     ("an unknown option", TUTORIAL, lambda: BertLarge(tensor_parallel=8), "a BertLarge job has no tensor_parallel. Remove it"),
-    ("a name of the shell", TUTORIAL, lambda: BertLarge(name="$(reboot)"), r"name is '\$\(reboot\)': not of the right form. Write small letters"),
-    ("a queue of the shell", TUTORIAL, lambda: BertLarge(queue="a;b"), "queue is 'a;b': not of the right form"),
-    ("a name with a line end", TUTORIAL, lambda: BertLarge(name="a\n#SBATCH --uid=0"), "name is .*not of the right form"),
-    ("time in words", TUTORIAL, lambda: BertLarge(time_limit="2 days"), "time_limit is '2 days': not of the right form. Write minutes"),
-    ("data over http", TUTORIAL, lambda: BertLarge(data="https://x/y"), "data is 'https://x/y': not of the right form.*s3://"),
-    ("relative data", TUTORIAL, lambda: BertLarge(data="data"), "data is 'data': not of the right form"),
+    ("a name of the shell", TUTORIAL, lambda: BertLarge(name="$(reboot)"), r"name is '\$\(reboot\)': not in the right format. Write small letters"),
+    ("a queue of the shell", TUTORIAL, lambda: BertLarge(queue="a;b"), "queue is 'a;b': not in the right format"),
+    ("a name with a line end", TUTORIAL, lambda: BertLarge(name="a\n#SBATCH --uid=0"), "name is .*not in the right format"),
+    ("time in words", TUTORIAL, lambda: BertLarge(time_limit="2 days"), "time_limit is '2 days': not in the right format. Write minutes"),
+    ("data over http", TUTORIAL, lambda: BertLarge(data="https://x/y"), "data is 'https://x/y': not in the right format.*s3://"),
+    ("relative data", TUTORIAL, lambda: BertLarge(data="data"), "data is 'data': not in the right format"),
     ("environment of Slurm", TUTORIAL, lambda: BertLarge(env={"SLURM_NTASKS": "1"}), "env SLURM_NTASKS: .*Slurm's own"),
-    ("an odd variable", TUTORIAL, lambda: BertLarge(env={"A B": "1"}), "env is .*A B.*NAME=VALUE|env.*not of the right form"),
-    ("NUL in the environment", TUTORIAL, lambda: BertLarge(env={"A": "x\0y"}), "env A holds a NUL byte"),
+    ("an odd variable", TUTORIAL, lambda: BertLarge(env={"A B": "1"}), "env is .*A B.*NAME=VALUE|env.*not in the right format"),
+    ("NUL in the environment", TUTORIAL, lambda: BertLarge(env={"A": "x\0y"}), "env A contains a NUL byte"),
     ("NUL in an argument", TUTORIAL, lambda: Script(args=("a\0b",), **HELLO), "NUL byte"),
     ("half a character", TUTORIAL, lambda: Script(args=("\udc80",), **HELLO), "not UTF-8 text"),
     ("an empty script", TUTORIAL, lambda: Script(filename="x.sh", content=b" \n"), "the script x.sh is empty"),
@@ -105,5 +105,5 @@ def test_tokens_that_are_none(token: str) -> None:
 def test_a_script_too_large(tmp_path: Path) -> None:
     file = tmp_path / "data.bin"
     file.write_bytes(bytes(5_000_001))
-    with pytest.raises(JobError, match="5,000,001 bytes; a script may have 5,000,000"):
+    with pytest.raises(JobError, match="5,000,001 bytes; a script may have at most 5,000,000"):
         Script.from_file(file)

@@ -184,7 +184,7 @@ def test_what_often_holds_secrets_is_sent_only_where_it_is_named(folder: Path, i
 def test_what_is_no_regular_file_is_left_out(folder: Path) -> None:
     os.mkfifo(folder / "pipe")
     [git_folder, pipe] = images.pack(folder).left_out
-    assert (git_folder.what, pipe.what) == (".git", "pipe, which is no regular file")
+    assert (git_folder.what, pipe.what) == (".git", "pipe, which is not a regular file")
 
 
 def test_a_folder_that_is_too_large_is_refused_before_it_is_read(folder: Path) -> None:

@@ -69,7 +69,7 @@ def test_a_build_is_asked_for_with_its_source_and_tag(
     assert pinned["Body"].read() == source.content
     variables = {v["name"]: v["value"] for v in call["environmentVariablesOverride"]}
     assert variables == {"IMAGE_TAG": source.tag(), "DOCKERFILE": "Dockerfile"}
-    assert any(line.startswith("CodeBuild builds it: images-test:") for line in said)
+    assert any(line.startswith("CodeBuild runs images-test:") for line in said)
 
 
 def test_an_image_that_is_there_is_not_built_again(cluster: EksCluster, local_aws: LocalAws, folder: Path) -> None:
@@ -80,7 +80,7 @@ def test_an_image_that_is_there_is_not_built_again(cluster: EksCluster, local_aw
     made = images.build(cluster, source, say=lambda _: None)
     assert not made.built
     assert re.fullmatch(rf"{re.escape(cluster.registry_uri)}@sha256:[0-9a-f]{{64}}", made.pinned)
-    with pytest.raises(images.ImageError, match=r":mine is there already, and tags are not moved. Give another --tag"):
+    with pytest.raises(images.ImageError, match=r":mine already exists, and tags are immutable. Give another --tag"):
         images.build(cluster, source, "mine", say=lambda _: None)
 
 

@@ -246,7 +246,7 @@ def test_the_same_token_submits_once(backend: SlurmBackend, slurm: LocalSlurm) -
     assert sorted(f.existing for f in found) == [False, True, True]
     numbers = slurm.run(["squeue", "-h", "-a", "-t", "all", "-o", "%k"]).stdout.split().count("trn:once-twice")
     assert numbers == 1
-    with pytest.raises(SubmitError, match=r"once-twice is another job already. Use a new token"):
+    with pytest.raises(SubmitError, match=r"once-twice already exists as another job. Use a new token"):
         backend.submit(script("false", name="once"), "twice")
     assert backend.wait("once-twice", 600).ok
 

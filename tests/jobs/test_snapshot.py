@@ -86,7 +86,7 @@ def marked(text: str, mark: str = MARK) -> str:
         (  # killed without a word
             "trn-state precompile ended 7 0 1700000000 n1\ntrn-state train running 8 0 1700000100 n1\n",
             ("COMPLETED", ""),
-            ("FAILED", "it ended before it could write how: a kill, a node that failed, or a crash of Slurm's controller. Submit it again with the same token"),
+            ("FAILED", "it ended before it could write its result: a kill, a node that failed, or a crash of Slurm's controller. Submit it again with the same token"),
         ),
         (  # the same, but accounting knows
             "trn-state precompile ended 7 0 1700000000 n1\ntrn-state train running 8 0 1700000100 n1\n"
@@ -142,7 +142,7 @@ def marked(text: str, mark: str = MARK) -> str:
         ),
         (  # of another cluster on the same file system: the numbers say nothing here
             f"trn-cluster i-0fedcba9876543210\ntrn-queue 7|FAILED|NonZeroExitCode|n1|{T}|{T}\ntrn-queue 8|RUNNING|None|n1|{T}|N/A\n",
-            ("UNKNOWN", "it was submitted on another cluster (head node i-0fedcba9876543210) of this file system. Ask that one; where it is deleted, submit it again with a new token"),
+            ("UNKNOWN", "it was submitted on another cluster (head node i-0fedcba9876543210) of this file system. Use that one; if it is deleted, submit it again with a new token"),
             ("CANCELLED", None),
         ),
         (  # the same, but it has written how it ended
@@ -152,7 +152,7 @@ def marked(text: str, mark: str = MARK) -> str:
         ),
         (  # nothing could be written, not even that it began
             f"trn-free 0\ntrn-queue 7|FAILED|NonZeroExitCode|n1|{T}|{T}\n",
-            ("FAILED", "it could not write its state: the shared file system /efs is full. Make room, then submit it again with the same token"),
+            ("FAILED", "it could not write its state: the shared file system /efs is full. Free space, then submit it again with the same token"),
             ("CANCELLED", None),
         ),
         (
@@ -162,7 +162,7 @@ def marked(text: str, mark: str = MARK) -> str:
         ),
         (  # a recovered controller started it a second time, while it ran
             f"trn-state precompile running 7 0 1700000000 n1\ntrn-queue 7|FAILED|NonZeroExitCode|n1|{T}|{T}\n",
-            ("FAILED", "it ended before it could write how: a kill, a node that failed, or a crash of Slurm's controller. Submit it again with the same token"),
+            ("FAILED", "it ended before it could write its result: a kill, a node that failed, or a crash of Slurm's controller. Submit it again with the same token"),
             ("CANCELLED", None),
         ),
         (  # a state file of another Slurm job says nothing; a user holds it

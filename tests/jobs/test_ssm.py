@@ -149,7 +149,9 @@ def test_a_script_that_takes_too_long(ssm: SsmTransport) -> None:
 
 
 def test_a_head_node_that_is_not_there(local_aws: LocalAws) -> None:
-    with pytest.raises(TransportError, match=r"SSM does not manage the head node i-0123456789abcdef0.*stopped, gone"):
+    with pytest.raises(
+        TransportError, match=r"SSM does not manage the head node i-0123456789abcdef0.*stopped, deleted"
+    ):
         transport(local_aws, "i-0123456789abcdef0").run("true")
 
 
@@ -192,7 +194,9 @@ def test_what_aws_denies_is_said(local_aws: LocalAws, monkeypatch: pytest.Monkey
         def send_command(self, **_: Any) -> Any:
             raise denied
 
-    with pytest.raises(TransportError, match=r"may not call ssm:SendCommand on i-1: not you. Ask for ssm:SendCommand"):
+    with pytest.raises(
+        TransportError, match=r"may not call ssm:SendCommand on i-1: not you. Request the permissions ssm:SendCommand"
+    ):
         SsmTransport(Denied(), "i-1", "ubuntu").run("true")  # type: ignore[arg-type]
 
 

@@ -107,9 +107,9 @@ def test_an_archive_is_unpacked(
         ),
         ([("a", (SYMLINK, "b")), ("a/x", "x")], "'a' is a folder and a file or a link"),
         ([("b/x", "x"), ("a", (SYMLINK, "b")), ("a/x", "y")], "'a' is a folder and a file or a link"),
-        ([("a", (HARDLINK, "/etc/passwd"))], "'a' is a link to '/etc/passwd', which is no file of the archive"),
-        ([("a", (HARDLINK, "../victim/node.sh"))], "'a' is a link to '../victim/node.sh', which is no file of"),
-        ([("l", (SYMLINK, "b")), ("a", (HARDLINK, "l"))], "'a' is a link to 'l', which is no file of the archive"),
+        ([("a", (HARDLINK, "/etc/passwd"))], "'a' is a link to '/etc/passwd', which is not a file of the archive"),
+        ([("a", (HARDLINK, "../victim/node.sh"))], "'a' is a link to '../victim/node.sh', which is not a file of"),
+        ([("l", (SYMLINK, "b")), ("a", (HARDLINK, "l"))], "'a' is a link to 'l', which is not a file of the archive"),
         ([("a", tarfile.CHRTYPE)], "'a' is a device or a pipe"),
         ([("a", tarfile.FIFOTYPE)], "'a' is a device or a pipe"),
         ([("a/b", "x"), ("a", "y")], "'a' is a folder and a file"),
@@ -209,9 +209,9 @@ def test_folders_are_merged_and_files_replaced(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "message"),
     [
-        ("link", "there is a link 'set/sub' already"),
-        ("file", "there is a file 'set/sub' already"),
-        ("folder", "there is a folder 'set/z' already"),
+        ("link", "link 'set/sub' already exists"),
+        ("file", "file 'set/sub' already exists"),
+        ("folder", "folder 'set/z' already exists"),
     ],
 )
 def test_what_is_in_the_way_is_never_followed(tmp_path: Path, before: str, message: str) -> None:

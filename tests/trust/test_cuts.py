@@ -204,12 +204,14 @@ def test_an_answer_that_is_refused_for_long_is_told(over_ssm: Make, monkeypatch:
     ssm._tell = told.append  # type: ignore[attr-defined]
     throttled(ssm._ssm, "ssm.GetCommandInvocation")  # type: ignore[attr-defined]
     with pytest.raises(
-        TransportError, match="AWS refused GetCommandInvocation: ThrottlingException: Rate exceeded"
+        TransportError, match="AWS rejected GetCommandInvocation: ThrottlingException: Rate exceeded"
     ) as error:
         ssm.run("true")
     assert error.value.again
     assert len(told) == 1
-    assert re.fullmatch(r"no answer from AWS for \d s \(AWS refused GetCommandInvocation: .*\); asking on", told[0])
+    assert re.fullmatch(
+        r"no response from AWS for \d s \(AWS rejected GetCommandInvocation: .*\); still trying", told[0]
+    )
 
 
 @pytest.mark.parametrize("times", [3, 10**6])

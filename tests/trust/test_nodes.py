@@ -63,7 +63,7 @@ def test_training_goes_on_from_its_checkpoint_when_a_node_dies(
     node = names[0] if dies.startswith("first") else names[-1]
     if dies.endswith("in-order"):
         slurm.end_node(node)
-        until(lambda: "a node is going: waiting for Slurm to start train again" in text(backend, job.id, "train"))
+        until(lambda: "a node is shutting down: waiting for Slurm to restart train" in text(backend, job.id, "train"))
         assert backend.status(job.id).state == "RUNNING"
     slurm.kill_node(node)
     slurm.run(["scontrol", "update", f"nodename={node}", "state=down", "reason=hardware"])

@@ -219,7 +219,7 @@ def test_credentials_that_expire_while_following(
         if said:
             break
     assert code == 1, lines
-    assert lines[-1].startswith("trn: these AWS credentials have expired, or are none: The security token")
+    assert lines[-1].startswith("trn: these AWS credentials have expired or are not valid: The security token")
     assert lines[-2].startswith(f"{talking} goes on without being watched. To read on: trn logs -f {talking} ")
     on = shlex.split(lines[-2].partition("To read on: trn ")[2])
     assert on[-2:] == ["--offset", str(len(said))]

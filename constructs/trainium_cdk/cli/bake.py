@@ -187,12 +187,12 @@ def _upload(bucket: str, image: Bake, region: str) -> None:
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from trainium_cdk._aws import in_words
+    from trainium_cdk._aws import describe_error
 
     try:
         boto3.client("s3", region_name=region).put_object(Bucket=bucket, Key=image.key, Body=image.script.encode())
     except (ClientError, BotoCoreError) as e:
-        raise TrnError(f"cannot put the build's script into s3://{bucket}/{image.key}: {in_words(e)}") from None
+        raise TrnError(f"cannot put the build's script into s3://{bucket}/{image.key}: {describe_error(e)}") from None
 
 
 def _error(answer: dict[str, Any]) -> Exception:

@@ -140,7 +140,7 @@ def described(ctx: typer.Context) -> Environment | None:
 def backend(stack: str, region: str | None, local: bool | None, file: Path | None) -> Backend[Submission]:
     from trainium_cdk.jobs.connect import connect
 
-    return connect(stack, region, local=local, cluster=None if file is None else read_cluster(file), tell=say)
+    return connect(stack, region, local=local, cluster=None if file is None else read_cluster(file), say=say)
 
 
 def kubernetes(stack: str, region: str | None, file: Path | None) -> KubernetesBackend:

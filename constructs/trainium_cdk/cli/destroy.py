@@ -78,14 +78,14 @@ def _how_it_is(found: Survey, client: Any) -> str:
     """How far it has come, for who stops it."""
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from trainium_cdk._aws import in_words
+    from trainium_cdk._aws import describe_error
 
     stack, again = found.owner.stack, "Run the same command again"
     try:
         answer = client("cloudformation").describe_stacks(StackName=found.owner.stack_id)
         status = answer["Stacks"][0]["StackStatus"]
     except (ClientError, BotoCoreError) as e:
-        return f"{stack} could not be looked at: {in_words(e)}. {again}: it goes on from where things are"
+        return f"{stack} could not be looked at: {describe_error(e)}. {again}: it goes on from where things are"
     if status == "DELETE_COMPLETE":
         return f"{stack} is gone; what it left may be there still. {again}: it looks for that"
     if status == "DELETE_IN_PROGRESS":
@@ -153,7 +153,7 @@ def _end_jobs(stack: str, region: str, fate: Fate) -> None:
     from trainium_cdk.operations.teardown.jobs import end
 
     try:
-        end(connect(stack, region, tell=say), fate, say)
+        end(connect(stack, region, say=say), fate, say)
     except TrnError as e:
         if fate == "wait":
             raise
@@ -165,12 +165,12 @@ def _in_plain_words(stack: str) -> Iterator[None]:
     """What AWS refuses, as one of our own errors."""
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from trainium_cdk._aws import in_words
+    from trainium_cdk._aws import describe_error
 
     try:
         yield
     except (ClientError, BotoCoreError) as e:
-        raise TeardownError(f"AWS cannot be asked about {stack} or what belongs to it: {in_words(e)}") from None
+        raise TeardownError(f"AWS cannot be asked about {stack} or what belongs to it: {describe_error(e)}") from None
 
 
 def clients(region: str | None) -> Any:

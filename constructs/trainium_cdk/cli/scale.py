@@ -28,7 +28,7 @@ def scale(
     from botocore.exceptions import BotoCoreError, ClientError
 
     from trainium_cdk import engines, outputs
-    from trainium_cdk._aws import in_words
+    from trainium_cdk._aws import describe_error
     from trainium_cdk.cli.destroy import clients
     from trainium_cdk.operations import scale as scaling
 
@@ -43,4 +43,4 @@ def scale(
         if wait:
             scaling.wait(lambda: scaling.progress(cluster, name, client), say, timeout=timeout)
     except (ClientError, BotoCoreError) as e:
-        raise ScaleError(f"cannot scale {group}: {in_words(e)}") from None
+        raise ScaleError(f"cannot scale {group}: {describe_error(e)}") from None

@@ -213,6 +213,6 @@ class Engine(ABC):
 
     @abstractmethod
     def connect(
-        self, cluster: ClusterOutputs, *, local: bool | None = None, tell: Callable[[str], None] | None = None
+        self, cluster: ClusterOutputs, *, local: bool | None = None, say: Callable[[str], None] | None = None
     ) -> Backend[Any]:
         """The jobs of a deployed cluster. Arguments as of `jobs.connect`."""

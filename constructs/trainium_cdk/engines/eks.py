@@ -141,13 +141,13 @@ class EksEngine(Engine):
         return EksCluster
 
     def connect(
-        self, cluster: ClusterOutputs, *, local: bool | None = None, tell: Callable[[str], None] | None = None
+        self, cluster: ClusterOutputs, *, local: bool | None = None, say: Callable[[str], None] | None = None
     ) -> Backend[Any]:
         from trainium_cdk.jobs.kubernetes import connect
         from trainium_cdk.outputs.eks import EksCluster
 
         assert isinstance(cluster, EksCluster)  # noqa: S101  `engines.get` found this engine by its name
-        return connect(cluster, local=local, tell=tell)
+        return connect(cluster, local=local, say=say)
 
 
 def _custom(env: Environment) -> bool:

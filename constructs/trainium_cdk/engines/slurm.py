@@ -129,10 +129,10 @@ class SlurmEngine(Engine):
         return SlurmCluster
 
     def connect(
-        self, cluster: ClusterOutputs, *, local: bool | None = None, tell: Callable[[str], None] | None = None
+        self, cluster: ClusterOutputs, *, local: bool | None = None, say: Callable[[str], None] | None = None
     ) -> Backend[Any]:
         from trainium_cdk.jobs.slurm import connect
         from trainium_cdk.outputs.slurm import SlurmCluster
 
         assert isinstance(cluster, SlurmCluster)  # noqa: S101  `engines.get` found this engine by its name
-        return connect(cluster, local=local, tell=tell)
+        return connect(cluster, local=local, say=say)

@@ -6,7 +6,7 @@
 >>> cluster.wait(job.id).ok                                  # doctest: +SKIP
 True
 
-The command `trn` is the same, for a shell. Errors are `TrnError`s: `trainium_cdk.errors` draws them.
+The command `trn` does the same in a shell. Errors are `TrnError`s: see `trainium_cdk.errors`.
 """
 
 from trainium_cdk.errors import JobError, SubmitError, TransportError, TrnError, UnknownJob

@@ -1,4 +1,4 @@
-"""What a scheduler does for jobs: `Backend`, which each engine implements (`slurm/backend.py`, `kubernetes/backend.py`)."""
+"""The operations of a scheduler on jobs: `Backend`, which each engine implements (`slurm/backend.py`, `kubernetes/backend.py`)."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ S = TypeVar("S", bound=Submission)
 
 
 class Board(Protocol):
-    """A TensorBoard that runs."""
+    """A running TensorBoard."""
 
     @property
     def url(self) -> str:
-        """On this machine."""
+        """Its address on this machine."""
         ...
 
     def wait(self) -> None:
-        """Until it ends."""
+        """Wait until it ends."""
         ...
 
 
 class Backend(Protocol[S]):
-    """A scheduler that runs jobs: `trn` needs nothing else of it. Every method may raise `TransportError`; those with an id also
+    """A scheduler that runs jobs: all that `trn` needs. Every method may raise `TransportError`, those with an id also
     `UnknownJob`."""
 
     @property
     def cluster(self) -> ClusterOutputs: ...
 
     def render(self, job: AnyJob, token: str | None = None) -> S:
-        """What `submit` would send. Raises `JobError` where the job does not fit the cluster."""
+        """What `submit` would send. Raises `JobError` if the job does not fit the cluster."""
         ...
 
     def send(self, submission: S) -> Submitted:
-        """Send what was rendered. Raises `SubmitError` where the cluster refuses it."""
+        """Send a rendered submission. Raises `SubmitError` if the cluster rejects it."""
         ...
 
     def submit(self, job: AnyJob, token: str | None = None) -> Submitted:
-        """Render and send; once for a token, however often it is called."""
+        """Render and send. Repeated with the same token, the job is submitted once."""
         ...
 
     def status(self, id: str) -> JobStatus: ...
@@ -64,7 +64,7 @@ class Backend(Protocol[S]):
     def wait(
         self, id: str, timeout: float | None = None, changed: Callable[[JobStatus], None] | None = None
     ) -> JobStatus:
-        """Until the job has ended. Raises `JobTimeout` after `timeout` seconds."""
+        """Wait until the job has ended. Raises `JobTimeout` after `timeout` seconds."""
         ...
 
     def logs(
@@ -79,17 +79,17 @@ class Backend(Protocol[S]):
     ) -> Iterator[LogChunk]: ...
 
     def node_of_rank(self, id: str, rank: int) -> int:
-        """The node of the job on which a process of the training runs."""
+        """The job's node (0, 1, ...) on which a training process runs."""
         ...
 
     def execute(self, id: str, node: int, command: Sequence[str]) -> int:
-        """Run a command where the job runs, with this terminal; its exit code. Raises `JobError` where there is no way to it."""
+        """Run a command on a node of the job, with this terminal; its exit code. Raises `JobError` if that is not possible."""
         ...
 
     def tensorboard(
         self, id: str, *, image: str | None = None, port: int = 0, say: Callable[[str], None] = print
     ) -> AbstractContextManager[Board]:
-        """Serve the job's TensorBoard at a port of this machine. Raises `JobError` where it cannot."""
+        """Serve the job's TensorBoard at a port of this machine. Raises `JobError` if that is not possible."""
         ...
 
 
@@ -106,16 +106,16 @@ def wait(
     interval: float = 4.0,
     sleep: Callable[[float], None] = time.sleep,
 ) -> JobStatus:
-    """Wait until a job of any back end has ended. A cluster that does not answer for a while is asked again.
+    """Wait until a job of any back end has ended. Requests are repeated while the cluster does not respond.
 
     Args:
-        timeout: seconds; None for as long as it takes.
+        timeout: seconds; None for no limit.
         changed: called with the status whenever it has changed.
-        interval: seconds between two looks; more while nothing changes, 15 at most.
+        interval: seconds between two requests; grows to 15 while nothing changes.
 
     Raises:
         JobTimeout: it has not ended within `timeout`.
-        TransportError: the cluster has not answered for a quarter of an hour, or asking again is of no use.
+        TransportError: the cluster has not responded for 15 minutes, or the error is permanent.
     """
     patience = Patience(FOLLOWING, first=interval, sleep=sleep)
     end = None if timeout is None else time.monotonic() + timeout

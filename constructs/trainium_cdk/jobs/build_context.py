@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from pathspec import PathSpec
 
 MAX_BYTES = 2_000_000_000
-"""Of the files together, before they are compressed."""
+"""Bytes of all files together, before compression."""
 NOT_SENT = (".git", ".env", ".env.*", ".aws", ".ssh", ".gnupg", ".kube", ".netrc", ".pypirc")
-"""Names that are left out at any depth: history and credentials. A line such as `!.env.example` in .dockerignore sends one."""
+"""Names that are left out at any depth: history and credentials. A line such as `!.env.example` in .dockerignore includes one."""
 IGNORE = ".dockerignore"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -34,7 +34,7 @@ class LeftOut:
     """Files that are not sent.
 
     Attributes:
-        what: a path in the folder, or .dockerignore for all that it names.
+        what: a path in the folder, or .dockerignore for everything that it excludes.
     """
 
     what: str
@@ -52,9 +52,9 @@ class Source:
     Attributes:
         content: a zip file; the same files give the same bytes.
         digest: SHA-256 of it.
-        files: how many are in it.
-        size: bytes of these files, before they are compressed.
-        left_out: what is in the folder and not in it.
+        files: number of files in it.
+        size: bytes of these files, before compression.
+        left_out: what the folder has and the zip file has not.
     """
 
     content: bytes
@@ -69,7 +69,7 @@ class Source:
         return f"{SOURCES}{self.digest}.zip"
 
     def tag(self) -> str:
-        """The tag of an image for which none is given: of what is in it."""
+        """The default tag of the image, derived from its content."""
         return f"src-{self.digest[:16]}"
 
 
@@ -78,8 +78,8 @@ def pack(folder: Path, dockerfile: str = "Dockerfile") -> Source:
     secrets (NOT_SENT) are left out.
 
     Raises:
-        ImageError: there is no such folder or Dockerfile, a link leaves the folder, a file cannot be read or sent, or the folder
-            is too large.
+        ImageError: the folder or the Dockerfile does not exist, a link leaves the folder, a file cannot be read or sent, or
+            the folder is too large.
     """
     if not folder.is_dir():
         raise ImageError(f"{folder} is not a folder. Name the one with the Dockerfile")
@@ -113,14 +113,14 @@ def pack(folder: Path, dockerfile: str = "Dockerfile") -> Source:
 
 @dataclass(frozen=True)
 class _Rules:
-    """What is left out: by .dockerignore, and by its name unless .dockerignore asks for it."""
+    """What is left out: by .dockerignore, and by its name unless .dockerignore includes it."""
 
     ignored: PathSpec[Any]
     wanted: PathSpec[Any]
 
     @classmethod
     def read(cls, file: Path) -> _Rules:
-        """Raises ImageError: it is not a .dockerignore."""
+        """Raises ImageError: it is not a valid .dockerignore."""
         from pathspec import PathSpec
 
         try:
@@ -143,14 +143,14 @@ class _Rules:
         return cls(PathSpec.from_lines("gitignore", ignored), PathSpec.from_lines("gitignore", wanted))
 
     def leave_out(self, name: str, mode: int) -> str:
-        """Under which heading a file is reported as left out; empty if it is sent."""
+        """The name under which a file is reported as left out; empty if it is sent."""
         parts = name.split("/")
         secret = next((i for i, part in enumerate(parts) if _is_secret(part)), None)
         if secret is not None and not self.wanted.match_file(name):
             return "/".join(parts[: secret + 1])
         if self.ignored.match_file(name):
             return f"by {IGNORE}"
-        return "" if stat.S_ISREG(mode) or stat.S_ISLNK(mode) else f"{name}, which is no regular file"
+        return "" if stat.S_ISREG(mode) or stat.S_ISLNK(mode) else f"{name}, which is not a regular file"
 
 
 def _is_secret(path: str) -> bool:
@@ -158,7 +158,7 @@ def _is_secret(path: str) -> bool:
 
 
 def _as_gitignore(line: str) -> list[str]:
-    """A line of .dockerignore, whose patterns begin at the folder and take all below what they name, as lines of .gitignore."""
+    """A line of .dockerignore as lines of .gitignore. Its patterns are relative to the folder, and include everything below a match."""
     text = line.strip()
     if not text or text.startswith("#"):
         return []
@@ -168,7 +168,7 @@ def _as_gitignore(line: str) -> list[str]:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """All that is no folder, in one order on every machine; links are not followed."""
+    """Everything but folders, in the same order on every machine; links are not followed."""
 
     def failed(e: OSError) -> None:
         raise ImageError(f"cannot read {e.filename}: {e.strerror}. Name it in {folder / IGNORE}, or make it readable")
@@ -186,8 +186,8 @@ def _entry(name: str, mode: int) -> zipfile.ZipInfo:
         raise ImageError(
             f"the file name {os.fsencode(name)!r} is not UTF-8. Rename it, or name it in {IGNORE}"
         ) from None
-    entry = zipfile.ZipInfo(name, _EPOCH)  # times would make the same folder another one
-    entry.create_system = 3  # Unix, on every machine: modes are read only then
+    entry = zipfile.ZipInfo(name, _EPOCH)  # with real times, the same content would not give the same bytes
+    entry.create_system = 3  # always Unix: otherwise modes are ignored
     entry.compress_type = zipfile.ZIP_DEFLATED
     entry.external_attr = ((stat.S_IFLNK | 0o777) if stat.S_ISLNK(mode) else 0o755 if mode & 0o111 else 0o644) << 16
     return entry
@@ -202,12 +202,12 @@ def _content(file: Path, folder: Path, name: str, mode: int) -> bytes:
         raise ImageError(
             f"cannot read {file}: {e.strerror}. Name it in {folder / IGNORE}, or make it readable"
         ) from None
-    # by its text, as it will be read where the image is built, and by what it means here
+    # both the link's text, as read where the image is built, and its target on this machine
     steps = posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
     leaves = steps.startswith(("/", "../")) or steps == ".."
     if leaves or not Path(os.path.realpath(file)).is_relative_to(folder.resolve()):
         raise ImageError(
-            f"{name} is a link to {target}, which is outside {folder}. Nothing from there is sent: put the file itself into the "
+            f"{name} is a link to {target}, which is outside {folder}. Files outside are not sent: put the file itself into the "
             f"folder, or name the link in {folder / IGNORE}"
         )
     return os.fsencode(target)

@@ -1,4 +1,4 @@
-"""The launch environment: what a training process must find set, by Neuron release, kernel, fleet and kind. Pure.
+"""The launch environment: variables of a training process, by Neuron release, kernel, fleet and kind. Pure.
 
 Sources: Neuron SDK documentation (release notes of torch-neuronx, EFA and ParallelCluster guides, caching guide) and the launch
 scripts of the vendor's samples, as of 2026-11. What depends on the node (the compile cache's folder) is set on the node.
@@ -12,19 +12,19 @@ from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.jobs.plan import Plan
 
 LARGE = 64
-"""Nodes from which on the rendezvous store of torch-xla is spared. The vendor names no number; `env` overrides."""
+"""From this number of nodes, torch-xla's rendezvous store is not used. The vendor documents no number; `env` overrides."""
 
 _FORK_SAFE_BELOW = (5, 15)
 _NEWEST = (99, 0)
 
 _XLA_CACHE = """NEURON_CC_FLAGS="--cache_dir=$cache${NEURON_CC_FLAGS:+ $NEURON_CC_FLAGS}"
 export NEURON_CC_FLAGS"""
-# TorchNeuron hands NEURON_CC_FLAGS to the compiler, and makes them part of the cache's keys
+# TorchNeuron passes NEURON_CC_FLAGS to the compiler, and includes them in the cache's keys
 _TORCH_NEURON_CACHE = "export TORCH_NEURONX_NEFF_CACHE_DIR=${TORCH_NEURONX_NEFF_CACHE_DIR:-$cache}"
 
 
 def launch_environment(plan: Plan, catalog: Catalog | None = None) -> dict[str, str]:
-    """Names and values, the user's own included (they win)."""
+    """Names and values, including the job's own `env`, which overrides the others."""
     job, fleet = plan.job, plan.fleet
     env = {
         # slow compilation on one worker must not look like a hang on the others
@@ -41,7 +41,7 @@ def launch_environment(plan: Plan, catalog: Catalog | None = None) -> dict[str, 
     if job.nodes >= LARGE and plan.framework == "torch-xla":
         env |= {"XLA_USE_DUMMY_STORE": "1", "TORCH_DIST_INIT_BARRIER": "0"}
     env |= job.launch_environment(plan, torch_version(plan, catalog))
-    if fleet.lnc:  # the compiler must be told what the runtime is told
+    if fleet.lnc:  # compiler and runtime need the same value
         flags = f"{env.get('NEURON_CC_FLAGS', '')} --logical-nc-config={fleet.lnc}".strip()
         env |= {"NEURON_LOGICAL_NC_CONFIG": str(fleet.lnc), "NEURON_CC_FLAGS": flags}
     return {**env, **job.env}
@@ -53,7 +53,7 @@ def cache_lines(plan: Plan) -> str:
 
 
 def torch_version(plan: Plan, catalog: Catalog | None = None) -> tuple[int, ...]:
-    """(major, minor) of the PyTorch that the cluster's Neuron release trains with; the newest where it is not known."""
+    """(major, minor) of the PyTorch of the cluster's Neuron release; the newest if unknown."""
     try:
         known = (catalog or Catalog.load()).release(plan.cluster.neuron_release).frameworks
     except UnknownCatalogEntry:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from trainium_cdk._aws import in_words
+from trainium_cdk._aws import describe_error
 from trainium_cdk.errors import ImageError, TransportError
 from trainium_cdk.jobs.build_context import Source, pack
 from trainium_cdk.outputs import EksCluster
@@ -29,8 +29,8 @@ class Image:
 
     Attributes:
         name: `<registry>/<repository>:<tag>`.
-        digest: `sha256:...`; empty where the registry has not told.
-        built: whether it was built now, and not there already.
+        digest: `sha256:...`; empty if the registry reported none.
+        built: whether it was built now; False if it already existed.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Image:
 
     @property
     def pinned(self) -> str:
-        """The name that can never be another image."""
+        """The name with the digest, which always means this image."""
         return f"{self.name.rpartition(':')[0]}@{self.digest}" if self.digest else self.name
 
 
@@ -53,15 +53,16 @@ def build(
     sleep: Callable[[float], None] = time.sleep,
     interval: float = 5.0,
 ) -> Image:
-    """Build an image and follow the build to its end; nothing is built where the same source has been already.
+    """Build an image and follow the build to its end. An image of the same source is not built again.
 
     Args:
-        tag: default: one made of the content, so that the same content is the same image.
-        say: told what happens; `log` each line of the build's log.
+        tag: default: derived from the content, so that the same content gives the same image.
+        say: called with messages on progress.
+        log: called with each line of the build's log.
 
     Raises:
-        ImageError: the tag is none, the stack has no registry, or the build failed.
-        TransportError: AWS cannot be asked.
+        ImageError: the tag is not valid, the stack has no registry, or the build failed.
+        TransportError: AWS cannot be reached.
     """
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError
@@ -77,35 +78,35 @@ def build(
         ecr, s3, codebuild = (make(s, region_name=cluster.region) for s in ("ecr", "s3", "codebuild"))
         if digest := _digest(ecr, cluster, tag):
             if tag != source.tag():
-                raise ImageError(f"{name} is there already, and tags are not moved. Give another --tag")
+                raise ImageError(f"{name} already exists, and tags are immutable. Give another --tag")
             return Image(name, digest, built=False)
         say(f"sending {source.files} files, {len(source.content):,} bytes, to s3://{cluster.bucket}/{source.key}")
         stored = s3.put_object(Bucket=cluster.bucket, Key=source.key, Body=source.content)
         version = stored.get("VersionId")
         if not version:
             raise ImageError(
-                f"bucket {cluster.bucket} keeps no versions, so the build could get another source. Turn them on"
+                f"bucket {cluster.bucket} has no versioning, so the build could get another source. Turn versioning on"
             )
         variables = {"IMAGE_TAG": tag, "DOCKERFILE": source.dockerfile}
         started = codebuild.start_build(
             projectName=cluster.build_project,
             sourceTypeOverride="S3",
             sourceLocationOverride=f"{cluster.bucket}/{source.key}",
-            sourceVersion=version,  # what is put there later is not built
+            sourceVersion=version,  # not an object that is uploaded later
             environmentVariablesOverride=[{"name": k, "value": v, "type": "PLAINTEXT"} for k, v in variables.items()],
             idempotencyToken=hashlib.sha256(f"{version} {tag}".encode()).hexdigest()[:64],
         )["build"]["id"]
-        say(f"CodeBuild builds it: {started}")
+        say(f"CodeBuild runs {started}")
         ended = _follow(codebuild, make("logs", region_name=cluster.region), started, log, sleep, interval)
         if ended["buildStatus"] != "SUCCEEDED":
-            raise ImageError(f"{started} ended as {ended['buildStatus']}{_reason(ended)}. Its log says why")
+            raise ImageError(f"{started} ended as {ended['buildStatus']}{_reason(ended)}. See its log")
         return Image(name, _digest(ecr, cluster, tag), built=True)
     except (ClientError, BotoCoreError) as e:
-        raise TransportError(f"the image was not built: {in_words(e)}") from None
+        raise TransportError(f"the image was not built: {describe_error(e)}") from None
 
 
 def _digest(ecr: Any, cluster: EksCluster, tag: str) -> str:
-    """Of an image in the registry; empty where there is none."""
+    """The digest of an image in the registry; empty if it does not exist."""
     repository = cluster.registry_uri.partition("/")[2]
     try:
         found = ecr.describe_images(repositoryName=repository, imageIds=[{"imageTag": tag}])["imageDetails"]
@@ -117,8 +118,8 @@ def _digest(ecr: Any, cluster: EksCluster, tag: str) -> str:
 def _reason(ended: dict[str, Any]) -> str:
     for phase in ended.get("phases", []):
         if phase.get("phaseStatus") in ("FAILED", "FAULT", "TIMED_OUT"):
-            said = " ".join(c.get("message", "") for c in phase.get("contexts", []) if c.get("message"))
-            return f" in {phase['phaseType']}" + (f": {said}" if said else "")
+            messages = " ".join(c.get("message", "") for c in phase.get("contexts", []) if c.get("message"))
+            return f" in {phase['phaseType']}" + (f": {messages}" if messages else "")
     return ""
 
 
@@ -130,7 +131,7 @@ def _follow(
         now: dict[str, Any] = codebuild.batch_get_builds(ids=[id])["builds"][0]
         token = _lines(logs, now.get("logs", {}), token, log)
         if now["buildStatus"] in _ENDED:
-            # the last lines come a little later than the end
+            # the last lines arrive after the build has ended
             sleep(min(interval, 3.0))
             _lines(logs, now.get("logs", {}), token, log)
             return now

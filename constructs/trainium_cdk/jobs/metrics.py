@@ -1,6 +1,6 @@
-"""Reading training logs: one line in, the records in it out. A format is found anywhere in a line, for lines come with node and rank in
-front, glued together, or overwritten in place by progress bars. The formats of training steps are those of the job kinds; here are
-the compiler's, and those of well-known trainers that scripts use. Never raises, whatever the bytes."""
+"""Reading training logs: the records in a line. A record is found anywhere in a line, because lines have node and rank prefixes, are
+joined, or are overwritten by progress bars. The job kinds define the formats of their training steps; here are those of the compiler
+and of well-known trainers that scripts use. Never raises, whatever the bytes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from functools import cache
 
 @dataclass(frozen=True)
 class Step:
-    """One training step. A field is None where the line has none.
+    """One training step. A field is None if the line does not have it.
 
     Attributes:
-        step: Hugging Face's Trainer prints none.
+        step: None for Hugging Face's Trainer.
         throughput: sequences per second, of all workers.
         tokens_per_second: of one worker, as TorchTitan prints it.
     """
@@ -43,14 +43,14 @@ class CompileCount:
 
 @dataclass(frozen=True)
 class CompileError:
-    """A graph that the compiler gave up on. -9: the host ran out of memory."""
+    """A graph that failed to compile. Code -9: the host ran out of memory."""
 
     code: int
 
 
 @dataclass(frozen=True)
 class CacheStatus:
-    """How far a node's compilation is."""
+    """The progress of a node's compilation."""
 
     remaining: int
     locked: int
@@ -60,13 +60,13 @@ class CacheStatus:
 
 
 LONGEST_LINE = 100_000
-"""Of a longer line only this much is looked at; it is none of a training's."""
+"""Only this much of a line is read; lines of a training are shorter."""
 
 Record = Step | CompileCount | CompileError | CacheStatus
 Reader = Callable[[str], Iterator[tuple[int, Step]]]
 """Finds the steps in a line: where each begins, and what it is."""
 
-# digits are counted: without bounds a line of nothing else would take minutes
+# the number of digits is limited: otherwise a line of digits would take minutes
 NUMBER = r"[-+]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE][-+]?\d{1,4})?|nan|inf|-inf|NaN"
 """A number, as a regular expression."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]{0,20}m")
@@ -77,7 +77,7 @@ _MEGATRON = re.compile(
 _PAIR = re.compile(rf"(?P<key>[a-z()\- ]{{3,40}}):\s{{0,20}}(?P<value>{NUMBER})\s{{0,20}}(?:\||$)")
 _DICTIONARY = re.compile(r"\{(?P<rest>'loss': [^{}\r\n]{1,1000})\}")
 _ENTRY = re.compile(rf"'(?P<key>\w{{1,40}})': '?(?P<value>{NUMBER})'?(?=[,}}\s]|$)")
-_END = r"(?=\d{4}-\d\d-\d\d |\D|$)"  # a number ends, or the next line's date is glued to it
+_END = r"(?=\d{4}-\d\d-\d\d |\D|$)"  # the end of a number, or the next line's date joined to it
 _COUNT = re.compile(
     r"PARALLEL_COMPILE\|\|: Total (?P<what>graphs|successful compilations|failed compilations): (?P<count>\d{1,9}?)"
     + _END
@@ -93,7 +93,7 @@ _CACHE = re.compile(
 
 
 def parse_line(line: bytes | str) -> Iterator[Record]:
-    """All records in a line, in the order they stand there."""
+    """All records in a line, in their order."""
     text = line[:LONGEST_LINE].decode(errors="replace") if isinstance(line, bytes) else line[:LONGEST_LINE]
     text = _COLOUR.sub("", text)
     found: list[tuple[int, Record]] = []
@@ -109,7 +109,7 @@ def parse_line(line: bytes | str) -> Iterator[Record]:
 
 @cache
 def readers() -> tuple[Reader, ...]:
-    """The readers of all kinds, each once, and those of well-known trainers."""
+    """The readers of all kinds, without duplicates, and those of well-known trainers."""
     from trainium_cdk.jobs.kinds import kinds
 
     of_kinds = [reader for kind in kinds().values() for reader in kind.LOGS]
@@ -117,7 +117,7 @@ def readers() -> tuple[Reader, ...]:
 
 
 def hugging_face(text: str) -> Iterator[tuple[int, Step]]:
-    """The dictionaries that Hugging Face's Trainer prints; they carry no step."""
+    """The dictionaries that Hugging Face's Trainer prints; they have no step."""
     for match in _DICTIONARY.finditer(text):
         values = {m["key"]: parse_number(m["value"]) for m in _ENTRY.finditer(match["rest"])}
         yield (
@@ -132,14 +132,14 @@ def _megatron_lines(text: str) -> Iterator[tuple[int, Step]]:
 
 
 def _megatron(match: re.Match[str]) -> Step:
-    said = {m["key"].strip(): parse_number(m["value"]) for m in _PAIR.finditer(match["rest"])}
-    batch, milliseconds = said.get("global batch size"), said.get("elapsed time per iteration (ms)")
+    fields = {m["key"].strip(): parse_number(m["value"]) for m in _PAIR.finditer(match["rest"])}
+    batch, milliseconds = fields.get("global batch size"), fields.get("elapsed time per iteration (ms)")
     return Step(
         int(match["step"][:15]),
-        said.get("lm loss"),
-        said.get("learning rate"),
-        said.get("throughput"),
-        said.get("grad norm"),
+        fields.get("lm loss"),
+        fields.get("learning rate"),
+        fields.get("throughput"),
+        fields.get("grad norm"),
         int(match["total"][:15]),
         int(batch) if batch is not None else None,
         milliseconds / 1000 if milliseconds is not None else None,
@@ -147,7 +147,7 @@ def _megatron(match: re.Match[str]) -> Step:
 
 
 def parse_number(text: str | None) -> float | None:
-    """A finite number of a log; None for another, and for none."""
+    """A finite number from a log; None for anything else."""
     if text is None:
         return None
     value = float(text)
@@ -156,7 +156,7 @@ def parse_number(text: str | None) -> float | None:
 
 @dataclass
 class Summary:
-    """A run so far. The mean throughput leaves out the first steps, which compile and warm up."""
+    """A run so far. The mean throughput excludes the first steps, which compile and warm up."""
 
     warmup: int = 5
     steps: int = 0
@@ -187,21 +187,21 @@ class Summary:
 
     @property
     def throughput(self) -> float | None:
-        """Mean sequences per second after the warm-up, or of all steps while there are no more."""
+        """Mean sequences per second after the warm-up, or of all steps during it."""
         speeds = self._speeds[self.warmup :] or self._speeds
         return sum(speeds) / len(speeds) if speeds else None
 
 
 @dataclass
 class Follower:
-    """Feeds on a log in pieces of any size and gives the records of its lines; half a line waits for its other half."""
+    """Reads a log in pieces of any size and returns the records of its complete lines."""
 
     summary: Summary = field(default_factory=Summary)
     _rest: bytes = b""
 
     def feed(self, data: bytes) -> list[Record]:
         *lines, self._rest = (self._rest + data).replace(b"\r", b"\n").split(b"\n")
-        if len(self._rest) > 1_000_000:  # no line of ours: let it go
+        if len(self._rest) > 1_000_000:  # not a line of a training: dropped
             self._rest = b""
         return self._take(lines)
 

@@ -1,4 +1,4 @@
-"""What every job has, as plain data, and what a kind of job defines. The kinds themselves are in `kinds/`, one file each."""
+"""The fields of every job, and the base class of job kinds. The kinds are in `kinds/`, one file each."""
 
 from __future__ import annotations
 
@@ -31,32 +31,32 @@ Image = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._:/-]*(:[\w.
 Data = Annotated[str, StringConstraints(pattern=r"^(/[^\x00\n]*|s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\x00\n]*)?)$")]
 
 _HINTS = {
-    "name": "small letters, digits, dots and hyphens, 40 at most, as bert-large-2",
-    "queue": "the name of a queue, as compute1",
-    "instance_type": "the name of an instance type, as trn1.32xlarge",
-    "time_limit": "minutes, or HH:MM:SS, or D-HH:MM:SS, as 2-00:00:00",
+    "name": "small letters, digits, dots and hyphens, at most 40, for example bert-large-2",
+    "queue": "the name of a queue, for example compute1",
+    "instance_type": "the name of an instance type, for example trn1.32xlarge",
+    "time_limit": "minutes, or HH:MM:SS, or D-HH:MM:SS, for example 2-00:00:00",
     "data": "a directory on the cluster (/efs/...) or s3://bucket/key",
     "checkpoint": "a file on the cluster (/efs/.../ckpt_7032.pt) or the id of the job that wrote it",
-    "env": "NAME=VALUE, the name of letters, digits and _",
+    "env": "NAME=VALUE, with a name of letters, digits and _",
     "filename": "a file name of letters, digits and . _ + -",
-    "cache": "letters, digits and . _ -, as bert-large",
-    "image": "the name of a container image, as <registry>/<repository>:<tag>",
+    "cache": "letters, digits and . _ -, for example bert-large",
+    "image": "the name of a container image, for example <registry>/<repository>:<tag>",
     "scaling": "strong or weak",
 }
 MAX_SCRIPT_BYTES = 5_000_000
 MAX_WORD_BYTES = 131_071
-"""Longest argument, or NAME=VALUE, that Linux hands to a program (MAX_ARG_STRLEN in linux/binfmts.h, less the NUL)."""
+"""Longest argument, or NAME=VALUE, that Linux passes to a program (MAX_ARG_STRLEN in linux/binfmts.h, less the NUL)."""
 MAX_WORDS_BYTES = 1_000_000
-"""Longest arguments and environment together. Linux takes 2 MiB in all; the rest is for what is there already."""
+"""Longest arguments and environment together. Linux takes 2 MiB in all; the rest is for the node's own environment."""
 
-# Bash sets these itself, reads them, or refuses that they are set; `cd` and the virtual environment change some
+# Bash sets these itself, reads them, or makes them read-only; `cd` and the virtual environment change some
 _OF_BASH = frozenset(
     """BASHOPTS BASHPID BASH_ALIASES BASH_ARGC BASH_ARGV BASH_ARGV0 BASH_CMDS BASH_COMMAND BASH_LINENO BASH_REMATCH BASH_SOURCE
     BASH_SUBSHELL BASH_VERSINFO BASH_VERSION COMP_WORDBREAKS DIRSTACK EPOCHREALTIME EPOCHSECONDS EUID FUNCNAME GROUPS HISTCMD
     IFS LINENO OLDPWD OPTARG OPTIND PATH PIPESTATUS POSIXLY_CORRECT PPID PS1 PWD PYTHONHOME RANDOM REPLY SECONDS SHELLOPTS SHLVL
     SRANDOM UID VIRTUAL_ENV VIRTUAL_ENV_PROMPT _""".split()  # noqa: SIM905
 )
-# The launch scripts' own variables: a test holds that none is missing
+# The launch scripts' own variables: a test checks that none is missing
 _OF_LAUNCH = frozenset(
     """NNODES NODE_RANK RANK LOCAL_RANK TRN_NODE_NAME WORLD_SIZE cache code command data driver failed fails_once files found host i inside job limit log main
     mode most node nxd_ref nxdt_ref optimum_neuron_ref torchtitan_ref assets checkpoints output phase1_end pids problem ranks resume runtime samples_ref stage start steps tensorboard told tool trn venv
@@ -74,17 +74,17 @@ def shown(value: object) -> str:
 
 
 def passable(what: str, word: str) -> int:
-    """The bytes of a word that a program can be given."""
+    """The size in bytes of an argument. Raises an error if it cannot be passed to a program."""
     if "\0" in word:
-        raise wrong(f"{what} holds a NUL byte, which no program can be given. Remove it")
+        raise wrong(f"{what} contains a NUL byte, which cannot be passed to a program. Remove it")
     try:
         size = len(word.encode())
     except UnicodeEncodeError:
-        raise wrong(f"{what} holds bytes that are not UTF-8 text. Put them in a file, and name the file") from None
+        raise wrong(f"{what} contains bytes that are not UTF-8 text. Put them in a file, and give its path") from None
     if size > MAX_WORD_BYTES:
         raise wrong(
-            f"{what} has {size:,} bytes; Linux hands at most {MAX_WORD_BYTES:,} to a program in one word. Put it in a "
-            "file on the shared file system, and name the file"
+            f"{what} has {size:,} bytes; Linux passes at most {MAX_WORD_BYTES:,} to a program in one argument. Put it in a "
+            "file on the shared file system, and give its path"
         )
     return size + 1
 
@@ -92,20 +92,20 @@ def passable(what: str, word: str) -> int:
 def fits(size: int) -> None:
     if size > MAX_WORDS_BYTES:
         raise wrong(
-            f"arguments and env have {size:,} bytes together; {MAX_WORDS_BYTES:,} is the most. Put them in a file on the "
-            "shared file system, and name the file"
+            f"arguments and env have {size:,} bytes together; {MAX_WORDS_BYTES:,} is the maximum. Put them in a file on the "
+            "shared file system, and give its path"
         )
 
 
 @dataclass(frozen=True)
 class Upstream:
-    """Where the program that a kind runs comes from.
+    """The origin of the program that a kind runs.
 
     Attributes:
         repository: `owner/name` on GitHub; empty for a program of the Neuron SDK itself.
-        commit: the pinned commit; empty where none is pinned.
+        commit: the pinned commit; empty if none is pinned.
         path: the file in the repository, or the program's name.
-        note: what a user should know of it: legacy, beta, not pinned.
+        note: for users: legacy, beta, not pinned.
     """
 
     repository: str
@@ -119,32 +119,32 @@ class Upstream:
 
 
 class Job(BaseModel):
-    """What every job has, and the methods by which a kind says how it runs. Frozen; unknown fields are refused with `JobError`.
+    """The fields of every job, and the methods that a kind overrides. Frozen; unknown fields raise `JobError`.
 
     A kind is a subclass in a module of its own (`trainium_cdk.jobs.kinds`, or a package with an entry point in the group
-    `trainium_cdk.job_kinds`). It gives `kind` a literal type, sets the class variables, defines `template`, and overrides those of the
+    `trainium_cdk.job_kinds`). It declares `kind` with a literal type, sets the class variables, defines `template`, and overrides those of the
     other methods that it needs.
     """
 
     TITLE: ClassVar[str] = ""
     """What it trains, in one line."""
     FRAMEWORKS: ClassVar[tuple[str, ...]] = ("torch-xla",)
-    """Frameworks that it runs with; empty: it needs none."""
+    """Frameworks that it runs with; empty: no framework needed."""
     FAMILIES: ClassVar[tuple[str, ...]] = ()
     """Instance families that it runs on; empty: all."""
     RELEASES: ClassVar[tuple[str, str]] = ("", "")
-    """First Neuron SDK release that it runs with, and the first that it no longer does; empty: no bound."""
+    """First Neuron SDK release that it runs with, and first release that it does not run with any more; empty: no bound."""
     UPSTREAM: ClassVar[Upstream | None] = None
     TENSORBOARD: ClassVar[str] = "output"
     """Folder of TensorBoard's files in the job's directory."""
     PREPARES: ClassVar[bool] = True
     """Whether it fetches code, packages or data first."""
     RESTARTS: ClassVar[bool] = True
-    """Whether a failure of its own program is worth another attempt, because it goes on from a checkpoint."""
+    """Whether to retry after a failure of its own program, because it resumes from a checkpoint."""
     CHECKS_VERSIONS: ClassVar[bool] = True
-    """Whether each node refuses to start where its Neuron driver and runtime are not compatible. False: the kind reports it itself."""
+    """Whether a node does not start if its Neuron driver and runtime are not compatible. False: the kind reports it itself."""
     REPLACES: ClassVar[Mapping[str, str]] = {}
-    """Names of former kinds that this one replaces, each with the reason why it is gone."""
+    """Names of former kinds that this one replaces, each with the reason for its removal."""
     LOGS: ClassVar[tuple[Reader, ...]] = ()
     """Readers of its log lines (see `metrics`)."""
 
@@ -158,7 +158,7 @@ class Job(BaseModel):
     queue: Word | None = Field(None, description="Queue. Default: the cluster's first.")
     instance_type: Word | None = Field(None, description="Instance type, where a queue mixes several.")
     time_limit: TimeLimit | None = Field(
-        None, description="Limit of the training: minutes, HH:MM:SS or D-HH:MM:SS. Default: the queue's."
+        None, description="Time limit of the training: minutes, HH:MM:SS or D-HH:MM:SS. Default: the queue's."
     )
     env: Mapping[EnvName, str] = Field(
         default_factory=dict, description="Additions to the launch environment; they win over the defaults."
@@ -173,7 +173,7 @@ class Job(BaseModel):
         None,
         ge=0,
         le=1000,
-        description="Most restarts of the job after a node was lost, on Kubernetes also after a failure of its program. Default: 3, "
+        description="Maximum restarts of the job after a node was lost, on Kubernetes also after a failure of its program. Default: 3, "
         "or 20 on spot nodes; on Slurm no limit.",
     )
 
@@ -213,7 +213,7 @@ class Job(BaseModel):
 
     @property
     def files(self) -> Mapping[str, bytes]:
-        """Files that travel with the job, beside its scripts, by name; they are executable."""
+        """Files sent with the job in addition to its scripts, by name; they are executable."""
         return {}
 
     @property
@@ -222,17 +222,17 @@ class Job(BaseModel):
         return bool(self.FRAMEWORKS)
 
     def check(self, plan: Plan) -> None:
-        """Refuse what cannot work on this cluster.
+        """Check that the job can run on this cluster.
 
         Raises:
-            JobError: with the value and what would work.
+            JobError: it cannot; the message has the value and the fix.
         """
 
     def batch(self, fleet: Fleet, notes: list[str]) -> Batch | None:
-        """How a global batch comes together; None where there is none.
+        """The composition of the global batch; None if the kind defines none.
 
         Args:
-            notes: what a user should know before the job runs is appended here.
+            notes: list to which notes for the user are appended.
 
         Raises:
             JobError: it does not fit the nodes.
@@ -240,7 +240,7 @@ class Job(BaseModel):
         return None
 
     def launch_environment(self, plan: Plan, torch: tuple[int, ...]) -> dict[str, str]:
-        """Variables of this kind, beside those that every job has.
+        """Variables of this kind, in addition to those of every job.
 
         Args:
             torch: (major, minor) of PyTorch on the nodes.
@@ -252,7 +252,7 @@ class Job(BaseModel):
         """Its shell lines."""
 
     def published(self, point: ThroughputPoint) -> bool:
-        """Whether a published throughput of the same nodes, global batch size and SDK is of this very job: optimizer, precision, ..."""
+        """Whether a published throughput of the same nodes, global batch size and SDK is of the same job: optimizer, precision, ..."""
         return False
 
 
@@ -275,6 +275,6 @@ def _describe(error: ValidationError) -> str:
             text = shown(found["input"])
             reason = found["msg"][0].lower() + found["msg"][1:]
             if found["type"] == "string_pattern_mismatch" and fix:
-                reason = "not of the right form"
+                reason = "not in the right format"
             sentences.append(f"{key} is {text}: {reason}.{fix}")
     return " ".join(s.removesuffix(".") + "." for s in sentences).removesuffix(".")

@@ -1,5 +1,5 @@
-"""From a job and a cluster to numbers: which fleet, how many workers, which global batch size. What cannot work is
-refused here."""
+"""From a job and a cluster to numbers: which fleet, how many workers, which global batch size. Raises JobError
+if it cannot work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ StageName = Literal["prepare", "precompile", "train"]
 
 @dataclass(frozen=True)
 class Batch:
-    """How a global batch comes together.
+    """The composition of a global batch.
 
     Attributes:
         per_worker: sequences of one microstep of one model copy.
@@ -49,10 +49,10 @@ class Plan:
 
     Attributes:
         fleet: the nodes it runs on.
-        batch: None where the job has no global batch of ours, for example a script of the user's own.
-        prepare_queue: where fetching runs: the queue whose nodes have the fewest NeuronCores, for they cost least.
-        constraint: Slurm feature that picks the fleet, where the queue has several.
-        notes: what a user should know before it runs.
+        batch: None if the job defines no global batch, for example a user's script.
+        prepare_queue: the queue in which `prepare` runs: the one with the fewest NeuronCores per node, which costs least.
+        constraint: Slurm feature that selects the fleet, if the queue has several.
+        notes: for the user, before the job runs.
     """
 
     job: Job
@@ -69,13 +69,13 @@ class Plan:
 
     @property
     def framework(self) -> str:
-        """What its workers compute with: torch-xla, torch-native, or none where neither the job nor the cluster names one."""
+        """The framework of its workers: torch-xla, torch-native, or none if neither the job nor the cluster sets one."""
         known = self.job.FRAMEWORKS
         return known[0] if len(known) == 1 else getattr(self.job, "framework", None) or self.cluster.framework
 
     @property
     def needs_neuron(self) -> bool:
-        """Whether the job cannot run without a Neuron driver: a script may, where no framework is named."""
+        """Whether the job needs a Neuron driver: a script without a framework may not."""
         return self.job.needs_framework or self.framework != "none"
 
     @property
@@ -86,13 +86,13 @@ class Plan:
 
     @property
     def stages(self) -> tuple[StageName, ...]:
-        """In their order; `prepare` runs only where something is yet to be fetched."""
+        """In their order; `prepare` runs only if something must be fetched."""
         first: tuple[StageName, ...] = ("prepare",) if self.job.PREPARES else ()
         middle: tuple[StageName, ...] = ("precompile",) if self.job.precompile else ()
         return (*first, *middle, "train")
 
     def describe(self) -> list[str]:
-        """The plan in lines for people."""
+        """The plan as lines of text."""
         nodes = f"{self.job.nodes} node{'s' if self.job.nodes > 1 else ''}"
         lines = [
             f"{nodes} of {self.fleet.instance_type} in queue {self.fleet.queue}, {self.fleet.cores} NeuronCores each"
@@ -112,8 +112,7 @@ def plan(job: Job, cluster: Cluster) -> Plan:
     if job.nodes > 1 and fleet.efa == 0:
         raise JobError(
             f"nodes is {job.nodes}, but {fleet.instance_type} in queue {fleet.queue} has no EFA: training over "
-            "several such "
-            "nodes cannot work. Use --nodes 1, or a queue of an instance type with EFA, as trn1.32xlarge"
+            "several nodes cannot work. Use --nodes 1, or a queue of an instance type with EFA, for example trn1.32xlarge"
         )
     _image(job, cluster)
     _supported(job, cluster, fleet)
@@ -141,7 +140,7 @@ def plan(job: Job, cluster: Cluster) -> Plan:
 
 
 def _supported(job: Job, cluster: Cluster, fleet: Fleet) -> None:
-    """Refuse a framework, a Neuron release or an instance family that the kind does not run with."""
+    """Check that the kind runs with the framework, the Neuron release and the instance family."""
     if job.FAMILIES and fleet.family not in job.FAMILIES:
         raise JobError(
             f"{job.kind} runs on {', '.join(job.FAMILIES)}, but queue {fleet.queue} has {fleet.instance_type}. Use another queue, or "
@@ -212,7 +211,7 @@ def or_list(numbers: list[int]) -> str:
 
 
 def expected(plan: Plan, catalog: Catalog | None = None) -> Expected | None:
-    """The throughput that was published for this very job; None where none was. Nothing is extrapolated."""
+    """The throughput published for the same job, or None. Nothing is extrapolated."""
     if plan.fleet.instance_type != "trn1.32xlarge":
         return None
     sdk = _numbers(plan.cluster.neuron_release)[:2]

@@ -1,4 +1,4 @@
-"""The one place where words of users become words of a shell script, and bytes become files in one."""
+"""Quoting for shell: the only place where user input, or a file's content, is written into a shell script."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def word(value: str) -> str:
     """One shell word that means exactly `value`.
 
     Raises:
-        JobError: no shell word can hold it (a NUL byte, or half of a surrogate pair).
+        JobError: it contains a NUL byte, or is not valid UTF-8.
     """
     check(value)
     return shlex.quote(value)
@@ -24,27 +24,27 @@ def words(values: Iterable[str]) -> str:
 
 
 def check(value: str, what: str = "argument") -> str:
-    """`value` itself, if a program can be given it.
+    """`value`, if it can be passed to a program.
 
     Raises:
-        JobError: it holds a NUL byte, or cannot be written as UTF-8.
+        JobError: it contains a NUL byte, or is not valid UTF-8.
     """
     shown = repr(value[:60])
     if "\0" in value:
-        raise JobError(f"{what} {shown} holds a NUL byte, which no program can be given. Remove it")
+        raise JobError(f"{what} {shown} contains a NUL byte, which cannot be passed to a program. Remove it")
     try:
         value.encode()
     except UnicodeEncodeError:
         raise JobError(
-            f"{what} {shown} holds bytes that are not UTF-8 text. Put them in a file, and name the file"
+            f"{what} {shown} contains bytes that are not UTF-8 text. Put them in a file, and give its path"
         ) from None
     return value
 
 
 def file(target: str, content: bytes) -> str:
-    """Shell lines that write `content` to `target`, which is a shell word already.
+    """Shell lines that write `content` to `target`, which is already quoted.
 
-    Text stays readable, in a quoted here-document; anything else goes as base64. Either way every byte arrives.
+    Text is a quoted here-document, anything else base64. Every byte is preserved.
     """
     text = _readable(content)
     if text is None:
@@ -55,7 +55,7 @@ def file(target: str, content: bytes) -> str:
         mark += "_"
     if text.endswith("\n"):
         return f"cat > {target} <<'{mark}'\n{text}{mark}\n"
-    # the here-document adds a line end that is not in the file
+    # the here-document adds a newline that is not in the file
     return f"head -c -1 > {target} <<'{mark}'\n{text}\n{mark}\n"
 
 

@@ -1,4 +1,4 @@
-"""How jobs are, in the same terms for every engine."""
+"""The status of jobs, in the same terms for every engine."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Stage:
     """One stage of a job: prepare, precompile or train.
 
     Attributes:
-        number: the scheduler's own id of it.
+        number: the scheduler's id of it.
         state: PENDING, RUNNING, COMPLETED, FAILED, CANCELLED, TIMEOUT, NODE_FAIL, OUT_OF_MEMORY, LOST (the scheduler
-            does not know it, and it has not run to its end) or UNKNOWN.
-        reason: why it is in that state, in words; empty where there is nothing to say.
+            does not know it, and it has not completed) or UNKNOWN.
+        reason: why it is in that state; may be empty.
         nodes: the nodes it has or had.
         exit_code: of its script; None while unknown.
         started, ended: seconds since 1970; None while unknown.
@@ -35,16 +35,16 @@ class Stage:
 
 @dataclass(frozen=True)
 class Expected:
-    """A published throughput of the very same job, to compare a run with."""
+    """A published throughput of the same job, to compare a run with."""
 
     sequences_per_second: float
     source: str
 
     @classmethod
-    def of(cls, said: Any) -> Expected | None:
-        """As a job's record has it; None where that is no such thing."""
+    def of(cls, record: Any) -> Expected | None:
+        """From a job's record; None if it is not valid."""
         try:
-            return cls(float(said["sequences_per_second"]), str(said["source"]))
+            return cls(float(record["sequences_per_second"]), str(record["source"]))
         except (TypeError, KeyError, ValueError, OverflowError):
             return None
 
@@ -68,7 +68,7 @@ class JobStatus:
 
     @property
     def current(self) -> Stage:
-        """The stage that tells how the job is: one that is lost, else the first that is not completed, else the last."""
+        """The stage that defines the job's state: a lost one, else the first that is not completed, else the last."""
         lost = next((s for s in self.stages if s.state == "LOST"), None)
         return lost or next((s for s in self.stages if s.state != "COMPLETED"), self.stages[-1])
 
@@ -78,7 +78,7 @@ class JobStatus:
 
     @property
     def done(self) -> bool:
-        """Whether nothing more will come of it: where a stage is lost, those before it may still run."""
+        """Whether the job has ended. If a stage is lost, those before it may still run."""
         return self.state == "LOST" or all(s.state not in ACTIVE for s in self.stages)
 
     @property
@@ -98,12 +98,12 @@ class JobStatus:
 
 @dataclass(frozen=True)
 class Submitted:
-    """A job that is on the cluster.
+    """A submitted job.
 
     Attributes:
-        existing: it was there already, from an earlier submission with the same token.
-        stages: the scheduler's ids by stage. `prepare` is missing where all was fetched before.
-        resubmitted: stages that the scheduler had lost, and that were submitted again now.
+        existing: whether it already existed, from an earlier submission with the same token.
+        stages: the scheduler's ids by stage. `prepare` is missing if everything was already fetched.
+        resubmitted: stages that the scheduler had lost, and that were now submitted again.
     """
 
     id: str
@@ -115,7 +115,7 @@ class Submitted:
 
 @dataclass(frozen=True)
 class LogChunk:
-    """A piece of a log: `data` begins at byte `offset` of the stage's log, and `next_offset` is where to go on."""
+    """A piece of a log: `data` begins at byte `offset` of the stage's log, and the next piece begins at `next_offset`."""
 
     stage: str
     offset: int
@@ -126,8 +126,8 @@ class LogChunk:
         return self.offset + len(self.data)
 
 
-def whole(said: object) -> int | None:
+def whole(value: object) -> int | None:
     """A number as a program prints it, or None."""
-    if isinstance(said, int):
-        return int(said)
-    return int(said) if isinstance(said, str) and re.fullmatch(r"[0-9]{1,18}", said) else None
+    if isinstance(value, int):
+        return int(value)
+    return int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,18}", value) else None

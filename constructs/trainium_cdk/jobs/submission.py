@@ -1,4 +1,4 @@
-"""What is sent to a cluster, whichever engine it has: the job's id, the token that makes a submission idempotent, and the text."""
+"""What is sent to a cluster of any engine: the job's id, the token that makes a submission idempotent, and the text."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from trainium_cdk.jobs.plan import Plan
 
 @dataclass(frozen=True)
 class Submission(ABC):
-    """A job as it is sent. Each engine has a subclass with its `text`.
+    """A rendered job. Each engine has a subclass with its `text`.
 
     Attributes:
         id: `<name>-<token>`; the same token gives the same id, and is submitted once.
-        directory: where the job lives on the shared file system: logs, checkpoints, TensorBoard, scripts.
+        directory: the job's directory on the shared file system: logs, checkpoints, TensorBoard, scripts.
     """
 
     id: str
@@ -47,13 +47,15 @@ def job_id(job: Job, token: str) -> str:
     """The id of a job submitted with `token`.
 
     Raises:
-        JobError: the token has other characters than those of ids.
+        JobError: the token has characters that ids may not have.
     """
     if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?", token):
-        raise JobError(f"token is {token!r}. Use small letters, digits and hyphens, 40 at most, as 20261120-4f3a9c")
+        raise JobError(
+            f"token is {token!r}. Use small letters, digits and hyphens, at most 40, for example 20261120-4f3a9c"
+        )
     return f"{job.label}-{token}"
 
 
 def new_token(now: dt.datetime | None = None) -> str:
-    """A token that no other submission has: the day, and six random digits."""
+    """A unique token: the date and six random hexadecimal digits."""
     return f"{now or dt.datetime.now(dt.UTC):%Y%m%d}-{secrets.token_hex(3)}"

@@ -1,4 +1,4 @@
-"""Shell text that job kinds are made of. Pure.
+"""Shell text for job kinds. Pure.
 
 Training commands are written out by the kinds rather than left to the vendor's launch scripts, which, for example, divide the
 accumulation steps by the nodes without regard to the remainder.
@@ -27,9 +27,9 @@ class Template:
     Attributes:
         node: lines that each node runs; `$stage` is precompile or train.
         prepare: calls of the functions in `shell/fetch.sh`.
-        before: lines of the batch scripts, before the nodes start; what they export reaches every node.
+        before: lines of the batch scripts, before the nodes start; exported variables reach every node.
         helpers: functions that `node` calls.
-        require: lines that the submission runs first: what is missing is reported before a node is requested.
+        require: lines that the submission runs first, so that missing files are reported before a node is requested.
     """
 
     node: str
@@ -40,7 +40,7 @@ class Template:
 
 
 def on_cluster(path: str, plan: Plan) -> str:
-    """A check that a path exists, where the head node can tell: on a shared file system."""
+    """A check that a path exists, if it is on a shared file system, which the head node can read."""
     if not any(path == m or path.startswith(f"{m}/") for m in plan.cluster.mount_dirs):
         return ""
     place = f'"${{TRN_SHARED_ROOT:-}}"{quote.word(path)}'
@@ -53,7 +53,7 @@ def tree_ref(name: str, tree: SourceTree) -> str:
 
 
 def data(source: str | None, dataset: str) -> tuple[str, str]:
-    """(lines that fetch a data set, shell word of the directory it is in then).
+    """(shell lines that fetch a data set, its directory afterwards, quoted for the shell).
 
     Args:
         source: a directory or s3:// address; None for the public data set.
@@ -81,10 +81,10 @@ def packages(*pins: str) -> str:
 
 
 def command(program: str, options: list[Option]) -> str:
-    """The array `command`, which starts one process for each NeuronCore of the node. Option values are shell words already.
+    """The array `command`, which starts one process for each NeuronCore of the node. Option values are already quoted.
 
     It is started as a module: the script `torchrun` runs the Python it was installed with, which on Kubernetes is the image's and
-    does not see the packages of the prepared environment.
+    does not have the packages of the prepared environment.
     """
     lines = ["command=(", '  python3 -m torch.distributed.run --nproc_per_node "$NPROC_PER_NODE"']
     lines += ['  --nnodes "$NNODES" --node_rank "$NODE_RANK" --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT"']
@@ -97,7 +97,7 @@ RUN = """if [ "$stage" = precompile ]; then
 else
   "${command[@]}"
 fi"""
-"""Runs `command`; in the stage `precompile` its graphs are compiled only."""
+"""Runs `command`; in the stage `precompile` its graphs are only compiled."""
 
 
 def number(value: float) -> str:

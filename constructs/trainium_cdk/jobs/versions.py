@@ -1,5 +1,5 @@
-"""Whether a job's Neuron runtime goes with the driver of its nodes, by the catalogue's rule, before it is submitted and on each node; and
-what AWS says of the versions. Pure."""
+"""Whether a job's Neuron runtime is compatible with the driver of its nodes, by the catalogue's rule, before submission and on each
+node; and what AWS publishes about the versions. Pure."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _DEPLOYED = "deployed"
 
 
 def notes(image: str | None, cluster: Cluster, fleet: Fleet, catalog: Catalog | None = None) -> list[str]:
-    """What a user should know of the versions that a job would meet; empty where there is nothing.
+    """Notes for the user on the versions that a job would run with; may be empty.
 
-    An image, a release or a driver that the catalogue does not know is not judged.
+    An image, a release or a driver that the catalogue does not have is not checked.
 
     Args:
         image: the container image that the job names, if any.
 
     Raises:
-        JobError: the runtime in the image does not go with the nodes' driver.
+        JobError: the runtime in the image is not compatible with the nodes' driver.
     """
     known = catalog or Catalog.load()
     release = known.releases.get(cluster.neuron_release)
@@ -41,7 +41,7 @@ def notes(image: str | None, cluster: Cluster, fleet: Fleet, catalog: Catalog | 
                 f"{cluster.stack} with another `eks: {{ami_release: ...}}`"
             )
     if image or cluster.framework not in _FRAMEWORKS:
-        return []  # the image brings a framework of its own
+        return []  # the image has its own framework
     verdict = evaluate(known, _stack(cluster, fleet, _FRAMEWORKS[cluster.framework], runtime or release.runtime))
     if verdict.statement is None:
         return []
@@ -64,7 +64,7 @@ def _stack(cluster: Cluster, fleet: Fleet, framework: FrameworkChoice, runtime: 
 
 _NODE_CHECK = r"""# An incompatible driver and runtime fail late, without a clear error message.
 version() {{ sed -n 's/^\([0-9][0-9.]*\).*/\1/p' 2> /dev/null || true; }}
-# of the driver that is loaded, which need not be the one that modinfo finds
+# of the loaded driver; modinfo may find another one
 driver_version() {{ cat "${{TRN_SYS_ROOT:-}}/sys/module/neuron/version" 2> /dev/null | version; }}
 runtime_version() {{
   {{ dpkg-query -W -f '${{Version}}\n' {package} || rpm -q --qf '%{{VERSION}}\n' {package}; }} 2> /dev/null | version
@@ -72,7 +72,7 @@ runtime_version() {{
 before() {{ [ "$1" != "$2" ] && [ "$(printf '%s\n' "$1" "$2" | sort -V | head -n 1)" = "$1" ]; }}
 # within VERSION FIRST BEFORE: an empty bound is open
 within() {{ {{ [ -z "$2" ] || ! before "$1" "$2"; }} && {{ [ -z "$3" ] || before "$1" "$3"; }}; }}
-# Why the versions of this node cannot work; nothing where they can, or are not known.
+# Prints why the versions of this node are not compatible; nothing if they are, or are unknown.
 versions_problem() {{
   local driver runtime
   driver=$(driver_version || true) runtime=$(runtime_version || true)
@@ -96,10 +96,10 @@ _RULE = r"""  if within "$driver" {driver} && within "$runtime" {runtime}; then
 
 
 def node_check(cluster: Cluster, required: bool, catalog: Catalog | None = None) -> str:
-    """Shell functions of a node's script: `check_versions` ends it where driver and runtime are not compatible.
+    """Shell functions of a node's script: `check_versions` ends it if driver and runtime are not compatible.
 
     Args:
-        required: whether the job cannot run without a driver. Else what is wrong is only reported.
+        required: whether the job needs a driver. If not, problems are only reported.
     """
     rules = [
         _RULE.format(

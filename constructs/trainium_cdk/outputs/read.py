@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pydantic import BaseModel, ValidationError
 
 from trainium_cdk import engines
-from trainium_cdk._aws import in_words
+from trainium_cdk._aws import describe_error
 from trainium_cdk._aws import region as aws_region
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import OutputsError
@@ -77,9 +77,9 @@ def read(stack: str, region: str | None = None) -> Cluster:
     except ClientError as e:
         if "does not exist" in str(e):
             raise OutputsError(missing(stack, client.meta.region_name)) from None
-        raise OutputsError(f"cannot read stack {stack}: {in_words(e)}") from None
+        raise OutputsError(f"cannot read stack {stack}: {describe_error(e)}") from None
     except BotoCoreError as e:
-        raise OutputsError(f"cannot read stack {stack}: {in_words(e)}") from None
+        raise OutputsError(f"cannot read stack {stack}: {describe_error(e)}") from None
     status = found["StackStatus"]
     if status not in {"CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE"}:
         raise OutputsError(

@@ -166,7 +166,7 @@ class ProcessBackend:
     def status(self, id: str) -> JobStatus:
         folder = self._jobs / id
         if not (folder / "pid").exists():
-            raise UnknownJob(f"there is no job {id!r}. `trn list` shows those there are")
+            raise UnknownJob(f"there is no job {id!r}. `trn list` shows the existing jobs")
         cancelled, ended = (folder / "cancelled").exists(), (folder / "code").exists()
         code = int((folder / "code").read_text() or 0) if ended else None
         state = "CANCELLED" if cancelled else "RUNNING" if code is None else "FAILED" if code else "COMPLETED"

@@ -8,22 +8,22 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=f86f89e1a0b3571b712850ad3d048de9c977b33c9b2b8b2c5212f2a12556a215
-cluster=i-0123456789abcdef0 # numbers of Slurm jobs mean something there alone
-unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # somebody's own defaults
+digest=9556815b8b31d2e0fddadcc98f044afaa4ad3730754517a4cdfb28f1e9838318
+cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
+unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
 die() {
   printf '%s\n' "$*" >&2
   exit 1
 }
 
-# What is begun is finished by the same script, run once more.
+# Running the same script again finishes what has begun.
 later() {
   printf '%s\n' "$*" >&2
   exit 75
 }
 
-# On a disk of the head node alone, no compute node would find the job.
+# On a local disk of the head node, no compute node would find the job.
 if [ ! -d "$shared" ] || { [ -z "${TRN_SHARED_ROOT:-}" ] && ! mountpoint -q "$shared"; }; then
   die "$shared is not mounted on this machine. Is it the head node, and its bootstrap complete?"
 fi
@@ -35,14 +35,14 @@ if [[ -d $trn/jobs && ! -w $trn/jobs ]]; then
   printf '%s\n' "the jobs in $trn/jobs belong to $owner, and you are $(id -un). Run this as $owner (sudo -iu $owner), or give --ssm" >&2
   exit 77
 fi
-# The jobs' directory belongs to the job's user, the top of a new file system to root.
+# The jobs' directory belongs to the job's user, the root of a new file system to root.
 if ! mkdir -p "$trn/jobs/.locks" 2> /dev/null; then
   sudo -n install -d -o "$(id -u)" -g "$(id -g)" "$trn" "$trn/jobs" "$trn/jobs/.locks"
 fi
 
 # One submission of an id at a time, also from two clients at once.
 exec 9> "$trn/jobs/.locks/6c"
-flock -w 60 9 || later "another submission of $id is still under way"
+flock -w 60 9 || later "another submission of $id is still running"
 
 resubmitted=''
 report() {
@@ -56,17 +56,17 @@ report() {
 # proves nothing: each Slurm job is found by its name, which no other job has.
 forget() { scancel --name="$id:$1" || later "Slurm does not answer"; }
 
-# The first stage begins some minutes from now, or as soon as all is written down, so that no stage can end before the
-# next one knows of it. Unlike a job that is held, it begins by itself where Slurm forgets that it was let go.
+# The first stage begins in some minutes, or as soon as everything is recorded, so that no stage can end before the next
+# one is submitted. Unlike a held job, it begins even if Slurm forgets that it was released.
 previous='' compiled='' # on these nodes, which training must get
 submit() {
   local number options=(--begin=now+900)
   if [ -n "$previous" ]; then options=(--dependency="afterok:$previous" --kill-on-invalid-dep=yes); fi
   if [ -n "$compiled" ]; then options+=(--nodelist="$compiled"); fi
-  : >> "$job/logs/$1.log" # NFS remembers for half a minute that a file was not there
+  : >> "$job/logs/$1.log" # NFS caches for half a minute that a file does not exist
   if ! { number=$(sbatch --parsable "${options[@]}" --output="$job/logs/$1.log" "$job/$1.sbatch" "$job"); } 2> "$job/sbatch.error"; then
     cat "$job/sbatch.error" >&2
-    # no answer is no refusal: it is undone, and may be tried again
+    # no response is not a rejection: the submission is undone, and may be tried again
     if grep -qE 'Connection|timed out|Unable to contact|Zero Bytes|Socket' "$job/sbatch.error"; then exit 75; fi
     return 1
   fi
@@ -74,8 +74,8 @@ submit() {
   printf '%s %s\n' "$1" "$previous" >> "$job/stages.part"
 }
 
-# How a stage is: active, completed, over (it has written that it failed or was stopped, or Slurm says that it was
-# stopped), or lost: it has not ended by itself, and Slurm does not know it, or says that it failed.
+# Sets `how` of a stage: active, completed, over (it has written that it failed or was stopped, or Slurm reports that it
+# was stopped), or lost: it has written no end, and Slurm does not know it, or reports that it failed.
 how='' answer='' nodes=''
 look() { # stage number
   local state='' begun='' code='' why=''
@@ -97,7 +97,7 @@ look() { # stage number
   esac
 }
 
-# Submit again what Slurm has lost, and what was to follow it. Then let the first stage that waits begin.
+# Submit again the stages that Slurm has lost, and those after them. Then let the first waiting stage begin.
 resume() {
   local stage number first='' waits=''
   rm -f "$job/stages.part"
@@ -115,9 +115,9 @@ resume() {
     if [ "$how" = lost ]; then
       resubmitted+=" $stage"
       forget "$stage"
-      rm -f "$job/state/$stage" # it may get the same number once more
+      rm -f "$job/state/$stage" # it may get the same number again
       number=$previous
-      submit "$stage" || later "Slurm has lost $stage of $id, and does not take it again"
+      submit "$stage" || later "Slurm has lost $stage of $id, and did not accept it again"
       if [ -z "$number" ]; then first=$previous waits=''; fi
     else
       printf '%s %s\n' "$stage" "$number" >> "$job/stages.part"
@@ -133,19 +133,19 @@ resume() {
   : > "$job/released"
 }
 
-let_begin() { # number, whose name was looked at just before
+let_begin() { # number, whose name was checked just before
   local state
   if scontrol update JobId="$1" StartTime=now; then return 0; fi
-  # let go before, and this could not be noted: then it may run, or have ended
+  # released before, which could not be recorded: then it may run, or have ended
   state=$(squeue -h -a -j "$1" -o '%T' 2> /dev/null) || state=''
-  if [ "$state" != RUNNING ] && [ "$state" != COMPLETING ]; then later "$id is not let go yet: it begins within 900 s"; fi
+  if [ "$state" != RUNNING ] && [ "$state" != COMPLETING ]; then later "$id is not released yet: it begins within 900 s"; fi
 }
 
 if [ -f "$job/cluster" ] && [ "$(< "$job/cluster")" != "$cluster" ]; then
   die "$id is a job of another cluster on this file system (head node $(head -c 60 "$job/cluster")). Use a new token"
 fi
 if [ -e "$job/stages" ]; then
-  [ "$(cat "$job/digest")" = "$digest" ] || die "$id is another job already. Use a new token, or submit what it was"
+  [ "$(cat "$job/digest")" = "$digest" ] || die "$id already exists as another job. Use a new token, or submit the same job"
   trap '' HUP INT TERM
   resume
   report true
@@ -157,7 +157,7 @@ if [ ! -f "$venv/bin/activate" ]; then
   die "there is no virtual environment at $venv: the head node's bootstrap has not finished, or failed"
 fi
 
-# A submission that broke off may have left stages. The directory is what tells of it, so it goes last.
+# An interrupted submission may have left stages. The directory is the record of it, so it is deleted last.
 undo() {
   local stage
   for stage in prepare precompile train; do forget "$stage"; done
@@ -166,7 +166,7 @@ undo() {
 if [ -e "$job" ]; then undo; fi
 trap undo EXIT
 
-# Scripts carry the user's environment: nobody else reads them.
+# Scripts contain the user's environment: only the user may read them.
 (
   umask 077
   mkdir -p "$job/logs" "$job/state" "$job/script" "$job/work"
@@ -225,7 +225,7 @@ die() { say "$*" >&2; exit 1; }
 
 # An incompatible driver and runtime fail late, without a clear error message.
 version() { sed -n 's/^\([0-9][0-9.]*\).*/\1/p' 2> /dev/null || true; }
-# of the driver that is loaded, which need not be the one that modinfo finds
+# of the loaded driver; modinfo may find another one
 driver_version() { cat "${TRN_SYS_ROOT:-}/sys/module/neuron/version" 2> /dev/null | version; }
 runtime_version() {
   { dpkg-query -W -f '${Version}\n' aws-neuronx-runtime-lib || rpm -q --qf '%{VERSION}\n' aws-neuronx-runtime-lib; } 2> /dev/null | version
@@ -233,7 +233,7 @@ runtime_version() {
 before() { [ "$1" != "$2" ] && [ "$(printf '%s\n' "$1" "$2" | sort -V | head -n 1)" = "$1" ]; }
 # within VERSION FIRST BEFORE: an empty bound is open
 within() { { [ -z "$2" ] || ! before "$1" "$2"; } && { [ -z "$3" ] || before "$1" "$3"; }; }
-# Why the versions of this node cannot work; nothing where they can, or are not known.
+# Prints why the versions of this node are not compatible; nothing if they are, or are unknown.
 versions_problem() {
   local driver runtime
   driver=$(driver_version || true) runtime=$(runtime_version || true)
@@ -275,7 +275,7 @@ files=$(ulimit -Sn)
 if [ "$files" != unlimited ] && [ "$files" -lt 65535 ] && ! ulimit -n 65535 2> /dev/null; then
   say "at most $files files may be open here; large jobs need 65535"
 fi
-# the port of Neuron's collectives must not be taken for an outgoing connection
+# keeps the port of Neuron's collectives free of outgoing connections
 sudo -n sysctl -q -w net.ipv4.ip_local_reserved_ports=48620 > /dev/null 2>&1 || say "port 48620 could not be reserved"
 samples_ref=${TRN_SAMPLES_REF:-2015d650cd89e4c671ae5bd1b5f1d4499d94d4dd}
 cd "$trn/src/samples-$samples_ref/torch-neuronx/training/dp_bert_hf_pretrain"
@@ -314,7 +314,7 @@ else
 fi
 }
 
-# Who fails first is noted: the others are stopped for it, and their exit codes say nothing.
+# The first failure is recorded: it stops the other nodes, whose exit codes mean nothing.
 ended() {
   local code=$?
   if [ "$code" -ne 0 ] && [ "$code" -ne 143 ]; then
@@ -328,7 +328,7 @@ EOF
 [fetch.sh]
 cat > "$job/prepare.sh" <<'EOF'
 #!/bin/bash
-# bash prepare.sh JOB fetch|check: whatever this job needs and the cluster has not got yet.
+# bash prepare.sh JOB fetch|check: fetches what this job needs and the cluster does not have yet.
 job=$1 mode=$2
 trn=${job%/jobs/*}
 venv="$HOME"/aws_neuron_venv_pytorch
@@ -399,20 +399,20 @@ launch
 EOF
 printf '%s\n' "$digest" > "$job/digest"
 
-# Fetching takes a node of its own, once: nothing waits for it where all is there already.
+# Fetching uses a separate node, and is skipped if everything is already fetched.
 code=0
 bash "$job/prepare.sh" "$job" check || code=$?
 case $code in
   0) ;;
   3) submit prepare ;;
-  4) exit 1 ;; # it cannot run with what is there, as reported
-  *) die "prepare.sh failed while it looked for what is there" ;;
+  4) exit 1 ;; # it cannot run with what is on the cluster, as reported
+  *) die "prepare.sh failed while it checked what is already fetched" ;;
 esac
 submit precompile
 submit train
-trap '' HUP INT TERM # from here on it is finished, not undone
+trap '' HUP INT TERM # from here on the submission is finished, not undone
 mv "$job/stages.part" "$job/stages"
 trap - EXIT
-resume # Slurm's controller may have crashed meanwhile
+resume # Slurm's controller may have crashed in the meantime
 resubmitted=''
 report false

@@ -40,8 +40,8 @@ def test_tables_of_nccom_test(output: str, expected: list[Row]) -> None:
     ("code", "output", "settings", "measured", "broken"),
     [
         (0, GOOD, TRN1, "1,073,741,824 bytes over 64 NeuronCores: 47.09 GB/s bus bandwidth (published: 47.09 GB/s, the guide)", ""),
-        (0, GOOD, UNKNOWN, "47.09 GB/s bus bandwidth (no published figure)", ""),
-        (0, GOOD.replace("47.09", "20.5"), TRN1, "20.5 GB/s", "slow: 20.5 GB/s bus bandwidth, and at least 35.3 GB/s were expected"),
+        (0, GOOD, UNKNOWN, "47.09 GB/s bus bandwidth (no published value)", ""),
+        (0, GOOD.replace("47.09", "20.5"), TRN1, "20.5 GB/s", "slow: 20.5 GB/s bus bandwidth, at least 35.3 GB/s were expected"),
         (1, FAILURE, TRN1, "", "all-reduce of 33,554,432 bytes: Failure running neuron-bench - log file /tmp/x.log"),
         (1, "Neuron DKMS Driver is not running!\n\n", TRN1, "", "failed with exit code 1: Neuron DKMS Driver is not running!"),
         (124, "nccom-test did not end within 900 s", TRN1, "", "exit code 124: nccom-test did not end within 900 s"),
@@ -69,7 +69,7 @@ def test_devices_are_found_however_the_listing_is_nested() -> None:
         (Nccom(nodes=2), "trn1.32xlarge", '"least": 35.3', ""),
         (Nccom(nodes=2, min_bandwidth=50), "trn1.32xlarge", '"least": 50.0', ""),
         (Nccom(nodes=3), "trn1.32xlarge", "", "no bus bandwidth is published for 3 x trn1.32xlarge"),
-        (Nccom(nodes=2), "trn2.48xlarge", "", "Give --min-bandwidth to have it judged"),
+        (Nccom(nodes=2), "trn2.48xlarge", "", "Give --min-bandwidth to set a limit"),
         (Nccom(nodes=2, min_bandwidth=9), "trn2.48xlarge", '"least": 9.0', "the test reports what it measures"),
     ],
 )
@@ -90,10 +90,10 @@ def test_the_largest_size_is_the_published_one() -> None:
 @pytest.mark.parametrize(
     ("nodes", "broken", "said"),
     [
-        (1, "", [r"32 NeuronCores: 47\.\d+ GB/s bus bandwidth \(no published figure\)", "nothing is broken"]),
+        (1, "", [r"32 NeuronCores: 47\.\d+ GB/s bus bandwidth \(no published value\)", "nothing is broken"]),
         (2, "", [r"64 NeuronCores: 47\.\d+ GB/s .*published: 47\.09 GB/s, .*user guide", "nothing is broken"]),
         (2, "1:device=7 0:efa", [r"BROKEN: node 0 \(compute1-dy-trn-1\): 0 of 8 EFA interfaces", r"BROKEN: node 1 \(compute1-dy-trn-2\): 15 of 16 Neuron devices; missing: 7"]),
-        (2, "bandwidth=20", [r"64 NeuronCores: 19\.\d+ GB/s", r"BROKEN: the all-reduce is slow: 19\.\d+ GB/s bus bandwidth, and at least 35.3 GB/s were expected"]),
+        (2, "bandwidth=20", [r"64 NeuronCores: 19\.\d+ GB/s", r"BROKEN: the all-reduce is slow: 19\.\d+ GB/s bus bandwidth, at least 35.3 GB/s were expected"]),
         (2, "1:bench", ["BROKEN: all-reduce of 1,048,576 bytes: Failure running neuron-bench - log file"]),
     ],
     ids=["one-node", "healthy", "device-and-efa", "slow", "bench"],

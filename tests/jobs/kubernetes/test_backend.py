@@ -49,7 +49,7 @@ def test_a_job_larger_than_the_fleet_waits_and_says_for_what(backend: Kubernetes
         now = backend.status(sent.id)
         assert now.state == "PENDING"
         reason = now.stages[0].reason
-        insufficient = "insufficient aws.amazon.com/neuron (48 wanted, 32 there)" in reason
+        insufficient = "insufficient aws.amazon.com/neuron (48 requested, 32 available)" in reason
         return insufficient and reason.endswith("it needs 3 nodes, and its node group has 2 ready")
 
     assert until(fully_explained)
@@ -80,7 +80,7 @@ printf 'no end of line'"""
     again = list(backend.logs(sent.id, node=1))
     assert text(again) == text(backend.logs(sent.id, node=1, follow=True))
     assert text(backend.logs(sent.id, node=1, offset=len(text(again)) - 4)) == text(again)[-4:]
-    with pytest.raises(JobError, match=r"offset goes with one node"):
+    with pytest.raises(JobError, match=r"offset needs a node"):
         list(backend.logs(sent.id, offset=4))
 
 
@@ -88,7 +88,7 @@ def test_the_same_token_twice_is_one_job(backend: KubernetesBackend) -> None:
     first = backend.submit(script(), "twice")
     second = backend.submit(script(), "twice")
     assert (first.existing, second.existing, second.id) == (False, True, first.id)
-    with pytest.raises(SubmitError, match=r"run-twice is another job already. Use a new token"):
+    with pytest.raises(SubmitError, match=r"run-twice already exists as another job. Use a new token"):
         backend.submit(script(b"echo other"), "twice")
     assert len([j for j in backend.list() if j.id == first.id]) == 1
     assert backend.wait(first.id, 600).ok
@@ -106,7 +106,7 @@ def test_a_submission_that_broke_off_goes_on(backend: KubernetesBackend) -> None
 
 def test_two_running_jobs_do_not_share_a_compile_cache(backend: KubernetesBackend) -> None:
     first = backend.submit(script(b"sleep 3600", nodes=1, cache="shared"), "one")
-    with pytest.raises(SubmitError, match=r"job run-one has the compile cache shared.*trn wait run-one.*--cache"):
+    with pytest.raises(SubmitError, match=r"job run-one uses the compile cache shared.*trn wait run-one.*--cache"):
         backend.submit(script(b"true", nodes=1, cache="shared"), "two")
     with pytest.raises(UnknownJob):
         backend.status("run-two")
@@ -175,7 +175,7 @@ def test_graphs_that_do_not_compile_never_become_a_training(backend: KubernetesB
     done = backend.wait(sent.id, 600)
     assert [(s.name, s.state) for s in done.stages] == [("precompile", "FAILED"), ("train", "CANCELLED")]
     assert done.stages[1].reason == "did not run: precompile did not complete"
-    assert "training" not in text(backend.logs(sent.id, stage="train")).replace("there is no training", "")
+    assert "training" not in text(backend.logs(sent.id, stage="train")).replace("training does not start", "")
 
 
 def test_copies_of_a_script_have_ranks(backend: KubernetesBackend) -> None:
@@ -272,7 +272,7 @@ def test_a_secret_of_somebody_else_is_left_alone(backend: KubernetesBackend) -> 
     theirs = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": submission.id}, "stringData": {"key": "value"}}
     made = backend.api.create("Secret", theirs)
     try:
-        with pytest.raises(SubmitError, match=r"there is a Secret of that name already, which trn has not created"):
+        with pytest.raises(SubmitError, match=r"a Secret of that name already exists, not created by trn"):
             backend.send(submission)
         assert backend.api.get("Secret", submission.id)["metadata"]["uid"] == made["metadata"]["uid"]
     finally:

@@ -118,7 +118,7 @@ def test_links_in_the_target_are_not_followed(
         assert (target / "theirs").read_text() == "mine"
     else:
         assert not good
-        assert "refused: there is a link 'theirs' already. Remove it, or choose another directory" in said
+        assert "refused: link 'theirs' already exists. Remove it, or choose another directory" in said
 
 
 def test_a_target_behind_a_link(backend: KubernetesBackend, running: Running, bucket: None, victim: Path) -> None:

@@ -58,7 +58,7 @@ def test_bert_large_from_nothing(backend: KubernetesBackend, running: Running) -
     # the same again finds data, code, packages and graphs where they are
     again = backend.wait(backend.submit(job, "second").id, 600)
     assert again.ok, again
-    assert "all is there already" in text(backend.logs(again.id, stage="prepare"))
+    assert "everything is already fetched" in text(backend.logs(again.id, stage="prepare"))
 
 
 def test_a_failure_starts_the_gang_again_where_it_was(backend: KubernetesBackend, running: Running) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any
 
-from trainium_cdk._aws import code_and_message, unknown_caller
+from trainium_cdk._aws import code_and_message, credentials_error
 from trainium_cdk.errors import Absent, AwsError, Denied, NoCredentials, Unreachable
 
 OPERATIONS: dict[str, tuple[str, str]] = {
@@ -140,7 +140,7 @@ def _of_client_error(error: Any, action: str) -> AwsError:
     code, message = code_and_message(error)
     if code in _DENIED:
         return Denied(action)
-    if unknown_caller(error):
+    if credentials_error(error):
         return NoCredentials(f"AWS rejects the credentials ({code}: {message})")
     if code in _ABSENT or "NotFound" in code or (code == "ValidationError" and "does not exist" in message):
         return Absent(message or code)

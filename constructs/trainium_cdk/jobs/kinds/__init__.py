@@ -1,11 +1,11 @@
-"""The kinds of jobs: a module each in this folder, and those that other packages bring.
+"""The kinds of jobs: one module each in this folder, and those of other packages.
 
 A package adds a kind with an entry point in the group `trainium_cdk.job_kinds` that names its class:
 
     [project.entry-points."trainium_cdk.job_kinds"]
     my-kind = "my_package.my_kind:MyKind"
 
-The class is a subclass of `trainium_cdk.jobs.Job`; see there for what it gives.
+The class is a subclass of `trainium_cdk.jobs.Job`; see there for what it defines.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ GROUP = "trainium_cdk.job_kinds"
 
 @cache
 def kinds() -> Mapping[str, type[Job]]:
-    """Every kind by its name, ours first.
+    """All kinds by name, built-in kinds first.
 
     Raises:
-        JobError: an installed package's kind cannot be loaded, is no kind, or has a name that exists already.
+        JobError: an installed package's kind cannot be loaded, is not a kind, or has a name that already exists.
     """
     found: dict[str, type[Job]] = {}
-    for kind in _ours():
+    for kind in _built_in():
         found[name_of(kind)] = kind
     for entry in sorted(entry_points(group=GROUP)):
         try:
@@ -58,22 +58,22 @@ def kinds() -> Mapping[str, type[Job]]:
 
 
 def name_of(kind: type[Job]) -> str:
-    """The name under which a kind is submitted."""
+    """The name of a kind in `trn submit`."""
     return str(kind.model_fields["kind"].default)
 
 
-def _ours() -> Iterator[type[Job]]:
+def _built_in() -> Iterator[type[Job]]:
     for module in pkgutil.iter_modules(__path__):
         yield import_module(f"{__name__}.{module.name}").KIND
 
 
 def submittable() -> list[str]:
-    """Names of the kinds that need no more than their options."""
+    """Names of the kinds that are submitted by name, with options only."""
     return [name for name, kind in kinds().items() if not any(f.is_required() for f in kind.model_fields.values())]
 
 
 def by_name(name: str) -> type[Job] | None:
-    """A kind that can be submitted by its name; None where there is none.
+    """The kind of that name, if it can be submitted by name; else None.
 
     Raises:
         JobError: the kind was replaced by another one.

@@ -33,7 +33,7 @@ PACKAGES = (
 2.14 imports pkg_resources, which setuptools no longer has."""
 
 LAMB_NODES = 128
-"""Most nodes that phase 1 with LAMB and strong scaling is documented for (Neuron ParallelCluster tutorials)."""
+"""The largest documented number of nodes for phase 1 with LAMB and strong scaling (Neuron ParallelCluster tutorials)."""
 
 _TREE = sources().repositories["samples"]
 _FOLDER = "torch-neuronx/training/dp_bert_hf_pretrain"
@@ -51,8 +51,8 @@ class Numbers:
     accumulation: int
     steps: int
     learning_rate: float
-    warmup_steps: int | None = None  # None: the training script's own
-    cores: int = 32  # of the node that they are meant for
+    warmup_steps: int | None = None  # None: the training script's default
+    cores: int = 32  # NeuronCores of the node that the numbers are meant for
 
 
 # (phase, optimizer)
@@ -129,7 +129,7 @@ class BertLarge(Job):
                 "or the id of the job that wrote it"
             )
         if self.phase == 1 and self.checkpoint is not None:
-            raise wrong("phase 1 starts from nothing. Remove checkpoint, or choose phase 2")
+            raise wrong("phase 1 starts without a checkpoint. Remove checkpoint, or choose phase 2")
         return self
 
     @property
@@ -173,7 +173,7 @@ class BertLarge(Job):
             )
         if batch.accumulation == 1 and alone > 1:
             notes.append(
-                "one accumulation step is left for a node: its graphs differ from those with more, and compile anew"
+                "one accumulation step is left for a node: its graphs differ from those of more steps, and are compiled again"
             )
         return batch
 
@@ -192,7 +192,7 @@ class BertLarge(Job):
         return env
 
     def template(self, plan: Plan) -> Template:
-        assert plan.batch is not None  # noqa: S101  made together with the plan
+        assert plan.batch is not None  # noqa: S101  created with the plan
         numbers = self._numbers
         fetch, data = templates.data(self.data, f"bert-seqlen{512 if self.phase == 2 else 128}")
         steps = self.steps or numbers.steps

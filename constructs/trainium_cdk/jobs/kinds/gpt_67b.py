@@ -29,7 +29,7 @@ _SETTING = re.compile(rf"(?P<key>[\w-]{{1,60}})=(?P<value>{NUMBER})(?=[,\]\s]|$)
 
 
 def read(text: str) -> Iterator[tuple[int, Step]]:
-    """The progress bars of NxD Training and NeMo. `global_step` counts from 0; the bar's position is only the data loader's."""
+    """The progress bars of NxD Training and NeMo. The step is `global_step`, from 0; the bar counts batches of the data loader."""
     for match in _BAR.finditer(text):
         values = {m["key"]: parse_number(m["value"]) for m in _SETTING.finditer(match["rest"])}
         loss, step = values.get("reduced_train_loss", values.get("loss")), values.get("global_step")
@@ -56,7 +56,7 @@ class Gpt(Job):
     LOGS: ClassVar[tuple[Reader, ...]] = (read,)
 
     kind: Literal["gpt-6.7b"] = "gpt-6.7b"
-    tensor_parallel: int = Field(8, ge=1, le=32, description="NeuronCores that one copy of the model is spread over.")
+    tensor_parallel: int = Field(8, ge=1, le=32, description="NeuronCores of one copy of the model.")
     global_batch_size: int = Field(1024, ge=1, description="Sequences of one optimizer step.")
     micro_batch_size: int = Field(1, ge=1, description="Sequences of one microstep.")
     steps: int = Field(20_000, ge=1, description="Optimizer steps.")

@@ -53,7 +53,7 @@ class LlamaNxd(Job):
     data: AbsolutePath | None = Field(
         None,
         description="Directory on the cluster with the tokenized data set that get_dataset.py of the same repository writes; the "
-        "tokenizer is gated, so there is no public one. Required.",
+        "tokenizer is gated, so no public data set exists. Required.",
     )
     global_batch_size: int = Field(1024, ge=1, description="Sequences of one optimizer step.")
     steps: int = Field(10_000, ge=1, description="Optimizer steps of the whole training.")
@@ -91,7 +91,7 @@ class LlamaNxd(Job):
     def launch_environment(self, plan: Plan, torch: tuple[int, ...]) -> dict[str, str]:
         cores = str(plan.fleet.cores)
         return {
-            "MALLOC_ARENA_MAX": "64",  # else the host runs out of memory
+            "MALLOC_ARENA_MAX": "64",  # otherwise the host runs out of memory
             "NEURON_CC_FLAGS": "--model-type transformer",
             "NEURON_FUSE_SOFTMAX": "1",
             "NEURON_RT_ASYNC_EXEC_MAX_INFLIGHT_REQUESTS": "3",
@@ -101,7 +101,7 @@ class LlamaNxd(Job):
         }
 
     def template(self, plan: Plan) -> Template:
-        assert plan.batch is not None  # noqa: S101  made together with the plan
+        assert plan.batch is not None  # noqa: S101  created with the plan
         steps = self.run_steps or self.steps
         options: list[Option] = [
             ("--output_dir", '"$output"'),

@@ -29,12 +29,12 @@ _PRECOMPILE_STEPS = 5
 
 @dataclass(frozen=True)
 class Example:
-    """What an example's launch script gives to its program.
+    """What an example's launch script passes to its program.
 
     Attributes:
         folder: below examples/training.
-        files: of the model on Hugging Face that training needs; empty for a gated one.
-        options: beyond those that all examples have.
+        files: the model's files on Hugging Face that training needs; empty for a gated model.
+        options: in addition to those of all examples.
     """
 
     folder: str
@@ -95,7 +95,9 @@ class Lora(Job):
                 f"{self.kind} spreads the model over {_TENSOR_PARALLEL} NeuronCores, but {fleet.instance_type} has {fleet.cores}. Use a "
                 "queue of trn1.32xlarge"
             )
-        notes.append("a fine-tuning that is interrupted begins again: the example does not resume from its checkpoints")
+        notes.append(
+            "an interrupted fine-tuning starts from the beginning: the example does not resume from its checkpoints"
+        )
         copies = fleet.cores * self.nodes // _TENSOR_PARALLEL
         return Batch(1, self.accumulation or self._example.accumulation, copies)
 
@@ -103,7 +105,7 @@ class Lora(Job):
         if self.weights is None and not self._example.files:
             public = " or ".join(name for name, example in EXAMPLES.items() if example.files)
             raise JobError(
-                f"weights is not given: {self._example.model} is gated, so that it cannot be fetched. Put its files on the cluster "
+                f"weights is not given: {self._example.model} is gated, so it cannot be fetched. Put its files on the cluster "
                 f"(`hf download`, with your token), and name their directory as --weights; or use --model {public}"
             )
 
@@ -111,14 +113,14 @@ class Lora(Job):
         return {
             "HF_DATASETS_OFFLINE": "1",  # `prepare` has fetched data set and model
             "HF_HUB_OFFLINE": "1",
-            "MALLOC_ARENA_MAX": "64",  # else the host runs out of memory
+            "MALLOC_ARENA_MAX": "64",  # otherwise the host runs out of memory
             "NEURON_CC_FLAGS": "--model-type transformer --retry_failed_compilation",
             "NEURON_FUSE_SOFTMAX": "1",
             "NEURON_RT_ASYNC_EXEC_MAX_INFLIGHT_REQUESTS": "3",
         }
 
     def template(self, plan: Plan) -> Template:
-        assert plan.batch is not None  # noqa: S101  made together with the plan
+        assert plan.batch is not None  # noqa: S101  created with the plan
         example = self._example
         model = f'"${{TRN_SHARED_ROOT:-}}"{quote.word(self.weights)}' if self.weights else example.model
         options: list[Option] = [

@@ -1,4 +1,4 @@
-"""A smoke test of minutes: Neuron devices, driver and runtime, EFA, and an all-reduce over all nodes with nccom-test.
+"""A smoke test that takes minutes: Neuron devices, driver and runtime, EFA, and an all-reduce over all nodes with nccom-test.
 
 Sources: Neuron documentation, NCCOM-TEST and Neuron LS user guides (aws-neuron-sdk 81ce03ae, 2026-08-21); how AWS runs nccom-test over
 several nodes (awsome-distributed-training, micro-benchmarks/nccom-tests; aws-k8s-tester, test/cases/neuron); 2026-11.
@@ -21,12 +21,12 @@ from trainium_cdk.jobs.templates import Template
 from trainium_cdk.outputs import Fleet
 
 SLOW = 0.75
-"""A measurement below this part of the published figure fails: what two missing EFA interfaces of eight would leave."""
+"""A bandwidth below this fraction of the published one fails: as much as remains without two of eight EFA interfaces."""
 _PROGRAM = "nccom.py"
 
 
 class Nccom(Job):
-    """A smoke test of the nodes of a queue. Its last lines say what is broken, and on which node."""
+    """A smoke test of the nodes of a queue. Its last lines report what is broken, and on which node."""
 
     TITLE: ClassVar[str] = "smoke test: devices, driver, EFA, and an all-reduce over all nodes, in minutes"
     FRAMEWORKS: ClassVar[tuple[str, ...]] = ()
@@ -38,13 +38,13 @@ class Nccom(Job):
     CHECKS_VERSIONS: ClassVar[bool] = False
 
     kind: Literal["nccom"] = "nccom"
-    precompile: bool = Field(False, description="Not for this kind: nccom-test compiles nothing.")
+    precompile: bool = Field(False, description="Not supported: nccom-test compiles nothing.")
     min_bandwidth: float | None = Field(
         None,
         gt=0,
         le=100_000,
-        description="Bus bandwidth of the all-reduce below which the test fails, GB/s. Default: three quarters of the figure published "
-        "for the same test; no bound where none is published.",
+        description="Bus bandwidth of the all-reduce below which the test fails, GB/s. Default: three quarters of the value published "
+        "for the same test; no limit if none is published.",
     )
 
     @property
@@ -56,7 +56,7 @@ class Nccom(Job):
         if point is None:
             notes.append(
                 f"no bus bandwidth is published for {self.nodes} x {fleet.instance_type}: the test reports what it measures"
-                + ("" if self.min_bandwidth else ". Give --min-bandwidth to have it judged")
+                + ("" if self.min_bandwidth else ". Give --min-bandwidth to set a limit")
             )
 
     def check(self, plan: Plan) -> None:

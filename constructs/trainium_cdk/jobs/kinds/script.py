@@ -1,4 +1,4 @@
-"""A script of the user's own, for PyTorch/XLA and for TorchNeuron."""
+"""A user's script, for PyTorch/XLA and for TorchNeuron."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from trainium_cdk.jobs.templates import Template
 
 
 class Script(Job):
-    """A script of the user's own, started on each node with the rendezvous in its environment.
+    """A user's script, started on each node with the rendezvous in its environment.
 
-    It finds MASTER_ADDR, MASTER_PORT, NNODES, NODE_RANK and NPROC_PER_NODE (the NeuronCores of a node) set; with `tasks_per_node`
+    MASTER_ADDR, MASTER_PORT, NNODES, NODE_RANK and NPROC_PER_NODE (the NeuronCores of a node) are set; with `tasks_per_node`
     above 1 also RANK, LOCAL_RANK and WORLD_SIZE.
     """
 
@@ -35,7 +35,7 @@ class Script(Job):
     tasks_per_node: int = Field(1, ge=1, le=256, description="Copies of the script on each node.")
     framework: Literal["torch-xla", "torch-native"] | None = Field(
         None,
-        description="torch-xla or torch-native (TorchNeuron): which variables name the compile cache. Default: the cluster's.",
+        description="torch-xla or torch-native (TorchNeuron): decides which variables set the compile cache. Default: the cluster's.",
     )
     precompile: bool = Field(False, description="Run it under neuron_parallel_compile first (PyTorch/XLA only).")
 
@@ -44,27 +44,27 @@ class Script(Job):
         """The job of a script file.
 
         Raises:
-            JobError: it cannot be read, is no file, empty, or too large to be a script.
+            JobError: it cannot be read, is not a file, or is empty or too large.
         """
         name, path = str(path)[:300], Path(path)
         try:
             size, file = path.stat().st_size, path.is_file()
             content = path.read_bytes() if file and size <= MAX_SCRIPT_BYTES else None
-        except (OSError, ValueError) as e:  # ValueError: a NUL byte in it
+        except (OSError, ValueError) as e:  # ValueError: a NUL byte in the path
             reason = e.strerror if isinstance(e, OSError) else e
             raise JobError(f"cannot read the script {name}: {reason}. Check the path") from None
         if not file:
-            raise JobError(f"{path} is not a file. Name the script itself")
+            raise JobError(f"{path} is not a file. Give the path of the script")
         if content is None:
             raise JobError(
-                f"{path} has {size:,} bytes; a script may have {MAX_SCRIPT_BYTES:,}. Put data on the shared file system"
+                f"{path} has {size:,} bytes; a script may have at most {MAX_SCRIPT_BYTES:,}. Put data on the shared file system"
             )
         return cls(filename=path.name, content=content, **fields)
 
     @model_validator(mode="after")
     def _arguments(self) -> Self:
         if not self.content.strip():
-            raise wrong(f"the script {self.filename} is empty. Write something in it")
+            raise wrong(f"the script {self.filename} is empty. Give a script with content")
         fits(self._env_size() + sum(passable(f"argument {shown(word)}", word) for word in self.args))
         return self
 
@@ -86,7 +86,7 @@ class Script(Job):
         return {self.filename: self.content}
 
     def check(self, plan: Plan) -> None:
-        own_image = self.image and not self.framework  # then the framework is not known here
+        own_image = self.image and not self.framework  # then the framework is unknown
         if self.precompile and plan.framework != "torch-xla" and not own_image:
             raise JobError(
                 f"precompiling needs torch-xla (neuron_parallel_compile), but the framework is {plan.framework}. Submit without "

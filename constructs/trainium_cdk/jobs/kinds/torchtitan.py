@@ -1,8 +1,8 @@
 """Pre-training with TorchTitan on TorchNeuron (Trn2 and Trn3, Neuron SDK 2.33): what its kinds share, and Qwen3-8B.
 
 Sources: Neuron documentation, TorchTitan Neuron (set-up of 2026-10-18, basic training tutorial of 2026-10-15); options of
-pytorch/torchtitan, of which the vendor's repository is a fork. The fork has no release and no commit of it is known here, so that the
-job names one.
+pytorch/torchtitan, of which the vendor's repository is a fork. The fork has no release, and no commit of it is pinned here: the job
+must give one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CONFIG = "qwen3_8b_tp4_fsdp16_sac"
 _TENSOR_PARALLEL = 4
 _ASSETS = ("Qwen/Qwen3-8B", "config.json", "tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt")
 _ONE_LOG = "--local-ranks-filter 0 --role rank --tee 3"
-"""Options of the launcher, as TorchTitan's run_train.sh gives them: every worker logs every step, and one of a node is shown."""
+"""Options of the launcher, as TorchTitan's run_train.sh sets them: every worker logs every step, and the log shows one worker per node."""
 _LINE = re.compile(r"\bstep:\s{0,20}(?P<step>\d{1,15})\s{1,4}(?P<rest>loss:[^\r\n]{1,400})")
 _PAIR = re.compile(rf"(?P<key>\w{{2,20}}):\s{{0,20}}(?P<value>{NUMBER}|\d{{1,3}}(?:,\d{{3}}){{1,5}})(?=[\s%G]|$)")
 
@@ -48,38 +48,38 @@ def read(text: str) -> Iterator[tuple[int, Step]]:
 
 
 class Pretraining(Job):
-    """What the kinds with TorchTitan have in common. A subclass says which configuration it trains, and where its tokenizer is."""
+    """Base class of the TorchTitan kinds. A subclass defines the configuration and the tokenizer."""
 
     FRAMEWORKS: ClassVar[tuple[str, ...]] = ("torch-native",)
     FAMILIES: ClassVar[tuple[str, ...]] = ("trn2", "trn2u", "trn3")
     RELEASES: ClassVar[tuple[str, str]] = ("2.33.0", "")
     LOGS: ClassVar[tuple[Reader, ...]] = (read,)
 
-    precompile: bool = Field(False, description="Not for this kind: TorchNeuron compiles while it runs.")
+    precompile: bool = Field(False, description="Not supported: TorchNeuron compiles while it runs.")
     steps: int = Field(10_000, ge=1, description="Optimizer steps.")
     ref: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")] | None = Field(
-        None, description=f"Commit of {_REPOSITORY}, all 40 digits; it must be given."
+        None, description=f"Commit of {_REPOSITORY}, all 40 digits. Required."
     )
     checkpoint_interval: int = Field(500, ge=1, description="Steps between two checkpoints.")
 
     @property
     @abstractmethod
     def configuration(self) -> tuple[str, str]:
-        """Module and name of the configuration, as TorchTitan's --module and --config take them."""
+        """Module and name of the configuration: TorchTitan's --module and --config."""
 
     @property
     @abstractmethod
     def tokenizer(self) -> tuple[str, str]:
-        """(lines that fetch the tokenizer, shell word of its folder)."""
+        """(shell lines that fetch the tokenizer, its folder, quoted for the shell)."""
 
     def batch(self, fleet: Fleet, notes: list[str]) -> Batch | None:
         if self.ref is None:
             raise JobError(
-                f"ref is not given, and no commit of {_URL} is known here: TorchTitan Neuron is in beta, without a release. "
+                f"ref is not given, and no commit of {_URL} is pinned here: TorchTitan Neuron is in beta, without a release. "
                 f"Give one as --ref; `git ls-remote {_URL} main` prints the newest"
             )
-        notes.append("the data set c4 is streamed from Hugging Face while it trains")
-        return None  # the configuration's own
+        notes.append("the data set c4 is streamed from Hugging Face during training")
+        return None  # defined by the configuration
 
     def check(self, plan: Plan) -> None:
         if self.precompile:

@@ -1,7 +1,7 @@
 """Llama 3.1 8B pre-training with TorchTitan on TorchNeuron (Trn2 and Trn3, Neuron SDK 2.33).
 
 Sources: Neuron documentation, TorchTitan Neuron: supported models (release notes of 2026-10-19) and the tutorial that trains Llama with
-SimpleFSDP (2026-10-15). The name of its configuration is not known here, so that the job names it, as it does the commit.
+SimpleFSDP (2026-10-15). The name of its configuration is not known here: the job must give it, like the commit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PythonName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w.]{0,199}$"
 
 
 class TorchTitanLlama(Pretraining):
-    """Llama 3.1 8B pre-training, in the configuration that the job names."""
+    """Llama 3.1 8B pre-training, in the configuration that the job gives."""
 
     TITLE: ClassVar[str] = "Llama 3.1 8B pre-training with TorchTitan"
     UPSTREAM: ClassVar[Upstream | None] = Upstream(
@@ -39,7 +39,7 @@ class TorchTitanLlama(Pretraining):
     config: PythonName | None = Field(None, description="TorchTitan's --config, as AWS's tutorial names it. Required.")
     assets: AbsolutePath | None = Field(
         None,
-        description="Directory on the cluster with the files of Llama's tokenizer, which is gated, so that it cannot be fetched. Required.",
+        description="Directory on the cluster with the files of Llama's tokenizer, which is gated and cannot be fetched. Required.",
     )
 
     @property
@@ -58,7 +58,7 @@ class TorchTitanLlama(Pretraining):
             )
         if self.assets is None:
             raise JobError(
-                "assets is not given: the tokenizer of Llama 3.1 is gated, so that it cannot be fetched. Put its files on the cluster "
+                "assets is not given: the tokenizer of Llama 3.1 is gated, so it cannot be fetched. Put its files on the cluster "
                 "(scripts/download_hf_assets.py of TorchTitan, with your Hugging Face token), and name their directory as --assets"
             )
         return super().batch(fleet, notes)

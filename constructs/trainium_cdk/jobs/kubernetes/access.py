@@ -1,4 +1,4 @@
-"""Getting at the Kubernetes API of an EKS cluster with boto3 alone: where it is, whom it may trust, and who we are."""
+"""Access to the Kubernetes API of an EKS cluster with boto3 alone: its endpoint, its certificate authority, and tokens."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainium_cdk._aws import in_words
+from trainium_cdk._aws import describe_error
 from trainium_cdk.errors import TransportError
 from trainium_cdk.outputs import EksCluster
 
 _PREFIX = "k8s-aws-v1."
 _SIGNED_SECONDS = 60
 TOKEN_SECONDS = 14 * 60
-"""EKS takes a token for 15 minutes after it was signed (EKS user guide)."""
+"""EKS accepts a token for 15 minutes after it was signed (EKS user guide)."""
 _SESSION = "trn-"
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where the API of a cluster is.
+    """The endpoint of a cluster's API.
 
     Attributes:
-        url: as https://ABC.gr7.us-east-1.eks.amazonaws.com.
-        authority: certificate of its authority, PEM.
-        server_name: the name in its certificate where that is not the one in `url`, as through a tunnel.
+        url: for example https://ABC.gr7.us-east-1.eks.amazonaws.com.
+        authority: certificate of its certificate authority, PEM.
+        server_name: the name in its certificate if `url` has another one, as through a tunnel.
     """
 
     url: str
@@ -37,27 +37,27 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Token:
-    """A bearer token, and when it ends."""
+    """A bearer token, and when it expires."""
 
     value: str = field(repr=False)
     until: dt.datetime
 
     def to_exec_credential(self) -> str:
-        """As `kubectl` takes it from a credential plug-in (client.authentication.k8s.io/v1)."""
-        said = {
+        """The format that `kubectl` reads from a credential plug-in (client.authentication.k8s.io/v1)."""
+        credential = {
             "apiVersion": "client.authentication.k8s.io/v1",
             "kind": "ExecCredential",
             "spec": {"interactive": False},
             "status": {"token": self.value, "expirationTimestamp": f"{self.until:%Y-%m-%dT%H:%M:%SZ}"},
         }
-        return json.dumps(said)
+        return json.dumps(credential)
 
 
 class Identity:
-    """Who uses a cluster: the role that the stack has for it where these credentials may take it, else they themselves.
+    """The caller of a cluster's API: the stack's access role if these credentials may assume it, otherwise the credentials.
 
     Args:
-        session: boto3 session. Default: the usual one.
+        session: boto3 session. Default: boto3's default session.
     """
 
     def __init__(self, cluster_name: str, region: str, *, role: str = "", session: Any = None) -> None:
@@ -76,7 +76,7 @@ class Identity:
         """A new token: a presigned GetCallerIdentity with the cluster's name in it.
 
         Raises:
-            TransportError: there are no credentials.
+            TransportError: no credentials were found.
         """
         from botocore.auth import SigV4QueryAuth
         from botocore.awsrequest import AWSRequest
@@ -94,12 +94,12 @@ class Identity:
         return Token(value, now + dt.timedelta(seconds=TOKEN_SECONDS))
 
     def why_unknown(self) -> str:
-        """Why a cluster does not take these tokens: the credentials have ended, or nobody has given them access."""
+        """Why a cluster rejects these tokens: the credentials have expired, or have no access entry."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
             mine = self._credentials(dt.datetime.now(dt.UTC))
-            who = self._session.client(
+            caller = self._session.client(
                 "sts",
                 region_name=self._region,
                 aws_access_key_id=mine.access_key,
@@ -107,14 +107,14 @@ class Identity:
                 aws_session_token=mine.token,
             ).get_caller_identity()["Arn"]
         except (ClientError, BotoCoreError) as e:
-            return in_words(e)
+            return describe_error(e)
         return (
-            f"cluster {self._name} does not know {who}. Ask for an access entry (eks.access in the environment file), or use "
+            f"{caller} has no access to cluster {self._name}. Add an access entry (eks.access in the environment file), or use "
             "credentials that have one"
         )
 
     def _sts_host(self) -> str:
-        # the service itself, also where AWS_ENDPOINT_URL leads elsewhere: EKS takes no other host
+        # the AWS service even if AWS_ENDPOINT_URL is set: EKS accepts no other host
         china = self._session.get_partition_for_region(self._region) == "aws-cn"
         return f"sts.{self._region}.amazonaws.com{'.cn' if china else ''}"
 
@@ -133,7 +133,7 @@ class Identity:
                 name = session_name(sts.get_caller_identity()["Arn"])
                 taken = sts.assume_role(RoleArn=self._role, RoleSessionName=name)["Credentials"]
             except (ClientError, BotoCoreError):
-                # whoever may not take it may have an access entry of their own: the cluster will say
+                # a caller that may not assume it may have an access entry of its own: the cluster decides
                 self._taken, self._ends = own.get_frozen_credentials(), now + dt.timedelta(minutes=10)
             else:
                 self._taken = Credentials(taken["AccessKeyId"], taken["SecretAccessKey"], taken["SessionToken"])
@@ -142,7 +142,7 @@ class Identity:
 
 
 def session_name(caller: str) -> str:
-    """The session of the access role, so that the cluster's audit log and CloudTrail name the person: `trn-<user or session>`.
+    """The session name of the access role, so that audit log and CloudTrail show the user: `trn-<user or session>`.
 
     Args:
         caller: ARN of the caller.
@@ -151,10 +151,10 @@ def session_name(caller: str) -> str:
 
 
 def find(cluster: EksCluster) -> Endpoint:
-    """Ask EKS where the cluster's API is.
+    """Get the endpoint of the cluster's API from EKS.
 
     Raises:
-        TransportError: no credentials, no such cluster, or one that is not active.
+        TransportError: no credentials, or the cluster does not exist or is not active.
     """
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError
@@ -168,9 +168,9 @@ def find(cluster: EksCluster) -> Endpoint:
                 f"there is no EKS cluster {name} in {cluster.region}. Was {cluster.stack} destroyed? Deploy it, or name another "
                 "with --stack"
             ) from None
-        raise TransportError(f"cannot ask EKS for cluster {name}: {in_words(e)}") from None
+        raise TransportError(f"EKS did not describe cluster {name}: {describe_error(e)}") from None
     except BotoCoreError as e:
-        raise TransportError(f"cannot ask EKS for cluster {name}: {in_words(e)}") from None
+        raise TransportError(f"EKS did not describe cluster {name}: {describe_error(e)}") from None
     if "endpoint" not in found or found.get("status") == "CREATING":
         raise TransportError(f"EKS cluster {name} is {found.get('status', 'not ready')}. Wait until it is ACTIVE")
     authority = base64.b64decode(found["certificateAuthority"]["data"]).decode()
@@ -178,7 +178,7 @@ def find(cluster: EksCluster) -> Endpoint:
 
 
 def kubeconfig(cluster: EksCluster, endpoint: Endpoint, command: list[str]) -> str:
-    """A kubeconfig whose credentials come from `command`, for kubectl and every other client.
+    """A kubeconfig whose credentials come from `command`, for kubectl and other clients.
 
     Args:
         command: prints an ExecCredential: `trn token ...`.

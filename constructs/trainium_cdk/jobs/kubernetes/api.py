@@ -1,4 +1,4 @@
-"""The Kubernetes API of one cluster, through the official client, with errors in our words."""
+"""The Kubernetes API of one cluster, through the official client, with errors as `TransportError`."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Api:
     """One cluster's API.
 
     Args:
-        identity: whose tokens are sent.
-        namespace: of all objects asked for.
+        identity: gives the tokens.
+        namespace: of all requests.
     """
 
     def __init__(self, endpoint: Endpoint, identity: Identity, namespace: str) -> None:
@@ -54,14 +54,14 @@ class Api:
         config.api_key_prefix["authorization"] = "Bearer"
         self._renew(config)
         self._client = ApiClient(config)
-        # exec and port-forward want a file: one without a name, so that nothing is left however this process ends
+        # exec and port-forward need a file: one without a name, which is deleted however this process ends
         self._authority = tempfile.TemporaryFile()  # noqa: SIM115  closed with the rest
         self._authority.write(endpoint.authority.encode())
         config.ssl_ca_cert = f"/dev/fd/{self._authority.fileno()}"
         atexit.register(self.close)
 
     def close(self) -> None:
-        """End its connections."""
+        """Close its connections."""
         self._authority.close()
         with contextlib.suppress(Exception):
             self._client.rest_client.close()
@@ -69,7 +69,7 @@ class Api:
         atexit.unregister(self.close)
 
     def get(self, kind: str, name: str) -> Object:
-        """Raises: ApiError, with status 404 where there is none."""
+        """Raises ApiError, with status 404 if it does not exist."""
         return self._call("GET", f"{self._path(kind)}/{name}")
 
     def list(self, kind: str, *, labels: str = "", fields: str = "") -> list[Object]:
@@ -83,11 +83,11 @@ class Api:
             query["continue"] = rest
 
     def create(self, kind: str, body: Object) -> Object:
-        """Raises: ApiError, with status 409 where it is there already."""
+        """Raises ApiError, with status 409 if it already exists."""
         return self._call("POST", self._path(kind), body)
 
     def replace(self, kind: str, body: Object) -> Object:
-        """Raises: ApiError, with status 409 where somebody was faster."""
+        """Raises ApiError, with status 409 if another client has changed it."""
         return self._call("PUT", f"{self._path(kind)}/{body['metadata']['name']}", body)
 
     def patch(self, kind: str, name: str, body: Object) -> Object:
@@ -95,7 +95,7 @@ class Api:
         return self._call("PATCH", f"{self._path(kind)}/{name}", body, content="application/merge-patch+json")
 
     def delete(self, kind: str, name: str, *, uid: str = "", background: bool = True) -> None:
-        """Gone already is fine."""
+        """Delete an object. No error if it does not exist."""
         options: Object = {"propagationPolicy": "Background" if background else "Foreground"}
         if uid:
             options["preconditions"] = {"uid": uid}
@@ -103,7 +103,7 @@ class Api:
             self._call("DELETE", f"{self._path(kind)}/{name}", options)
 
     def log(self, pod: str, container: str, *, follow: bool = False, seconds: float | None = None) -> Iterator[bytes]:
-        """A container's log in pieces; with `follow` until it ends, or `seconds` without a word have passed."""
+        """A container's log in pieces; with `follow` until it ends, or nothing arrives for `seconds`."""
         from urllib3.exceptions import HTTPError, ReadTimeoutError
 
         query = {"container": container, **({"follow": "true"} if follow else {})}
@@ -116,9 +116,9 @@ class Api:
         except ReadTimeoutError:
             return
         except HTTPError as e:
-            raise TransportError(f"the log of {pod} broke off: {e}") from None
+            raise TransportError(f"the log of {pod} was cut off: {e}") from None
         finally:
-            reply.close()  # before it is given back: a connection with half an answer in it serves nobody
+            reply.close()  # before it returns to the pool: with half a response in it, it cannot be used again
             reply.release_conn()
 
     @property
@@ -147,7 +147,7 @@ class Api:
     ) -> Object:
         patience = Patience(
             ONE_QUESTION if method == "GET" else 0.0
-        )  # what changes something is for the caller to repeat
+        )  # only the caller may repeat requests that change something
         while True:
             try:
                 reply = self._send(method, path, body, query=query, content=content)
@@ -170,7 +170,7 @@ class Api:
         headers = {"Accept": "application/json, */*", "Content-Type": content, "User-Agent": "trn"}
         url = self._client.configuration.host + path + (f"?{urlencode(query)}" if query else "")
         reply = self._once(method, url, headers, body, raw, timeout)
-        if reply.status == 401:  # what the token was signed with may have been renewed since
+        if reply.status == 401:  # the credentials may have been renewed since
             self._token = None
             reply = self._once(method, url, headers, body, raw, timeout)
         if reply.status >= 300:
@@ -188,30 +188,32 @@ class Api:
         try:
             reply = self._client.rest_client.request(method, url, known, body, _request_timeout=timeout).response
             if not raw or reply.status >= 300:
-                _ = reply.data  # read here, where what breaks off is caught
+                _ = reply.data  # read here, where a lost connection is caught
         except (ApiException, HTTPError) as e:
             raise TransportError(
-                f"the Kubernetes API at {config.host} cannot be reached: {_why(e)}. A private endpoint is reached from inside "
+                f"the Kubernetes API at {config.host} cannot be reached: {_why(e)}. A private endpoint is reached only from inside "
                 "its VPC, or through the jump host"
             ) from None
         return reply
 
     def _refusal(self, reply: Any) -> ApiError:
         try:
-            said = json.loads(reply.data)
+            body = json.loads(reply.data)
         except ValueError:
-            said = {}
-        message, reason = said.get("message") or reply.reason or "no message", said.get("reason") or ""
+            body = {}
+        message, reason = body.get("message") or reply.reason or "no message", body.get("reason") or ""
         if reply.status == 401:
             message = self._identity.why_unknown()
         elif reply.status == 403:
-            message = f"these AWS credentials may not do that: {message}. Ask for the policy edit (eks.access)"
+            message = (
+                f"these AWS credentials are not allowed to do that: {message}. Request the policy edit (eks.access)"
+            )
         return ApiError(reply.status, str(reason), str(message))
 
 
 @contextlib.contextmanager
 def absent_is_fine() -> Iterator[None]:
-    """Pass over what is not there."""
+    """Ignore that an object does not exist."""
     try:
         yield
     except ApiError as e:

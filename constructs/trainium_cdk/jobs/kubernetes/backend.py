@@ -1,4 +1,4 @@
-"""Jobs on an EKS cluster: the verbs, each a few requests to the Kubernetes API."""
+"""Jobs on an EKS cluster: each operation is a few requests to the Kubernetes API."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from trainium_cdk.outputs import GROUP_LABEL, EksCluster
 Object = dict[str, Any]
 
 INTERVAL = 2.0
-"""Seconds between two looks."""
+"""Seconds between two requests."""
 _CANCEL_SECONDS = 60
 
 
 class KubernetesBackend:
-    """Jobs of one cluster, through its API. A handle is the job's id: it needs nothing kept on this side.
+    """Jobs of one cluster, through its API. A job's handle is its id; nothing is stored on this machine.
 
     Args:
-        api: the cluster's API, or what makes it when it is first needed.
+        api: the cluster's API, or a function that creates it on first use.
     """
 
     def __init__(
@@ -76,22 +76,22 @@ class KubernetesBackend:
         return render(job, self.cluster, token or new_token(), catalog=self._catalog)
 
     def submit(self, job: AnyJob, token: str | None = None) -> Submitted:
-        """Submit a job; once for a token, however often it is asked.
+        """Submit a job. Repeated with the same token, it is submitted once.
 
         Raises:
             JobError: the job does not fit the cluster; nothing was sent.
-            SubmitError: the cluster refused it, or another job has its compile cache; nothing is left behind.
-            TransportError: the cluster cannot be reached, or did not answer. It may have taken the job: ask again with the
-                same token.
+            SubmitError: the cluster rejected it, or another job uses its compile cache; nothing was created.
+            TransportError: the cluster cannot be reached, or did not respond. The job may exist: submit it again with
+                the same token.
         """
         return self.send(self.render(job, token))
 
     def send(self, submission: KubernetesSubmission) -> Submitted:
-        """Send what was rendered. Raises as `submit` does."""
+        """Send a rendered submission. Raises as `submit` does."""
         return Submitter(self.cluster, self.api, self._sleep).send(submission)
 
     def status(self, id: str) -> JobStatus:
-        """How a job is.
+        """The status of a job.
 
         Raises:
             UnknownJob, TransportError
@@ -99,7 +99,7 @@ class KubernetesBackend:
         return status.status(self.seen(id))
 
     def seen(self, id: str) -> Seen:
-        """What the cluster knows of a job. Raises as `status` does."""
+        """The job's objects in the cluster. Raises as `status` does."""
         job = self._job(id)
         pods = self.api.list("Pod", labels=f"{JOB_LABEL}={job['metadata']['name']}")
         return self._look(job, [pod for pod in pods if job["metadata"]["uid"] in owners(pod)])
@@ -120,7 +120,7 @@ class KubernetesBackend:
         return tuple(job for job in self.list(sys.maxsize) if not job.done)
 
     def cancel(self, id: str) -> JobStatus:
-        """Cancel a job, and return how it is then. One that has ended stays as it was.
+        """Cancel a job, and return its status. A job that has ended is not changed.
 
         Raises:
             UnknownJob, TransportError
@@ -148,7 +148,7 @@ class KubernetesBackend:
             end = time.monotonic() + _CANCEL_SECONDS
             while not status.ended(now := self._job(name)) and time.monotonic() < end:
                 if now["metadata"]["uid"] != job["metadata"]["uid"]:
-                    raise UnknownJob(f"job {id} was deleted meanwhile; the one that has its name now is left alone")
+                    raise UnknownJob(f"job {id} was deleted meanwhile; a new job has its name, and was not cancelled")
                 self._sleep(0.3)
         return self.status(name)
 
@@ -158,7 +158,7 @@ class KubernetesBackend:
         """Wait until a job has ended.
 
         Args:
-            timeout: seconds; None for as long as it takes.
+            timeout: seconds; None for no limit.
             changed: called with the status whenever a stage has changed.
 
         Raises:
@@ -182,9 +182,9 @@ class KubernetesBackend:
         Args:
             stage: prepare, precompile or train. Default: the last one that has a log; with `follow` all, one after
                 another.
-            node: only what this node (0, 1, ...) said. Default: all of them, each line with its node in front.
+            node: only the output of this node (0, 1, ...). Default: all, each line prefixed with its node.
             follow: go on until the stage has ended, over restarts.
-            offset: where to begin; with one node only, for lines of several come in no order of their own.
+            offset: byte to begin at; with one node only, as lines of several nodes have no fixed order.
             changed: called with the status whenever it has changed, while following.
 
         Raises:
@@ -194,7 +194,7 @@ class KubernetesBackend:
         return logs.read(self, id, stage=stage, node=node, follow=follow, offset=offset, changed=changed)
 
     def node_of_rank(self, id: str, rank: int) -> int:
-        """The node on which a process of the training is, as the node itself says in its log.
+        """The node on which a training process runs, as the node reports it in its log.
 
         Raises:
             JobError: the job has no such rank, or has not begun.
@@ -206,7 +206,7 @@ class KubernetesBackend:
         """Run a command in the pod of one of the job's nodes, with this terminal; its exit code.
 
         Raises:
-            JobError: no such node, or it does not run.
+            JobError: the job has no such node, or it does not run.
             UnknownJob, TransportError
         """
         pod, container = inside.place(self, id, node)
@@ -215,10 +215,10 @@ class KubernetesBackend:
     def tensorboard(
         self, id: str, *, image: str | None = None, port: int = 0, say: Callable[[str], None] = print
     ) -> AbstractContextManager[tensorboard.Board]:
-        """Serve the job's TensorBoard at a port of this machine, from a pod of its own.
+        """Serve the job's TensorBoard at a port of this machine, from a separate pod.
 
         Args:
-            image: with TensorBoard; default: the job's.
+            image: an image with TensorBoard. Default: the job's.
             port: default: a free one.
         """
         return tensorboard.serve(self, id, image=image, port=port, say=say)
@@ -235,7 +235,7 @@ class KubernetesBackend:
         return Seen(job, pods, group, tuple(str(e.get("message", "")) for e in events[-3:]), self._group_nodes(job))
 
     def _group_nodes(self, job: Object) -> Sequence[Object] | None:
-        """The nodes of the node group the job is for."""
+        """The nodes of the job's node group; None if unknown."""
         for task in job["spec"]["tasks"]:
             group = task["template"]["spec"].get("nodeSelector", {}).get(GROUP_LABEL)
             if group:
@@ -245,7 +245,7 @@ class KubernetesBackend:
         try:
             return self.api.list("Node", labels=f"{GROUP_LABEL}={group}")
         except ApiError:
-            return None  # not everybody may look at nodes
+            return None  # the caller may not be allowed to list nodes
 
     def _job(self, id: str) -> Object:
         """A job that `trn` has submitted. Volcano may have others, under any name."""
@@ -257,6 +257,6 @@ class KubernetesBackend:
                 raise
         if found is None or not submitted_by_trn(found):
             raise UnknownJob(
-                f"there is no job {id!r} on {self.cluster.cluster_name} ({self.cluster.stack}). `trn list` shows those there are"
+                f"there is no job {id!r} on {self.cluster.cluster_name} ({self.cluster.stack}). `trn list` shows the existing jobs"
             )
         return found

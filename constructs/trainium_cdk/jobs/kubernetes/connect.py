@@ -15,11 +15,11 @@ def connect(
     cluster: EksCluster,
     *,
     local: bool | None = None,
-    tell: Callable[[str], None] | None = None,  # noqa: ARG001
+    say: Callable[[str], None] | None = None,  # noqa: ARG001
 ) -> KubernetesBackend:
     """Arguments and errors as of `jobs.connect`."""
     if local:
-        raise TrnError(f"stack {cluster.stack} runs Kubernetes: it has no head node to be on. Leave --local out")
+        raise TrnError(f"stack {cluster.stack} runs Kubernetes and has no head node. Remove --local")
     return KubernetesBackend(cluster, lambda: kubernetes_api(cluster))
 
 

@@ -1,4 +1,4 @@
-"""Into a running pod: a terminal, a command, a port."""
+"""Running commands in a pod, and forwarding ports to it."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 _STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE = 0, 1, 2, 3, 4
 _CLOSE_SECONDS = 30.0
-"""Longer than the client waits for the other side's goodbye."""
+"""Seconds; longer than the client waits for the server to close the connection."""
 
 
 def place(backend: JobSource, id: str, node: int) -> tuple[str, str]:
-    """The pod and the container of a job that run on a node.
+    """The names of the pod and the container of a job on a node.
 
     Raises:
-        JobError: there is no such node, or nothing runs there now.
+        JobError: the job has no such node, or no pod runs there.
     """
     now = backend.status(id)
     if not 0 <= node < max(1, now.nodes):
@@ -44,19 +44,17 @@ def place(backend: JobSource, id: str, node: int) -> tuple[str, str]:
             for container in (TRAIN, "precompile"):
                 if "running" in status.container_state(pod, container):
                     return name, container
-    raise JobError(
-        f"nothing of {now.id} runs on node {node} now: it is {now.state}. Look at it with trn status {now.id}"
-    )
+    raise JobError(f"no pod of {now.id} runs on node {node}: the job is {now.state}. See trn status {now.id}")
 
 
 def run(api: Api, pod: str, container: str, command: Sequence[str], *, terminal: bool | None = None) -> int:
     """Run a command in a container, with this process's input and output; its exit code.
 
     Args:
-        terminal: whether it is to have one. Default: where this process has.
+        terminal: whether it gets a terminal. Default: if this process has one.
 
     Raises:
-        TransportError: the API refused, or the connection broke off.
+        TransportError: the API rejected the request, or the connection was lost.
     """
     terminal = sys.stdin.isatty() and sys.stdout.isatty() if terminal is None else terminal
     session = _exec(api, pod, container, command, terminal)
@@ -69,7 +67,7 @@ def run(api: Api, pod: str, container: str, command: Sequence[str], *, terminal:
         return _exit_code(session)
     finally:
         session.close()
-        session.sock.shutdown()  # which `close` leaves out where the server has closed first
+        session.sock.shutdown()  # `close` does not do this if the server has closed first
 
 
 def _exec(api: Api, pod: str, container: str, command: Sequence[str], terminal: bool) -> Any:
@@ -107,7 +105,7 @@ def _pump(session: Any) -> None:
             else:
                 source = -1
                 session.close_channel(_STDIN)
-    _hand_out(session)  # what came with the end
+    _hand_out(session)  # output that arrived with the end
 
 
 def _hand_out(session: Any) -> None:
@@ -125,25 +123,25 @@ def _usable(stream: Any) -> bool:
 
 
 def _exit_code(session: Any) -> int:
-    """What the API said at the end: an exit code, or why there is none."""
+    """The exit code that the API reported. Raises TransportError if it reported none."""
     try:
-        said = json.loads(session.read_channel(_ERROR) or b"{}")
+        result = json.loads(session.read_channel(_ERROR) or b"{}")
     except ValueError:
-        said = {}
-    if said.get("status") == "Success":
+        result = {}
+    if result.get("status") == "Success":
         return 0
-    for cause in said.get("details", {}).get("causes", []):
+    for cause in result.get("details", {}).get("causes", []):
         if cause.get("reason") == "ExitCode":
             return int(cause["message"])
-    message = str(said.get("message", "")).strip()
-    if found := re.search(r"exit status (\d+)$", message):  # of runtimes that give no code of its own
+    message = str(result.get("message", "")).strip()
+    if found := re.search(r"exit status (\d+)$", message):  # from container runtimes that report no separate code
         return int(found[1])
-    raise TransportError(f"the command was not run to its end: {message or 'the connection broke off'}")
+    raise TransportError(f"the command did not complete: {message or 'the connection was lost'}")
 
 
 @contextlib.contextmanager
 def _raw() -> Iterator[None]:
-    """Keys go to the pod as they are typed, Ctrl-C too."""
+    """Send keys to the pod as they are typed, also Ctrl-C."""
     import termios
     import tty
 
@@ -157,22 +155,22 @@ def _raw() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _resized(session: Any) -> Iterator[None]:
-    """The pod's terminal is as large as this one."""
+    """Keep the pod's terminal as large as this one."""
 
-    def tell(*_: object) -> None:
+    def send_size(*_: object) -> None:
         size = shutil.get_terminal_size()
         session.write_channel(_RESIZE, b'{"Width": %d, "Height": %d}' % (size.columns, size.lines))
 
-    before = signal.signal(signal.SIGWINCH, tell)
+    before = signal.signal(signal.SIGWINCH, send_size)
     try:
-        tell()
+        send_size()
         yield
     finally:
         signal.signal(signal.SIGWINCH, before)
 
 
 class Forward:
-    """A port of this machine, on 127.0.0.1 alone, that leads to a port of a pod while it is open.
+    """A port of this machine (127.0.0.1 only), forwarded to a port of a pod until it is closed.
 
     Attributes:
         port: on this machine.
@@ -211,7 +209,7 @@ class Forward:
 
         with here:
             try:
-                with self._opening:  # the client changes itself for the time of it
+                with self._opening:  # the client modifies itself during this call
                     opened = portforward(
                         CoreV1Api(self._api.client).connect_get_namespaced_pod_portforward,
                         self._pod,
@@ -219,7 +217,7 @@ class Forward:
                         ports=str(self._port),
                     )
                 there = opened.socket(self._port)
-            except Exception:  # the pod has gone, or does not listen: the browser is told by the end of its connection
+            except Exception:  # the pod was deleted or does not listen: the browser's connection is closed
                 return
             try:
                 there.setblocking(True)
@@ -228,20 +226,20 @@ class Forward:
                 with contextlib.suppress(OSError):
                     while data := here.recv(65_536):
                         there.sendall(data)
-                there.shutdown(socket.SHUT_WR)  # the client's own thread closes it, then
+                there.shutdown(socket.SHUT_WR)  # then the client's thread closes it
                 back.join()
             finally:
                 there.close()
                 end = time.monotonic() + _CLOSE_SECONDS
                 while opened.websocket.sock is not None and time.monotonic() < end:
-                    time.sleep(0.05)  # it is that thread's as long as it says goodbye
+                    time.sleep(0.05)  # that thread uses it until it is closed
                 opened.websocket.shutdown()  # which the client leaves out where the server has closed first
 
 
 def _from_pod(there: Any, here: socket.socket) -> None:
-    """All of it, also where nobody wants it any more: the client's own thread breaks where it cannot hand it over."""
+    """Read all of it, even if the browser has disconnected: the client's thread fails if nothing takes its data."""
     wanted = True
-    with contextlib.suppress(OSError):  # a connection that breaks off ends as one that is closed
+    with contextlib.suppress(OSError):  # a lost connection is handled like a closed one
         while data := there.recv(65_536):
             if wanted:
                 try:

@@ -1,4 +1,4 @@
-"""Logs of a job's pods: read, followed over restarts, and from the shared file system where the pods are gone."""
+"""Logs of a job's pods: read, followed over restarts, and read from the shared file system if the pods are deleted."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from trainium_cdk.jobs.kubernetes.source import JobSource
 from trainium_cdk.jobs.patience import FOLLOWING, ONE_QUESTION, Patience
 from trainium_cdk.jobs.status import ACTIVE, JobStatus, LogChunk
 
-Tell = Callable[[JobStatus], None]
+Changed = Callable[[JobStatus], None]
 _QUIET_SECONDS = 300.0
 _LOOK_SECONDS = 1.0
 _END_SECONDS = 3.0
 _NO_LOG = (400, 404)
-"""What the API says of a container that has not started, and of a pod that is gone."""
+"""HTTP status for a container that has not started, and for a pod that does not exist."""
 _MARKER = re.compile(rb"trn: \w+: node \d+ of \d+, ranks (\d+) to (\d+), on ")
 
 
@@ -34,7 +34,7 @@ def read(
     node: int | None,
     follow: bool,
     offset: int,
-    changed: Tell | None,
+    changed: Changed | None,
 ) -> Iterator[LogChunk]:
     """See `KubernetesBackend.logs`."""
     seen = backend.seen(id)
@@ -47,7 +47,7 @@ def read(
         raise JobError(f"{id} has nodes 0 to {now.nodes - 1}, not {node}. Choose one of them")
     several = node is None and now.nodes > 1 and stage != PREPARE
     if offset and several:
-        raise JobError("offset goes with one node: lines of several have no order. Give a node, too")
+        raise JobError("offset needs a node: lines of several nodes have no fixed order. Give a node, too")
     if follow:
         for name in [stage] if stage else names:
             yield from _follow(backend, now, owner, name, node, offset if stage else 0, changed)
@@ -62,18 +62,18 @@ def read(
 def node_of_rank(backend: JobSource, id: str, rank: int) -> int:
     """See `KubernetesBackend.node_of_rank`."""
     seen = backend.seen(id)
-    said = status.described(seen.job)
-    nodes: int = said["nodes"] or 1
-    each: int = said["ranks_per_node"]
+    description = status.described(seen.job)
+    nodes: int = description["nodes"] or 1
+    each: int = description["ranks_per_node"]
     if not 0 <= rank < nodes * each:
         raise JobError(f"{id} has ranks 0 to {nodes * each - 1}, not {rank}. Choose one of them")
-    # the likely node first; but what counts is what a node says of itself
+    # the likely node first; the nodes' own logs decide
     likely = rank // each
     for node in [likely, *(n for n in range(nodes) if n != likely)]:
         found = _MARKER.search(_begin(backend, seen.job["metadata"], node))
         if found and int(found[1]) <= rank <= int(found[2]):
             return node
-    raise JobError(f"no node of {id} has said yet that it has rank {rank}. Wait until its pods run (trn status {id})")
+    raise JobError(f"no node of {id} has reported rank {rank} yet. Wait until its pods run (trn status {id})")
 
 
 def _begin(backend: JobSource, job: Object, node: int) -> bytes:
@@ -105,7 +105,7 @@ def _pod(id: str, stage: str, node: int) -> str:
 
 
 def _one(backend: JobSource, now: JobStatus, owner: str, stage: str, node: int) -> bytes:
-    """The log of one container of the job with that uid; from the shared file system where its pod is gone."""
+    """The log of one container of the job with that uid; from the shared file system if its pod is deleted."""
     try:
         if owner not in owners(backend.api.get("Pod", _pod(now.id, stage, node))):
             return b""
@@ -159,16 +159,16 @@ class _Reader(threading.Thread):
                 self.last_look.wait(_LOOK_SECONDS)
 
     def stop(self) -> None:
-        """It puts nothing more into the queue, and ends."""
+        """Stop reading: nothing more is put into the queue."""
         with self._lock:
             self._stopped = True
         self.last_look.set()
 
     def finish(self) -> None:
-        """Put what is left of the log into the queue, for a stream that has not ended with its container.
+        """Put the rest of the log into the queue, for a stream that did not end with its container.
 
         Raises:
-            TransportError: it cannot be had; what was handed out is a whole beginning of it.
+            TransportError: it cannot be read. Everything before it was delivered.
         """
         self.stop()
         patience = Patience(ONE_QUESTION)
@@ -186,7 +186,7 @@ class _Reader(threading.Thread):
                 patience.failed(e)
 
     def _follow_once(self) -> bool:
-        """Whether there was an answer. Where not, it is looked for again: what was missed would be lost."""
+        """Whether the API responded. If not, the log is requested again, so that no output is lost."""
         try:
             pod = self._backend.api.get("Pod", self._pod)
             state = status.container_state(pod, self._stage)
@@ -205,7 +205,7 @@ class _Reader(threading.Thread):
             skip = max(0, skip - len(piece))
             if not self._put(lines + newline):
                 return
-        # a last line without its end; more of it may come where only the connection ended
+        # an incomplete last line; the rest may follow if only the connection ended
         if rest and not self._runs():
             self._put(rest)
 
@@ -229,7 +229,7 @@ class _Reader(threading.Thread):
 
 
 def _labelled(text: bytes, label: bytes) -> bytes:
-    """Every line with its label in front."""
+    """Prefix every line with its label."""
     if not label:
         return text
     whole = text.endswith(b"\n")
@@ -244,25 +244,25 @@ def _follow(
     stage: str,
     node: int | None,
     offset: int,
-    changed: Tell | None,
+    changed: Changed | None,
 ) -> Iterator[LogChunk]:
-    nodes, place, told = _nodes(now, stage, node), 0, now
+    nodes, place, last = _nodes(now, stage, node), 0, now
     for text, current in _pieces(backend, now.id, owner, stage, nodes):
-        if changed and current is not None and current != told:
+        if changed and current is not None and current != last:
             changed(current)
-        told = current or told
+        last = current or last
         if place + len(text) > offset:
             yield LogChunk(stage, max(place, offset), text[max(0, offset - place) :])
         place += len(text)
-    if not place and any(s.name == stage and s.state != "CANCELLED" for s in told.stages):
-        for n in nodes:  # it ended before it could be followed, and its pods are gone
-            yield from _chunks(stage, _one(backend, told, owner, stage, n), n if len(nodes) > 1 else None)
+    if not place and any(s.name == stage and s.state != "CANCELLED" for s in last.stages):
+        for n in nodes:  # it ended before it could be followed, and its pods are deleted
+            yield from _chunks(stage, _one(backend, last, owner, stage, n), n if len(nodes) > 1 else None)
 
 
 def _pieces(
     backend: JobSource, id: str, owner: str, stage: str, nodes: Sequence[int]
 ) -> Iterator[tuple[bytes, JobStatus | None]]:
-    """What the nodes say, as it comes, and how the job is, until the stage has ended and all is said."""
+    """The nodes' output as it arrives, and the job's status, until the stage has ended and all output is read."""
     out: queue.Queue[bytes] = queue.Queue()
     readers = [_Reader(backend, id, owner, stage, n, out, label=len(nodes) > 1) for n in nodes]
     for reader in readers:

@@ -1,4 +1,4 @@
-"""How a job and its objects are called on Kubernetes. Pure."""
+"""Names of a job and its objects on Kubernetes. Pure."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ DESCRIPTION = "trainium-cdk/description"
 DIGEST = "trainium-cdk/digest"
 """Annotation: SHA-256 of what was sent, so that a token is not used for two jobs."""
 HOLDER = "trainium-cdk/held-by"
-"""Annotation of a cache set's guard: the job that has it."""
+"""Annotation of a cache set's guard: the job that uses it."""
 NODES = "trainium-cdk/nodes"
-"""Annotation of a PodGroup: what the scaler of nodes does for it, JSON; `why` says why it waits."""
+"""Annotation of a PodGroup: what the node scaler does for it, JSON; `why` is why it waits."""
 
 TRAIN = "train"
 PREPARE = "prepare"
@@ -31,7 +31,7 @@ MAX_NAME = 50
 
 
 def object_name(id: str) -> str:
-    """The name of a job's objects: its id, with hyphens for dots, as host names and services have it.
+    """The name of a job's objects: its id, with hyphens for dots, as host names and services require.
 
     Raises:
         JobError: it is too long.
@@ -44,14 +44,14 @@ def object_name(id: str) -> str:
         name = f"job-{name}"
     if len(name) > MAX_NAME:
         raise JobError(
-            f"the job's name is {name}, {len(name)} characters; Kubernetes has room for {MAX_NAME}. Give a shorter --name or "
+            f"the job's name is {name}, {len(name)} characters; at most {MAX_NAME} are allowed. Give a shorter --name or "
             "--token"
         )
     return name
 
 
 def cache_guard(cache_set: str) -> str:
-    """The name of the object that says which job has a cache set.
+    """The name of the object that records which job uses a cache set.
 
     >>> cache_guard("bert-large")
     'trn-cache-bert-large'
@@ -59,7 +59,7 @@ def cache_guard(cache_set: str) -> str:
     plain = re.sub(r"[^a-z0-9]+", "-", cache_set.lower()).strip("-")
     if plain == cache_set:
         return f"trn-cache-{plain}"
-    # two names that look alike once they are plain are two cache sets all the same
+    # different names may become equal when simplified: the hash keeps their cache sets apart
     return f"trn-cache-{plain}-{hashlib.sha256(cache_set.encode()).hexdigest()[:6]}"
 
 
@@ -69,14 +69,14 @@ def labels(name: str, kind: str) -> dict[str, str]:
 
 
 def submitted_by_trn(found: Mapping[str, Any]) -> bool:
-    """Whether an object of a job is one that `trn` has created: it says so, and names its job."""
-    said: Mapping[str, str] = found["metadata"].get("labels") or {}
-    named: bool = said.get(JOB_LABEL) == found["metadata"]["name"]
-    return named and said.get("app.kubernetes.io/managed-by") == MANAGED_BY
+    """Whether `trn` created an object of a job: its labels name `trn` and the job."""
+    labels: Mapping[str, str] = found["metadata"].get("labels") or {}
+    named: bool = labels.get(JOB_LABEL) == found["metadata"]["name"]
+    return named and labels.get("app.kubernetes.io/managed-by") == MANAGED_BY
 
 
 def owners(found: Mapping[str, Any]) -> list[str]:
-    """The uids of what an object belongs to. Unlike a name or a label, nothing else ever has the same."""
+    """The uids of an object's owners. Unlike names and labels, uids are never reused."""
     return [str(owner.get("uid", "")) for owner in found["metadata"].get("ownerReferences") or []]
 
 

@@ -20,9 +20,9 @@ _SMALL = {"cpu": "1", "memory": "2Gi"}
 
 
 def devices(fleet: Fleet, catalog: Catalog | None = None) -> dict[str, str]:
-    """What a pod asks for to have a node to itself: all of its devices, and most of its processors and memory.
+    """Resource requests of a pod that fills a node: all of its devices, and most of its processors and memory.
 
-    The rest of processors and memory is the node's own and its plug-ins'.
+    The rest of processors and memory is for the node's own processes and plug-ins.
     """
     catalog = catalog or Catalog.load()
     names = catalog.eks.resources
@@ -31,7 +31,7 @@ def devices(fleet: Fleet, catalog: Catalog | None = None) -> dict[str, str]:
         wanted |= {names.efa: str(fleet.efa), names.hugepages: catalog.eks.hugepages_2mi}
     try:
         kind = catalog.instance(fleet.instance_type)
-    except UnknownCatalogEntry:  # described only in somebody's environment file
+    except UnknownCatalogEntry:  # described only in an environment file
         return {**wanted, "cpu": "4", "memory": "16Gi"}
     return {
         **wanted,
@@ -41,7 +41,7 @@ def devices(fleet: Fleet, catalog: Catalog | None = None) -> dict[str, str]:
 
 
 def memory_gib(total: int, fleet: Fleet) -> int:
-    """Memory of a pod: less the huge pages that the image sets aside, and what the kubelet and the kernel keep."""
+    """Memory of a pod in GiB: the node's, minus huge pages and what kubelet and kernel reserve."""
     return total * 9 // 10 - (10 if fleet.efa else 0)
 
 
@@ -54,7 +54,7 @@ def container(
     mounts: Sequence[Object],
     env: Sequence[Object] = (),
 ) -> Object:
-    """A container that may do nothing but use its devices and write to its volumes."""
+    """A container that may only use its devices and write to its volumes."""
     return {
         "name": name,
         "image": image,
@@ -77,7 +77,7 @@ def _field(name: str, path: str) -> Object:
 
 _ENV: tuple[Object, ...] = (
     {"name": "HOME", "value": HOME},
-    # the user has no entry in the image's /etc/passwd, and programs ask for its name
+    # the user has no entry in the image's /etc/passwd, and programs look up its name
     {"name": "USER", "value": "trn"},
     {"name": "LOGNAME", "value": "trn"},
     _field("TRN_NODE", "spec.nodeName"),
@@ -89,8 +89,8 @@ class Volumes:
     """The volumes of a job's pods, and their mounts.
 
     Args:
-        secret: the Secret with the job's files, and the paths that its keys have; None where there are none.
-        shm_gib: size of /dev/shm; None for no more than a container has by itself.
+        secret: the Secret with the job's files, and the paths of its keys; None for a job without files.
+        shm_gib: size of /dev/shm; None for the container's default.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Volumes:
 
 
 def folder(cluster: EksCluster, image: str, volumes: Volumes) -> Object:
-    """The init container that makes the jobs' directory: the top of a new file system belongs to root."""
+    """The init container that creates the jobs' directory: the root of a new file system belongs to root."""
     made = container(
         "folder",
         image,
@@ -136,7 +136,7 @@ def folder(cluster: EksCluster, image: str, volumes: Volumes) -> Object:
 
 
 def on_trainium(fleet: Fleet, catalog: Catalog | None = None) -> Object:
-    """Where pods go that train."""
+    """Node selection and tolerations of pods that train."""
     taint = (catalog or Catalog.load()).eks.taint
     return {
         "nodeSelector": {GROUP_LABEL: fleet.resource, "node.kubernetes.io/instance-type": fleet.instance_type},
@@ -145,9 +145,9 @@ def on_trainium(fleet: Fleet, catalog: Catalog | None = None) -> Object:
 
 
 ON_SYSTEM: Object = {"nodeSelector": {ROLE_LABEL: "system"}}
-"""Where pods go that need no devices."""
+"""Node selection of pods that need no devices."""
 SMALL: Mapping[str, str] = _SMALL
-"""What such a pod asks for."""
+"""Resource requests of such a pod."""
 
 
 def spec(

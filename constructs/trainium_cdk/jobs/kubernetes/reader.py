@@ -1,4 +1,4 @@
-"""Small pods on the system nodes that work for a moment: reading a log that outlived its pod, or serving TensorBoard."""
+"""Short-lived pods on the system nodes: they read the log of a deleted pod, or serve TensorBoard."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainium_cdk.outputs import EksCluster
 Object = dict[str, Any]
 
 START_SECONDS = 600.0
-"""How long an image may take to arrive."""
+"""Seconds that pulling an image may take."""
 
 
 def pod(
@@ -33,7 +33,7 @@ def pod(
     """A pod with the shared file systems, on a system node.
 
     Args:
-        seconds: after which Kubernetes ends it, whatever became of us.
+        seconds: after which Kubernetes ends it, even if this process is killed.
     """
     volumes = pods.Volumes(cluster)
     main = pods.container("main", image, command, resources=pods.SMALL, mounts=volumes.mounts)
@@ -49,7 +49,7 @@ def pod(
 
 
 def kept_log(api: Api, cluster: EksCluster, id: str, stage: str, node: int) -> bytes:
-    """A log on the shared file system; empty where there is none.
+    """A log on the shared file system; empty if it does not exist.
 
     Raises:
         TransportError: the pod that reads it did not start, or failed.
@@ -77,14 +77,14 @@ def until(
     """Wait for a pod.
 
     Raises:
-        TransportError: it was not `done` in time; the message says why, as far as Kubernetes does.
+        TransportError: it was not `done` in time; the message has Kubernetes's reason, if any.
     """
     end = time.monotonic() + timeout
     while True:
         try:
             found = api.get("Pod", name)
         except ApiError as e:
-            raise TransportError(f"pod {name} has gone: {e}") from None
+            raise TransportError(f"pod {name} was deleted: {e}") from None
         if done(found):
             return found
         waiting = status.container_state(found, "main").get("waiting") or {}
@@ -98,7 +98,7 @@ def until(
         if time.monotonic() > end:
             conditions = [c.get("message", "") for c in found.get("status", {}).get("conditions", [])]
             raise TransportError(
-                f"pod {name} did not start within {timeout:.0f} s: {' '.join(filter(None, conditions)) or 'no word'}. Are there "
+                f"pod {name} did not start within {timeout:.0f} s: {' '.join(filter(None, conditions)) or 'no reason reported'}. Are there "
                 "system nodes (trn kubeconfig; kubectl get nodes)?"
             )
         sleep(0.5)

@@ -20,12 +20,12 @@ from trainium_cdk.jobs.submission import Submission, job_id
 from trainium_cdk.outputs import EksCluster
 
 MAX_FILES = 900_000
-"""Most bytes of a job's files: a Secret holds 1 MiB, base64 and all (Kubernetes documentation)."""
+"""Most bytes of a job's files: a Secret holds 1 MiB, including base64 (Kubernetes documentation)."""
 KEPT_SECONDS = 14 * 86_400
-"""How long an ended job stays in the cluster. Its directory on the shared file system stays for good."""
+"""Seconds for which an ended job stays in the cluster. Its directory on the shared file system is kept."""
 RESTARTS = 3
 SPOT_RESTARTS = 20
-"""Most restarts by default: spot nodes are taken back again and again during a job of days."""
+"""Most restarts by default: spot nodes are interrupted repeatedly during a job of several days."""
 _RESERVED = ("VC_", "VK_", "KUBERNETES_")
 _RANK_ENV = ("MASTER_ADDR", "NNODES", "NODE_RANK", "NPROC_PER_NODE", "TRN_ATTEMPT", "TRN_LIMITED", "TRN_NODE")
 
@@ -67,7 +67,7 @@ def render(job: Job, cluster: EksCluster, token: str, *, catalog: Catalog | None
         token: makes the submission idempotent: sent twice, the job is submitted once.
 
     Raises:
-        JobError: the job does not fit the cluster, or the token is no such word.
+        JobError: the job does not fit the cluster, or the token is not valid.
     """
     name, fitted = names.object_name(job_id(job, token)), plan(job, cluster)
     _environment(job)
@@ -86,7 +86,7 @@ def render(job: Job, cluster: EksCluster, token: str, *, catalog: Catalog | None
 
 
 def to_yaml(objects: tuple[Object, ...]) -> str:
-    """The objects as a YAML stream, readable: texts of several lines stay texts of several lines."""
+    """The objects as a readable YAML stream: multi-line strings are written on several lines."""
     from ruamel.yaml import YAML
     from ruamel.yaml.scalarstring import LiteralScalarString
 
@@ -111,27 +111,25 @@ def to_yaml(objects: tuple[Object, ...]) -> str:
 def _environment(job: Job) -> None:
     for variable in job.env:
         if variable.startswith(_RESERVED) or variable in _RANK_ENV:
-            raise JobError(
-                f"env {variable}: this is set for each pod, by what starts it. Choose another name, or leave it out"
-            )
+            raise JobError(f"env {variable}: it is set automatically for each pod. Choose another name, or remove it")
 
 
 def _size(files: Mapping[str, bytes]) -> None:
     size = sum(len(content) for content in files.values())
     if size > MAX_FILES:
         raise JobError(
-            f"the job's files have {size:,} bytes; Kubernetes takes {MAX_FILES:,}. Put what is large on the shared file system, or "
+            f"the job's files have {size:,} bytes; Kubernetes allows {MAX_FILES:,}. Put large files on the shared file system, or "
             "into the image (trn image build)"
         )
 
 
 def _key(path: str) -> str:
-    """The key of a file in a Secret; a script's own name may not be one."""
+    """The key of a file in a Secret; a script's file name may not be a valid key."""
     return "script" if path.startswith("script/") else path
 
 
 def _secret(name: str, cluster: EksCluster, labels: Mapping[str, str], files: Mapping[str, bytes]) -> Object:
-    """The files are a Secret, and not a ConfigMap: they carry the user's environment."""
+    """The files are a Secret, not a ConfigMap: they contain the user's environment."""
     text: dict[str, str] = {}
     binary: dict[str, str] = {}
     for path, content in files.items():
@@ -139,7 +137,7 @@ def _secret(name: str, cluster: EksCluster, labels: Mapping[str, str], files: Ma
             plain = content.decode()
         except UnicodeDecodeError:
             plain = ""
-        # only what YAML gives back unchanged, also to other readers of it, is written as text
+        # only what every YAML parser returns unchanged is written as text
         if plain and all(c in "\n\t" or c.isprintable() for c in plain) and not plain[0].isspace():
             text[_key(path)] = plain
         else:
@@ -159,7 +157,7 @@ def _secret(name: str, cluster: EksCluster, labels: Mapping[str, str], files: Ma
 
 
 def _guard(name: str, cluster: EksCluster, job: Job) -> Object:
-    """One job at a time has a cache set: the compiler's locks do not hold on a shared file system."""
+    """Only one job at a time uses a cache set: the compiler's locks do not work on a shared file system."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -187,7 +185,7 @@ def _job(
         tasks.insert(0, _prepare(name, fitted, cluster, labels, files))
         tasks[1]["dependsOn"] = {"name": [names.PREPARE]}
     count = sum(task["replicas"] for task in tasks)
-    # all other failures start the job again: a template goes on from its last checkpoint, and a script's own failure is 66
+    # all other failures restart the job: a kind resumes from its last checkpoint, and a script's own failure is 66
     policies: list[Object] = [
         {"exitCode": code, "action": "TerminateJob"} for code in (*scripts.FINAL, scripts.TIMED_OUT)
     ]
@@ -207,7 +205,7 @@ def _job(
             "minAvailable": count,
             "maxRetry": _restarts(fitted) + 1,  # Volcano counts the attempts
             "ttlSecondsAfterFinished": KEPT_SECONDS,
-            # the pods' names resolve before the pods are ready: compiling, they never are
+            # the pods' names resolve before the pods are ready, which they are not while compiling
             "plugins": {"env": [], "svc": ["--publish-not-ready-addresses=true"]},
             "policies": policies,
             "tasks": tasks,
@@ -250,11 +248,11 @@ def _prepare(
         containers=[main],
         init_containers=[pods.folder(cluster, image, volumes)],
         volumes=volumes,
-        # not the gang's scheduler: this pod is to run before the others are there
+        # not Volcano: this pod must run before the others exist
         where={**pods.ON_SYSTEM, "schedulerName": "default-scheduler"},
     )
     task = _task(names.PREPARE, 1, labels, spec)
-    # it has tried several times by itself; a lost node is the only reason to do so again
+    # it retries internally; only a lost node is a reason to restart it
     task["policies"] = [{"event": "PodFailed", "action": "TerminateJob"}]
     return task
 
@@ -292,6 +290,6 @@ def _train(
         volumes=volumes,
         where=pods.on_trainium(fleet, catalog),
     )
-    # the port of Neuron's collectives must not be taken for an outgoing connection; Kubernetes calls this sysctl safe
+    # keeps the port of Neuron's collectives free of outgoing connections; Kubernetes lists this sysctl as safe
     spec["securityContext"]["sysctls"] = [{"name": "net.ipv4.ip_local_reserved_ports", "value": "48620"}]
     return _task(names.TRAIN, fitted.job.nodes, labels, spec)

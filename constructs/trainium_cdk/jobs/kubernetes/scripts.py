@@ -2,7 +2,7 @@
 
 A job is one Volcano Job of two tasks:
 
-    prepare  one pod on a system node fetches code, data and packages; no Trainium node waits for it. Volcano makes the pods of
+    prepare  one pod on a system node fetches code, data and packages; no Trainium node waits for it. Volcano creates the pods of
              `train` when it has succeeded (`dependsOn`; it is never ready before it is done).
     train    a pod on each Trainium node, all or none. An init container, `precompile`, compiles the graphs into the
              cache set, a directory for each node; then `train` trains.
@@ -25,9 +25,9 @@ from trainium_cdk.jobs.templates import Template
 FILES = "/trn/job"
 """Where the files are mounted."""
 FINAL = (64, 65, 66)
-"""Exit codes (`shell/pod.sh`) that end the job: something is missing; graphs did not compile; the user's script failed."""
+"""Exit codes (`shell/pod.sh`) that end the job: something is missing; graphs failed to compile; the user's script failed."""
 TIMED_OUT = 124
-"""Exit code of a training that reached its time limit, as `timeout` has it."""
+"""Exit code of `timeout`: the training reached its time limit."""
 
 _NODE = r"""#!/bin/bash
 # {name}, one pod: bash node.sh prepare|precompile|train
@@ -63,7 +63,7 @@ if [ -f "$venv/bin/activate" ]; then . "$venv/bin/activate"; fi
 """
 
 _PREPARE = """#!/bin/bash
-# bash prepare.sh fetch|check: whatever this job needs and the cluster has not got yet.
+# bash prepare.sh fetch|check: fetches what this job needs and the cluster does not have yet.
 mode=$1
 files={files}
 trn={shared}/trn
@@ -71,7 +71,7 @@ job=$trn/jobs/{name}
 venv=$trn/venv/{venv}
 . "$files/fetch.sh"
 {require}
-# packages that the image lacks, beside those it has
+# packages that the image lacks, in addition to its own
 make_environment() {{ python3 -m venv --system-site-packages --without-pip "$venv"; }}
 once venv-{venv} "$venv/bin/python3" make_environment
 {prepare}
@@ -93,7 +93,7 @@ def job_files(name: str, fitted: Plan, parts: Template, catalog: Catalog | None 
 
 
 def describe(name: str, fitted: Plan, catalog: Catalog | None) -> dict[str, Any]:
-    """What `trn status` shows of a job beside its state."""
+    """What `trn status` shows of a job, in addition to its state."""
     published = expected(fitted, catalog)
     return {
         "id": name,
@@ -110,7 +110,7 @@ def describe(name: str, fitted: Plan, catalog: Catalog | None) -> dict[str, Any]
 
 
 def directory(name: str, fitted: Plan) -> str:
-    """Where the job lives on the shared file system: logs, checkpoints, TensorBoard's files."""
+    """The job's directory on the shared file system: logs, checkpoints, TensorBoard's files."""
     return f"{fitted.cluster.shared_dir}/trn/jobs/{name}"
 
 
@@ -163,11 +163,11 @@ def _node(name: str, fitted: Plan, parts: Template, catalog: Catalog | None) -> 
         shared=_shared(fitted),
         venv=_venv(fitted),
         limit=limit,
-        # a script of the user's own may not know how to go on where it was
+        # a user's script may not be able to resume
         once="" if job.RESTARTS else "fails_once=1\n",
         nodes=job.nodes,
         cores=fitted.fleet.cores,
-        # the headless service that Volcano makes of the job resolves pods that are not ready yet
+        # Volcano's headless service of the job resolves pods that are not ready yet
         master=f"{task_pod(name, TRAIN, 0)}.{name}",
         environment="\n".join(f"export {k}={quote.word(v)}" for k, v in sorted(env.items())),
         cache=job.cache_set,
@@ -183,7 +183,7 @@ def _node(name: str, fitted: Plan, parts: Template, catalog: Catalog | None) -> 
 
 
 def _prepare(name: str, fitted: Plan, parts: Template) -> str:
-    # fetch.sh has its own `die`; what is missing on the cluster fails the job at once, like everything that will fail again
+    # fetch.sh has its own `die`; a missing path fails the job at once, because a retry would fail too
     require = f'die() {{ printf "trn: %s\\n" "$*" >&2; exit 64; }}\n{parts.require}' if parts.require else ""
     return _PREPARE.format(
         name=name,

@@ -1,4 +1,4 @@
-"""What logs, shells and TensorBoard need of the backend."""
+"""The part of the backend that logs, shells and TensorBoard use."""
 
 from __future__ import annotations
 

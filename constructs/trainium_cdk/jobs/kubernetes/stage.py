@@ -24,7 +24,7 @@ _ATTEMPTS = 3
 _REFUSED: Object = {
     "rules": [{"action": "FailJob", "onExitCodes": {"containerName": "main", "operator": "In", "values": [4]}}]
 }
-"""What is refused once is not tried again."""
+"""Exit code 4 is permanent: the Job is not retried."""
 _OWNER = "batch.kubernetes.io/controller-uid"
 _UNSIGNED = "--no-sign-request"
 _SOURCE = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\x00\n]*)?")
@@ -91,13 +91,13 @@ def render(
 
     Args:
         source: `s3://bucket/file.tar` (.tar.gz, .tgz), which is unpacked, `s3://bucket/file`, or `s3://bucket/prefix/`; or the
-            name of a data set that the job templates use, which then goes where they look for it.
-        target: a directory on a shared file system; empty with such a name.
-        public: the bucket is public, and is asked without credentials.
+            name of a data set that the job kinds use, which is then stored where they expect it.
+        target: a directory on a shared file system; empty for such a name.
+        public: the bucket is public, and is read without credentials.
         image: one with bash, Python and the AWS CLI. Default: the cluster's.
 
     Raises:
-        JobError: no such source, or a target that is not on a shared file system, or among the jobs' own files.
+        JobError: the source is not valid, or the target is not on a shared file system or is among the jobs' own files.
     """
     image = image or cluster.image
     if not image:
@@ -124,14 +124,14 @@ def render(
 
 
 def _mount(target: str, cluster: EksCluster) -> str:
-    """The shared file system on which a directory is; empty if there is none."""
+    """The mount point of the shared file system that a directory is on; empty if none."""
     return next((m for m in cluster.mount_dirs if target.startswith(f"{m}/")), "")
 
 
 def _job(uri: str, target: str, cluster: EksCluster, signing: str, image: str, known_as: str = "") -> Object:
     digest = hashlib.sha256(f"{uri} {target}".encode()).hexdigest()[:12]
     name = f"trn-data-{digest}"
-    # the marks that `prepare` of a job looks for, where it is one of the templates' data sets
+    # the markers that `prepare` of a job checks, for a data set of the job kinds
     mark = f"stage-{digest}"
     if known_as:
         mark = f"data-{known_as}" if uri.endswith(".tar") else f"data-{known_as}-{uri.rpartition('/')[2]}"
@@ -146,7 +146,7 @@ def _job(uri: str, target: str, cluster: EksCluster, signing: str, image: str, k
         resources=_RESOURCES,
         mounts=volumes.mounts,
     )
-    # as root, so never through a link of somebody's
+    # as root, so never through a user's link
     made = 'for d in "$@"; do [ "$(realpath -m "$d")" != "$d" ] || [ -d "$d" ] || { mkdir -p "$d" && chmod 1777 "$d"; }; done'
     folder = pods.folder(cluster, image, volumes)
     folder["command"] = ["bash", "-c", made, "folder", f"{cluster.shared_dir}/trn", literal(target)]
@@ -166,7 +166,7 @@ def _job(uri: str, target: str, cluster: EksCluster, signing: str, image: str, k
 
 
 def literal(text: str) -> str:
-    """`text` so that Kubernetes, which expands $(NAME) in commands, gives it back as it is.
+    """`text`, escaped for Kubernetes, which expands $(NAME) in commands.
 
     >>> literal("s3://b/$(HOME)/x")
     's3://b/$$(HOME)/x'
@@ -182,8 +182,8 @@ def run(
     say: Callable[[str], None] = print,
     sleep: Callable[[float], None] = time.sleep,
 ) -> bool:
-    """Run a Job to its end, or join it where it runs already; true if it has succeeded. Breaking off breaks nothing: it goes
-    on, and running it again joins it.
+    """Run a Job to its end, or follow it if it already runs; True if it succeeded. If this process is interrupted, the Job
+    goes on, and the next call follows it.
 
     Raises:
         TransportError: the cluster cannot be reached.
@@ -195,7 +195,7 @@ def run(
             api.delete("BatchJob", name, uid=there["metadata"]["uid"])
             _gone(api, name, sleep)
         else:
-            say(f"{name} is under way already")
+            say(f"{name} already runs")
     try:
         api.create("BatchJob", job)
     except ApiError as e:
@@ -220,7 +220,7 @@ def run(
 
 
 def _log(api: Api, pod: str, log: Callable[[bytes], None], sleep: Callable[[float], None]) -> None:
-    """The whole of one pod's log, until it has ended."""
+    """The whole log of one pod, until it has ended."""
     got = 0
     while True:
         try:
@@ -255,4 +255,4 @@ def _gone(api: Api, name: str, sleep: Callable[[float], None]) -> None:
                 return
             raise
         sleep(0.3)
-    raise TransportError(f"the ended Job {name} does not go away. Delete it with kubectl (trn kubeconfig)")
+    raise TransportError(f"the ended Job {name} was not deleted. Delete it with kubectl (trn kubeconfig)")

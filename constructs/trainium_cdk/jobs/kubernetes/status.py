@@ -1,4 +1,4 @@
-"""How a job is, from the objects that Kubernetes has of it. Pure."""
+"""The status of a job, from its Kubernetes objects. Pure."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _MOST_NODES = 10_000
 
 @dataclass(frozen=True)
 class Seen:
-    """What was found of a job.
+    """A job's objects in the cluster.
 
     Attributes:
         job: the Volcano Job.
         pods: its pods.
-        group: its PodGroup, if there is one.
+        group: its PodGroup, if it exists.
         events: messages of the PodGroup's events, newest last.
-        nodes: the nodes of its node group; None where they are not known.
+        nodes: the nodes of its node group; None if unknown.
     """
 
     job: Object
@@ -43,8 +43,8 @@ class Seen:
 
 
 def described(job: Object) -> dict[str, Any]:
-    """What the job was submitted as. Who may edit the job may have written anything there: what is no such value is left out,
-    so that it costs the job its own row, and no other."""
+    """The job's description from its submission. It may have been edited: invalid values are left out, so that they do not
+    break the list of jobs."""
     try:
         found = json.loads(job["metadata"].get("annotations", {})[DESCRIPTION])
     except (KeyError, TypeError, ValueError, RecursionError):
@@ -62,7 +62,7 @@ def described(job: Object) -> dict[str, Any]:
 
 
 def phase(job: Object) -> str:
-    """Volcano's word for how the job is."""
+    """Volcano's phase of the job."""
     return str(job.get("status", {}).get("state", {}).get("phase") or "Pending")
 
 
@@ -71,24 +71,24 @@ def ended(job: Object) -> bool:
 
 
 def status(seen: Seen) -> JobStatus:
-    said = described(seen.job)
+    description = described(seen.job)
     pods = sorted(seen.pods, key=index)
-    stages = [_stage(name, seen, pods) for name in said["stages"] or [TRAIN]]
+    stages = [_stage(name, seen, pods) for name in description["stages"] or [TRAIN]]
     return JobStatus(
         id=seen.job["metadata"]["name"],
-        kind=str(said.get("kind", "?")),
+        kind=str(description.get("kind", "?")),
         queue=str(seen.job["spec"].get("queue", "?")),
-        instance_type=str(said.get("instance_type", "?")),
-        nodes=said["nodes"],
-        global_batch_size=said["global_batch_size"],
+        instance_type=str(description.get("instance_type", "?")),
+        nodes=description["nodes"],
+        global_batch_size=description["global_batch_size"],
         stages=tuple(_with_job(stages, seen)),
-        directory=str(said.get("directory", "")),
-        expected=Expected.of(said.get("expected")),
+        directory=str(description.get("directory", "")),
+        expected=Expected.of(description.get("expected")),
     )
 
 
 def index(pod: Object) -> int:
-    """Which pod of its task it is."""
+    """The pod's number within its task."""
     found = pod["metadata"].get("labels", {}).get("volcano.sh/task-index", "0")
     return int(found) if str(found).isdigit() else 0
 
@@ -98,7 +98,7 @@ def task(pod: Object) -> str:
 
 
 def container_state(pod: Object, name: str) -> Mapping[str, Any]:
-    """`running`, `terminated` or `waiting` of a container, with what goes with it; empty where it has none yet."""
+    """The `running`, `terminated` or `waiting` state of a container; empty if it has none yet."""
     for key in ("containerStatuses", "initContainerStatuses"):
         for found in pod.get("status", {}).get(key, []):
             if found["name"] == name:
@@ -108,7 +108,7 @@ def container_state(pod: Object, name: str) -> Mapping[str, Any]:
 
 
 def seconds(text: Any) -> int | None:
-    """A time of Kubernetes in seconds since 1970."""
+    """A Kubernetes timestamp in seconds since 1970."""
     try:
         return int(dt.datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp())
     except ValueError:
@@ -155,7 +155,7 @@ def _code(pod: Object, name: str) -> int | None:
 
 
 def _failure(bad: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    # whoever failed first brought the others down
+    # the first failure stopped the others
     first = min(bad, key=lambda t: (seconds(t.get("finishedAt")) or 0, t.get("exitCode") == 143))
     code, reason = first.get("exitCode"), str(first.get("reason", ""))
     if code == TIMED_OUT:
@@ -163,7 +163,7 @@ def _failure(bad: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     if reason == "OOMKilled":
         return {"state": "OUT_OF_MEMORY", "reason": "was killed: out of memory", "exit_code": code}
     if found := re.search(r"exit code (\d+)\s*$", str(first.get("message", ""))):
-        code = int(found[1])  # the script's own
+        code = int(found[1])  # the script's own exit code
     return {"state": "FAILED", "reason": f"exit code {code}", "exit_code": code}
 
 
@@ -180,7 +180,7 @@ def _why_pending(pods: Sequence[Object], name: str) -> str:
 
 
 def _scheduling(messages: Iterable[str]) -> str:
-    """The scheduler's messages in a sentence."""
+    """The scheduler's messages in one sentence."""
     texts = [m for m in messages if m]
     short = list(dict.fromkeys(re.findall(r"[Ii]nsufficient(?: quota)?:? ([A-Za-z][\w./-]+)", " ".join(texts))))
     if short:
@@ -194,7 +194,7 @@ def _cut(text: str) -> str:
 
 
 def _with_job(stages: list[Stage], seen: Seen) -> list[Stage]:
-    """What the job as a whole says of its stages."""
+    """The stages, corrected by the state of the job as a whole."""
     now, job = phase(seen.job), seen.job.get("status", {})
     retries, most = int(job.get("retryCount", 0)), int(seen.job["spec"].get("maxRetry", 0))
     at = seconds(job.get("state", {}).get("lastTransitionTime"))
@@ -209,7 +209,7 @@ def _with_job(stages: list[Stage], seen: Seen) -> list[Stage]:
         elif stage.state in ACTIVE or (now == "Aborted" and stage.state != "COMPLETED"):
             stage = _current(stage, now, seen, retries, most, at)
         elif stage.state != "COMPLETED" and now not in _ENDED:
-            # its pods say it first; others of them may still run, and have its compile cache
+            # its pods report it first; others may still run, and use its compile cache
             then = "ends" if now in ("Terminating", "Aborting") else "ends or starts again"
             stage = replace(stage, state="RUNNING", reason=f"{stage.reason}; {then}", ended=None)
         made.append(stage)
@@ -225,7 +225,7 @@ def _after(stage: Stage, before: Stage) -> Stage:
 
 
 def _current(stage: Stage, now: str, seen: Seen, retries: int, most: int, at: int | None) -> Stage:
-    """The stage that the job is at, where its pods alone do not tell how it ended."""
+    """The job's current stage, if its pods alone do not show how it ended."""
     if now == "Aborted":
         return replace(stage, state="CANCELLED", reason="", exit_code=None, ended=at)
     if now == "Aborting":
@@ -234,7 +234,7 @@ def _current(stage: Stage, now: str, seen: Seen, retries: int, most: int, at: in
         attempts = f"each of {retries} attempts" if retries > 1 else "its only attempt"
         return replace(stage, state="FAILED", reason=f"failed in {attempts}: see its log", ended=at)
     if now == "Terminated":
-        return replace(stage, state="FAILED", reason="ended with another node's failure", ended=at)
+        return replace(stage, state="FAILED", reason="stopped because another node failed", ended=at)
     again = f"attempt {retries + 1} of {most}; " if retries else ""
     if stage.state == "RUNNING":
         return replace(stage, reason=again.removesuffix("; "))
@@ -244,12 +244,12 @@ def _current(stage: Stage, now: str, seen: Seen, retries: int, most: int, at: in
 
 
 def _group(seen: Seen) -> str:
-    """Why the gang as a whole waits."""
+    """Why the pod group as a whole waits."""
     group = seen.group or {}
     if seen.nodes is not None:
         ready = [n for n in seen.nodes if _is_ready(n)]
         wanted = group.get("spec", {}).get("minResources", {})
-        if short := [f"{name} ({wanted[name]} wanted, {there} there)" for name, there in _short(wanted, ready)]:
+        if short := [f"{name} ({wanted[name]} requested, {there} available)" for name, there in _short(wanted, ready)]:
             return (
                 f"waits for nodes: insufficient {', '.join(short)}; it needs {_nodes(seen)} nodes, and its node group has "
                 f"{len(ready)} ready"
@@ -257,12 +257,12 @@ def _group(seen: Seen) -> str:
     conditions = [
         str(c.get("message", "")) for c in group.get("status", {}).get("conditions", []) if c.get("status") == "True"
     ]
-    # before its pods are made, Volcano counts them as 0 of 0
+    # before its pods are created, Volcano counts them as 0 of 0
     return _scheduling([m for m in [*conditions, *seen.events] if not m.startswith("0/0 tasks")])
 
 
 def _scaler(group: Object | None) -> str:
-    """What the scaler of nodes notes on a PodGroup; empty for nothing."""
+    """The node scaler's note on a PodGroup; empty if it has none."""
     try:
         return _cut(json.loads((group or {})["metadata"]["annotations"][NODES])["why"])
     except (KeyError, TypeError, ValueError):
@@ -275,7 +275,7 @@ def _is_ready(node: Object) -> bool:
 
 
 def _short(wanted: Mapping[str, str], ready: Sequence[Object]) -> list[tuple[str, int]]:
-    """Devices of which the nodes that are ready have too few, all together, whoever uses them now: (name, how many)."""
+    """Devices of which all ready nodes together have too few, in use or not: (name, number)."""
     found = []
     for name, amount in wanted.items():
         if "/" in name and "." in name.partition("/")[0] and not name.startswith("requests.") and amount.isdigit():

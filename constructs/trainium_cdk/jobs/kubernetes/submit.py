@@ -1,4 +1,4 @@
-"""Sending a job: the objects are created so that the job is there whole and once, or not at all."""
+"""Sending a job: its objects are created completely and once, or not at all."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trainium_cdk.outputs import EksCluster
 
 _SUBMITTING_SECONDS = 120
 _SETTLING_SECONDS = 2.0
-"""After which a request that was sent has been carried out."""
+"""Seconds after which a sent request has been processed."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,10 @@ class Submitter:
             raise
         except ApiError as e:
             if e.status == 409 and (there := self._existing(submission)) is not None:
-                self._own(submission, there)  # another client was faster
+                self._own(submission, there)  # another client created it first
                 return self._submitted(submission, existing=True)
             if e.again:
-                raise  # it may have been taken, though nobody has said so: its files must stay
+                raise  # the job may have been created without a response: its files must be kept
             self._undo(submission)
             raise SubmitError(
                 f"{submission.id} was not submitted to {self.cluster.cluster_name}: {_refusal(e)}. Nothing of it is left there"
@@ -68,7 +68,7 @@ class Submitter:
         return self._submitted(submission, existing=False)
 
     def _broken_off(self, submission: KubernetesSubmission) -> None:
-        """After Ctrl-C the job is there whole, or not at all."""
+        """After Ctrl-C the job exists completely, or not at all."""
         self.sleep(_SETTLING_SECONDS)
         with contextlib.suppress(TrnError):
             there = self._existing(submission)
@@ -85,11 +85,11 @@ class Submitter:
                 return None
             raise
         if found["metadata"].get("annotations", {}).get(DIGEST) != submission.digest:
-            raise SubmitError(f"{submission.id} is another job already. Use a new token, or submit what it was")
+            raise SubmitError(f"{submission.id} already exists as another job. Use a new token, or submit the same job")
         return found
 
     def _take_cache(self, submission: KubernetesSubmission) -> None:
-        """Hold the compile cache for this job, or say which job has it."""
+        """Reserve the compile cache for this job. Raises SubmitError if another job uses it."""
         wanted = submission.guard
         for _ in range(3):
             try:
@@ -109,8 +109,8 @@ class Submitter:
                 return
             if self._still_has(holder, there):
                 raise SubmitError(
-                    f"{submission.id} was not submitted: job {holder} has the compile cache {submission.plan.job.cache_set}, and two "
-                    f"jobs on one would spoil it. Wait for it (trn wait {holder}), cancel it, or give --cache another name"
+                    f"{submission.id} was not submitted: job {holder} uses the compile cache {submission.plan.job.cache_set}, and two "
+                    f"jobs would corrupt it. Wait for it (trn wait {holder}), cancel it, or give --cache another name"
                 )
             version = {"resourceVersion": there["metadata"]["resourceVersion"]}
             try:
@@ -120,7 +120,7 @@ class Submitter:
                 if e.status not in (404, 409):
                     raise
         raise TransportError(
-            f"several submissions want the compile cache {submission.plan.job.cache_set} at once. Try again in a moment"
+            f"several submissions request the compile cache {submission.plan.job.cache_set} at once. Try again in a moment"
         )
 
     def _still_has(self, holder: str, guard: Object) -> bool:
@@ -131,7 +131,7 @@ class Submitter:
                 raise
         if guard["metadata"].get("ownerReferences"):
             return False
-        # no job yet: its submission is under way, or broke off
+        # no job yet: its submission is under way, or was interrupted
         age = dt.datetime.now(dt.UTC).timestamp() - (status.seconds(guard["metadata"]["creationTimestamp"]) or 0)
         return age < _SUBMITTING_SECONDS
 
@@ -143,18 +143,18 @@ class Submitter:
         except ApiError as e:
             if e.status != 409:
                 raise
-        # left by a submission that broke off
+        # left by an interrupted submission
         there = self.api.get("Secret", name)
         if not submitted_by_trn(there):
             raise SubmitError(
-                f"{name} was not submitted: there is a Secret of that name already, which trn has not created. Use another token"
+                f"{name} was not submitted: a Secret of that name already exists, not created by trn. Use another token"
             )
         if there["metadata"].get("annotations", {}).get(DIGEST) != submission.digest:
             self.api.delete("Secret", name, uid=there["metadata"]["uid"])
             self.api.create("Secret", submission.secret)
 
     def _own(self, submission: KubernetesSubmission, job: Object) -> None:
-        """Tie the files and the guard to the job, so that they go with it."""
+        """Make the job the owner of files and guard, so that they are deleted with it."""
         owned = {"metadata": {"ownerReferences": [owner_of(job)]}}
         with absent_is_fine():
             self.api.patch("Secret", submission.id, owned)
@@ -185,7 +185,7 @@ def owner_of(job: Object) -> Object:
 
 
 def _refusal(error: ApiError) -> str:
-    """What the API said, in which an unknown queue or namespace is told as such."""
+    """The API's reason, made clear for an unknown queue or namespace."""
     text = str(error).removesuffix(".")
     if "admission webhook" in text:
         text = text.partition("denied the request: ")[2] or text

@@ -1,4 +1,4 @@
-"""TensorBoard in the cluster, seen through a port of this machine and nowhere else."""
+"""TensorBoard in the cluster, reached through a port of this machine only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainium_cdk.jobs.kubernetes.source import JobSource
 PORT = 6006
 _HOURS = 12
 _READY_SECONDS = 120.0
-# On the pod's own loopback address: only a port-forward, which asks for rights in the cluster, gets there.
+# On the pod's own loopback address: reached only by a port-forward, which needs permissions in the cluster.
 _SERVE = """
 venv=$(find "${TRN_SHARED_ROOT:-}$2/trn/venv" -mindepth 1 -maxdepth 1 -type d 2> /dev/null | head -n 1)
 if ! command -v tensorboard > /dev/null && [ -n "$venv" ]; then . "$venv/bin/activate"; fi
@@ -33,10 +33,10 @@ exec tensorboard --logdir "${TRN_SHARED_ROOT:-}$1" --port "$3" --host "${TRN_TEN
 
 @dataclass(frozen=True)
 class Board:
-    """A TensorBoard that runs.
+    """A running TensorBoard.
 
     Attributes:
-        url: on this machine.
+        url: its address on this machine.
     """
 
     url: str
@@ -44,10 +44,10 @@ class Board:
     alive: Callable[[], bool]
 
     def wait(self) -> None:
-        """Until its pod has ended.
+        """Wait until its pod has ended.
 
         Raises:
-            TransportError: it has.
+            TransportError: when it has.
         """
         while self.alive():
             time.sleep(5)
@@ -63,11 +63,11 @@ def serve(
     port: int = 0,
     say: Callable[[str], None] = print,
 ) -> Iterator[Board]:
-    """TensorBoard over all of a job's directory, in a pod on a system node that goes with this context, and ends by itself after
-    half a day whatever becomes of us.
+    """TensorBoard over all of a job's directory, in a pod on a system node, which is deleted with this context, and ends after
+    half a day even if this process is killed.
 
     Args:
-        image: default: the job's own.
+        image: default: the job's.
         port: of this machine. Default: a free one.
 
     Raises:
@@ -82,7 +82,7 @@ def serve(
     api = backend.api
     api.create("Pod", pod)
     try:
-        say(f"TensorBoard starts in pod {name}; the first time its image takes some minutes")
+        say(f"TensorBoard starts in pod {name}; pulling its image takes some minutes the first time")
         reader.until(api, name, lambda p: p["status"].get("phase") not in (None, "Pending"))
         with Forward(api, name, PORT, local=port) as forward:
             url = f"http://127.0.0.1:{forward.port}/"
@@ -104,8 +104,8 @@ def _ready(backend: JobSource, name: str, url: str) -> None:
     end = time.monotonic() + _READY_SECONDS
     while True:
         if _phase(backend, name) in ("Failed", "Succeeded"):
-            said = b"".join(backend.api.log(name, "main")).decode(errors="replace").strip().splitlines()[-1:]
-            raise TransportError(f"TensorBoard ended: {' '.join(said).removeprefix('trn: ') or 'no word'}")
+            lines = b"".join(backend.api.log(name, "main")).decode(errors="replace").strip().splitlines()[-1:]
+            raise TransportError(f"TensorBoard ended: {' '.join(lines).removeprefix('trn: ') or 'no reason reported'}")
         with contextlib.suppress(OSError, urllib.error.URLError), plain.open(url, timeout=5):
             return
         if time.monotonic() > end:

@@ -1,4 +1,4 @@
-"""For users of TorchX: a component that knows a cluster. Pure."""
+"""A TorchX component for a cluster. Pure."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _ITS_OWN = ("MASTER_PORT",)
 
 
 def component(cluster: EksCluster, catalog: Catalog | None = None) -> str:
-    """The text of a TorchX component for a cluster: `torchx_component.py` with the cluster's facts in it."""
+    """The text of a TorchX component for a cluster: `torchx_component.py` with the cluster's values in FACTS."""
     text = _COMPONENT.read_text("utf-8")
     facts = pformat(facts_of(cluster, catalog), width=110, sort_dicts=False)
     return re.sub(r"^FACTS: Dict\[str, Any\] = \{\}$", lambda _: f"FACTS: Dict[str, Any] = {facts}", text, flags=re.M)
 
 
 def facts_of(cluster: EksCluster, catalog: Catalog | None = None) -> dict[str, Any]:
-    """What the component must know."""
+    """The values of FACTS."""
     names = (catalog or Catalog.load()).eks.resources
     fleets: dict[str, Any] = {}
     for fleet in cluster.fleets:
@@ -40,7 +40,7 @@ def facts_of(cluster: EksCluster, catalog: Catalog | None = None) -> dict[str, A
                 "efa": fleet.efa,
                 "cpu": int(wanted["cpu"]),
                 "memory_mib": int(wanted["memory"].removesuffix("Gi")) * 1024,
-                # TorchX counts devices; of huge pages it knows nothing
+                # TorchX counts devices, but does not support huge pages
                 "devices": {n: int(wanted[n]) for n in (names.device, names.efa) if n in wanted},
             },
         )
@@ -57,7 +57,7 @@ def facts_of(cluster: EksCluster, catalog: Catalog | None = None) -> dict[str, A
 
 
 def run_line(cluster: EksCluster, file: str) -> str:
-    """How TorchX is called with it."""
+    """The `torchx` command that uses it."""
     return (
         f'torchx run -s kubernetes --workspace="" -cfg queue={cluster.queues[0]},namespace={cluster.namespace},'
         f"service_account={cluster.service_account} {file}:train --script train.py --nnodes 2"
@@ -65,7 +65,7 @@ def run_line(cluster: EksCluster, file: str) -> str:
 
 
 def _environment(cluster: EksCluster, catalog: Catalog | None) -> dict[str, str]:
-    """The launch environment of a script on several nodes, where the cluster can have them."""
+    """The launch environment of a script on several nodes, if the cluster allows several."""
     for nodes in (2, 1):
         try:
             fitted = plan(Script(filename="x", content=b"x", nodes=nodes, image="x/y:z"), cluster)

@@ -1,12 +1,12 @@
 """A TorchX component for this cluster: `torchx run -s kubernetes ... trn_component.py:train --script train.py`.
 
-Written by `trn torchx`. It stands alone, for TorchX wants an environment of its own. What it renders is what `trn submit` of a
-script renders, as far as TorchX has words for it: whole nodes with all their devices and EFA interfaces, the shared file
-systems, the launch environment, one rank for each NeuronCore, a compile cache for each node. It does not hold the guard of a
-cache set that `trn` holds: see to it that no two jobs have one at the same time.
+Written by `trn torchx`. It imports nothing from trainium-cdk, as TorchX needs a separate environment. It renders the same as
+`trn submit` of a script, as far as TorchX supports it: whole nodes with all their devices and EFA interfaces, the shared file
+systems, the launch environment, one rank for each NeuronCore, a compile cache for each node. Unlike `trn`, it does not
+reserve the compile cache: make sure that no two jobs use one at the same time.
 """
 
-# ruff: noqa: UP006, UP035, UP045  TorchX reads the types of the arguments, and knows these words only
+# ruff: noqa: UP006, UP035, UP045  TorchX reads the types of the arguments, and supports only these
 import shlex
 from typing import Any, Dict, List, Optional
 
@@ -39,7 +39,7 @@ def train(
         image: container image. Default: the cluster's.
         nnodes: nodes.
         nproc_per_node: processes of a node. Default: one for each NeuronCore.
-        instance_type: which of the cluster's. Default: its first.
+        instance_type: one of the cluster's. Default: its first.
         cacheset: compile cache; must not be shared by jobs that run at the same time.
         precompile: compile the graphs (neuron_parallel_compile) instead of training.
         env: additions to the launch environment.
@@ -56,7 +56,7 @@ def train(
     if nnodes > 1 and not fleet["efa"]:
         raise ValueError(f"nnodes is {nnodes}, but {kind} has no EFA: use 1")
     if not (image or FACTS["image"]):
-        raise ValueError("no image: give one")
+        raise ValueError("no image. Give one as --image")
     node = macros.replica_id
     workers = nproc_per_node or fleet["cores"]
     program = [
@@ -75,7 +75,7 @@ def train(
         words.insert(0, "neuron_parallel_compile")
     lines: List[str] = [
         "set -euo pipefail",
-        # Volcano tells every pod the name of the first; TorchX itself tells the first pod only `localhost`
+        # Volcano gives every pod the name of the first; TorchX gives the first pod only `localhost`
         f'export MASTER_ADDR="$${{VC_TRAIN_0_HOSTS:-$${{{macros.rank0_env}:-localhost}}}}" MASTER_PORT={port}',
         f"export NNODES={nnodes} NODE_RANK={node} NPROC_PER_NODE={workers}",
         f"cache={_literal(FACTS['cache_root'])}/{_literal(cacheset)}/node-{node}",
@@ -109,5 +109,5 @@ def train(
 
 
 def _literal(word: str) -> str:
-    """One shell word that TorchX, which expands $name in arguments, hands on as it is."""
+    """One shell word, escaped for TorchX, which expands $name in arguments."""
     return shlex.quote(word).replace("$", "$$")

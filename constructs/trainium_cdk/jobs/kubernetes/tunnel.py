@@ -1,4 +1,4 @@
-"""The way to a private Kubernetes API: a port of this machine, through the stack's jump host, by Session Manager."""
+"""A tunnel to a private Kubernetes API: a port of this machine, forwarded through the stack's jump host by Session Manager."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from trainium_cdk._aws import unknown_caller
+from trainium_cdk._aws import credentials_error
 from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs.kubernetes.access import Endpoint
 from trainium_cdk.outputs import EksCluster
@@ -23,7 +23,7 @@ PLUGIN = "session-manager-plugin"
 _DOCUMENT = "AWS-StartPortForwardingSessionToRemoteHost"
 _RESPONSE = "AWS_SSM_START_SESSION_RESPONSE"
 _LEAST = (1, 2, 497)
-"""First version that takes the session's secret from its environment, and not from its command line for all to see."""
+"""First version that takes the session's secret from its environment, and not from its command line, which other users can read."""
 _DIRECT_SECONDS = 3.0
 _READY_SECONDS = 30.0
 
@@ -36,7 +36,7 @@ def reach(cluster: EksCluster, endpoint: Endpoint, *, port: int = 0) -> Endpoint
         port: of this machine, for the tunnel. Default: a free one.
 
     Raises:
-        TransportError: it cannot be reached, and no tunnel can be made.
+        TransportError: it cannot be reached, and no tunnel can be opened.
     """
     parts = urlsplit(endpoint.url)
     host, number = parts.hostname or "", parts.port or 443
@@ -73,11 +73,13 @@ def _plugin() -> str:
             f"the Kubernetes API is private, and is reached through the jump host by {PLUGIN}, which is not installed. Install it "
             "(AWS Systems Manager user guide), or work from inside the VPC"
         )
-    said = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout.strip()
-    numbers = tuple(int(n) for n in said.split(".")[:3] if n.isdigit())
+    version = subprocess.run(
+        [found, "--version"], capture_output=True, text=True, timeout=20, check=False
+    ).stdout.strip()
+    numbers = tuple(int(n) for n in version.split(".")[:3] if n.isdigit())
     if numbers < _LEAST:
         raise TransportError(
-            f"{PLUGIN} is {said or 'of no known version'}; {'.'.join(map(str, _LEAST))} or newer is needed, which keeps the "
+            f"{PLUGIN} is {version or 'of no known version'}; {'.'.join(map(str, _LEAST))} or newer is needed, which keeps the "
             "session's secret off its command line. Install a newer one"
         )
     return found
@@ -97,7 +99,7 @@ def _open(cluster: EksCluster, host: str, number: int, port: int) -> None:
         ssm = boto3.client("ssm", region_name=cluster.region)
         session = ssm.start_session(**wanted)
     except (ClientError, BotoCoreError) as e:
-        reason = unknown_caller(e) or f"{e}. Is it running, and may you call ssm:StartSession on it?"
+        reason = credentials_error(e) or f"{e}. Is it running, and may you call ssm:StartSession on it?"
         raise TransportError(f"no session with the jump host {cluster.jump_host_id}: {reason}") from None
     secret = json.dumps({key: session[key] for key in ("SessionId", "TokenValue", "StreamUrl")})
     command = [plugin, _RESPONSE, cluster.region, "StartSession", "", json.dumps(wanted), ssm.meta.endpoint_url]
@@ -108,7 +110,7 @@ def _open(cluster: EksCluster, host: str, number: int, port: int) -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # Ctrl-C is for us, who then end it
+        start_new_session=True,  # Ctrl-C is handled in this process, which then ends it
     )
 
     def end() -> None:
@@ -124,8 +126,10 @@ def _open(cluster: EksCluster, host: str, number: int, port: int) -> None:
     until = time.monotonic() + _READY_SECONDS
     while not _answers("127.0.0.1", port, 1.0):
         if process.poll() is not None:
-            said = (process.stderr.read() if process.stderr else "").strip().splitlines()[-1:]
-            raise TransportError(f"the tunnel through {cluster.jump_host_id} ended: {' '.join(said) or 'no word'}")
+            error = (process.stderr.read() if process.stderr else "").strip().splitlines()[-1:]
+            raise TransportError(
+                f"the tunnel through {cluster.jump_host_id} ended: {' '.join(error) or 'no reason reported'}"
+            )
         if time.monotonic() > until:
             raise TransportError(
                 f"the tunnel through {cluster.jump_host_id} was not open within {_READY_SECONDS:.0f} s. Is its SSM agent online?"

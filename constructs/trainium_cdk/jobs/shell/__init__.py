@@ -1,10 +1,10 @@
-"""The shell scripts of every job, as they are sent."""
+"""The shell scripts that are sent with every job."""
 
 from importlib.resources import files
 
 
 def read(*names: str) -> bytes:
-    """One or more of them, one after another."""
+    """The content of one or more of them, joined."""
     return b"\n".join(files(__name__).joinpath(name).read_bytes() for name in names)
 
 

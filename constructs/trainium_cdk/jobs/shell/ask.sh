@@ -1,21 +1,21 @@
 # shellcheck shell=bash
-# What each script that asks about jobs begins with. It has set: trn (the directory of jobs), cluster (its identity).
+# The beginning of each script that queries jobs. It has set: trn (the directory of jobs), cluster (its identity).
 : "${trn:?}" "${cluster:?}"
 
-# Every line of ours begins with a mark that nobody can guess: what a file or another's job name holds is no line of ours.
+# Every output line begins with a random mark: content of files and names of other jobs cannot imitate such a line.
 mark=$(od -A n -N 12 -t x4 /dev/urandom | tr -d ' \n')
 printf 'trn-mark %s\n' "$mark"
 put() { printf '%s %s\n' "$mark" "$*"; }
 
-# The first line of a regular file, cut, in $line. Nothing else of it is read, and nothing that is no file.
+# Reads the first line of a regular file, cut, into $line. Nothing else of it is read, and nothing but regular files.
 line=''
 first() { # file characters
   line=''
   if [ -f "$1" ]; then IFS= read -r -n "$2" line < "$1" || true; fi
 } 2> /dev/null
 
-# A number proves nothing: when its controller crashes, or the cluster is made anew on the same file system, Slurm gives
-# it to another job. `claims` has what jobs say of themselves, `<number>|<id>:<stage>`; Slurm's own answer is compared with it.
+# A number proves nothing: after a crash of its controller, or on a new cluster with the same file system, Slurm gives it
+# to another job. `claims` has the jobs' own records, `<number>|<id>:<stage>`, which are compared with Slurm's response.
 declare -A claims=()
 numbers=''
 stages=()
@@ -36,7 +36,7 @@ claim() { # id
   done < "$trn/jobs/$1/stages"
 }
 
-tell() { # id
+describe() { # id
   local job=$trn/jobs/$1 stage
   if [ ! -f "$job/stages" ]; then return 0; fi
   claim "$1"
@@ -53,25 +53,25 @@ tell() { # id
   if [ -e "$job/cancelled" ]; then put cancelled; fi
 }
 
-# squeue's answer in $said. What it has forgotten ("Invalid job id") is no error; no answer says nothing of the job.
+# Runs squeue, with its output in $answer. A job that it has forgotten ("Invalid job id") is no error; no response means nothing.
 ask() {
-  said=$(squeue -h -a "$@" 2>&1) && return
-  case $said in
-    *'Invalid job id'*) said='' ;;
+  answer=$(squeue -h -a "$@" 2>&1) && return
+  case $answer in
+    *'Invalid job id'*) answer='' ;;
     *)
-      printf '%s\n' "$said" >&2
+      printf '%s\n' "$answer" >&2
       exit 5
       ;;
   esac
 }
 
-# What Slurm knows of the numbers that were claimed, in $said.
+# What Slurm knows of the numbers in `claims`, in $answer.
 queue() {
-  said=''
+  answer=''
   if [ -n "$numbers" ]; then ask -t all -j "$numbers" -o "$mark queue %A|%T|%r|%N|%S|%e|%j|%k"; fi
 }
 
-# What Slurm's controller forgets when it crashes is told it again: that a job may begin, or that it was cancelled.
+# Tells Slurm's controller again what it forgot in a crash: that a job may begin, or that it was cancelled.
 remind() {
   local number state reason name job how begun code reminded='' _
   while IFS='|' read -r number state reason _ _ _ name _; do
@@ -87,21 +87,21 @@ remind() {
     elif [ "$state $reason" = 'PENDING BeginTime' ]; then
       first "$job/state/${name##*:}" 100
       read -r how begun code _ <<< "$line"
-      # one that has begun is started again after a node's failure, in its time; one that has completed only says so
+      # one that has begun is restarted after a node's failure by Slurm; one that has completed only reports that
       if [ "$begun" != "$number" ] || [ "$how $code" = 'ended 0' ]; then scontrol update JobId="$number" StartTime=now && reminded=yes; fi
     fi
-  done <<< "$said" > /dev/null 2>&1
+  done <<< "$answer" > /dev/null 2>&1
   if [ -n "$reminded" ]; then queue; fi
 }
 
-# All that is known of one job. The queue comes before the files: what it says has ended has written how.
+# All that is known of one job. The queue is read before the files: a stage that it reports as ended has written its state.
 known() { # id
   claims=() numbers=''
   claim "$1"
   queue
   remind
-  if [ -n "$said" ]; then printf '%s\n' "$said"; fi
-  tell "$1"
+  if [ -n "$answer" ]; then printf '%s\n' "$answer"; fi
+  describe "$1"
   if [ -n "$numbers" ]; then
     sacct -X -n -P -j "$numbers" --name="$1:prepare,$1:precompile,$1:train" \
       -o JobIDRaw,State,ExitCode,NodeList,Start,End,JobName 2> /dev/null | sed "s/^/$mark sacct /" || true

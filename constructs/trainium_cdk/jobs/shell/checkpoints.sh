@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# What a stage (stage.sh) and a pod (pod.sh) know of PyTorch's checkpoints; it follows on either.
+# PyTorch's checkpoints, for a stage (stage.sh) and a pod (pod.sh); appended to either.
 
-# The newest ckpt_<step>.pt in a directory that was written to its end; nothing where there is none.
+# Prints the newest complete ckpt_<step>.pt in a directory, if any.
 newest_checkpoint() {
   local file
   if [ ! -d "$1" ]; then return 0; fi

@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # Fetching code, data and packages once for all jobs. Sourced by prepare.sh, which has set: job, trn (the shared
-# directory of trn), venv, and mode (`fetch`; or `check`, which ends with code 3 where something is yet to be fetched). Code 4: the
-# job cannot run with what is there.
-# Whatever is interrupted goes on where it was.
+# directory of trn), venv, and mode (`fetch`; or `check`, which ends with code 3 if something must be fetched). Code 4: the
+# job cannot run with what is on the cluster.
+# After an interruption, everything resumes.
 set -euo pipefail
 : "${job:?}" "${trn:?}" "${venv:?}" "${mode:?}" "${UNPACK:?}"
 
@@ -60,7 +60,7 @@ unpack() {
   rm -rf "$parts"
 }
 
-# unpack_parts URI FOLDER: what is in $parts, of $size bytes in all, unpacked into FOLDER, which is made anew.
+# unpack_parts URI FOLDER: unpack the archive in $parts, of $size bytes, into FOLDER, whose old content is deleted.
 unpack_parts() {
   say "unpacking $1: $size bytes"
   cat "$parts"/*[0-9] | python3 -c "$UNPACK" unpack "$2" "$size"
@@ -115,16 +115,16 @@ get_parts() {
     say "some parts of $uri did not arrive (attempt $attempt of 5)"
     sleep "$((attempt * ${TRN_RETRY_SECONDS:-10}))"
   done
-  die "$uri could not be fetched; what has arrived is kept: submit the job again to go on"
+  die "$uri could not be fetched; the parts that arrived are kept: submit the job again to resume"
 }
 
-# own_folder FOLDER: make it, unless it is there; a link in its place is refused, as it would lead elsewhere.
+# own_folder FOLDER: create it if it does not exist; a link in its place is an error, as it would lead elsewhere.
 own_folder() {
   if [ -L "$1" ]; then die "$1 is a link. Remove it"; fi
   mkdir -p "$1"
 }
 
-# room URI BYTES FOLDER: refuse what cannot fit.
+# room URI BYTES FOLDER: end if the file system has not that much space.
 room() {
   local free
   free=$(df --output=avail -B1 "$3" | tail -n 1 | tr -d ' ')
@@ -190,7 +190,7 @@ download_dataset() {
 datasets.load_dataset(sys.argv[1], split="train")' "$1" > /dev/null
 }
 
-# has_modules FIX MODULE...: refuse the job where the environment lacks a Python module.
+# has_modules FIX MODULE...: reject the job if the environment lacks a Python module.
 has_modules() {
   local fix=$1 absent
   shift
@@ -202,10 +202,10 @@ print(*[m for m in sys.argv[1:] if i.find_spec(m) is None])' "$@")
   fi
 }
 
-# enough_files DIRECTORY PATTERN COUNT FIX: refuse the job where a data set, or the folders right below it, has fewer files.
+# enough_files DIRECTORY PATTERN COUNT FIX: reject the job if a data set, with the folders right below it, has fewer files.
 enough_files() {
   local count
-  if [ ! -d "$1" ]; then return 0; fi # not to be seen from here
+  if [ ! -d "$1" ]; then return 0; fi # not visible from here
   count=$(find "$1" -maxdepth 2 -name "$2" | wc -l)
   if [ "$count" -lt "$3" ]; then
     printf 'trn: %s\n' "$1 has $count files $2, and the job needs $3. $4" >&2

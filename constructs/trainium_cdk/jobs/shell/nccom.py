@@ -1,11 +1,11 @@
 """Smoke test of a job's nodes, sent with a job of the kind `nccom`: python3 nccom.py FOLDER SETTINGS [PROBLEM].
 
 Every node checks its devices and reports in FOLDER, which all nodes share. When all have reported, the first node measures an
-all-reduce over all NeuronCores with nccom-test, and says in its last lines what is broken. It runs with a node's own Python (3.9 or
+all-reduce over all NeuronCores with nccom-test, and reports in its last lines what is broken. It runs with a node's own Python (3.9 or
 newer) and the standard library.
 
 nccom-test starts its processes on other nodes with Open MPI, which uses a remote shell. Containers have none, so Open MPI is given
-this program (--agent): it hands the command to the waiting node through FOLDER. On Slurm the same way serves.
+this program (--agent): it passes the command to the waiting node through FOLDER. It works the same way on Slurm.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from typing import Any
 TOOLS = ("/opt/aws/neuron/bin", "/opt/amazon/efa/bin", "/opt/amazon/openmpi/bin")
 """Where the Neuron SDK and the EFA installer put programs; searched after PATH."""
 PORT = 48620
-"""Of Neuron's collectives: nodes keep it free of outgoing connections."""
+"""Port of Neuron's collectives: nodes keep it free of outgoing connections."""
 COMMAND = ("-b", "1MB", "-e", "1GB", "-f", "4", "-n", "50", "-w", "5", "-d", "fp32", "--non-interactive")
-"""Sizes, repetitions and type of the all-reduce. The last size is what a published figure is compared with."""
+"""Sizes, repetitions and type of the all-reduce. The last size is compared with a published bandwidth."""
 WAIT = 900.0
-"""Most seconds for all nodes to report, and for the measurement."""
+"""Maximum seconds for all nodes to report, and for the measurement."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class Settings:
 
     Attributes:
         devices, cores, efa: of one node; cores are logical NeuronCores.
-        published: bus bandwidth published for this test, GB/s; None where there is none.
+        published: bus bandwidth published for this test, GB/s; None if none is published.
         source: where and when it was published.
-        least: bus bandwidth below which the test fails, GB/s; None for no bound.
+        least: bus bandwidth below which the test fails, GB/s; None for no limit.
     """
 
     devices: int
@@ -54,7 +54,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Node:
-    """What a node found out about itself. `name` is how other nodes find it, `label` how the user knows it."""
+    """A node's report. `name` is its name for other nodes, `label` its name for the user."""
 
     name: str
     label: str
@@ -63,7 +63,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of nccom-test's table. Bandwidth in GB/s; None where the line reports a failure instead."""
+    """One line of nccom-test's table. Bandwidth in GB/s; None if the line reports a failure."""
 
     size: int
     bandwidth: float | None
@@ -74,7 +74,7 @@ class Row:
 
 
 def run(command: Sequence[str], timeout: float = 60, **options: Any) -> tuple[int, str]:
-    """(exit code, output; with the errors where it failed); 127 where there is no such program, 124 where it takes too long."""
+    """(exit code, output; with stderr if it failed). 127: the program does not exist; 124: it took too long."""
     try:
         done = subprocess.run(
             command, capture_output=True, stdin=subprocess.DEVNULL, text=True, errors="replace", timeout=timeout,
@@ -107,7 +107,7 @@ def device_problems(expected: int) -> list[str]:
 
 
 def device_indices(listing: Any) -> set[int]:
-    """The devices in neuron-ls' JSON, whichever way they are nested."""
+    """The devices in neuron-ls' JSON, however they are nested."""
     if isinstance(listing, dict):
         if "neuron_device" in listing:
             return {int(listing["neuron_device"])}
@@ -118,7 +118,7 @@ def device_indices(listing: Any) -> set[int]:
 
 
 def efa_problems(expected: int) -> list[str]:
-    """What is wrong with the EFA interfaces of this node. fi_info names each once for every fabric that it offers."""
+    """What is wrong with the EFA interfaces of this node. fi_info lists each once for every fabric."""
     if expected == 0:
         return []
     code, output = run(["fi_info", "-p", "efa", "-t", "FI_EP_RDM"])
@@ -138,14 +138,14 @@ def tool_problems(nodes: int) -> list[str]:
 
 
 def write(file: Path, text: str) -> None:
-    """Write a file that other nodes never see half written."""
+    """Write a file atomically: other nodes never read half of it."""
     part = file.with_name(f".{file.name}.{os.getpid()}")
     part.write_text(text)
     part.replace(file)
 
 
 def wait_for(found: Callable[[], Any], seconds: float) -> Any:
-    """The first true answer, or the last one when the time is over."""
+    """The first true result, or the last result when the time is over."""
     end = time.monotonic() + seconds
     while not (answer := found()) and time.monotonic() < end:
         time.sleep(0.2)
@@ -153,14 +153,14 @@ def wait_for(found: Callable[[], Any], seconds: float) -> Any:
 
 
 def gather(folder: Path, nodes: int) -> list[Node | None]:
-    """The reports of all nodes by rank; None for one that has not come."""
+    """The reports of all nodes by rank; None for a missing one."""
     files = [folder / f"node.{rank}" for rank in range(nodes)]
     wait_for(lambda: all(file.exists() for file in files), WAIT)
     return [Node(**json.loads(file.read_text())) if file.exists() else None for file in files]
 
 
 def serve(folder: Path, name: str) -> None:
-    """Run what the first node asks for here, until it has come to its verdict."""
+    """Run the first node's commands here, until it has its result."""
 
     def ended() -> bool:
         for request in sorted(folder.glob(f"request.{name}.*")):
@@ -186,7 +186,9 @@ def agent(folder: Path, host: str, words: Sequence[str]) -> int:
 
 def measure(folder: Path, settings: Settings, nodes: Sequence[Node]) -> tuple[int, str]:
     """(exit code, output) of nccom-test over all nodes."""
-    env = {key: value for key, value in os.environ.items() if not key.startswith("SLURM_")}  # else Open MPI uses srun
+    env = {
+        key: value for key, value in os.environ.items() if not key.startswith("SLURM_")
+    }  # otherwise Open MPI uses srun
     address = socket.gethostbyname(os.environ["MASTER_ADDR"])
     remote = f"{sys.executable} {Path(__file__).resolve()} --agent {folder}"
     env["NEURON_RT_ROOT_COMM_ID"] = f"{address}:{PORT}"
@@ -202,7 +204,7 @@ def measure(folder: Path, settings: Settings, nodes: Sequence[Node]) -> tuple[in
 
 
 def rows(output: str) -> Iterator[Row]:
-    """The lines of nccom-test's table. Which column is which, its first line says."""
+    """The lines of nccom-test's table. Its first line names the columns."""
     at: list[str] = []
     for line in output.splitlines():
         words = line.split()
@@ -222,14 +224,14 @@ def verdict(code: int, output: str, settings: Settings, workers: int) -> tuple[l
     if failures or code != 0 or not found:
         return [], failures or [f"nccom-test failed with exit code {code}: {last_line(output)}"]
     last = found[-1]
-    assert last.bandwidth is not None  # noqa: S101  else it is a failure
-    published = "no published figure"
+    assert last.bandwidth is not None  # noqa: S101  otherwise it is a failure
+    published = "no published value"
     if settings.published is not None:
         published = f"published: {settings.published:g} GB/s, {settings.source}"
     speed = f"{last.bandwidth:g} GB/s bus bandwidth"
     measured = [f"all-reduce of {last.size:,} bytes over {workers} NeuronCores: {speed} ({published})"]
     if settings.least is not None and last.bandwidth < settings.least:
-        return measured, [f"the all-reduce is slow: {speed}, and at least {settings.least:g} GB/s were expected"]
+        return measured, [f"the all-reduce is slow: {speed}, at least {settings.least:g} GB/s were expected"]
     return measured, []
 
 
@@ -254,7 +256,7 @@ def first_node(folder: Path, settings: Settings, count: int) -> int:
         measured, broken = verdict(*measure(folder, settings, nodes), settings, settings.cores * count)
         lines += measured
     write(folder / "verdict", "\n".join(broken))
-    # the others end first: a failure of this node stops them, and what they say to that is not to be the last
+    # the others end first: a failure of this node stops them, and their output must not come last
     others = [folder / f"ended.{rank}" for rank, node in enumerate(reports) if rank and node]
     wait_for(lambda: all(file.exists() for file in others), 60)
     for line in [*lines, *(f"BROKEN: {problem}" for problem in broken)] + ([] if broken else ["nothing is broken"]):

@@ -7,7 +7,7 @@ readonly REFUSED=64 NOT_COMPILED=65 FAILED=66
 
 say() { printf 'trn: %s\n' "$*"; }
 
-# What will fail again however often it is tried: the job ends, and is not started anew.
+# For a permanent failure: the job ends, and is not restarted.
 die() {
   say "$*" >&2
   exit "$REFUSED"
@@ -21,10 +21,10 @@ begin() {
   say "$stage:$ranks on ${TRN_NODE:-an unknown node}, attempt ${TRN_ATTEMPT:-0}, $(date -u +%Y-%m-%dT%H:%M:%SZ)"
 }
 
-# Ranks are given, not drawn: process L of node N has rank N x processes + L. `trn logs --rank` reads this line.
+# Ranks are fixed: process L of node N has rank N x processes + L. `trn logs --rank` reads this line.
 ranks() { printf 'ranks %s to %s' "$((NODE_RANK * NPROC_PER_NODE))" "$(((NODE_RANK + 1) * NPROC_PER_NODE - 1))"; }
 
-# logged COMMAND...: run it with its output here and in the job's directory, where it outlives the pod.
+# logged COMMAND...: run it with its output here and in the job's directory, where it is kept after the pod.
 logged() {
   local writer main code=0
   exec 3> >(exec tee -a "$job/logs/$stage.${NODE_RANK:-0}.log")
@@ -35,7 +35,7 @@ logged() {
   ) >&3 2>&1 &
   main=$!
   exec 3>&-
-  # the first process of a container has no signals of its own
+  # the first process of a container has no default signal handlers
   trap 'told=1; trap "" TERM; kill 0' TERM
   wait "$main" || code=$?
   wait "$writer" || true
@@ -45,7 +45,7 @@ logged() {
 # A file's content on a shared file system, or nothing.
 content() { cat "$1" 2> /dev/null || true; }
 
-# Wait until every node has compiled in this attempt: who trains first would wait for the others with all devices taken.
+# Wait until every node has compiled in this attempt: a node that trains earlier would wait with all its devices in use.
 compiled_everywhere() {
   local node
   for ((node = 0; node < NNODES; node++)); do
@@ -53,13 +53,13 @@ compiled_everywhere() {
   done
 }
 
-# Kubernetes cannot tell Volcano why an init container failed. So a failure to compile is noted, and told by the training
-# container's exit code, at which the job ends.
+# Kubernetes cannot tell Volcano why an init container failed. So a failure to compile is recorded, and reported by the
+# training container's exit code, at which the job ends.
 precompile() {
   local code=0 log=$job/logs/precompile.$NODE_RANK.log start=0
   if [ -e "$log" ]; then start=$(stat -c %s "$log"); fi
   rm -f "$job/state/compiled.$NODE_RANK"
-  set +e # not `|| code=$?`: that would turn it off in all that runs
+  set +e # not `|| code=$?`: that would disable it in all called functions
   logged launch
   code=$?
   set -e
@@ -75,13 +75,13 @@ precompile() {
 train() {
   if [ -e /run/trn/compiled ]; then
     if [ "$(cat /run/trn/compiled)" != 0 ]; then
-      say "precompile ended with exit code $(cat /run/trn/compiled): there is no training" >&2
+      say "precompile ended with exit code $(cat /run/trn/compiled): training does not start" >&2
       exit "$NOT_COMPILED"
     fi
     compiled_everywhere
   fi
-  # Volcano does not know which failure is the script's own, and which comes of a lost node: unless the container was told to
-  # end, a script's has one exit code, and its own is in the container's last words
+  # Volcano cannot distinguish a script's failure from a lost node: unless the container was told to end, a script's failure
+  # has one exit code, and the script's own code is in the termination message
   local code=0
   told=''
   set +e
@@ -95,7 +95,7 @@ train() {
   return "$code"
 }
 
-# tasks COUNT: start `run` that often, each with its rank. As soon as one fails, all end.
+# tasks COUNT: start that many copies of `run`, each with its rank. As soon as one fails, all end.
 tasks() {
   local i pids=() code=0
   for ((i = 0; i < $1; i++)); do
@@ -123,13 +123,13 @@ open_files() {
   fi
 }
 
-# What is missing is fetched, by the image's own tools.
+# Fetches what is missing, with the image's own tools.
 prepare() {
   local code=0
   bash "$files/prepare.sh" check || code=$?
   case $code in
-    0) say "all is there already" ;;
-    4) exit "$REFUSED" ;; # it cannot run with what is there, as reported
+    0) say "everything is already fetched" ;;
+    4) exit "$REFUSED" ;; # it cannot run with what is on the cluster, as reported
     3)
       for tool in aws git; do
         if ! command -v "$tool" > /dev/null; then
@@ -138,6 +138,6 @@ prepare() {
       done
       logged bash "$files/prepare.sh" fetch
       ;;
-    *) die "prepare.sh failed while it looked for what is there" ;;
+    *) die "prepare.sh failed while it checked what is already fetched" ;;
   esac
 }

@@ -1,12 +1,12 @@
 # shellcheck shell=bash
 # Sourced by the batch script of each stage, which has set: job (the job's directory), stage (this stage's name), and restarts
-# (most restarts) where there is a limit.
+# (maximum restarts) if limited.
 set -euo pipefail
 : "${job:?}" "${stage:?}"
 
 say() { printf 'trn: %s\n' "$*"; }
 
-# Keep how the stage goes beside the job: Slurm forgets finished jobs after some minutes where there is no accounting.
+# Record the stage's state in the job's directory: without accounting, Slurm forgets finished jobs after some minutes.
 record() {
   printf '%s\n' "$*" > "$job/state/$stage.part"
   mv "$job/state/$stage.part" "$job/state/$stage"
@@ -18,7 +18,7 @@ ended() {
   leaving=$?
   local code=$leaving why
   if [ "$code" -gt 128 ] && [ -z "$stopped" ] && [ ! -s "$job/state/$stage.failed" ]; then
-    # who stops the stage may have told srun first
+    # a stop of the stage may reach srun first
     sleep 5 &
     wait "$!" || true
   fi
@@ -29,7 +29,7 @@ ended() {
   record ended "$SLURM_JOB_ID" "$code" "$(date +%s)" "$SLURM_JOB_NODELIST" "$why" || true # the exit code stands
 }
 
-# Who has stopped the stage; Slurm knows, as long as it remembers the job.
+# Why the stage was stopped; Slurm knows, as long as it remembers the job.
 stopped() {
   if [ -z "$leaving" ] && [ -n "${SLURMD_NODENAME:-}" ] && ! answering "$SLURMD_NODENAME"; then wait_for_slurm; fi
   stopped=CANCELLED
@@ -43,10 +43,10 @@ stopped() {
   if [ -z "$leaving" ]; then exit 143; fi
 }
 
-# How long the nodes' logs were before this attempt: what is further up is of an earlier one.
+# The size of the nodes' logs before this attempt: older content is of earlier attempts.
 declare -A sizes=()
 
-# Only the Slurm jobs that the submission has written down run. Others are left of a submission that broke off.
+# Only Slurm jobs that the submission has recorded run. Others are left by an interrupted submission.
 belongs() {
   local tries
   for ((tries = 60; tries > 0; tries--)); do
@@ -55,7 +55,7 @@ belongs() {
     if [ -s "$job/stages" ] && [ "$tries" -gt 3 ]; then tries=3; fi
     sleep 1
   done
-  say "Slurm job $SLURM_JOB_ID is not a stage of this job: its submission broke off. Nothing was run" >&2
+  say "Slurm job $SLURM_JOB_ID is not a stage of this job: its submission was interrupted. Nothing was run" >&2
   return 1
 }
 
@@ -64,7 +64,7 @@ begin() {
   belongs || exit 1
   if [ -f "$job/state/$stage" ]; then read -r how number code _ < "$job/state/$stage" || true; fi
   if [ "$how $number $code" = "ended $SLURM_JOB_ID 0" ]; then
-    say "$stage has completed already; Slurm's controller crashed and forgot that"
+    say "$stage has already completed; Slurm's controller crashed and forgot that"
     exit 0
   fi
   record running "$SLURM_JOB_ID" 0 "$(date +%s)" "$SLURM_JOB_NODELIST"
@@ -87,36 +87,36 @@ begin() {
   fi
 }
 
-# What Slurm says of a node under a name, out of its line.
-said_of_node() { sed -n "s/.* $1=\([^ ]*\).*/\1/p"; }
+# The value of a field in scontrol's line of a node.
+node_field() { sed -n "s/.* $1=\([^ ]*\).*/\1/p"; }
 
 # MASTER_ADDR by address: node names need not resolve before every node has booted.
 rendezvous() {
   local first line
   read -r first < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
   line=$(scontrol show node "$first" --oneliner)
-  MASTER_ADDR=$(said_of_node NodeAddr <<< "$line")
+  MASTER_ADDR=$(node_field NodeAddr <<< "$line")
   : "${MASTER_ADDR:=$first}"
   NNODES=$SLURM_JOB_NUM_NODES
   export MASTER_ADDR NNODES
 }
 
-# Whether the Slurm daemons of these nodes answer. Where none does, the machine is about to go.
+# Whether the Slurm daemons of these nodes respond. If not, the machine is about to stop.
 answering() {
   local line usual address port
   usual=$(scontrol show config | sed -n 's/^SlurmdPort *= *//p') || return 0
   while read -r line; do
-    address=$(said_of_node NodeAddr <<< "$line")
-    port=$(said_of_node Port <<< "$line") # said only where it is not the usual one
+    address=$(node_field NodeAddr <<< "$line")
+    port=$(node_field Port <<< "$line") # printed only if it is not the default
     # shellcheck disable=SC2016 # its own parameters
     timeout 10 bash -c ': < "/dev/tcp/$1/$2"' connect "$address" "${port:-$usual}" 2> /dev/null || return 1
   done < <(scontrol show node "$1" --oneliner)
 }
 
-# A machine that ends in good order (a spot interruption) ends its processes before Slurm knows of it. Slurm ends this script when
-# it does, and starts the stage again; whoever failed before that would not be started again.
+# A machine that shuts down (a spot interruption) ends its processes before Slurm knows. When it does, Slurm ends this script and
+# restarts the stage; a script that fails before that would not be restarted.
 wait_for_slurm() {
-  say "a node is going: waiting for Slurm to start $stage again" >&2
+  say "a node is shutting down: waiting for Slurm to restart $stage" >&2
   sleep 900 &
   wait "$!" || true
 }
@@ -129,7 +129,7 @@ launch() {
   return "$code"
 }
 
-# A graph that failed would be compiled again, and fail again, in the middle of training.
+# A failed graph would be compiled again, and fail again, during training.
 check_compiled() {
   local failed=0 log
   for log in "$job/logs/$stage".*.log; do
@@ -143,7 +143,7 @@ check_compiled() {
   fi
 }
 
-# The nodelist rule: each node has a compile cache of its own, so training must get the nodes that compiled.
+# Each node has its own compile cache, so training must get the nodes that compiled.
 keep_nodes() {
   local next answer
   next=$(sed -n 's/^train //p' "$job/stages")
@@ -152,7 +152,7 @@ keep_nodes() {
   fi
 }
 
-# Tell where training runs on nodes that have not compiled (one was replaced by hand, say).
+# Report if training runs on nodes that have not compiled (for example after a manual replacement).
 compare_nodes() {
   local compiled
   [ -f "$job/state/precompile" ] || return 0

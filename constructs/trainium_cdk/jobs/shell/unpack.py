@@ -1,10 +1,10 @@
-"""Unpacking an archive that may be hostile, and moving files into a folder where links may lie in wait.
+"""Unpacking an untrusted archive, and moving files into a folder that may contain hostile links.
 
-unpack FOLDER BYTES: the tar archive on standard input, whose compressed size is BYTES, into a folder that is made anew.
-move FOLDER TARGET: all that is in a folder to the folder TARGET; folders that are there already are merged.
+unpack FOLDER BYTES: the tar archive on standard input, whose compressed size is BYTES, into a folder, whose old content is deleted.
+move FOLDER TARGET: the content of a folder into the folder TARGET; existing folders are merged.
 
-Runs with the Python of nodes and images (3.8 and newer). What fails ends it with code 1 and one line; what is refused, and would be
-again, with code 4.
+Runs with the Python of nodes and images (3.8 and newer). A failure ends it with code 1 and one line, a permanent
+one (Refused) with code 4.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from tarfile import InvalidHeaderError, ReadError, TruncatedHeaderError  # type:
 from typing import BinaryIO
 
 CHUNK = 1 << 20
-TIMES, SMALL = 100, 1 << 30  # an archive may become that many times as large, and that large in any case
+TIMES, SMALL = 100, 1 << 30  # an archive may grow that many times when unpacked, and to that size in any case
 
 
 class Refused(Exception):
-    """What is asked for is not done; the message says why."""
+    """The archive or the target is not acceptable. The message has the reason."""
 
 
 class Member(tarfile.TarInfo):
-    """tarfile takes a damaged header in the middle of an archive for its end."""
+    """Raises ReadError for a damaged header, which tarfile would take for the archive's end."""
 
     @classmethod
     def fromtarfile(cls, tarfile: tarfile.TarFile) -> Member:
@@ -60,12 +60,12 @@ def unpack(stream: BinaryIO, folder: str, compressed: int) -> None:
                 )
             place(tar, member, name, folder, real)
     while stream.read(CHUNK):
-        pass  # else the writer of the pipe fails
+        pass  # otherwise the writer of the pipe fails
     print(f"trn: {count:,} entries, {size:,} bytes unpacked, {compressed:,} bytes packed", flush=True)
 
 
 def place(tar: tarfile.TarFile, member: tarfile.TarInfo, name: str, folder: str, real: set[str]) -> None:
-    """One member of an archive. Nothing is ever written through a link; `real` are folders that are known to be none."""
+    """One member of an archive. Nothing is ever written through a link; `real` are folders that are known not to be links."""
     if name.startswith("/") or name.split("/")[0] == "..":
         raise Refused(f"{member.name!r} is outside the folder")
     make_folder(folder, posixpath.dirname(name), real)
@@ -80,9 +80,9 @@ def place(tar: tarfile.TarFile, member: tarfile.TarInfo, name: str, folder: str,
     first = posixpath.normpath(member.linkname) if member.islnk() else ""
     target = inside(name, member.linkname) if member.issym() else ""
     if member.islnk() and (first.startswith(("/", "../")) or not regular(folder, first, real)):
-        raise Refused(f"{name!r} is a link to {member.linkname!r}, which is no file of the archive")
+        raise Refused(f"{name!r} is a link to {member.linkname!r}, which is not a file of the archive")
     member.name = name
-    if hasattr(tarfile, "data_filter"):  # Python's own rules besides these, where it has them
+    if hasattr(tarfile, "data_filter"):  # Python's own rules in addition, if it has them
         member = tarfile.data_filter(member, folder)
     if first == name:
         return
@@ -110,8 +110,8 @@ def make_folder(folder: str, name: str, real: set[str]) -> None:
 
 
 def inside(name: str, target: str) -> str:
-    """The target of a symbolic link, which may go up to the archive's top and down again, and not up once it has gone down: what
-    it goes down through may be a link."""
+    """The target of a symbolic link. It may go up to the archive's top and then down, but not up again: a folder on its way
+    down may be a link."""
     steps = [step for step in target.split("/") if step not in ("", ".")]
     up = next((i for i, step in enumerate(steps) if step != ".."), len(steps))
     if target.startswith("/") or up > name.count("/") or ".." in steps[up:]:
@@ -151,7 +151,7 @@ def move(folder: str, target: str) -> None:
 
 
 def conflicts(folder: str, target: str, below: str) -> None:
-    """Find what is in the way before anything is moved."""
+    """Raise Refused for an existing file in the target, before anything is moved."""
     for entry in os.scandir(folder):
         there, name = os.path.join(target, entry.name), posixpath.join(below, entry.name)
         if not os.path.lexists(there):
@@ -159,7 +159,7 @@ def conflicts(folder: str, target: str, below: str) -> None:
         is_folder = os.path.isdir(there) and not os.path.islink(there)
         if entry.is_dir(follow_symlinks=False) != is_folder:
             kind = "link" if os.path.islink(there) else "folder" if is_folder else "file"
-            raise Refused(f"there is a {kind} {name!r} already. Remove it, or choose another directory")
+            raise Refused(f"{kind} {name!r} already exists. Remove it, or choose another directory")
         if is_folder:
             conflicts(entry.path, there, name)
 

@@ -23,7 +23,7 @@ from trainium_cdk.outputs import SlurmCluster
 
 
 class SlurmBackend:
-    """Jobs of one cluster, through one transport. A handle is the job's id: it needs nothing kept on this side."""
+    """Jobs of one cluster, through one transport. A job's handle is its id; nothing is stored on this machine."""
 
     def __init__(
         self,
@@ -46,40 +46,40 @@ class SlurmBackend:
         return render(job, self.cluster, token or new_token(), catalog=self._catalog)
 
     def submit(self, job: AnyJob, token: str | None = None) -> Submitted:
-        """Submit a job; once for a token, however often it is asked.
+        """Submit a job. Repeated with the same token, it is submitted once.
 
         Raises:
             JobError: the job does not fit the cluster; nothing was sent.
-            SubmitError: the head node or Slurm refused it; nothing is left behind.
-            TransportError: the head node cannot be reached, or did not answer. It may have taken the job: ask again
+            SubmitError: the head node or Slurm rejected it; nothing was created.
+            TransportError: the head node cannot be reached, or did not respond. The job may exist: submit it again
                 with the same token.
         """
         return self.send(self.render(job, token))
 
     def send(self, submission: SlurmSubmission) -> Submitted:
-        """Send what was rendered. Raises as `submit` does."""
+        """Send a rendered submission. Raises as `submit` does."""
         private = bool(submission.plan.job.env)
         result = self._patiently(lambda: self._send(submission, private))
-        said = [line for line in result.stdout.splitlines() if line.startswith(RESULT)]
-        if result.code != 0 or not said:
+        results = [line for line in result.stdout.splitlines() if line.startswith(RESULT)]
+        if result.code != 0 or not results:
             why = _last_words(result)
             if _INACTIVE in why:
                 why += f". {snapshot.inactive_queue(self.cluster)}"
             raise SubmitError(
                 f"{submission.id} was not submitted to {self.cluster.cluster_name}: {why}. Nothing of it is left there"
             )
-        answer = json.loads(said[-1].removeprefix(RESULT))
+        answer = json.loads(results[-1].removeprefix(RESULT))
         stages = {str(k): str(v) for k, v in answer["stages"].items()}
         again = tuple(str(answer.get("resubmitted", "")).split())
         return Submitted(submission.id, bool(answer["existing"]), stages, submission.directory, again)
 
     def _send(self, submission: SlurmSubmission, private: bool) -> Result:
         result = self.transport.run(submission.text, timeout=300, private=private)
-        if result.code == LATER or result.code < 0 or result.code > 128:  # killed: it had no chance to clean up
+        if result.code == LATER or result.code < 0 or result.code > 128:  # killed before it could clean up
             token = submission.id.removeprefix(f"{submission.plan.job.label}-")
             raise TransportError(
                 f"the submission of {submission.id} to {self.cluster.cluster_name} has not finished: "
-                f"{_last_words(result)}. Submit it again with token {token}: it will be there once"
+                f"{_last_words(result)}. Submit it again with token {token}: it is submitted only once"
             )
         return result
 
@@ -92,7 +92,7 @@ class SlurmBackend:
                 patience.failed(e)
 
     def status(self, id: str) -> JobStatus:
-        """How a job is.
+        """The status of a job.
 
         Raises:
             UnknownJob, TransportError
@@ -104,11 +104,11 @@ class SlurmBackend:
         return self._ask(snapshot.ask_all(self.cluster, limit)).jobs
 
     def active(self) -> tuple[JobStatus, ...]:
-        """The jobs that run or wait, as Slurm's queue has them; of each, only its id and stages."""
+        """The jobs that run or wait, from Slurm's queue; of each, only its id and stages."""
         return self._ask(snapshot.ask_active(self.cluster)).jobs
 
     def cancel(self, id: str) -> JobStatus:
-        """Cancel what runs or waits of a job, and return how it is then. A job that has ended stays as it was.
+        """Cancel the stages of a job that run or wait, and return its status. A job that has ended is not changed.
 
         Raises:
             UnknownJob, TransportError
@@ -121,7 +121,7 @@ class SlurmBackend:
         """Wait until a job has ended.
 
         Args:
-            timeout: seconds; None for as long as it takes.
+            timeout: seconds; None for no limit.
             changed: called with the status whenever a stage has changed.
 
         Raises:
@@ -140,14 +140,14 @@ class SlurmBackend:
         offset: int = 0,
         changed: Callable[[JobStatus], None] | None = None,
     ) -> Iterator[LogChunk]:
-        """The log of a stage, in pieces that follow on each other byte by byte.
+        """The log of a stage, in consecutive pieces.
 
         Args:
             stage: prepare, precompile or train. Default: the last one that has a log; with `follow` all, one after
                 another.
-            node: only what this node (0, 1, ...) said. Default: all of them, each line with its node in front.
+            node: only the output of this node (0, 1, ...). Default: all, each line prefixed with its node.
             follow: go on until the stage has ended.
-            offset: where to begin; a follower that broke off goes on at its last `next_offset`.
+            offset: byte to begin at; after an interruption, the last `next_offset`.
             changed: called with the status whenever it has changed, while following.
 
         Raises:
@@ -157,7 +157,7 @@ class SlurmBackend:
         return logs.read(self, id, stage=stage, node=node, follow=follow, offset=offset, changed=changed)
 
     def node_of_rank(self, id: str, rank: int) -> int:
-        """The node on which a process of the training is: ranks are given by the node's place in the list.
+        """The node on which a training process runs: ranks are in the order of the nodes.
 
         Raises:
             JobError: the job has no such rank.
@@ -171,10 +171,10 @@ class SlurmBackend:
         return rank // each
 
     def execute(self, id: str, node: int, command: Sequence[str]) -> int:  # noqa: ARG002
-        """Nothing from here: nodes are reached from the head node.
+        """Not supported: nodes are reached from the head node.
 
         Raises:
-            JobError: always; it names the commands.
+            JobError: always; the message has the commands to run.
         """
         status, cluster = self.status(id), self.cluster
         head = f"aws ssm start-session --region {cluster.region} --target {cluster.head_node_id}"
@@ -189,10 +189,10 @@ class SlurmBackend:
         port: int = 0,  # noqa: ARG002
         say: Callable[[str], None] = print,  # noqa: ARG002
     ) -> AbstractContextManager[Board]:
-        """Nothing from here: it runs on the head node.
+        """Not supported: it runs on the head node.
 
         Raises:
-            JobError: always; it names the commands.
+            JobError: always; the message has the commands to run.
         """
         directory, cluster = self.status(id).directory, self.cluster
         raise JobError(
@@ -202,19 +202,19 @@ class SlurmBackend:
         )
 
     def log_piece(self, id: str, stage: str, node: int | None, offset: int, most: int) -> tuple[LogChunk, JobStatus]:
-        """The next piece of a log, and how the job was just before it was read."""
+        """The next piece of a log, and the job's status just before it was read."""
         script = snapshot.ask_log(self.cluster, self._known(id), stage, node, offset, most)
         found = self._parse(self.transport.run(script, timeout=120))
         if not found.jobs:
             raise self._unknown(id)
         if not found.regular:
             raise JobError(
-                f"the log of {id}'s {stage} is not a regular file, and was not opened. Its job has replaced it"
+                f"the log of {id}'s {stage} is not a regular file, and was not opened. The job has replaced it"
             )
         return LogChunk(stage, offset, found.data), found.jobs[0]
 
     def _known(self, id: str) -> str:
-        """An id that could be one; scripts get no other."""
+        """A valid id: only such ids are passed to scripts. Raises UnknownJob for others."""
         if not id or len(id) > 90 or id[0] in ".-" or not all(c.isascii() and (c.isalnum() or c in ".-") for c in id):
             raise self._unknown(id)
         return id
@@ -222,7 +222,7 @@ class SlurmBackend:
     def _unknown(self, id: str) -> UnknownJob:
         return UnknownJob(
             f"there is no job {id!r} on {self.cluster.cluster_name} ({self.cluster.stack}). `trn list` shows "
-            "those there are"
+            "the existing jobs"
         )
 
     def _one(self, id: str, script: str) -> JobStatus:
@@ -245,14 +245,14 @@ class SlurmBackend:
         if result.code == snapshot.NOT_THEIRS:
             raise TransportError(_last_words(result), again=False)
         if result.code not in (0, 4):
-            raise TransportError(f"the head node could not be asked: {_last_words(result)}")
+            raise TransportError(f"the query on the head node failed: {_last_words(result)}")
         return snapshot.parse(result.stdout, self.cluster)
 
 
 _INACTIVE = "Required partition not available (inactive or drain)"
-"""What sbatch prints where the queue's partition is INACTIVE."""
+"""What sbatch prints if the queue's partition is INACTIVE."""
 
 
 def _last_words(result: Result) -> str:
-    said = [line.strip() for line in result.stderr.splitlines() if line.strip()][-3:]
-    return " ".join(said)[-600:] or f"exit code {result.code}"
+    errors = [line.strip() for line in result.stderr.splitlines() if line.strip()][-3:]
+    return " ".join(errors)[-600:] or f"exit code {result.code}"

@@ -11,9 +11,9 @@ from trainium_cdk.outputs import SlurmCluster
 
 
 def connect(
-    cluster: SlurmCluster, *, local: bool | None = None, tell: Callable[[str], None] | None = None
+    cluster: SlurmCluster, *, local: bool | None = None, say: Callable[[str], None] | None = None
 ) -> SlurmBackend:
     """Arguments and errors as of `jobs.connect`."""
     here = is_head_node(cluster) if local is None else local
-    transport: Transport = LocalTransport() if here else SsmTransport.of(cluster, tell)
+    transport: Transport = LocalTransport() if here else SsmTransport.of(cluster, say)
     return SlurmBackend(cluster, transport)

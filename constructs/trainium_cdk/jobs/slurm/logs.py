@@ -11,11 +11,11 @@ from trainium_cdk.jobs.slurm.transport import Transport
 from trainium_cdk.jobs.status import ACTIVE, JobStatus, LogChunk
 
 LOG_BYTES = 196_608
-"""Most bytes of a log in one response."""
+"""Maximum bytes of a log in one response."""
 
 
 class LogSource(Protocol):
-    """What reads a piece of a log: the backend."""
+    """The part of the backend that reads logs."""
 
     transport: Transport
     sleep: Callable[[float], None]
@@ -30,13 +30,13 @@ class LogSource(Protocol):
 class _Changes:
     """Passes a status on when it differs from the one before."""
 
-    def __init__(self, tell: Callable[[JobStatus], None] | None):
-        self._tell = tell
+    def __init__(self, notify: Callable[[JobStatus], None] | None):
+        self._notify = notify
         self._last: JobStatus | None = None
 
     def __call__(self, status: JobStatus) -> None:
-        if self._tell and status != self._last:
-            self._tell(status)
+        if self._notify and status != self._last:
+            self._notify(status)
         self._last = status
 
 
@@ -58,9 +58,9 @@ def read(
     if node is not None and not 0 <= node < status.nodes:
         raise JobError(f"{id} has nodes 0 to {status.nodes - 1}, not {node}. Choose one of them")
     if follow:
-        tell = _Changes(changed)
+        notify = _Changes(changed)
         for name in [stage] if stage else names:
-            yield from _follow(source, id, name, node, offset if stage else 0, tell)
+            yield from _follow(source, id, name, node, offset if stage else 0, notify)
         return
     started = [s.name for s in status.stages if s.state != "PENDING" and not (s.state == "CANCELLED" and not s.nodes)]
     yield from _read(source, id, stage or (started or names)[-1], node, offset)
@@ -82,7 +82,7 @@ def _read(source: LogSource, id: str, stage: str, node: int | None, offset: int)
 
 
 def _follow(
-    source: LogSource, id: str, stage: str, node: int | None, offset: int, tell: _Changes
+    source: LogSource, id: str, stage: str, node: int | None, offset: int, notify: _Changes
 ) -> Iterator[LogChunk]:
     interval = source.transport.interval
     patience = Patience(FOLLOWING, first=interval, sleep=source.sleep)
@@ -93,7 +93,7 @@ def _follow(
             patience.failed(e)
             continue
         patience.answered()
-        tell(status)
+        notify(status)
         if chunk.data:
             yield chunk
             offset = chunk.next_offset

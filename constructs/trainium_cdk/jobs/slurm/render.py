@@ -1,16 +1,16 @@
-"""From a job and a cluster to the one shell script that submits it. Pure: the same input gives the same text, byte
+"""Renders a job for a cluster as the one shell script that submits it. Pure: the same input gives the same text, byte
 for byte.
 
-A job is a chain of Slurm jobs, each waiting until the one before has completed, and cancelled by Slurm as soon as that
-cannot be:
+A job is a chain of Slurm jobs, each starts when the one before has completed, and is cancelled by Slurm if that is no longer
+possible:
 
-    prepare     fetches code, data and packages, on one node of the cheapest queue. A node is dearer than the head
-                node, but it may fail, be requeued and go on where it was, and its state and log are Slurm's; it is
-                left out where all is there.
+    prepare     fetches code, data and packages, on one node of the cheapest queue. A node costs more than the head
+                node, but it may fail, be requeued and resume, and Slurm has its state and log; it is
+                skipped if everything is already fetched.
     precompile  compiles the graphs into each node's own cache, and then ties `train` to its nodes.
-    train       trains; requeued after a node failure, it goes on from its last checkpoint.
+    train       trains; requeued after a node failure, it resumes from its last checkpoint.
 
-All of a job lies in one directory on the shared file system: scripts, state, logs, checkpoints, TensorBoard's files.
+All files of a job are in one directory on the shared file system: scripts, state, logs, checkpoints, TensorBoard's files.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def render(job: Job, cluster: SlurmCluster, token: str, *, catalog: Catalog | No
         token: makes the submission idempotent: sent twice, the job is submitted once.
 
     Raises:
-        JobError: the job does not fit the cluster, or the token is no such word.
+        JobError: the job does not fit the cluster, or the token is not valid.
     """
     name, fitted = job_id(job, token), plan(job, cluster)
     parts, venv = job.template(fitted), _venv(cluster)
@@ -76,7 +76,7 @@ def render(job: Job, cluster: SlurmCluster, token: str, *, catalog: Catalog | No
 
 
 _SUMMARY = ("kind", "queue", "instance_type", "nodes", "global_batch_size", "expected")
-"""What `trn list` shows of a job: one line, so that no file of a job, however long, is read whole for it."""
+"""What `trn list` shows of a job: one line, so that reading it is limited whatever the job wrote."""
 
 
 def _describe(name: str, fitted: Plan, catalog: Catalog | None) -> dict[str, Any]:
@@ -141,7 +141,7 @@ fi
 
 def _prepare(venv: str, parts: Template) -> str:
     return f"""#!/bin/bash
-# bash prepare.sh JOB fetch|check: whatever this job needs and the cluster has not got yet.
+# bash prepare.sh JOB fetch|check: fetches what this job needs and the cluster does not have yet.
 job=$1 mode=$2
 trn=${{job%/jobs/*}}
 venv={venv}
@@ -175,12 +175,12 @@ files=$(ulimit -Sn)
 if [ "$files" != unlimited ] && [ "$files" -lt 65535 ] && ! ulimit -n 65535 2> /dev/null; then
   say "at most $files files may be open here; large jobs need 65535"
 fi
-# the port of Neuron's collectives must not be taken for an outgoing connection
+# keeps the port of Neuron's collectives free of outgoing connections
 sudo -n sysctl -q -w net.ipv4.ip_local_reserved_ports=48620 > /dev/null 2>&1 || say "port 48620 could not be reserved"
 {body}
 }}
 
-# Who fails first is noted: the others are stopped for it, and their exit codes say nothing.
+# The first failure is recorded: it stops the other nodes, whose exit codes mean nothing.
 ended() {{
   local code=$?
   if [ "$code" -ne 0 ] && [ "$code" -ne 143 ]; then

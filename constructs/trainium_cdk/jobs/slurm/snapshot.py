@@ -1,8 +1,8 @@
-"""What a cluster knows of jobs: the scripts that ask it, and the reading of their answers. Pure; `slurm.py` carries
-them over.
+"""The state of jobs on a cluster: the scripts that query it, and the parser of their output. Pure; a transport
+(`transport.py`) runs them.
 
-Three witnesses are asked, for none remembers everything: Slurm's queue (forgets ended jobs after minutes), the state
-files that stages write (say nothing of a stage that was killed), and Slurm's accounting (where there is any).
+Three sources are read, as none has everything: Slurm's queue (forgets ended jobs after minutes), the state
+files that stages write (incomplete if a stage was killed), and Slurm's accounting (if enabled).
 
 A line of Slurm's is used for a stage only if it has the stage's number, its job name `<id>:<stage>` and its comment
 `trn:<id>`: after a crash of its controller, or on a new cluster, Slurm gives the number to another job.
@@ -26,11 +26,11 @@ from trainium_cdk.outputs import SlurmCluster
 
 _ABSENT = 4
 NOT_THEIRS = 77
-"""Exit code of a script that another user than the jobs' has run (`shell/users.sh`)."""
+"""Exit code of a script that was not run as the jobs' user (`shell/users.sh`)."""
 
 
 def head(cluster: SlurmCluster) -> str:
-    """The begin of each script: where jobs live."""
+    """The beginning of each script: it sets the jobs' directory."""
     shared = f'"${{TRN_SHARED_ROOT:-}}"{quote.word(cluster.shared_dir)}'
     own = 'unset "${!SQUEUE_@}" "${!SACCT_@}" "${!SCONTROL_@}"  # the user\'s own defaults'
     functions = shell.read("users.sh", "ask.sh").decode()
@@ -41,10 +41,10 @@ def head(cluster: SlurmCluster) -> str:
 
 
 def ask_one(cluster: SlurmCluster, id: str) -> str:
-    """Ends with code 4 where there is no such job."""
+    """The script ends with code 4 if the job does not exist."""
     return f"""{head(cluster)}
 id={quote.word(id)}
-# NFS remembers for half a minute that a file was not there; to open its folder makes it look anew
+# NFS caches for half a minute that a file does not exist; listing its folder refreshes that
 : "$trn/jobs/$id"/state/* "$trn/jobs/$id"/logs/*
 [ -f "$trn/jobs/$id/stages" ] || exit {_ABSENT}
 known "$id"
@@ -62,22 +62,22 @@ mapfile -t jobs < <(
 for job in ${{jobs[@]+"${{jobs[@]}}"}}; do claim "${{job#./}}"; done
 queue  # before the files, as in `known`
 remind
-if [ -n "$said" ]; then printf '%s\\n' "$said"; fi
-for job in ${{jobs[@]+"${{jobs[@]}}"}}; do tell "${{job#./}}"; done
+if [ -n "$answer" ]; then printf '%s\\n' "$answer"; fi
+for job in ${{jobs[@]+"${{jobs[@]}}"}}; do describe "${{job#./}}"; done
 """
 
 
 def ask_active(cluster: SlurmCluster) -> str:
-    """The jobs that run or wait, from Slurm itself: no file of a job, nor their number, hides one."""
+    """The jobs that run or wait, from Slurm itself: neither a job's files nor the number of jobs can hide one."""
     return f"""{head(cluster)}
 ask -o "$mark active %A|%T|%r|%N|%S|%e|%j|%k"
-if [ -n "$said" ]; then printf '%s\\n' "$said"; fi
+if [ -n "$answer" ]; then printf '%s\\n' "$answer"; fi
 """
 
 
 def ask_log(cluster: SlurmCluster, id: str, stage: str, node: int | None, offset: int, most: int) -> str:
-    """The job as in `ask_one`, then at most `most` bytes of a log from `offset` on. State first: bytes of a stage
-    that had ended by then are all there. A log that is no regular file (a pipe, say) is not opened."""
+    """The job as in `ask_one`, then at most `most` bytes of a log from `offset` on. The state is read first: if the
+    stage had ended, its log is complete. A log that is not a regular file (for example a pipe) is not opened."""
     file = f"{stage}.log" if node is None else f"{stage}.{int(node)}.log"
     return f"""{ask_one(cluster, id)}
 log=$trn/jobs/$id/logs/{quote.word(file)}
@@ -91,9 +91,9 @@ fi
 
 
 def ask_cancel(cluster: SlurmCluster, id: str) -> str:
-    """Cancel what still runs or waits, last stage first, and wait a little until Slurm has done so.
+    """Cancel the stages that run or wait, last stage first, and wait up to 10 s until Slurm has done so.
 
-    Slurm jobs are found by their names, which no other job has, also where the job's own record is damaged.
+    Slurm jobs are found by their unique names, so a damaged record of the job does not matter.
     """
     return f"""{head(cluster)}
 id={quote.word(id)}
@@ -101,16 +101,16 @@ id={quote.word(id)}
 first "$trn/jobs/$id/cluster" 200
 own=${{line:-$cluster}}
 active() {{
-  said=''
+  answer=''
   if [ "$own" = "$cluster" ]; then ask --name="$id:prepare,$id:precompile,$id:train" -o %A; fi
 }}
 active
-if [ -n "$said" ]; then
+if [ -n "$answer" ]; then
   : > "$trn/jobs/$id/cancelled"
   for stage in train precompile prepare; do scancel --name="$id:$stage" || exit 5; done
   for _ in $(seq 1 50); do
     active
-    [ -n "$said" ] || break
+    [ -n "$answer" ] || break
     sleep 0.2
   done
 fi
@@ -131,7 +131,7 @@ class _Raw:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What the answer said. `size` is None where there is no such log, `regular` is False where it is no file."""
+    """A parsed response. `size` is None if the log does not exist, `regular` is False if it is not a regular file."""
 
     jobs: tuple[JobStatus, ...]
     size: int | None = None
@@ -141,14 +141,14 @@ class Snapshot:
 
 @dataclass
 class _Slurm:
-    """What Slurm knows, by number. `full`: no block of the shared file system is free."""
+    """Slurm's records by job number. `full`: no block of the shared file system is free."""
 
     queue: dict[str, list[str]] = field(default_factory=dict)
     accounts: dict[str, list[str]] = field(default_factory=dict)
     full: bool = False
 
     def row(self, id: str, stage: str, number: str) -> list[str] | None:
-        """The queue's line of that stage; None where the number is another job's, or nobody's."""
+        """The queue's line of that stage; None if the number is of another job, or unknown."""
         found = self.queue.get(number)
         return found if found and found[6:] == [f"{id}:{stage}", f"trn:{id}"] else None
 
@@ -162,7 +162,7 @@ _OURS = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]{0,89}):(prepare|precompile|train)
 
 
 def parse(answer: str, cluster: SlurmCluster) -> Snapshot:
-    """Read an answer; lines without its mark (a chatty login, say) are passed over."""
+    """Parse a response; lines without its mark (for example a login message) are ignored."""
     lines = answer.split("\n")
     mark = next((found[1] for line in lines if (found := _MARK.fullmatch(line))), "")
     raws: list[_Raw] = []
@@ -197,7 +197,7 @@ def parse(answer: str, cluster: SlurmCluster) -> Snapshot:
 
 
 def inactive_queue(cluster: SlurmCluster) -> str:
-    """Why a queue takes no jobs, and what to do. Slurm calls its partition inactive."""
+    """The message for a queue whose partition is inactive: the reason and the fix."""
     name = cluster.cluster_name
     return (
         "the queue is inactive: ParallelCluster stops a queue (fleet status PROTECTED) after 10 nodes that failed to start. "
@@ -207,11 +207,11 @@ def inactive_queue(cluster: SlurmCluster) -> str:
 
 
 def _bytes(text: str) -> bytes:
-    """Raises TransportError: a log that is cut here would go on with a hole."""
+    """Raises TransportError for damaged data: continuing would leave a gap in the log."""
     try:
         return gzip.decompress(base64.b64decode(text))
     except (ValueError, OSError, EOFError, zlib.error):
-        raise TransportError("part of the head node's answer was lost. Ask again") from None
+        raise TransportError("part of the head node's response was lost. Try again") from None
 
 
 def _of_job(raw: _Raw, key: str, rest: str) -> None:
@@ -238,7 +238,7 @@ def _status(raw: _Raw, slurm: _Slurm, cluster: SlurmCluster, inactive: str) -> J
     for name, number in raw.stages.items():
         state = raw.states.get(name)
         if state and state[1] != number:
-            state = None  # of another life of this id
+            state = None  # of an earlier job with this id
         known = Known(
             before=stages[-1] if stages else None,
             queue=None if elsewhere else slurm.row(raw.id, name, number),

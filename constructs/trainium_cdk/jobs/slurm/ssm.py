@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from trainium_cdk._aws import code_and_message, in_words, unknown_caller
+from trainium_cdk._aws import code_and_message, credentials_error, describe_error
 from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs import quote
 from trainium_cdk.jobs.patience import Patience
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from trainium_cdk.outputs import SlurmCluster
 
 INLINE = 40_000
-"""Most characters of a payload in the command itself; a larger one goes through the stack's bucket. SSM publishes no
-number for the size of a request; this one is a cautious choice."""
+"""Maximum characters of a payload in the command itself; a larger one goes through the stack's bucket. SSM documents no
+maximum request size; this one is a cautious choice."""
 FIRST_PAGE, PAGE = 16_000, 22_000
-"""Characters of output in one answer: Run Command returns the first 24,000 (SSM API reference,
+"""Characters of output in one response: Run Command returns the first 24,000 (SSM API reference,
 GetCommandInvocation)."""
 
 TELL_SECONDS = 10.0
-"""How long AWS may refuse to answer before a line tells of it; then again after each 30 s."""
+"""Seconds without a response from AWS until a message reports it; repeated every 30 s."""
 UNANSWERED_SECONDS = 60.0
-"""How long AWS may refuse to say what became of a command."""
+"""Seconds for which requests for a command's result are retried."""
 REMOVE_SECONDS = 20.0
-"""How long the deletion of a payload is tried."""
+"""Seconds for which the deletion of a payload is retried."""
 
 # Run by root's sh. The script comes from standard input, so that its size does not matter; output is kept in a file
-# and handed out in pages, compressed and as base64, so that every byte survives.
+# and returned in pages, compressed and as base64, so that every byte survives.
 _WRAPPER = """umask 077
 find /tmp -maxdepth 1 -name 'trn-ssm-*' -mmin +60 -exec rm -rf {{}} + 2> /dev/null
 d=$(mktemp -d /tmp/trn-ssm-XXXXXXXX) || exit 1
@@ -62,7 +62,7 @@ _HEADER = re.compile(r"^trn-ssm (\d+) (\d+) (/tmp/trn-ssm-\w+)$", re.M)
 
 
 class SsmTransport:
-    """Through AWS Systems Manager: needs no open port, and no key."""
+    """Runs scripts through AWS Systems Manager: needs no open port and no key."""
 
     interval = 4.0
 
@@ -75,40 +75,40 @@ class SsmTransport:
         s3: S3Client | None = None,
         bucket: str = "",
         sleep: Callable[[float], None] = time.sleep,
-        tell: Callable[[str], None] | None = None,
+        say: Callable[[str], None] | None = None,
     ):
         """
         Args:
             instance_id: the head node.
             user: the jobs' user on it.
-            s3, bucket: where payloads go that are private or above `INLINE`; deleted as soon as they were read.
-            tell: is given a line where AWS does not answer for a while, or where a payload could not be deleted.
+            s3, bucket: for payloads that are private or larger than `INLINE`; deleted as soon as they were read.
+            say: called with a message if AWS does not respond for a while, or a payload could not be deleted.
         """
         self._ssm, self._instance, self._user = ssm, instance_id, user
         self._s3, self._bucket, self._sleep = s3, bucket, sleep
-        self._tell = tell or (lambda _: None)
+        self._say = say or (lambda _: None)
 
     @classmethod
-    def of(cls, cluster: SlurmCluster, tell: Callable[[str], None] | None = None) -> SsmTransport:
-        """With boto3's usual credentials.
+    def of(cls, cluster: SlurmCluster, say: Callable[[str], None] | None = None) -> SsmTransport:
+        """The transport for a cluster, with boto3's default credentials.
 
         Raises:
-            TransportError: there are none, or no region.
+            TransportError: no credentials or no region were found.
         """
         import boto3
         from botocore.config import Config
         from botocore.exceptions import BotoCoreError
 
-        config = Config(retries={"mode": "standard", "max_attempts": 3}, connect_timeout=10)  # callers ask again
+        config = Config(retries={"mode": "standard", "max_attempts": 3}, connect_timeout=10)  # callers retry
         try:
             ssm = boto3.client("ssm", region_name=cluster.region, config=config)
             s3 = boto3.client("s3", region_name=cluster.region, config=config)
         except BotoCoreError as e:
             raise TransportError(f"cannot use AWS: {e}. Check your credentials and region") from None
-        return cls(ssm, cluster.head_node_id, cluster.job_user, s3=s3, bucket=cluster.bucket, tell=tell)
+        return cls(ssm, cluster.head_node_id, cluster.job_user, s3=s3, bucket=cluster.bucket, say=say)
 
     def run(self, script: str, timeout: float = 120, private: bool = False) -> Result:
-        # SSM keeps the text of commands for 30 days, for all who may list them
+        # SSM keeps the text of commands for 30 days, readable for everyone who may list them
         packed = gzip.compress(script.encode(), mtime=0)
         text = base64.b64encode(packed).decode()
         if len(text) <= INLINE and not private:
@@ -129,7 +129,7 @@ class SsmTransport:
 
     def _fetch(self, key: str, version: str, digest: str) -> str:
         """The commands that fetch a payload: this version of the object, and only with this SHA-256."""
-        assert self._s3 is not None  # noqa: S101  asked by the caller
+        assert self._s3 is not None  # noqa: S101  checked by the caller
         where = {"region": self._s3.meta.region_name, "bucket": self._bucket, "key": key, "version-id": version}
         options = " ".join(f"--{name} {quote.word(value)}" for name, value in where.items() if value)
         refuse = "{ echo 'the payload in the bucket is not the one that was sent' >&2; fail; }"
@@ -140,12 +140,12 @@ class SsmTransport:
 
     def _run(self, payload: str, timeout: float) -> Result:
         command = _WRAPPER.format(payload=payload, user=quote.word(self._user), first=FIRST_PAGE)
-        said = self._invoke(command, timeout)
-        header = _HEADER.search(said)
+        response = self._invoke(command, timeout)
+        header = _HEADER.search(response)
         if header is None:
-            raise TransportError(f"the head node {self._instance} answered something else than asked: {said[:200]!r}")
+            raise TransportError(f"the head node {self._instance} sent an unexpected response: {response[:200]!r}")
         code, size, folder = int(header[1]), int(header[2]), header[3]
-        error, _, output = said[header.end() + 1 :].partition("\n")
+        error, _, output = response[header.end() + 1 :].partition("\n")
         output = output[:size]
         while len(output) < size:
             page = self._invoke(
@@ -154,7 +154,7 @@ class SsmTransport:
                 60,
             )
             if not page:
-                raise TransportError(f"the head node {self._instance} lost part of its answer. Ask again")
+                raise TransportError(f"the head node {self._instance} lost part of its response. Try again")
             output += page
         return Result(_unpack(output), _unpack(error), code)
 
@@ -191,14 +191,17 @@ class SsmTransport:
             try:
                 found = dict(self._ssm.get_command_invocation(CommandId=command_id, InstanceId=self._instance))
                 answered, tell_at = time.monotonic(), time.monotonic() + TELL_SECONDS
-            except (ClientError, BotoCoreError) as e:  # not known everywhere at once, or the line is cut: it runs on
+            except (
+                ClientError,
+                BotoCoreError,
+            ) as e:  # not known in all of SSM yet, or the connection was lost: the command goes on
                 error, now = aws_error(e, self._instance), time.monotonic()
                 if not (isinstance(e, ClientError) and e.response["Error"].get("Code") == "InvocationDoesNotExist"):
                     refused = isinstance(e, ClientError) and now - answered > UNANSWERED_SECONDS
                     if not error.again or refused or now > deadline:
                         raise
                     if now > tell_at:
-                        self._tell(f"no answer from AWS for {now - answered:.0f} s ({error}); asking on")
+                        self._say(f"no response from AWS for {now - answered:.0f} s ({error}); still trying")
                         tell_at = now + 30
             status, details = found.get("Status"), found.get("StatusDetails", "")
             if status == "Success":
@@ -215,7 +218,7 @@ class SsmTransport:
                 )
 
     def _failure(self, status: str, details: str, error: str) -> str:
-        if details.replace(" ", "") in ("DeliveryTimedOut", "Undeliverable"):  # SSM writes them in either way
+        if details.replace(" ", "") in ("DeliveryTimedOut", "Undeliverable"):  # SSM writes them with or without spaces
             return (
                 f"the head node {self._instance} did not take the command ({details}). Is it running, and its "
                 "SSM agent online?"
@@ -234,25 +237,25 @@ class SsmTransport:
         return f"the command on the head node {self._instance} ended as {ended}: {tail[0][:300]}"
 
     def _put(self, key: str, body: bytes) -> str:
-        """Store a payload; its version, where the bucket keeps versions."""
+        """Store a payload. Returns its version id; empty in a bucket without versioning."""
         from botocore.exceptions import BotoCoreError, ClientError
 
-        assert self._s3 is not None  # noqa: S101  asked by the caller
+        assert self._s3 is not None  # noqa: S101  checked by the caller
         try:
             return self._s3.put_object(Bucket=self._bucket, Key=key, Body=body).get("VersionId", "")
         except (ClientError, BotoCoreError) as e:
             if not isinstance(e, ClientError):
-                self._remove(key, "")  # it may have arrived, though nobody has said so
-            reason = unknown_caller(e) or f"{e}. Ask for s3:PutObject there"
+                self._remove(key, "")  # it may have been stored without a response
+            reason = credentials_error(e) or f"{e}. Request the permission s3:PutObject"
             raise TransportError(
                 f"cannot put the job into s3://{self._bucket}/{key}: {reason}", again=aws_error(e, self._instance).again
             ) from None
 
     def _remove(self, key: str, version: str) -> None:
-        """Delete a payload for good; where only hiding it is allowed, that. The bucket's own expiry does the rest."""
+        """Delete a payload's version; if that is not allowed, add a delete marker. The bucket's expiry removes the rest."""
         from botocore.exceptions import BotoCoreError, ClientError
 
-        assert self._s3 is not None  # noqa: S101  asked by the caller
+        assert self._s3 is not None  # noqa: S101  checked by the caller
         patience = Patience(REMOVE_SECONDS, sleep=self._sleep)
         which: Any = {"VersionId": version} if version else {}
         while True:
@@ -262,12 +265,12 @@ class SsmTransport:
             except (ClientError, BotoCoreError) as e:
                 error = aws_error(e, self._instance)
                 if which and isinstance(e, ClientError) and not error.again:
-                    which = {}  # a version may only be deleted by who may call s3:DeleteObjectVersion
+                    which = {}  # deleting a version needs s3:DeleteObjectVersion
                     continue
                 try:
                     patience.failed(error)
                 except TransportError:
-                    self._tell(
+                    self._say(
                         f"the job's script, with its variables, is still in s3://{self._bucket}/{key}: {code_and_message(e)[0] or e}. "
                         "Delete it; the bucket does so after a day"
                     )
@@ -278,29 +281,29 @@ _NOT_NOW = ("NoCredentials", "PartialCredentials", "NoRegion", "Token", "SSO", "
 
 
 def aws_error(error: Any, instance: str) -> TransportError:
-    """An error of boto3 in words, and whether asking again is of use."""
+    """An error of boto3 as a TransportError, which knows whether a retry may succeed."""
     from botocore.exceptions import ClientError
 
     if not isinstance(error, ClientError):
         again = not any(mark in type(error).__name__ for mark in _NOT_NOW)
-        return TransportError(f"cannot reach AWS Systems Manager: {in_words(error)}", again=again)
+        return TransportError(f"cannot reach AWS Systems Manager: {describe_error(error)}", again=again)
     code, message = code_and_message(error)
     if code == "InvalidInstanceId":
         return TransportError(
-            f"SSM does not manage the head node {instance}: it is stopped, gone, or has just started. Wait a minute, or "
-            "look at it in the EC2 console; if the stack was deployed anew, try again"
+            f"SSM does not manage the head node {instance}: it is stopped, deleted, or has just started. Wait a minute, or "
+            "check it in the EC2 console; if the stack was deployed again, try again"
         )
-    if ended := unknown_caller(error):
+    if ended := credentials_error(error):
         return TransportError(ended, again=False)
     if "AccessDenied" in code or "Unauthorized" in code:
         return TransportError(
             f"these credentials may not call ssm:{error.operation_name} on {instance}: {message}. "
-            "Ask for ssm:SendCommand and ssm:GetCommandInvocation",
+            "Request the permissions ssm:SendCommand and ssm:GetCommandInvocation",
             again=False,
         )
     again = "Throttl" in code or error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400) >= 500
     return TransportError(
-        f"AWS refused {error.operation_name}: {code}: {message}", again=again or "Limit" in code or "Rate" in code
+        f"AWS rejected {error.operation_name}: {code}: {message}", again=again or "Limit" in code or "Rate" in code
     )
 
 

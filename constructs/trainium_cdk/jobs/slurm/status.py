@@ -1,6 +1,6 @@
-"""How a stage of a Slurm job is, from what is known of it. Pure.
+"""The status of a stage of a Slurm job, from what is known of it. Pure.
 
-Slurm forgets ended jobs after minutes; what it had not saved when its controller crashed, it forgets at once.
+Slurm forgets ended jobs after minutes, and in a crash of its controller everything that it had not saved.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _REASONS = {
     "None": "",
     "Dependency": "waits for {before}",
     "JobHeldUser": "held by its user: scontrol release {number}",
-    "launch failed requeued held": "it could not be started on its nodes, and is tried again",
+    "launch failed requeued held": "it could not be started on its nodes, and is retried",
     "JobHeldAdmin": "held by an administrator",
     "Resources": "waits for nodes",
     "Priority": "waits behind other jobs",
@@ -48,12 +48,12 @@ _REASONS = {
     "DependencyNeverSatisfied": "did not run: {before} did not complete",
     "BeginTime": "{begins}",
     "PartitionInactive": "{inactive}",
-    "PartitionNodeLimit": "asks for more nodes than the queue has",
+    "PartitionNodeLimit": "requests more nodes than the queue has",
 }
 
 
 _STOPPED = {"CANCELLED": "", "TIMEOUT": "reached its time limit"}
-"""What a stage that was told to stop has written down of it."""
+"""The reasons that a stopped stage records."""
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,14 @@ class Known:
 
     Attributes:
         before: the stage before it.
-        queue: its line of squeue: number, state, reason, nodes, start, end; None where Slurm does not have it.
-        state: what the stage has written: word (running or ended), number, exit code, time, nodes, and who stopped it.
+        queue: its line of squeue: number, state, reason, nodes, start, end; None if Slurm does not list it.
+        state: what the stage has written: running or ended, number, exit code, time, nodes, and why it was stopped.
         account: its line of sacct: number, state, exit code, nodes, start, end.
-        anothers: Slurm has given its number to another job.
+        anothers: whether Slurm has given its number to another job.
         cancelled: whether `trn cancel` was run.
-        elsewhere: the head node of the cluster it was submitted to, where that is another one.
+        elsewhere: the head node of the cluster it was submitted to, if that is another one.
         inactive: why its queue takes no jobs, if that is the reason.
-        full: the shared file system, where no block of it is free.
+        full: the shared file system, if no block of it is free.
     """
 
     before: Stage | None = None
@@ -84,14 +84,14 @@ class Known:
 
 
 def stage(name: str, number: str, known: Known) -> Stage:
-    """How a stage is: Slurm's queue first, then its accounting, then what the stage has written."""
+    """The status of a stage: from Slurm's queue first, then its accounting, then what the stage has written."""
     state = known.state
     code = whole(state[2]) if state and state[0] == "ended" else None
     if known.queue and len(known.queue) >= 6:
         return _of_queue(name, number, known, code)
     if known.account and len(known.account) >= 6:
-        said, exit_code, nodes, start, end = known.account[1:6]
-        now = _SLURM.get(said.partition(" ")[0], "UNKNOWN")
+        slurm_state, exit_code, nodes, start, end = known.account[1:6]
+        now = _SLURM.get(slurm_state.partition(" ")[0], "UNKNOWN")
         code = whole(exit_code.partition(":")[0]) if code is None else code
         reason = _failed(known, code) if now == "FAILED" else ""
         return Stage(name, number, now, reason, nodes, code, _time(start), _time(end))
@@ -122,10 +122,10 @@ _LOST = (
 )
 _LOST_RUNNING = "Slurm's controller crashed before it had saved it, and stopped it. Submit it again with {} token"
 _KILLED = (
-    "it ended before it could write how: a kill, a node that failed, or a crash of Slurm's controller. Submit it again with the "
+    "it ended before it could write its result: a kill, a node that failed, or a crash of Slurm's controller. Submit it again with the "
     "same token"
 )
-_FULL = "it could not write its state: the shared file system {} is full. Make room, then submit it again with the same token"
+_FULL = "it could not write its state: the shared file system {} is full. Free space, then submit it again with the same token"
 _NOT_BEGUN = (
     "it ended before it could write its state: the shared file system may have been full, or Slurm's controller crashed. "
     "Submit it again with the same token"
@@ -135,7 +135,7 @@ _FORGOTTEN = (
     "crashed before it had saved it. Submit it again with the same token"
 )
 _ELSEWHERE = (
-    "it was submitted on another cluster (head node {}) of this file system. Ask that one; where it is deleted, submit it "
+    "it was submitted on another cluster (head node {}) of this file system. Use that one; if it is deleted, submit it "
     "again with a new token"
 )
 
@@ -152,35 +152,35 @@ def _failed(known: Known, code: int | None) -> str:
 
 
 def _of_queue(name: str, number: str, known: Known, code: int | None) -> Stage:
-    assert known.queue is not None  # noqa: S101  asked by the caller
-    _, word, reason, nodes, began, end = known.queue[:6]
+    assert known.queue is not None  # noqa: S101  checked by the caller
+    _, slurm_state, reason, nodes, began, end = known.queue[:6]
     state = known.state
     started = _time(began) or (whole(state[3]) if state and state[0] == "running" else None)
     ended = _time(end) or (whole(state[3]) if state and state[0] == "ended" else None)
-    said, reason = _SLURM.get(word, "UNKNOWN"), reason.split(",")[0]
-    if said in ("PENDING", "RUNNING"):
+    current, reason = _SLURM.get(slurm_state, "UNKNOWN"), reason.split(",")[0]
+    if current in ("PENDING", "RUNNING"):
         ended, code = None, None
-    if said == "PENDING":
+    if current == "PENDING":
         started = None
     before = known.before
-    if said == "CANCELLED" and before is not None and before.state not in ("PENDING", "RUNNING", "COMPLETED"):
+    if current == "CANCELLED" and before is not None and before.state not in ("PENDING", "RUNNING", "COMPLETED"):
         reason = "DependencyNeverSatisfied"
-    words = known.queue[2]
-    if said == "FAILED" and code is None and known.cancelled:
-        said, reason = "CANCELLED", "None"
+    text = known.queue[2]
+    if current == "FAILED" and code is None and known.cancelled:
+        current, reason = "CANCELLED", "None"
     if reason in _REASONS:
-        words = _REASONS[reason].format(
+        text = _REASONS[reason].format(
             before=before.name if before else "an earlier stage",
             failed=_failed(known, code),
             inactive=known.inactive,
             number=number,
             begins="starts again in a moment" if state else "starts in a moment",
         )
-    return Stage(name, number, said, words, nodes or (state[4] if state else ""), code, started, ended)
+    return Stage(name, number, current, text, nodes or (state[4] if state else ""), code, started, ended)
 
 
 def _ended(name: str, number: str, known: Known, state: Sequence[str], code: int | None) -> Stage:
-    """As the stage itself has written it."""
+    """The status that the stage itself has written."""
     ended, nodes = whole(state[3]), state[4]
     if code == 0:
         return Stage(name, number, "COMPLETED", "", nodes, code, None, ended)

@@ -11,11 +11,11 @@ from trainium_cdk.jobs.plan import Plan, StageName
 from trainium_cdk.jobs.templates import Template
 
 RESULT = "trn-result: "
-"""How the line begins in which the submission says what it did."""
+"""The prefix of the line in which the submission reports its result."""
 LATER = 75
-"""Exit code of a submission that has not finished: sent once more, it is."""
+"""Exit code of a submission that has not finished: sending it again finishes it."""
 GRACE_SECONDS = 900
-"""When the first stage begins where Slurm has forgotten, in a crash of its controller, that it may begin at once."""
+"""Seconds after which the first stage begins if Slurm forgets, in a crash of its controller, that it may begin at once."""
 
 _SUBMIT = r"""#!/bin/bash
 # {name}: submitted to Slurm by the job's user on the head node of {cluster}. Running it again changes nothing.
@@ -28,33 +28,33 @@ shared="${{TRN_SHARED_ROOT:-}}"{shared}
 trn=$shared/trn
 job=$trn/jobs/$id
 digest={digest}
-cluster={head_node} # numbers of Slurm jobs mean something there alone
-unset "${{!SBATCH_@}}" "${{!SQUEUE_@}}" "${{!SCONTROL_@}}" # somebody's own defaults
+cluster={head_node} # job numbers are valid only on this cluster
+unset "${{!SBATCH_@}}" "${{!SQUEUE_@}}" "${{!SCONTROL_@}}" # the user's own defaults
 
 die() {{
   printf '%s\n' "$*" >&2
   exit 1
 }}
 
-# What is begun is finished by the same script, run once more.
+# Running the same script again finishes what has begun.
 later() {{
   printf '%s\n' "$*" >&2
   exit {later}
 }}
 
-# On a disk of the head node alone, no compute node would find the job.
+# On a local disk of the head node, no compute node would find the job.
 if [ ! -d "$shared" ] || {{ [ -z "${{TRN_SHARED_ROOT:-}}" ] && ! mountpoint -q "$shared"; }}; then
   die "$shared is not mounted on this machine. Is it the head node, and its bootstrap complete?"
 fi
 {users}
-# The jobs' directory belongs to the job's user, the top of a new file system to root.
+# The jobs' directory belongs to the job's user, the root of a new file system to root.
 if ! mkdir -p "$trn/jobs/.locks" 2> /dev/null; then
   sudo -n install -d -o "$(id -u)" -g "$(id -g)" "$trn" "$trn/jobs" "$trn/jobs/.locks"
 fi
 
 # One submission of an id at a time, also from two clients at once.
 exec 9> "$trn/jobs/.locks/{lock}"
-flock -w 60 9 || later "another submission of $id is still under way"
+flock -w 60 9 || later "another submission of $id is still running"
 
 resubmitted=''
 report() {{
@@ -68,17 +68,17 @@ report() {{
 # proves nothing: each Slurm job is found by its name, which no other job has.
 forget() {{ scancel --name="$id:$1" || later "Slurm does not answer"; }}
 
-# The first stage begins some minutes from now, or as soon as all is written down, so that no stage can end before the
-# next one knows of it. Unlike a job that is held, it begins by itself where Slurm forgets that it was let go.
+# The first stage begins in some minutes, or as soon as everything is recorded, so that no stage can end before the next
+# one is submitted. Unlike a held job, it begins even if Slurm forgets that it was released.
 previous='' compiled='' # on these nodes, which training must get
 submit() {{
   local number options=(--begin=now+{grace})
   if [ -n "$previous" ]; then options=(--dependency="afterok:$previous" --kill-on-invalid-dep=yes); fi
   if [ -n "$compiled" ]; then options+=(--nodelist="$compiled"); fi
-  : >> "$job/logs/$1.log" # NFS remembers for half a minute that a file was not there
+  : >> "$job/logs/$1.log" # NFS caches for half a minute that a file does not exist
   if ! {{ number=$(sbatch --parsable "${{options[@]}}" --output="$job/logs/$1.log" "$job/$1.sbatch" "$job"); }} 2> "$job/sbatch.error"; then
     cat "$job/sbatch.error" >&2
-    # no answer is no refusal: it is undone, and may be tried again
+    # no response is not a rejection: the submission is undone, and may be tried again
     if grep -qE 'Connection|timed out|Unable to contact|Zero Bytes|Socket' "$job/sbatch.error"; then exit {later}; fi
     return 1
   fi
@@ -86,8 +86,8 @@ submit() {{
   printf '%s %s\n' "$1" "$previous" >> "$job/stages.part"
 }}
 
-# How a stage is: active, completed, over (it has written that it failed or was stopped, or Slurm says that it was
-# stopped), or lost: it has not ended by itself, and Slurm does not know it, or says that it failed.
+# Sets `how` of a stage: active, completed, over (it has written that it failed or was stopped, or Slurm reports that it
+# was stopped), or lost: it has written no end, and Slurm does not know it, or reports that it failed.
 how='' answer='' nodes=''
 look() {{ # stage number
   local state='' begun='' code='' why=''
@@ -109,7 +109,7 @@ look() {{ # stage number
   esac
 }}
 
-# Submit again what Slurm has lost, and what was to follow it. Then let the first stage that waits begin.
+# Submit again the stages that Slurm has lost, and those after them. Then let the first waiting stage begin.
 resume() {{
   local stage number first='' waits=''
   rm -f "$job/stages.part"
@@ -127,9 +127,9 @@ resume() {{
     if [ "$how" = lost ]; then
       resubmitted+=" $stage"
       forget "$stage"
-      rm -f "$job/state/$stage" # it may get the same number once more
+      rm -f "$job/state/$stage" # it may get the same number again
       number=$previous
-      submit "$stage" || later "Slurm has lost $stage of $id, and does not take it again"
+      submit "$stage" || later "Slurm has lost $stage of $id, and did not accept it again"
       if [ -z "$number" ]; then first=$previous waits=''; fi
     else
       printf '%s %s\n' "$stage" "$number" >> "$job/stages.part"
@@ -145,26 +145,26 @@ resume() {{
   : > "$job/released"
 }}
 
-let_begin() {{ # number, whose name was looked at just before
+let_begin() {{ # number, whose name was checked just before
   local state
   if scontrol update JobId="$1" StartTime=now; then return 0; fi
-  # let go before, and this could not be noted: then it may run, or have ended
+  # released before, which could not be recorded: then it may run, or have ended
   state=$(squeue -h -a -j "$1" -o '%T' 2> /dev/null) || state=''
-  if [ "$state" != RUNNING ] && [ "$state" != COMPLETING ]; then later "$id is not let go yet: it begins within {grace} s"; fi
+  if [ "$state" != RUNNING ] && [ "$state" != COMPLETING ]; then later "$id is not released yet: it begins within {grace} s"; fi
 }}
 
 if [ -f "$job/cluster" ] && [ "$(< "$job/cluster")" != "$cluster" ]; then
   die "$id is a job of another cluster on this file system (head node $(head -c 60 "$job/cluster")). Use a new token"
 fi
 if [ -e "$job/stages" ]; then
-  [ "$(cat "$job/digest")" = "$digest" ] || die "$id is another job already. Use a new token, or submit what it was"
+  [ "$(cat "$job/digest")" = "$digest" ] || die "$id already exists as another job. Use a new token, or submit the same job"
   trap '' HUP INT TERM
   resume
   report true
   exit 0
 fi
 
-{require}# A submission that broke off may have left stages. The directory is what tells of it, so it goes last.
+{require}# An interrupted submission may have left stages. The directory is the record of it, so it is deleted last.
 undo() {{
   local stage
   for stage in {names}; do forget "$stage"; done
@@ -173,7 +173,7 @@ undo() {{
 if [ -e "$job" ]; then undo; fi
 trap undo EXIT
 
-# Scripts carry the user's environment: nobody else reads them.
+# Scripts contain the user's environment: only the user may read them.
 (
   umask 077
   mkdir -p "$job/logs" "$job/state" "$job/script" "$job/work"
@@ -183,22 +183,22 @@ printf '%s\n' "$cluster" > "$job/cluster"
 printf '%s\n' "$digest" > "$job/digest"
 
 {stages}
-trap '' HUP INT TERM # from here on it is finished, not undone
+trap '' HUP INT TERM # from here on the submission is finished, not undone
 mv "$job/stages.part" "$job/stages"
 trap - EXIT
-resume # Slurm's controller may have crashed meanwhile
+resume # Slurm's controller may have crashed in the meantime
 resubmitted=''
 report false
 """
 
-_PREPARE = """# Fetching takes a node of its own, once: nothing waits for it where all is there already.
+_PREPARE = """# Fetching uses a separate node, and is skipped if everything is already fetched.
 code=0
 bash "$job/prepare.sh" "$job" check || code=$?
 case $code in
   0) ;;
   3) submit prepare ;;
-  4) exit 1 ;; # it cannot run with what is there, as reported
-  *) die "prepare.sh failed while it looked for what is there" ;;
+  4) exit 1 ;; # it cannot run with what is on the cluster, as reported
+  *) die "prepare.sh failed while it checked what is already fetched" ;;
 esac
 """
 
@@ -209,8 +209,8 @@ def submit_script(
     """The script.
 
     Args:
-        head_node: id of its instance, which tells this cluster from another one on the same file system.
-        require_venv: lines that end it where the virtual environment is missing.
+        head_node: id of its instance, which distinguishes clusters on the same file system.
+        require_venv: lines that end it if the virtual environment is missing.
     """
     stages = "".join(_PREPARE if s == "prepare" else f"submit {s}\n" for s in fitted.stages)
     written = "".join(quote.file(_target(path), content) for path, content in job_files.items())

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from trainium_cdk.outputs import SlurmCluster
 
 UNDO_SECONDS = 20.0
-"""How long a script on this machine may take to undo what it has begun, once it is told to end."""
+"""Seconds for a script on this machine to undo what it has begun, after SIGTERM."""
 CFNCONFIG = Path("/etc/parallelcluster/cfnconfig")
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a script said and how it ended."""
+    """A script's output and exit code."""
 
     stdout: str
     stderr: str
@@ -35,14 +35,14 @@ class Transport(Protocol):
     """A way to the head node."""
 
     interval: float
-    """Seconds between two questions of one who follows a job."""
+    """Seconds between two requests while a job is followed."""
 
     def run(self, script: str, timeout: float = 120, private: bool = False) -> Result:
-        """Run a bash script as the jobs' user, in an environment like that of a login.
+        """Run a bash script as the jobs' user, in an environment like that of a login shell.
 
         Args:
             timeout: seconds.
-            private: nobody but the two ends may read the script, now or later.
+            private: only sender and head node may read the script, now or later.
 
         Raises:
             TransportError: it could not be started, or did not end within `timeout` seconds. It may have run.
@@ -56,8 +56,8 @@ class LocalTransport:
     def __init__(self, env: dict[str, str] | None = None, interval: float = 1.0):
         self._env, self.interval = env, interval
 
-    def run(self, script: str, timeout: float = 120, private: bool = False) -> Result:  # noqa: ARG002  nobody else can open it
-        # without a name: nothing is left of it, however this process ends
+    def run(self, script: str, timeout: float = 120, private: bool = False) -> Result:  # noqa: ARG002  always private
+        # without a name: it is deleted however this process ends
         with tempfile.TemporaryFile("w", encoding="utf-8") as file:
             file.write(script)
             file.seek(0)
@@ -89,7 +89,7 @@ class LocalTransport:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Let a script undo what it has begun; then end it, with what it has started, which may hold the pipes."""
+    """Let a script undo what it has begun; then kill it and its children, which may hold the pipes."""
     try:
         os.killpg(process.pid, signal.SIGTERM)
         process.communicate(timeout=UNDO_SECONDS)
@@ -101,13 +101,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def is_head_node(cluster: SlurmCluster, cfnconfig: Path = CFNCONFIG) -> bool:
-    """Whether this machine is the head node of that cluster, as ParallelCluster wrote it down."""
+    """Whether this machine is the head node of that cluster, by ParallelCluster's record."""
     try:
         lines = cfnconfig.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         return False
-    said = {k.strip(): v.strip().strip("'\"") for k, eq, v in (line.partition("=") for line in lines) if eq}
-    return said.get("cfn_node_type") == "HeadNode" and cluster.cluster_name in (
-        said.get("stack_name"),
-        said.get("cfn_cluster_name"),
+    values = {k.strip(): v.strip().strip("'\"") for k, eq, v in (line.partition("=") for line in lines) if eq}
+    return values.get("cfn_node_type") == "HeadNode" and cluster.cluster_name in (
+        values.get("stack_name"),
+        values.get("cfn_cluster_name"),
     )

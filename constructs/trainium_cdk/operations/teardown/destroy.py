@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainium_cdk._aws import in_words
+from trainium_cdk._aws import describe_error
 from trainium_cdk.errors import TeardownError
 from trainium_cdk.operations.teardown import sweep
 from trainium_cdk.operations.teardown.survey import Client, Kept, Survey, events
@@ -134,7 +134,7 @@ def _attempt(report: Report, what: str, action: Callable[[], object]) -> bool:
     try:
         action()
     except ClientError as e:
-        report.left.append((what, in_words(e)))
+        report.left.append((what, describe_error(e)))
         return False
     return True
 

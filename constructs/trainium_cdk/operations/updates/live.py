@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainium_cdk._aws import in_words
+from trainium_cdk._aws import describe_error
 from trainium_cdk._aws import region as aws_region
 from trainium_cdk.errors import UpdateError
 from trainium_cdk.operations.updates.spec import command
@@ -92,8 +92,8 @@ def deployed(name: str, region: str | None = None) -> Template | None:
     except ClientError as e:
         if "does not exist" in str(e):
             return None
-        raise UpdateError(f"cannot read stack {name}: {in_words(e)}") from None
+        raise UpdateError(f"cannot read stack {name}: {describe_error(e)}") from None
     except BotoCoreError as e:
-        raise UpdateError(f"cannot read stack {name}: {in_words(e)}") from None
+        raise UpdateError(f"cannot read stack {name}: {describe_error(e)}") from None
     found: Template = json.loads(body) if isinstance(body, str) else json.loads(json.dumps(body))
     return found
