@@ -14,12 +14,8 @@ import argparse
 import contextlib
 import json
 import os
-import pwd
-import re
-import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -30,24 +26,11 @@ from typing import Any, Self
 
 from sandbox import head_node, processes, slurm_packages
 from sandbox.processes import Started
-from sandbox.slurm_config import (
-    CREDENTIAL_SECONDS,
-    MAX_NODES,
-    BadClusterConfiguration,
-    ClusterPlan,
-    Places,
-    cgroup_conf,
-    node_conf,
-    plan,
-    slurm_conf,
-)
+from sandbox.slurm_config import CREDENTIAL_SECONDS, MAX_NODES, BadClusterConfiguration, ClusterPlan, plan
+from sandbox.slurm_layout import SlurmFailed, command_path, lay_out, munge_options, slurmd_command, user_name
 from sandbox.slurm_packages import SYSTEM_PATH, which
 
 _STATE = "local-slurm.json"
-
-
-class SlurmFailed(RuntimeError):
-    """A local Slurm did not start, or is not there. The message carries what its log said."""
 
 
 def available() -> str | None:
@@ -60,7 +43,7 @@ def available() -> str | None:
     if missing:
         return f"not installed: {', '.join(missing)} (`make slurm` downloads Slurm into .cache, without root)"
     try:
-        _user()
+        user_name()
     except KeyError:
         return f"the user id {os.getuid()} has no name in /etc/passwd, and Slurm needs one"
     return None
@@ -108,7 +91,7 @@ class LocalSlurm:
         directory.mkdir(parents=True, exist_ok=True)
         if (directory / _STATE).exists():
             cls.open(directory).stop()
-        slurm = cls(directory, _lay_out(directory, wanted, credential_seconds))
+        slurm = cls(directory, lay_out(directory, wanted, credential_seconds))
         try:
             slurm._launch(wanted, dict(environment or {}), timeout)
         except BaseException:
@@ -236,7 +219,7 @@ class LocalSlurm:
         """
         self._slurmd_of(name)  # raises where there is no such node
         index = self.node_names.index(name)
-        self._daemon(_slurmd(name, f"{self._state['link']}/etc/{index}.conf"), name)
+        self._daemon(slurmd_command(name, f"{self._state['link']}/etc/{index}.conf"), name)
         self.run(["scontrol", "update", f"nodename={name}", "state=resume"])
 
     def kill_controller(self, *, save: bool = False) -> None:
@@ -265,7 +248,7 @@ class LocalSlurm:
         """
         if self._controller().alive:
             return
-        self._daemon([_path("slurmctld"), "-D", "-f", f"{self._state['link']}/etc/slurm.conf"], "slurmctld")
+        self._daemon([command_path("slurmctld"), "-D", "-f", f"{self._state['link']}/etc/slurm.conf"], "slurmctld")
         if not processes.wait_until(lambda: self.run(["scontrol", "ping"]).returncode == 0, timeout):
             raise SlurmFailed(f"slurmctld does not answer within {timeout:.0f} s: {self._log_end('slurmctld')}")
         self.register_nodes()
@@ -293,7 +276,7 @@ class LocalSlurm:
         for index, name in enumerate(self.node_names):
             shutil.rmtree(self.directory / "s" / str(index))
             (self.directory / "s" / str(index)).mkdir()
-            self._daemon(_slurmd(name, f"{self._state['link']}/etc/{index}.conf"), name)
+            self._daemon(slurmd_command(name, f"{self._state['link']}/etc/{index}.conf"), name)
         self._wait_until_idle(timeout)
 
     def stop(self, wipe: bool = False) -> None:
@@ -344,13 +327,13 @@ class LocalSlurm:
 
     def _launch(self, wanted: ClusterPlan, environment: dict[str, str], timeout: float) -> None:
         root = Path(self._state["link"])
-        self._daemon([_path("munged"), "-F", "--force", *_munge_options(root)], "munged")
+        self._daemon([command_path("munged"), "-F", "--force", *munge_options(root)], "munged")
         socket_file = root / "munge" / "sock"
         if not processes.wait_until(socket_file.is_socket, timeout):
             raise SlurmFailed(f"munged did not start within {timeout:.0f} s: {self._log_end('munged')}")
-        self._daemon([_path("slurmctld"), "-D", "-f", f"{root}/etc/slurm.conf"], "slurmctld")
+        self._daemon([command_path("slurmctld"), "-D", "-f", f"{root}/etc/slurm.conf"], "slurmctld")
         for i, node in enumerate(wanted.nodes):
-            self._daemon(_slurmd(node.name, f"{root}/etc/{i}.conf"), node.name)
+            self._daemon(slurmd_command(node.name, f"{root}/etc/{i}.conf"), node.name)
         self._state["env"] = head_node.prepare(self.directory, root, wanted, environment)
         self._save()
         self._wait_until_idle(timeout)
@@ -397,74 +380,6 @@ class LocalSlurm:
         part.touch(mode=0o600)
         part.write_text(json.dumps(self._state, indent=1))
         part.replace(self.directory / _STATE)
-
-
-def _munge_options(root: Path) -> list[str]:
-    munge = root / "munge"
-    files = {"key-file": "key", "socket": "sock", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
-    return [*(f"--{option}={munge / name}" for option, name in files.items()), "--num-threads=4"]
-
-
-def _slurmd(node: str, configuration: str) -> list[str]:
-    """The command of one virtual node's slurmd. Its fourth word is the node's name."""
-    unpacked = slurm_packages.unpacked()
-    stepd = ["-d", str(unpacked.stepd)] if unpacked else []
-    return [_path("slurmd"), "-D", "-N", node, "-f", configuration, *stepd]
-
-
-def _user() -> str:
-    """The name of the user who runs the daemons."""
-    return pwd.getpwuid(os.getuid()).pw_name
-
-
-def _path(command: str) -> str:
-    found = which(command)
-    if found is None:
-        raise SlurmFailed(f"{command} is not installed")
-    return found
-
-
-def _lay_out(directory: Path, wanted: ClusterPlan, credential_seconds: int) -> dict[str, Any]:
-    """Directories and configuration files of a new Slurm; returns its state so far."""
-    for name in ("etc", "log", "run", "state", "s", "munge", "ports", *(f"s/{i}" for i in range(len(wanted.nodes)))):
-        (directory / name).mkdir(exist_ok=True)
-    (key := directory / "munge" / "key").touch(mode=0o600)
-    key.write_bytes(secrets.token_bytes(256))
-    link, version = _short_link(directory), _version()
-    ports = processes.free_ports(len(wanted.nodes) + 1)
-    places = Places(
-        root=link,
-        host=socket.gethostname().partition(".")[0],
-        user=_user(),
-        ctld_port=ports[0],
-        node_ports=tuple(ports[1:]),
-        version=version,
-        plugins=unpacked.plugins if (unpacked := slurm_packages.unpacked()) else None,
-        credential_seconds=credential_seconds,
-    )
-    etc = directory / "etc"
-    (etc / "slurm.conf").write_text(slurm_conf(wanted, places))
-    (etc / "cgroup.conf").write_text(cgroup_conf(version))
-    for i in range(len(wanted.nodes)):
-        (etc / f"{i}.conf").write_text(node_conf(places, i))
-    return {"link": str(link), "left_out": wanted.left_out, "nodes": {}, "daemons": {}}
-
-
-def _short_link(directory: Path) -> Path:
-    """A short way into `directory`: slurmd's socket names would else outgrow the 107 characters a Unix socket may have."""
-    while True:
-        link = Path("/tmp") / f"trn-{secrets.token_hex(4)}"  # noqa: S108  random, and made only if it is free
-        with contextlib.suppress(FileExistsError):
-            link.symlink_to(directory)
-            return link
-
-
-def _version() -> tuple[int, int]:
-    said = subprocess.run([_path("slurmd"), "-V"], capture_output=True, text=True, check=True).stdout
-    found = re.search(r"(\d+)\.(\d+)", said)
-    if found is None:
-        raise SlurmFailed(f"`slurmd -V` says {said.strip()!r}, which is no version")
-    return int(found[1]), int(found[2])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

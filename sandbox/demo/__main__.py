@@ -14,7 +14,7 @@ from sandbox.demo import eks, slurm
 from sandbox.demo.narrator import Narrator, StepFailed, plain_environment
 from sandbox.kubernetes import KubernetesFailed
 from sandbox.local_aws import LocalAws, SandboxError
-from sandbox.slurm import SlurmFailed
+from sandbox.slurm_layout import SlurmFailed
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -155,15 +155,12 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 LISTENER = """
-import socket, sys, threading
+import select, socket, sys
 log = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 log.bind("/dev/log")
 print("ready", flush=True)
-def lines():
-    while True:
-        print(log.recv(65536).decode(), flush=True)
-threading.Thread(target=lines, daemon=True).start()
-sys.stdin.read()
+while log in select.select([log, sys.stdin], [], [])[0]:  # until stdin has ended and no message is left
+    print(log.recv(65536).decode())
 """
 
 

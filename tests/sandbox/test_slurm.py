@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox import processes
-from sandbox.slurm import LocalSlurm, SlurmFailed, available
+from sandbox.slurm import LocalSlurm, available
 from sandbox.slurm_config import BadClusterConfiguration, Places, cgroup_conf, plan, slurm_conf
+from sandbox.slurm_layout import SlurmFailed
 from tests.support import need
 
 REPO = Path(__file__).parents[2]
@@ -274,7 +275,7 @@ def test_up_and_down_from_different_processes(tmp_path: Path) -> None:
 
 def test_a_slurm_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need(available() is None, str(available()))
-    monkeypatch.setattr("sandbox.slurm.slurm_conf", lambda *_: "ClusterName=broken\nNoSuchKey=1\n")
+    monkeypatch.setattr("sandbox.slurm_layout.slurm_conf", lambda *_: "ClusterName=broken\nNoSuchKey=1\n")
     with pytest.raises(SlurmFailed, match=r"slurmctld ended at once .*NoSuchKey"):
         LocalSlurm.start(tmp_path, config(resource(most=2)), timeout=900)
     assert ours(tmp_path) == []

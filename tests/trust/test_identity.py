@@ -19,7 +19,7 @@ from tests.jobs.conftest import CONFIGURATION
 from tests.support import need, swept
 from tests.trust.figures import record
 from tests.trust.histories import History, World
-from trainium_cdk.jobs import Script, SubmitError
+from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend, SubmitError
 from trainium_cdk.operations.teardown.jobs import end
 
 FEW, MANY, WORLDS = 4, 200, 6
@@ -131,6 +131,31 @@ def test_a_job_is_not_held_after_a_crash(world: World, seconds: float) -> None:
         assert "Submit it again with the same token" in ended.current.reason, ended
         assert backend.submit(job, token).resubmitted
         assert world.wait(sent.id).ok
+
+
+def test_a_stage_waits_for_a_controller_that_is_being_restarted(world: World, tmp_path: Path) -> None:
+    """It asks Slurm for the address of its first node as it begins, and the controller dies just then."""
+    asked, killed, scontrol = tmp_path / "asked", tmp_path / "killed", tmp_path / "scontrol"
+    real = world.slurm.run(["bash", "-c", "type -p scontrol"]).stdout.strip()
+    scontrol.write_text(
+        f'#!/bin/bash\nif [ "$1 $2" = "show node" ]; then\n  : > {asked}\n'
+        f'  until [ -e {killed} ]; do sleep 0.1; done\nfi\nexec {real} "$@"\n'
+    )
+    scontrol.chmod(0o755)
+    env = world.slurm.node_env()
+    env["PATH"] = f"{tmp_path}:{env['PATH']}"
+    backend = SlurmBackend(world.backend.cluster, LocalTransport(env=env, interval=0.2))
+    sent = backend.submit(script("waits"), f"restarted-{world.number}")
+    world.until(asked.exists)
+    world.slurm.kill_controller(save=True)
+    killed.touch()
+    log = jobs_dir(world) / sent.id / "logs" / "train.log"
+    end = time.monotonic() + 600
+    while "trn: Slurm's controller does not answer: " not in log.read_text():
+        assert time.monotonic() < end, log.read_text()
+        time.sleep(0.2)
+    world.slurm.start_controller()
+    assert world.wait(sent.id).ok
 
 
 @pytest.mark.parametrize("helped", ["status", "list", "submit"])

@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=9556815b8b31d2e0fddadcc98f044afaa4ad3730754517a4cdfb28f1e9838318
+digest=3f412c647e8be818fffe1f28a5fcf082f36900665d7e088f072b7c0902165a3e
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 

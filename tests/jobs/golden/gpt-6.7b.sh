@@ -8,7 +8,7 @@ id=gpt-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=0b8977aeb112f1097a62f43d614a4557e3e16edc1db66f8a5126ed96df441eb3
+digest=44654a46d95a47ad779cee1fdf238036fd2c29276283c47d4d4fb198184a8d87
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 

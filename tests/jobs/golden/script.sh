@@ -8,7 +8,7 @@ id=run-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=794286a4ea8cba3d3b5d36616e7624e696a51cf6e0f0244318b655a57a3f9958
+digest=badaeaef5e144d1f9c426b563e72d3392da7399b27d0de701c6a5601bd59f1cd
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 

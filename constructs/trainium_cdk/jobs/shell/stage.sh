@@ -90,11 +90,22 @@ begin() {
 # The value of a field in scontrol's line of a node.
 node_field() { sed -n "s/.* $1=\([^ ]*\).*/\1/p"; }
 
+# Slurm's line about a node. A controller that is being restarted does not answer: wait for it, for at most 10 minutes.
+node_line() {
+  local line until=$((SECONDS + 600))
+  while ! line=$(scontrol show node "$1" --oneliner 2>&1); do
+    say "Slurm's controller does not answer: ${line:0:300}" >&2
+    if [ "$SECONDS" -ge "$until" ]; then return 1; fi
+    sleep 2
+  done
+  printf '%s\n' "$line"
+}
+
 # MASTER_ADDR by address: node names need not resolve before every node has booted.
 rendezvous() {
   local first line
   read -r first < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
-  line=$(scontrol show node "$first" --oneliner)
+  line=$(node_line "$first")
   MASTER_ADDR=$(node_field NodeAddr <<< "$line")
   : "${MASTER_ADDR:=$first}"
   NNODES=$SLURM_JOB_NUM_NODES

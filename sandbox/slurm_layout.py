@@ -1,0 +1,89 @@
+"""The folder of a local Slurm: its directories, keys, configuration files, and the commands of its daemons."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import re
+import secrets
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from sandbox import processes, slurm_packages
+from sandbox.slurm_config import ClusterPlan, Places, cgroup_conf, node_conf, slurm_conf
+from sandbox.slurm_packages import which
+
+
+class SlurmFailed(RuntimeError):
+    """A local Slurm did not start, or is not there. The message carries what its log said."""
+
+
+def munge_options(root: Path) -> list[str]:
+    munge = root / "munge"
+    files = {"key-file": "key", "socket": "sock", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
+    return [*(f"--{option}={munge / name}" for option, name in files.items()), "--num-threads=4"]
+
+
+def slurmd_command(node: str, configuration: str) -> list[str]:
+    """The command of one virtual node's slurmd. Its fourth word is the node's name."""
+    unpacked = slurm_packages.unpacked()
+    stepd = ["-d", str(unpacked.stepd)] if unpacked else []
+    return [command_path("slurmd"), "-D", "-N", node, "-f", configuration, *stepd]
+
+
+def user_name() -> str:
+    """The name of the user who runs the daemons."""
+    return pwd.getpwuid(os.getuid()).pw_name
+
+
+def command_path(command: str) -> str:
+    found = which(command)
+    if found is None:
+        raise SlurmFailed(f"{command} is not installed")
+    return found
+
+
+def lay_out(directory: Path, wanted: ClusterPlan, credential_seconds: int) -> dict[str, Any]:
+    """Directories and configuration files of a new Slurm; returns its state so far."""
+    for name in ("etc", "log", "run", "state", "s", "munge", "ports", *(f"s/{i}" for i in range(len(wanted.nodes)))):
+        (directory / name).mkdir(exist_ok=True)
+    (key := directory / "munge" / "key").touch(mode=0o600)
+    key.write_bytes(secrets.token_bytes(256))
+    link, version = _short_link(directory), _version()
+    ports = processes.free_ports(len(wanted.nodes) + 1)
+    places = Places(
+        root=link,
+        host=socket.gethostname().partition(".")[0],
+        user=user_name(),
+        ctld_port=ports[0],
+        node_ports=tuple(ports[1:]),
+        version=version,
+        plugins=unpacked.plugins if (unpacked := slurm_packages.unpacked()) else None,
+        credential_seconds=credential_seconds,
+    )
+    etc = directory / "etc"
+    (etc / "slurm.conf").write_text(slurm_conf(wanted, places))
+    (etc / "cgroup.conf").write_text(cgroup_conf(version))
+    for i in range(len(wanted.nodes)):
+        (etc / f"{i}.conf").write_text(node_conf(places, i))
+    return {"link": str(link), "left_out": wanted.left_out, "nodes": {}, "daemons": {}}
+
+
+def _short_link(directory: Path) -> Path:
+    """A short way into `directory`: slurmd's socket names would else outgrow the 107 characters a Unix socket may have."""
+    while True:
+        link = Path("/tmp") / f"trn-{secrets.token_hex(4)}"  # noqa: S108  random, and made only if it is free
+        with contextlib.suppress(FileExistsError):
+            link.symlink_to(directory)
+            return link
+
+
+def _version() -> tuple[int, int]:
+    said = subprocess.run([command_path("slurmd"), "-V"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"(\d+)\.(\d+)", said)
+    if found is None:
+        raise SlurmFailed(f"`slurmd -V` says {said.strip()!r}, which is no version")
+    return int(found[1]), int(found[2])
