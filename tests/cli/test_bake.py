@@ -48,7 +48,7 @@ def test_parallelcluster_takes_the_configuration(trn: Trn, local_aws: LocalAws) 
     configuration = YAML(typ="safe").load(printed.stdout)
     done = trn("--check")
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "ParallelCluster takes the configuration\n"
+    assert done.stdout == "ParallelCluster accepts the configuration\n"
     [component] = configuration["Build"]["Components"]
     key = component["Value"].removeprefix(f"s3://{BUCKET}/")
     uploaded = local_aws.client("s3").get_object(Bucket=BUCKET, Key=key)["Body"].read().decode()
@@ -59,7 +59,7 @@ def test_parallelcluster_takes_the_configuration(trn: Trn, local_aws: LocalAws) 
 def test_what_parallelcluster_refuses_is_told(trn: Trn) -> None:
     done = trn("--check", "--subnet", "subnet-0123456789abcdef0", "--security-group", "sg-0123456789abcdef0")
     assert done.returncode == 1
-    assert done.stderr.startswith("trn: ParallelCluster refuses: ")
+    assert done.stderr.startswith("trn: ParallelCluster rejected it: ")
     assert 'Invalid id: "sg-0123456789abcdef0"' in done.stderr
 
 

@@ -93,8 +93,8 @@ def test_a_stack_that_is_not_there(
 @pytest.mark.parametrize(
     ("words", "code", "messages"),
     [
-        (["slurm.yaml"], 0, ["warning", "an environment that can be deployed"]),
-        (["slurm.yaml", "TrnPclusterStack"], 0, ["an environment that can be deployed"]),
+        (["slurm.yaml"], 0, ["warning", "valid, can be deployed"]),
+        (["slurm.yaml", "TrnPclusterStack"], 0, ["valid, can be deployed"]),
         (["slurm.yaml", "TrnEksStack"], 1, ["error"]),
         (["slurm.yaml", "TrnEksStack-closed"], 1, ["error"]),
         (["slurm.yaml", "Trn"], 1, ["there is no stack 'Trn'"]),

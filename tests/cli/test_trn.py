@@ -80,7 +80,7 @@ def test_a_job_from_submit_to_its_end(trn: Run, tmp_path: Path) -> None:
     assert [s["name"] for s in status["stages"]] == ["train"]
     again = trn("submit", "hello.sh", "--nodes", "2", "--token", "t1", "--env", "A=b=c", "--json", "a b", "$(id)")
     assert json.loads(again.stdout)["existing"] is True
-    assert b"it was submitted before" in again.stderr
+    assert b"already submitted" in again.stderr
     listed = trn("list").stdout.decode().splitlines()
     assert listed[0].split("\t") == ["job", "state", "nodes", "queue", "reason"]
     assert ["hello-t1", "train COMPLETED", "2", "compute1", ""] in [line.split("\t") for line in listed[1:]]
@@ -126,7 +126,7 @@ BAD: list[tuple[list[str | bytes], int, str]] = [
     (["submit", "bert-large", "--nodes", "9"], 1, "nodes is 9, but queue compute1 has at most 4"),
     (["submit", "bert-large", "--tensor-parallel", "8"], 1, "a BertLarge job has no tensor_parallel"),
     (["submit", "bert-large", "more"], 1, "bert-large takes no arguments, but was given 'more'"),
-    (["submit", "bert-large", "--env", "A"], 1, "--env 'A' has no value, and is not set here. Write NAME=VALUE"),
+    (["submit", "bert-large", "--env", "A"], 1, "--env 'A' has no value, and is not set in your environment. Write NAME=VALUE"),
     (["submit", "bert-large", "--token", "a b"], 1, "token is 'a b'. Use small letters"),
     (["submit", "bert-large", "--scaling", "wide"], 1, "scaling is 'wide'"),
     (["submit", __file__, b"\xff"], 1, "not UTF-8 text"),

@@ -52,5 +52,5 @@ def test_links_and_pipes_stay_what_they_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["none/config", "file/config", "."])
 def test_a_place_that_cannot_be_written(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(TrnError, match=r"cannot write .*: .*\. Name another file"):
+    with pytest.raises(TrnError, match=r"cannot write .*: .*\. Give another file"):
         write_file(tmp_path / name, "x", 0o600)

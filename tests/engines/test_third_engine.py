@@ -97,7 +97,7 @@ def test_jobs_are_submitted_and_followed(machine: Machine, cluster: Path) -> Non
     again = machine.python(
         "-m", "trainium_cdk.cli", "submit", "hello.sh", "--cluster", str(cluster), "--token", "a1", "--", "done"
     )
-    assert "it was submitted before" in again.stderr
+    assert "already submitted" in again.stderr
     sleeper = machine.folder / "sleep.sh"
     sleeper.write_text("sleep 1000\n")
     id = machine.trn("submit", str(sleeper), "--cluster", str(cluster)).strip()

@@ -231,7 +231,7 @@ def test_the_subnet_lies_where_the_type_is_offered_and_stays(current: Any, offer
     assert choose(wanted, current, Ec2(*offered)) == expected
 
 
-@pytest.mark.parametrize(("offered", "fix"), [(("usw2-az4",), "name a subnet in usw2-az4"), ((), "deploy to a region that offers it")])  # fmt: skip
+@pytest.mark.parametrize(("offered", "fix"), [(("usw2-az4",), "give a subnet in usw2-az4"), ((), "deploy to a region that offers it")])  # fmt: skip
 def test_no_subnet_fits(offered: Any, fix: str) -> None:
     with pytest.raises(ValueError, match=rf"offers trn1.32xlarge \(subnet-1 in usw2-az1\): {fix}"):
         choose({"InstanceTypes": ["trn1.32xlarge"], "SubnetIds": ["subnet-1"]}, None, Ec2(*offered))

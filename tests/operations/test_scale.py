@@ -49,7 +49,7 @@ def test_a_group_is_scaled_within_its_bounds(local_aws: LocalAws, cluster: outpu
     assert desired(local_aws, cluster) == 3
     assert progress(cluster, name, local_aws.client).wanted == 3
     assert scale(cluster, name, 3, local_aws.client) == name
-    with pytest.raises(ScaleError, match="between 0 and 4 nodes, and 5 were asked for"):
+    with pytest.raises(ScaleError, match="between 0 and 4 nodes, but 5 were requested"):
         scale(cluster, "trn", 5, local_aws.client)
     with pytest.raises(ScaleError, match="has no node group tnr; it has trn"):
         scale(cluster, "tnr", 1, local_aws.client)
@@ -76,7 +76,7 @@ def test_a_shortage_is_told_once_and_waited_for() -> None:
     ended = wait(looks(Progress(4, 0), short, short, short, Progress(4, 4)), said.append, sleep=lambda _: None)
     assert ended.done
     assert [line.split(" ")[0] for line in said] == ["0", "2", "4"]
-    assert "is asked again by itself" in said[1]
+    assert "keeps trying" in said[1]
     assert "reservation or capacity block" in said[1]
     assert SHORTAGE in said[1]
 
@@ -84,7 +84,7 @@ def test_a_shortage_is_told_once_and_waited_for() -> None:
 def test_who_cannot_wait_is_told_how_to_go_on() -> None:
     seconds: Any = iter([0.0, 10.0, 700.0])
     short = Progress(4, 2, SHORTAGE)
-    with pytest.raises(ScaleError, match="keep what there is: --nodes 2"):
+    with pytest.raises(ScaleError, match="keep the running nodes: --nodes 2"):
         wait(looks(short, short, short), lambda _: None, timeout=600, sleep=lambda _: None, clock=lambda: next(seconds))
 
 

@@ -128,7 +128,11 @@ def test_a_submission_that_is_stopped_is_there_whole_or_not_at_all(
             found["finished_before"] += 1
         else:
             assert code == STOPS[number], lines
-            told = [line for line in lines if line.startswith(f"broken off: {id} is there whole, or not at all")]
+            told = [
+                line
+                for line in lines
+                if line.startswith(f"interrupted: {id} will be submitted completely or not at all")
+            ]
             assert len(told) == 1, lines
             assert f"Run it again with --token stop-{i}" in told[0]
             found["undone" if not (jobs_dir / id).exists() else "whole"] += 1
@@ -154,8 +158,8 @@ def test_a_follower_that_is_stopped_says_how_to_read_on(
     code, said, lines = trn.end(number)
     assert code == STOPS[number]
     assert backend.status(talking).state == "RUNNING"
-    assert lines[-1].startswith(f"{talking} goes on without being watched. To read on: trn logs -f {talking} ")
-    on = shlex.split(lines[-1].partition("To read on: trn ")[2])
+    assert lines[-1].startswith(f"{talking} continues to run. To continue: trn logs -f {talking} ")
+    on = shlex.split(lines[-1].partition("To continue: trn ")[2])
     assert on[-2:] == ["--offset", str(len(said))]
     (jobs_dir / talking / "work" / "stop").touch()
     code, more, _ = Command([*on, "--local"], env, tmp_path).end()
@@ -171,7 +175,7 @@ def test_who_waits_and_is_stopped_leaves_the_job_alone(
     trn.said(b"train RUNNING")
     code, _, lines = trn.end(number)
     assert code == STOPS[number]
-    assert lines[-1] == f"{talking} goes on without being waited for. To wait again: trn wait {talking}"
+    assert lines[-1] == f"{talking} continues to run. To wait again: trn wait {talking}"
     assert backend.status(talking).state == "RUNNING"
 
 
@@ -220,8 +224,8 @@ def test_credentials_that_expire_while_following(
             break
     assert code == 1, lines
     assert lines[-1].startswith("trn: these AWS credentials have expired or are not valid: The security token")
-    assert lines[-2].startswith(f"{talking} goes on without being watched. To read on: trn logs -f {talking} ")
-    on = shlex.split(lines[-2].partition("To read on: trn ")[2])
+    assert lines[-2].startswith(f"{talking} continues to run. To continue: trn logs -f {talking} ")
+    on = shlex.split(lines[-2].partition("To continue: trn ")[2])
     assert on[-2:] == ["--offset", str(len(said))]
     (jobs_dir / talking / "work" / "stop").touch()
     code, more, _ = Command([*on, "--ssm"], {**plain, **local_aws.variables}, tmp_path).end()
@@ -305,7 +309,7 @@ def test_a_destruction_that_is_stopped_goes_on(
     code, _, lines = trn.end(number)
     assert code == STOPS[number]
     assert lines[-1] == (
-        f"CloudFormation goes on deleting {stack}. Run the same command again: it waits for that, and deletes what is left"
+        f"CloudFormation continues to delete {stack}. Run the same command again to wait for it and delete the leftovers"
     )
 
 

@@ -1,1 +1,1 @@
-"""The command `trn`. This package is empty, so that `trn` can set up its signals before it loads what takes time."""
+"""The command `trn`. This module is empty, so that `trn` can set up signal handlers before slow imports."""

@@ -1,4 +1,4 @@
-"""Where the command `trn` starts."""
+"""The entry point of `trn`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import signal
 
 
 def main() -> None:
-    """Load the command and run it. Ctrl-C ends it without a word until it is loaded, when nothing has begun, and after its last
-    word, when all is done."""
+    """Load the command and run it. Ctrl-C ends it silently while it loads, when nothing has begun, and after its last output,
+    when everything is done."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     from trainium_cdk.cli import app
 

@@ -33,7 +33,7 @@ def kubeconfig(
     _env: EnvFile = None,
     cluster: ClusterFile = None,
 ) -> None:
-    """Print a kubeconfig of the stack's cluster, for kubectl. It holds no secret: `trn` makes a token when one is asked for."""
+    """Print a kubeconfig of the stack's cluster, for kubectl. It contains no secret: `trn` creates a token on request."""
     from trainium_cdk.jobs.kubernetes import access
     from trainium_cdk.jobs.kubernetes.tunnel import reach
 
@@ -62,9 +62,9 @@ def kubeconfig(
 def token(
     name: Annotated[str, typer.Option(help="Name of the EKS cluster.")],
     region: Annotated[str, typer.Option(help="Its region.")],
-    role: Annotated[str, typer.Option(help="Role to take, if these credentials may.")] = "",
+    role: Annotated[str, typer.Option(help="Role to assume, if these credentials may.")] = "",
 ) -> None:
-    """Print a token of an EKS cluster as kubectl's credential plug-in does."""
+    """Print a token for an EKS cluster, in the format of kubectl's credential plug-ins."""
     from trainium_cdk.jobs.kubernetes.access import Identity
 
     answer(Identity(name, region, role=role).token().to_exec_credential())
@@ -77,7 +77,7 @@ def torchx(
     _env: EnvFile = None,
     cluster: ClusterFile = None,
 ) -> None:
-    """Write a TorchX component that knows the cluster, for those who keep their TorchX."""
+    """Write a TorchX component for the cluster, to submit jobs with TorchX."""
     from trainium_cdk.jobs.kubernetes.torchx import component, run_line
 
     found = kubernetes(stack, region, cluster).cluster

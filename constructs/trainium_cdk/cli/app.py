@@ -1,7 +1,7 @@
-"""The command `trn`. Results go to standard output, words for people to standard error; exit code 0 for done, 1 for
-not, 2 for a command line that makes no sense.
+"""The command `trn`. Results go to standard output, messages to standard error. Exit code 0: success; 1: failure;
+2: a command line that is not valid.
 
-What starts slowly (boto3) is imported where it is used: `trn --help` answers at once, and needs no AWS.
+Slow imports (boto3) are inside the functions that need them: `trn --help` is fast, and needs no AWS.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ access.register(app)
 
 
 def main() -> None:
-    """Run `trn`. Whatever goes wrong is one paragraph, never a traceback; TRN_DEBUG=1 shows it."""
+    """Run `trn`. An error is one paragraph, never a traceback; TRN_DEBUG=1 shows the traceback."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that cannot show a letter is no reason to stop
+        sys.stdout.reconfigure(errors="backslashreplace")  # a character that the terminal cannot show must not stop it
     try:
         signal.signal(signal.SIGTERM, _terminated)
         app(prog_name="trn")
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def _flush() -> None:
-    """Who reads no further (`trn list | head`) is no reason for a word."""
+    """A closed pipe (`trn list | head`) is not an error."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -79,7 +79,7 @@ def _flush() -> None:
 
 
 def _terminated(number: int, _: FrameType | None) -> None:
-    """End as after any error, so that what was put aside on the way is removed."""
+    """End as after any error, so that temporary files are removed."""
     raise SystemExit(128 + number)
 
 
@@ -87,6 +87,6 @@ def _paragraph(error: Exception) -> str:
     if isinstance(error, TrnError):
         return str(error)
     return (
-        f"this is a bug in trn: {type(error).__name__}: {error}. Please report it, with what TRN_DEBUG=1 shows "
-        "when you do the same again"
+        f"this is a bug in trn: {type(error).__name__}: {error}. Please report it, with the output of the "
+        "same command under TRN_DEBUG=1"
     )

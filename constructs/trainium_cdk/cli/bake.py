@@ -1,4 +1,4 @@
-"""`trn image bake`: an image for Slurm nodes with the Neuron packages in it, so that they start minutes sooner."""
+"""`trn image bake`: an image for Slurm nodes with the Neuron packages, so that they start minutes faster."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ def bake(
     region: Region = None,
     _env: EnvFile = None,
     subnet: Annotated[
-        str | None, typer.Option(help="Where it is built, with a way to the internet. Default: the default VPC.")
+        str | None, typer.Option(help="Subnet of the build, with internet access. Default: the default VPC's.")
     ] = None,
     security_group: Annotated[
-        list[str] | None, typer.Option(help="With --subnet: the groups of the machine that builds.")
+        list[str] | None, typer.Option(help="With --subnet: security groups of the build instance.")
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Have ParallelCluster validate the configuration, and build nothing.")
+        bool, typer.Option("--check", help="Only validate the configuration with ParallelCluster, and build nothing.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the configuration, and start nothing.")] = False,
     cluster_file: ClusterFile = None,
     as_json: Json = False,
 ) -> None:
-    """Build an image for the nodes of a Slurm cluster with the Neuron packages in it (EC2 Image Builder, half an hour or so).
+    """Build an image for the nodes of a Slurm cluster with the Neuron packages (EC2 Image Builder, about half an hour).
 
-    ParallelCluster's own command builds it; it is run with `uvx` or `pipx`, or found on the PATH. The same again says how far
-    the image is, and its id when it is finished: write it as `custom_ami` of a queue, and deploy.
+    ParallelCluster's own command builds it; it is run with `uvx` or `pipx`, or found on the PATH. Run the same command again
+    to see the progress, and the image's id when it is finished: write it as `custom_ami` of a queue, and deploy.
     """
     from trainium_cdk.outputs import SlurmCluster, read
     from trainium_cdk.pcluster.config import to_yaml
@@ -81,16 +81,16 @@ def bake(
     if as_json:
         put(found)
     elif check:
-        answer("ParallelCluster takes the configuration")
+        answer("ParallelCluster accepts the configuration")
     else:
-        _tell(image, found)
+        _report(image, found)
 
 
 class Pcluster:
-    """ParallelCluster's own command, in an environment of its own: its requirements and this library's cannot be met together.
+    """ParallelCluster's command, in a separate Python environment: its requirements conflict with this library's.
 
     Args:
-        version: of the cluster; another one's images are refused by its nodes.
+        version: of the cluster; nodes do not start from images of another version.
     """
 
     def __init__(self, version: str, region: str):
@@ -98,7 +98,7 @@ class Pcluster:
         self._command = _command(version)
 
     def image(self, image_id: str) -> dict[str, Any] | None:
-        """What ParallelCluster knows of an image; None where there is none of that name."""
+        """ParallelCluster's description of an image; None if it does not exist."""
         code, answer = self._run("describe-image", "--image-id", image_id)
         if code == 0:
             return answer
@@ -107,7 +107,7 @@ class Pcluster:
         raise _error(answer)
 
     def build(self, image: Bake, *, check: bool) -> dict[str, Any]:
-        """Start to build an image, or only validate its configuration."""
+        """Start the build of an image, or only validate its configuration."""
         from trainium_cdk.pcluster.config import to_yaml
 
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
@@ -133,10 +133,10 @@ class Pcluster:
 
 
 def _command(version: str) -> list[str]:
-    """How to run ParallelCluster's command of a version.
+    """The command line of ParallelCluster's command, for a version.
 
     Raises:
-        TrnError: there is none, and nothing to run one with.
+        TrnError: neither it nor uvx nor pipx is installed.
     """
 
     if own := shutil.which("pcluster"):
@@ -150,7 +150,7 @@ def _command(version: str) -> list[str]:
         return [found, "run", "--spec", package, "pcluster"]
     raise TrnError(
         f"ParallelCluster's own command builds the image, and there is no `pcluster` {version} here, nor uvx or pipx to run it "
-        f"with. Install one of them (python3 -m pip install uv), or {package} in an environment of its own"
+        f"with. Install one of them (python3 -m pip install uv), or {package} in a separate environment"
     )
 
 
@@ -159,14 +159,14 @@ def _refuse(env: Environment, subnet: str | None, groups: list[str] | None) -> N
 
     checks.require(env, "slurm")
     if bool(subnet) != bool(groups):
-        raise TrnError("give --subnet and --security-group together: ParallelCluster takes no subnet without a group")
+        raise TrnError("give --subnet and --security-group together: ParallelCluster requires a group for a subnet")
 
 
 def _official_image(env: Environment) -> str:
     """The newest of ParallelCluster's own images for the environment.
 
     Raises:
-        TrnError: there is none in the region, or AWS cannot be asked.
+        TrnError: the region has none, or the request to AWS failed.
     """
     from trainium_cdk.checks.live import Aws, Target
     from trainium_cdk.checks.live.versions import fetch_parallelcluster
@@ -174,7 +174,7 @@ def _official_image(env: Environment) -> str:
     try:
         images = fetch_parallelcluster(Target(env, "slurm"), Aws(env.region))
     except AwsError as e:
-        raise TrnError(f"cannot ask for ParallelCluster's images in {env.region}: {e}") from None
+        raise TrnError(f"cannot list ParallelCluster's images in {env.region}: {e}") from None
     if not images:
         raise TrnError(
             f"AWS publishes no image of ParallelCluster for {env.pcluster.os} in {env.region}. "
@@ -199,10 +199,10 @@ def _error(answer: dict[str, Any]) -> Exception:
 
     found = answer.get("configurationValidationErrors") or []
     reasons = [str(e.get("message")) for e in found if e.get("level") == "ERROR"]
-    return TrnError(f"ParallelCluster refuses: {' '.join([str(answer.get('message')), *reasons])}")
+    return TrnError(f"ParallelCluster rejected it: {' '.join([str(answer.get('message')), *reasons])}")
 
 
-def _tell(image: Bake, found: dict[str, Any]) -> None:
+def _report(image: Bake, found: dict[str, Any]) -> None:
     status = found.get("imageBuildStatus") or found.get("image", {}).get("imageBuildStatus", "?")
     ami = found.get("ec2AmiInfo", {}).get("amiId")
     if status == "BUILD_COMPLETE" and ami:
@@ -210,6 +210,6 @@ def _tell(image: Bake, found: dict[str, Any]) -> None:
         say(f"{image.image_id} is finished. Write `custom_ami: {ami}` under a queue, and deploy")
     else:
         answer(f"{image.image_id}\t{status}")
-        say("give the same command again to see how far it is")
+        say("run the same command again to see the progress")
         if status == "BUILD_FAILED":
             raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""What several commands share: where the jobs are, and how things are said."""
+"""Shared by several commands: options that select the stack, and output."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 DEFAULT_STACK = engines.DEFAULT
 EKS_STACK = EksEngine.stack
-"""Where a command is for Kubernetes alone."""
+"""Default of commands for Kubernetes only."""
 
 
 T = TypeVar("T")
@@ -36,14 +36,14 @@ _FILE, _READ = "trn.environment.file", "trn.environment"
 
 
 def _remember(ctx: typer.Context, value: Path | None) -> Path | None:
-    """Runs before the other options are read: they take their values from the file."""
+    """Runs before the other options are read: their defaults come from the file."""
     if value is not None:
         ctx.meta[_FILE] = value
     return value
 
 
 def file_among_variables(ctx: typer.Context, values: list[str] | None) -> list[str]:
-    """`--env` of submit sets variables of the job; a YAML file, which can be none, is the environment file there, too."""
+    """`--env` of submit sets variables of the job; `--env FILE.yaml`, which cannot be a variable, is the environment file."""
     files = [v for v in values or [] if "=" not in v and v.endswith((".yaml", ".yml"))]
     for file in files:
         ctx.meta[_FILE] = Path(file)
@@ -51,7 +51,7 @@ def file_among_variables(ctx: typer.Context, values: list[str] | None) -> list[s
 
 
 def _stack(ctx: typer.Context, value: str) -> str:
-    """The stack's name in the account: with an environment file, the id of a stack (TrnPclusterStack) will do."""
+    """The stack's name in the account; with an environment file, `value` may be its id (TrnPclusterStack)."""
     if (env := described(ctx)) is None:
         return value
     source = ctx.get_parameter_source("stack")
@@ -61,7 +61,7 @@ def _stack(ctx: typer.Context, value: str) -> str:
 
 
 def _region(ctx: typer.Context, value: str | None) -> str | None:
-    """An environment file's region where none is given."""
+    """The region that is given, else that of the environment file."""
     env = None if value else described(ctx)
     return env.region if env else value
 
@@ -69,9 +69,7 @@ def _region(ctx: typer.Context, value: str | None) -> str | None:
 Stack = Annotated[str, typer.Option(envvar="TRN_STACK", callback=_stack, help="Stack that the jobs run on.")]
 Region = Annotated[
     str | None,
-    typer.Option(
-        callback=_region, help="AWS region. Default: the environment file's, else that of your AWS configuration."
-    ),
+    typer.Option(callback=_region, help="AWS region. Default: the environment file's, else your AWS configuration's."),
 ]
 EnvFile = Annotated[
     Path | None,
@@ -90,13 +88,15 @@ SubmitEnvFile = Annotated[
 Local = Annotated[
     bool | None,
     typer.Option(
-        "--local/--ssm", help="Run commands on this machine, the head node, or through SSM. Default: found out."
+        "--local/--ssm", help="Run commands on this machine, the head node, or through SSM. Default: detected."
     ),
 ]
 ClusterFile = Annotated[
     Path | None,
     typer.Option(
-        "--cluster", envvar="TRN_CLUSTER", help="File with what `trn cluster` printed, in place of the stack's outputs."
+        "--cluster",
+        envvar="TRN_CLUSTER",
+        help="File with the output of `trn cluster`, used instead of the stack's outputs.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
@@ -106,7 +106,7 @@ JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, as `tr
 def name_in_account(stack: str, env: Environment) -> str:
     """The name of an environment's stack in the account, by that name or by its id in the app (TrnPclusterStack).
 
-    Environments live side by side: all but the default one carry their name in their stacks'.
+    Several environments can exist in one account: the stacks of all but the default one have the environment's name in theirs.
     """
     from trainium_cdk.settings import Environment
 
@@ -121,10 +121,10 @@ def id_in_app(stack: str, env: Environment) -> str:
 
 
 def described(ctx: typer.Context) -> Environment | None:
-    """The environment that --env or TRN_ENV names; None without one. Read once for a command.
+    """The environment of --env or TRN_ENV; None without one. Read once per command.
 
     Raises:
-        trainium_cdk.settings.SettingsFileError, SettingsError: it cannot be used.
+        trainium_cdk.settings.SettingsFileError, SettingsError: it is not valid.
     """
     file = ctx.meta.get(_FILE)
     if file is None:
@@ -144,7 +144,7 @@ def backend(stack: str, region: str | None, local: bool | None, file: Path | Non
 
 
 def kubernetes(stack: str, region: str | None, file: Path | None) -> KubernetesBackend:
-    """The jobs of a stack that runs Kubernetes.
+    """The backend of a stack that runs Kubernetes.
 
     Raises:
         TrnError: it runs something else.
@@ -156,10 +156,10 @@ def kubernetes(stack: str, region: str | None, file: Path | None) -> KubernetesB
 
 
 def only(kind: type[T], found: Any, title: str, stack: str) -> T:
-    """What a command for one engine alone works with.
+    """`found`, if it is of the engine that a command needs.
 
     Raises:
-        TrnError: it is of another engine. It names a stack of the right one.
+        TrnError: it is of another engine. The message names the option for another stack.
     """
     if isinstance(found, kind):
         return found
@@ -169,10 +169,10 @@ def only(kind: type[T], found: Any, title: str, stack: str) -> T:
 
 
 def read_cluster(file: Path) -> Cluster:
-    """The cluster that `trn cluster` wrote to a file.
+    """The cluster in a file with the output of `trn cluster`.
 
     Raises:
-        OutputsError: it cannot be read, or is something else.
+        OutputsError: it cannot be read, or is not such a file.
     """
     from pydantic import ValidationError
 
@@ -187,29 +187,29 @@ def read_cluster(file: Path) -> Cluster:
 
 
 def say(text: str) -> None:
-    """Words for people, on standard error."""
+    """Print a message on standard error."""
     print(terminal.clean(text), file=sys.stderr, flush=True)
 
 
 def answer(text: str, end: str = "\n") -> None:
-    """A result on standard output: what a terminal can be shown of it, and all of it elsewhere."""
+    """Print a result on standard output. On a terminal, control characters are removed."""
     print(terminal.clean(text) if sys.stdout.isatty() else text, end=end, flush=True)
 
 
 def write_file(file: Path, text: str, mode: int) -> None:
-    """Write a file whole or not at all: what is there stays until all of the new is on the disk.
+    """Write a file completely or not at all: the old content stays until the new one is on the disk.
 
     Raises:
         TrnError: it cannot be written.
     """
 
-    place = file.resolve()  # a link stays a link
+    place = file.resolve()  # the target of a link, so that the link is kept
     new = None
     try:
         if place.exists() and not place.is_file():
             place.write_text(text, "utf-8")  # /dev/stdout, a pipe
             return
-        descriptor, new = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")  # only ours to read
+        descriptor, new = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")  # readable only by this user
         with os.fdopen(descriptor, "w", encoding="utf-8") as out:
             out.write(text)
             out.flush()
@@ -218,43 +218,43 @@ def write_file(file: Path, text: str, mode: int) -> None:
         Path(new).replace(place)
         new = None
     except OSError as e:
-        raise TrnError(f"cannot write {file}: {e.strerror}. Name another file") from None
+        raise TrnError(f"cannot write {file}: {e.strerror}. Give another file") from None
     finally:
         if new:
             Path(new).unlink(missing_ok=True)
 
 
 def shown(*, raw: bool = False) -> Callable[[bytes], bytes]:
-    """What makes a stream of bytes fit for standard output: nothing is changed where that is no terminal, or with `raw`."""
+    """A filter for bytes on standard output: it removes control characters on a terminal, unless `raw`."""
     if raw or not sys.stdout.isatty():
         return bytes
     return terminal.Cleaner(sys.stdout.encoding).feed
 
 
 @contextlib.contextmanager
-def told_when_stopped(tell: Callable[[], str]) -> Iterator[None]:
-    """Where Ctrl-C or SIGTERM ends a command, one line says how things are then."""
+def status_when_interrupted(status: Callable[[], str]) -> Iterator[None]:
+    """Print the line that `status` returns if Ctrl-C or SIGTERM ends the command."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
-        say(f"\n{tell()}")  # below the ^C of a terminal
+        say(f"\n{status()}")  # below the ^C of a terminal
         raise
 
 
 def hand_out(data: bytes, handed_out: Callable[[int], None], show: Callable[[bytes], bytes] = bytes) -> None:
-    """Write to standard output, and tell of every piece how long it was: Ctrl-C comes before a piece or after it is told of.
+    """Write to standard output, and report the size of each piece: Ctrl-C takes effect before a piece or after its report.
 
     Args:
         show: see `shown`.
     """
     out, left = sys.stdout.fileno(), memoryview(data)
     while left:
-        select.select([], [out], [])  # a reader may be slow; what a pipe is ready for never waits
+        select.select([], [out], [])  # waits here for a slow reader, so that the write itself does not block
         with _signals_wait():
             if show is bytes:
                 size = os.write(out, left[: select.PIPE_BUF])
             else:
-                size = min(len(left), select.PIPE_BUF // 4)  # a byte may be shown as three
+                size = min(len(left), select.PIPE_BUF // 4)  # a byte may become three
                 text = show(bytes(left[:size]))
                 while text:
                     text = text[os.write(out, text) :]
@@ -264,7 +264,7 @@ def hand_out(data: bytes, handed_out: Callable[[int], None], show: Callable[[byt
 
 @contextlib.contextmanager
 def _signals_wait() -> Iterator[None]:
-    """Until the end of the block, which is to be short."""
+    """Block signals until the end of the block, which must be short."""
     came: list[int] = []
     before = {n: signal.signal(n, lambda number, _: came.append(number)) for n in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -277,7 +277,7 @@ def _signals_wait() -> Iterator[None]:
 
 
 def at(stack: str, region: str | None) -> str:
-    """The options that lead a command to the same jobs."""
+    """The options with which another command uses the same stack."""
     return ("" if stack == DEFAULT_STACK else f" --stack {stack}") + (f" --region {region}" if region else "")
 
 
@@ -287,7 +287,7 @@ def put(data: Any) -> None:
 
 
 def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
-    """A table on standard output; plain columns, each row on one line, where that is no terminal."""
+    """Print a table on standard output; if that is not a terminal, plain columns with one line per row."""
     if not sys.stdout.isatty():
         for row in [columns, *rows]:
             print("\t".join(terminal.line(cell) for cell in row))
@@ -305,6 +305,6 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
 
 
 def one_line(status: JobStatus) -> str:
-    """How a job is, in one line."""
+    """A job's status in one line."""
     parts = [f"{s.name} {s.state}" + (f" ({s.reason})" if s.reason else "") for s in status.stages]
     return terminal.line(f"{status.id}: {', '.join(parts)}")

@@ -1,4 +1,4 @@
-"""`trn diff`: what a deployment would do to what is deployed."""
+"""`trn diff`: what a deployment would do to the deployed stack."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ def diff(
     stack: Annotated[
         str,
         typer.Argument(
-            metavar="STACK", envvar="TRN_STACK", help="Stack, as `cdk deploy` takes it, or its name in the account."
+            metavar="STACK", envvar="TRN_STACK", help="Stack id as in `cdk deploy`, or the stack's name in the account."
         ),
     ] = DEFAULT_STACK,
     env: EnvFile = None,
     app: App = None,
     allow: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A resource that may go; give it again for each. Default: none."),
+        typer.Option(metavar="NAME", help="A resource that may be lost; repeat it for several. Default: none."),
     ] = None,
     fleet_stopped: Annotated[
         bool, typer.Option("--fleet-stopped", help="The Slurm fleet is stopped for the deployment.")
     ] = False,
-    all_: Annotated[bool, typer.Option("--all", help="Show what is safe too.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Also show safe changes.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Say what a deployment would lose, replace or interrupt, before it does. Exit code 1: it would lose something, or fail."""
+    """Print what a deployment would lose, replace or interrupt. Exit code 1: it would lose something, or fail."""
     from trainium_cdk.operations.updates import Spec, compare, dangerous
     from trainium_cdk.operations.updates.live import assemble, deployed
 
@@ -52,7 +52,7 @@ def diff(
     wanted = assemble(stack, env, app)
     there = deployed(wanted.name, wanted.region)
     if there is None:
-        say(f"{wanted.name} is not deployed: all of it is new")
+        say(f"{wanted.name} is not deployed: all of its resources are new")
         if as_json:
             put([])
         return
@@ -69,7 +69,7 @@ def diff(
 
 
 def describe(found: Iterable[Change], *, everything: bool = False) -> list[str]:
-    """The changes in lines for people: one for each resource, with its properties below it; what is safe only in number."""
+    """The changes as lines of text: one per resource, with its properties below it; safe ones only as a number."""
     lines: list[str] = []
     safe = 0
     for (level, name, kind), group in groupby(found, key=lambda c: (c.level, c.name, c.type)):
@@ -98,5 +98,5 @@ def _verdict(name: str, found: list[Change], bad: list[Change]) -> str:
         return f"{name}: do not deploy this as it is: {names}"
     lost = [c.name for c in found if c.level == "loses"]
     return f"{name}: {len(found)} changes; nothing is lost" + (
-        f" but what may be: {', '.join(dict.fromkeys(lost))}" if lost else ""
+        f" but what --allow names: {', '.join(dict.fromkeys(lost))}" if lost else ""
     )

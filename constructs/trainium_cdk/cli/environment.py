@@ -1,4 +1,4 @@
-"""`trn cluster`, `validate`, `schema`, `catalog`: what is there, and what could be."""
+"""`trn cluster`, `validate`, `schema`, `catalog`: the deployed cluster, the environment file, and the catalogue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def register(app: typer.Typer) -> None:
 
 
 def cluster(stack: Stack = DEFAULT_STACK, region: Region = None, _env: EnvFile = None) -> None:
-    """Print what the jobs know of a deployed stack; `--cluster FILE` of the other commands reads it."""
+    """Print the description of a deployed stack that jobs use; other commands read it with `--cluster FILE`."""
     from trainium_cdk import outputs
 
     answer(outputs.read(stack, region).model_dump_json(indent=2))
@@ -25,13 +25,13 @@ def cluster(stack: Stack = DEFAULT_STACK, region: Region = None, _env: EnvFile =
 def validate(
     file: Annotated[Path, typer.Argument(envvar="TRN_ENV", help="Environment file, YAML.")],
     stack: Annotated[
-        str | None, typer.Argument(metavar="STACK", help="Only for this stack. Default: those that the file describes.")
+        str | None, typer.Argument(metavar="STACK", help="Only this stack. Default: those that the file describes.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check an environment file as `cdk synth` does. Exit code 1 where a stack that it describes would be refused.
+    """Check an environment file as `cdk synth` does. Exit code 1 if a stack that it describes would be rejected.
 
-    What keeps a stack that the file does not describe from being there is a warning.
+    Problems of a stack that the file does not describe are warnings.
     """
     from dataclasses import replace
 
@@ -52,7 +52,7 @@ def validate(
         say(env.source.describe(problem))
     if errors(problems):
         raise typer.Exit(1)
-    say(f"{file}: an environment that can be deployed")
+    say(f"{file}: valid, can be deployed")
 
 
 def schema() -> None:

@@ -25,8 +25,8 @@ from trainium_cdk.cli.common import (
     put,
     say,
     shown,
+    status_when_interrupted,
     table,
-    told_when_stopped,
 )
 
 if TYPE_CHECKING:
@@ -48,22 +48,22 @@ def status(
     cluster: ClusterFile = None,
     as_json: Json = False,
 ) -> None:
-    """Show how a job is: each stage with its state, and why."""
+    """Show a job's status: each stage with its state and the reason."""
     show(backend(stack, region, local, cluster).status(id), as_json)
 
 
 def logs(
     id: JobId,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow until the job has ended.")] = False,
     stage: Annotated[
-        str | None, typer.Option(help="prepare, precompile or train. Default: the last that has begun.")
+        str | None, typer.Option(help="prepare, precompile or train. Default: the last one that has begun.")
     ] = None,
-    node: Annotated[int | None, typer.Option(help="Only what this node said: 0, 1, ... Default: all.")] = None,
-    rank: Annotated[int | None, typer.Option(min=0, help="Only the node on which this process is.")] = None,
+    node: Annotated[int | None, typer.Option(help="Only the output of this node: 0, 1, ... Default: all.")] = None,
+    rank: Annotated[int | None, typer.Option(min=0, help="Only the node of this process.")] = None,
     offset: Annotated[int, typer.Option(min=0, help="Byte of the stage's log to begin at.")] = 0,
-    metrics: Annotated[bool, typer.Option("--metrics", help="Only the figures: one JSON record a line.")] = False,
+    metrics: Annotated[bool, typer.Option("--metrics", help="Only the metrics, one JSON record per line.")] = False,
     raw: Annotated[
-        bool, typer.Option("--raw", help="On a terminal, too, every byte as it is. Logs can make a terminal do things.")
+        bool, typer.Option("--raw", help="Keep control characters, also on a terminal, which they can control.")
     ] = False,
     stack: Stack = DEFAULT_STACK,
     region: Region = None,
@@ -71,9 +71,9 @@ def logs(
     local: Local = None,
     cluster: ClusterFile = None,
 ) -> None:
-    """Print a job's log; a summary of its figures follows on standard error.
+    """Print a job's log, and a summary of its metrics on standard error.
 
-    Byte by byte as it is, but on a terminal without what would control it (colours, too): --raw leaves it in.
+    The output is the unchanged log; on a terminal, control characters (also colours) are removed unless --raw is given.
     """
     import json
     from dataclasses import asdict
@@ -98,8 +98,10 @@ def logs(
                 say(f"--- {last}")
             text, records = chunk.data, reader.feed(chunk.data)
             if metrics:
-                said = ({"stage": chunk.stage, "record": type(record).__name__, **asdict(record)} for record in records)
-                text = b"".join(json.dumps(one).encode() + b"\n" for one in said)
+                lines = (
+                    {"stage": chunk.stage, "record": type(record).__name__, **asdict(record)} for record in records
+                )
+                text = b"".join(json.dumps(one).encode() + b"\n" for one in lines)
             hand_out(text, handed_out, show)
             offset = chunk.next_offset
     except (KeyboardInterrupt, SystemExit, TransportError) as e:
@@ -108,8 +110,8 @@ def logs(
             words += "" if node is None else f" --node {node}"
             if last and (node is not None or engines.get(jobs.cluster.engine).ordered_logs):
                 words += f" --offset {offset}"
-            flag, goes_on = (" -f", f"{id} goes on without being watched. ") if follow else ("", "")
-            say(f"\n{goes_on}To read on: trn logs{flag} {id}{words}{at(stack, region)}")
+            flag, goes_on = (" -f", f"{id} continues to run. ") if follow else ("", "")
+            say(f"\n{goes_on}To continue: trn logs{flag} {id}{words}{at(stack, region)}")
         raise
     reader.close()
     ended = jobs.status(id)
@@ -128,16 +130,16 @@ def cancel(
     cluster: ClusterFile = None,
     as_json: Json = False,
 ) -> None:
-    """Cancel what runs or waits of a job."""
+    """Cancel a job."""
     found = backend(stack, region, local, cluster).cancel(id)
     if found.ok:
-        say(f"{id} had completed already: there was nothing to cancel")
+        say(f"{id} had already completed: nothing to cancel")
     show(found, as_json)
 
 
 def wait(
     id: JobId,
-    timeout: Annotated[float | None, typer.Option(min=0, help="Seconds. Default: as long as it takes.")] = None,
+    timeout: Annotated[float | None, typer.Option(min=0, help="Seconds. Default: no limit.")] = None,
     stack: Stack = DEFAULT_STACK,
     region: Region = None,
     _env: EnvFile = None,
@@ -146,9 +148,7 @@ def wait(
     as_json: Json = False,
 ) -> None:
     """Wait until a job has ended. Exit code 0: it completed; 1: it did not."""
-    with told_when_stopped(
-        lambda: f"{id} goes on without being waited for. To wait again: trn wait {id}{at(stack, region)}"
-    ):
+    with status_when_interrupted(lambda: f"{id} continues to run. To wait again: trn wait {id}{at(stack, region)}"):
         found = backend(stack, region, local, cluster).wait(id, timeout, lambda s: say(one_line(s)))
     show(found, as_json)
     if not found.ok:
@@ -156,7 +156,7 @@ def wait(
 
 
 def list_(
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="Newest jobs shown.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of jobs.")] = 50,
     stack: Stack = DEFAULT_STACK,
     region: Region = None,
     _env: EnvFile = None,
@@ -189,7 +189,7 @@ def _clock(seconds: int | None) -> str:
 
 
 def summarize(summary: Summary, published: Expected | None = None) -> list[str]:
-    """A run's figures in lines for people."""
+    """A run's metrics as lines of text."""
     lines = []
     if summary.graphs:
         lines.append(f"compiled {summary.graphs} graphs, {summary.failed_graphs} failed")
@@ -202,7 +202,7 @@ def summarize(summary: Summary, published: Expected | None = None) -> list[str]:
             )
         if summary.throughput is not None:
             text += f"; {summary.throughput:,.1f} sequences/s on average"
-            # far beyond what was published, it is no Trainium: the sandbox's stand-in, say
+            # far above the published throughput, it is not Trainium: for example the sandbox's fake training program
             if published and summary.throughput < 3 * published.sequences_per_second:
                 text += f", {summary.throughput / published.sequences_per_second:.0%} of {published}"
         lines.append(text)

@@ -1,4 +1,4 @@
-"""`trn image build`, `trn image bake`, `trn data stage`: what is made before jobs run."""
+"""`trn image build`, `trn image bake`, `trn data stage`: images and data for jobs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ data = typer.Typer(help="Data sets on the shared file system.", no_args_is_help=
 def register(app: typer.Typer) -> None:
     image.command("build")(build)
     image.command("bake")(bake)
-    image.callback()(lambda: None)  # so that `build` stays a word of its own
+    image.callback()(lambda: None)  # so that `build` stays a subcommand
     data.command("stage")(stage)
     data.callback()(lambda: None)
     app.add_typer(image, name="image")
@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
 
 def build(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with the Dockerfile.")],
-    tag: Annotated[str | None, typer.Option(help="Default: one made of the content.")] = None,
+    tag: Annotated[str | None, typer.Option(help="Default: derived from the content.")] = None,
     file: Annotated[str, typer.Option("--file", "-f", help="The Dockerfile, within DIR.")] = "Dockerfile",
     stack: Stack = EKS_STACK,
     region: Region = None,
@@ -49,7 +49,7 @@ def build(
 ) -> None:
     """Build a training image in the account (CodeBuild) and push it to the stack's registry. No Docker is needed here.
 
-    Prints its name, for `trn submit --image`. The same folder again is the same image, and not built again.
+    Prints its name, for `trn submit --image`. An unchanged folder gives the same image, and is not built again.
     """
     from dataclasses import asdict
 
@@ -62,7 +62,7 @@ def build(
         say(f"left out: {', '.join(map(str, source.left_out))}")
     made = images.build(jobs.cluster, source, tag, say=say, log=lambda line: say(f"  {line}"))
     if not made.built:
-        say("it was built before")
+        say("it already exists")
     if as_json:
         put({**asdict(made), "pinned": made.pinned})
     else:
@@ -73,21 +73,25 @@ def stage(
     source: Annotated[
         str,
         typer.Argument(
-            help="s3://bucket/file.tar (unpacked), s3://bucket/file, s3://bucket/prefix/, or a data set of the templates: "
+            help="s3://bucket/file.tar (unpacked), s3://bucket/file, s3://bucket/prefix/, or a data set of the job kinds: "
             "bert-seqlen128, bert-seqlen512, gpt2-wikipedia."
         ),
     ],
-    target: Annotated[str, typer.Argument(help="Directory on a shared file system; none with a data set's name.")] = "",
-    public: Annotated[bool, typer.Option("--public", help="The bucket is public: ask without credentials.")] = False,
+    target: Annotated[
+        str, typer.Argument(help="Directory on a shared file system; leave out for a data set's name.")
+    ] = "",
+    public: Annotated[
+        bool, typer.Option("--public", help="The bucket is public: read it without credentials.")
+    ] = False,
     image: Annotated[str | None, typer.Option(help="Image with the AWS CLI. Default: the cluster's.")] = None,
     stack: Stack = EKS_STACK,
     region: Region = None,
     _env: EnvFile = None,
     cluster: ClusterFile = None,
 ) -> None:
-    """Copy a data set onto the shared file system, and unpack it: on a system node, no Trainium node is needed.
+    """Copy a data set onto the shared file system, and unpack it. It runs on a system node; no Trainium node is needed.
 
-    Broken off, it goes on; run again, it is joined, and fetches what is missing.
+    If this command is interrupted, the copy goes on; run it again to follow the copy, or to fetch what is missing.
     """
     from trainium_cdk.jobs.kubernetes import stage as staging
 
@@ -95,5 +99,5 @@ def stage(
     show = shown()
     for job in staging.render(source, target, jobs.cluster, public=public, image=image):
         if not staging.run(jobs.api, job, log=lambda text: hand_out(text, lambda _: None, show), say=say):
-            say(f"{source} is not there: see above. What has arrived is kept; run this again to go on")
+            say(f"{source} was not copied: see above. The parts that arrived are kept; run this again to resume")
             raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""`trn shell`, `top`, `tensorboard`: into what runs."""
+"""`trn shell`, `top`, `tensorboard`: access to a running job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainium_cdk.cli.common import DEFAULT_STACK, ClusterFile, EnvFile, JobId, 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import Backend, Submission
 
-Node = Annotated[int, typer.Option(min=0, help="Which of the job's nodes: 0, 1, ...")]
+Node = Annotated[int, typer.Option(min=0, help="The job's node: 0, 1, ...")]
 
 
 def register(app: typer.Typer) -> None:
@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
 def shell(
     id: JobId,
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="COMMAND", help="Instead of a shell; put -- before it.")
+        list[str] | None, typer.Argument(metavar="COMMAND", help="Command to run instead of a shell; put -- before it.")
     ] = None,
     node: Node = 0,
     stack: Stack = DEFAULT_STACK,
@@ -32,7 +32,7 @@ def shell(
     _env: EnvFile = None,
     cluster: ClusterFile = None,
 ) -> None:
-    """Open a shell where a job runs, or run a command there; the exit code is its own."""
+    """Open a shell on a node of a job, or run a command there. The exit code is the command's."""
     _run(id, node, command or ["bash"], backend(stack, region, None, cluster))
 
 
@@ -50,7 +50,7 @@ def top(
 
 def tensorboard(
     id: JobId,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Of this machine. Default: a free one.")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of this machine. Default: a free one.")] = 0,
     image: Annotated[str | None, typer.Option(help="Image with TensorBoard. Default: the job's.")] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open it in a browser.")] = True,
     stack: Stack = DEFAULT_STACK,
@@ -58,7 +58,7 @@ def tensorboard(
     _env: EnvFile = None,
     cluster: ClusterFile = None,
 ) -> None:
-    """Show a job's TensorBoard at a port of this machine, until Ctrl-C. Nothing of it is public."""
+    """Show a job's TensorBoard at a port of this machine, until Ctrl-C. It is not public."""
     with backend(stack, region, None, cluster).tensorboard(id, image=image, port=port, say=say) as board:
         answer(board.url)
         say("Ctrl-C ends it")

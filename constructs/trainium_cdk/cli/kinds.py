@@ -28,7 +28,7 @@ def kinds(
 
     every = known()
     if name is not None and name not in every:
-        raise JobError(f"there is no kind of job {name[:80]!r}. It is one of {', '.join(every)}")
+        raise JobError(f"there is no kind of job {name[:80]!r}. Use one of {', '.join(every)}")
     described = [_describe(kind, every[kind]) for kind in ([name] if name else every)]
     if as_json:
         put(described)
@@ -42,7 +42,7 @@ def kinds(
         for option, help in one["options"].items() if name else ():
             answer(f"  --{option.replace('_', '-')}\n      {help}")
     if name is None:
-        say("the options of one: trn kinds KIND. To submit it: trn submit KIND; a script of your own: trn submit FILE")
+        say("options of a kind: trn kinds KIND. Submit it: trn submit KIND. Submit your own script: trn submit FILE")
 
 
 def _describe(name: str, kind: type[Job]) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def _describe(name: str, kind: type[Job]) -> dict[str, Any]:
 
 
 def _help(field: FieldInfo) -> str:
-    """What an option means, with its choices, and its default where the text does not have it."""
+    """The help text of an option, with its choices and its default."""
     from trainium_cdk.cli.submit import choices_of
 
     text, choices = field.description or "", choices_of(field)

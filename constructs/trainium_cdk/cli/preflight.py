@@ -1,4 +1,4 @@
-"""`trn preflight`: what would fail, or cost more than meant, told before anything is spent."""
+"""`trn preflight`: reports what would fail, or cost more than expected, before a deployment."""
 
 from __future__ import annotations
 
@@ -25,18 +25,17 @@ def preflight(
     stack: Annotated[str, typer.Argument(envvar="TRN_STACK", help="TrnPclusterStack or TrnEksStack.")] = DEFAULT_STACK,
     env: EnvFile = None,
     as_json: Json = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 2 where there are warnings.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with code 2 if there are warnings.")] = False,
     print_policy: Annotated[
-        bool, typer.Option("--print-policy", help="Print the IAM policy that these checks need, and ask nothing.")
+        bool, typer.Option("--print-policy", help="Print the IAM policy that these checks need, and run none.")
     ] = False,
-    qualifier: Annotated[
-        str | None, typer.Option(help="The CDK's bootstrap qualifier, where it is not the usual one.")
-    ] = None,
+    qualifier: Annotated[str | None, typer.Option(help="The CDK's bootstrap qualifier, if not the default.")] = None,
     find_block: Annotated[
-        str | None, typer.Option(metavar="TYPE", help="List the capacity blocks of this type that are sold now.")
+        str | None,
+        typer.Option(metavar="TYPE", help="List the capacity blocks of this instance type that are offered now."),
     ] = None,
-    nodes: Annotated[int, typer.Option(min=1, max=64, help="With --find-block: how many instances.")] = 1,
-    hours: Annotated[int, typer.Option(min=24, max=4368, help="With --find-block: for how long.")] = 24,
+    nodes: Annotated[int, typer.Option(min=1, max=64, help="With --find-block: number of instances.")] = 1,
+    hours: Annotated[int, typer.Option(min=24, max=4368, help="With --find-block: duration in hours.")] = 24,
 ) -> None:
     """Check an environment against the account, with calls that only read. Exit code 0; 1 with errors; 2 with warnings
     and --strict."""
@@ -65,7 +64,7 @@ def engine_of(stack: str, environment: Environment) -> str:
     """Name of the engine of a stack, by the stack's id in the app or by its name in the account.
 
     Raises:
-        OutputsError: there is no such stack.
+        OutputsError: no engine has such a stack.
     """
     from trainium_cdk import engines
 
@@ -77,7 +76,7 @@ def engine_of(stack: str, environment: Environment) -> str:
 
 
 def _show(report: Report, target: Target) -> None:
-    """A table on a terminal; elsewhere a line for each finding, and one for its fix."""
+    """Print a table on a terminal; elsewhere a line for each finding, and one for its fix."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -85,7 +84,7 @@ def _show(report: Report, target: Target) -> None:
     from trainium_cdk.checks.live.model import counted
     from trainium_cdk.cli.terminal import clean
 
-    levels: tuple[Level, ...] = ("ok", "info", "warning", "error")  # the worst last: it stays on the screen
+    levels: tuple[Level, ...] = ("ok", "info", "warning", "error")  # the worst last, where it stays on the screen
     findings = [f for level in levels for f in report.of(level)]
     title = f"{report.stack} in {report.account or 'no account'}, {report.region}, from {target.env.source.file}"
     if sys.stdout.isatty():
@@ -121,7 +120,7 @@ def _find_block(environment: Environment, kind: str, nodes: int, hours: int, *, 
     try:
         found = offerings(aws, kind, nodes, hours, dt.datetime.now(dt.UTC))
     except AwsError as e:
-        raise OutputsError(f"could not ask for capacity blocks in {environment.region}: {e}") from None
+        raise OutputsError(f"cannot list capacity blocks in {environment.region}: {e}") from None
     if as_json:
         put(
             [

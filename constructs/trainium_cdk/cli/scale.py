@@ -1,4 +1,4 @@
-"""`trn scale`: how many nodes a node group of EKS has."""
+"""`trn scale`: sets the number of nodes of an EKS node group."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ def register(app: typer.Typer) -> None:
 
 
 def scale(
-    group: Annotated[str, typer.Argument(metavar="GROUP", help="Node group, as the environment names it.")],
-    nodes: Annotated[int, typer.Option("--nodes", "-N", min=0, help="How many it should have.")],
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until they run.")] = True,
-    timeout: Annotated[float | None, typer.Option(min=0, help="Seconds. Default: as long as it takes.")] = None,
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="Name of the node group in the environment.")],
+    nodes: Annotated[int, typer.Option("--nodes", "-N", min=0, help="Number of nodes.")],
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the nodes run.")] = True,
+    timeout: Annotated[float | None, typer.Option(min=0, help="Seconds. Default: no limit.")] = None,
     stack: Stack = EKS_STACK,
     region: Region = None,
     _env: EnvFile = None,
 ) -> None:
-    """Give a node group of EKS more or fewer nodes. A shortage of capacity is told and waited for; it costs the cluster nothing."""
+    """Set the number of nodes of an EKS node group. A shortage of capacity is reported, and AWS keeps trying."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     from trainium_cdk import engines, outputs
@@ -39,7 +39,7 @@ def scale(
     client: Any = clients(cluster.region)
     try:
         name = scaling.scale(cluster, group, nodes, client)
-        say(f"node group {group} is asked to have {nodes} nodes")
+        say(f"node group {group}: requested {nodes} nodes")
         if wait:
             scaling.wait(lambda: scaling.progress(cluster, name, client), say, timeout=timeout)
     except (ClientError, BotoCoreError) as e:

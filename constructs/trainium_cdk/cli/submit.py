@@ -1,4 +1,4 @@
-"""`trn submit`: a kind of job, or a script of the user's own. The options are the kinds' own fields."""
+"""`trn submit`: a kind of job, or a user's script. The options are the fields of the kinds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from trainium_cdk.cli.common import (
     put,
     say,
     shown,
-    told_when_stopped,
+    status_when_interrupted,
 )
 from trainium_cdk.errors import JobError
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _Of = typer.Option
 _GIVEN_OTHERWISE = frozenset({"kind", "nodes", "env", "filename", "content", "args"})
-"""Fields that are no options of their own: they have arguments, or options written below."""
+"""Fields without a generated option: they are arguments, or options defined below."""
 
 
 def register(app: typer.Typer) -> None:
@@ -53,7 +53,7 @@ def _listed() -> None:
 
 
 def command() -> Any:
-    """The command with the options of every kind: kinds are loaded when it runs, and not for the help of other commands."""
+    """The command with the options of every kind. The kinds are loaded only for this command."""
     app = typer.Typer(
         add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]}
     )
@@ -73,7 +73,7 @@ def command() -> Any:
 
 
 def options() -> Iterator[inspect.Parameter]:
-    """An option for each field of each kind; kinds share those of the same name."""
+    """An option for each field of the kinds; kinds share options of the same name."""
     from trainium_cdk.jobs.kinds import kinds
     from trainium_cdk.jobs.models import Job
 
@@ -93,7 +93,7 @@ def options() -> Iterator[inspect.Parameter]:
 
 
 def _of_each(fields: Mapping[str, FieldInfo]) -> str:
-    """What an option means to each kind; kinds for which it means the same are named together."""
+    """The help of an option that differs by kind; kinds with the same text are listed together."""
     kinds: dict[str, list[str]] = {}
     for kind, field in fields.items():
         kinds.setdefault((field.description or "").removesuffix("."), []).append(kind)
@@ -112,20 +112,20 @@ def _parts(annotation: Any) -> Iterator[Any]:
 
 
 def choices_of(field: FieldInfo) -> list[str]:
-    """The values of a field that takes only certain ones."""
+    """The allowed values of a field, if limited."""
     literals = [part for part in _parts(field.annotation) if get_origin(part) is Literal]
     return [str(value) for part in literals for value in get_args(part)]
 
 
 def _type(field: FieldInfo) -> type:
-    # a kind may take only one value of a flag that others have
+    # a kind may allow only one value of a flag that others have
     parts = [bool if get_args(part) in ((False,), (True,)) else part for part in _parts(field.annotation)]
     return parts[0] if len(parts) == 1 and parts[0] in (int, float, bool) else str
 
 
 def submit(
     job: Annotated[
-        str, typer.Argument(metavar="JOB", help="A kind of job (`trn kinds` lists them), or a script file of your own.")
+        str, typer.Argument(metavar="JOB", help="A kind of job (`trn kinds` lists them), or your own script file.")
     ],
     args: Annotated[
         list[str] | None, typer.Argument(metavar="ARGS", help="Arguments of your script; put -- before them.")
@@ -139,10 +139,10 @@ def submit(
             metavar="NAME[=VALUE]",
             is_eager=True,
             callback=file_among_variables,
-            help="Added to the launch environment; NAME alone: with your value of it.",
+            help="Added to the launch environment; NAME alone takes its value from your environment.",
         ),
     ] = None,
-    token: Annotated[str | None, _Of(help="Submit once for this token, however often this is run.")] = None,
+    token: Annotated[str | None, _Of(help="Submit only once with this token, however often this is run.")] = None,
     dry_run: Annotated[
         bool, _Of("--dry-run", help="Print what would be sent, byte for byte, and send nothing.")
     ] = False,
@@ -154,7 +154,7 @@ def submit(
     as_json: Json = False,
     fields: dict[str, Any],
 ) -> None:
-    """See `_listed`. `fields` are the options of the kinds; None where one is not given."""
+    """See `_listed`. `fields` are the options of the kinds; None if not given."""
     from trainium_cdk.jobs import new_token
 
     given = {name: value for name, value in fields.items() if value is not None}
@@ -168,18 +168,18 @@ def submit(
     for line in submission.plan.describe():
         say(line)
     _compare(submission.plan)
-    with told_when_stopped(
+    with status_when_interrupted(
         lambda: (
-            f"broken off: {submission.id} is there whole, or not at all, in a moment (trn status "
-            f"{submission.id}{at(stack, region)}). Run it again with --token {token}: it will be there once"
+            f"interrupted: {submission.id} will be submitted completely or not at all (trn status "
+            f"{submission.id}{at(stack, region)}). Run it again with --token {token}: it is submitted only once"
         )
     ):
-        say(f"submitting {submission.id} (if this breaks off, run it again with --token {token})")
+        say(f"submitting {submission.id} (if this is interrupted, run it again with --token {token})")
         sent = jobs.send(submission)
         stages = ", ".join(f"{stage} {number}" for stage, number in sent.stages.items())
         if sent.resubmitted:
             say(f"the scheduler had lost {', '.join(sent.resubmitted)}: submitted again")
-        say(("it was submitted before" if sent.existing else "submitted") + f": {stages}")
+        say(("already submitted" if sent.existing else "submitted") + f": {stages}")
         say(f"logs: {submission.log_dir}; TensorBoard: {submission.tensorboard_dir}")
         say(f"follow it with: trn logs -f {sent.id}{at(stack, region)}")
     if as_json:
@@ -201,7 +201,7 @@ def make(job: str, args: tuple[str, ...], fields: dict[str, Any]) -> Job:
     """The job of a command line.
 
     Raises:
-        JobError: there is no such kind or script, or an option does not go with it.
+        JobError: the kind or script does not exist, or does not have an option.
     """
     from pathlib import Path
 
@@ -211,12 +211,12 @@ def make(job: str, args: tuple[str, ...], fields: dict[str, Any]) -> Job:
     if kind := by_name(job):
         if args:
             raise JobError(
-                f"{job} takes no arguments, but was given {args[0][:80]!r}. Remove it, or submit a script of your own"
+                f"{job} takes no arguments, but was given {args[0][:80]!r}. Remove it, or submit your own script"
             )
         return kind(**fields)
     try:
         exists = "/" in job or "." in job or Path(job).exists()
-    except (OSError, ValueError):  # too long for a name, or a NUL byte in it
+    except (OSError, ValueError):  # the name is too long, or contains a NUL byte
         exists = False
     if not exists:
         raise JobError(
@@ -231,7 +231,9 @@ def _pairs(texts: list[str]) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals and name not in os.environ:
-            raise JobError(f"--env {text[:80]!r} has no value, and is not set here. Write NAME=VALUE, or set it")
+            raise JobError(
+                f"--env {text[:80]!r} has no value, and is not set in your environment. Write NAME=VALUE, or set it"
+            )
         pairs[name] = value if equals else os.environ[name]
     return pairs
 
@@ -240,4 +242,4 @@ def _compare(plan: Plan) -> None:
     from trainium_cdk.jobs.plan import expected
 
     if published := expected(plan):
-        say(f"throughput to expect: {published}")
+        say(f"expected throughput: {published}")

@@ -1,7 +1,7 @@
-"""Text from elsewhere (logs, job files, answers of AWS), made fit for a terminal: it shows characters, and does nothing else.
+"""Removes control characters from untrusted text (logs, job files, responses of AWS) before it is shown on a terminal.
 
-A terminal obeys what it is sent: text can set the clipboard (OSC 52) and the title, move the cursor over other lines, and change the
-order in which letters are shown.
+A terminal obeys control characters: text can set the clipboard (OSC 52) and the title, move the cursor over other lines, and
+change the order of letters.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 import unicodedata
 
 _FORBIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""Unicode categories: control and format characters, halves of surrogate pairs, separators of lines and paragraphs."""
+"""Unicode categories: control and format characters, surrogates, line and paragraph separators."""
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _COLOUR = re.compile(r"\x1b\[[0-?]{0,64}[ -/]{0,16}[@-~]")
 """A control sequence (CSI), which sets colours or moves the cursor: removed. All others stay visible, without their ESC."""
@@ -31,7 +31,7 @@ def clean(text: str) -> str:
 
 
 def line(text: str) -> str:
-    """Text that stays on one line, and in one column of a table.
+    """Text for one line, or one column of a table.
 
     >>> line("a\\nb\\tc")
     'a b c'
@@ -40,7 +40,7 @@ def line(text: str) -> str:
 
 
 class Cleaner:
-    """`clean` for bytes that arrive in pieces: how they are cut makes no difference.
+    """`clean` for bytes that arrive in pieces, cut anywhere.
 
     Args:
         encoding: of the terminal. The bytes are read as UTF-8.
@@ -52,7 +52,7 @@ class Cleaner:
         self._held = ""
 
     def feed(self, data: bytes) -> bytes:
-        """What can be shown of the bytes so far: a control sequence, a character or a line end that has only begun is not."""
+        """The text of the bytes so far, without an incomplete control sequence, character or line end."""
         text = self._held + self._decoder.decode(data)
         begun = _BEGUN.search(text)
         self._held = begun[0] if begun else ""

@@ -1,1 +1,1 @@
-"""What is done to a deployed stack: scaled, updated, taken down."""
+"""Operations on a deployed stack: scale, update, delete."""

@@ -1,8 +1,8 @@
-"""How many nodes a node group of EKS has: changed by command, after the cluster is there.
+"""Sets the number of nodes of an EKS node group, after the cluster is created.
 
-Where AWS has no capacity, a node group that is asked for nodes at its creation takes the whole stack back with it. So groups begin
-with as many nodes as the environment says (none by default), and get the rest by `scale`: a shortage then costs nothing but waiting.
-A deployment does not undo it, as long as the environment's own size of the group stays the same.
+If AWS has no capacity, a node group that is created with nodes fails, and the whole stack is rolled back. So groups start with
+the size in the environment (0 by default), and get more nodes by `scale`: a shortage then only costs time.
+A deployment does not undo it, as long as the group's size in the environment stays the same.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ CAPACITY = "InsufficientInstanceCapacity"
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a node group has come.
+    """The progress of a node group.
 
     Attributes:
-        wanted, running: nodes it should have, and has.
-        trouble: what AWS says holds it up; empty for nothing.
+        wanted, running: number of nodes requested, and running.
+        trouble: the problems that AWS reports; empty if none.
     """
 
     wanted: int
@@ -38,22 +38,24 @@ class Progress:
 
 
 def scale(cluster: EksCluster, group: str, nodes: int, client: Client) -> str:
-    """Ask a node group to have so many nodes. Returns EKS's name of the group.
+    """Request a number of nodes for a node group. Returns EKS's name of the group.
 
     Raises:
-        ScaleError: there is no such group, it may not have so many, or something else is under way with it.
-        botocore.exceptions.ClientError: AWS refuses.
+        ScaleError: the group does not exist, the number is outside its limits, or another change of it is in progress.
+        botocore.exceptions.ClientError: AWS rejected a request.
     """
     name, found = _find(cluster, group, client("eks"))
     bounds = found["scalingConfig"]
     if not bounds["minSize"] <= nodes <= bounds["maxSize"]:
         bound = "max_nodes" if nodes > bounds["maxSize"] else "min_nodes"
         raise ScaleError(
-            f"node group {group} has between {bounds['minSize']} and {bounds['maxSize']} nodes, and {nodes} were asked for. Change "
-            f"{bound} of the group in the environment and deploy it, or ask for another number"
+            f"node group {group} has between {bounds['minSize']} and {bounds['maxSize']} nodes, but {nodes} were requested. Change "
+            f"{bound} of the group in the environment and deploy it, or request another number"
         )
     if found["status"] in ("CREATING", "DELETING", "CREATE_FAILED", "DELETE_FAILED"):
-        raise ScaleError(f"node group {group} is {found['status']}. Wait for it, or mend it with a deployment")
+        raise ScaleError(
+            f"node group {group} is {found['status']}. Wait until it is ACTIVE, or fix it with a deployment"
+        )
     if bounds["desiredSize"] != nodes:
         client("eks").update_nodegroup_config(
             clusterName=cluster.cluster_name, nodegroupName=name, scalingConfig={**bounds, "desiredSize": nodes}
@@ -62,7 +64,7 @@ def scale(cluster: EksCluster, group: str, nodes: int, client: Client) -> str:
 
 
 def progress(cluster: EksCluster, name: str, client: Client) -> Progress:
-    """How far a node group is, by EKS's own name of it."""
+    """The progress of a node group, by EKS's name of it."""
     found = client("eks").describe_nodegroup(clusterName=cluster.cluster_name, nodegroupName=name)["nodegroup"]
     filters = [
         {"Name": "tag:eks:nodegroup-name", "Values": [name]},
@@ -78,41 +80,41 @@ def progress(cluster: EksCluster, name: str, client: Client) -> Progress:
 
 def wait(
     look: Callable[[], Progress],
-    tell: Callable[[str], None],
+    say: Callable[[str], None],
     *,
     timeout: float | None = None,
     interval: float = 15,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Progress:
-    """Wait until the nodes are there; what holds them up is told when it changes. AWS itself goes on trying.
+    """Wait until the nodes run. Progress and problems are reported when they change; AWS itself keeps trying.
 
-    timeout: seconds. Default: as long as it takes.
+    timeout: seconds. Default: no limit.
 
     Raises:
-        ScaleError: the time is over. The group goes on trying; the message says how to stop it.
+        ScaleError: the time is over. The group keeps trying; the message says how to stop it.
     """
-    begun, told = clock(), ""
+    begun, reported = clock(), ""
     while True:
         now = look()
-        words = f"{now.running} of {now.wanted} nodes run" + (f"; {advice(now.trouble)}" if now.trouble else "")
-        if words != told:
-            tell(words)
-            told = words
+        text = f"{now.running} of {now.wanted} nodes run" + (f"; {advice(now.trouble)}" if now.trouble else "")
+        if text != reported:
+            say(text)
+            reported = text
         if now.done:
             return now
         if timeout is not None and clock() - begun >= timeout:
             raise ScaleError(
-                f"{words}. AWS goes on trying. Ask again with the same command, or keep what there is: --nodes {now.running}"
+                f"{text}. AWS keeps trying. Run the same command again, or keep the running nodes: --nodes {now.running}"
             )
         sleep(interval)
 
 
 def advice(trouble: str) -> str:
-    """What AWS says, with what helps."""
+    """The problem that AWS reports, with the fix."""
     if CAPACITY in trouble or "InsufficientCapacity" in trouble:
         return (
-            f"AWS has no more of this type in the group's zone now, and is asked again by itself ({trouble}). What helps: a "
+            f"AWS has no capacity of this type in the group's zone now, and keeps trying ({trouble}). Use a "
             "reservation or capacity block (eks.node_groups[].reservation), another zone (zone_id), or another time"
         )
     return trouble

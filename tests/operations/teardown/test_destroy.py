@@ -143,7 +143,7 @@ def test_one_of_two_that_are_called_alike(account: Account) -> None:
 
     asked = trn(aws, STACK)
     assert asked.returncode == 2
-    assert "say --yes" in asked.stderr
+    assert "give --yes" in asked.stderr
     dry = trn(aws, STACK, "--dry-run")
     assert dry.returncode == 0
     assert f"delete stack {STACK} with 9 resources" in dry.stderr
@@ -161,7 +161,7 @@ def test_one_of_two_that_are_called_alike(account: Account) -> None:
 
     again = trn(aws, STACK, "--yes")
     assert again.returncode == 0
-    assert "has been deleted already" in again.stderr
+    assert "is already deleted" in again.stderr
     assert trn(aws, other, "--yes").returncode == 0
     assert beyond(account.there(), before) == {}
 
@@ -200,7 +200,7 @@ def test_what_is_kept_is_said(account: Account) -> None:
     files = account.make(STACK, keep=True)["Files"]
     done = trn(account.aws, STACK, "--yes")
     assert done.returncode == 0, done.stderr
-    assert f"kept, as its environment says: AWS::EFS::FileSystem {files}; it is paid for" in done.stderr
+    assert f"kept, as configured: AWS::EFS::FileSystem {files}; it costs money" in done.stderr
     assert done.stderr.strip().endswith("1 resources are kept")
     there = account.client("efs").describe_file_systems()["FileSystems"]
     assert files in {f["FileSystemId"] for f in there}
@@ -228,7 +228,7 @@ def test_what_cannot_be_deleted_is_said_with_the_reason(account: Account) -> Non
 
 def test_a_stack_that_never_was(local_aws: LocalAws) -> None:
     done = trn(local_aws, "NeverWas", "--yes")
-    assert (done.returncode, done.stderr) == (0, "there is no stack NeverWas in us-east-1, and there was none\n")
+    assert (done.returncode, done.stderr) == (0, "stack NeverWas does not exist in us-east-1, and never did\n")
 
 
 def test_a_stack_that_is_busy_is_left_alone(account: Account) -> None:
@@ -238,7 +238,7 @@ def test_a_stack_that_is_busy_is_left_alone(account: Account) -> None:
     busy = type(found)(**{**vars(found), "status": "UPDATE_IN_PROGRESS"})
     with pytest.raises(TeardownError, match="is UPDATE_IN_PROGRESS"):
         destroy(busy, account.client, print)
-    assert destroy(found, account.client, print).gone
+    assert destroy(found, account.client, print).deleted
 
 
 class SomeJobs:

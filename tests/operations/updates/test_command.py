@@ -56,7 +56,7 @@ def test_the_command(local_aws: LocalAws, app: Path, name: str, monkeypatch: pyt
     for key, value in {**local_aws.env, "SMALL_NAME": name, "SMALL_MODE": "generalPurpose"}.items():
         monkeypatch.setenv(key, value)
     first = diff(local_aws, app, name, "generalPurpose")
-    assert (first.returncode, first.stderr.strip()) == (0, f"{name} is not deployed: all of it is new")
+    assert (first.returncode, first.stderr.strip()) == (0, f"{name} is not deployed: all of its resources are new")
     assert deployed(name) is None
     made = assemble("Small", app=app)
     assert made.name == name

@@ -124,7 +124,7 @@ def test_what_is_kept_is_said_to_be_kept(spec: Spec) -> None:
     kept = {**FULL, "on_destroy": "keep"}
     for change in ({"storage": {"fsx": None}}, {"storage": {"fsx": {"throughput": 250}}}):
         [found] = [c for c in compare(synth(kept), synth(merged(kept, change)), spec) if c.level == "loses"]
-        assert "stays in the account with its files" in found.meaning
+        assert "is kept in the account with its files" in found.meaning
 
 
 def test_a_new_cluster_stands_on_the_same_file_systems(spec: Spec) -> None:
@@ -299,7 +299,7 @@ def group(version: str | None) -> Data:
         (("1.33", "1.33"), ("1.35", "1.33"), "deploy 1.34 first"),
         (("1.34", "1.33"), ("1.33", "1.33"), "stay at 1.34"),
         (("1.33", "1.33"), ("1.33", "1.34"), "nodes may not be ahead of their control plane, which is 1.33"),
-        (("1.35", "1.32"), ("1.36", "1.32"), "nodes may be 3 minor versions behind"),
+        (("1.35", "1.32"), ("1.36", "1.32"), "nodes may be at most 3 minor versions behind"),
         (("1.35", None), ("1.36", None), ""),
         ((None, None), (None, "1.33"), ""),
     ],

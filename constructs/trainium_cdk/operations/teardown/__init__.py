@@ -1,4 +1,4 @@
-"""Taking a stack down to nothing: its jobs, the stack itself, and what others made on its behalf and left.
+"""Deleting a stack completely: its jobs, the stack itself, and resources that its parts created outside it.
 
 >>> from trainium_cdk.operations.teardown import Owner
 >>> Owner("S", "arn:id", cluster="c", engine="eks").why({"kubernetes.io/cluster/c": "owned"})

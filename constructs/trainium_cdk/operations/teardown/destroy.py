@@ -1,4 +1,4 @@
-"""The order of things: jobs, then the stack with what holds it up, then what it left behind."""
+"""The order of deletion: jobs, then the stack with what blocks its deletion, then leftovers."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from trainium_cdk.operations.teardown import sweep
 from trainium_cdk.operations.teardown.survey import Client, Kept, Survey, events
 
 ATTEMPTS = 3
-"""How often the stack's deletion is tried, with what holds it up taken out of its way in between."""
+"""How often the stack's deletion is tried; what blocks it is deleted in between."""
 
 
 @dataclass
 class Report:
-    """What has become of a stack.
+    """The result of a deletion.
 
     Attributes:
-        gone: whether CloudFormation has deleted it.
-        swept: what was deleted beside it.
-        kept: what stays because the environment says so.
-        left: what stays although it should not, and why.
+        deleted: whether CloudFormation has deleted it.
+        swept: deleted leftovers.
+        kept: what is kept as configured.
+        left: what could not be deleted, and why.
     """
 
-    gone: bool = False
-    swept: list[sweep.Left] = field(default_factory=list)
+    deleted: bool = False
+    swept: list[sweep.Leftover] = field(default_factory=list)
     kept: list[Kept] = field(default_factory=list)
     left: list[tuple[str, str]] = field(default_factory=list)
 
@@ -36,37 +36,37 @@ class Report:
 def destroy(
     found: Survey,
     client: Client,
-    tell: Callable[[str], None],
+    say: Callable[[str], None],
     *,
     sleep: Callable[[float], None] = time.sleep,
     interval: float = 5,
 ) -> Report:
-    """Delete a stack and whatever it leaves. What its policies keep, stays.
+    """Delete a stack and its leftovers. What its policies keep is not deleted.
 
     Args:
-        found: the stack, as `survey` has read it just now.
-        tell: is given a line of words for each step.
-        interval: seconds between two looks at the deletion.
+        found: the stack, as just read by `survey`.
+        say: called with a message for each step.
+        interval: seconds between two requests while the deletion runs.
 
     Raises:
-        TeardownError: something else is under way with the stack.
-        botocore.exceptions.ClientError: AWS refuses to be asked.
+        TeardownError: another operation on the stack is in progress.
+        botocore.exceptions.ClientError: AWS rejected a request.
     """
     if found.status.endswith("_IN_PROGRESS") and found.status != "DELETE_IN_PROGRESS":
         raise TeardownError(f"stack {found.owner.stack} is {found.status}. Wait until that has ended, then try again")
-    report = Report(gone=found.gone, kept=list(found.kept))
+    report = Report(deleted=found.deleted, kept=list(found.kept))
     failed: list[tuple[str, str]] = []
     for attempt in range(ATTEMPTS):
-        if report.gone:
+        if report.deleted:
             break
         if attempt:
-            _clear_the_way(found, client, failed, report, tell)
-        tell(f"deleting stack {found.owner.stack}" + (" again" if attempt else f" with {found.resources} resources"))
-        report.gone, failed = _delete_stack(found.owner.stack_id, client, sleep, interval)
+            _clear_the_way(found, client, failed, report, say)
+        say(f"deleting stack {found.owner.stack}" + (" again" if attempt else f" with {found.resources} resources"))
+        report.deleted, failed = _delete_stack(found.owner.stack_id, client, sleep, interval)
         for name, why in failed:
-            tell(f"could not delete {name}: {why}")
-    if report.gone:
-        _sweep(client, list(sweep.look(client, found.owner)), report, tell)
+            say(f"could not delete {name}: {why}")
+    if report.deleted:
+        _sweep(client, list(sweep.find(client, found.owner)), report, say)
     else:
         report.left.extend(failed)
     return report
@@ -75,7 +75,7 @@ def destroy(
 def _delete_stack(
     stack_id: str, client: Client, sleep: Callable[[float], None], interval: float
 ) -> tuple[bool, list[tuple[str, str]]]:
-    """Whether the stack is gone, and otherwise what could not be deleted, and why."""
+    """(whether the stack is deleted, what could not be deleted and why)."""
     cloudformation = client("cloudformation")
     cloudformation.delete_stack(StackName=stack_id)
     pause = min(0.2, interval)
@@ -103,32 +103,34 @@ def _delete_stack(
 
 
 def _clear_the_way(
-    found: Survey, client: Client, failed: list[tuple[str, str]], report: Report, tell: Callable[[str], None]
+    found: Survey, client: Client, failed: list[tuple[str, str]], report: Report, say: Callable[[str], None]
 ) -> None:
-    """What commonly holds a deletion up: things in buckets and registries, and whatever others have put into the VPC."""
+    """Delete what commonly blocks a deletion: content of buckets and registries, and other resources in the VPC."""
     names = " ".join(name for name, _ in failed)
     for bucket in found.buckets:
         if bucket in names:
-            tell(f"emptying bucket {bucket}")
+            say(f"emptying bucket {bucket}")
             _attempt(report, bucket, lambda b=bucket: _empty_bucket(client("s3"), b))  # type: ignore[misc]
     for registry in found.registries:
         if registry in names:
-            tell(f"emptying registry {registry}")
+            say(f"emptying registry {registry}")
             _attempt(report, registry, lambda r=registry: _empty_registry(client("ecr"), r))  # type: ignore[misc]
-    if not any(kind in names for kind in ("Custom::PclusterCluster", "AWS::EKS::Cluster")):  # it would make them anew
-        _sweep(client, list(sweep.look(client, found.owner, blocking=True)), report, tell)
-    report.left.clear()  # what is left is what is left in the end
+    if not any(
+        kind in names for kind in ("Custom::PclusterCluster", "AWS::EKS::Cluster")
+    ):  # the cluster would create them again
+        _sweep(client, list(sweep.find(client, found.owner, blocking=True)), report, say)
+    report.left.clear()  # only the final result is reported
 
 
-def _sweep(client: Client, found: list[sweep.Left], report: Report, tell: Callable[[str], None]) -> None:
+def _sweep(client: Client, found: list[sweep.Leftover], report: Report, say: Callable[[str], None]) -> None:
     for left in found:
-        tell(f"deleting {left.kind} {left.id}: {left.why}")
+        say(f"deleting {left.kind} {left.id}: {left.why}")
         if _attempt(report, f"{left.kind} {left.id}", lambda x=left: sweep.delete(client, x)):  # type: ignore[misc]
             report.swept.append(left)
 
 
 def _attempt(report: Report, what: str, action: Callable[[], object]) -> bool:
-    """Whether it worked; otherwise the report says why not."""
+    """Whether it succeeded; a failure is added to the report."""
     from botocore.exceptions import ClientError
 
     try:

@@ -1,4 +1,4 @@
-"""The jobs of a cluster that is to go."""
+"""Ending the jobs of a cluster before its deletion."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from trainium_cdk.jobs import JobStatus
 
 Fate = Literal["cancel", "wait", "ignore"]
-"""cancel: jobs are cancelled. wait: until they have ended. ignore: they end with the cluster."""
+"""cancel: cancel the jobs. wait: wait until they have ended. ignore: they end with the cluster."""
 
 
 class Jobs(Protocol):
-    """What is needed of a back end."""
+    """The part of a backend that is used here."""
 
     def active(self) -> tuple[JobStatus, ...]: ...
 
@@ -25,21 +25,21 @@ class Jobs(Protocol):
 def end(
     jobs: Jobs,
     fate: Fate,
-    tell: Callable[[str], None],
+    say: Callable[[str], None],
     *,
     interval: float = 30,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """End what runs or waits, or wait for it."""
+    """Cancel the jobs that run or wait, or wait for their end."""
     from trainium_cdk.errors import UnknownJob
 
     running = jobs.active()
     if fate == "cancel":
         for job in running:
-            tell(f"cancelling job {job.id} ({job.state})")
-            with contextlib.suppress(UnknownJob):  # its record is damaged or gone: nothing more is known of it
+            say(f"cancelling job {job.id} ({job.state})")
+            with contextlib.suppress(UnknownJob):  # its record is damaged or deleted
                 jobs.cancel(job.id)
     while fate == "wait" and running:
-        tell(f"waiting for {len(running)} jobs: {', '.join(job.id for job in running[:5])}")
+        say(f"waiting for {len(running)} jobs: {', '.join(job.id for job in running[:5])}")
         sleep(interval)
         running = jobs.active()

@@ -1,4 +1,4 @@
-"""Whose is it: the one place that decides what may be deleted beside the stack's own resources. Pure."""
+"""Ownership: the only place that decides what may be deleted in addition to the stack's own resources. Pure."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from dataclasses import dataclass
 from trainium_cdk import engines
 
 _LEFT_BY_AWS = ("AWS Lambda VPC ENI", "Amazon EKS ", "aws-K8S-", "ELB ", "EFS mount target")
-"""How the descriptions of such interfaces begin."""
+"""Prefixes of the descriptions of such interfaces."""
 
 
 @dataclass(frozen=True)
 class Owner:
-    """A stack, and how whatever belongs to it is known.
+    """A stack, and how its leftovers are recognised.
 
-    Nothing is known by a part of its name: another stack may be called alike. A resource belongs to this one when it carries its
-    tags, when AWS made it in the stack's VPC for one of its parts, or when it is the log group of one of its functions or of its cluster.
+    Never by a part of a name: another stack may have a similar one. A resource belongs to this stack if it has the stack's tags,
+    if AWS created it in the stack's VPC for one of its parts, or if it is the log group of one of its functions or of its cluster.
 
     Attributes:
         stack, stack_id: name and ARN.
         cluster: name of its cluster; empty for none.
         engine: name of its engine; empty for none.
-        vpcs: VPCs that it made.
+        vpcs: VPCs that it created.
         functions: names of its Lambda functions, those of nested stacks included.
         projects: names of its CodeBuild projects.
         managed: physical ids of its resources: CloudFormation deletes them.
-        kept: physical ids of what is to stay.
+        kept: physical ids of resources to keep.
     """
 
     stack: str
@@ -41,7 +41,7 @@ class Owner:
     kept: frozenset[str] = frozenset()
 
     def why(self, tags: Mapping[str, str]) -> str:
-        """Why a resource with these tags belongs to the stack; empty where it does not."""
+        """Why a resource with these tags belongs to the stack; empty if it does not."""
         for key, value in self._tags().items():
             if tags.get(key) == value:
                 return f"it is tagged {key} = {value}"
@@ -49,15 +49,15 @@ class Owner:
 
     def why_interface(self, tags: Mapping[str, str], vpc: str, description: str) -> str:
         """Why a network interface belongs to the stack: Lambda, EKS and load balancers leave theirs without the stack's tags, in
-        the VPC that it made. What somebody else has put there is somebody else's."""
+        the VPC that it created. Other interfaces there belong to others."""
         if why := self.why(tags):
             return why
         if vpc in self.vpcs - self.kept and description.startswith(_LEFT_BY_AWS):
-            return f"it is in the stack's VPC {vpc}, and was made by AWS ({description})"
+            return f"it is in the stack's VPC {vpc}, and was created by AWS ({description})"
         return ""
 
     def why_log(self, group: str) -> str:
-        """Why a log group belongs to the stack; empty where it does not."""
+        """Why a log group belongs to the stack; empty if it does not."""
         if group in {f"/aws/lambda/{f}" for f in self.functions}:
             return "it is the log of a function of the stack"
         if group in {f"/aws/codebuild/{p}" for p in self.projects}:

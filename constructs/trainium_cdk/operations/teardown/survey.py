@@ -1,4 +1,4 @@
-"""What a stack consists of, read before anything is deleted: afterwards nobody could tell."""
+"""The resources of a stack, read before anything is deleted: afterwards they could not be read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Client = Callable[[str], Any]
 
 @dataclass(frozen=True)
 class Kept:
-    """A resource that stays, because the environment says so."""
+    """A resource that is kept as configured."""
 
     type: str
     id: str
@@ -24,13 +24,13 @@ class Kept:
 
 @dataclass(frozen=True)
 class Survey:
-    """A stack as it is.
+    """The state of a stack.
 
     Attributes:
-        status: CloudFormation's; DELETE_COMPLETE for one that has been deleted already.
-        resources: how many it has.
-        kept: what its own policies keep when it goes.
-        buckets, registries: physical ids of those that go with it, and so must be empty.
+        status: CloudFormation's; DELETE_COMPLETE if already deleted.
+        resources: number of its resources.
+        kept: what its policies keep when it is deleted.
+        buckets, registries: physical ids of those that are deleted with it, and so must be empty.
     """
 
     owner: Owner
@@ -41,15 +41,15 @@ class Survey:
     registries: tuple[str, ...]
 
     @property
-    def gone(self) -> bool:
+    def deleted(self) -> bool:
         return self.status == "DELETE_COMPLETE"
 
 
 def survey(stack: str, client: Client) -> Survey | None:
-    """The stack of this name, or the last one that was; None where there never was one.
+    """The stack of this name, or the last deleted one; None if there never was one.
 
     Raises:
-        botocore.exceptions.ClientError: AWS refuses.
+        botocore.exceptions.ClientError: AWS rejected a request.
     """
     cloudformation = client("cloudformation")
     found = _find(cloudformation, stack)
@@ -91,7 +91,7 @@ _DATA = {
     "AWS::Logs::LogGroup",
 }  # fmt: skip
 _HELD = {"AWS::EC2::VPC", "AWS::EC2::Subnet", "AWS::EC2::SecurityGroup"}
-"""What kept data stands in, and so stays too."""
+"""Resources that kept data depends on, and that are kept too."""
 
 
 def _find(cloudformation: Any, stack: str) -> dict[str, Any] | None:
@@ -103,11 +103,11 @@ def _find(cloudformation: Any, stack: str) -> dict[str, Any] | None:
     return found[0] if found else None
 
 
-def _resources(cloudformation: Any, stack_id: str, gone: bool) -> Iterator[dict[str, Any]]:
-    """The resources of a stack and of those nested in it, each with the id of its stack. What has been deleted of it, only its
-    events can tell."""
+def _resources(cloudformation: Any, stack_id: str, deleted: bool) -> Iterator[dict[str, Any]]:
+    """The resources of a stack and of those nested in it, each with the id of its stack. Deleted resources are
+    read from the events."""
     there: dict[str, dict[str, Any]] = {}
-    if not gone:
+    if not deleted:
         pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack_id)
         there = {r.get("PhysicalResourceId", ""): r for page in pages for r in page["StackResourceSummaries"]}
     for event in events(cloudformation, stack_id):
@@ -122,13 +122,13 @@ def _resources(cloudformation: Any, stack_id: str, gone: bool) -> Iterator[dict[
 
 
 def events(cloudformation: Any, stack_id: str) -> list[dict[str, Any]]:
-    """What has happened to a stack, the latest first."""
+    """The events of a stack, latest first."""
     pages = cloudformation.get_paginator("describe_stack_events").paginate(StackName=stack_id)
     return [e for page in pages for e in page["StackEvents"] if e.get("PhysicalResourceId")]
 
 
 def _stays(resource: Mapping[str, Any], keeping: set[str]) -> bool:
-    """Whether a resource stays, or has stayed, when its stack goes."""
+    """Whether a resource is kept when its stack is deleted."""
     if "Past" in resource:
         return bool(resource["ResourceStatus"] == "DELETE_SKIPPED")
     return resource["LogicalResourceId"] in keeping
@@ -148,7 +148,7 @@ def _template(cloudformation: Any, stack_id: str) -> dict[str, Any]:
 
 
 def _cluster_name(template: Mapping[str, Any]) -> str:
-    """Name of the Slurm cluster; empty for none. Not its physical id: that of a failed creation is another."""
+    """Name of the Slurm cluster; empty for none. Not its physical id, which differs after a failed creation."""
     for resource in template.get("Resources", {}).values():
         if resource.get("Type") == "Custom::PclusterCluster":
             name = resource["Properties"]["ClusterName"]
@@ -157,7 +157,7 @@ def _cluster_name(template: Mapping[str, Any]) -> str:
 
 
 def _keeping(template: Mapping[str, Any]) -> set[str]:
-    """Logical ids of what the stack's template keeps."""
+    """Logical ids of the resources that the template keeps."""
     return {
         key for key, resource in template.get("Resources", {}).items()
         if resource.get("DeletionPolicy") in ("Retain", "RetainExceptOnCreate")

@@ -1,4 +1,4 @@
-"""Finding and deleting what a stack's parts have made and left: by Kubernetes, by ParallelCluster, by Lambda."""
+"""Finding and deleting leftovers of a stack: resources that Kubernetes, ParallelCluster and Lambda created."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from trainium_cdk.operations.teardown.survey import Client
 
 
 @dataclass(frozen=True)
-class Left:
-    """Something that belongs to the stack and is not a resource of it.
+class Leftover:
+    """Something that belongs to the stack but is not one of its resources.
 
     Attributes:
-        kind: as `network interface`.
+        kind: for example `network interface`.
         why: why it belongs to the stack.
     """
 
@@ -26,19 +26,19 @@ class Left:
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of leftover, how it is found, and how it is deleted."""
+    """A kind of leftover: how to find and how to delete it."""
 
     name: str
     find: Callable[[Client, Owner], Iterator[tuple[str, str]]]
     delete: Callable[[Client, str], object]
     before: bool = False
-    """Whether it may hold the stack's deletion up."""
+    """Whether it may block the stack's deletion."""
 
 
-def look(client: Client, owner: Owner, *, blocking: bool = False) -> Iterator[Left]:
-    """Everything that is left, in the order in which it can be deleted. Managed and kept resources are never in it.
+def find(client: Client, owner: Owner, *, blocking: bool = False) -> Iterator[Leftover]:
+    """All leftovers, in the order in which they can be deleted. Managed and kept resources are never among them.
 
-    blocking: only what may hold the stack's deletion up.
+    blocking: only what may block the stack's deletion.
     """
     spared = owner.managed | owner.kept if blocking else owner.kept
     for kind in KINDS:
@@ -46,14 +46,14 @@ def look(client: Client, owner: Owner, *, blocking: bool = False) -> Iterator[Le
             continue
         for id, why in kind.find(client, owner):
             if id not in spared:
-                yield Left(kind.name, id, why)
+                yield Leftover(kind.name, id, why)
 
 
-def delete(client: Client, left: Left) -> None:
+def delete(client: Client, left: Leftover) -> None:
     """Delete one of them.
 
     Raises:
-        botocore.exceptions.ClientError: AWS refuses.
+        botocore.exceptions.ClientError: AWS rejected a request.
     """
     next(kind for kind in KINDS if kind.name == left.kind).delete(client, left.id)
 
@@ -100,7 +100,7 @@ def _target_groups(client: Client, owner: Owner) -> Iterator[tuple[str, str]]:
 
 
 def _interfaces(client: Client, owner: Owner) -> Iterator[tuple[str, str]]:
-    """Only those that nothing uses."""
+    """Only unused ones."""
     for page in client("ec2").get_paginator("describe_network_interfaces").paginate():
         for interface in page["NetworkInterfaces"]:
             if interface.get("Status") != "available":
@@ -118,7 +118,7 @@ def _groups(client: Client, owner: Owner) -> Iterator[tuple[str, str]]:
 
 
 def _delete_group(client: Client, id: str) -> None:
-    """First the rules that speak of it, its own and others': they hold each other."""
+    """First the rules that refer to it, its own and others', as they block its deletion."""
     ec2 = client("ec2")
     for group in ec2.describe_security_groups()["SecurityGroups"]:
         for key, revoke in (
@@ -136,7 +136,7 @@ def _delete_group(client: Client, id: str) -> None:
 
 
 def _volumes(client: Client, owner: Owner) -> Iterator[tuple[str, str]]:
-    """Only those that no instance uses."""
+    """Only those without an instance."""
     for page in client("ec2").get_paginator("describe_volumes").paginate():
         for volume in page["Volumes"]:
             if volume.get("State") == "available" and (why := owner.why(_tags(volume))):
@@ -170,4 +170,4 @@ KINDS: tuple[Kind, ...] = (
     Kind("volume", _volumes, lambda c, id: c("ec2").delete_volume(VolumeId=id)),
     Kind("log group", _logs, lambda c, id: c("logs").delete_log_group(logGroupName=id)),
 )
-"""In the order in which they let go of each other."""
+"""In the order of deletion: each may block the ones after it."""

@@ -1,6 +1,6 @@
-"""What a deployment would do to what is deployed, said before it: which change replaces, loses or interrupts what.
+"""What a deployment would do to a deployed stack: which change replaces, loses or interrupts what.
 
-No CDK and no AWS in here, but for `trainium_cdk.operations.updates.live`.
+Without CDK and AWS, except for `trainium_cdk.operations.updates.live`.
 
 >>> from trainium_cdk.operations.updates import compare, Spec
 >>> compare({"Resources": {}}, {"Resources": {}}, Spec.load())

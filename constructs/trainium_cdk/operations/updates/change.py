@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Level = Literal["loses", "refused", "replaces", "interrupts", "safe"]
-"""loses: data, or a cluster with its jobs, goes. refused: the deployment would fail. replaces: made anew, and nothing was stored
-in it. interrupts: it stays, and what runs on it is disturbed. safe: nothing notices."""
+"""loses: data, or a cluster with its jobs, is deleted. refused: the deployment would fail. replaces: deleted and created again,
+without stored data. interrupts: kept, but what runs on it is disturbed. safe: no effect on anything."""
 LEVELS: tuple[Level, ...] = ("loses", "refused", "replaces", "interrupts", "safe")
 """The worst first."""
 
@@ -20,11 +20,11 @@ class Change:
     Attributes:
         resource: logical id.
         type: CloudFormation type.
-        name: where the resource is in the construct tree, as `Storage/Fsx/Resource`; the logical id where that is not known.
-        property: dotted path of what changes; empty where the whole resource comes or goes.
+        name: the resource's path in the construct tree, for example `Storage/Fsx/Resource`; its logical id if unknown.
+        property: dotted path of the change; empty if the whole resource is created or deleted.
         old, new: its values as text; empty for none.
         meaning: what happens.
-        advice: what to do; empty where there is nothing to do.
+        advice: what to do; empty if nothing.
     """
 
     level: Level
@@ -45,13 +45,13 @@ class Change:
 
 
 def where(change: Change) -> str:
-    """The resource and what changes of it."""
+    """The resource and its changed property."""
     return f"{change.name} {change.property}".strip()
 
 
 def dangerous(changes: Iterable[Change], allowed: Collection[str] = ()) -> list[Change]:
-    """The changes for which a deployment should not go ahead unasked.
+    """The changes that need a decision before a deployment.
 
-    allowed: names or logical ids of resources that may go.
+    allowed: names or logical ids of resources that may be lost.
     """
     return [c for c in changes if c.level in ("loses", "refused") and not {c.name, c.resource} & set(allowed)]

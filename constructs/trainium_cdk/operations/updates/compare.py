@@ -14,12 +14,12 @@ from trainium_cdk.operations.updates.leaves import RENEWED, intrinsic, leaves, m
 from trainium_cdk.operations.updates.spec import Spec
 
 Template = Mapping[str, Any]
-_COPY = "leave it as it was, or copy what it holds first and then say --allow {name}"
+_COPY = "leave it as it was, or copy its data first and then give --allow {name}"
 
 
 @dataclass(frozen=True)
 class _Resource:
-    """A resource before and after; None where it is not there."""
+    """A resource before and after; None if it does not exist."""
 
     id: str
     old: Mapping[str, Any] | None
@@ -33,13 +33,13 @@ class _Resource:
     def name(self) -> str:
         path = ((self.new or self.old or {}).get("Metadata") or {}).get("aws:cdk:path", "")
         steps = path.split("/")[1:]
-        while len(steps) > 1 and steps[-1] in ("Resource", "Default"):  # what the CDK calls the heart of a construct
+        while len(steps) > 1 and steps[-1] in ("Resource", "Default"):  # the CDK's ids of a construct's main resource
             steps.pop()
         return "/".join(steps) or self.id
 
     @property
     def kept(self) -> bool:
-        """Whether the deployed one stays in the account when the stack has no more use for it."""
+        """Whether the deployed resource is kept in the account when the stack removes it."""
         policies = {(self.old or {}).get("DeletionPolicy"), (self.new or {}).get("UpdateReplacePolicy")}
         return bool(policies & {"Retain", "Snapshot"})
 
@@ -60,15 +60,15 @@ class _Resource:
 
 
 def compare(old: Template, new: Template, spec: Spec, *, fleet_running: bool = True) -> list[Change]:
-    """Every change that a deployment of `new` over `old` would make, the worst first; empty where it would make none.
+    """Every change that a deployment of `new` over `old` would make, the worst first; may be empty.
 
-    What a replacement drags along is found too: a replaced subnet replaces the file system that stands in it.
+    Consequences of a replacement are included: a replaced subnet replaces the file system in it.
 
     Args:
         old: the deployed template, as it was submitted.
         new: the template to be deployed.
         spec: what CloudFormation replaces.
-        fleet_running: whether compute nodes of a Slurm cluster may be up; ParallelCluster then refuses some changes.
+        fleet_running: whether compute nodes of a Slurm cluster may be up; ParallelCluster then rejects some changes.
     """
     before, after = _known(old), _known(new)
     pairs = [_Resource(key, before.get(key), after.get(key)) for key in dict.fromkeys([*after, *before])]
@@ -90,8 +90,8 @@ def _zones(resources: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
 
 
 def _keep_what_follows(change: Change, old: tuple[str, ...], new: tuple[str, ...]) -> Change:
-    """What an environment does not name may move with something else: the zones with the instance types of a new queue or node
-    group, the services' network with a new peering. Say how it stays."""
+    """Add advice on how to keep what the environment does not set, and what therefore changes with something else: the zones with
+    the instance types of a new queue or node group, the services' network with a new peering."""
     if change.level not in ("loses", "refused"):
         return change
     if change.property == "KubernetesNetworkConfig.ServiceIpv4Cidr":
@@ -102,12 +102,12 @@ def _keep_what_follows(change: Change, old: tuple[str, ...], new: tuple[str, ...
 
 
 def _known(template: Template) -> dict[str, Mapping[str, Any]]:
-    # the CDK's note about itself changes with each of its releases, and is nothing
+    # the CDK's metadata changes with each of its releases, without effect
     return {k: r for k, r in (template.get("Resources") or {}).items() if r.get("Type") != "AWS::CDK::Metadata"}
 
 
 def _same_type(pair: _Resource) -> Iterator[_Resource]:
-    """CloudFormation does not turn one type into another: the one goes, the other comes."""
+    """A resource of another type is a deletion and a creation for CloudFormation."""
     if pair.old and pair.new and pair.old["Type"] != pair.new["Type"]:
         yield _Resource(pair.id, pair.old, None)
         yield _Resource(pair.id, None, pair.new)
@@ -121,7 +121,7 @@ def _parameters(old: Template, new: Template) -> set[tuple[str, str]]:
 
 
 def _renewed(both: list[_Resource], spec: Spec, known: set[tuple[str, str]]) -> set[tuple[str, str]]:
-    """(logical id, attribute) of whatever has another value after the deployment; attribute "" stands for all of them."""
+    """(logical id, attribute) of everything that has another value after the deployment; attribute "" means all."""
     renewed = set(known)
     while True:
         size = len(renewed)
@@ -137,7 +137,7 @@ def _renewed(both: list[_Resource], spec: Spec, known: set[tuple[str, str]]) -> 
 
 def _differences(pair: _Resource, renewed: set[tuple[str, str]]) -> dict[tuple[str, ...], tuple[Any, Any]]:
     """Path within the properties -> (old, new), for each leaf that differs."""
-    assert pair.old is not None  # noqa: S101  the caller asked
+    assert pair.old is not None  # noqa: S101  checked by the caller
     assert pair.new is not None  # noqa: S101
     before = leaves(pair.old.get("Properties") or {})
     after = leaves(marked(pair.new.get("Properties") or {}, renewed))
@@ -146,7 +146,7 @@ def _differences(pair: _Resource, renewed: set[tuple[str, str]]) -> dict[tuple[s
 
 
 def _holds(pair: _Resource, spec: Spec) -> str:
-    """What is lost with a resource; empty for nothing."""
+    """What is lost with a resource; empty if nothing."""
     if slurm.is_provider(pair.old or {}):
         return ""
     return updates().holds.get(pair.type) or ("what it stores" if spec.stateful(pair.type) else "")
@@ -155,11 +155,13 @@ def _holds(pair: _Resource, spec: Spec) -> str:
 def _come_or_gone(pair: _Resource, spec: Spec) -> Iterator[Change]:
     held = _holds(pair, spec)
     if pair.old is None:
-        yield pair.change("safe", "it is made")
+        yield pair.change("safe", "it is created")
     elif not held:
         yield pair.change("safe", "it is deleted; nothing is stored in it")
     elif pair.kept:
-        yield pair.change("loses", f"the stack forgets it. It stays in the account with {held}, and is paid for", _COPY)
+        yield pair.change(
+            "loses", f"it is removed from the stack, but is kept in the account with {held}, and costs money", _COPY
+        )
     else:
         yield pair.change("loses", f"it is deleted; lost with it: {held}", _COPY)
 
@@ -170,7 +172,7 @@ def _changed(pair: _Resource, spec: Spec, renewed: set[tuple[str, str]], fleet_r
     if pair.type == slurm.CLUSTER:
         assert pair.old is not None  # noqa: S101
         properties = marked(pair.new.get("Properties") or {}, renewed)
-        for verdict in slurm.judge(pair.old.get("Properties") or {}, properties, fleet_running):
+        for verdict in slurm.consequences(pair.old.get("Properties") or {}, properties, fleet_running):
             yield pair.change(*verdict)
         return
     for path, (old, new) in differences.items():
@@ -196,7 +198,7 @@ def _replaced(pair: _Resource, spec: Spec, verb: str) -> tuple[Level, str, str]:
     if not held:
         return "replaces", f"it {verb} replaced; nothing is stored in it", ""
     if pair.kept:
-        return "loses", f"it {verb} replaced by a new, empty one; the old one stays in the account with {held}", _COPY
+        return "loses", f"it {verb} replaced by a new, empty one; the old one is kept in the account with {held}", _COPY
     return "loses", f"it {verb} replaced; lost with it: {held}", _COPY
 
 
@@ -206,7 +208,7 @@ def _short(value: Any, most: int = 60) -> str:
 
 
 def _words(value: Any) -> str:
-    """A value for people: a reference by what it refers to."""
+    """A value as readable text; a reference is shown by its target."""
     if value is None:
         return ""
     if intrinsic(value):

@@ -1,4 +1,4 @@
-"""What EKS refuses: versions that are not compatible, and what a node group cannot change."""
+"""Changes that EKS rejects: incompatible versions, and fixed properties of node groups."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Resources = Mapping[str, Mapping[str, Any]]
 
 
 def refused(type_name: str, path: tuple[str, ...], _old: Any, new: Any) -> tuple[str, str] | None:
-    """Why EKS would refuse a change: (meaning, advice); None where it would not."""
+    """Why EKS would reject a change: (meaning, advice); None if it would not."""
     another = path in (("LaunchTemplate", "Id"), ("LaunchTemplate", "Name"))
     if type_name == _GROUP and another and new is not None:
         return (
-            "a node group takes new versions of its launch template, but no other launch template",
-            "give the node group another name: a new one is made beside it, and this one goes after it",
+            "a node group accepts new versions of its launch template, but not another launch template",
+            "give the node group another name: a new one is created, and this one is deleted after it",
         )
     return None
 
 
 def skew(old: Resources, new: Resources, names: Mapping[str, str]) -> Iterator[Change]:
-    """Versions that EKS refuses: a control plane that goes down or skips one, nodes ahead of it or too far behind."""
+    """Versions that EKS rejects: a control plane that is downgraded or skips one, nodes ahead of it or too far behind."""
     rules = updates().kubernetes
     for key, cluster in new.items():
         if cluster["Type"] != _CLUSTER:
@@ -36,9 +36,9 @@ def skew(old: Resources, new: Resources, names: Mapping[str, str]) -> Iterator[C
             continue
         if before is not None and not 0 <= version - before <= rules.minors_at_once:
             step = before + (rules.minors_at_once if version > before else 0)
-            yield _said(
+            yield _version_change(
                 key, cluster, names, before, version,
-                "EKS takes a control plane up by one minor version at a time, and never down",
+                "EKS upgrades a control plane by one minor version at a time, and never downgrades it",
                 f"deploy {_version(step)} first" if version > before else f"stay at {_version(before)}",
             )  # fmt: skip
         for group, resource in new.items():
@@ -48,21 +48,21 @@ def skew(old: Resources, new: Resources, names: Mapping[str, str]) -> Iterator[C
             if nodes is None:
                 continue
             if nodes > version:
-                yield _said(
+                yield _version_change(
                     group, resource, names, nodes_before, nodes,
                     f"nodes may not be ahead of their control plane, which is {_version(version)}",
                     f"upgrade the cluster to {_version(nodes)} first",
                 )  # fmt: skip
             elif version - nodes > rules.minors_behind:
-                yield _said(
+                yield _version_change(
                     group, resource, names, nodes_before, nodes,
-                    f"nodes may be {rules.minors_behind} minor versions behind their control plane, which is "
+                    f"nodes may be at most {rules.minors_behind} minor versions behind their control plane, which is "
                     f"{_version(version)}",
                     f"give the node group {_version(version)}",
                 )  # fmt: skip
 
 
-def _said(
+def _version_change(
     key: str, resource: Mapping[str, Any], names: Mapping[str, str], old: int | None, new: int, why: str, advice: str
 ) -> Change:
     was = _version(old) if old is not None and old != new else ""
@@ -70,7 +70,7 @@ def _said(
 
 
 def _minor(resource: Mapping[str, Any]) -> int | None:
-    """33 of 1.33; None where no version is given (AWS then chooses)."""
+    """33 of 1.33; None if no version is given (AWS then chooses)."""
     version = (resource.get("Properties") or {}).get("Version")
     major, _, minor = str(version).partition(".")
     return int(minor) if major == "1" and minor.isdecimal() else None

@@ -7,17 +7,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 RENEWED = "Fn::Renewed"
-"""Stands around a reference whose value will be another one."""
+"""Marks a reference whose value will change."""
 _IN_TEXT = re.compile(r"\$\{([A-Za-z0-9]+)(?:\.([A-Za-z0-9.]+))?\}")
 
 
 def intrinsic(value: Any) -> bool:
-    """Whether a value is one of CloudFormation's functions, which stands for a value that is not known yet."""
+    """Whether a value is one of CloudFormation's functions, whose value is not known yet."""
     return isinstance(value, Mapping) and len(value) == 1 and next(iter(value)).startswith(("Ref", "Fn::"))
 
 
 def leaves(properties: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
-    """Path -> value, for everything that is no mapping or list; list indices are steps of the path."""
+    """Path -> value, for everything but mappings and lists; list indices are steps of the path."""
     return dict(_walk(properties, ()))
 
 
@@ -44,7 +44,7 @@ def text(value: Any) -> Any:
 
 
 def marked(value: Any, renewed: set[tuple[str, str]]) -> Any:
-    """The value with each function that refers to something renewed put into `RENEWED`: so it differs from what it was."""
+    """The value with each function that refers to something in `renewed` wrapped in `RENEWED`, so that it differs from before."""
     if intrinsic(value):
         return (
             {RENEWED: value} if any(ref in renewed or (ref[0], "") in renewed for ref in references(value)) else value

@@ -1,4 +1,4 @@
-"""The two templates to compare: the deployed one, and the one that the app makes now. The thin edge to the CDK and to AWS."""
+"""The two templates to compare: the deployed one from AWS, and the one that the app synthesises now."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Template = dict[str, Any]
 
 @dataclass(frozen=True)
 class Assembled:
-    """A stack as the app makes it now.
+    """A stack as the app synthesises it now.
 
     Attributes:
         name: its name in the account.
-        region: None where the app leaves it to the credentials.
+        region: None if it comes from the credentials.
     """
 
     name: str
@@ -34,16 +34,16 @@ class Assembled:
 
 
 def assemble(stack: str, environment: Path | None = None, app: Path | None = None) -> Assembled:
-    """Synthesises the app with the CDK's command line, as `cdk deploy` does, into a folder that goes afterwards.
+    """Synthesises the app with the CDK's command line, as `cdk deploy` does, into a temporary folder.
 
     Args:
-        stack: id of the stack, as people type it to `cdk`, or its name in the account.
+        stack: id of the stack as in `cdk deploy`, or its name in the account.
         environment: file for `-c env=FILE`.
         app: folder with the app's cdk.json. Default: where the command is run.
 
     Raises:
-        SpecError: there is no `cdk`.
-        UpdateError: the synthesis fails (its last words are in the message), or makes no such stack.
+        SpecError: `cdk` is not found.
+        UpdateError: the synthesis fails (the message has its last lines), or has no such stack.
     """
     context = ["-c", f"env={environment.resolve()}"] if environment else []
     with tempfile.TemporaryDirectory(prefix="trn-diff-") as folder:
@@ -71,14 +71,14 @@ def _pick(stack: str, folder: Path) -> Assembled:
             region = str(artifact.get("environment", "")).rpartition("/")[2]
             template = json.loads((folder / properties["templateFile"]).read_text("utf-8"))
             return Assembled(name, None if "unknown" in region else region or None, template)
-    raise UpdateError(f"the app makes no stack {stack}; it makes {', '.join(names) or 'none'}")
+    raise UpdateError(f"the app has no stack {stack}; it has {',  '.join(names) or 'none'}")
 
 
 def deployed(name: str, region: str | None = None) -> Template | None:
-    """The template that a stack was last deployed with; None where there is no such stack.
+    """The template that a stack was last deployed with; None if it does not exist.
 
     Raises:
-        UpdateError: AWS does not answer, or refuses.
+        UpdateError: AWS does not respond, or rejects the request.
     """
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError

@@ -1,7 +1,7 @@
-"""What ParallelCluster makes of a change of a cluster's configuration: its own update policy, path by path.
+"""What ParallelCluster does with a change of a cluster's configuration: its update policy for each path.
 
 The policies are data (`catalog/data/updates.yaml`); the few that depend on the values are functions here. The tests compare both
-with ParallelCluster's own judgement.
+with ParallelCluster itself.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from trainium_cdk.operations.updates.leaves import intrinsic, text
 
 Verdict = Literal["live", "drain", "kill", "stop", "stop-login", "stop-both", "new"]
 """live: at once. drain: nodes are replaced when their jobs have ended. kill: nodes are replaced with their jobs
-(QueueUpdateStrategy TERMINATE). stop: refused while compute nodes may run. stop-login: refused, as login nodes run. stop-both:
-refused while compute nodes or login nodes run. new: another cluster."""
+(QueueUpdateStrategy TERMINATE). stop: rejected while compute nodes may run. stop-login: rejected, as login nodes run. stop-both:
+rejected while compute nodes or login nodes run. new: another cluster."""
 Config = Mapping[str, Any]
 _OF_STRATEGY: dict[str, Verdict] = {"DRAIN": "drain", "TERMINATE": "kill"}
 _EXTERNAL = {"FileSystemId", "VolumeId", "FileCacheId"}
@@ -30,7 +30,7 @@ class ConfigChange:
     """One difference between two configurations.
 
     Attributes:
-        path: as `Scheduling.SlurmQueues[compute1].ComputeResources[trn].MaxCount`.
+        path: for example `Scheduling.SlurmQueues[compute1].ComputeResources[trn].MaxCount`.
         policy: ParallelCluster's name of its policy for it.
         old, new: None for none.
     """
@@ -60,7 +60,7 @@ class _Found:
 
 
 def changes(old: Config, new: Config, *, login_running: bool | None = None) -> list[ConfigChange]:
-    """Every difference, with ParallelCluster's verdict. Values may be plain or, as CloudFormation hands them over, text.
+    """Every difference, with ParallelCluster's verdict. Values may be text, as CloudFormation passes them.
 
     Args:
         login_running: whether login nodes run. Default: whether `old` has any.
@@ -71,7 +71,7 @@ def changes(old: Config, new: Config, *, login_running: bool | None = None) -> l
 
 
 def has_login_nodes(config: Config) -> bool:
-    """Whether the configuration asks for login nodes."""
+    """Whether the configuration has login nodes."""
     pools = (config.get("LoginNodes") or {}).get("Pools") or []
     return any(_number(pool.get("Count"), 1) > 0 for pool in pools)
 
@@ -122,12 +122,12 @@ def _list(old: list[Any], new: list[Any], steps: tuple[str, ...], path: str, nam
 
 
 def _key(value: Any) -> str:
-    """What tells the entry of a list apart, as text."""
+    """The identity of a list's entry, as text."""
     return json.dumps(text(value)) if intrinsic(value) else str(value)
 
 
 def _is_section(value: Any) -> bool:
-    """A mapping, but not one of CloudFormation's functions, which stands for a value."""
+    """A mapping, but not one of CloudFormation's functions, whose value is not known."""
     return isinstance(value, Mapping) and not intrinsic(value)
 
 
@@ -189,12 +189,12 @@ def _resized(f: _Found, found: list[_Found], new: Config) -> Verdict:
 
 
 def _number(value: Any, default: int) -> int:
-    """ParallelCluster's own defaults stand for counts that are not given."""
+    """A count, or ParallelCluster's default if it is not given."""
     return default if value is None else int(value)
 
 
 def _managed_group(f: _Found, config: Config) -> bool:
-    """Whether the compute resource that the change is in has a placement group that ParallelCluster makes."""
+    """Whether the compute resource that the change is in has a placement group that ParallelCluster creates."""
     queue = _entry((config.get("Scheduling") or {}).get("SlurmQueues"), f.steps, "SlurmQueues")
     resource = _entry(queue.get("ComputeResources"), f.steps, "ComputeResources")
     chosen = (resource.get("Networking") or {}).get("PlacementGroup") or (queue.get("Networking") or {}).get(
@@ -211,7 +211,7 @@ def _entry(entries: Any, steps: tuple[str, ...], name: str) -> Mapping[str, Any]
 
 
 def _managed_fsx(config: Config) -> set[str]:
-    """File systems that ParallelCluster makes, by name."""
+    """File systems that ParallelCluster creates, by name."""
     return {
         str(s.get("Name"))
         for s in config.get("SharedStorage") or []

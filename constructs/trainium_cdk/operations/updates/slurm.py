@@ -1,4 +1,4 @@
-"""What a change means for a ParallelCluster cluster, in words."""
+"""What a change means for a ParallelCluster cluster, as text."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from trainium_cdk.operations.updates.pcluster import Verdict, changes
 CLUSTER = "Custom::PclusterCluster"
 _VERSION = re.compile(r"/parallelcluster/(\d[\d.]*)/")
 _ANOTHER = (
-    "leave it as it was; or give the cluster another name (pcluster.cluster_name): a new cluster is made beside this one, on "
-    "the same file systems, and this one goes after it"
+    "leave it as it was; or give the cluster another name (pcluster.cluster_name): a new cluster is created on "
+    "the same file systems, and this one is deleted after it"
 )
 _STOP = (
     "stop the fleet first (pcluster update-compute-fleet --status STOP_REQUESTED --cluster-name {cluster}), deploy with "
@@ -24,12 +24,12 @@ _STOP = (
 _STOP_LOGIN = (
     "set pcluster.overrides: {LoginNodes: {Pools: [{Name: login, Count: 0}]}} and deploy, then deploy this without it"
 )
-Told = tuple[Level, str, str, str, Any, Any]
+Consequence = tuple[Level, str, str, str, Any, Any]
 """Level, meaning, advice, property, old and new value."""
 
 
-def judge(old: Mapping[str, Any], new: Mapping[str, Any], fleet_running: bool) -> Iterator[Told]:
-    """What the provider will make of a change of the cluster resource's properties."""
+def consequences(old: Mapping[str, Any], new: Mapping[str, Any], fleet_running: bool) -> Iterator[Consequence]:
+    """The consequences of a change of the cluster resource's properties."""
     name = str(new.get("ClusterName"))
     if text(old.get("ClusterName")) != text(new.get("ClusterName")):
         yield (
@@ -54,20 +54,20 @@ def judge(old: Mapping[str, Any], new: Mapping[str, Any], fleet_running: bool) -
 
 
 def refused(type_name: str, path: tuple[str, ...], old: Any, new: Any) -> tuple[str, str] | None:
-    """Why a change outside the cluster resource would fail it: (meaning, advice); None where it would not."""
+    """Why a change outside the cluster resource would break it: (meaning, advice); None if it would not."""
     if type_name != "AWS::CloudFormation::Stack" or path != ("TemplateURL",):
         return None
     versions = [_VERSION.search(json.dumps(value)) for value in (old, new)]
     if not (versions[0] and versions[1]) or versions[0][1] == versions[1][1]:
         return None
     return (
-        f"ParallelCluster {versions[1][1]} does not update a cluster that {versions[0][1]} has made",
+        f"ParallelCluster {versions[1][1]} does not update a cluster that {versions[0][1]} created",
         _ANOTHER,
     )
 
 
 def is_provider(resource: Mapping[str, Any]) -> bool:
-    """Whether a resource is the nested stack with ParallelCluster's function, which holds nothing."""
+    """Whether a resource is the nested stack with ParallelCluster's function, which stores nothing."""
     url = (resource.get("Properties") or {}).get("TemplateURL")
     return url is not None and _VERSION.search(json.dumps(url)) is not None
 
@@ -84,7 +84,7 @@ def _effective(verdict: Verdict, fleet_running: bool) -> Verdict | str:
 
 
 _WORDS: dict[str, tuple[Level, str, str]] = {
-    "live": ("safe", "the cluster takes it over while it runs", ""),
+    "live": ("safe", "the running cluster is updated without interruption", ""),
     "drain": (
         "interrupts",
         "nodes that run a job keep it and are replaced after it; idle ones are replaced at once",
@@ -95,24 +95,24 @@ _WORDS: dict[str, tuple[Level, str, str]] = {
         "the nodes are replaced at once, and the jobs on them stop",
         "let running jobs end first; those that were stopped start again from their last checkpoint",
     ),
-    "stop": ("refused", "ParallelCluster refuses it while compute nodes may run", _STOP),
+    "stop": ("refused", "ParallelCluster rejects it while compute nodes may run", _STOP),
     "stopped": (
         "interrupts",
-        "the fleet has to be stopped for it, and so no job runs",
+        "the fleet must be stopped for it, so no job runs",
         "start the fleet again afterwards",
     ),
-    "stop-login": ("refused", "ParallelCluster refuses it while login nodes run", _STOP_LOGIN),
+    "stop-login": ("refused", "ParallelCluster rejects it while login nodes run", _STOP_LOGIN),
     "stop-both": (
         "refused",
-        "ParallelCluster refuses it while compute nodes or login nodes run",
+        "ParallelCluster rejects it while compute nodes or login nodes run",
         f"{_STOP_LOGIN}. Before that, {_STOP}",
     ),
-    "new": ("refused", "ParallelCluster cannot change it in a cluster that is there", _ANOTHER),
+    "new": ("refused", "ParallelCluster cannot change it in an existing cluster", _ANOTHER),
 }
 
 
 def _value(value: Any) -> Any:
-    """A list's entry by its name: the rest of it is new or gone anyway."""
+    """A list's entry by its name, as the whole entry is new or deleted."""
     if isinstance(value, Mapping) and not intrinsic(value):
         return next((value[key] for key in ("Name", "Key", "Policy", "BucketName") if key in value), value)
     return value

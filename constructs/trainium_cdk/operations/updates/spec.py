@@ -1,4 +1,4 @@
-"""What CloudFormation replaces for which property: asked of the database that comes with the CDK's command line."""
+"""Which property change makes CloudFormation replace a resource: from the database of the CDK's command line."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _PLACES = ("node_modules/.bin/cdk",)
 class Spec:
     """The resource types of CloudFormation, as the CDK knows them.
 
-    The CDK's own `cdk diff` looks at the first level of properties only. CloudFormation does not: another DeploymentType inside
-    the LustreConfiguration replaces the file system. So this looks at every level.
+    `cdk diff` reads only the first level of properties, but deeper ones count too: another DeploymentType in the
+    LustreConfiguration replaces the file system. So this reads every level.
     """
 
     def __init__(self, database: dict[str, Any]) -> None:
@@ -32,10 +32,10 @@ class Spec:
 
     @classmethod
     def load(cls, file: str | Path | None = None) -> Spec:
-        """The database in `file`, or else the one of the `cdk` that the command line finds.
+        """The database in `file`, else that of the `cdk` that `command` finds.
 
         Raises:
-            SpecError: there is none, or it is no such database.
+            SpecError: it does not exist, or is not such a database.
         """
         return _read(str(file or find()))
 
@@ -43,13 +43,13 @@ class Spec:
         return type_name in self._resources
 
     def stateful(self, type_name: str) -> bool:
-        """Whether the CDK says that resources of this type hold data."""
+        """Whether resources of this type store data, by the CDK's database."""
         return bool(self._resources.get(type_name, {}).get("isStateful"))
 
     def impact(self, type_name: str, path: Sequence[str]) -> Impact | None:
         """Whether a change at a path of the properties replaces the resource; None for no.
 
-        path: property names; list indices and keys of maps are passed over.
+        path: property names; list indices and keys of maps are ignored.
         """
         found: Impact | None = None
         here = self._resources.get(type_name, {}).get("properties", {})
@@ -84,7 +84,7 @@ def find() -> Path:
     """The database beside the `cdk` of TRN_CDK, of this folder's node_modules, or of the PATH.
 
     Raises:
-        SpecError: there is no cdk, or no database with it.
+        SpecError: cdk or its database is not found.
     """
     cdk = command()
     for folder in cdk.resolve().parents:
@@ -92,7 +92,7 @@ def find() -> Path:
             return folder / _FILE
     raise SpecError(
         f"{cdk} has no resource database ({_FILE}) beside it. Install the CDK's command line with npm "
-        "(`npm install -g aws-cdk@2`), or name another one in TRN_CDK"
+        "(`npm install -g aws-cdk@2`), or set TRN_CDK to another one"
     )
 
 
@@ -100,14 +100,14 @@ def command() -> Path:
     """The CDK's command line: that of TRN_CDK, of this folder's node_modules, or of the PATH.
 
     Raises:
-        SpecError: there is none.
+        SpecError: it is not found.
     """
     places = [os.environ.get("TRN_CDK"), *_PLACES, shutil.which("cdk")]
     for place in places:
         if place and Path(place).is_file():
             return Path(place)
     raise SpecError(
-        "there is no `cdk` on the PATH or in node_modules. Install it (`npm install -g aws-cdk@2`), or name it in TRN_CDK"
+        "there is no `cdk` on the PATH or in node_modules. Install it (`npm install -g aws-cdk@2`), or set TRN_CDK to its path"
     )
 
 
