@@ -1,7 +1,7 @@
 """A CloudFormation custom resource that chooses a subnet in an availability zone that offers every one of some instance types.
 
 Properties: InstanceTypes, SubnetIds (in order of preference).
-Attribute: SubnetId, which is the physical id as well: a subnet that is still among them, and still offers the types, is kept.
+Attribute: SubnetId, which is also the physical id: a subnet that is still given, and still offers the types, is kept.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def choose(properties: dict[str, Any], current: str | None, ec2: Any) -> str:
         if subnet in zones and zones[subnet] in offered:
             return str(subnet)
     where = ", ".join(f"{subnet} in {zone}" for subnet, zone in sorted(zones.items()))
-    fix = f"name a subnet in {' or '.join(sorted(offered))}" if offered else "deploy to a region that offers it"
+    fix = f"give a subnet in {' or '.join(sorted(offered))}" if offered else "deploy to a region that offers it"
     raise ValueError(f"no subnet lies in an availability zone that offers {' and '.join(kinds)} ({where}): {fix}")
 
 

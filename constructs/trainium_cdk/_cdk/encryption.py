@@ -1,4 +1,4 @@
-"""Encryption with a key of the customer's: one key for everything in a stack that can have one."""
+"""Encryption with a customer-managed key: one key for everything in a stack that supports one."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from trainium_cdk._cdk.removal import OnDestroy, removal_policy
 Setter = Callable[[CfnResource, str], None]
 _USE = ["kms:Decrypt", "kms:DescribeKey", "kms:Encrypt", "kms:GenerateDataKey*", "kms:ReEncrypt*"]
 AUTO_SCALING_ROLE = "aws-service-role/autoscaling.amazonaws.com/AWSServiceRoleForAutoScaling"
-"""Path of the role with which Auto Scaling starts nodes. KMS refuses a key policy that names a role which does not exist."""
+"""Path of the role with which Auto Scaling starts nodes. KMS rejects a key policy with a role that does not exist."""
 
 
 class TrnKey(Construct):
     """A key with a policy for CloudWatch Logs and, where Auto Scaling starts nodes, for their volumes.
 
-    Everything else (S3, EFS, FSx, ECR, Lambda, EKS) uses a key with the permissions of whoever asks: the account's IAM policies
+    Everything else (S3, EFS, FSx, ECR, Lambda, EKS) uses a key with the permissions of the caller: the account's IAM policies
     decide, as for any key.
 
     Args:
         description: what the key is for.
         auto_scaling: whether Auto Scaling starts nodes whose volumes have this key (on EKS). Its service-linked role must exist.
             Default: no.
-        on_destroy: what becomes of the key on `cdk destroy`. Without it, what was encrypted and is kept cannot be read. Default:
+        on_destroy: for the key on `cdk destroy`. Without the key, encrypted data that is kept cannot be read. Default:
             deleted, after KMS's waiting period of 30 days.
     """
 
@@ -61,7 +61,7 @@ class TrnKey(Construct):
 def stack_key(
     scope: Construct, encryption: str, *, description: str, auto_scaling: bool = False, on_destroy: OnDestroy = "delete"
 ) -> kms.IKey | None:
-    """The key that an environment's `encryption` stands for: none, one that is made here, or the one that is named."""
+    """The key for an environment's `encryption`: none, a new one, or the given one."""
     if encryption == "aws-managed":
         return None
     if encryption == "customer-key":
@@ -102,7 +102,7 @@ def _allow_auto_scaling(key: kms.Key) -> None:
 
 
 def encrypt_operations(scope: IConstruct, key: kms.IKey) -> None:
-    """Encrypt what is no data below `scope`: log groups, variables of functions, builds. Call it last.
+    """Encrypt operational resources below `scope`: log groups, variables of functions, builds. Call it last.
 
     Args:
         key: its policy lets CloudWatch Logs use it (`allow_logs`).
@@ -115,7 +115,7 @@ def encrypt(scope: IConstruct, key: kms.IKey, *, users: Sequence[iam.IGrantable]
     volumes, variables of functions, builds. Call it last.
 
     Args:
-        users: who reads and writes the stack's bucket: they may use the key, through S3 alone.
+        users: readers and writers of the stack's bucket: they may use the key, only through S3.
     """
     _set(scope, _EVERYTHING, key)
     stack = Stack.of(scope)
@@ -143,7 +143,7 @@ def _property(path: str) -> Setter:
 def _bucket(resource: CfnResource, arn: str) -> None:
     logging = resource.logging_configuration if isinstance(resource, s3.CfnBucket) else None
     if isinstance(logging, s3.CfnBucket.LoggingConfigurationProperty) and not logging.destination_bucket_name:
-        return  # it holds access logs, and S3 delivers those to no bucket with a key of KMS's
+        return  # S3 does not deliver access logs to a bucket with a KMS key
     rule = {
         "BucketKeyEnabled": True,
         "ServerSideEncryptionByDefault": {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": arn},

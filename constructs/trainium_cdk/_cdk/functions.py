@@ -1,4 +1,4 @@
-"""Functions that the CDK makes for itself, made to leave nothing behind."""
+"""Lambda functions, including the CDK's own, that leave no log groups behind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from constructs import Construct, IConstruct
 from trainium_cdk._cdk.removal import removal_policy
 
 LOG_DAYS = 365
-"""How long functions and builds are accounted for, days: AWS's own controls ask for a year."""
+"""Days for which logs of functions and builds are kept: AWS's controls require a year."""
 Statement = dict[str, Any]
 
 
@@ -27,14 +27,14 @@ def own_logs(
     also: Sequence[Statement] = (),
     managed: Sequence[str] = (),
 ) -> logs.CfnLogGroup:
-    """Give a function a log group of the stack, and its role no right to make another: Lambda would bring a log group that
-    has been deleted back to life with the last lines it writes.
+    """Give a function a log group of the stack, and its role no permission to create another: Lambda would create a deleted
+    log group again with the last lines that it writes.
 
-    The role's managed policies are taken away, as they allow just that; policies attached to it elsewhere stay.
+    The role's managed policies are removed, as they allow that; policies attached to it elsewhere are kept.
 
     Args:
-        also: what else the role may do, as policy statements.
-        managed: names of AWS's own policies that the role has in place of those.
+        also: additional policy statements of the role.
+        managed: names of AWS managed policies that replace the removed ones.
     """
     group = logs.CfnLogGroup(scope, "Logs", retention_in_days=LOG_DAYS)
     group.apply_removal_policy(removal_policy("delete"))
@@ -48,14 +48,14 @@ def own_logs(
 
 
 def l1(construct: IConstruct) -> CfnResource:
-    """The resource that a construct of the CDK stands for (`node.default_child`, the CDK's own way to override properties)."""
+    """The main resource of a construct of the CDK (`node.default_child`, the CDK's own way to override properties)."""
     resource = construct.node.default_child
-    assert isinstance(resource, CfnResource)  # noqa: S101  what functions and roles are made of
+    assert isinstance(resource, CfnResource)  # noqa: S101  true for functions and roles
     return resource
 
 
 def providers(stack: Stack) -> list[tuple[CustomResourceProviderBase, CfnResource, CfnResource]]:
-    """The functions that the CDK makes for custom resources of its own, once for each stack: provider, function and role."""
+    """The functions that the CDK creates once per stack for its custom resources: provider, function and role."""
     found = []
     for node in stack.node.children:
         if isinstance(node, CustomResourceProviderBase):
@@ -96,7 +96,7 @@ def inline_function(
 
     Args:
         code: the file; at most 4096 characters, with the entry point `handler`.
-        statements: what the role may do beside writing the log. Default: nothing; `function.role` can be granted more.
+        statements: permissions of the role in addition to writing the log. Default: none; more can be granted to `function.role`.
     """
     group = log_group(scope)
     role = function_role(scope, group)
@@ -116,10 +116,10 @@ def inline_function(
 
 
 def allow(resource: Any, *actions: str) -> Statement:
-    """A policy statement, as CloudFormation reads it."""
+    """A policy statement in CloudFormation's format."""
     return {"Effect": "Allow", "Action": list(actions), "Resource": resource}
 
 
 IN_A_VPC = "service-role/AWSLambdaENIManagementAccess"
-"""AWS's own policy for the network interfaces of a function in a VPC, for which Lambda takes no narrower resource. It has no right to
-make log groups."""
+"""AWS's own policy for the network interfaces of a function in a VPC, for which Lambda accepts no narrower resource. It does not
+allow creating log groups."""

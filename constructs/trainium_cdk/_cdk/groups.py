@@ -1,4 +1,4 @@
-"""Security groups that let nothing through but what they are told to."""
+"""Security groups that allow only the given traffic."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ Egress = ec2.CfnSecurityGroup.EgressProperty
 NO_EGRESS = Egress(
     ip_protocol="icmp", from_port=252, to_port=86, cidr_ip="255.255.255.255/32", description="No traffic"
 )
-"""Matches nothing. A group without any rule of its own for what goes out would let everything out."""
+"""Matches no traffic. A group without an egress rule would allow all egress."""
 
 
 class ClosedGroup(Construct):
-    """A security group whose rules toward other groups are resources of their own, so that two may name each other.
+    """A security group whose rules for other groups are separate resources, so that two groups may refer to each other.
 
-    The CDK's own group leaves its placeholder out as soon as it has such a rule, and then hangs on CloudFormation taking EC2's
-    allow-all rule away for it. Here the rules that the group begins with are always said.
+    The CDK's own group removes its placeholder rule as soon as it has such a rule, and then depends on CloudFormation to remove
+    EC2's allow-all rule. This one always has explicit rules.
 
     Args:
-        egress: What goes out to addresses. Default: nothing.
-        ingress: What comes in from addresses. Default: nothing.
+        egress: Allowed egress to addresses. Default: none.
+        ingress: Allowed ingress from addresses. Default: none.
     """
 
     def __init__(

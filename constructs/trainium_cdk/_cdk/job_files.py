@@ -1,4 +1,4 @@
-"""What jobs may do in buckets."""
+"""Permissions of jobs in buckets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def job_file_statements(
 ) -> list[iam.PolicyStatement]:
     """Reading and writing the jobs' own prefix of the stack's bucket, and all objects of other buckets.
 
-    The rest of the stack's bucket holds what runs with more rights than a job has: scripts of nodes, sources of images.
+    The rest of the stack's bucket has files that run with more permissions than a job: scripts of nodes, sources of images.
 
     Args:
         bucket: name of the stack's bucket. Default: none.

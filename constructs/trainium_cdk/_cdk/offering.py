@@ -18,8 +18,8 @@ _ID = "TrnSubnetChooser"
 def offering_subnet(scope: Construct, id: str, *, subnets: Sequence[ec2.ISubnet], instance_types: Sequence[str]) -> str:
     """The id of the first of the subnets in an availability zone that offers the instance types.
 
-    Where there are several, AWS is queried during the deployment: the names of zones (`us-west-2a`) mean other places in other
-    accounts, so that nothing in a template tells which of them offers a type. The choice is kept in later deployments.
+    With several subnets, AWS is queried during the deployment: the names of zones (`us-west-2a`) mean different zones in different
+    accounts, so a template cannot determine which of them offers a type. The choice is kept in later deployments.
     """
     if len(subnets) == 1:
         return subnets[0].subnet_id
@@ -50,7 +50,7 @@ class _Chooser(Construct):
             self,
             code=Path(__file__).with_name("choose_subnet.py"),
             description="Chooses a subnet in an availability zone that offers some instance types",
-            # AWS takes no narrower resource for these
+            # AWS accepts no narrower resource for these
             statements=[
                 iam.PolicyStatement(
                     actions=["ec2:DescribeInstanceTypeOfferings", "ec2:DescribeSubnets"], resources=["*"]

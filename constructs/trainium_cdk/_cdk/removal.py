@@ -10,5 +10,5 @@ OnDestroy = Literal["delete", "keep"]
 
 
 def removal_policy(on_destroy: OnDestroy) -> RemovalPolicy:
-    """The one place where `on_destroy` becomes CloudFormation's word. A replaced resource is treated like a destroyed one."""
+    """The CDK's removal policy for `on_destroy`. A replaced resource is treated like a destroyed one."""
     return RemovalPolicy.DESTROY if on_destroy == "delete" else RemovalPolicy.RETAIN

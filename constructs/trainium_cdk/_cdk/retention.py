@@ -1,4 +1,4 @@
-"""How long logs are kept: days, as environments have them, and the CDK's names for them."""
+"""Log retention: days, as in environments, and the CDK's names for them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ RETENTION = {
     400: _R.THIRTEEN_MONTHS, 545: _R.EIGHTEEN_MONTHS, 731: _R.TWO_YEARS, 1096: _R.THREE_YEARS, 1827: _R.FIVE_YEARS,
     2192: _R.SIX_YEARS, 2557: _R.SEVEN_YEARS, 2922: _R.EIGHT_YEARS, 3288: _R.NINE_YEARS, 3653: _R.TEN_YEARS,
 }  # fmt: skip
-"""Every number of days that CloudWatch Logs takes."""
+"""Every number of days that CloudWatch Logs accepts."""
 _DAYS = {retention: days for days, retention in RETENTION.items()}
 
 
 def days_of(retention: logs.RetentionDays) -> int | None:
-    """The number of days; None for logs that are kept for ever."""
+    """The number of days; None for logs that never expire."""
     return _DAYS.get(retention)

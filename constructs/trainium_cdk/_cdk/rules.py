@@ -1,4 +1,4 @@
-"""The offline rules for one construct in anybody's app: errors fail the synthesis, warnings are shown by the CDK's command line."""
+"""The offline rules for one construct in any app: errors fail the synthesis, warnings are shown by the CDK's command line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainium_cdk.settings import Problem
 from trainium_cdk.settings.problems import KeyPath, show
 
 _LARGEST_NUMBER_TOKEN = -1.8e289
-"""Numbers that stand for tokens are below it."""
+"""Numbers that encode tokens are below it."""
 
 
 def report(
@@ -28,11 +28,11 @@ def report(
     rules: Iterable[Rule],
     names: Mapping[str, str],
 ) -> None:
-    """Register what is wrong with the values of a construct, with the text of `trn validate`.
+    """Register problems of the arguments of a construct, with the text of `trn validate`.
 
     Args:
         data: the environment that describes the construct, as plain data without tokens (see `known`).
-        at: the key below which the construct is described; what concerns other keys is ignored, but for the region.
+        at: the key below which the construct is described; problems of other keys are ignored, except the region's.
         rules: the rules that apply to it.
         names: name of the key in an environment -> name of the argument.
     """
@@ -53,7 +53,7 @@ def report_on(
     names: Mapping[str, str],
     engine: str | None = None,
 ) -> None:
-    """The same for an environment. `engine`: ignore what concerns another one alone."""
+    """The same for an environment. `engine`: ignore problems of other engines."""
     found = [replace(problem, rule=rule.__name__) for rule in rules for problem in rule(environment)]
     _register(construct, [p for p in found if engine is None or p.engine in {None, engine}], at, names)
 
@@ -68,7 +68,7 @@ def _register(construct: Construct, found: Iterable[Problem], at: KeyPath, names
 
 
 def unresolved(value: object) -> bool:
-    """Whether a value is a CDK token, or holds one. (The CDK's own question is a message to Node, for each value.)"""
+    """Whether a value is a CDK token, or holds one. (The CDK's own check sends a message to Node for each value.)"""
     if isinstance(value, str):
         return "${Token[" in value
     if isinstance(value, int | float):
@@ -79,12 +79,12 @@ def unresolved(value: object) -> bool:
 
 
 def known(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that are given, and known at synthesis: no tokens."""
+    """The given values without tokens."""
     return {k: v for k, v in values.items() if v is not None and not unresolved(v)}
 
 
 def region_of(construct: Construct, otherwise: Sequence[str]) -> str:
-    """The region of the construct's stack; of an agnostic stack the first of those where it can be right."""
+    """The region of the construct's stack; for an agnostic stack, the first of `otherwise`."""
     region = Stack.of(construct).region
     return next(iter(otherwise), "us-east-1") if unresolved(region) else region
 
@@ -101,7 +101,7 @@ class _Errors:
 def _text(problem: Problem, at: KeyPath, names: Mapping[str, str]) -> str:
     key = problem.key[len(at) :] if problem.key[: len(at)] == at else problem.key
     text = f"{problem.reason}. Fix: {problem.fix}."
-    # keys, such as `max_nodes`, `purchase: spot` or `fsx`; not the same words in a sentence
+    # keys, for example `max_nodes`, `purchase: spot` or `fsx`; not the same words in a sentence
     text = re.sub(r"\b[a-z]+(_[a-z]+)+\b|\b[a-z]+(?=: )|\bfsx\b", lambda m: names.get(m[0], m[0]), text)
     if not key:
         return text

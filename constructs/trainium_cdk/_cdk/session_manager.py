@@ -1,4 +1,4 @@
-"""What AWS Systems Manager's agent needs, for Session Manager and Run Command."""
+"""Permissions of AWS Systems Manager's agent, for Session Manager and Run Command."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ def session_manager_statements(scope: Construct) -> list[iam.PolicyStatement]:
                 "ssmmessages:OpenControlChannel",
                 "ssmmessages:OpenDataChannel",
             ],
-            resources=["*"],  # AWS knows no narrower resource for these
+            resources=["*"],  # AWS accepts no narrower resource for these
         ),
     ]

@@ -1,4 +1,4 @@
-"""Functions under the rules of organisations that scan for them: in the VPC, with a dead-letter queue and reserved concurrency."""
+"""Functions for organisations with strict rules: in the VPC, with a dead-letter queue and reserved concurrency."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from trainium_cdk._cdk.groups import ClosedGroup, Egress
 from trainium_cdk.network import TrnNetwork
 
 AT_ONCE = 5
-"""Calls of a function at the same time: CloudFormation makes several, one for each manifest or chart, and tries again."""
+"""Concurrent calls of a function: CloudFormation makes one for each manifest or chart, and retries."""
 _KEPT_DAYS = 14
 
 
 class StrictFunctions(Construct):
-    """Changes every function of the stack. Make it last.
+    """Changes every function of the stack. Create it last.
 
-    It takes reserved concurrency off the account's, of which a new account has little; and a deletion of the stack waits for Lambda
-    to give the network interfaces back, 20 minutes or more. So it is a setting (`functions: strict`), and not the default.
+    It uses reserved concurrency of the account, of which a new account has little; and a deletion of the stack waits 20 minutes or
+    more for Lambda to release the network interfaces. So it is a setting (`functions: strict`), not the default.
 
     Args:
-        network: where functions run that are in no VPC yet.
-        encryption_key: of the queue. Default: SQS's own.
+        network: for functions that are not in a VPC yet.
+        encryption_key: of the queue. Default: SQS's own key.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class StrictFunctions(Construct):
             )
         interfaces = f"arn:{stack.partition}:iam::aws:policy/{IN_A_VPC}"
         for function, role in found:
-            # one policy each: a policy of all would make the first function wait for what the last one's role is for
+            # one policy each: a shared policy would make the first function wait for the resources of the last one
             send = iam.CfnManagedPolicy(
                 self,
                 "Send" + "".join(role.node.path.split("/")[1:-1]),
@@ -81,7 +81,7 @@ class StrictFunctions(Construct):
                 }
                 function.add_property_override("VpcConfig", where)
                 function.node.add_dependency(network.internet_ready)
-            function.add_resource_dependency(send)  # Lambda refuses a queue that the role may not write to
+            function.add_resource_dependency(send)  # Lambda rejects a queue that the role may not write to
 
 
 def _functions(stack: Stack) -> list[tuple[CfnResource, CfnResource]]:

@@ -1,4 +1,4 @@
-"""Subnets by the CDK's own selection, and what waits for their routes."""
+"""Subnets by the CDK's selection, and their routes as dependencies."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ ONE_PER_ZONE = ec2.SubnetSelection(one_per_az=True)
 
 
 def selected(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None) -> list[ec2.ISubnet]:
-    """The subnets of a VPC that a selection names.
+    """The subnets of a VPC by a selection.
 
     Args:
-        selection: Default: the private subnets; isolated ones where there are none.
+        selection: Default: the private subnets; isolated ones if there are none.
     """
     wanted = selection or ec2.SubnetSelection()
     return list(
@@ -32,12 +32,12 @@ def selected(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None) -> list[ec2.I
 
 
 def routes_of(subnets: Sequence[ec2.ISubnet]) -> list[IDependable]:
-    """What must be there before something in the subnets reaches the internet, or AWS's endpoints."""
+    """What must exist before resources in the subnets reach the internet or AWS's endpoints."""
     return [subnet.internet_connectivity_established for subnet in subnets]
 
 
 def keep(construct: IConstruct) -> None:
-    """Keep a VPC or subnet of this app when the stack is destroyed. What exists outside the app stays anyway."""
+    """Keep a VPC or subnet of this app when the stack is destroyed. Others are not changed."""
     resource = construct.node.default_child
     if isinstance(resource, CfnResource):
         resource.apply_removal_policy(RemovalPolicy.RETAIN)

@@ -13,13 +13,13 @@ from trainium_cdk.settings import Problem, Source
 
 @jsii.implements(cdk.IPolicyValidationPlugin)
 class TrnRules:
-    """What the rules found, told as a validation plugin tells it: value, reason and fix, with the stack it concerns.
+    """The findings of the rules as a validation plugin's report: value, reason and fix, with the stack.
 
-    The conclusion is always `success`: a stack with errors is refused by itself, and the others stay deployable.
+    The conclusion is always `success`: a stack with errors fails on its own, and the others stay deployable.
 
     Args:
         found: the problems of each stack.
-        source: where the environment was read from.
+        source: the file of the environment.
     """
 
     def __init__(self, found: Mapping[cdk.Stack, Sequence[Problem]], source: Source):
@@ -28,7 +28,7 @@ class TrnRules:
 
     @property
     def name(self) -> str:
-        """Prefix of the ids by which a finding is acknowledged: `trn::static_nodes_are_paid`."""
+        """Prefix of the ids with which findings are acknowledged, for example `trn::static_nodes_are_paid`."""
         return "trn"
 
     @property
@@ -40,7 +40,7 @@ class TrnRules:
         return sorted({p.rule for problems in self._found.values() for p in problems}) or None
 
     def validate(self, context: cdk.IPolicyValidationContext) -> cdk.PolicyValidationPluginReport:  # noqa: ARG002
-        """The report. It says of one problem once which stacks it concerns."""
+        """The report. A problem of several stacks is listed once."""
         known: list[tuple[Problem, list[str]]] = []
         for path, problems in self._found.items():
             for problem in problems:

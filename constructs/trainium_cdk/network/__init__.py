@@ -1,4 +1,4 @@
-"""The network: a VPC with subnets by availability zone id, or one that exists; and what leads in and out of it."""
+"""The network: a new or existing VPC with subnets by availability zone id, endpoints and peerings."""
 
 from trainium_cdk.network.peering import TrnPeering
 from trainium_cdk.network.vpc import TrnNetwork

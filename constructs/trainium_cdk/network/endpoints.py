@@ -12,8 +12,8 @@ from constructs import Construct
 from trainium_cdk._cdk.groups import ClosedGroup
 from trainium_cdk.catalog.constants import GATEWAY_ENDPOINTS
 
-# Services that nodes call as their own role only. Not: CloudFormation (nodes sign as the instance, not as a role), STS (web
-# identities come without an account) or ECR (its layers come from AWS's own bucket)
+# Services that nodes call only with their own role. Not: CloudFormation (nodes sign as the instance, not as a role), STS (web
+# identities have no account) or ECR (its layers come from AWS's own bucket)
 OWN_PRINCIPALS_ONLY = (
     "autoscaling",
     "ec2",
@@ -80,7 +80,7 @@ def add_endpoints(
 
 
 def _service_name(scope: Construct, service: str) -> str:
-    # Route 53 is one service for all regions, and so is its endpoint's name
+    # Route 53 is a global service, also in its endpoint's name
     return "com.amazonaws.route53" if service == "route53" else f"com.amazonaws.{Stack.of(scope).region}.{service}"
 
 

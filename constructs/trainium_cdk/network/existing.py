@@ -1,4 +1,4 @@
-"""VPCs and their subnets, as the CDK's own constructs see them."""
+"""VPCs and their subnets as constructs of the CDK."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ Zoned = dict[str, ec2.ISubnet]
 
 @jsii.implements(IStableStringProducer)
 class _NoName:
-    """Stands where the CDK wants a zone's name, which differs by account and cannot be told from its id at synth."""
+    """A placeholder for a zone's name, which the CDK requires, but which differs by account and is not known at synth."""
 
     def produce(self) -> str:
         raise ValueError(
             "the name of an existing subnet's availability zone is not known (its id is): use a construct that takes the "
-            "subnet alone, or give it an availability zone of its own"
+            "subnet alone, or set the subnet's availability zone"
         )
 
 
 def import_vpc(scope: Construct, existing: ExistingVpc) -> ec2.IVpc:
-    """The VPC, with its subnets in the order they are named."""
+    """The VPC, with its subnets in the given order."""
     private, public = existing.private_subnets, existing.public_subnets
     tables = {s.route_table for s in private}, {s.route_table for s in public}
     return ec2.Vpc.from_vpc_attributes(
@@ -37,7 +37,7 @@ def import_vpc(scope: Construct, existing: ExistingVpc) -> ec2.IVpc:
         "Vpc",
         vpc_id=existing.vpc_id,
         vpc_cidr_block=existing.cidr,
-        # the CDK deals the subnets out to the zones in turn, and wants their number to divide both lists
+        # the CDK assigns the subnets to the zones in turn, so their number must divide both lists
         availability_zones=[Lazy.string(_NoName()) for _ in range(gcd(len(private), len(public)))],
         private_subnet_ids=[s.id for s in private],
         private_subnet_route_table_ids=None if None in tables[0] else [s.route_table or "" for s in private],
@@ -58,7 +58,7 @@ def import_subnets(
         "Vpc",
         vpc_id=resource.ref,
         vpc_cidr_block=cidr,
-        # the zones' names, which CloudFormation learns from the subnets as it creates them
+        # the zones' names, which CloudFormation knows when it has created the subnets
         availability_zones=[subnet.attr_availability_zone for subnet in private.values()],
         private_subnet_ids=[subnet.ref for subnet in private.values()],
         private_subnet_route_table_ids=[subnets.route_table_ids[zone] for zone in private],
@@ -80,7 +80,7 @@ def import_subnets(
 
 
 def by_zone(named: Sequence[ExistingSubnet], imported: Sequence[ec2.ISubnet]) -> Zoned:
-    """The first subnet named of each zone."""
+    """The first given subnet of each zone."""
     found: Zoned = {}
     for subnet, construct in zip(named, imported, strict=True):
         found.setdefault(subnet.zone_id, construct)
@@ -88,10 +88,10 @@ def by_zone(named: Sequence[ExistingSubnet], imported: Sequence[ec2.ISubnet]) ->
 
 
 def of_zone(subnets: Mapping[str, ec2.ISubnet], zone_id: str | None, kind: str, path: str) -> ec2.ISubnet:
-    """The subnet of a zone; of the first where none is named.
+    """The subnet of a zone; of the first zone by default.
 
     Raises:
-        ValueError: there is none.
+        ValueError: the zone has none.
     """
     zone_id = zone_id or next(iter(subnets), None)
     if zone_id is None or zone_id not in subnets:

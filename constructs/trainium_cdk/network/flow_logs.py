@@ -14,7 +14,7 @@ from trainium_cdk._cdk.trust import service_of_account
 def record_traffic(
     scope: Construct, vpc: ec2.IVpc, retention: logs.RetentionDays, removal_policy: RemovalPolicy
 ) -> None:
-    """All traffic, into a log group of the stack."""
+    """Record all traffic in a log group of the stack."""
     group = logs.LogGroup(scope, "FlowLogGroup", retention=retention, removal_policy=removal_policy)
     role = iam.Role(scope, "FlowLogRole", assumed_by=service_of_account(scope, "vpc-flow-logs.amazonaws.com"))
     # no logs:CreateLogGroup: late records must not create a deleted group again

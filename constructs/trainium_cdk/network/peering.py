@@ -19,28 +19,28 @@ if TYPE_CHECKING:
 class TrnPeering(Construct):
     """A peering connection to another VPC: requested, accepted, and routed on both sides.
 
-    CloudFormation accepts for a VPC of this account in any region, and for another account's through a role there. The other
-    side's route tables get their route here only in the same account and region. What is left for a person is an output with
-    the command that does it.
+    CloudFormation accepts the connection for a VPC of this account in any region, and of another account through a role there.
+    The other side's route tables get a route only in the same account and region. For each remaining manual step, an output has
+    the command.
 
     Example:
         TrnPeering(self, "Data", vpc=vpc, cidr="10.0.0.0/16", peer_vpc_id="vpc-0123456789abcdef0", peer_cidr="10.1.0.0/16")
 
     Args:
-        vpc: Our VPC.
-        cidr: Its IPv4 network: where the other side's routes lead. Default: that of `vpc`.
-        route_table_ids: Our route tables by a name for each; every one gets a route to the other side. Default: those of the
+        vpc: The VPC on this side.
+        cidr: Its IPv4 network, the destination of the other side's routes. Default: that of `vpc`.
+        route_table_ids: Its route tables by name; each gets a route to the other side. Default: those of the
             private subnets of `vpc`.
         peer_vpc_id: The VPC on the other side.
-        peer_cidr: Its IPv4 network: where our routes lead.
+        peer_cidr: Its IPv4 network, the destination of this side's routes.
         peer_account: Its owner. Default: this account.
         peer_region: Its region. Default: this region.
-        peer_route_table_ids: Route tables on the other side that get a route back to us (same account and region; else see
+        peer_route_table_ids: Route tables on the other side that get a route back (same account and region; else see
             the outputs). Default: none.
         accepter_role: IAM role in the other account that lets CloudFormation accept the connection. Default: none.
 
     Raises:
-        ValueError: the other VPC is in another account, and no role accepts for it.
+        ValueError: the other VPC is in another account, and `accepter_role` is not given.
     """
 
     connection_id: str
@@ -67,8 +67,8 @@ class TrnPeering(Construct):
         other_account, other_region = _differs(peer_account, stack.account), _differs(peer_region, stack.region)
         if other_account and not accepter_role:
             raise ValueError(
-                f"the VPC {peer_vpc_id} of a peering belongs to account {peer_account}, and CloudFormation fails where "
-                "nobody accepts for it: give network.peerings[].accepter_role, an IAM role there that trusts this account "
+                f"the VPC {peer_vpc_id} of a peering belongs to account {peer_account}, and CloudFormation fails "
+                "without a role that accepts it: give network.peerings[].accepter_role, an IAM role there that trusts this account "
                 "with ec2:AcceptVpcPeeringConnection"
             )
         connection = ec2.CfnVPCPeeringConnection(
@@ -133,5 +133,5 @@ class TrnPeering(Construct):
 
 
 def _differs(given: str | None, ours: str) -> bool:
-    """Whether a given account or region is another than the stack's; one given to an agnostic stack is taken to be."""
+    """Whether an account or region differs from the stack's; for an agnostic stack, True if it is given."""
     return given is not None and (Token.is_unresolved(ours) or given != ours)

@@ -1,4 +1,4 @@
-"""The rules of `trn validate` for a network whose values were given one by one."""
+"""The rules of `trn validate` for the arguments of a `TrnNetwork`."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _RULES = (
 
 
 def check_network(construct: Construct, cidr: str, zone_ids: Sequence[str], endpoints: Sequence[str]) -> None:
-    """Register what is wrong with the values of a `TrnNetwork`.
+    """Register problems of the arguments of a `TrnNetwork`.
 
     Raises:
         ValueError: the network is a token: its subnets are planned at synthesis.
     """
     if unresolved(cidr):
         raise ValueError(
-            f"{construct.node.path}: cidr must be plain text, as 10.0.0.0/16: subnets are planned at synthesis"
+            f"{construct.node.path}: cidr must be plain text, for example 10.0.0.0/16: subnets are planned at synthesis"
         )
     catalog = Catalog.load()
     regions = [region for zone in zone_ids if (region := catalog.region_of(zone))]

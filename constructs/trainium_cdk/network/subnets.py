@@ -1,4 +1,4 @@
-"""Subnets of a VPC of our own, with their routes, gateways and NAT."""
+"""Subnets of a new VPC, with their routes, gateways and NAT."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EVERYWHERE = "0.0.0.0/0"
 class Subnets(Construct):
     """A public and a private subnet for each planned zone, an internet gateway, and NAT gateways in the first zones.
 
-    Each private subnet has a route table of its own, so that going from one NAT gateway to one in each zone moves no subnet.
+    Each private subnet has its own route table, so that more NAT gateways can be added without replacing a subnet.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Subnets(Construct):
     def _nat(self, zone: Zone, after: ec2.CfnRoute) -> ec2.CfnNatGateway:
         key = zone.logical
         address = ec2.CfnEIP(self, f"Nat{key}Address", domain="vpc")
-        # an address cannot be released from a VPC whose internet gateway is detached already
+        # an address cannot be released after the VPC's internet gateway is detached
         address.add_resource_dependency(after)
         gateway = ec2.CfnNatGateway(
             self,

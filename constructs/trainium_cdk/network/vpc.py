@@ -25,9 +25,9 @@ from trainium_cdk.network.zones import default_zones, zone_of
 class TrnNetwork(Construct):
     """A VPC with a public and a private subnet in each zone.
 
-    Subnets are placed by zone id (`use1-az4`), which means the same place in every account, where the region is known and the
-    catalogue knows it; nothing is looked up at synth. Nothing gets a public address by itself: multi-card instances cannot have
-    one. What is placed in a subnet by a construct of the CDK waits for its routes.
+    Subnets are placed by zone id (`use1-az4`), which means the same zone in every account, if the stack's region is known and in
+    the catalogue; nothing is looked up at synth. Public addresses are not assigned automatically: multi-card instances cannot
+    have one. Resources that a construct of the CDK places in a subnet wait for its routes.
 
     The VPC's default security group keeps its rules: CloudFormation cannot remove them without a Lambda. Nothing here uses it.
 
@@ -37,23 +37,23 @@ class TrnNetwork(Construct):
 
     Args:
         cidr: IPv4 network of the VPC, as plain text. Default: 10.0.0.0/16.
-        zone_ids: Availability zones, the fleet's first. Append only: a zone's place in the list decides its addresses.
-            Default: `max_azs` zones of the stack's region, those that offer most Trainium types first; in a region that the
-            catalogue does not know, or an agnostic stack, the first zones of the account.
-        max_azs: Number of zones where `zone_ids` names none. Default: 2.
+        zone_ids: Availability zones, the fleet's first. Only append to it: a zone's position decides its addresses.
+            Default: `max_azs` zones of the stack's region, those with the most Trainium types first; in a region without
+            catalogue entry, or an agnostic stack, the first zones of the account.
+        max_azs: Number of zones if `zone_ids` is not given. Default: 2.
         public_cidr_mask: Prefix length of each public subnet. Default: 24.
         private_cidr_mask: Prefix length of each private subnet. Default: 20.
         nat_gateways: Number of NAT gateways; 0 for none (then give the interface endpoints that nodes need). Default: 1.
         s3_endpoint: Gateway endpoint for S3: free, and keeps data off the NAT gateway. Default: True.
-        interface_endpoints: AWS services reached inside the VPC, as "ssm" or "ecr.dkr". Default: none.
+        interface_endpoints: AWS services reached inside the VPC, for example "ssm" or "ecr.dkr". Default: none.
         flow_logs: Record the VPC's traffic in a log group of the stack. Default: True.
         flow_log_retention: Default: a year.
         name: Prefix of the Name tags. Default: trn.
-        removal_policy: What becomes of the flow logs on `cdk destroy`. Default: DESTROY.
-        rules: Whether the rules of `trn validate` are run over these values. Default: True: errors fail the synthesis.
+        removal_policy: For the flow logs on `cdk destroy`. Default: DESTROY.
+        rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
 
     Raises:
-        ValueError: the subnets do not fit the network, or a zone is named twice.
+        ValueError: the subnets do not fit the network, or a zone is given twice.
     """
 
     vpc: ec2.IVpc
@@ -61,10 +61,10 @@ class TrnNetwork(Construct):
     cidr: str
     """Its IPv4 network."""
     route_table_ids: dict[str, str]
-    """Its route tables that are known here, by a name for each."""
+    """Its known route tables, by name."""
     internet_ready: DependencyGroup
-    """Everything a node needs to reach the internet or the AWS endpoints: gateways, routes, associations. Constructs of the CDK
-    that are placed in a subnet wait for it; plain Cfn resources do not."""
+    """Everything that a node needs to reach the internet or the AWS endpoints: gateways, routes, associations. Constructs of the
+    CDK in a subnet wait for it; plain Cfn resources do not."""
     peerings: list[TrnPeering]
     """The peering connections of an environment's network."""
     _private: Zoned
@@ -138,11 +138,11 @@ class TrnNetwork(Construct):
         name: str = "trn",
         on_destroy: OnDestroy = "delete",
     ) -> TrnNetwork:
-        """The network of the `network` part of an environment, whose rules have been run: a new VPC or one that exists.
+        """The network of the `network` section of a checked environment: a new or an existing VPC.
 
         Args:
-            zone_ids: Availability zones, the fleet's first. Not used with `settings.existing`, whose subnets name theirs.
-            on_destroy: What becomes of the flow logs on `cdk destroy`.
+            zone_ids: Availability zones, the fleet's first. Not used with `settings.existing`, whose subnets have their own.
+            on_destroy: For the flow logs on `cdk destroy`.
         """
         settings = settings or trn.Network()
         if settings.existing:
@@ -172,7 +172,7 @@ class TrnNetwork(Construct):
         return network
 
     def private_subnet(self, zone_id: str | None = None) -> ec2.ISubnet:
-        """The private subnet of a zone; of the first zone where none is named.
+        """The private subnet of a zone; of the first zone by default.
 
         Raises:
             ValueError: the network has no such subnet.
@@ -180,12 +180,12 @@ class TrnNetwork(Construct):
         return of_zone(self._private, zone_id, "private", self.node.path)
 
     def public_subnet(self, zone_id: str | None = None) -> ec2.ISubnet:
-        """The public subnet of a zone; of the first zone where none is named. Raises as `private_subnet` does."""
+        """The public subnet of a zone; of the first zone by default. Raises as `private_subnet` does."""
         return of_zone(self._public, zone_id, "public", self.node.path)
 
     @property
     def zone_ids(self) -> list[str]:
-        """The zones that have a private subnet, the fleet's first; `zone1`, `zone2`... where their ids are not known."""
+        """The zones that have a private subnet, the fleet's first; `zone1`, `zone2`... if their ids are not known."""
         return list(self._private)
 
     @property
@@ -200,13 +200,13 @@ class TrnNetwork(Construct):
 
 
 class ExistingNetwork(TrnNetwork):
-    """A VPC that exists, with its subnets by zone id. Nothing is created."""
+    """An existing VPC, with its subnets by zone id. Nothing is created."""
 
     def __init__(self, scope: Construct, id: str, *, existing: trn.ExistingVpc) -> None:
         Construct.__init__(self, scope, id)
         self.cidr, self.peerings, self.internet_ready = existing.cidr, [], DependencyGroup()
         self.vpc = import_vpc(self, existing)
-        # the first subnet named of a zone is the zone's
+        # a zone's subnet is the first one given
         self._private = by_zone(existing.private_subnets, self.vpc.private_subnets)
         self._public = by_zone(existing.public_subnets, self.vpc.public_subnets)
         named = (*existing.private_subnets, *existing.public_subnets)

@@ -1,4 +1,4 @@
-"""The availability zones of a network that is given none."""
+"""The default availability zones of a network."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from trainium_cdk.catalog import Catalog
 
 @dataclass(frozen=True)
 class Zone:
-    """An availability zone, by its id or, where that is not known, by its name.
+    """An availability zone, by its id or, if that is not known, by its name.
 
     Attributes:
-        key: as it is called in logical ids and messages: the zone id, or `zone1`.
-        zone_id: as use1-az4.
-        name: as us-east-1a, usually a token.
+        key: its name in logical ids and messages: the zone id, or `zone1`.
+        zone_id: for example use1-az4.
+        name: for example us-east-1a, usually a token.
     """
 
     key: str
@@ -35,8 +35,8 @@ def zone_of(zone_id: str) -> Zone:
 
 
 def default_zones(scope: Construct, count: int) -> list[Zone]:
-    """Zones of the stack's region, those that offer most Trainium types first; of a region without any, or one that is not
-    known, the first of the account."""
+    """Zones of the stack's region, those with the most Trainium types first; in a region without Trainium, or an unknown one,
+    the first zones of the account."""
     region, catalog = Stack.of(scope).region, Catalog.load()
     if not Token.is_unresolved(region) and (known := catalog.eks.zone_ids.get(region)):
         offers = {z: sum(z in kind.zone_ids for kind in catalog.instances.values()) for z in known}

@@ -1,1 +1,1 @@
-"""What travels to the nodes: the scripts, and the settings that they read."""
+"""Files for the nodes: the scripts, and the settings that they read."""

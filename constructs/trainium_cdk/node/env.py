@@ -1,6 +1,6 @@
-"""The settings that travel to the nodes: the file `node.env`, and what differs between queues. Pure text.
+"""The settings of the nodes: the file `node.env`, and arguments that differ between queues. Pure.
 
-The keys and the kinds of values that configure-node.sh takes are in `bootstrap/lib/settings.sh`, which refuses any other.
+`bootstrap/lib/settings.sh` defines the keys and types of values that configure-node.sh accepts, and rejects others.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from trainium_cdk.settings import Environment
 
 
 def values(env: Environment, *, image: bool = False) -> dict[str, str]:
-    """Key -> value of everything that is the same on every node; empty values are left out.
+    """The settings that are equal on all nodes; empty values are left out.
 
     Args:
-        image: for the build of an image, which reaches the packages where the nodes do not.
+        image: for the build of an image, which can reach package repositories even if the nodes cannot.
     """
     release, repositories = env.release, env.catalog.repositories
     system = env.catalog.parallelcluster.operating_systems[env.pcluster.os]
     found = {"TRN_USER": system.user, "TRN_MOUNTS": " ".join(env.storage.mount_dirs)}
-    if not image and not _reaches_repositories(env):  # what the custom image carries stays as it is
+    if not image and not _reaches_repositories(env):  # the packages on the custom image are kept
         return found
     found |= {
         "TRN_OS_PACKAGES": " ".join(system.packages),
@@ -47,9 +47,9 @@ def render(env: Environment, *, image: bool = False) -> str:
 
 
 def queue_arguments(env: Environment, queue: str) -> tuple[str, ...]:
-    """What only the nodes of one queue are told, as KEY=VALUE: how many devices and EFA interfaces they must show.
+    """Arguments for the nodes of one queue, as KEY=VALUE: the expected number of devices and EFA interfaces.
 
-    A queue whose instance types differ in a number leaves that number unchecked: ParallelCluster hands the same
+    A number that differs between the queue's instance types is not checked: ParallelCluster passes the same
     arguments to every node of a queue.
     """
     of_queue = [f for f in fleets(env) if f.queue == queue]
@@ -83,13 +83,13 @@ def _framework(env: Environment) -> dict[str, str]:
 
 
 def _shared(env: Environment) -> bool:
-    """Whether every node sees the head node's virtual environment: it lies in the home or on a shared file system."""
+    """Whether all nodes share the head node's virtual environment: it is in the home or on a shared file system."""
     venv = env.bootstrap.venv
     return not venv.startswith("/") or any(f"{venv}/".startswith(f"{d}/") for d in ("/home", *env.storage.mount_dirs))
 
 
 def _reaches_repositories(env: Environment) -> bool:
-    """Without a way to the internet nodes reach AWS only: packages cannot be installed, they are on the image."""
+    """Whether nodes can install packages. Without internet access they reach only AWS, and the packages are on the image."""
     return env.network.reaches_internet
 
 

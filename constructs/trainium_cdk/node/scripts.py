@@ -1,14 +1,14 @@
-"""Where the scripts that run on the nodes lie: beside the source tree, or inside an installed package."""
+"""The location of the scripts that run on the nodes: in the source tree, or in an installed package."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 ENTRY = "entry.sh"
-"""The frozen script a cluster refers to; its content never changes (see bootstrap/README.md)."""
+"""The fixed script that a cluster refers to; its content never changes (see bootstrap/README.md)."""
 
 CONFIGURE = "configure-node.sh"
-"""The script that entry.sh runs; with lib/ and a rendered node.env it makes up the node zip file."""
+"""The script that entry.sh runs; the node zip file has it, lib/ and a rendered node.env."""
 
 
 def scripts_dir() -> Path:
@@ -18,7 +18,7 @@ def scripts_dir() -> Path:
     the tree's root.
 
     Raises:
-        FileNotFoundError: neither place holds the scripts (a broken installation).
+        FileNotFoundError: neither place has the scripts (a broken installation).
     """
     here = Path(__file__).resolve().parent
     candidates = (here / "bootstrap", here.parents[2] / "bootstrap")

@@ -1,4 +1,4 @@
-"""A CloudFormation custom resource that fails where the name of a ParallelCluster cluster is taken.
+"""A CloudFormation custom resource that fails if the name of a ParallelCluster cluster is taken.
 
 ParallelCluster's provider deletes by name, on rollback too: a creation that fails because the name is taken would delete the
 cluster that has it. So the cluster depends on this resource. Deleted on purpose, it deletes the cluster's logs, which
@@ -61,14 +61,14 @@ def _status(cloudformation: Any, stack: str) -> str | None:
 
 
 def _ours(cloudformation: Any, event: dict[str, Any], name: str) -> bool:
-    """Whether the cluster belongs to this stack already."""
+    """Whether the cluster already belongs to this stack."""
     pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=event["StackId"])
     found = [r for page in pages for r in page["StackResourceSummaries"] if r.get("PhysicalResourceId") == name]
     return any(r["ResourceType"] == "Custom::PclusterCluster" for r in found)
 
 
 def _delete_logs(logs: Any, name: str) -> None:
-    """Only groups of exactly this cluster: their names end with the time of its creation."""
+    """Delete only this cluster's log groups: their names end with the time of its creation."""
     prefix = f"/aws/parallelcluster/{name}-"
     for page in logs.get_paginator("describe_log_groups").paginate(logGroupNamePrefix=prefix):
         for group in [g["logGroupName"] for g in page["logGroups"]]:

@@ -40,7 +40,7 @@ POLICY_PATH = "/parallelcluster/"
 class TrnPcluster(Construct):
     """A Slurm cluster on AWS ParallelCluster, in any VPC. Each queue is in one subnet, as EFA does not cross subnets.
 
-    EFA traffic needs no security group of ours: ParallelCluster's own lets everything through between the nodes.
+    EFA needs no other security group: ParallelCluster's own allows all traffic between the nodes.
 
     Example:
         TrnPcluster(self, "Slurm", vpc=vpc, storage=existing_efs, queues=[settings.Queue(name="trn")])
@@ -48,29 +48,29 @@ class TrnPcluster(Construct):
     Args:
         vpc: Where the cluster is.
         queues: The partitions. Default: one, of up to 16 trn1.32xlarge.
-        storage: What every node mounts: a `TrnStorage`, or an EFS or FSx for Lustre file system of the CDK. Default: a new EFS.
-        bootstrap: What every node runs at its start. Default: a `TrnBootstrap` for the queues' types, in a `TrnBucket`.
+        storage: File systems that every node mounts: a `TrnStorage`, or an EFS or FSx for Lustre file system of the CDK. Default: a new EFS.
+        bootstrap: The scripts that every node runs at its start. Default: a `TrnBootstrap` for the queues' types, in a `TrnBucket`.
         vpc_subnets: Where nodes may be: for each queue one of them is chosen, in an availability zone that offers its types.
             Default: the private subnets of the VPC.
         queue_subnets: The subnets of queues, by name. Default: chosen from `vpc_subnets`.
         head_node: Default: a c5.4xlarge without SSH; Session Manager reaches it.
         head_node_subnet: Default: the first of `vpc_subnets`; of the public ones where `head_node.subnet` is public.
-        cluster_name: Default: from the construct's path. ParallelCluster makes a stack of this name.
+        cluster_name: Default: from the construct's path. ParallelCluster creates a stack of this name.
         operating_system: ubuntu2404, ubuntu2204 or alinux2023. Default: ubuntu2404.
         version: ParallelCluster's version. Default: the catalogue's.
-        login_nodes: Nodes for people to work on. Default: none.
+        login_nodes: Nodes for interactive work. Default: none.
         login_subnet: Default: that of the head node.
-        accounting: Slurm accounting in a MySQL database that exists. Default: none.
-        custom_ami: Image of every node that does not name its own. Default: ParallelCluster's.
+        accounting: Slurm accounting in an existing MySQL database. Default: none.
+        custom_ami: Image of every node without an image of its own. Default: ParallelCluster's.
         scale_down_idle_time: A dynamic node without work is stopped after this time. Default: 10 minutes.
         slurm_settings: Lines for slurm.conf. Default: none.
         overrides: Keys merged last into the cluster configuration, in ParallelCluster's own spelling. Default: none.
         tags: Tags of the cluster's resources. Default: none.
-        removal_policy: What becomes of the cluster's logs on `cdk destroy`. Default: DESTROY.
+        removal_policy: For the cluster's logs on `cdk destroy`. Default: DESTROY.
 
     Raises:
-        SettingsError: a value cannot be used, or the cluster is named as the stack is.
-        ValueError: a subnet is wanted where the VPC has none.
+        SettingsError: a value is not valid, or the cluster has the stack's name.
+        ValueError: the VPC has no subnet of a required kind.
     """
 
     head_node_id: str
@@ -79,15 +79,15 @@ class TrnPcluster(Construct):
     head_node_public_ip: str | None
     """None for a head node in a private subnet."""
     node_policy: iam.ManagedPolicy
-    """What every node may do beside ParallelCluster's own permissions: grant to it as to a role."""
+    """Permissions of every node in addition to ParallelCluster's: grant to it as to a role."""
     head_policy: iam.ManagedPolicy
-    """What the head node may do beside: Session Manager and Run Command. Compute nodes, where jobs run, have neither."""
+    """Additional permissions of the head node: Session Manager and Run Command. Compute nodes, where jobs run, have neither."""
     key_pair_id: str | None
-    """The key pair made here: for SSH, where the settings name none."""
+    """The key pair created for SSH, if the settings name none."""
     environment: Environment
-    """What the cluster is."""
+    """The environment that describes the cluster."""
     storage: TrnStorage
-    """What its nodes mount."""
+    """The file systems that its nodes mount."""
 
     def __init__(
         self,
@@ -195,8 +195,8 @@ class TrnPcluster(Construct):
         self.environment, self.storage = environment, storage
         _refuse_the_stacks_name(environment, Stack.of(self).stack_name)
         p = environment.pcluster
-        # Whatever belongs to one cluster is below its name, so that another name makes another cluster: beside this one, on the
-        # same file systems, with its own provider (of another release, perhaps), before this one goes.
+        # Everything of one cluster is below its name, so that another name creates another cluster with its own provider
+        # (perhaps of another release) on the same file systems, before this one is deleted.
         self._own = Construct(self, environment.cluster_name)
         self.provider = TrnPclusterProvider(
             self._own, "Provider", version=p.version, role=p.provider.role, policies=p.provider.policies
@@ -228,8 +228,8 @@ class TrnPcluster(Construct):
         self._name = TrnClusterName(
             self._own, "Name", cluster_name=environment.cluster_name, removal_policy=removal_policy
         )
-        # No ServiceTimeout: CloudFormation hands it to the provider, which passes what it does not know on to ParallelCluster,
-        # and that refuses it. ParallelCluster gives up by itself: on the head node after 55 minutes.
+        # No ServiceTimeout: CloudFormation passes it to the provider, which passes unknown properties to ParallelCluster, which
+        # rejects them. ParallelCluster has its own time limit: 55 minutes for the head node.
         self.resource = CustomResource(
             self._own,
             "Resource",
@@ -246,12 +246,14 @@ class TrnPcluster(Construct):
         self.wait_for(*subnets.ready, storage.ready, bootstrap)
         self.head_node_id = self.resource.get_att_string("headNode.instanceId")
         self.head_node_private_ip = self.resource.get_att_string("headNode.privateIpAddress")
-        public = p.head.subnet == "public"  # else the attribute does not exist, and asking for it fails the deployment
+        public = (
+            p.head.subnet == "public"
+        )  # otherwise the attribute does not exist, and reading it fails the deployment
         self.head_node_public_ip = self.resource.get_att_string("headNode.publicIpAddress") if public else None
 
     def wait_for(self, *others: IDependable) -> None:
-        """The cluster is made after these, and removed before them. Its name is claimed after them too, so that nothing that
-        takes time lies between the claim and the cluster."""
+        """Create the cluster after these, and delete it before them. Its name is also claimed after them, so that nothing slow
+        happens between the claim and the cluster."""
         self._name.resource.node.add_dependency(*others)
         self.resource.node.add_dependency(*others)
 
@@ -290,7 +292,7 @@ class TrnPcluster(Construct):
             "SshSources",
             prefix_list_name=f"{environment.cluster_name}-ssh",
             address_family="IPv4",
-            # in tens: EC2 does not change the size and the entries in one go
+            # a multiple of ten: EC2 does not change the size and the entries in one update
             max_entries=-(-len(ssh.from_cidrs) // 10) * 10,
             entries=[ec2.CfnPrefixList.EntryProperty(cidr=cidr) for cidr in ssh.from_cidrs],
         )
@@ -323,7 +325,7 @@ class _OfEnvironment(TrnPcluster):
 
 @dataclass(frozen=True)
 class ClusterSubnets:
-    """Where the nodes of a cluster are, by subnet id, and what must be there before they reach the internet."""
+    """The subnet ids of a cluster's nodes, and what must exist before the nodes reach the internet."""
 
     head: str
     login: str | None
@@ -368,8 +370,8 @@ def _refuse_the_stacks_name(environment: Environment, stack_name: str) -> None:
                 Problem(
                     ("pcluster", "cluster_name"),
                     stack_name,
-                    "the stack has this name, and ParallelCluster makes a stack of the cluster's name",
-                    f"write another name, as {stack_name}-slurm",
+                    "the stack has this name, and ParallelCluster creates a stack of the cluster's name",
+                    f"write another name, for example {stack_name}-slurm",
                 )
             ],
             environment.source,

@@ -1,7 +1,7 @@
 """The cluster configuration that ParallelCluster reads, rendered from an environment. Pure: no AWS and no CDK.
 
-Keys are ParallelCluster's own. Its schema, its validators and its update policy judge every configuration in the tests;
-the comments say why a key has its value, where that is not plain.
+Keys are ParallelCluster's own. The tests check every configuration with its schema, validators and update policy;
+comments give the reason for values that are not obvious.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from trainium_cdk.settings import ComputeResource, Environment, Queue
 Config = dict[str, Any]
 
 NOBODY = "127.0.0.1/32"
-"""ParallelCluster always opens port 22 of head and login nodes, to everywhere unless told otherwise: this tells it to let
-nobody in."""
+"""ParallelCluster always opens port 22 of head and login nodes, by default to all addresses: with this value no one can
+connect."""
 
 BOOTSTRAP_SECONDS = {"HeadNodeBootstrapTimeout": 3300, "ComputeNodeBootstrapTimeout": 2700}
-"""ParallelCluster's own 2,100 s hold its own set-up, the driver's build and the framework's installation, one after another. The
-head node's has to end within the hour that CloudFormation gives a custom resource."""
+"""ParallelCluster's 2,100 s are for its own set-up; building the driver and installing the framework come on top. The head node
+must finish within the hour that CloudFormation allows a custom resource."""
 _CAPACITY = {"on-demand": "ONDEMAND", "spot": "SPOT", "capacity-block": "CAPACITY_BLOCK"}
 
 
 @dataclass(frozen=True)
 class ClusterIds:
-    """What the rest of the stack made, by id. Every value may be a CDK token.
+    """Ids of the stack's other resources. Every value may be a CDK token.
 
     Attributes:
         head_subnet: the head node's subnet.
         queue_subnets: queue name -> subnet. One each: EFA does not cross subnets.
-        entry_url: s3:// URL of entry.sh. The same for the life of the cluster (its update is refused).
-        scripts_url: s3:// URL of the node scripts as they are now.
-        pointer: name of the SSM parameter that holds `scripts_url`. The same for the life of the cluster.
-        policies: IAM policies of every node, beside ParallelCluster's own.
-        head_policies, login_policies: IAM policies of the head node and of login nodes, beside `policies`.
-        security_groups: added to every node, beside ParallelCluster's own.
+        entry_url: s3:// URL of entry.sh. Never changes during the life of the cluster (ParallelCluster rejects it).
+        scripts_url: s3:// URL of the current node scripts.
+        pointer: name of the SSM parameter that holds `scripts_url`. Never changes during the life of the cluster.
+        policies: IAM policies of every node, in addition to ParallelCluster's own.
+        head_policies, login_policies: IAM policies of the head node and of login nodes, in addition to `policies`.
+        security_groups: added to every node, in addition to ParallelCluster's own.
         login_subnet: the login nodes' subnet.
         head_security_groups: added to the head node only.
         efs_id, fsx_id: the shared file systems.
@@ -88,8 +88,8 @@ def render(env: Environment, ids: ClusterIds) -> Config:
                 "CloudWatch": {
                     "Enabled": True,
                     "RetentionInDays": p.log_days,
-                    # A rollback deletes the cluster at once, and the reason of a failed creation is in its logs. What is
-                    # destroyed on purpose loses them: see TrnClusterName.
+                    # A rollback deletes the cluster at once, and its logs have the reason of the failure. An intended
+                    # deletion also deletes them: see TrnClusterName.
                     "DeletionPolicy": "Retain",
                 }
             },
@@ -105,7 +105,7 @@ def render(env: Environment, ids: ClusterIds) -> Config:
 
 
 def to_yaml(config: Config) -> str:
-    """The configuration as YAML, for people and for `pcluster create-cluster`."""
+    """The configuration as YAML, readable and usable for `pcluster create-cluster`."""
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
@@ -119,7 +119,7 @@ def _head(env: Environment, ids: ClusterIds) -> Config:
     head = env.pcluster.head
     networking: Config = {"SubnetId": ids.head_subnet}
     if head.subnet == "public":
-        networking["ElasticIp"] = True  # the public subnets hand out no addresses by themselves
+        networking["ElasticIp"] = True  # the public subnets assign no addresses automatically
     if groups := [*ids.security_groups, *ids.head_security_groups]:
         networking["AdditionalSecurityGroups"] = groups
     ssh = {"AllowedIps": ids.ssh_source} | ({"KeyName": ids.key_name} if ids.key_name else {})
@@ -138,8 +138,8 @@ def _head(env: Environment, ids: ClusterIds) -> Config:
 
 
 def _stable_actions(ids: ClusterIds) -> Config:
-    """Actions of head and login nodes. ParallelCluster refuses any change of OnNodeConfigured there, its arguments
-    included, so both point at where the current scripts are named; what is new arrives with OnNodeUpdated."""
+    """Actions of head and login nodes. ParallelCluster rejects any change of OnNodeConfigured there, its arguments
+    included, so both refer to the pointer to the current scripts; new scripts arrive with OnNodeUpdated."""
     return {
         "OnNodeConfigured": {"Script": ids.entry_url, "Args": [f"ssm://{ids.pointer}"]},
         "OnNodeUpdated": {"Script": ids.entry_url, "Args": [ids.scripts_url]},
@@ -218,8 +218,8 @@ def _efa(env: Environment, resource: ComputeResource) -> bool:
 
 
 def _placement(env: Environment, queue: Queue, resource: ComputeResource) -> bool:
-    """Close together where EFA is used. Not with reserved capacity, which has its place already: asking for both fails
-    with InsufficientInstanceCapacity (eksctl issue 7949)."""
+    """Whether to use a placement group: with EFA, but not with reserved capacity, which is already placed: both together
+    fail with InsufficientInstanceCapacity (eksctl issue 7949)."""
     if queue.placement_group != "auto":
         return queue.placement_group == "on"
     reserved = resource.reservation is not None or queue.purchase == "capacity-block"
@@ -266,7 +266,7 @@ def _shared_storage(env: Environment, ids: ClusterIds) -> list[Config]:
 
 def _login(env: Environment, ids: ClusterIds) -> Config:
     login = env.pcluster.login_nodes
-    assert login is not None  # noqa: S101  the caller asked
+    assert login is not None  # noqa: S101  checked by the caller
     networking: Config = {"SubnetIds": [ids.login_subnet]}
     if ids.security_groups:
         networking["AdditionalSecurityGroups"] = list(ids.security_groups)

@@ -1,7 +1,7 @@
 """A CloudFormation custom resource that copies objects into a bucket, and never deletes one: nodes that are starting may still
 need the old ones.
 
-Properties: Bucket, Objects (each with Source, as BUCKET/KEY, and Key).
+Properties: Bucket, Objects (each with Source, BUCKET/KEY, and Key).
 """
 
 from __future__ import annotations

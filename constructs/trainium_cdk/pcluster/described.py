@@ -1,4 +1,4 @@
-"""An environment that describes a Slurm cluster whose values were given one by one."""
+"""The environment of a Slurm cluster that is described by keyword arguments."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _NAMES = {"os": "operating_system", "head": "head_node"}
 def environment_of(
     construct: Construct, *, storage: TrnStorage, tags: Mapping[str, str], queues: Sequence[trn.Queue], **values: Any
 ) -> Environment:
-    """The environment of a cluster in any app; what the rules find wrong with it is registered.
+    """The environment of a cluster in any app. Problems that the rules find are registered.
 
     Args:
         values: of `trn.Pcluster`.
 
     Raises:
-        SettingsError: a value cannot be used.
+        SettingsError: a value is not valid.
     """
     catalog = Catalog.load()
     types = {r.instance_type for queue in queues for r in queue.compute_resources} & set(catalog.instances)

@@ -1,6 +1,6 @@
-"""An image for Slurm nodes with the Neuron packages in it, as `pcluster build-image` builds it. Pure: no AWS and no CDK.
+"""An image for Slurm nodes with the Neuron packages, for `pcluster build-image`. Pure: no AWS and no CDK.
 
-Nodes that start from it find what they would otherwise install, and build, at each start: three to four minutes of every node.
+Its nodes need not install packages and build the driver at each start, which takes three to four minutes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trainium_cdk.pcluster.config import Config
 from trainium_cdk.settings import Environment
 
 ROOM_GIB = 10
-"""The image's volume is so much larger than that of ParallelCluster's own."""
+"""GiB by which the image's volume is larger than that of ParallelCluster's image."""
 
 _SCRIPT = """\
 #!/usr/bin/env bash
@@ -38,13 +38,13 @@ rm -rf /var/lib/trn-bootstrap /var/log/trn-bootstrap.log # the build's own, not 
 
 @dataclass(frozen=True)
 class Bake:
-    """An image to be built.
+    """An image to build.
 
     Attributes:
         image_id: ParallelCluster's name for it. The same settings, scripts and base have the same name.
-        script: what the build runs: the node scripts with their settings, in one file.
-        key: where the script goes in the stack's bucket.
-        configuration: what `pcluster build-image` reads.
+        script: run by the build: the node scripts with their settings, in one file.
+        key: key of the script in the stack's bucket.
+        configuration: the input of `pcluster build-image`.
     """
 
     image_id: str
@@ -65,12 +65,12 @@ def bake(
 
     Args:
         parent_image: ParallelCluster's own image of the environment's version and operating system.
-        bucket: S3 bucket that the script is put into.
-        subnet: where it is built; it needs a way to the internet. Default: one of the account's default VPC.
-        security_groups: of the machine that builds; ParallelCluster wants at least one with a subnet.
+        bucket: S3 bucket for the script.
+        subnet: of the build instance, with internet access. Default: one of the account's default VPC.
+        security_groups: of the build instance; with a subnet, ParallelCluster requires at least one.
 
     Raises:
-        FileNotFoundError: the scripts are not in the installation.
+        FileNotFoundError: the installation lacks the scripts.
     """
     text = script(node_env.render(env, image=True))
     digest = hashlib.sha256(f"{parent_image}\n{text}".encode()).hexdigest()[:8]
@@ -104,7 +104,7 @@ def script(settings: str) -> str:
     """The build's script: the node scripts, with `settings` as their node.env. The same bytes for the same content.
 
     Raises:
-        FileNotFoundError: the scripts are not in the installation.
+        FileNotFoundError: the installation lacks the scripts.
     """
     folder = scripts_dir()
     files = {

@@ -12,13 +12,13 @@ from trainium_cdk._cdk.functions import inline_function
 
 
 class TrnClusterName(Construct):
-    """Fails the deployment where the cluster's name is taken. Let the cluster depend on it: ParallelCluster's provider deletes
-    by name when a creation is rolled back, whichever stack made the cluster.
+    """Fails the deployment if the cluster's name is taken. Let the cluster depend on it: ParallelCluster's provider deletes
+    by name when a creation is rolled back, whichever stack created the cluster.
 
     Args:
-        cluster_name: ParallelCluster makes a CloudFormation stack of this name.
-        removal_policy: what becomes of the cluster's log group when the cluster is deleted on purpose. After a failed creation it
-            stays, for as long as its retention says. Default: DESTROY.
+        cluster_name: ParallelCluster creates a CloudFormation stack of this name.
+        removal_policy: for the cluster's log group when the cluster is deleted. After a failed creation the log group is kept
+            for its retention time. Default: DESTROY.
     """
 
     def __init__(

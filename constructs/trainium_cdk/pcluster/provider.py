@@ -1,4 +1,4 @@
-"""`TrnPclusterProvider`: what CloudFormation calls to make a cluster."""
+"""`TrnPclusterProvider`: the function that CloudFormation calls to create a cluster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainium_cdk.catalog import Catalog
 class TrnPclusterProvider(Construct):
     """AWS's own provider of `Custom::PclusterCluster`, from the template it publishes for each region and release.
 
-    One for each cluster: the function keeps answers of the last call in memory, and would mix clusters up. Deploying it needs
+    One for each cluster: the function caches responses in memory, and would mix up several clusters. Deploying it needs
     CAPABILITY_NAMED_IAM and CAPABILITY_AUTO_EXPAND, which the CDK's command line always gives. Its log group is kept for 90 days
     by that template when the stack is destroyed.
 
@@ -23,12 +23,12 @@ class TrnPclusterProvider(Construct):
 
     Args:
         version: Of ParallelCluster. Default: the catalogue's.
-        role: ARN of the role its function runs with. Default: one is made from ParallelCluster's published policies.
-        policies: ARNs of IAM policies added to the role that is made. Default: none.
+        role: ARN of the role its function runs with. Default: a new one with ParallelCluster's published policies.
+        policies: ARNs of IAM policies added to the new role. Default: none.
     """
 
     service_token: str
-    """What a `Custom::PclusterCluster` names as its provider."""
+    """The service token of a `Custom::PclusterCluster`."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The connections of several kinds of file servers, each with ports of its own."""
+"""The connections of several kinds of file servers, each with its own ports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Servers:
 
 
 class ServerConnections(ec2.Connections):
-    """Connections whose default port stands for every port of every server, in both directions."""
+    """Connections whose default port means every port of every server, in both directions."""
 
     def __init__(self, servers: Sequence[Servers]) -> None:
         groups = [group for each in servers for group in each.connections.security_groups]
@@ -28,8 +28,8 @@ class ServerConnections(ec2.Connections):
 
     def allow_default_port_from(self, other: ec2.IConnectable, description: str | None = None) -> None:
         """Let `other` use the file systems."""
-        # Both ways: Lustre's servers call their clients, and ParallelCluster refuses an EFS mount target whose group does not
-        # let NFS out to the nodes as well.
+        # Both directions: Lustre's servers connect to their clients, and ParallelCluster rejects an EFS mount target whose group
+        # does not also allow outgoing NFS to the nodes.
         for each in self._servers_of_all:
             for port in each.ports:
                 each.connections.allow_from(other, port, description or each.what)

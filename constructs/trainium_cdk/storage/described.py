@@ -1,4 +1,4 @@
-"""Between the `storage` part of an environment and the values of `TrnStorage`, both ways."""
+"""Conversion between the `storage` section of an environment and the arguments of `TrnStorage`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NAMES = {
 
 
 def efs_of(scope: Construct, id: str, settings: trn.Efs | None) -> EfsOptions | efs.IFileSystem | str | None:
-    """The EFS file system of an environment, as `TrnStorage` takes it."""
+    """The EFS file system of an environment, as an argument of `TrnStorage`."""
     if settings is None:
         return None
     if existing := settings.existing:
@@ -48,7 +48,7 @@ def efs_of(scope: Construct, id: str, settings: trn.Efs | None) -> EfsOptions | 
 
 
 def lustre_of(scope: Construct, id: str, settings: trn.Fsx | None) -> LustreOptions | fsx.IFileSystem | str | None:
-    """The FSx for Lustre file system of an environment, as `TrnStorage` takes it."""
+    """The FSx for Lustre file system of an environment, as an argument of `TrnStorage`."""
     if settings is None:
         return None
     if existing := settings.existing:
@@ -82,7 +82,7 @@ def lustre_of(scope: Construct, id: str, settings: trn.Fsx | None) -> LustreOpti
 
 
 def check_storage(construct: Construct, efs: object, efs_mount_dir: str, lustre: object, lustre_mount_dir: str) -> None:
-    """Register what the rules find wrong with the values of a `TrnStorage`; tokens and what exists are left out."""
+    """Register problems of the arguments of a `TrnStorage`; tokens and existing file systems are not checked."""
     described: dict[str, Any] = {"efs": None, "fsx": None}
     if efs is not None:
         described["efs"] = known({"mount_dir": efs_mount_dir})

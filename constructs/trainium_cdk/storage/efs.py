@@ -21,7 +21,7 @@ ROOT = "elasticfilesystem:ClientRootAccess"
 
 
 class EfsFileSystem(Construct):
-    """Encrypted at rest and, by its policy, in transit; only IAM identities that may mount it can (see `TrnStorage.grant_read`)."""
+    """Encrypted at rest and, by its policy, in transit; only IAM identities with permission can mount it (see `TrnStorage.grant_read`)."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class EfsFileSystem(Construct):
         file_system.apply_removal_policy(removal_policy)
         self.ready = DependencyGroup(file_system)
         for subnet in subnets:
-            # below the subnet's own address, so that neither another order nor another subnet replaces a target
+            # its id comes from the subnet, so that another order or another subnet replaces no target
             target = efs.CfnMountTarget(
                 self,
                 f"Target{subnet.node.addr[-8:]}",
@@ -74,7 +74,7 @@ class EfsFileSystem(Construct):
 
 
 def dns_name(scope: Construct, file_system_id: str) -> str:
-    """The name that leads to the mount target of the caller's zone."""
+    """The host name, which resolves to the mount target in the client's zone."""
     stack = Stack.of(scope)
     return f"{file_system_id}.efs.{stack.region}.{stack.url_suffix}"
 
@@ -85,8 +85,8 @@ def arn_of(scope: Construct, file_system_id: str) -> str:
 
 
 def _policy() -> iam.PolicyDocument:
-    # Any policy at all ends EFS's default, which is that whoever reaches a mount target may mount; an identity's own policy
-    # then decides. This one adds that nobody may without TLS.
+    # With any policy, EFS no longer lets every client that reaches a mount target mount; the identity's own policy then
+    # decides. This one also denies access without TLS.
     return iam.PolicyDocument(
         statements=[
             iam.PolicyStatement(

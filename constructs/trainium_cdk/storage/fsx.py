@@ -1,4 +1,4 @@
-"""An FSx for Lustre file system, perhaps linked to S3."""
+"""An FSx for Lustre file system, optionally linked to S3."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainium_cdk.settings.storage import FSX_THROUGHPUT
 from trainium_cdk.storage.mounts import FileSystemMount
 from trainium_cdk.storage.options import LustreOptions, S3Link
 
-# Lustre: requests, and the connections servers and clients make to each other (FSx for Lustre user guide, access control)
+# Lustre: requests, and connections between servers and clients (FSx for Lustre user guide, access control)
 PORTS = (ec2.Port.tcp(988), ec2.Port.tcp_range(1018, 1023))
 LUSTRE_VERSION = "2.15"
 _EVENTS = ["NEW", "CHANGED", "DELETED"]

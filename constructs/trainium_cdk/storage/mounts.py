@@ -1,4 +1,4 @@
-"""What a node needs to know to mount a file system."""
+"""The data that a node needs to mount a file system."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class FileSystemMount:
-    """A file system, as nodes see it. Strings but `kind` and `mount_dir` may be CDK tokens.
+    """A file system for nodes. All strings but `kind` and `mount_dir` may be CDK tokens.
 
     Attributes:
         kind: "efs" or "fsx" (for Lustre).
@@ -16,7 +16,7 @@ class FileSystemMount:
         mount_dir: Where every node mounts it.
         dns_name: The host that serves it.
         mount_name: Lustre's name for it; empty for EFS.
-        owned: Whether the stack made it (else it existed).
+        owned: Whether the stack created it.
     """
 
     kind: Literal["efs", "fsx"]

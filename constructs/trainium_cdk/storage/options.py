@@ -1,4 +1,4 @@
-"""What can be said of a file system that is to be made."""
+"""Options of new file systems."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class EfsOptions:
     """A new EFS file system.
 
     Attributes:
-        throughput_mode: How throughput is had. Default: ELASTIC, which costs nothing while idle.
-        provisioned_throughput_per_second: With PROVISIONED alone; paid idle or not. Default: none.
+        throughput_mode: Default: ELASTIC, which costs nothing while idle.
+        provisioned_throughput_per_second: Only with PROVISIONED; charged also while idle. Default: none.
         backups: Daily AWS Backup. Default: False.
     """
 
@@ -32,9 +32,9 @@ class S3Link:
     Attributes:
         bucket: The bucket; FSx reads it with its own service-linked role.
         prefix: Only objects below it. Default: all.
-        directory: Where in the file system they appear, with PERSISTENT_2; the others link their root. Default: /data.
+        directory: Where in the file system they appear, with PERSISTENT_2; the other types link their root. Default: /data.
         auto_import: New and changed objects appear as files. Default: True.
-        auto_export: New and changed files are written to the bucket (PERSISTENT_2 alone). Default: False.
+        auto_export: New and changed files are written to the bucket (PERSISTENT_2 only). Default: False.
     """
 
     bucket: s3.IBucket

@@ -28,7 +28,7 @@ from trainium_cdk.storage.options import EfsOptions, LustreOptions
 class TrnStorage(Construct):
     """EFS, FSx for Lustre, or both; new or existing. It belongs to the stack, so it outlives any cluster.
 
-    Only members of `client_security_group`, and those let in through `connections`, can reach it, only with TLS (EFS), and
+    Only members of `client_security_group`, and clients allowed by `connections`, can reach it, only with TLS (EFS), and
     only as an IAM identity that may mount it (EFS, see `grant_read_write`): mount with `tls,iam`.
 
     Example:
@@ -37,18 +37,18 @@ class TrnStorage(Construct):
         storage.grant_read_write(instance.role)
 
     Args:
-        vpc: Where the file systems are.
+        vpc: The VPC of the file systems.
         vpc_subnets: A mount target in each (EFS); Lustre is in the first. Default: one private subnet of each zone.
-        efs: A new EFS file system, one that exists, or the id of one whose security group lets the nodes in already; None for
+        efs: A new EFS file system, an existing one, or the id of one whose security group already allows the nodes; None for
             no EFS. Default: a new one.
         efs_mount_dir: Where every node mounts it. Default: /efs.
-        lustre: A new FSx for Lustre file system, one that exists, or the id of one; None for no Lustre. Default: None.
+        lustre: A new FSx for Lustre file system, an existing one, or its id; None for no Lustre. Default: None.
         lustre_mount_dir: Where every node mounts it. Default: /fsx.
         lustre_mount_name: The mount name of an existing one, as FSx shows it. Default: that of an `fsx.LustreFileSystem`.
         encryption_key: Default: the key AWS manages for the service. Lustre's SCRATCH_2 always uses FSx's own.
-        removal_policy: What becomes of new file systems, data and all, on `cdk destroy`. Default: DESTROY. A Lustre file
-            system that is retained keeps its subnet, its security group and the VPC; EFS keeps nothing but itself.
-        rules: Whether the rules of `trn validate` are run over these values. Default: True: errors fail the synthesis.
+        removal_policy: For new file systems and their data on `cdk destroy`. Default: DESTROY. A retained Lustre file
+            system also retains its subnet, its security group and the VPC; a retained EFS only itself.
+        rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
 
     Raises:
         ValueError: an existing Lustre file system without its mount name.
@@ -107,7 +107,7 @@ class TrnStorage(Construct):
         encryption_key: kms.IKey | None = None,
         on_destroy: OnDestroy = "delete",
     ) -> TrnStorage:
-        """The file systems of the `storage` part of an environment, whose rules have been run.
+        """The file systems of the `storage` section of a checked environment.
 
         Args:
             zone_ids: Zones of the nodes, the fleet's first. Default: every zone of the network.
@@ -133,7 +133,7 @@ class TrnStorage(Construct):
 
     @property
     def connections(self) -> ec2.Connections:
-        """Who reaches the file systems: `storage.connections.allow_default_port_from(...)` opens the ports of all of them."""
+        """Network access to the file systems: `storage.connections.allow_default_port_from(...)` opens the ports of all of them."""
         return self._connections
 
     @property
@@ -147,7 +147,7 @@ class TrnStorage(Construct):
         return self._ready
 
     def grant_read(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Let an identity mount the EFS file system and read. (Who may use Lustre is decided by `connections` alone.)"""
+        """Let an identity mount the EFS file system and read. (Access to Lustre depends only on `connections`.)"""
         return self._grant(grantee, efs.MOUNT)
 
     def grant_read_write(self, grantee: iam.IGrantable) -> iam.Grant:
@@ -196,7 +196,7 @@ class TrnStorage(Construct):
         subnets: Sequence[ec2.ISubnet],
     ) -> FileSystemMount:
         if isinstance(given, LustreOptions):
-            # a retained file system's network interfaces stay where they are, and hold what they are in
+            # a retained file system's network interfaces remain, and block the deletion of what they are in
             retain = self._removal_policy == RemovalPolicy.RETAIN
             if retain:
                 keep(self._vpc)
@@ -221,9 +221,7 @@ class TrnStorage(Construct):
         if isinstance(given, aws_fsx.LustreFileSystem):
             mount_name = mount_name or given.mount_name
         if mount_name is None:
-            raise ValueError(
-                f"{self.node.path}: give lustre_mount_name, the mount name of the file system as FSx shows it"
-            )
+            raise ValueError(f"{self.node.path}: give lustre_mount_name, the mount name of the file system in FSx")
         file_system_id = given if isinstance(given, str) else given.file_system_id
         if not isinstance(given, str):
             self._servers.append(Servers(given.connections, fsx.PORTS, "Lustre"))
