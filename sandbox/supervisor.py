@@ -24,6 +24,7 @@ from sandbox.attach import Kind
 from sandbox.kubernetes import eks, image
 from sandbox.local_aws import LocalAws, SandboxError, plain_environment
 from sandbox.slurm_config import MAX_NODES, BadClusterConfiguration, plan
+from sandbox.slurm_layout import SlurmFailed
 
 _PAUSE = 0.3
 _STOP_SECONDS = 120.0
@@ -105,7 +106,7 @@ _SHARED = "/image"
 _MAKE: dict[Kind, Callable[[LocalAws, str, str], Attached]] = {"slurm": AttachedSlurm, "kubernetes": AttachedKubernetes}
 _AVAILABLE: dict[Kind, Callable[[], str | None]] = {"slurm": slurm.available, "kubernetes": kubernetes.available}
 _TROUBLE = (
-    slurm.SlurmFailed, BadClusterConfiguration, kubernetes.KubernetesFailed, OSError, RuntimeError, ValueError, KeyError,
+    SlurmFailed, BadClusterConfiguration, kubernetes.KubernetesFailed, OSError, RuntimeError, ValueError, KeyError,
 )  # fmt: skip
 
 
@@ -146,7 +147,7 @@ def _stop_left(directory: Path, kind: Kind) -> None:
     for place in (directory / kind).glob("*/"):
         try:
             opened(place).stop(wipe=True)
-        except (slurm.SlurmFailed, kubernetes.KubernetesFailed):  # it was stopped
+        except (SlurmFailed, kubernetes.KubernetesFailed):  # it was stopped
             shutil.rmtree(place, ignore_errors=True)
 
 
