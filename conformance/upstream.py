@@ -16,6 +16,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandbox.archives import unpack
+
 
 @dataclass(frozen=True)
 class Tree:
@@ -48,7 +50,7 @@ class Tree:
             if archived.returncode:
                 raise FileNotFoundError(f"{self.folder} has no {path} at {self.commit}: {archived.stderr.strip()}")
             with tarfile.open(file.name) as archive:
-                archive.extractall(target, filter="data")
+                unpack(archive, target)
 
 
 def find(repository: str, commit: str) -> Tree | None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from audit.findings import Finding, JudgeFailed, Subjects
 from audit.judges.process import THERE, run
+from sandbox.archives import unpack
 
 _RESOURCE = re.compile(r'"/Resources/(\w+)')
 _CONTROL = re.compile(r"\[(CT\.[A-Z0-9]+\.PR\.\d+)\]: ([^\n\\]+)")
@@ -69,7 +70,7 @@ def _unpack(folder: Path, kinds: set[str]) -> tuple[Path, list[Path]]:
             "cdklabs.cdk-validator-cfnguard is not installed: run `make audit`, which installs the judges"
         )
     with tarfile.open(packages[0]) as package:
-        package.extractall(folder, filter="data")
+        unpack(package, folder)
     rules = folder / "package/rules/control-tower"
     controls = []
     for about in sorted(rules.glob("metadata/*/*.metadata.json")):

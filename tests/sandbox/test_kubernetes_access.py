@@ -17,6 +17,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
 from sandbox import LocalAws
+from sandbox.archives import unpack
 from sandbox.kubernetes import KubernetesFailed, LocalKubernetes, eks, helm
 from sandbox.kubernetes.api import ApiError, path_of
 from sandbox.local_aws import EMULATOR_PYTHON, SHIMS
@@ -162,7 +163,7 @@ def provider(tmp_path_factory: pytest.TempPathFactory) -> Path:
     inside = "package/custom-resource-handlers/dist/aws-eks-v2/kubectl-handler"
     with tarfile.open(library) as archive:
         members = [member for member in archive.getmembers() if member.name.startswith(inside)]
-        archive.extractall(folder, members, filter="data")
+        unpack(archive, folder, members)
     return folder / inside
 
 

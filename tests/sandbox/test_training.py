@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from sandbox import datasets, head_node, processes
+from sandbox.archives import unpack
 from sandbox.slurm import LocalSlurm, available
 from sandbox.training.standin import bert, nxdt, torchrun
 from sandbox.training.standin.collective import Collective, PeerLost, TcpStar
@@ -190,7 +191,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSlurm]:
         home = Path(running.node_env()["HOME"])
         data = home / "examples_datasets"
         with tarfile.open(fileobj=io.BytesIO(datasets.bert_tar(128, shards=128))) as tar:
-            tar.extractall(data, filter="data")
+            unpack(tar, data)
         (data / "gpt2").mkdir()
         for name, content in datasets.gpt_files().items():
             (data / "gpt2" / name).write_bytes(content)

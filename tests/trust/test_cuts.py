@@ -201,7 +201,7 @@ def test_an_answer_that_is_refused_for_long_is_told(over_ssm: Make, monkeypatch:
     monkeypatch.setattr(run_command, "UNANSWERED_SECONDS", 1.0)
     ssm = over_ssm().transport
     told: list[str] = []
-    ssm._tell = told.append  # type: ignore[attr-defined]
+    ssm._say = told.append  # type: ignore[attr-defined]
     throttled(ssm._ssm, "ssm.GetCommandInvocation")  # type: ignore[attr-defined]
     with pytest.raises(
         TransportError, match="AWS rejected GetCommandInvocation: ThrottlingException: Rate exceeded"
@@ -222,7 +222,7 @@ def test_a_payload_whose_deletion_is_throttled_is_deleted_or_told_of(
     before = versions(local_aws)
     ssm = over_ssm().transport
     told: list[str] = []
-    ssm._tell = told.append  # type: ignore[attr-defined]
+    ssm._say = told.append  # type: ignore[attr-defined]
     throttled(ssm._s3, "s3.DeleteObject", times)  # type: ignore[attr-defined]
     assert ssm.run("echo $((6 * 7))", private=True).stdout == "42\n"
     left = versions(local_aws) - before

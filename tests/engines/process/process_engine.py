@@ -86,7 +86,7 @@ class ProcessEngine(Engine):
         return ProcessCluster
 
     def connect(
-        self, cluster: ClusterOutputs, *, local: bool | None = None, tell: Callable[[str], None] | None = None
+        self, cluster: ClusterOutputs, *, local: bool | None = None, say: Callable[[str], None] | None = None
     ) -> Backend[Any]:
         assert isinstance(cluster, ProcessCluster)
         return ProcessBackend(cluster)
