@@ -1,6 +1,6 @@
-"""The CDK app. `cdk deploy TrnPclusterStack`, or with an environment of your own: `-c env=FILE`.
+"""The CDK app. `cdk deploy TrnPclusterStack`, or with your own environment: `-c env=FILE`.
 
-Without more, the app has the stacks of all engines: the CDK's command line names the selected stacks only with `--exclusively` (`-e`).
+By default, the app has the stacks of all engines: the CDK's command line names the selected stacks only with `--exclusively` (`-e`).
 With it, or with `-c engine=slurm`, the others are neither imported nor built.
 """
 
@@ -36,12 +36,12 @@ def _stack_class(engine: Engine) -> Any:
 
 
 def _stack_name(engine: Engine, environment: settings.Environment) -> str:
-    """Its name in the account. Environments live side by side: all but the default one carry theirs in it."""
+    """Its name in the account. Several environments can exist in one account: all but the default one have their name in it."""
     return engine.stack if environment.name == settings.Environment().name else f"{engine.stack}-{environment.name}"
 
 
 def _selected(app: cdk.App) -> tuple[str, ...]:
-    """Names of the engines whose stacks are selected; none where nothing is.
+    """Names of the engines whose stacks are selected; empty if none is.
 
     Raises:
         EngineError: `-c engine` names an unknown one.
@@ -54,14 +54,14 @@ def _selected(app: cdk.App) -> tuple[str, ...]:
 
 
 def build(app: cdk.App) -> None:
-    """Puts the stacks of the environment that `-c env=FILE` names into the app; of the default one where it names none.
+    """Add the stacks of the environment in `-c env=FILE`, or of the default one, to the app.
 
     One engine's mistakes do not stop the other. Where the environment describes both engines and one half has errors, that
     half's stack is empty and carries them, so that only deploying it fails. An engine that the environment does not describe
-    has its stack where its defaults fit, and none where they do not. An engine that is selected must be right.
+    has a stack only if its defaults are valid. An engine that is selected must be valid.
 
     Raises:
-        TrnError: the environment cannot be used.
+        TrnError: the environment is not valid.
     """
     environment = settings.load(app.node.try_get_context("env"))
     selected = _selected(app)
@@ -85,13 +85,13 @@ def build(app: cdk.App) -> None:
         }
         stack = cdk.Stack(**into) if wrong[name] else _stack_class(engine)(environment=environment, **into)
         made[stack] = found[name]
-        for problem in wrong[name]:  # the CDK's command line does not deploy a stack with such a note
+        for problem in wrong[name]:  # the CDK's command line does not deploy a stack with an error annotation
             cdk.Annotations.of(stack).add_error(environment.source.describe(problem))
     cdk.Validations.of(app).add_plugins(TrnRules(made, environment.source))
 
 
 def run(app: cdk.App) -> int:
-    """Fills the app and synthesises it. An environment that cannot be used is told in plain words. Returns the exit code."""
+    """Build and synthesise the app. An invalid environment is reported without a traceback. Returns the exit code."""
     try:
         build(app)
     except TrnError as e:
@@ -102,5 +102,5 @@ def run(app: cdk.App) -> int:
 
 
 if __name__ == "__main__":
-    # Validation takes most of the time of a synth, so it runs where it is asked for: CDK_VALIDATION=true, and in the tests.
+    # Validation takes most of the time of a synth, so it runs only with CDK_VALIDATION=true, and in the tests.
     sys.exit(run(cdk.App(builtin_cloud_formation_validation=os.environ.get("CDK_VALIDATION") == "true")))

@@ -1,4 +1,4 @@
-"""`TrnEksStack`: everything of one Kubernetes cluster, from the VPC to the jobs' queue."""
+"""`TrnEksStack`: a complete Kubernetes cluster, from the VPC to the jobs' queues."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from trainium_cdk.storage import TrnStorage
 
 
 class TrnEksStack(Stack):
-    """An EKS cluster with Trainium node groups, and all it stands on.
+    """An EKS cluster with Trainium node groups, and everything it needs.
 
     Args:
         environment: what to build. Its tags go on every resource.

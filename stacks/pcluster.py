@@ -1,4 +1,4 @@
-"""`TrnPclusterStack`: everything of one Slurm cluster, from the VPC to the jobs' bucket."""
+"""`TrnPclusterStack`: a complete Slurm cluster, from the VPC to the jobs' bucket."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trainium_cdk.storage import TrnStorage
 
 
 class TrnPclusterStack(Stack):
-    """A ParallelCluster cluster with Trainium queues, and all it stands on.
+    """A ParallelCluster cluster with Trainium queues, and everything it needs.
 
     Args:
         environment: what to build. Its tags go on every resource, and on the cluster's.
@@ -68,7 +68,7 @@ class TrnPclusterStack(Stack):
 
 
 def _ways_in(cluster: TrnPcluster) -> dict[str, tuple[str, str]]:
-    """Outputs for those who asked for SSH. SSM Session Manager needs the head node's id only."""
+    """Outputs for SSH, if configured. SSM Session Manager only needs the head node's id."""
     found: dict[str, tuple[str, str]] = {}
     if cluster.head_node_public_ip:
         found["HeadNodePublicIp"] = (cluster.head_node_public_ip, "Public address of the head node")

@@ -106,7 +106,24 @@ DIALECT = re.compile(r"\b(somebody|nobody|whoever|anybody|anew|in_words)\b", re.
 """Vague words that a specific noun replaces: the caller, another account, no one. Not yet for every folder."""
 
 
-@pytest.mark.parametrize("part", ["catalog", "settings", "checks", "engines", "jobs", "cli", "operations"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        "catalog",
+        "settings",
+        "checks",
+        "engines",
+        "jobs",
+        "cli",
+        "operations",
+        "pcluster",
+        "eks",
+        "network",
+        "storage",
+        "node",
+        "_cdk",
+    ],
+)
 def test_plain_words(part: str) -> None:
     sources = sorted((PACKAGE / part).rglob("*.py"))
     assert sources

@@ -20,7 +20,7 @@ _OBJECTS, _OWN = "objects/", "access-logs/"
 
 class TrnBucket(Construct):
     """A private bucket for what jobs need and leave: TLS only, encrypted, versioned; and a second one for the access logs of both,
-    where nobody but S3 writes.
+    where only S3 writes.
 
     `cdk destroy` empties them first, with the CDK's own function for that; the log group of the function is the stack's, and is
     deleted with it.

@@ -163,7 +163,7 @@ def test_what_cannot_be_built_is_refused_with_the_fix() -> None:
     for build, expected in (
         (without_kubectl, "no kubectl provider.*kubectl_provider_options"),
         (without_storage, "shared file system: give node_groups"),
-        (one_subnet, "subnets in two zones, and there is 1"),
+        (one_subnet, "subnets in two zones, but got 1"),
     ):
         with pytest.raises(ValueError, match=expected):
             template(build)

@@ -8,7 +8,7 @@ from typing import Any
 
 from sandbox import LocalAws
 from sandbox.oracle.seed import Seeded, reservation, seed
-from trainium_cdk.pcluster.config import NOBODY, ClusterIds, Config, render
+from trainium_cdk.pcluster.config import NO_ADDRESS, ClusterIds, Config, render
 from trainium_cdk.settings import Environment
 
 
@@ -59,7 +59,7 @@ class _Things:
             efs_id=base.efs if self.env.storage.efs else None,
             fsx_id=base.fsx if self.env.storage.fsx else None,
             key_name=base.key_name if ssh else None,
-            ssh_source=ssh.from_cidrs[0] if ssh else NOBODY,
+            ssh_source=ssh.from_cidrs[0] if ssh else NO_ADDRESS,
         )
 
     def stand_ins(self) -> dict[str, str]:

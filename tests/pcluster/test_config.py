@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.pcluster.examples import ids_for
 from trainium_cdk import settings
-from trainium_cdk.pcluster.config import BOOTSTRAP_SECONDS, NOBODY, render, to_yaml
+from trainium_cdk.pcluster.config import BOOTSTRAP_SECONDS, NO_ADDRESS, render, to_yaml
 from trainium_cdk.pcluster.merge import merged
 
 HERE = Path(__file__).parent
@@ -75,7 +75,7 @@ def test_every_environment_keeps_to_the_rules(file: Path) -> None:
         assert "AssignPublicIp" not in node["Networking"]
         if "Ssh" in node:
             source = node["Ssh"]["AllowedIps"]
-            assert source == (env.pcluster.head.ssh.from_cidrs[0] if env.pcluster.head.ssh else NOBODY)
+            assert source == (env.pcluster.head.ssh.from_cidrs[0] if env.pcluster.head.ssh else NO_ADDRESS)
     assert ("KeyName" in head["Ssh"]) is (env.pcluster.head.ssh is not None)
     assert ("ElasticIp" in head["Networking"]) is (env.pcluster.head.subnet == "public")
     for queue in queues:

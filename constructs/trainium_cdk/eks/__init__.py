@@ -1,1 +1,1 @@
-"""The Kubernetes engine: an Amazon EKS cluster, its Trainium node groups, and what is installed in it."""
+"""The Kubernetes engine: an Amazon EKS cluster, its Trainium node groups, and the software installed in it."""

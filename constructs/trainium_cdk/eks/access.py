@@ -1,4 +1,4 @@
-"""Who may do what in the cluster. Pure."""
+"""Permissions in the cluster. Pure."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ POLICIES = {
     "edit": "AmazonEKSEditPolicy",
     "view": "AmazonEKSViewPolicy",
 }
-"""The environment's words -> EKS access policies."""
+"""Policy names in the environment -> EKS access policies."""
 EDITORS = "trainium:edit"
 VIEWERS = "trainium:view"
 SCALER = "trainium:scaler"
 """Kubernetes group of the function that starts and stops nodes."""
 GROUPS = {"admin": EDITORS, "edit": EDITORS, "view": VIEWERS}
-"""Policy -> Kubernetes group. EKS's own policies leave Volcano's jobs out; a group's members get them by RBAC."""
+"""Policy -> Kubernetes group. EKS's policies do not cover Volcano's jobs; a group's members get them by RBAC."""
 
 
 _ECR = re.compile(r"oci://(\d{12})\.dkr\.ecr\.([a-z0-9-]+)\.[^/]+/(.+)")
 
 
 def chart_repositories(partition: str, charts: Iterable[str]) -> list[str]:
-    """ARNs of the ECR repositories of charts (oci://...); those of other registries are left out."""
+    """ARNs of the ECR repositories of charts (oci://...); charts of other registries are left out."""
     found = (_ECR.fullmatch(chart) for chart in charts)
     return [f"arn:{partition}:ecr:{m[2]}:{m[1]}:repository/{m[3]}" for m in found if m]
 
 
 def policy_arn(partition: str, policy: str) -> str:
-    """The ARN of an access policy, by its word in the environment."""
+    """The ARN of an access policy, by its name in the environment."""
     return f"arn:{partition}:eks::aws:cluster-access-policy/{POLICIES[policy]}"

@@ -1,4 +1,4 @@
-"""`TrnAddons`: EKS's own add-ons, each at its pinned version, with a role of its own where it needs one."""
+"""`TrnAddons`: EKS's own add-ons, each at its pinned version, with a separate role if it needs one."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _CNI_POLICY = "AmazonEKS_CNI_Policy"
 
 class TrnAddons(Construct):
     """The add-ons that a Trainium cluster needs: networking, DNS, pod identities, monitoring of nodes, and the storage drivers of the
-    file systems there are.
+    cluster's file systems.
 
-    Some must be there when the first node joins (`before_nodes`). The others need a node to run on, without which they fail: name
-    those nodes with `run_on`. Add-ons of the same names that the cluster has already are taken over.
+    Some must exist when the first node joins (`before_nodes`). The others fail without a node to run on: declare
+    those nodes with `run_on`. Existing add-ons of the same names are overwritten.
 
     Example:
         addons = TrnAddons(self, "Addons", cluster=cluster, storage=storage)
@@ -45,15 +45,15 @@ class TrnAddons(Construct):
     Args:
         cluster: A `TrnEksCluster`, or any `aws_eks_v2` cluster.
         storage: The file systems whose drivers are installed. Default: none.
-        version: Kubernetes version, by which versions of add-ons are chosen. Default: the cluster's; where that is not known, EKS
+        version: Kubernetes version, which determines the versions of add-ons. Default: the cluster's; if that is not known, EKS
             chooses.
         addon_versions: Other versions than the catalogue's, by the add-on's name. Default: none.
-        node_monitoring: EKS's node monitoring agent, without which its node repair sees no failed device. Default: True.
+        node_monitoring: EKS's node monitoring agent, which reports failed devices to EKS's node repair. Default: True.
         observability: Logs of nodes and pods in CloudWatch, charged by volume. Default: False.
         metrics: Container Insights with `observability`: metrics of nodes, pods and NeuronCores. Default: True.
         log_retention: How long the logs of `observability` are kept. Default: a month.
-        removal_policy: What becomes of those logs on `cdk destroy`. Default: DESTROY.
-        catalog: Facts about add-ons. Default: this release's.
+        removal_policy: For those logs on `cdk destroy`. Default: DESTROY.
+        catalog: The catalogue with the add-ons. Default: this release's.
 
     Raises:
         ValueError: `addon_versions` names an add-on that is not installed.
@@ -118,11 +118,11 @@ class TrnAddons(Construct):
 
     @property
     def before_nodes(self) -> IDependable:
-        """What every node group must wait for."""
+        """The add-ons that every node group must wait for."""
         return self._before
 
     def run_on(self, *nodes: IDependable) -> None:
-        """The nodes on which DNS, storage drivers and monitoring run: these add-ons wait for them."""
+        """Let DNS, storage drivers and monitoring wait for the nodes that they run on."""
         self._hosts.add(*nodes)
 
     def _add(self, name: str, addon: Addon) -> eks.CfnAddon:
@@ -145,7 +145,7 @@ class TrnAddons(Construct):
 
     def _configuration(self, name: str) -> dict[str, Any] | None:
         if name == _CNI:
-            # without enableNetworkPolicy policies are kept, and nothing enforces them
+            # without enableNetworkPolicy, network policies are not enforced
             return {
                 "env": {
                     "MINIMUM_IP_TARGET": str(self._addresses.minimum),
@@ -179,8 +179,8 @@ class TrnAddons(Construct):
         )
 
     def _log_groups(self) -> list[str]:
-        """ARNs of the log groups that the observability add-on writes to. The stack has them, so that they are kept no longer than
-        wanted; the add-on's role may not create others."""
+        """ARNs of the log groups that the observability add-on writes to. The stack creates them, so that their retention
+        is set; the add-on's role may not create others."""
         groups = [
             logs.CfnLogGroup(self, f"Logs{kind.capitalize()}", log_group_name=name, retention_in_days=self._log_days)
             for kind, name in log_groups(self._view.name, metrics=self._metrics).items()

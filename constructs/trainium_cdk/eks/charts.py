@@ -9,7 +9,7 @@ from trainium_cdk.catalog.eks import Chart
 from trainium_cdk.eks.installation import Installation
 
 DETECTOR_NAMESPACE = "neuron-healthcheck-system"
-"""Where the Neuron chart runs its node problem detector."""
+"""Namespace of the Neuron chart's node problem detector."""
 DETECTOR_ACCOUNT = "node-problem-detector"
 SCHEDULER = """\
 actions: "enqueue, allocate, backfill"
@@ -31,23 +31,23 @@ tiers:
 """Configuration of Volcano's scheduler: the chart's default, but a job that the present nodes cannot hold still gets its pods.
 
 By default two plug-ins hold such a job back without pods: `overcommit` (left out), and `proportion`, which caps a queue at
-what the present nodes have (so its say in admission is turned off; its shares and the queue's capability still count when pods
-are placed). With no pods, nothing could tell how many nodes a job waits for, and from zero nodes no job would ever start.
+what the present nodes have (so its admission check is turned off; its shares and the queue's capability still count when pods
+are placed). Without pods, the number of nodes that a job needs is unknown, and with zero nodes no job would ever start.
 """
 ADMISSIONS = ("/jobs/mutate", "/jobs/validate", "/podgroups/validate")
-"""Volcano's admission webhooks that are on. Not those of queues: a queue applied before they answer is refused (volcano issue 3254),
+"""Volcano's admission webhooks that are on. Not those of queues: a queue that is applied before they are up is rejected (volcano issue 3254),
 and the stack's queues need no defaults."""
 _INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
 
 @dataclass(frozen=True)
 class Release:
-    """A chart to install, as the CDK's handler takes it.
+    """A chart to install, as arguments of the CDK's handler.
 
     Attributes:
         name: of the Helm release.
         chart, repository: for a chart in a registry, the repository is the whole address (oci://...).
-        create_namespace: whether Helm makes the namespace.
+        create_namespace: whether Helm creates the namespace.
     """
 
     name: str
@@ -83,7 +83,7 @@ def _put(values: dict[str, Any], place: list[str], value: str) -> None:
 
 
 def _neuron(wanted: Installation) -> dict[str, Any]:
-    """The instance types are named, as the chart's own list leaves out trn2.3xlarge and types newer than the chart."""
+    """The instance types are listed, as the chart's own list lacks trn2.3xlarge and types newer than the chart."""
     plugins = wanted.plugins
     return {
         "neuronInstances": _types(wanted),
@@ -92,7 +92,7 @@ def _neuron(wanted: Installation) -> dict[str, Any]:
         "npd": {
             "enabled": plugins.node_problem_detector,
             "namespaceOverride": DETECTOR_NAMESPACE,
-            "namespace": {"create": False},  # made before the chart: not every release of the chart makes it
+            "namespace": {"create": False},  # created before the chart: not every release of the chart creates it
             "serviceAccount": {"create": True, "name": DETECTOR_ACCOUNT},
             "nodeRecovery": {"enabled": plugins.node_recovery},
         },
@@ -101,7 +101,7 @@ def _neuron(wanted: Installation) -> dict[str, Any]:
 
 
 def _efa(wanted: Installation) -> dict[str, Any]:
-    """The chart (0.5.30) tolerates CriticalAddonsOnly alone, so it would not start on Trainium nodes."""
+    """The chart (0.5.30) tolerates only CriticalAddonsOnly, so it would not start on Trainium nodes."""
     return {
         "supportedInstanceLabels": {"keys": [_INSTANCE_TYPE], "values": _types(wanted, efa=True)},
         "tolerations": [{"key": wanted.catalog.eks.taint, "operator": "Exists", "effect": "NoSchedule"}],
@@ -117,5 +117,5 @@ def _volcano(wanted: Installation) -> dict[str, Any]:
 
 
 def _types(wanted: Installation, *, efa: bool = False) -> list[str]:
-    """The instance types of the node groups; with EFA only, where that is asked for."""
+    """The instance types of the node groups; only those with EFA if `efa`."""
     return list(dict.fromkeys(f.instance_type for f in wanted.fleets if f.efa or not efa))

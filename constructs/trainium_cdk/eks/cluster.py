@@ -36,9 +36,9 @@ LOG_TYPES = ("api", "audit", "authenticator", "controllerManager", "scheduler")
 class TrnEksCluster(OwnCluster):
     """An EKS control plane: access entries only, secrets encrypted with a key of the stack, every log kept.
 
-    It depends on its subnets, security group, role, key and log group, and on nothing else of the network: it need not wait for a
-    NAT gateway. Manifests, charts and nodes do. Nobody is an administrator for having deployed it (that is a role of
-    CloudFormation): `access_role` may be assumed by `users`, and `grant_access` lets others in.
+    It depends only on its subnets, security group, role, key and log group: it does not wait for a NAT gateway, but
+    manifests, charts and nodes do. Deploying it gives no one administrator access (the creator is a role of CloudFormation):
+    `users` may assume `access_role`, and `grant_access` gives access to others.
 
     Example:
         cluster = TrnEksCluster(self, "Cluster", vpc=vpc)
@@ -46,21 +46,21 @@ class TrnEksCluster(OwnCluster):
         cluster.connections.allow_default_port_from(bastion)
 
     Args:
-        vpc: Where it is.
+        vpc: The VPC of the cluster.
         vpc_subnets: At least two, in different zones. Default: one private subnet of each zone.
         cluster_name: Plain text. Default: from the construct's path.
         version: Kubernetes version. Default: the catalogue's.
         public_access_cidrs: Networks that may reach the API from outside the VPC. Default: none: the API is private.
-        service_cidr: IPv4 network of the cluster's services. Default: EKS's own choice.
+        service_cidr: IPv4 network of the cluster's services. Default: EKS chooses.
         secrets_encryption_key: Key of the Kubernetes secrets. Default: a new one, which also encrypts the logs.
         support: `standard` upgrades the control plane when the version's standard support ends, `extended` keeps it for another year
             at six times the price. Default: EKS's own, which is `extended`.
-        namespace: Where jobs run: `access_role` and policies but cluster-admin reach this namespace alone. Default: training.
-        users: Who may assume `access_role`. Default: whoever of the account may assume roles, by the account's own policies.
+        namespace: Namespace of the jobs: `access_role` and all policies but cluster-admin apply only to it. Default: training.
+        users: Principals that may assume `access_role`. Default: those of the account that its own policies allow.
         chart_repository_arns: ECR repositories that charts are pulled from. Default: none: charts come from public registries.
         log_retention: How long the control plane's logs are kept. Default: a year.
-        removal_policy: What becomes of logs and key on `cdk destroy`. Default: DESTROY.
-        rules: Whether the rules of `trn validate` are run over these values. Default: True: errors fail the synthesis.
+        removal_policy: For logs and key on `cdk destroy`. Default: DESTROY.
+        rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
 
     Raises:
         ValueError: fewer than two subnets.
@@ -75,7 +75,7 @@ class TrnEksCluster(OwnCluster):
     key: kms.IKey
     """The key of the Kubernetes secrets; the policy of a new one lets CloudWatch Logs use it."""
     access_role: iam.Role
-    """A role that `trn` assumes to use the Kubernetes API: nothing but an identity, with the policy `edit`."""
+    """A role that `trn` assumes to use the Kubernetes API: only an identity with the policy `edit`, without permissions in AWS."""
 
     def __init__(
         self,
@@ -113,14 +113,14 @@ class TrnEksCluster(OwnCluster):
         subnets = selected(vpc, vpc_subnets or ONE_PER_ZONE)
         if len(subnets) < 2:
             raise ValueError(
-                f"{self.node.path}: EKS needs subnets in two zones, and there is {len(subnets)}: give vpc_subnets"
+                f"{self.node.path}: EKS needs subnets in two zones, but got {len(subnets)}: give vpc_subnets"
             )
         groups = ApiGroups(self, vpc.vpc_id)
         self.control_group, self.client_group = groups.control, groups.clients
         self._connections = ec2.Connections(security_groups=[groups.control], default_port=ec2.Port.tcp(443))
         self.key = secrets_encryption_key or self._own_key(removal_policy)
         self._resource = self._control_plane(subnets, public_access_cidrs, service_cidr, support)
-        # EKS would make this group itself, keep its records for ever, and leave it behind
+        # EKS would create this group itself, without expiry, and leave it behind
         log = logs.CfnLogGroup(
             self, "Logs", log_group_name=f"/aws/eks/{name}/cluster", retention_in_days=days_of(log_retention)
         )
@@ -162,7 +162,7 @@ class TrnEksCluster(OwnCluster):
         network: TrnNetwork,
         encryption_key: kms.IKey | None = None,
     ) -> TrnEksCluster:
-        """The EKS cluster of an environment, whose rules have been run, with those who may use it."""
+        """The EKS cluster of a checked environment, with its access entries."""
         settings, users = environment.eks, iam.AccountRootPrincipal()
         cluster = cls(
             scope,
@@ -172,7 +172,7 @@ class TrnEksCluster(OwnCluster):
             cluster_name=environment.eks_cluster_name,
             version=environment.kubernetes_version,
             public_access_cidrs=settings.public_cidrs,
-            # without a free one: a check refuses that
+            # without a free one: a check rejects that
             service_cidr=environment.service_cidr or SERVICE_NETWORKS[0],
             secrets_encryption_key=encryption_key,
             support=settings.support,
@@ -191,12 +191,12 @@ class TrnEksCluster(OwnCluster):
 
     @property
     def cluster_arn(self) -> str:
-        """Its ARN, from its name: what only names the cluster need not wait for it."""
+        """Its ARN, from its name: resources that only need the ARN do not wait for the cluster."""
         return Stack.of(self).format_arn(service="eks", resource="cluster", resource_name=self.name)
 
     @property
     def cluster_security_group_id(self) -> str:
-        """The group that EKS creates: for every node and nothing else."""
+        """The group that EKS creates, only for nodes."""
         return self._resource.attr_cluster_security_group_id
 
     @property
@@ -206,7 +206,7 @@ class TrnEksCluster(OwnCluster):
 
     @property
     def ready(self) -> IDependable:
-        """Everything that manifests and charts need: the cluster, the right to change it, and the way to it."""
+        """Everything that manifests and charts need: the cluster, the permission to change it, and the route to it."""
         return self._ready
 
     def grant_access(self, id: str, principal: iam.IRole | str, policy: Policy) -> None:
@@ -218,7 +218,7 @@ class TrnEksCluster(OwnCluster):
         self._entry(id, principal if isinstance(principal, str) else principal.role_arn, policy)
 
     def _entry(self, id: str, principal: str, policy: Policy) -> eks.CfnAccessEntry:
-        """Policies of EKS do not cover Volcano's jobs, so each also stands for a Kubernetes group, whose rights in the jobs'
+        """Policies of EKS do not cover Volcano's jobs, so each also has a Kubernetes group, whose permissions in the jobs'
         namespace come with the plug-ins."""
         kind = eks.CfnAccessEntry
         whole = kind.AccessScopeProperty(type="cluster")
@@ -258,7 +258,7 @@ class TrnEksCluster(OwnCluster):
             name=self.name,
             version=self.version,
             role_arn=role.role_arn,
-            bootstrap_self_managed_addons=False,  # they come as add-ons, pinned, before the nodes
+            bootstrap_self_managed_addons=False,  # installed as pinned add-ons, before the nodes
             resources_vpc_config=kind.ResourcesVpcConfigProperty(
                 subnet_ids=[s.subnet_id for s in subnets],
                 security_group_ids=[self.control_group.security_group_id],
@@ -291,7 +291,7 @@ class TrnEksCluster(OwnCluster):
             "Key",
             description=f"Kubernetes secrets and logs of {self.name}",
             enable_key_rotation=True,
-            removal_policy=removal_policy,  # logs that are kept can be read with it alone
+            removal_policy=removal_policy,  # logs that are kept can be read only with it
         )
         allow_logs(key)
         return key

@@ -1,4 +1,4 @@
-"""The rules of `trn validate` for a cluster, and for what is installed in it, whose values were given one by one."""
+"""The rules of `trn validate` for the arguments of a cluster and of its plug-ins."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check_cluster(
     service_cidr: str | None,
     namespace: str,
 ) -> None:
-    """Register what is wrong with the values of a `TrnEksCluster`.
+    """Register problems of the arguments of a `TrnEksCluster`.
 
     Raises:
         ValueError: the name is a token.
@@ -56,7 +56,7 @@ def check_cluster(
 def check_plugins(
     construct: Construct, namespace: str, plugins: Plugins, mirror: Mirror, networks: Sequence[str]
 ) -> None:
-    """Register what is wrong with the values of `TrnPlugins`."""
+    """Register problems of the arguments of `TrnPlugins`."""
     values = {
         "namespace": namespace,
         "plugins": plugins.model_dump(),

@@ -1,4 +1,4 @@
-"""The rules of `trn validate` for a node group whose values were given one by one."""
+"""The rules of `trn validate` for the arguments of a node group."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _RULES = (
 
 
 def check_group(construct: Construct, catalog: Catalog, group: Mapping[str, Any]) -> None:
-    """Register what is wrong with a node group.
+    """Register problems of a node group.
 
     Args:
         group: its values by the keys of `eks.node_groups`; tokens are left out.
@@ -43,6 +43,6 @@ def check_group(construct: Construct, catalog: Catalog, group: Mapping[str, Any]
         "region": region_of(construct, catalog.regions_of(kind.name)),
         "eks": {"node_groups": [known(group)]},
     }
-    if Catalog.load().instances.get(kind.name) != kind:  # described, or changed, by the caller
+    if Catalog.load().instances.get(kind.name) != kind:  # added or changed by the caller
         data["catalog"] = {"instances": {kind.name: kind.model_dump(exclude={"name"})}}
     report(construct, data, at=("eks", "node_groups", 0), rules=_RULES, names=_NAMES)

@@ -1,4 +1,4 @@
-"""What pods may do in AWS: one role for each service account that needs one (EKS Pod Identity)."""
+"""Permissions of pods in AWS: one role for each service account that needs one (EKS Pod Identity)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DETECTOR_METRICS = "NeuronHealthCheck"
 
 
 class PodRole(Construct):
-    """A role that pods of this cluster, in this account, may take through the Pod Identity agent, and nobody else."""
+    """A role that only pods of this cluster may assume, through the Pod Identity agent."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class PodRole(Construct):
 
 
 def detector_statements(stack: Stack, cluster: str, *, recovery: bool) -> list[iam.PolicyStatement]:
-    """What Neuron's node problem detector does: tells metrics and, with recovery, has a broken node of the cluster replaced."""
+    """Permissions of Neuron's node problem detector: to write metrics and, with recovery, to replace a broken node of the cluster."""
     found = [
         iam.PolicyStatement(
             actions=["cloudwatch:PutMetricData"],
@@ -65,10 +65,10 @@ def detector_statements(stack: Stack, cluster: str, *, recovery: bool) -> list[i
 
 
 def observability_statements(log_groups: Sequence[str]) -> list[iam.PolicyStatement]:
-    """What the CloudWatch agent and Fluent Bit do: write to their log groups, which exist, and read tags and volumes of nodes.
+    """Permissions of the CloudWatch agent and Fluent Bit: to write to their existing log groups, and to read tags and volumes of nodes.
 
     Args:
-        log_groups: ARNs of the log groups, each ending with `:*`, which stands for its streams.
+        log_groups: ARNs of the log groups, each ending with `:*` (its streams).
     """
     return [
         iam.PolicyStatement(
@@ -79,7 +79,7 @@ def observability_statements(log_groups: Sequence[str]) -> list[iam.PolicyStatem
 
 
 def file_system_statements(kind: str, arns: Sequence[str]) -> list[iam.PolicyStatement]:
-    """What a storage driver asks of AWS for volumes that exist already."""
+    """Permissions of a storage driver for existing volumes."""
     actions = {
         "efs": ["elasticfilesystem:DescribeMountTargets", "elasticfilesystem:DescribeFileSystems"],
         "fsx": ["fsx:DescribeFileSystems"],

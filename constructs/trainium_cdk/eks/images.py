@@ -20,7 +20,7 @@ _BUILD_SPEC = {
     "phases": {
         "pre_build": {
             "commands": [
-                # the user's own words come in as variables, and are never part of a command
+                # user input comes as variables, and is never part of a command
                 'aws ecr get-login-password | docker login --username AWS --password-stdin "${REPOSITORY_URI%%/*}"',
                 "aws ecr-public get-login-password --region us-east-1 "
                 "| docker login --username AWS --password-stdin public.ecr.aws",
@@ -44,7 +44,7 @@ _BUILD_SPEC = {
 class TrnImageBuilder(Construct):
     """A CodeBuild project that builds a Dockerfile from a zip file in a bucket and pushes the image to a repository.
 
-    x86_64, as Trainium nodes are; so it does not matter what the laptop is, nor whether it has Docker. A build names its source
+    x86_64, as Trainium nodes are, from any laptop, without Docker. A build is started with its source
     (`sourceTypeOverride: S3`, `sourceLocationOverride: <bucket>/images/<name>.zip`, `sourceVersion: <version of the object>`) and
     the variables IMAGE_TAG and, if it is not `Dockerfile`, DOCKERFILE.
 
@@ -52,13 +52,13 @@ class TrnImageBuilder(Construct):
         TrnImageBuilder(self, "Images", bucket=bucket, repository=ecr.Repository(self, "Training"))
 
     Args:
-        bucket: Where the zip files are, below `images/`.
-        repository: Where the images are pushed.
-        removal_policy: What becomes of the build logs on `cdk destroy`. Default: DESTROY.
+        bucket: Bucket of the zip files, below `images/`.
+        repository: Repository for the images.
+        removal_policy: For the build logs on `cdk destroy`. Default: DESTROY.
     """
 
     project_name: str
-    """What `trn image build` starts."""
+    """The CodeBuild project that `trn image build` starts."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class TrnImageBuilder(Construct):
             iam.PolicyStatement(
                 actions=["s3:GetObject", "s3:GetObjectVersion"], resources=[bucket.arn_for_objects(f"{SOURCES}*")]
             ),
-            # Neuron's images are public, but only few are served to those who do not say who they are
+            # Neuron's images are public, but anonymous pulls are limited
             iam.PolicyStatement(
                 actions=["ecr-public:GetAuthorizationToken", "sts:GetServiceBearerToken"], resources=["*"]
             ),
@@ -102,7 +102,7 @@ class TrnImageBuilder(Construct):
             environment=codebuild.CfnProject.EnvironmentProperty(
                 type="LINUX_CONTAINER",
                 image=IMAGE,
-                compute_type="BUILD_GENERAL1_LARGE",  # the disk must hold Neuron's images, twice
+                compute_type="BUILD_GENERAL1_LARGE",  # the disk must have space for Neuron's images, twice
                 privileged_mode=True,  # docker build
                 environment_variables=[
                     variable(name="REPOSITORY_URI", value=repository.repository_uri),

@@ -1,4 +1,4 @@
-"""What is installed in a cluster for training, as plain values. Pure."""
+"""The software installed in a cluster for training, as plain values. Pure."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from trainium_cdk.settings import Environment, Mirror, Plugins
 
 @dataclass(frozen=True)
 class Installation:
-    """What the charts and Kubernetes objects of a cluster are rendered from. None of it may be a CDK token.
+    """The input for a cluster's charts and Kubernetes objects. No value may be a CDK token.
 
     Attributes:
         fleets: the Trainium node groups.
-        catalog: pins the charts; knows the instance types and the names of resources.
-        namespace: where jobs run.
+        catalog: has the charts' versions, instance types and names of resources.
+        namespace: of the jobs.
         plugins: what is installed.
-        mirror: where charts and images come from instead of their public registries.
-        job_networks: private networks whose every port jobs may connect to.
+        mirror: sources of charts and images instead of their public registries.
+        job_networks: private networks to which jobs may connect, on all ports.
     """
 
     fleets: Sequence[Fleet]
@@ -33,7 +33,7 @@ class Installation:
 
     @classmethod
     def of(cls, environment: Environment) -> Installation:
-        """What the EKS cluster of an environment has."""
+        """The installation of an environment's EKS cluster."""
         eks = environment.eks
         return cls(
             fleets=eks_fleets(environment),

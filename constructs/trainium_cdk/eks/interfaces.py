@@ -18,7 +18,7 @@ class Interface:
     Attributes:
         card: network card.
         device: device index on the card.
-        kind: EC2's interface type; `efa-only` carries EFA and nothing else, so it has no address.
+        kind: EC2's interface type; `efa-only` carries only EFA, and has no IP address.
     """
 
     card: int
@@ -27,13 +27,13 @@ class Interface:
 
 
 def interfaces(instance: InstanceType, layout: Layout) -> tuple[Interface, ...]:
-    """The interfaces that give an instance type all its EFA; empty where it has none: EC2 then makes one by itself.
+    """All EFA interfaces of an instance type; empty if it has no EFA: EC2 then creates one interface.
 
-    Card 0, device 0 is the node's own address, so it is never `efa-only`. Three layouts are in use for these instances:
+    Card 0, device 0 has the node's own address, so it is never `efa-only`. Three layouts are in use for these instances:
 
-    - `efa`: EFA with an address on each card, as the hand-written tutorials have it. A node takes as many addresses as it has cards.
-    - `efa-only`: EFA with an address on card 0, EFA alone on the others.
-    - `ena-and-efa-only`: plain ENA on card 0, beside EFA alone on every card (EC2 user guide, EFA on accelerated instances).
+    - `efa`: EFA with an address on each card, as in the hand-written tutorials. A node needs as many addresses as it has cards.
+    - `efa-only`: EFA with an address on card 0, `efa-only` on the others.
+    - `ena-and-efa-only`: plain ENA on card 0, and `efa-only` on every card (EC2 user guide, EFA on accelerated instances).
     """
     count = instance.efa_interfaces
     if not count:

@@ -1,4 +1,4 @@
-"""`TrnJumpHost`: the way to a private Kubernetes API."""
+"""`TrnJumpHost`: a bastion host for a private Kubernetes API."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _ROOT_GIB = 8
 @jsii.implements(ec2.IConnectable)
 class TrnJumpHost(Construct):
     """A small instance through which Session Manager forwards a port to a private Kubernetes API. No key, no open port, no public
-    address, and no permission but to be managed.
+    address, and no permissions except Session Manager's.
 
     Example:
         host = TrnJumpHost(self, "Bastion", vpc=vpc)
         cluster.connections.allow_default_port_from(host)
 
     Args:
-        vpc: Where it is.
+        vpc: The VPC of the host.
         vpc_subnets: It is in the first of them, which must reach Session Manager. Default: the private subnets.
-        security_group: A group whose members reach the API. Default: a group of its own, with HTTPS out and nothing in.
-        instance_type: An ordinary x86_64 type. Default: t3.micro.
+        security_group: A group whose members reach the API. Default: a new one with HTTPS egress and no ingress.
+        instance_type: A general-purpose x86_64 type. Default: t3.micro.
         name: Name tag. Default: trn-jump-host.
 
     Raises:
@@ -39,7 +39,7 @@ class TrnJumpHost(Construct):
     """
 
     instance_id: str
-    """What `aws ssm start-session --target` takes."""
+    """The instance id, for `aws ssm start-session --target`."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class TrnJumpHost(Construct):
             self,
             "Resource",
             instance_type=instance_type if isinstance(instance_type, str) else instance_type.to_string(),
-            # read when the instance is made, and not at every deployment: that would replace it
+            # read when the instance is created, not at every deployment, which would replace it
             image_id=f"{{{{resolve:ssm:{IMAGE_PARAMETER}}}}}",
             network_interfaces=[
                 ec2.CfnInstance.NetworkInterfaceProperty(

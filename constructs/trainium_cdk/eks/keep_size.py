@@ -1,5 +1,5 @@
-"""A CloudFormation custom resource that answers how many nodes a node group should have: at first what the environment says,
-later as many as it has, so that a deployment does not undo a scaling.
+"""A CloudFormation custom resource that returns the size of a node group: at first the configured size, later the current
+size, so that a deployment does not undo a scaling.
 
 Properties: Cluster, Group (the value of the label that marks the group's nodes), Label, Nodes, Min, Max.
 Attribute: Nodes.
@@ -20,7 +20,7 @@ def handler(event: dict[str, Any], _context: object) -> None:
     answer["PhysicalResourceId"] = event.get("PhysicalResourceId", event["LogicalResourceId"])
     try:
         answer |= {"Status": "SUCCESS", "Data": {"Nodes": size(event["RequestType"], event["ResourceProperties"])}}
-    except Exception as e:  # whatever it is, CloudFormation waits for an answer
+    except Exception as e:  # CloudFormation waits for a response, whatever happens
         print(f"{type(e).__name__}: {e}")
         answer |= {"Status": "FAILED", "Reason": f"{type(e).__name__}: {e}"}
     body = json.dumps(answer).encode()
@@ -30,7 +30,7 @@ def handler(event: dict[str, Any], _context: object) -> None:
 
 
 def size(kind: str, wanted: dict[str, str], eks: Any = None) -> int:
-    """Nodes the group should have."""
+    """The number of nodes that the group should have."""
     least, most, nodes = (int(wanted[key]) for key in ("Min", "Max", "Nodes"))
     if kind == "Update":
         nodes = max(_current(eks or boto3.client("eks"), wanted), default=nodes)

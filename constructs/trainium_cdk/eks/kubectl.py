@@ -1,4 +1,4 @@
-"""The function that brings manifests and charts into the cluster: the CDK's own, with its logs and permissions cut to size."""
+"""The function that installs manifests and charts in the cluster: the CDK's own, with restricted logs and permissions."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _PULL = (
     "ecr:GetDownloadUrlForLayer",
 )
 MEMORY_MIB = 1024
-"""Helm and kubectl together run out of memory with the 256 MiB that Lambda users often give (aws-cdk issue 11248)."""
+"""MiB. Helm and kubectl together run out of memory with 256 MiB (aws-cdk issue 11248)."""
 
 
 class KubectlProvider(Construct):
     """The CDK's kubectl provider in private subnets, in a security group of the stack.
 
-    Not in the cluster's own group: EKS deletes that one with the cluster, and could not while the function's network
-    interfaces, which Lambda gives back late, stand in it. Both functions write to log groups of the stack, and their roles
-    allow what they do.
+    Not in the cluster's own group: EKS deletes that one with the cluster, which fails while it has the function's network
+    interfaces, which Lambda deletes late. Both functions write to log groups of the stack, and their roles allow only
+    what they do.
 
     Args:
         charts: ARNs of the ECR repositories that charts are pulled from. Default: none, as charts come from public registries.
@@ -57,18 +57,18 @@ class KubectlProvider(Construct):
             memory=Size.mebibytes(MEMORY_MIB),
         )
         self.service_token = provider.service_token
-        assert provider.role is not None  # noqa: S101  it makes one
+        assert provider.role is not None  # noqa: S101  it creates one
         self.role: iam.IRole = provider.role
-        """Who speaks to the Kubernetes API."""
+        """The role that calls the Kubernetes API."""
         pull = [
-            # to log in at the public registry, which serves charts to nobody else as freely
+            # to log in to the public registry, which limits anonymous pulls of charts
             allow("*", "ecr-public:GetAuthorizationToken", "sts:GetServiceBearerToken"),
             *([allow("*", "ecr:GetAuthorizationToken"), allow(list(charts), *_PULL)] if charts else []),
         ]
         for function in [node for node in provider.node.find_all() if isinstance(node, functions.Function)]:
-            assert function.role is not None  # noqa: S101  it makes one
+            assert function.role is not None  # noqa: S101  it creates one
             handler = function.role.node.path == self.role.node.path
-            # what a feature flag of the CDK adds would stay behind, and the condition of a policy that is gone
+            # otherwise policies of a CDK feature flag, and a condition of a removed policy, would remain
             for child in [c for c in function.node.children if isinstance(c, logs.LogGroup | CfnCondition)]:
                 function.node.try_remove_child(child.node.id)
             own_logs(function, l1(function), l1(function.role), also=pull if handler else [], managed=[IN_A_VPC])

@@ -1,4 +1,4 @@
-"""What both kinds of node groups are launched with."""
+"""Launch templates and sizes for both kinds of node groups."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Data = ec2.CfnLaunchTemplate
 def launch_template(
     scope: Construct, *, instance_type: str, root_gib: float, tags: Mapping[str, str], **data: object
 ) -> ec2.CfnLaunchTemplate:
-    """A launch template (not the CDK's own construct for one, which knows no network interfaces)."""
+    """A launch template (not the CDK's construct, which does not support network interfaces)."""
     return ec2.CfnLaunchTemplate(
         scope,
         "Template",
@@ -33,7 +33,7 @@ def launch_template(
                     ),
                 )
             ],
-            # one hop: the node's own programs, and no pod but those on the node's own network
+            # one hop: only for programs of the node and pods on its own network
             metadata_options=_Data.MetadataOptionsProperty(http_tokens="required", http_put_response_hop_limit=1),
             tag_specifications=[
                 _Data.TagSpecificationProperty(
@@ -98,13 +98,13 @@ def training_template(
         if capacity_block
         else None,
     )
-    # its lists of the types of each region are late for new ones; ours is checked before, against the catalogue
+    # cfn-lint's lists of types lack new ones; the type is already checked against the catalogue
     template.add_metadata("cfn-lint", {"config": {"ignore_checks": ["E3628"]}})
     return template
 
 
 def latest(template: ec2.CfnLaunchTemplate) -> eks.CfnNodegroup.LaunchTemplateSpecificationProperty:
-    """Its latest version: a changed template is a new version, which the group then takes."""
+    """Its latest version: a changed template is a new version, which the group then uses."""
     return eks.CfnNodegroup.LaunchTemplateSpecificationProperty(
         id=template.ref, version=template.attr_latest_version_number
     )
@@ -113,6 +113,6 @@ def latest(template: ec2.CfnLaunchTemplate) -> eks.CfnNodegroup.LaunchTemplateSp
 def scaling(
     scope: Construct, *, cluster: str, group: str, nodes: int, least: int, most: int
 ) -> eks.CfnNodegroup.ScalingConfigProperty:
-    """The group's size: `nodes` at first, then what it has been scaled to since. Arguments as of `kept_size`."""
+    """The group's size: `nodes` at first, then the size to which it was scaled. Arguments as of `kept_size`."""
     desired = kept_size(scope, "Size", cluster=cluster, group=group, nodes=nodes, least=least, most=most)
     return eks.CfnNodegroup.ScalingConfigProperty(min_size=least, max_size=most, desired_size=Token.as_number(desired))

@@ -1,6 +1,6 @@
-"""The Kubernetes objects that the stack brings into the cluster. Pure: what differs between accounts is passed in.
+"""The Kubernetes objects that the stack creates in the cluster. Pure: account-specific values are passed in.
 
-The jobs rely on the names: the namespace, the service account, the claims and the queue are those of the outputs.
+Jobs use the names: the outputs have the namespace, the service account, the claims and the queues.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Manifest = dict[str, Any]
 STORAGE_CLASS = "trn-shared"
 OWNER = {"app.kubernetes.io/managed-by": "trainium-cdk"}
 _NOMINAL = "1200Gi"
-"""A volume must name a size, and cannot change it; nobody holds a shared file system to it."""
+"""A volume needs a size, which cannot change; it is not enforced for a shared file system."""
 _VOLCANO_JOBS = {"apiGroups": ["batch.volcano.sh"], "resources": ["jobs", "jobs/status"]}
 _VOLCANO_GROUPS = {"apiGroups": ["scheduling.volcano.sh"], "resources": ["podgroups", "podgroups/status"]}
 _COMMANDS = {"apiGroups": ["bus.volcano.sh"], "resources": ["commands"]}
@@ -45,7 +45,7 @@ def namespaces(wanted: Installation) -> list[Manifest]:
     standard = {f"pod-security.kubernetes.io/{mode}-version": "latest" for mode in ("enforce", "audit", "warn")}
     jobs = {
         **OWNER,
-        # devices and huge pages need no more than this; what `restricted` would refuse (root in an image) is told
+        # enough for devices and huge pages; what `restricted` would reject (root in an image) is a warning
         "pod-security.kubernetes.io/enforce": "baseline",
         "pod-security.kubernetes.io/audit": "restricted",
         "pod-security.kubernetes.io/warn": "restricted",
@@ -59,13 +59,13 @@ def namespaces(wanted: Installation) -> list[Manifest]:
 
 
 def service_account(wanted: Installation) -> Manifest:
-    """The jobs' identity. EKS Pod Identity gives it its role; of the Kubernetes API it needs nothing."""
+    """The jobs' identity. EKS Pod Identity gives it its role; it has no permissions in the Kubernetes API."""
     found = _object("v1", "ServiceAccount", SERVICE_ACCOUNT, namespace=wanted.namespace)
     return {**found, "automountServiceAccountToken": False}
 
 
 def access(wanted: Installation) -> list[Manifest]:
-    """What EKS's access policies do not give: Volcano's jobs in the namespace, and a look at nodes, queues and volumes."""
+    """Permissions that EKS's access policies lack: Volcano's jobs in the namespace, and reading nodes, queues and volumes."""
     namespace = wanted.namespace
     edit = [{**_VOLCANO_JOBS, "verbs": _WRITE}, {**_COMMANDS, "verbs": _WRITE}, {**_VOLCANO_GROUPS, "verbs": _READ}]
     view = [{**_VOLCANO_JOBS, "verbs": _READ}, {**_VOLCANO_GROUPS, "verbs": _READ}]
@@ -86,7 +86,7 @@ def access(wanted: Installation) -> list[Manifest]:
 
 
 def scaler_access() -> list[Manifest]:
-    """What the scaler may do: look at pods and gangs, cordon nodes, and keep notes in annotations."""
+    """Permissions of the scaler: to read pods and pod groups, cordon nodes, and write annotations."""
     look = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}
     nodes = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "patch"]}
     gangs = {
@@ -101,8 +101,8 @@ def scaler_access() -> list[Manifest]:
 
 
 def volumes(wanted: Installation, mounted: Sequence[Mounted]) -> list[Manifest]:
-    """A volume and a claim for each of the stack's file systems, bound to each other. Deleting them deletes no file system,
-    and the stack that does delete the file systems leaves none of the drivers' making behind."""
+    """A volume and a claim for each of the stack's file systems, bound to each other. Deleting them does not delete the file
+    systems, and no file system is created by the drivers, which the stack would leave behind."""
     kind = _object("storage.k8s.io/v1", "StorageClass", STORAGE_CLASS)
     found: list[Manifest] = [
         {
@@ -118,7 +118,7 @@ def volumes(wanted: Installation, mounted: Sequence[Mounted]) -> list[Manifest]:
 
 
 def queues(wanted: Installation) -> list[Manifest]:
-    """A Volcano queue for each node group: as much as the group has at its largest, and no more."""
+    """A Volcano queue for each node group, with the capacity of the group's largest size."""
     return [_queue(wanted, fleet) for fleet in wanted.fleets]
 
 
@@ -157,7 +157,7 @@ def _volume(wanted: Installation, system: Mounted) -> list[Manifest]:
         "storageClassName": STORAGE_CLASS,
         "mountOptions": options,
         "csi": driver,
-        # no other claim can take it
+        # no other claim can bind it
         "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace, "name": claim},
     }
     request = _object("v1", "PersistentVolumeClaim", claim, namespace=namespace)

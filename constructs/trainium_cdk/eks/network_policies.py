@@ -1,6 +1,6 @@
-"""What the jobs' pods may connect to, and who may connect to them. Pure.
+"""Network policies of the jobs' pods, for both directions. Pure.
 
-The VPC CNI's agent enforces it (`enableNetworkPolicy` of the add-on). EFA is no IP traffic, and is not filtered; shared file systems
+The VPC CNI's agent enforces them (`enableNetworkPolicy` of the add-on). EFA is not IP traffic, and is not filtered; shared file systems
 are mounted by the node. Volcano's plug-in `svc` lets the pods of one job reach each other, with a policy for each job.
 """
 
@@ -13,17 +13,17 @@ from trainium_cdk.eks.installation import Installation
 Manifest = dict[str, Any]
 
 POD_IDENTITY = "169.254.170.23/32"
-"""Where the EKS Pod Identity agent hands out the jobs' credentials, on port 80 (EKS user guide, Pod Identity agent)."""
+"""Addresses of the EKS Pod Identity agent, which provides the jobs' credentials on port 80 (EKS user guide, Pod Identity agent)."""
 METADATA = "169.254.169.254/32"
 PRIVATE = ("10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16")
-"""Where VPCs, services of the cluster and the node itself are. Everything else is the internet."""
+"""Networks of VPCs, the cluster's services and the node itself. All others are the internet."""
 
 
 def policies(wanted: Installation) -> list[Manifest]:
     """Policies of the jobs' namespace.
 
-    In: nothing, but what a policy of a job allows. Out: the namespace's own pods (whose own policies decide), DNS, credentials,
-    HTTPS to anywhere but the instance's metadata (AWS's endpoints may be in the VPC), the internet, and `eks.job_networks`.
+    Ingress: only what a job's own policy allows. Egress: the namespace's pods (subject to their own policies), DNS, credentials,
+    HTTPS to everything but the instance's metadata (AWS's endpoints may be in the VPC), the internet, and `eks.job_networks`.
     """
     everywhere = {"ipBlock": {"cidr": "0.0.0.0/0", "except": list(PRIVATE)}}
     https = {"ipBlock": {"cidr": "0.0.0.0/0", "except": [METADATA]}}

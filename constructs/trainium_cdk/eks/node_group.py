@@ -37,15 +37,15 @@ CAPACITY_TYPES = {
     "spot": eks.CapacityType.SPOT,
     "capacity-block": eks.CapacityType.CAPACITY_BLOCK,
 }
-"""The environment's words -> the CDK's capacity types."""
+"""The environment's names -> the CDK's capacity types."""
 
 
 @jsii.implements(ec2.IConnectable, iam.IGrantable)
 class TrnNodeGroup(Construct):
     """A managed node group of one Trainium type in one subnet, with its EFA interfaces, on any EKS cluster.
 
-    The instance type is in the launch template: the CDK's own `Nodegroup` refuses Trainium types with the Neuron image. An
-    update takes nodes away before it brings new ones, as there is rarely capacity for more of them than there are. Nodes carry
+    The instance type is in the launch template: the CDK's own `Nodegroup` rejects Trainium types with the Neuron image. An
+    update removes nodes before it adds new ones, as capacity for additional nodes is rare. Nodes carry
     the labels `trainium-cdk/node-group` and `trainium-cdk/role`, and the taint `aws.amazon.com/neuron`. The cluster needs
     Neuron's and EFA's device plug-ins, and VPC CNI 1.18.5 or newer.
 
@@ -54,52 +54,52 @@ class TrnNodeGroup(Construct):
         bucket.grant_read(group)
 
     Args:
-        cluster: A `TrnEksCluster`, an `aws_eks_v2` cluster of any app, or an `aws_eks` one whose authentication mode includes API. One
-            that is imported needs `vpc` and `cluster_security_group_id` among its attributes.
+        cluster: A `TrnEksCluster`, an `aws_eks_v2` cluster of any app, or an `aws_eks` one whose authentication mode includes API. An
+            imported one needs the attributes `vpc` and `cluster_security_group_id`.
         instance_type: A Trainium type of the catalogue. Default: trn1.32xlarge.
-        min_size: Fewest nodes: always on, and always paid. Default: 0.
-        desired_size: How many nodes it starts with; a later deployment does not undo a scaling. Default: `min_size`.
-        max_size: Most nodes. Default: 2.
-        capacity_type: How the nodes are bought. Default: ON_DEMAND.
+        min_size: Minimum number of nodes, which always run and cost money. Default: 0.
+        desired_size: Initial number of nodes; a later deployment does not undo a scaling. Default: `min_size`.
+        max_size: Maximum number of nodes. Default: 2.
+        capacity_type: Purchase option. Default: ON_DEMAND.
         capacity_reservation_id: A capacity reservation (ODCR), or the capacity block that was bought. Default: none.
-        subnets: Where the nodes may be: EFA does not cross subnets, so that one of them is chosen, in an availability zone that
+        subnets: Candidates: EFA does not cross subnets, so one of them is chosen, in an availability zone that
             offers the type. Default: the private subnets of the cluster's VPC.
-        efa: Whether the nodes have EFA interfaces. Default: where the instance type has them.
-        efa_layout: Interfaces: `efa` on every card; `efa-only`: EFA with an address on card 0 and EFA alone on the others; or
-            `ena-and-efa-only`: plain ENA on card 0 beside EFA alone on all. Default: efa-only.
-        efa_security_group: Shared by the node groups of one fleet. Default: a `TrnEfaSecurityGroup` of its own.
-        placement_group: Whether the nodes are in a cluster placement group of the stack, or one that exists. Default: with EFA,
+        efa: Whether the nodes have EFA interfaces. Default: if the instance type has them.
+        efa_layout: Interfaces: `efa` on every card; `efa-only`: EFA with an address on card 0 and `efa-only` on the others; or
+            `ena-and-efa-only`: plain ENA on card 0 and `efa-only` on all. Default: efa-only.
+        efa_security_group: Shared by the node groups of one fleet. Default: a new `TrnEfaSecurityGroup`.
+        placement_group: Whether the nodes are in a cluster placement group of the stack, or an existing one. Default: with EFA,
             but not with reserved capacity (together they fail with InsufficientInstanceCapacity).
-        security_groups: More groups of the nodes. Default: none; the cluster's own group is always there.
+        security_groups: Additional groups of the nodes. Default: none; the cluster's own group is always added.
         node_role: Default: a `TrnNodeRole`.
         storage: Shared file systems that pods mount: the nodes become clients of them. Default: none.
-        lustre: Whether the nodes install the Lustre client. Default: where `storage` has Lustre.
+        lustre: Whether the nodes install the Lustre client. Default: if `storage` has Lustre.
         root_volume_size: Default: 500 GiB.
         local_storage: The instance's NVMe disks as one RAID-0 volume for containers and scratch data. Default: True.
         lnc: Physical NeuronCores of one logical NeuronCore. Default: the instance type's own, 2 on trn2.
-        startup_script: A script of your own that each node runs as root before it joins the cluster. It is no place for secrets.
+        startup_script: Your own script, which each node runs as root before it joins the cluster. It must not contain secrets.
             Default: none.
-        image_id: An image of your own, derived from the EKS AL2023 Neuron image. Default: EKS's own.
-        service_cidr: The IPv4 network of the cluster's services, which nodes of an image of your own must be given. Default: that of a
+        image_id: Your own image, derived from the EKS AL2023 Neuron image. Default: EKS's image.
+        service_cidr: The IPv4 network of the cluster's services, required by nodes with your own image. Default: that of a
             `TrnEksCluster`.
-        release_version: AMI release version of EKS's image, as 1.33.1-20260625. Default: EKS's newest.
+        release_version: AMI release version of EKS's image, for example 1.33.1-20260625. Default: EKS's newest.
         version: Kubernetes version of the nodes. Default: the cluster's.
-        labels: Kubernetes labels. Default: none but ours.
-        taints: Default: `aws.amazon.com/neuron`, NoSchedule, which keeps other pods off.
+        labels: Additional Kubernetes labels. Default: none.
+        taints: Default: `aws.amazon.com/neuron`, NoSchedule, which keeps other pods away.
         name: The group's name in the label, and of its queue for `trn`. Default: from the construct's path.
-        tags: Tags of instances and volumes. Default: Name alone.
-        catalog: Facts about instance types. Default: this release's.
-        rules: Whether the rules of `trn validate` are run over these values. Default: True: errors fail the synthesis.
+        tags: Tags of instances and volumes. Default: only Name.
+        catalog: The catalogue with the instance types. Default: this release's.
+        rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
 
     Raises:
-        UnknownCatalogEntry: the catalogue does not hold the instance type.
+        UnknownCatalogEntry: the catalogue does not have the instance type.
         ValueError: `image_id` is given without `service_cidr`.
     """
 
     role: iam.IRole
     """The role of the nodes."""
     fleet: Fleet
-    """What jobs know of the nodes."""
+    """The description of the nodes for jobs."""
     storage: TrnStorage | None
     """The file systems of which the nodes are clients."""
 
@@ -147,7 +147,7 @@ class TrnNodeGroup(Construct):
         if image_id and not service_cidr:
             raise ValueError(
                 f"{self.node.path}: image_id is given without service_cidr. Give the IPv4 network of the cluster's services "
-                "(`aws eks describe-cluster`: kubernetesNetworkConfig), which nodes of an image of your own must be told"
+                "(`aws eks describe-cluster`: kubernetesNetworkConfig), which nodes with your own image need"
             )
         self.name = name = name or Names.unique_resource_name(self, max_length=40, separator="-").lower()
         """The value of the label `trainium-cdk/node-group` on its nodes."""
@@ -155,7 +155,7 @@ class TrnNodeGroup(Construct):
         block = capacity_type == eks.CapacityType.CAPACITY_BLOCK
         efa_setting = "auto" if efa is None else "on" if efa else "off"
         has_efa = kind.efa_of(efa_setting) > 0
-        # together they fail with InsufficientInstanceCapacity: reserved nodes have their place already (eksctl issue 7949)
+        # together they fail with InsufficientInstanceCapacity: reserved nodes are already placed (eksctl issue 7949)
         placement = has_efa and not (block or capacity_reservation_id) if placement_group is None else placement_group
         purchase = next(word for word, each in CAPACITY_TYPES.items() if each == capacity_type)
         self.storage = storage
@@ -266,9 +266,9 @@ class TrnNodeGroup(Construct):
         """A node group of an environment.
 
         Args:
-            environment: What the group belongs to.
+            environment: The group's environment.
             settings: One of `environment.eks.node_groups`.
-            after: What must be there before the first node joins: add-ons.
+            after: What must exist before the first node joins: add-ons.
         """
         image = environment.node_image
         group = cls(
@@ -298,7 +298,7 @@ class TrnNodeGroup(Construct):
             name=settings.name,
             tags=environment.tags,
             catalog=environment.catalog,
-            rules=False,  # those of the whole environment are run
+            rules=False,  # the whole environment is already checked
         )
         group._resource.node.add_dependency(network.internet_ready, *after)
         return group
@@ -310,7 +310,7 @@ class TrnNodeGroup(Construct):
 
     @property
     def grant_principal(self) -> iam.IPrincipal:
-        """The nodes' role. Pods have identities of their own (EKS Pod Identity): grant to those what jobs may do."""
+        """The nodes' role. Pods have their own identities (EKS Pod Identity): grant permissions of jobs to those."""
         return self.role.grant_principal
 
 

@@ -1,4 +1,4 @@
-"""`TrnNodeRole`: what the nodes themselves may do in AWS."""
+"""`TrnNodeRole`: permissions of the nodes themselves in AWS."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainium_cdk.storage import TrnStorage
 class TrnNodeRole(Construct):
     """The role of nodes: to join the cluster, to pull images, and Session Manager.
 
-    What pods may do in AWS is not in here: they have roles of their own (EKS Pod Identity), and cannot reach the instance's
+    It has no permissions for pods: they have their own roles (EKS Pod Identity), and cannot reach the instance's
     metadata.
 
     Example:

@@ -1,4 +1,4 @@
-"""What the cluster tells CloudWatch: the values of the add-on, and its log groups. Pure."""
+"""The cluster's logs and metrics in CloudWatch: the values of the add-on, and its log groups. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ ADDON = "amazon-cloudwatch-observability"
 LOGS = ("application", "dataplane", "host")
 """Log groups of Fluent Bit: pods, Kubernetes' own programs, nodes."""
 METRICS = ("performance",)
-"""Log group of Container Insights, whose lines CloudWatch makes metrics of."""
+"""Log group of Container Insights, from which CloudWatch creates metrics."""
 
 
 def log_groups(cluster: str, *, metrics: bool) -> dict[str, str]:
@@ -18,8 +18,8 @@ def log_groups(cluster: str, *, metrics: bool) -> dict[str, str]:
 
 
 def configuration(*, metrics: bool) -> dict[str, Any]:
-    """Configuration of the add-on: logs, and Container Insights where it is wanted. Not Application Signals, which observes web
-    services and changes their pods, nor what is for NVIDIA."""
+    """Configuration of the add-on: logs, and Container Insights if `metrics`. Not Application Signals, which observes web
+    services and changes their pods, nor parts for NVIDIA."""
     on = {
         "containerLogs": True,
         "containerInsights": metrics,

@@ -1,4 +1,4 @@
-"""`TrnPlugins`: what training needs in the cluster, beside the add-ons."""
+"""`TrnPlugins`: software for training in the cluster, in addition to the add-ons."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     from trainium_cdk.eks.cluster import TrnEksCluster
 
 HELM_MINUTES = 10
-"""Lambda ends the function after 15, and Helm must end before it: else the release stays `pending`."""
+"""Lambda stops the function after 15, and Helm must end before it: otherwise the release stays `pending`."""
 
 
 @jsii.implements(iam.IGrantable)
 class TrnPlugins(Construct):
     """Neuron's device plug-in, EFA's, Volcano with the jobs' queues; the jobs' namespace, identity and volumes.
 
-    Volcano is installed on the system nodes, and its pods are waited for: once the stack is there, jobs can be submitted. The other
-    charts are DaemonSets for Trainium nodes, which may come much later, so nothing waits for those.
+    Volcano is installed on the system nodes, and the deployment waits for its pods, so that jobs can be submitted afterwards. The other
+    charts are DaemonSets for Trainium nodes, which may start much later, so nothing waits for them.
 
-    Nothing is taken out of the cluster piece by piece when the stack is destroyed: it is deleted with the cluster. (A namespace or a
-    chart's clean-up job that waits for nodes which no longer exist is how such a destroy hangs.) So what is turned off later stays
-    in the cluster until it is removed with `helm uninstall`.
+    When the stack is destroyed, nothing is uninstalled: it is deleted with the cluster. (Otherwise a namespace or a chart's
+    clean-up job could wait forever for nodes that no longer exist.) So a plug-in that is turned off later stays in the cluster
+    until it is removed with `helm uninstall`.
 
     Example:
         group = TrnNodeGroup(self, "Trn", cluster=cluster, storage=storage)
@@ -51,32 +51,32 @@ class TrnPlugins(Construct):
     Args:
         cluster: A `TrnEksCluster`, or an `aws_eks_v2` cluster with a kubectl provider.
         node_groups: The Trainium node groups; each has a queue of its name.
-        system_nodes: What Volcano runs on: it waits for them. Default: nothing to wait for.
+        system_nodes: Nodes for Volcano, which waits for them. Default: none.
         storage: File systems that become claims in the namespace. Default: none.
-        bucket: The stack's bucket, of which jobs may read and write `jobs/`. Default: none.
+        bucket: The stack's bucket, in which jobs may read and write `jobs/`. Default: none.
         data_buckets: Buckets that jobs may read and write as a whole. Default: none.
-        namespace: Where jobs run. Default: training.
+        namespace: Namespace of the jobs. Default: training.
         volcano: Gang scheduling; `trn submit` needs it. Default: True.
         scaler: Kubernetes rights for a `TrnScaler`. Default: True.
-        neuron_scheduler: Neuron's scheduler extension, for pods that take a part of a node. Default: False.
+        neuron_scheduler: Neuron's scheduler extension, for pods that use a part of a node. Default: False.
         node_problem_detector: Watches the devices of every node. Default: True.
-        node_recovery: Lets the detector replace a node whose devices failed; not together with EKS's node monitoring agent, as both
-            would replace it. Default: False.
-        mirror: Where charts and images come from instead of their public registries. Default: nowhere else.
-        job_networks: Private networks whose every port jobs may connect to. Default: none.
-        catalog: Pins the charts. Default: this release's.
-        rules: Whether the rules of `trn validate` are run over these values. Default: True: errors fail the synthesis.
+        node_recovery: Lets the detector replace a node whose devices failed; not together with EKS's node monitoring agent, which
+            also replaces it. Default: False.
+        mirror: Sources of charts and images instead of their public registries. Default: none.
+        job_networks: Private networks to which jobs may connect, on all ports. Default: none.
+        catalog: The catalogue with the charts' versions. Default: this release's.
+        rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
 
     Raises:
         ValueError: the cluster has no kubectl provider.
     """
 
     role: iam.Role
-    """The jobs' role in AWS: grant to it what jobs may do."""
+    """The jobs' role in AWS: grant permissions of jobs to it."""
     ready: DependencyGroup
     """Everything that jobs need in the cluster."""
     namespace: str
-    """Where jobs run."""
+    """The namespace of the jobs."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class TrnPlugins(Construct):
         storage: TrnStorage,
         bucket: s3.IBucket,
     ) -> TrnPlugins:
-        """What the EKS cluster of an environment has."""
+        """The plug-ins of an environment's EKS cluster."""
         settings = environment.eks
         return cls(
             scope,
@@ -201,7 +201,7 @@ class TrnPlugins(Construct):
             id,
             cluster=self._cluster,
             manifest=objects,
-            overwrite=True,  # what a failed attempt has left is taken over
+            overwrite=True,  # overwrites what a failed attempt has left
             prune=False,
             removal_policy=RemovalPolicy.RETAIN,
         )

@@ -35,14 +35,14 @@ _EVERY = Duration.minutes(1)
 
 
 class TrnScaler(Construct):
-    """A function that sets the sizes of the node groups, each minute, to what Volcano's gangs need (see `scaler.decide`).
+    """A function that sets the sizes of the node groups each minute to the needs of Volcano's gangs (see `scaler.decide`).
 
-    A function and not a pod: it needs no image and no node, its log outlives the cluster, and its permissions are one IAM role's: to
-    change the size of these groups, and in Kubernetes to list pods and gangs, cordon nodes and write annotations. It costs well
-    below one dollar a month.
+    As a function it needs no image and no node, its log outlives the cluster, and one IAM role has its permissions: to change the
+    size of these groups, and in Kubernetes to list pods and pod groups, cordon nodes and write annotations. It costs well below
+    one dollar a month.
 
     Cluster Autoscaler and Karpenter do not fit gangs: they react to pods marked `Unschedulable`, one by one, and Volcano marks the
-    members of a waiting gang that would fit as `Schedulable`. Kueue's atomic provisioning takes no Volcano jobs.
+    members of a waiting gang that would fit as `Schedulable`. Kueue's atomic provisioning does not support Volcano jobs.
 
     Example:
         plugins = TrnPlugins(self, "Plugins", cluster=cluster, node_groups=[group], storage=storage)
@@ -50,17 +50,17 @@ class TrnScaler(Construct):
 
     Args:
         cluster: A `TrnEksCluster`, or any cluster of `aws_eks_v2` or `aws_eks` whose authentication mode includes API.
-        node_groups: The groups whose sizes it sets.
-        plugins: What must be in the cluster before the first run: Volcano, and the scaler's Kubernetes role.
-        vpc_subnets: Where the function runs; they must reach AWS's endpoints and the Kubernetes API. Default: the private subnets of
+        node_groups: The groups to scale.
+        plugins: Required in the cluster before the first run: Volcano, and the scaler's Kubernetes role.
+        vpc_subnets: Subnets of the function; they must reach AWS's endpoints and the Kubernetes API. Default: the private subnets of
             the cluster's VPC.
-        idle_time: A node that has had no pods for so long is removed. Default: 10 minutes.
+        idle_time: A node without pods is removed after this time. Default: 10 minutes.
         capacity_time: If AWS has not launched all instances of a job within this time, the job's other nodes are released. Default:
             10 minutes.
         start_time: If the pods of a job are not all placed within this time, its nodes are released. Default: 20 minutes.
-        retry_time: Pause before such a job is tried again. It doubles, up to eightfold, while attempts start nodes in vain. Default:
+        retry_time: Pause before such a job is tried again. It doubles, up to eightfold, while attempts start nodes without success. Default:
             30 minutes.
-        catalog: Knows the resources of nodes. Default: this release's.
+        catalog: The catalogue with the nodes' resources. Default: this release's.
 
     Raises:
         ValueError: no node group is given.
@@ -170,7 +170,7 @@ class TrnScaler(Construct):
             "Rule",
             description=f"Runs the scaler of {view.name}",
             schedule=events.Schedule.rate(_EVERY),
-            # the next run comes soon enough
+            # no retry: the next run comes soon enough
             targets=[targets.LambdaFunction(function, retry_attempts=0, max_event_age=_EVERY)],
         )
         return role
@@ -188,7 +188,7 @@ _MINUTES = {"idle": 10, "capacity": 10, "start": 20, "retry": 30}
 
 
 def _statements(stack: Stack, view: ClusterView, nodegroups: Sequence[str]) -> list[Statement]:
-    """What the function does in AWS: reads the node groups, and changes the sizes of their Auto Scaling groups alone."""
+    """Permissions of the function in AWS: to read the node groups, and to change the sizes of only their Auto Scaling groups."""
     groups = [
         stack.format_arn(service="eks", resource="nodegroup", resource_name=f"{view.name}/{n}/*") for n in nodegroups
     ]
@@ -199,7 +199,7 @@ def _statements(stack: Stack, view: ClusterView, nodegroups: Sequence[str]) -> l
     return [
         {**allow(view.arn, "eks:DescribeCluster")},
         {**allow(groups, "eks:DescribeNodegroup")},
-        # AWS takes no narrower resource for these
+        # AWS accepts no narrower resource for these
         {**allow("*", "autoscaling:DescribeAutoScalingGroups", "ec2:DescribeInstances")},
         {
             **allow(scaling, "autoscaling:SetDesiredCapacity", "autoscaling:TerminateInstanceInAutoScalingGroup"),

@@ -1,4 +1,4 @@
-"""How many nodes a node group is told to have, so that a deployment does not undo a scaling."""
+"""The size of a node group in deployments, which must not undo a scaling."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _ID = "TrnNodeGroupSizes"
 
 
 def kept_size(scope: Construct, id: str, *, cluster: str, group: str, nodes: int, least: int, most: int) -> str:
-    """A token: `nodes` when the group is created; from then on as many as it has, within the bounds.
+    """A token: `nodes` when the group is created, later its current size, within the bounds.
 
-    EKS wants a desired size with every new group (all three sizes or none), and CloudFormation sends all three again when one
-    of them changes. It does so only then, and only then does this resource query the size again.
+    EKS requires a desired size for every new group (all three sizes or none), and CloudFormation sends all three again if one
+    of them changes. Only then does this resource query the current size.
 
     Args:
-        cluster: the cluster's name. As plain text where it is known: the first answer needs no cluster.
+        cluster: the cluster's name, as plain text if possible: the first response needs no cluster.
     """
     size = CustomResource(
         scope,
@@ -56,7 +56,7 @@ class _Sizes(Construct):
         return existing if isinstance(existing, cls) else cls(stack, _ID)
 
     def token(self, cluster: str) -> str:
-        """The service token of the function, which may read the node groups of `cluster` as well from now on."""
+        """The service token of the function, with permission to read the node groups of `cluster`."""
         if cluster not in self._clusters:
             self._clusters.add(cluster)
             stack = Stack.of(self)

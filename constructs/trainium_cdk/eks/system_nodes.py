@@ -1,4 +1,4 @@
-"""`TrnSystemNodes`: the nodes of what runs beside the training."""
+"""`TrnSystemNodes`: nodes for everything but training."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ SYSTEM_ROOT_GIB = 80
 
 @jsii.implements(iam.IGrantable)
 class TrnSystemNodes(Construct):
-    """A small managed node group for what runs beside the training: DNS, controllers, drivers, TensorBoard. In every zone, without a
-    taint.
+    """A small managed node group for everything but training: DNS, controllers, drivers, TensorBoard. In every zone, without
+    taints.
 
     Example:
         system = TrnSystemNodes(self, "System", cluster=cluster, storage=storage)
@@ -40,16 +40,16 @@ class TrnSystemNodes(Construct):
 
     Args:
         cluster: A `TrnEksCluster`, or any cluster of `aws_eks_v2` or `aws_eks`, as for `TrnNodeGroup`.
-        instance_type: An ordinary x86_64 type. Default: m5.large.
-        min_size: Fewest nodes. Default: 1.
-        desired_size: How many nodes it starts with; a later deployment does not undo a scaling. Default: 2.
-        max_size: Most nodes. Default: 4.
-        subnets: Where the nodes may be. Default: the private subnets of the cluster's VPC.
+        instance_type: A general-purpose x86_64 type. Default: m5.large.
+        min_size: Minimum number of nodes. Default: 1.
+        desired_size: Initial number of nodes; a later deployment does not undo a scaling. Default: 2.
+        max_size: Maximum number of nodes. Default: 4.
+        subnets: Subnets of the nodes. Default: the private subnets of the cluster's VPC.
         node_role: Default: a `TrnNodeRole`.
         storage: Shared file systems that pods mount: the nodes become clients of them. Default: none.
         root_volume_size: Default: 80 GiB.
         version: Kubernetes version of the nodes. Default: the cluster's.
-        tags: Tags of instances and volumes. Default: Name alone.
+        tags: Tags of instances and volumes. Default: only Name.
 
     Raises:
         ValueError: the sizes are not in order.
@@ -129,7 +129,7 @@ class TrnSystemNodes(Construct):
         """The system nodes of an environment.
 
         Args:
-            after: What must be there before the first node joins: add-ons.
+            after: What must exist before the first node joins: add-ons.
         """
         settings = environment.eks.system
         nodes = cls(
@@ -150,5 +150,5 @@ class TrnSystemNodes(Construct):
 
     @property
     def grant_principal(self) -> iam.IPrincipal:
-        """The nodes' role. Pods have identities of their own (EKS Pod Identity)."""
+        """The nodes' role. Pods have their own identities (EKS Pod Identity)."""
         return self.role.grant_principal

@@ -1,6 +1,6 @@
-"""The user data of a Trainium node: what nodeadm and cloud-init of the EKS AL2023 images read. Pure.
+"""The user data of a Trainium node, for nodeadm and cloud-init of the EKS AL2023 images. Pure.
 
-The scripts run before the kubelet starts (nodeadm-run waits for cloud-final), so that it announces what they set up.
+The scripts run before the kubelet starts (nodeadm-run waits for cloud-final), so that it reports what they set up.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from ruamel.yaml import YAML
 
 BOUNDARY = "==TRN=="
 _LIMITS = (("RLIMIT_NOFILE", 65_536, 1_048_576), ("RLIMIT_MEMLOCK", 1 << 50, 1 << 50))
-"""(limit, soft, hard) of containers. The list replaces the image's own, so its limit of open files is repeated (amazon-eks-ami
-v20260724, nodeadm's base-runtime-spec.json). Memory: 1 PiB, more than any node has. Not the largest integer, which stands for
-no limit: nodeadm merges specifications as JSON with 64-bit floats, which would round it up to one that is too large."""
+"""(limit, soft, hard) of containers. The list replaces the image's, so its limit of open files is repeated (amazon-eks-ami
+v20260724, nodeadm's base-runtime-spec.json). Memory: 1 PiB, more than any node has. Not the largest integer, which means
+no limit: nodeadm merges specifications as JSON with 64-bit floats, which would round it up to an invalid one."""
 _HUGE_PAGE_MIB = 2
 _LUSTRE = """\
 # Not part of the EKS images; without its kernel modules no Lustre file system can be mounted
@@ -36,7 +36,7 @@ echo "NEURON_LOGICAL_NC_CONFIG={lnc}" > /opt/aws/neuron/logical_nc_config
 
 @dataclass(frozen=True)
 class ApiServer:
-    """Where a node of an image of your own finds its cluster. (EKS tells this to its own images by itself.)
+    """The cluster's API for a node with a custom image. (EKS passes this to its own images automatically.)
 
     Values may be CDK tokens.
     """
@@ -58,17 +58,17 @@ def user_data(
     own: str | None = None,
     cluster: ApiServer | None = None,
 ) -> str:
-    """MIME multi-part user data; empty where there is nothing to say.
+    """MIME multi-part user data; may be empty.
 
     Args:
-        huge_pages: memory in pages of 2 MiB that the kubelet is to announce at least, as `5120Mi`.
-        locked_memory: let containers lock memory without a limit that matters, as EFA needs it: a pod that runs as another
-            user than root and without capabilities has the container's limit.
+        huge_pages: minimum memory in pages of 2 MiB that the kubelet reports, for example `5120Mi`.
+        locked_memory: let containers lock memory practically without limit, which EFA needs: a pod without capabilities that
+            does not run as root has the container's limit.
         scratch: join the instance's NVMe disks into one RAID-0 volume for containers and their scratch data.
         lustre: install the Lustre client.
         lnc: physical NeuronCores of a logical one; None = the driver's default.
-        own: a script of the user's own, run after these.
-        cluster: given for an image of your own only.
+        own: the user's script, run after these.
+        cluster: only for a custom image.
     """
     parts = []
     script = (_huge_pages(huge_pages) if huge_pages else "") + (_LUSTRE if lustre else "")
@@ -88,7 +88,7 @@ def user_data(
 def _huge_pages(memory: str) -> str:
     found = re.fullmatch(r"(\d+)(Mi|Gi)", memory)
     if not found:
-        raise ValueError(f"{memory!r} is not an amount of memory: write it in Mi or Gi, as 5120Mi")
+        raise ValueError(f"{memory!r} is not an amount of memory: write it in Mi or Gi, for example 5120Mi")
     mib = int(found[1]) * (1024 if found[2] == "Gi" else 1)
     return f"""\
 # The images set some aside for EFA already: never fewer than that
@@ -124,7 +124,7 @@ def _yaml(data: dict[str, Any]) -> str:
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
-    yaml.width = 10_000  # tokens and certificates stay on one line
+    yaml.width = 10_000  # keeps tokens and certificates on one line
     text = StringIO()
     yaml.dump(data, text)
     return text.getvalue()

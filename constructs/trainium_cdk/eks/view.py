@@ -1,4 +1,4 @@
-"""One view of any cluster: one of ours, or one of the CDK's that another construct, stack or tool created."""
+"""One view of any cluster: of this library, or of the CDK, created by any construct, stack or tool."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ClusterView:
-    """What node groups, add-ons and plug-ins need of a cluster.
+    """The values of a cluster that node groups, add-ons and plug-ins use.
 
     Attributes:
         cluster: The cluster, for the CDK's own constructs.
-        name: Plain text where it is known at synthesis: what only names the cluster need not wait for it.
-        reference: The name, for what has to wait for the cluster.
+        name: Plain text if known at synthesis, for resources that need not wait for the cluster.
+        reference: The name, for resources that must wait for the cluster.
         arn: Its ARN, from its name.
         connections: Those of the Kubernetes API.
         before_nodes: What nodes must wait for.
         ready: What manifests and charts must wait for.
-        clients: A security group whose members reach the API; None where there is none.
-        version: Its Kubernetes version; None where it is not known.
-        service_cidr: IPv4 network of its services; None where it is not known.
-        namespace: Where jobs run.
-        endpoint: Where the Kubernetes API is reached; None where it is not known.
-        access_role: What `trn` assumes to use the Kubernetes API; None for the caller's own credentials.
+        clients: A security group whose members reach the API; None if none.
+        version: Its Kubernetes version; None if unknown.
+        service_cidr: IPv4 network of its services; None if unknown.
+        namespace: Namespace of the jobs.
+        endpoint: Address of the Kubernetes API; None if unknown.
+        access_role: The role that `trn` assumes to use the Kubernetes API; None for the caller's own credentials.
     """
 
     cluster: eks.ICluster | eks_v1.ICluster
@@ -60,12 +60,12 @@ class ClusterView:
 
 
 class OwnCluster(Construct):
-    """A cluster of this library. (What takes any cluster need not load the construct, which brings kubectl along.)"""
+    """Base class of this library's cluster, so that others need not import the cluster construct, which loads kubectl."""
 
     view: ClusterView
-    """What this library's other constructs need of it."""
+    """Its view for the other constructs of this library."""
     cluster: eks.ICluster
-    """The cluster, for any construct of the CDK. What is added to it with `add_manifest` or `add_helm_chart` must also depend on
+    """The cluster, for any construct of the CDK. Objects added with `add_manifest` or `add_helm_chart` must also depend on
     `ready`."""
 
 
@@ -92,7 +92,7 @@ def kubectl_cluster(construct: Construct, cluster: eks.ICluster | OwnCluster) ->
         return cluster.cluster
     if cluster.kubectl_provider is None:
         raise ValueError(
-            f"{construct.node.path}: the cluster has no kubectl provider, without which nothing can be installed in it. Give the "
+            f"{construct.node.path}: the cluster has no kubectl provider, which is needed to install anything in it. Give the "
             "cluster kubectl_provider_options with a kubectl_layer, or use TrnEksCluster"
         )
     return cluster

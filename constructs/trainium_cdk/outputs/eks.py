@@ -39,7 +39,7 @@ class EksCluster(ClusterOutputs):
     """EC2 instance through which a private endpoint is reached; empty where there is none."""
     kubernetes_version: str
     access_role: str = ""
-    """IAM role to take for using the Kubernetes API, by whoever may; empty where there is none."""
+    """IAM role to assume for using the Kubernetes API; empty if none."""
 
 
 EKS_KEYS: Keys = {

@@ -25,7 +25,7 @@ from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.errors import SettingsError
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.outputs.contract import PAYLOADS
-from trainium_cdk.pcluster.config import NOBODY, ClusterIds, render
+from trainium_cdk.pcluster.config import NO_ADDRESS, ClusterIds, render
 from trainium_cdk.pcluster.described import environment_of
 from trainium_cdk.pcluster.name import TrnClusterName
 from trainium_cdk.pcluster.provider import TrnPclusterProvider
@@ -284,7 +284,7 @@ class TrnPcluster(Construct):
     def _ssh_source(self, environment: Environment) -> str:
         ssh = environment.pcluster.head.ssh
         if ssh is None:
-            return NOBODY
+            return NO_ADDRESS
         if len(ssh.from_cidrs) == 1:
             return ssh.from_cidrs[0]
         networks = ec2.CfnPrefixList(

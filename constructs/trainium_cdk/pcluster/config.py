@@ -19,7 +19,7 @@ from trainium_cdk.settings import ComputeResource, Environment, Queue
 
 Config = dict[str, Any]
 
-NOBODY = "127.0.0.1/32"
+NO_ADDRESS = "127.0.0.1/32"
 """ParallelCluster always opens port 22 of head and login nodes, by default to all addresses: with this value no one can
 connect."""
 
@@ -64,7 +64,7 @@ class ClusterIds:
     efs_id: str | None = None
     fsx_id: str | None = None
     key_name: str | None = None
-    ssh_source: str = field(default=NOBODY)
+    ssh_source: str = field(default=NO_ADDRESS)
     region: str | None = None
 
 

@@ -1,9 +1,9 @@
-"""What a scaler of gangs does next: from what is there to what is to change. Pure; times are seconds since 1970.
+"""Decisions of the scaler for gangs (pod groups): from the current state to changes. Pure; times are seconds since 1970.
 
-Gangs are admitted whole, by priority and then by age, if their pods fit the group's largest size beside what runs. Nodes are
-started for admitted gangs only, counted from pods and not from what nodes announce, so that a node whose device plug-in is slow
-is not ordered twice. A gang whose nodes do not come in time is released and tried again later. A node that no pod has used for
-a while, and that no admitted gang is waiting for, is removed.
+Gangs are admitted as a whole, by priority and then by age, if their pods fit into the group's largest size in addition to running
+pods. Nodes are started only for admitted gangs. They are counted from pods, not from the devices that nodes report, so that a node
+with a slow device plug-in is not requested twice. A gang whose nodes do not start in time is released and tried again later. A
+node that no pod has used for a while, and that no admitted gang is waiting for, is removed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 MOST_RETRIES = 8
-"""After each attempt that brought nodes in vain, a gang waits twice as long, up to so many times the first pause."""
+"""After each attempt that started nodes without success, a gang waits twice as long, up to this multiple of the first pause."""
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,9 @@ class Limits:
     """All in seconds.
 
     Attributes:
-        idle: how long a node may be without pods.
-        capacity: how long AWS may take to launch all instances of a gang.
-        start: how long it may take from the request until all pods of the gang are placed, and until an instance has joined.
+        idle: maximum time of a node without pods.
+        capacity: maximum time for AWS to launch all instances of a gang.
+        start: maximum time from the request until all pods of the gang are placed, and until an instance has joined.
         retry: pause before a gang that was released is tried again.
     """
 
@@ -41,9 +41,9 @@ class Node:
         instance: EC2 instance id.
         name: of its Kubernetes node; empty until it has joined.
         since: when it was last used, or joined, or (until it has joined) was launched.
-        used: devices that pods on it have.
-        busy: whether pods run on it, those of DaemonSets aside.
-        cordoned: whether it takes no new pods.
+        used: devices of the pods on it.
+        busy: whether pods run on it, except those of DaemonSets.
+        cordoned: whether it accepts no new pods.
         leaving: whether the scaler has begun to remove it.
     """
 
@@ -61,10 +61,10 @@ class Group:
     """A node group.
 
     Attributes:
-        name: as the environment has it.
+        name: its name in the environment.
         devices: of one node.
-        desired: how many instances AWS was asked for.
-        requested: what the scaler itself asked for last; None for nothing.
+        desired: number of instances requested from AWS.
+        requested: number that the scaler itself requested last; None if none.
         trouble: what AWS reports as the cause of missing instances.
     """
 
@@ -80,13 +80,13 @@ class Group:
 
 @dataclass(frozen=True)
 class Attempt:
-    """What a gang's PodGroup carries between two runs.
+    """The state in a gang's PodGroup between two runs.
 
     Attributes:
-        asked: when the scaler began to hold or start nodes for it; 0 while it does not.
-        tries: how many attempts brought nodes in vain.
+        asked: when the scaler began to reserve or start nodes for it; 0 while it does not.
+        tries: number of attempts that started nodes without success.
         retry: when it is tried again; 0 if it was not released.
-        why: why it waits, for people.
+        why: why it waits, for users.
     """
 
     asked: float = 0
@@ -117,12 +117,12 @@ class Gang:
 
 @dataclass(frozen=True)
 class Change:
-    """What is to be done with a group: first the desired size is set, then instances are terminated, each lowering it by one.
+    """Changes of a group: first the desired size is set, then instances are terminated, which lowers it by one each.
 
     Attributes:
-        desired: None leaves it.
+        desired: the new size; None for no change.
         remove: instance ids.
-        requested: the new `Group.requested`, to be kept with the group.
+        requested: the new `Group.requested`, to store with the group.
     """
 
     desired: int | None = None
@@ -132,14 +132,14 @@ class Change:
 
 @dataclass(frozen=True)
 class Plan:
-    """Changes by group, and what PodGroups are to carry, by key; unchanged ones are left out."""
+    """Changes by group, and new states of PodGroups by key; unchanged ones are left out."""
 
     groups: Mapping[str, Change] = field(default_factory=dict)
     attempts: Mapping[str, Attempt] = field(default_factory=dict)
 
 
 def decide(groups: Sequence[Group], gangs: Iterable[Gang], now: float, limits: Limits) -> Plan:
-    """What is to change now. Once it is done, deciding again changes something only where nodes that went have made room."""
+    """The changes to make now. After them, another call changes something only if removed nodes have made room."""
     shelves = {group.name: _Shelf(group) for group in groups}
     attempts: dict[str, Attempt] = {}
     for gang in sorted(gangs, key=lambda g: (-g.priority, g.created, g.key)):
@@ -151,7 +151,7 @@ def decide(groups: Sequence[Group], gangs: Iterable[Gang], now: float, limits: L
 
 
 def _admit(gang: Gang, shelves: Sequence[_Shelf], now: float, limits: Limits) -> Attempt:
-    """Hold nodes for a gang in the first group that has room for all of it, or say why it waits."""
+    """Reserve nodes for a gang in the first group with room for all of it, or return why it waits."""
     before = gang.attempt
     if not gang.needs:
         return Attempt()  # it runs: a later restart is a new attempt
@@ -190,25 +190,25 @@ def _released(before: Attempt, late: str, trouble: str, there: int, now: float, 
 
 @dataclass(frozen=True)
 class _Held:
-    """Free devices of a group's nodes once a gang has its places, and the places, by index."""
+    """Free devices of a group's nodes after a gang is placed, and the places, by index."""
 
     free: tuple[int, ...]
     places: frozenset[int]
 
 
 class _Shelf:
-    """A node group while gangs are given places: its nodes that take pods, then those that it could still get."""
+    """A node group while gangs are placed: its nodes that accept pods, then nodes that could still be started."""
 
     def __init__(self, group: Group) -> None:
         self.group = group
         usable = [n for n in group.nodes if not (n.cordoned or n.leaving)]
-        # the fullest first, so that small pods share nodes; of idle nodes those that came first
+        # the fullest first, so that small pods share nodes; of idle nodes the oldest
         self._nodes = sorted(usable, key=lambda n: (not n.busy, -n.used, n.since, n.instance))
         more = max(0, group.maximum - len(group.nodes))
         self._held = _Held((*(group.devices - n.used for n in self._nodes), *[group.devices] * more), frozenset())
 
     def fit(self, needs: Sequence[int]) -> _Held | None:
-        """Places for pods that need so many devices each; None if the group cannot hold them all."""
+        """Places for pods with these device counts; None if the group has no room for all."""
         free, places = list(self._held.free), set()
         for need in sorted(needs, reverse=True):
             at = next((i for i, left in enumerate(free) if left >= need), None)
@@ -222,7 +222,7 @@ class _Shelf:
         self._held = _Held(held.free, self._held.places | held.places)
 
     def existing(self, held: _Held) -> int:
-        """How many of the places are on instances that are there."""
+        """Number of places on existing instances."""
         return sum(at < len(self._nodes) for at in held.places)
 
     def room(self) -> str:
@@ -236,7 +236,9 @@ class _Shelf:
         if wanted > desired:
             desired, own = wanted, True
         elif desired > there and own:
-            desired = max(wanted, group.minimum)  # the gang that it was for is gone; what people ask for by hand stays
+            desired = max(
+                wanted, group.minimum
+            )  # the gang that it was for no longer exists; a manually requested size is kept
         kept = {self._nodes[at].instance for at in self._held.places if at < len(self._nodes)}
         over = [n for n in group.nodes if not n.busy and n.instance not in kept and _expired(n, now, limits)]
         over.sort(key=lambda n: (not n.leaving, n.since, n.instance))

@@ -1,9 +1,9 @@
-"""The scaler's function: reads the cluster and its node groups, decides, and does it. It keeps nothing between two runs.
+"""The scaler's function: reads the cluster and its node groups, decides, and applies the changes. It keeps no state between runs.
 
 Environment: SETTINGS (`Settings` as JSON).
 
-A node is removed in two runs: the first cordons it, and the next, which sees whether a pod has got it in the meantime,
-terminates its instance.
+A node is removed in two runs: the first cordons it, and the next terminates its instance, unless a pod was
+placed on it in the meantime.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def handler(_event: object, _context: object) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Settings:
-    """What the stack tells the function.
+    """Settings of the function, from the stack.
 
     Attributes:
         cluster: its name.
@@ -72,7 +72,7 @@ class Kubernetes:
     """The API of a cluster, as the session's identity (an EKS access entry).
 
     Args:
-        cluster: as DescribeCluster has it.
+        cluster: as returned by DescribeCluster.
     """
 
     def __init__(self, cluster: dict[str, Any], session: Any) -> None:
@@ -118,7 +118,7 @@ class Scaler:
         self._eks, self._scaling, self._ec2 = client("eks"), client("autoscaling"), client("ec2")
 
     def run(self, now: float) -> Plan:
-        """Read, decide, act; returns what was decided."""
+        """Read, decide and apply. Returns the decision."""
         settings, kubernetes = self._settings, self._kubernetes
         described = {f.name: self._describe(f.nodegroup) for f in settings.fleets}
         scaling = {name: self._auto_scaling_group(found) for name, found in described.items()}
@@ -177,7 +177,7 @@ class Scaler:
         return dict(found)
 
     def _launched(self, instances: list[str]) -> dict[str, float]:
-        """When each was launched; an instance that EC2 does not know yet is left out."""
+        """The launch time of each instance, except those that EC2 does not know yet."""
         if not instances:
             return {}
         filters = [{"Name": "instance-id", "Values": instances[at : at + 200]} for at in range(0, len(instances), 200)]
@@ -190,7 +190,7 @@ class Scaler:
         self._patch(f"/api/v1/nodes/{name}", {"metadata": {"annotations": annotations}, **spec})
 
     def _patch(self, path: str, body: dict[str, Any]) -> None:
-        """Change an object; one that is gone by now needs no change."""
+        """Change an object, unless it was deleted."""
         try:
             self._kubernetes.patch(path, body)
         except urllib.error.HTTPError as error:

@@ -1,4 +1,4 @@
-"""From the objects of the Kubernetes API and of AWS to what the scaler decides on, and back to annotations. Pure."""
+"""Conversion of objects of Kubernetes and AWS to the scaler's input, and of its decisions to annotations. Pure."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _LAUNCHED = ("Pending", "InService")
 
 @dataclass(frozen=True)
 class Fleet:
-    """A node group, as the stack describes it.
+    """A node group, as described by the stack.
 
     Attributes:
-        name: as the environment has it.
-        nodegroup: EKS's name of it.
+        name: its name in the environment.
+        nodegroup: its name in EKS.
         devices: of one node.
         queue: its Volcano queue.
     """
@@ -93,11 +93,11 @@ def nodes(
     now: float,
     device: str,
 ) -> tuple[Node, ...]:
-    """The instances of an Auto Scaling group with their Kubernetes nodes; those that are ending are left out.
+    """The instances of an Auto Scaling group with their Kubernetes nodes; terminating ones are left out.
 
     Args:
-        instances: as DescribeAutoScalingGroups has them.
-        launched: when each was launched, by id.
+        instances: as returned by DescribeAutoScalingGroups.
+        launched: launch times, by id.
         pods: all pods of the cluster.
     """
     joined = {node["spec"].get("providerID", "").rpartition("/")[2]: node for node in kubernetes}
@@ -143,7 +143,7 @@ def idle_marks(nodes: Sequence[Node], kubernetes: Sequence[Object], now: float) 
 
 
 def taken_back(nodes: Sequence[Node]) -> list[str]:
-    """Names of nodes that were to be removed, but have got a pod just before they were cordoned."""
+    """Names of nodes that were to be removed, but got a pod just before they were cordoned."""
     return [node.name for node in nodes if node.leaving and node.busy]
 
 
@@ -164,13 +164,13 @@ def group(fleet: Fleet, described: Object, scaling: Object, queue: Object | None
 
 
 def labels(fleet: Fleet, described: Object) -> dict[str, str]:
-    """The labels of a group's nodes, as far as pods may choose by them."""
+    """The labels of a group's nodes that pods may select."""
     own = {"node.kubernetes.io/instance-type": fleet.instance_type, "eks.amazonaws.com/nodegroup": fleet.nodegroup}
     return {**described.get("labels", {}), **own}
 
 
 def attempt(podgroup: Object) -> Attempt:
-    """What a PodGroup carries; a new one where it carries nothing that can be read."""
+    """The state in a PodGroup; a new one if it has none, or an invalid one."""
     try:
         return Attempt(**json.loads(podgroup["metadata"].get("annotations", {})[ATTEMPT]))
     except (KeyError, ValueError, TypeError):
@@ -178,12 +178,12 @@ def attempt(podgroup: Object) -> Attempt:
 
 
 def annotation(attempt: Attempt) -> str | None:
-    """What a PodGroup is to carry; None for nothing."""
+    """The annotation for a PodGroup; None for none."""
     return json.dumps(asdict(attempt), sort_keys=True) if attempt != Attempt() else None
 
 
 def requested(pod: Object, resource: str) -> int:
-    """How much of an extended resource a pod has: its containers together, or the largest of its init containers."""
+    """The request of a pod for an extended resource: all containers together, or the largest init container."""
 
     def of(container: Object) -> int:
         resources = container.get("resources", {})
@@ -194,7 +194,7 @@ def requested(pod: Object, resource: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """A time of Kubernetes in seconds since 1970."""
+    """A Kubernetes timestamp in seconds since 1970."""
     return dt.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
 
 
@@ -208,7 +208,7 @@ def _waits(pod: Object) -> bool:
 
 
 def _fits(pod: Object, labels: Mapping[str, str], device: str, label: str) -> bool:
-    """Whether a pod asks for nodes of this group: for devices or for the group by name, and for no label that its nodes lack."""
+    """Whether a pod requests nodes of this group: devices, or the group by name, and no label that its nodes lack."""
     selector = pod["spec"].get("nodeSelector", {})
     if not (requested(pod, device) or label in selector):
         return False
@@ -216,6 +216,6 @@ def _fits(pod: Object, labels: Mapping[str, str], device: str, label: str) -> bo
 
 
 def _of_the_node(pod: Object) -> bool:
-    """Whether a pod comes and goes with its node: of a DaemonSet, or static."""
+    """Whether a pod belongs to its node: a static pod, or one of a DaemonSet."""
     owners = {owner["kind"] for owner in pod["metadata"].get("ownerReferences", [])}
     return bool(owners & {"DaemonSet", "Node"})
