@@ -14,4 +14,5 @@ def unpack(archive: tarfile.TarFile, folder: Path, members: Iterable[tarfile.Tar
         members: only these; default: all of them.
     """
     archive.extraction_filter = getattr(tarfile, "data_filter", None)
-    archive.extractall(folder, members)  # noqa: S202
+    for member in archive if members is None else members:
+        archive.extract(member, folder)

@@ -19,10 +19,14 @@ _MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 1, 32, 4096, 16384, 1 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def mount(source: str, target: Path, kind: str | None, flags: int) -> None:
+def mount(source: str, target: Path, kind: str | None, flags: int, data: str = "") -> None:
     """mount(2). Raises OSError."""
     done = _libc.mount(
-        source.encode(), os.fsencode(target), kind.encode() if kind else None, ctypes.c_ulong(flags), None
+        source.encode(),
+        os.fsencode(target),
+        kind.encode() if kind else None,
+        ctypes.c_ulong(flags),
+        data.encode() or None,
     )
     if done != 0:
         number = ctypes.get_errno()
@@ -70,7 +74,8 @@ class View:
         there = Path(place)
         here.mkdir(parents=True, exist_ok=True)
         if there.is_dir() or place == PurePosixPath("/"):
-            mount("view", here, "tmpfs", 0)
+            # without the sticky bit, with which an ordinary user may not open /dev/null for writing (may_create_in_sticky)
+            mount("view", here, "tmpfs", 0, f"mode={there.stat().st_mode & 0o777:o}")
             for entry in os.scandir(there):
                 self._show(entry, here / entry.name)
         self._own.add(place)

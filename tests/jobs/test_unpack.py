@@ -49,7 +49,7 @@ def run(archive: bytes, folder: Path) -> subprocess.CompletedProcess[bytes]:
 def any_python(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pythons before 3.8.17, 3.9.17, 3.10.12 and 3.11.4 have no data filter."""
     if request.param == "no data filter":
-        monkeypatch.delattr(tarfile, "data_filter")
+        monkeypatch.delattr(tarfile, "data_filter", raising=False)
 
 
 def ended(archive: bytes, folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
@@ -173,7 +173,7 @@ def test_nothing_ever_leaves_the_folder(members: list[tuple[str, Any]]) -> None:
         folder.parent.mkdir()
         for name in ("b", "c", "a/b", "a/c"):
             Path(place, name).write_text("theirs")
-        with contextlib.suppress(unpack.Refused, tarfile.FilterError):
+        with contextlib.suppress(unpack.Refused, getattr(tarfile, "FilterError", unpack.Refused)):
             unpack.unpack(io.BytesIO(packed(*members)), str(folder), 10_000)
         assert all(Path(place, name).read_text() == "theirs" for name in ("b", "c", "a/b", "a/c"))
         assert sorted(f.name for f in Path(place).iterdir()) == ["a", "b", "c"]

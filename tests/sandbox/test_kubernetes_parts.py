@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 import os
 import re
+import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from sandbox.kubernetes import build, golang, helm, kwok_config, nodes, offline, pod_spec, progress, schemas, volcano
+from sandbox.kubernetes import (
+    build,
+    container,
+    golang,
+    helm,
+    kwok_config,
+    nodes,
+    offline,
+    pod_spec,
+    progress,
+    schemas,
+    volcano,
+)
 from sandbox.kubernetes.logs import LogWriter
 from sandbox.local_aws import SHIMS
 from tests.support import need
@@ -360,3 +375,31 @@ def test_what_is_built_is_what_the_catalogue_pins() -> None:
     facts = Catalog.load().eks
     assert build.version("k8s.io/kubernetes").rpartition(".")[0] == facts.default
     assert build.version("volcano.sh/volcano") == facts.charts["volcano"].version
+
+
+def test_containers_of_an_ordinary_user_may_write_to_dev_null() -> None:
+    """Where a file is mounted below /dev, the container has a /dev of its own."""
+    user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)  # pytest's own folders are closed to others
+        program = shutil.copy(inspect.getfile(container), folder)
+        (folder / "root").mkdir()
+        (folder / "message").touch()
+        if user:
+            os.chown(folder / "root", 65534, 65534)
+        spec: Object = {
+            "env": {"PATH": "/usr/bin:/bin"},
+            "root": str(folder / "root"),
+            "mounts": [{"source": str(folder / "message"), "place": "/dev/termination-log", "read_only": False}],
+            "hostname": "trainer",
+            "directory": "",
+            "command": ["sh", "-c", "echo x > /dev/null && echo written"],
+        }
+        (folder / "spec.json").write_text(json.dumps(spec))
+        words = [*user, "unshare", "--mount", "--uts", "--user", "--map-root-user"]
+        need(subprocess.run([*words, "true"], check=False).returncode == 0, "users may not make namespaces here")
+        done = subprocess.run(
+            [*words, "/usr/bin/python3", program, folder / "spec.json"], capture_output=True, text=True, check=False
+        )
+        assert (done.stdout, done.stderr) == ("written\n", "")
