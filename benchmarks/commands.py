@@ -1,19 +1,23 @@
 """How long the commands of this project take, side by side in one run, as ratios to a floor: `make bench`.
 
-Absolute times say little on a shared machine. The runs of all cases are interleaved, so that a busy moment hits all of them.
+Absolute times say little on a shared machine. The runs of all cases are interleaved, so that a busy moment affects all of them, and
+the processor's time (of a command and of the Node process that it starts) is measured beside the elapsed time.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import track
@@ -22,19 +26,49 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv/bin"
 EMPTY_APP = "import aws_cdk as cdk; app = cdk.App(); cdk.Stack(app, 'Empty'); app.synth()"
+MANY = 50
 
 
 @dataclass(frozen=True)
 class Case:
-    """One command, and the case it is compared with."""
+    """One command, and the case it is compared with.
+
+    Attributes:
+        context: what `-c` passes to the CDK app; `env` names one of `ENVIRONMENTS`.
+    """
 
     name: str
     words: tuple[str, ...]
     floor: str
-    env: tuple[tuple[str, str], ...] = ()
+    context: dict[str, str] = field(default_factory=dict)
+    validation: bool = False
 
 
+@dataclass(frozen=True)
+class Run:
+    """Seconds of one run: elapsed, and of the processor."""
+
+    wall: float
+    cpu: float
+
+
+def _queues(number: int) -> dict[str, Any]:
+    return {"pcluster": {"queues": [{"name": f"q{i}", "compute_resources": [{"name": "trn"}]} for i in range(number)]}}
+
+
+def _groups(number: int) -> dict[str, Any]:
+    return {"eks": {"node_groups": [{"name": f"g{i}"} for i in range(number)]}}
+
+
+ENVIRONMENTS = {
+    "one queue": _queues(1),
+    "queues": _queues(MANY),
+    "one node group": _groups(1),
+    "node groups": _groups(MANY),
+}
 PYTHON = str(BIN / "python")
+EMPTY = "cdk app: an empty stack"
+OURS = (PYTHON, "app.py")
 CASES = (
     Case("python: nothing", (PYTHON, "-c", "pass"), "python: nothing"),
     Case("python: import boto3, pydantic", (PYTHON, "-c", "import boto3, pydantic"), "python: nothing"),
@@ -44,20 +78,36 @@ CASES = (
         (str(BIN / "trn"), "validate", "tests/environments/tutorial.yaml"),
         "python: import boto3, pydantic",
     ),
-    Case(
-        "cdk app: an empty stack", (PYTHON, "-c", EMPTY_APP), "cdk app: an empty stack", (("CDK_VALIDATION", "false"),)
-    ),
-    Case("cdk app: ours", (PYTHON, "app.py"), "cdk app: an empty stack"),
-    Case("cdk app: ours, validated", (PYTHON, "app.py"), "cdk app: an empty stack", (("CDK_VALIDATION", "true"),)),
+    Case(EMPTY, (PYTHON, "-c", EMPTY_APP), EMPTY),
+    Case("cdk app: one queue", OURS, EMPTY, {"engine": "slurm", "env": "one queue"}),
+    Case(f"cdk app: {MANY} queues", OURS, "cdk app: one queue", {"engine": "slurm", "env": "queues"}),
+    Case("cdk app: one node group", OURS, EMPTY, {"engine": "eks", "env": "one node group"}),
+    Case(f"cdk app: {MANY} node groups", OURS, "cdk app: one node group", {"engine": "eks", "env": "node groups"}),
+    Case("cdk app: both stacks", OURS, EMPTY),
+    Case("cdk app: both stacks, validated", OURS, EMPTY, validation=True),
 )
 
 
-def seconds(case: Case, outdir: str) -> float:
-    """Wall time of one run."""
-    env = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "CDK_OUTDIR": outdir, **dict(case.env)}
-    began = time.perf_counter()
+def measure(case: Case, folder: Path) -> Run:
+    """One run; its files are written below `folder`, which has the environments."""
+    context = dict(case.context)
+    if name := context.get("env"):
+        context["env"] = str(folder / f"{name}.yaml")
+    env = {
+        **os.environ,
+        "PATH": f"{BIN}:{os.environ['PATH']}",
+        "CDK_OUTDIR": str(folder / "out"),
+        "CDK_CONTEXT_JSON": json.dumps(context),
+        "CDK_VALIDATION": str(case.validation).lower(),
+    }
+    before, began = _cpu(), time.perf_counter()
     subprocess.run(case.words, cwd=ROOT, env=env, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return time.perf_counter() - began
+    return Run(time.perf_counter() - began, _cpu() - before)
+
+
+def _cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def main() -> int:
@@ -65,20 +115,27 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=5)
     runs = parser.parse_args().runs
-    times: dict[str, list[float]] = {c.name: [] for c in CASES}
-    with tempfile.TemporaryDirectory() as folder:
+    measured: dict[str, list[Run]] = {c.name: [] for c in CASES}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for file, environment in ENVIRONMENTS.items():
+            (folder / f"{file}.yaml").write_text(json.dumps(environment))  # JSON is YAML
         for case in CASES:
-            seconds(case, f"{folder}/out")  # caches
+            measure(case, folder)  # caches
         for _ in track(range(runs), description="measuring", console=Console(stderr=True), transient=True):
             for case in CASES:
-                times[case.name].append(seconds(case, f"{folder}/out"))
-    table = Table("command", "median s", "spread s", "ratio", "to", title=f"{runs} interleaved runs")
+                measured[case.name].append(measure(case, folder))
+    table = Table("command", "elapsed s", "ratio", "CPU s", "ratio", "to", title=f"medians of {runs} interleaved runs")
     for case in CASES:
-        mine, floor = statistics.median(times[case.name]), statistics.median(times[case.floor])
-        spread = max(times[case.name]) - min(times[case.name])
-        table.add_row(case.name, f"{mine:.2f}", f"{spread:.2f}", f"{mine / floor:.1f}", case.floor)
+        mine, floor = _median(measured[case.name]), _median(measured[case.floor])
+        wall, cpu = mine.wall / floor.wall, mine.cpu / floor.cpu
+        table.add_row(case.name, f"{mine.wall:.2f}", f"{wall:.2f}", f"{mine.cpu:.2f}", f"{cpu:.2f}", case.floor)
     Console().print(table)
     return 0
+
+
+def _median(runs: list[Run]) -> Run:
+    return Run(statistics.median(r.wall for r in runs), statistics.median(r.cpu for r in runs))
 
 
 if __name__ == "__main__":

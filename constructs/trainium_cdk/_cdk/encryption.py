@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from aws_cdk import CfnResource, Stack
+from aws_cdk import CfnResource, ConstructSelector, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_fsx as fsx
 from aws_cdk import aws_iam as iam
@@ -131,9 +131,11 @@ def encrypt(scope: IConstruct, key: kms.IKey, *, users: Sequence[iam.IGrantable]
 
 
 def _set(scope: IConstruct, setters: Mapping[str, Setter], key: kms.IKey) -> None:
-    for node in scope.node.find_all():
-        if isinstance(node, CfnResource) and (setter := setters.get(node.cfn_resource_type)):
-            setter(node, key.key_arn)
+    arn = key.key_arn
+    for kind, setter in setters.items():
+        for resource in ConstructSelector.resources_of_type(kind).select(scope):
+            assert isinstance(resource, CfnResource)  # noqa: S101  what the selector selects
+            setter(resource, arn)
 
 
 def _property(path: str) -> Setter:
