@@ -66,7 +66,8 @@ audit: setup .venvs/audit/.done  ## every security judge over every template, sc
 # One process each: under xdist Hypothesis' counts are not in the report.
 TRUST := tests/trust tests/checks tests/settings tests/operations/updates tests/operations/teardown tests/stacks/test_deploy.py tests/stacks/test_deploy_eks.py \
   tests/test_outputs.py tests/jobs/test_bad_submissions.py tests/jobs/test_metrics.py tests/jobs/test_snapshot.py tests/jobs/test_ssm.py \
-  tests/cli/test_credentials.py tests/jobs/kubernetes/test_bad_submissions.py tests/jobs/kubernetes/test_faults.py tests/jobs/kubernetes/test_training.py
+  tests/cli/test_credentials.py tests/jobs/kubernetes/test_bad_submissions.py tests/jobs/kubernetes/test_faults.py tests/jobs/kubernetes/test_training.py \
+  tests/jobs/test_build_context.py tests/jobs/test_unpack.py tests/cli/test_terminal.py tests/audit/test_permissions.py
 
 trust: setup kubernetes slurm .venvs/audit/.done  ## the figures of docs/trust.md, measured anew: 20 to 40 minutes
 	@rm -rf .cache/figures && mkdir -p .cache/figures

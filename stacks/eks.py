@@ -8,8 +8,9 @@ from aws_cdk import CfnOutput, Stack
 from constructs import Construct
 
 from trainium_cdk._cdk.encryption import encrypt, encrypt_operations, stack_key
+from trainium_cdk._cdk.managed_policies import manage_policies
 from trainium_cdk._cdk.removal import removal_policy
-from trainium_cdk._cdk.strict_functions import StrictFunctions
+from trainium_cdk._cdk.stack_functions import STRICT, StackFunctions
 from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.efa import TrnEfaSecurityGroup
 from trainium_cdk.eks.addons import TrnAddons
@@ -121,12 +122,19 @@ class TrnEksStack(Stack):
                 security_group=cluster.client_group,
                 name=f"{name}-jump-host",
             )
-        if environment.functions == "strict":
-            StrictFunctions(self, "Functions", network=network, encryption_key=data_key or cluster.key)
+        # in the VPC, as the CDK's functions for Kubernetes are: a deletion waits for their network interfaces anyway
+        StackFunctions(
+            self,
+            "Functions",
+            encryption_key=data_key or cluster.key,
+            network=network,
+            at_once=STRICT if environment.functions == "strict" else None,
+        )
         if data_key:
             encrypt(self, data_key, users=[plugins.role, *([builder.role] if builder else [])])
         else:
             encrypt_operations(self, cluster.key)
+        manage_policies(self)
         outputs = eks_outputs(
             environment,
             bucket=bucket.bucket_name,

@@ -8,8 +8,9 @@ from aws_cdk import CfnOutput, Duration, Stack
 from constructs import Construct
 
 from trainium_cdk._cdk.encryption import encrypt, stack_key
+from trainium_cdk._cdk.managed_policies import manage_policies
 from trainium_cdk._cdk.removal import removal_policy
-from trainium_cdk._cdk.strict_functions import StrictFunctions
+from trainium_cdk._cdk.stack_functions import STRICT, StackFunctions
 from trainium_cdk.bootstrap import TrnBootstrap
 from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.network import TrnNetwork
@@ -53,10 +54,17 @@ class TrnPclusterStack(Stack):
         cluster.grant_bucket(bucket.bucket)
         if registry:
             registry.grant_pull(cluster.node_policy)
-        if environment.functions == "strict":
-            StrictFunctions(self, "Functions", network=network, encryption_key=data_key)
+        strict = environment.functions == "strict"
+        StackFunctions(
+            self,
+            "Functions",
+            encryption_key=data_key,
+            network=network if strict else None,
+            at_once=STRICT if strict else None,
+        )
         if data_key:
             encrypt(self, data_key, users=[cluster.node_policy, cluster.head_policy, bootstrap.publisher])
+        manage_policies(self)
         outputs = slurm_outputs(
             environment,
             head_node_id=cluster.head_node_id,

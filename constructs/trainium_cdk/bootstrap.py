@@ -60,7 +60,7 @@ class TrnBootstrap(Construct):
     settings: settings.Bootstrap
     """What is installed on the nodes."""
     publisher: iam.IGrantable
-    """The function that copies the scripts into the bucket."""
+    """The permissions of the function that copies the scripts into the bucket."""
     pointer: ssm.IStringParameter
     """Holds `scripts_url`; a head node's entry script starts from its name."""
 
@@ -130,7 +130,7 @@ class TrnBootstrap(Construct):
     def _publish(self, keys: Mapping[str, assets.Asset]) -> CustomResource:
         """Copy the assets from the CDK's bucket, which belongs to every app in the account."""
         sources = [f"arn:{Stack.of(self).partition}:s3:::{a.s3_bucket_name}/{a.s3_object_key}" for a in keys.values()]
-        self.publisher = function = inline_function(
+        function, self.publisher = inline_function(
             self,
             code=Path(__file__).with_name("pcluster") / "copy_objects.py",
             description="Copies the node scripts into the stack's bucket",

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 
 from aws_cdk import Duration, RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from trainium_cdk._cdk.functions import own_logs, providers
+from trainium_cdk._cdk.functions import OWN, own_logs, providers
 
 ACCESS_LOG_DAYS = 90
 _OLD_VERSION_DAYS = 30
@@ -115,5 +114,5 @@ class TrnBucket(Construct):
 def _own_the_emptiers_logs(stack: Stack) -> None:
     """Give the function that empties buckets (one for each stack) a log group of the stack, and no right to make another."""
     for provider, function, role in providers(stack):
-        if provider.node.id == EMPTIER and not any(isinstance(c, logs.CfnLogGroup) for c in provider.node.children):
+        if provider.node.id == EMPTIER and provider.node.try_find_child(OWN) is None:
             own_logs(provider, function, role)

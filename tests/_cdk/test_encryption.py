@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
+from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER  # type: ignore[import-untyped]
 
 from tests.audit.principals import ACCOUNT, REGION, ask, filled, of
-from tests.stacks import eks_synthesis, synthesis
+from tests.stacks import eks_synthesis, keys, synthesis
 from trainium_cdk import settings
 from trainium_cdk._cdk.encryption import AUTO_SCALING_ROLE
 
 OWN = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/12345678-1234-1234-1234-123456789012"
 STORAGE = {"efs": {}, "fsx": {"deployment": "PERSISTENT_2", "capacity_gib": 1200}}
-WHERE = {
-    "AWS::Logs::LogGroup": "KmsKeyId",
-    "AWS::ECR::Repository": "EncryptionConfiguration.KmsKey",
-    "AWS::EFS::FileSystem": "KmsKeyId",
-    "AWS::FSx::FileSystem": "KmsKeyId",
-    "AWS::Lambda::Function": "KmsKeyArn",
-    "AWS::CodeBuild::Project": "EncryptionKey",
-    "AWS::EC2::Instance": "BlockDeviceMappings.0.Ebs.KmsKeyId",
-    "AWS::EKS::Cluster": "EncryptionConfig.0.Provider.KeyArn",
-}
-BUCKET = "BucketEncryption.ServerSideEncryptionConfiguration.0.ServerSideEncryptionByDefault.KMSMasterKeyID"
-VOLUME = "LaunchTemplateData.BlockDeviceMappings.0.Ebs.KmsKeyId"
 
 
 def template(engine: str, encryption: str) -> dict[str, Any]:
@@ -41,33 +31,45 @@ def made(request: pytest.FixtureRequest) -> dict[str, Any]:
     return template(request.param, "customer-key")
 
 
-def at(node: Any, path: str) -> Any:
-    for part in path.split("."):
-        node = (
-            (node[int(part)] if isinstance(node, list) and len(node) > int(part) else None)
-            if part.isdigit()
-            else (node or {}).get(part)
-        )
-    return node
-
-
-def keys(template: Mapping[str, Any]) -> dict[str, Any]:
+def with_keys(template: Mapping[str, Any]) -> dict[str, Any]:
     """Logical id -> the key of each resource that can have one; None: none."""
-    found: dict[str, Any] = {}
-    for name, resource in template["Resources"].items():
-        kind, properties = resource["Type"], resource.get("Properties", {})
-        if kind == "AWS::S3::Bucket" and "DestinationBucketName" in properties["LoggingConfiguration"]:
-            found[name] = at(properties, BUCKET)
-        elif kind == "AWS::EC2::LaunchTemplate" and "BlockDeviceMappings" in properties["LaunchTemplateData"]:
-            found[name] = at(properties, VOLUME)
-        elif kind in WHERE:
-            found[name] = at(properties, WHERE[kind])
-    return found
+    return {
+        name: keys.at(resource["Properties"], keys.PATHS[resource["Type"]])
+        for name, resource in template["Resources"].items()
+        if keys.has_one(resource["Type"], resource.get("Properties", {}))
+    }
+
+
+def key_properties(node: Any, schema: Any, path: str = "", seen: frozenset[str] = frozenset()) -> Iterator[str]:
+    """Paths of the properties that name a key, in CloudFormation's schema of a resource type."""
+    if reference := node.get("$ref"):
+        found = schema
+        for part in reference.removeprefix("#/").split("/"):
+            found = found[part]
+        if reference not in seen:
+            yield from key_properties(found, schema, path, seen | {reference})
+    for name, inner in node.get("properties", {}).items():
+        if re.search(r"(kms.*key|key.*arn|encryptionkey)", name, re.IGNORECASE):
+            yield f"{path}{name}"
+        yield from key_properties(inner, schema, f"{path}{name}.", seen)
+    if "items" in node:
+        yield from key_properties(node["items"], schema, f"{path}0.", seen)
+
+
+def test_no_type_that_can_have_a_key_is_forgotten(made: dict[str, Any]) -> None:
+    """By CloudFormation's own schemas. What is not in the table has another purpose, which is named here."""
+    others = {"AWS::EFS::FileSystem": "Replication", "AWS::Lambda::Function": "(Code.Source|DurableConfig)",
+              "AWS::S3::Bucket": "(Metadata|Replication)Configuration", "AWS::EKS::Cluster": "EncryptionConfigKeyArn",
+              "AWS::SQS::Queue": "KmsDataKeyReusePeriodSeconds"}  # fmt: skip
+    for kind in {r["Type"] for r in made["Resources"].values() if r["Type"].startswith("AWS::")}:
+        schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema(REGION, kind).schema
+        found = {p for p in key_properties(schema, schema) if not re.match(others.get(kind, "$"), p)}
+        assert found == ({keys.PATHS[kind]} if kind in keys.PATHS else set()), kind
 
 
 def test_everything_has_the_stacks_key(made: dict[str, Any]) -> None:
     [key] = [name for name, r in made["Resources"].items() if r["Type"] == "AWS::KMS::Key"]
-    found = keys(made)
+    found = with_keys(made)
     assert {k: v for k, v in found.items() if v != {"Fn::GetAtt": [key, "Arn"]}} == {}
     kinds = {made["Resources"][name]["Type"] for name in found}
     assert {"AWS::S3::Bucket", "AWS::Logs::LogGroup", "AWS::ECR::Repository", "AWS::EFS::FileSystem"} <= kinds
@@ -78,7 +80,7 @@ def test_everything_has_the_stacks_key(made: dict[str, Any]) -> None:
 def test_a_key_that_is_named_is_used_and_none_is_made(engine: str) -> None:
     found = template(engine, OWN)
     assert not [r for r in found["Resources"].values() if r["Type"] == "AWS::KMS::Key"]
-    assert set(map(str, keys(found).values())) == {OWN}
+    assert set(map(str, with_keys(found).values())) == {OWN}
 
 
 def test_without_the_setting_the_clusters_key_serves_the_logs_on_eks() -> None:

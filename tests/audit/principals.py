@@ -30,6 +30,7 @@ _ARNS = {
     "AWS::Lambda::Function": f"arn:aws:lambda:{_IN_ACCOUNT}:function:{{}}",
     "AWS::Logs::LogGroup": f"arn:aws:logs:{_IN_ACCOUNT}:log-group:{{}}:*",
     "AWS::ECR::Repository": f"arn:aws:ecr:{_IN_ACCOUNT}:repository/{{}}",
+    "AWS::EKS::Nodegroup": f"arn:aws:eks:{_IN_ACCOUNT}:nodegroup/trn-eks/{{}}/0",
     "AWS::EFS::FileSystem": f"arn:aws:elasticfilesystem:{_IN_ACCOUNT}:file-system/{{}}",
     "AWS::KMS::Key": f"arn:aws:kms:{_IN_ACCOUNT}:key/{{}}",
     "AWS::SQS::Queue": f"arn:aws:sqs:{_IN_ACCOUNT}:{{}}",

@@ -24,7 +24,7 @@ SPEECH_LAB = "arn:aws:eks:*:nodegroup/Speech_Lab/[*]/[*]"
 """The groups of the one cluster that an environment has named by itself."""
 ACT_FOR_AN_ACCOUNT = ("codebuild.amazonaws.com", "eks.amazonaws.com", "vpc-flow-logs.amazonaws.com")
 """Services whose roles take `aws:SourceAccount`: they act for nobody else's resources."""
-REACHABLE = ("Cluster[HL]*Policy", "NodesRoleDefaultPolicy", "JumpHostRole")
+REACHABLE = ("Cluster[HL]*Policy", "NodesRoleManagedPolicy", "JumpHostPolicy")
 """Who takes part in Session Manager and Run Command."""
 # (holder, effect, actions, resources, reason): patterns of the logical id, of the action and of the resource, and an action
 # must carry a condition where one is named
@@ -41,28 +41,28 @@ TABLE: list[tuple[str, str, str, str, str]] = [
     ("ClusterHeadPolicy", "Allow", "s3:GetObject*", "{Files}/trn/payloads/*", "each has a random name"),
     ("ClusterNodePolicy", "Deny", "s3:*", "{Files}/node-scripts/*", REFUSAL),
     (
-        "BootstrapRoleDefaultPolicy",
+        "BootstrapPolicy",
         "Allow",
         "s3:PutObject",
         "{Files}/node-scripts/*",
         "scripts are named by their content",
     ),
     (
-        "Cluster*NameRoleDefaultPolicy",
+        "Cluster*NamePolicy",
         "Allow",
         "cloudformation:DescribeStacks",
         "arn:*:stack/*/[*]",
         "CloudFormation names it",
     ),
     (
-        "Cluster*NameRoleDefaultPolicy",
+        "Cluster*NamePolicy",
         "Allow",
         "logs:DescribeLogGroups",
         "arn:*:log-group:[*]",
         "CloudWatch checks it so",
     ),
     (
-        "Cluster*NameRoleDefaultPolicy",
+        "Cluster*NamePolicy",
         "Allow",
         "logs:DeleteLogGroup",
         "arn:*:log-group:/aws/parallelcluster/*-[*]",
@@ -81,72 +81,68 @@ TABLE: list[tuple[str, str, str, str, str]] = [
     ),
     ("Files*Policy", "Deny", "s3:*", "{Files*}*", REFUSAL),
     ("StorageEfs", "Deny", "*", "", REFUSAL),
+    ("FunctionsFailedPolicy", "Deny", "sqs:*", "{FunctionsFailed}", REFUSAL),
     ("NetworkEndpoint*", "Allow", "*", ANY, ENDPOINT),
     ("*Key", "Allow", "kms:*", ANY, "a key's policy: every resource is the key itself, and the account decides"),
     ("ClusterKubectlProviderHandler*", "Allow", "ecr-public:GetAuthorizationToken", ANY, NO_RESOURCE_LEVEL),
     ("ClusterKubectlProviderHandler*", "Allow", "ecr:GetAuthorizationToken", ANY, NO_RESOURCE_LEVEL),
     ("ClusterKubectlProviderHandler*", "Allow", "sts:GetServiceBearerToken", ANY, NO_RESOURCE_LEVEL),
     ("ClusterKubectlProvider*", "Allow", "lambda:InvokeFunction", "{ClusterKubectlProviderHandler}:*", "its versions"),
-    ("ImagesRoleDefaultPolicy", "Allow", "ecr*:GetAuthorizationToken", ANY, NO_RESOURCE_LEVEL),
-    ("ImagesRoleDefaultPolicy", "Allow", "sts:GetServiceBearerToken", ANY, NO_RESOURCE_LEVEL),
-    ("ImagesRoleDefaultPolicy", "Allow", "s3:GetObject*", "{Files}/images/*", "the zip files that are built"),
-    ("PluginsDetectorIdentityRole", "Allow", "cloudwatch:PutMetricData", ANY, NO_RESOURCE_LEVEL),
-    ("PluginsDetectorIdentityRole", "Allow", "*:Describe*", ANY, NO_RESOURCE_LEVEL),
+    ("ImagesRoleManagedPolicy", "Allow", "ecr*:GetAuthorizationToken", ANY, NO_RESOURCE_LEVEL),
+    ("ImagesRoleManagedPolicy", "Allow", "sts:GetServiceBearerToken", ANY, NO_RESOURCE_LEVEL),
+    ("ImagesRoleManagedPolicy", "Allow", "s3:GetObject*", "{Files}/images/*", "the zip files that are built"),
+    ("PluginsDetectorIdentityPolicy", "Allow", "cloudwatch:PutMetricData", ANY, NO_RESOURCE_LEVEL),
+    ("PluginsDetectorIdentityPolicy", "Allow", "*:Describe*", ANY, NO_RESOURCE_LEVEL),
     (
-        "PluginsDetectorIdentityRole",
+        "PluginsDetectorIdentityPolicy",
         "Allow",
         "autoscaling:SetInstanceHealth",
         "arn:aws:autoscaling:*autoScalingGroupName/eks-*",
         "EKS names the groups; a tag that names this cluster is a condition",
     ),
-    ("AddonsAmazonCloudwatchObservabilityIdentityRole", "Allow", "ec2:Describe*", ANY, NO_RESOURCE_LEVEL),
-    ("ScalerRole", "Allow", "*:Describe*", ANY, NO_RESOURCE_LEVEL),
+    ("AddonsAmazonCloudwatchObservabilityIdentityPolicy", "Allow", "ec2:Describe*", ANY, NO_RESOURCE_LEVEL),
+    ("ScalerPolicy", "Allow", "*:Describe*", ANY, NO_RESOURCE_LEVEL),
     (
-        "ScalerRole",
-        "Allow",
-        "eks:DescribeNodegroup",
-        "arn:aws:eks:*:nodegroup/*/[*]",
-        "the stack's own: EKS ends the name",
-    ),
-    (
-        "ScalerRole",
+        "ScalerPolicy",
         "Allow",
         "autoscaling:*",
         "arn:aws:autoscaling:*autoScalingGroupName/eks-{Group*}-[*]",
         "EKS names the groups; a tag that names this cluster is a condition",
     ),
-    ("PluginsJobIdentityRole", "Allow", "s3:[GAPD]*", "arn:aws:s3:::{Files}/jobs/*", OWN_OBJECTS),
+    ("PluginsJobIdentityPolicy", "Allow", "s3:[GAPD]*", "arn:aws:s3:::{Files}/jobs/*", OWN_OBJECTS),
     (
-        "PluginsJobIdentityRole",
+        "PluginsJobIdentityPolicy",
         "Allow",
         "s3:[GAPD]*",
         "arn:aws:s3:::speech-*/*",
         "of buckets that the environment names",
     ),
     (
-        "TrnNodeGroupSizesRole*",
+        "TrnNodeGroupSizesPolicy",
         "Allow",
         "eks:*",
         "arn:aws:eks:*:nodegroup/*-eks/*/*",
         "groups of this cluster: EKS names them",
     ),
-    ("TrnNodeGroupSizesRole*", "Allow", "eks:*", SPEECH_LAB, "groups of this cluster: EKS names them"),
+    ("TrnNodeGroupSizesPolicy", "Allow", "eks:*", SPEECH_LAB, "groups of this cluster: EKS names them"),
 ]
 CONDITIONS = {
     (
-        "ScalerRole",
+        "ScalerPolicy",
         "autoscaling:SetDesiredCapacity",
     ): '{"StringEquals": {"aws:ResourceTag/eks:cluster-name"',
     (
-        "ScalerRole",
+        "ScalerPolicy",
         "autoscaling:TerminateInstanceInAutoScalingGroup",
     ): '{"StringEquals": {"aws:ResourceTag/eks:cluster-name"',
     (
-        "PluginsDetectorIdentityRole",
+        "PluginsDetectorIdentityPolicy",
         "autoscaling:SetInstanceHealth",
     ): '{"StringEquals": {"aws:ResourceTag/eks:cluster-name"',
     ("NetworkEndpoint*", "*"): '{"StringEquals": {"aws:PrincipalAccount"',
-    ("PluginsDetectorIdentityRole", "cloudwatch:PutMetricData"): '{"StringEquals": {"cloudwatch:namespace"',
+    ("ClusterKubectlProviderHandler*", "ecr-public:GetAuthorizationToken"): '{"StringEquals": {"aws:RequestedRegion"',
+    ("ImagesRoleManagedPolicy", "ecr-public:GetAuthorizationToken"): '{"StringEquals": {"aws:RequestedRegion"',
+    ("PluginsDetectorIdentityPolicy", "cloudwatch:PutMetricData"): '{"StringEquals": {"cloudwatch:namespace"',
     ("FilesAccessLogsPolicy", "s3:PutObject"): '{"StringEquals": {"aws:SourceAccount"',
 }
 """Of those that would be too wide without one."""

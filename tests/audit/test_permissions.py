@@ -9,6 +9,7 @@ import pytest
 
 from tests.audit.principals import ACCOUNT, REGION, Principals, ask, of
 from tests.stacks import eks_synthesis, synthesis
+from tests.trust.figures import record
 from trainium_cdk import settings
 
 HERE = f"{REGION}:{ACCOUNT}"
@@ -162,6 +163,8 @@ def test_what_each_principal_may_do(stack: str, rows: list[Row], request: pytest
     wanted = {f"{r.principal} {r.action} {r.resource} {r.context}": r.allowed for r in rows}
     assert len(wanted) == len(rows)
     assert decided(rows, request.getfixturevalue(stack)) == wanted
+    allowed = sum(r.allowed for r in rows)
+    record(f"permissions-{stack}", rows=len(rows), allowed=allowed, denied=len(rows) - allowed)
 
 
 def test_a_managed_policy_of_aws_would_open_every_parameter() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+
 import pytest
 
 from audit import acknowledged, judges, table
@@ -12,6 +15,16 @@ from audit.judges.process import THERE
 from tests.audit.conftest import whole
 from tests.stacks import eks_synthesis, synthesis
 from tests.support import need
+
+OTHERS = ("AwsSolutions", "NIST.800.53.R5", "cfn-guard")
+RAW = {
+    "TrnPclusterStack/default": (8, 35),
+    "TrnEksStack/default": (5, 52),
+    "TrnPclusterStack/fsx-persistent-s3": (0, 24),
+    "TrnEksStack/fsx-persistent-s3": (0, 45),
+    "TrnEksStack/eks/all-settings": (0, 55),
+}
+"""Subject -> findings of checkov, and of the other three together, in docs/trust.md."""
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +37,16 @@ def result(judged_things: Subjects) -> Sorted:
 @pytest.mark.timeout(1800)
 def test_no_judge_has_an_open_finding(judge: str, result: Sorted) -> None:
     assert [f"{f.rule} {f.subject} {f.resource}: {f.message}" for f in result.open if f.judge == judge] == []
+
+
+@pytest.mark.timeout(1800)
+def test_no_more_is_found_than_docs_trust_tells(result: Sorted, judged_things: Subjects) -> None:
+    """Before anything is acknowledged; and of checkov, nothing in the strict environments."""
+    by = Counter((f.subject, f.judge) for f in (*result.open, *(f for f, _ in result.acknowledged)))
+    raw = {s: (by[s, "checkov"], sum(by[s, judge] for judge in OTHERS)) for s in RAW}
+    assert raw == RAW
+    kubernetes = json.loads(judged_things.templates["TrnEksStack/default"].read_text("utf-8"))["Resources"]
+    assert raw["TrnEksStack/default"][0] <= 0.05 * len(kubernetes)
 
 
 @whole

@@ -70,12 +70,13 @@ SLURM: dict[str, Edit] = {
     "AWS::FSx::DataRepositoryAssociation": tag,
     "AWS::FSx::FileSystem": tag,
     "AWS::IAM::ManagedPolicy": statement("PolicyDocument"),
-    "AWS::IAM::Policy": statement("PolicyDocument"),
     "AWS::IAM::Role": put(Description="faults"),
     "AWS::Lambda::Function": put(Description="faults"),
     "AWS::Logs::LogGroup": put(RetentionInDays=90),
     "AWS::S3::Bucket": tag,
     "AWS::S3::BucketPolicy": statement("PolicyDocument"),
+    "AWS::SQS::Queue": put(MessageRetentionPeriod=86400),
+    "AWS::SQS::QueuePolicy": statement("PolicyDocument"),
     "AWS::SSM::Parameter": put(Value="faults"),
     "Custom::PclusterCluster": more_nodes,
     "Custom::S3AutoDeleteObjects": put(Note="faults"),
@@ -84,7 +85,7 @@ SLURM: dict[str, Edit] = {
 }
 EKS: dict[str, Edit] = {
     **{k: v for k, v in SLURM.items() if k not in (
-        "AWS::CloudFormation::Stack", "AWS::EC2::KeyPair", "AWS::EC2::PrefixList", "AWS::IAM::ManagedPolicy",
+        "AWS::CloudFormation::Stack", "AWS::EC2::KeyPair", "AWS::EC2::PrefixList",
         "AWS::SSM::Parameter", "Custom::PclusterCluster", "Custom::TrnClusterName",
         "Custom::TrnNodeScripts",
     )},

@@ -13,6 +13,7 @@ from ruamel.yaml import YAML
 
 from sandbox import LocalAws
 from sandbox.leftovers import beyond, inventory
+from tests.stacks import keys
 from tests.trust.figures import record
 from trainium_cdk import outputs
 
@@ -61,7 +62,7 @@ def test_life_of_a_stack(cdk: Cdk, local_aws: LocalAws, name: str, tmp_path: Pat
     first: dict[str, Any] = {
         "encryption": "customer-key",
         "tags": {"team": "speech"},
-        "storage": {"efs": {}, "fsx": {}},
+        "storage": {"efs": {}, "fsx": {"deployment": "PERSISTENT_2", "capacity_gib": 1200}},
         "pcluster": {
             "head": {"subnet": "public", "ssh": {"from_cidrs": ["203.0.113.0/24"]}},
             "login_nodes": {},
@@ -76,7 +77,7 @@ def test_life_of_a_stack(cdk: Cdk, local_aws: LocalAws, name: str, tmp_path: Pat
     assert isinstance(made, outputs.SlurmCluster)
     assert (made.cluster_name, made.mount_dirs) == (f"{name}-slurm", ("/efs", "/fsx"))
     assert made.registry_uri
-    assert encrypted(local_aws, stack, made.bucket, made.registry_uri)
+    assert keys.without(local_aws, stack) == {}
     head = recorded(local_aws, name)
     assert head["headNode"] == made.head_node_id
     assert {"Key": "team", "Value": "speech"} in head["config"]["Tags"]
@@ -126,20 +127,3 @@ def test_what_parallelcluster_refuses_is_rolled_back(cdk: Cdk, local_aws: LocalA
 def exists(aws: LocalAws, url: str) -> bool:
     bucket, _, key = url.removeprefix("s3://").partition("/")
     return bool(aws.client("s3").head_object(Bucket=bucket, Key=key)["ContentLength"])
-
-
-def encrypted(aws: LocalAws, stack: str, bucket: str, registry: str) -> bool:
-    """Whether the stack's data have the key of the stack."""
-    resources = aws.client("cloudformation").describe_stack_resources(StackName=stack)["StackResources"]
-    [key] = [r["PhysicalResourceId"] for r in resources if r["ResourceType"] == "AWS::KMS::Key"]
-    arn = aws.client("kms").describe_key(KeyId=key)["KeyMetadata"]["Arn"]
-    rules = aws.client("s3").get_bucket_encryption(Bucket=bucket)["ServerSideEncryptionConfiguration"]["Rules"]
-    [repository] = aws.client("ecr").describe_repositories(repositoryNames=[registry.partition("/")[2]])["repositories"]
-    systems = [r["PhysicalResourceId"] for r in resources if r["ResourceType"] == "AWS::EFS::FileSystem"]
-    efs = aws.client("efs").describe_file_systems(FileSystemId=systems[0])["FileSystems"][0]
-    found = {
-        rules[0]["ApplyServerSideEncryptionByDefault"]["KMSMasterKeyID"],
-        repository["encryptionConfiguration"]["kmsKey"],
-        efs["KmsKeyId"],
-    }
-    return found == {arn}

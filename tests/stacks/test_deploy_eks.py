@@ -16,6 +16,7 @@ from sandbox.kubernetes import LocalKubernetes, available, eks, helm
 from sandbox.kubernetes.api import Api, path_of
 from sandbox.leftovers import beyond, inventory
 from sandbox.processes import wait_until
+from tests.stacks import keys
 from tests.support import need
 from tests.trust.figures import record
 from trainium_cdk import outputs
@@ -99,7 +100,7 @@ def test_life_of_a_cluster(
     first: dict[str, Any] = {
         "encryption": "customer-key",
         "tags": {"team": "speech"},
-        "storage": {"efs": {}, "fsx": {}},
+        "storage": {"efs": {}, "fsx": {"deployment": "PERSISTENT_2", "capacity_gib": 1200}},
         "eks": {
             "node_groups": [{"max_nodes": 4}],
             "data_buckets": ["speech-corpus"],
@@ -112,6 +113,7 @@ def test_life_of_a_cluster(
     assert (made.cluster_name, made.claims) == (f"{name}-eks", ("efs-claim", "fsx-claim"))
     assert made.build_project
     assert made.jump_host_id.startswith("i-")
+    assert keys.without(local_aws, f"TrnEksStack-{name}") == {}
 
     # what came into the real API
     api, client = kubernetes.api(), local_aws.client("eks")

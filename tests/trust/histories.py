@@ -32,6 +32,7 @@ class Ours:
     Attributes:
         head: the head node of the cluster that took it.
         bare: the name of the bare job that was submitted beside it; empty where the two did not meet the same crashes.
+        kills: how often the controller had been killed before.
         ended_at: when `cancel` or `destroy` had ended it, in nanoseconds since 1970.
     """
 
@@ -40,6 +41,7 @@ class Ours:
     job: Script
     head: str
     bare: str
+    kills: int
     ended_at: int | None = None
 
 
@@ -182,6 +184,9 @@ class History:
                     self._destroy()
                 case "look":
                     world.backend.list()
+        # at least one pair of jobs, ours and a bare one, that nobody cancels before its crash is over
+        self._submit()
+        world.crash(self._random.uniform(0, UNSAVED_SECONDS), self._random.uniform(0, 0.3))
         self._settle()
         self._check_strangers()
         world.slurm.run(["scancel", f"--user={world.slurm.node_env()['USER']}"])
@@ -199,7 +204,7 @@ class History:
             self._strangers.append(name if how else "")
 
     def _submit(self) -> Ours:
-        number = len(self._ours)
+        number, kills = len(self._ours), self.world.counts["kills"]
         token, bare = self._name("t", number), self._name("bare", number)
         job = Script(
             filename="ran.sh", content=_RAN, name="job", env={"NAME": token}, precompile=self._random.random() < 0.3
@@ -210,7 +215,7 @@ class History:
         sent = self.world.backend.submit(job, token)
         if not first:
             taken = self.world.bare(bare)
-        self._ours.append(Ours(sent.id, token, job, head, bare if taken else ""))
+        self._ours.append(Ours(sent.id, token, job, head, bare if taken else "", kills))
         self._bare[bare] = head
         return self._ours[-1]
 
@@ -263,7 +268,7 @@ class History:
                 counts["submitted again"] += bool(backend.submit(ours.job, ours.token).resubmitted)
                 status = self.world.wait(ours.id)
             self._check(ours, status)
-            if ours.bare and ours.ended_at is None and here:
+            if ours.bare and ours.ended_at is None and here and counts["kills"] > ours.kills:
                 counts["compared"] += 1
                 counts["compared, ran"] += bool(self.world.ran(ours.token))
                 counts["compared, ran by itself"] += unaided

@@ -70,6 +70,8 @@ def gather() -> Figures:
         raise Failed("faults were tried in part: FAULTS=all, and one process")
     if measured.get("histories", {}).get("histories", 0) < 200:
         raise Failed("histories of a cluster were tried in part: python -m pytest -m '' tests/trust/test_identity.py")
+    if not measured.keys() >= {"permissions-slurm", "permissions-eks"}:
+        raise Failed("the table of permissions was not evaluated: python -m pytest tests/audit/test_permissions.py")
     return {"measured": measured, "cases": cases}
 
 
@@ -111,12 +113,13 @@ def trust(found: Figures) -> str:
         ("Before spending: `trn preflight`", "python -m pytest tests/checks/live", preflight(found)),
         ("Jobs on a real Slurm", "python -m pytest tests/trust tests/jobs/test_ssm.py", slurm(found)),
         ("Jobs on a real Kubernetes API with Volcano", "python -m pytest tests/jobs/kubernetes", eks(found)),
+        ("What comes from others, and what they may do", "python -m pytest tests/jobs/test_build_context.py tests/jobs/test_unpack.py tests/cli/test_terminal.py tests/audit/test_permissions.py", others(found)),
         ("Bad input", "python -m pytest tests/trust tests/checks tests/settings tests/jobs tests/cli tests/test_outputs.py", inputs(found)),
     )  # fmt: skip
     lines = ["| what | tried | outcome | left behind |", "|---|---|---|---|"]
     for title, command, rows in sections:
-        lines.append(f"| **{title}** `{command}` | | | |")
-        lines += [f"| {' | '.join(row)} |" for row in rows]
+        if told := [f"| {' | '.join(row)} |" for row in rows]:
+            lines += [f"| **{title}** `{command}` | | | |", *told]
     return "\n".join(lines) + "\n"
 
 
@@ -340,6 +343,33 @@ def eks(found: Figures) -> Iterator[Row]:
     yield from _cut_lines(m["submit-cuts-kubernetes"], m["follow-cuts-kubernetes"])
     n = m["left-kubernetes"]
     yield Row("after all of these", "", "", f"{n['pods']} pods, {n['files']} files and locks without a job")
+
+
+def others(found: Figures) -> Iterator[Row]:
+    m = found["measured"]
+    if "permissions-slurm" not in m:
+        return  # the figures of an older run; `gather` wants it
+    context, archive = "tests/jobs/test_build_context.py::test_", "tests/jobs/test_unpack.py::test_"
+    links = (context + "links_that_leave_the_folder_are_refused", archive + "a_hostile_archive_is_refused",
+             archive + "what_is_in_the_way_is_never_followed")  # fmt: skip
+    yield Row(
+        "links and names in repositories and archives that lead out of their folder",
+        f"{sum(_cases(found, t) for t in links)}, and {_drawn(found, archive + 'nothing_ever_leaves_the_folder')} archives at random",
+        "refused; nothing outside was read, sent or written",
+    )
+    terminal = "tests/cli/test_terminal.py::"
+    yield Row(
+        "control characters in logs, outputs, names and errors, on a terminal",
+        f"{_cases(found, terminal)} tests, {_drawn(found, terminal)} texts at random",
+        "none reaches the terminal; a pipe gets every byte",
+    )
+    for engine, stack in (("slurm", "TrnPclusterStack"), ("eks", "TrnEksStack")):
+        n = m[f"permissions-{engine}"]
+        yield Row(
+            f"who may do what in `{stack}`: principal, action, resource, by the local AWS's evaluation",
+            f"{n['rows']} rows",
+            f"{n['allowed']} allowed and {n['denied']} denied, as the table says",
+        )
 
 
 def inputs(found: Figures) -> Iterator[Row]:

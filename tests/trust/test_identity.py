@@ -263,4 +263,5 @@ def test_histories(histories: int, slurm_to_crash: LocalSlurm, tmp_path_factory:
     )  # fmt: skip
     assert (acted, silent) == ([], [])
     assert counts["histories"] == histories
+    assert counts["compared"] >= counts["histories"]
     assert counts["compared, ran"] >= counts["compared, bare ran"]

@@ -14,8 +14,10 @@ from constructs import Construct, IConstruct
 
 from trainium_cdk._cdk.removal import removal_policy
 
-LOG_DAYS = 365
-"""Days for which logs of functions and builds are kept: AWS's controls require a year."""
+OWN = "Own"
+"""The id of the policy that `own_logs` makes."""
+_LOGS = "TrnDeployment"
+_PUBLIC_REGISTRY = "us-east-1"
 Statement = dict[str, Any]
 
 
@@ -26,25 +28,29 @@ def own_logs(
     *,
     also: Sequence[Statement] = (),
     managed: Sequence[str] = (),
-) -> logs.CfnLogGroup:
-    """Give a function a log group of the stack, and its role no permission to create another: Lambda would create a deleted
-    log group again with the last lines that it writes.
+) -> None:
+    """Give a function the log group of the stack's functions, and its role no permission to create another: Lambda would create a
+    deleted log group again with the last lines that it writes.
 
-    The role's managed policies are removed, as they allow that; policies attached to it elsewhere are kept.
+    The role's own policies are replaced, as they allow that; policies attached to it elsewhere are kept. Once for each function.
 
     Args:
         also: additional policy statements of the role.
         managed: names of AWS managed policies that replace the removed ones.
     """
-    group = logs.CfnLogGroup(scope, "Logs", retention_in_days=LOG_DAYS)
-    group.apply_removal_policy(removal_policy("delete"))
-    function.add_property_override("LoggingConfig", {"LogGroup": group.ref})
-    write = allow(Stack.of(scope).resolve(group.attr_arn), "logs:CreateLogStream", "logs:PutLogEvents")
-    policy = {"Version": "2012-10-17", "Statement": [write, *also]}
+    group = deployment_logs(scope)
+    function.add_property_override("LoggingConfig", {"LogGroup": group.log_group_name})
+    write = allow(group.log_group_arn, "logs:CreateLogStream", "logs:PutLogEvents")
+    policy = iam.CfnManagedPolicy(
+        scope,
+        OWN,
+        policy_document={"Version": "2012-10-17", "Statement": [write, *also]},
+        roles=[role.ref],
+    )
+    function.add_resource_dependency(policy)
     partition = Stack.of(scope).partition
     role.add_property_override("ManagedPolicyArns", [f"arn:{partition}:iam::aws:policy/{name}" for name in managed])
-    role.add_property_override("Policies", [{"PolicyName": "Own", "PolicyDocument": policy}])
-    return group
+    role.add_property_deletion_override("Policies")
 
 
 def l1(construct: IConstruct) -> CfnResource:
@@ -65,8 +71,17 @@ def providers(stack: Stack) -> list[tuple[CustomResourceProviderBase, CfnResourc
 
 
 def log_group(scope: Construct) -> logs.LogGroup:
-    """A log group of the stack for a function: it is deleted with the stack."""
+    """A log group of the stack for a function: it is deleted with the stack. A year is what AWS's own controls ask for."""
     return logs.LogGroup(scope, "Logs", retention=logs.RetentionDays.ONE_YEAR, removal_policy=removal_policy("delete"))
+
+
+def deployment_logs(scope: Construct) -> logs.LogGroup:
+    """The one log group of all functions that serve a stack's custom resources. Each log stream has its function's name."""
+    stack = Stack.of(scope)
+    existing = stack.node.try_find_child(_LOGS)
+    of = existing if isinstance(existing, Construct) else Construct(stack, _LOGS)
+    group = of.node.try_find_child("Logs")
+    return group if isinstance(group, logs.LogGroup) else log_group(of)
 
 
 def function_role(
@@ -74,35 +89,34 @@ def function_role(
     group: logs.ILogGroup,
     statements: Sequence[iam.PolicyStatement] = (),
     managed: Sequence[str] = (),
-) -> iam.Role:
-    """A role that lets a function write to its own log group, and do what `statements` allow.
+) -> tuple[iam.Role, iam.ManagedPolicy]:
+    """A role that lets a function write to its log group, and do what `statements` allow; and its policy, which can be granted more.
 
     Without logs:CreateLogGroup: Lambda would create a deleted log group again with the last lines it writes.
     """
     write = iam.PolicyStatement(actions=["logs:CreateLogStream", "logs:PutLogEvents"], resources=[group.log_group_arn])
-    return iam.Role(
+    policy = iam.ManagedPolicy(scope, "Policy", statements=[write, *statements])
+    role = iam.Role(
         scope,
         "Role",
         assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
-        inline_policies={"Own": iam.PolicyDocument(statements=[write, *statements])},
-        managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name(name) for name in managed],
+        managed_policies=[policy, *(iam.ManagedPolicy.from_aws_managed_policy_name(name) for name in managed)],
     )
+    return role, policy
 
 
 def inline_function(
     scope: Construct, *, code: Path, description: str, statements: Sequence[iam.PolicyStatement] = ()
-) -> functions.Function:
-    """A function of one Python file that serves a custom resource, with a role and a log group of its own.
+) -> tuple[functions.Function, iam.ManagedPolicy]:
+    """A function of one Python file that serves a custom resource, with a role of its own; and the role's policy.
 
     Args:
         code: the file; at most 4096 characters, with the entry point `handler`.
-        statements: permissions of the role in addition to writing the log. Default: none; more can be granted to `function.role`.
+        statements: permissions of the role in addition to writing the log. Default: none; more can be granted to the policy.
     """
-    group = log_group(scope)
-    role = function_role(scope, group)
-    for statement in statements:
-        role.add_to_policy(statement)
-    return functions.Function(
+    group = deployment_logs(scope)
+    role, policy = function_role(scope, group, statements)
+    function = functions.Function(
         scope,
         "Function",
         description=description,
@@ -113,11 +127,24 @@ def inline_function(
         role=role,
         log_group=group,
     )
+    return function, policy
 
 
 def allow(resource: Any, *actions: str) -> Statement:
     """A policy statement in CloudFormation's format."""
     return {"Effect": "Allow", "Action": list(actions), "Resource": resource}
+
+
+def public_registry() -> list[Statement]:
+    """Logging in to AWS's public registry, which limits anonymous pulls. It issues its tokens in one region only."""
+    return [
+        {
+            **allow("*", "ecr-public:GetAuthorizationToken"),
+            "Condition": {"StringEquals": {"aws:RequestedRegion": _PUBLIC_REGISTRY}},
+        },
+        # without a condition: conditions on the service's name were seen to reject the registry's own requests
+        allow("*", "sts:GetServiceBearerToken"),
+    ]
 
 
 IN_A_VPC = "service-role/AWSLambdaENIManagementAccess"

@@ -46,7 +46,7 @@ class _Chooser(Construct):
 
     def __init__(self, scope: Construct, id: str) -> None:
         super().__init__(scope, id)
-        function = inline_function(
+        function, _ = inline_function(
             self,
             code=Path(__file__).with_name("choose_subnet.py"),
             description="Chooses a subnet in an availability zone that offers some instance types",

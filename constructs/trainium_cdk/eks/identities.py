@@ -30,12 +30,12 @@ class PodRole(Construct):
             iam.ServicePrincipal("pods.eks.amazonaws.com"),
             {"StringEquals": {"aws:SourceAccount": account}, "ArnEquals": {"aws:SourceArn": cluster_arn}},
         )
+        own = [iam.ManagedPolicy(self, "Policy", statements=list(statements))] if statements else []
         self.role = iam.Role(
             self,
             "Role",
             assumed_by=iam.SessionTagsPrincipal(agent),
-            managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name(name) for name in managed],
-            inline_policies={"Own": iam.PolicyDocument(statements=list(statements))} if statements else None,
+            managed_policies=[*own, *(iam.ManagedPolicy.from_aws_managed_policy_name(name) for name in managed)],
         )
 
 

@@ -62,12 +62,8 @@ class TrnJumpHost(Construct):
                 self, "Group", vpc_id=vpc.vpc_id, description="Jump host: HTTPS out, nothing in", egress=(out,)
             ).group
         self._security_group = security_group
-        role = iam.Role(
-            self,
-            "Role",
-            assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),
-            inline_policies={"SessionManager": iam.PolicyDocument(statements=session_manager_statements(self))},
-        )
+        policy = iam.ManagedPolicy(self, "Policy", statements=session_manager_statements(self))
+        role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"), managed_policies=[policy])
         profile = iam.CfnInstanceProfile(self, "Profile", roles=[role.role_name])
         template = ec2.CfnLaunchTemplate(
             self,

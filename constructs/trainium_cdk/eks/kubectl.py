@@ -13,7 +13,7 @@ from aws_cdk import aws_logs as logs
 from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
 from constructs import Construct
 
-from trainium_cdk._cdk.functions import IN_A_VPC, allow, l1, own_logs
+from trainium_cdk._cdk.functions import IN_A_VPC, allow, l1, own_logs, public_registry
 
 _PULL = (
     "ecr:BatchCheckLayerAvailability",
@@ -61,8 +61,7 @@ class KubectlProvider(Construct):
         self.role: iam.IRole = provider.role
         """The role that calls the Kubernetes API."""
         pull = [
-            # to log in to the public registry, which limits anonymous pulls of charts
-            allow("*", "ecr-public:GetAuthorizationToken", "sts:GetServiceBearerToken"),
+            *public_registry(),
             *([allow("*", "ecr:GetAuthorizationToken"), allow(list(charts), *_PULL)] if charts else []),
         ]
         for function in [node for node in provider.node.find_all() if isinstance(node, functions.Function)]:

@@ -102,7 +102,7 @@ class TrnScaler(Construct):
                 for group in node_groups
             ],
         }
-        role = self._function(view, vpc_subnets, settings, [group.nodegroup_name for group in node_groups])
+        role = self._function(view, vpc_subnets, settings, node_groups)
         entry = eks.CfnAccessEntry(
             self,
             "Access",
@@ -142,11 +142,15 @@ class TrnScaler(Construct):
         )
 
     def _function(
-        self, view: ClusterView, subnets: ec2.SubnetSelection | None, settings: object, nodegroups: Sequence[str]
+        self,
+        view: ClusterView,
+        subnets: ec2.SubnetSelection | None,
+        settings: object,
+        node_groups: Sequence[TrnNodeGroup],
     ) -> iam.Role:
         stack, log = Stack.of(self), log_group(self)
-        may = [iam.PolicyStatement.from_json(statement) for statement in _statements(stack, view, nodegroups)]
-        role = function_role(self, log, may, [IN_A_VPC])
+        may = [iam.PolicyStatement.from_json(statement) for statement in _statements(stack, view, node_groups)]
+        role, _ = function_role(self, log, may, [IN_A_VPC])
         function = functions.Function(
             self,
             "Resource",
@@ -187,18 +191,15 @@ class TrnScaler(Construct):
 _MINUTES = {"idle": 10, "capacity": 10, "start": 20, "retry": 30}
 
 
-def _statements(stack: Stack, view: ClusterView, nodegroups: Sequence[str]) -> list[Statement]:
+def _statements(stack: Stack, view: ClusterView, node_groups: Sequence[TrnNodeGroup]) -> list[Statement]:
     """Permissions of the function in AWS: to read the node groups, and to change the sizes of only their Auto Scaling groups."""
-    groups = [
-        stack.format_arn(service="eks", resource="nodegroup", resource_name=f"{view.name}/{n}/*") for n in nodegroups
-    ]
     scaling = [
-        f"arn:{stack.partition}:autoscaling:{stack.region}:{stack.account}:autoScalingGroup:*:autoScalingGroupName/eks-{n}-*"
-        for n in nodegroups
+        f"arn:{stack.partition}:autoscaling:{stack.region}:{stack.account}:autoScalingGroup:*:autoScalingGroupName/eks-{group.nodegroup_name}-*"
+        for group in node_groups
     ]
     return [
         {**allow(view.arn, "eks:DescribeCluster")},
-        {**allow(groups, "eks:DescribeNodegroup")},
+        {**allow([group.nodegroup_arn for group in node_groups], "eks:DescribeNodegroup")},
         # AWS accepts no narrower resource for these
         {**allow("*", "autoscaling:DescribeAutoScalingGroups", "ec2:DescribeInstances")},
         {

@@ -43,7 +43,7 @@ class _Sizes(Construct):
 
     def __init__(self, scope: Construct, id: str) -> None:
         super().__init__(scope, id)
-        self._function = inline_function(
+        self._function, self._policy = inline_function(
             self,
             code=Path(__file__).with_name("keep_size.py"),
             description="Keeps the size of node groups over deployments",
@@ -60,7 +60,7 @@ class _Sizes(Construct):
         if cluster not in self._clusters:
             self._clusters.add(cluster)
             stack = Stack.of(self)
-            self._function.add_to_role_policy(
+            self._policy.add_statements(
                 iam.PolicyStatement(
                     actions=["eks:ListNodegroups", "eks:DescribeNodegroup"],
                     resources=[

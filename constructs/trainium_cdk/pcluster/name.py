@@ -25,7 +25,7 @@ class TrnClusterName(Construct):
         self, scope: Construct, id: str, *, cluster_name: str, removal_policy: RemovalPolicy = RemovalPolicy.DESTROY
     ) -> None:
         super().__init__(scope, id)
-        function = inline_function(
+        function, _ = inline_function(
             self,
             code=Path(__file__).with_name("claim_name.py"),
             description="Claims the name of a ParallelCluster cluster",

@@ -89,11 +89,9 @@ class Environment(Settings):
     this region
     and account."""
     functions: Literal["plain", "strict"] = "plain"
-    """How the deployment's Lambda functions are configured. `strict`: in the VPC, with reserved concurrency and a
-    dead-letter queue,
-    which some organisations require. Each strict function reserves 5 concurrent executions of the account, and deleting
-    the stack
-    waits for Lambda's network interfaces, 20 minutes or more."""
+    """How the deployment's Lambda functions are configured. `strict`: in the VPC (on EKS they are there anyway) and with
+    reserved concurrency, which some organisations require. Each strict function reserves 5 concurrent executions of the
+    account, and deleting the stack waits for Lambda's network interfaces, 20 minutes or more."""
     network: Network = Network()
     storage: Storage = Storage()
     registry: Registry = Registry()

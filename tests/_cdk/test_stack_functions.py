@@ -1,4 +1,5 @@
-"""`functions: strict`: every function of a stack is in the VPC, has reserved concurrency, and hands over the calls that failed."""
+"""Every function of a stack hands over the calls that failed; with `functions: strict` it also is in the VPC and has reserved
+concurrency. Its permissions are managed policies."""
 
 from __future__ import annotations
 
@@ -49,7 +50,35 @@ def test_every_functions_role_may_do_what_that_needs(made: dict[str, Any]) -> No
     assert not any(ask([{"policies": roles[r], "action": "sqs:ReceiveMessage", "resource": arn} for r in named]))
 
 
-def test_without_the_setting_no_concurrency_is_taken_off_the_accounts() -> None:
+DEFAULTS = {"slurm": lambda: synthesis.template("default").to_json(), "eks": lambda: eks_synthesis.document("default")}
+
+
+@pytest.mark.parametrize("engine", DEFAULTS)
+def test_without_the_setting_no_concurrency_is_subtracted_from_the_accounts(engine: str) -> None:
     """A new account has next to none to reserve."""
-    for template in (synthesis.template("default").to_json(), eks_synthesis.document("default")):
-        assert not any("ReservedConcurrentExecutions" in r["Properties"] for r in functions(template).values())
+    found = functions(DEFAULTS[engine]())
+    assert not any("ReservedConcurrentExecutions" in r["Properties"] for r in found.values())
+
+
+@pytest.mark.parametrize("engine", DEFAULTS)
+def test_without_the_setting_failed_calls_are_kept_and_functions_of_kubernetes_are_in_the_vpc(engine: str) -> None:
+    template = DEFAULTS[engine]()
+    [(name, queue)] = [(n, r["Properties"]) for n, r in template["Resources"].items() if r["Type"] == "AWS::SQS::Queue"]
+    [key] = [n for n, r in template["Resources"].items() if r["Type"] == "AWS::KMS::Key"] or [None]
+    assert queue["KmsMasterKeyId"] == ({"Fn::GetAtt": [key, "Arn"]} if key else "alias/aws/sqs")
+    found = [r["Properties"] for r in functions(template).values()]
+    assert all(f["DeadLetterConfig"] == {"TargetArn": {"Fn::GetAtt": [name, "Arn"]}} for f in found)
+    assert {"VpcConfig" in f for f in found} == {engine == "eks"}
+
+
+@pytest.mark.parametrize("engine", DEFAULTS)
+def test_no_policy_is_inline(engine: str) -> None:
+    found = DEFAULTS[engine]()["Resources"].values()
+    assert not [r for r in found if r["Type"] == "AWS::IAM::Policy" or "Policies" in r.get("Properties", {})]
+
+
+@pytest.mark.parametrize("engine", DEFAULTS)
+def test_functions_of_the_deployment_share_a_log_group(engine: str) -> None:
+    """Of the deployment and, on Kubernetes, of the scaler, which users read."""
+    groups = {r["Properties"]["LoggingConfig"]["LogGroup"]["Ref"] for r in functions(DEFAULTS[engine]()).values()}
+    assert sorted(name[:-8] for name in groups) == (["ScalerLogs"] if engine == "eks" else []) + ["TrnDeploymentLogs"]

@@ -1,0 +1,24 @@
+"""Policies of roles as managed policies, which IAM lists, versions and simulates by themselves, instead of inline ones."""
+
+from __future__ import annotations
+
+from aws_cdk import Stack
+from aws_cdk import aws_iam as iam
+from constructs import IConstruct
+
+_DEFAULT = "DefaultPolicy"
+
+
+def manage_policies(scope: IConstruct) -> None:
+    """Turn every `AWS::IAM::Policy` below `scope` (what grants of the CDK make) into a managed policy of the same roles. Call it last.
+
+    The resource stays the same object, so that whatever waits for the policy still does. It has another logical id: CloudFormation
+    does not change the type of a resource.
+    """
+    for node in scope.node.find_all():
+        if isinstance(node, iam.CfnPolicy):
+            before = Stack.of(node).get_logical_id(node)
+            after = before.replace(_DEFAULT, "ManagedPolicy") if _DEFAULT in before else f"Managed{before}"
+            node.override_logical_id(after)
+            node.add_override("Type", iam.CfnManagedPolicy.CFN_RESOURCE_TYPE_NAME)
+            node.add_property_deletion_override("PolicyName")

@@ -1,0 +1,123 @@
+"""Settings of all functions of a stack: a queue for failed calls and, optionally, the VPC and reserved concurrency."""
+
+from __future__ import annotations
+
+from aws_cdk import CfnResource, Duration, RemovalPolicy, Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_lambda as functions
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from trainium_cdk._cdk.functions import IN_A_VPC, l1, providers
+from trainium_cdk._cdk.groups import ClosedGroup, Egress
+from trainium_cdk.network import TrnNetwork
+
+STRICT = 5
+"""Concurrent calls of a function: CloudFormation makes one for each manifest or chart, and retries."""
+_KEPT_DAYS = 14
+
+
+class StackFunctions(Construct):
+    """Changes every function of the stack. Create it after all of them.
+
+    A queue keeps each call that failed for two weeks, with the reason: CloudFormation reports only that no response came, and
+    EventBridge, which runs the scaler, reports nothing. An empty queue costs nothing.
+
+    Args:
+        encryption_key: of the queue. Default: SQS's own key in KMS.
+        network: for functions that are not in a VPC yet. A deletion of the stack then waits 20 minutes or more for Lambda to
+            release the network interfaces. Default: they stay outside.
+        at_once: reserved concurrency of each function. It is subtracted from the account's, of which a new account has little.
+            Default: none.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        encryption_key: kms.IKey | None = None,
+        network: TrnNetwork | None = None,
+        at_once: int | None = None,
+    ) -> None:
+        super().__init__(scope, id)
+        found = _functions(Stack.of(self))
+        self._hand_over_failures(found, encryption_key)
+        for function, _ in found if at_once else ():
+            function.add_property_override("ReservedConcurrentExecutions", at_once)
+        if network:
+            self._place(found, network)
+
+    def _hand_over_failures(
+        self, found: list[tuple[CfnResource, iam.IRole | CfnResource]], key: kms.IKey | None
+    ) -> None:
+        stack = Stack.of(self)
+        queue = sqs.Queue(
+            self,
+            "Failed",
+            encryption=sqs.QueueEncryption.KMS if key else sqs.QueueEncryption.KMS_MANAGED,
+            encryption_master_key=key,
+            enforce_ssl=True,
+            retention_period=Duration.days(_KEPT_DAYS),
+            redrive_allow_policy=sqs.RedriveAllowPolicy(redrive_permission=sqs.RedrivePermission.ALLOW_ALL),
+            removal_policy=RemovalPolicy.DESTROY,
+        )
+        may = [iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[queue.queue_arn])]
+        if key:
+            may.append(
+                iam.PolicyStatement(
+                    actions=["kms:Decrypt", "kms:GenerateDataKey"],
+                    resources=[key.key_arn],
+                    conditions={"StringEquals": {"kms:ViaService": f"sqs.{stack.region}.{stack.url_suffix}"}},
+                )
+            )
+        for function, given in found:
+            role = given if isinstance(given, CfnResource) else l1(given)
+            # one policy each: a shared policy would make the first function wait for the resources of the last one
+            send = iam.CfnManagedPolicy(
+                self,
+                "Send" + "".join(role.node.path.split("/")[1:-1]),
+                description="Hands over the calls that failed",
+                policy_document=iam.PolicyDocument(statements=may),
+                roles=[role.ref],
+            )
+            function.add_property_override("DeadLetterConfig", {"TargetArn": queue.queue_arn})
+            function.add_resource_dependency(send)  # Lambda rejects a queue that the role may not write to
+
+    def _place(self, found: list[tuple[CfnResource, iam.IRole | CfnResource]], network: TrnNetwork) -> None:
+        outside = [
+            (function, role)
+            for function, role in found
+            if not (isinstance(function, functions.CfnFunction) and function.vpc_config)
+        ]
+        out = Egress(ip_protocol="tcp", from_port=443, to_port=443, cidr_ip="0.0.0.0/0", description="AWS")
+        group = ClosedGroup(
+            self,
+            "Group",
+            vpc_id=network.vpc.vpc_id,
+            description="Functions of the deployment: HTTPS to AWS",
+            egress=(out,),
+        )
+        where = {
+            "SubnetIds": [s.subnet_id for s in network.private_subnets],
+            "SecurityGroupIds": [group.group.security_group_id],
+        }
+        for function, role in outside:
+            if isinstance(role, CfnResource):
+                partition = Stack.of(self).partition
+                role.add_property_override("ManagedPolicyArns", [f"arn:{partition}:iam::aws:policy/{IN_A_VPC}"])
+            else:
+                role.add_managed_policy(iam.ManagedPolicy.from_aws_managed_policy_name(IN_A_VPC))
+            function.add_property_override("VpcConfig", where)
+            function.node.add_dependency(network.internet_ready)
+
+
+def _functions(stack: Stack) -> list[tuple[CfnResource, iam.IRole | CfnResource]]:
+    """Every function of a stack, with its role: a role of the CDK's, or of a provider of its own the resource."""
+    found: list[tuple[CfnResource, iam.IRole | CfnResource]] = [
+        (l1(node), node.role)
+        for node in stack.node.find_all()
+        if isinstance(node, functions.Function) and node.role is not None
+    ]
+    return found + [(function, role) for _, function, role in providers(stack)]
