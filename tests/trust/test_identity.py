@@ -22,7 +22,7 @@ from tests.trust.histories import History, World
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend, SubmitError
 from trainium_cdk.operations.teardown.jobs import end
 
-FEW, MANY, WORLDS = 4, 200, 6
+FEW, MANY, WORLDS = 3, 200, 6
 BUSY_SECONDS = 30
 """A node of a busy machine may take so long to start a step. Slurm's own default is 120 seconds; what is requeued waits as long."""
 LONG = b"#!/bin/bash\nsleep 3600\n"
@@ -176,6 +176,21 @@ def test_a_forgotten_start_is_told_again(world: World, helped: str) -> None:
     asked[helped]()
     until_empty(world)
     assert backend.status(sent.id).ok
+
+
+def test_a_job_that_had_begun_begins_again(world: World) -> None:
+    """As after a crash a moment later: its node has begun it, and Slurm knows of no beginning."""
+    backend = world.backend
+    paused(world, True)
+    sent = backend.submit(script("begun"), f"begun-{world.number}")
+    number = sent.stages["train"]
+    world.slurm.run(["scontrol", "update", f"JobId={number}", "StartTime=now+900"])
+    (jobs_dir(world) / sent.id / "state" / "train").write_text(
+        f"running {number} 0 {time.time():.0f} compute1-dy-trn-1\n"
+    )
+    paused(world, False)
+    world.until(lambda: world.slurm.run(["squeue", "-h", "-o", "%r"]).stdout == "BeginTime\n")
+    assert world.wait(sent.id).ok
 
 
 def test_who_holds_a_job_has_it_held(world: World) -> None:

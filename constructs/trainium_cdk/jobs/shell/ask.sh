@@ -73,7 +73,7 @@ queue() {
 
 # Tells Slurm's controller again what it forgot in a crash: that a job may begin, or that it was cancelled.
 remind() {
-  local number state reason name job how begun code reminded='' _
+  local number state reason name job how begun code known_begin reminded='' _
   while IFS='|' read -r number state reason _ _ _ name _; do
     number=${number#"$mark queue "}
     if [ -z "${claims["$number|$name"]:-}" ]; then continue; fi
@@ -87,8 +87,13 @@ remind() {
     elif [ "$state $reason" = 'PENDING BeginTime' ]; then
       first "$job/state/${name##*:}" 100
       read -r how begun code _ <<< "$line"
-      # one that has begun is restarted after a node's failure by Slurm; one that has completed only reports that
-      if [ "$begun" != "$number" ] || [ "$how $code" = 'ended 0' ]; then scontrol update JobId="$number" StartTime=now && reminded=yes; fi
+      # one that has begun is restarted by Slurm after a node's failure, which Slurm counts; one that has completed only
+      # reports that
+      known_begin=no
+      if [ "$begun" = "$number" ] && [ "$how $code" != 'ended 0' ]; then
+        if [[ " $(scontrol -o show job "$number") " != *' Restarts=0 '* ]]; then known_begin=yes; fi
+      fi
+      if [ "$known_begin" = no ]; then scontrol update JobId="$number" StartTime=now && reminded=yes; fi
     fi
   done <<< "$answer" > /dev/null 2>&1
   if [ -n "$reminded" ]; then queue; fi
