@@ -10,12 +10,13 @@ import aws_cdk as cdk
 import pytest
 from aws_cdk import Stack
 from aws_cdk import aws_ecr as ecr
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from aws_cdk.assertions import Template
 from constructs import Construct
 
 import trainium_cdk as trn
-from tests.cdk import app
+from tests.cdk import app, resources
 from tests.foreign.foreign import cluster, vpc
 
 ALONE: dict[str, Callable[[Stack], object]] = {
@@ -61,6 +62,15 @@ def templates() -> dict[str, Template]:
 @pytest.mark.parametrize("name", sorted(ALONE))
 def test_it_works_alone(name: str, templates: dict[str, Template]) -> None:
     assert [r for r in templates[name].to_json()["Resources"] if r.startswith("It")]
+
+
+@pytest.mark.parametrize("name", ["TrnImageBuilder", "TrnJumpHost"])
+def test_permissions_can_be_granted_to_it(name: str) -> None:
+    stack = Stack(app(), "Stack")
+    grantee: iam.IGrantable = ALONE[name](stack)  # type: ignore[assignment]
+    s3.Bucket(stack, "Data").grant_read(grantee)
+    policies = resources(Template.from_stack(stack), "IAM::Policy")
+    assert any("s3:GetObject*" in str(p) and "Data" in str(p) for p in policies.values())
 
 
 @pytest.mark.parametrize("name", CONSTRUCTS)

@@ -8,6 +8,7 @@ import pytest
 from aws_cdk import Stack
 from aws_cdk import aws_efs as efs
 from aws_cdk import aws_fsx as fsx
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from aws_cdk.assertions import Template
 
@@ -105,6 +106,24 @@ def test_two_sets_of_scripts_do_not_collide() -> None:
     parameters = properties(template(build), "SSM::Parameter")
     assert len(parameters) == 2
     assert all("Name" not in p for p in parameters)
+
+
+def test_the_grant_of_the_jobs_bucket_is_complete() -> None:
+    grants: list[iam.Grant] = []
+
+    def build(scope: Stack) -> None:
+        cluster = TrnPcluster(scope, "Slurm", vpc=vpc(scope), cluster_name="theirs")
+        grants.append(cluster.grant_bucket(s3.Bucket(scope, "Files")))
+
+    found = template(build)
+    [grant] = grants
+    assert grant.success
+    assert len(grant.principal_statements) == 3
+    statements = [s for p in properties(found, "IAM::ManagedPolicy") for s in p["PolicyDocument"]["Statement"]]
+    prefixes = [s for s in statements if "Files" in str(s["Resource"])]
+    assert len(prefixes) == 3
+    [listing] = [s for s in prefixes if s["Action"] == "s3:ListBucket"]
+    assert listing["Condition"] == {"StringLike": {"s3:prefix": ["jobs/*"]}}
 
 
 def test_trn_understands_the_stack() -> None:

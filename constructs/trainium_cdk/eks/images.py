@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jsii
 from aws_cdk import RemovalPolicy, Stack
 from aws_cdk import aws_codebuild as codebuild
 from aws_cdk import aws_ecr as ecr
@@ -42,6 +43,7 @@ _BUILD_SPEC = {
 }
 
 
+@jsii.implements(iam.IGrantable)
 class TrnImageBuilder(Construct):
     """A CodeBuild project that builds a Dockerfile from a zip file in a bucket and pushes the image to a repository.
 
@@ -118,3 +120,8 @@ class TrnImageBuilder(Construct):
         )
         project.node.add_dependency(role)
         self.project_name = project.ref
+
+    @property
+    def grant_principal(self) -> iam.IPrincipal:
+        """The role of builds: `secret.grant_read(builder)`."""
+        return self.role.grant_principal

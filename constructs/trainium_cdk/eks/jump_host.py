@@ -18,7 +18,7 @@ IMAGE_PARAMETER = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-defaul
 _ROOT_GIB = 8
 
 
-@jsii.implements(ec2.IConnectable)
+@jsii.implements(ec2.IConnectable, iam.IGrantable)
 class TrnJumpHost(Construct):
     """A small instance through which Session Manager forwards a port to a private Kubernetes API. No key, no open port, no public
     address, and no permissions except Session Manager's.
@@ -64,6 +64,8 @@ class TrnJumpHost(Construct):
         self._security_group = security_group
         policy = iam.ManagedPolicy(self, "Policy", statements=session_manager_statements(self))
         role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"), managed_policies=[policy])
+        self.role: iam.IRole = role
+        """The instance's role."""
         profile = iam.CfnInstanceProfile(self, "Profile", roles=[role.role_name])
         template = ec2.CfnLaunchTemplate(
             self,
@@ -133,3 +135,8 @@ class TrnJumpHost(Construct):
     def connections(self) -> ec2.Connections:
         """Let it reach an API: `cluster.connections.allow_default_port_from(jump_host)`."""
         return self._security_group.connections
+
+    @property
+    def grant_principal(self) -> iam.IPrincipal:
+        """The instance's role: `bucket.grant_read(jump_host)`."""
+        return self.role.grant_principal

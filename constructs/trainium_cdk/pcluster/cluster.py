@@ -257,19 +257,25 @@ class TrnPcluster(Construct):
         self._name.resource.node.add_dependency(*others)
         self.resource.node.add_dependency(*others)
 
-    def grant_bucket(self, bucket: s3.IBucket) -> None:
+    def grant_bucket(self, bucket: s3.IBucket) -> iam.Grant:
         """Let every node read and write the jobs' files in the stack's bucket, and the head node read what `trn` sends to it.
 
         ParallelCluster's own S3Access with write access allows every action.
         """
-        self.node_policy.add_statements(*job_file_statements(Stack.of(self).partition, bucket.bucket_name))
-        self.head_policy.add_statements(
-            iam.PolicyStatement(
-                sid="Payloads",
-                actions=["s3:GetObject", "s3:GetObjectVersion"],
-                resources=[bucket.arn_for_objects(f"{PAYLOADS}*")],
-            )
+        grant = iam.Grant.add_to_principal(
+            grantee=self.head_policy,
+            actions=["s3:GetObject", "s3:GetObjectVersion"],
+            resource_arns=[bucket.arn_for_objects(f"{PAYLOADS}*")],
         )
+        for statement in job_file_statements(Stack.of(self).partition, bucket.bucket_name):
+            files = iam.Grant.add_to_principal(
+                grantee=self.node_policy,
+                actions=statement.actions,
+                resource_arns=statement.resources,
+                conditions=statement.conditions,
+            )
+            grant = grant.combine(files)
+        return grant
 
     def _policy(self, id: str, whose: str, statements: Sequence[iam.PolicyStatement]) -> iam.ManagedPolicy:
         what = f"What {whose} may do beside ParallelCluster's own permissions"

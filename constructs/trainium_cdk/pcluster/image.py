@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from trainium_cdk.node import env as node_env
 from trainium_cdk.node.scripts import CONFIGURE, ENTRY, scripts_dir
+from trainium_cdk.outputs.contract import SOURCES
 from trainium_cdk.pcluster.config import Config
 from trainium_cdk.settings import Environment
 
@@ -75,7 +76,7 @@ def bake(
     text = script(node_env.render(env, image=True))
     digest = hashlib.sha256(f"{parent_image}\n{text}".encode()).hexdigest()[:8]
     image_id = f"{env.name}-neuron-{env.release.version.replace('.', '-')}-{env.pcluster.os}-{digest}"
-    key = f"images/{image_id}.sh"
+    key = f"{SOURCES}{image_id}.sh"
     build: Config = {
         "InstanceType": env.pcluster.head.instance_type,
         "ParentImage": parent_image,
