@@ -140,7 +140,7 @@ def test_a_submission_that_is_stopped_is_there_whole_or_not_at_all(
         half_done += (there == 2) != (jobs_dir / id / "released").exists() or there == 1
         assert there == (2 if (jobs_dir / id / "released").exists() else 0)
         assert there == (2 if phase in ("written down", "released") else 0) or phase == "taken by Slurm"
-        assert (jobs_dir / id).exists() is (there == 2)
+        assert (jobs_dir / id).exists() is (there == 2), lines
         assert backend.submit(job, f"stop-{i}").existing is (there == 2)
         assert known(slurm)[id] == 2
     assert all(backend.wait(f"part-stop-{i}", 600).ok for i in range(len(plan)))
