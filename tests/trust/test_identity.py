@@ -126,11 +126,13 @@ def test_a_job_is_not_held_after_a_crash(world: World, seconds: float) -> None:
     job = script("held", precompile=True)
     sent = backend.submit(job, token)
     world.crash(after=seconds)
-    ended = world.wait(sent.id)
-    if not ended.ok:
+    for _ in range(5):  # of two stages, Slurm may lose the one at once, and start the other in vain
+        ended = world.wait(sent.id)
+        if ended.ok:
+            break
         assert "Submit it again with the same token" in ended.current.reason, ended
         assert backend.submit(job, token).resubmitted
-        assert world.wait(sent.id).ok
+    assert ended.ok, ended
 
 
 def test_a_stage_waits_for_a_controller_that_is_being_restarted(world: World, tmp_path: Path) -> None:
