@@ -132,7 +132,7 @@ def test_a_second_cluster_of_the_stack_keeps_its_sizes_too() -> None:
     found = template(build)
     asked = {r["Properties"]["Cluster"]["Ref"] for r in found.find_resources("Custom::TrnNodeGroupSize").values()}
     assert asked == set(resources(found, "EKS::Cluster"))
-    [allowed] = (p for p in properties(found, "IAM::Policy") if "eks:ListNodegroups" in str(p))
+    [allowed] = (p for p in properties(found, "IAM::ManagedPolicy") if "eks:ListNodegroups" in str(p))
     assert all(name in str(allowed) for name in asked)
 
 

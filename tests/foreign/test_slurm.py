@@ -120,7 +120,8 @@ def test_the_grant_of_the_jobs_bucket_is_complete() -> None:
     assert grant.success
     assert len(grant.principal_statements) == 3
     statements = [s for p in properties(found, "IAM::ManagedPolicy") for s in p["PolicyDocument"]["Statement"]]
-    prefixes = [s for s in statements if "Files" in str(s["Resource"])]
+    [bucket] = [id for id in resources(found, "S3::Bucket") if id.startswith("Files")]
+    prefixes = [s for s in statements if bucket in str(s["Resource"]) and "/node-scripts/" not in str(s["Resource"])]
     assert len(prefixes) == 3
     [listing] = [s for s in prefixes if s["Action"] == "s3:ListBucket"]
     assert listing["Condition"] == {"StringLike": {"s3:prefix": ["jobs/*"]}}

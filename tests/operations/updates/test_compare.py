@@ -96,7 +96,7 @@ SLURM: dict[str, tuple[Data, set[tuple[str, str, str]]]] = {
     ),
     "another cluster": (
         {"pcluster": {"cluster_name": "second"}},
-        {("loses", "Cluster/trn-slurm", ""), ("loses", "Cluster/trn-slurm/Name/Logs", "")},
+        {("loses", "Cluster/trn-slurm", "")},
     ),
     "tags": ({"tags": {"team": "speech"}}, set()),
 }
@@ -131,10 +131,9 @@ def test_a_new_cluster_stands_on_the_same_file_systems(spec: Spec) -> None:
     """The way on from whatever ParallelCluster cannot change: another name."""
     change = {"pcluster": {"cluster_name": "second", "os": "ubuntu2204", "version": "3.15.0"}}
     found = compare(synth(FULL), synth(merged(FULL, change)), spec)
-    log = "Cluster/trn-slurm/Name/Logs"  # of the function that claims the name
-    assert told(found) == {("loses", "Cluster/trn-slurm", ""), ("loses", log, "")}
+    assert told(found) == {("loses", "Cluster/trn-slurm", "")}
     assert ("safe", "Cluster/second", "") in told(found, "safe")
-    assert dangerous(found, ["Cluster/trn-slurm", log]) == []
+    assert dangerous(found, ["Cluster/trn-slurm"]) == []
 
 
 def test_a_stopped_fleet_allows_what_needs_it(spec: Spec) -> None:
