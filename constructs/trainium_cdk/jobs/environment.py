@@ -42,8 +42,10 @@ def launch_environment(plan: Plan, catalog: Catalog | None = None) -> dict[str, 
         env |= {"XLA_USE_DUMMY_STORE": "1", "TORCH_DIST_INIT_BARRIER": "0"}
     env |= job.launch_environment(plan, torch_version(plan, catalog))
     if fleet.lnc:  # compiler and runtime need the same value
-        flags = f"{env.get('NEURON_CC_FLAGS', '')} --logical-nc-config={fleet.lnc}".strip()
-        env |= {"NEURON_LOGICAL_NC_CONFIG": str(fleet.lnc), "NEURON_CC_FLAGS": flags}
+        env["NEURON_LOGICAL_NC_CONFIG"] = str(fleet.lnc)
+        if plan.framework != "torch-native":  # TorchNeuron passes that variable to the compiler itself
+            flags = f"{env.get('NEURON_CC_FLAGS', '')} --logical-nc-config={fleet.lnc}"
+            env["NEURON_CC_FLAGS"] = flags.strip()
     return {**env, **job.env}
 
 
