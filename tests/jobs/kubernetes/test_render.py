@@ -19,9 +19,10 @@ from sandbox import head_node
 from sandbox.kubernetes import schemas
 from tests.jobs.kubernetes.conftest import fleet, make_cluster
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, Script
+from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, LlamaNxd, Lora, Script, TorchTitan, TorchTitanLlama
 from trainium_cdk.jobs.kubernetes import KubernetesSubmission, render
 from trainium_cdk.jobs.kubernetes.names import MAX_NAME, object_name
+from trainium_cdk.outputs import EksCluster
 
 GOLDEN = Path(__file__).parent / "golden"
 SHELLCHECK = Path(sys.executable).with_name("shellcheck")
@@ -45,8 +46,30 @@ MORE: dict[str, AnyJob] = {
     "binary": Script(filename="tool", content=b"#!/bin/true\n\xff\x00", cache="My.Cache"),
     "image": BertLarge(image="111122223333.dkr.ecr.us-east-1.amazonaws.com/trn@sha256:" + "0" * 64),
 }
-ALL = {**JOBS, **MORE}
+REF = "0123456789abcdef0123456789abcdef01234567"
+NATIVE = make_cluster(
+    fleet("trn2.48xlarge", 16),
+    neuron_release="2.33.0",
+    neuron_driver="2.31.7.0",
+    framework="torch-native",
+    image="111122223333.dkr.ecr.us-east-1.amazonaws.com/torch-neuron:1",
+)
+NEWER: dict[str, tuple[AnyJob, EksCluster]] = {
+    "llama3.1-8b": (LlamaNxd(nodes=2, data="/efs/it's tokens"), CLUSTER),
+    "lora": (Lora(nodes=2), make_cluster(neuron_release="2.26.1", neuron_driver="2.24.7.0")),
+    "torchtitan-qwen3-8b": (TorchTitan(nodes=2, ref=REF), NATIVE),
+    "torchtitan-llama3.1-8b": (
+        TorchTitanLlama(nodes=2, ref=REF, module="graph_trainer.llama3", config="llama3_8b", assets="/efs/it's llama"),
+        NATIVE,
+    ),
+}
+ALL = {**JOBS, **MORE, **{name: job for name, (job, _) in NEWER.items()}}
 WORDS = {"script", "phase-2-file", "own-data", "python"}
+
+
+def home(name: str) -> EksCluster:
+    """A cluster whose release and instance types the job runs on."""
+    return NEWER[name][1] if name in NEWER else CLUSTER
 
 
 def readable(submission: KubernetesSubmission) -> str:
@@ -76,14 +99,14 @@ def test_golden(name: str) -> None:
 @pytest.mark.parametrize("cluster", [CLUSTER, BOTH], ids=["efs", "efs and fsx"])
 @pytest.mark.parametrize("name", ALL)
 def test_the_official_schemas_take_it_and_what_is_shown_is_what_is_sent(name: str, cluster: Any) -> None:
-    submission = render(ALL[name], cluster, "t") if ALL[name].nodes <= 2 else render(ALL[name], CLUSTER, "t")
+    submission = render(ALL[name], cluster if ALL[name].nodes <= 2 and name not in NEWER else home(name), "t")
     assert schemas.validate_all(submission.objects) == []
     assert list(YAML(typ="safe").load_all(submission.text)) == list(submission.objects)
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_shellcheck_finds_nothing(name: str, tmp_path: Path) -> None:
-    submission = render(ALL[name], CLUSTER, "20261120-4f3a9c")
+    submission = render(ALL[name], home(name), "20261120-4f3a9c")
     scripts = []
     for path, content in submission.files.items():
         target = tmp_path / path
@@ -148,8 +171,8 @@ def test_restarts(restarts: int | None, purchase: str, attempts: int) -> None:
 
 
 def test_pods_may_do_next_to_nothing() -> None:
-    for job in ALL.values():
-        for task in render(job, CLUSTER, "t").job["spec"]["tasks"]:
+    for name, job in ALL.items():
+        for task in render(job, home(name), "t").job["spec"]["tasks"]:
             spec = task["template"]["spec"]
             assert spec["automountServiceAccountToken"] is False
             assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
