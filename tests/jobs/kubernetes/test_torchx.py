@@ -71,6 +71,9 @@ def test_it_asks_for_what_trn_asks_for(tmp_path: Path) -> None:
         assert {f"export {k}={v}" for k, v in env.items()} <= set(text.splitlines())
         command = main["command"][2]
         assert f"cache=/efs/trn/neuron_cache/bert/node-{index}\n" in command
+        # the image's `torchrun` would start the image's Python, without the packages that `prepare` installs
+        assert f"python3 -m torch.distributed.run --nproc_per_node 32 --nnodes 2 --node_rank {index} " in command
+        assert "torchrun" not in command
         assert f"NODE_RANK={index} NPROC_PER_NODE=32" in command
         assert "aws.amazon.com/neurondevice" not in str(one)
 
