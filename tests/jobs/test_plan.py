@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 
 from tests.jobs.conftest import fleet, make_cluster
-from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, Script, expected, launch_environment, plan
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.jobs import (
+    AnyJob,
+    BertLarge,
+    Gpt,
+    LlamaNxd,
+    Script,
+    expected,
+    launch_environment,
+    plan,
+)
 
 WIDE = make_cluster(fleet(nodes=128))
 TRN2 = make_cluster(fleet("trn2.48xlarge", 16))
@@ -58,11 +68,45 @@ def test_published_throughput(job: AnyJob, text: str) -> None:
         (BertLarge(optimizer="adamw", batch_size=8, accumulation=64), "2.28.1"),
         (BertLarge(optimizer="adamw"), "2.29.0"),
         (BertLarge(nodes=16, scaling="weak", optimizer="adamw"), "2.28.1"),
+        (Gpt(nodes=16, tensor_parallel=32), "2.28.1"),
+        (LlamaNxd(nodes=32, data="/efs/tokens"), "2.28.1"),  # published with SDK 2.24
+        (LlamaNxd(nodes=16, data="/efs/tokens"), "2.28.1"),
         (Script(**HELLO), "2.28.1"),
     ],
 )
 def test_nothing_is_extrapolated(job: AnyJob, cluster: str) -> None:
     assert expected(plan(job, WIDE.model_copy(update={"neuron_release": cluster}))) is None
+
+
+LLAMA = LlamaNxd(nodes=32, data="/efs/tokens")
+BERT = BertLarge(nodes=16, scaling="weak")
+
+
+@pytest.mark.parametrize(
+    ("job", "changes", "claimed"),
+    [
+        (BERT, {}, True),
+        (BERT, {"precision": "bf16+fp32"}, False),
+        (BERT, {"sdk": "2.27"}, False),
+        (BERT, {"global_batch_size": 65536}, False),
+        (BertLarge(nodes=16), {}, False),
+        (LLAMA, {"sdk": "2.28"}, True),
+        (LLAMA, {}, False),
+        (LLAMA, {"sdk": "2.28", "tensor_parallel": 8}, False),
+        (LLAMA, {"sdk": "2.28", "tensor_parallel": None}, False),
+        (LLAMA, {"sdk": "2.28", "precision": "bf16+sr"}, False),
+        (LLAMA, {"sdk": "2.28", "nodes": 16}, False),
+        (LLAMA, {"sdk": "2.28", "global_batch_size": 512}, False),
+    ],
+)
+def test_a_published_point_is_of_the_same_work(job: AnyJob, changes: dict[str, Any], claimed: bool) -> None:
+    """The catalogue with one published point of the job's kind, changed in one respect."""
+    known = Catalog.load()
+    point = next(p for p in known.throughput if p.model == job.kind and p.nodes == job.nodes)
+    changed = known.model_copy(update={"throughput": (point.model_copy(update=changes),)})
+    found = expected(plan(job, SDK_2_28), changed)
+    assert (found is not None) == claimed
+    assert found is None or found.sequences_per_second == point.sequences_per_second
 
 
 def test_what_a_user_should_know_before_it_runs() -> None:
