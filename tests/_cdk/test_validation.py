@@ -56,3 +56,28 @@ def test_one_half_that_is_wrong_is_in_it_and_the_other_synthesises(tmp_path: Pat
     assert [v["ruleName"] for v in wrong] == ["instance_type_is_known"]
     assert [c["constructPath"] for c in wrong[0]["violatingConstructs"]] == ["TrnPclusterStack"]
     assert (tmp_path / "cdk.out" / "TrnEksStack.template.json").stat().st_size > 10_000
+
+
+def test_a_release_and_a_system_that_cannot_work_are_refused_with_the_nearest_that_work(tmp_path: Path) -> None:
+    text = "bootstrap: {neuron_release: 2.30.0}\npcluster: {os: ubuntu2204}\neks: {}\n"
+    [wrong] = [v for v in synthesise(tmp_path, text)["violations"] if v["severity"] == "error"]
+    assert wrong["ruleName"] == "versions_are_compatible"
+    assert (
+        f"{tmp_path}/environment.yaml:2: error: pcluster.os = ubuntu2204: torch-neuronx 2.9.0.2.14.27725 of Neuron 2.30.0 has wheels "
+        "for Python 3.11, 3.12 and 3.13; ubuntu2204 has 3.10" in wrong["description"]
+    )
+    assert wrong["suggestedFix"] == "write bootstrap.neuron_release: 2.28.1"
+    assert [c["constructPath"] for c in wrong["violatingConstructs"]] == ["TrnPclusterStack"]
+
+
+def test_a_release_and_a_framework_that_cannot_work_end_the_synth(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It is wrong for both engines: nothing is synthesised."""
+    file, out = tmp_path / "environment.yaml", tmp_path / "cdk.out"
+    file.write_text("bootstrap: {neuron_release: 2.33.0, framework: torch-xla}\n")
+    assert app.run(cdk.App(context={"env": str(file)}, outdir=str(out))) == 1
+    said = capfd.readouterr().err
+    assert f"{file}:1: error: bootstrap.framework = torch-xla: Neuron 2.33.0 has no torch-xla for training" in said
+    assert "Fix: write bootstrap.neuron_release: 2.28.1" in said
+    assert not list(out.glob("*.template.json"))
