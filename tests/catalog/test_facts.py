@@ -97,6 +97,15 @@ def test_parallelcluster_facts_hold_together() -> None:
     assert facts.default in facts.releases
 
 
+def test_kube_proxy_is_of_each_kubernetes_version() -> None:
+    known = CATALOG.eks.addons["kube-proxy"].versions
+    assert set(known) == set(CATALOG.eks.versions)
+    for key, version in known.items():
+        assert version.startswith(f"v{key}."), f"kube-proxy {version} for Kubernetes {key}"
+    for name, addon in CATALOG.eks.addons.items():
+        assert set(addon.versions) <= set(CATALOG.eks.versions), name
+
+
 @pytest.mark.parametrize("region", CATALOG.prices)
 def test_prices_are_of_known_types(region: str) -> None:
     trainium = {name for name in CATALOG.prices[region] if name.startswith("trn")}

@@ -147,6 +147,20 @@ eks: {}  # <-
         "the VPC CNI before 1.18.5 does not support EFA-only interfaces, which trn uses",
     ),
     (
+        """
+eks:
+  version: '1.34'
+  addon_versions: {kube-proxy: v1.35.3-eksbuild.21}  # <-
+""",
+        "eks.addon_versions.kube-proxy",
+        "kube-proxy must not be newer than the control plane, Kubernetes 1.34. Fix: write v1.34.6-eksbuild.21",
+    ),
+    (
+        "eks: {addon_versions: {kube-proxy: v1.31.0-eksbuild.1}}  # <-",
+        "eks.addon_versions.kube-proxy",
+        "kube-proxy must not be more than 3 minor versions older than Kubernetes 1.35",
+    ),
+    (
         "eks: {plugins: {node_problem_detector: false, node_monitoring: false, node_recovery: true}}  # <-",
         "eks.plugins.node_recovery",
         "node recovery needs the node problem detector, which is off",

@@ -319,6 +319,12 @@ pcluster: {login_nodes: {subnet: public}}
         "newer than every version that this library was checked with",
     ),
     (
+        "eks: {addon_versions: {kube-proxy: v1.34.6-eksbuild.21}}",
+        "warning",
+        "eks.addon_versions.kube-proxy",
+        "kube-proxy is older than the control plane, Kubernetes 1.35",
+    ),
+    (
         "eks: {jump_host: null}",
         "info",
         "eks.jump_host",

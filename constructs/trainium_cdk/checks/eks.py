@@ -24,6 +24,8 @@ SERVICE_PREFIXES = range(12, 25)
 """Allowed sizes of a cluster's service network (CloudFormation, KubernetesNetworkConfig.ServiceIpv4Cidr, 2026-11)."""
 EFA_ONLY_CNI = (1, 18, 5)
 """The first release of the VPC CNI that ignores EFA-only interfaces."""
+KUBE_PROXY_BEHIND = 3
+"""How many minor versions kube-proxy may be older than the control plane (Kubernetes version skew policy)."""
 _AT: KeyPath = ("eks",)
 
 
@@ -258,6 +260,24 @@ def addons_are_known(env: Environment) -> Iterator[Problem]:
             )
 
 
+def kube_proxy_is_of_the_clusters_version(env: Environment) -> Iterator[Problem]:
+    """Kubernetes allows kube-proxy to be older than the API server by up to three minor versions, and never newer."""
+    version, cluster = env.eks.addon_versions.get("kube-proxy"), env.kubernetes_version
+    if version is None:
+        return
+    at = (*_AT, "addon_versions", "kube-proxy")
+    known = env.catalog.eks.addons["kube-proxy"].versions.get(cluster)
+    fix = f"write {known}" if known else f"write a version v{cluster}.x, or remove it for EKS's default"
+    behind = _minor(cluster) - _release(version)[1]
+    if behind < 0:
+        yield error(at, version, f"kube-proxy must not be newer than the control plane, Kubernetes {cluster}", fix)
+    elif behind > KUBE_PROXY_BEHIND:
+        text = f"kube-proxy must not be more than {KUBE_PROXY_BEHIND} minor versions older than Kubernetes {cluster}"
+        yield error(at, version, text, fix)
+    elif behind:
+        yield warning(at, version, f"kube-proxy is older than the control plane, Kubernetes {cluster}", fix)
+
+
 def node_group_names_are_not_reserved(env: Environment) -> Iterator[Problem]:
     for at, group in groups(env):
         if group.name == "system":
@@ -397,6 +417,7 @@ RULES: tuple[Rule, ...] = (
     principals_are_roles_or_users,
     namespace_is_not_reserved,
     addons_are_known,
+    kube_proxy_is_of_the_clusters_version,
     node_group_names_are_not_reserved,
     labels_are_not_reserved,
     efa_layout_applies,
