@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from sandbox.kubernetes import volcano
 from trainium_cdk import outputs, settings
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks import access, charts, keep_size, manifests
@@ -192,6 +193,16 @@ def test_volcano_admits_jobs_beyond_the_present_nodes() -> None:
     assert "overcommit" not in plugins
     assert plugins["proportion"]["enableJobEnqueued"] is False
     assert {"gang", "predicates"} <= set(plugins)
+
+
+def test_no_admission_of_volcano_is_asked_about_the_queues() -> None:
+    """A webhook for queues rejects those that the stack applies before Volcano's server answers (volcano issue 3254)."""
+    custom = next(r for r in charts.releases(Installation.of(env())) if r.name == "volcano").values["custom"]
+    on = custom["enabled_admissions"].split(",")
+    assert on == ["/jobs/mutate", "/jobs/validate", "/podgroups/validate"]
+    assert not [path for path in on if path.startswith("/queues")]
+    # the local Kubernetes registers the same ones
+    assert [path for path, *_ in volcano.ADMISSIONS] == on
 
 
 def test_charts_by_plugins() -> None:

@@ -118,7 +118,6 @@ def test_a_larger_job_after_a_smaller_one(opened: Open) -> None:
     assert (scene.desired, scene.most) == (4, 4)
 
 
-@pytest.mark.sweep
 def test_11_of_16_can_be_had(opened: Open) -> None:
     scene = opened("part", 16)
     scene.capacity(11)

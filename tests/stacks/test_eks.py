@@ -320,6 +320,17 @@ def test_helm_ends_before_lambda_and_waits_for_volcano_alone(name: str) -> None:
         assert nodes & needs(template(name), key) == expected
 
 
+def test_queues_are_applied_after_volcano(name: str) -> None:
+    found = template(name).find_resources("Custom::AWSCDK-EKS-KubernetesResource")
+    queues = [
+        key for key, item in found.items() if '"kind":"Queue"' in json.dumps(item["Properties"]).replace("\\", "")
+    ]
+    charts = template(name).find_resources("Custom::AWSCDK-EKS-HelmChart")
+    volcano = {key for key, chart in charts.items() if chart["Properties"]["Release"] == "volcano"}
+    assert len(queues) == len(volcano) == environment(name).eks.plugins.volcano
+    assert all(volcano <= needs(template(name), key) for key in queues)
+
+
 def test_kubectl_has_memory_and_leaves_no_logs(name: str) -> None:
     logs = set(resources(template(name), "Logs::LogGroup"))
     for key, function in resources(template(name), "Lambda::Function").items():
