@@ -50,7 +50,7 @@ kubernetes: setup  ## the programs of the local Kubernetes, compiled from their 
 slurm: setup  ## Slurm of Debian or Ubuntu, unpacked into .cache without root; seconds, once
 	@$(BIN)/python -m sandbox.slurm_packages
 
-conformance: setup  ## the job kinds against the vendors' own programs; UPSTREAM=FOLDERS with their repositories (docs/conformance.md)
+conformance: setup  ## the job kinds against the vendors' own programs; fetches their repositories, or UPSTREAM=FOLDERS (docs/conformance.md)
 	@for e in $$($(BIN)/python -m conformance.vendor); do $(MAKE) --no-print-directory .venvs/$$e/.done || exit 1; done
 	$(BIN)/python -m pytest conformance -q
 

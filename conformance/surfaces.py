@@ -1,7 +1,7 @@
 """The recorded surface of the vendors' programs: names of options, fields and functions, at the commits that the job kinds use.
 
 Names are facts of an interface; of the sources nothing else is kept here. `python -m conformance.surfaces` writes the names again
-from the trees below UPSTREAM.
+from the trees that `upstream` finds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from conformance import surface
-from conformance.upstream import find
+from conformance.upstream import find, why_not
 
 FILE = Path(__file__).with_name("surfaces.yaml")
 
@@ -43,7 +43,7 @@ class Surface:
     recorded: Mapping[str, Any]
 
     def read(self) -> dict[str, Any] | None:
-        """The same, from the source itself; None where UPSTREAM has no such tree."""
+        """The same, from the source itself; None where the tree cannot be had."""
         tree = find(self.repository, self.commit)
         source = tree.read(self.path) if tree else None
         return None if source is None else {reader: _READERS[reader](source) for reader in self.recorded}
@@ -64,7 +64,7 @@ def main() -> int:
     for name, one in load().items():
         read = one.read()
         if read is None:
-            print(f"{name}: {one.repository} at {one.commit[:12]} is not below UPSTREAM", file=sys.stderr)
+            print(f"{name}: {why_not(one.repository, one.commit)}", file=sys.stderr)
             code = 1
             continue
         entries[name].update(read)

@@ -20,7 +20,7 @@ import pytest
 
 from conformance import vendor
 from conformance.hub import hub
-from conformance.upstream import Tree, find
+from conformance.upstream import Tree, find, why_not
 from sandbox.slurm import LocalSlurm, available
 from tests.jobs.conftest import fleet, make_cluster
 from trainium_cdk.catalog.sources import sources
@@ -61,7 +61,7 @@ def until(condition: Callable[[], bool]) -> None:
 def samples() -> Tree:
     tree = find(REPOSITORY, TREE.commit)
     if tree is None:
-        pytest.skip(f"no {REPOSITORY} at {TREE.commit[:12]} below UPSTREAM")
+        pytest.skip(why_not(REPOSITORY, TREE.commit))
     if (reason := vendor.missing() or available()) is not None:
         pytest.skip(reason)
     with socket.socket() as probe:  # the port of the rendezvous is the job's own

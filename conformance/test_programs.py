@@ -14,7 +14,7 @@ import pytest
 
 from conformance import surface, vendor
 from conformance.launched import Launched, launched
-from conformance.upstream import Tree, find
+from conformance.upstream import Tree, find, why_not
 from tests.jobs.conftest import fleet, make_cluster
 from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, LlamaNxd, kinds
 
@@ -33,7 +33,7 @@ def source_tree(kind: type[AnyJob]) -> Tree:
     assert upstream is not None
     tree = find(upstream.repository, upstream.commit)
     if tree is None:
-        pytest.skip(f"no {upstream.repository} at {upstream.commit[:12]} below UPSTREAM")
+        pytest.skip(why_not(upstream.repository, upstream.commit))
     return tree
 
 

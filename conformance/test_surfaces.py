@@ -1,4 +1,4 @@
-"""The recorded surfaces are those of the vendors' sources: UPSTREAM names the folders with the repositories."""
+"""The recorded surfaces are those of the vendors' sources (see `upstream`)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from conformance import surfaces
+from conformance.upstream import why_not
 
 ALL = surfaces.load()
 
@@ -23,5 +24,5 @@ def test_recorded_as_it_is(name: str) -> None:
     one = ALL[name]
     read = one.read()
     if read is None:
-        pytest.skip(f"no {one.repository} at {one.commit[:12]} below UPSTREAM")
+        pytest.skip(why_not(one.repository, one.commit))
     assert read == one.recorded

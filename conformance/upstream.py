@@ -4,19 +4,31 @@
 
     owner__name@<first digits of the commit>/   a plain tree
     owner+name/repo, owner/name, name           a git directory or a checkout, which must hold the commit
+
+Without `UPSTREAM`, a tree is fetched from GitHub, its one commit alone, and kept as `.cache/upstream/owner+name`.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tarfile
 import tempfile
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from sandbox.archives import unpack
+
+ADDRESS = "https://github.com/{repository}"
+KEPT = Path(__file__).parents[1] / ".cache/upstream"
+TIMEOUT = 600
+"""Seconds for one repository."""
+_ONE_PACK = ("-c", "fetch.unpackLimit=1", "-c", "gc.auto=0")
+"""A fetch that ends early leaves no objects of the commit: a pack is there as a whole or not at all."""
+_NO_STALLING = ("-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=30")
 
 
 @dataclass(frozen=True)
@@ -54,17 +66,68 @@ class Tree:
 
 
 def find(repository: str, commit: str) -> Tree | None:
-    """The tree of `owner/name` at a commit; None where `UPSTREAM` has none."""
+    """The tree of `owner/name` at a commit; None where it cannot be had (see `why_not`)."""
+    if "UPSTREAM" not in os.environ:
+        fetched = _fetched(repository, commit)
+        return fetched if isinstance(fetched, Tree) else None
     owner, _, name = repository.partition("/")
-    for root in filter(None, os.environ.get("UPSTREAM", "").split(os.pathsep)):
+    for root in filter(None, os.environ["UPSTREAM"].split(os.pathsep)):
         for plain in Path(root).glob(f"{owner}__{name}@*"):
             if commit.startswith(plain.name.rpartition("@")[2]):
                 return Tree(plain, commit, git=False)
         for place in (f"{owner}+{name}/repo", f"{owner}/{name}", name):
             folder = Path(root, place)
-            if folder.is_dir() and _git(folder, "cat-file", "-e", f"{commit}^{{commit}}").returncode == 0:
+            if folder.is_dir() and _has(folder, commit):
                 return Tree(folder, commit, git=True)
     return None
+
+
+def why_not(repository: str, commit: str) -> str:
+    """Why `find` gives None, for a table."""
+    if "UPSTREAM" in os.environ:
+        return f"no {repository} at {commit[:12]} below UPSTREAM"
+    return f"{repository} at {commit[:12]} could not be fetched: {_fetched(repository, commit)}"
+
+
+@cache
+def _fetched(repository: str, commit: str) -> Tree | str:
+    """The tree, fetched if it is not kept already; otherwise the reason. One attempt for each commit in a process."""
+    kept = KEPT / repository.replace("/", "+")
+    if kept.is_dir() and _has(kept, commit):
+        return Tree(kept, commit, git=True)
+    if len(commit) < 40:
+        return "only the first digits of its commit are recorded, so name a clone under UPSTREAM"
+    KEPT.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=KEPT, prefix=".fetch-") as scratch:
+        folder = kept if kept.is_dir() else Path(scratch, "repository")
+        subprocess.run(["git", "init", "--quiet", "--bare", folder], check=True, capture_output=True)
+        if (reason := _fetch(folder, ADDRESS.format(repository=repository), commit)) is not None:
+            return reason
+        if folder != kept:
+            folder.rename(kept)
+    return Tree(kept, commit, git=True)
+
+
+def _fetch(folder: Path, address: str, commit: str) -> str | None:
+    """Fetch one commit into a git directory; the reason where that fails."""
+    options = [*_ONE_PACK, *_NO_STALLING]
+    command = ["git", "-C", str(folder), *options, "fetch", "--quiet", "--no-tags", "--depth=1", address, commit]
+    env = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    # git leaves the transfer to a child process, which must end with it
+    with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True) as git:
+        try:
+            _, errors = git.communicate(timeout=TIMEOUT)
+        except subprocess.TimeoutExpired:
+            os.killpg(git.pid, signal.SIGKILL)
+            return f"not complete after {TIMEOUT} s"
+    if git.returncode == 0:
+        return None
+    lines = errors.strip().splitlines()
+    return lines[0] if lines else f"git ended with exit code {git.returncode}"
+
+
+def _has(folder: Path, commit: str) -> bool:
+    return _git(folder, "cat-file", "-e", f"{commit}^{{commit}}").returncode == 0
 
 
 def _git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -1,7 +1,7 @@
-"""A local Slurm whose nodes run the vendors' own programs: their packages from PyPI, their scripts from UPSTREAM.
+"""A local Slurm whose nodes run the vendors' own programs: their packages from PyPI, their scripts from their repositories.
 
-`.venvs/vendor` holds the packages (some 7 GB: PyTorch on PyPI is built for CUDA); `make conformance` makes it where UPSTREAM has the
-sources that need it. Beside PyPI's packages there are two small stand-ins: a module `libneuronxla` with the one function that the
+`.venvs/vendor` holds the packages (some 7 GB: PyTorch on PyPI is built for CUDA); `make conformance` makes it where the
+sources that need it can be had. Beside PyPI's packages there are two small stand-ins: a module `libneuronxla` with the one function that the
 script calls, and a `neuron_parallel_compile` that makes the trial run and compiles nothing.
 """
 
@@ -39,7 +39,7 @@ NEURON_EXTRACT_GRAPHS_ONLY=1 exec "$@"
 def missing() -> str | None:
     """Why the vendors' programs cannot run here; None where they can."""
     if not (ENVIRONMENT / ".done").exists():
-        return "no environment .venvs/vendor (`make conformance` makes it where UPSTREAM has the samples)"
+        return "no environment .venvs/vendor (`make conformance` makes it where the samples can be had)"
     return None
 
 
@@ -103,7 +103,7 @@ def install(home: Path) -> None:
 
 
 def main() -> int:
-    """Print the environments that can be used here, for the Makefile: none where UPSTREAM lacks the script that needs the largest."""
+    """Print the environments that can be used here, for the Makefile: none without the script that needs the largest."""
     tree = sources().repositories["samples"]
     if find("aws-neuron/aws-neuron-samples", tree.commit) is not None:
         print("vendor torchtitan")
