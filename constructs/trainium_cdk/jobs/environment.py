@@ -49,9 +49,9 @@ def launch_environment(plan: Plan, catalog: Catalog | None = None) -> dict[str, 
     return {**env, **job.env}
 
 
-def cache_lines(plan: Plan) -> str:
+def cache_lines(framework: str) -> str:
     """Lines of a node's script by which its workers find the compile cache in the directory `$cache`."""
-    return _TORCH_NEURON_CACHE if plan.framework == "torch-native" else _XLA_CACHE
+    return _TORCH_NEURON_CACHE if framework == "torch-native" else _XLA_CACHE
 
 
 def torch_version(plan: Plan, catalog: Catalog | None = None) -> tuple[int, ...]:

@@ -79,6 +79,21 @@ def test_it_asks_for_what_trn_asks_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("framework", "line"),
+    [
+        ("torch-xla", 'NEURON_CC_FLAGS="--cache_dir=$cache${NEURON_CC_FLAGS:+ $NEURON_CC_FLAGS}"'),
+        ("torch-native", "export TORCH_NEURONX_NEFF_CACHE_DIR=${TORCH_NEURONX_NEFF_CACHE_DIR:-$cache}"),
+    ],
+)
+def test_the_compile_cache_is_where_the_framework_looks(tmp_path: Path, framework: str, line: str) -> None:
+    made = torchx(tmp_path, make_cluster(fleet("trn2.48xlarge"), framework=framework), "--script", "train.py")
+    [task] = made["spec"]["tasks"]
+    command = task["template"]["spec"]["containers"][0]["command"][2]
+    assert line in command.splitlines()
+    assert ("NEURON_CC_FLAGS" in command) == (framework == "torch-xla")
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("--nnodes", "9"), "nnodes is 9, but this cluster has at most 2 of trn1.32xlarge"),

@@ -171,7 +171,7 @@ def _node(name: str, fitted: Plan, parts: Template, catalog: Catalog | None) -> 
         master=f"{task_pod(name, TRAIN, 0)}.{name}",
         environment="\n".join(f"export {k}={quote.word(v)}" for k, v in sorted(env.items())),
         cache=job.cache_set,
-        cache_lines=cache_lines(fitted),
+        cache_lines=cache_lines(fitted.framework),
         versions=versions.node_check(fitted.cluster, fitted.needs_neuron, catalog),
         check="check_versions\n" if job.CHECKS_VERSIONS else "",
         helpers=parts.helpers,

@@ -9,7 +9,7 @@ from typing import Any
 
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs.environment import launch_environment
+from trainium_cdk.jobs.environment import cache_lines, launch_environment
 from trainium_cdk.jobs.kinds.script import Script
 from trainium_cdk.jobs.kubernetes import pods
 from trainium_cdk.jobs.plan import plan
@@ -51,6 +51,7 @@ def facts_of(cluster: EksCluster, catalog: Catalog | None = None) -> dict[str, A
             {"claim": claim, "place": place} for claim, place in zip(cluster.claims, cluster.mount_dirs, strict=True)
         ],
         "cache_root": f"{cluster.shared_dir}/trn/neuron_cache",
+        "cache_lines": cache_lines(cluster.framework),
         "env": _environment(cluster, catalog),
         "fleets": fleets,
     }

@@ -79,7 +79,7 @@ def train(
         f'export MASTER_ADDR="$${{VC_TRAIN_0_HOSTS:-$${{{macros.rank0_env}:-localhost}}}}" MASTER_PORT={port}',
         f"export NNODES={nnodes} NODE_RANK={node} NPROC_PER_NODE={workers}",
         f"cache={_literal(FACTS['cache_root'])}/{_literal(cacheset)}/node-{node}",
-        'export NEURON_CC_FLAGS="--cache_dir=$$cache$${NEURON_CC_FLAGS:+ $$NEURON_CC_FLAGS}"',
+        FACTS["cache_lines"].replace("$", "$$"),
         'mkdir -p "$$cache"',
         "ulimit -n 65535 2> /dev/null || true",
         "exec " + " ".join(words),

@@ -211,7 +211,7 @@ def _node(name: str, fitted: Plan, venv: str, parts: Template, catalog: Catalog 
         cores=fitted.fleet.cores,
         environment="\n".join(f"export {k}={quote.word(v)}" for k, v in sorted(env.items())),
         cache=fitted.job.cache_set,
-        cache_lines=cache_lines(fitted),
+        cache_lines=cache_lines(fitted.framework),
         versions=versions.node_check(fitted.cluster, fitted.needs_neuron, catalog),
         check="check_versions\n" if fitted.job.CHECKS_VERSIONS else "",
         helpers=parts.helpers,
