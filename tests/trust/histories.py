@@ -136,8 +136,9 @@ class World:
             time.sleep(0.2)
 
     def bare_ran(self, name: str) -> bool:
-        """Whether a bare job has run; waits until Slurm does not have it any more."""
-        self.until(lambda: not self.slurm.run(["squeue", "-h", "-n", name, "-o", "%A"]).stdout.strip())
+        """Whether a bare job has run; waits until Slurm does not have it any more, or holds it after a failed launch."""
+        held = "launch failed requeued held"
+        self.until(lambda: self.slurm.run(["squeue", "-h", "-n", name, "-o", "%r"]).stdout.strip() in ("", held))
         return bool(self.ran(name))
 
     def bare(self, name: str, *options: str) -> str:
