@@ -17,11 +17,12 @@ from trainium_cdk.eks.view import OwnCluster, view_of
 from trainium_cdk.outputs import Exports, slurm_outputs
 from trainium_cdk.outputs.eks import claim_of, cluster_outputs
 from trainium_cdk.pcluster.cluster import TrnPcluster
+from trainium_cdk.storage.given import mounts
 
 if TYPE_CHECKING:
+    from trainium_cdk.eks.groups import NodeGroup
     from trainium_cdk.eks.images import TrnImageBuilder
     from trainium_cdk.eks.jump_host import TrnJumpHost
-    from trainium_cdk.eks.node_group import TrnNodeGroup
 
 
 class TrnOutputs(Construct):
@@ -38,7 +39,8 @@ class TrnOutputs(Construct):
         cluster: The stack's cluster: a `TrnPcluster`, a `TrnEksCluster`, or any `aws_eks_v2` cluster.
         bucket: Where jobs keep files, below `jobs/`: its nodes (Slurm) or pods (EKS) must be granted to read and write it.
         repository: Where training images are. Default: none.
-        node_groups: On EKS: the Trainium node groups; jobs run in the first where none is named. Default: none, for Slurm.
+        node_groups: On EKS: the Trainium node groups, as for `TrnPlugins`; jobs run in the first where none is named. Default: none,
+            for Slurm.
         image_builder: On EKS: what `trn image build` starts. Default: none.
         jump_host: On EKS: the way to a private Kubernetes API. Default: none.
         access_role: On EKS: the role that `trn` assumes to use the Kubernetes API. Default: that of a `TrnEksCluster`; else none: `trn`
@@ -60,7 +62,7 @@ class TrnOutputs(Construct):
         cluster: TrnPcluster | eks.ICluster | OwnCluster,
         bucket: s3.IBucket,
         repository: ecr.IRepository | None = None,
-        node_groups: Sequence[TrnNodeGroup] = (),
+        node_groups: Sequence[NodeGroup] = (),
         image_builder: TrnImageBuilder | None = None,
         jump_host: TrnJumpHost | None = None,
         access_role: iam.IRole | None = None,
@@ -86,7 +88,7 @@ class TrnOutputs(Construct):
             raise ValueError(
                 f"{self.node.path}: jobs live on a shared file system: give node_groups, the first of them with a storage"
             )
-        view, catalog = view_of(cluster), Catalog.load()
+        view, catalog, mounted = view_of(cluster), Catalog.load(), mounts(self, storage)
         version = version or view.version or catalog.eks.default
         need = Need("eks", tuple(dict.fromkeys(group.fleet.family for group in node_groups)), version=version)
         release, framework = choose(catalog, (need,))
@@ -97,7 +99,7 @@ class TrnOutputs(Construct):
                 [group.fleet for group in node_groups],
                 cluster_name=view.name,
                 namespace=namespace or view.namespace,
-                claims=",".join(claim_of(mount.kind) for mount in storage.file_systems),
+                claims=",".join(claim_of(mount.kind) for mount in mounted),
                 image=catalog.release(release).container or "",
                 shell_image=catalog.eks.shell_image,
                 build_project=image_builder.project_name if image_builder else "",
@@ -105,8 +107,8 @@ class TrnOutputs(Construct):
                 jump_host_id=jump_host.instance_id if jump_host else "",
                 kubernetes_version=version,
                 access_role=role.role_arn if role else "",
-                shared_dir=storage.file_systems[0].mount_dir,
-                mount_dirs=",".join(mount.mount_dir for mount in storage.file_systems),
+                shared_dir=mounted[0].mount_dir,
+                mount_dirs=",".join(mount.mount_dir for mount in mounted),
                 kernel=catalog.eks.kernel,
                 neuron_driver="",  # which release of the image EKS takes is not known here
                 neuron_release=release,

@@ -20,7 +20,8 @@ from trainium_cdk.eks.observability import ADDON as OBSERVABILITY
 from trainium_cdk.eks.observability import configuration, log_groups
 from trainium_cdk.eks.view import OwnCluster, view_of
 from trainium_cdk.settings import Environment
-from trainium_cdk.storage import TrnStorage
+from trainium_cdk.storage import AnyStorage, TrnStorage
+from trainium_cdk.storage.given import mounts
 
 if TYPE_CHECKING:
     from trainium_cdk.eks.cluster import TrnEksCluster
@@ -44,7 +45,7 @@ class TrnAddons(Construct):
 
     Args:
         cluster: A `TrnEksCluster`, or any `aws_eks_v2` cluster.
-        storage: The file systems whose drivers are installed. Default: none.
+        storage: The file systems whose drivers are installed, as for `TrnNodeGroup`. Default: none.
         version: Kubernetes version, which determines the versions of add-ons. Default: the cluster's; if that is not known, EKS
             chooses.
         addon_versions: Other versions than the catalogue's, by the add-on's name. Default: none.
@@ -65,7 +66,7 @@ class TrnAddons(Construct):
         id: str,
         *,
         cluster: eks.ICluster | OwnCluster,
-        storage: TrnStorage | None = None,
+        storage: AnyStorage | None = None,
         version: str | None = None,
         addon_versions: Mapping[str, str] | None = None,
         node_monitoring: bool = True,
@@ -77,11 +78,11 @@ class TrnAddons(Construct):
     ) -> None:
         super().__init__(scope, id)
         catalog = catalog or Catalog.load()
-        self._view, self._storage, self._addresses = view_of(cluster), storage, catalog.eks.pod_addresses
+        self._view, self._mounts, self._addresses = view_of(cluster), mounts(self, storage), catalog.eks.pod_addresses
         self._metrics, self._log_days, self._removal_policy = metrics, days_of(log_retention), removal_policy
         self._version, self._versions = version or self._view.version, addon_versions or {}
         addons = catalog.eks.addons_for(
-            {mount.kind for mount in storage.file_systems} if storage else (),
+            {mount.kind for mount in self._mounts},
             node_monitoring=node_monitoring,
             observability=observability,
         )
@@ -160,10 +161,9 @@ class TrnAddons(Construct):
         statements = []
         if kind:
             service = {"efs": "elasticfilesystem", "fsx": "fsx"}[kind]
-            mounts = self._storage.file_systems if self._storage else []
             arns = [
                 stack.format_arn(service=service, resource="file-system", resource_name=mount.id)
-                for mount in mounts
+                for mount in self._mounts
                 if mount.kind == kind
             ]
             statements = file_system_statements(kind, arns)

@@ -18,6 +18,7 @@ from trainium_cdk._cdk.subnets import routes_of, selected
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.efa import TrnEfaSecurityGroup
 from trainium_cdk.eks.group_rules import check_group
+from trainium_cdk.eks.groups import NodeGroup, existing_node_group
 from trainium_cdk.eks.interfaces import Layout
 from trainium_cdk.eks.launch import latest, scaling, training_template
 from trainium_cdk.eks.node_role import TrnNodeRole
@@ -26,7 +27,8 @@ from trainium_cdk.eks.view import AnyCluster, ClusterView, view_of
 from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL, Fleet
 from trainium_cdk.outputs.eks import group_fleet
 from trainium_cdk.settings import Environment
-from trainium_cdk.storage import TrnStorage
+from trainium_cdk.storage import AnyStorage, TrnStorage
+from trainium_cdk.storage.given import storage_in
 
 if TYPE_CHECKING:
     from trainium_cdk.eks.cluster import TrnEksCluster
@@ -72,7 +74,8 @@ class TrnNodeGroup(Construct):
             but not with reserved capacity (together they fail with InsufficientInstanceCapacity).
         security_groups: Additional groups of the nodes. Default: none; the cluster's own group is always added.
         node_role: Default: a `TrnNodeRole`.
-        storage: Shared file systems that pods mount: the nodes become clients of them. Default: none.
+        storage: Shared file systems that pods mount: a `TrnStorage`, or an EFS or FSx for Lustre file system of the CDK. The nodes
+            become clients of them. Default: none.
         lustre: Whether the nodes install the Lustre client. Default: if `storage` has Lustre.
         root_volume_size: Default: 500 GiB.
         local_storage: The instance's NVMe disks as one RAID-0 volume for containers and scratch data. Default: True.
@@ -122,7 +125,7 @@ class TrnNodeGroup(Construct):
         placement_group: ec2.IPlacementGroup | bool | None = None,
         security_groups: Sequence[ec2.ISecurityGroup] = (),
         node_role: iam.IRole | None = None,
-        storage: TrnStorage | None = None,
+        storage: AnyStorage | None = None,
         lustre: bool | None = None,
         root_volume_size: Size | None = None,
         local_storage: bool = True,
@@ -158,7 +161,7 @@ class TrnNodeGroup(Construct):
         # together they fail with InsufficientInstanceCapacity: reserved nodes are already placed (eksctl issue 7949)
         placement = has_efa and not (block or capacity_reservation_id) if placement_group is None else placement_group
         purchase = next(word for word, each in CAPACITY_TYPES.items() if each == capacity_type)
-        self.storage = storage
+        self.storage = storage = storage_in(self, view.vpc, storage) if storage else None
         self.fleet = group_fleet(kind, name=name, nodes=max_size, efa=efa_setting, lnc=lnc, purchase=purchase)
         if rules:
             check_group(
@@ -302,6 +305,48 @@ class TrnNodeGroup(Construct):
         )
         group._resource.node.add_dependency(network.internet_ready, *after)
         return group
+
+    @classmethod
+    def from_nodegroup_attributes(
+        cls,
+        *,
+        cluster: AnyCluster,
+        nodegroup_name: str,
+        instance_type: str,
+        max_size: int,
+        name: str,
+        efa: bool | None = None,
+        lnc: int | None = None,
+        storage: AnyStorage | None = None,
+        catalog: Catalog | None = None,
+    ) -> NodeGroup:
+        """A node group that exists already, or one of the CDK, for `TrnPlugins`, `TrnScaler` and `TrnOutputs`.
+
+        Nothing is created or changed. Its nodes must have the label `trainium-cdk/node-group` with the value `name`, by which jobs
+        select them, Neuron's driver, and what `storage` needs for mounting.
+
+        Args:
+            cluster: Its cluster.
+            nodegroup_name: Its name in EKS.
+            instance_type: Its Trainium type.
+            max_size: Its maximum number of nodes.
+            name: The value of the label, and the name of its queue.
+            efa: Whether its nodes have all EFA interfaces of the type. Default: if the instance type has them.
+            lnc: Physical NeuronCores of one logical NeuronCore on its nodes. Default: the instance type's own.
+            storage: The file systems that its nodes can mount. Default: none.
+            catalog: The catalogue with the instance type. Default: this release's.
+        """
+        return existing_node_group(
+            cluster=cluster,
+            nodegroup_name=nodegroup_name,
+            instance_type=instance_type,
+            max_size=max_size,
+            name=name,
+            efa=efa,
+            lnc=lnc,
+            storage=storage,
+            catalog=catalog,
+        )
 
     @property
     def connections(self) -> ec2.Connections:

@@ -7,7 +7,8 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from trainium_cdk._cdk.session_manager import session_manager_statements
-from trainium_cdk.storage import TrnStorage
+from trainium_cdk.storage import AnyStorage
+from trainium_cdk.storage.given import grant_root_access
 
 
 @jsii.implements(iam.IGrantable)
@@ -22,13 +23,13 @@ class TrnNodeRole(Construct):
         TrnNodeGroup(self, "Trn", cluster=cluster, node_role=role.role)
 
     Args:
-        storage: File systems that the nodes mount, as root. Default: none.
+        storage: File systems that the nodes mount, as root, as for `TrnNodeGroup`. Default: none.
     """
 
     role: iam.Role
     """The role, for any construct of the CDK."""
 
-    def __init__(self, scope: Construct, id: str, *, storage: TrnStorage | None = None) -> None:
+    def __init__(self, scope: Construct, id: str, *, storage: AnyStorage | None = None) -> None:
         super().__init__(scope, id)
         managed = ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly")
         self.role = iam.Role(
@@ -41,7 +42,7 @@ class TrnNodeRole(Construct):
             self.role.add_to_policy(statement)
         # the EFS driver mounts as the node
         if storage:
-            storage.grant_root_access(self.role)
+            grant_root_access(self, storage, self.role)
 
     @property
     def grant_principal(self) -> iam.IPrincipal:

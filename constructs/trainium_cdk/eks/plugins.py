@@ -17,13 +17,14 @@ from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks import manifests, network_policies
 from trainium_cdk.eks.charts import DETECTOR_ACCOUNT, DETECTOR_NAMESPACE, Release, releases
 from trainium_cdk.eks.cluster_rules import check_plugins
+from trainium_cdk.eks.groups import NodeGroup
 from trainium_cdk.eks.identities import PodRole, detector_statements
 from trainium_cdk.eks.installation import Installation
-from trainium_cdk.eks.node_group import TrnNodeGroup
 from trainium_cdk.eks.view import OwnCluster, kubectl_cluster, view_of
 from trainium_cdk.outputs import SERVICE_ACCOUNT
 from trainium_cdk.settings import Environment, Mirror, Plugins
-from trainium_cdk.storage import TrnStorage
+from trainium_cdk.storage import AnyStorage, TrnStorage
+from trainium_cdk.storage.given import mounts
 
 if TYPE_CHECKING:
     from trainium_cdk.eks.cluster import TrnEksCluster
@@ -50,9 +51,10 @@ class TrnPlugins(Construct):
 
     Args:
         cluster: A `TrnEksCluster`, or an `aws_eks_v2` cluster with a kubectl provider.
-        node_groups: The Trainium node groups; each has a queue of its name.
+        node_groups: The Trainium node groups, `TrnNodeGroup`s or what `TrnNodeGroup.from_nodegroup_attributes` returns; each has a
+            queue of its name.
         system_nodes: Nodes for Volcano, which waits for them. Default: none.
-        storage: File systems that become claims in the namespace. Default: none.
+        storage: File systems that become claims in the namespace, as for `TrnNodeGroup`. Default: none.
         bucket: The stack's bucket, in which jobs may read and write `jobs/`. Default: none.
         data_buckets: Buckets that jobs may read and write as a whole. Default: none.
         namespace: Namespace of the jobs. Default: training.
@@ -84,9 +86,9 @@ class TrnPlugins(Construct):
         id: str,
         *,
         cluster: eks.ICluster | OwnCluster,
-        node_groups: Sequence[TrnNodeGroup],
+        node_groups: Sequence[NodeGroup],
         system_nodes: Sequence[IDependable] = (),
-        storage: TrnStorage | None = None,
+        storage: AnyStorage | None = None,
         bucket: s3.IBucket | None = None,
         data_buckets: Sequence[s3.IBucket] = (),
         namespace: str = "training",
@@ -112,7 +114,8 @@ class TrnPlugins(Construct):
         if rules:
             check_plugins(self, namespace, plugins, mirror, job_networks)
         self._view, self._cluster = view_of(cluster), kubectl_cluster(self, cluster)
-        self.namespace, self.storage, self.ready = namespace, storage, DependencyGroup()
+        self.namespace, self.ready = namespace, DependencyGroup()
+        self._mounts = mounts(self, storage)
         installation = Installation(
             fleets=[group.fleet for group in node_groups],
             catalog=catalog or Catalog.load(),
@@ -137,7 +140,7 @@ class TrnPlugins(Construct):
         *,
         environment: Environment,
         cluster: TrnEksCluster,
-        node_groups: Sequence[TrnNodeGroup],
+        node_groups: Sequence[NodeGroup],
         system_nodes: IDependable,
         storage: TrnStorage,
         bucket: s3.IBucket,
@@ -181,7 +184,7 @@ class TrnPlugins(Construct):
                 *manifests.access(wanted),
                 *network_policies.policies(wanted),
                 *(manifests.scaler_access() if wanted.plugins.autoscaler else []),
-                *manifests.volumes(wanted, self.storage.file_systems if self.storage else []),
+                *manifests.volumes(wanted, self._mounts),
             ],
         )
         for release in releases(wanted):

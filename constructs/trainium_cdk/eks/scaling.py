@@ -19,7 +19,7 @@ from trainium_cdk._cdk.functions import IN_A_VPC, Statement, allow, function_rol
 from trainium_cdk._cdk.groups import ClosedGroup, Egress
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks.access import SCALER
-from trainium_cdk.eks.node_group import TrnNodeGroup
+from trainium_cdk.eks.groups import NodeGroup
 from trainium_cdk.eks.view import AnyCluster, ClusterView, view_of
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.outputs import GROUP_LABEL
@@ -50,7 +50,7 @@ class TrnScaler(Construct):
 
     Args:
         cluster: A `TrnEksCluster`, or any cluster of `aws_eks_v2` or `aws_eks` whose authentication mode includes API.
-        node_groups: The groups to scale.
+        node_groups: The groups to scale: `TrnNodeGroup`s, or what `TrnNodeGroup.from_nodegroup_attributes` returns.
         plugins: Required in the cluster before the first run: Volcano, and the scaler's Kubernetes role.
         vpc_subnets: Subnets of the function; they must reach AWS's endpoints and the Kubernetes API. Default: the private subnets of
             the cluster's VPC.
@@ -72,7 +72,7 @@ class TrnScaler(Construct):
         id: str,
         *,
         cluster: AnyCluster,
-        node_groups: Sequence[TrnNodeGroup],
+        node_groups: Sequence[NodeGroup],
         plugins: TrnPlugins,
         vpc_subnets: ec2.SubnetSelection | None = None,
         idle_time: Duration | None = None,
@@ -122,7 +122,7 @@ class TrnScaler(Construct):
         environment: Environment,
         cluster: TrnEksCluster,
         network: TrnNetwork,
-        node_groups: Sequence[TrnNodeGroup],
+        node_groups: Sequence[NodeGroup],
         plugins: TrnPlugins,
     ) -> TrnScaler:
         """The scaler of an environment's EKS cluster."""
@@ -146,7 +146,7 @@ class TrnScaler(Construct):
         view: ClusterView,
         subnets: ec2.SubnetSelection | None,
         settings: object,
-        node_groups: Sequence[TrnNodeGroup],
+        node_groups: Sequence[NodeGroup],
     ) -> iam.Role:
         stack, log = Stack.of(self), log_group(self)
         may = [iam.PolicyStatement.from_json(statement) for statement in _statements(stack, view, node_groups)]
@@ -191,7 +191,7 @@ class TrnScaler(Construct):
 _MINUTES = {"idle": 10, "capacity": 10, "start": 20, "retry": 30}
 
 
-def _statements(stack: Stack, view: ClusterView, node_groups: Sequence[TrnNodeGroup]) -> list[Statement]:
+def _statements(stack: Stack, view: ClusterView, node_groups: Sequence[NodeGroup]) -> list[Statement]:
     """Permissions of the function in AWS: to read the node groups, and to change the sizes of only their Auto Scaling groups."""
     scaling = [
         f"arn:{stack.partition}:autoscaling:{stack.region}:{stack.account}:autoScalingGroup:*:autoScalingGroupName/eks-{group.nodegroup_name}-*"

@@ -20,7 +20,8 @@ from trainium_cdk.eks.view import AnyCluster, view_of
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL
 from trainium_cdk.settings import Environment
-from trainium_cdk.storage import TrnStorage
+from trainium_cdk.storage import AnyStorage, TrnStorage
+from trainium_cdk.storage.given import storage_in
 
 if TYPE_CHECKING:
     from trainium_cdk.eks.cluster import TrnEksCluster
@@ -46,7 +47,7 @@ class TrnSystemNodes(Construct):
         max_size: Maximum number of nodes. Default: 4.
         subnets: Subnets of the nodes. Default: the private subnets of the cluster's VPC.
         node_role: Default: a `TrnNodeRole`.
-        storage: Shared file systems that pods mount: the nodes become clients of them. Default: none.
+        storage: Shared file systems that pods mount, as for `TrnNodeGroup`. Default: none.
         root_volume_size: Default: 80 GiB.
         version: Kubernetes version of the nodes. Default: the cluster's.
         tags: Tags of instances and volumes. Default: only Name.
@@ -70,7 +71,7 @@ class TrnSystemNodes(Construct):
         max_size: int = 4,
         subnets: ec2.SubnetSelection | None = None,
         node_role: iam.IRole | None = None,
-        storage: TrnStorage | None = None,
+        storage: AnyStorage | None = None,
         root_volume_size: Size | None = None,
         version: str | None = None,
         tags: Mapping[str, str] | None = None,
@@ -81,6 +82,7 @@ class TrnSystemNodes(Construct):
                 f"{self.node.path}: min_size {min_size}, desired_size {desired_size} and max_size {max_size} are not in that order"
             )
         view = view_of(cluster)
+        storage = storage_in(self, view.vpc, storage) if storage else None
         self.role = node_role or TrnNodeRole(self, "Role", storage=storage).role
         data = user_data(lustre=bool(storage and storage.has_lustre))
         groups = [view.security_group_id]

@@ -9,8 +9,6 @@ from typing import Any
 import jsii
 from aws_cdk import CustomResource, Duration, Names, RemovalPolicy, Stack
 from aws_cdk import aws_ec2 as ec2
-from aws_cdk import aws_efs as efs
-from aws_cdk import aws_fsx as fsx
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct, IDependable
@@ -30,7 +28,8 @@ from trainium_cdk.pcluster.described import environment_of
 from trainium_cdk.pcluster.name import TrnClusterName
 from trainium_cdk.pcluster.provider import TrnPclusterProvider
 from trainium_cdk.settings import Accounting, Environment, HeadNode, LoginNodes, Problem, Queue
-from trainium_cdk.storage import TrnStorage
+from trainium_cdk.storage import AnyStorage, TrnStorage
+from trainium_cdk.storage.given import wrapped
 
 POLICY_PATH = "/parallelcluster/"
 """The provider's role attaches customer policies of this path (or of names that begin so), and no others."""
@@ -96,7 +95,7 @@ class TrnPcluster(Construct):
         *,
         vpc: ec2.IVpc,
         queues: Sequence[Queue] = (Queue(),),
-        storage: TrnStorage | efs.IFileSystem | fsx.LustreFileSystem | None = None,
+        storage: AnyStorage | None = None,
         bootstrap: TrnBootstrap | None = None,
         vpc_subnets: ec2.SubnetSelection | None = None,
         queue_subnets: Mapping[str, ec2.ISubnet] | None = None,
@@ -117,7 +116,8 @@ class TrnPcluster(Construct):
     ) -> None:
         super().__init__(scope, id)
         if not isinstance(storage, TrnStorage):
-            storage = _wrapped(self, vpc, storage)
+            id = "Storage"
+            storage = wrapped(self, id, vpc, storage) if storage else TrnStorage(self, id, vpc=vpc)
         environment = environment_of(
             self,
             storage=storage,
@@ -337,16 +337,6 @@ class ClusterSubnets:
     login: str | None
     queues: Mapping[str, str]
     ready: Sequence[IDependable]
-
-
-def _wrapped(
-    scope: TrnPcluster, vpc: ec2.IVpc, file_system: efs.IFileSystem | fsx.LustreFileSystem | None
-) -> TrnStorage:
-    if file_system is None:
-        return TrnStorage(scope, "Storage", vpc=vpc)
-    if isinstance(file_system, fsx.LustreFileSystem):
-        return TrnStorage(scope, "Storage", vpc=vpc, efs=None, lustre=file_system)
-    return TrnStorage(scope, "Storage", vpc=vpc, efs=file_system)
 
 
 def _first(construct: Construct, subnets: Sequence[ec2.ISubnet]) -> ec2.ISubnet:

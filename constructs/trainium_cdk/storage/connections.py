@@ -35,6 +35,13 @@ class ServerConnections(ec2.Connections):
                 each.connections.allow_from(other, port, description or each.what)
                 each.connections.allow_to(other, port, description or each.what)
 
+    def allow_clients_of_this_stack(self, clients: ec2.IConnectable) -> None:
+        """The same. Where the file systems are in another stack, the rules are in that of the clients, which depends on it."""
+        for each in self._servers_of_all:
+            for port in each.ports:
+                clients.connections.allow_to(each.connections, port, each.what)
+                clients.connections.allow_from(each.connections, port, each.what)
+
     def allow_default_port_from_any_ipv4(self, description: str | None = None) -> None:
         """Let every IPv4 address that reaches the subnets use the file systems."""
         self.allow_default_port_from(ec2.Peer.any_ipv4(), description)

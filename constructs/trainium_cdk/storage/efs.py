@@ -17,7 +17,7 @@ from trainium_cdk.storage.options import EfsOptions
 PORTS = (ec2.Port.tcp(2049),)
 MOUNT = "elasticfilesystem:ClientMount"
 WRITE = "elasticfilesystem:ClientWrite"
-ROOT = "elasticfilesystem:ClientRootAccess"
+AS_ROOT = (MOUNT, WRITE, "elasticfilesystem:ClientRootAccess")
 
 
 class EfsFileSystem(Construct):
@@ -71,6 +71,12 @@ class EfsFileSystem(Construct):
             mount_dir=mount_dir,
             dns_name=dns_name(self, file_system.ref),
         )
+
+
+def existing(scope: Construct, given: efs.IFileSystem | str, mount_dir: str) -> FileSystemMount:
+    """An existing file system, or its id."""
+    file_system_id = given if isinstance(given, str) else given.file_system_id
+    return FileSystemMount("efs", file_system_id, mount_dir, dns_name(scope, file_system_id), owned=False)
 
 
 def dns_name(scope: Construct, file_system_id: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aws_cdk import RemovalPolicy
+from aws_cdk import RemovalPolicy, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_fsx as fsx
 from aws_cdk import aws_kms as kms
@@ -83,3 +83,21 @@ class LustreFileSystem(Construct):
                 auto_export_policy=association.AutoExportPolicyProperty(events=_EVENTS) if s3.auto_export else None,
             ),
         )
+
+
+def existing(
+    scope: Construct, given: fsx.IFileSystem | str, mount_dir: str, mount_name: str | None = None
+) -> FileSystemMount:
+    """An existing file system, or its id.
+
+    Raises:
+        ValueError: its mount name is not known.
+    """
+    if isinstance(given, fsx.LustreFileSystem):
+        mount_name = mount_name or given.mount_name
+    if mount_name is None:
+        raise ValueError(f"{scope.node.path}: give lustre_mount_name, the mount name of the file system in FSx")
+    file_system_id = given if isinstance(given, str) else given.file_system_id
+    stack = Stack.of(scope)
+    dns_name = f"{file_system_id}.fsx.{stack.region}.{stack.url_suffix}"
+    return FileSystemMount("fsx", file_system_id, mount_dir, dns_name, mount_name, owned=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import jsii
-from aws_cdk import RemovalPolicy, Stack, aws_efs, aws_fsx
+from aws_cdk import RemovalPolicy, aws_efs, aws_fsx
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
@@ -93,7 +93,7 @@ class TrnStorage(Construct):
         if lustre is not None:
             self.file_systems.append(self._lustre(lustre, lustre_mount_dir, lustre_mount_name, subnets))
         self._connections = ServerConnections(self._servers)
-        self._connections.allow_default_port_from(self.client_security_group)
+        self._connections.allow_clients_of_this_stack(self.client_security_group)
 
     @classmethod
     def from_settings(
@@ -156,7 +156,7 @@ class TrnStorage(Construct):
 
     def grant_root_access(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let an identity mount the EFS file system, read and write, as the root user too: nodes need it."""
-        return self._grant(grantee, efs.MOUNT, efs.WRITE, efs.ROOT)
+        return self._grant(grantee, *efs.AS_ROOT)
 
     def _grant(self, grantee: iam.IGrantable, *actions: str) -> iam.Grant:
         if self._efs_arn is None:
@@ -180,13 +180,11 @@ class TrnStorage(Construct):
             self._efs_arn = created.arn
             self._ready.add(created.ready)
             return created.mount
-        if isinstance(given, str):
-            file_system_id, self._efs_arn = given, efs.arn_of(self, given)
-        else:
-            file_system_id, self._efs_arn = given.file_system_id, given.file_system_arn
+        self._efs_arn = efs.arn_of(self, given) if isinstance(given, str) else given.file_system_arn
+        if not isinstance(given, str):
             self._servers.append(Servers(given.connections, efs.PORTS, "NFS"))
             self._ready.add(given, given.mount_targets_available)
-        return FileSystemMount("efs", file_system_id, mount_dir, efs.dns_name(self, file_system_id), owned=False)
+        return efs.existing(self, given, mount_dir)
 
     def _lustre(
         self,
@@ -218,17 +216,11 @@ class TrnStorage(Construct):
             )
             self._ready.add(created.ready)
             return created.mount
-        if isinstance(given, aws_fsx.LustreFileSystem):
-            mount_name = mount_name or given.mount_name
-        if mount_name is None:
-            raise ValueError(f"{self.node.path}: give lustre_mount_name, the mount name of the file system in FSx")
-        file_system_id = given if isinstance(given, str) else given.file_system_id
+        mount = fsx.existing(self, given, mount_dir, mount_name)
         if not isinstance(given, str):
             self._servers.append(Servers(given.connections, fsx.PORTS, "Lustre"))
             self._ready.add(given)
-        stack = Stack.of(self)
-        dns_name = f"{file_system_id}.fsx.{stack.region}.{stack.url_suffix}"
-        return FileSystemMount("fsx", file_system_id, mount_dir, dns_name, mount_name, owned=False)
+        return mount
 
     def _group(
         self, id: str, description: str, ports: Sequence[ec2.Port], what: str, *, retain: bool = False

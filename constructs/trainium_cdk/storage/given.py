@@ -1,0 +1,68 @@
+"""Shared file systems as arguments of constructs: a `TrnStorage`, or a file system of the CDK."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from aws_cdk import Stack
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_efs as efs
+from aws_cdk import aws_fsx as fsx
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+from trainium_cdk.storage.efs import AS_ROOT
+from trainium_cdk.storage.efs import existing as existing_efs
+from trainium_cdk.storage.fsx import existing as existing_lustre
+from trainium_cdk.storage.mounts import FileSystemMount
+from trainium_cdk.storage.shared import TrnStorage
+
+AnyStorage: TypeAlias = "TrnStorage | efs.IFileSystem | fsx.LustreFileSystem"
+
+
+def storage_in(scope: Construct, vpc: ec2.IVpc, given: AnyStorage) -> TrnStorage:
+    """The storage, with a security group of its clients. Constructs of one stack share it."""
+    if isinstance(given, TrnStorage):
+        return given
+    stack = Stack.of(scope)
+    id = f"TrnStorage{given.node.addr[-8:]}{vpc.node.addr[-8:]}"
+    existing = stack.node.try_find_child(id)
+    if isinstance(existing, TrnStorage):
+        return existing
+    return wrapped(stack, id, vpc, given if isinstance(given, fsx.LustreFileSystem) else _efs(scope, given))
+
+
+def wrapped(scope: Construct, id: str, vpc: ec2.IVpc, given: efs.IFileSystem | fsx.LustreFileSystem) -> TrnStorage:
+    """A `TrnStorage` of this file system alone."""
+    if isinstance(given, fsx.LustreFileSystem):
+        return TrnStorage(scope, id, vpc=vpc, efs=None, lustre=given)
+    return TrnStorage(scope, id, vpc=vpc, efs=_efs(scope, given))
+
+
+def mounts(scope: Construct, given: AnyStorage | None) -> list[FileSystemMount]:
+    """What nodes and pods mount."""
+    if given is None:
+        return []
+    if isinstance(given, TrnStorage):
+        return given.file_systems
+    if isinstance(given, fsx.LustreFileSystem):
+        return [existing_lustre(scope, given, "/fsx")]
+    return [existing_efs(scope, _efs(scope, given), "/efs")]
+
+
+def grant_root_access(scope: Construct, given: AnyStorage, grantee: iam.IGrantable) -> None:
+    """Let an identity mount the EFS file system as the root user. Lustre has no permissions for mounting."""
+    if isinstance(given, TrnStorage):
+        given.grant_root_access(grantee)
+    elif not isinstance(given, fsx.LustreFileSystem):
+        arns = [_efs(scope, given).file_system_arn]
+        iam.Grant.add_to_principal(grantee=grantee, actions=list(AS_ROOT), resource_arns=arns)
+
+
+def _efs(scope: Construct, given: efs.IFileSystem) -> efs.IFileSystem:
+    if isinstance(given, fsx.FileSystemBase):  # an imported one
+        raise ValueError(
+            f"{scope.node.path}: the mount name of an imported FSx for Lustre file system is not known: "
+            "give TrnStorage(lustre=..., lustre_mount_name=...)"
+        )
+    return given
