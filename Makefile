@@ -60,7 +60,7 @@ conformance: setup  ## the job kinds against the vendors' own programs; fetches 
 	@VIRTUAL_ENV=.venvs/$* $(SYNC) $<
 	@touch $@
 
-audit: setup .venvs/audit/.done  ## every security judge over every template, script and job: one table
+audit: setup .venvs/audit/.done  ## every security scanner over every template, script and job: one table
 	@$(BIN)/python -m audit
 
 # One process each: under xdist Hypothesis' counts are not in the report.

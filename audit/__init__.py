@@ -1,4 +1,4 @@
-"""What judges that are not ours say about the templates, the scripts and the jobs of this project. `python -m audit`."""
+"""Third-party scanners over this project's templates, scripts and jobs: `python -m audit`."""
 
 import os as _os
 import sys as _sys

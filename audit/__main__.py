@@ -1,4 +1,4 @@
-"""`python -m audit`: every judge over everything, and one table."""
+"""`python -m audit`: every scanner over everything, in one table."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from audit import acknowledged, judges, subjects, table
-from audit.findings import Finding, JudgeFailed, Subjects
+from audit import acknowledged, scanners, subjects, table
+from audit.findings import Finding, ScannerFailed, Subjects
 
 _AT_ONCE = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0: nothing open. 1: open findings, or entries of acknowledged.yaml that nothing needs. 2: a judge failed."""
+    """Exit code 0: nothing open. 1: open findings, or unused entries in acknowledged.yaml. 2: a scanner failed."""
     options = _options(arguments)
-    whole = not (options.judge or options.environment or options.template)
+    whole = not (options.scanner or options.environment or options.template)
     known = [] if options.template else acknowledged.load()
     impossible: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as temporary:
@@ -30,10 +30,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 what = subjects.given(folder, options.template)
             else:
                 what, impossible = subjects.make(folder, options.environment)
-            names = options.judge or list(judges.OF_TEMPLATES if options.template else judges.ALL)
+            names = options.scanner or list(scanners.OF_TEMPLATES if options.template else scanners.ALL)
             began = time.monotonic()
-            found = judged(names, what)
-        except (JudgeFailed, ValueError) as e:
+            found = scan(names, what)
+        except (ScannerFailed, ValueError) as e:
             print(f"audit: {e}", file=sys.stderr)
             return 2
         result = acknowledged.sort(found, known)
@@ -46,24 +46,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if result.open or stale else 0
 
 
-def judged(names: Sequence[str], what: Subjects) -> list[Finding]:
-    """All findings of the judges named.
+def scan(names: Sequence[str], what: Subjects) -> list[Finding]:
+    """All findings of the named scanners.
 
     Raises:
-        JudgeFailed: one of them did not finish.
+        ScannerFailed: a scanner did not finish.
     """
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return [finding for part in pool.map(lambda name: judges.ALL[name](what), names) for finding in part]
+        return [finding for part in pool.map(lambda name: scanners.ALL[name](what), names) for finding in part]
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m audit", description=main.__doc__)
     add = parser.add_argument
-    add("--judge", action="append", choices=list(judges.ALL), help="only this judge (may be given again)")
+    add("--scanner", action="append", choices=list(scanners.ALL), help="only this scanner (can be repeated)")
     add("--environment", action="append", choices=list(subjects.ENVIRONMENTS), default=[], help="only this environment")
-    add("--template", action="append", type=Path, help="a template of your own; nothing is acknowledged")
+    add("--template", action="append", type=Path, help="your own template; acknowledgements do not apply")
     add("--json", type=Path, help="write the open findings to this file")
-    add("--figures", type=Path, help="write how much was judged and found to this file, as JSON")
+    add("--figures", type=Path, help="write the numbers of scanned resources and findings to this file, as JSON")
     return parser.parse_args(arguments)
 
 

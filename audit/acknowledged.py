@@ -1,6 +1,6 @@
-"""What is known, and why it stays: `acknowledged.yaml`.
+"""Acknowledged findings with their reasons: `acknowledged.yaml`.
 
-An entry that matches nothing any more is itself an error, so that the file never says more than there is.
+An entry that matches no finding is an error, so that the file stays up to date.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _Patterns = Annotated[list[str], Field(min_length=1)]
 
 
 class Entry(BaseModel):
-    """Findings that stay for one and the same reason."""
+    """Findings that are acknowledged for the same reason."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     reason: str = Field(min_length=40)
     resources: _Patterns
-    """Logical ids, without the eight characters that the CDK puts behind them, or files. `*` stands for a name that an environment
-    gives (`Group*Template`), or for any file of a folder; never for all resources of a kind."""
+    """Logical ids without the eight characters that the CDK appends, or files. `*` stands for a name that an environment
+    gives (`Group*Template`), or for any file in a folder; never for all resources of a type."""
     rules: dict[str, _Patterns]
-    """Judge -> patterns of its rules. `*` stands for anything; everything else, brackets too, for itself."""
+    """Scanner -> patterns of its rules. `*` matches anything; every other character, including brackets, is literal."""
     subjects: list[str] = ["*"]
     """Patterns of subjects."""
 
@@ -40,53 +40,55 @@ class Entry(BaseModel):
     def _names(cls, patterns: list[str]) -> list[str]:
         kinds = [p for p in patterns if "/" not in p and (p.startswith("*") or p.endswith("*"))]
         if kinds:
-            raise ValueError(f"{', '.join(kinds)}: name the resources; what nobody has written yet is not acknowledged")
+            raise ValueError(
+                f"{', '.join(kinds)}: name the resources; resources that do not exist yet cannot be acknowledged"
+            )
         return patterns
 
     def matches(self, finding: Finding) -> bool:
-        """Whether this entry is about a finding."""
+        """Whether this entry matches a finding."""
         return (
-            any(_like(finding.rule, p) for p in self.rules.get(finding.judge, []))
+            any(_like(finding.rule, p) for p in self.rules.get(finding.scanner, []))
             and any(_like(_named(finding), p) for p in self.resources)
             and any(_like(finding.subject, p) for p in self.subjects)
         )
 
     def unused(self, matched: Iterable[Finding]) -> list[str]:
-        """Its patterns that none of the findings it matched needs."""
+        """Its patterns that matched none of the findings."""
         found = list(matched)
         return [
             *(p for p in self.resources if not any(_like(_named(f), p) for f in found)),
             *(p for p in self.subjects if not any(_like(f.subject, p) for f in found)),
             *(
-                f"{judge} {p}"
-                for judge, patterns in self.rules.items()
+                f"{scanner} {p}"
+                for scanner, patterns in self.rules.items()
                 for p in patterns
-                if not any(f.judge == judge and _like(f.rule, p) for f in found)
+                if not any(f.scanner == scanner and _like(f.rule, p) for f in found)
             ),
         ]
 
 
 @dataclass(frozen=True)
 class Sorted:
-    """Findings, with what is known of them."""
+    """Findings, open and acknowledged."""
 
     open: list[Finding]
     acknowledged: list[tuple[Finding, Entry]]
     stale: list[str]
-    """Patterns of entries that nothing needs, each with its entry's reason."""
+    """Unused patterns, each with the reason of its entry."""
 
 
 def load(path: Path = FILE) -> list[Entry]:
     """The entries of a file.
 
     Raises:
-        pydantic.ValidationError: it says what is not known here, or gives no reason.
+        pydantic.ValidationError: an unknown key, or no reason.
     """
     return [Entry.model_validate(entry) for entry in YAML(typ="safe").load(path.read_text("utf-8")) or []]
 
 
 def sort(findings: Iterable[Finding], entries: Iterable[Entry]) -> Sorted:
-    """Each finding goes to every entry that matches it, and counts for the first."""
+    """Each finding is matched with every entry, and counted for the first that matches."""
     all_of_them = sorted(findings)
     matches = [(entry, [f for f in all_of_them if entry.matches(f)]) for entry in entries]
     by_finding: dict[int, Entry] = {}
@@ -101,7 +103,7 @@ def sort(findings: Iterable[Finding], entries: Iterable[Entry]) -> Sorted:
 
 
 def _named(finding: Finding) -> str:
-    """A resource without the CDK's hash."""
+    """A logical id without the CDK's hash."""
     return re.sub(r"[0-9A-F]{8}$", "", finding.resource)
 
 

@@ -1,4 +1,4 @@
-"""What a judge found, and what is judged."""
+"""Findings of scanners, and what is scanned."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 REPOSITORY = "repository"
-"""The subject of what is judged once, and not for each environment."""
+"""Subject of findings that do not depend on an environment."""
 
 
 @dataclass(frozen=True, order=True)
 class Finding:
-    """One thing a judge does not like."""
+    """One finding of a scanner."""
 
-    judge: str
+    scanner: str
     rule: str
-    """The judge's own name of the rule: `CKV_AWS_158`, `AwsSolutions-IAM5[Resource::*]`."""
+    """The scanner's name of the rule: `CKV_AWS_158`, `AwsSolutions-IAM5[Resource::*]`."""
     subject: str
     """`<stack>/<environment>`, or `repository`."""
     resource: str
@@ -27,11 +27,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class Subjects:
-    """What is judged.
+    """What is scanned.
 
     Args:
-        templates: the template of each subject, as JSON, all in one folder: most judges start slowly, and read a folder in one go.
-        regions: where the template of a subject is to be deployed. Default: us-east-1.
+        templates: subject -> its template as JSON, all in one folder: most scanners start slowly but read a whole folder.
+        regions: subject -> the region that its template is deployed to. Default: us-east-1.
         scripts: `<subject>:<name>` -> a script of a job.
         objects: `<subject>:<name>` -> Kubernetes objects, as YAML, all in one folder.
     """
@@ -42,13 +42,13 @@ class Subjects:
     objects: Mapping[str, Path] = field(default_factory=dict)
 
     def of_template(self, name: str) -> str:
-        """The subject of a template's file, however a judge writes its path."""
+        """The subject of a template's file, in any form of the path that a scanner prints."""
         return next(subject for subject, path in self.templates.items() if path.name == Path(name).name)
 
     def of_objects(self, name: str) -> str:
-        """The subject of a file of Kubernetes objects, with the objects' name."""
+        """The subject of a file of Kubernetes objects, with the name of the objects."""
         return next(subject for subject, path in self.objects.items() if path.name == Path(name).name)
 
 
-class JudgeFailed(RuntimeError):
-    """A judge did not finish, so that nothing is known: never the same as no finding."""
+class ScannerFailed(RuntimeError):
+    """A scanner did not finish: not the same as no finding."""

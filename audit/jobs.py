@@ -19,7 +19,7 @@ _RUN = "20261120-4f3a9c"
 
 
 def jobs(image: str | None) -> tuple[AnyJob, ...]:
-    """One of each kind. `image` where pods need one."""
+    """A job of each kind. `image` where pods need one."""
     given: dict[str, Any] = {"image": image} if image else {}
     return (
         BertLarge(**given),
@@ -29,7 +29,7 @@ def jobs(image: str | None) -> tuple[AnyJob, ...]:
 
 
 def rendered(template: dict[str, Any], stack: str, region: str) -> Iterator[tuple[str, bytes]]:
-    """Scripts and Kubernetes objects, by the name of a file."""
+    """File name -> script or Kubernetes objects."""
     values = {key: plain(output["Value"]) for key, output in template["Outputs"].items()}
     cluster = outputs.parse(stack, region, values)
     on_kubernetes = isinstance(cluster, outputs.EksCluster)
@@ -37,7 +37,7 @@ def rendered(template: dict[str, Any], stack: str, region: str) -> Iterator[tupl
         try:
             if isinstance(cluster, outputs.EksCluster):
                 pods = kubernetes.render(job, cluster, _RUN)
-                # with the policies of their namespace, which the stack brings and the network add-on enforces
+                # with the network policies of the namespace, which the stack creates and the network add-on enforces
                 policies = [m for m in _manifests(template) if m["kind"] == "NetworkPolicy"]
                 yield f"{job.kind}.yaml", _yaml([*_known(pods.objects), *policies])
                 files = pods.files
@@ -63,7 +63,7 @@ def _manifests(template: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _known(objects: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The objects as a judge knows them: of a Volcano Job, each task as a Job of Kubernetes' own."""
+    """The objects in a form that scanners know: each task of a Volcano Job as a Kubernetes Job."""
     for thing in objects:
         if not thing["apiVersion"].startswith("batch.volcano.sh/") or thing["kind"] != "Job":
             yield thing

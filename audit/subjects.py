@@ -1,4 +1,4 @@
-"""Making what is judged: the templates of both stacks in each test environment, and jobs rendered for them."""
+"""The subjects of an audit: the templates of both stacks in each test environment, and jobs rendered for them."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ ENVIRONMENTS = {
     "default": None,
     **{str(f.relative_to(_FOLDER).with_suffix("")): f for f in sorted(_FOLDER.rglob("*.yaml"))},
 }
-"""Name -> file. Those of a folder are for the engine that it is called after."""
+"""Name -> file. Those in a folder are for the engine that the folder is named after."""
 
 
 def make(folder: Path, environments: Sequence[str] = ()) -> tuple[Subjects, dict[str, str]]:
-    """Synthesises into a folder.
+    """Synthesise into a folder.
 
     Args:
         environments: names of test environments. Default: all.
 
     Returns:
-        What is judged, and the stacks that an environment cannot have, with the reason.
+        The subjects, and the stacks that an environment does not describe, with the reason.
     """
     impossible: dict[str, str] = {}
     templates: dict[str, Path] = {}
@@ -50,7 +50,7 @@ def make(folder: Path, environments: Sequence[str] = ()) -> tuple[Subjects, dict
             subject = f"{engine.stack}/{name}"
             template = made.get(engine.stack, {})
             if not template.get("Resources"):
-                impossible[subject] = "the environment does not describe this engine, or not rightly"
+                impossible[subject] = "the environment does not describe this engine, or not correctly"
                 continue
             file_name = f"{engine.stack}.{name.replace('/', '-')}"
             path = target / f"{file_name}.json"
@@ -69,10 +69,10 @@ def make(folder: Path, environments: Sequence[str] = ()) -> tuple[Subjects, dict
 
 
 def given(folder: Path, files: Sequence[Path]) -> Subjects:
-    """Templates of anybody's, in JSON or YAML, copied into a folder as JSON.
+    """Any templates, in JSON or YAML, copied into a folder as JSON.
 
     Raises:
-        ValueError: a file is no template.
+        ValueError: a file is not a template.
     """
     target = folder / "templates"
     target.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The table of an audit: judges by what they judged, with what is open and what is acknowledged."""
+"""The table of an audit: open and acknowledged findings, by subject and scanner."""
 
 from __future__ import annotations
 
@@ -32,36 +32,36 @@ def show(
     *,
     seconds: float,
 ) -> None:
-    """Print it, and below it every finding that is open."""
+    """Print the table, then every open finding."""
     console = Console(highlight=False, soft_wrap=True)
     console.width = max(console.width, _WIDTH)
     console.print(_table(names, what, result))
     console.print("Open findings (acknowledged ones with their reasons in audit/acknowledged.yaml).")
     for subject, reason in impossible.items():
-        console.print(f"not judged: {subject}: {reason}")
+        console.print(f"not scanned: {subject}: {reason}")
     for line in _grouped(result.open):
         console.print(f"[red]open[/red] {escape(line)}")
     for pattern in stale:
         console.print(f"[red]stale[/red] acknowledged.yaml: nothing matches {escape(pattern)}")
-    said = figures(names, what, result)
+    numbers = figures(names, what, result)
     console.print(
-        f"{len(result.open)} open; {len(result.acknowledged)} acknowledged: {said['rules']} rules, {said['reasons']} reasons; "
-        f"{said['templates']} templates, {said['scripts']} scripts of jobs, {said['objects']} files of Kubernetes "
+        f"{len(result.open)} open; {len(result.acknowledged)} acknowledged: {numbers['rules']} rules, {numbers['reasons']} reasons; "
+        f"{numbers['templates']} templates, {numbers['scripts']} scripts of jobs, {numbers['objects']} files of Kubernetes "
         f"objects; {seconds:.0f} s"
     )
 
 
 def figures(names: Sequence[str], what: Subjects, result: Sorted) -> dict[str, Any]:
-    """The audit in figures."""
-    opened, known = Counter(f.judge for f in result.open), Counter(f.judge for f, _ in result.acknowledged)
-    raw = Counter((f.subject, f.judge) for f in (*result.open, *(f for f, _ in result.acknowledged)))
+    """The numbers of an audit, for docs/trust.md."""
+    opened, known = Counter(f.scanner for f in result.open), Counter(f.scanner for f, _ in result.acknowledged)
+    raw = Counter((f.subject, f.scanner) for f in (*result.open, *(f for f, _ in result.acknowledged)))
     sizes = _sizes(what)
     return {
         "templates": len(what.templates),
         "resources": sum(sizes.values()),
         "scripts": len(what.scripts),
         "objects": len(what.objects),
-        "rules": len({(f.judge, f.rule.partition("[")[0]) for f, _ in result.acknowledged}),
+        "rules": len({(f.scanner, f.rule.partition("[")[0]) for f, _ in result.acknowledged}),
         "reasons": len({id(entry) for _, entry in result.acknowledged}),
         "raw": {s: {"resources": n, **{name: raw[s, name] for name in names}} for s, n in sizes.items()},
         "judges": {name: {"open": opened[name], "acknowledged": known[name]} for name in names},
@@ -75,12 +75,12 @@ def _sizes(what: Subjects) -> dict[str, int]:
 
 def _table(names: Sequence[str], what: Subjects, result: Sorted) -> Table:
     table = Table(title="Audit")
-    table.add_column("judged", no_wrap=True)
+    table.add_column("scanned", no_wrap=True)
     table.add_column("resources", justify="right", no_wrap=True)
     for name in names:
         table.add_column(_SHORT.get(name, name), justify="right", no_wrap=True)
-    opened = Counter((f.subject, f.judge) for f in result.open)
-    known = Counter((f.subject, f.judge) for f, _ in result.acknowledged)
+    opened = Counter((f.subject, f.scanner) for f in result.open)
+    known = Counter((f.subject, f.scanner) for f, _ in result.acknowledged)
     sizes = _sizes(what)
     for subject in [*what.templates, REPOSITORY]:
         cells = [_cell(opened[subject, name], known[subject, name]) for name in names]
@@ -96,13 +96,13 @@ def _table(names: Sequence[str], what: Subjects, result: Sorted) -> Table:
 
 
 def _grouped(findings: Sequence[Finding]) -> list[str]:
-    """The same finding in several subjects is one line."""
+    """One line for each finding, with the number of subjects that have it."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for f in findings:
-        groups.setdefault((f.judge, f.rule, f.resource, f.message), []).append(f.subject)
+        groups.setdefault((f.scanner, f.rule, f.resource, f.message), []).append(f.subject)
     return [
-        f"{judge} {rule} {resource}: {message} [{in_[0] + (f' and {len(in_) - 1} more' if in_[1:] else '')}]"
-        for (judge, rule, resource, message), in_ in groups.items()
+        f"{scanner} {rule} {resource}: {message} [{in_[0] + (f' and {len(in_) - 1} more' if in_[1:] else '')}]"
+        for (scanner, rule, resource, message), in_ in groups.items()
     ]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def values(node: Any, key: str) -> Iterator[Any]:
-    """What is found under a key, however deep."""
+    """All values under a key, at any depth."""
     if isinstance(node, dict):
         for k, value in node.items():
             if k == key:
@@ -19,7 +19,7 @@ def values(node: Any, key: str) -> Iterator[Any]:
 
 
 def plain(text: Any) -> str:
-    """A text that CloudFormation would put together, with a word for each value it would fill in."""
+    """The text of a `Fn::Join`, with a placeholder for each value that CloudFormation fills in."""
     if isinstance(text, dict) and "Fn::Join" in text:
         separator, parts = text["Fn::Join"]
         return str(separator).join(plain(part) for part in parts)

@@ -1,4 +1,4 @@
-"""The templates that are judged, made once for all tests of the audit."""
+"""Templates for the audit's tests, synthesised once."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Templates = dict[str, dict[str, Any]]
 SHORT = ("default", "fsx-persistent-s3", "eks/all-settings")
 """The environments that `make test` audits; `make trust` audits all of them."""
 whole = pytest.mark.parametrize(
-    "judged_things", [pytest.param((), marks=pytest.mark.sweep)], indirect=True, ids=["all environments"]
+    "audited", [pytest.param((), marks=pytest.mark.sweep)], indirect=True, ids=["all environments"]
 )
-"""For a test of all environments alone."""
+"""For a test over all environments."""
 
 
 @pytest.fixture(
@@ -27,12 +27,12 @@ whole = pytest.mark.parametrize(
     params=[SHORT, pytest.param((), marks=pytest.mark.sweep)],
     ids=["three environments", "all environments"],
 )
-def judged_things(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Subjects:
+def audited(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Subjects:
     made, _ = subjects.make(tmp_path_factory.mktemp("audit"), request.param)
     return made
 
 
 @pytest.fixture(scope="session")
-def templates(judged_things: Subjects) -> Templates:
+def templates(audited: Subjects) -> Templates:
     """Subject -> template."""
-    return {subject: json.loads(Path(path).read_text()) for subject, path in judged_things.templates.items()}
+    return {subject: json.loads(Path(path).read_text()) for subject, path in audited.templates.items()}

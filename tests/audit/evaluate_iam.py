@@ -1,7 +1,7 @@
-"""Questions to the local AWS's evaluation of policies. Runs in the environment `.venvs/aws`: JSON in, JSON out.
+"""Evaluates requests with the local AWS's IAM. Runs in the environment `.venvs/aws`: JSON in, JSON out.
 
-A question has the policies of the principal (documents, or ARNs of AWS's own policies), optionally the policy of the resource
-(with the service that asks, if one does), the action, the resource's ARN and the request's condition keys.
+A request has the principal's policies (documents, or ARNs of AWS-managed policies), optionally the resource's policy
+(and the calling service, if any), the action, the resource's ARN and the condition keys.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ MISSING = {
         "Statement": [{"Effect": "Allow", "Action": PULL, "Resource": "*"}]
     },
 }
-"""Of AWS's own policies (AWS managed policy reference, 2026-11), those that the local AWS has not."""
+"""AWS-managed policies (AWS managed policy reference, 2026-11) that the local AWS lacks."""
 ACCOUNT, REGION = "111122223333", "us-east-1"
 
 
-def allowed(question: dict[str, Any]) -> bool:
+def allowed(request: dict[str, Any]) -> bool:
     request = iam.EvalContext(
-        principal_arn=question.get("caller", f"arn:aws:sts::{ACCOUNT}:assumed-role/role/session"),
+        principal_arn=request.get("caller", f"arn:aws:sts::{ACCOUNT}:assumed-role/role/session"),
         principal_type="AssumedRole",
-        principal_account=question.get("account", ACCOUNT),
-        action=question["action"],
-        resource_arn=question["resource"],
+        principal_account=request.get("account", ACCOUNT),
+        action=request["action"],
+        resource_arn=request["resource"],
         region=REGION,
         secure_transport=True,
-        service_context={key.lower(): value for key, value in question.get("context", {}).items()},
+        service_context={key.lower(): value for key, value in request.get("context", {}).items()},
     )
-    documents = [_document(p) for p in question.get("policies", [])]
+    documents = [_document(p) for p in request.get("policies", [])]
     result = iam.evaluate(request, [iam.parse_policy_document(d) for d in documents])
-    if "resource_policy" in question:
-        policy = question["resource_policy"]
-        if asking := question.get("service"):
+    if "resource_policy" in request:
+        policy = request["resource_policy"]
+        if asking := request.get("service"):
             return bool(iam.evaluate_resource_policy(policy, request, service=asking).decision == "Allow")
-        required = question["action"].startswith("kms:")
+        required = request["action"].startswith("kms:")
         result = iam.combine_resource_policy(result, request, policy, ACCOUNT, required=required)
     return bool(result.decision == "Allow")
 
 
 def _document(policy: Any) -> Any:
-    """A policy document; of AWS's own policies the one the local AWS knows."""
+    """A policy document; for an AWS-managed policy, the local AWS's copy."""
     if not isinstance(policy, str):
         return policy
     if policy in MISSING:
@@ -63,4 +63,4 @@ def _document(policy: Any) -> Any:
 
 
 if __name__ == "__main__":
-    json.dump([allowed(question) for question in json.load(sys.stdin)], sys.stdout)
+    json.dump([allowed(request) for request in json.load(sys.stdin)], sys.stdout)

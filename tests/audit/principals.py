@@ -1,4 +1,4 @@
-"""Who acts in a deployed stack, with the policies of its template, every name and ARN filled in as CloudFormation would."""
+"""Principals of a deployed stack with the policies of its template, with names and ARNs resolved as CloudFormation would."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class Principals:
     """The roles of a template.
 
     Attributes:
-        policies: principal -> its policies: documents, and ARNs of AWS's own.
-        trust: principal -> who may take the role.
+        policies: principal -> its policies: documents, and ARNs of AWS-managed policies.
+        trust: principal -> its trust policy.
     """
 
     template: Mapping[str, Any]
@@ -57,17 +57,17 @@ class Principals:
     trust: Mapping[str, Any]
 
     def bucket_policy(self, bucket: str) -> Any:
-        """The policy of a bucket, by its logical id without hash."""
+        """A bucket's policy, by the bucket's logical id without hash."""
         for resource in self.template["Resources"].values():
             if resource["Type"] == "AWS::S3::BucketPolicy":
                 properties = filled(resource["Properties"], self.template)
                 if properties["Bucket"] == bucket.lower():
                     return properties["PolicyDocument"]
-        raise LookupError(f"no policy of a bucket {bucket}")
+        raise LookupError(f"no policy for bucket {bucket}")
 
 
 def of(template: Mapping[str, Any]) -> Principals:
-    """The roles of a template, and of a Slurm cluster's nodes the policies that its configuration names."""
+    """The roles of a template; a Slurm cluster's node roles have the policies named in its configuration."""
     resources = template["Resources"]
     policies: dict[str, list[Any]] = {}
     trust: dict[str, Any] = {}
@@ -104,7 +104,7 @@ def _nodes(config: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def filled(node: Any, template: Mapping[str, Any]) -> Any:
-    """A part of a template with every reference filled in."""
+    """A part of a template with every reference resolved."""
     if isinstance(node, list):
         return [filled(n, template) for n in node]
     if not isinstance(node, dict):
@@ -128,11 +128,11 @@ def _name(logical_id: str, template: Mapping[str, Any]) -> str:
     return short(logical_id) if resource["Type"].startswith("AWS::IAM::") else short(logical_id).lower()
 
 
-def ask(questions: Sequence[Mapping[str, Any]]) -> list[bool]:
-    """The local AWS's decisions: whether each is allowed."""
+def evaluate(requests: Sequence[Mapping[str, Any]]) -> list[bool]:
+    """The local AWS's decision for each request: whether it is allowed."""
     need(PYTHON.exists(), f"the local AWS is not installed ({PYTHON}): make setup")
     done = subprocess.run(
-        [PYTHON, Path(__file__).with_name("evaluate_iam.py")], input=json.dumps(list(questions)), capture_output=True, text=True,
+        [PYTHON, Path(__file__).with_name("evaluate_iam.py")], input=json.dumps(list(requests)), capture_output=True, text=True,
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

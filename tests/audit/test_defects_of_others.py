@@ -1,4 +1,4 @@
-"""What others got wrong, or users stumbled over (with where it was reported), and ours must not."""
+"""Defects reported in other projects (with the source), which ours must not have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from audit.findings import ROOT, Subjects
-from audit.judges.files import tracked
+from audit.scanners.files import tracked
 from audit.templates import values
 from tests.audit.conftest import Templates, whole
 from trainium_cdk.catalog import Catalog
@@ -26,7 +26,7 @@ def kind(template: dict[str, Any], name: str) -> dict[str, dict[str, Any]]:
 
 
 def rules(template: dict[str, Any], way: str) -> list[Rule]:
-    """Every rule of every security group, wherever it is written; `way` is Ingress or Egress."""
+    """Every rule of every security group, inline or separate; `way` is Ingress or Egress."""
     inside = [r for g in kind(template, "EC2::SecurityGroup").values() for r in g.get(f"SecurityGroup{way}", [])]
     return [*inside, *kind(template, f"EC2::SecurityGroup{way}").values()]
 
@@ -37,7 +37,7 @@ def each(templates: Templates) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def test_ports_are_ports(templates: Templates) -> None:
-    """Port 65536 stands in the security groups of the Neuron EKS samples. ICMP's types and codes are numbers of their own."""
+    """The Neuron EKS samples' security groups have port 65536. ICMP's types and codes are separate numbers."""
     for subject, template in each(templates):
         for rule in [*rules(template, "Ingress"), *rules(template, "Egress")]:
             if str(rule["IpProtocol"]) not in {"icmp", "icmpv6"}:
@@ -45,8 +45,8 @@ def test_ports_are_ports(templates: Templates) -> None:
                     assert -1 <= port <= 65535, (subject, rule)
 
 
-def test_nobody_is_let_in_from_everywhere(templates: Templates) -> None:
-    """SSH from anywhere: the Neuron EKS samples. Neither a security group, nor ParallelCluster's doors, nor the API server."""
+def test_nothing_is_open_to_every_address(templates: Templates) -> None:
+    """The Neuron EKS samples allow SSH from anywhere. Checked: security groups, ParallelCluster's settings, the API server."""
     for subject, template in each(templates):
         for rule in rules(template, "Ingress"):
             assert rule.get("CidrIp") not in EVERYWHERE, subject
@@ -59,7 +59,7 @@ def test_nobody_is_let_in_from_everywhere(templates: Templates) -> None:
 
 
 def test_subnets_give_no_public_addresses(templates: Templates) -> None:
-    """Instances with several network interfaces cannot have one that is given by itself."""
+    """Instances with several network interfaces cannot have an automatic public address."""
     for subject, template in each(templates):
         for subnet in kind(template, "EC2::Subnet").values():
             assert subnet["MapPublicIpOnLaunch"] is False, subject
@@ -67,7 +67,7 @@ def test_subnets_give_no_public_addresses(templates: Templates) -> None:
 
 @whole
 def test_lustre_has_all_of_its_ports(templates: Templates) -> None:
-    """988 and 1018 to 1023, both ways, with its clients and among its servers: the EKS samples leave the second range out."""
+    """988 and 1018 to 1023, both ways, with clients and among servers: the EKS samples lack the second range."""
     seen = 0
     for subject, template in each(templates):
         for file_system in kind(template, "FSx::FileSystem").values():
@@ -79,7 +79,7 @@ def test_lustre_has_all_of_its_ports(templates: Templates) -> None:
                     assert rule["IpProtocol"] == "tcp"
                     ports.setdefault(json.dumps(rule[far]), set()).add((rule["FromPort"], rule["ToPort"]))
                 assert json.dumps(group) in ports, (subject, way)
-                assert len(ports) >= 2, (subject, way)  # itself, and its clients
+                assert len(ports) >= 2, (subject, way)  # servers and clients
                 assert all(p == {(988, 988), (1018, 1023)} for p in ports.values()), (subject, way, ports)
             seen += 1
     assert seen > 2
@@ -87,14 +87,14 @@ def test_lustre_has_all_of_its_ports(templates: Templates) -> None:
 
 @whole
 def test_efa_has_rules_to_itself_both_ways(templates: Templates) -> None:
-    """All protocols; an allow-all rule for addresses is not enough (gardener 1832, awsome-distributed-ai 546)."""
+    """All protocols; an allow-all rule for addresses is not sufficient (gardener 1832, awsome-distributed-ai 546)."""
     seen = 0
     for subject, template in each(templates):
         for data in values(template, "LaunchTemplateData"):
             cards = [n for n in data.get("NetworkInterfaces", []) if "efa" in str(n.get("InterfaceType"))]
             if not cards:
                 continue
-            [groups] = {json.dumps(n["Groups"]) for n in cards}  # all of them in the same groups
+            [groups] = {json.dumps(n["Groups"]) for n in cards}  # all in the same groups
             fabric = json.loads(groups)
             for way, far in (("Ingress", "SourceSecurityGroupId"), ("Egress", "DestinationSecurityGroupId")):
                 to_itself = [
@@ -134,11 +134,11 @@ def test_instances_want_imdsv2_and_nothing_says_otherwise(templates: Templates) 
                 or config["HeadNode"]["Imds"]["Secured"]
             )
         for name, instance in kind(template, "EC2::Instance").items():
-            assert "LaunchTemplate" in instance, (subject, name)  # the only place where an instance can say it
+            assert "LaunchTemplate" in instance, (subject, name)  # the only place to set it for an instance
 
 
 def test_no_subnet_is_chosen_by_a_zones_name(templates: Templates) -> None:
-    """A name means another place in each account (aws-cdk 8972)."""
+    """A zone's name is another zone in each account (aws-cdk 8972)."""
     for subject, template in each(templates):
         for subnet in kind(template, "EC2::Subnet").values():
             assert "AvailabilityZone" not in subnet, subject
@@ -150,16 +150,16 @@ MOVING = re.compile(
     r"|(?:curl|wget)[^\n|]*\|\s*(?:sudo\s+)?(?:ba|z)?sh\b|[\"']?:latest\b"
 )
 OLD = {
-    "apt-key": "keys for everything at once; apt has signed-by",
-    "neurondevice": "the deprecated resource that TorchX asks for",
+    "apt-key": "keys valid for every repository; use signed-by",
+    "neurondevice": "the deprecated resource that TorchX requests",
 }
 
 
-def test_nothing_is_fetched_from_a_moving_branch(judged_things: Subjects, templates: Templates) -> None:
+def test_nothing_is_fetched_from_a_moving_branch(audited: Subjects, templates: Templates) -> None:
     """Scripts from `main`: awsome-distributed-training, cdk-eks-blueprints, the Neuron EKS samples."""
     shipped = [p for p in scripts_dir().rglob("*") if p.is_file() and p.suffix != ".md"]
     shipped += [p for p in (ROOT / "constructs").rglob("*") if p.suffix in {".py", ".sh", ".yaml", ".yml"}]
-    texts = {str(p): p.read_text("utf-8") for p in [*shipped, *map(Path, judged_things.scripts.values())]}
+    texts = {str(p): p.read_text("utf-8") for p in [*shipped, *map(Path, audited.scripts.values())]}
     texts |= {subject: json.dumps(template) for subject, template in templates.items()}
     assert len(texts) > 100
     assert {name: found[0] for name, text in texts.items() if (found := MOVING.search(text))} == {}
@@ -185,11 +185,11 @@ def test_what_counts_as_moving(line: str, moves: bool) -> None:
 
 
 @pytest.mark.parametrize("word", OLD)
-def test_nothing_old_is_used(word: str, judged_things: Subjects, templates: Templates) -> None:
+def test_nothing_old_is_used(word: str, audited: Subjects, templates: Templates) -> None:
     ours = [
         ROOT / f for f in tracked() if f.startswith(("bootstrap/", "constructs/", "stacks/")) and not f.endswith(".md")
     ]
-    texts = {str(p): p.read_text("utf-8") for p in [*ours, *map(Path, judged_things.scripts.values())]}
+    texts = {str(p): p.read_text("utf-8") for p in [*ours, *map(Path, audited.scripts.values())]}
     texts |= {subject: json.dumps(template) for subject, template in templates.items()}
     use = re.compile(rf"(?<![\w-]){word}(?![\w-])")
     used = {n for n, t in texts.items() if any(use.search(line.partition("#")[0]) for line in t.splitlines())}
@@ -216,6 +216,4 @@ def test_charts_in_templates_have_their_version(templates: Templates) -> None:
     assert len(charts) > 10
     for chart in charts:
         assert chart.get("Version"), chart["Release"]
-        assert (
-            int(str(chart["Timeout"]).removesuffix("s")) < 900
-        )  # Lambda ends after 15 minutes, and would take Helm with it
+        assert int(str(chart["Timeout"]).removesuffix("s")) < 900  # Lambda's limit is 15 minutes, and Helm ends with it

@@ -1,5 +1,5 @@
-"""Every wildcard of every policy in both stacks, with its reason. One that is not in the table fails, and so does a row that
-nothing needs."""
+"""Every wildcard of every policy in both stacks, with its reason. A wildcard that is not in the table fails, and so does an
+unused row."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ import pytest
 from tests.audit.conftest import Templates, whole
 
 ANY = "*"
-NO_RESOURCE_LEVEL = "AWS knows no resource for this action"
-OWN_OBJECTS = "objects of the stack's own bucket, whose names nobody knows beforehand"
-EMPTIER = "the CDK's function that empties the bucket, on `cdk destroy`, of whatever is in it"
-REFUSAL = "a refusal: the wider, the safer"
-ENDPOINT = "an endpoint's policy grants nothing; it lets only this account's principals through"
+NO_RESOURCE_LEVEL = "the action has no resource-level permissions"
+OWN_OBJECTS = "objects of the stack's own bucket, whose names are not known beforehand"
+EMPTIER = "the CDK's function that empties the bucket on `cdk destroy`"
+REFUSAL = "a Deny statement: wider is safer"
+ENDPOINT = "an endpoint's policy grants nothing; it restricts requests to this account's principals"
 SPEECH_LAB = "arn:aws:eks:*:nodegroup/Speech_Lab/[*]/[*]"
-"""The groups of the one cluster that an environment has named by itself."""
+"""Groups of the one cluster that an environment names itself."""
 ACT_FOR_AN_ACCOUNT = ("codebuild.amazonaws.com", "eks.amazonaws.com", "vpc-flow-logs.amazonaws.com")
-"""Services whose roles take `aws:SourceAccount`: they act for nobody else's resources."""
+"""Services whose roles have an `aws:SourceAccount` condition: they act only for resources of this account."""
 REACHABLE = ("Cluster[HL]*Policy", "NodesRoleManagedPolicy", "JumpHostPolicy")
-"""Who takes part in Session Manager and Run Command."""
-# (holder, effect, actions, resources, reason): patterns of the logical id, of the action and of the resource, and an action
-# must carry a condition where one is named
-OWN_INSTANCES = "AWS names instances; the agent's credentials are those of one"
+"""Principals of Session Manager and Run Command."""
+# (holder, effect, actions, resources, reason): patterns of logical id, action and resource; an action must have the
+# condition, if one is named
+OWN_INSTANCES = "EC2 assigns instance ids; the agent has the credentials of one instance"
 TABLE: list[tuple[str, str, str, str, str]] = [
     *((holder, "Allow", "*messages:*", ANY, NO_RESOURCE_LEVEL) for holder in REACHABLE),
     *(
@@ -37,7 +37,7 @@ TABLE: list[tuple[str, str, str, str, str]] = [
     ),
     ("ClusterNodePolicy", "Allow", "ecr:GetAuthorizationToken", ANY, NO_RESOURCE_LEVEL),
     ("ClusterNodePolicy", "Allow", "s3:*", "arn:aws:s3:::{Files}/jobs/*", OWN_OBJECTS),
-    ("ClusterNodePolicy", "Allow", "s3:GetObject", "{Files}/node-scripts/*", "scripts are named by their content"),
+    ("ClusterNodePolicy", "Allow", "s3:GetObject", "{Files}/node-scripts/*", "scripts are named after their hash"),
     ("ClusterHeadPolicy", "Allow", "s3:GetObject*", "{Files}/trn/payloads/*", "each has a random name"),
     ("ClusterNodePolicy", "Deny", "s3:*", "{Files}/node-scripts/*", REFUSAL),
     (
@@ -45,28 +45,28 @@ TABLE: list[tuple[str, str, str, str, str]] = [
         "Allow",
         "s3:PutObject",
         "{Files}/node-scripts/*",
-        "scripts are named by their content",
+        "scripts are named after their hash",
     ),
     (
         "Cluster*NamePolicy",
         "Allow",
         "cloudformation:DescribeStacks",
         "arn:*:stack/*/[*]",
-        "CloudFormation names it",
+        "CloudFormation generates the name",
     ),
     (
         "Cluster*NamePolicy",
         "Allow",
         "logs:DescribeLogGroups",
         "arn:*:log-group:[*]",
-        "CloudWatch checks it so",
+        "CloudWatch requires it",
     ),
     (
         "Cluster*NamePolicy",
         "Allow",
         "logs:DeleteLogGroup",
         "arn:*:log-group:/aws/parallelcluster/*-[*]",
-        "this cluster's: ParallelCluster puts the time of its creation there",
+        "this cluster's: ParallelCluster appends its creation time",
     ),
     ("Files*Policy", "Allow", "s3:DeleteObject*", "{Files*}*", EMPTIER),
     ("Files*Policy", "Allow", "s3:GetBucket*", "{Files*}*", EMPTIER),
@@ -77,20 +77,20 @@ TABLE: list[tuple[str, str, str, str, str]] = [
         "Allow",
         "s3:PutObject",
         "{FilesAccessLogs}/*/*",
-        "S3 itself, which names access logs as it likes",
+        "S3 itself, which generates the names of access logs",
     ),
     ("Files*Policy", "Deny", "s3:*", "{Files*}*", REFUSAL),
     ("StorageEfs", "Deny", "*", "", REFUSAL),
     ("FunctionsFailedPolicy", "Deny", "sqs:*", "{FunctionsFailed}", REFUSAL),
     ("NetworkEndpoint*", "Allow", "*", ANY, ENDPOINT),
-    ("*Key", "Allow", "kms:*", ANY, "a key's policy: every resource is the key itself, and the account decides"),
+    ("*Key", "Allow", "kms:*", ANY, "a key's policy: the resource is the key itself, and IAM policies decide"),
     ("ClusterKubectlProviderHandler*", "Allow", "ecr-public:GetAuthorizationToken", ANY, NO_RESOURCE_LEVEL),
     ("ClusterKubectlProviderHandler*", "Allow", "ecr:GetAuthorizationToken", ANY, NO_RESOURCE_LEVEL),
     ("ClusterKubectlProviderHandler*", "Allow", "sts:GetServiceBearerToken", ANY, NO_RESOURCE_LEVEL),
     ("ClusterKubectlProvider*", "Allow", "lambda:InvokeFunction", "{ClusterKubectlProviderHandler}:*", "its versions"),
     ("ImagesRoleManagedPolicy", "Allow", "ecr*:GetAuthorizationToken", ANY, NO_RESOURCE_LEVEL),
     ("ImagesRoleManagedPolicy", "Allow", "sts:GetServiceBearerToken", ANY, NO_RESOURCE_LEVEL),
-    ("ImagesRoleManagedPolicy", "Allow", "s3:GetObject*", "{Files}/images/*", "the zip files that are built"),
+    ("ImagesRoleManagedPolicy", "Allow", "s3:GetObject*", "{Files}/images/*", "zip files to build"),
     ("PluginsDetectorIdentityPolicy", "Allow", "cloudwatch:PutMetricData", ANY, NO_RESOURCE_LEVEL),
     ("PluginsDetectorIdentityPolicy", "Allow", "*:Describe*", ANY, NO_RESOURCE_LEVEL),
     (
@@ -98,7 +98,7 @@ TABLE: list[tuple[str, str, str, str, str]] = [
         "Allow",
         "autoscaling:SetInstanceHealth",
         "arn:aws:autoscaling:*autoScalingGroupName/eks-*",
-        "EKS names the groups; a tag that names this cluster is a condition",
+        "EKS generates the names; a condition requires this cluster's tag",
     ),
     ("AddonsAmazonCloudwatchObservabilityIdentityPolicy", "Allow", "ec2:Describe*", ANY, NO_RESOURCE_LEVEL),
     ("ScalerPolicy", "Allow", "*:Describe*", ANY, NO_RESOURCE_LEVEL),
@@ -107,7 +107,7 @@ TABLE: list[tuple[str, str, str, str, str]] = [
         "Allow",
         "autoscaling:*",
         "arn:aws:autoscaling:*autoScalingGroupName/eks-{Group*}-[*]",
-        "EKS names the groups; a tag that names this cluster is a condition",
+        "EKS generates the names; a condition requires this cluster's tag",
     ),
     ("PluginsJobIdentityPolicy", "Allow", "s3:[GAPD]*", "arn:aws:s3:::{Files}/jobs/*", OWN_OBJECTS),
     (
@@ -115,16 +115,16 @@ TABLE: list[tuple[str, str, str, str, str]] = [
         "Allow",
         "s3:[GAPD]*",
         "arn:aws:s3:::speech-*/*",
-        "of buckets that the environment names",
+        "buckets named in the environment",
     ),
     (
         "TrnNodeGroupSizesPolicy",
         "Allow",
         "eks:*",
         "arn:aws:eks:*:nodegroup/*-eks/*/*",
-        "groups of this cluster: EKS names them",
+        "groups of this cluster, with generated names",
     ),
-    ("TrnNodeGroupSizesPolicy", "Allow", "eks:*", SPEECH_LAB, "groups of this cluster: EKS names them"),
+    ("TrnNodeGroupSizesPolicy", "Allow", "eks:*", SPEECH_LAB, "groups of this cluster, with generated names"),
 ]
 CONDITIONS = {
     (
@@ -145,7 +145,7 @@ CONDITIONS = {
     ("PluginsDetectorIdentityPolicy", "cloudwatch:PutMetricData"): '{"StringEquals": {"cloudwatch:namespace"',
     ("FilesAccessLogsPolicy", "s3:PutObject"): '{"StringEquals": {"aws:SourceAccount"',
 }
-"""Of those that would be too wide without one."""
+"""Conditions of statements that would be too broad without one."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def permissions(template: dict[str, Any]) -> Iterator[Permission]:
 
 
 def statements(node: Any) -> Iterator[dict[str, Any]]:
-    """Of every policy document below, wherever a resource keeps it; those that say who may take a role have no resource."""
+    """Permissions of every policy document, wherever a resource has it; trust policies have no resource."""
     if isinstance(node, dict):
         if isinstance(node.get("Statement"), list):
             yield from node["Statement"]
@@ -200,7 +200,7 @@ def many(value: Any) -> list[Any]:
 
 
 def text(value: Any) -> str:
-    """A resource as one line: `{Files}` stands for what CloudFormation puts in for the resource of that name."""
+    """A resource on one line: `{Files}` stands for the reference to that resource."""
     if isinstance(value, str):
         return value
     if "Fn::Join" in value:
@@ -236,7 +236,7 @@ def test_wide_permissions_carry_their_condition(key: tuple[str, str], wild: set[
 
 
 def test_who_may_take_a_role_is_named(templates: Templates) -> None:
-    """A service, or the account itself for the role that reaches the Kubernetes API; never everybody."""
+    """A service, or the account itself for the role that reaches the Kubernetes API; never `*`."""
     for subject, template in templates.items():
         for name, resource in template["Resources"].items():
             if resource["Type"] != "AWS::IAM::Role":

@@ -1,5 +1,5 @@
-"""Who may do what in a deployed stack: principal, action, resource, decided by the local AWS's evaluation of the policies that the
-templates give each principal."""
+"""Permissions in a deployed stack: principal, action and resource, evaluated by the local AWS with the policies of the
+templates."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.audit.principals import ACCOUNT, REGION, Principals, ask, of
+from tests.audit.principals import ACCOUNT, REGION, Principals, evaluate, of
 from tests.stacks import eks_synthesis, synthesis
 from tests.trust.figures import record
 from trainium_cdk import settings
@@ -43,7 +43,7 @@ def no(principal: str, action: str, resource: str, **context: Any) -> Row:
 
 
 SLURM = [
-    # the head node: reached through Systems Manager, fetches what `trn` sends
+    # the head node: accessible through Systems Manager, downloads what `trn` uploads
     yes("head", "ssm:UpdateInstanceInformation", INSTANCE),
     yes("head", "ssmmessages:OpenDataChannel", "*"),
     yes("head", "ec2messages:GetMessages", "*"),
@@ -56,11 +56,11 @@ SLURM = [
     yes("head", "s3:GetObject", f"{FILES}/node-scripts/0.zip"),
     no("head", "s3:PutObject", f"{FILES}/node-scripts/0.zip"),
     no("head", "s3:PutObject", f"{FILES}/images/0.zip"),
-    # login nodes: reached the same way
+    # login nodes: accessible in the same way
     yes("login", "ssmmessages:OpenControlChannel", "*"),
     no("login", "ssm:GetParameters", SSH_KEY),
     no("login", "s3:GetObject", f"{FILES}/trn/payloads/0"),
-    # compute nodes, whose credentials every job has
+    # compute nodes; every job has their credentials
     yes("compute", "s3:GetObject", f"{FILES}/jobs/checkpoint"),
     yes("compute", "s3:PutObject", f"{FILES}/jobs/checkpoint"),
     yes("compute", "s3:ListBucket", FILES, s3__prefix="jobs/"),
@@ -124,7 +124,7 @@ EKS = [
     no("ScalerRole", "autoscaling:DeleteAutoScalingGroup", GROUP, **{"aws__ResourceTag/eks:cluster-name": "trn-eks"}),
     yes("ScalerRole", "eks:DescribeNodegroup", NODEGROUP),
     no("ScalerRole", "eks:UpdateNodegroupConfig", NODEGROUP),
-    # the functions of the deployment, the way in, and the detector
+    # functions of the deployment, the jump host, and the detector
     yes("TrnNodeGroupSizesRole", "eks:DescribeNodegroup", NODEGROUP),
     no("TrnNodeGroupSizesRole", "eks:DeleteNodegroup", NODEGROUP),
     yes("ClusterKubectlProviderHandlerServiceRole", "ec2:CreateNetworkInterface", "*"),
@@ -151,7 +151,7 @@ def eks() -> Principals:
 
 
 def decided(rows: list[Row], principals: Principals) -> dict[str, bool]:
-    answers = ask([
+    answers = evaluate([
         {"policies": principals.policies[r.principal], "action": r.action, "resource": r.resource, "context": r.context}
         for r in rows
     ])  # fmt: skip
@@ -168,8 +168,8 @@ def test_what_each_principal_may_do(stack: str, rows: list[Row], request: pytest
 
 
 def test_a_managed_policy_of_aws_would_open_every_parameter() -> None:
-    """The evaluation sees what the nodes had before: the row that keeps them from it can fail."""
-    [allowed] = ask([
+    """With the nodes' earlier policy, the evaluation allows the request: the row can fail."""
+    [allowed] = evaluate([
         {"policies": ["arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore"], "action": "ssm:GetParameter", "resource": OTHER_SECRET}
     ])  # fmt: skip
     assert allowed

@@ -1,4 +1,4 @@
-"""The audit holds at zero: nothing open, nothing acknowledged that is not there."""
+"""The audit has no open finding and no unused acknowledgement."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections import Counter
 
 import pytest
 
-from audit import acknowledged, judges, table
-from audit.__main__ import judged
+from audit import acknowledged, scanners, table
+from audit.__main__ import scan
 from audit.acknowledged import Sorted
 from audit.findings import Finding, Subjects
-from audit.judges.process import THERE
+from audit.scanners.process import THERE
 from tests.audit.conftest import whole
 from tests.stacks import eks_synthesis, synthesis
 from tests.support import need
@@ -28,52 +28,52 @@ RAW = {
 
 
 @pytest.fixture(scope="module")
-def result(judged_things: Subjects) -> Sorted:
-    need(THERE.exists(), f"the judges are not installed ({THERE}): make audit")
-    return acknowledged.sort(judged(list(judges.ALL), judged_things), acknowledged.load())
+def result(audited: Subjects) -> Sorted:
+    need(THERE.exists(), f"the scanners are not installed ({THERE}): make audit")
+    return acknowledged.sort(scan(list(scanners.ALL), audited), acknowledged.load())
 
 
-@pytest.mark.parametrize("judge", judges.ALL)
+@pytest.mark.parametrize("scanner", scanners.ALL)
 @pytest.mark.timeout(1800)
-def test_no_judge_has_an_open_finding(judge: str, result: Sorted) -> None:
-    assert [f"{f.rule} {f.subject} {f.resource}: {f.message}" for f in result.open if f.judge == judge] == []
+def test_no_scanner_has_an_open_finding(scanner: str, result: Sorted) -> None:
+    assert [f"{f.rule} {f.subject} {f.resource}: {f.message}" for f in result.open if f.scanner == scanner] == []
 
 
 @pytest.mark.timeout(1800)
-def test_no_more_is_found_than_docs_trust_tells(result: Sorted, judged_things: Subjects) -> None:
-    """Before anything is acknowledged; and of checkov, nothing in the strict environments."""
-    by = Counter((f.subject, f.judge) for f in (*result.open, *(f for f, _ in result.acknowledged)))
-    raw = {s: (by[s, "checkov"], sum(by[s, judge] for judge in OTHERS)) for s in RAW}
+def test_no_more_is_found_than_docs_trust_lists(result: Sorted, audited: Subjects) -> None:
+    """Acknowledged ones included; in the strict environments checkov finds nothing."""
+    by = Counter((f.subject, f.scanner) for f in (*result.open, *(f for f, _ in result.acknowledged)))
+    raw = {s: (by[s, "checkov"], sum(by[s, scanner] for scanner in OTHERS)) for s in RAW}
     assert raw == RAW
-    kubernetes = json.loads(judged_things.templates["TrnEksStack/default"].read_text("utf-8"))["Resources"]
+    kubernetes = json.loads(audited.templates["TrnEksStack/default"].read_text("utf-8"))["Resources"]
     assert raw["TrnEksStack/default"][0] <= 0.05 * len(kubernetes)
 
 
 @whole
-def test_nothing_is_acknowledged_that_is_not_there(result: Sorted) -> None:
+def test_every_acknowledgement_is_needed(result: Sorted) -> None:
     assert result.stale == []
 
 
 @whole
-def test_every_finding_is_counted_once(result: Sorted, judged_things: Subjects) -> None:
-    said = table.figures(list(judges.ALL), judged_things, result)
-    assert sum(judge["open"] for judge in said["judges"].values()) == len(result.open)
-    assert sum(judge["acknowledged"] for judge in said["judges"].values()) == len(result.acknowledged) > 100
-    assert said["reasons"] <= len(acknowledged.load())
-    assert said["resources"] > 10 * said["templates"] == 10 * len(judged_things.templates)
+def test_every_finding_is_counted_once(result: Sorted, audited: Subjects) -> None:
+    numbers = table.figures(list(scanners.ALL), audited, result)
+    assert sum(scanner["open"] for scanner in numbers["judges"].values()) == len(result.open)
+    assert sum(scanner["acknowledged"] for scanner in numbers["judges"].values()) == len(result.acknowledged) > 100
+    assert numbers["reasons"] <= len(acknowledged.load())
+    assert numbers["resources"] > 10 * numbers["templates"] == 10 * len(audited.templates)
 
 
 @whole
-def test_both_stacks_are_judged_in_every_environment(judged_things: Subjects) -> None:
+def test_both_stacks_are_scanned_in_every_environment(audited: Subjects) -> None:
     slurm = {f"TrnPclusterStack/{name}" for name in synthesis.NAMES}
     eks = {f"TrnEksStack/{name}" for name in eks_synthesis.NAMES}
-    assert set(judged_things.templates) == slurm | eks
+    assert set(audited.templates) == slurm | eks
     assert min(len(slurm), len(eks)) >= 12
 
 
 def test_an_entry_matches_what_it_names_and_nothing_else() -> None:
     entry = acknowledged.Entry(
-        reason="a reason that is long enough to say something",
+        reason="a reason that is long enough for the schema",
         resources=["Logs"],
         rules={"nag": ["IAM5[Resource::*]"]},
         subjects=["*/default"],
@@ -81,7 +81,7 @@ def test_an_entry_matches_what_it_names_and_nothing_else() -> None:
     hit = Finding("nag", "IAM5[Resource::arn]", "A/default", "Logs0123ABCD", "")
     misses = [
         Finding("nag", "IAM4[Resource::arn]", "A/default", "Logs0123ABCD", ""),
-        Finding("nag", "IAM5R", "A/default", "Logs0123ABCD", ""),  # brackets stand for themselves
+        Finding("nag", "IAM5R", "A/default", "Logs0123ABCD", ""),  # brackets are literal
         Finding("other", "IAM5[Resource::arn]", "A/default", "Logs0123ABCD", ""),
         Finding("nag", "IAM5[Resource::arn]", "A/other", "Logs0123ABCD", ""),
         Finding("nag", "IAM5[Resource::arn]", "A/default", "MyLogs", ""),
@@ -96,15 +96,15 @@ def test_an_entry_matches_what_it_names_and_nothing_else() -> None:
     ("entry", "stale"),
     [
         ({"resources": ["A", "B"], "rules": {"j": ["r"]}}, "B"),
-        ({"resources": ["A"], "rules": {"j": ["r", "gone"]}}, "j gone"),
+        ({"resources": ["A"], "rules": {"j": ["r", "deleted"]}}, "j deleted"),
         ({"resources": ["A"], "rules": {"j": ["r"], "k": ["r"]}}, "k r"),
         ({"resources": ["A"], "rules": {"j": ["r"]}, "subjects": ["s", "t"]}, "t"),
     ],
 )
-def test_a_pattern_that_nothing_needs_is_told(entry: dict[str, object], stale: str) -> None:
-    made = acknowledged.Entry.model_validate({"reason": "a reason that is long enough to say something", **entry})
-    [told] = acknowledged.sort([Finding("j", "r", "s", "A", "")], [made]).stale
-    assert told.startswith(f"{stale}  (a reason")
+def test_an_unused_pattern_is_reported(entry: dict[str, object], stale: str) -> None:
+    made = acknowledged.Entry.model_validate({"reason": "a reason that is long enough for the schema", **entry})
+    [line] = acknowledged.sort([Finding("j", "r", "s", "A", "")], [made]).stale
+    assert line.startswith(f"{stale}  (a reason")
 
 
 @pytest.mark.parametrize("pattern", ["*", "*Role*", "Network*", "*Logs"])

@@ -135,7 +135,7 @@ TABLES = {"docs/trust.md": trust, "docs/updates-and-destroy.md": updates_and_des
 
 
 def judges(found: Figures) -> Iterator[Row]:
-    from audit.judges import OF_OBJECTS, OF_TEMPLATES
+    from audit.scanners import OF_OBJECTS, OF_TEMPLATES
 
     audit = found["measured"]["audit"]
     alone = {

@@ -1,4 +1,4 @@
-"""cfn-lint, and the validator that the CDK runs at synth: what CloudFormation itself would refuse."""
+"""cfn-lint, and the validator that the CDK runs at synth: what CloudFormation would reject."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import json
 import cloudformation_validate as engine  # type: ignore[import-untyped]
 
 from audit.findings import Finding, Subjects
-from audit.judges.process import HERE, run
+from audit.scanners.process import HERE, run
 
 _ERRORS = {engine.Severity.ERROR, engine.Severity.FATAL}
 
 
 def cfn_lint(subjects: Subjects) -> list[Finding]:
-    """Errors only: its warnings are about style, and most are about what the CDK writes."""
+    """Errors only: its warnings are about style, mostly of what the CDK generates."""
     files: dict[str, list[str]] = {}
     for subject, path in subjects.templates.items():
         files.setdefault(subjects.regions.get(subject, "us-east-1"), []).append(str(path))
@@ -21,12 +21,12 @@ def cfn_lint(subjects: Subjects) -> list[Finding]:
 
 
 def _linted(subjects: Subjects, region: str, files: list[str]) -> list[Finding]:
-    """It knows which instance types a region has."""
+    """Knows which instance types a region offers."""
     command = [HERE / "cfn-lint", "--ignore-checks", "W", "I", "--regions", region, "--format", "json", "--", *files]
     # its exit code is a set of bits: errors 2, warnings 4, information 8
     return [
         Finding(
-            judge="cfn-lint",
+            scanner="cfn-lint",
             rule=match["Rule"]["Id"],
             subject=subjects.of_template(match["Filename"]),
             resource=_resource(match["Location"].get("Path")),
@@ -41,7 +41,7 @@ def cloudformation_validate(subjects: Subjects) -> list[Finding]:
     validator = engine.RegoEngine()
     return [
         Finding(
-            judge="cloudformation-validate",
+            scanner="cloudformation-validate",
             rule=found.rule_id,
             subject=subject,
             resource=str(getattr(found.entity, "logical_id", None) or found.entity or ""),

@@ -1,4 +1,4 @@
-"""Judges of the repository's own files, and of the scripts inside the templates."""
+"""Scanners of the repository's files and of the scripts inside the templates."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from pathlib import Path
 from typing import Any
 
 from audit.findings import REPOSITORY, ROOT, Finding, Subjects
-from audit.judges.process import HERE, THERE, run
+from audit.scanners.process import HERE, THERE, run
 from audit.templates import plain, values
 
 PYTHON = ("app.py", "audit", "benchmarks", "constructs", "sandbox", "stacks")
-"""What bandit reads: everything but the tests."""
+"""What bandit scans: everything but the tests."""
 _STRICT = "--enable=quote-safe-variables,require-double-brackets,deprecate-which,avoid-nullary-conditions"
 _SCRIPT_PART = re.compile(r"Content-Type: text/x-shellscript[^\n]*\n\n(.*?)(?=\n--|\Z)", re.DOTALL)
 # hashes of packages, written by npm and uv
 _LOCK_FILES = r"(^|/)(package-lock\.json|requirements[\w-]*\.txt)$"
 
 
-# of jobs: files that are found only on the cluster, and variables that one file sets and another uses
+# for scripts of jobs: files that exist only on the cluster, and variables that one file sets and another reads
 _ACROSS_FILES = "--exclude=SC1090,SC1091,SC2034,SC2154"
 
 
 def shellcheck(subjects: Subjects) -> list[Finding]:
-    """Every script of the repository, those that templates hand to nodes and to builds, and those of jobs."""
-    # golden files are excerpts of the jobs' scripts
+    """Every script of the repository, of the templates (for nodes and image builds), and of jobs."""
+    # golden files are excerpts of the scripts of jobs
     scripts = [ROOT / name for name in tracked() if name.endswith(".sh") and "/golden/" not in name]
-    nodes = [s for s in scripts if s.is_relative_to(ROOT / "bootstrap")]  # these name each other by paths from there
+    nodes = [s for s in scripts if s.is_relative_to(ROOT / "bootstrap")]  # these source each other by relative paths
     others = [s for s in scripts if s not in nodes]
     found = []
     for folder, files, strict in ((ROOT / "bootstrap", nodes, [_STRICT]), (ROOT, others, [])):
@@ -47,7 +47,7 @@ def shellcheck(subjects: Subjects) -> list[Finding]:
             (Path(temporary) / f"{i}.sh").write_text(text, "utf-8")
         for comment in _shellcheck(Path(temporary), [Path(name) for name in names], ["--shell=bash"]) if names else []:
             found += [_shell_finding(subject, resource, comment) for subject, resource in names[comment["file"]]]
-    same: dict[bytes, list[str]] = {}  # most environments render the same text: it is read once
+    same: dict[bytes, list[str]] = {}  # most environments render the same text: scan it once
     for name, path in subjects.scripts.items():
         same.setdefault(path.read_bytes(), []).append(name)
     by_path = {str(subjects.scripts[names[0]]): names for names in same.values()}
@@ -60,11 +60,11 @@ def shellcheck(subjects: Subjects) -> list[Finding]:
 
 
 def bandit(_subjects: Subjects) -> list[Finding]:
-    """All of our Python that is not a test."""
+    """All Python but the tests."""
     report = json.loads(run([THERE / "bandit", "--quiet", "--recursive", "--format", "json", *PYTHON]))
     return [
         Finding(
-            judge="bandit",
+            scanner="bandit",
             rule=result["test_id"],
             subject=REPOSITORY,
             resource=str(Path(result["filename"])),
@@ -75,13 +75,13 @@ def bandit(_subjects: Subjects) -> list[Finding]:
 
 
 def detect_secrets(_subjects: Subjects) -> list[Finding]:
-    """Every file of the repository but the lock files. Nothing that looks like a secret is tried over the network."""
+    """Every file of the repository but the lock files. Without verification over the network."""
     report = json.loads(
         run([HERE / "detect-secrets", "scan", "--no-verify", "--exclude-files", _LOCK_FILES, *tracked()])
     )
     return [
         Finding(
-            judge="detect-secrets",
+            scanner="detect-secrets",
             rule=secret["type"],
             subject=REPOSITORY,
             resource=name,
@@ -93,7 +93,7 @@ def detect_secrets(_subjects: Subjects) -> list[Finding]:
 
 
 def tracked() -> list[str]:
-    """The files of the repository, new ones included, by their paths in it."""
+    """The files of the repository, including untracked ones, by relative path."""
     listed = run(
         ["git", "-c", f"safe.directory={ROOT}", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         accepted=(0,),
@@ -109,7 +109,7 @@ def _shellcheck(folder: Path, files: list[Path], options: list[str]) -> list[dic
 
 def _shell_finding(subject: str, resource: str, comment: dict[str, Any]) -> Finding:
     return Finding(
-        judge="shellcheck",
+        scanner="shellcheck",
         rule=f"SC{comment['code']}",
         subject=subject,
         resource=resource,
@@ -118,7 +118,7 @@ def _shell_finding(subject: str, resource: str, comment: dict[str, Any]) -> Find
 
 
 def _scripts_inside(template: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Logical id and text of every script that a template carries."""
+    """Logical id and text of every script in a template."""
     for name, resource in template["Resources"].items():
         for encoded in values(resource, "Fn::Base64"):
             for script in _SCRIPT_PART.findall(plain(encoded)):

@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from audit.findings import Finding, JudgeFailed, Subjects
-from audit.judges.process import THERE, run
+from audit.findings import Finding, ScannerFailed, Subjects
+from audit.scanners.process import THERE, run
 from sandbox.archives import unpack
 
 _RESOURCE = re.compile(r'"/Resources/(\w+)')
@@ -20,7 +20,7 @@ _CONTROL = re.compile(r"\[(CT\.[A-Z0-9]+\.PR\.\d+)\]: ([^\n\\]+)")
 
 
 def cfn_guard(subjects: Subjects) -> list[Finding]:
-    """The controls of every service that the templates have a resource of."""
+    """The controls for every service that the templates use."""
     kinds = {r["Type"] for path in subjects.templates.values() for r in _resources(path).values()}
     with tempfile.TemporaryDirectory() as folder:
         program, controls = _unpack(Path(folder), kinds)
@@ -33,7 +33,7 @@ def cfn_guard(subjects: Subjects) -> list[Finding]:
             )
         )  # fmt: skip
     if len(report) != len(subjects.templates):
-        raise JudgeFailed(f"cfn-guard judged {len(report)} of {len(subjects.templates)} templates")
+        raise ScannerFailed(f"cfn-guard scanned {len(report)} of {len(subjects.templates)} templates")
     found = []
     for file in report:
         for broken in file["not_compliant"]:
@@ -43,7 +43,7 @@ def cfn_guard(subjects: Subjects) -> list[Finding]:
             for resource in sorted(set(_RESOURCE.findall(text))) or [""]:
                 found.append(
                     Finding(
-                        judge="cfn-guard",
+                        scanner="cfn-guard",
                         rule=control[1] if control else rule["name"],
                         subject=subjects.of_template(file["name"]),
                         resource=resource,
@@ -59,15 +59,15 @@ def _resources(path: Path) -> dict[str, Any]:
 
 
 def _unpack(folder: Path, kinds: set[str]) -> tuple[Path, list[Path]]:
-    """The program and the controls, which come inside the CDK's plug-in; without the controls of resources there are none of."""
+    """The program and its controls, both part of the CDK's plug-in."""
     system = {"linux": "ubuntu", "darwin": "macos"}.get(sys.platform)
     machine = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}.get(platform.machine())
     if not system or not machine:
-        raise JudgeFailed(f"there is no cfn-guard for {sys.platform} on {platform.machine()}")
+        raise ScannerFailed(f"there is no cfn-guard for {sys.platform} on {platform.machine()}")
     packages = sorted(THERE.parent.glob("lib/python3*/site-packages/cdklabs/cdk_validator_cfnguard/_jsii/*.tgz"))
     if not packages:
-        raise JudgeFailed(
-            "cdklabs.cdk-validator-cfnguard is not installed: run `make audit`, which installs the judges"
+        raise ScannerFailed(
+            "cdklabs.cdk-validator-cfnguard is not installed: run `make audit`, which installs the scanners"
         )
     with tarfile.open(packages[0]) as package:
         unpack(package, folder)

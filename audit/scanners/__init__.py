@@ -1,16 +1,16 @@
-"""The judges, by name. Each takes what is judged and answers with all it found, in its own words."""
+"""The scanners, by name. Each takes the subjects and returns all findings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
 from audit.findings import Finding, Subjects
-from audit.judges.cloudformation import cfn_lint, cloudformation_validate
-from audit.judges.configuration import cluster_configuration
-from audit.judges.files import bandit, detect_secrets, shellcheck
-from audit.judges.guard import cfn_guard
-from audit.judges.nag import aws_solutions, nist
-from audit.judges.scan import checkov, checkov_kubernetes
+from audit.scanners.cloudformation import cfn_lint, cloudformation_validate
+from audit.scanners.configuration import cluster_configuration
+from audit.scanners.files import bandit, detect_secrets, shellcheck
+from audit.scanners.guard import cfn_guard
+from audit.scanners.nag import aws_solutions, nist
+from audit.scanners.scan import checkov, checkov_kubernetes
 
 Judge = Callable[[Subjects], list[Finding]]
 

@@ -1,4 +1,4 @@
-"""checkov: of templates, and of Kubernetes objects."""
+"""checkov, for templates and for Kubernetes objects."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import json
 from pathlib import Path
 from typing import Any
 
-from audit.findings import Finding, JudgeFailed, Subjects
-from audit.judges.process import THERE, run
+from audit.findings import Finding, ScannerFailed, Subjects
+from audit.scanners.process import THERE, run
 
 
 def checkov(subjects: Subjects) -> list[Finding]:
-    """Every check it has for CloudFormation."""
+    """All its checks for CloudFormation."""
     found = _scan("cloudformation", next(iter(subjects.templates.values())).parent)
     return [
         Finding(
-            judge="checkov",
+            scanner="checkov",
             rule=check["check_id"],
             subject=subjects.of_template(check["file_path"]),
             resource=check["resource"].rpartition(".")[2],
@@ -26,7 +26,7 @@ def checkov(subjects: Subjects) -> list[Finding]:
 
 
 def checkov_kubernetes(subjects: Subjects) -> list[Finding]:
-    """Every check it has for Kubernetes."""
+    """All its checks for Kubernetes."""
     if not subjects.objects:
         return []
     found = []
@@ -34,7 +34,7 @@ def checkov_kubernetes(subjects: Subjects) -> list[Finding]:
         subject, _, name = subjects.of_objects(check["file_path"]).partition(":")
         found.append(
             Finding(
-                judge="checkov-kubernetes",
+                scanner="checkov-kubernetes",
                 rule=check["check_id"],
                 subject=subject,
                 resource=f"{name}/{check['resource']}",
@@ -48,7 +48,7 @@ def _scan(framework: str, folder: Path) -> list[dict[str, Any]]:
     """Failed checks.
 
     Raises:
-        JudgeFailed: a file could not be read.
+        ScannerFailed: a file could not be read.
     """
     command = [THERE / "checkov", "--directory", folder, "--framework", framework, "--output", "json",
                "--quiet", "--compact", "--skip-download"]  # fmt: skip
@@ -56,5 +56,5 @@ def _scan(framework: str, folder: Path) -> list[dict[str, Any]]:
     reports = report if isinstance(report, list) else [report]
     for part in reports:
         if unread := part.get("summary", part).get("parsing_errors"):
-            raise JudgeFailed(f"checkov could not read {unread} files of {folder}")
+            raise ScannerFailed(f"checkov could not read {unread} files of {folder}")
     return [check for part in reports if "results" in part for check in part["results"]["failed_checks"]]

@@ -1,4 +1,4 @@
-"""Starting a judge that is a program."""
+"""Running a scanner that is a program."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from audit.findings import ROOT, JudgeFailed
+from audit.findings import ROOT, ScannerFailed
 
 HERE = Path(sys.executable).parent
-"""Programs of the main environment."""
+"""Programs of the project's environment."""
 THERE = ROOT / ".venvs/audit/bin"
-"""Programs that pin too much to live in it."""
+"""Programs whose pinned dependencies conflict with it."""
 _ENVIRONMENT = {"LC_ALL": "C.UTF-8", "JSII_RUNTIME_PACKAGE_CACHE_ROOT": str(ROOT / ".cache/jsii")}
 
 
@@ -25,16 +25,16 @@ def run(
     env: Mapping[str, str] | None = None,
     accepted: Sequence[int] = (0, 1),
 ) -> str:
-    """What a program writes to standard output.
+    """Standard output of a program.
 
-    It gets an environment and a home folder of its own: no setting of this machine or its user changes the findings.
+    It runs with its own environment and home folder, so that settings of this machine or its user do not change the findings.
 
     Args:
-        env: further variables of its environment.
-        accepted: exit codes of a program that did its work, with findings or without.
+        env: additional environment variables.
+        accepted: exit codes of a successful run, with findings or without.
 
     Raises:
-        JudgeFailed: it is not installed, or it ended with another code.
+        ScannerFailed: it is not installed, or exited with another code.
     """
     path = os.pathsep.join([str(HERE), str(THERE), os.environ.get("PATH", "")])
     try:
@@ -48,8 +48,8 @@ def run(
                 check=False,
             )
     except FileNotFoundError as e:
-        raise JudgeFailed(f"{command[0]} is not installed: run `make audit`, which installs the judges") from e
+        raise ScannerFailed(f"{command[0]} is not installed: run `make audit`, which installs the scanners") from e
     if done.returncode not in accepted:
         last = (done.stderr or done.stdout).strip()[-2000:]
-        raise JudgeFailed(f"{Path(str(command[0])).name} ended with code {done.returncode}:\n{last}")
+        raise ScannerFailed(f"{Path(str(command[0])).name} ended with code {done.returncode}:\n{last}")
     return done.stdout

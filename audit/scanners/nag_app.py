@@ -1,4 +1,4 @@
-"""A CDK app of templates that exist, with cdk-nag. Runs in the judges' environment: `nag_app.py <output> <template>...`"""
+"""A CDK app that includes existing templates, with cdk-nag. Runs in the scanners' environment: `nag_app.py <output> <template>...`"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from constructs import Construct
 
 
 def show_clusters(stack: Stack, resources: dict[str, Any]) -> None:
-    """EKS clusters once more, in the shape of the CDK's older construct: cdk-nag's rules for clusters know no other."""
+    """Repeat EKS clusters in the shape of the CDK's older construct, the only one that cdk-nag's rules know."""
     clusters = Construct(stack, "Clusters")
     for name, resource in resources.items():
         if resource["Type"] != "AWS::EKS::Cluster":
@@ -38,6 +38,6 @@ for i, template in enumerate(templates):
 Validations.of(app).add_plugins(cdk_nag.AwsSolutionsChecks(app), cdk_nag.NIST80053R5Checks(app))
 try:
     app.synth()
-except RuntimeError:  # how findings are told, and everything else
+except RuntimeError:  # raised for findings, and for other failures
     if not (Path(outdir) / "validation-report.json").exists():
         raise

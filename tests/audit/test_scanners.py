@@ -1,4 +1,4 @@
-"""Each judge sees what it should: one bad thing for each, and what it says of it."""
+"""Each scanner reports a bad example."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from audit import judges, subjects
-from audit.findings import JudgeFailed, Subjects
-from audit.judges.process import THERE, run
+from audit import scanners, subjects
+from audit.findings import ScannerFailed, Subjects
+from audit.scanners.process import THERE, run
 from tests.support import need
 
 BAD = """
@@ -16,7 +16,7 @@ Resources:
   Door:
     Type: AWS::EC2::SecurityGroup
     Properties:
-      GroupDescription: everybody
+      GroupDescription: open
       VpcId: vpc-1
       SecurityGroupIngress:
         - {IpProtocol: tcp, FromPort: 22, ToPort: 22, CidrIp: 0.0.0.0/0}
@@ -78,7 +78,7 @@ SEEN = [
 
 @pytest.fixture(scope="module")
 def bad(tmp_path_factory: pytest.TempPathFactory) -> Subjects:
-    need(THERE.exists(), f"the judges are not installed ({THERE}): make audit")
+    need(THERE.exists(), f"the scanners are not installed ({THERE}): make audit")
     folder = tmp_path_factory.mktemp("bad")
     (folder / "bad.yaml").write_text(BAD)
     made = subjects.given(folder, [folder / "bad.yaml"])
@@ -88,18 +88,18 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> Subjects:
     return Subjects(templates={"bad": next(iter(made.templates.values()))}, objects={"bad:mine": objects})
 
 
-@pytest.mark.parametrize(("judge", "rule", "resource"), SEEN)
-def test_a_judge_sees(judge: str, rule: str, resource: str, bad: Subjects) -> None:
-    found = [f for f in judges.ALL[judge](bad) if f.subject == "bad"]
+@pytest.mark.parametrize(("scanner", "rule", "resource"), SEEN)
+def test_a_scanner_sees(scanner: str, rule: str, resource: str, bad: Subjects) -> None:
+    found = [f for f in scanners.ALL[scanner](bad) if f.subject == "bad"]
     assert [f for f in found if f.rule.startswith(rule) and f.resource == resource], found
-    assert all(f.judge == judge and f.message for f in found)
+    assert all(f.scanner == scanner and f.message for f in found)
 
 
-def test_a_judge_that_fails_is_not_one_that_finds_nothing(tmp_path: Path) -> None:
-    with pytest.raises(JudgeFailed, match="nobody is not installed: run `make audit`"):
-        run([tmp_path / "nobody"])
-    with pytest.raises(JudgeFailed, match="sh ended with code 7:\nwhy"):
-        run(["sh", "-c", "echo why >&2; exit 7"])
+def test_a_scanner_that_fails_is_not_one_that_finds_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ScannerFailed, match="no-such-program is not installed: run `make audit`"):
+        run([tmp_path / "no-such-program"])
+    with pytest.raises(ScannerFailed, match="sh ended with code 7:\nreason"):
+        run(["sh", "-c", "echo reason >&2; exit 7"])
 
 
 def test_what_is_no_template_is_refused(tmp_path: Path) -> None:

@@ -7,25 +7,25 @@ import json
 import tempfile
 from pathlib import Path
 
-from audit.findings import Finding, JudgeFailed, Subjects
-from audit.judges.process import HERE, THERE, run
+from audit.findings import Finding, ScannerFailed, Subjects
+from audit.scanners.process import HERE, THERE, run
 
 _APP = Path(__file__).parent / "nag_app.py"
 
 
 def aws_solutions(subjects: Subjects) -> list[Finding]:
     """The pack `AwsSolutions`."""
-    return [f for f in _judged(tuple(subjects.templates.items())) if f.judge == "AwsSolutions"]
+    return [f for f in _scanned(tuple(subjects.templates.items())) if f.scanner == "AwsSolutions"]
 
 
 def nist(subjects: Subjects) -> list[Finding]:
     """The pack `NIST.800.53.R5`."""
-    return [f for f in _judged(tuple(subjects.templates.items())) if f.judge == "NIST.800.53.R5"]
+    return [f for f in _scanned(tuple(subjects.templates.items())) if f.scanner == "NIST.800.53.R5"]
 
 
 @functools.cache
-def _judged(templates: tuple[tuple[str, Path], ...]) -> list[Finding]:
-    """Both packs in one go, over the templates, as any judge; at synth they would slow every deployment."""
+def _scanned(templates: tuple[tuple[str, Path], ...]) -> list[Finding]:
+    """Both packs over the finished templates; as plug-ins at synth they would slow down every deployment."""
     names = {f"T{i}": subject for i, (subject, _) in enumerate(templates)}
     with tempfile.TemporaryDirectory() as folder:
         run(
@@ -34,7 +34,7 @@ def _judged(templates: tuple[tuple[str, Path], ...]) -> list[Finding]:
         )
         report = Path(folder) / "validation-report.json"
         if not report.exists():
-            raise JudgeFailed("cdk-nag wrote no report")
+            raise ScannerFailed("cdk-nag wrote no report")
         packs = json.loads(report.read_text("utf-8"))["pluginReports"]
     found = []
     for pack in packs:
@@ -43,7 +43,7 @@ def _judged(templates: tuple[tuple[str, Path], ...]) -> list[Finding]:
                 stack, _, resource = construct["constructPath"].split("/", 2)
                 found.append(
                     Finding(
-                        judge=pack["pluginName"],
+                        scanner=pack["pluginName"],
                         rule=violation["ruleName"],
                         subject=names[stack],
                         resource=resource,

@@ -1,4 +1,4 @@
-"""ParallelCluster's configuration, which other judges do not read: it is one property of a custom resource."""
+"""ParallelCluster's configuration, which other scanners skip because it is one property of a custom resource."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NAME = "cluster-configuration"
 
 
 def cluster_configuration(subjects: Subjects) -> list[Finding]:
-    """What the merged configuration opens or gives away, errors and warnings alike."""
+    """Public access, broad permissions and missing encryption in the merged configuration; errors and warnings."""
     found = []
     for subject, path in subjects.templates.items():
         for resource, body in json.loads(path.read_text("utf-8"))["Resources"].items():
