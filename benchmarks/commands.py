@@ -1,7 +1,7 @@
-"""How long the commands of this project take, side by side in one run, as ratios to a floor: `make bench`.
+"""How long the project's commands take, relative to a baseline in the same run: `make bench`.
 
-Absolute times say little on a shared machine. The runs of all cases are interleaved, so that a busy moment affects all of them, and
-the processor's time (of a command and of the Node process that it starts) is measured beside the elapsed time.
+Absolute times mean little on a shared machine. The runs of all cases are interleaved, so that load affects all of them, and
+processor time (of a command and of the Node process that it starts) is measured as well as elapsed time.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ MANY = 50
 
 @dataclass(frozen=True)
 class Case:
-    """One command, and the case it is compared with.
+    """One command, and the case that it is compared with.
 
     Attributes:
-        context: what `-c` passes to the CDK app; `env` names one of `ENVIRONMENTS`.
+        context: passed to the CDK app with `-c`; `env` names one of `ENVIRONMENTS`.
     """
 
     name: str
-    words: tuple[str, ...]
+    arguments: tuple[str, ...]
     floor: str
     context: dict[str, str] = field(default_factory=dict)
     validation: bool = False
@@ -46,7 +46,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Run:
-    """Seconds of one run: elapsed, and of the processor."""
+    """Seconds of one run: elapsed, and processor time."""
 
     wall: float
     cpu: float
@@ -89,7 +89,7 @@ CASES = (
 
 
 def measure(case: Case, folder: Path) -> Run:
-    """One run; its files are written below `folder`, which has the environments."""
+    """One run; it writes to `folder`, which has the environments."""
     context = dict(case.context)
     if name := context.get("env"):
         context["env"] = str(folder / f"{name}.yaml")
@@ -101,7 +101,7 @@ def measure(case: Case, folder: Path) -> Run:
         "CDK_VALIDATION": str(case.validation).lower(),
     }
     before, began = _cpu(), time.perf_counter()
-    subprocess.run(case.words, cwd=ROOT, env=env, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.run(case.arguments, cwd=ROOT, env=env, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return Run(time.perf_counter() - began, _cpu() - before)
 
 
@@ -111,7 +111,7 @@ def _cpu() -> float:
 
 
 def main() -> int:
-    """Measure and print the table; the exit code."""
+    """Measure and print the table; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=5)
     runs = parser.parse_args().runs

@@ -1,4 +1,4 @@
-"""How long resources take to create: assumptions, with their source."""
+"""How long resources take to create: assumptions with their source."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class CreationTimes(Fact):
     seconds: dict[str, int]
 
     def of(self, kind: str) -> int:
-        """Seconds that a resource of a CloudFormation type takes."""
+        """Seconds that a CloudFormation type takes."""
         return self.seconds.get(kind, self.default)
 
 

@@ -1,4 +1,4 @@
-"""How long a template takes to deploy at least: its longest chain of resources that wait for each other. Pure.
+"""The minimum time to deploy a template: the longest chain of resources that depend on each other. Pure.
 
 `python -m benchmarks.critical_path cdk.out/TrnEksStack.template.json` prints it.
 """
@@ -24,7 +24,7 @@ class Step:
 
     Attributes:
         start: seconds after the deployment began.
-        seconds: that it takes, as assumed.
+        seconds: assumed duration.
     """
 
     logical_id: str
@@ -37,15 +37,15 @@ class Step:
         return self.start + self.seconds
 
 
-class Waiting(ValueError):
-    """Resources of the template wait for each other in a circle."""
+class CircularDependency(ValueError):
+    """Resources of the template depend on each other in a cycle."""
 
 
 def schedule(template: Mapping[str, Any], times: CreationTimes | None = None) -> dict[str, Step]:
-    """When each resource would be made, by logical id, if everything starts as soon as it can.
+    """When each resource is created, by logical id, if each starts as early as possible.
 
     Raises:
-        Waiting: the template cannot be deployed.
+        CircularDependency: the template has a cycle.
     """
     times = times or creation_times()
     resources: Mapping[str, Any] = template["Resources"]
@@ -56,7 +56,7 @@ def schedule(template: Mapping[str, Any], times: CreationTimes | None = None) ->
         if name in found:
             return found[name]
         if name in waiting:
-            raise Waiting(" -> ".join([*waiting[waiting.index(name) :], name]))
+            raise CircularDependency(" -> ".join([*waiting[waiting.index(name) :], name]))
         waiting.append(name)
         start = max((step(other).end for other in sorted(needs(resources, name))), default=0)
         waiting.pop()
@@ -82,11 +82,11 @@ def longest(template: Mapping[str, Any], times: CreationTimes | None = None) -> 
 
 
 def needs(resources: Mapping[str, Any], name: str) -> set[str]:
-    """The resources that one directly waits for: what it depends on, and what it refers to."""
+    """The resources that a resource directly depends on, explicitly or by reference."""
     resource = resources[name]
     depends = resource.get("DependsOn", [])
-    words = {depends} if isinstance(depends, str) else set(depends)
-    return (words | _references(resource.get("Properties", {}))) & set(resources) - {name}
+    names = {depends} if isinstance(depends, str) else set(depends)
+    return (names | _references(resource.get("Properties", {}))) & set(resources) - {name}
 
 
 def _references(node: Any) -> set[str]:
@@ -105,17 +105,17 @@ def _references(node: Any) -> set[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    words = sys.argv[1:] if arguments is None else list(arguments)
-    if len(words) != 1:
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if len(given) != 1:
         print("usage: python -m benchmarks.critical_path TEMPLATE", file=sys.stderr)
         return 2
     try:
-        chain = longest(json.loads(Path(words[0]).read_text("utf-8")))
+        chain = longest(json.loads(Path(given[0]).read_text("utf-8")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
-        print(f"{words[0]}: not a CloudFormation template in JSON ({type(e).__name__}: {e})", file=sys.stderr)
+        print(f"{given[0]}: not a CloudFormation template in JSON ({type(e).__name__}: {e})", file=sys.stderr)
         return 1
     times = creation_times()
-    print(f"{chain[-1].end if chain else 0} s at the least, of assumed times ({times.source.strip()}; {times.date})")
+    print(f"{chain[-1].end if chain else 0} s at least, with assumed times ({times.source.strip()}; {times.date})")
     for step in chain:
         print(f"{step.start:>6} s  + {step.seconds:>4} s  {step.kind}  {step.logical_id}")
     return 0

@@ -1,4 +1,4 @@
-"""The parts of an EKS training stack with the CDK's defaults, as an introduction shows them: what docs/audit.md compares with.
+"""An EKS training stack with the CDK's defaults, as in an introduction: the comparison in docs/audit.md.
 
 python -m benchmarks.naive_stack naive.json && python -m audit --template naive.json
 """

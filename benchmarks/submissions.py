@@ -1,6 +1,6 @@
-"""What `trn` adds to a submission, as a ratio to bare `sbatch` on the same real Slurm: `python -m benchmarks.submissions`.
+"""What `trn` adds to a submission, relative to plain `sbatch` on the same Slurm: `python -m benchmarks.submissions`.
 
-The partition takes jobs and starts none, so that only submissions are measured; the cases are interleaved.
+The partition accepts jobs but starts none, so that only submissions are measured; the cases are interleaved.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FLOOR = "sbatch"
 
 
 def main() -> int:
-    """Measure and print the table; the exit code."""
+    """Measure and print the table; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=40)
     runs = parser.parse_args().runs
@@ -39,8 +39,8 @@ def main() -> int:
         data = Path(env["TRN_SHARED_ROOT"]) / "efs/data"
         data.mkdir()
 
-        def bare(words: list[str]) -> None:
-            subprocess.run(words, env=env, check=True, capture_output=True)
+        def bare(arguments: list[str]) -> None:
+            subprocess.run(arguments, env=env, check=True, capture_output=True)
 
         cases: dict[str, Callable[[], object]] = {
             FLOOR: lambda: bare(["sbatch", "--begin=now+900", "-o", "/dev/null", "--wrap=true"]),

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Turns a plain Ubuntu or Amazon Linux node into a Trainium node, or says exactly why it cannot.
+# Configures a plain Ubuntu or Amazon Linux node as a Trainium node, or reports exactly why it cannot.
 #
 #   configure-node.sh [KEY=VALUE ...]
 #
-# Settings come from node.env beside this file, then from the arguments (which win). Keys, steps and files are
-# described in README.md. Running it again changes nothing that is already right.
+# Settings come from node.env in this folder, then from the arguments (which take precedence). README.md describes keys,
+# steps and files. A second run changes nothing that is already right.
 set -Eeuo pipefail
 
 export HOME="${HOME:-/root}" # unset when ParallelCluster and cloud-init run a script
@@ -52,7 +52,7 @@ steps_of() {
     login) echo check-mounts os-packages limits profile ;;
     standalone) echo sysctl check-mounts os-packages kernel-headers efa limits neuron-packages profile \
       framework check-tools check-devices check-efa ;;
-    # What nodes would install at each start, for an image that they start from: no device, and no mount there.
+    # For a machine image: what nodes would otherwise install at each start. There are no devices and no mounts yet.
     image) echo os-packages kernel-headers limits neuron-packages profile framework check-tools ;;
   esac
 }

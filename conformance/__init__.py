@@ -1,1 +1,1 @@
-"""Our artefacts against the vendors' own sources. `make test` runs the cheap half; this room needs the sources themselves."""
+"""The rendered jobs against the vendors' own programs. Runs with `make conformance`; `make test` covers the cheap part."""

@@ -1,4 +1,4 @@
-"""The table at the end of `make conformance`: each artefact of ours, the original it was held against, and the verdict."""
+"""The table at the end of `make conformance`: each artefact, the original it was compared with, and the verdict."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "original(artefact, original): what is held against what, for the table")
+    config.addinivalue_line("markers", "original(artefact, original): the row of the table")
 
 
 @pytest.hookimpl(wrapper=True)

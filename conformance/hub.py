@@ -1,4 +1,4 @@
-"""A Hugging Face hub on this machine: the two requests by which a client lists a model's files and downloads them."""
+"""A local Hugging Face hub: the two requests with which a client lists and downloads a model's files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job's node script would start: the script runs, and a function in place of `python3` notes the program and its arguments."""
+"""The program that a job's node script starts: the script runs with a shell function that records the arguments of `python3`."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ bash "$@"
 
 @dataclass(frozen=True)
 class Launched:
-    """One start of a training program.
+    """A recorded start of a training program.
 
     Attributes:
         launcher: options of torch.distributed.run.
-        folder: where it starts, below the folder of the source trees.
+        folder: its working directory, relative to the source trees.
         program: a file, or the name of a module.
-        environment: all that is exported then, without the node's own.
+        environment: exported variables, without the node's own.
     """
 
     launcher: tuple[str, ...]
@@ -44,13 +44,13 @@ class Launched:
 
 
 def launched(job: AnyJob, cluster: SlurmCluster, *, stage: str = "train", **variables: str) -> Launched:
-    """Run the node script of a rendered job up to its program.
+    """Run the node script of a rendered job until it starts its program.
 
     Args:
-        variables: what the batch script exports besides, as TRN_CHECKPOINT.
+        variables: additional variables that the batch script exports, such as TRN_CHECKPOINT.
 
     Raises:
-        RuntimeError: the script ended before; its output is in the message.
+        RuntimeError: the script ended before that; the message has its output.
     """
     script = render(job, cluster, "conformance").files["node.sh"]
     with tempfile.TemporaryDirectory() as temporary:
@@ -75,14 +75,16 @@ def launched(job: AnyJob, cluster: SlurmCluster, *, stage: str = "train", **vari
         command = ["bash", "-c", _FUNCTIONS, "bash", str(home / "node.sh"), "/shared/jobs/it", stage]
         done = subprocess.run(command, env=given, capture_output=True, text=True, check=False)
         if not (home / "started").exists():
-            raise RuntimeError(f"node.sh has started no program: {done.stdout}{done.stderr}")
-        folder, *words = (home / "started").read_bytes().decode().split("\0")[:-1]
+            raise RuntimeError(f"node.sh did not start a program: {done.stdout}{done.stderr}")
+        folder, *arguments = (home / "started").read_bytes().decode().split("\0")[:-1]
         pairs = (item.partition("=") for item in (home / "environment").read_text().split("\0") if item)
         environment = {name: value for name, _, value in pairs if name not in given and not name.startswith("BASH_")}
-    assert words[:2] == ["-m", "torch.distributed.run"], words  # noqa: S101  the one launcher that kinds use
+    assert arguments[:2] == ["-m", "torch.distributed.run"], arguments  # noqa: S101  the only launcher in use
     at = 2
-    while words[at].startswith("--"):  # the launcher's options, all with a value
+    while arguments[at].startswith("--"):  # the launcher's options, all with a value
         at += 2
-    options = tuple(words[2:at])
-    at += words[at] == "-m"
-    return Launched(options, folder.removeprefix("/shared/src/"), words[at], tuple(words[at + 1 :]), environment)
+    options = tuple(arguments[2:at])
+    at += arguments[at] == "-m"
+    return Launched(
+        options, folder.removeprefix("/shared/src/"), arguments[at], tuple(arguments[at + 1 :]), environment
+    )

@@ -1,4 +1,4 @@
-"""What a source of a vendor offers and what it uses: Python from its syntax tree, YAML as data. Nothing of it is run. Pure."""
+"""Interfaces in a vendor's source: Python parsed as a syntax tree, YAML as data. Nothing is executed. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def argparse_options(source: str) -> list[str]:
 
 
 def dataclass_fields(source: str, *names: str) -> list[str]:
-    """The fields of the named dataclasses, sorted: what HfArgumentParser makes options of."""
+    """The fields of the named dataclasses, sorted: HfArgumentParser makes options of them."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ClassDef) and node.name in names:
@@ -31,7 +31,7 @@ def dataclass_fields(source: str, *names: str) -> list[str]:
 
 
 def attributes(source: str, package: str) -> dict[str, list[str]]:
-    """The attributes that the source takes from modules of a package, by module."""
+    """The attributes that the source uses from modules of a package, by module."""
     tree = ast.parse(source)
     aliases: dict[str, str] = {}
     for node in ast.walk(tree):
@@ -79,13 +79,13 @@ def yaml_keys(source: str) -> list[str]:
 
 
 def yaml_options(source: str) -> list[str]:
-    """The keys that a YAML file has in comments only, as examples of what can be set (`# key: ...`), sorted."""
+    """The keys that a YAML file has in comments only, as examples (`# key: ...`), sorted."""
     return sorted(set(re.findall(r"^ *# *([A-Za-z][A-Za-z0-9_]*):(?: |$)", source, re.MULTILINE)))
 
 
 def crd_schema(source: str) -> dict[str, Any]:
-    """The schema of a CustomResourceDefinition's newest version: types and allowed values, without descriptions. Objects take no
-    other properties than those named."""
+    """The schema of a CustomResourceDefinition's newest version: types and allowed values, without descriptions. Objects accept
+    only the named properties."""
     from ruamel.yaml import YAML
 
     def strict(schema: dict[str, Any]) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def requirement_lines(source: str) -> list[str]:
 
 
 class Refused(Exception):
-    """A program would not take these arguments."""
+    """A program rejects these arguments."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -154,7 +154,7 @@ _TYPES: Mapping[str, Callable[[str], Any]] = {"int": int, "float": float, "str":
 
 
 def argparse_parser(source: str) -> argparse.ArgumentParser:
-    """The argparse parser that a source sets up: names, types, choices and what is required. It raises `Refused`."""
+    """The argparse parser that a source sets up: names, types, choices, required options. It raises `Refused`."""
     parser = _Parser(allow_abbrev=False)
     for call in _calls(source, "add_argument"):
         settings: dict[str, Any] = {}
@@ -174,7 +174,7 @@ def _boolean(text: str) -> bool:
 
 
 def dataclass_parser(*sources: tuple[str, str]) -> argparse.ArgumentParser:
-    """The parser that Hugging Face's HfArgumentParser makes of dataclasses, each a source and a class name: names and plain types."""
+    """The parser that HfArgumentParser makes of dataclasses, given as source and class name: names and simple types."""
     parser = _Parser(allow_abbrev=False)
     for source, name in sources:
         (found,) = (

@@ -1,7 +1,7 @@
-"""The recorded surface of the vendors' programs: names of options, fields and functions, at the commits that the job kinds use.
+"""The recorded interfaces of the vendors' programs: names of options, fields and functions at the commits that job kinds use.
 
-Names are facts of an interface; of the sources nothing else is kept here. `python -m conformance.surfaces` writes the names again
-from the trees that `upstream` finds.
+Only names are recorded, nothing else of the sources. `python -m conformance.surfaces` updates them from the trees that
+`upstream` finds.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
 
 @dataclass(frozen=True)
 class Surface:
-    """What one file of a repository offers or uses, by reader (`options`, `names`, ...)."""
+    """The recorded names of one file of a repository, by reader (`options`, `names`, ...)."""
 
     repository: str
     commit: str
@@ -43,21 +43,21 @@ class Surface:
     recorded: Mapping[str, Any]
 
     def read(self) -> dict[str, Any] | None:
-        """The same, from the source itself; None where the tree cannot be had."""
+        """The names in the source itself; None where the tree is not available."""
         tree = find(self.repository, self.commit)
         source = tree.read(self.path) if tree else None
         return None if source is None else {reader: _READERS[reader](source) for reader in self.recorded}
 
 
 def load() -> dict[str, Surface]:
-    """All of them, by name."""
+    """All recorded interfaces, by name."""
     entries = YAML(typ="safe").load(FILE)
     readers = {name: {key: value for key, value in e.items() if key in _READERS} for name, e in entries.items()}
     return {name: Surface(e["repository"], e["commit"], e["path"], readers[name]) for name, e in entries.items()}
 
 
 def main() -> int:
-    """Write the names again. Exit code 1 where a source is not there; its names stay as they are."""
+    """Update the recorded names. Exit code 1 where a source is not available; its names are kept."""
     writer = YAML()
     writer.width = 140
     entries, code = writer.load(FILE), 0

@@ -1,8 +1,8 @@
 """The vendor's own BERT script at the pinned commit, as `trn submit bert-large` runs it: prepare, precompile, train, a requeue after a
 checkpoint, and phase 2 from the checkpoint of phase 1, on a real Slurm with two nodes of one worker each.
 
-On the CPU, PyTorch/XLA makes no world of several processes: each worker trains alone, as rank 0 of 1, on the same shards. The
-rendezvous of the nodes is real; the sums over the workers are not checked here.
+On the CPU, PyTorch/XLA does not join processes into one world: each worker trains alone, as rank 0 of 1, on the same shards.
+The rendezvous of the nodes is real; sums over workers are not checked here.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CONFIGURATION = {
 
 
 HANGS = 1800
-"""Seconds: a bound that only hangs reach."""
+"""Seconds: only a hang takes this long."""
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -101,7 +101,7 @@ def test_the_script_trains_and_goes_on_from_its_checkpoints(backend: SlurmBacken
     random.Random(0).shuffle(files)  # noqa: S311  the script's own order
     held, aside = files[2], shared / "aside"
     held.rename(aside)
-    os.mkfifo(held)  # who opens it waits: training stops behind the first checkpoint
+    os.mkfifo(held)  # reading it blocks: training stops after the first checkpoint
     job = BertLarge(
         nodes=2, batch_size=4, accumulation=4, steps=20, run_steps=9, warmup_steps=2, data="/efs/shards128",
         precompile=False,
@@ -147,7 +147,7 @@ def test_the_script_trains_and_goes_on_from_its_checkpoints(backend: SlurmBacken
 
 
 def assert_metrics(text: str, first: int, last: int) -> None:
-    """Our reading of the log: each step once for each worker, with numbers."""
+    """Each step is logged once by each worker, with its metrics."""
     records = [record for record in Follower().feed(text.encode()) if isinstance(record, Step)]
     assert {record.step for record in records} == set(range(first, last + 1))
     for record in records:
@@ -157,7 +157,7 @@ def assert_metrics(text: str, first: int, last: int) -> None:
         assert record.learning_rate is not None
 
 
-@pytest.mark.original("bert-large: Hugging Face files that prepare fetches", f"{REPOSITORY} {TREE.commit[:12]}")
+@pytest.mark.original("bert-large: Hugging Face files that prepare downloads", f"{REPOSITORY} {TREE.commit[:12]}")
 def test_only_the_named_files_of_the_model_are_fetched(slurm: LocalSlurm, backend: SlurmBackend) -> None:
     cache = Path(slurm.node_env()["TRN_SHARED_ROOT"], "efs/trn/hf_cache/hub/models--bert-large-uncased/snapshots")
     assert sorted(file.name for file in cache.glob("*/*")) == ["config.json", "pytorch_model.bin"]

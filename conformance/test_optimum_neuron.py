@@ -1,4 +1,4 @@
-"""The parser that Optimum Neuron's examples make of their dataclasses takes the arguments of the kind `lora`."""
+"""The parser of Optimum Neuron's examples accepts the arguments of the kind `lora`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arguments that the job kinds give to the vendors' programs, through the parsers of those programs."""
+"""The arguments of the job kinds, parsed with the parsers of the vendors' programs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def original(*kinds_: type[AnyJob]) -> str:
 
 
 def source_tree(kind: type[AnyJob]) -> Tree:
-    """The tree of a kind's program, or the test is skipped."""
+    """The tree with a kind's program; skips the test where it is not available."""
     upstream = kind.UPSTREAM
     assert upstream is not None
     tree = find(upstream.repository, upstream.commit)
@@ -38,7 +38,7 @@ def source_tree(kind: type[AnyJob]) -> Tree:
 
 
 def program(tree: Tree, start: Launched) -> str:
-    """The source of the program that was started; the first part of its folder is the tree."""
+    """The source of the started program; the first part of its folder is the tree."""
     path = f"{start.folder.partition('/')[2]}/{start.program}"
     source = tree.read(path)
     assert source is not None, f"there is no {path} at {tree.commit}"
@@ -96,7 +96,7 @@ def train(cfg):
 
 @pytest.mark.original("gpt-6.7b: NxD Training's training_orchestrator.py up to train()", original(Gpt))
 def test_gpt(tmp_path: Path) -> None:
-    """Hydra and the program's own handling of its configuration run; the module that trains is replaced."""
+    """Hydra and the program's own configuration code run; the module that trains is replaced."""
     tree = source_tree(Gpt)
     if (reason := vendor.missing()) is not None:
         pytest.skip(reason)
@@ -136,4 +136,4 @@ REST = {name: kind.UPSTREAM for name, kind in kinds().items() if kind.UPSTREAM a
     "name", [pytest.param(n, marks=pytest.mark.original(f"{n}: its program", str(REST[n]))) for n in sorted(REST)]
 )
 def test_a_kind_without_a_check_is_in_the_table(name: str) -> None:
-    pytest.skip("nothing here runs its program")
+    pytest.skip("its program cannot run here")

@@ -1,4 +1,4 @@
-"""The recorded surfaces are those of the vendors' sources (see `upstream`)."""
+"""The recorded interfaces match the vendors' sources (see `upstream`)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""TorchTitan's own configuration takes the arguments of the TorchTitan kinds.
+"""TorchTitan's configuration accepts the arguments of the TorchTitan kinds.
 
-The kinds run the Neuron fork, which is not to be had here; PyPI's release parses its arguments in the same way. A module under the
-fork's name gives the parser a configuration of PyPI's.
+The kinds run the Neuron fork, which is not publicly available; PyPI's release parses arguments in the same way. A module
+with the fork's name passes one of PyPI's configurations to the parser.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ print(json.dumps({"steps": c.training.steps, "dump_folder": c.dump_folder, "asse
 
 
 def parse(start: Launched, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Parse the arguments of a start in TorchTitan's environment, in a folder where its module is."""
+    """Parse a program's arguments in TorchTitan's environment, in a folder with its module."""
     given = dict(zip(start.arguments, start.arguments[1:], strict=False))
     place = folder / Path(*given["--module"].split("."))
     place.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def parse(start: Launched, folder: Path) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def start() -> Launched:
     if not (ENVIRONMENT / ".done").exists():
-        pytest.skip("no environment .venvs/torchtitan (`make conformance` makes it)")
+        pytest.skip("no environment .venvs/torchtitan (`make conformance` creates it)")
     return launched(TorchTitan(nodes=2, ref="a" * 40, steps=30, checkpoint_interval=7), TRN2)
 
 

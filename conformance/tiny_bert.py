@@ -1,6 +1,6 @@
-"""`python tiny_bert.py FOLDER`, in the vendor's environment: a BERT of two layers, and shards of random tokens for its two phases.
+"""`python tiny_bert.py FOLDER`, in the vendor's environment: a BERT with two layers, and shards of random tokens for two phases.
 
-FOLDER/models/bert-large-uncased/   config.json, pytorch_model.bin, and a file that no job asks for
+FOLDER/models/bert-large-uncased/   config.json, pytorch_model.bin, and a file that no job downloads
 FOLDER/shards128, shards512/        hdf5 shards as in the vendor's data sets
 """
 
@@ -19,7 +19,7 @@ ROWS = 24
 
 
 def model(folder: Path) -> None:
-    """Its name is the one that the script asks for; its size is not."""
+    """It has the name that the script loads, and a smaller size."""
     config = BertConfig(
         vocab_size=VOCABULARY,
         hidden_size=32,
@@ -33,7 +33,7 @@ def model(folder: Path) -> None:
 
 
 def shards(folder: Path, length: int, masked: int) -> None:
-    """Random tokens; `masked` of each sequence are to be predicted."""
+    """Random tokens; `masked` in each sequence are to be predicted."""
     folder.mkdir()
     random = np.random.default_rng(0)
     for number in range(SHARDS):

@@ -1,11 +1,11 @@
-"""The vendors' source trees, at the commits that the job kinds name.
+"""The vendors' source trees, at the commits of the job kinds.
 
-`UPSTREAM` names the folders (separated as in PATH) that hold them. A repository `owner/name` is looked for as
+`UPSTREAM` lists the folders (separated as in PATH) that contain them. A repository `owner/name` is looked up as
 
     owner__name@<first digits of the commit>/   a plain tree
     owner+name/repo, owner/name, name           a git directory or a checkout, which must hold the commit
 
-Without `UPSTREAM`, a tree is fetched from GitHub, its one commit alone, and kept as `.cache/upstream/owner+name`.
+Without `UPSTREAM`, the one commit is fetched from GitHub and kept in `.cache/upstream/owner+name`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KEPT = Path(__file__).parents[1] / ".cache/upstream"
 TIMEOUT = 600
 """Seconds for one repository."""
 _ONE_PACK = ("-c", "fetch.unpackLimit=1", "-c", "gc.auto=0")
-"""A fetch that ends early leaves no objects of the commit: a pack is there as a whole or not at all."""
+"""An interrupted fetch leaves no objects: a pack exists completely or not at all."""
 _NO_STALLING = ("-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=30")
 
 
@@ -48,10 +48,10 @@ class Tree:
         return shown.stdout if shown.returncode == 0 else None
 
     def copy(self, path: str, target: Path) -> None:
-        """Copy a folder of the tree below `target`, at the same path. The rest need not be there: snapshots may lack large files.
+        """Copy a folder of the tree to the same path below `target`. The rest of the tree is not needed: snapshots may lack large files.
 
         Raises:
-            FileNotFoundError: the tree has no such folder, or not all of it.
+            FileNotFoundError: the tree does not have the whole folder.
         """
         target.mkdir(parents=True, exist_ok=True)
         if not self.git:
@@ -66,7 +66,7 @@ class Tree:
 
 
 def find(repository: str, commit: str) -> Tree | None:
-    """The tree of `owner/name` at a commit; None where it cannot be had (see `why_not`)."""
+    """The tree of `owner/name` at a commit; None where it is not available (see `why_not`)."""
     if "UPSTREAM" not in os.environ:
         fetched = _fetched(repository, commit)
         return fetched if isinstance(fetched, Tree) else None
@@ -83,7 +83,7 @@ def find(repository: str, commit: str) -> Tree | None:
 
 
 def why_not(repository: str, commit: str) -> str:
-    """Why `find` gives None, for a table."""
+    """Why `find` returns None, for a table."""
     if "UPSTREAM" in os.environ:
         return f"no {repository} at {commit[:12]} below UPSTREAM"
     return f"{repository} at {commit[:12]} could not be fetched: {_fetched(repository, commit)}"
@@ -91,12 +91,12 @@ def why_not(repository: str, commit: str) -> str:
 
 @cache
 def _fetched(repository: str, commit: str) -> Tree | str:
-    """The tree, fetched if it is not kept already; otherwise the reason. One attempt for each commit in a process."""
+    """The tree, fetched if it is not cached; otherwise the reason. One attempt for each commit and process."""
     kept = KEPT / repository.replace("/", "+")
     if kept.is_dir() and _has(kept, commit):
         return Tree(kept, commit, git=True)
     if len(commit) < 40:
-        return "only the first digits of its commit are recorded, so name a clone under UPSTREAM"
+        return "only the first digits of its commit are recorded, so put a clone below UPSTREAM"
     KEPT.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=KEPT, prefix=".fetch-") as scratch:
         folder = kept if kept.is_dir() else Path(scratch, "repository")
@@ -109,11 +109,11 @@ def _fetched(repository: str, commit: str) -> Tree | str:
 
 
 def _fetch(folder: Path, address: str, commit: str) -> str | None:
-    """Fetch one commit into a git directory; the reason where that fails."""
+    """Fetch one commit into a git directory; the reason if that fails."""
     options = [*_ONE_PACK, *_NO_STALLING]
     command = ["git", "-C", str(folder), *options, "fetch", "--quiet", "--no-tags", "--depth=1", address, commit]
     env = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
-    # git leaves the transfer to a child process, which must end with it
+    # git transfers in a child process, which must end with it
     with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True) as git:
         try:
             _, errors = git.communicate(timeout=TIMEOUT)

@@ -1,8 +1,8 @@
-"""A local Slurm whose nodes run the vendors' own programs: their packages from PyPI, their scripts from their repositories.
+"""A local Slurm whose nodes run the vendors' programs: packages from PyPI, scripts from the vendors' repositories.
 
-`.venvs/vendor` holds the packages (some 7 GB: PyTorch on PyPI is built for CUDA); `make conformance` makes it where the
-sources that need it can be had. Beside PyPI's packages there are two small stand-ins: a module `libneuronxla` with the one function that the
-script calls, and a `neuron_parallel_compile` that makes the trial run and compiles nothing.
+`.venvs/vendor` has the packages (about 7 GB: PyTorch on PyPI is built for CUDA); `make conformance` creates it where the
+sources that need it are available. Two small fakes are added: a module `libneuronxla` with the one function that the script
+calls, and a `neuron_parallel_compile` that does the trial run and compiles nothing.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ ROOT = Path(__file__).parents[1]
 ENVIRONMENT = ROOT / ".venvs/vendor"
 PYTHON = ENVIRONMENT / "bin/python"
 NO_NETWORK = "http://127.0.0.1:9"
-"""A proxy that nothing answers at: what asks for another machine is refused at once."""
+"""A proxy that refuses connections, so that requests to other machines fail at once."""
 
-_LIBNEURONXLA = '''"""Stands in for the package of this name, which is not on PyPI: what the script calls of it."""
+_LIBNEURONXLA = '''"""A fake of the package with this name, which is not on PyPI: the function that the script calls."""
 
 
 def register_hlo_snapshot_callback(callback):
     assert callable(callback)
 '''
 _PARALLEL_COMPILE = """#!/bin/sh
-# The trial run of neuron_parallel_compile; nothing is compiled after it.
+# The trial run of neuron_parallel_compile; nothing is compiled.
 NEURON_EXTRACT_GRAPHS_ONLY=1 exec "$@"
 """
 
 
 def missing() -> str | None:
-    """Why the vendors' programs cannot run here; None where they can."""
+    """Why the vendors' programs cannot run here; None if they can."""
     if not (ENVIRONMENT / ".done").exists():
-        return "no environment .venvs/vendor (`make conformance` makes it where the samples can be had)"
+        return "no environment .venvs/vendor (`make conformance` creates it where the samples are available)"
     return None
 
 
@@ -47,7 +47,7 @@ def run(script: Path, *arguments: str) -> None:
     """Run a script of this folder in the vendors' environment.
 
     Raises:
-        RuntimeError: it failed; the end of its output is in the message.
+        RuntimeError: it failed; the message has the end of its output.
     """
     env = {**os.environ, **offline()}
     done = subprocess.run([PYTHON, script, *arguments], env=env, capture_output=True, text=True, check=False)
@@ -56,18 +56,18 @@ def run(script: Path, *arguments: str) -> None:
 
 
 def offline() -> dict[str, str]:
-    """Environment in which no request leaves this machine."""
+    """Environment variables that keep requests on this machine."""
     proxies = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), NO_NETWORK)
     return {**proxies, "no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1"}
 
 
 def environment(folder: Path, sources: Mapping[str, tuple[Tree, str]], hub: str) -> dict[str, str]:
-    """What the shell of the head node has besides, for `LocalSlurm.start(environment=...)`.
+    """Additional variables of the head node's shell, for `LocalSlurm.start(environment=...)`.
 
     Args:
-        folder: for git repositories of the vendors' sources; their one commit is on the branch that the sandbox's jobs fetch.
-        sources: by the address that jobs fetch from, the tree and the folder of it that they use.
-        hub: address of the Hugging Face hub.
+        folder: for git repositories of the vendors' sources; their commit is on the branch that the sandbox's jobs fetch.
+        sources: URL that jobs fetch from -> the tree, and the folder that they use.
+        hub: URL of the Hugging Face hub.
     """
     lines = ["[safe]", "\tdirectory = *"]
     for number, (address, (tree, path)) in enumerate(sources.items()):
@@ -83,12 +83,12 @@ def environment(folder: Path, sources: Mapping[str, tuple[Tree, str]], hub: str)
         "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",  # compiles in seconds
         "HF_ENDPOINT": hub,
         "GIT_CONFIG_GLOBAL": str(config),
-        "PIP_FIND_LINKS": "",  # pip must find all that is asked for installed already
+        "PIP_FIND_LINKS": "",  # all requirements must already be installed
     }
 
 
 def install(home: Path) -> None:
-    """Put the vendors' packages in the place of the stand-ins in the head node's virtual environment."""
+    """Replace the fakes in the head node's virtual environment with the vendors' packages."""
     where = home / head_node.VENV
     venv.EnvBuilder(symlinks=True, with_pip=False, clear=True).create(where)
 
@@ -103,7 +103,7 @@ def install(home: Path) -> None:
 
 
 def main() -> int:
-    """Print the environments that can be used here, for the Makefile: none without the script that needs the largest."""
+    """Print the environments that are usable here, for the Makefile: none without the script that needs the largest."""
     tree = sources().repositories["samples"]
     if find("aws-neuron/aws-neuron-samples", tree.commit) is not None:
         print("vendor torchtitan")

@@ -1,4 +1,4 @@
-"""Nodes of a capacity block that was bought: in the block's own zone, without a placement group.
+"""Nodes of a purchased capacity block: in its zone, without a placement group.
 
 cdk deploy --app "python examples/capacity_block.py" -c block=cr-...
 """

@@ -1,4 +1,4 @@
-"""Trainium nodes on an EKS cluster that another tool made (eksctl, Terraform, a colleague's stack), in a VPC that exists.
+"""Trainium nodes on an existing EKS cluster (made with eksctl, Terraform or another stack) in an existing VPC.
 
 cdk deploy --app "python examples/existing_cluster.py" -c vpc=vpc-... -c subnet=subnet-... -c cluster=NAME -c group=sg-...
 """
@@ -25,7 +25,7 @@ cluster = eks.Cluster.from_cluster_attributes(
     "Cluster",
     cluster_name=given["cluster"] or "theirs",
     vpc=vpc,
-    cluster_security_group_id=given["group"] or "sg-0123456789abcdef0",  # the one that EKS made for the cluster
+    cluster_security_group_id=given["group"] or "sg-0123456789abcdef0",  # the one that EKS created for the cluster
 )
 TrnNodeGroup(stack, "Trn", cluster=cluster, instance_type="trn1.32xlarge", max_size=4)
 app.synth()

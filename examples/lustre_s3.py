@@ -1,4 +1,4 @@
-"""FSx for Lustre that shows the objects of a bucket as files, and writes new files back to it.
+"""FSx for Lustre that presents the objects of a bucket as files, and exports new files to it.
 
 cdk deploy --app "python examples/lustre_s3.py"
 """

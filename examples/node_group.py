@@ -2,8 +2,8 @@
 
     cdk deploy --app "python examples/node_group.py"
 
-The group has its EFA interfaces and security group, its launch template and role, and starts from zero nodes in one private
-subnet whose zone offers the type. Pods need Neuron's and EFA's device plug-ins in the cluster.
+The group has EFA interfaces, a security group, a launch template and a role. It starts with zero nodes, in a private subnet
+whose zone offers the instance type. Pods need Neuron's and EFA's device plug-ins in the cluster.
 """
 
 import aws_cdk as cdk
@@ -15,8 +15,8 @@ from trainium_cdk import TrnNodeGroup, TrnStorage
 app = cdk.App()
 stack = cdk.Stack(app, "ExampleNodeGroup")
 
-# Yours: any VPC and any cluster do, imported ones as well. One private subnet must be in a zone that offers the type: where none
-# is, the deployment ends with the ids of the zones that do
+# Yours: any VPC and any cluster, imported ones as well. One private subnet must be in a zone that offers the type; otherwise
+# the deployment fails, and the message has the ids of the zones that do
 vpc = ec2.Vpc(stack, "Vpc", max_azs=3, nat_gateways=1)
 cluster = eks.Cluster(
     stack,

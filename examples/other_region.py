@@ -1,4 +1,4 @@
-"""The Slurm cluster in another region than the default: everything follows the stack's region.
+"""The Slurm cluster in a region other than the default: everything uses the stack's region.
 
 cdk deploy --app "python examples/other_region.py"
 """

@@ -1,8 +1,8 @@
-"""A peering connection to a VPC of another account, which holds the data; the other side lets CloudFormation accept it.
+"""A peering connection to a VPC of another account that has the data; the other side lets CloudFormation accept it.
 
     cdk deploy --app "python examples/peering.py" -c role=arn:aws:iam::444455556666:role/AcceptPeering
 
-What is left for a person, the routes of the other account, is an output with the command.
+The routes of the other account remain a manual step; an output has the command.
 """
 
 import aws_cdk as cdk

@@ -1,4 +1,4 @@
-"""A Slurm cluster (AWS ParallelCluster) in a VPC, and on an EFS file system, that are there already.
+"""A Slurm cluster (AWS ParallelCluster) in an existing VPC, with an existing EFS file system.
 
 cdk deploy --app "python examples/slurm_existing_efs.py"
 """

@@ -1,4 +1,4 @@
-"""Three stacks, each with a life of its own: the network, the data, and the clusters that come and go.
+"""Three stacks with separate lifecycles: the network, the data, and the clusters.
 
 cdk deploy --all --app "python examples/split.py"
 """

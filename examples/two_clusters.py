@@ -1,4 +1,4 @@
-"""Two EKS clusters in one stack, with one EFA security group and one file system: production, and a place to try things.
+"""Two EKS clusters in one stack, with one EFA security group and one file system: production and development.
 
 cdk deploy --app "python examples/two_clusters.py"
 """

@@ -1,4 +1,4 @@
-"""One network and one file system under both engines: Slurm and Kubernetes read the same checkpoints.
+"""One network and one file system for both engines: Slurm and Kubernetes read the same checkpoints.
 
 cdk deploy --app "python examples/two_engines.py"
 """

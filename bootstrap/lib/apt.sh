@@ -5,11 +5,11 @@ readonly APT_SOURCE=/etc/apt/sources.list.d/neuron.list
 readonly APT_KEYRING=/etc/apt/keyrings/neuron.gpg
 readonly APT_PIN=/etc/apt/preferences.d/trn-neuron
 
-# unattended-upgrades takes the locks in the first minutes of a node's life. apt can wait for dpkg's lock, but not
-# for that of its package lists.
+# unattended-upgrades holds the locks in the first minutes after boot. apt can wait for dpkg's lock, but not
+# for the lock of its package lists.
 apt_wait_for_locks() {
   python3 - "${TRN_LOCK_WAIT}" <<'PYTHON' || die "another package manager holds apt's locks for ${TRN_LOCK_WAIT} s" \
-    "See who with: lsof /var/lib/dpkg/lock-frontend /var/lib/apt/lists/lock"
+    "To see which process: lsof /var/lib/dpkg/lock-frontend /var/lib/apt/lists/lock"
 import fcntl, sys, time
 
 deadline = time.monotonic() + int(sys.argv[1])
@@ -33,13 +33,13 @@ apt_get() {
     -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold "$@"
 }
 
-# A node killed in the middle of an installation leaves packages half configured; every later one then fails.
+# A node that stops during an installation leaves half-configured packages, which make every later installation fail.
 apt_repair() {
   [[ -z "$(dpkg --audit)" ]] || DEBIAN_FRONTEND=noninteractive dpkg --configure -a ||
-    log "some packages are still not configured; the installation below tells which"
+    log "some packages are still not configured; the installation below reports which"
 }
 
-# An image's own Neuron source may be there with an expired key, which would fail the whole update: it goes first.
+# An image's own Neuron source may have an expired key, which would fail the whole update: disable it first.
 apt_refresh() {
   [[ -z "$(neuron_packages)" ]] || apt_disable_other_neuron_sources
   apt_wait_for_locks
@@ -63,10 +63,10 @@ apt_install_plain() {
   ((${#missing[@]} > 0)) || return 0
   apt_refresh
   retry "installation of ${missing[*]}" apt_get install --no-install-recommends "${missing[@]}" ||
-    die "cannot install ${missing[*]}" "The lines above show what apt says"
+    die "cannot install ${missing[*]}" "The lines above show apt's output"
   changed "installed ${missing[*]}"
 }
-
+# apt rejects two different signed-by for one repository, and images with Neuron have their own source file.
 # apt refuses two different signed-by for one repository, and images with Neuron bring their own source file.
 apt_disable_other_neuron_sources() {
   local file
@@ -74,7 +74,7 @@ apt_disable_other_neuron_sources() {
     [[ ${file} == *.list || ${file} == *.sources ]] && [[ ${file} != "${APT_SOURCE}" ]] || continue
     if grep -q 'repos\.neuron\.amazonaws\.com' "${file}"; then
       mv "${file}" "${file}.replaced-by-trn"
-      changed "set ${file} aside (it names the Neuron repository with another key file)"
+      changed "renamed ${file} (it has the Neuron repository with another key file)"
     fi
   done
 }
@@ -85,12 +85,12 @@ apt_add_neuron_repository() {
   gpg_private --export "${TRN_NEURON_KEY_FINGERPRINT}" | write_file "${APT_KEYRING}" 0644
   write_file "${APT_SOURCE}" 0644 <<<"deb [signed-by=${APT_KEYRING}] ${TRN_NEURON_APT_URL} ${OS_CODENAME} main"
   apt_wait_for_locks
-  # Only this source, and any trouble with it is an error (apt by itself only warns and goes on with old lists).
+  # Only this source, and any problem with it is an error (by default apt only warns and uses old lists).
   retry "apt-get update of the Neuron repository" apt_get update \
     -o "Dir::Etc::sourcelist=${APT_SOURCE}" -o Dir::Etc::sourceparts=- -o APT::Get::List-Cleanup=0 \
     -o APT::Update::Error-Mode=any ||
     die "the Neuron repository ${TRN_NEURON_APT_URL} (${OS_CODENAME}) cannot be read or its signature is not that of key ${TRN_NEURON_KEY_FINGERPRINT}" \
-      "The lines above show what apt says; nothing was installed from it"
+      "The lines above show apt's output; nothing was installed from it"
 }
 
 # Prints the repository's full version for PACKAGE at VERSION: 2.33.10.0 is published as 2.33.10.0-1a2b3c4d5.
@@ -112,14 +112,14 @@ apt_install_neuron() {
     exact+=("${pair%%=*}=${full}")
     pins+="Package: ${pair%%=*}"$'\n'"Pin: version ${full}"$'\n'"Pin-Priority: 1001"$'\n\n'
   done
-  # The pin and the hold keep unattended-upgrades and a passing 'apt upgrade' from moving one of the four alone.
+  # The pin and the hold keep unattended-upgrades and 'apt upgrade' from changing the version of a single package.
   write_file "${APT_PIN}" 0644 <<<"${pins%$'\n\n'}"
   apt_repair
   local -a install=(apt_get install --no-install-recommends --allow-downgrades --allow-change-held-packages)
-  # Only the download is tried again: building the driver takes minutes and does not succeed the second time.
+  # Only the download is retried: building the driver takes minutes and would fail again.
   retry "download of ${exact[*]}" "${install[@]}" --download-only "${exact[@]}" ||
-    die "apt cannot download ${exact[*]}, or what it got does not match the signed index" \
-      "The lines above show what apt says"
+    die "apt cannot download ${exact[*]}, or the downloaded files do not match the signed index" \
+      "The lines above show apt's output"
   "${install[@]}" "${exact[@]}" || die "apt cannot install ${exact[*]}" "$(driver_build_hint)"
   apt-mark hold "${exact[@]%%=*}"
   changed "installed and held ${exact[*]}"

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What a node must show before it may take a job.
+# Checks of a node before it accepts jobs.
 
 readonly NEURON_BIN=/opt/aws/neuron/bin
 
@@ -15,8 +15,8 @@ step_check_mounts() {
     retry "mount of ${path}" mountpoint -q "${path}" ||
       die "${path} is not mounted" \
         "Check the file system's security group (NFS 2049; Lustre 988 and 1018-1023), its mount target in this zone, and /etc/fstab"
-    # A file system that went away hangs every process that touches it: find out now, not in the job.
-    timeout 30 stat -f "${path}" || die "${path} is mounted but does not answer within 30 s" \
+    # A file system that does not respond hangs every process that uses it: detect that now, not in the job.
+    timeout 30 stat -f "${path}" || die "${path} is mounted but does not respond within 30 s" \
       "Check the file system's state and its security group"
   done
 }
@@ -40,7 +40,7 @@ step_check_devices() {
   devices="$(<"${WORK}/devices")"
   count="$(wc -w <<<"${devices}")"
   ((count == TRN_NEURON_DEVICES_EXPECTED)) ||
-    die "neuron-ls shows ${count} Neuron devices, ${TRN_NEURON_DEVICES_EXPECTED} expected; missing: $(missing_devices "${devices}")${driver:+; modprobe neuron said: ${driver}}" \
+    die "neuron-ls shows ${count} Neuron devices, ${TRN_NEURON_DEVICES_EXPECTED} expected; missing: $(missing_devices "${devices}")${driver:+; modprobe neuron: ${driver}}" \
       "See 'neuron-ls' and 'dmesg | grep -i neuron'; if the driver is loaded the instance is faulty: replace it. (Expected number wrong? TRN_NEURON_DEVICES_EXPECTED)"
 }
 
@@ -49,7 +49,7 @@ devices_as_expected() {
   (($(wc -w <"${WORK}/devices") == TRN_NEURON_DEVICES_EXPECTED))
 }
 
-# The indices neuron-ls reports. From Neuron 2.34 on -j gives way to --output-format json.
+# The indices neuron-ls reports. From Neuron 2.34 on --output-format json replaces -j.
 neuron_devices() {
   local listing
   listing="$("${NEURON_BIN}/neuron-ls" -j)" || listing="$("${NEURON_BIN}/neuron-ls" --output-format json)" || return 1
@@ -74,10 +74,10 @@ step_check_efa() {
   count="$(<"${WORK}/efa")"
   ((count == TRN_EFA_EXPECTED)) ||
     die "fi_info shows ${count} EFA devices, ${TRN_EFA_EXPECTED} expected" \
-      "Check that the instance type has that many, that EFA is on for this compute resource, and that the security group allows all traffic to and from itself"
+      "Check that the instance type has that many, that EFA is enabled for this compute resource, and that the security group allows all traffic to and from itself"
 }
 
-# fi_info lists each device once for every fabric it offers (efa, efa-direct): the domains are counted.
+# fi_info lists each device once for every fabric it offers (efa, efa-direct), so count distinct domains.
 efa_as_expected() {
   { "${FI_INFO}" -p efa -t FI_EP_RDM || true; } |
     awk '$1 == "domain:" { if (!seen[$2]++) count++ } END { print count + 0 }' >"${WORK}/efa"

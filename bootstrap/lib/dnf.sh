@@ -4,7 +4,7 @@
 readonly DNF_REPO=/etc/yum.repos.d/neuron.repo
 readonly DNF_KEY=/etc/pki/rpm-gpg/RPM-GPG-KEY-aws-neuron
 
-# dnf waits for its own lock by itself.
+# dnf waits for its lock itself.
 dnf_run() { dnf -y --setopt=retries=3 --setopt=install_weak_deps=False "$@"; }
 
 dnf_installed_version() {
@@ -19,12 +19,12 @@ dnf_install_plain() {
   done
   ((${#missing[@]} > 0)) || return 0
   retry "installation of ${missing[*]}" dnf_run install "${missing[@]}" ||
-    die "cannot install ${missing[*]}" "The lines above show what dnf says"
+    die "cannot install ${missing[*]}" "The lines above show dnf's output"
   changed "installed ${missing[*]}"
 }
 
-# The repository stays disabled (enabled=0) and is switched on for our own calls only: that is what keeps
-# 'dnf upgrade' from moving one of the Neuron packages alone, without a plug-in.
+# The repository stays disabled (enabled=0) and is enabled only in our own calls, so that 'dnf upgrade' does not
+# upgrade a single Neuron package; this needs no plug-in.
 dnf_add_neuron_repository() {
   fetch_key "${TRN_NEURON_KEY_URL}" "${TRN_NEURON_KEY_FINGERPRINT}"
   gpg_private --armor --export "${TRN_NEURON_KEY_FINGERPRINT}" | write_file "${DNF_KEY}" 0644
@@ -40,7 +40,7 @@ metadata_expire=300
 skip_if_unavailable=0
 REPO
   retry "metadata of the Neuron repository" dnf_run --refresh --disablerepo='*' --enablerepo=neuron makecache ||
-    die "the Neuron repository ${TRN_NEURON_YUM_URL} cannot be read" "The lines above show what dnf says"
+    die "the Neuron repository ${TRN_NEURON_YUM_URL} cannot be read" "The lines above show dnf's output"
 }
 
 # Prints the repository's full version-release for PACKAGE at VERSION: 2.33.10.0 is published as 2.33.10.0_1a2b3c4d5-1.
@@ -68,7 +68,7 @@ dnf_install_neuron() {
       exact+=("${pair%%=*}-${full}")
     fi
   done
-  # Only the download is tried again: building the driver takes minutes and does not succeed the second time.
+  # Only the download is retried: building the driver takes minutes and would fail again.
   ((${#lower[@]} == 0)) || dnf_change downgrade "${lower[@]}"
   ((${#exact[@]} == 0)) || dnf_change install "${exact[@]}"
   changed "installed ${exact[*]} ${lower[*]}"
@@ -79,7 +79,7 @@ dnf_change() {
   local verb="$1"
   shift
   retry "download of $*" dnf_run --enablerepo=neuron "${verb}" --downloadonly "$@" ||
-    die "dnf cannot download $*, or what it got is not signed with key ${TRN_NEURON_KEY_FINGERPRINT}" \
-      "The lines above show what dnf says"
+    die "dnf cannot download $*, or the downloaded files are not signed with key ${TRN_NEURON_KEY_FINGERPRINT}" \
+      "The lines above show dnf's output"
   dnf_run --enablerepo=neuron "${verb}" "$@" || die "dnf cannot ${verb} $*" "$(driver_build_hint)"
 }

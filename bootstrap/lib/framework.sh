@@ -6,17 +6,17 @@ step_framework() {
   local -a requirements=()
   mapfile -t requirements < <(framework_requirements)
   if [[ -z ${TRN_VENV} ]] || ((${#requirements[@]} == 0)); then
-    log "no framework asked for"
+    log "no framework requested"
     return 0
   fi
-  [[ -n ${TRN_USER} ]] || die "TRN_VENV is set but TRN_USER is empty" "Name the user who owns the virtual environment"
+  [[ -n ${TRN_USER} ]] || die "TRN_VENV is set but TRN_USER is empty" "Set the user that owns the virtual environment"
   home="$(getent passwd "${TRN_USER}" | cut -d: -f6)" || true
   [[ -n ${home} ]] || die "the user ${TRN_USER} does not exist on this image" "Ubuntu images have ubuntu, Amazon Linux ec2-user"
   link="${TRN_VENV}"
   [[ ${link} == /* ]] || link="${home}/${link}"
   venv="${link}-$(framework_hash "${requirements[@]}")"
   if [[ ${TRN_NODE_ROLE} == image && ${TRN_VENV_SHARED} == yes ]]; then
-    log "${link} is shared: the head node makes it"
+    log "${link} is shared: the head node creates it"
     return 0
   fi
   framework_check_libc
@@ -29,21 +29,21 @@ step_framework() {
   framework_link "${link}" "${venv}"
 }
 
-# framework_hash REQUIREMENT...: what tells one environment from another. Each has a folder of its own, so that a job keeps
-# the files it started with, and a node that comes back after a rollback finds its own.
+# framework_hash REQUIREMENT...: identifies an environment. Each has its own folder, so that a job keeps the files it
+# started with, and a node that starts after a rollback finds its own.
 framework_hash() { framework_wanted "$@" | sha256sum | cut -c 1-12; }
 
 framework_wanted() { printf '%s\n' "${OS_ID} ${OS_VERSION}" "${TRN_PYTHON}" "$@"; }
 
-# framework_await VENV REQUIREMENT...: the head node makes it, perhaps at this very moment.
+# framework_await VENV REQUIREMENT...: the head node may still be creating it.
 framework_await() {
   local venv="$1" deadline=$((SECONDS + TRN_VENV_WAIT))
   shift
   until framework_finished "${venv}" "$@"; do
     ((SECONDS < deadline)) ||
       die "the shared virtual environment ${venv} is not finished after ${TRN_VENV_WAIT} s" \
-        "The head node makes it: see its ${TRN_LOG}, and check that ${venv%/*} is mounted here. An environment that was \
-changed by hand is made again by configure-node.sh on the head node"
+        "The head node creates it: see its ${TRN_LOG}, and check that ${venv%/*} is mounted here. If the environment was \
+changed by hand, run configure-node.sh on the head node again"
     log "waiting for ${venv}"
     sleep 5
   done
@@ -57,7 +57,7 @@ framework_finished() {
   [[ -f ${marker} && "$(<"${marker}")" == "$(framework_wanted "$@")" ]] && framework_complete "${venv}" "$@"
 }
 
-# framework_link LINK VENV: one move, so that there is no moment without an environment.
+# framework_link LINK VENV: an atomic move, so that the link always exists.
 framework_link() {
   local link="$1" venv="$2"
   [[ "$(readlink "${link}" || true)" != "${venv##*/}" ]] || return 0
@@ -67,11 +67,11 @@ framework_link() {
   ln -s "${venv##*/}" "${link}.new.$$"
   chown -h "${TRN_USER}:" "${link}.new.$$"
   mv -T "${link}.new.$$" "${link}"
-  changed "${link} now leads to ${venv##*/}"
+  changed "${link} now points to ${venv##*/}"
 }
 
 # framework_link_if_older LINK VENV: ParallelCluster runs no script of the head node when an update is rolled back, so the
-# first node that starts afterwards moves the link back. A link that was moved after this node had started stays.
+# first node that starts afterwards moves the link back, unless the link was changed after this node had started.
 framework_link_if_older() {
   local link="$1" venv="$2" started
   started="$(date -d "${RUN_STARTED}" +%s)"
@@ -88,7 +88,7 @@ framework_requirements() {
   ((${#extra[@]} == 0)) || printf '%s\n' "${extra[@]}"
 }
 
-# PyTorch's wheels from 2.9 on are built for glibc 2.35: on an older system pip only says "no matching distribution".
+# PyTorch's wheels from 2.9 on require glibc 2.35; on an older system pip only reports "no matching distribution".
 framework_check_libc() {
   local have need=2.35
   [[ -n ${TRN_TORCH_NEURONX} ]] || return 0
@@ -100,7 +100,7 @@ framework_check_libc() {
       "Use Ubuntu 22.04 or 24.04, or leave the framework out and train in a Neuron container"
 }
 
-# With a clean environment: what root has set must not reach the user's pip. Proxies do.
+# With a clean environment: root's variables must not affect the user's pip, except proxies.
 as_user() {
   local home="$1"
   shift
@@ -119,7 +119,7 @@ framework_install() {
     log "${venv} is complete"
     return 0
   fi
-  [[ ! -f ${marker} ]] || clear="" # it was finished once, so jobs may use it: only what is missing is added
+  [[ ! -f ${marker} ]] || clear="" # jobs may use a finished one: add only what is missing
   framework_python
   if [[ ! -d ${venv} ]]; then
     mkdir -p "${venv%/*}"
@@ -130,8 +130,8 @@ framework_install() {
     --disable-pip-version-check --no-cache-dir ${TRN_PIP_INDEX_URL:+--index-url "${TRN_PIP_INDEX_URL}"} \
     --extra-index-url "${TRN_NEURON_PIP_URL}" "$@" ||
     die "pip cannot install $* into ${venv} with $("${venv}/bin/python" --version)" \
-      "The lines above show what pip reports; a release is published for some versions of Python only"
-  framework_complete "${venv}" "$@" || die "${venv} lacks what the log lists after the installation" "See the lines above"
+      "The lines above show what pip reports; a release supports only some versions of Python"
+  framework_complete "${venv}" "$@" || die "${venv} lacks packages after the installation: the log lists them" "See the lines above"
   framework_wanted "$@" | as_user "${home}" tee "${marker}"
   changed "installed $* into ${venv}"
 }
@@ -145,8 +145,8 @@ framework_python() {
   fi
 }
 
-# framework_complete VENV REQUIREMENT...: what is pinned with == is there at that version, by the wheels' metadata
-# (importing torch takes many seconds).
+# framework_complete VENV REQUIREMENT...: whether packages pinned with == have that version, according to the wheels'
+# metadata (importing torch takes many seconds).
 framework_complete() {
   local venv="$1"
   shift
@@ -155,15 +155,15 @@ import sys
 from importlib import metadata
 
 complete = True
-for name, separator, wanted in (word.partition("==") for word in sys.argv[1:]):
+for name, separator, wanted in (requirement.partition("==") for requirement in sys.argv[1:]):
     if not separator:
         continue
     try:
-        found = metadata.version(name.split("[")[0])
+        installed = metadata.version(name.split("[")[0])
     except metadata.PackageNotFoundError:
-        found = "nothing"
-    if found.split("+")[0] != wanted:  # the vendor adds a build suffix: 2.9.0.2.15.32035+1a2b3c
-        print(f"{name}: wanted {wanted}, found {found}")
+        installed = "nothing"
+    if installed.split("+")[0] != wanted:  # the vendor adds a build suffix: 2.9.0.2.15.32035+1a2b3c
+        print(f"{name}: wanted {wanted}, found {installed}")
         complete = False
 sys.exit(not complete)
 PYTHON

@@ -5,11 +5,11 @@ step_kernel_headers() {
   local kernel
   kernel="$(uname -r)"
   if [[ -z ${TRN_NEURON_DKMS} ]]; then
-    log "no driver is to be built"
+    log "no driver to build"
     return 0
   fi
   if [[ -e /lib/modules/${kernel}/build/Makefile ]]; then
-    log "headers of ${kernel} are there"
+    log "headers of ${kernel} are already installed"
     return 0
   fi
   case "${PACKAGER}" in
@@ -19,7 +19,7 @@ step_kernel_headers() {
         "linux-headers-${kernel}" || kernel_headers_missing "${kernel}"
       ;;
     dnf)
-      # The default kernel's package is kernel-devel, that of a newer line kernel6.12-devel and so on: all provide this.
+      # The default kernel's package is kernel-devel, that of a newer line kernel6.12-devel and so on: all provide this name.
       retry "installation of the kernel headers" dnf_run install "kernel-devel-uname-r = ${kernel}" ||
         kernel_headers_missing "${kernel}"
       ;;
@@ -30,5 +30,5 @@ step_kernel_headers() {
 
 kernel_headers_missing() {
   die "the headers of the running kernel $1 cannot be installed, so the Neuron driver cannot be built" \
-    "The image is older than what its package mirror keeps, or its kernel was upgraded without a reboot: use a newer image"
+    "The package mirror no longer has this kernel, or the kernel was upgraded without a reboot: use a newer image"
 }

@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# Open files, locked memory, and the port the Neuron runtime needs free.
+# Open files, locked memory, and the port that the Neuron runtime needs.
 
 readonly NOFILE_SOFT=65535
-readonly NOFILE_HARD=1048576 # the kernel's default fs.nr_open: a higher value locks everybody out
+readonly NOFILE_HARD=1048576 # the kernel's default fs.nr_open: a higher value prevents every login
 
-# Many workers with many peers open many sockets ("Failed accept4: Too many open files"). The EFA installer writes
-# 8192 into 01_efa.conf, and later files win only where nobody reorders them: so the low values are raised too.
+# Many workers with many peers open many sockets ("Failed accept4: Too many open files"). The EFA installer writes 8192 into
+# 01_efa.conf, and the last file wins only if nothing reorders them, so the low values are raised too.
 step_limits() {
   local file
   write_file /etc/security/limits.d/99-trn.conf 0644 <<LIMITS
@@ -33,7 +33,7 @@ limits_raise() {
   write_file "${file}" 0644 <<<"${raised}"
 }
 
-# 48620 is the runtime's bootstrap port; a client connection may otherwise happen to take it.
+# 48620 is the runtime's bootstrap port; without this, an outgoing connection could use it.
 step_sysctl() {
   local port=48620 current
   current="$(</proc/sys/net/ipv4/ip_local_reserved_ports)"

@@ -1,13 +1,13 @@
 # shellcheck shell=bash
-# Log, lock, the step runner, the record of failures and changes, retries.
+# Log, lock, step runner, recorded failures and changes, retries.
 
 LOG_OPEN=no
 WORK="" # temporary folder of this run, removed at its end
 LIB_DIR="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)"
 readonly LIB_DIR
 
-# From here on everything commands print goes to the log file only; file descriptors 3 and 4 are the caller's
-# stdout and stderr, kept for our own few lines.
+# From here on the output of all commands goes to the log file only; file descriptors 3 and 4 are the caller's
+# stdout and stderr, used for a few lines of our own.
 log_open() {
   mkdir -p "$(dirname "${TRN_LOG}")" "${TRN_STATE_DIR}"
   touch "${TRN_LOG}"
@@ -18,15 +18,15 @@ log_open() {
 
 log() { printf '%s trn-bootstrap[%s] %s\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "${TRN_NODE_ROLE:-?}" "$*"; }
 
-# One line to the log and to whoever started us.
-say() {
+# One line to the log and to the caller.
+announce() {
   log "$*"
   log "$*" >&3
 }
 
-# report TEXT: tells the caller why a run fails, on every channel that one of the callers keeps. ParallelCluster drops what a
-# head node's script prints on stderr and keeps stdout on the node; for a compute node it keeps stderr. The system log is
-# in the cluster's CloudWatch logs for both, also after the node is gone. Works before log_open as well.
+# report TEXT: prints why a run fails, on every channel that is kept. ParallelCluster drops the stderr of a head node's
+# script and keeps its stdout on the node; for a compute node it keeps stderr. The system log of both is in the cluster's
+# CloudWatch logs, also after the node is terminated. Works before log_open as well.
 report() {
   if [[ ${LOG_OPEN} == yes ]]; then
     printf '%s\n' "$1" >&3
@@ -43,7 +43,7 @@ system_log() { logger -t trn-bootstrap -p user.err -- "$1" 2>/dev/null || true; 
 take_lock() {
   exec 9>"${TRN_STATE_DIR}/lock"
   if ! flock -n 9; then
-    say "another run is under way, waiting up to ${TRN_LOCK_WAIT} s"
+    announce "another run is under way, waiting up to ${TRN_LOCK_WAIT} s"
     if ! flock -w "${TRN_LOCK_WAIT}" 9; then
       report "trn-bootstrap: another run still holds ${TRN_STATE_DIR}/lock after ${TRN_LOCK_WAIT} s; see 'ps' and ${TRN_LOG}"
       exit 1
@@ -59,7 +59,7 @@ begin_run() {
   : >"${WORK}/failure"
   RUN_ARGUMENTS="$*"
   RUN_STARTED="$(date -u +%Y-%m-%dT%H:%M:%SZ)"
-  say "start: role ${TRN_NODE_ROLE}, Neuron SDK ${TRN_NEURON_SDK:-from the image}, kernel $(uname -r)"
+  announce "start: role ${TRN_NODE_ROLE}, Neuron SDK ${TRN_NEURON_SDK:-from the image}, kernel $(uname -r)"
   write_status running "" ""
 }
 
@@ -71,10 +71,10 @@ write_status() {
 
 finish_run() {
   write_status ok "" ""
-  say "done in ${SECONDS} s, $(wc -l <"${WORK}/changes") change(s)"
+  announce "done in ${SECONDS} s, $(wc -l <"${WORK}/changes") change(s)"
 }
 
-# Ends the step: what is wrong (with the value), then how to fix it.
+# Ends the step: what is wrong (with the value), then the fix.
 die() {
   [[ -s ${WORK}/failure ]] || printf '%s. %s\n' "${1%.}" "${2:-}" >"${WORK}/failure"
   exit 1
@@ -91,11 +91,11 @@ changed() {
   log "changed: $*"
 }
 
-# Runs step_NAME in a subshell, so that 'set -e' holds inside it and its failure is ours to report. The caller's
-# descriptors are closed there: a service that a package starts would keep them open and hang the caller.
+# Runs step_NAME in a subshell, so that 'set -e' holds inside it and its failure can be reported. The caller's
+# descriptors are closed there: a service that a package starts would keep them open and the caller would hang.
 run_step() {
   local name="$1" started="${SECONDS}" status message first context line
-  say "step ${name}: start"
+  announce "step ${name}: start"
   first=$(($(wc -l <"${TRN_LOG}") + 1))
   set +e
   (
@@ -107,13 +107,13 @@ run_step() {
   set -e
   if ((status == 0)); then
     printf '%s\tok\t%s\n' "${name}" $((SECONDS - started)) >>"${WORK}/steps"
-    say "step ${name}: done ($((SECONDS - started)) s)"
+    announce "step ${name}: done ($((SECONDS - started)) s)"
     return
   fi
   message="$(<"${WORK}/failure")"
   printf '%s\tfailed\t%s\n' "${name}" $((SECONDS - started)) >>"${WORK}/steps"
   write_status failed "${name}" "${message}"
-  say "step ${name}: FAILED"
+  announce "step ${name}: FAILED"
   context="$(
     printf -- '--- the last 20 lines of step %s ---\n' "${name}"
     tail -n "+${first}" "${TRN_LOG}" | sed "/trn-bootstrap\[.*step ${name}: FAILED/d" | tail -n 20
@@ -129,7 +129,7 @@ run_step() {
   exit "${status}"
 }
 
-# retry WHAT COMMAND...: five attempts, each wait twice the last, starting from TRN_RETRY_DELAY seconds.
+# retry WHAT COMMAND...: five attempts; the delay starts at TRN_RETRY_DELAY seconds and doubles.
 retry() {
   local what="$1" attempt delay="${TRN_RETRY_DELAY}"
   shift
@@ -162,5 +162,5 @@ download() {
   local url="$1" target="$2"
   retry "download of ${url}" curl -fsSL --connect-timeout 15 --max-time 900 --proto '=https,http,file' \
     -o "${target}" "${url}" ||
-    die "cannot download ${url}" "Check the node's route to the internet (NAT gateway) or name a mirror in node.env"
+    die "cannot download ${url}" "Check the node's route to the internet (NAT gateway) or set a mirror in node.env"
 }

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # The Neuron driver, runtime, collectives and tools, at the exact versions of one SDK release.
 
-# pick_version WANTED "OFFERED (highest first)": the highest that is WANTED itself or WANTED plus a build suffix.
+# pick_version WANTED "OFFERED (highest first)": the highest that equals WANTED, with or without a build suffix.
 pick_version() {
   local wanted="$1" offered
   while IFS= read -r offered; do
@@ -13,7 +13,7 @@ pick_version() {
   return 1
 }
 
-# The driver needs the devices: a head node gets none. The runtime library is also what the framework loads there.
+# A head node has no devices and needs no driver; the framework loads the runtime library there too.
 neuron_packages() {
   [[ ${TRN_NODE_ROLE} != login ]] || return 0
   case "${TRN_NODE_ROLE}" in
@@ -31,7 +31,7 @@ step_neuron_packages() {
   local -a pairs=()
   mapfile -t pairs < <(neuron_packages)
   if ((${#pairs[@]} == 0)); then
-    log "no Neuron versions given: the image's own stay"
+    log "no Neuron versions set: the image's versions are kept"
     return 0
   fi
   for pair in "${pairs[@]}"; do
@@ -50,8 +50,8 @@ step_neuron_packages() {
   done
 }
 
-# The commonest failure: the driver's source does not compile on a kernel newer than the release. Prints the hint;
-# the compiler's last words go to the log.
+# The most common failure: the driver's source does not compile on a kernel newer than the release. Prints the hint;
+# the end of the compiler's log goes to our log.
 driver_build_hint() {
   local make_log="" file
   for file in /var/lib/dkms/aws-neuronx/*/build/make.log; do

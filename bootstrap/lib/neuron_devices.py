@@ -1,6 +1,6 @@
-"""Prints the indices of the Neuron devices in neuron-ls' JSON (stdin), separated by spaces.
+"""Prints the indices of the Neuron devices in neuron-ls' JSON output (stdin), separated by spaces.
 
-Up to Neuron 2.33 that is a list of devices; later it is an object with the devices somewhere inside it.
+Up to Neuron 2.33 it is a list of devices; later releases nest the list in an object.
 """
 
 import json

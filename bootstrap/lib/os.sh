@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Which operating system this is; the packages a job needs from it.
+# The operating system, and the packages that jobs need from it.
 
 OS_ID=""       # ubuntu | amzn
 OS_VERSION=""  # 22.04 | 24.04 | 2023
@@ -31,7 +31,7 @@ step_os_packages() {
   local -a wanted=()
   read -r -a wanted <<<"${TRN_OS_PACKAGES}"
   ((${#wanted[@]} > 0)) || {
-    log "no extra packages asked for"
+    log "no extra packages requested"
     return 0
   }
   "${PACKAGER}_install_plain" "${wanted[@]}"

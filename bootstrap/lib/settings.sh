@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# The settings of a node: every key there is, its kind, its default; where it is read from.
+# The settings of a node: keys, types, defaults, and where they are read from.
 
-# KEY -> kind. A key that is not here is refused, so a typing error cannot pass silently.
+# KEY -> type. An unknown key is rejected, so that a typing error is reported.
 declare -rA SETTING_KINDS=(
   [TRN_NODE_ROLE]=role
   [TRN_USER]=user
@@ -41,7 +41,7 @@ declare -rA SETTING_DEFAULTS=(
   [TRN_NEURON_YUM_URL]=https://yum.repos.neuron.amazonaws.com
   [TRN_NEURON_PIP_URL]=https://pip.repos.neuron.amazonaws.com
   [TRN_NEURON_KEY_URL]=https://apt.repos.neuron.amazonaws.com/GPG-PUB-KEY-AMAZON-AWS-NEURON.PUB
-  # "Amazon AWS Neuron <neuron-maintainers@amazon.com>", the key both the apt and the yum repository are signed with
+  # "Amazon AWS Neuron <neuron-maintainers@amazon.com>", the key that signs both the apt and the yum repository
   [TRN_NEURON_KEY_FINGERPRINT]=00FA2C1079260870A76D2C285749CAD8646D9185
   [TRN_EFA_URL]=https://efa-installer.amazonaws.com
   # published in the EC2 user guide, "Get started with EFA"
@@ -57,7 +57,7 @@ declare -rA SETTING_DEFAULTS=(
   [TRN_LOCK_WAIT]=900
 )
 
-# KIND -> pattern and words for a person. An empty value is allowed where there is no default.
+# TYPE -> pattern, and a description for messages. An empty value is allowed where there is no default.
 declare -rA KIND_PATTERNS=(
   [role]='^(head|compute|login|standalone|image)$'
   [user]='^[a-z_][a-z0-9_-]{0,31}$'
@@ -72,7 +72,7 @@ declare -rA KIND_PATTERNS=(
   [python]='^python3([.][0-9]{1,2})?$'
   [yesno]='^(yes|no)$'
 )
-declare -rA KIND_WORDS=(
+declare -rA KIND_DESCRIPTIONS=(
   [role]='head, compute, login, standalone or image'
   [user]='a user name such as ubuntu'
   [version]='a version such as 2.31.13.0'
@@ -99,14 +99,14 @@ setting_put() {
     settings_fail "${where}: unknown key '${key}'; the keys are listed in README.md: ${!SETTING_KINDS[*]}"
   kind="${SETTING_KINDS[${key}]}"
   if [[ -z ${value} ]]; then
-    value="${SETTING_DEFAULTS[${key}]:-}" # an empty value means "as if not given"
+    value="${SETTING_DEFAULTS[${key}]:-}" # an empty value means the default
   fi
   [[ -z ${value} || ${value} =~ ${KIND_PATTERNS[${kind}]} ]] ||
-    settings_fail "${where}: ${key}='${value}' is not ${KIND_WORDS[${kind}]}"
+    settings_fail "${where}: ${key}='${value}' is not ${KIND_DESCRIPTIONS[${kind}]}"
   printf -v "${key}" '%s' "${value}"
 }
 
-# Lines of KEY=value or KEY='value'; blank lines and lines starting with # are skipped. The file is read, never
+# Lines of KEY=value or KEY='value'; blank lines and lines starting with # are skipped. The file is parsed, never
 # executed.
 settings_read_file() {
   local file="$1" line number=0
@@ -127,7 +127,7 @@ settings_load() {
   for key in "${!SETTING_KINDS[@]}"; do
     setting_put "${key}" "${SETTING_DEFAULTS[${key}]:-}" defaults
   done
-  [[ -r ${file} ]] || settings_fail "${file} is missing; the deployment renders it beside configure-node.sh"
+  [[ -r ${file} ]] || settings_fail "${file} is missing; the deployment renders it next to configure-node.sh"
   settings_read_file "${file}"
   for argument in "$@"; do
     [[ ${argument} == *=* ]] || settings_fail "argument '${argument}' is not KEY=VALUE"
@@ -141,7 +141,7 @@ settings_role() {
   local config="/etc/parallelcluster/cfnconfig" type=""
   [[ -z ${TRN_NODE_ROLE} ]] || return 0
   [[ -r ${config} ]] ||
-    settings_fail "the node's role is not known: ${config} does not exist. Give TRN_NODE_ROLE=standalone (or head, compute, login)"
+    settings_fail "the node's role is unknown: ${config} does not exist. Set TRN_NODE_ROLE=standalone (or head, compute, login)"
   type="$(sed -n "s/^cfn_node_type=['\"]\{0,1\}\([A-Za-z]*\).*/\1/p" "${config}")"
   case "${type}" in
     HeadNode) TRN_NODE_ROLE="head" ;;

@@ -1,4 +1,4 @@
-"""Writes the status file of a run: JSON, replaced in one move so that a reader never sees half of it."""
+"""Writes the status file of a run: JSON, replaced atomically so that a reader never sees a partial file."""
 
 import json
 import os

@@ -1,6 +1,6 @@
 """Evaluates requests with the local AWS's IAM. Runs in the environment `.venvs/aws`: JSON in, JSON out.
 
-A request has the principal's policies (documents, or ARNs of AWS-managed policies), optionally the resource's policy
+A case has the principal's policies (documents, or ARNs of AWS-managed policies), optionally the resource's policy
 (and the calling service, if any), the action, the resource's ARN and the condition keys.
 """
 
@@ -28,24 +28,24 @@ MISSING = {
 ACCOUNT, REGION = "111122223333", "us-east-1"
 
 
-def allowed(request: dict[str, Any]) -> bool:
+def allowed(case: dict[str, Any]) -> bool:
     request = iam.EvalContext(
-        principal_arn=request.get("caller", f"arn:aws:sts::{ACCOUNT}:assumed-role/role/session"),
+        principal_arn=case.get("caller", f"arn:aws:sts::{ACCOUNT}:assumed-role/role/session"),
         principal_type="AssumedRole",
-        principal_account=request.get("account", ACCOUNT),
-        action=request["action"],
-        resource_arn=request["resource"],
+        principal_account=case.get("account", ACCOUNT),
+        action=case["action"],
+        resource_arn=case["resource"],
         region=REGION,
         secure_transport=True,
-        service_context={key.lower(): value for key, value in request.get("context", {}).items()},
+        service_context={key.lower(): value for key, value in case.get("context", {}).items()},
     )
-    documents = [_document(p) for p in request.get("policies", [])]
+    documents = [_document(p) for p in case.get("policies", [])]
     result = iam.evaluate(request, [iam.parse_policy_document(d) for d in documents])
-    if "resource_policy" in request:
-        policy = request["resource_policy"]
-        if asking := request.get("service"):
+    if "resource_policy" in case:
+        policy = case["resource_policy"]
+        if asking := case.get("service"):
             return bool(iam.evaluate_resource_policy(policy, request, service=asking).decision == "Allow")
-        required = request["action"].startswith("kms:")
+        required = case["action"].startswith("kms:")
         result = iam.combine_resource_policy(result, request, policy, ACCOUNT, required=required)
     return bool(result.decision == "Allow")
 
@@ -63,4 +63,4 @@ def _document(policy: Any) -> Any:
 
 
 if __name__ == "__main__":
-    json.dump([allowed(request) for request in json.load(sys.stdin)], sys.stdout)
+    json.dump([allowed(case) for case in json.load(sys.stdin)], sys.stdout)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.creation import CreationTimes
-from benchmarks.critical_path import Waiting, longest, main, needs, schedule
+from benchmarks.critical_path import CircularDependency, longest, main, needs, schedule
 
 TIMES = CreationTimes(source="made up", date=dt.date(2026, 11, 1), default=1, seconds={"Slow": 100, "Slower": 150})
 
@@ -54,7 +54,7 @@ def test_every_kind_of_reference_is_seen(properties: dict[str, object], found: s
 
 def test_a_circle_is_named() -> None:
     circle = template(A={"Type": "T", "DependsOn": "B"}, B={"Type": "T", "Properties": {"X": {"Ref": "A"}}})
-    with pytest.raises(Waiting, match="A -> B -> A"):
+    with pytest.raises(CircularDependency, match="A -> B -> A"):
         longest(circle, TIMES)
 
 

@@ -59,7 +59,7 @@ def test_another_framework_comes_beside_the_first_and_a_rollback_finds_its_own(n
     done = head.configure()
     assert done.code == 0, done.err
     assert linked(head) == first
-    assert head.status()["changes"] == [f"{VENV} now leads to {Path(first).name}"]
+    assert head.status()["changes"] == [f"{VENV} now points to {Path(first).name}"]
 
 
 def test_an_installation_that_was_cut_short_is_no_environment(new_node: NewNode) -> None:

@@ -45,4 +45,4 @@ def test_a_release_without_wheels_for_the_systems_python_is_refused(new_node: Ne
     assert done.code != 0
     assert "pip cannot install neuronx-cc==2.26.6360.0 torch-neuronx==2.9.0.2.15.32035" in done.err
     assert "with Python 3.10." in done.err
-    assert "a release is published for some versions of Python only" in done.err
+    assert "a release supports only some versions of Python" in done.err

@@ -203,7 +203,7 @@ def test_a_standalone_node_needs_no_parallelcluster(new_node: NewNode) -> None:
     node.devices(1)
     refused = node.configure()
     assert refused.code != 0
-    assert "the node's role is not known" in refused.err
+    assert "the node's role is unknown" in refused.err
     done = node.configure("TRN_NODE_ROLE=standalone", "TRN_NEURON_DEVICES_EXPECTED=1")
     assert done.code == 0, done.err
     assert node.path(f"{linked(node)}/bin/python").is_symlink()
