@@ -65,7 +65,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert main([str(file)]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("545 s at the least")
+    assert said.startswith("545 s at least")
     assert "5 s  +  540 s  AWS::EKS::Cluster  C" in said
     file.write_text("[]")
     assert main([str(file)]) == 1

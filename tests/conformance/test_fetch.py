@@ -58,7 +58,7 @@ def test_what_cannot_be_fetched_leaves_nothing(commits: list[str], tmp_path: Pat
     assert upstream.find(NAME, "0" * 40) is None
     assert "0" * 40 in upstream.why_not(NAME, "0" * 40)
     assert upstream.find(NAME, commits[0][:12]) is None
-    assert "name a clone under UPSTREAM" in upstream.why_not(NAME, commits[0][:12])
+    assert "put a clone below UPSTREAM" in upstream.why_not(NAME, commits[0][:12])
     assert list((tmp_path / "kept").iterdir()) == []
 
 
