@@ -82,7 +82,7 @@ def prepare(directory: Path, link: Path, plan: ClusterPlan, environment: Mapping
     cloned = repositories(directory / "repositories")
     git_config(home, cloned)
     built = wheels(directory / "wheels")
-    torch = torch_python()
+    torch = torch_python() if environment.get("TRN_BACKEND") == "torch" else None
     user = pwd.getpwuid(os.getuid()).pw_name
     env = {
         "HOME": str(home),
@@ -98,7 +98,7 @@ def prepare(directory: Path, link: Path, plan: ClusterPlan, environment: Mapping
         "TRN_SANDBOX_RUNTIME": Catalog.load().release().runtime,
         "TRN_SYS_ROOT": str(driver(directory / "sys_root")),
         "TRN_SANDBOX_PYTHON": torch or "",
-        "TRN_BACKEND": "torch" if torch else "tcp",
+        "TRN_BACKEND": "tcp",  # importing torch takes each process a second
         "TRN_SHARED_ROOT": str(shared),
         "TRN_SAMPLES_REF": REF,
         "TRN_NXDT_REF": REF,

@@ -201,7 +201,7 @@ def test_what_aws_denies_is_said(local_aws: LocalAws, monkeypatch: pytest.Monkey
 
 
 def test_bert_from_public_data(cloud: SlurmBackend, shared_dir: Path) -> None:
-    job = cloud.submit(BertLarge(nodes=4, run_steps=3))
+    job = cloud.submit(BertLarge(nodes=2, run_steps=3))
     assert list(job.stages) == ["prepare", "precompile", "train"]
     reader = Follower()
     for chunk in cloud.logs(job.id, follow=True):
@@ -216,7 +216,7 @@ def test_bert_from_public_data(cloud: SlurmBackend, shared_dir: Path) -> None:
     assert "bytes in 9 parts" in said or "parts" in said
     assert [p.name for p in parts.iterdir()] == ["bert-seqlen128"]  # no part is left
     # twice is once: nothing is fetched, and nothing waits for it
-    again = cloud.submit(BertLarge(nodes=4, run_steps=1, precompile=False))
+    again = cloud.submit(BertLarge(nodes=2, run_steps=1, precompile=False))
     assert list(again.stages) == ["train"]
     assert cloud.cancel(again.id).done
 

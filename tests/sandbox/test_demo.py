@@ -1,4 +1,4 @@
-"""The README's first command, each path of it: everything in it runs, nothing is skipped, nothing is left."""
+"""The README's first command: everything in it runs, nothing is skipped, nothing is left."""
 
 from __future__ import annotations
 
@@ -9,28 +9,24 @@ import signal
 import subprocess
 import sys
 
-import pytest
-
 from sandbox import kubernetes, slurm
 from sandbox.paths import HOME as ROOT
 from tests.support import need
 
-
-@pytest.mark.parametrize(
-    ("path", "available", "shown"),
-    [
-        (
-            "slurm",
-            slurm.available,
-            ["16 virtual nodes", "compiled 6 graphs, 0 failed", r"step 20: loss \d\.\d+, from 3\.\d+"],
-        ),
-        ("eks", kubernetes.available, ["gang-demo: COMPLETED", "hold-cancelled.*CANCELLED"]),
-    ],
+SHOWN = (
+    "16 virtual nodes",
+    "compiled 6 graphs, 0 failed",
+    r"step 20: loss \d\.\d+, from 3\.\d+",
+    "gang-demo: COMPLETED",
+    "hold-cancelled.*CANCELLED",
+    "nothing, beside the CDK's own bootstrap",
 )
-def test_the_demo(path: str, available: object, shown: list[str]) -> None:
-    assert callable(available)
-    need(available() is None, str(available()))
-    demo = [sys.executable, "-m", "sandbox.demo", "--path", path]
+
+
+def test_the_demo() -> None:
+    need(slurm.available() is None, str(slurm.available()))
+    need(kubernetes.available() is None, str(kubernetes.available()))
+    demo = [sys.executable, "-m", "sandbox.demo"]
     env = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "TRN_"))}
     with subprocess.Popen(demo, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
         try:
@@ -42,6 +38,6 @@ def test_the_demo(path: str, available: object, shown: list[str]) -> None:
             run.kill()
             raise
     assert run.returncode == 0, said[-6000:]
-    for pattern in [*shown, "nothing, beside the CDK's own bootstrap"]:
+    for pattern in SHOWN:
         assert re.search(pattern, said), (pattern, said[-3000:])
     assert "Skipped on this machine" not in said

@@ -53,6 +53,7 @@ def test_the_wheel_holds_what_the_sandbox_starts(wheel: Path) -> None:
     assert {"sandbox/package.json", "sandbox/package-lock.json"} <= set(held)
 
 
+@pytest.mark.sweep
 def test_an_app_of_somebody_elses_is_deployed_by_its_own_tests(wheel: Path, tmp_path: Path) -> None:
     need((ROOT / "node_modules/.bin/cdk").exists(), "npm's cache holds no CDK command line: make setup")
     library = build(ROOT, tmp_path / "dist")

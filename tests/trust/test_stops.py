@@ -106,7 +106,7 @@ def talking(backend: SlurmBackend, jobs_dir: Path) -> Iterator[str]:
 def test_a_submission_that_is_stopped_is_there_whole_or_not_at_all(
     slurm: LocalSlurm, backend: SlurmBackend, env: dict[str, str], jobs_dir: Path, tmp_path: Path
 ) -> None:
-    """Before a command of each phase of it, by either signal."""
+    """Before a command of each phase of it; by either signal in `make trust`, else by one after the other."""
     (tmp_path / "part.sh").write_bytes(b"#!/bin/bash\ntrue\n")
     job = Script(filename="part.sh", content=b"#!/bin/bash\ntrue\n", precompile=True)
     moments = Moments(tmp_path)
@@ -117,7 +117,9 @@ def test_a_submission_that_is_stopped_is_there_whole_or_not_at_all(
         return code, lines
 
     assert submit("whole")[0] == 0
-    plan = [(*point, number) for point in spread(moments.phases("whole"), EACH) for number in STOPS]
+    points = spread(moments.phases("whole"), EACH)
+    every, signals = os.environ.get("EXAMPLES") == "many", [*STOPS]
+    plan = [(*p, n) for i, p in enumerate(points) for n in (signals if every else [signals[i % 2]])]
     found, half_done = Counter[str](), 0
     for i, (at, phase, number) in enumerate(plan):
         id = f"part-stop-{i}"

@@ -23,6 +23,7 @@ from tests.credentials import session
 from tests.jobs.kubernetes.conftest import NAME, Running
 from trainium_cdk.jobs import TransportError, TrnError, connect
 from trainium_cdk.jobs.kubernetes import Api, ApiError, access, kubernetes_api, tunnel
+from trainium_cdk.jobs.kubernetes.api import connections
 
 PLUGIN = '''#!{python}
 """session-manager-plugin as far as it is called here: forwards a port to the API, and writes down how it was called."""
@@ -146,6 +147,27 @@ def test_what_an_editor_of_jobs_may_not_do(running: Running) -> None:
     ):
         api.list("Secret")
     api.close()
+
+
+@pytest.mark.parametrize(
+    ("variables", "proxied"),
+    [
+        ({}, False),
+        ({"HTTPS_PROXY": "http://127.0.0.1:9"}, True),
+        ({"https_proxy": "127.0.0.1:9"}, True),
+        ({"HTTP_PROXY": "http://127.0.0.1:9"}, False),
+        ({"HTTPS_PROXY": "http://127.0.0.1:9", "NO_PROXY": ".eks.amazonaws.com"}, False),
+    ],
+)
+def test_the_proxy_of_the_environment_is_used(
+    variables: dict[str, str], proxied: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    made = connections(access.Endpoint("https://ABC.gr7.us-east-1.eks.amazonaws.com", "authority"))
+    assert (made.proxy is not None) is proxied
 
 
 def test_no_such_cluster(running: Running) -> None:
