@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -43,6 +44,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Shares:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = {share: i for i, share in enumerate(_LONGEST)}
     items.sort(key=lambda item: order.get(_share(item.nodeid), len(order)))
+
+
+def pytest_collection_finish() -> None:
+    """What collection made stays to the end: the garbage collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 50)
 
 
 @pytest.fixture(scope="session")

@@ -46,14 +46,15 @@ class Deployed:
     def __init__(self, aws: LocalAws, folder: Path):
         self.aws, self.folder = aws, folder
 
-    def cdk(self, *arguments: str, **context: str) -> str:
-        given = [word for key, value in context.items() for word in ("-c", f"{key}={value}")]
-        app = ["--app", f"{sys.executable} {APP}"]
-        return self.aws.cdk(*arguments, *app, "-o", str(self.folder / "cdk.out"), *given, cwd=self.folder).stdout
+    def cdk(self, *arguments: str) -> str:
+        """Of the app as it was deployed last."""
+        return self.aws.cdk(*arguments, "--app", str(self.folder / "cdk.out"), cwd=self.folder).stdout
 
     def deploy(self, **context: str) -> dict[str, str]:
         outputs = self.folder / "outputs.json"
-        self.cdk("deploy", "--require-approval", "never", "--outputs-file", str(outputs), **context)
+        given = [word for key, value in context.items() for word in ("-c", f"{key}={value}")]
+        app = ["--app", f"{sys.executable} {APP}", "-o", str(self.folder / "cdk.out"), *given]
+        self.aws.cdk("deploy", *app, "--require-approval", "never", "--outputs-file", str(outputs), cwd=self.folder)
         found: dict[str, str] = json.loads(outputs.read_text())["Alone"]
         return {name.removesuffix("Out"): value for name, value in found.items()}
 
@@ -108,7 +109,7 @@ def test_deployed_updated_and_destroyed_to_nothing(local_aws: LocalAws, tmp_path
 
     for body in (b"one", b"two"):  # two versions
         app.call("s3", "put_object", Bucket=made["Bucket"], Key="payloads/x", Body=body)
-    app.cdk("destroy", "--force", zones="use1-az6,use1-az4")
+    app.cdk("destroy", "--force")
     assert local_aws.leftovers() == before
 
 
@@ -118,7 +119,7 @@ def test_kept_data_stays_and_is_all_that_stays(local_aws: LocalAws, tmp_path: Pa
     app = Deployed(local_aws, tmp_path)
     made = app.deploy(on_destroy="keep")
     app.call("s3", "put_object", Bucket=made["Bucket"], Key="checkpoint", Body=b"weights")
-    app.cdk("destroy", "--force", on_destroy="keep")
+    app.cdk("destroy", "--force")
     stayed = beyond(local_aws.leftovers(), before)
     try:
         assert {kind: len(names) for kind, names in stayed.items() if names} == {
