@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER  # type: ignore[import-untyped]
 
-from tests.audit.principals import ACCOUNT, REGION, ask, filled, of
+from tests.audit.principals import ACCOUNT, REGION, evaluate, filled, of
 from tests.stacks import eks_synthesis, keys, synthesis
 from trainium_cdk import settings
 from trainium_cdk._cdk.encryption import AUTO_SCALING_ROLE
@@ -150,5 +150,5 @@ def test_who_may_use_the_key(made: dict[str, Any]) -> None:
         (of_role(job, "ec2"), False),
         (of_role(nobody, "s3"), False),
     ]
-    answers = ask([question for question, _ in rows])
+    answers = evaluate([question for question, _ in rows])
     assert answers == [wanted for _, wanted in rows], json.dumps(policy, indent=1)

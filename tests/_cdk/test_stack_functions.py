@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.audit.principals import ask, filled, of
+from tests.audit.principals import evaluate, filled, of
 from tests.stacks import eks_synthesis, synthesis
 from trainium_cdk import settings
 
@@ -46,8 +46,8 @@ def test_every_functions_role_may_do_what_that_needs(made: dict[str, Any]) -> No
     arn = filled({"Fn::GetAtt": [queue, "Arn"]}, made)
     named = [filled(r["Properties"]["Role"], made).rpartition("/")[2] for r in functions(made).values()]
     needed = [("sqs:SendMessage", arn), ("ec2:CreateNetworkInterface", "*")]
-    assert all(ask([{"policies": roles[r], "action": a, "resource": on} for r in named for a, on in needed]))
-    assert not any(ask([{"policies": roles[r], "action": "sqs:ReceiveMessage", "resource": arn} for r in named]))
+    assert all(evaluate([{"policies": roles[r], "action": a, "resource": on} for r in named for a, on in needed]))
+    assert not any(evaluate([{"policies": roles[r], "action": "sqs:ReceiveMessage", "resource": arn} for r in named]))
 
 
 DEFAULTS = {"slurm": lambda: synthesis.template("default").to_json(), "eks": lambda: eks_synthesis.document("default")}
