@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
-from sandbox import leftovers, paths, processes
+from sandbox import catalogue, leftovers, paths, processes
 from sandbox.oracle import PCLUSTER_PYTHON, Oracle, installed_version
 
 EMULATOR_PYTHON = paths.environment("aws") / "bin/python"
@@ -42,28 +42,6 @@ def plain_environment() -> dict[str, str]:
         key: value
         for key, value in os.environ.items()
         if not key.upper().startswith(dropped) and key.upper() not in proxies
-    }
-
-
-def _catalogue_offerings() -> dict[str, list[str]]:
-    """Where the project's catalogue says its instance types are offered: type -> zone ids."""
-    from trainium_cdk.catalog import Catalog
-
-    return {name: list(instance.zone_ids) for name, instance in Catalog.load().instances.items()}
-
-
-def _catalogue_kubernetes() -> dict[str, Any]:
-    """What the project's catalogue says of EKS, as the emulator tells it (see sandbox.emulator.eks_versions)."""
-    from trainium_cdk.catalog import Catalog
-
-    facts = Catalog.load().eks
-    return {
-        "versions": {
-            name: {"standard": str(v.standard_support_until), "extended": str(v.extended_support_until)}
-            for name, v in facts.versions.items()
-        },
-        "addons": {name: sorted(addon.versions.values()) for name, addon in facts.addons.items()},
-        "images": [facts.ami_parameter.format(version=name) for name in facts.versions],
     }
 
 
@@ -120,8 +98,8 @@ class LocalAws:
             "quotas.json", "capacity.json", "reservations.json", "block-offerings.json", "run-command.json",
         ):  # fmt: skip
             (folder / name).unlink(missing_ok=True)
-        (folder / "offerings.json").write_text(json.dumps(_catalogue_offerings()))
-        (folder / "eks-versions.json").write_text(json.dumps(_catalogue_kubernetes()))
+        (folder / "offerings.json").write_text(json.dumps(catalogue.offerings()))
+        (folder / "eks-versions.json").write_text(json.dumps(catalogue.kubernetes()))
         port, clusters = processes.free_ports(2)
         state: dict[str, Any] = {"endpoint": f"http://127.0.0.1:{port}", "region": region}
         log = folder / "emulator.log"
@@ -398,7 +376,7 @@ class LocalAws:
         """
         path = self.directory / f"{name}.json"
         if data is None and name == "eks-versions":
-            data = _catalogue_kubernetes()
+            data = catalogue.kubernetes()
         if data is None:
             path.unlink(missing_ok=True)
         else:

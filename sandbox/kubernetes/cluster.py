@@ -25,6 +25,7 @@ from sandbox import paths, processes
 from sandbox.kubernetes import build, daemons, kwok_config, nodes, volcano
 from sandbox.kubernetes.api import Api, ApiError, Object, load_all, path_of
 from sandbox.kubernetes.daemons import Places
+from sandbox.kubernetes.readiness import node_ready, served
 from sandbox.processes import Started
 from trainium_cdk.catalog import InstanceType
 from trainium_cdk.eks.charts import SCHEDULER
@@ -303,7 +304,7 @@ class LocalKubernetes:
         names = [node["metadata"]["name"] for node in made]
 
         def ready() -> bool:
-            return all(_ready(api.get(path_of("v1", "Node", name))) for name in names)
+            return all(node_ready(api.get(path_of("v1", "Node", name))) for name in names)
 
         if not processes.wait_until(ready, timeout, pause=0.1):
             raise KubernetesFailed(
@@ -342,7 +343,7 @@ class LocalKubernetes:
         api.create(volcano.namespace())
         self._daemon("kube-controller-manager", daemons.controller_manager(at))
         self._daemon("kube-scheduler", daemons.scheduler(at))
-        self._wait("kube-apiserver", lambda: _served(api), timeout)
+        self._wait("kube-apiserver", lambda: served(api), timeout)
         self._daemon("kwok", daemons.kwok(at))
         for registration in volcano.webhook_configurations(at.ports["admission"], self.ca_data):
             api.create(registration)
@@ -401,24 +402,3 @@ class LocalKubernetes:
         part = self.directory / (_STATE + ".part")
         part.write_text(json.dumps(self._state, indent=1))
         part.replace(self.directory / _STATE)
-
-
-def _ready(node: Object) -> bool:
-    """Whether the node is Ready and the controllers have seen it: until then they keep pods off it."""
-    conditions, taints = node["status"].get("conditions", []), node["spec"].get("taints", [])
-    seen = not any(taint["key"] == "node.kubernetes.io/not-ready" for taint in taints)
-    return seen and any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-
-
-def _served(api: Api) -> bool:
-    """Whether the kinds that were defined a moment ago can be asked for."""
-    for version, kind in (
-        ("kwok.x-k8s.io/v1alpha1", "Logs"),
-        ("kwok.x-k8s.io/v1alpha1", "Exec"),
-        ("kwok.x-k8s.io/v1alpha1", "PortForward"),
-        ("batch.volcano.sh/v1alpha1", "Job"),
-        ("scheduling.volcano.sh/v1beta1", "PodGroup"),
-        ("scheduling.volcano.sh/v1beta1", "Queue"),
-    ):
-        api.get(path_of(version, kind))
-    return True

@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Iterator
 from ipaddress import IPv4Network
 
+import trainium_cdk.checks.eks_nodes as nodes
 from trainium_cdk.checks.addresses import PRIVATE
 from trainium_cdk.checks.rule import Rule, duplicates, error, groups, info, listed, near, warning
 from trainium_cdk.settings import Environment, Problem
@@ -17,9 +18,6 @@ SOON_DAYS = 90
 RESERVED_NAMESPACES = (
     "default", "kube-node-lease", "kube-public", "kube-system", "neuron-healthcheck-system", "volcano-system",
 )  # fmt: skip
-VOLCANO_QUEUES = ("default", "root")
-"""Queues that Volcano creates itself."""
-RESERVED_LABELS = ("eks.amazonaws.com", "k8s.io", "kubernetes.io", "trainium-cdk")
 SERVICE_PREFIXES = range(12, 25)
 """Allowed sizes of a cluster's service network (CloudFormation, KubernetesNetworkConfig.ServiceIpv4Cidr, 2026-11)."""
 EFA_ONLY_CNI = (1, 18, 5)
@@ -137,14 +135,6 @@ def support_is_available(env: Environment) -> Iterator[Problem]:
             "EKS only creates clusters of it with extended support",
             f"write support: extended, or version: '{env.catalog.eks.default}'",
         )
-
-
-def lnc_is_supported_by_the_type(env: Environment) -> Iterator[Problem]:
-    for at, group in groups(env):
-        kind = env.catalog.instances.get(group.instance_type)
-        if kind and group.lnc and group.lnc not in kind.lnc:
-            text = f"{kind.name} supports LNC {listed(map(str, kind.lnc), 'or')}"
-            yield error((*at, "lnc"), group.lnc, text, f"write lnc: {kind.default_lnc}, or remove it")
 
 
 def private_api_is_reachable(env: Environment) -> Iterator[Problem]:
@@ -278,39 +268,6 @@ def kube_proxy_is_of_the_clusters_version(env: Environment) -> Iterator[Problem]
         yield warning(at, version, f"kube-proxy is older than the control plane, Kubernetes {cluster}", fix)
 
 
-def node_group_names_are_not_reserved(env: Environment) -> Iterator[Problem]:
-    for at, group in groups(env):
-        if group.name == "system":
-            yield error(
-                (*at, "name"),
-                group.name,
-                "this name is reserved for the system nodes",
-                "write another name, for example trn",
-            )
-        elif group.name in VOLCANO_QUEUES:
-            text = "the group's jobs use a Volcano queue with the group's name, and Volcano reserves this name"
-            yield error((*at, "name"), group.name, text, "write another name, for example trn")
-
-
-def labels_are_not_reserved(env: Environment) -> Iterator[Problem]:
-    for at, group in groups(env):
-        for key, value in group.labels.items():
-            domain = key.rpartition("/")[0]
-            if domain and any(domain == d or domain.endswith(f".{d}") for d in RESERVED_LABELS):
-                text = f"labels of {domain} are reserved for the system"
-                yield error(
-                    (*at, "labels", key), value, text, f"write {key.rpartition('/')[2]}, or use your own domain"
-                )
-
-
-def efa_layout_applies(env: Environment) -> Iterator[Problem]:
-    for at, group in groups(env):
-        kind = env.catalog.instances.get(group.instance_type)
-        if "efa_layout" in group.model_fields_set and kind and not kind.efa_of(group.efa):
-            text = "it has no effect: these nodes have no EFA interfaces"
-            yield warning((*at, "efa_layout"), group.efa_layout, text, "remove it")
-
-
 def plugins_are_compatible(env: Environment) -> Iterator[Problem]:
     plugins = env.eks.plugins
     if plugins.node_recovery and not plugins.node_problem_detector:
@@ -333,52 +290,6 @@ def plugins_are_compatible(env: Environment) -> Iterator[Problem]:
     if not plugins.volcano:
         text = "`trn submit` and the autoscaler need Volcano: without it nothing starts the nodes of a job together"
         yield warning((*_AT, "plugins", "volcano"), False, text, "write volcano: true")
-
-
-def node_image_is_known(env: Environment) -> Iterator[Problem]:
-    requested, version = env.eks.ami_release, env.kubernetes_version
-    known = env.catalog.amis(version)
-    at = (*_AT, "ami_release")
-    if requested and requested in known:
-        return
-    if requested and known and requested < max(known):
-        text = f"the catalogue has no Neuron node image of that date for Kubernetes {version}"
-        yield error(at, requested, text, f"write {near(requested, known)}")
-    elif requested:
-        text = "newer than every node image in the catalogue: its Neuron driver cannot be checked"
-        yield warning(
-            at,
-            requested,
-            text,
-            f"write {max(known)} for a known image" if known else "remove it to use EKS's newest image",
-        )
-
-
-def node_image_is_pinned(env: Environment) -> Iterator[Problem]:
-    groups_without = [g.name for _, g in groups(env) if not g.custom_ami]
-    known = env.bootstrap.neuron_release in (None, *env.catalog.releases) and env.catalog.amis(env.kubernetes_version)
-    if not groups_without or env.eks.ami_release or not known or env.node_image:
-        return
-    yield info(
-        (*_AT, "ami_release"),
-        "(not set)",
-        f"no known node image for Kubernetes {env.kubernetes_version} has a driver that is compatible with Neuron "
-        f"{env.release.version}, so that {listed(groups_without)} will use EKS's newest image, with whatever driver it has",
-        "set an image whose driver you know, for example ami_release: '20261101'",
-    )
-
-
-def release_has_an_image(env: Environment) -> Iterator[Problem]:
-    known = env.bootstrap.neuron_release in (None, *env.catalog.releases)
-    release = env.release if known else None
-    if release and not release.container:
-        yield info(
-            ("bootstrap", "neuron_release"),
-            release.version,
-            "the catalogue has no training image of this release, so that each job must name its image",
-            "build one with `trn image build`, or describe it under catalog.releases as `container`",
-            "eks",
-        )
 
 
 def buckets_are_listed_once(env: Environment) -> Iterator[Problem]:
@@ -410,7 +321,7 @@ RULES: tuple[Rule, ...] = (
     zones_support_a_control_plane,
     isolated_clusters_have_charts_and_images,
     support_is_available,
-    lnc_is_supported_by_the_type,
+    nodes.lnc_is_supported_by_the_type,
     private_api_is_reachable,
     api_is_for_own_networks,
     service_network_is_free,
@@ -418,12 +329,12 @@ RULES: tuple[Rule, ...] = (
     namespace_is_not_reserved,
     addons_are_known,
     kube_proxy_is_of_the_clusters_version,
-    node_group_names_are_not_reserved,
-    labels_are_not_reserved,
-    efa_layout_applies,
+    nodes.node_group_names_are_not_reserved,
+    nodes.labels_are_not_reserved,
+    nodes.efa_layout_applies,
     plugins_are_compatible,
-    node_image_is_known,
-    node_image_is_pinned,
-    release_has_an_image,
+    nodes.node_image_is_known,
+    nodes.node_image_is_pinned,
+    nodes.release_has_an_image,
     buckets_are_listed_once,
 )

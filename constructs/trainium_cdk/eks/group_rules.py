@@ -8,7 +8,7 @@ from typing import Any
 from constructs import Construct
 
 import trainium_cdk.checks.capacity as capacity
-import trainium_cdk.checks.eks as eks
+import trainium_cdk.checks.eks_nodes as eks_nodes
 import trainium_cdk.checks.zones as zones
 from trainium_cdk._cdk.rules import known, region_of, report
 from trainium_cdk.catalog import Catalog
@@ -25,9 +25,9 @@ _NAMES = {
 }
 _RULES = (
     *capacity.RULES,
-    eks.labels_are_not_reserved,
-    eks.efa_layout_applies,
-    eks.lnc_is_supported_by_the_type,
+    eks_nodes.labels_are_not_reserved,
+    eks_nodes.efa_layout_applies,
+    eks_nodes.lnc_is_supported_by_the_type,
     zones.region_offers_every_type,
 )
 
