@@ -9,14 +9,15 @@ from aws_cdk import aws_eks_v2 as eks
 from trainium_cdk import TrnNetwork, TrnNodeGroup, TrnRegistry, TrnStorage
 
 app = cdk.App()
+env = cdk.Environment(region="us-east-1")  # known, so that the network has zones that offer the type
 
-network = TrnNetwork(cdk.Stack(app, "ExampleNetwork"), "Network")
+network = TrnNetwork(cdk.Stack(app, "ExampleNetwork", env=env), "Network")
 
-data = cdk.Stack(app, "ExampleData")
+data = cdk.Stack(app, "ExampleData", env=env)
 storage = TrnStorage(data, "Storage", vpc=network.vpc)
 registry = TrnRegistry(data, "Registry")
 
-compute = cdk.Stack(app, "ExampleCompute")
+compute = cdk.Stack(app, "ExampleCompute", env=env)
 cluster = eks.Cluster(
     compute,
     "Cluster",

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import runpy
 import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import aws_cdk as cdk
 import pytest
@@ -13,13 +16,14 @@ from aws_cdk.assertions import Template
 from sandbox import LocalAws
 from tests import cdk as synthesis
 from tests.cdk import findings, resources
+from tests.foreign.existing import GIVEN, Context
 from tests.support import swept
+from trainium_cdk.catalog import Catalog
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py"))
-LEFT_OUT = {"existing_cluster", "capacity_block", "peering", "node_group", "slurm_existing_efs", "split"}
-"""Not deployed: they name what must exist already (a VPC, a block that was bought, another account), or their agnostic stacks have
-the first two zones of the account, which in the local AWS do not offer the type: the deployment then names those that do."""
+REGIONS = {"other_region": "us-west-2", "node_group": "us-west-2", "capacity_block": "us-east-2"}
+"""Of the examples that are not for us-east-1."""
 
 
 def stacks(name: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Template]:
@@ -51,20 +55,33 @@ def test_a_split_needs_its_network_first(monkeypatch: pytest.MonkeyPatch) -> Non
     assert resources(found["ExampleData"], "EC2::VPC") == {}
 
 
-@pytest.mark.parametrize("name", swept([e for e in EXAMPLES if e not in LEFT_OUT]))
+@pytest.mark.parametrize("name", swept(EXAMPLES))
 def test_it_is_deployed_and_destroyed(name: str, local_aws: LocalAws, tmp_path: Path) -> None:
-    region = "us-west-2" if name == "other_region" else None
-    if region:
+    region = REGIONS.get(name, local_aws.region)
+    if region != local_aws.region:
         local_aws.bootstrap(region)
-    before = local_aws.leftovers()
-    app = ("--all", "--app", f"{sys.executable} {ROOT / 'examples' / name}.py", "-o", str(tmp_path / "cdk.out"))
-    local_aws.cdk("deploy", *app, "--require-approval", "never", cwd=tmp_path)
-    if name == "node_group":
-        eks = local_aws.client("eks")
-        [cluster] = [c for c in eks.list_clusters()["clusters"] if c.startswith("Mine")]
-        [group] = eks.list_nodegroups(clusterName=cluster)["nodegroups"]
-        found = eks.describe_nodegroup(clusterName=cluster, nodegroupName=group)["nodegroup"]
-        [subnet] = local_aws.client("ec2").describe_subnets(SubnetIds=found["subnets"])["Subnets"]
-        assert subnet["AvailabilityZoneId"] in {"use1-az4", "use1-az5", "use1-az6"}, "where trn1.32xlarge is offered"
-    local_aws.cdk("destroy", *app, "--force", cwd=tmp_path)
-    assert local_aws.leftovers() == before
+    with GIVEN[name](local_aws) if name in GIVEN else nullcontext(Context()) as given:
+        before = local_aws.leftovers()
+        context = [word for key, value in given.items() for word in ("-c", f"{key}={value}")]
+        assembly = str(tmp_path / "cdk.out")
+        app = ("--all", "--app", f"{sys.executable} {ROOT / 'examples' / name}.py", "-o", assembly, *context)
+        local_aws.cdk("deploy", *app, "--require-approval", "never", cwd=tmp_path)
+        if name == "peering":
+            [peering] = local_aws.client("ec2").describe_vpc_peering_connections()["VpcPeeringConnections"]
+            assert peering["Status"]["Code"] == "active"
+        for kind, subnet in node_groups(local_aws, region):
+            assert subnet["AvailabilityZoneId"] in Catalog.load().instance(kind).zone_ids
+        local_aws.cdk("destroy", "--all", "--app", assembly, "--force", cwd=tmp_path)
+        assert local_aws.leftovers() == before
+
+
+def node_groups(aws: LocalAws, region: str) -> Iterator[tuple[str, Any]]:
+    """The instance type and the subnet of each node group."""
+    eks, ec2 = aws.client("eks", region), aws.client("ec2", region)
+    for cluster in eks.list_clusters()["clusters"]:
+        for name in eks.list_nodegroups(clusterName=cluster)["nodegroups"]:
+            group = eks.describe_nodegroup(clusterName=cluster, nodegroupName=name)["nodegroup"]
+            template = group["launchTemplate"]["id"]
+            [version] = ec2.describe_launch_template_versions(LaunchTemplateId=template, Versions=["$Latest"])["LaunchTemplateVersions"]  # fmt: skip
+            [subnet] = ec2.describe_subnets(SubnetIds=group["subnets"])["Subnets"]
+            yield version["LaunchTemplateData"]["InstanceType"], subnet

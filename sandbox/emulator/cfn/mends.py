@@ -84,10 +84,15 @@ def _delete_subnet(physical_id: str, properties: Properties) -> None:
 
 _subnet.update(create=_create_subnet, delete=_delete_subnet)
 
-# --- VPCs: deleting one with something inside succeeded ---
+# --- VPCs: deleting one with something inside succeeded; the attribute CidrBlock was missing ---
 
 _vpc = handlers("AWS::EC2::VPC")
-_vpc_delete = _vpc["delete"]
+_vpc_create, _vpc_update, _vpc_delete = _vpc["create"], _vpc["update"], _vpc["delete"]
+
+
+def _with_cidr(made: Made) -> Made:
+    vpc_id, attributes = made
+    return vpc_id, {**attributes, "CidrBlock": ec2._vpcs[vpc_id]["CidrBlock"]}
 
 
 def _delete_vpc(physical_id: str, properties: Properties) -> None:
@@ -104,7 +109,11 @@ def _delete_vpc(physical_id: str, properties: Properties) -> None:
     _vpc_delete(physical_id, properties)
 
 
-_vpc["delete"] = _delete_vpc
+_vpc.update(
+    create=lambda *given: _with_cidr(_vpc_create(*given)),
+    update=lambda *given: _with_cidr(_vpc_update(*given)),
+    delete=_delete_vpc,
+)
 
 # --- Security groups: one that was still used could be deleted ---
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ministack.core.responses import get_account_id, get_region
-from ministack.services import ec2
+from ministack.services import ec2, iam
 from ministack.services.cloudformation import provisioners
 
 from sandbox.emulator.cfn.registry import Made, Properties, resource, retag, tag_specification
@@ -100,10 +100,11 @@ resource(
 def _peering_create(_logical: str, properties: Properties, _stack: str) -> Made:
     account = properties.get("PeerOwnerId", get_account_id())
     region = properties.get("PeerRegion", get_region())
-    local = account == get_account_id() and region == get_region()
-    for key in ("VpcId", "PeerVpcId") if local else ("VpcId",):
-        if properties.get(key) not in ec2._vpcs:
+    for key, place in (("VpcId", (get_account_id(), get_region())), ("PeerVpcId", (account, region))):
+        if not ec2._vpcs.contains_scoped(*place, properties.get(key)):
             raise ValueError(f"The vpc ID '{properties.get(key)}' does not exist (InvalidVpcID.NotFound)")
+    if account != get_account_id():
+        _need_accepter(account, properties.get("PeerRoleArn", ""))
     answer = call_ec2(
         "CreateVpcPeeringConnection",
         VpcId=properties["VpcId"],
@@ -113,9 +114,19 @@ def _peering_create(_logical: str, properties: Properties, _stack: str) -> Made:
         TagSpecification=tag_specification("vpc-peering-connection", properties),
     )
     peering_id = text_of(answer, "vpcPeeringConnectionId")
-    if local:  # CloudFormation accepts by itself only within one account and region
+    if region == get_region():  # CloudFormation accepts it, in another account by that account's role
         call_ec2("AcceptVpcPeeringConnection", VpcPeeringConnectionId=peering_id)
     return peering_id, {"Id": peering_id}
+
+
+def _need_accepter(account: str, role_arn: str) -> None:
+    """The role by which CloudFormation accepts the connection: one of the other account, which trusts this one."""
+    role = iam._roles.get_scoped(account, "", role_arn.rpartition("/")[2])
+    if role is None or role["Arn"] != role_arn or get_account_id() not in role["AssumeRolePolicyDocument"]:
+        raise ValueError(
+            f"the peering connection is not accepted: account {account} has no role {role_arn or '(PeerRoleArn)'} "
+            f"that trusts account {get_account_id()}"
+        )
 
 
 def _peering_delete(physical_id: str, _properties: Properties) -> None:
