@@ -1,6 +1,6 @@
-"""A local AWS for the CDK: try everything on this machine first, without an account.
+"""A local AWS for CDK apps: deploy, test and destroy on this machine, without an account.
 
-`with LocalAws.start(directory) as aws:` gives one; `python -m sandbox` does it from a shell.
+`with LocalAws.start(directory) as aws:` starts one; so does `python -m sandbox up` from a shell.
 """
 
 from sandbox.local_aws import LocalAws, SandboxError

@@ -1,12 +1,12 @@
 """The local AWS from a shell.
 
-python -m sandbox setup                     install what it needs, where it is not used in its checkout
-python -m sandbox up --slurm --kubernetes   start it (or find it running), with what runs jobs on its clusters
-python -m sandbox shell                     open a shell whose aws, cdk, trn and boto3 use it (-- COMMAND: run that in place of it)
-python -m sandbox leftovers                 list what exists beyond the bootstrap (exit code 1 when there is something)
-python -m sandbox down                      stop it; what was in it is gone
-python -m sandbox env                       the same environment as shell commands, for scripts. Where none can be given, the commands
-                                            lead nowhere, so that what follows in the script cannot use an account of yours
+python -m sandbox setup                     install what it needs, outside a checkout of the project
+python -m sandbox up --slurm --kubernetes   start it, with a Slurm or Kubernetes for each deployed cluster; again: no change
+python -m sandbox shell                     open a shell whose aws, cdk, trn and boto3 use it (-- COMMAND: run that instead)
+python -m sandbox leftovers                 list what exists beyond the bootstrap (exit code 1 if anything does)
+python -m sandbox down                      stop it; its content is lost
+python -m sandbox env                       the same environment as shell commands, for scripts. If it is not running, the
+                                            commands make every request fail, so that the script cannot use a real account
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from sandbox.local_aws import DEFAULT_DIRECTORY, LocalAws, SandboxError
 def _running(directory: Path) -> LocalAws:
     aws = LocalAws.attach(directory)
     if aws is None:
-        raise SandboxError(f"no local AWS runs in {directory}: start one with `{_command('up', directory)}`")
+        raise SandboxError(f"no local AWS is running in {directory}; start it with `{_command('up', directory)}`")
     return aws
 
 
 def _command(verb: str, directory: Path) -> str:
-    """The command line that means this sandbox."""
+    """The command line for this sandbox."""
     where = [] if directory.resolve() == DEFAULT_DIRECTORY.resolve() else ["--dir", str(directory.resolve())]
     return shlex.join(["python", "-m", "sandbox", verb, *where])
 
@@ -40,15 +40,15 @@ def _up(options: argparse.Namespace) -> int:
     aws = LocalAws.attach(directory)
     if aws and options.region not in (None, aws.region):
         raise SandboxError(
-            f"a local AWS of region {aws.region} runs in {aws.directory}. Leave --region out, or end it with "
-            f"`{_command('down', directory)}` (what is in it is gone then), or give another --dir"
+            f"a local AWS with region {aws.region} is running in {aws.directory}. Omit --region, stop it with "
+            f"`{_command('down', directory)}` (its content is lost), or use another --dir"
         )
     if aws is None:
         from sandbox.datasets import seed_datasets
 
         aws = LocalAws.start(directory, options.region or "us-east-1")
         try:
-            seed_datasets(aws.client("s3"))  # public data: there before us, and after us
+            seed_datasets(aws.client("s3"))  # public data, not a leftover
             aws.bootstrap()
         except BaseException:
             aws.stop()
@@ -61,17 +61,17 @@ def _up(options: argparse.Namespace) -> int:
             supervisor.launch(aws, "slurm" if kind == "slurm" else "kubernetes")
     print(f"local AWS at {aws.endpoint} ({aws.region}), files in {aws.directory}")
     if kinds:
-        print(f"clusters that are deployed into it get a real {' and a real '.join(k.capitalize() for k in kinds)}")
-    print(f"next: {_command('shell', directory)}\nto end it: {_command('down', directory)}")
+        print(f"each deployed cluster gets a real {' or a real '.join(k.capitalize() for k in kinds)}")
+    print(f"next: {_command('shell', directory)}\nto stop it: {_command('down', directory)}")
     return 0
 
 
 def _shell(options: argparse.Namespace) -> int:
-    """Never returns where a shell can be had."""
+    """Does not return, unless the shell cannot be started."""
     aws = _running(options.dir)
     command, environment = shell.command(aws, os.environ.get("SHELL", "/bin/sh"), options.command)
     if not options.command:
-        print(f"a shell for the local AWS at {aws.endpoint}; `exit` leaves it", file=sys.stderr)
+        print(f"a shell for the local AWS at {aws.endpoint}; `exit` to leave", file=sys.stderr)
     os.execvpe(command[0], command, environment)  # noqa: S606  it becomes the shell
 
 
@@ -96,13 +96,13 @@ def _down(options: argparse.Namespace) -> int:
     supervisor.end(options.dir)
     if aws:
         aws.stop()
-    print("stopped" if aws else f"no local AWS runs in {options.dir}")
+    print("stopped" if aws else f"no local AWS is running in {options.dir}")
     return 0
 
 
 def _setup(_: argparse.Namespace) -> int:
     install.install()
-    print(f"everything that the sandbox needs is in {paths.HOME}")
+    print(f"the sandbox is set up in {paths.HOME}")
     return 0
 
 
@@ -118,7 +118,7 @@ def _parser() -> argparse.ArgumentParser:
         "--dir",
         type=Path,
         default=Path(os.environ.get(shell.DIRECTORY, DEFAULT_DIRECTORY)),
-        help=f"the sandbox's folder. Default: {shell.DIRECTORY}, which its shells set, else {DEFAULT_DIRECTORY}",
+        help=f"the sandbox's folder. Default: ${shell.DIRECTORY} (set in its shells), else {DEFAULT_DIRECTORY}",
     )
     parser.add_argument("--region", help="with up: the region of the shells. Default: us-east-1")
     parser.add_argument(
@@ -131,24 +131,24 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse and run; the exit code."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    """Parse the arguments and run the command; returns the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        cut = words.index("--") if "--" in words else len(words)
-        options = _parser().parse_args(words[:cut])
-        options.command = words[cut + 1 :]
+        cut = given.index("--") if "--" in given else len(given)
+        options = _parser().parse_args(given[:cut])
+        options.command = given[cut + 1 :]
         if options.command and options.verb != "shell":
             _parser().error(f"{options.verb} takes no {options.command[0]!r}")
         return _COMMANDS[options.verb](options)
     except (SandboxError, install.SetupFailed) as problem:
-        if "env" in words:
+        if "env" in given:
             print(shell.nowhere())
         print(problem, file=sys.stderr)
         return 2
     except (
         BaseException
-    ) as problem:  # whatever it is, a script that evaluates our output must not go on with an account of its user's
-        if "env" in words and not (isinstance(problem, SystemExit) and not problem.code):
+    ) as problem:  # after any failure, a script that evaluates our output must not use a real account
+        if "env" in given and not (isinstance(problem, SystemExit) and not problem.code):
             print(shell.nowhere())
         raise
 

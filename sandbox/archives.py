@@ -1,4 +1,4 @@
-"""Tar archives, unpacked below a folder and nowhere else, also on Debian 12's Python 3.11.2, whose `extractall` has no filters."""
+"""Safe extraction of tar archives, also on Debian 12's Python 3.11.2, whose `extractall` has no filters."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 def unpack(archive: tarfile.TarFile, folder: Path, members: Iterable[tarfile.TarInfo] | None = None) -> None:
-    """Unpack an archive whose content is pinned, or was made here.
+    """Extract an archive whose content is pinned or was created here.
 
     Args:
-        members: only these; default: all of them.
+        members: only these. Default: all.
     """
     archive.extraction_filter = getattr(tarfile, "data_filter", None)
     for member in archive if members is None else members:

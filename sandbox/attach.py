@@ -1,13 +1,13 @@
-"""How a cluster of the local AWS gets what runs its jobs: a request from the emulator, answered by a supervisor.
+"""How a cluster of the local AWS gets a Slurm or a Kubernetes API: the emulator sends a request, a supervisor responds.
 
-Where a supervisor runs (`python -m sandbox up --slurm --kubernetes` starts them), the creation of a ParallelCluster or EKS cluster
-waits until a Slurm or a Kubernetes API stands behind it. Where none runs, nothing waits. All of it is files in the sandbox's folder::
+Where a supervisor is running (`python -m sandbox up --slurm --kubernetes` starts them), the creation of a ParallelCluster or EKS
+cluster waits until it has a Slurm or a Kubernetes API. Otherwise nothing waits. Everything is files in the sandbox's folder::
 
-    attach/slurm.json            the supervisor: its process
+    attach/slurm.json            the supervisor's process
     attach/slurm/NAME.json       request: {"id", "region"}
-    attach/slurm/NAME.done.json  response: {"id", "error"}; an empty error: it is attached
+    attach/slurm/NAME.done.json  response: {"id", "error"}; empty if successful
 
-The emulator's own Python imports this module: standard library only.
+The emulator's Python imports this module, so it uses the standard library only.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from sandbox import processes
 
 Kind = Literal["slurm", "kubernetes"]
 KINDS: tuple[Kind, ...] = ("slurm", "kubernetes")
-_SECONDS = 600.0  # only bounds a hang
+_SECONDS = 600.0  # only a hang takes this long
 
 
 class AttachFailed(RuntimeError):
-    """Nothing could be attached to the cluster; the message says why."""
+    """Nothing could be attached to the cluster; the message has the reason."""
 
 
 def folder(sandbox: Path, kind: Kind) -> Path:
-    """Where requests and responses of a kind are."""
+    """The folder with requests and responses of a kind."""
     return sandbox / "attach" / kind
 
 
 def supervisor(sandbox: Path, kind: Kind) -> processes.Started | None:
-    """The supervisor that runs for a sandbox, or None."""
+    """The running supervisor of a sandbox, or None."""
     found = read(sandbox / "attach" / f"{kind}.json")
     process = processes.Started(found["pid"], found["began"]) if found else None
     return process if process and process.alive else None
 
 
 def request(sandbox: Path, kind: Kind, name: str, region: str) -> str:
-    """Ask for what runs the jobs of cluster `name`; returns the request's id, empty where no supervisor runs."""
+    """Request a Slurm or Kubernetes for cluster `name`; returns the request's id, empty if no supervisor is running."""
     if supervisor(sandbox, kind) is None:
         return ""
     id = uuid.uuid4().hex
@@ -51,10 +51,10 @@ def request(sandbox: Path, kind: Kind, name: str, region: str) -> str:
 
 
 def wait(sandbox: Path, kind: Kind, name: str, id: str) -> None:
-    """Wait for the response to a request; returns at once for an empty id.
+    """Wait for the response to a request; returns immediately for an empty id.
 
     Raises:
-        AttachFailed: it could not be started, or the supervisor has ended.
+        AttachFailed: it could not be started, or the supervisor ended.
     """
     if not id:
         return
@@ -74,12 +74,12 @@ def wait(sandbox: Path, kind: Kind, name: str, id: str) -> None:
 
 
 def withdraw(sandbox: Path, kind: Kind, name: str) -> None:
-    """The cluster is deleted: what runs its jobs is stopped."""
+    """Report the deletion of a cluster: its Slurm or Kubernetes is stopped."""
     (folder(sandbox, kind) / f"{name}.json").unlink(missing_ok=True)
 
 
 def requests(sandbox: Path, kind: Kind) -> dict[str, dict[str, Any]]:
-    """Cluster name -> what was requested for it."""
+    """Cluster name -> its request."""
     files = [file for file in folder(sandbox, kind).glob("*.json") if not file.name.endswith(".done.json")]
     found = {file.name.removesuffix(".json"): read(file) for file in files}
     return {name: content for name, content in found.items() if content}
@@ -91,7 +91,7 @@ def respond(sandbox: Path, kind: Kind, name: str, id: str, error: str = "") -> N
 
 
 def read(file: Path) -> dict[str, Any]:
-    """A JSON file; empty where there is none."""
+    """A JSON file; empty if it does not exist."""
     try:
         found: dict[str, Any] = json.loads(file.read_text())
     except FileNotFoundError:
@@ -100,7 +100,7 @@ def read(file: Path) -> dict[str, Any]:
 
 
 def write(file: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON file in one step."""
+    """Write a JSON file atomically."""
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_suffix(".part")
     part.write_text(json.dumps(content) + "\n")

@@ -1,7 +1,7 @@
-"""The public data sets of the tutorials, small, at their own bucket names and keys in the local AWS.
+"""Small versions of the tutorials' public data sets, under their real bucket names and keys in the local AWS.
 
-The text is made here, always the same: sentences of common words, with enough structure for a small model to learn from.
-The BERT shards carry that text under the vendor's file names; they are not HDF5. The GPT files have Megatron's real format.
+The text is generated, the same each time: sentences of common words, with enough structure for a small model to learn.
+BERT shards have the vendor's file names and contain that text instead of HDF5. GPT files have Megatron's real format.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NEURON_BUCKET = "neuron-s3"
 HUGGINGFACE_BUCKET = "models.huggingface.co"
 
 SHARDS = 2048
-"""Data files of a BERT set: the vendor's script wants one for each worker, and 64 virtual nodes have 2048."""
+"""Data files of a BERT set: the vendor's script needs one for each worker, and 64 virtual nodes have 2048."""
 
 _SHARD_BYTES = 512
 _BERT = "training_datasets/bert_pretrain_wikicorpus_tokenized_hdf5"
@@ -50,7 +50,7 @@ def text(size: int, seed: int = 0) -> bytes:
 
 
 def bert_tar(sequence_length: int, shards: int = SHARDS) -> bytes:
-    """The tar of one BERT set, as the vendor's: one directory with its files."""
+    """The tar archive of a BERT set, like the vendor's: one directory with its files."""
     name = f"bert_pretrain_wikicorpus_tokenized_hdf5_seqlen{sequence_length}"
     words = text(shards * _SHARD_BYTES, seed=sequence_length)
     packed = io.BytesIO()
@@ -63,7 +63,7 @@ def bert_tar(sequence_length: int, shards: int = SHARDS) -> bytes:
 
 
 def gpt_files() -> dict[str, bytes]:
-    """`.bin` and `.idx` of a memory-mapped Megatron data set (16-bit tokens, here one for each byte), by file name."""
+    """`.bin` and `.idx` of a memory-mapped Megatron data set (16-bit tokens, here one per byte), by file name."""
     documents = [text(size, seed=size) for size in range(2000, 6000, 40)]
     sizes = [len(document) for document in documents]
     starts = [2 * sum(sizes[:i]) for i in range(len(sizes))]
@@ -91,7 +91,7 @@ def objects() -> Iterator[tuple[str, str, bytes]]:
 
 
 def seed_datasets(client: S3Client) -> list[str]:
-    """Put the data sets into the local AWS; returns their `s3://` addresses. May be called again.
+    """Put the data sets into the local AWS; returns their `s3://` addresses. Can be called again.
 
     Args:
         client: a boto3 S3 client of the local AWS.

@@ -1,6 +1,6 @@
-"""The head node of a local Slurm: a private home, the cluster's shared directories, and the commands a real node would have.
+"""The head node of a local Slurm: a private home, the cluster's shared directories, and the commands of a real node.
 
-Nothing of it reaches outside its directory: `sudo`, `modprobe` and `sysctl` on the virtual nodes change nothing on this machine.
+Nothing outside its directory is changed: `sudo`, `modprobe` and `sysctl` on the virtual nodes have no effect on this machine.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from pathlib import Path
 
 from sandbox.slurm_config import ClusterPlan
 from sandbox.slurm_packages import SYSTEM_PATH, which
-from sandbox.training.standin import neuron_tools
+from sandbox.training.fakes import neuron_tools
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.jobs.kinds import bert_large
 
 VENV = "aws_neuron_venv_pytorch"
-"""The virtual environment's name in the home directory, as the hand-written tutorials have it."""
+"""The virtual environment's name in the home directory, as in AWS's tutorials."""
 
 REF = "main"
-"""The only ref of the stand-in repositories: TRN_SAMPLES_REF and TRN_NXDT_REF tell jobs to fetch it instead of their pinned commit."""
+"""The only ref of the fake repositories: TRN_SAMPLES_REF and TRN_NXDT_REF make jobs fetch it instead of their pinned commit."""
 
 _HERE = Path(__file__).parent
 _REPOSITORIES = {
@@ -38,7 +38,7 @@ _REPOSITORIES = {
     "neuronx-distributed-training": "https://github.com/aws-neuron/neuronx-distributed-training.git",
 }
 _MODULES = {
-    "huggingface-hub": '''"""Downloads nothing: the sandbox's model has no use for what is in the files."""
+    "huggingface-hub": '''"""Downloads nothing: the sandbox's model does not read these files."""
 
 import os
 from pathlib import Path
@@ -52,8 +52,8 @@ def snapshot_download(repo_id: str, *, allow_patterns: list[str]) -> str:
     return str(place)
 ''',
 }
-"""The modules of packages that jobs import here. All packages that kinds pin are there for pip, which really resolves and installs
-them, without the network; most are empty."""
+"""Modules of packages that jobs import here. The pinned packages of all kinds are wheels for pip, which resolves and installs
+them without the network; most are empty."""
 
 
 def quoted(text: str) -> str:
@@ -61,16 +61,16 @@ def quoted(text: str) -> str:
 
 
 def prepare(directory: Path, link: Path, plan: ClusterPlan, environment: Mapping[str, str]) -> dict[str, str]:
-    """Make the head node's files below `directory` and return the environment of a shell on it.
+    """Create the head node's files below `directory` and return the environment of a shell on it.
 
-    What is in the home and in the shared directories stays when the same directory is used again; commands,
-    virtual environment and repositories are made anew.
+    The home and the shared directories are kept when the same directory is used again; commands, virtual environment and
+    repositories are replaced.
 
     Args:
         directory: the local Slurm's directory.
         link: a short path to the same directory.
-        plan: supplies the mount directories and instance types.
-        environment: additions, which win over ours.
+        plan: has the mount directories and instance types.
+        environment: additional variables, which take precedence.
     """
     home = directory / "home"
     shared = directory / "shared"
@@ -116,7 +116,7 @@ def prepare(directory: Path, link: Path, plan: ClusterPlan, environment: Mapping
 
 
 def torch_python() -> str | None:
-    """An interpreter whose torch can sum over processes with gloo: ours, else the system's. None: there is none."""
+    """An interpreter whose torch supports gloo: this one, else the system's, else None."""
     found = "import importlib.util as u; raise SystemExit(u.find_spec('torch') is None)"
     works = "import torch.distributed as d; raise SystemExit(not d.is_available())"
     for python in (sys.executable, "/usr/bin/python3"):
@@ -133,13 +133,13 @@ def _runs(python: str, probe: str) -> bool:
 
 
 def _slurm_path() -> list[str]:
-    """Where Slurm's commands and git are, if not in one of the system's own directories (as /opt/slurm/bin)."""
+    """Folders of Slurm's commands and git, if not one of the system's (for example /opt/slurm/bin)."""
     places = {str(Path(found).parent) for name in ("srun", "git") if (found := which(name))}
     return sorted(places - set(SYSTEM_PATH.split(os.pathsep)))
 
 
 def _devices(plan: ClusterPlan) -> str:
-    """What each node has, for the tools of the nodes (see `neuron_tools.layout`). EFA interfaces where EFA is on."""
+    """The devices of each node, for the nodes' tools (see `neuron_tools.layout`), with EFA interfaces if EFA is enabled."""
     entries = []
     for node in plan.nodes:
         try:
@@ -153,7 +153,7 @@ def _devices(plan: ClusterPlan) -> str:
 
 
 def driver(root: Path) -> Path:
-    """A folder that stands for / where the driver's version is read: that of the default Neuron release."""
+    """A folder used as / for the driver's version: that of the default Neuron release."""
     file = root / "sys/module/neuron/version"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(f"{Catalog.load().release().dkms}\n")
@@ -161,14 +161,12 @@ def driver(root: Path) -> Path:
 
 
 def _commands(directory: Path) -> Path:
-    """The commands of the head node and the compute nodes, before the system's own on PATH."""
+    """The commands of head node and compute nodes, before the system's on PATH."""
     commands = _fresh(directory / "bin")
     for script in (_HERE / "node_bin").iterdir():
         _write(commands / script.name, script.read_text())
     for name in neuron_tools.NAMES:
-        run = (
-            f"PYTHONPATH={quoted(str(_HERE / 'training'))} exec {quoted(sys.executable)} -m standin.neuron_tools {name}"
-        )
+        run = f"PYTHONPATH={quoted(str(_HERE / 'training'))} exec {quoted(sys.executable)} -m fakes.neuron_tools {name}"
         _write(commands / name, f'#!/bin/sh\n{run} "$@"\n')
     aws = Path(sys.executable).with_name("aws")
     found = str(aws) if aws.exists() else which("aws")
@@ -180,7 +178,7 @@ def _commands(directory: Path) -> Path:
 
 
 def _virtual_environment(where: Path) -> None:
-    """A tiny virtual environment with pip, torchrun and neuron_parallel_compile; its packages are ours to give."""
+    """A small virtual environment with pip, torchrun and neuron_parallel_compile."""
     venv.EnvBuilder(symlinks=True, with_pip=False, clear=True).create(where)
     packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(where), "platbase": str(where)}))
     packages.mkdir(parents=True, exist_ok=True)
@@ -196,7 +194,7 @@ def _virtual_environment(where: Path) -> None:
 
 
 def pip() -> Path | None:
-    """A pip that runs from where it is: the wheel that comes with Python, else the one beside our own packages."""
+    """A pip that runs without installation: Python's bundled wheel, else the one in our environment."""
     bundled = Path(ensurepip.__file__).parent / "_bundled"
     for place in (bundled, Path("/usr/share/python-wheels")):
         wheels = sorted(place.glob("pip-*.whl"))
@@ -207,7 +205,7 @@ def pip() -> Path | None:
 
 
 def repositories(where: Path) -> dict[str, Path]:
-    """Local git repositories that stand in for the vendor's; returns them by name."""
+    """Local git repositories that replace the vendor's, by name."""
     _fresh(where)
     made = {}
     for name in _REPOSITORIES:
@@ -220,7 +218,7 @@ def repositories(where: Path) -> dict[str, Path]:
 
 
 def make_repository(folder: Path) -> None:
-    """Make a folder a git repository with one commit of all that is in it, on the branch `REF`."""
+    """Make a folder a git repository with one commit of its content, on the branch `REF`."""
     env = {
         "PATH": os.pathsep.join([*_slurm_path(), SYSTEM_PATH]),
         "HOME": str(folder),
@@ -228,12 +226,12 @@ def make_repository(folder: Path) -> None:
         **{f"GIT_{who}_NAME": "sandbox" for who in ("AUTHOR", "COMMITTER")},
         **{f"GIT_{who}_EMAIL": "sandbox@localhost" for who in ("AUTHOR", "COMMITTER")},
     }
-    for command in (["init", "-q", "-b", REF], ["add", "-A"], ["commit", "-q", "-m", "Stand-in for the sandbox"]):
+    for command in (["init", "-q", "-b", REF], ["add", "-A"], ["commit", "-q", "-m", "Fake repository of the sandbox"]):
         subprocess.run(["git", *command], cwd=folder, env=env, check=True, capture_output=True)
 
 
 def git_config(home: Path, repositories: Mapping[str, Path]) -> None:
-    """Let the vendor's addresses, with and without `.git`, lead to the local repositories."""
+    """Redirect the vendor's URLs, with and without `.git`, to the local repositories."""
     lines = []
     for name, path in repositories.items():
         address = _REPOSITORIES[name]
@@ -246,7 +244,7 @@ def git_config(home: Path, repositories: Mapping[str, Path]) -> None:
 
 
 def wheels(where: Path) -> Path:
-    """What jobs ask pip for, as wheels in a directory."""
+    """The packages that jobs install with pip, as wheels in a directory."""
     _fresh(where)
     for name, _, version in (pin.partition("==") for pin in bert_large.PACKAGES):
         package, module = name.replace("-", "_"), _MODULES.get(name)
@@ -261,7 +259,7 @@ def wheels(where: Path) -> Path:
 
 
 def _profile(home: Path, env: Mapping[str, str]) -> None:
-    """A login shell starts from the system's profile, which resets PATH: put ours back, as a user's own profile does."""
+    """A login shell's system profile resets PATH: restore ours, as a user's profile would."""
     kept = {name: value for name, value in env.items() if not name.startswith("AWS_")}
     text = "".join(f"export {name}={quoted(value)}\n" for name, value in kept.items())
     for name in (".bash_profile", ".profile"):

@@ -1,4 +1,4 @@
-"""The environments that the sandbox's parts need, where it is installed outside its checkout: `python -m sandbox setup`."""
+"""Installs the environments of the sandbox's parts outside a checkout: `python -m sandbox setup`."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class SetupFailed(RuntimeError):
 
 
 def install(report: Report = print) -> None:
-    """Create what is missing or pinned otherwise than before; seconds where nothing is.
+    """Create what is missing or has other pinned versions; takes seconds if nothing is.
 
     Raises:
-        SetupFailed: a package could not be fetched.
+        SetupFailed: a package could not be downloaded.
     """
     for part in PARTS:
         environment(part, report)
@@ -31,10 +31,10 @@ def install(report: Report = print) -> None:
 
 
 def environment(name: str, report: Report = print) -> Path:
-    """Create the virtual environment of a part from its pinned packages; its folder.
+    """Create a part's virtual environment from its pinned packages; returns its folder.
 
     Raises:
-        SetupFailed: a package could not be fetched.
+        SetupFailed: a package could not be downloaded.
     """
     folder, pinned = paths.environment(name), paths.requirements(name)
     done, wanted = folder / ".done", _digest(pinned)
@@ -49,10 +49,10 @@ def environment(name: str, report: Report = print) -> Path:
 
 
 def command_line(report: Report = print) -> None:
-    """Install the CDK command line, and what the CDK's own Node functions need, as they are pinned.
+    """Install the pinned CDK command line and the packages of the CDK's Node functions.
 
     Raises:
-        SetupFailed: npm could not fetch them.
+        SetupFailed: npm could not download them.
     """
     files = [paths.PACKAGE / name for name in ("package.json", "package-lock.json")]
     done, wanted = paths.NODE_MODULES / ".done", _digest(files[1])
@@ -74,7 +74,7 @@ def _program(name: str) -> Path:
     beside = paths.BIN / name
     found = beside if beside.exists() else shutil.which(name)
     if found is None:
-        raise SetupFailed(f"{name} is not installed: `pip install` the sandbox again, which brings it")
+        raise SetupFailed(f"{name} is not installed: install the sandbox again with pip, which includes it")
     return Path(found)
 
 

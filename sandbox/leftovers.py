@@ -1,4 +1,4 @@
-"""What exists in an account, by kind: to prove that a destroy leaves nothing."""
+"""Existing resources of an account, by kind, for tests that a destroy leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _paged(service: str, action: str, key: str, name: str, **arguments: Any) -> 
 
 
 def _alive(service: str, action: str, key: str, name: str, state: str) -> Callable[[Client], Names]:
-    """As `_listed`, without what AWS still lists for a while after its deletion."""
+    """Like `_listed`, without resources that AWS still lists for a while after their deletion."""
 
     def read(client: Client) -> Names:
         found = []
@@ -128,20 +128,20 @@ KINDS: dict[str, Callable[[Client], Names]] = {
     "state machines": _listed("stepfunctions", "list_state_machines", "stateMachines", "name"),
     "EKS clusters": _clusters,
 }
-"""Kind of resource -> how to list its names. Add to it when a stack makes a new kind."""
+"""Kind of resource -> function that lists its names. Add an entry when a stack creates a new kind."""
 
 
 GLOBAL = frozenset({"S3 buckets", "IAM roles", "IAM policies", "instance profiles", "OIDC providers"})
-"""Kinds that belong to the account and not to a region."""
+"""Kinds that are global, not regional."""
 
 
 def inventory(client: Client, *, regional_only: bool = False) -> dict[str, list[str]]:
-    """All that exists in the client's region and account, kind -> sorted names; empty kinds are left out."""
+    """All resources in the client's region and account, kind -> sorted names; empty kinds are omitted."""
     found = {kind: sorted(read(client)) for kind, read in KINDS.items() if not (regional_only and kind in GLOBAL)}
     return {kind: names for kind, names in found.items() if names}
 
 
 def beyond(now: Mapping[str, list[str]], baseline: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """What `now` has and `baseline` has not."""
+    """The resources in `now` that are not in `baseline`."""
     more = {kind: [name for name in names if name not in baseline.get(kind, [])] for kind, names in now.items()}
     return {kind: names for kind, names in more.items() if names}

@@ -1,4 +1,4 @@
-"""Starting, using and stopping the local AWS."""
+"""Starts, uses and stops the local AWS."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from sandbox import catalogue, leftovers, paths, processes
-from sandbox.oracle import PCLUSTER_PYTHON, Oracle, installed_version
+from sandbox.pcluster_validator import PCLUSTER_PYTHON, PclusterValidator, installed_version
 
 EMULATOR_PYTHON = paths.environment("aws") / "bin/python"
 CDK = paths.cdk()
 SHIMS = paths.PACKAGE / "kubernetes/shims"
-"""kubectl, helm and aws for the functions that CDK puts into the account."""
+"""kubectl, helm and aws for the CDK's functions in the local AWS."""
 ACCOUNT = "000000000000"
-"""The account the emulator gives to the dummy key `test`."""
+"""The account of the dummy key `test` in the emulator."""
 DEFAULT_DIRECTORY = paths.CACHE / "sandbox"
 START_SECONDS = 180.0
 
 
 class SandboxError(RuntimeError):
-    """The local AWS could not be started or used; the message says what to do."""
+    """The local AWS could not be started or used; the message has the fix."""
 
 
 def plain_environment() -> dict[str, str]:
-    """This process's environment without anything that leads to a real account or a proxy."""
+    """This process's environment without real credentials, profiles and proxies."""
     dropped = ("AWS_", "SANDBOX_", "CDK_")
     proxies = {"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"}
     return {
@@ -54,13 +54,13 @@ def _answers(endpoint: str) -> bool:
 
 
 class LocalAws:
-    """A running local AWS. Get one from `start`; end it with `stop`, or leave the `with` block.
+    """A running local AWS. Call `start`; stop it with `stop` or at the end of the `with` block.
 
     directory: the sandbox's folder: logs, `clusters/<name>/`, `faults.json`, the CDK's own folder.
-    endpoint: http://127.0.0.1:<port>; all services answer there.
+    endpoint: http://127.0.0.1:<port>; for all services.
     """
 
-    _started: ClassVar[dict[int, subprocess.Popen[bytes]]] = {}  # by this process, to be reaped by it
+    _started: ClassVar[dict[int, subprocess.Popen[bytes]]] = {}  # children of this process, to be reaped
 
     def __init__(self, directory: Path, state: Mapping[str, Any], *, temporary: bool = False) -> None:
         self.directory = directory
@@ -68,17 +68,17 @@ class LocalAws:
         self.region = str(state["region"])
         self.pid = int(state["pid"])
         self._temporary = temporary
-        self._oracle: Oracle | None = None
+        self._validator: PclusterValidator | None = None
         self._clients: dict[tuple[str, str], Any] = {}
 
-    # --- life ---
+    # --- lifecycle ---
 
     @classmethod
     def start(cls, directory: str | Path | None = None, region: str = "us-east-1") -> LocalAws:
-        """Start a local AWS in `directory`, or return the one that already runs there.
+        """Start a local AWS in `directory`, or return the one that is already running there.
 
-        Without a directory a temporary one is used and removed by `stop`. Raises SandboxError with the end of the
-        emulator's log when it does not come up.
+        Without a directory, a temporary one is used, and `stop` removes it. Raises SandboxError with the end of the
+        emulator's log if it does not start.
         """
         temporary = directory is None
         folder = Path(directory or tempfile.mkdtemp(prefix="local-aws-")).resolve()
@@ -88,7 +88,7 @@ class LocalAws:
         for path, what in ((EMULATOR_PYTHON, "the emulator"), (CDK, "the CDK command line")):
             if not path.exists():
                 raise SandboxError(f"{what} is not installed ({path} is missing): run `{paths.SETUP}`")
-        for name in ("tmp", "clusters", "cdk-home"):  # the emulator's state is in memory: none outlives it
+        for name in ("tmp", "clusters", "cdk-home"):  # the emulator's state is in memory and does not survive it
             shutil.rmtree(folder / name, ignore_errors=True)
             (folder / name).mkdir(parents=True)
         for name in ("eks", "attach"):
@@ -129,10 +129,10 @@ class LocalAws:
 
     @classmethod
     def attach(cls, directory: str | Path) -> LocalAws | None:
-        """The local AWS that runs in `directory`; None when none does.
+        """The local AWS that is running in `directory`, or None.
 
         Raises:
-            SandboxError: it runs, and does not answer.
+            SandboxError: it is running but does not respond.
         """
         path = Path(directory).resolve() / "state.json"
         if not path.is_file():
@@ -140,7 +140,7 @@ class LocalAws:
         state = json.loads(path.read_text())
         process = processes.Started(state["pid"], state.get("began", -1))
         if not processes.wait_until(lambda: not process.alive or _answers(state["endpoint"]), START_SECONDS, 0.1):
-            raise SandboxError(f"the local AWS in {path.parent} does not answer. End its process: kill {process.pid}")
+            raise SandboxError(f"the local AWS in {path.parent} does not respond. End its process: kill {process.pid}")
         if not process.alive:
             path.unlink()
             return None
@@ -154,14 +154,14 @@ class LocalAws:
             "PYTHONPATH": str(paths.source()),
             "NODE_PATH": str(paths.NODE_MODULES),
             "TMPDIR": str(folder / "tmp"),
-            "TEST_OUTDIR": str(folder / "tmp"),  # where CDK's kubectl provider writes, /tmp otherwise
+            "TEST_OUTDIR": str(folder / "tmp"),  # for the CDK's kubectl provider; default: /tmp
             "STATE_DIR": str(folder / "tmp"),
             "GATEWAY_PORT": str(port),
             "BIND_HOST": "127.0.0.1",
             "MINISTACK_HOST": "127.0.0.1",
             "MINISTACK_REGION": region,
             "LAMBDA_EXECUTOR": "local",
-            "DOCKER_HOST": f"unix://{folder}/no-docker.sock",  # for a cluster it would run a k3s
+            "DOCKER_HOST": f"unix://{folder}/no-docker.sock",  # otherwise it runs a k3s for each cluster
             "EKS_BASE_PORT": str(clusters),
             "SFTP_ENABLED": "0",
             "IOT_MTLS_ENABLED": "0",
@@ -180,21 +180,21 @@ class LocalAws:
         }
 
     def _wait(self, process: subprocess.Popen[bytes], log: Path) -> None:
-        """Wait until the emulator answers. SandboxError with the log's end when it does not."""
+        """Wait until the emulator responds. Raises SandboxError with the end of the log if it does not."""
         deadline = time.monotonic() + START_SECONDS
         while not _answers(self.endpoint):
             ended = process.poll() is not None
             if ended or time.monotonic() > deadline:
-                what = f"ended with {process.returncode}" if ended else f"did not answer in {START_SECONDS:.0f} s"
+                what = f"ended with {process.returncode}" if ended else f"did not respond within {START_SECONDS:.0f} s"
                 tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
                 raise SandboxError(f"the local AWS {what}; the end of {log}:\n{tail}")
             time.sleep(0.1)
 
     def stop(self) -> None:
-        """End the emulator and everything it started; remove the folder when it was a temporary one."""
-        if self._oracle:
-            self._oracle.close()
-            self._oracle = None
+        """Stop the emulator and everything that it started; remove a temporary folder."""
+        if self._validator:
+            self._validator.close()
+            self._validator = None
         while self._clients:
             self._clients.popitem()[1].close()
         for end in (signal.SIGTERM, signal.SIGKILL):
@@ -230,11 +230,11 @@ class LocalAws:
     ) -> None:
         self.stop()
 
-    # --- use ---
+    # --- usage ---
 
     @property
     def variables(self) -> dict[str, str]:
-        """What has to be set for the AWS CLI, boto3 and the CDK to use this AWS."""
+        """Variables with which the AWS CLI, boto3 and the CDK use this AWS."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ENDPOINT_URL_S3": self.endpoint,
@@ -252,17 +252,17 @@ class LocalAws:
 
     @property
     def env(self) -> dict[str, str]:
-        """A whole environment for a subprocess: this one's, cleared of real credentials, plus `variables`."""
+        """The complete environment of a subprocess: this process's, without real credentials, plus `variables`."""
         path = os.pathsep.join([str(paths.BIN), str(CDK.parent), os.environ.get("PATH", os.defpath)])
         return {**plain_environment(), **self.variables, "PATH": path, "CI": "true", "NO_COLOR": "1"}
 
     def client(self, service: str, region: str | None = None) -> Any:
-        """A boto3 client of this AWS (made once: making one costs far more than a request)."""
+        """A boto3 client of this AWS (cached, because creating one takes much longer than a request)."""
         import boto3
 
         key = (service, region or self.region)
         if key not in self._clients:
-            make: Any = boto3.client  # its stubs know each service by a literal name only
+            make: Any = boto3.client  # its stubs accept only literal service names
             self._clients[key] = make(
                 service,
                 region_name=key[1],
@@ -275,9 +275,9 @@ class LocalAws:
     def cdk(
         self, *arguments: str, cwd: str | Path, timeout: float = 600, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
-        """Run the real CDK command line in `cwd`; standard error is joined to the output.
+        """Run the CDK command line in `cwd`; standard error is part of the output.
 
-        timeout: seconds. Raises SandboxError with the end of the output when `check` and it fails.
+        timeout: seconds. With `check`, a failure raises SandboxError with the end of the output.
         """
         done = subprocess.run(
             [str(CDK), *arguments, "--no-notices"],
@@ -295,7 +295,7 @@ class LocalAws:
         return done
 
     def bootstrap(self, region: str | None = None) -> None:
-        """`cdk bootstrap` of a region (default: this AWS's own); what exists then is not counted as left over."""
+        """`cdk bootstrap` of a region (default: this AWS's region); its resources do not count as leftovers."""
         place, known = region or self.region, self._baseline()
         account_wide = place != self.region and self.region in known
         before = self._inventory(self.region) if account_wide else {}
@@ -303,13 +303,13 @@ class LocalAws:
         if place in known:
             return
         known[place] = self._inventory(place)
-        if account_wide:  # the roles and the bucket made for `place` are not the region's own, but seen from it
+        if account_wide:  # roles and bucket of `place` are listed in every region
             for kind, names in leftovers.beyond(self._inventory(self.region), before).items():
                 known[self.region][kind] = [*known[self.region].get(kind, []), *names]
         (self.directory / "baseline.json").write_text(json.dumps(known) + "\n")
 
     def _baseline(self) -> dict[str, dict[str, list[str]]]:
-        """Region -> what existed when it was bootstrapped."""
+        """Region -> resources that existed when it was bootstrapped."""
         path = self.directory / "baseline.json"
         found: dict[str, dict[str, list[str]]] = json.loads(path.read_text()) if path.exists() else {}
         return found
@@ -318,13 +318,13 @@ class LocalAws:
         return leftovers.inventory(lambda service: self.client(service, region), regional_only=region != self.region)
 
     def leftovers(self) -> dict[str, list[str]]:
-        """Everything that exists beyond what existed right after `bootstrap`: kind -> names. Empty: nothing.
+        """All resources beyond those right after `bootstrap`: kind -> names. Empty: nothing is left.
 
-        Looks into this AWS's region and every other one that was bootstrapped, whose kinds carry the region's name.
+        Checks this AWS's region and every other bootstrapped region, whose kinds have the region's name.
         """
         known = {self.region: {}, **self._baseline()}
         toolkits: set[str] = set()
-        for region in self._bootstrapped() - known.keys():  # by a plain `cdk bootstrap`
+        for region in self._bootstrapped() - known.keys():  # bootstrapped without this class
             known[region] = known[self.region]  # each region has the same default network
             found = self.client("cloudformation", region).describe_stack_resources(StackName="CDKToolkit")
             toolkits |= {"CDKToolkit", *(resource["PhysicalResourceId"] for resource in found["StackResources"])}
@@ -337,22 +337,22 @@ class LocalAws:
         return more
 
     def _bootstrapped(self) -> set[str]:
-        """The regions in which the CDK has its bucket."""
+        """The regions with the CDK's bucket."""
         mark = f"cdk-hnb659fds-assets-{ACCOUNT}-"
         names = [bucket["Name"] for bucket in self.client("s3").list_buckets()["Buckets"]]
         return {name.removeprefix(mark) for name in names if name.startswith(mark)}
 
     @property
-    def oracle(self) -> Oracle:
-        """pcluster's validators, looking at this AWS. Started at first use, ended by `stop`."""
-        if self._oracle is None:
-            self._oracle = Oracle(self.env)
-        return self._oracle
+    def pcluster_validator(self) -> PclusterValidator:
+        """pcluster's validators for this AWS. Started at first use, stopped by `stop`."""
+        if self._validator is None:
+            self._validator = PclusterValidator(self.env)
+        return self._validator
 
     def set_compute_fleet(self, cluster: str, *, running: bool) -> None:
-        """Record that a cluster's compute fleet was stopped or started, as `pcluster update-compute-fleet` does.
+        """Set whether a cluster's compute fleet is running, as `pcluster update-compute-fleet` does.
 
-        Many changes of a cluster are refused while its fleet runs. Raises SandboxError for an unknown cluster.
+        pcluster rejects many changes while the fleet is running. Raises SandboxError for an unknown cluster.
         """
         path = self.directory / "clusters" / cluster / "cluster.json"
         if not path.is_file():
@@ -363,16 +363,16 @@ class LocalAws:
 
     @staticmethod
     def _replace(path: Path, text: str) -> None:
-        """Write in one step: a reader sees the old text or the new one."""
+        """Write atomically: a reader sees the old text or the new text."""
         partial = path.with_name(f".{path.name}.new")
         partial.write_text(text)
         partial.replace(path)
 
     def set_answers(self, name: str, data: Any) -> None:
-        """What the emulator answers from now on where a file says so: quotas, reservations, block-offerings, eks-versions,
+        """Change the emulator's responses from now on: quotas, reservations, block-offerings, eks-versions,
         run-command.
 
-        data: as the emulator's module of that name describes it; None brings its own answers back.
+        data: see the emulator's module with that name. None restores the default responses.
         """
         path = self.directory / f"{name}.json"
         if data is None and name == "eks-versions":
@@ -383,6 +383,8 @@ class LocalAws:
             self._replace(path, json.dumps(data))
 
     def set_faults(self, faults: Sequence[Mapping[str, Any]]) -> None:
-        """Failures to inject into CloudFormation from now on (see `sandbox.emulator.cfn.faults`); [] clears."""
-        stamped = [{**fault, "set": uuid.uuid4().hex} for fault in faults]  # `times` counts anew each time one is set
+        """Failures to inject into CloudFormation from now on (see `sandbox.emulator.cfn.faults`); [] removes all."""
+        stamped = [
+            {**fault, "set": uuid.uuid4().hex} for fault in faults
+        ]  # a fault that is set again starts counting `times` again
         self._replace(self.directory / "faults.json", json.dumps(stamped))

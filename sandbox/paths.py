@@ -1,7 +1,7 @@
-"""Where the sandbox's programs and files are.
+"""Paths of the sandbox's programs and files.
 
-In a checkout of the project they lie in it, and `make setup` creates them. Where the sandbox is installed (`pip install ./sandbox`), they
-lie in the folder that `TRN_SANDBOX_HOME` names, `~/.cache/trainium-sandbox` by default, and `python -m sandbox setup` creates them.
+In a checkout of the project they are in it, and `make setup` creates them. Where the sandbox is installed (`pip install ./sandbox`),
+they are in the folder `TRN_SANDBOX_HOME`, by default `~/.cache/trainium-sandbox`, and `python -m sandbox setup` creates them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
 _CHECKOUT = PACKAGE.parent if (PACKAGE / "pyproject.toml").is_file() else None
-"""The project's checkout; None where the sandbox is installed: a wheel holds no pyproject.toml."""
+"""The project's checkout; None where the sandbox is installed: a wheel has no pyproject.toml."""
 
 
 def _home() -> Path:
@@ -25,17 +25,17 @@ def _home() -> Path:
 
 
 HOME = _home()
-"""Holds `.venvs`, `.cache` and `node_modules`."""
+"""Contains `.venvs`, `.cache` and `node_modules`."""
 CACHE = HOME / ".cache"
 BIN = Path(sys.executable).parent
-"""Commands of this Python's environment: node, trn, aws."""
+"""Commands of this Python environment: node, trn, aws."""
 NODE_MODULES = HOME / "node_modules"
 SETUP = "make setup" if _CHECKOUT else "python -m sandbox setup"
 """The command that installs what is missing."""
 
 
 def environment(name: str) -> Path:
-    """The virtual environment of a part that pins packages of its own: aws, pcluster, go."""
+    """The virtual environment of a part with its own pinned packages: aws, pcluster, go."""
     return HOME / ".venvs" / name
 
 
@@ -45,13 +45,13 @@ def requirements(name: str) -> Path:
 
 
 def cdk() -> Path:
-    """The CDK command line: in a checkout the pinned one; else the one on the PATH, or the pinned one. It need not exist."""
+    """The CDK command line: in a checkout the pinned one, else the one on the PATH, else the pinned one, which may not exist."""
     on_path = None if _CHECKOUT else shutil.which("cdk")
     return Path(on_path or NODE_MODULES / ".bin/cdk")
 
 
 def source() -> Path:
-    """A folder with the package `sandbox` and no other, for the path of Pythons whose packages are not this one's."""
+    """A folder with only the package `sandbox`, for the path of Pythons with other packages."""
     if _CHECKOUT is not None:
         return _CHECKOUT
     folder = HOME / "source"
@@ -66,7 +66,7 @@ def source() -> Path:
 
 
 def python_path() -> str:
-    """PYTHONPATH of our own Python processes: the sandbox, and the library where it is not installed."""
+    """PYTHONPATH of our Python processes: the sandbox, and the library if it is not installed."""
     spec = importlib.util.find_spec("trainium_cdk")
     folders = [source()]
     if _CHECKOUT is not None and spec is not None and spec.origin:
@@ -75,6 +75,6 @@ def python_path() -> str:
 
 
 def seen_by_pods() -> set[Path]:
-    """Folders that a pod's processes read, also where the pod has other files in their place (a checkout in /tmp)."""
+    """Folders that a pod's processes read, even if the pod mounts something over them (a checkout in /tmp)."""
     every = {HOME, PACKAGE.parent, Path(sys.prefix).resolve()}
     return {folder for folder in every if not any(folder != other and folder.is_relative_to(other) for other in every)}

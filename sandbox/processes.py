@@ -1,4 +1,4 @@
-"""Processes that must be stopped by whoever started them, also after the starting process has gone."""
+"""Processes that can be stopped even after the process that started them has ended."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _latest = 0
 
 @dataclass(frozen=True)
 class Started:
-    """A process, told apart from a later one with the same number by when it began (clock ticks since boot)."""
+    """A process, identified by id and start time (clock ticks since boot), because ids are reused."""
 
     pid: int
     began: int
@@ -30,7 +30,7 @@ class Started:
 
 
 def began(pid: int) -> int | None:
-    """When the process began, or None if there is none (or only its zombie)."""
+    """The process's start time, or None if it does not exist or is a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -39,7 +39,7 @@ def began(pid: int) -> int | None:
 
 
 def start(command: list[str], log: Path, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start a daemon in the foreground, in a session of its own, its words appended to `log`."""
+    """Start a daemon in the foreground, in its own session, with its output appended to `log`."""
     with log.open("ab") as out:
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=dict(env), start_new_session=True
@@ -51,7 +51,7 @@ def identity(process: subprocess.Popen[bytes]) -> Started:
 
 
 def stop_all(processes: Iterable[Started], patience: float = 5.0) -> None:
-    """SIGTERM, then SIGKILL for what is left after `patience` seconds. Returns when all are gone."""
+    """SIGTERM, then SIGKILL for the rest after `patience` seconds. Returns when all have ended."""
     every = list(processes)
     for how, wait in ((signal.SIGTERM, patience), (signal.SIGKILL, 5.0)):
         for process in (p for p in every if p.alive):
@@ -68,7 +68,7 @@ def _send(process: Started, how: signal.Signals) -> None:
 
 
 def wait_until(done: Callable[[], bool], seconds: float, pause: float = 0.02) -> bool:
-    """Whether `done` became true in time."""
+    """Whether `done` became true before the deadline."""
     end = time.monotonic() + seconds
     while not done():
         if time.monotonic() > end:
@@ -80,7 +80,7 @@ def wait_until(done: Callable[[], bool], seconds: float, pause: float = 0.02) ->
 def with_environment(
     wanted: Callable[[Mapping[str, str]], bool],
 ) -> list[tuple[Started, str, dict[str, str]]]:
-    """This user's processes that began with an environment like that: (process, command name, environment)."""
+    """This user's processes with these environment variables: (process, command name, environment)."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
@@ -89,7 +89,7 @@ def with_environment(
             raw = (entry / "environ").read_bytes()
             name = (entry / "comm").read_text().strip()
         except OSError:
-            continue  # gone meanwhile, or another user's
+            continue  # ended meanwhile, or another user's
         pairs = (item.partition(b"=") for item in raw.split(b"\0") if b"=" in item)
         env = {os.fsdecode(key): os.fsdecode(value) for key, _, value in pairs}
         when = began(int(entry.name))
@@ -99,8 +99,8 @@ def with_environment(
 
 
 def free_ports(number: int, first: int = 20_000, last: int = 32_000) -> list[int]:
-    """Free TCP ports on 127.0.0.1, below the range from which outgoing connections take theirs. They are of blocks that are this
-    process's alone until it ends, and come again last of all: a daemon may bind its port only a minute later.
+    """Free TCP ports on 127.0.0.1, below the ephemeral range, in blocks reserved for this process until it ends. Used ones
+    are returned again only after all others, because a daemon may bind its port up to a minute later.
 
     Raises:
         OSError: fewer than `number` are free.
@@ -108,7 +108,7 @@ def free_ports(number: int, first: int = 20_000, last: int = 32_000) -> list[int
     global _latest
     found: list[int] = []
     for block in _blocks(first, last):
-        # those behind the one that was given last come first
+        # continue after the last returned port
         for port in sorted(range(block, min(block + _BLOCK, last)), key=lambda port: (port <= _latest, port)):
             with socket.socket() as probe:
                 try:
@@ -123,14 +123,14 @@ def free_ports(number: int, first: int = 20_000, last: int = 32_000) -> list[int
 
 
 def _blocks(first: int, last: int) -> Iterator[int]:
-    """First ports: of this process's blocks, then of such as nobody has, which become this process's."""
+    """First ports of this process's blocks, then of unreserved blocks, which this process reserves."""
     yield from [block for block in _held if first <= block < last]
     others = [block for block in range(first, last, _BLOCK) if block not in _held]
     random.shuffle(others)
     for block in others:
         with socket.socket(socket.AF_UNIX) as lock:
             try:
-                lock.bind(f"\0trainium-cdk ports from {block}")  # a name without a file, gone with its owner
+                lock.bind(f"\0trainium-cdk ports from {block}")  # an abstract name: released when its owner ends
             except OSError:
                 continue
             lock.detach()  # it stays open until this process ends

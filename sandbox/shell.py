@@ -1,4 +1,4 @@
-"""Shells that use the local AWS and no other: neither by a profile, nor by credentials that were set before."""
+"""Shells that use the local AWS only, regardless of profiles and credentials that were set before."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from sandbox import paths
 from sandbox.local_aws import CDK, LocalAws, plain_environment
 
 DIRECTORY = "TRN_SANDBOX_DIR"
-"""Names the sandbox's folder in its shells, so that `python -m sandbox` in them means that sandbox."""
+"""Variable with the sandbox's folder in its shells, so that `python -m sandbox` uses that sandbox."""
 _CLEARED = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN", "AWS_ROLE_ARN",
     "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
     "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "TRN_STACK", "TRN_ENV", "TRN_CLUSTER")  # fmt: skip
 _CLOSED = "http://127.0.0.1:1"
-"""Nothing listens there: what is sent to AWS is refused."""
+"""Nothing listens there: requests to AWS fail."""
 
 
 def variables(aws: LocalAws) -> dict[str, str]:
-    """What a shell of this local AWS has set, besides its PATH.
+    """Variables of a shell for this local AWS, besides its PATH.
 
-    Profiles are read from empty files: one that is named by mistake does not exist.
+    Profiles are read from empty files, so that a real profile cannot be used by mistake.
     """
     return {
         **aws.variables,
@@ -33,18 +33,18 @@ def variables(aws: LocalAws) -> dict[str, str]:
 
 
 def exports(aws: LocalAws) -> str:
-    """Commands of a POSIX shell that point it at the local AWS."""
+    """Commands of a POSIX shell that make it use the local AWS."""
     lines = [f"unset {' '.join([*_CLEARED, *_service_endpoints()])}"]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in variables(aws).items()]
     return "\n".join([*lines, f'export PATH={shlex.quote(_path())}:"$PATH"'])
 
 
 def nowhere() -> str:
-    """Commands of a POSIX shell after which nothing in it can reach any AWS; the last one fails.
+    """Commands of a POSIX shell after which it cannot reach any AWS; the last one fails.
 
-    A script that evaluates the output of `env` goes on when that failed: with these, what follows is refused.
+    A script that evaluates the output of `env` continues after a failure: with these, its requests fail.
     """
-    words = "This shell can reach no AWS now, so that nothing is done to an account by mistake. Open a new one."
+    message = "This shell cannot reach AWS now, so that no real account is changed by mistake. Open a new one."
     values = {
         "AWS_ENDPOINT_URL": _CLOSED,
         "AWS_ACCESS_KEY_ID": "none",
@@ -58,23 +58,23 @@ def nowhere() -> str:
         f"unset {' '.join([*_CLEARED, *_service_endpoints(), DIRECTORY, 'CDK_DEFAULT_ACCOUNT', 'CDK_DEFAULT_REGION'])}"
     ]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in values.items()]
-    return "\n".join([*lines, f"printf '%s\\n' {shlex.quote(words)} >&2", "false"])
+    return "\n".join([*lines, f"printf '%s\\n' {shlex.quote(message)} >&2", "false"])
 
 
-def command(aws: LocalAws, program: str, words: Sequence[str] = ()) -> tuple[list[str], dict[str, str]]:
-    """The command line of a shell for the local AWS, and its environment.
+def command(aws: LocalAws, program: str, arguments: Sequence[str] = ()) -> tuple[list[str], dict[str, str]]:
+    """The command line and the environment of a shell for the local AWS.
 
-    An interactive bash or zsh reads the user's own start-up file first, then gets this environment again, in case that file
-    changed it, and a prompt that shows where it is. Other shells get the environment alone.
+    An interactive bash or zsh reads the user's start-up file first, then sets this environment again, in case that file
+    changed it, and a prompt that shows the local AWS. Other shells only get the environment.
 
     Args:
         program: the user's shell.
-        words: a command to run in place of an interactive shell.
+        arguments: a command to run instead of an interactive shell.
     """
     inherited = {name: value for name, value in plain_environment().items() if name not in _CLEARED}
     environment = {**inherited, **variables(aws), "PATH": f"{_path()}:{os.environ.get('PATH', os.defpath)}"}
-    if words:
-        return list(words), environment
+    if arguments:
+        return list(arguments), environment
     folder = aws.directory / "shell"
     folder.mkdir(exist_ok=True)
     name = Path(program).name
@@ -92,7 +92,7 @@ def command(aws: LocalAws, program: str, words: Sequence[str] = ()) -> tuple[lis
 
 
 def _service_endpoints() -> list[str]:
-    """Variables that send one service elsewhere."""
+    """Variables that direct a service to another endpoint."""
     return sorted(name for name in os.environ if name.startswith("AWS_ENDPOINT_URL_"))
 
 

@@ -1,6 +1,6 @@
-"""A real Slurm on this machine, with the partitions and node names a ParallelCluster cluster would have.
+"""A real Slurm on this machine, with the partitions and node names of a ParallelCluster cluster.
 
-One slurmctld, one slurmd per virtual node and a munged of its own, all on 127.0.0.1, all state in one directory::
+One slurmctld, one slurmd per virtual node and its own munged, all on 127.0.0.1, all state in one directory::
 
     with LocalSlurm.start(Path("state/slurm"), cluster_configuration) as slurm:
         slurm.run(["sbatch", "--nodes=16", "job.sh"])
@@ -34,11 +34,11 @@ _STATE = "local-slurm.json"
 
 
 def available() -> str | None:
-    """Why a local Slurm cannot run on this machine, or None if it can."""
+    """Why a local Slurm cannot run on this machine, or None."""
     if (reason := slurm_packages.unavailable()) is not None:
         return reason
     if which("git") is None:
-        return "git is not installed; the stand-ins for the vendor's repositories need it"
+        return "git is not installed; the fake repositories need it"
     missing = [name for name in slurm_packages.COMMANDS if which(name) is None]
     if missing:
         return f"not installed: {', '.join(missing)} (`make slurm` downloads Slurm into .cache, without root)"
@@ -50,7 +50,7 @@ def available() -> str | None:
 
 
 class LocalSlurm:
-    """One running local Slurm. Made by `start` (new) or `open` (one started earlier, by any process)."""
+    """A running local Slurm. Created with `start` (new) or `open` (started earlier, by any process)."""
 
     def __init__(self, directory: Path, state: Mapping[str, Any]):
         self.directory = directory
@@ -70,18 +70,18 @@ class LocalSlurm:
     ) -> Self:
         """Start the Slurm of a cluster configuration and wait until every node is idle.
 
-        A Slurm left over in `directory` is stopped first; its job history is dropped, the users' files stay.
+        A Slurm left over in `directory` is stopped first; its job history is removed, the users' files are kept.
 
         Args:
-            directory: holds everything: state, logs, the private home, the shared file systems.
-            config: a ParallelCluster cluster configuration; numbers may be text.
-            environment: additions to the environment of the head node's shell (`AWS_ENDPOINT_URL`, ...).
-            max_nodes: cap on virtual nodes; `notices` says when it bites.
+            directory: for everything: state, logs, the private home, the shared file systems.
+            config: a ParallelCluster cluster configuration; numbers can be strings.
+            environment: additional variables of the head node's shell (`AWS_ENDPOINT_URL`, ...).
+            max_nodes: maximum of virtual nodes; `notices` reports when it applies.
             credential_seconds: see `CREDENTIAL_SECONDS`.
-            timeout: seconds until all nodes must be idle.
+            timeout: seconds to wait until all nodes are idle.
 
         Raises:
-            SlurmFailed: Slurm is not installed, or did not come up; the end of its log is in the message.
+            SlurmFailed: Slurm is not installed, or did not start; the message has the end of its log.
             sandbox.slurm_config.BadClusterConfiguration: the configuration has no nodes.
         """
         if (reason := available()) is not None:
@@ -101,17 +101,17 @@ class LocalSlurm:
 
     @classmethod
     def open(cls, directory: Path) -> Self:
-        """The Slurm started in `directory`, by this or another process.
+        """The Slurm that was started in `directory`, by this or another process.
 
         Raises:
-            SlurmFailed: none was started there, or it has been stopped.
+            SlurmFailed: none was started there, or it was stopped.
         """
         directory = directory.resolve()
         try:
             return cls(directory, json.loads((directory / _STATE).read_text()))
         except FileNotFoundError:
             raise SlurmFailed(
-                f"no local Slurm in {directory}; start one with `python -m sandbox.slurm up {directory} CONFIG`"
+                f"no local Slurm is running in {directory}; start it with `python -m sandbox.slurm up {directory} CONFIG`"
             ) from None
 
     def __enter__(self) -> Self:
@@ -124,14 +124,14 @@ class LocalSlurm:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What a user should be told: where this Slurm is smaller than what was asked for."""
+        """Notices for the user: where this Slurm is smaller than the configuration."""
         left_out = self._state["left_out"]
         if not left_out:
             return ()
         made = len(self.node_names)
         return (
-            f"the cluster asks for {made + left_out} nodes; this machine carries {made} virtual ones "
-            f"({left_out} left out). Jobs on more than {made} nodes are refused here, not on AWS.",
+            f"the cluster has {made + left_out} nodes; this machine runs {made} virtual ones "
+            f"({left_out} left out). Jobs on more than {made} nodes are rejected here, but not on AWS.",
         )
 
     @property
@@ -139,11 +139,11 @@ class LocalSlurm:
         return tuple(self._state["nodes"])
 
     def node_env(self) -> dict[str, str]:
-        """What a shell of the cluster's user has on the head node: SLURM_CONF, PATH, HOME, TRN_SHARED_ROOT, AWS_*, ..."""
+        """Variables of a shell of the cluster's user on the head node: SLURM_CONF, PATH, HOME, TRN_SHARED_ROOT, AWS_*, ..."""
         return dict(self._state["env"])
 
     def attach(self, cluster_dir: Path) -> Path:
-        """Tell the emulator's SSM bridge how to run a command on this head node: writes `node.json` and returns it."""
+        """Let the emulator's SSM run commands on this head node: writes `node.json` and returns its path."""
         cluster_dir.mkdir(parents=True, exist_ok=True)
         env = self.node_env()
         file = cluster_dir / "node.json"
@@ -155,7 +155,7 @@ class LocalSlurm:
     def run(
         self, command: Sequence[str], *, timeout: float = 300.0, env: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command on the head node, in its home directory; output as text, exit code not checked."""
+        """Run a command on the head node, in its home directory; returns output as text, without a check of the exit code."""
         full = {**self.node_env(), **(env or {})}
         return subprocess.run(
             list(command),
@@ -168,38 +168,36 @@ class LocalSlurm:
         )
 
     def node_states(self) -> dict[str, str]:
-        """Slurm's state of each node, as `idle`, `alloc`, `down*`."""
+        """Slurm's state of each node, for example `idle`, `alloc`, `down*`."""
         rows = self.run(["sinfo", "-h", "-N", "-o", "%N %t"]).stdout.split("\n")
         return {row.split()[0]: row.split()[1] for row in rows if len(row.split()) == 2}
 
     def kill_node(self, name: str) -> None:
-        """End a node as a hardware fault does: its slurmd and every process of its jobs at once, with no goodbye.
+        """Kill a node as a hardware fault would: its slurmd and every process of its jobs at once.
 
         Raises:
-            SlurmFailed: there is no such node.
+            SlurmFailed: the node does not exist.
         """
-        gone = [self._slurmd_of(name)]
-        own = (
-            f"{self._state['link']}/etc/{self.node_names.index(name)}.conf"  # all that a step's daemon has of its node
-        )
+        killed = [self._slurmd_of(name)]
+        own = f"{self._state['link']}/etc/{self.node_names.index(name)}.conf"  # the only reference of a step's daemon to its node
         for process, command, env in processes.with_environment(self._is_ours):
             stepd = command == "slurmstepd" and env.get("SLURM_CONF") == own
             if stepd or env.get("SLURMD_NODENAME") == name:
-                gone.append(process)
-        # All stand still before the first one ends: a step's daemon must not get to report the end of its tasks.
+                killed.append(process)
+        # Stop all before killing any: a step's daemon must not report the end of its tasks.
         for end in (signal.SIGSTOP, signal.SIGKILL):
-            for process in gone:
+            for process in killed:
                 if process.alive:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(process.pid, end)
         self._reap()
 
     def end_node(self, name: str) -> None:
-        """End a node as the end of its operating system does: first its slurmd, then SIGTERM to the processes of its jobs, whose end
-        is reported still. `kill_node` ends what is left.
+        """Shut a node down as its operating system would: first its slurmd, then SIGTERM to the processes of its jobs, whose end
+        is still reported. `kill_node` ends the rest.
 
         Raises:
-            SlurmFailed: there is no such node, or its slurmd does not end.
+            SlurmFailed: the node does not exist, or its slurmd does not end.
         """
         daemon = self._slurmd_of(name)
         os.kill(daemon.pid, signal.SIGTERM)
@@ -212,21 +210,21 @@ class LocalSlurm:
                     os.kill(process.pid, signal.SIGTERM)
 
     def replace_node(self, name: str) -> None:
-        """Put a new machine in a dead node's place, under its name, as ParallelCluster does.
+        """Replace a dead node with a new machine of the same name, as ParallelCluster does.
 
         Raises:
-            SlurmFailed: there is no such node.
+            SlurmFailed: the node does not exist.
         """
-        self._slurmd_of(name)  # raises where there is no such node
+        self._slurmd_of(name)  # raises if the node does not exist
         index = self.node_names.index(name)
         self._daemon(slurmd_command(name, f"{self._state['link']}/etc/{index}.conf"), name)
         self.run(["scontrol", "update", f"nodename={name}", "state=resume"])
 
     def kill_controller(self, *, save: bool = False) -> None:
-        """End slurmctld as a crash does: SIGKILL. What it has not saved, it has forgotten. Nodes and their jobs run on.
+        """Kill slurmctld with SIGKILL, as a crash would. It loses unsaved state; nodes and their jobs keep running.
 
         Args:
-            save: end it in good order instead (SIGTERM): it saves what it knows.
+            save: stop it with SIGTERM instead, so that it saves its state.
 
         Raises:
             SlurmFailed: it does not end.
@@ -241,29 +239,29 @@ class LocalSlurm:
             raise SlurmFailed("slurmctld does not end")
 
     def start_controller(self, timeout: float = 180.0) -> None:
-        """Start slurmctld again, from what it has saved, and wait until it answers. Does nothing where it runs.
+        """Start slurmctld with its saved state, and wait until it responds. Does nothing if it is running.
 
         Raises:
-            SlurmFailed: it does not answer within `timeout` seconds.
+            SlurmFailed: it does not respond within `timeout` seconds.
         """
         if self._controller().alive:
             return
         self._daemon([command_path("slurmctld"), "-D", "-f", f"{self._state['link']}/etc/slurm.conf"], "slurmctld")
         if not processes.wait_until(lambda: self.run(["scontrol", "ping"]).returncode == 0, timeout):
-            raise SlurmFailed(f"slurmctld does not answer within {timeout:.0f} s: {self._log_end('slurmctld')}")
+            raise SlurmFailed(f"slurmctld does not respond within {timeout:.0f} s: {self._log_end('slurmctld')}")
         self.register_nodes()
 
     def register_nodes(self) -> None:
-        """Have each node tell the controller now what runs on it, as it does by itself every few minutes."""
+        """Make each node report its jobs to the controller now, as it does automatically every few minutes."""
         for node in (Started(*who) for who in self._state["nodes"].values()):
             if node.alive:
                 os.kill(node.pid, signal.SIGHUP)
 
     def renew(self, timeout: float = 180.0) -> None:
-        """Put a new cluster in this one's place, on the same file systems: new nodes, no job, and numbers from 1.
+        """Replace the cluster with a new one on the same file systems: new nodes, no jobs, job numbers from 1.
 
         Raises:
-            SlurmFailed: it does not answer within `timeout` seconds.
+            SlurmFailed: it does not respond within `timeout` seconds.
         """
         self.kill_controller()
         nodes = [Started(*who) for who in self._state["nodes"].values()]
@@ -271,7 +269,7 @@ class LocalSlurm:
         self._children = [child for child in self._children if child.poll() is None]
         shutil.rmtree(self.directory / "state")
         (self.directory / "state").mkdir()
-        # The controller first: a node that has only just begun would be ended by the signal with which it registers.
+        # The controller first: its reply to the registration would end a node that has just started.
         self.start_controller(timeout)
         for index, name in enumerate(self.node_names):
             shutil.rmtree(self.directory / "s" / str(index))
@@ -280,14 +278,14 @@ class LocalSlurm:
         self._wait_until_idle(timeout)
 
     def stop(self, wipe: bool = False) -> None:
-        """Stop every process this Slurm has, job steps included, and forget its jobs. Safe to call twice.
+        """Stop all processes of this Slurm, including job steps, and remove its job history. Safe to call twice.
 
         Args:
             wipe: also remove the directory with home, shared file systems and logs.
         """
         if (self.directory / _STATE).exists():
             daemons = {name: Started(*who) for name, who in self._state["daemons"].items()}
-            # The controller first, so that no other job takes the place of one that ends; then jobs, then nodes.
+            # The controller first, so that no other job starts when one ends; then jobs, then nodes.
             processes.stop_all(daemon for name, daemon in daemons.items() if name == "slurmctld")
             processes.stop_all(self._job_processes(), patience=1.0)
             processes.stop_all([*daemons.values(), *(Started(*who) for who in self._state["nodes"].values())])
@@ -301,7 +299,7 @@ class LocalSlurm:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def _job_processes(self) -> list[Started]:
-        """Steps, tasks and what they started. A shell in which a user merely has our environment is none of them."""
+        """Steps, tasks and their children. A user's shell that merely has our environment is not included."""
         return [
             process
             for process, command, env in processes.with_environment(self._is_ours)
@@ -309,7 +307,7 @@ class LocalSlurm:
         ]
 
     def _is_ours(self, env: Mapping[str, str]) -> bool:
-        """A job that asked for no environment (`--export=NONE`) still has Slurm's own variables."""
+        """A job with `--export=NONE` still has Slurm's own variables."""
         here = env.get("TRN_SANDBOX") == str(self.directory)
         return here or env.get("SLURM_CONF", "").startswith(f"{self._state['link']}/")
 
@@ -343,7 +341,7 @@ class LocalSlurm:
         up = processes.wait_until(lambda: self._idle() >= names, timeout, pause=0.05)
         if not up:
             raise SlurmFailed(
-                f"{len(names - self._idle())} of {len(names)} virtual nodes did not come up within {timeout:.0f} s: "
+                f"{len(names - self._idle())} of {len(names)} virtual nodes did not start within {timeout:.0f} s: "
                 f"{self._log_end('slurmctld')}"
             )
 
@@ -352,7 +350,7 @@ class LocalSlurm:
         if dead is not None:
             name = Path(str(dead.args[0])).name  # type: ignore[index]
             log = dead.args[3] if name == "slurmd" else name  # type: ignore[index]
-            raise SlurmFailed(f"{name} ended at once (exit code {dead.returncode}): {self._log_end(str(log))}")
+            raise SlurmFailed(f"{name} ended immediately (exit code {dead.returncode}): {self._log_end(str(log))}")
         return {name for name, state in self.node_states().items() if state == "idle"}
 
     def _daemon(self, command: list[str], name: str) -> None:
@@ -373,7 +371,7 @@ class LocalSlurm:
         for file in (self.directory / "log" / f"{name}.log", self.directory / "log" / f"{name}.out"):
             if file.exists():
                 lines += [line for line in file.read_text(errors="replace").splitlines() if line.strip()][-4:]
-        return " | ".join(lines) or f"no word in {self.directory / 'log'}"
+        return " | ".join(lines) or f"{self.directory / 'log'} is empty"
 
     def _save(self) -> None:
         part = self.directory / (_STATE + ".part")
@@ -385,12 +383,12 @@ class LocalSlurm:
 def main(arguments: Sequence[str] | None = None) -> int:
     """`up DIRECTORY CONFIG` and `down DIRECTORY [--wipe]`."""
     parser = argparse.ArgumentParser(prog="python -m sandbox.slurm", description="A real Slurm on this machine.")
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    up = verbs.add_parser("up", help="start it, and print the environment of its head node")
+    commands = parser.add_subparsers(dest="verb", required=True)
+    up = commands.add_parser("up", help="start it, and print the environment of its head node")
     up.add_argument("directory", type=Path)
     up.add_argument("config", type=Path, help="ParallelCluster cluster configuration, YAML")
     up.add_argument("--max-nodes", type=int, default=MAX_NODES)
-    down = verbs.add_parser("down", help="stop it, job steps included")
+    down = commands.add_parser("down", help="stop it, job steps included")
     down.add_argument("directory", type=Path)
     down.add_argument("--wipe", action="store_true", help="also remove its directory")
     args = parser.parse_args(arguments)

@@ -1,8 +1,8 @@
-"""From a ParallelCluster cluster configuration to the configuration files of a local Slurm. Pure text, no processes.
+"""The configuration files of a local Slurm, from a ParallelCluster cluster configuration. Pure text, no processes.
 
-What ParallelCluster itself sets is kept (partition per queue, node names, `EnforcePartLimits=ALL`, `ReturnToService=1`,
-whole-node allocation where the queue asks for it; source: the slurm.conf templates of aws-parallelcluster-cookbook). What
-differs does so because every virtual node lives on this machine: loopback addresses, no cgroups, no power saving, short timers.
+ParallelCluster's settings are kept (partition per queue, node names, `EnforcePartLimits=ALL`, `ReturnToService=1`,
+whole-node allocation if the queue has it; source: the slurm.conf templates of aws-parallelcluster-cookbook). Other
+settings differ because all virtual nodes are on this machine: loopback addresses, no cgroups, no power saving, short timers.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import UnknownCatalogEntry
 
 MAX_NODES = 64
-"""Most virtual nodes one machine is asked to carry: about 1.5 MB each, and full-cluster launches grow with their number."""
+"""Maximum of virtual nodes on one machine: each takes about 1.5 MB, and launches on all nodes become slower."""
 CREDENTIAL_SECONDS = 20
-"""How long a node may take to start what it was sent. Slurm's own default is 120; a requeued job waits as long before it starts again."""
+"""Seconds that a node has to start a job. Slurm's default is 120; a requeued job waits as long before it starts again."""
 
 
 class BadClusterConfiguration(ValueError):
-    """The cluster configuration cannot be turned into a Slurm. The message names the key, the value and the mend."""
+    """The cluster configuration cannot be used for a Slurm. The message has the key, the value and the fix."""
 
 
 @dataclass(frozen=True)
 class VirtualNode:
-    """One compute node: a slurmd of its own on this machine.
+    """A compute node: a slurmd on this machine.
 
     Attributes:
-        features: Slurm features as ParallelCluster gives them: static or dynamic, instance type, compute resource, efa.
+        features: Slurm features as ParallelCluster sets them: static or dynamic, instance type, compute resource, efa.
         threads: hardware threads of a core that Slurm may use: 1 where simultaneous multithreading is off, else 2.
     """
 
@@ -54,12 +54,12 @@ class Queue:
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """What a cluster configuration asks for.
+    """The plan of a local Slurm for a cluster configuration.
 
     Attributes:
         queues: in the configuration's order; the first one is the default partition.
-        mount_dirs: absolute mount directories of the shared storage, as `/efs`.
-        left_out: virtual nodes that were asked for and not made, because of the cap.
+        mount_dirs: absolute mount directories of the shared storage, for example `/efs`.
+        left_out: virtual nodes that are omitted because of the maximum.
     """
 
     queues: tuple[Queue, ...]
@@ -72,29 +72,29 @@ class ClusterPlan:
 
 
 def plan(config: Mapping[str, Any], max_nodes: int = MAX_NODES) -> ClusterPlan:
-    """Read a cluster configuration (numbers and booleans may be text, as CloudFormation hands them over).
+    """Read a cluster configuration (numbers and booleans can be strings, as CloudFormation passes them).
 
-    Every compute resource gets nodes up to its MaxCount until `max_nodes` are made; where the cap bites, compute
-    resources share what there is in the proportion they asked for.
+    Every compute resource gets nodes up to its MaxCount until there are `max_nodes`; beyond that, compute
+    resources share the nodes in proportion to their MaxCount.
 
     Raises:
         BadClusterConfiguration: no queue, no node, or a value that is not a number.
     """
     queues = _list(_get(config, "Scheduling", "the cluster configuration"), "SlurmQueues", "Scheduling")
-    asked = [
+    requested = [
         (queue, resource, _count(resource, "MinCount", 0, where), _count(resource, "MaxCount", 10, where))
         for queue in queues
         for resource in _list(queue, "ComputeResources", f"queue {queue.get('Name')!r}")
         for where in [f"queue {queue.get('Name')!r}, compute resource {resource.get('Name')!r}"]
     ]
-    total = sum(most for *_, most in asked)
+    total = sum(most for *_, most in requested)
     if total == 0:
         raise BadClusterConfiguration(
             "no queue has a node: every MaxCount is 0; set MaxCount to 1 or more in a compute resource"
         )
-    granted = _shares([most for *_, most in asked], max_nodes)
+    granted = _shares([most for *_, most in requested], max_nodes)
     nodes: dict[str, list[VirtualNode]] = {str(q["Name"]): [] for q in queues}
-    for (queue, resource, least, _), number in zip(asked, granted, strict=True):
+    for (queue, resource, least, _), number in zip(requested, granted, strict=True):
         nodes[str(queue["Name"])] += _nodes_of(queue, resource, min(least, number), number)
     made = tuple(
         Queue(str(q["Name"]), tuple(nodes[str(q["Name"])]), exclusive=_true(q.get("JobExclusiveAllocation")))
@@ -106,7 +106,7 @@ def plan(config: Mapping[str, Any], max_nodes: int = MAX_NODES) -> ClusterPlan:
 
 
 def _nodes_of(queue: Mapping[str, Any], resource: Mapping[str, Any], static: int, number: int) -> list[VirtualNode]:
-    """ParallelCluster numbers static and dynamic nodes separately, each from 1."""
+    """ParallelCluster numbers static and dynamic nodes separately, both from 1."""
     name, cr = str(queue["Name"]), str(resource["Name"])
     kinds = [str(instance["InstanceType"]) for instance in resource.get("Instances") or []]
     kinds = kinds or [str(resource.get("InstanceType", "unknown"))]
@@ -114,7 +114,7 @@ def _nodes_of(queue: Mapping[str, Any], resource: Mapping[str, Any], static: int
     threads = 1 if _true(resource.get("DisableSimultaneousMultithreading")) else 2
 
     def node(number: int, is_static: bool) -> VirtualNode:
-        # A compute resource with several instance types has no feature for the type.
+        # A compute resource with several instance types has no feature for its type.
         features = ["static" if is_static else "dynamic", *(kinds if len(kinds) == 1 else []), cr, *["efa"] * efa]
         short = "st" if is_static else "dy"
         return VirtualNode(f"{name}-{short}-{cr}-{number}", name, cr, kinds[0], is_static, tuple(features), threads)
@@ -122,12 +122,12 @@ def _nodes_of(queue: Mapping[str, Any], resource: Mapping[str, Any], static: int
     return [node(i, True) for i in range(1, static + 1)] + [node(i, False) for i in range(1, number - static + 1)]
 
 
-def _shares(asked: Sequence[int], most: int) -> list[int]:
-    """How many of `most` each gets: first one each, then in the proportion they asked for."""
-    shares = [0] * len(asked)
-    for _ in range(min(most, sum(asked))):
-        hungry = (i for i in range(len(asked)) if shares[i] < asked[i])
-        shares[min(hungry, key=lambda i: shares[i] / asked[i])] += 1
+def _shares(requested: Sequence[int], most: int) -> list[int]:
+    """Distribute `most` nodes: first one each, then in proportion to the requested numbers."""
+    shares = [0] * len(requested)
+    for _ in range(min(most, sum(requested))):
+        short = (i for i in range(len(requested)) if shares[i] < requested[i])
+        shares[min(short, key=lambda i: shares[i] / requested[i])] += 1
     return shares
 
 
@@ -167,16 +167,16 @@ def _true(value: object) -> bool:
 
 @dataclass(frozen=True)
 class Places:
-    """Where one local Slurm lives.
+    """Paths, ports and versions of a local Slurm.
 
     Attributes:
-        root: short path of its directory (Unix socket names end at 107 characters).
+        root: short path of its directory (Unix socket names have at most 107 characters).
         host: this machine's short host name.
-        user: who runs the daemons.
+        user: user of the daemons.
         ctld_port: slurmctld's port.
         node_ports: one slurmd port per virtual node, in the plan's order.
-        version: Slurm's version, as (22, 5).
-        plugins: Slurm's plug-ins, where they are not in the place that was compiled in.
+        version: Slurm's version, for example (22, 5).
+        plugins: Slurm's plug-ins, if not in the compiled-in folder.
         credential_seconds: see `CREDENTIAL_SECONDS`.
     """
 
@@ -225,7 +225,7 @@ def slurm_conf(plan: ClusterPlan, places: Places) -> str:
         "InactiveLimit=0",
         "KillWait=10",
         "Waittime=0",
-        "MinJobAge=86400",  # a finished job stays visible: there is no accounting database here
+        "MinJobAge=86400",  # finished jobs stay visible, because there is no accounting database
         "SlurmdParameters=config_overrides",  # the nodes have the instance's CPUs, not this machine's
         "JobCompType=jobcomp/filetxt",
         f"JobCompLoc={root}/log/jobcomp.log",
@@ -252,19 +252,19 @@ def _node_line(node: VirtualNode, port: int, host: str) -> str:
 
 
 def _size(node: VirtualNode) -> tuple[int, int]:
-    """CPUs and MiB of memory Slurm may hand out. ParallelCluster leaves 5 % of the memory to the system."""
+    """CPUs and MiB of memory for Slurm. ParallelCluster reserves 5 % of the memory for the system."""
     try:
         facts = Catalog.load().instance(node.instance_type)
     except UnknownCatalogEntry:
-        return 2, 3891  # not a Trainium type (a CPU queue, say): small, and enough for a job of one task
+        return 2, 3891  # not a Trainium type (for example a CPU queue): enough for a job with one task
     return facts.vcpus * node.threads // 2, int(facts.memory_gib * 1024 * 0.95)
 
 
 def node_conf(places: Places, index: int) -> str:
-    """One slurmd's own file. Its spool directory is numbered, not named: sockets in it carry the node's name already."""
+    """The file of one slurmd. Its spool directory has a number, because sockets in it already have the node's name."""
     return f"include {places.root}/etc/slurm.conf\nSlurmdSpoolDir={places.root}/s/{index}\n"
 
 
 def cgroup_conf(version: tuple[int, int]) -> str:
-    """No cgroups: a switch of its own since Slurm 23, before that only the mounting is turned off."""
+    """Disable cgroups: a separate setting since Slurm 23; before, only mounting is disabled."""
     return "CgroupPlugin=disabled\n" if version >= (23, 2) else "CgroupAutomount=no\n"

@@ -18,7 +18,7 @@ from sandbox.slurm_packages import which
 
 
 class SlurmFailed(RuntimeError):
-    """A local Slurm did not start, or is not there. The message carries what its log said."""
+    """A local Slurm did not start, or is not running. The message has the end of its log."""
 
 
 def munge_options(root: Path) -> list[str]:
@@ -28,14 +28,14 @@ def munge_options(root: Path) -> list[str]:
 
 
 def slurmd_command(node: str, configuration: str) -> list[str]:
-    """The command of one virtual node's slurmd. Its fourth word is the node's name."""
+    """The command of a virtual node's slurmd. Its fourth argument is the node's name."""
     unpacked = slurm_packages.unpacked()
     stepd = ["-d", str(unpacked.stepd)] if unpacked else []
     return [command_path("slurmd"), "-D", "-N", node, "-f", configuration, *stepd]
 
 
 def user_name() -> str:
-    """The name of the user who runs the daemons."""
+    """The name of the user that runs the daemons."""
     return pwd.getpwuid(os.getuid()).pw_name
 
 
@@ -47,7 +47,7 @@ def command_path(command: str) -> str:
 
 
 def lay_out(directory: Path, wanted: ClusterPlan, credential_seconds: int) -> dict[str, Any]:
-    """Directories and configuration files of a new Slurm; returns its state so far."""
+    """Create directories and configuration files of a new Slurm; returns its initial state."""
     for name in ("etc", "log", "run", "state", "s", "munge", "ports", *(f"s/{i}" for i in range(len(wanted.nodes)))):
         (directory / name).mkdir(exist_ok=True)
     (key := directory / "munge" / "key").touch(mode=0o600)
@@ -73,17 +73,17 @@ def lay_out(directory: Path, wanted: ClusterPlan, credential_seconds: int) -> di
 
 
 def _short_link(directory: Path) -> Path:
-    """A short way into `directory`: slurmd's socket names would else outgrow the 107 characters a Unix socket may have."""
+    """A short link to `directory`: the names of slurmd's Unix sockets have at most 107 characters."""
     while True:
-        link = Path("/tmp") / f"trn-{secrets.token_hex(4)}"  # noqa: S108  random, and made only if it is free
+        link = Path("/tmp") / f"trn-{secrets.token_hex(4)}"  # noqa: S108  random, and created only if it does not exist
         with contextlib.suppress(FileExistsError):
             link.symlink_to(directory)
             return link
 
 
 def _version() -> tuple[int, int]:
-    said = subprocess.run([command_path("slurmd"), "-V"], capture_output=True, text=True, check=True).stdout
-    found = re.search(r"(\d+)\.(\d+)", said)
+    output = subprocess.run([command_path("slurmd"), "-V"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"(\d+)\.(\d+)", output)
     if found is None:
-        raise SlurmFailed(f"`slurmd -V` says {said.strip()!r}, which is no version")
+        raise SlurmFailed(f"`slurmd -V` printed {output.strip()!r}, which is not a version")
     return int(found[1]), int(found[2])

@@ -1,9 +1,9 @@
-"""Slurm without root: the packages of Debian or Ubuntu, unpacked into `.cache/slurm`.
+"""Slurm without root: packages of Debian or Ubuntu, unpacked into `.cache/slurm`.
 
-Where Slurm's commands are not installed, `make slurm` (`python -m sandbox.slurm_packages`) lets apt find out which packages this
-machine lacks, download them and verify them against the signed release, all of which an ordinary user may do. Nothing is installed:
-the packages are unpacked, and each program gets the search path of its libraries relative to its own place (`$ORIGIN`), so that
-neither daemons nor commands nor jobs need an `LD_LIBRARY_PATH`.
+If Slurm is not installed, `make slurm` (`python -m sandbox.slurm_packages`) uses apt to resolve the missing packages, download
+them and verify their signatures, which needs no root. Nothing is installed: the packages are unpacked, and each program gets a
+library path relative to itself (`$ORIGIN`), so that daemons, commands and jobs need no `LD_LIBRARY_PATH`.
+Only the downloaded lists and packages are used.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COMMANDS = ("slurmctld", "slurmd", "munged", "srun", "sbatch", "scontrol", "sinf
 """The commands of a local Slurm."""
 
 _WANTED = ("slurmctld", "slurmd", "slurm-client", "munge")
-"""What apt is asked for; which libraries and plug-ins they need in this release, apt knows."""
+"""Requested packages; apt resolves their libraries and plug-ins for the release."""
 
 _APT_CONF = """\
 #clear APT::Update;
@@ -51,12 +51,12 @@ Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled "false";
 
 
 class SlurmNotProvided(RuntimeError):
-    """Slurm could not be downloaded or does not run here; the message says why and what to do."""
+    """Slurm could not be downloaded or does not run here; the message has the reason and the fix."""
 
 
 @dataclass(frozen=True)
 class Package:
-    """One package file that apt would download. `size` is in bytes."""
+    """A package file to download. `size` is in bytes."""
 
     name: str
     version: str
@@ -66,7 +66,7 @@ class Package:
 
 @dataclass(frozen=True)
 class Unpacked:
-    """An unpacked Slurm in `folder`: the packages' files below `root/`, a link to each command in `bin/`."""
+    """An unpacked Slurm in `folder`: the packages' files in `root/`, a link to each command in `bin/`."""
 
     folder: Path
 
@@ -86,7 +86,7 @@ class Unpacked:
 
 
 def release_key(os_release: str, machine: str) -> str:
-    """Name of the cache folder, as `debian-12-x86_64`: a checkout may be shared by machines of different releases.
+    """Name of the cache folder, for example `debian-12-x86_64`: machines with different releases can share a checkout.
 
     Args:
         os_release: the text of /etc/os-release.
@@ -97,7 +97,7 @@ def release_key(os_release: str, machine: str) -> str:
 
 
 def parse_uris(output: str) -> list[Package]:
-    """The packages in the output of `apt-get --print-uris install`, in its order."""
+    """The packages in the output of `apt-get --print-uris install`, in order."""
     found = []
     for line in output.splitlines():
         match = re.fullmatch(r"'([^']+)' (\S+)_(\S+)_[^_\s]+\.deb (\d+)(?: \S+)?\s*", line)
@@ -108,7 +108,7 @@ def parse_uris(output: str) -> list[Package]:
 
 
 def describe(packages: Iterable[Package]) -> str:
-    """The download as text: total and hosts, then every package with its size."""
+    """A description of the download: total and hosts, then every package with its size."""
     every = list(packages)
     hosts = ", ".join(sorted({package.host for package in every}))
     total = sum(package.size for package in every)
@@ -119,9 +119,9 @@ def describe(packages: Iterable[Package]) -> str:
 
 
 def which(command: str) -> str | None:
-    """Where a command is: on the PATH, in the administrators' directories, or among the unpacked ones.
+    """The path of a command: on the PATH, in the system's sbin directories, or unpacked.
 
-    Slurm's own commands are either all of the system or all unpacked: versions do not mix.
+    Slurm's own commands are either all from the system or all unpacked, so that versions match.
     """
     path = os.pathsep.join([os.environ.get("PATH", ""), SYSTEM_PATH])
     ours = unpacked() if command in COMMANDS else None
@@ -129,32 +129,32 @@ def which(command: str) -> str | None:
 
 
 def unpacked() -> Unpacked | None:
-    """The unpacked Slurm, where there is one and the system has none of its own."""
+    """The unpacked Slurm, if it exists and the system has none."""
     if _system_has_slurm() or not (found := Unpacked(_folder())).commands.exists():
         return None
     return found
 
 
 def unavailable() -> str | None:
-    """Why this machine can neither use nor unpack a Slurm, or None if it can."""
+    """Why this machine can neither use nor unpack Slurm, or None."""
     if sys.platform != "linux":
         return f"a local Slurm needs Linux, and this is {platform.system()}"
     if _system_has_slurm() or unpacked() or (shutil.which("apt-get") and shutil.which("dpkg-deb")):
         return None
-    return "Slurm is not installed, and there is no apt-get here to download it with: install Slurm and MUNGE"
+    return "Slurm is not installed, and apt-get is not available to download it: install Slurm and MUNGE"
 
 
 def _print(text: str) -> None:
     print(text, flush=True)
 
 
-def provide(say: Callable[[str], None] = _print) -> Unpacked | None:
-    """Download and unpack Slurm where it is missing. Returns None where the system's own is used.
+def provide(report: Callable[[str], None] = _print) -> Unpacked | None:
+    """Download and unpack Slurm if it is missing. Returns None if the system's Slurm is used.
 
-    Takes seconds; does nothing the second time. A download that is interrupted leaves nothing that a later call would use.
+    Takes seconds; does nothing the second time. A later call does not use the remains of an interrupted download.
 
     Raises:
-        SlurmNotProvided: this machine has no apt, the packages cannot be had, or they do not run here.
+        SlurmNotProvided: no apt, the packages cannot be downloaded, or they do not run here.
     """
     if (reason := unavailable()) is not None:
         raise SlurmNotProvided(reason)
@@ -166,11 +166,11 @@ def provide(say: Callable[[str], None] = _print) -> Unpacked | None:
         target = Unpacked(_folder())
         if target.commands.exists() and _failure(target) is None:
             return target
-        for left in CACHE.glob(".part-*"):  # of a call that was killed
+        for left in CACHE.glob(".part-*"):  # left by a killed call
             shutil.rmtree(left)
         work = Path(tempfile.mkdtemp(prefix=".part-", dir=CACHE))
         try:
-            made = _unpack(_download(work, say), work / "new")
+            made = _unpack(_download(work, report), work / "new")
             if (failure := _failure(made)) is not None:
                 raise SlurmNotProvided(f"the unpacked Slurm does not run on this machine: {failure}")
             if target.folder.exists():
@@ -178,7 +178,7 @@ def provide(say: Callable[[str], None] = _print) -> Unpacked | None:
             made.folder.rename(target.folder)
         finally:
             shutil.rmtree(work)
-        say(f"slurm: unpacked into {os.path.relpath(target.folder)}")
+        report(f"slurm: unpacked into {os.path.relpath(target.folder)}")
         return target
 
 
@@ -192,23 +192,23 @@ def _system_has_slurm() -> bool:
     return all(shutil.which(command, path=path) for command in COMMANDS)
 
 
-def _download(work: Path, say: Callable[[str], None]) -> list[Path]:
-    """The packages that this machine lacks: with the system's package lists, or, where these are missing or too old, with new ones."""
+def _download(work: Path, report: Callable[[str], None]) -> list[Path]:
+    """Download the missing packages with the system's package lists, or with new ones if these are missing or too old."""
     archives = work / "cache/archives"
     (archives / "partial").mkdir(parents=True)
     (work / "lists/partial").mkdir(parents=True)
     conf = work / "apt.conf"
     conf.write_text(_APT_CONF.format(work=work))
     try:
-        return _fetch(conf, archives, say)
+        return _fetch(conf, archives, report)
     except SlurmNotProvided:
         conf.write_text((_APT_CONF + _OWN_LISTS).format(work=work))
-    say("slurm: downloading the package lists of this release (Debian: 10 MB, Ubuntu: 20 to 40 MB)")
+    report("slurm: downloading the package lists of this release (Debian: 10 MB, Ubuntu: 20 to 40 MB)")
     updated = _apt(conf, "update")
     if fetched := re.search(r"^Fetched (\S+ \S+)", updated.stdout, re.MULTILINE):
-        say(f"slurm: package lists, {fetched[1]}")
+        report(f"slurm: package lists, {fetched[1]}")
     try:
-        return _fetch(conf, archives, say)
+        return _fetch(conf, archives, report)
     except SlurmNotProvided as problem:
         wrong = _errors(updated.stderr) or str(problem)
         raise SlurmNotProvided(
@@ -217,12 +217,12 @@ def _download(work: Path, say: Callable[[str], None]) -> list[Path]:
         ) from None
 
 
-def _fetch(conf: Path, archives: Path, say: Callable[[str], None]) -> list[Path]:
+def _fetch(conf: Path, archives: Path, report: Callable[[str], None]) -> list[Path]:
     wanted = _apt(conf, "install", "--print-uris", "-qq", "--yes", *_WANTED)
     packages = parse_uris(wanted.stdout)
     if wanted.returncode != 0 or not packages:
         raise SlurmNotProvided(_errors(wanted.stderr) or "apt lists no package to download")
-    say(describe(packages))
+    report(describe(packages))
     done = _apt(conf, "install", "--download-only", "-qq", "--yes", *_WANTED)
     files = sorted(archives.glob("*.deb"))
     if done.returncode != 0 or len(files) != len(packages):
@@ -237,13 +237,13 @@ def _apt(conf: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def _errors(stderr: str) -> str:
-    """apt's error lines as one, the first three of them."""
+    """apt's first three error lines, as one line."""
     lines = [line.removeprefix("E: ").strip() for line in stderr.splitlines() if line.startswith(("E: ", "W: Failed"))]
     return "; ".join(dict.fromkeys(lines[:3]))
 
 
 def _unpack(files: Iterable[Path], folder: Path) -> Unpacked:
-    """Unpack the packages into `folder` and make their programs find their libraries from there."""
+    """Unpack the packages into `folder` and set the library paths of their programs."""
     root = folder / "root"
     root.mkdir(parents=True)
     for file in files:
@@ -256,7 +256,7 @@ def _unpack(files: Iterable[Path], folder: Path) -> Unpacked:
     made.commands.mkdir()
     for program in programs:
         subprocess.run([*patchelf, str(program)], check=True, capture_output=True)
-        link = made.commands / program.name.removesuffix("-wlm")  # Debian's alternatives drop the suffix as well
+        link = made.commands / program.name.removesuffix("-wlm")  # like Debian's alternatives
         link.symlink_to(Path("..") / program.relative_to(folder))
     return made
 
@@ -269,7 +269,7 @@ def _is_elf(file: Path) -> bool:
 
 
 def _failure(made: Unpacked) -> str | None:
-    """What a program needs and does not find on this machine, or None. Nothing is run: the loader lists the libraries and ends."""
+    """Missing libraries of a program on this machine, or None. Nothing is executed: the loader only lists libraries."""
     for command in (*COMMANDS, made.stepd.name):
         program, env = str(made.commands / command), {"LD_TRACE_LOADED_OBJECTS": "1"}
         try:
@@ -283,12 +283,12 @@ def _failure(made: Unpacked) -> str | None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Provide Slurm; 0, or 1 where it cannot be had. With `--optional` a machine without apt is no failure."""
+    """Provide Slurm; returns 0, or 1 if that fails. With `--optional`, a machine without apt is not a failure."""
     parser = argparse.ArgumentParser(prog="python -m sandbox.slurm_packages", description="Slurm without root.")
-    parser.add_argument("--optional", action="store_true", help="end with 0 also where Slurm cannot be had")
+    parser.add_argument("--optional", action="store_true", help="exit code 0 even if Slurm is not available")
     optional = parser.parse_args(arguments).optional
     if optional and unavailable():
-        return 0  # the caller says what it skips
+        return 0  # the caller reports what it skips
     try:
         made = provide()
     except (SlurmNotProvided, OSError, subprocess.CalledProcessError) as problem:

@@ -1,7 +1,7 @@
-"""Keeps a Slurm behind each ParallelCluster cluster of a local AWS, or a Kubernetes API behind each EKS cluster.
+"""Runs a Slurm for each ParallelCluster cluster of a local AWS, or a Kubernetes API for each EKS cluster.
 
-`launch` starts one supervisor of a kind in the background, `end` stops it with all that it started. It also ends by itself when the
-local AWS has ended. `sandbox.attach` is how the emulator asks for something to be attached.
+`launch` starts a supervisor of a kind in the background, `end` stops it and everything that it started. It also ends when the
+local AWS has ended. `sandbox.attach` has the emulator's requests.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ _STOP_SECONDS = 120.0
 
 
 class Attached(Protocol):
-    """What runs the jobs of one cluster."""
+    """The Slurm or Kubernetes of one cluster."""
 
     def changed(self) -> None:
         """The cluster was requested again, with another configuration."""
 
     def refresh(self) -> None:
-        """Follow what was done to the cluster; called about three times a second."""
+        """Apply changes of the cluster; called about three times a second."""
 
     def stop(self) -> None:
-        """End it, and forget it."""
+        """Stop it and remove its state."""
 
 
 class AttachedSlurm:
-    """A Slurm behind a ParallelCluster cluster. A changed set of nodes starts it anew: its jobs end, its files stay."""
+    """A Slurm for a ParallelCluster cluster. Changed nodes restart it: its jobs end, its files are kept."""
 
     def __init__(self, aws: LocalAws, name: str, region: str) -> None:
         self._cluster = aws.directory / "clusters" / name
@@ -66,7 +66,7 @@ class AttachedSlurm:
             self._start()
 
     def refresh(self) -> None:
-        """Nothing: a Slurm's nodes are virtual from the start."""
+        """Nothing to do: a Slurm has all virtual nodes from the start."""
 
     def stop(self) -> None:
         (self._cluster / "node.json").unlink(missing_ok=True)
@@ -74,7 +74,7 @@ class AttachedSlurm:
 
 
 class AttachedKubernetes:
-    """A Kubernetes API behind an EKS cluster, with as many virtual nodes as its node groups have instances."""
+    """A Kubernetes API for an EKS cluster, with a virtual node for each instance of its node groups."""
 
     def __init__(self, aws: LocalAws, name: str, region: str) -> None:
         self._aws, self._region = aws, region
@@ -91,7 +91,7 @@ class AttachedKubernetes:
         eks.attach(aws.directory, self._running, secret)
 
     def changed(self) -> None:
-        """Nothing: what a deployment changes, it changes through the API."""
+        """Nothing to do: deployments change objects through the API."""
 
     def refresh(self) -> None:
         eks.sync_nodes(self._running, lambda service: self._aws.client(service, self._region))
@@ -102,7 +102,7 @@ class AttachedKubernetes:
 
 
 _SHARED = "/image"
-"""The one folder that every pod has, whichever file systems a cluster has."""
+"""The folder that every pod has, with any file systems of the cluster."""
 _MAKE: dict[Kind, Callable[[LocalAws, str, str], Attached]] = {"slurm": AttachedSlurm, "kubernetes": AttachedKubernetes}
 _AVAILABLE: dict[Kind, Callable[[], str | None]] = {"slurm": slurm.available, "kubernetes": kubernetes.available}
 _TROUBLE = (
@@ -111,15 +111,15 @@ _TROUBLE = (
 
 
 def launch(aws: LocalAws, kind: Kind) -> None:
-    """Start a supervisor in the background, unless one runs for this local AWS.
+    """Start a supervisor in the background, unless one is already running for this local AWS.
 
     Raises:
-        SandboxError: this machine cannot run such clusters, or the supervisor does not come up.
+        SandboxError: this machine cannot run such clusters, or the supervisor does not start.
     """
     if attach.supervisor(aws.directory, kind):
         return
     if reason := _AVAILABLE[kind]():
-        raise SandboxError(f"--{kind} cannot be had on this machine: {reason}")
+        raise SandboxError(f"--{kind} is not available on this machine: {reason}")
     (aws.directory / "attach").mkdir(exist_ok=True)
     log = aws.directory / "attach" / f"{kind}.log"
     environment = {**plain_environment(), "PYTHONPATH": paths.python_path()}
@@ -133,7 +133,7 @@ def launch(aws: LocalAws, kind: Kind) -> None:
 
 
 def end(directory: Path) -> None:
-    """Stop the supervisors of a sandbox, and all that they started: also where one of them was killed."""
+    """Stop the supervisors of a sandbox and everything that they started, even if one of them was killed."""
     directory = directory.resolve()
     for kind in attach.KINDS:
         if found := attach.supervisor(directory, kind):
@@ -152,7 +152,7 @@ def _stop_left(directory: Path, kind: Kind) -> None:
 
 
 def supervise(aws: LocalAws, kind: Kind) -> None:
-    """Serve requests until the local AWS has ended, or SystemExit is raised; then stop all that was attached."""
+    """Process requests until the local AWS has ended, or SystemExit is raised; then stop everything."""
     attached: dict[str, tuple[str, Attached]] = {}
     emulator = processes.Started(aws.pid, processes.began(aws.pid) or -1)
     try:
@@ -161,8 +161,8 @@ def supervise(aws: LocalAws, kind: Kind) -> None:
             for name in attached.keys() - wanted.keys():
                 attached.pop(name)[1].stop()
                 print(f"{name}: stopped", flush=True)
-            for name, asked in wanted.items():
-                _serve(aws, kind, name, asked, attached)
+            for name, request in wanted.items():
+                _serve(aws, kind, name, request, attached)
             for name, (_, running) in attached.items():
                 for problem in _tried(running.refresh):
                     print(f"{name}: {problem}", flush=True)
@@ -173,27 +173,27 @@ def supervise(aws: LocalAws, kind: Kind) -> None:
 
 
 def _serve(
-    aws: LocalAws, kind: Kind, name: str, asked: dict[str, Any], attached: dict[str, tuple[str, Attached]]
+    aws: LocalAws, kind: Kind, name: str, request: dict[str, Any], attached: dict[str, tuple[str, Attached]]
 ) -> None:
-    """Attach something to a cluster that is new, or was changed; answer its request."""
+    """Attach a new or changed cluster, and write the response."""
     answered = attach.read(attach.folder(aws.directory, kind) / f"{name}.done.json").get("id")
-    if answered == asked["id"]:
+    if answered == request["id"]:
         return
 
     def do() -> None:
         if name in attached:
             attached[name][1].changed()
-            attached[name] = (asked["id"], attached[name][1])
+            attached[name] = (request["id"], attached[name][1])
         else:
-            attached[name] = (asked["id"], _MAKE[kind](aws, name, asked["region"]))
+            attached[name] = (request["id"], _MAKE[kind](aws, name, request["region"]))
 
     problems = list(_tried(do))
-    attach.respond(aws.directory, kind, name, asked["id"], "; ".join(problems))
+    attach.respond(aws.directory, kind, name, request["id"], "; ".join(problems))
     print(f"{name}: {'; '.join(problems) or 'attached'}", flush=True)
 
 
 def _tried(do: Callable[[], None]) -> Iterator[str]:
-    """What went wrong, in words; nothing if all is well."""
+    """The error message; empty if there was no error."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
@@ -203,14 +203,14 @@ def _tried(do: Callable[[], None]) -> Iterator[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a supervisor in the foreground; the exit code."""
+    """Run a supervisor in the foreground; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m sandbox.supervisor", description=__doc__)
     parser.add_argument("directory", type=Path)
     parser.add_argument("kind", choices=attach.KINDS)
     options = parser.parse_args(arguments)
     aws = LocalAws.attach(options.directory)
     if aws is None:
-        print(f"no local AWS runs in {options.directory}", file=sys.stderr)
+        print(f"no local AWS is running in {options.directory}", file=sys.stderr)
         return 2
 
     def stop(number: int, _: FrameType | None) -> None:

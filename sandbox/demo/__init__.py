@@ -1,1 +1,1 @@
-"""The whole journey on this machine: deploy, submit, train, follow, destroy, and proof that nothing is left."""
+"""The complete workflow on this machine: deploy, submit, train, follow, destroy, and a check for leftovers."""

@@ -1,4 +1,4 @@
-"""`make demo`: everything, on this machine, without an account."""
+"""`make demo`: the complete workflow on this machine, without an account."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sandbox.slurm_layout import SlurmFailed
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the demo; the exit code."""
+    """Run the demo; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m sandbox.demo", description=__doc__)
     parser.add_argument("--path", choices=["all", "slurm", "eks"], default="all", help="which stack (%(default)s)")
     parser.add_argument("--nodes", type=int, default=16, help="nodes of the training job (%(default)s)")
@@ -36,12 +36,12 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"\nThe demo stopped: {e}", file=sys.stderr)
             return 1
         except KeyboardInterrupt:
-            print("\nThe demo was interrupted; all it had started is stopped.", file=sys.stderr)
+            print("\nThe demo was interrupted; everything that it started was stopped.", file=sys.stderr)
             return 130
 
 
 def _skipped(path: str) -> list[str]:
-    """What this machine cannot run of a path, each with the reason."""
+    """The parts of a path that this machine cannot run, with the reasons."""
     found = []
     if path != "eks" and (reason := local_slurm.available()):
         found.append(f"training on a local Slurm ({reason})")
@@ -52,22 +52,22 @@ def _skipped(path: str) -> list[str]:
 
 def _tell(aws: LocalAws, directory: Path, options: argparse.Namespace, skipped: list[str]) -> int:
     narrator = Narrator(plain_environment(aws.env), paths.HOME, directory / "cdk.out")
-    narrator.step("bootstrap a local AWS: an account with nothing in it")
-    seed_datasets(aws.client("s3"))  # public data: there before us, and after us
+    narrator.step("bootstrap a local AWS: an empty account")
+    seed_datasets(aws.client("s3"))  # public data, not a leftover
     aws.bootstrap()
     if options.path != "eks":
-        slurm.tell(narrator, aws, directory, options.nodes, options.steps)
+        slurm.run(narrator, aws, directory, options.nodes, options.steps)
     if options.path != "slurm":
-        eks.tell(narrator, aws, directory)
+        eks.run(narrator, aws, directory)
 
     narrator.step("what is left in the account")
     left = aws.leftovers()
     for kind, names in left.items():
-        narrator.say(f"{kind}: {', '.join(names)}")
-    narrator.say("something was left behind" if left else "nothing, beside the CDK's own bootstrap")
+        narrator.print(f"{kind}: {', '.join(names)}")
+    narrator.print("resources were left behind" if left else "nothing except the CDK's bootstrap")
     for what in skipped:
-        narrator.say(f"skipped on this machine: {what}")
-    narrator.say(f"done in {narrator.elapsed:.0f} s")
+        narrator.print(f"skipped on this machine: {what}")
+    narrator.print(f"done in {narrator.elapsed:.0f} s")
     return 1 if left else 0
 
 

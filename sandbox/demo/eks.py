@@ -1,4 +1,4 @@
-"""The Kubernetes path: `TrnEksStack`, a gang on two virtual nodes, and back to nothing."""
+"""The Kubernetes path: deploy `TrnEksStack`, run a job on two virtual nodes, destroy everything."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def unavailable() -> str | None:
     return kubernetes.available() or running.cannot_run()
 
 
-def tell(narrator: Narrator, aws: LocalAws, directory: Path) -> None:
-    """Run the path; without jobs where these cannot run here.
+def run(narrator: Narrator, aws: LocalAws, directory: Path) -> None:
+    """Run the path; without jobs where this machine cannot run them.
 
     Raises:
         StepFailed: a command failed.
@@ -35,19 +35,19 @@ def tell(narrator: Narrator, aws: LocalAws, directory: Path) -> None:
     reason = unavailable()
     with ExitStack() as stack:
         cluster = None if reason else stack.enter_context(_kubernetes(narrator, aws, directory))
-        narrator.step(f"deploy {STACK} with the CDK's own command line")
+        narrator.step(f"deploy {STACK} with the CDK's command line")
         narrator.cdk("deploy", STACK, *context, "--require-approval", "never")
         if cluster:
             eks.sync_nodes(cluster, aws.client)
             _jobs(narrator)
         else:
-            _judged(narrator)
+            _validate(narrator)
         narrator.step(f"destroy {STACK}")
         narrator.cdk("destroy", STACK, *context, "--force")
 
 
 def _kubernetes(narrator: Narrator, aws: LocalAws, directory: Path) -> kubernetes.LocalKubernetes:
-    narrator.step("a real Kubernetes API, with Volcano, stands in for the cluster's")
+    narrator.step("start a real Kubernetes API with Volcano for the cluster")
     name, secret = settings.load(ENVIRONMENT).eks_cluster_name, eks.new_secret()
     started = kubernetes.LocalKubernetes.start(
         directory / "kubernetes",
@@ -58,29 +58,29 @@ def _kubernetes(narrator: Narrator, aws: LocalAws, directory: Path) -> kubernete
     )
     image.make(started.directory)
     eks.attach(aws.directory, started, secret)
-    narrator.say(f"{started.endpoint}, which the local EKS gives as the endpoint of {name}")
+    narrator.print(f"{started.endpoint}, which the local EKS returns as the endpoint of {name}")
     return started
 
 
 def _jobs(narrator: Narrator) -> None:
     on = ("--stack", STACK)
-    narrator.step(f"submit a job on {NODES} nodes: all of them, or none")
+    narrator.step(f"submit a job on {NODES} nodes, started all together or not at all")
     narrator.run("trn", "submit", str(HERE / "gang.sh"), "--nodes", str(NODES), "--token", "demo", *on)
     narrator.run("trn", "logs", "gang-demo", "--follow", *on)
     narrator.run("trn", "status", "gang-demo", *on)
-    narrator.step("submit another, and cancel it")
+    narrator.step("submit another job and cancel it")
     narrator.run("trn", "submit", str(HERE / "hold.sh"), "--nodes", str(NODES), "--token", "cancelled", *on)
     narrator.run("trn", "cancel", "hold-cancelled", *on)
     narrator.run("trn", "list", *on)
 
 
-def _judged(narrator: Narrator) -> None:
-    """Where no API server can be built: what would be sent, judged by the official schemas."""
-    narrator.step("no local Kubernetes: the job's objects meet the official schemas")
-    words = ("trn", "submit", str(HERE / "gang.sh"), "--nodes", str(NODES), "--stack", STACK, "--dry-run")
-    sent = narrator.run(*words, on_line=lambda _: None)
+def _validate(narrator: Narrator) -> None:
+    """Without an API server: validate the job's objects with the official schemas."""
+    narrator.step("no local Kubernetes: validate the job's objects with the official schemas")
+    command = ("trn", "submit", str(HERE / "gang.sh"), "--nodes", str(NODES), "--stack", STACK, "--dry-run")
+    sent = narrator.run(*command, on_line=lambda _: None)
     objects: list[Any] = [o for o in YAML(typ="safe", pure=True).load_all(sent) if isinstance(o, dict)]
     wrong = [problem for o in objects for problem in schemas.validate(o)]
     if wrong or not objects:
         raise StepFailed(f"the job's objects are not valid: {'; '.join(wrong) or 'there are none'}")
-    narrator.say(f"{len(objects)} objects, all valid: {', '.join(o['kind'] for o in objects)}")
+    narrator.print(f"{len(objects)} objects, all valid: {', '.join(o['kind'] for o in objects)}")

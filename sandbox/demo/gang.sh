@@ -1,5 +1,5 @@
 #!/bin/bash
-# The demo's job: each node sums its share of the squares up to a million, and node 0 adds up what all have written.
+# The demo's job: each node sums its share of the squares up to a million, and node 0 adds up the results.
 set -eu
 share=/efs/demo-sums
 mkdir -p "$share"
@@ -19,5 +19,5 @@ if [ "$NODE_RANK" = 0 ]; then
     total=$((total + $(< "$share/$n")))
   done
   echo "together: $total"
-  [ "$total" = $((1000000 * 1000001 * 2000001 / 6)) ] # what the formula says
+  [ "$total" = $((1000000 * 1000001 * 2000001 / 6)) ] # the closed formula
 fi

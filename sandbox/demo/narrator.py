@@ -1,4 +1,4 @@
-"""Telling what happens: numbered steps, the commands a user would type, their output, and how long each took."""
+"""Prints the demo's progress: numbered steps, the commands, their output, and how long each took."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _EVENT = re.compile(r"^\S+ \|\s*(\d+)/(\d+) \|[^|]*\| (\w+)\s*\| (\S+)\s*\|")
 
 
 class StepFailed(RuntimeError):
-    """A command of the demo ended with an error; the message holds the end of its output."""
+    """A command of the demo failed; the message has the end of its output."""
 
 
 class Narrator:
-    """Prints the story of a demo.
+    """Prints the steps of a demo.
 
     Args:
         env: the environment of every command.
-        cwd: where they run.
-        assembly: folder for the CDK's cloud assembly, apart from a user's own `cdk.out`.
+        cwd: working directory of every command.
+        assembly: folder for the CDK's cloud assembly, separate from a user's `cdk.out`.
     """
 
     def __init__(self, env: Mapping[str, str], cwd: Path, assembly: Path):
@@ -43,23 +43,23 @@ class Narrator:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the story began."""
+        """Seconds since the start."""
         return time.monotonic() - self._began
 
-    def say(self, text: str) -> None:
+    def print(self, text: str) -> None:
         self.console.print(f"   {text}", markup=False)
 
-    def run(self, *words: str, on_line: Callable[[str], None] | None = None) -> str:
-        """Run a command as a user would type it, showing its output line by line.
+    def run(self, *command: str, on_line: Callable[[str], None] | None = None) -> str:
+        """Run a command as a user would type it, and print its output line by line.
 
         Raises:
-            StepFailed: it ended with another code than 0.
+            StepFailed: it exited with a non-zero code.
         """
-        self.console.print(f"   [cyan]$ {shlex.join(words)}[/]")
+        self.console.print(f"   [cyan]$ {shlex.join(command)}[/]")
         show = on_line or (lambda line: self.console.print(f"   {line}", markup=False))
         lines: list[str] = []
         with subprocess.Popen(
-            words,
+            command,
             env=self._env,
             cwd=self._cwd,
             stdin=subprocess.DEVNULL,
@@ -77,18 +77,18 @@ class Narrator:
                 raise
         if process.returncode:
             tail = "\n".join(lines[-30:])
-            raise StepFailed(f"`{shlex.join(words)}` ended with {process.returncode}:\n{tail}")
+            raise StepFailed(f"`{shlex.join(command)}` exited with {process.returncode}:\n{tail}")
         return "\n".join(lines)
 
-    def cdk(self, *words: str) -> str:
-        """Run a `cdk` command, its resource events drawn as one progress bar. Raises as `run` does."""
+    def cdk(self, *arguments: str) -> str:
+        """Run a `cdk` command with a progress bar for its resource events. Raises like `run`."""
         with Progress(
             TextColumn("   {task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total} {task.fields[now]}"),
             TimeElapsedColumn(), console=self.console, transient=True,
         ) as bar:  # fmt: skip
-            task = bar.add_task(words[0], total=None, now="")
-            words = ("cdk", *words, "--output", str(self._assembly), "--no-notices")
-            return self.run(*words, on_line=lambda line: _advance(bar, task, line))
+            task = bar.add_task(arguments[0], total=None, now="")
+            command = ("cdk", *arguments, "--output", str(self._assembly), "--no-notices")
+            return self.run(*command, on_line=lambda line: _advance(bar, task, line))
 
 
 def _advance(bar: Progress, task: TaskID, line: str) -> None:
@@ -98,6 +98,6 @@ def _advance(bar: Progress, task: TaskID, line: str) -> None:
 
 
 def plain_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """An environment for the demo's commands: colours as this terminal has them."""
+    """Environment variables for the demo's commands: colours as in this terminal."""
     kept = {k: v for k, v in os.environ.items() if k in {"TERM", "COLUMNS", "COLORTERM"}}
     return {**env, **kept}

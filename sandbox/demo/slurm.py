@@ -1,4 +1,4 @@
-"""The Slurm path: `TrnPclusterStack`, BERT-Large on 16 virtual nodes, and back to nothing."""
+"""The Slurm path: deploy `TrnPclusterStack`, train BERT-Large on 16 virtual nodes, destroy everything."""
 
 from __future__ import annotations
 
@@ -15,26 +15,28 @@ STACK = "TrnPclusterStack"
 TOKEN = "demo"  # noqa: S105  no secret: it names the job
 
 
-def tell(narrator: Narrator, aws: LocalAws, directory: Path, nodes: int, steps: int) -> None:
-    """Run the path; without training where there is no local Slurm.
+def run(narrator: Narrator, aws: LocalAws, directory: Path, nodes: int, steps: int) -> None:
+    """Run the path; without training where this machine cannot run Slurm.
 
     Raises:
         StepFailed: a command failed.
     """
-    narrator.step(f"deploy {STACK} with the CDK's own command line")
+    narrator.step(f"deploy {STACK} with the CDK's command line")
     narrator.cdk("deploy", STACK, "--require-approval", "never")
 
-    narrator.step("what the stack tells the jobs")
+    narrator.step("the stack's outputs for jobs")
     cluster = _outputs(aws)
     for fleet in cluster.fleets:
-        narrator.say(
+        narrator.print(
             f"queue {fleet.queue}: up to {fleet.nodes} x {fleet.instance_type} "
             f"({fleet.cores} NeuronCores, {fleet.efa} EFA interfaces each)"
         )
-    narrator.say(f"head node {cluster.head_node_id}, shared {cluster.shared_dir}, Neuron SDK {cluster.neuron_release}")
+    narrator.print(
+        f"head node {cluster.head_node_id}, shared {cluster.shared_dir}, Neuron SDK {cluster.neuron_release}"
+    )
 
     if slurm.available():
-        narrator.step("no local Slurm: the job is rendered, not run")
+        narrator.step("no local Slurm: render the job instead of running it")
         narrator.run("trn", "submit", "bert-large", "--nodes", str(nodes), "--dry-run", on_line=lambda _: None)
     else:
         _train(narrator, aws, cluster, directory, nodes, steps)
@@ -44,20 +46,20 @@ def tell(narrator: Narrator, aws: LocalAws, directory: Path, nodes: int, steps: 
 
 
 def _train(narrator: Narrator, aws: LocalAws, cluster: SlurmCluster, directory: Path, nodes: int, steps: int) -> None:
-    narrator.step("a real Slurm stands in for the cluster's nodes")
+    narrator.step("start a real Slurm with virtual nodes for the cluster")
     home = aws.directory / "clusters" / cluster.cluster_name
     config = YAML(typ="safe", pure=True).load(home / "config.yaml")
     with slurm.LocalSlurm.start(directory / "slurm", config, environment=aws.variables) as local:
         local.attach(home)
-        narrator.say(f"{len(local.node_names)} virtual nodes, {local.node_names[0]} to {local.node_names[-1]}")
+        narrator.print(f"{len(local.node_names)} virtual nodes, {local.node_names[0]} to {local.node_names[-1]}")
         for notice in local.notices:
-            narrator.say(notice)
+            narrator.print(notice)
 
         narrator.step(f"submit BERT-Large on {nodes} nodes, through SSM: prepare, precompile, then train")
         narrator.run("trn", "submit", "bert-large", "--nodes", str(nodes), "--steps", str(steps), "--token", TOKEN)
         job = f"bert-large-{TOKEN}"
 
-        narrator.step("follow it to its end")
+        narrator.step("follow it until it ends")
         narrator.run("trn", "logs", job, "--follow", "--node", "0")
         narrator.run("trn", "status", job)
 

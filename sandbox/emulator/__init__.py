@@ -1,5 +1,5 @@
-"""The emulator's side of the sandbox: ministack with what it lacks.
+"""The emulator: ministack with the sandbox's additions.
 
-Everything in this package runs in the environment `.venvs/aws` (ministack pins botocore), started as
+Everything in this package runs in the environment `.venvs/aws` (ministack pins botocore), started with
 `python -m sandbox.emulator`. Nothing outside the package imports it.
 """

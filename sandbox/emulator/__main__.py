@@ -1,10 +1,10 @@
-"""Start the emulator: ministack with the sandbox's additions. Run in `.venvs/aws` by `sandbox.local_aws`.
+"""Start the emulator: ministack with the sandbox's additions. `sandbox.local_aws` runs it in `.venvs/aws`.
 
-Reads from its environment, besides ministack's own variables:
+Environment variables, besides ministack's own:
 SANDBOX_DIR (the sandbox's folder), SANDBOX_SOURCE (the folder that holds the package `sandbox`),
 SANDBOX_PCLUSTER_PYTHON and SANDBOX_PCLUSTER_VERSION, SANDBOX_FAULTS and SANDBOX_OFFERINGS (optional files),
-SANDBOX_PARENT (optional: the process to end with). Files in the sandbox's folder change answers while it runs: quotas.json,
-capacity.json (of eks_scaling), reservations.json, block-offerings.json, eks-versions.json, run-command.json (of ssm) (see the modules of these names).
+SANDBOX_PARENT (optional: ends when this process ends). Files in the sandbox's folder change responses while it runs: quotas.json,
+capacity.json (see eks_scaling), reservations.json, block-offerings.json, eks-versions.json, run-command.json (see ssm).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from sandbox.emulator.query import ApiError, Response, ec2_error
 
 
 def _guarded(action: Callable[[dict[str, Any]], Response]) -> Callable[[dict[str, Any]], Response]:
-    """The action with ApiError turned into EC2's error answer."""
+    """The action, with ApiError returned as EC2's error response."""
 
     def run(params: dict[str, Any]) -> Response:
         try:
@@ -52,7 +52,7 @@ def _guarded(action: Callable[[dict[str, Any]], Response]) -> Callable[[dict[str
 
 
 def install() -> None:
-    """Add everything the sandbox adds to ministack."""
+    """Install all additions to ministack."""
     for module in (ec2_catalogue, ec2_reservations, ec2_keypairs):
         ec2._ACTION_MAP.update(module.ACTIONS)
     ec2_launch.install_placement()
@@ -76,7 +76,7 @@ def install() -> None:
 
 
 def follow(parent: int) -> None:
-    """End with the process that started us, however that ended (SANDBOX_PARENT names it)."""
+    """End when the parent process ends for any reason (SANDBOX_PARENT is its id)."""
     while os.getppid() == parent:
         time.sleep(1)
     os.kill(os.getpid(), signal.SIGTERM)

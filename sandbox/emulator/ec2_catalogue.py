@@ -1,8 +1,8 @@
-"""EC2's public facts inside the emulator: instance types, where they are offered, zones, official images.
+"""EC2's public data in the emulator: instance types, offerings, zones, official images.
 
-The data is the copy of AWS's own answers that moto ships, read straight from its files. Two things are added:
-offerings the project's catalogue knows and moto does not (file named by SANDBOX_OFFERINGS, a JSON object
-instance type -> zone ids), and ParallelCluster's official images, which exist here for every version asked for.
+The data is the copy of AWS's responses in moto's files. Two things are added: offerings from the project's
+catalogue that moto lacks (file in SANDBOX_OFFERINGS, a JSON object instance type -> zone ids), and
+ParallelCluster's official images for every requested version.
 Zone names follow ministack's rule (letter n is zone n), because pcluster compares subnets by zone name.
 """
 
@@ -59,27 +59,27 @@ def _offered_zones(region: str) -> dict[str, frozenset[str]]:
 
 
 def offered(instance_type: str) -> bool:
-    """Whether the current region offers the type in any zone."""
+    """Whether any zone of the current region offers the type."""
     return instance_type in _offered_zones(get_region()) and instance_type in _moto_data("instance_types")
 
 
 @functools.cache
 def zone_ids(region: str) -> tuple[str, ...]:
-    """All zone ids of the region, in order; three when moto has no data for it."""
+    """All zone ids of the region, in order; three if moto has no data for it."""
     found = {zone for ids in _offered_zones(region).values() for zone in ids}
     prefix = ec2._az_id_prefix(region)
     return tuple(sorted(found | {f"{prefix}-az{number}" for number in (1, 2, 3)}))
 
 
 def zone_name(zone_id: str) -> str | None:
-    """The name of a zone id of the current region, or None when the region has no such zone."""
+    """The name of a zone id in the current region, or None if the region lacks it."""
     if zone_id not in zone_ids(get_region()):
         return None
     return f"{get_region()}{chr(ord('a') + int(zone_id.rpartition('az')[2]) - 1)}"
 
 
 def require_zone(zone_id: str) -> str:
-    """The name of a zone id; ApiError as EC2 words it when the region has no such zone."""
+    """The name of a zone id; EC2's ApiError if the region lacks it."""
     name = zone_name(zone_id)
     if name is None:
         raise ApiError(
@@ -97,8 +97,8 @@ def _filters(params: dict[str, Any]) -> dict[str, list[str]]:
 
 def _matches(value: Any, patterns: Iterable[str]) -> bool:
     values = value if isinstance(value, list | tuple | set | frozenset) else [value]
-    words = [str(item).lower() if isinstance(item, bool) else str(item) for item in values]
-    return any(fnmatch.fnmatchcase(word, pattern) for word in words for pattern in patterns)
+    texts = [str(item).lower() if isinstance(item, bool) else str(item) for item in values]
+    return any(fnmatch.fnmatchcase(text, pattern) for text in texts for pattern in patterns)
 
 
 def describe_availability_zones(params: dict[str, Any]) -> Response:
@@ -116,8 +116,8 @@ def describe_availability_zones(params: dict[str, Any]) -> Response:
         fields = {"zone-name": zone["ZoneName"], "zone-id": zone_id, "state": "available",
                   "region-name": region, "zone-type": "availability-zone",
                   "opt-in-status": "opt-in-not-required"}  # fmt: skip
-        asked = (not names or zone["ZoneName"] in names) and (not ids or zone_id in ids)
-        if asked and all(_matches(fields.get(key, ""), values) for key, values in _filters(params).items()):
+        selected = (not names or zone["ZoneName"] in names) and (not ids or zone_id in ids)
+        if selected and all(_matches(fields.get(key, ""), values) for key, values in _filters(params).items()):
             zones.append(zone)
     return ec2_response("DescribeAvailabilityZones", {"AvailabilityZones": zones})
 
@@ -155,7 +155,7 @@ _TYPE_FILTERS: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 def describe_instance_types(params: dict[str, Any]) -> Response:
-    """The types named, or all that pass the filters and are offered in the region."""
+    """The named types, or all that match the filters and are offered in the region."""
     known: dict[str, Any] = _moto_data("instance_types")
     offered = _offered_zones(get_region())
     requested = ec2._parse_member_list(params, "InstanceType")
@@ -200,13 +200,13 @@ _versions_seen: set[str] = set()
 
 
 def _published(version: str) -> bool:
-    """Whether it can exist: not newer than the ParallelCluster that is installed here (SANDBOX_PCLUSTER_VERSION)."""
+    """Whether the version can exist: not newer than the installed ParallelCluster (SANDBOX_PCLUSTER_VERSION)."""
     installed = os.environ.get("SANDBOX_PCLUSTER_VERSION", "")
     return not installed or tuple(map(int, version.split("."))) <= tuple(map(int, installed.split(".")))
 
 
 def describe_images(params: dict[str, Any]) -> Response:
-    """ParallelCluster's official images, where asked for by name or id; otherwise ministack's own answer."""
+    """ParallelCluster's official images, if requested by name or id; otherwise ministack's response."""
     filters = _filters(params)
     ids = ec2._parse_member_list(params, "ImageId")
     for pattern in filters.get("name", []):

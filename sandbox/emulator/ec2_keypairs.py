@@ -1,4 +1,4 @@
-"""Key pairs with real key material and a key type: pcluster refuses RSA for the newer systems."""
+"""Key pairs with real key material and a key type: pcluster rejects RSA for newer systems."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _store(params: dict[str, Any], name: str, kind: str, public: bytes) -> dict[
 
 
 def create_key_pair(params: dict[str, Any]) -> Response:
-    """Generate an ed25519 or RSA pair; the private half is in the answer only."""
+    """Generate an ed25519 or RSA pair; the private key is only in the response."""
     kind = ec2._p(params, "KeyType") or "rsa"
     if kind not in ("rsa", "ed25519"):
         raise ApiError("InvalidParameterValue", f"Value ({kind}) for parameter KeyType is invalid.")
@@ -53,15 +53,15 @@ def create_key_pair(params: dict[str, Any]) -> Response:
 
 
 def import_key_pair(params: dict[str, Any]) -> Response:
-    """Take over a public key in OpenSSH form."""
+    """Import a public key in OpenSSH format."""
     text = base64.b64decode(ec2._p(params, "PublicKeyMaterial"))
-    if not text.startswith(b"ssh-"):  # CloudFormation hands the key itself over, the API its base64
+    if not text.startswith(b"ssh-"):  # CloudFormation passes the key, the API its base64 encoding
         text = ec2._p(params, "PublicKeyMaterial").encode()
     kinds = {b"ssh-rsa": "rsa", b"ssh-ed25519": "ed25519"}
-    words = text.split()
-    if len(words) < 2 or words[0] not in kinds:
+    parts = text.split()
+    if len(parts) < 2 or parts[0] not in kinds:
         raise ApiError("InvalidKey.Format", "Key is not in valid OpenSSH public key format")
-    return ec2_response("ImportKeyPair", _store(params, _required_name(params), kinds[words[0]], text))
+    return ec2_response("ImportKeyPair", _store(params, _required_name(params), kinds[parts[0]], text))
 
 
 def _required_name(params: dict[str, Any]) -> str:
@@ -90,7 +90,7 @@ def describe_key_pairs(params: dict[str, Any]) -> Response:
 
 
 def delete_key_pair(params: dict[str, Any]) -> Response:
-    """Delete by name or id; one that does not exist is no error."""
+    """Delete by name or id; a missing key pair is not an error."""
     wanted = {ec2._p(params, "KeyName"), ec2._p(params, "KeyPairId")} - {""}
     for name, entry in list(ec2._key_pairs.items()):
         if wanted & {name, entry["KeyPairId"]}:

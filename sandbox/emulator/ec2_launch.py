@@ -1,4 +1,4 @@
-"""What EC2 checks before it launches, and DryRun, which ministack ignores (it launched the instance)."""
+"""EC2's checks before a launch, and DryRun, which ministack ignores by launching the instance."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Action = Callable[[dict[str, Any]], Response]
 
 
 def _interfaces(params: dict[str, Any]) -> list[str]:
-    """The prefixes of the request's own network interface specifications."""
+    """The parameter prefixes of the request's network interfaces."""
     numbers = {
         key.split(".")[1] for key in params if key.startswith("NetworkInterface.") and key.split(".")[1].isdigit()
     }
@@ -24,9 +24,9 @@ def _interfaces(params: dict[str, Any]) -> list[str]:
 
 
 def check_launch(params: dict[str, Any]) -> None:
-    """Raise ApiError as RunInstances does for a type, subnet, group, key or image that does not exist."""
+    """Raise RunInstances' ApiError for a type, subnet, group, key or image that does not exist."""
     if ec2._p(params, "LaunchTemplate.LaunchTemplateId") or ec2._p(params, "LaunchTemplate.LaunchTemplateName"):
-        return  # the template carries what is checked here
+        return  # the checked values are in the template
     instance_type = ec2._p(params, "InstanceType") or "m1.small"
     if not offered(instance_type):
         raise ApiError("InvalidParameterValue", f"Invalid value '{instance_type}' for InstanceType.")
@@ -50,9 +50,9 @@ def check_launch(params: dict[str, Any]) -> None:
 
 
 def place(instance: dict[str, Any], *, address_chosen: bool) -> None:
-    """Put a new instance where its subnet is: the zone, an address of the subnet, a public one only if it gives one.
+    """Place a new instance in its subnet: its zone, its addresses, and a public address only if the subnet assigns one.
 
-    ministack launches everything into zone a, with an address of another network and a public address.
+    ministack launches everything into zone a, with an address outside the subnet and a public address.
     """
     subnet = ec2._subnets.get(instance["SubnetId"])
     if subnet is None:
@@ -62,14 +62,14 @@ def place(instance: dict[str, Any], *, address_chosen: bool) -> None:
         instance.update(PublicIpAddress="", PublicDnsName="")
     if not address_chosen:
         taken = {other["PrivateIpAddress"] for other in ec2._instances.values() if other is not instance}
-        addresses = itertools.islice(IPv4Network(subnet["CidrBlock"]).hosts(), 3, None)  # AWS keeps the first four
+        addresses = itertools.islice(IPv4Network(subnet["CidrBlock"]).hosts(), 3, None)  # AWS reserves the first four
         address = next(str(free) for free in addresses if str(free) not in taken)
         instance["PrivateIpAddress"] = address
         instance["PrivateDnsName"] = f"ip-{address.replace('.', '-')}.ec2.internal"
 
 
 def install_placement() -> None:
-    """Have every launch, whoever asks for it, go through `place`."""
+    """Make every launch call `place`."""
     launch, render = ec2._launch_instances_internal, ec2._instance_xml
 
     def placed(**wanted: Any) -> list[dict[str, Any]]:
@@ -97,7 +97,7 @@ def _with_dry_run(name: str, action: Action) -> Action:
 
 
 def _terminate(action: Action) -> Action:
-    """TerminateInstances takes the volumes along that are marked so; ministack left them."""
+    """TerminateInstances deletes the volumes that are marked for it; ministack kept them."""
 
     def run(params: dict[str, Any]) -> Response:
         answer = action(params)
@@ -111,7 +111,7 @@ def _terminate(action: Action) -> Action:
 
 
 def wrapped_actions() -> dict[str, Action]:
-    """ministack's changing actions, with the checks in front."""
+    """ministack's mutating actions, with the checks in front."""
     ec2._ACTION_MAP["TerminateInstances"] = _terminate(ec2._ACTION_MAP["TerminateInstances"])
     return {
         name: _with_dry_run(name, action)

@@ -1,8 +1,8 @@
-"""Capacity reservations and capacity blocks, which ministack only answers with an empty list.
+"""Capacity reservations and capacity blocks, for which ministack only returns an empty list.
 
-Two files in the sandbox's folder change what is seen; both are read anew for each request. `reservations.json` is an object
-reservation id -> fields that DescribeCapacityReservations shows in place of its own. `block-offerings.json` is the list of
-blocks that are sold: `{"InstanceType", "InstanceCount", "AvailabilityZoneId", "StartInHours", "Hours", "UpfrontFee"}`.
+Two files in the sandbox's folder change the responses; both are read for each request. `reservations.json` is an object
+reservation id -> fields that replace those of DescribeCapacityReservations. `block-offerings.json` is the list of
+offered blocks: `{"InstanceType", "InstanceCount", "AvailabilityZoneId", "StartInHours", "Hours", "UpfrontFee"}`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _offerings = AccountRegionScopedDict()
 
 
 def _given(name: str) -> Any:
-    """What a file in the sandbox's folder holds; None where there is none."""
+    """The content of a file in the sandbox's folder; None if it does not exist."""
     path = Path(os.environ["SANDBOX_DIR"]) / name
     return json.loads(path.read_text()) if path.is_file() else None
 
@@ -109,7 +109,7 @@ def _known(reservation_id: str) -> dict[str, Any]:
 
 
 def describe_capacity_block_offerings(params: dict[str, Any]) -> Response:
-    """One offering per zone, starting now, for whatever is asked; or those of the file that fit."""
+    """One offering per zone, starting now, for any request; or the matching ones of the file."""
     kind, count = ec2._p(params, "InstanceType"), int(ec2._p(params, "InstanceCount") or 1)
     hours = int(ec2._p(params, "CapacityDurationHours") or 24)
     sold = _given("block-offerings.json")
@@ -134,7 +134,7 @@ def describe_capacity_block_offerings(params: dict[str, Any]) -> Response:
 
 
 def purchase_capacity_block(params: dict[str, Any]) -> Response:
-    """Buy an offering: an active reservation of type capacity-block."""
+    """Buy an offering: creates an active reservation of type capacity-block."""
     identifier = ec2._p(params, "CapacityBlockOfferingId")
     if identifier not in _offerings:
         raise ApiError("InvalidCapacityBlockOfferingId.NotFound", f"The offering '{identifier}' does not exist")
@@ -147,7 +147,7 @@ def purchase_capacity_block(params: dict[str, Any]) -> Response:
 
 
 def reservations() -> list[str]:
-    """Ids of the reservations not cancelled."""
+    """Ids of the reservations that are not cancelled."""
     return [key for key, entry in _reservations.items() if entry["State"] != "cancelled"]
 
 

@@ -1,9 +1,9 @@
-"""EKS with a real API server behind its clusters.
+"""EKS with a real API server for its clusters.
 
-For a cluster called NAME the file `$SANDBOX_DIR/eks/NAME.json`, written by `sandbox.kubernetes.eks.attach`, says where
-its API server is. Then DescribeCluster gives that endpoint and its certificate; bearer tokens (`k8s-aws-v1.` and a
-presigned GetCallerIdentity) are judged by their signature, as EKS does, always, also where the emulator lets any key
-pass; and access entries and their policies count: the policies become ClusterRoles and bindings in the real API.
+For a cluster NAME, the file `$SANDBOX_DIR/eks/NAME.json`, written by `sandbox.kubernetes.eks.attach`, has the address of
+its API server. DescribeCluster then returns that endpoint and its certificate. Bearer tokens (`k8s-aws-v1.` and a
+presigned GetCallerIdentity) are always verified by their signature, as on EKS, even where the emulator accepts any key.
+Access entries and their policies are applied: policies become ClusterRoles and bindings in the real API.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _always = contextvars.ContextVar("_always", default=False)
 
 
 class _Strict:
-    """Stands for the emulator's AUTH switch: on while a token is judged or a function's role assumed, else as before."""
+    """Replaces the emulator's AUTH switch: on while a token is verified or a function's role assumed, else as before."""
 
     def __init__(self, before: bool) -> None:
         self._before = before
@@ -48,7 +48,7 @@ def _sandbox() -> Path:
 
 
 def hook(name: str) -> Hook | None:
-    """Where the API server of the cluster is, or None if it has none."""
+    """The address of the cluster's API server, or None."""
     file = _sandbox() / "eks" / f"{name}.json"
     try:
         found: Hook = json.loads(file.read_text())
@@ -58,7 +58,7 @@ def hook(name: str) -> Hook | None:
 
 
 def wait_for_api(name: str) -> None:
-    """Wait until the cluster has the API server that was requested for it, if one was.
+    """Wait until the cluster has its API server, if one was requested.
 
     Raises:
         sandbox.attach.AttachFailed: it could not be started.
@@ -93,7 +93,7 @@ def install() -> None:
         _show(cluster)
         return sanitize(cluster)
 
-    def judge(name: str, account: str, region: str, review: dict[str, Any], secret: str = "") -> Any:
+    def review_token(name: str, account: str, region: str, review: dict[str, Any], secret: str = "") -> Any:
         found = hook(name)
         if found is None or not secrets.compare_digest(found["secret"], secret):
             return eks._token_review_response(review)
@@ -111,7 +111,7 @@ def install() -> None:
         return answer
 
     def role_session(config: dict[str, Any]) -> dict[str, str]:
-        """A function speaks as its role, not as the account's root: access entries tell the two apart."""
+        """A function uses its role, not the account's root, because access entries distinguish them."""
         switch = _always.set(True)
         try:
             made: dict[str, str] = credentials(config)
@@ -125,12 +125,12 @@ def install() -> None:
     eks._create_cluster = create_cluster
     eks._delete_cluster = delete_cluster
     eks._sanitize = sanitized
-    eks._authenticate_token_review = judge
+    eks._authenticate_token_review = review_token
     eks._reconcile_access_policy_rbac = reconcile
 
 
 def reconcile(name: str, account: str, region: str) -> bool:
-    """Give the real API server the roles and bindings of the cluster's access policies; nothing if it has them."""
+    """Apply the roles and bindings of the cluster's access policies to the real API server, if they changed."""
     found = hook(name)
     if found is None:
         return False
@@ -154,7 +154,7 @@ def reconcile(name: str, account: str, region: str) -> bool:
 
 
 def _make_security_group(cluster: dict[str, Any]) -> None:
-    """The group EKS makes for each cluster, in the VPC of its subnets; ministack only made up a name."""
+    """The group that EKS creates for each cluster, in the VPC of its subnets; ministack only returns an invented id."""
     network = cluster["resourcesVpcConfig"]
     subnets = [ec2._subnets[name] for name in network["subnetIds"] if name in ec2._subnets]
     if subnets:

@@ -1,8 +1,8 @@
-"""The Auto Scaling groups behind EKS node groups, which ministack only names, and UpdateNodegroupConfig, which it lacks.
+"""The Auto Scaling groups of EKS node groups, for which ministack has only names, and UpdateNodegroupConfig, which it lacks.
 
-A node group's `scalingConfig` is the truth, as EKS shows the size that its Auto Scaling group has. Instances are launched up to it
-whenever somebody looks, as far as there is capacity: `capacity.json` in the sandbox's folder may bound the instances of a type,
-`{"trn1.32xlarge": 11}`. What is missing then is reported as EKS reports it, and launched once there is room.
+A node group's `scalingConfig` is authoritative; EKS shows the size of its Auto Scaling group in the same way. Instances are
+launched on each read, within the capacity: `capacity.json` in the sandbox's folder limits the instances of a type,
+`{"trn1.32xlarge": 11}`. Missing instances are reported as EKS reports them, and launched when there is capacity.
 """
 
 from __future__ import annotations
@@ -52,24 +52,24 @@ def install() -> None:
     autoscaling._ACTION_MAP["TerminateInstanceInAutoScalingGroup"] = _terminate
 
 
-def update(cluster: str, name: str, asked: dict[str, Any]) -> Any:
+def update(cluster: str, name: str, request: dict[str, Any]) -> Any:
     group = eks._nodegroups.get(f"{cluster}/{name}")
     if group is None:
         return eks._error(404, "ResourceNotFoundException", f"No node group found for name: {name}.")
-    sizes = {**group["scalingConfig"], **asked.get("scalingConfig", {})}
+    sizes = {**group["scalingConfig"], **request.get("scalingConfig", {})}
     least, most, desired = (int(sizes[key]) for key in _SIZES)
     if desired < least:
         return _refused(f"Minimum capacity {least} can't be greater than desired size {desired}")
     if desired > most:
         return _refused(f"desired capacity {desired} can't be greater than max size {most}")
     group["scalingConfig"] = dict(zip(_SIZES, (least, most, desired), strict=True))
-    params = [{"type": key[0].upper() + key[1:], "value": str(sizes[key])} for key in asked.get("scalingConfig", {})]
-    said = {"id": str(uuid.uuid4()), "status": "Successful", "type": "ConfigUpdate", "params": params, "errors": []}
-    return eks._json_resp(200, {"update": said})
+    params = [{"type": key[0].upper() + key[1:], "value": str(sizes[key])} for key in request.get("scalingConfig", {})]
+    result = {"id": str(uuid.uuid4()), "status": "Successful", "type": "ConfigUpdate", "params": params, "errors": []}
+    return eks._json_resp(200, {"update": result})
 
 
 def reconcile() -> None:
-    """Make the Auto Scaling groups and their instances what the node groups ask for, within the capacity there is."""
+    """Create the Auto Scaling groups and instances of the node groups, within the capacity."""
     groups = {group["resources"]["autoScalingGroups"][0]["name"]: group for group in eks._nodegroups.values()}
     for name, asg in list(autoscaling._asgs.items()):
         if "_nodegroup" in asg and name not in groups:
@@ -116,9 +116,9 @@ def _set_desired(params: Any, other: Callable[[Any], Any]) -> Any:
     if group is None:
         return other(params)
     wanted, sizes = int(autoscaling._p(params, "DesiredCapacity")), group["scalingConfig"]
-    for bound, beyond, word in (("maxSize", wanted > int(sizes["maxSize"]), "above max"), ("minSize", wanted < int(sizes["minSize"]), "below min")):  # fmt: skip
+    for bound, beyond, relation in (("maxSize", wanted > int(sizes["maxSize"]), "above max"), ("minSize", wanted < int(sizes["minSize"]), "below min")):  # fmt: skip
         if beyond:
-            text = f"New SetDesiredCapacity value {wanted} is {word} value {sizes[bound]} for the AutoScalingGroup."
+            text = f"New SetDesiredCapacity value {wanted} is {relation} value {sizes[bound]} for the AutoScalingGroup."
             return autoscaling._error("ValidationError", text)
     group["scalingConfig"] = {**sizes, "desiredSize": wanted}
     reconcile()
@@ -126,7 +126,7 @@ def _set_desired(params: Any, other: Callable[[Any], Any]) -> Any:
 
 
 def _terminate(params: Any) -> Any:
-    """TerminateInstanceInAutoScalingGroup: that instance and no other; without the decrement another one comes."""
+    """TerminateInstanceInAutoScalingGroup: ends that instance; without the decrement it is replaced."""
     id = autoscaling._p(params, "InstanceId")
     for name, asg in autoscaling._asgs.items():
         found = next((i for i in asg["Instances"] if i["InstanceId"] == id), None)
@@ -167,7 +167,7 @@ def _instance_type(group: Group) -> str:
 
 
 def _room(kind: str) -> int:
-    """How many more instances of a type can be launched now."""
+    """How many more instances of a type can be launched."""
     try:
         bounds: dict[str, int] = json.loads((Path(os.environ["SANDBOX_DIR"]) / "capacity.json").read_text())
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""EKS's public facts: cluster versions, add-on versions, and the SSM parameters of the Neuron node images.
+"""EKS's public data: cluster versions, add-on versions, and the SSM parameters of the Neuron node images.
 
-They come from the project's catalogue, through the file `eks-versions.json` in the sandbox's folder, written when it starts
-and read anew for each request: `{"versions": {version: {standard, extended}}, "addons": {name: [versions]}, "images": [...]}`.
+They come from the project's catalogue, through the file `eks-versions.json` in the sandbox's folder, written at start and
+read for each request: `{"versions": {version: {standard, extended}}, "addons": {name: [versions]}, "images": [...]}`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _stamp(day: str) -> float:
 
 
 def describe_cluster_versions() -> Response:
-    """Every version, with the state of its support today."""
+    """Every version, with its support status today."""
     today, listed = dt.datetime.now(dt.UTC).date().isoformat(), []
     for version, ends in sorted(_facts()["versions"].items()):
         standard, extended = ends["standard"], ends["extended"]
@@ -65,12 +65,12 @@ def describe_addon_versions(query: dict[str, Any]) -> Response:
 
 
 def image_of(parameter: str) -> str:
-    """A made-up image id, the same for the same parameter."""
+    """An invented image id, the same for the same parameter."""
     return "ami-" + hashlib.sha256(parameter.encode()).hexdigest()[:17]
 
 
 def install() -> None:
-    """Answer the two calls that ministack's EKS lacks, and serve the public parameters."""
+    """Add the two calls that ministack's EKS lacks, and the public parameters."""
     answer, parameter = eks.handle_request, ssm._public_parameter
 
     async def handle_request(

@@ -1,9 +1,9 @@
 """The FSx API for Lustre: file systems, data repository associations, tags.
 
-ministack has no FSx. moto has file systems but neither data repository associations nor updates, and its file
-systems have no network interfaces, through which pcluster's validators find the security groups that guard
-them. So this is a service of its own beside ministack's, with its records next to the EC2 it refers to.
-Everything is available at once: nothing here takes time.
+ministack has no FSx. moto's file systems have neither data repository associations nor updates, and no network
+interfaces, through which pcluster's validators find their security groups. This is therefore a separate service
+next to ministack's, with its records next to the EC2 resources that it refers to.
+Everything is available immediately.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def create_file_system(data: Data) -> Data:
             return {"FileSystem": _public(known)}
     subnets = data.get("SubnetIds") or []
     if len(subnets) != 1 or subnets[0] not in ec2._subnets:
-        raise ApiError("InvalidNetworkSettings", f"Lustre takes one existing subnet, not {subnets}")
+        raise ApiError("InvalidNetworkSettings", f"Lustre needs one existing subnet, not {subnets}")
     for group in data.get("SecurityGroupIds") or []:
         if group not in ec2._security_groups:
             raise ApiError("InvalidNetworkSettings", f"The security group ID '{group}' does not exist")
@@ -114,7 +114,7 @@ def describe_file_systems(data: Data) -> Data:
 
 
 def update_file_system(data: Data) -> Data:
-    """Grow the capacity, or change what Lustre lets one change."""
+    """Grow the capacity, or change another mutable property."""
     record = _known_file_system(data["FileSystemId"])
     if "StorageCapacity" in data:
         wanted = int(data["StorageCapacity"])
@@ -128,7 +128,7 @@ def update_file_system(data: Data) -> Data:
 
 
 def delete_file_system(data: Data) -> Data:
-    """Delete a file system with its interface and its associations."""
+    """Delete a file system, its network interface and its associations."""
     record = _known_file_system(data["FileSystemId"])
     for key, association in list(associations.items()):
         if association["FileSystemId"] == record["FileSystemId"]:
@@ -140,7 +140,7 @@ def delete_file_system(data: Data) -> Data:
 
 
 def create_data_repository_association(data: Data) -> Data:
-    """Link a path of the file system to an S3 prefix. SCRATCH_1 cannot be linked this way."""
+    """Link a path of the file system to an S3 prefix. Not supported by SCRATCH_1."""
     system = _known_file_system(data["FileSystemId"])
     if system["LustreConfiguration"]["DeploymentType"] == "SCRATCH_1":
         raise ApiError("BadRequest", "data repository associations need SCRATCH_2 or PERSISTENT_2")
@@ -187,7 +187,7 @@ def update_data_repository_association(data: Data) -> Data:
 
 
 def delete_data_repository_association(data: Data) -> Data:
-    """Unlink; the data on either side stays."""
+    """Remove the link; data on both sides is kept."""
     record = _known_association(data["AssociationId"])
     del associations[record["AssociationId"]]
     return {"AssociationId": record["AssociationId"], "Lifecycle": "DELETING"}
@@ -223,7 +223,7 @@ def list_tags_for_resource(data: Data) -> Data:
 
 
 ACTIONS: dict[str, Callable[[Data], Data]] = {
-    "".join(word.capitalize() for word in function.__name__.split("_")): function
+    "".join(part.capitalize() for part in function.__name__.split("_")): function
     for function in (
         create_file_system, describe_file_systems, update_file_system, delete_file_system,
         create_data_repository_association, describe_data_repository_associations,
@@ -236,7 +236,7 @@ ACTIONS: dict[str, Callable[[Data], Data]] = {
 async def handle_request(
     _method: str, _path: str, headers: dict[str, str], body: bytes, _query: dict[str, Any]
 ) -> Response:
-    """Answer one request in FSx's JSON protocol."""
+    """Respond to a request in FSx's JSON protocol."""
     action = headers.get("x-amz-target", "").removeprefix(TARGET)
     reply = {"Content-Type": "application/x-amz-json-1.1"}
     try:

@@ -1,7 +1,7 @@
-"""A function's lines are written with its role's permissions, as on AWS, and are lost without them.
+"""A function's log lines are written with its role's permissions, as on AWS, and are lost without them.
 
-So a log group of the stack stays gone once it has been deleted, if the role may not make another; and the lines that a
-function says as it ends come too late if its role has gone.
+So a deleted log group stays deleted if the role may not create another, and the function's last lines are lost if its
+role is already deleted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ ON_STREAMS = ("logs:CreateLogStream", "logs:PutLogEvents")
 
 
 def install() -> None:
-    """Ask the role from now on."""
+    """Check the role's permissions from now on."""
     emit = lambda_svc._emit_lambda_logs
 
     def emitted(function: dict[str, Any], *args: Any, **options: Any) -> None:

@@ -1,7 +1,7 @@
-"""Calling ministack's EC2 from inside its own process, and answering as EC2 answers.
+"""Calls ministack's EC2 inside its process, and formats EC2's responses.
 
-CloudFormation handlers go through the EC2 actions themselves, so that a template and an API call meet the
-same checks and leave the same records.
+CloudFormation handlers call the EC2 actions, so that templates and API calls have the same
+checks and records.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Response = tuple[int, dict[str, str], bytes]
 
 
 class ApiError(Exception):
-    """An AWS error: the code and the message a client sees."""
+    """An AWS error: its code and message."""
 
     def __init__(self, code: str, message: str, status: int = 400) -> None:
         super().__init__(f"{message} ({code})")
@@ -28,7 +28,7 @@ class ApiError(Exception):
 
 
 def flatten(params: Mapping[str, Any], prefix: str = "") -> dict[str, list[str]]:
-    """The query protocol's flat form: lists become `.1`, `.2`, maps become dotted names; None is left out."""
+    """The query protocol's flat form: lists become `.1`, `.2`, maps become dotted names; None is omitted."""
     flat: dict[str, list[str]] = {}
     for name, value in params.items():
         key = f"{prefix}{name}"
@@ -44,9 +44,9 @@ def flatten(params: Mapping[str, Any], prefix: str = "") -> dict[str, list[str]]
 
 
 def call_ec2(action: str, **params: Any) -> ElementTree.Element:
-    """One EC2 action inside the emulator; the answer without namespaces.
+    """Call an EC2 action inside the emulator; returns the response without namespaces.
 
-    Raises ApiError with EC2's own code and message.
+    Raises ApiError with EC2's code and message.
     """
     status, _, body = ec2._ACTION_MAP[action](flatten(params))
     text = body.decode() if isinstance(body, bytes) else body
@@ -57,10 +57,10 @@ def call_ec2(action: str, **params: Any) -> ElementTree.Element:
 
 
 def text_of(root: ElementTree.Element, tag: str) -> str:
-    """The text of the first `tag` below `root`; KeyError when the answer has none."""
+    """The text of the first `tag` below `root`; KeyError if there is none."""
     found = root.findtext(f".//{tag}")
     if found is None:
-        raise KeyError(f"no <{tag}> in the emulator's answer")
+        raise KeyError(f"no <{tag}> in the emulator's response")
     return found
 
 
@@ -73,7 +73,7 @@ def _ec2_model() -> Any:
 
 
 def ec2_response(action: str, answer: Mapping[str, Any]) -> Response:
-    """`answer` (shaped as boto3 returns it) in EC2's wire format, after botocore's model of the action."""
+    """`answer` (in boto3's form) in EC2's wire format, according to botocore's model of the action."""
     shape = _ec2_model().operation_model(action).output_shape
     body = _render_members(shape, answer)
     xml = (

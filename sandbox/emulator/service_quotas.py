@@ -1,7 +1,7 @@
-"""The Service Quotas API: GetServiceQuota and GetAWSDefaultServiceQuota, for the quotas that the project asks about.
+"""The Service Quotas API: GetServiceQuota and GetAWSDefaultServiceQuota, for the quotas that the project uses.
 
-Values are generous, as in an account that trains. The file `quotas.json` in the sandbox's folder gives others: an object
-quota code -> value; it is read anew for each request.
+Values are generous, as in an account used for training. The file `quotas.json` in the sandbox's folder overrides them: an
+object quota code -> value, read for each request.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _quota(data: dict[str, Any], *, default: bool) -> dict[str, Any]:
         raise ApiError("NoSuchResourceException", "The request failed because the specified quota does not exist.")
     _, name, here, new = _QUOTAS[code]
     given = _given()
-    if not default and given.get(code, here) is None:  # as in an account that never asked for another
+    if not default and given.get(code, here) is None:  # as in an account that never requested an increase
         raise ApiError("NoSuchResourceException", f"No quota value is applied for {code}.")
     return {
         "Quota": {
@@ -52,7 +52,7 @@ def _quota(data: dict[str, Any], *, default: bool) -> dict[str, Any]:
 async def handle_request(
     _method: str, _path: str, headers: dict[str, str], body: bytes, _query: dict[str, Any]
 ) -> Response:
-    """Answer one request in the service's JSON protocol."""
+    """Respond to a request in the service's JSON protocol."""
     action = headers.get("x-amz-target", "").removeprefix(TARGET)
     reply = {"Content-Type": "application/x-amz-json-1.1"}
     try:

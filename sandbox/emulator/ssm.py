@@ -1,11 +1,11 @@
-"""Run Command on this machine, for head nodes.
+"""Run Command for head nodes, on this machine.
 
-A command sent to a head node runs here, in a shell whose surroundings come from the file
-`clusters/<cluster>/node.json` in the sandbox's folder: `{"env": {...}, "cwd": "..."}`, written by whoever attaches a
-Slurm to the cluster and read anew for each command. Without the file the command fails and says so.
-AWS's limits hold: 24,000 characters of output, 8,000 of error output, 2,500 in the listing.
+A command for a head node runs here, in a shell with the environment in the file `clusters/<cluster>/node.json` in the
+sandbox's folder: `{"env": {...}, "cwd": "..."}`. It is written when a Slurm is attached to the cluster, and read for each
+command; without it the command fails with that reason.
+AWS's limits apply: 24,000 characters of output, 8,000 of error output, 2,500 in the listing.
 
-Where the sandbox's folder has a file `run-command.json`, no command runs: each ends as it says, as
+If the sandbox's folder has a file `run-command.json`, no command runs: each gets that result, for example
 `{"Status": "TimedOut", "StatusDetails": "Delivery Timed Out"}`.
 """
 
@@ -35,7 +35,7 @@ _sessions: set[str] = set()
 
 
 def _cluster_of(instance_id: str) -> str | None:
-    """The cluster whose head node this running instance is."""
+    """The cluster whose head node this running instance is, or None."""
     instance = ec2._instances.get(instance_id)
     if not instance or instance["State"]["Name"] != "running":
         return None
@@ -46,7 +46,7 @@ def _cluster_of(instance_id: str) -> str | None:
 
 
 def _node(cluster: str) -> dict[str, Any]:
-    """The head node's surroundings; FileNotFoundError when no Slurm is attached."""
+    """The head node's environment; FileNotFoundError if no Slurm is attached."""
     path = Path(os.environ["SANDBOX_DIR"]) / "clusters" / cluster / "node.json"
     if not path.is_file():
         raise FileNotFoundError(f"no Slurm is attached to cluster {cluster}: {path} does not exist")
@@ -55,7 +55,7 @@ def _node(cluster: str) -> dict[str, Any]:
 
 
 def _environment(node: dict[str, Any]) -> dict[str, str]:
-    """What a shell on the head node sees: the instance's role (here: the emulator's keys), then the node's own."""
+    """Variables of a shell on the head node: the instance's role (here the emulator's keys), then the node's own."""
     base = {key: os.environ[key] for key in ("PATH", "LANG") if key in os.environ}
     role = {key: value for key, value in os.environ.items() if key.startswith("AWS_")}
     role.update(AWS_REGION=get_region(), AWS_DEFAULT_REGION=get_region())  # the cluster's, not the emulator's
@@ -63,7 +63,7 @@ def _environment(node: dict[str, Any]) -> dict[str, str]:
 
 
 def _stop(process: subprocess.Popen[str]) -> None:
-    """End a command and whatever it started in its process group."""
+    """End a command and its process group."""
     for end in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, end)
@@ -76,7 +76,7 @@ def _stop(process: subprocess.Popen[str]) -> None:
 
 
 def _execute(key: tuple[str, str], argv: list[str], seconds: float, folder: str | None) -> tuple[str, int, str, str]:
-    """Run one command to its end: (status, exit code, output, error output)."""
+    """Run a command; returns status, exit code, output and error output."""
     cluster = _cluster_of(key[1])
     if cluster is None:
         return "Failed", 255, "", f"{key[1]} is not a running head node"
@@ -89,7 +89,7 @@ def _execute(key: tuple[str, str], argv: list[str], seconds: float, folder: str 
     except (OSError, ValueError) as error:
         return "Failed", 1, "", str(error)
     _running[key] = process
-    if key in _cancelled:  # before it was there to be stopped
+    if key in _cancelled:  # cancelled before the process existed
         _stop(process)
     try:
         output, complaints = process.communicate(timeout=seconds)
@@ -108,15 +108,15 @@ def _execute(key: tuple[str, str], argv: list[str], seconds: float, folder: str 
 
 
 def finish_invocation(command_id: str, instance_id: str, argv: list[str]) -> None:
-    """Take one invocation through its states; runs on a thread of its own."""
+    """Update an invocation while its command runs; runs on its own thread."""
     record = ssm._commands.get(command_id)
     invocation = (record or {}).get("Invocations", {}).get(instance_id)
     if record is None or invocation is None:
         return
     key = (command_id, instance_id)
-    fate = Path(os.environ["SANDBOX_DIR"]) / "run-command.json"
-    if fate.is_file():
-        invocation.update(json.loads(fate.read_text()))
+    outcome = Path(os.environ["SANDBOX_DIR"]) / "run-command.json"
+    if outcome.is_file():
+        invocation.update(json.loads(outcome.read_text()))
     elif key not in _cancelled:
         invocation.update(Status="InProgress", StatusDetails="InProgress", ExecutionStartDateTime=ssm._now_iso())
         began = time.monotonic()
@@ -132,14 +132,14 @@ def finish_invocation(command_id: str, instance_id: str, argv: list[str]) -> Non
             ExecutionEndDateTime=ssm._now_iso(),
             StatusDetails="Execution Timed Out" if status == "TimedOut" else status,
         )
-        invocation["Status"] = status  # last: who sees a final state sees the output too
+        invocation["Status"] = status  # last, so that the output is complete with a final status
     else:
         invocation.update(StatusDetails="Cancelled", Status="Cancelled")
     _roll_up(record)
 
 
 def _roll_up(record: dict[str, Any]) -> None:
-    """ministack's summary, plus the states it does not know."""
+    """ministack's summary, with the states that it lacks."""
     ssm._refresh_command_status(record)
     states = {invocation["Status"] for invocation in record["Invocations"].values()}
     for state in ("TimedOut", "Cancelled"):
@@ -148,7 +148,7 @@ def _roll_up(record: dict[str, Any]) -> None:
 
 
 def cancel_command(data: dict[str, Any]) -> Response:
-    """Stop what still runs of a command; finished invocations are left alone."""
+    """Stop the running invocations of a command; finished ones are unchanged."""
     command_id = data.get("CommandId") or ""
     record = ssm._commands.get(command_id)
     if not record:
@@ -166,7 +166,7 @@ def cancel_command(data: dict[str, Any]) -> Response:
 
 
 def list_command_invocations(data: dict[str, Any]) -> Response:
-    """Invocations by command or instance; with Details, each carries its plugin's output."""
+    """Invocations by command or instance; with Details, each with its plugin's output."""
     found = []
     for record in ssm._commands.values():
         if data.get("CommandId") and record["CommandId"] != data["CommandId"]:
@@ -199,7 +199,7 @@ def list_command_invocations(data: dict[str, Any]) -> Response:
 
 
 def start_session(data: dict[str, Any]) -> Response:
-    """A session with any instance that runs. It leads nowhere: AWS's plug-in is what would carry it."""
+    """Start a session with a running instance. Without AWS's plug-in it has no connection."""
     target = str(data.get("Target"))
     instance = ec2._instances.get(target)
     if not instance or instance["State"]["Name"] != "running":
@@ -225,13 +225,13 @@ def terminate_session(data: dict[str, Any]) -> Response:
 
 
 def describe_sessions(_: dict[str, Any]) -> Response:
-    """Those that have not been ended."""
+    """The sessions that have not been terminated."""
     listed: Response = json_response({"Sessions": [{"SessionId": s, "Status": "Connected"} for s in sorted(_sessions)]})
     return listed
 
 
 def stop_running() -> None:
-    """End the commands that still run: they are in sessions of their own and would outlive the emulator."""
+    """End running commands: they are in their own process sessions and would outlive the emulator."""
     for process in list(_running.values()):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -247,7 +247,7 @@ _ACTIONS = {
 
 
 def install() -> None:
-    """Put the bridge in place of ministack's container-backed execution, and add the missing actions."""
+    """Replace ministack's container-based execution, and add the missing actions."""
     answer = ssm.handle_request
 
     async def handle_request(

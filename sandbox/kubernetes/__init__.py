@@ -1,6 +1,6 @@
 """A real Kubernetes API for the local EKS cluster, built from its Go modules.
 
-`build` makes the programs, `LocalKubernetes` runs them, `schemas` judges objects where they cannot be built.
+`build` builds the programs, `LocalKubernetes` runs them, `schemas` validates objects where they cannot be built.
 """
 
 from sandbox.kubernetes.build import available

@@ -17,14 +17,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m sandbox.kubernetes", description="A real Kubernetes on this machine."
     )
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    verbs.add_parser("build", help="build its programs, unless they are there")
-    up = verbs.add_parser("up", help="start one, and print the environment of kubectl")
+    commands = parser.add_subparsers(dest="verb", required=True)
+    commands.add_parser("build", help="build its programs, unless already built")
+    up = commands.add_parser("up", help="start one, and print the environment of kubectl")
     up.add_argument("directory", type=Path)
     up.add_argument("--instance", default="trn1.32xlarge", help="type of the virtual nodes (%(default)s)")
     up.add_argument("--nodes", type=int, default=2, help="number of them (%(default)s)")
     up.add_argument("--run", action="store_true", help="run the commands of training jobs for real")
-    down = verbs.add_parser("down", help="stop it, pods included")
+    down = commands.add_parser("down", help="stop it, pods included")
     down.add_argument("directory", type=Path)
     down.add_argument("--wipe", action="store_true", help="also remove its directory")
     args = parser.parse_args(arguments)

@@ -1,6 +1,6 @@
-"""A small client of the Kubernetes API for the sandbox's own work: certificates, JSON, watches; nothing more.
+"""A small client of the Kubernetes API for the sandbox itself: certificates, JSON, watches.
 
-What users run goes through boto3-made tokens and `trn`, or through kubectl; this is for whoever sets the cluster up.
+Users' commands use tokens made with boto3 and `trn`, or kubectl; this one sets up the cluster.
 """
 
 from __future__ import annotations
@@ -56,23 +56,23 @@ _CLUSTER_WIDE = {
 
 
 class ApiError(RuntimeError):
-    """The API refused. `status` is the HTTP status, `reason` Kubernetes' one-word reason."""
+    """The API returned an error. `status` is the HTTP status, `reason` Kubernetes' short reason."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(message)
         self.status, self.reason = status, reason
 
 
-def insist(ask: Callable[[], Any], seconds: float = 300.0) -> Any:
-    """What `ask` gives; it is asked again where the API server does not answer, or answers that it is too busy.
+def retry(request: Callable[[], Any], seconds: float = 300.0) -> Any:
+    """The result of `request`, which is repeated while the API server does not respond or reports that it is too busy.
 
     Raises:
-        ApiError, OSError: what it raised last.
+        ApiError, OSError: the last error.
     """
     end = time.monotonic() + seconds
     while True:
         try:
-            return ask()
+            return request()
         except (ApiError, OSError) as error:
             refused = isinstance(error, ApiError) and error.status < 500 and error.status != 429
             if refused or time.monotonic() > end:
@@ -81,7 +81,7 @@ def insist(ask: Callable[[], Any], seconds: float = 300.0) -> Any:
 
 
 def path_of(api_version: str, kind: str, name: str = "", namespace: str | None = None) -> str:
-    """The address of an object, or of all of its kind.
+    """The URL path of an object, or of all objects of its kind.
 
     >>> path_of("batch.volcano.sh/v1alpha1", "Job", "train", "default")
     '/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs/train'
@@ -92,12 +92,12 @@ def path_of(api_version: str, kind: str, name: str = "", namespace: str | None =
 
 
 class Api:
-    """The API server of one cluster, as one user.
+    """A client of one cluster's API server, as one user.
 
     Args:
         endpoint: https://127.0.0.1:port
         ca: file with the certificate of its authority.
-        certificate: (certificate, key) files of the user; None: by `token`, or as nobody.
+        certificate: (certificate, key) files of the user. None: `token`, or anonymous.
         token: bearer token.
     """
 
@@ -123,7 +123,7 @@ class Api:
         query: Mapping[str, str] | None = None,
         timeout: float = 30.0,
     ) -> Any:
-        """One request; the answer parsed if it is JSON, as text if not. Raises ApiError, OSError."""
+        """Send a request; returns the parsed JSON, or text. Raises ApiError, OSError."""
         with self._open(method, path, body, kind=kind, query=query, timeout=timeout) as reply:
             raw = reply.read()
             if reply.headers.get_content_type() == "application/json":
@@ -134,12 +134,12 @@ class Api:
         return self.call("GET", path, query=query)
 
     def create(self, body: Object) -> Object:
-        """Create an object at the address that it names itself."""
+        """Create an object in its own namespace."""
         made: Object = self.call("POST", _folder(body), body)
         return made
 
     def apply(self, body: Object) -> Object:
-        """Create the object or make it what `body` says (server-side apply)."""
+        """Create or update the object (server-side apply)."""
         path = f"{_folder(body)}/{body['metadata']['name']}"
         made: Object = self.call(
             "PATCH",
@@ -151,12 +151,12 @@ class Api:
         return made
 
     def patch_status(self, path: str, uid: str, status: Object) -> None:
-        """Of the object with this uid; another one of the name is left alone (ApiError 409)."""
+        """Delete the object with this uid; another object with the same name is kept (ApiError 409)."""
         body = {"metadata": {"uid": uid}, "status": status}
         self.call("PATCH", f"{path}/status", body, kind="application/merge-patch+json")
 
     def delete(self, path: str, **options: Any) -> None:
-        """Delete; gone already is fine."""
+        """Delete; an object that does not exist is not an error."""
         try:
             self.call("DELETE", path, {"apiVersion": "v1", "kind": "DeleteOptions", **options})
         except ApiError as error:
@@ -164,7 +164,7 @@ class Api:
                 raise
 
     def watch(self, path: str, *, timeout: float = 3600.0) -> Iterator[tuple[str, Object]]:
-        """(what happened, object) for all there is and all that comes, until the connection ends."""
+        """(event, object) for all existing and new objects, until the connection ends."""
         query = {"watch": "true", "timeoutSeconds": str(int(timeout))}
         with self._open("GET", path, None, query=query, timeout=timeout + 30) as reply:
             for line in reply:

@@ -1,12 +1,11 @@
 """The programs of a Kubernetes cluster, built from their Go modules and kept in `.cache/kubernetes/<key>/`.
 
-Which modules, in which versions, is said by `module/go.mod` alone; `<key>` is a digest of that folder, so a changed
-version or a changed line is built anew and an unchanged one never. One binary holds all programs (see main.go);
-`bin/` has a link to it for each name.
+`module/go.mod` alone pins the modules and versions. `<key>` is a digest of that folder, so that only a change causes a new
+build. One binary contains all programs (see main.go); `bin/` has a link to it for each name.
 
-Two modules are built from a mended copy (`MENDS`): kwok's newest release for this Kubernetes still asks for an
-annotation that Kubernetes 1.34 dropped, and of Volcano's API module the newest release that the module proxy has is
-one behind Volcano's own and lacks one constant.
+Two modules are built from a patched copy (`PATCHES`): kwok's newest release for this Kubernetes still requires an
+annotation that Kubernetes 1.34 removed, and the newest release of Volcano's API module on the module proxy is one behind
+Volcano's own and lacks one constant.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ PROGRAMS = (
 _BINARY = "kubernetes"
 _MODULES_MB = 125
 """Size of the modules' archives, in MB (measured 2026-11-22)."""
-MENDS = (
+PATCHES = (
     (
         "sigs.k8s.io/kwok",
         "pkg/utils/informer/informer.go",
@@ -56,25 +55,25 @@ MENDS = (
         '\nconst QueueAllocationGateKey = GroupName + "/queue-allocation-gate"\n',
     ),
 )
-"""(module, file in it, text that goes, text that comes in its place or, where none goes, at the end)."""
+"""(module, file, old text, new text; without an old text the new one is appended)."""
 _CRDS = {"volcano.sh/volcano": "config/crd/volcano/bases", "sigs.k8s.io/kwok": "kustomize/crd/bases"}
 
 
 class BuildFailed(RuntimeError):
-    """The programs could not be built; the message says why and what to do."""
+    """The programs could not be built; the message has the reason and the fix."""
 
 
 @functools.cache
 def key() -> str:
-    """Digest of what is built: the module's files and the ways of building."""
-    digest = hashlib.sha256(repr((MENDS, _command(Path()))).encode())
+    """Digest of the inputs: the module's files and the build options."""
+    digest = hashlib.sha256(repr((PATCHES, _command(Path()))).encode())
     for file in sorted(MODULE.iterdir()):
         digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
 
 def directory() -> Path:
-    """Where this key's programs are, or will be."""
+    """The folder of this key's programs."""
     return CACHE / key()
 
 
@@ -84,15 +83,15 @@ def program(name: str) -> Path:
 
 
 def crds(module: str) -> list[Path]:
-    """The custom resource definitions that came with `volcano.sh/volcano` or `sigs.k8s.io/kwok`."""
+    """The custom resource definitions of `volcano.sh/volcano` or `sigs.k8s.io/kwok`."""
     return sorted((directory() / "crds" / module.rpartition("/")[2]).glob("*.yaml"))
 
 
 def version(module: str) -> str:
-    """The version of a module that `go.mod` pins, without the `v`.
+    """The version of a module in `go.mod`, without the `v`.
 
     Raises:
-        KeyError: it does not name that module.
+        KeyError: the module is not in it.
     """
     found = re.search(rf"^\t(?:require )?{re.escape(module)} v(\S+)", (MODULE / "go.mod").read_text(), re.MULTILINE)
     if found is None:
@@ -101,7 +100,7 @@ def version(module: str) -> str:
 
 
 def available() -> str | None:
-    """Why the programs are not there, or None if they are."""
+    """Why the programs are not available, or None."""
     if all(program(name).exists() for name in PROGRAMS):
         return None
     reason = cannot_build()
@@ -109,7 +108,7 @@ def available() -> str | None:
 
 
 def cannot_build() -> str | None:
-    """Why it cannot be built on this machine, as far as that can be told beforehand."""
+    """Why this machine cannot build it, as far as can be checked before the build."""
     if sys.platform != "linux":
         return f"its nodes and pods need Linux, and this is {sys.platform}"
     if golang.find(_needed()) is None and platform.machine() not in ("x86_64", "aarch64"):
@@ -117,17 +116,17 @@ def cannot_build() -> str | None:
     return None
 
 
-def build(say: Callable[[str], None] = print) -> Path:
-    """Build what is missing; returns the folder with the programs. Minutes the first time, nothing after that.
+def build(report: Callable[[str], None] = print) -> Path:
+    """Build what is missing; returns the folder with the programs. Takes minutes the first time.
 
-    Where no Go on the PATH is new enough, one is installed into `.venvs/go` first.
+    If no Go on the PATH is new enough, one is installed into `.venvs/go` first.
 
     Raises:
-        BuildFailed: Go cannot be had, the module proxy does not answer, or the code does not compile.
+        BuildFailed: Go is not available, the module proxy does not respond, or the code does not compile.
     """
     target = directory()
     if available() is None:
-        say(f"kubernetes: built before, {target}")
+        report(f"kubernetes: already built, {target}")
         return target
     if (reason := cannot_build()) is not None:
         raise BuildFailed(reason)
@@ -135,11 +134,11 @@ def build(say: Callable[[str], None] = print) -> Path:
     versions = ", ".join(f"{name} {version(name)}" for name in ("k8s.io/kubernetes", "volcano.sh/volcano"))
     began = time.monotonic()
     try:
-        go = golang.get(_needed(), say)
-        say(f"kubernetes: downloading the Go modules of {versions} and what they need, about {_MODULES_MB} MB")
+        go = golang.get(_needed(), report)
+        report(f"kubernetes: downloading the Go modules of {versions} and their dependencies, about {_MODULES_MB} MB")
         with shown("downloading") as progress:
             modules, size = golang.download(go, MODULE, progress)
-        say(f"kubernetes: {modules} modules, {size:.0f} MB, there after {time.monotonic() - began:.0f} s")
+        report(f"kubernetes: {modules} modules, {size:.0f} MB, downloaded in {time.monotonic() - began:.0f} s")
         source = _source(go, target)
         for module, folder in _CRDS.items():
             place = target / "crds" / module.rpartition("/")[2]
@@ -161,7 +160,7 @@ def build(say: Callable[[str], None] = print) -> Path:
     current.unlink(missing_ok=True)
     current.symlink_to(target.name)
     _drop_older(target)
-    say(f"kubernetes: built in {time.monotonic() - began:.0f} s, {target}")
+    report(f"kubernetes: built in {time.monotonic() - began:.0f} s, {target}")
     return target
 
 
@@ -171,28 +170,28 @@ def _needed() -> str:
 
 
 def _command(output: Path) -> list[str]:
-    """Without inlining (-l): a fifth less to compile, for programs that mostly wait."""
+    """Without inlining (-l), which makes compilation a fifth shorter; the programs mostly wait."""
     kubernetes = version("k8s.io/kubernetes")
     major, minor, _ = kubernetes.split(".", 2)
-    said = {"gitVersion": f"v{kubernetes}", "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
-    stamps = " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in said.items())
+    fields = {"gitVersion": f"v{kubernetes}", "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+    stamps = " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in fields.items())
     flags = ["-trimpath", "-buildvcs=false", "-mod=readonly", "-gcflags=all=-l", f"-ldflags=-s -w {stamps}"]
     return ["build", *flags, f"-o={output}", "."]
 
 
 def _source(go: Path, target: Path) -> Path:
-    """What is compiled: the module, and the changed modules beside it."""
+    """The sources to compile: the module, and the patched copies of others."""
     source = target / "source"
     shutil.rmtree(source, ignore_errors=True)
     shutil.copytree(MODULE, source)
-    for module, name, old, new in MENDS:
+    for module, name, old, new in PATCHES:
         copy = source / "mended" / module.rpartition("/")[2]
         shutil.copytree(_folder_of(go, module, MODULE), copy, copy_function=shutil.copyfile)
         _make_writable(copy)
         file = copy / name
         text = file.read_text()
         if old not in text:
-            raise BuildFailed(f"{module} needs no change any more: {old!r} is not in {name}. Take it out of MENDS")
+            raise BuildFailed(f"{module} no longer needs the patch: {old!r} is not in {name}. Remove it from PATCHES")
         file.write_text(text.replace(old, new) if old else text + new)
         replace = f"-replace={module}=./{copy.relative_to(source)}"
         golang.run(go, ["mod", "edit", replace], "use the changed copy", source)
@@ -204,7 +203,7 @@ def _folder_of(go: Path, module: str, where: Path) -> Path:
 
 
 def _make_writable(folder: Path) -> None:
-    """What the module cache keeps read-only, its copies need not be (and could else not be removed)."""
+    """Make copies from the read-only module cache writable, so that they can be removed."""
     for place in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
         place.chmod(0o755)
 

@@ -1,6 +1,6 @@
 """A real Kubernetes on this machine: API server, controllers, schedulers, Volcano, and virtual nodes by kwok.
 
-Everything listens on 127.0.0.1 only, keeps its state in one directory, and is stopped by who started it::
+Everything listens on 127.0.0.1 only, and keeps its state in one directory; the caller stops it::
 
     with LocalKubernetes.start(Path("state/kubernetes")) as cluster:
         cluster.add_nodes(Catalog.load().instance("trn1.32xlarge"), 2)
@@ -36,14 +36,14 @@ _FIRST_HOST = 16
 
 
 class KubernetesFailed(RuntimeError):
-    """A local Kubernetes did not start, or is not there. The message carries what its log said."""
+    """A local Kubernetes did not start, or is not running. The message has the end of its log."""
 
 
 class LocalKubernetes:
-    """One running local Kubernetes. Made by `start` (new) or `open` (one started earlier, by any process).
+    """A running local Kubernetes. Created with `start` (new) or `open` (started earlier, by any process).
 
     Attributes:
-        directory: state, logs and certificates; `pods/` has what pods wrote.
+        directory: state, logs and certificates; `pods/` has the output of pods.
     """
 
     def __init__(self, directory: Path, state: Mapping[str, Any]) -> None:
@@ -63,22 +63,22 @@ class LocalKubernetes:
         admission: bool = True,
         timeout: float = 300.0,
     ) -> Self:
-        """Start a cluster without nodes and wait until its API, its controllers and Volcano's admission answer.
+        """Start a cluster without nodes and wait until its API, its controllers and Volcano's admission respond.
 
-        One left over in `directory` is stopped first, and nothing of it is kept.
+        A cluster left over in `directory` is stopped and removed first.
 
         Args:
-            name: the EKS name it stands for.
-            token_webhook: URL that judges bearer tokens (`sandbox.kubernetes.eks.webhook_url`); None: no EKS tokens.
+            name: the name of the EKS cluster.
+            token_webhook: URL that verifies bearer tokens (`sandbox.kubernetes.eks.webhook_url`); None: no EKS tokens.
             run_jobs: whether pods of Volcano's scheduler run their commands here for real (see `pods.py`); if not,
-                they run until an annotation of theirs says so (see `kwok_config.py`).
-            job_environment: additions to the environment of commands in pods (`PATH`, ...).
-            admission: whether Volcano's admission webhooks, which are registered, answer too. If not, `start_admission` has
-                them answer later.
-            timeout: seconds until all must answer.
+                they run until their annotations end them (see `kwok_config.py`).
+            job_environment: additional environment variables of commands in pods (`PATH`, ...).
+                admission: whether Volcano's registered admission webhooks are also served. If not, `start_admission` starts them
+                    later.
+            timeout: seconds until all must respond.
 
         Raises:
-            KubernetesFailed: it is not built, or something ended; the end of its log is in the message.
+            KubernetesFailed: it is not built, or a program ended; the message has the end of its log.
         """
         if (reason := build.available()) is not None:
             raise KubernetesFailed(f"a local Kubernetes cannot run here: {reason}")
@@ -102,14 +102,14 @@ class LocalKubernetes:
         """The cluster started in `directory`, by this or another process.
 
         Raises:
-            KubernetesFailed: none was started there, or it has been stopped.
+            KubernetesFailed: none was started there, or it was stopped.
         """
         directory = directory.resolve()
         try:
             return cls(directory, json.loads((directory / _STATE).read_text()))
         except FileNotFoundError:
             raise KubernetesFailed(
-                f"no local Kubernetes in {directory}; start one with `python -m sandbox.kubernetes up {directory}`"
+                f"no local Kubernetes is running in {directory}; start it with `python -m sandbox.kubernetes up {directory}`"
             ) from None
 
     def __enter__(self) -> Self:
@@ -120,7 +120,7 @@ class LocalKubernetes:
     ) -> None:
         self.stop()
 
-    # --- what it is ---
+    # --- properties ---
 
     @property
     def name(self) -> str:
@@ -133,7 +133,7 @@ class LocalKubernetes:
 
     @property
     def ca_data(self) -> str:
-        """The certificate of its authority, base64, as EKS gives it in DescribeCluster."""
+        """The certificate of its authority, base64, as in EKS's DescribeCluster."""
         return base64.b64encode(Path(self._places.certificate("ca")).read_bytes()).decode()
 
     @property
@@ -147,7 +147,7 @@ class LocalKubernetes:
         return {name: Started(*who) for name, who in self._state["daemons"].items()}
 
     def api(self, token: str | None = None) -> Api:
-        """A client: of the administrator, or of whom the bearer token says."""
+        """A client: the administrator's, or that of the bearer token."""
         at = self._places
         ca = Path(at.certificate("ca"))
         if token is not None:
@@ -155,7 +155,7 @@ class LocalKubernetes:
         return Api(self.endpoint, ca, certificate=(Path(at.certificate("admin")), Path(at.key("admin"))))
 
     def kubectl(self, *arguments: str, timeout: float = 300.0) -> subprocess.CompletedProcess[str]:
-        """kubectl as administrator; output as text, exit code not checked."""
+        """Run kubectl as administrator; returns output as text, without a check of the exit code."""
         return subprocess.run(
             [str(build.program("kubectl")), f"--kubeconfig={self.kubeconfig}", *arguments],
             env=self._environment(),
@@ -180,11 +180,11 @@ class LocalKubernetes:
         devices: bool = True,
         timeout: float = 180.0,
     ) -> list[str]:
-        """Virtual nodes of a type of the catalogue, Ready when this returns; their names.
+        """Add virtual nodes of a catalogue type, Ready on return; returns their names.
 
         Args:
-            instances: their EC2 instance ids. Default: made up.
-            devices: whether their devices are announced; if not, `announce_devices` does it later.
+            instances: their EC2 instance ids. Default: invented.
+            devices: whether to announce their devices. If not, call `announce_devices` later.
 
         Raises:
             KubernetesFailed: they did not become Ready in time.
@@ -205,7 +205,7 @@ class LocalKubernetes:
         return self._join(made, timeout)
 
     def announce_devices(self, instance: InstanceType, names: Sequence[str]) -> None:
-        """Do what device plug-ins do once they have started: nodes of this type announce their devices."""
+        """Announce the devices of all nodes of this type, as device plug-ins do once they have started."""
         for name in names:
             path = path_of("v1", "Node", name)
             there = self.api().get(path)
@@ -223,7 +223,7 @@ class LocalKubernetes:
         instances: Sequence[str] = (),
         timeout: float = 180.0,
     ) -> list[str]:
-        """Virtual nodes without devices, for plug-ins and controllers; their names."""
+        """Add virtual nodes without devices, for plug-ins and controllers; returns their names."""
         made = [
             nodes.system_node(
                 name, zone=zone, instance_type=instance_type, labels=labels, taints=taints, instance_id=id
@@ -233,32 +233,32 @@ class LocalKubernetes:
         return self._join(made, timeout)
 
     def remove_node(self, name: str) -> None:
-        """Take a node away, as when its instance is terminated."""
+        """Remove a node, as when its instance is terminated."""
         api = self.api()
         api.delete(path_of("storage.k8s.io/v1", "CSINode", name))
         api.delete(path_of("v1", "Node", name))
 
     def start_admission(self, *, timeout: float = 300.0) -> None:
-        """Have Volcano's admission webhooks answer, and wait until they do.
+        """Start Volcano's admission webhooks, and wait until they respond.
 
         Raises:
-            KubernetesFailed: they do not.
+            KubernetesFailed: they do not respond in time.
         """
         self._daemon("vc-webhook-manager", daemons.volcano_admission(self._places))
         api, jobs = self.api(), path_of("batch.volcano.sh/v1alpha1", "Job", namespace="default")
         dry = {"dryRun": "All"}
         self._wait("vc-webhook-manager", lambda: bool(api.call("POST", jobs, volcano.PROBE, query=dry)), timeout)
 
-    # --- what pods wrote ---
+    # --- output of pods ---
 
     def log_file(self, namespace: str, pod: str, container: str) -> Path:
-        """The file behind `kubectl logs`, in the kubelet's own format; `pods.LogWriter` writes it."""
+        """The file for `kubectl logs`, in the kubelet's format; `pods.LogWriter` writes it."""
         return self.directory / "pods" / namespace / pod / f"{container}.log"
 
-    # --- life ---
+    # --- lifecycle ---
 
     def stop(self, wipe: bool = False) -> None:
-        """Stop every process it has, those of pods included. Safe to call twice.
+        """Stop all its processes, including those of pods. Safe to call twice.
 
         Args:
             wipe: also remove the directory.
@@ -308,7 +308,7 @@ class LocalKubernetes:
 
         if not processes.wait_until(ready, timeout, pause=0.1):
             raise KubernetesFailed(
-                f"of {len(names)} nodes not all were Ready within {timeout:.0f} s: {self._log_end('kwok')}"
+                f"not all of {len(names)} nodes were Ready within {timeout:.0f} s: {self._log_end('kwok')}"
             )
         return names
 
@@ -364,8 +364,8 @@ class LocalKubernetes:
     def _environment(self) -> dict[str, str]:
         return {
             "PATH": os.environ.get("PATH", os.defpath),
-            "HOME": str(self.directory / "home"),  # no program finds a configuration of the user's
-            "DEBUG_SOCKET_DIR": str(self.directory / "run"),  # of Volcano, which else makes a folder in /tmp
+            "HOME": str(self.directory / "home"),  # hides the user's configuration from programs
+            "DEBUG_SOCKET_DIR": str(self.directory / "run"),  # Volcano's; default: a folder in /tmp
             "TRN_SANDBOX_KUBERNETES": str(self.directory),
         }
 
@@ -379,7 +379,7 @@ class LocalKubernetes:
         self._save()
 
     def _wait(self, name: str, done: Any, timeout: float) -> None:
-        """Wait for `done` to be true; refused and unreachable count as not yet."""
+        """Wait until `done` is true; refused connections count as not yet."""
 
         def tried() -> bool:
             for known, child in self._children.items():
@@ -396,7 +396,7 @@ class LocalKubernetes:
     def _log_end(self, name: str) -> str:
         file = self.directory / "log" / f"{name}.log"
         lines = file.read_text(errors="replace").splitlines() if file.exists() else []
-        return " | ".join(line for line in lines[-6:] if line.strip()) or f"no word in {file}"
+        return " | ".join(line for line in lines[-6:] if line.strip()) or f"{file} is empty"
 
     def _save(self) -> None:
         part = self.directory / (_STATE + ".part")

@@ -1,8 +1,8 @@
 """A container's view of the file system, and its command: `python -m sandbox.kubernetes.container SPEC.json`.
 
-Started in a mount namespace (and a user namespace where the user is not root) by `pods.py`. The view is this machine's
-own files with the pod's volumes at their places. Nothing of it is seen outside, and nothing on this machine is made or
-changed for it: a place that does not exist here exists in the view only.
+`pods.py` starts it in a mount namespace (and a user namespace unless the user is root). The view is this machine's files
+with the pod's volumes mounted. It is not visible outside, and changes nothing on this machine: a mount point that does
+not exist here exists only in the view.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class View:
         self._open_up(PurePosixPath("/"))
 
     def put(self, source: str, place: str, read_only: bool = False) -> None:
-        """Show the file or directory `source` at `place`."""
+        """Mount the file or directory `source` at `place`."""
         target = PurePosixPath(place)
         for above in reversed(target.parents):
             inside_volume = any(volume == above or volume in above.parents for volume in self._volumes)
@@ -66,15 +66,15 @@ class View:
         os.chdir("/")
 
     def _open_up(self, place: PurePosixPath) -> None:
-        """Make `place` a directory of the view's own, with all that is there on this machine in it.
+        """Make `place` a separate directory of the view, with this machine's content.
 
-        A place that does not exist, or is hidden below one that has been replaced, becomes an empty directory.
+        A path that does not exist, or is hidden below a mounted one, becomes an empty directory.
         """
         here = self.root / place.relative_to("/")
         there = Path(place)
         here.mkdir(parents=True, exist_ok=True)
         if there.is_dir() or place == PurePosixPath("/"):
-            # without the sticky bit, with which an ordinary user may not open /dev/null for writing (may_create_in_sticky)
+            # without the sticky bit, which would keep other users from opening /dev/null for writing (may_create_in_sticky)
             mount("view", here, "tmpfs", 0, f"mode={there.stat().st_mode & 0o777:o}")
             for entry in os.scandir(there):
                 self._show(entry, here / entry.name)
@@ -85,7 +85,7 @@ class View:
             here.symlink_to(Path(entry.path).readlink())
             return
         if self.root.is_relative_to(entry.path) and entry.path == str(self.root):
-            return  # not the view into itself
+            return  # do not mount the view into itself
         here.mkdir() if entry.is_dir() else here.touch()
         mount(entry.path, here, None, _MS_BIND | _MS_REC)
 
@@ -102,7 +102,7 @@ def main() -> None:
         if spec["directory"]:
             os.chdir(spec["directory"])
         os.environ.clear()
-        os.environ.update(env)  # where execvp looks for the command
+        os.environ.update(env)  # execvp searches this PATH
         os.execvpe(spec["command"][0], spec["command"], env)  # noqa: S606  the command is the container's own
     except OSError as problem:
         print(f"container did not start: {problem}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""How each program is called: pure functions from places and ports to a command line."""
+"""Command lines of each program: pure functions of paths and ports."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from sandbox.kubernetes.api import Object
 from sandbox.kubernetes.build import program
 
 SERVICE_RANGE = "10.100.0.0/16"
-"""What EKS gives to services (the default of a VPC in 10.0.0.0/8 or 192.168.0.0/16 aside)."""
+"""EKS's service range (except for a VPC in 10.0.0.0/8 or 192.168.0.0/16)."""
 SERVICE_IP = "10.100.0.1"
 PORTS = ("etcd", "peers", "api", "controllers", "scheduler", "kubelet", "vc-scheduler", "vc-controllers", "admission")
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where one cluster keeps its things.
+    """The paths of one cluster.
 
     ports: a free port on 127.0.0.1 for each name of `PORTS`.
     """
@@ -59,7 +59,7 @@ def etcd(at: Places) -> list[str]:
         f"--key-file={at.key('server')}",
         f"--trusted-ca-file={at.certificate('ca')}",
         "--client-cert-auth",
-        "--unsafe-no-fsync",  # nothing here outlives the machine
+        "--unsafe-no-fsync",  # durability is not needed here
         "--log-level=warn",
     ]
 
@@ -77,7 +77,7 @@ def apiserver(at: Places, *, token_webhook: bool) -> list[str]:
         f"--tls-private-key-file={at.key('server')}",
         f"--client-ca-file={at.certificate('ca')}",
         "--authorization-mode=Node,RBAC",
-        "--enable-admission-plugins=ExtendedResourceToleration",  # as on EKS, beside the defaults
+        "--enable-admission-plugins=ExtendedResourceToleration",  # as on EKS, in addition to the defaults
         "--anonymous-auth=true",  # as on EKS: health and version only, by RBAC
         f"--service-cluster-ip-range={SERVICE_RANGE}",
         f"--service-account-issuer={at.endpoint}",
@@ -87,7 +87,7 @@ def apiserver(at: Places, *, token_webhook: bool) -> list[str]:
         f"--kubelet-client-certificate={at.certificate('apiserver-kubelet')}",
         f"--kubelet-client-key={at.key('apiserver-kubelet')}",
         "--kubelet-preferred-address-types=InternalIP",
-        "--endpoint-reconciler-type=none",  # a loopback address is no endpoint of the service `kubernetes`
+        "--endpoint-reconciler-type=none",  # a loopback address cannot be an endpoint of the service `kubernetes`
         "--allow-privileged=true",
         "--profiling=false",
     ]
@@ -109,7 +109,7 @@ def controller_manager(at: Places) -> list[str]:
         f"--root-ca-file={at.certificate('ca')}",
         f"--service-account-private-key-file={at.key('service-account')}",
         "--use-service-account-credentials",
-        "--pvclaimbinder-sync-period=1s",  # a claim made just after its volume is else bound 15 s later
+        "--pvclaimbinder-sync-period=1s",  # otherwise a claim created just after its volume is bound 15 s later
         "--leader-elect=false",
     ]
 
@@ -177,11 +177,11 @@ def volcano_admission(at: Places) -> list[str]:
 
 
 def kubeconfig(endpoint: str, authority: str, user: Object) -> str:
-    """A kubeconfig with one cluster and one user, JSON (which YAML readers take).
+    """A kubeconfig with one cluster and one user, as JSON (valid YAML).
 
     Args:
-        authority: base64 of the certificate the server's is checked by.
-        user: as {"client-certificate": ..., "client-key": ...} or {"exec": ...}.
+        authority: base64 of the certificate that signed the server's.
+        user: {"client-certificate": ..., "client-key": ...} or {"exec": ...}.
     """
     name = "local"
     return json.dumps(
@@ -198,7 +198,7 @@ def kubeconfig(endpoint: str, authority: str, user: Object) -> str:
 
 
 def token_webhook(url: str) -> str:
-    """The file that tells the API server whom to ask about a bearer token that is not its own."""
+    """The file that configures the API server's webhook for bearer tokens."""
     name = "eks"
     return json.dumps(
         {

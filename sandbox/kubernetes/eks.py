@@ -1,4 +1,4 @@
-"""The local EKS and the local Kubernetes know each other: endpoint and authority one way, tokens the other.
+"""Connects the local EKS and the local Kubernetes: endpoint and authority one way, tokens the other.
 
 secret = new_secret()
 kubernetes = LocalKubernetes.start(folder, name="trn", token_webhook=webhook_url(aws.endpoint, "trn", secret))
@@ -21,55 +21,55 @@ from trainium_cdk.catalog import Catalog
 
 ACCOUNT = "000000000000"
 NODE_GROUP = "eks.amazonaws.com/nodegroup"
-"""The label by which EKS says which node group a node is of."""
+"""EKS's label with the node group of a node."""
 _EFFECTS = {"NO_SCHEDULE": "NoSchedule", "NO_EXECUTE": "NoExecute", "PREFER_NO_SCHEDULE": "PreferNoSchedule"}
 
 
 def new_secret() -> str:
-    """What the API server shows the emulator, so that nobody else can ask whether a token is good."""
+    """A secret that the API server sends to the emulator, so that no other client can verify tokens."""
     return secrets.token_urlsafe(32)
 
 
 def webhook_url(aws_endpoint: str, cluster: str, secret: str, *, region: str = "us-east-1") -> str:
-    """The address at which the local AWS judges the tokens of an EKS cluster.
+    """The URL at which the local AWS verifies the tokens of an EKS cluster.
 
     Args:
-        aws_endpoint: as http://127.0.0.1:4566
+        aws_endpoint: for example http://127.0.0.1:4566
     """
     return f"{aws_endpoint}/_ministack/eks-auth/{ACCOUNT}/{region}/{cluster}/{secret}"
 
 
 def attach(sandbox: Path, kubernetes: LocalKubernetes, secret: str) -> Path:
-    """Tell the local AWS where the API server of the EKS cluster `kubernetes.name` is; returns the file that does.
+    """Set the API server of the EKS cluster `kubernetes.name` in the local AWS; returns the file with the setting.
 
     Args:
-        sandbox: the directory of the local AWS. Before or after the cluster is created there: both will do.
+        sandbox: the directory of the local AWS; the cluster can be created there before or after.
     """
     (sandbox / "eks").mkdir(parents=True, exist_ok=True)
-    says = {
+    settings = {
         "endpoint": kubernetes.endpoint,
         "ca": kubernetes.ca_data,
         "kubeconfig": str(kubernetes.kubeconfig),
         "kubectl": str(build.program("kubectl")),
         "secret": secret,
     }
-    return _write(sandbox / "eks" / f"{kubernetes.name}.json", says)
+    return _write(sandbox / "eks" / f"{kubernetes.name}.json", settings)
 
 
 def attach_own(sandbox: Path, name: str, kubeconfig: Path) -> Path:
-    """Put a cluster of the user's behind the EKS cluster `name`: one that `kubeconfig` leads to (kind, a real one, ...).
+    """Use the user's own cluster (kind, a real one, ...) for the EKS cluster `name`.
 
-    It knows nothing of EKS tokens: what the CDK's provider applies is applied with that kubeconfig.
+    It does not know EKS tokens: the CDK's provider applies objects with that kubeconfig.
 
     Raises:
-        KubernetesFailed: kubectl is not there, or cannot read the file.
+        KubernetesFailed: kubectl is not available, or cannot read the file.
     """
     kubectl = shutil.which("kubectl") or str(build.program("kubectl"))
     command = [kubectl, f"--kubeconfig={kubeconfig}", "config", "view", "--raw", "--minify", "--flatten", "-o", "json"]
     try:
         shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     except FileNotFoundError:
-        raise KubernetesFailed("kubectl is not installed, and not built either (make kubernetes)") from None
+        raise KubernetesFailed("kubectl is neither installed nor built (make kubernetes)") from None
     except subprocess.CalledProcessError as problem:
         raise KubernetesFailed(f"{kubeconfig} cannot be used: {problem.stderr.strip()}") from None
     cluster = json.loads(shown)["clusters"][0]["cluster"]
@@ -77,26 +77,26 @@ def attach_own(sandbox: Path, name: str, kubeconfig: Path) -> Path:
     link = sandbox / "eks/kubeconfig"
     link.unlink(missing_ok=True)
     link.symlink_to(kubeconfig.resolve())
-    says = {
+    settings = {
         "endpoint": cluster["server"],
         "ca": cluster.get("certificate-authority-data", ""),
         "kubeconfig": str(kubeconfig),
         "kubectl": kubectl,
         "secret": new_secret(),
     }
-    return _write(sandbox / "eks" / f"{name}.json", says)
+    return _write(sandbox / "eks" / f"{name}.json", settings)
 
 
-def _write(file: Path, says: Mapping[str, str]) -> Path:
+def _write(file: Path, settings: Mapping[str, str]) -> Path:
     part = file.with_suffix(".part")
     part.touch(mode=0o600)
-    part.write_text(json.dumps(says, indent=1))
+    part.write_text(json.dumps(settings, indent=1))
     part.replace(file)
     return file
 
 
 def detach(sandbox: Path, name: str) -> None:
-    """Forget the API server of a cluster."""
+    """Remove the setting of a cluster's API server."""
     (sandbox / "eks/kubeconfig").unlink(missing_ok=True)
     (sandbox / "eks" / f"{name}.json").unlink(missing_ok=True)
 
@@ -108,14 +108,14 @@ def sync_nodes(
     *,
     devices: bool = True,
 ) -> dict[str, list[str]]:
-    """Make the instances of the local EKS cluster's node groups nodes of the cluster; names by node group.
+    """Create nodes for the instances of the local EKS cluster's node groups; returns names by node group.
 
-    What a node is comes from its group and the group's launch template: type, labels, taints, zone. Nodes whose instance has
-    ended, or whose group is gone, go too. Call it after a deploy and after a group was scaled.
+    A node's type, labels, taints and zone come from its group and the group's launch template. Nodes whose instance or group was
+    deleted are removed. Call it after a deployment and after scaling a group.
 
     Args:
-        client: as `LocalAws.client`: service name -> boto3 client.
-        devices: whether new Trainium nodes announce their devices at once.
+        client: service name -> boto3 client (`LocalAws.client`).
+        devices: whether new Trainium nodes announce their devices immediately.
     """
     known = catalog or Catalog.load()
     eks, ec2, scaling = client("eks"), client("ec2"), client("autoscaling")

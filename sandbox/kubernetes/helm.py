@@ -1,9 +1,9 @@
-"""The recording stand-in for helm: `python -m sandbox.kubernetes.helm ARGUMENTS`.
+"""A fake helm that records calls: `python -m sandbox.kubernetes.helm ARGUMENTS`.
 
-Charts live in registries that cannot be reached from here. So each call is written down with its values, one line of
-JSON in `$SANDBOX_DIR/helm.jsonl`, for tests to hold against the pinned catalogue; releases are remembered in
-`helm-releases.json`, so that upgrade, status, list and uninstall answer as helm does. `--create-namespace` really
-makes the namespace where there is a real API server.
+Charts are in registries that tests cannot reach. Each call is recorded with its values as a line of JSON in
+`$SANDBOX_DIR/helm.jsonl`, for tests to compare with the pinned catalogue. Releases are stored in `helm-releases.json`, so
+that upgrade, status, list and uninstall respond as helm does. `--create-namespace` creates the namespace if there is a
+real API server.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CHART = "Chart.yaml"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0 or, with helm's own words on stderr, 1."""
+    """Exit code 0, or 1 with helm's message on standard error."""
     args = _parser().parse_args(arguments)
     folder = Path(os.environ["SANDBOX_DIR"])
     releases = _Releases(folder / "helm-releases.json")
@@ -41,7 +41,7 @@ def calls(sandbox: Path) -> list[dict[str, Any]]:
 
 
 class _Refused(Exception):
-    """What helm would refuse, in its words."""
+    """An error of helm, with its message."""
 
 
 class _Releases:
@@ -113,7 +113,7 @@ def _pull(args: argparse.Namespace, _releases: _Releases, record: Path) -> None:
 
 
 def _login(args: argparse.Namespace, _releases: _Releases, record: Path) -> None:
-    sys.stdin.read()  # the password: not written down
+    sys.stdin.read()  # the password, which is not recorded
     _note(record, args, {})
     print("Login Succeeded")
 
@@ -123,9 +123,9 @@ def _key(args: argparse.Namespace) -> str:
 
 
 def _note(record: Path, args: argparse.Namespace, more: dict[str, Any]) -> None:
-    said = {key: value for key, value in vars(args).items() if key not in ("run", "kubeconfig", "values", "repo")}
+    arguments = {key: value for key, value in vars(args).items() if key not in ("run", "kubeconfig", "values", "repo")}
     with record.open("a") as out:
-        out.write(json.dumps({**said, **more}) + "\n")
+        out.write(json.dumps({**arguments, **more}) + "\n")
 
 
 def _make_namespace(args: argparse.Namespace) -> None:
@@ -139,9 +139,9 @@ def _make_namespace(args: argparse.Namespace) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="helm", allow_abbrev=False)
-    verbs = parser.add_subparsers(dest="verb", required=True)
+    commands = parser.add_subparsers(dest="verb", required=True)
     for verb in ("install", "upgrade"):
-        made = verbs.add_parser(verb, allow_abbrev=False)
+        made = commands.add_parser(verb, allow_abbrev=False)
         made.set_defaults(run=_install)
         made.add_argument("release")
         made.add_argument("chart")
@@ -152,22 +152,22 @@ def _parser() -> argparse.ArgumentParser:
         made.add_argument("--values", "-f", action="append", default=[])
         _common(made)
     for verb, run in (("uninstall", _uninstall), ("status", _status)):
-        made = verbs.add_parser(verb, allow_abbrev=False)
+        made = commands.add_parser(verb, allow_abbrev=False)
         made.set_defaults(run=run)
         made.add_argument("release")
         made.add_argument("--wait", action="store_true")
         made.add_argument("--timeout")
         _common(made)
-    listed = verbs.add_parser("list", allow_abbrev=False)
+    listed = commands.add_parser("list", allow_abbrev=False)
     listed.set_defaults(run=_list)
     _common(listed)
-    pulled = verbs.add_parser("pull", allow_abbrev=False)
+    pulled = commands.add_parser("pull", allow_abbrev=False)
     pulled.set_defaults(run=_pull)
     pulled.add_argument("chart")
     pulled.add_argument("--version")
     pulled.add_argument("--untar", action="store_true")
     pulled.add_argument("--untardir", default=".")
-    registry = verbs.add_parser("registry", allow_abbrev=False)
+    registry = commands.add_parser("registry", allow_abbrev=False)
     registry.set_defaults(run=_login)
     registry.add_argument("action", choices=["login"])
     registry.add_argument("host")

@@ -1,7 +1,7 @@
-"""The training image, as pods here have it: images are not fetched, so its programs are put beside this machine's own.
+"""The training image of pods here: images are not pulled, so its programs are added to this machine's files.
 
-`environment()` goes to `LocalKubernetes.start(job_environment=...)`; `make(cluster.directory)` then makes what it names. Pods
-see it at `/image`. What trains is the stand-in that virtual Slurm nodes train with (see `sandbox/training`).
+Pass `environment()` to `LocalKubernetes.start(job_environment=...)`; `make(cluster.directory)` then creates the files. Pods
+see them at `/image`. Training uses the same fakes as the virtual Slurm nodes (see `sandbox/training`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sandbox import head_node
-from sandbox.training.standin import neuron_tools
+from sandbox.training.fakes import neuron_tools
 from trainium_cdk.catalog import Catalog
 
 _PLACE = Path("/image")
 _PYTHON = """#!/bin/sh
 PYTHONPATH={place}/training:{place}/training/modules {python} "$@" || exit
-# an environment that is made here finds pip and torch, which the real image has among the packages of its system
+# adds pip and torch to new virtual environments; in the real image they are system packages
 if [ "${{1:-}} ${{2:-}}" = '-m venv' ]; then
   for last; do :; done
   for packages in "$last"/lib/python*/site-packages; do
@@ -28,19 +28,19 @@ if [ "${{1:-}} ${{2:-}}" = '-m venv' ]; then
 fi
 """
 _TOOL = """#!/bin/sh
-# What the stand-in asks of Slurm's environment, in that of a pod
+# Variables that the fakes read from Slurm's environment
 export SLURM_JOB_ID="${{TRN_SANDBOX_POD%-train-*}}" SLURM_STEP_ID="${{NEURON_EXTRACT_GRAPHS_ONLY:-0}}"
 export SLURM_RESTART_COUNT="${{TRN_ATTEMPT:-0}}" SLURMD_NODENAME="${{TRN_NODE:-node}}" SLURM_NODEID="${{VC_TASK_INDEX:-0}}"
-PYTHONPATH={place}/training exec python3 -m standin.{module} "$@"
+PYTHONPATH={place}/training exec python3 -m fakes.{module} "$@"
 """
 
 
 def environment(shared: str, aws: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What the commands of pods find set.
+    """Environment variables of commands in pods.
 
     Args:
-        shared: a shared file system of the pods, as /efs: where their processes tell each other which ports they have.
-        aws: of the local AWS, for those that fetch data (`LocalAws.variables`).
+        shared: a shared file system of the pods, for example /efs, where their processes publish their ports.
+        aws: variables of the local AWS, for jobs that download data (`LocalAws.variables`).
     """
     path = [str(_PLACE / "bin"), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
     return {
@@ -61,14 +61,14 @@ def environment(shared: str, aws: Mapping[str, str] | None = None) -> dict[str, 
 
 
 def make(directory: Path) -> Path:
-    """Make it for the cluster in `directory`; returns where it is. Programs put into its `bin` are the image's, too."""
+    """Create it for the cluster in `directory`; returns its folder. Programs put into its `bin` belong to the image as well."""
     where = directory / "image" / _PLACE.name
     programs = where / "bin"
     programs.mkdir(parents=True)
     made = head_node.repositories(where / "repositories")
     head_node.git_config(where, {name: _PLACE / "repositories" / name for name in made})
     head_node.wheels(where / "wheels")
-    for folder in ("standin", "modules"):
+    for folder in ("fakes", "modules"):
         shutil.copytree(
             Path(head_node.__file__).parent / "training" / folder,
             where / "training" / folder,
@@ -80,7 +80,7 @@ def make(directory: Path) -> Path:
     for name, module in (("torchrun", "torchrun"), ("neuron_parallel_compile", "parallel_compile")):
         _write(programs / name, _TOOL.format(place=_PLACE, module=module))
     for name in neuron_tools.NAMES:
-        run = f"PYTHONPATH={_PLACE}/training exec {base} -m standin.neuron_tools {name}"
+        run = f"PYTHONPATH={_PLACE}/training exec {base} -m fakes.neuron_tools {name}"
         _write(programs / name, f'#!/bin/sh\n{run} "$@"\n')
     head_node.driver(where)
     return where

@@ -1,12 +1,12 @@
-"""What kwok does with nodes and pods: its configuration, as text.
+"""kwok's configuration for nodes and pods, as text.
 
-Nodes become Ready at once and stay so. A pod that has a node runs at once and goes on until its annotation says
-otherwise::
+Nodes become Ready immediately and stay so. A pod on a node starts running immediately, until its annotations end
+it::
 
     sandbox/ends-after: 5s       it succeeds after that time
     sandbox/exit-code: "1"       ... or fails, with that code
 
-Pods that are run for real (see `pods.py`) are left to it: kwok then only serves their logs, shells and ports.
+Pods that run for real (see `pods.py`) are excluded: kwok then only serves their logs, shells and ports.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from __future__ import annotations
 ENDS_AFTER = "sandbox/ends-after"
 EXIT_CODE = "sandbox/exit-code"
 RUN_BY_US = "volcano"
-"""Pods of this scheduler are the training jobs: the ones that are run for real, if any are."""
+"""Pods of this scheduler are training jobs, which run for real if any do."""
 RUN_LABEL = "trainium-cdk/job"
-"""Pods with this label are run for real too, whoever schedules them: what jobs do on the system nodes."""
+"""Pods with this label also run for real, with any scheduler: tasks of jobs on the system nodes."""
 
 _CONDITIONS = """
       conditions:
@@ -124,7 +124,7 @@ spec:
 
 
 def render(*, run_jobs: bool) -> str:
-    """The stages of pods, as one YAML stream. With `run_jobs`, those that `pods.py` runs are not touched."""
+    """The stages of pods, as one YAML stream. With `run_jobs`, they exclude those that `pods.py` runs."""
     not_ours = _NOT_OURS if run_jobs else ""
     names = {"after": ENDS_AFTER, "code": EXIT_CODE, "not_ours": not_ours}
     good = {

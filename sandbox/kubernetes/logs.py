@@ -9,7 +9,7 @@ from typing import Self
 
 
 class LogWriter:
-    """Writes lines as the kubelet's container runtime does: time, stream, F for a full line."""
+    """Writes lines in the format of the kubelet's container runtime: time, stream, F for a full line."""
 
     def __init__(self, file: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -17,7 +17,7 @@ class LogWriter:
         self._lock = threading.Lock()
 
     def write(self, line: str, stream: str = "stdout") -> None:
-        """One line, with or without its end."""
+        """Write a line, with or without its newline."""
         now = dt.datetime.now(dt.UTC)
         text = line.rstrip("\n")
         with self._lock:

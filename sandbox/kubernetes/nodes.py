@@ -1,4 +1,4 @@
-"""Virtual nodes: Node objects that announce what the device plug-ins of a real instance would."""
+"""Virtual nodes: Node objects that announce the devices of a real instance."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from trainium_cdk.catalog import Catalog, InstanceType
 
 _FACTS = Catalog.load().eks
 NEURON_TAINT: Object = {"key": _FACTS.taint, "value": "true", "effect": "NoSchedule"}
-"""The taint that the Neuron chart tolerates, and that keeps everything else off the expensive nodes."""
+"""The taint that the Neuron chart tolerates, and that keeps other pods off the expensive nodes."""
 HUGE_PAGES_MIB = 5128 * 2
-"""What the EKS images for accelerated instances set aside for EFA, MiB (EKS user guide, EFA)."""
+"""MiB that the EKS images for accelerated instances reserve for EFA (EKS user guide, EFA)."""
 CSI_DRIVERS = ("fsx.csi.aws.com", "efs.csi.aws.com")
 _SYSTEM_MIB = 1024
 _UNKNOWN_MAX_PODS = 110
 
 
 def capacity(instance: InstanceType) -> dict[str, str]:
-    """What a node of the type has, by Kubernetes resource name."""
+    """The resources of a node of the type, by Kubernetes resource name."""
     wanted = {
         "cpu": str(instance.vcpus),
         "memory": f"{instance.memory_gib}Gi",
@@ -45,13 +45,13 @@ def node(
     instance_id: str = "",
     devices: bool = True,
 ) -> Object:
-    """The Node object of one instance, as EKS labels it.
+    """The Node object of an instance, labelled as on EKS.
 
     Args:
-        devices: whether the device plug-ins have announced theirs.
-        name: as ip-10-0-1-20.ec2.internal.
-        zone: availability zone name, as us-east-1b.
-        zone_id: as use1-az5; empty: no label.
+        devices: whether the device plug-ins have announced the devices.
+        name: for example ip-10-0-1-20.ec2.internal.
+        zone: availability zone name, for example us-east-1b.
+        zone_id: for example use1-az5; empty: no label.
     """
     has = capacity(instance)
     reserved = _SYSTEM_MIB + (HUGE_PAGES_MIB if instance.efa_interfaces else 0)
@@ -71,13 +71,13 @@ def system_node(
     taints: Sequence[Object] = (),
     instance_id: str = "",
 ) -> Object:
-    """A node without devices, for plug-ins and controllers: as large as an m6i.large, whatever its type is called."""
+    """A node without devices, for plug-ins and controllers: the size of an m6i.large, whatever its type's name."""
     has = {"cpu": "2", "memory": "8Gi", "pods": "29", "ephemeral-storage": "80Gi"}
     return _object(name, instance_type, zone, labels or {}, taints, has, has, instance_id)
 
 
 def csi_node(node: Object, drivers: Sequence[str] = CSI_DRIVERS) -> Object:
-    """What the storage drivers' pods register on a node. Volcano places no pod with a volume where it is missing."""
+    """Registered on a node by the pods of the storage drivers. Without it Volcano schedules no pod with a volume there."""
     instance_id = node["spec"]["providerID"].rpartition("/")[2]
     return {
         "apiVersion": "storage.k8s.io/v1",

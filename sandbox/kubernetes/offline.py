@@ -1,7 +1,7 @@
-"""kubectl's part where there is no API server: `python -m sandbox.kubernetes.offline VERB -f FILE ...`.
+"""A fake kubectl for use without an API server: `python -m sandbox.kubernetes.offline VERB -f FILE ...`.
 
-CDK's kubectl provider calls it through `shims/kubectl`. Manifests are checked against the official schemas and
-written down in `$SANDBOX_DIR/kubectl.jsonl`; a wrong one is refused, as an API server would.
+CDK's kubectl provider calls it through `shims/kubectl`. Manifests are validated with the official schemas and
+recorded in `$SANDBOX_DIR/kubectl.jsonl`; an invalid one is rejected, as by an API server.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for problem in problems:
         print(f"error: {problem}", file=sys.stderr)
     if args.verb == "get" and not problems:
-        print("error: there is no API server here to get anything from", file=sys.stderr)
+        print("error: there is no API server here, so get is not available", file=sys.stderr)
         return 1
     return 1 if problems else 0
 
 
 def read(text: str) -> list[dict[str, Any]]:
-    """The objects of a manifest: JSON objects one after the other (as CDK writes them), or YAML."""
+    """The objects of a manifest: consecutive JSON objects (as CDK writes them), or YAML."""
     decoder, objects, rest = json.JSONDecoder(), [], text.strip()
     try:
         while rest:

@@ -1,4 +1,4 @@
-"""What a Pod object says of a container: its environment, its command, its volumes. Pure, but for the look-ups given."""
+"""A container's environment, command and volumes, from its Pod object. Pure, except for the given look-ups."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Lookup = Callable[[str, str], Object | None]
 
 @dataclass(frozen=True)
 class Mount:
-    """A volume at its place.
+    """A volume and its mount path.
 
-    files: what a directory is to hold before it is shown, by name; with one entry named as `source` is, that file.
+    files: files to create in a directory before it is mounted, by name; with one entry named like `source`, that file.
     """
 
     place: str
@@ -31,18 +31,18 @@ class Mount:
 
 
 def address(namespace: str, pod: str) -> str:
-    """A loopback address of the pod's own: pods share a machine, with those of other clusters, and may all want the same port."""
+    """A loopback address for the pod: pods share this machine, also with those of other clusters, and may use the same port."""
     digest = hashlib.sha256(f"{os.getpid()}/{namespace}/{pod}".encode()).digest()
     return f"127.{1 + digest[0] % 250}.{digest[1]}.{1 + digest[2] % 250}"
 
 
 def shown_address(namespace: str, pod: str) -> str:
-    """The address that the API shows: 10.x for 127.x, for Kubernetes takes no loopback address as an endpoint."""
+    """The address in the API: 10.x for 127.x, because Kubernetes rejects loopback addresses as endpoints."""
     return "10." + address(namespace, pod).partition(".")[2]
 
 
 def environment(pod: Object, container: Object, lookup: Lookup) -> dict[str, str]:
-    """The variables of a container, `$(NAME)` expanded, in the order the kubelet takes them."""
+    """The variables of a container, with `$(NAME)` expanded, in the kubelet's order."""
     env = {"HOSTNAME": hostname(pod), "KUBERNETES_SERVICE_HOST": "10.100.0.1", "KUBERNETES_SERVICE_PORT": "443"}
     for source in container.get("envFrom", []):
         for kind, key in (("ConfigMap", "configMapRef"), ("Secret", "secretRef")):
@@ -60,7 +60,7 @@ def environment(pod: Object, container: Object, lookup: Lookup) -> dict[str, str
 
 
 def devices(pod: Object, container: Object) -> dict[str, str]:
-    """What the device plug-ins give to a container: the devices that it asks for, and no others (see `standin.neuron_tools`)."""
+    """The device plug-ins' variables for a container: the requested devices only (see `fakes.neuron_tools`)."""
     limits = container.get("resources", {}).get("limits", {})
     kind = pod["spec"].get("nodeSelector", {}).get("node.kubernetes.io/instance-type", "")
     facts, names = Catalog.load().instances.get(kind), Catalog.load().eks.resources
@@ -71,14 +71,14 @@ def devices(pod: Object, container: Object) -> dict[str, str]:
 
 
 def command(container: Object, env: Mapping[str, str]) -> list[str]:
-    """Command and arguments; empty where only the image would know what to run."""
+    """Command and arguments; empty if only the image defines them."""
     if "command" not in container:
         return []
-    return [expand(word, env) for word in [*container["command"], *container.get("args", [])]]
+    return [expand(text, env) for text in [*container["command"], *container.get("args", [])]]
 
 
 def expand(text: str, env: Mapping[str, str]) -> str:
-    """Kubernetes' own expansion: $(NAME) if NAME is known, and $$(NAME) is a literal $(NAME).
+    """Kubernetes' expansion: $(NAME) if NAME is defined; $$(NAME) is a literal $(NAME).
 
     >>> expand("$(A) $(B) $$(A)", {"A": "1"})
     '1 $(B) $(A)'
@@ -97,7 +97,7 @@ def hostname(pod: Object) -> str:
 
 
 def hosts_lines(pod: Object) -> str:
-    """The lines of /etc/hosts by which other pods of the namespace find this one."""
+    """Lines of /etc/hosts with which other pods of the namespace find this one."""
     metadata, spec = pod["metadata"], pod["spec"]
     names = [hostname(pod)]
     if spec.get("subdomain"):
@@ -112,10 +112,10 @@ def hosts_lines(pod: Object) -> str:
 
 
 def mounts(pod: Object, container: Object, root: Path, lookup: Lookup) -> list[Mount]:
-    """Where a container's volumes come from.
+    """The sources of a container's volumes.
 
     Args:
-        root: the cluster's directory. `volumes/` in it holds what outlives pods, by claim; the rest is the pod's own.
+        root: the cluster's directory. its `volumes/` has persistent volumes, by claim; the rest belongs to the pod.
     """
     metadata, spec = pod["metadata"], pod["spec"]
     own = root / "pods" / metadata["namespace"] / metadata["name"] / "volumes"
@@ -137,7 +137,7 @@ def mounts(pod: Object, container: Object, root: Path, lookup: Lookup) -> list[M
         elif "secret" in volume:
             files = _chosen(lookup("Secret", volume["secret"]["secretName"]), volume["secret"])
         elif "projected" in volume or "downwardAPI" in volume:
-            files = {}  # tokens of service accounts: nothing here calls the API from within a pod
+            files = {}  # service account tokens: no pod calls the API here
         if (part := use.get("subPath")) is not None:
             source = source / part
             files = None if files is None else {part: files.get(part, b"")}

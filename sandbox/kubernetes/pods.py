@@ -1,12 +1,12 @@
-"""The kubelet's work that kwok does not do: `python -m sandbox.kubernetes.pods DIRECTORY [--run]`.
+"""The parts of a kubelet that kwok lacks: `python -m sandbox.kubernetes.pods DIRECTORY [--run]`.
 
 For every pod on a node: a file for each container's output, and the objects (Logs, Exec, PortForward of
-kwok.x-k8s.io) by which kwok serves it to `kubectl logs`, `exec` and `port-forward`. What kwok can do there: it reads
-files in the kubelet's own format (`logs.LogWriter`); commands run on this machine, outside the container's view of the
+kwok.x-k8s.io) with which kwok serves `kubectl logs`, `exec` and `port-forward`. kwok's limits: it reads
+files in the kubelet's format (`logs.LogWriter`); commands run on this machine, outside the container's view of the
 file system, with the container's environment; ports are those of the pod's loopback address.
 
-With `--run`, the containers of Volcano's pods, and of those with `kwok_config.RUN_LABEL`, run their commands as
-processes of this machine, with their volumes in place (see `container.py`), and the pod's phase is what became of them.
+With `--run`, the containers of Volcano's pods, and of pods with `kwok_config.RUN_LABEL`, run as processes of this
+machine, with their volumes mounted (see `container.py`), and the pod's phase reports their result.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 
 from sandbox.kubernetes import pod_spec
-from sandbox.kubernetes.api import ApiError, Object, insist, path_of
+from sandbox.kubernetes.api import ApiError, Object, path_of, retry
 from sandbox.kubernetes.cluster import LocalKubernetes
 from sandbox.kubernetes.kwok_config import RUN_BY_US, RUN_LABEL
 from sandbox.kubernetes.running import Running
@@ -42,7 +42,7 @@ class Pods:
         self._hosts: dict[str, str] = {}
 
     def follow(self) -> None:
-        """Until the process is told to stop."""
+        """Run until SIGTERM."""
         while True:
             with contextlib.suppress(ApiError, OSError, ValueError):
                 for what, pod in self._api.watch("/api/v1/pods"):
@@ -58,7 +58,7 @@ class Pods:
         if what == "DELETED":
             self._forget(uid, metadata)
             return
-        hosts = self._hosts_file(pod) if self._ours(pod) else None  # its peers may run before it has a node
+        hosts = self._hosts_file(pod) if self._ours(pod) else None  # its peers may start before it has a node
         if not pod["spec"].get("nodeName"):
             return
         if uid not in self._known and "deletionTimestamp" not in metadata:
@@ -81,7 +81,7 @@ class Pods:
             running.join(60.0)
         with contextlib.suppress(ApiError, OSError):
             path = path_of("v1", "Pod", metadata["name"], metadata["namespace"])
-            insist(lambda: self._api.delete(path, gracePeriodSeconds=0, preconditions={"uid": uid}))
+            retry(lambda: self._api.delete(path, gracePeriodSeconds=0, preconditions={"uid": uid}))
 
     def _forget(self, uid: str, metadata: Object) -> None:
         self._known.discard(uid)
@@ -94,11 +94,11 @@ class Pods:
 
     def _serve(self, pod: Object) -> None:
         for thing in served(pod, self._cluster.directory):
-            with contextlib.suppress(ApiError):  # a namespace on its way out takes no more objects
-                insist(partial(self._api.apply, thing))
+            with contextlib.suppress(ApiError):  # a namespace that is being deleted rejects new objects
+                retry(partial(self._api.apply, thing))
 
     def _hosts_file(self, pod: Object) -> Path:
-        """The /etc/hosts of the namespace's pods: one file, so that whoever started first sees who came later."""
+        """The /etc/hosts of the namespace's pods: a single file, so that earlier pods see later ones."""
         namespace = str(pod["metadata"]["namespace"])
         file = self._cluster.directory / "pods" / namespace / "hosts"
         if not file.exists():
@@ -112,7 +112,7 @@ class Pods:
 
 
 def served(pod: Object, directory: Path) -> list[Object]:
-    """The objects by which kwok serves a pod; makes the files that they name."""
+    """The objects with which kwok serves a pod; creates the files that they refer to."""
     metadata = pod["metadata"]
     folder = directory / "pods" / metadata["namespace"] / metadata["name"]
     folder.mkdir(parents=True, exist_ok=True)

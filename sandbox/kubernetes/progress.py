@@ -1,4 +1,4 @@
-"""How far a long step is: a bar on a terminal, a line every few percent elsewhere."""
+"""Progress of a long step: a bar on a terminal, otherwise a line every few percent."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _EVERY = 0.05
 def shown(
     step: str, console: Console | None = None, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Callable[[float, str], None]]:
-    """Give a function to be called with what is done, from 0 to 1, and what is done now.
+    """Yield a function to call with the completed fraction, 0 to 1, and the current item.
 
     Args:
-        step: as "compiling".
+        step: for example "compiling".
         clock: seconds.
     """
     console = console or Console(highlight=False, soft_wrap=True)
@@ -51,10 +51,10 @@ def shown(
 
 
 def remaining(done: float, elapsed: float) -> str:
-    """An estimate of the time left, in words; none at the very beginning.
+    """An estimate of the remaining time, as text; empty at the start.
 
     Args:
-        done: from 0 to 1.
+        done: completed fraction, 0 to 1.
         elapsed: seconds.
 
     >>> remaining(0.25, 60)

@@ -1,4 +1,4 @@
-"""One pod's containers as processes of this machine, and the pod's status as they come and go."""
+"""A pod's containers as processes of this machine, and the pod's status."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 
 from sandbox import paths
 from sandbox.kubernetes import pod_spec
-from sandbox.kubernetes.api import Api, ApiError, Object, insist, path_of
+from sandbox.kubernetes.api import Api, ApiError, Object, path_of, retry
 from sandbox.kubernetes.logs import LogWriter
 
 _RESTART_PAUSE = 1.0
@@ -35,12 +35,12 @@ def cannot_run() -> str | None:
 
 
 def _unshare() -> list[str]:
-    """The command that starts another one in a mount namespace, with a user namespace where the user is not root."""
+    """The command that starts another in a mount namespace, with a user namespace unless the user is root."""
     return ["unshare", "--mount", "--uts", *(["--user", "--map-root-user"] if os.geteuid() else [])]
 
 
 class Running:
-    """A pod that runs. It begins at once; `end` ends it. Its status goes to the API server."""
+    """A running pod. It starts immediately; `end` ends it. Its status is written to the API server."""
 
     def __init__(self, directory: Path, api: Api, pod: Object, hosts: Path) -> None:
         self._directory, self._api, self._pod, self._hosts = directory, api, pod, hosts
@@ -55,7 +55,7 @@ class Running:
         self._thread.start()
 
     def end(self, grace: float) -> None:
-        """SIGTERM to all that runs, SIGKILL after `grace` seconds; returns when all are gone."""
+        """SIGTERM to all processes, SIGKILL after `grace` seconds; returns when all have ended."""
         self._ending.set()
         with self._lock:
             running = [process for process in self._processes if process.poll() is None]
@@ -69,7 +69,7 @@ class Running:
                     process.wait(timeout=wait)
 
     def join(self, seconds: float) -> None:
-        """Until all about it has been told."""
+        """Wait until the final status is written."""
         self._thread.join(seconds)
 
     def _live(self) -> None:
@@ -90,17 +90,17 @@ class Running:
         self._tell("Succeeded" if all(state["terminated"]["exitCode"] == 0 for state in states) else "Failed")
 
     def _run(self, container: Object) -> int:
-        """Run a container to its end, again where the restart policy says so; its last exit code."""
+        """Run a container until it ends, and restart it according to the restart policy; returns the last exit code."""
         policy, restarts = self._spec.get("restartPolicy", "Always"), 0
         while True:
             began = _now()
             self._note(container["name"], {"running": {"startedAt": began}}, restarts)
             code = self._once(container)
-            words = self._last_words(container)
-            said = words.read_text(errors="replace")[:4096] if words.exists() else ""
+            file = self._termination_message(container)
+            message = file.read_text(errors="replace")[:4096] if file.exists() else ""
             ended = {
                 "exitCode": code,
-                **({"message": said} if said else {}),
+                **({"message": message} if message else {}),
                 "reason": "Completed" if code == 0 else "Error",
                 "startedAt": began,
                 "finishedAt": _now(),
@@ -119,9 +119,7 @@ class Running:
         log = LogWriter(self._folder / f"{name}.log")
         try:
             if not command:
-                log.write(
-                    f"only the image {container['image']} says what runs here, and images are not fetched", "stderr"
-                )
+                log.write(f"the pod has no command, and the image {container['image']} is not pulled here", "stderr")
                 self._ending.wait()
                 return 0
             spec = self._describe(container, command, env)
@@ -136,7 +134,7 @@ class Running:
             for reader in readers:
                 reader.start()
             code = process.wait()
-            with contextlib.suppress(ProcessLookupError):  # with its first process a container ends
+            with contextlib.suppress(ProcessLookupError):  # a container ends with its first process
                 os.killpg(process.pid, signal.SIGKILL)
             for reader in readers:
                 reader.join(timeout=20)
@@ -147,16 +145,16 @@ class Running:
         finally:
             log.close()
 
-    def _last_words(self, container: Object) -> Path:
-        """What a container writes to its termination message path, before it ends."""
+    def _termination_message(self, container: Object) -> Path:
+        """The file for the container's termination message."""
         return self._folder / f"{container['name']}.message"
 
     def _describe(self, container: Object, command: list[str], env: dict[str, str]) -> dict[str, Any]:
         mounts = [{"source": str(self._hosts), "place": "/etc/hosts", "read_only": True}]
-        words = self._last_words(container)
-        words.write_text("")
+        file = self._termination_message(container)
+        file.write_text("")
         place = container.get("terminationMessagePath", "/dev/termination-log")
-        mounts.append({"source": str(words), "place": place, "read_only": False})
+        mounts.append({"source": str(file), "place": place, "read_only": False})
         for extra in sorted((self._directory / "image").glob("*")):
             mounts.append({"source": str(extra), "place": f"/{extra.name}", "read_only": False})
         for volume in pod_spec.mounts(self._pod, container, self._directory, self._lookup):
@@ -177,7 +175,7 @@ class Running:
         home = self._folder / "home"
         home.mkdir(exist_ok=True)
         inherited = {key: os.environ[key] for key in os.environ if key not in ("PYTHONPATH", "HOME")}
-        own = {  # a server of a pod listens on the pod's loopback address, where the port-forward looks for it
+        own = {  # a pod's server listens on the pod's loopback address, which the port-forward uses
             "HOME": str(home),
             "TRN_SANDBOX_POD": self._metadata["name"],
             "TRN_TENSORBOARD_HOST": pod_spec.address(self._metadata["namespace"], self._metadata["name"]),
@@ -192,7 +190,7 @@ class Running:
         }
 
     def _start(self, spec: Path, env: dict[str, str]) -> subprocess.Popen[str]:
-        """The container's process in namespaces of its own. Its environment marks it as ours already before it execs."""
+        """The container's process in its own namespaces. Its environment identifies it as ours even before exec."""
         with self._lock:
             if self._ending.is_set():
                 raise OSError("the pod is being deleted")
@@ -221,7 +219,7 @@ class Running:
     def _lookup(self, kind: str, name: str) -> Object | None:
         path = path_of("v1", kind, name, self._metadata["namespace"])
         try:
-            found: Object = insist(lambda: self._api.get(path))
+            found: Object = retry(lambda: self._api.get(path))
         except ApiError as error:
             if error.status != 404:
                 raise OSError(f"{kind} {name}: {error}") from None
@@ -238,14 +236,15 @@ class Running:
                 "name": name,
                 "image": spec["image"],
                 "imageID": "",
-                "ready": going and "readinessProbe" not in spec,  # nobody probes here: such a container is never ready
+                "ready": going
+                and "readinessProbe" not in spec,  # probes do not run here: such a container is never ready
                 "started": going,
                 "restartCount": restarts,
                 "state": state,
             }
 
     def _tell(self, phase: str) -> None:
-        """Write the pod's status; the pod being gone is no matter."""
+        """Write the pod's status; a deleted pod is not an error."""
         ready = "True" if phase == "Running" else "False"
         where = pod_spec.shown_address(self._metadata["namespace"], self._metadata["name"])
         status: Object = {
@@ -277,7 +276,7 @@ class Running:
         if self._ending.is_set() and phase == "Running":
             return
         with contextlib.suppress(ApiError, OSError):
-            insist(lambda: self._api.patch_status(self._path, self._metadata["uid"], status))
+            retry(lambda: self._api.patch_status(self._path, self._metadata["uid"], status))
         if phase in ("Succeeded", "Failed"):
             shutil.rmtree(self._folder / "root", ignore_errors=True)
 
@@ -285,7 +284,7 @@ class Running:
 def _copy(stream: Any, log: LogWriter, kind: str) -> None:
     with stream:
         for line in stream:
-            with contextlib.suppress(ValueError):  # closed: a grandchild outlived the container
+            with contextlib.suppress(ValueError):  # closed: a grandchild is still running after the container
                 log.write(line, kind)
 
 

@@ -1,6 +1,6 @@
-"""Judging objects without an API server: Kubernetes' official schemas, and Volcano's own definitions.
+"""Validates objects without an API server: Kubernetes' official schemas, and Volcano's definitions.
 
-What this cannot see and an API server does: defaults, immutable fields, references to things that are not there,
+Unlike an API server it does not check defaults, immutable fields, references to missing objects,
 admission (`minAvailable` above the number of replicas, an unknown queue), and whether a job fits the nodes.
 """
 
@@ -24,9 +24,9 @@ _INT_OR_STRING = {"type": ["integer", "string"]}
 
 
 def validate(thing: Object) -> list[str]:
-    """What is wrong with an object, one sentence each with the place in it; empty if nothing is.
+    """Errors of an object, one sentence each with the path; empty if it is valid.
 
-    Unknown fields are wrong: an API server would drop them in silence, and what they ask for would not happen.
+    Unknown fields are errors: an API server would silently drop them.
     """
     missing = [name for name in ("apiVersion", "kind", "metadata") if not thing.get(name)]
     if missing:
@@ -41,12 +41,12 @@ def validate(thing: Object) -> list[str]:
     except kubernetes_validate.ValidationError as error:
         return [_sentence(title, error)]
     except kubernetes_validate.SchemaNotFoundError:
-        return [f"{title}: there is no kind {thing['kind']} in {thing['apiVersion']}, or no schema of it here"]
+        return [f"{title}: {thing['apiVersion']} has no kind {thing['kind']}, or its schema is not included"]
     return []
 
 
 def validate_all(things: Iterable[Object]) -> list[str]:
-    """`validate` for several; a `List` is looked into."""
+    """`validate` for several objects and the items of a `List`."""
     found = []
     for thing in things:
         found += validate_all(thing["items"]) if thing.get("kind") == "List" else validate(thing)
@@ -60,7 +60,7 @@ def _sentence(title: str, error: jsonschema.ValidationError) -> str:
 
 @functools.cache
 def _custom() -> dict[tuple[str, str], Object]:
-    """Schemas by (apiVersion, kind) from the definitions kept here."""
+    """Schemas by (apiVersion, kind) from the included definitions."""
     found: dict[tuple[str, str], Object] = {}
     for file in sorted(_CRDS.glob("*.yaml")):
         spec = YAML(typ="safe").load(file)["spec"]
@@ -72,7 +72,7 @@ def _custom() -> dict[tuple[str, str], Object]:
 
 
 def _strict(schema: Any) -> Any:
-    """The OpenAPI schema as JSON Schema, with the API server's extensions, and closed where it names its fields."""
+    """The OpenAPI schema as JSON Schema, with the API server's extensions, rejecting unknown fields where it lists fields."""
     if isinstance(schema, list):
         return [_strict(one) for one in schema]
     if not isinstance(schema, dict):

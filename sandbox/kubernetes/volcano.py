@@ -1,4 +1,4 @@
-"""Volcano as its Helm chart installs it, less the images: namespace and admission webhooks."""
+"""Volcano as its Helm chart installs it, without the images: namespace and admission webhooks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ALL: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("/queues/validate", "scheduling.volcano.sh/v1beta1", "queues", ("CREATE", "UPDATE", "DELETE")),
 )
 ADMISSIONS = tuple(admission for admission in _ALL if admission[0] in charts.ADMISSIONS)
-"""(path, group and version, resource, operations) of the webhooks that the stack turns on."""
+"""(path, group and version, resource, operations) of the webhooks that the stack enables."""
 PROBE: Object = {
     "apiVersion": "batch.volcano.sh/v1alpha1",
     "kind": "Job",
@@ -33,7 +33,7 @@ PROBE: Object = {
         ],
     },
 }
-"""A job that admission lets through."""
+"""A job that passes admission."""
 
 
 def namespace() -> Object:
@@ -41,7 +41,7 @@ def namespace() -> Object:
 
 
 def webhook_configurations(port: int, authority: str) -> list[Object]:
-    """The registrations of Volcano's admission webhooks on a port of this machine.
+    """Volcano's admission webhooks, registered for a port of this machine.
 
     Args:
         authority: base64 of the certificate that signed the webhook server's.

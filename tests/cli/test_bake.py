@@ -11,7 +11,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from sandbox import LocalAws
-from sandbox.oracle import PCLUSTER_PYTHON, installed_version
+from sandbox.pcluster_validator import PCLUSTER_PYTHON, installed_version
 from tests.jobs.conftest import make_cluster
 from tests.support import need
 from trainium_cdk import settings

@@ -7,7 +7,7 @@ import uuid
 from typing import Any
 
 from sandbox import LocalAws
-from sandbox.oracle.seed import Seeded, reservation, seed
+from sandbox.pcluster_validator.seed import Seeded, reservation, seed
 from trainium_cdk.pcluster.config import NO_ADDRESS, ClusterIds, Config, render
 from trainium_cdk.settings import Environment
 

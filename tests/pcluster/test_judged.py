@@ -12,7 +12,7 @@ from typing import Any, get_args
 import pytest
 
 from sandbox import LocalAws
-from sandbox.oracle import PCLUSTER_PYTHON, Oracle, errors, installed_version
+from sandbox.pcluster_validator import PCLUSTER_PYTHON, PclusterValidator, errors, installed_version
 from tests.pcluster.examples import IDS, ids_for
 from tests.pcluster.seeding import configuration
 from tests.support import need
@@ -35,9 +35,9 @@ ACCEPTED = {
 
 
 @pytest.fixture(scope="module")
-def oracle(local_aws: LocalAws) -> Oracle:
+def validator(local_aws: LocalAws) -> PclusterValidator:
     need(installed_version(), f"aws-parallelcluster is not installed ({PCLUSTER_PYTHON}): make setup")
-    return local_aws.oracle
+    return local_aws.pcluster_validator
 
 
 def stringified(value: Any) -> Any:
@@ -50,16 +50,16 @@ def stringified(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("file", ENVIRONMENTS, ids=lambda f: f.stem)
-def test_every_environment_passes_the_dry_run(file: Path, oracle: Oracle, local_aws: LocalAws) -> None:
+def test_every_environment_passes_the_dry_run(file: Path, validator: PclusterValidator, local_aws: LocalAws) -> None:
     env = settings.load(file)
     config = configuration(local_aws, env)
     if unknown := NOT_OF_EC2.get(file.stem):
-        [only] = errors(oracle.validate(stringified(config), env.cluster_name))
+        [only] = errors(validator.validate(stringified(config), env.cluster_name))
         assert f"instance types do not exist: [{unknown}]" in only.message
         env = settings.parse(file.read_text("utf-8").replace(unknown, SAME_SHAPE))
         config = configuration(local_aws, env)
     for written in (config, stringified(config)):
-        findings = oracle.validate(written, env.cluster_name)
+        findings = validator.validate(written, env.cluster_name)
         assert [f for f in findings if f.level != "INFO" and f.type not in ACCEPTED] == []
 
 
@@ -73,9 +73,11 @@ def test_every_log_retention_that_we_take_is_one_of_its_own() -> None:
     assert set(get_args(LogDays)) == {int(days) for days in said.stdout.split()} - {0}  # 0 keeps them for ever
 
 
-def test_the_default_environment_passes_without_a_word_but_for_the_key(oracle: Oracle, local_aws: LocalAws) -> None:
+def test_the_default_environment_passes_without_a_word_but_for_the_key(
+    validator: PclusterValidator, local_aws: LocalAws
+) -> None:
     env = settings.load()
-    findings = oracle.validate(stringified(configuration(local_aws, env)), env.cluster_name)
+    findings = validator.validate(stringified(configuration(local_aws, env)), env.cluster_name)
     assert {f.type for f in findings} == {"KeyPairValidator"}
 
 
@@ -91,9 +93,11 @@ def test_the_default_environment_passes_without_a_word_but_for_the_key(oracle: O
         ({"Monitoring": {"Logs": {"CloudWatch": {"RetentionInDays": 2}}}}, "Must be one of"),
     ],
 )
-def test_the_escape_hatch_is_judged_too(overrides: Config, words: str, oracle: Oracle, local_aws: LocalAws) -> None:
+def test_the_escape_hatch_is_judged_too(
+    overrides: Config, words: str, validator: PclusterValidator, local_aws: LocalAws
+) -> None:
     env = settings.validate({"pcluster": {"overrides": overrides}})
-    found = errors(oracle.validate(stringified(configuration(local_aws, env)), env.cluster_name))
+    found = errors(validator.validate(stringified(configuration(local_aws, env)), env.cluster_name))
     assert found
     assert words in str(found)
 
@@ -143,7 +147,7 @@ CHANGES: dict[str, tuple[Change, bool, bool]] = {
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_what_an_update_may_change(what: str, oracle: Oracle) -> None:
+def test_what_an_update_may_change(what: str, validator: PclusterValidator) -> None:
     change, running, stopped = CHANGES[what]
     before: dict[str, Any] = {"pcluster": {"queues": [{"name": "compute1", "compute_resources": [{"max_nodes": 16}]}]}}
     after = copy.deepcopy(before)
@@ -151,16 +155,16 @@ def test_what_an_update_may_change(what: str, oracle: Oracle) -> None:
     old, new = (_rendered(data) for data in (before, after))
     assert old != new
     for fleet_running, expected in ((True, running), (False, stopped)):
-        changes = oracle.judge_update(old, new, fleet_running=fleet_running)
+        changes = validator.check_update(old, new, fleet_running=fleet_running)
         assert changes
         assert all(c.allowed for c in changes) is expected, changes
 
 
-def test_new_scripts_reach_a_cluster_that_runs(oracle: Oracle) -> None:
+def test_new_scripts_reach_a_cluster_that_runs(validator: PclusterValidator) -> None:
     env = settings.load()
     old = render(env, IDS)
     new = render(env, dataclasses.replace(IDS, scripts_url="s3://cdk-assets/newer.zip"))
-    changes = oracle.judge_update(old, new, fleet_running=True)
+    changes = validator.check_update(old, new, fleet_running=True)
     assert all(c.allowed for c in changes)
     where = {c.path for c in changes}
     assert any("OnNodeUpdated" in path for path in where)

@@ -216,7 +216,7 @@ REFUSED: dict[str, tuple[Template, str]] = {
                 )
             }
         },
-        "the stack asks for AWS ParallelCluster 3.1.4; the sandbox has",
+        "the stack requests AWS ParallelCluster 3.1.4; the sandbox has",
     ),
 }
 

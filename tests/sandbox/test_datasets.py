@@ -10,8 +10,8 @@ import pytest
 
 from sandbox import LocalAws, datasets
 from sandbox.slurm import LocalSlurm, available
-from sandbox.training.standin.nxdt import IndexedText
-from sandbox.training.standin.trainer import TrainingFailed
+from sandbox.training.fakes.nxdt import IndexedText
+from sandbox.training.fakes.trainer import TrainingFailed
 from tests.support import need
 
 BERT_KEY = (
@@ -33,7 +33,7 @@ def test_the_gpt_files_are_a_megatron_data_set(tmp_path: Path) -> None:
     assert read.block(0, 2000) == datasets.text(2000, seed=2000)
     whole = tmp_path / "my-gpt2_text_document.bin"
     whole.write_bytes(whole.read_bytes()[:-2])
-    with pytest.raises(TrainingFailed, match=r"its index says .* fetch it again"):
+    with pytest.raises(TrainingFailed, match=r"its index has .* download it again"):
         IndexedText(str(tmp_path / "my-gpt2_text_document"))
 
 

@@ -19,7 +19,7 @@ SHOWN = (
     r"step 20: loss \d\.\d+, from 3\.\d+",
     "gang-demo: COMPLETED",
     "hold-cancelled.*CANCELLED",
-    "nothing, beside the CDK's own bootstrap",
+    "nothing except the CDK's bootstrap",
 )
 
 

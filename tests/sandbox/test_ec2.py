@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 
 from sandbox import LocalAws
 from sandbox.leftovers import beyond, inventory
-from sandbox.oracle.seed import reservation, seed
+from sandbox.pcluster_validator.seed import reservation, seed
 
 
 @pytest.fixture

@@ -305,7 +305,7 @@ def test_stop_from_another_process_leaves_nothing(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert not [name for name, process in daemons.items() if process.alive]
     assert processes.with_environment(marked) == []
-    with pytest.raises(KubernetesFailed, match="start one with"):
+    with pytest.raises(KubernetesFailed, match="start it with"):
         LocalKubernetes.open(tmp_path / "cluster")
     cluster.stop()  # a second time does no harm
     print(f"up, used and down in {time.monotonic() - began:.0f} s")

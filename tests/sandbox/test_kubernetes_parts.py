@@ -207,7 +207,7 @@ def queue(**spec: Any) -> Object:
         (queue(weight=0), "Queue trn: spec.weight: 0 is less than the minimum of 1"),
         (POD, ""),
         ({**POD, "spec": {"contaners": []}}, "Pod train-trainer-1: spec: "),
-        ({**POD, "apiVersion": "v9"}, "Pod train-trainer-1: there is no kind Pod in v9"),
+        ({**POD, "apiVersion": "v9"}, "Pod train-trainer-1: v9 has no kind Pod"),
         ({"kind": "Pod"}, "an object without apiVersion and metadata"),
     ],
 )

@@ -16,7 +16,7 @@ import pytest
 from sandbox import LocalAws, SandboxError
 from sandbox.__main__ import main
 from sandbox.leftovers import beyond, inventory
-from sandbox.oracle import PCLUSTER_PYTHON, installed_version
+from sandbox.pcluster_validator import PCLUSTER_PYTHON, installed_version
 from tests.support import need, need_local_aws
 
 APP = Path(__file__).parent / "app/app.py"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.oracle import PCLUSTER_PYTHON, installed_version
+from sandbox.pcluster_validator import PCLUSTER_PYTHON, installed_version
 from tests.support import need
 
 _CRHELPER = """

@@ -93,8 +93,8 @@ def test_after_a_failed_eval_nothing_reaches_the_account(account: Account, home:
         account, home,
     )  # fmt: skip
     assert done.stdout.splitlines() == ["eval: 1", "aws: 255", "profile: 255"], done
-    assert f"no local AWS runs in {tmp_path}" in done.stderr
-    assert "This shell can reach no AWS now" in done.stderr
+    assert f"no local AWS is running in {tmp_path}" in done.stderr
+    assert "This shell cannot reach AWS now" in done.stderr
     assert account.requests == 0
 
 
@@ -159,5 +159,5 @@ def test_what_leads_nowhere_needs_no_package(tmp_path: Path) -> None:
 def test_a_region_is_not_changed_under_a_running_one(local_aws: LocalAws, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["up", "--dir", str(local_aws.directory), "--region", "us-west-2"]) == 2
     said = capsys.readouterr().err
-    assert "a local AWS of region us-east-1 runs in" in said
+    assert "a local AWS with region us-east-1 is running in" in said
     assert f"python -m sandbox down --dir {local_aws.directory}" in said

@@ -260,7 +260,7 @@ def test_up_and_down_from_different_processes(tmp_path: Path) -> None:
         [*trn, "up", str(directory), str(file), "--max-nodes=3"], cwd=REPO, capture_output=True, text=True, check=False
     )
     try:
-        assert "asks for 1000 nodes; this machine carries 3 virtual ones (997 left out)" in up.stderr
+        assert "has 1000 nodes; this machine runs 3 virtual ones (997 left out)" in up.stderr
         assert up.returncode == 0, up.stderr
         said = subprocess.run(
             ["bash", "-c", f"{up.stdout}\nsrun -N3 hostname"], capture_output=True, text=True, check=False

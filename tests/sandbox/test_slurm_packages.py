@@ -86,7 +86,7 @@ def program(file: Path, text: str = "exit 0") -> None:
 
 
 def test_without_apt_the_reason_is_given(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "there is no apt-get here" in str(slurm.available())
+    assert "apt-get is not available" in str(slurm.available())
     assert slurm_packages.main(["--optional"]) == 0
     assert capsys.readouterr() == ("", "")
     assert slurm_packages.main([]) == 1

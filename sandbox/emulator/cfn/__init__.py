@@ -1,18 +1,18 @@
-"""CloudFormation resource types ministack lacks, and mends to some it has.
+"""CloudFormation resource types that ministack lacks, and fixes to some of its own.
 
-Each module registers its types with `registry.resource`; `install()` loads them all. A new module
-only has to be named in `MODULES`.
+Each module registers its types with `registry.resource`; `install()` loads them all. Add a new module
+to `MODULES`.
 """
 
 from __future__ import annotations
 
 import importlib
 
-MODULES = ("network", "compute", "fsx", "eks", "mends", "order", "failed_creates")
+MODULES = ("network", "compute", "fsx", "eks", "patches", "order", "failed_creates")
 
 
 def install() -> None:
-    """Register every handler with ministack and wrap them with fault injection. Call once, before serving."""
+    """Register every handler with ministack and add fault injection. Call once, before serving."""
     from sandbox.emulator.cfn import faults
 
     for name in MODULES:

@@ -11,7 +11,7 @@ from sandbox.emulator.query import call_ec2, text_of
 
 
 def _parameter_name(key_pair_id: str) -> str:
-    """Where EC2 keeps the private half of a key pair made by CloudFormation."""
+    """Where EC2 stores the private key of a key pair created by CloudFormation."""
     return f"/ec2/keypair/{key_pair_id}"
 
 
@@ -91,7 +91,7 @@ resource(
 
 def _instance_create(_logical: str, properties: Properties, _stack: str) -> Made:
     template = properties.get("LaunchTemplate") or {}
-    [interface] = properties.get("NetworkInterfaces") or [{}]  # of several, EC2's emulation knows nothing
+    [interface] = properties.get("NetworkInterfaces") or [{}]  # ministack's EC2 has only one
     if interface and {"SubnetId", "SecurityGroupIds"} & properties.keys():
         raise ValueError(
             "Network interfaces and an instance-level subnet ID or security groups may not be specified on the same request"

@@ -1,4 +1,4 @@
-"""EKS types: add-ons, access entries, pod identities; and node groups that take their type from the launch template."""
+"""EKS types: add-ons, access entries, pod identities; node groups with the instance type of their launch template."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ Answer = tuple[int, dict[str, str], bytes]
 
 
 def _camel(value: Any) -> Any:
-    """CloudFormation's names as the API's: PolicyArn becomes policyArn, at every depth."""
+    """CloudFormation's property names as the API's: PolicyArn becomes policyArn, at every depth."""
     if isinstance(value, dict):
         return {name[:1].lower() + name[1:]: _camel(item) for name, item in value.items()}
     return [_camel(item) for item in value] if isinstance(value, list) else value
 
 
 def _body(properties: Properties, *names: str) -> dict[str, Any]:
-    """The API's request: the named properties that are given, and tags as a map."""
+    """The API's request: the named properties, if set, and tags as a map."""
     body = {name[:1].lower() + name[1:]: _camel(properties[name]) for name in names if name in properties}
     return {**body, "tags": {tag["Key"]: tag["Value"] for tag in properties.get("Tags") or []}}
 
 
 def _ask(call: Callable[..., Answer], *arguments: Any) -> dict[str, Any]:
-    """One call of the EKS API inside the emulator; a refusal fails the resource with the API's words."""
+    """Call the EKS API inside the emulator; an API error fails the resource with the same message."""
     status, _, raw = call(*arguments)
     answer: dict[str, Any] = json.loads(raw)
     if status >= 400:
@@ -40,7 +40,7 @@ def _ask(call: Callable[..., Answer], *arguments: Any) -> dict[str, Any]:
     return answer
 
 
-# --- clusters: created when their API server answers ---
+# --- clusters: created when their API server responds ---
 
 _cluster = handlers("AWS::EKS::Cluster")
 _cluster_create = _cluster["create"]
@@ -49,7 +49,7 @@ _cluster_create = _cluster["create"]
 def _create_cluster(logical_id: str, properties: Properties, stack: str) -> Made:
     support = properties.get("UpgradePolicy", {}).get("SupportType", "EXTENDED")
     if support not in ("STANDARD", "EXTENDED"):
-        raise ValueError(f"{support} is no support type of an upgrade policy (InvalidParameterException)")
+        raise ValueError(f"{support} is not a support type of an upgrade policy (InvalidParameterException)")
     name, _ = _cluster_create(logical_id, properties, stack)
     try:
         wait_for_api(name)
@@ -101,7 +101,7 @@ def _associate(cluster: str, principal: str, properties: Properties) -> None:
             _ask(eks._disassociate_access_policy, cluster, principal, policy)
     for policy in wanted.values():
         if not re.fullmatch(r"arn:[^:]+:eks::aws:cluster-access-policy/AmazonEKS\w+Policy", policy["PolicyArn"]):
-            raise ValueError(f"{policy['PolicyArn']} is no access policy of EKS (InvalidParameterException)")
+            raise ValueError(f"{policy['PolicyArn']} is not an access policy of EKS (InvalidParameterException)")
         _ask(eks._associate_access_policy, cluster, principal, _camel(policy))
 
 
@@ -168,7 +168,7 @@ resource(
 )
 
 
-# --- node groups: ministack made up an instance type where the launch template names it, forgot how it is bought, and ran nothing ---
+# --- node groups: ministack ignores the launch template's instance type and the capacity type, and starts no instances ---
 
 _group = handlers("AWS::EKS::Nodegroup")
 _group_create, _group_update = _group["create"], _group["update"]

@@ -1,6 +1,6 @@
-"""What CloudFormation sends to a custom resource whose creation failed: Delete, when it rolls back.
+"""Send Delete to a custom resource whose creation failed when the stack is rolled back, as CloudFormation does.
 
-ministack sends Delete to those that were created only, so a function that deletes what it did not create went unnoticed.
+ministack sends Delete only after a successful creation, which would hide functions that delete what they did not create.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _invoke, _deliver, _roll_back = (
     stacks._roll_back_operation,
 )
 _failed: dict[tuple[str, str], dict[str, Any]] = {}
-"""(stack id, logical id) -> resource type, physical id and properties of a creation that its function failed."""
+"""(stack id, logical id) -> resource type, physical id and properties of a failed creation."""
 
 
 def _deliver_response(token: str, response: dict[str, Any]) -> bool:

@@ -1,9 +1,9 @@
-"""Failures on request, for the tests of rollback and clean-up.
+"""Failures on request, for tests of rollback and clean-up.
 
-The file named by SANDBOX_FAULTS holds a JSON list of
+The file in SANDBOX_FAULTS has a JSON list of
 `{"type": ..., "logical"?: ..., "phase": "create" | "update" | "delete", "reason"?: ..., "times"?: n}`; it is read
-anew for each resource, so a test can change it while the emulator runs. `logical` matches a part of the
-logical id. With `times`, the failure happens that often and then no more.
+for each resource, so a test can change it while the emulator runs. `logical` matches a part of the
+logical id. `times` limits how often the failure happens.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _happened: Counter[str] = Counter()
 
 
 def check(type_name: str, logical_id: str | None, phase: str) -> None:
-    """Raise ValueError with the asked-for reason when a fault is set for this resource and phase."""
+    """Raise ValueError with the given reason if a fault is set for this resource and phase."""
     path = Path(os.environ.get("SANDBOX_FAULTS", ""))
     if not path.is_file():
         return
@@ -37,7 +37,7 @@ def check(type_name: str, logical_id: str | None, phase: str) -> None:
 
 
 def install() -> None:
-    """Wrap ministack's three entry points, which every type passes, custom resources included."""
+    """Wrap ministack's three entry points, which all types use, including custom resources."""
     provision, update, delete = (
         provisioners._provision_resource,
         provisioners._update_resource,
@@ -72,7 +72,7 @@ def install() -> None:
         check(type_name, logical_id, "delete")
         return delete(type_name, physical_id, properties, stack_name, logical_id)
 
-    for module in (provisioners, stacks):  # stacks imports the names, so both tables are changed
+    for module in (provisioners, stacks):  # stacks imports the names, so change both modules
         module._provision_resource = provision_resource
         module._update_resource = update_resource
         module._delete_resource = delete_resource

@@ -13,7 +13,7 @@ _FLAGS = ("CopyTagsToBackups", "BatchImportMetaDataOnCreate", "EfaEnabled")
 
 
 def _typed(properties: Any) -> Any:
-    """Templates may carry numbers and booleans as strings; the API takes them as themselves."""
+    """Convert numbers and booleans, which templates may have as strings, to the API's types."""
     if not isinstance(properties, dict):
         return properties
     typed = {}

@@ -82,7 +82,7 @@ def _nat_create(_logical: str, properties: Properties, _stack: str) -> Made:
 
 
 def _nat_delete(physical_id: str, _properties: Properties) -> None:
-    ec2._nat_gateways.pop(physical_id, None)  # AWS lists a deleted gateway for an hour; nothing is gained here
+    ec2._nat_gateways.pop(physical_id, None)  # AWS lists a deleted gateway for an hour, which no test needs
     ec2._tags.pop(physical_id, None)
 
 

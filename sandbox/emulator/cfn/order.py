@@ -1,8 +1,8 @@
-"""Two ways in which ministack treats the resources of a stack other than CloudFormation does.
+"""Two differences between ministack and CloudFormation in the handling of a stack's resources.
 
-- When a resource fails to delete, what it depends on was deleted all the same: the function of a custom resource, and so the next
-  delete could not succeed. CloudFormation leaves it for the next one.
-- A resource of a nested stack that an update does not touch lost its attributes, and so failed whatever asks for one.
+- When a resource fails to delete, ministack deletes its dependencies anyway: without a custom resource's function the next delete
+  cannot succeed. CloudFormation keeps them for the next delete.
+- A nested stack's resource that an update does not change loses its attributes, so that references to them fail.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def _delete_resource(
             and logical_id in engine._extract_deps(definitions.get(key, {}), set(resources))
         ]
         if failed:
-            raise ValueError(f"left for the next delete: {', '.join(failed)} depends on it, and could not be deleted")
+            raise ValueError(f"kept for the next delete: {', '.join(failed)} depends on it and could not be deleted")
     return _delete(type_name, physical_id, properties, stack_name, logical_id)
 
 
-for _module in (provisioners, stacks):  # stacks imports the names, so both tables are changed
+for _module in (provisioners, stacks):  # stacks imports the names, so change both modules
     _module._update_resource = _update_resource
     _module._delete_resource = _delete_resource

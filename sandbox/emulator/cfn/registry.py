@@ -1,4 +1,4 @@
-"""How a CloudFormation type is added to ministack."""
+"""Adds CloudFormation types to ministack."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ministack.services.cloudformation import provisioners
 
 Properties = dict[str, Any]
 Made = tuple[str, dict[str, Any]]
-"""Physical id (what Ref gives) and attributes (what Fn::GetAtt gives)."""
+"""Physical id (returned by Ref) and attributes (returned by Fn::GetAtt)."""
 
 
 class Update(Protocol):
@@ -27,15 +27,15 @@ def resource(
     replaced_by: Iterable[str] = (),
     tags: bool = True,
 ) -> None:
-    """Add (or replace) the handlers of one type.
+    """Add or replace the handlers of a type.
 
     create: logical id, properties, stack name -> Made. Raise ValueError (or ApiError) to fail the resource.
-    delete: physical id, properties. A resource that is already gone is not an error.
-    update: for changes to properties outside `replaced_by`; without one such a change fails the update and
-        says so, because ministack would otherwise call `create` again.
-    replaced_by: properties whose change makes a new resource (the CloudFormation reference's "Update
-        requires: Replacement"); the old one is deleted after the update succeeded.
-    tags: whether the type has `Tags`, to which CloudFormation adds the stack's own.
+    delete: physical id, properties. A resource that is already deleted is not an error.
+    update: for changes to properties outside `replaced_by`; without it such a change fails the update,
+        because ministack would call `create` again.
+    replaced_by: properties whose change creates a new resource (the CloudFormation reference's "Update
+        requires: Replacement"); the old one is deleted after the update succeeds.
+    tags: whether the type has `Tags`, to which CloudFormation adds the stack's tags.
     """
 
     def in_place(physical_id: str, old: Properties, new: Properties, _stack: str) -> Made:
@@ -51,17 +51,17 @@ def resource(
 
 
 def handlers(type_name: str) -> dict[str, Any]:
-    """ministack's handlers of a type it has, to be mended in place."""
+    """ministack's handlers of one of its types, for patching."""
     found: dict[str, Any] = provisioners._RESOURCE_HANDLERS[type_name]
     return found
 
 
 def tag_specification(resource_type: str, properties: Properties) -> list[dict[str, Any]]:
-    """The template's Tags as EC2's TagSpecification parameter."""
+    """The template's Tags in the form of EC2's TagSpecification parameter."""
     tags = [{"Key": tag["Key"], "Value": tag["Value"]} for tag in properties.get("Tags") or []]
     return [{"ResourceType": resource_type, "Tag": tags}] if tags else []
 
 
 def retag(physical_id: str, old: Properties, new: Properties) -> None:
-    """Bring the tags of an EC2 resource from `old` to `new`; tags set otherwise stay."""
+    """Update the tags of an EC2 resource from `old` to `new`; other tags are kept."""
     provisioners._ec2_apply_tags(physical_id, new, old)

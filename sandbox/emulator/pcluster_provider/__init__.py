@@ -1,6 +1,6 @@
-"""The nested stack of AWS ParallelCluster's CloudFormation provider, answered from here.
+"""The nested stack of AWS ParallelCluster's CloudFormation provider, served locally.
 
-AWS publishes the provider as a template at a fixed URL per region and version. Inside the emulator that URL gives
+AWS publishes the provider as a template at a fixed URL per region and version. In the emulator that URL returns
 `template.yaml`: the same parameters and outputs, with a function that calls `handler.py`.
 """
 
@@ -18,23 +18,23 @@ _URL = re.compile(
 
 
 def template_for(url: str) -> str | None:
-    """The provider's template, when `url` is its address; None for any other.
+    """The provider's template, if `url` is its address; otherwise None.
 
-    Raises ValueError when the stack asks for another version than the one installed here, whose validators
-    could not speak for it.
+    Raises ValueError when the stack requests a version other than the installed one, whose validators
+    would not apply.
     """
     match = _URL.match(url)
     if not match:
         return None
     here = os.environ.get("SANDBOX_PCLUSTER_VERSION", "")
     if match["version"] != here:
-        raise ValueError(f"the stack asks for AWS ParallelCluster {match['version']}; the sandbox has {here or 'none'}")
+        raise ValueError(f"the stack requests AWS ParallelCluster {match['version']}; the sandbox has {here or 'none'}")
     text = Path(__file__).with_name("template.yaml").read_text()
     return text.replace("@VERSION@", here).replace("@SOURCE@", os.environ["SANDBOX_SOURCE"])
 
 
 def install() -> None:
-    """Answer the address wherever ministack reads a template by URL."""
+    """Serve the template wherever ministack reads one by URL."""
     from ministack.services.cloudformation import helpers
 
     resolve = helpers._resolve_template

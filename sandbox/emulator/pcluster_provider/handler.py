@@ -1,21 +1,21 @@
-"""The stand-in for the provider's function: real validation, and a cluster of one head node.
+"""A fake of the provider's function: real validation, and a cluster with a head node only.
 
-On Create and Update the configuration goes through pcluster's own dry run and update policies
-(`sandbox.oracle`), and the resource fails with pcluster's messages. What AWS would make from a good one is
-reduced to what others look at: the cluster's CloudFormation stack with its log group, the head node (an EC2 instance
-with pcluster's tags, reachable by Run Command), and in the sandbox's folder `clusters/<name>/config.yaml` and
+On Create and Update the configuration goes through pcluster's dry run and update policies
+(`sandbox.pcluster_validator`), and the resource fails with pcluster's messages. A valid configuration creates only
+what other code uses: the cluster's CloudFormation stack with its log group, the head node (an EC2 instance with
+pcluster's tags, reachable by Run Command), and in the sandbox's folder `clusters/<name>/config.yaml` and
 `cluster.json`, from which a local Slurm is set up.
 
-As strict as the original (cloudformation/custom_resource/cluster.yaml and the crhelper it uses):
+As in the original (cloudformation/custom_resource/cluster.yaml and its crhelper):
 
-- Delete deletes the cluster of that NAME, whichever stack made it. CloudFormation sends Delete also when a creation is
-  rolled back, so a taken name deletes the other cluster.
-- A creation that failed has a generated physical id, not the cluster's name.
-- A reason keeps its last 240 characters.
-- Whether the log group outlives the cluster is the configuration's `DeletionPolicy`, after a failed creation too.
+- Delete deletes the cluster of that NAME, whichever stack created it. CloudFormation sends Delete also when a creation is
+  rolled back, so a duplicate name deletes the other cluster.
+- A failed creation has a generated physical id, not the cluster's name.
+- Only the last 240 characters of a reason are kept.
+- The configuration's `DeletionPolicy` decides whether the log group is kept, also after a failed creation.
 
 `cluster-faults.json` in the sandbox's folder, `{"<cluster>": "<reason>"}`, makes the creation of that cluster fail after its
-stack, its log group and its head node exist, as a head node whose bootstrap fails does.
+stack, log group and head node exist, like a failed bootstrap of the head node.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from typing import Any
 import boto3
 
 from sandbox import attach
-from sandbox.oracle import Oracle, installed_version
+from sandbox.pcluster_validator import PclusterValidator, installed_version
 
 Event = dict[str, Any]
-# AWS's provider hands every property but these to pcluster, which refuses what it does not know (ServiceTimeout, say)
+# AWS's provider passes every property but these to pcluster, which rejects unknown ones (ServiceTimeout, say)
 _KNOWN = {"ServiceToken", "DeletionPolicy", "ClusterName", "ClusterConfiguration"}
 _REASON_LIMIT, _REASON_KEPT = 256, 240  # crhelper's resource_helper.py
 
@@ -55,7 +55,7 @@ def _folder(name: str) -> Path:
     return _sandbox() / "clusters" / name
 
 
-def _oracle_env() -> dict[str, str]:
+def _validator_env() -> dict[str, str]:
     region = os.environ["AWS_REGION"]
     return {
         "AWS_ENDPOINT_URL": os.environ["AWS_ENDPOINT_URL"],
@@ -68,7 +68,7 @@ def _oracle_env() -> dict[str, str]:
 
 
 def flatten(value: Any, path: str = "") -> dict[str, Any]:
-    """Nested maps and lists as one map with dotted names, as the provider hands describe-cluster to Fn::GetAtt."""
+    """Nested maps and lists flattened to dotted names, as the provider returns describe-cluster for Fn::GetAtt."""
     if not isinstance(value, dict | list):
         return {path: value}
     items = value.items() if isinstance(value, dict) else enumerate(value)
@@ -78,9 +78,9 @@ def flatten(value: Any, path: str = "") -> dict[str, Any]:
     return flat
 
 
-def _validate(oracle: Oracle, name: str, config: Mapping[str, Any]) -> list[dict[str, str]]:
-    """pcluster's dry run; its messages when it passes, ClusterError with them when it does not."""
-    findings = oracle.validate(config, name)
+def _validate(validator: PclusterValidator, name: str, config: Mapping[str, Any]) -> list[dict[str, str]]:
+    """pcluster's dry run; returns its messages if it passes, else raises ClusterError with them."""
+    findings = validator.validate(config, name)
     messages = [finding._asdict() for finding in findings]
     if any(finding.level == "ERROR" for finding in findings):
         failed = {"configuration_validation_errors": messages, "message": "Invalid cluster configuration."}
@@ -116,7 +116,7 @@ def _create_head_node(name: str, config: Mapping[str, Any]) -> str:
 
 
 def _elastic_address(instance: str, wanted: Any) -> dict[str, str]:
-    """The head node's fixed address: a new one (`ElasticIp: true`), the one named, or none. Empty: none."""
+    """The head node's elastic IP: a new one (`ElasticIp: true`), an existing one, or empty."""
     if str(wanted or "false").lower() == "false":
         return {}
     ec2 = boto3.client("ec2")
@@ -127,7 +127,7 @@ def _elastic_address(instance: str, wanted: Any) -> dict[str, str]:
 
 
 def _image(config: Mapping[str, Any]) -> str:
-    """The official image of the configuration's system, as pcluster chooses it."""
+    """The official image for the configuration's system, as pcluster chooses it."""
     names = {"alinux2023": "amzn2023-hvm", "ubuntu2204": "ubuntu-2204-lts-hvm", "ubuntu2404": "ubuntu-2404-lts-hvm"}
     system = config["Image"]["Os"]
     prefix = f"aws-parallelcluster-{installed_version()}-{names.get(system, system + '-hvm')}-x86_64"
@@ -138,7 +138,7 @@ def _image(config: Mapping[str, Any]) -> str:
 
 
 def _describe(name: str, record: Mapping[str, Any], messages: list[dict[str, str]]) -> dict[str, Any]:
-    """The attributes of the resource: describe-cluster, flattened. No public address without one."""
+    """The attributes of the resource: describe-cluster, flattened. A public address only if it has one."""
     ec2 = boto3.client("ec2")
     instance = ec2.describe_instances(InstanceIds=[record["headNode"]])["Reservations"][0]["Instances"][0]
     head = {
@@ -167,7 +167,7 @@ def _describe(name: str, record: Mapping[str, Any], messages: list[dict[str, str
 
 
 def _write(name: str, record: Mapping[str, Any]) -> None:
-    """config.yaml (JSON is YAML, and needs no library here) and cluster.json, each in one step."""
+    """Write config.yaml (JSON is YAML, and needs no library here) and cluster.json, each atomically."""
     folder = _folder(name)
     folder.mkdir(parents=True, exist_ok=True)
     for file, content in (("config.yaml", record["typedConfig"]), ("cluster.json", record)):
@@ -182,7 +182,7 @@ def _read(name: str) -> dict[str, Any]:
 
 
 def _configuration(properties: Mapping[str, Any], stack_id: str) -> dict[str, Any]:
-    """The configuration with the stack's tags added, as the provider adds them."""
+    """The configuration with the stack's tags, as the provider adds them."""
     config: dict[str, Any] = json.loads(json.dumps(properties["ClusterConfiguration"]))
     own = config.get("Tags") or []
     stack = boto3.client("cloudformation").describe_stacks(StackName=stack_id)["Stacks"][0]
@@ -193,7 +193,7 @@ def _configuration(properties: Mapping[str, Any], stack_id: str) -> dict[str, An
 
 
 def _stack_status(name: str) -> str | None:
-    """Status of the CloudFormation stack of that name; None where there is none."""
+    """Status of the CloudFormation stack with that name, or None."""
     cloudformation = boto3.client("cloudformation")
     try:
         return str(cloudformation.describe_stacks(StackName=name)["Stacks"][0]["StackStatus"])
@@ -201,18 +201,18 @@ def _stack_status(name: str) -> str | None:
         return None
 
 
-def _settled(name: str, *, gone: bool = False) -> None:
-    """Wait until the cluster's own stack is as it is to be."""
+def _settled(name: str, *, deleted: bool = False) -> None:
+    """Wait until the cluster's stack has reached a final state, or is deleted."""
     for _ in range(6000):
         status = _stack_status(name)
-        if status is None or status == "DELETE_COMPLETE" or (not gone and not status.endswith("_IN_PROGRESS")):
+        if status is None or status == "DELETE_COMPLETE" or (not deleted and not status.endswith("_IN_PROGRESS")):
             return
         time.sleep(0.1)
     raise ClusterError(f"stack {name} is {_stack_status(name)}")
 
 
 def _cluster_stack(name: str, log_group: str, logs: Mapping[str, Any]) -> str:
-    """Create the stack that ParallelCluster makes for a cluster, here with its log group only. Its id."""
+    """Create the stack that ParallelCluster creates for a cluster, here with its log group only. Returns its id."""
     properties: dict[str, Any] = {"LogGroupName": log_group}
     if days := int(logs.get("RetentionInDays", 180)):
         properties["RetentionInDays"] = days
@@ -231,7 +231,7 @@ def _cluster_stack(name: str, log_group: str, logs: Mapping[str, Any]) -> str:
 
 
 def _free_log_group(name: str, now: datetime) -> str:
-    """ParallelCluster names it by the minute. Clusters take no time here, so a retained one may have this minute's name."""
+    """ParallelCluster's names end with the minute. Clusters are created instantly here, so a retained group may have this name."""
     prefix = f"/aws/parallelcluster/{name}-"
     groups = boto3.client("logs").describe_log_groups(logGroupNamePrefix=prefix)["logGroups"]
     taken = {group["logGroupName"] for group in groups}
@@ -241,7 +241,7 @@ def _free_log_group(name: str, now: datetime) -> str:
 
 
 def _planned_failure(name: str) -> str:
-    """The reason why this cluster's head node is to fail; empty for none."""
+    """The injected failure of this cluster's head node; empty if none."""
     file = Path(os.environ["SANDBOX_DIR"]) / "cluster-faults.json"
     return str(json.loads(file.read_text()).get(name, "")) if file.is_file() else ""
 
@@ -250,9 +250,9 @@ def _create(event: Event, name: str) -> dict[str, Any]:
     if _stack_status(name):
         raise ClusterError(json.dumps({"message": f"Cluster {name} already exists."}))
     config = _configuration(event["ResourceProperties"], event["StackId"])
-    with Oracle(_oracle_env(), Path(os.environ["SANDBOX_PCLUSTER_PYTHON"])) as oracle:
-        messages = _validate(oracle, name, config)
-        typed = oracle.typed(config, name)
+    with PclusterValidator(_validator_env(), Path(os.environ["SANDBOX_PCLUSTER_PYTHON"])) as validator:
+        messages = _validate(validator, name, config)
+        typed = validator.typed(config, name)
     now = datetime.now(UTC)
     log_group = _free_log_group(name, now)
     logs = ((typed.get("Monitoring") or {}).get("Logs") or {}).get("CloudWatch") or {}
@@ -283,11 +283,11 @@ def _update(event: Event, name: str) -> dict[str, Any]:
     record = _read(name)
     config = _configuration(event["ResourceProperties"], event["StackId"])
     running = record["computeFleetStatus"] != "STOPPED"
-    with Oracle(_oracle_env(), Path(os.environ["SANDBOX_PCLUSTER_PYTHON"])) as oracle:
-        # create-cluster refuses a name that is in use before it validates anything; update-cluster does not look
-        messages = _validate(oracle, f"{name[:50]}-update", config)
-        changes = oracle.judge_update(record["config"], config, fleet_running=running, name=name)
-        typed = oracle.typed(config, name)
+    with PclusterValidator(_validator_env(), Path(os.environ["SANDBOX_PCLUSTER_PYTHON"])) as validator:
+        # create-cluster rejects a name in use before validation; update-cluster does not check
+        messages = _validate(validator, f"{name[:50]}-update", config)
+        changes = validator.check_update(record["config"], config, fleet_running=running, name=name)
+        typed = validator.typed(config, name)
     blocked = [change for change in changes if not change.allowed]
     if blocked:
         reasons = [
@@ -307,7 +307,7 @@ def _update(event: Event, name: str) -> dict[str, Any]:
 
 
 def _delete(event: Event, name: str) -> dict[str, Any]:
-    """Delete the cluster of this name, whosever it is: the original does not look."""
+    """Delete the cluster with this name, whichever stack created it, like the original."""
     if event["ResourceProperties"].get("DeletionPolicy") == "Retain" or not (_folder(name) / "cluster.json").exists():
         return {}
     record = _read(name)
@@ -316,14 +316,14 @@ def _delete(event: Event, name: str) -> dict[str, Any]:
     if allocation := record.get("address", {}).get("ours"):
         ec2.release_address(AllocationId=allocation)
     boto3.client("cloudformation").delete_stack(StackName=name)
-    _settled(name, gone=True)
+    _settled(name, deleted=True)
     attach.withdraw(_sandbox(), "slurm", name)
     shutil.rmtree(_folder(name))
     return {}
 
 
 def _attach(name: str) -> None:
-    """The cluster is there when its Slurm runs, where the sandbox runs one for each cluster."""
+    """Wait for the cluster's Slurm, if the sandbox runs one for each cluster."""
     try:
         attach.wait(_sandbox(), "slurm", name, attach.request(_sandbox(), "slurm", name, os.environ["AWS_REGION"]))
     except attach.AttachFailed as problem:
@@ -331,7 +331,7 @@ def _attach(name: str) -> None:
 
 
 def shortened(reason: str) -> str:
-    """What is left of a reason: crhelper keeps the end of a long one."""
+    """The end of a reason, as crhelper truncates it."""
     return reason if len(reason) <= _REASON_LIMIT else f"ERROR: (truncated) {reason[-_REASON_KEPT:]}"
 
 

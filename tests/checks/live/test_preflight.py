@@ -16,7 +16,7 @@ import boto3
 import pytest
 
 from sandbox import LocalAws
-from sandbox.oracle.seed import Seeded, reservation, seed
+from sandbox.pcluster_validator.seed import Seeded, reservation, seed
 from tests.support import swept
 from tests.trust.figures import record
 from trainium_cdk import settings

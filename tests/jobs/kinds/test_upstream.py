@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from conformance import surfaces
-from sandbox.training.standin import bert
+from sandbox.training.fakes import bert
 from tests.jobs.conftest import fleet, make_cluster
 from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, LlamaNxd, kinds, render
 from trainium_cdk.jobs.kinds import bert_large

@@ -15,7 +15,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from sandbox import LocalAws
-from sandbox.oracle import PCLUSTER_PYTHON, Oracle, OracleError, installed_version
+from sandbox.pcluster_validator import PCLUSTER_PYTHON, PclusterValidator, ValidatorError, installed_version
 from tests.pcluster.examples import ids_for
 from tests.support import need
 from tests.trust.figures import record
@@ -204,9 +204,9 @@ EDITS: dict[str, Edit] = {
 
 
 @pytest.fixture(scope="module")
-def oracle(local_aws: LocalAws) -> Oracle:
+def validator(local_aws: LocalAws) -> PclusterValidator:
     need(installed_version(), f"aws-parallelcluster is not installed ({PCLUSTER_PYTHON}): make setup")
-    return local_aws.oracle
+    return local_aws.pcluster_validator
 
 
 def base() -> Config:
@@ -214,7 +214,7 @@ def base() -> Config:
     return render(env, ids_for(env))
 
 
-def agree(oracle: Oracle, old: Config, new: Config) -> None:
+def agree(validator: PclusterValidator, old: Config, new: Config) -> None:
     """In each state of the cluster, every change that ParallelCluster finds has its verdict, and no other is found."""
     for fleet, logins in itertools.product((True, False), repeat=2):
         ours: dict[str, set[str]] = {}
@@ -225,9 +225,9 @@ def agree(oracle: Oracle, old: Config, new: Config) -> None:
         allowed = {path: not verdicts & refused for path, verdicts in ours.items()}
         theirs: dict[str, bool] = {}
         try:
-            for c in oracle.judge_update(old, new, fleet_running=fleet, login_running=logins):
+            for c in validator.check_update(old, new, fleet_running=fleet, login_running=logins):
                 theirs[c.path] = theirs.get(c.path, True) and c.allowed
-        except OracleError as e:  # an exception of its own is a refusal of the whole update
+        except ValidatorError as e:  # an exception of its own is a refusal of the whole update
             if "object has no attribute 'get'" not in str(e) or all(allowed.values()):
                 raise
             continue
@@ -241,24 +241,24 @@ def test_there_are_enough_changes() -> None:
 
 
 @pytest.mark.parametrize("what", EDITS)
-def test_one_change(what: str, oracle: Oracle) -> None:
+def test_one_change(what: str, validator: PclusterValidator) -> None:
     old, new = base(), base()
     EDITS[what](new)
     assert old != new
-    agree(oracle, old, new)
-    agree(oracle, new, old)
+    agree(validator, old, new)
+    agree(validator, new, old)
 
 
 @examples(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(picked=st.lists(st.sampled_from(sorted(EDITS)), min_size=2, max_size=6, unique=True))
-def test_several_changes_at_once(picked: list[str], oracle: Oracle) -> None:
+def test_several_changes_at_once(picked: list[str], validator: PclusterValidator) -> None:
     old, new = base(), base()
     for what in picked:
         try:
             EDITS[what](new)
         except (IndexError, KeyError):  # what it would change, another one took away
             continue
-    agree(oracle, old, new)
+    agree(validator, old, new)
 
 
 def test_no_change_is_no_change() -> None:

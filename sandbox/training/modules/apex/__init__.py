@@ -1,1 +1,1 @@
-"""Nothing: it is here so that the environment has it, as one with NxD Training installed."""
+"""Empty: only has to be importable, as where NxD Training is installed."""

@@ -1,1 +1,1 @@
-"""Only what starts processes: `python3 -m torch.distributed.run`. What trains is in `standin`, or is the real torch."""
+"""Only `python3 -m torch.distributed.run`, which starts processes. Training is in `fakes`, or uses the real torch."""

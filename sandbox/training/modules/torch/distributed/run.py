@@ -1,7 +1,7 @@
-"""In place of torchrun's module: the sandbox's `standin.torchrun`."""
+"""Replaces torchrun's module with the sandbox's `fakes.torchrun`."""
 
-from standin.node import in_a_pod
-from standin.torchrun import main
+from fakes.node import in_a_pod
+from fakes.torchrun import main
 
 if __name__ == "__main__":
     in_a_pod()

@@ -1,5 +1,5 @@
-"""Stand-in at the vendor's path; what it does is in the sandbox's `standin` package, which torchrun puts on the path."""
+"""A fake at the vendor's path; the implementation is the sandbox's `fakes` package, which torchrun adds to the path."""
 
-from standin.nxdt import main
+from fakes.nxdt import main
 
 raise SystemExit(main())

@@ -1,1 +1,1 @@
-"""Stand-in at the vendor's path: the small model of the sandbox brings its own optimizer."""
+"""A fake at the vendor's path: the sandbox's small model has its own optimizer."""

@@ -1,4 +1,4 @@
-"""What the stand-ins for the vendor's two training scripts share: the step, its pace, checkpoints, and the last check."""
+"""The common part of the two fake training scripts: steps, pace, checkpoints, and the final check."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from .collective import Collective, PeerLost, from_environment
 from .model import Batch, Model
 
 BYTES_OF_A_SEQUENCE = 16
-"""How much of each sequence the small model reads: the number of sequences is true, their length is not."""
+"""Bytes of each sequence that the small model reads: the number of sequences is real, their length is not."""
 
 
 class TrainingFailed(RuntimeError):
-    """The run cannot go on; the message is the last line of the log."""
+    """The run cannot continue; the message is the last line of the log."""
 
 
 def out(text: str) -> None:
-    """Print a line, with the prefix torchrun was asked to put before each (`--tee`)."""
+    """Print a line, with the prefix that torchrun's `--tee` requests."""
     print(f"{os.environ.get('TRN_LINE_PREFIX', '')}{text}", flush=True)
 
 
 def workers() -> int:
-    """How many workers (NeuronCores on a real node) this process stands for."""
+    """How many workers (NeuronCores on a real node) this process replaces."""
     return int(os.environ.get("TRN_WORKERS", "1"))
 
 
 def extracting() -> bool:
-    """Whether neuron_parallel_compile runs us only to see the graphs."""
+    """Whether neuron_parallel_compile runs this process only to extract graphs."""
     return bool(os.environ.get("NEURON_EXTRACT_GRAPHS_ONLY"))
 
 
 class Trainer:
-    """A model on each process, kept identical by summed gradients."""
+    """A model on each process, kept identical by summing gradients."""
 
     def __init__(self, collective: Collective):
         self.collective = collective
@@ -53,19 +53,19 @@ class Trainer:
         self._hold = (int(step), Path(file)) if step else None
 
     def introduce(self, script: str) -> None:
-        """Say once what this is, so that nobody takes the numbers for a Trainium's."""
+        """Print once what this is, so that its numbers are not taken for Trainium's."""
         if self.is_root:
             world = self.collective.world
             out(
-                f"SANDBOX stand-in for {script}: {world} process{'es' * (world > 1)}, one a node, each doing the work of "
+                f"SANDBOX fake of {script}: {world} process{'es' * (world > 1)}, one per node, each doing the work of "
                 f"{workers()} workers; a softmax regression on {BYTES_OF_A_SEQUENCE} bytes of each sequence; "
                 f"{self.collective.kind}. Loss and throughput are this small model's on this machine."
             )
 
     def step(self, number: int, blocks: Iterable[bytes]) -> tuple[float, float]:
-        """One global step over everyone's blocks of text: mean loss (nats) and gradient norm.
+        """A global step over the blocks of all processes: mean loss (nats) and gradient norm.
 
-        While graphs are extracted nothing is computed and both are 0, as on the real thing.
+        While graphs are extracted nothing is computed and both are 0, as with the real tool.
         """
         begin = time.monotonic()
         if self._fault == str(number) and self.collective.rank == self.collective.world - 1 and not extracting():
@@ -89,10 +89,10 @@ class Trainer:
         return loss, norm
 
     def verify(self) -> None:
-        """Compare everyone's parameters, bit for bit.
+        """Compare the parameters of all processes.
 
         Raises:
-            TrainingFailed: they differ: the run is worth nothing.
+            TrainingFailed: they differ, so the run is invalid.
         """
         mine = self.model.checksum()
         out(f"Worker {self.collective.rank} parameters sha256 {mine}")
@@ -114,7 +114,7 @@ class Throughput:
 
 
 def save(file: Path, model: Model, facts: dict[str, Any]) -> None:
-    """Write a checkpoint whole or not at all."""
+    """Write a checkpoint atomically."""
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_suffix(".part")
     part.write_text(json.dumps({"model": model.state(), **facts}))
@@ -122,10 +122,10 @@ def save(file: Path, model: Model, facts: dict[str, Any]) -> None:
 
 
 def load(file: Path, model: Model) -> dict[str, Any]:
-    """Read a checkpoint into the model; returns the other facts in it.
+    """Read a checkpoint into the model; returns its other values.
 
     Raises:
-        TrainingFailed: the file is missing or no checkpoint of ours.
+        TrainingFailed: the file is missing or not a checkpoint of these scripts.
     """
     try:
         state: dict[str, Any] = json.loads(file.read_text())
@@ -136,7 +136,7 @@ def load(file: Path, model: Model) -> dict[str, Any]:
 
 
 def run(train: Callable[[Collective], None]) -> int:
-    """Join the job, train, leave; returns the exit code. What went wrong is said in one line."""
+    """Join the job and train; returns the exit code. Errors are printed as one line."""
     try:
         collective = from_environment()
         try:

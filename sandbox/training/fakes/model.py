@@ -1,6 +1,6 @@
 """A small real model: softmax regression from one symbol of a text to the next, trained with Adam.
 
-32 symbols, 1024 parameters, doubles. The text is what the data set's files hold; the loss is the true cross-entropy.
+32 symbols, 1024 parameters, doubles. It trains on the text of the data set's files; the loss is the real cross-entropy.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Iterable
 SYMBOLS = 32
 SIZE = SYMBOLS * SYMBOLS
 STEP_SIZE = 0.15
-"""Adam's step for this small model. The learning rate in the logs is the schedule the command line asks for."""
+"""Adam's learning rate for this small model. The logs show the command line's learning rate schedule instead."""
 
 _LETTERS = {**{ord(c): i for i, c in enumerate("abcdefghijklmnopqrstuvwxyz")}, ord(" "): 26, ord("."): 27, ord(","): 28}
 _SYMBOL_OF = [_LETTERS.get(code, 29 + code % 3) for code in range(256)]
 
 
 class Batch:
-    """Counts of (symbol, next symbol) pairs, from as many blocks of text as wanted."""
+    """Counts of (symbol, next symbol) pairs in blocks of text."""
 
     def __init__(self) -> None:
         self.counts = array("d", bytes(8 * SIZE))
@@ -31,13 +31,13 @@ class Batch:
         """Count the block's pairs: bytes 0 and 1, 2 and 3, and so on."""
         pairs = memoryview(text)[: len(text) // 2 * 2].cast("H")
         for pair, times in Counter(pairs.tolist()).items():
-            # The first byte is the low one: these machines are little endian.
+            # The low byte first: these machines are little endian.
             self.counts[_SYMBOL_OF[pair & 255] * SYMBOLS + _SYMBOL_OF[pair >> 8]] += times
         self.pairs += len(pairs)
 
 
 class Model:
-    """Parameters and Adam's state. The same steps from the same start give the same bits on every machine here."""
+    """Parameters and Adam's state. The same steps from the same start are bit-identical on every machine."""
 
     def __init__(self) -> None:
         self.weights = array("d", bytes(8 * SIZE))
@@ -63,7 +63,7 @@ class Model:
         return loss, gradient
 
     def step(self, gradient: Iterable[float]) -> float:
-        """One step of Adam with the mean gradient; returns the gradient's norm."""
+        """One step of Adam with the mean gradient; returns the norm of the gradient."""
         self._steps += 1
         fix1, fix2 = 1 - 0.9**self._steps, 1 - 0.999**self._steps
         square = 0.0
@@ -75,7 +75,7 @@ class Model:
         return math.sqrt(square)
 
     def checksum(self) -> str:
-        """SHA-256 of the parameters, bit for bit."""
+        """SHA-256 of the parameters."""
         return hashlib.sha256(self.weights.tobytes()).hexdigest()
 
     def state(self) -> dict[str, object]:
@@ -87,7 +87,7 @@ class Model:
         }
 
     def load(self, state: dict[str, list[float] | int]) -> None:
-        """Take over a saved state. Floats survive JSON exactly."""
+        """Restore a saved state. JSON preserves floats exactly."""
         for name, vector in (("weights", self.weights), ("first", self._first), ("second", self._second)):
             values = state[name]
             assert isinstance(values, list)  # noqa: S101  written by `state`

@@ -1,13 +1,12 @@
-"""What AWS ParallelCluster itself says about a cluster configuration.
+"""AWS ParallelCluster's validation of a cluster configuration.
 
-`Oracle` keeps one process of the environment `.venvs/pcluster` alive (importing pcluster takes seconds) and
-asks it. The validators look up subnets, keys, buckets, file systems and reservations in the AWS named by the
-environment variables handed over; `sandbox.oracle.seed` makes such objects for a test.
+`PclusterValidator` keeps a process of the environment `.venvs/pcluster` running (importing pcluster takes seconds) and
+sends it requests. The validators look up subnets, keys, buckets, file systems and reservations in the AWS that the
+environment variables select; `sandbox.pcluster_validator.seed` creates such resources for a test.
 
-Why one AWS for all: the validators' questions (DescribeSubnets, DescribeInstanceTypes, DescribeImages, ...) are
-answered by the same emulator that the stacks are deployed into. ministack is the base, because the network a
-stack made must be what the validators see; what it lacks (instance types, offerings, official images, capacity
-reservations, key types, FSx) is added to it. moto alone would validate as well, but cannot deploy the stack.
+The validators use the same emulator that the stacks are deployed into, because they must see the network
+that a stack created. ministack is its base; what it lacks (instance types, offerings, official images, capacity
+reservations, key types, FSx) is added to it. moto alone would suffice for validation, but cannot deploy the stack.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ PCLUSTER_PYTHON = paths.environment("pcluster") / "bin/python"
 
 
 class Finding(NamedTuple):
-    """One result of pcluster's validation.
+    """A finding of pcluster's validation.
 
-    level: "ERROR" (pcluster refuses to create the cluster), "WARNING" or "INFO".
+    level: "ERROR" (pcluster does not create the cluster), "WARNING" or "INFO".
     type: the validator's name, "ConfigSchemaValidator" for the schema.
-    message: pcluster's own words.
+    message: pcluster's text.
     """
 
     level: str
@@ -42,7 +41,7 @@ class Finding(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One difference between two configurations and what pcluster's update policy says about it."""
+    """A difference between two configurations, with the result of pcluster's update policy."""
 
     path: str
     old: Any
@@ -52,31 +51,31 @@ class Change(NamedTuple):
     action_needed: str
 
 
-class OracleError(RuntimeError):
-    """pcluster could not be asked: it is not installed, or broke."""
+class ValidatorError(RuntimeError):
+    """pcluster is not installed, or failed."""
 
 
 def installed_version(python: Path = PCLUSTER_PYTHON) -> str | None:
-    """The version of aws-parallelcluster in the environment of `python`; None when it is not there."""
+    """The version of aws-parallelcluster in the environment of `python`, or None."""
     found = sorted(python.parent.parent.glob("lib/python*/site-packages/aws_parallelcluster-*.dist-info"))
     return found[-1].name.removeprefix("aws_parallelcluster-").removesuffix(".dist-info") if found else None
 
 
-class Oracle:
-    """A running pcluster to ask. Use as a context manager, or call `close`.
+class PclusterValidator:
+    """A running pcluster process. Use it as a context manager, or call `close`.
 
-    env: AWS_ENDPOINT_URL, region and credentials (`LocalAws.env` will do). Requests are answered one at a time;
-    the object may be shared between threads.
+    env: AWS_ENDPOINT_URL, region and credentials (for example `LocalAws.env`). Requests are processed one at a time;
+    threads can share the object.
     """
 
     def __init__(self, env: Mapping[str, str], python: Path = PCLUSTER_PYTHON) -> None:
         if installed_version(python) is None:
-            raise OracleError(f"aws-parallelcluster is not installed at {python}: run `{paths.SETUP}`")
+            raise ValidatorError(f"aws-parallelcluster is not installed at {python}: run `{paths.SETUP}`")
         self._env = {key: value for key, value in env.items() if key.startswith("AWS_")}
         self._lock = threading.Lock()
         self._home = tempfile.TemporaryDirectory(prefix="pcluster-home-")  # pcluster writes its log there
         self._log = (Path(self._home.name) / "worker.log").open("w+")
-        path = os.pathsep.join([str(paths.BIN), os.environ.get("PATH", os.defpath)])  # it asks for node
+        path = os.pathsep.join([str(paths.BIN), os.environ.get("PATH", os.defpath)])  # it runs node
         self._process = subprocess.Popen(
             [str(python), str(Path(__file__).with_name("worker.py"))],
             stdin=subprocess.PIPE,
@@ -102,16 +101,16 @@ class Oracle:
                     line = from_worker.readline()
             if not line:
                 self._log.seek(0)
-                raise OracleError(f"pcluster's process ended: {self._log.read()[-2000:].strip()}")
+                raise ValidatorError(f"pcluster's process ended: {self._log.read()[-2000:].strip()}")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
-            raise OracleError(f"pcluster broke: {answer['error']}")
+            raise ValidatorError(f"pcluster failed: {answer['error']}")
         return answer
 
     def validate(self, config: Mapping[str, Any], name: str = "trn") -> list[Finding]:
-        """Everything pcluster's dry run says about creating cluster `name` from `config`; errors come last.
+        """All findings of pcluster's dry run for the creation of cluster `name` from `config`; errors come last.
 
-        An empty list, or one without a finding of level ERROR, means that pcluster would create the cluster.
+        An empty list, or one without a finding of level ERROR, means that pcluster accepts it.
         """
         order = {"INFO": 0, "WARNING": 1, "ERROR": 2}
         answer = self._ask({"op": "validate", "name": name, "config": config})
@@ -119,14 +118,14 @@ class Oracle:
         return sorted(findings, key=lambda finding: order.get(finding.level, 2))
 
     def typed(self, config: Mapping[str, Any], name: str = "trn") -> dict[str, Any]:
-        """`config` as pcluster reads it: numbers and booleans that came as strings in their own types.
+        """`config` as pcluster reads it: strings converted to numbers and booleans where the schema has them.
 
-        Raises OracleError for a configuration that its schema refuses.
+        Raises ValidatorError for a configuration that its schema rejects.
         """
         answer: dict[str, Any] = self._ask({"op": "typed", "name": name, "config": config})["config"]
         return answer
 
-    def judge_update(
+    def check_update(
         self,
         old: Mapping[str, Any],
         new: Mapping[str, Any],
@@ -135,19 +134,19 @@ class Oracle:
         login_running: bool | None = None,
         name: str = "trn",
     ) -> list[Change]:
-        """The changes from `old` to `new`, each with the verdict of pcluster's update policy. Empty: no difference.
+        """The changes from `old` to `new`, each with the result of pcluster's update policy. Empty: no difference.
 
         Args:
-            fleet_running: whether compute nodes may be up; many changes need a stopped fleet.
-            login_running: whether login nodes are up. Default: whether `old` has any.
+            fleet_running: whether the fleet is running; many changes require a stopped fleet.
+            login_running: whether login nodes are running. Default: whether `old` has any.
 
         Raises:
-            OracleError: pcluster's own check ended with an exception, and so would the update.
+            ValidatorError: pcluster's check raised an exception, as the update would.
         """
         if login_running is None:
             pools = (old.get("LoginNodes") or {}).get("Pools") or []
             login_running = any(int(pool.get("Count", 1)) > 0 for pool in pools)
-        request = {"op": "judge", "name": name, "old": old, "new": new, "fleet_running": fleet_running}
+        request = {"op": "check_update", "name": name, "old": old, "new": new, "fleet_running": fleet_running}
         answer = self._ask({**request, "login_running": login_running})
         return [Change(**item) for item in answer["changes"]]
 
@@ -175,17 +174,17 @@ class Oracle:
 
 
 def errors(findings: list[Finding]) -> list[Finding]:
-    """The findings for which pcluster refuses the configuration."""
+    """The findings with which pcluster rejects the configuration."""
     return [finding for finding in findings if finding.level == "ERROR"]
 
 
 def validate(config: Mapping[str, Any], env: Mapping[str, str], name: str = "trn") -> list[Finding]:
-    """`Oracle.validate` for one configuration; starts and ends a process of its own (some seconds)."""
-    with Oracle(env) as oracle:
-        return oracle.validate(config, name)
+    """`PclusterValidator.validate` for one configuration, in a separate process (takes some seconds)."""
+    with PclusterValidator(env) as validator:
+        return validator.validate(config, name)
 
 
-def judge_update(
+def check_update(
     old: Mapping[str, Any],
     new: Mapping[str, Any],
     env: Mapping[str, str],
@@ -194,6 +193,6 @@ def judge_update(
     login_running: bool | None = None,
     name: str = "trn",
 ) -> list[Change]:
-    """`Oracle.judge_update` for one pair; starts and ends a process of its own (some seconds)."""
-    with Oracle(env) as oracle:
-        return oracle.judge_update(old, new, fleet_running=fleet_running, login_running=login_running, name=name)
+    """`PclusterValidator.check_update` for one pair, in a separate process (takes some seconds)."""
+    with PclusterValidator(env) as validator:
+        return validator.check_update(old, new, fleet_running=fleet_running, login_running=login_running, name=name)

@@ -1,7 +1,7 @@
-"""The compile cache on a virtual node: the same places, names and log lines as on a real one, with a tiny compiler.
+"""The compile cache on a virtual node: real paths, names and log lines, with a tiny compiler.
 
-A graph is described by what would shape it (script, sizes, world size, compiler flags). "Compiling" derives bytes from that
-description with some thousand rounds of hashing: real work, done once per node and found again, or not, like the real thing.
+A graph is described by its inputs (script, sizes, world size, compiler flags). "Compiling" derives bytes from that
+description with thousands of rounds of hashing: real work that is done once per node and cached.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ROUNDS = 20_000
 
 
 def directory() -> Path:
-    """The cache's directory: `--cache_dir` in NEURON_CC_FLAGS beats NEURON_COMPILE_CACHE_URL, which beats the default.
+    """The cache's directory: `--cache_dir` in NEURON_CC_FLAGS takes precedence over NEURON_COMPILE_CACHE_URL, then the default.
 
     Raises:
         node.NodeError: the cache is an S3 address, which the sandbox does not have.
@@ -36,12 +36,12 @@ def directory() -> Path:
         raise node.NodeError(f"the compile cache {place} is in S3; on virtual nodes it must be a directory")
     if place:
         return Path(place).expanduser()
-    # The default is on the node's own disk: give each virtual node one.
+    # The default is on the node's local disk: use a separate folder for each virtual node.
     return Path(os.environ.get("TRN_SANDBOX", "/var/tmp")) / "disks" / node.name() / "var/tmp/neuron-compile-cache"  # noqa: S108
 
 
 def compile_flags() -> list[str]:
-    """What of NEURON_CC_FLAGS reaches the compiler."""
+    """The part of NEURON_CC_FLAGS that is passed to the compiler."""
     flags = shlex.split(os.environ.get("NEURON_CC_FLAGS", ""))
     kept, skip = [], False
     for flag in flags:
@@ -53,7 +53,7 @@ def compile_flags() -> list[str]:
 
 @dataclass(frozen=True)
 class Graph:
-    """One extracted graph and its place in the cache."""
+    """An extracted graph and its path in the cache."""
 
     entry: Path
 
@@ -82,7 +82,7 @@ class Graph:
         return graph
 
     def compile(self) -> None:
-        """Make the executable file and mark it done; an interrupted compilation leaves no mark."""
+        """Create the executable file, then its marker; an interrupted compilation leaves no marker."""
         made = hashlib.pbkdf2_hmac("sha512", self.hlo.read_bytes(), self.entry.name.encode(), _ROUNDS)
         part = self.neff.with_suffix(".part")
         part.write_bytes(b"NEFF" + made)
@@ -91,9 +91,9 @@ class Graph:
 
 
 def load(description: dict[str, object], graphs: int) -> None:
-    """What a training script does on its first steps: take each graph from the cache, or compile it there and then.
+    """The first steps of a training script: take each graph from the cache, or compile it.
 
-    While neuron_parallel_compile extracts graphs, it only notes them for that.
+    While neuron_parallel_compile extracts graphs, only record them.
     """
     cache = directory()
     wanted = [Graph.of(cache, description, i) for i in range(graphs)]
@@ -104,17 +104,17 @@ def load(description: dict[str, object], graphs: int) -> None:
         return
     missing = [graph for graph in wanted if not graph.compiled]
     if missing:
-        say(f"Compile cache path: {cache}", "NEURON_CACHE")
-        say(f"{len(missing)} of {graphs} graphs are not in the cache: compiling them one by one", "NEURON_CACHE")
+        log(f"Compile cache path: {cache}", "NEURON_CACHE")
+        log(f"{len(missing)} of {graphs} graphs are not in the cache: compiling them one by one", "NEURON_CACHE")
     for graph in wanted:
         if graph.compiled:
-            say(f"Using a cached neff at {graph.neff}", "NEURON_CC_WRAPPER")
+            log(f"Using a cached neff at {graph.neff}", "NEURON_CC_WRAPPER")
             continue
         command = f"neuronx-cc compile --framework=XLA {graph.hlo} --output {graph.neff} {' '.join(compile_flags())}"
-        say(f"Call compiler with cmd: {command.strip()}", "NEURON_CC_WRAPPER")
+        log(f"Call compiler with cmd: {command.strip()}", "NEURON_CC_WRAPPER")
         graph.compile()
-        say("Compiler status PASS", "NEURON_CC_WRAPPER")
+        log("Compiler status PASS", "NEURON_CC_WRAPPER")
 
 
-def say(what: str, who: str, level: str = "INFO") -> None:
-    print(f"{node.stamp()}:  {os.getpid()}  {level} ||{who}||: {what}", flush=True)
+def log(what: str, source: str, level: str = "INFO") -> None:
+    print(f"{node.stamp()}:  {os.getpid()}  {level} ||{source}||: {what}", flush=True)

@@ -1,4 +1,4 @@
-"""Places where ministack's own handlers are laxer than CloudFormation in a way that hides mistakes."""
+"""Fixes where ministack's handlers are less strict than CloudFormation and would hide mistakes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ministack.services.cloudformation import provisioners
 from sandbox.emulator.cfn.registry import Made, Properties, handlers
 from sandbox.emulator.ec2_catalogue import require_zone
 
-# --- Buckets: tags were dropped (CDK's autoDeleteObjects looks for one), full buckets deleted ---
+# --- Buckets: ministack drops tags (CDK's autoDeleteObjects needs one) and deletes buckets with objects ---
 
 _bucket = handlers("AWS::S3::Bucket")
 _bucket_create, _bucket_update, _bucket_delete = _bucket["create"], _bucket["update"], _bucket["delete"]
@@ -46,7 +46,7 @@ def _delete_bucket(physical_id: str, properties: Properties) -> None:
 
 _bucket.update(create=_create_bucket, update=_update_bucket, delete=_delete_bucket)
 
-# --- Subnets: an unknown zone id fell back to zone a; what still stands in a subnet did not hold it ---
+# --- Subnets: ministack uses zone a for an unknown zone id, and deletes subnets that are in use ---
 
 _subnet = handlers("AWS::EC2::Subnet")
 _subnet_create, _subnet_delete = _subnet["create"], _subnet["delete"]
@@ -84,7 +84,7 @@ def _delete_subnet(physical_id: str, properties: Properties) -> None:
 
 _subnet.update(create=_create_subnet, delete=_delete_subnet)
 
-# --- VPCs: deleting one with something inside succeeded; the attribute CidrBlock was missing ---
+# --- VPCs: ministack deletes a VPC that is in use, and lacks the attribute CidrBlock ---
 
 _vpc = handlers("AWS::EC2::VPC")
 _vpc_create, _vpc_update, _vpc_delete = _vpc["create"], _vpc["update"], _vpc["delete"]
@@ -115,7 +115,7 @@ _vpc.update(
     delete=_delete_vpc,
 )
 
-# --- Security groups: one that was still used could be deleted ---
+# --- Security groups: ministack deletes a group that is in use ---
 
 _group = handlers("AWS::EC2::SecurityGroup")
 _group_delete = _group["delete"]
@@ -150,7 +150,7 @@ _group["delete"] = _delete_group
 
 provisioners._REPLACING_PROPERTIES["AWS::EC2::SubnetRouteTableAssociation"] = frozenset(("SubnetId", "RouteTableId"))
 
-# --- Stacks: one that was being deleted was deleted a second time beside the first ---
+# --- Stacks: ministack starts a second deletion of a stack while the first one runs ---
 
 _delete_stack = stack_handlers._delete_stack_async
 
@@ -164,7 +164,7 @@ async def _delete_stack_once(stack_name: str, *rest: Any, **options: Any) -> Non
 
 stack_handlers._delete_stack_async = _delete_stack_once
 
-# --- Nested stacks: one whose creation failed was left behind ---
+# --- Nested stacks: ministack leaves a nested stack behind whose creation failed ---
 
 _nested = handlers("AWS::CloudFormation::Stack")
 _nested_create, _nested_delete = _nested["create"], _nested["delete"]

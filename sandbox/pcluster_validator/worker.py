@@ -1,15 +1,15 @@
-"""AWS ParallelCluster's own judgement, one JSON line in, one JSON line out.
+"""AWS ParallelCluster's validation: reads requests and writes responses, one JSON line each.
 
-Runs in the environment `.venvs/pcluster`, started by `sandbox.oracle.Oracle`. Requests:
+Runs in the environment `.venvs/pcluster`, started by `sandbox.pcluster_validator.PclusterValidator`. Requests:
 
 - `{"op": "validate", "name": ..., "config": {...}, "env": {"AWS_...": ...}}`: the dry run of `create-cluster`
-  through pcluster's library, that is its schema and every validator, against the AWS that `env` points at.
+  through pcluster's library, that is its schema and every validator, against the AWS that `env` selects.
 - `{"op": "typed", "name": ..., "config": {...}}`: the configuration with its values in the schema's types
-  (CloudFormation hands numbers and booleans over as strings).
-- `{"op": "judge", "name": ..., "old": {...}, "new": {...}, "fleet_running": bool, "login_running": bool, "env": {...}}`:
+  (CloudFormation passes numbers and booleans as strings).
+- `{"op": "check_update", "name": ..., "old": {...}, "new": {...}, "fleet_running": bool, "login_running": bool, "env": {...}}`:
   pcluster's update policies (`ConfigPatch`).
 
-Each answer is `{"findings": [...]}`, `{"config": {...}}` or `{"changes": [...]}`; `{"error": ...}` when pcluster itself broke.
+Each response is `{"findings": [...]}`, `{"config": {...}}` or `{"changes": [...]}`; `{"error": ...}` when pcluster itself failed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Message = dict[str, Any]
 
 
 def _private_stdout() -> TextIO:
-    """Our own line to the caller; whatever a library prints goes to standard error."""
+    """A response to the caller; output of libraries goes to standard error."""
     channel = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     return channel
@@ -38,7 +38,7 @@ def _validate(name: str, config: Message) -> Message:
 
     region = config.get("Region") or os.environ["AWS_DEFAULT_REGION"]
     try:
-        # A dry run that finds no error answers by an exception too: the two outcomes are read alike.
+        # A dry run without errors raises an exception too, which is handled in the same way.
         answer = pcluster.create_cluster(cluster_name=name, cluster_configuration=config, dryrun=True, region=region)
     except Exception as error:
         answer = exception_message(error).to_dict()
@@ -62,7 +62,7 @@ def _typed(name: str, config: Message) -> Message:
     return {"config": schema.dump(schema.load(config))}
 
 
-def _judge(name: str, old: Message, new: Message, fleet_running: bool, login_running: bool) -> Message:
+def _check_update(name: str, old: Message, new: Message, fleet_running: bool, login_running: bool) -> Message:
     from pcluster.config.config_patch import ConfigPatch
 
     cluster = SimpleNamespace(
@@ -91,7 +91,7 @@ def _judge(name: str, old: Message, new: Message, fleet_running: bool, login_run
 
 
 def answer(request: Message) -> Message:
-    """Answer one request. pcluster caches what AWS said per process, so its caches are emptied first."""
+    """Process a request. pcluster caches AWS's responses per process, so its caches are cleared first."""
     from pcluster.aws.aws_api import AWSApi
     from pcluster.aws.common import Cache
 
@@ -102,20 +102,20 @@ def answer(request: Message) -> Message:
         return _validate(request["name"], request["config"])
     if request["op"] == "typed":
         return _typed(request["name"], request["config"])
-    if request["op"] == "judge":
+    if request["op"] == "check_update":
         running = (bool(request[key]) for key in ("fleet_running", "login_running"))
-        return _judge(request["name"], request["old"], request["new"], *running)
+        return _check_update(request["name"], request["old"], request["new"], *running)
     raise ValueError(f"unknown operation {request['op']!r}")
 
 
 def _patient() -> None:
-    """pcluster gives up on the check of a script's address after 5 s; a busy machine is not a finding."""
+    """pcluster's check of a script's address times out after 5 s, which a busy machine must not turn into a finding."""
     wait_for: Any = asyncio.wait_for
     asyncio.wait_for = lambda awaited, timeout: wait_for(awaited, timeout and max(timeout, 600))  # type: ignore[assignment]
 
 
 def main() -> None:
-    """Serve until standard input ends."""
+    """Process requests until standard input ends."""
     _patient()
     channel = _private_stdout()
     logging.disable(logging.CRITICAL)

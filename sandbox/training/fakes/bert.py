@@ -1,4 +1,4 @@
-"""In place of the vendor's `dp_bert_large_hf_pretrain_hdf5.py`: its command line, its files, its log lines."""
+"""Replaces the vendor's `dp_bert_large_hf_pretrain_hdf5.py`: the same command line, files and log lines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .trainer import (
 
 GRAPHS = 6
 STEPS_OF_A_SHARD = 10
-"""Steps until a worker goes on to its next data file; checkpoints fall on these."""
+"""Steps until a worker continues with its next data file; checkpoints are written at these steps."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -76,14 +76,14 @@ def parser() -> argparse.ArgumentParser:
 
 
 def learning_rate(step: int, base: float, warmup: int, steps: int) -> float:
-    """The schedule's value after `step` steps: a linear rise over `warmup`, then a linear fall to 0 at `steps`."""
+    """The learning rate after `step` steps: linear increase during `warmup`, then linear decrease to 0 at `steps`."""
     if step < warmup:
         return base * step / max(1, warmup)
     return base * max(0.0, (steps - step) / max(1, steps - warmup))
 
 
 def log_line(epoch: int, step: int, loss: float, rate: float, throughput: float, norm: float | None) -> str:
-    """One step as the vendor's script prints it (the blank at the end too)."""
+    """The line of a step as the vendor's script prints it (including the trailing space)."""
     tail = f"grad-norm : {norm}" if norm is not None else ""
     return (
         f"LOG {time.asctime()} - ({epoch}, {step}) step_loss : {loss:.4f} learning_rate : {rate:.2e} "
@@ -92,7 +92,7 @@ def log_line(epoch: int, step: int, loss: float, rate: float, throughput: float,
 
 
 class Shards:
-    """This process's view of the data set: for each of its workers, one file after another."""
+    """This process's part of the data set: for each of its workers, one file after another."""
 
     def __init__(self, directory: Path, world: int, rank: int, epoch: int):
         if not directory.is_dir():
@@ -111,7 +111,7 @@ class Shards:
         self._index = -1
 
     def blocks(self, index: int, step: int, micro_steps: int, batch_size: int) -> Iterator[bytes]:
-        """The text of one step: a block for each worker and micro-step."""
+        """The text for one step: a block for each worker and micro-step."""
         size = batch_size * BYTES_OF_A_SEQUENCE
         if index != self._index:
             self._index = index
@@ -120,7 +120,7 @@ class Shards:
             self._texts = [file.read_bytes() for file in files]
         for text in self._texts:
             if len(text) < 2:
-                raise TrainingFailed("ERROR: a dataset shard is empty; fetch the data set again")
+                raise TrainingFailed("ERROR: a dataset shard is empty; download the data set again")
             double = text * (2 + size // len(text))
             for micro in range(micro_steps):
                 begin = ((step * micro_steps + micro) * size) % len(text)
@@ -128,7 +128,7 @@ class Shards:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0, or 1 with the reason on the error output."""
+    """Exit code 0, or 1 with the reason on standard error."""
     flags = parser().parse_args(arguments)
     if flags.steps_this_run < 0:
         flags.steps_this_run = flags.max_steps
@@ -195,7 +195,7 @@ def _model_files() -> None:
 
 
 class _Kept:
-    """Checkpoints of this run; the oldest ones go when there are more than the command line wants to keep."""
+    """Checkpoints of this run; the oldest are deleted beyond the number to keep."""
 
     def __init__(self, flags: argparse.Namespace):
         self._flags = flags
@@ -216,7 +216,7 @@ class _Kept:
 
 
 def _checkpoint_to_resume(flags: argparse.Namespace) -> tuple[Path, int]:
-    """The checkpoint the command line names, else the last one in the output directory; and its step."""
+    """The checkpoint on the command line, else the last one in the output directory; and its step."""
     directory = Path(flags.output_dir)
     if flags.resume_ckpt_path:
         file = Path(flags.resume_ckpt_path)

@@ -1,7 +1,7 @@
-"""torchrun on a virtual node: the true command line, one process a node in place of one a NeuronCore.
+"""torchrun on a virtual node: the real command line, but one process per node instead of one per NeuronCore.
 
-Two cores cannot carry 16 nodes x 32 processes. Each node runs one process that does the work of its workers one after
-the other; TRN_WORKERS tells it how many it stands for.
+Two cores cannot run 16 nodes x 32 processes. Each node runs one process that does the work of its workers one after
+the other; TRN_WORKERS has their number.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _JOIN_SECONDS = 120.0
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of torchrun that say who takes part; names may be written with - or _, as there."""
+    """torchrun's options for the set of processes; names can be written with - or _, as there."""
     made = argparse.ArgumentParser(prog="torchrun", allow_abbrev=False)
     for name, kind, default in (
         ("nproc_per_node", str, "1"),
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _rendezvous(master: str, port: int, rank: int, nodes: int, backend: str) -> dict[str, str]:
-    """Where rank 0 listens. Without torch its socket is opened here and handed on, so that the port cannot be lost."""
+    """Where rank 0 listens. Without torch, its socket is opened here and passed on, so that no other process takes the port."""
     if nodes == 1 and backend == "tcp":
         return {}
     note = MasterPort(master, port)

@@ -1,4 +1,4 @@
-"""Sums over all processes of a job, bit for bit the same on each: over TCP, or over torch.distributed where a torch is."""
+"""Sums over all processes of a job, bit-identical on each: over TCP, or torch.distributed where torch is available."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _STEP_SECONDS = 600.0
 
 
 class PeerLost(ConnectionError):
-    """Another process of the job went away."""
+    """The connection to another process of the job was lost."""
 
 
 class Collective(Protocol):
-    """The processes of one job. Every method is called by all of them, in the same order."""
+    """The processes of a job. All of them call every method, in the same order."""
 
     rank: int
     world: int
@@ -31,8 +31,8 @@ class Collective(Protocol):
     def all_reduce(self, values: array[float]) -> array[float]:
         """The element-wise sum over all processes."""
 
-    def gather(self, words: bytes) -> list[bytes]:
-        """Everyone's words, in rank order, on every process."""
+    def gather(self, data: bytes) -> list[bytes]:
+        """The data of all processes, in rank order, on every process."""
 
     def close(self) -> None: ...
 
@@ -45,10 +45,10 @@ def connect(rank: int, world: int, address: str, port: int, listener: socket.soc
         world: number of processes.
         address: rank 0's address.
         port: rank 0's port.
-        listener: on rank 0, the socket that already listens there.
+        listener: on rank 0, the listening socket.
 
     Raises:
-        PeerLost: not all came together in time.
+        PeerLost: not all processes connected in time.
     """
     if world == 1:
         return Alone()
@@ -63,15 +63,15 @@ class Alone:
     def all_reduce(self, values: array[float]) -> array[float]:
         return values
 
-    def gather(self, words: bytes) -> list[bytes]:
-        return [words]
+    def gather(self, data: bytes) -> list[bytes]:
+        return [data]
 
     def close(self) -> None:
         return
 
 
 class TcpStar:
-    """Rank 0 collects from all and sends the sum back. Added up in rank order, so a run repeats bit for bit."""
+    """Rank 0 collects from all and sends the sum back. It adds in rank order, so that runs are bit-identical."""
 
     kind = "TCP all-reduce through rank 0"
 
@@ -110,14 +110,14 @@ class TcpStar:
             self._send(rank, total.tobytes())
         return total
 
-    def gather(self, words: bytes) -> list[bytes]:
+    def gather(self, data: bytes) -> list[bytes]:
         if self.rank == 0:
-            every = [words, *(self._receive(rank) for rank in range(1, self.world))]
+            every = [data, *(self._receive(rank) for rank in range(1, self.world))]
             packed = b"".join(_HEAD.pack(len(item)) + item for item in every)
             for rank in range(1, self.world):
                 self._send(rank, packed)
             return every
-        self._send(0, words)
+        self._send(0, data)
         packed, every = self._receive(0), []
         while packed:
             (size,) = _HEAD.unpack_from(packed)
@@ -171,10 +171,10 @@ def _prepare(peer: socket.socket) -> None:
 
 
 class TorchGloo:
-    """torch.distributed with the gloo backend, as `env://` describes the job."""
+    """torch.distributed with the gloo backend, initialised from the environment (`env://`)."""
 
     def __init__(self) -> None:
-        # By name: there is not always a torch, and never one for the type checker.
+        # Imported by name, because torch is not always installed, and never for the type checker.
         self._torch: Any = importlib.import_module("torch")
         self._dist: Any = importlib.import_module("torch.distributed")
         self._dist.init_process_group("gloo", init_method="env://")
@@ -189,9 +189,9 @@ class TorchGloo:
             raise PeerLost(str(error)) from None
         return array("d", tensor.tolist())
 
-    def gather(self, words: bytes) -> list[bytes]:
+    def gather(self, data: bytes) -> list[bytes]:
         every: list[Any] = [None] * self.world
-        self._dist.all_gather_object(every, words)
+        self._dist.all_gather_object(every, data)
         return every
 
     def close(self) -> None:
@@ -199,9 +199,9 @@ class TorchGloo:
 
 
 def from_environment() -> Collective:
-    """The job described by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (a script run without torchrun is a job of one).
+    """The job in RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (without torchrun: a job with one process).
 
-    Rank 0 of a job without torch finds its listening socket in TRN_LISTEN_FD.
+    Without torch, rank 0 gets its listening socket in TRN_LISTEN_FD.
     """
     if os.environ.get("TRN_BACKEND") == "torch":
         return TorchGloo()

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from sandbox import LocalAws
-from sandbox.oracle import PCLUSTER_PYTHON, Oracle, errors, installed_version
-from sandbox.oracle.seed import Seeded, reservation, seed
+from sandbox.pcluster_validator import PCLUSTER_PYTHON, PclusterValidator, errors, installed_version
+from sandbox.pcluster_validator.seed import Seeded, reservation, seed
 from tests.support import need
 
 Config = dict[str, Any]
@@ -19,9 +19,9 @@ Change = Callable[[Config, Seeded], None]
 
 
 @pytest.fixture(scope="module")
-def oracle(local_aws: LocalAws) -> Oracle:
+def validator(local_aws: LocalAws) -> PclusterValidator:
     need(installed_version(), f"aws-parallelcluster is not installed ({PCLUSTER_PYTHON}): make setup")
-    return local_aws.oracle
+    return local_aws.pcluster_validator
 
 
 @pytest.fixture(scope="module")
@@ -111,28 +111,30 @@ def stringified(value: Any) -> Any:
 
 
 def test_a_good_configuration_passes_as_itself_and_as_cloudformation_hands_it_over(
-    oracle: Oracle, good: Config
+    validator: PclusterValidator, good: Config
 ) -> None:
     for config in (good, stringified(good)):
-        findings = oracle.validate(config)
+        findings = validator.validate(config)
         assert errors(findings) == []
         assert {finding.level for finding in findings} <= {"INFO", "WARNING"}
 
 
-def test_reservations_are_looked_up(oracle: Oracle, good: Config, seeded: Seeded, local_aws: LocalAws) -> None:
+def test_reservations_are_looked_up(
+    validator: PclusterValidator, good: Config, seeded: Seeded, local_aws: LocalAws
+) -> None:
     make = partial(reservation, partial(local_aws.client, region="us-east-2"), zone=seeded.zone)
     odcr = make("trn1.32xlarge", 16, block=False)
-    assert errors(oracle.validate(reserved(copy.deepcopy(good), odcr, None))) == []
+    assert errors(validator.validate(reserved(copy.deepcopy(good), odcr, None))) == []
 
     block = make("trn2.48xlarge", 2, block=True)
     sized = {"InstanceType": "trn2.48xlarge", "MinCount": 2, "MaxCount": 2}
     bought = reserved(copy.deepcopy(good), block, "CAPACITY_BLOCK", **sized)
-    assert errors(oracle.validate(bought)) == []
+    assert errors(validator.validate(bought)) == []
 
     nodes(bought).update(MinCount=1)
-    assert "same value of min count" in errors(oracle.validate(bought))[-1].message
+    assert "same value of min count" in errors(validator.validate(bought))[-1].message
     missing = reserved(copy.deepcopy(good), "cr-0123456789abcdef0", None)
-    assert "does not exist" in errors(oracle.validate(missing))[-1].message
+    assert "does not exist" in errors(validator.validate(missing))[-1].message
 
 
 def _set(*path: Any, value: Any) -> Change:
@@ -199,19 +201,19 @@ WRONG: dict[str, tuple[Change, str]] = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_a_wrong_configuration_gets_pclusters_own_message(
-    case: str, oracle: Oracle, good: Config, seeded: Seeded
+    case: str, validator: PclusterValidator, good: Config, seeded: Seeded
 ) -> None:
     change, message = WRONG[case]
     change(good, seeded)
-    found = errors(oracle.validate(good))
+    found = errors(validator.validate(good))
     assert message in " | ".join(finding.message for finding in found)
 
 
-def test_update_policy_depends_on_the_fleet(oracle: Oracle, good: Config) -> None:
+def test_update_policy_depends_on_the_fleet(validator: PclusterValidator, good: Config) -> None:
     def verdicts(change: Callable[[Config], object], *, running: bool) -> list[bool]:
         new = copy.deepcopy(good)
         change(new)
-        return [item.allowed for item in oracle.judge_update(good, new, fleet_running=running)]
+        return [item.allowed for item in validator.check_update(good, new, fleet_running=running)]
 
     assert verdicts(dict, running=True) == []
     assert verdicts(lambda config: nodes(config).update(MaxCount=32), running=True) == [True]

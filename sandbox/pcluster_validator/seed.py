@@ -1,4 +1,4 @@
-"""The AWS objects that a cluster configuration refers to, made for a test of the configuration alone."""
+"""The AWS resources that a cluster configuration refers to, for tests of the configuration alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Client = Callable[[str], Any]
 
 @dataclass(frozen=True)
 class Seeded:
-    """Ids and names of what `seed` made."""
+    """Ids and names of the resources of `seed`."""
 
     vpc: str
     public_subnet: str
@@ -28,9 +28,9 @@ class Seeded:
 
 
 def seed(client: Client, zone_id: str = "use1-az6") -> Seeded:
-    """Make a network with a NAT route, keys, a bucket with a script, EFS and FSx for Lustre in one zone.
+    """Create a network with a NAT route, keys, a bucket with a script, EFS and FSx for Lustre in one zone.
 
-    client: service name -> boto3 client (`LocalAws.client`). Each call makes a set of its own.
+    client: service name -> boto3 client (`LocalAws.client`). Each call creates a new set.
     """
     ec2, s3, efs = client("ec2"), client("s3"), client("efs")
     mark = uuid.uuid4().hex[:8]
@@ -77,7 +77,7 @@ def seed(client: Client, zone_id: str = "use1-az6") -> Seeded:
 
 
 def reservation(client: Client, instance_type: str, count: int, zone: str, *, block: bool) -> str:
-    """A capacity reservation in the zone of that name: on demand, or (`block`) a capacity block. Its id."""
+    """A capacity reservation in the named zone: on demand, or (`block`) a capacity block. Returns its id."""
     ec2 = client("ec2")
     if not block:
         made = ec2.create_capacity_reservation(

@@ -1,4 +1,4 @@
-"""In place of NxD Training's `training_orchestrator.py` with its GPT configuration: its overrides, its files, its progress bars."""
+"""Replaces NxD Training's `training_orchestrator.py` with its GPT configuration: the same overrides, files and progress bars."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ class IndexedText:
         except OSError as problem:
             raise TrainingFailed(f"cannot read the data set {prefix}: {problem}") from None
         if head[:9] != b"MMIDIDX\x00\x00" or len(head) < 34:
-            raise TrainingFailed(f"{index} is no index of a memory-mapped data set (magic number missing)")
+            raise TrainingFailed(f"{index} is not an index of a memory-mapped data set (magic number missing)")
         version, kind, sequences = struct.unpack_from("<QBQ", head, 9)
         if (version, kind) != (1, 8):
             raise TrainingFailed(f"{index}: version {version}, token type {kind}; expected 1 and 8 (16-bit tokens)")
         sizes = struct.unpack_from(f"<{sequences}i", head, 34)
         if sum(sizes) * 2 != len(self._raw):
             raise TrainingFailed(
-                f"{tokens} has {len(self._raw)} bytes, its index says {sum(sizes) * 2}: fetch it again"
+                f"{tokens} has {len(self._raw)} bytes, its index has {sum(sizes) * 2}: download it again"
             )
         self._text = bytes(token & 255 for token in memoryview(self._raw).cast("H"))
 
     def block(self, sample: int, tokens: int) -> bytes:
-        """`tokens` tokens for a sample's number, round and round through the text."""
+        """`tokens` tokens for a sample's number; wraps around at the end of the text."""
         begin = sample * tokens % len(self._text)
         piece = self._text[begin : begin + tokens]
         return piece if len(piece) == tokens else (piece + self._text * (1 + tokens // len(self._text)))[:tokens]
@@ -54,7 +54,7 @@ def configuration(arguments: Sequence[str]) -> dict[str, str]:
     """The configuration with the overrides of a command line, by dotted key.
 
     Raises:
-        TrainingFailed: an override is none, or names a key that the configuration has not, which Hydra refuses too.
+        TrainingFailed: an invalid override, or a key that is not in the configuration, which Hydra rejects too.
     """
     given = dict(part.removeprefix("--").partition("=")[::2] for part in arguments if part.startswith("--"))
     if unknown := given.keys() - {"config-path", "config-name"}:
@@ -75,13 +75,13 @@ def configuration(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0, or 1 with the reason on the error output."""
+    """Exit code 0, or 1 with the reason on standard error."""
     given = sys.argv[1:] if arguments is None else arguments
     return run(lambda collective: _train(collective, configuration(given)))
 
 
 def _numbers(values: dict[str, str], world: int) -> tuple[int, int, int]:
-    """(global batch size, tensor parallelism, steps), after what NxD Training asserts of them."""
+    """(global batch size, tensor parallelism, steps), with NxD Training's assertions."""
     tensor, micro = int(values["distributed_strategy.tensor_model_parallel_size"]), int(values["data.micro_batch_size"])
     batch = int(values["data.global_batch_size"])
     if int(values["trainer.devices"]) * int(values["trainer.num_nodes"]) != world:
@@ -108,7 +108,7 @@ def _train(collective: Collective, values: dict[str, str]) -> None:
             raise TrainingFailed(f"{key} {values[f'data.tokenizer.{key}']} does not exist")
     prefix = re.fullmatch(r"\[1\.0, ?(.+)\]", values["data.data_prefix"])
     if prefix is None:
-        raise TrainingFailed(f"data.data_prefix {values['data.data_prefix']} is no list of a weight and a path")
+        raise TrainingFailed(f"data.data_prefix {values['data.data_prefix']} is not a list of a weight and a path")
     text = IndexedText(prefix[1])
     os.environ["NEURON_CC_FLAGS"] = f"{os.environ.get('NEURON_CC_FLAGS', '')} {values['compiler_flags']}"
     compile_cache.load({"script": "nxdt", "world": world, "tensor": tensor, "batch": batch}, GRAPHS)
@@ -131,7 +131,7 @@ def _train(collective: Collective, values: dict[str, str]) -> None:
 
 
 def progress(step: int, steps: int, loss: float, batch: int, speed: float, norm: float, rate: float) -> str:
-    """The progress bar as NxD Training prints it after a step; `global_step` counts from 0."""
+    """The progress bar after a step, as NxD Training prints it; `global_step` counts from 0."""
     return (
         f"Epoch 0:  {step * 100 // steps:2d}%|          | {step}/{steps} [00:10<00:10,  1.00it/s, v_num=0, "
         f"reduced_train_loss={loss:.3f}, lr={rate:.2e}, global_step={step - 1:.3f}, consumed_samples={(step - 1) * batch:.2f}, "
@@ -140,7 +140,7 @@ def progress(step: int, steps: int, loss: float, batch: int, speed: float, norm:
 
 
 def _blocks(text: IndexedText, collective: Collective, batch: int, step: int) -> Iterator[bytes]:
-    """This process's share of the global batch, one block a sequence."""
+    """This process's part of the global batch, one block for each sequence."""
     for sample in range(step * batch + collective.rank, (step + 1) * batch, collective.world):
         yield text.block(sample, TOKENS_OF_A_SEQUENCE)
 
@@ -150,7 +150,7 @@ def _checkpoints(directory: Path) -> dict[int, Path]:
 
 
 def _save(trainer: Trainer, directory: Path, step: int, batch: int) -> None:
-    """Save a checkpoint; the one before goes (save_top_k is 1)."""
+    """Save a checkpoint and delete the previous one (save_top_k is 1)."""
     before = _checkpoints(directory)
     file = directory / f"megatron_gpt--step={step}-consumed_samples={step * batch}.ckpt"
     save(file / "model" / "dp_rank_00_tp_rank_00_pp_rank_00.pt", trainer.model, {"step": step})
@@ -160,7 +160,7 @@ def _save(trainer: Trainer, directory: Path, step: int, batch: int) -> None:
 
 
 def _resume(trainer: Trainer, directory: Path) -> int:
-    """The step to go on from: that of the newest checkpoint, else 0."""
+    """The step to continue from: that of the newest checkpoint, else 0."""
     every = _checkpoints(directory)
     if not every:
         return 0

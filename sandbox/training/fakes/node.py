@@ -1,4 +1,4 @@
-"""Facts of the virtual node this process runs on."""
+"""The virtual node that this process runs on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 class NodeError(RuntimeError):
-    """Something this node needs is not there; the message is for the user."""
+    """A requirement of this node is missing; the message is for the user."""
 
 
 def name() -> str:
@@ -22,7 +22,7 @@ def name() -> str:
 
 
 def in_a_pod() -> None:
-    """In a pod of the local Kubernetes: set what the stand-in reads of Slurm's environment."""
+    """In a pod of the local Kubernetes: set the Slurm variables that the fakes read."""
     env = os.environ
     if pod := env.get("TRN_SANDBOX_POD"):
         env["SLURM_JOB_ID"] = pod.partition("-train-")[0]
@@ -33,43 +33,43 @@ def in_a_pod() -> None:
 
 
 def stamp() -> str:
-    """The time in the form the compiler's tools print it, the milliseconds behind three zeros."""
+    """The time in the format of the compiler's tools: three zeros after the milliseconds."""
     now = datetime.now()
     return f"{now:%Y-%m-%d %H:%M:%S}.000{now.microsecond // 1000:03d}"
 
 
 def fault(kind: str) -> str | None:
-    """What TRN_SANDBOX_FAIL asks to go wrong: `precompile`, or `train@STEP` (the step, as text). None: nothing of this kind."""
+    """The requested failure in TRN_SANDBOX_FAIL: `precompile`, or `train@STEP` (the step, as text). None: no failure of this kind."""
     wanted, _, detail = os.environ.get("TRN_SANDBOX_FAIL", "").partition("@")
     return (detail or "1") if wanted == kind else None
 
 
 def address_of(node: str) -> str:
-    """The address at which a node's ports are: virtual node names do not resolve, Slurm knows where they are.
+    """The address of a node's ports: virtual node names do not resolve, but Slurm has their addresses.
 
     Raises:
-        NodeError: Slurm does not know the node, and neither does the resolver.
+        NodeError: neither Slurm nor the resolver knows the node.
     """
     with contextlib.suppress(ValueError):
         return str(ipaddress.ip_address(node))
     if "SLURM_CONF" in os.environ:
         shown = subprocess.run(["scontrol", "-o", "show", "node", node], capture_output=True, text=True, check=False)
-        for word in shown.stdout.split():
-            if word.startswith("NodeAddr="):
-                return word.removeprefix("NodeAddr=")
+        for part in shown.stdout.split():
+            if part.startswith("NodeAddr="):
+                return part.removeprefix("NodeAddr=")
     try:
         return socket.gethostbyname(node)
     except OSError:
         raise NodeError(
-            f"the master address {node!r} is no node of this cluster and no name this machine resolves"
+            f"the master address {node!r} is not a node of this cluster, and this machine does not resolve it"
         ) from None
 
 
 class MasterPort:
-    """Virtual nodes share one machine's ports, so port 2022 of a virtual node is some free port here.
+    """Virtual nodes share one machine's ports, so port 2022 of a virtual node is a free port here.
 
-    Rank 0 listens where it can and writes down where; the others read it. The note is kept by job, step, restart,
-    node and port, so that two jobs may ask for the same port at the same time.
+    Rank 0 listens on a free port and writes it to a file; the others read it. The file is specific to job, step, restart,
+    node and port, so that two jobs can use the same port at the same time.
     """
 
     def __init__(self, master: str, port: int):
@@ -90,7 +90,7 @@ class MasterPort:
             NodeError: rank 0 did not announce one in time.
         """
         if not wait_for(self._note.exists, seconds):
-            raise NodeError(f"rank 0 did not open its port within {seconds:.0f} s; its node's log says why")
+            raise NodeError(f"rank 0 did not open its port within {seconds:.0f} s; its node's log has the reason")
         return int(self._note.read_text())
 
 

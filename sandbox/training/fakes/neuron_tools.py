@@ -1,9 +1,9 @@
-"""Tools of a node with Trainium, for virtual ones: `python -m standin.neuron_tools NAME ARGUMENTS`.
+"""The tools of a Trainium node, for virtual nodes: `python -m fakes.neuron_tools NAME ARGUMENTS`.
 
-neuron-ls and fi_info show what the node's instance type has (TRN_SANDBOX_DEVICES). nccom-test and neuron-bench really start a process on
-each node, by a small mpirun that uses the remote shell it is given, and those really report over TCP; the bandwidth is made up. Options
-that are not here are refused. TRN_SANDBOX_BROKEN breaks something, as `1:device=7 0:efa 1:bench bandwidth=20`; the number in front is
-the node's rank.
+neuron-ls and fi_info list the devices of the node's instance type (TRN_SANDBOX_DEVICES). nccom-test and neuron-bench start a
+process on each node, with a small mpirun that uses the given remote shell, and each reports over TCP; the bandwidth is invented.
+Unknown options are rejected. TRN_SANDBOX_BROKEN injects faults, for example `1:device=7 0:efa 1:bench bandwidth=20`, with the
+node's rank in front.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from typing import Any
 
 NAMES = ("dpkg-query", "fi_info", "mpirun", "nccom-test", "neuron-bench", "neuron-ls")
 BANDWIDTH = 48.0
-"""Of large messages, GB/s."""
+"""GB/s, for large messages."""
 _UNITS = {"": 1, "B": 1, "K": 1 << 10, "KB": 1 << 10, "M": 1 << 20, "MB": 1 << 20, "G": 1 << 30, "GB": 1 << 30}
 _BYTES = {"uint8": 1, "bf16": 2, "fp16": 2, "fp32": 4}
 _OPERATIONS = ("all_reduce", "allr")
 
 
 class Failed(Exception):
-    """The tool ends with these words, and an exit code."""
+    """The tool ends with this message and exit code."""
 
-    def __init__(self, words: str, code: int = 1) -> None:
-        super().__init__(words)
+    def __init__(self, message: str, code: int = 1) -> None:
+        super().__init__(message)
         self.code = code
 
 
@@ -49,7 +49,7 @@ def layout() -> tuple[str, int, int, int]:
 
 
 def faults() -> dict[str, str]:
-    """What is broken on this node, or for the whole test."""
+    """Injected faults of this node, or of the whole test."""
     rank, found = os.environ.get("NODE_RANK", ""), {}
     for entry in os.environ.get("TRN_SANDBOX_BROKEN", "").split():
         of, colon, fault = entry.rpartition(":")
@@ -156,7 +156,7 @@ def size(text: str) -> int:
     try:
         return int(digits) * _UNITS[text[len(digits) :].upper()]
     except (KeyError, ValueError):
-        raise argparse.ArgumentTypeError(f"{text!r} is no size") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size") from None
 
 
 def sizes(first: int, last: int, factor: int) -> Iterator[int]:
@@ -196,19 +196,19 @@ def nccom_test(arguments: Sequence[str]) -> None:
         bus = most * amount / (amount + (1 << 23))
         found.append(bus)
         time = amount / (bus / factor * (1 << 30)) * 1e6
-        words = (
+        row = (
             str(amount // _BYTES[given.datatype]),
             given.datatype,
             f"{time:.2f}",
             f"{bus / factor:.2f}",
             f"{bus:.2f}",
         )
-        print(start + "".join(f"{w:>16}" for w in words))
+        print(start + "".join(f"{w:>16}" for w in row))
     print(f"Avg bus bandwidth:\t{sum(found) / len(found):.4f}GB/s")
 
 
 def bench(given: argparse.Namespace) -> str | None:
-    """Run neuron-bench on every node, and hear from each. None; or the file with what went wrong."""
+    """Run neuron-bench on every node and wait for each report. Returns None, or the file with the error."""
     with socket.create_server((given.data_collector_host, 0)) as server:
         server.settimeout(60)
         collector = f"{given.data_collector_host}:{server.getsockname()[1]}"
@@ -223,7 +223,7 @@ def bench(given: argparse.Namespace) -> str | None:
                 int(port)
             except ValueError:
                 raise Failed(
-                    "nccom-test: NEURON_RT_ROOT_COMM_ID is to be the address and a port of the first host"
+                    "nccom-test: NEURON_RT_ROOT_COMM_ID must be the address and a port of the first host"
                 ) from None
             command = ["mpirun", "--host", ",".join(given.hosts), "-np", str(given.nnodes), *command]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -237,7 +237,7 @@ def bench(given: argparse.Namespace) -> str | None:
             with line, line.makefile() as text:
                 ranks.add(text.readline().split()[0])
         if len(ranks) != given.nnodes:
-            raise Failed(f"nccom-test: heard from nodes {sorted(ranks)} only")
+            raise Failed(f"nccom-test: only nodes {sorted(ranks)} reported")
     return None
 
 
