@@ -236,7 +236,7 @@ def test_stop_takes_running_jobs_with_it_and_a_new_start_keeps_the_files(tmp_pat
         link = Path(slurm.node_env()["SLURM_CONF"]).parents[1]
     assert ours(tmp_path) == []
     assert not link.is_symlink()
-    with pytest.raises(SlurmFailed, match="no local Slurm in"):
+    with pytest.raises(SlurmFailed, match="no local Slurm is running in"):
         LocalSlurm.open(tmp_path)
     with LocalSlurm.start(tmp_path, small) as again:
         assert (home / "kept").read_text() == "mine"
@@ -276,6 +276,6 @@ def test_up_and_down_from_different_processes(tmp_path: Path) -> None:
 def test_a_slurm_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need(available() is None, str(available()))
     monkeypatch.setattr("sandbox.slurm_layout.slurm_conf", lambda *_: "ClusterName=broken\nNoSuchKey=1\n")
-    with pytest.raises(SlurmFailed, match=r"slurmctld ended at once .*NoSuchKey"):
+    with pytest.raises(SlurmFailed, match=r"slurmctld ended immediately .*NoSuchKey"):
         LocalSlurm.start(tmp_path, config(resource(most=2)), timeout=900)
     assert ours(tmp_path) == []

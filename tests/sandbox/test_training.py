@@ -251,7 +251,7 @@ def test_precompile_then_train(slurm: LocalSlurm) -> None:
         assert len(list((home / "neuron_cache/bert" / node).glob("neuronxcc-*/MODULE_*/model.neff"))) == 6
 
     _, lines = run(slurm, bert_line("out", 20))
-    assert "4 processes, one a node, each doing the work of 32 workers" in "\n".join(lines)
+    assert "4 processes, one per node, each doing the work of 32 workers" in "\n".join(lines)
     assert sum("Using a cached neff at" in line for line in lines) == 24
     assert not any("Call compiler with cmd" in line for line in lines)
     found = losses(lines)
