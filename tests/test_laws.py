@@ -106,7 +106,9 @@ DIALECT = re.compile(r"\b(somebody|nobody|whoever|anybody|anew|in_words)\b", re.
 """Vague words that a specific noun replaces: the caller, another account, no one."""
 
 
-@pytest.mark.parametrize("part", ["constructs", "audit", "bootstrap", "conformance", "benchmarks", "examples", "sandbox"])
+@pytest.mark.parametrize(
+    "part", ["constructs", "audit", "bootstrap", "conformance", "benchmarks", "examples", "sandbox"]
+)
 def test_plain_words(part: str) -> None:
     sources = sorted(f for f in tracked() if f.is_relative_to(ROOT / part) and f.suffix in {".py", ".sh"})
     sources = [f for f in sources if f.name != "entry.sh"]  # frozen
