@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -9,52 +10,55 @@ from typing import Any
 from audit.findings import Finding, ScannerFailed, Subjects
 from audit.scanners.process import THERE, run
 
+_APP = Path(__file__).parent / "scan_app.py"
+
 
 def checkov(subjects: Subjects) -> list[Finding]:
     """All its checks for CloudFormation."""
-    found = _scan("cloudformation", next(iter(subjects.templates.values())).parent)
     return [
         Finding(
             scanner="checkov",
-            rule=check["check_id"],
-            subject=subjects.of_template(check["file_path"]),
+            rule=check["rule"],
+            subject=subjects.of_template(check["file"]),
             resource=check["resource"].rpartition(".")[2],
-            message=check["check_name"],
+            message=check["name"],
         )
-        for check in found
+        for check in _found(subjects).get("cloudformation", [])
     ]
 
 
 def checkov_kubernetes(subjects: Subjects) -> list[Finding]:
     """All its checks for Kubernetes."""
-    if not subjects.objects:
-        return []
     found = []
-    for check in _scan("kubernetes", next(iter(subjects.objects.values())).parent):
-        subject, _, name = subjects.of_objects(check["file_path"]).partition(":")
+    for check in _found(subjects).get("kubernetes", []):
+        subject, _, name = subjects.of_objects(check["file"]).partition(":")
         found.append(
             Finding(
                 scanner="checkov-kubernetes",
-                rule=check["check_id"],
+                rule=check["rule"],
                 subject=subject,
                 resource=f"{name}/{check['resource']}",
-                message=check["check_name"],
+                message=check["name"],
             )
         )
     return found
 
 
-def _scan(framework: str, folder: Path) -> list[dict[str, Any]]:
-    """Failed checks.
+def _found(subjects: Subjects) -> dict[str, list[dict[str, Any]]]:
+    """Framework -> failed checks."""
+    folders = {"cloudformation": subjects.templates, "kubernetes": subjects.objects}
+    return _scan(tuple(f"{name}={next(iter(files.values())).parent}" for name, files in folders.items() if files))
+
+
+@functools.cache
+def _scan(what: tuple[str, ...]) -> dict[str, list[dict[str, Any]]]:
+    """Both frameworks in one process, which takes seconds to start.
 
     Raises:
         ScannerFailed: a file could not be read.
     """
-    command = [THERE / "checkov", "--directory", folder, "--framework", framework, "--output", "json",
-               "--quiet", "--compact", "--skip-download"]  # fmt: skip
-    report = json.loads(run(command, cwd=folder))
-    reports = report if isinstance(report, list) else [report]
-    for part in reports:
-        if unread := part.get("summary", part).get("parsing_errors"):
-            raise ScannerFailed(f"checkov could not read {unread} files of {folder}")
-    return [check for part in reports if "results" in part for check in part["results"]["failed_checks"]]
+    report = json.loads(run([THERE / "python", _APP, *what]))
+    if unread := report["unread"]:
+        raise ScannerFailed(f"checkov could not read {', '.join(unread)}")
+    found: dict[str, list[dict[str, Any]]] = report["found"]
+    return found

@@ -8,6 +8,7 @@ import pytest
 
 from audit import scanners, subjects
 from audit.findings import ScannerFailed, Subjects
+from audit.scanners import files
 from audit.scanners.process import THERE, run
 from tests.support import need
 
@@ -106,3 +107,14 @@ def test_what_is_no_template_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("a: 1\n")
     with pytest.raises(ValueError, match="is not a CloudFormation template: it has no Resources"):
         subjects.given(tmp_path, [tmp_path / "x.yaml"])
+
+
+def test_a_secret_in_a_file_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The detectors are called before a file is scanned, which must lose no finding."""
+    (tmp_path / "clean.py").write_text("x = 1\n")
+    (tmp_path / "key.py").write_text("x = 1\nkey = '" + "AKIA" + "QYLPMN5H" * 2 + "'\n")
+    (tmp_path / "word.yaml").write_text("a: 1\npass" + "word: a-long-one-of-mine\n")
+    monkeypatch.setattr(files, "ROOT", tmp_path)
+    monkeypatch.setattr(files, "tracked", lambda: ["clean.py", "key.py", "word.yaml"])
+    found = {(f.resource, f.rule, f.message) for f in files.detect_secrets(Subjects())}
+    assert found == {("key.py", "AWS Access Key", "line 2"), ("word.yaml", "Secret Keyword", "line 2")}
