@@ -53,7 +53,7 @@ def identity(process: subprocess.Popen[bytes]) -> Started:
 def stop_all(processes: Iterable[Started], patience: float = 5.0) -> None:
     """SIGTERM, then SIGKILL for the rest after `patience` seconds. Returns when all have ended."""
     every = list(processes)
-    for how, wait in ((signal.SIGTERM, patience), (signal.SIGKILL, 5.0)):
+    for how, wait in ((signal.SIGTERM, patience), (signal.SIGKILL, 60.0)):
         for process in (p for p in every if p.alive):
             _send(process, how)
         if wait_until(lambda: not any(p.alive for p in every), wait):

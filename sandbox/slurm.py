@@ -266,7 +266,10 @@ class LocalSlurm:
         self.kill_controller()
         nodes = [Started(*who) for who in self._state["nodes"].values()]
         processes.stop_all([*nodes, *self._job_processes()], patience=0.0)
-        self._children = [child for child in self._children if child.poll() is None]
+        ended = {node.pid for node in nodes}
+        for child in (c for c in self._children if c.pid in ended):
+            child.wait()  # a process whose threads are still ending looks dead before it can be waited for
+        self._children = [c for c in self._children if c.pid not in ended and c.poll() is None]
         shutil.rmtree(self.directory / "state")
         (self.directory / "state").mkdir()
         # The controller first: its reply to the registration would end a node that has just started.
