@@ -14,6 +14,7 @@ import pytest
 
 from sandbox import install, paths
 from tests.support import need
+from trainium_cdk.catalog import Catalog
 
 ROOT = Path(__file__).parent.parent
 LOCKS = [
@@ -104,3 +105,18 @@ def test_the_bill_of_materials_names_all_that_is_locked(tmp_path: Path) -> None:
     node = json.loads((tmp_path / "node.cdx.json").read_text())
     assert node["bomFormat"] == "CycloneDX"
     assert "aws-cdk" in {c["name"] for c in node["components"]}
+
+
+def test_nothing_tells_a_user_to_install_a_package_that_is_not_published() -> None:
+    """Anybody could publish one under this name: neither the code, a kubeconfig's hint among it, nor a document names it to pip."""
+    command = re.compile(r"\b(?:pip3?|uv|pipx)\b[^\n`\"']*?\binstall\s+(?:-\S+\s+)*trainium[-_]cdk\b")
+    assert command.search("pip install -U trainium-cdk")
+    files = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "constructs").rglob("*.py")]
+    assert [f.relative_to(ROOT) for f in files if command.search(f.read_text("utf-8"))] == []
+
+
+def test_charts_without_a_digest_are_the_few_with_a_reason() -> None:
+    """docs/supply-chain.md has the reason."""
+    charts = Catalog.load().eks.charts
+    assert {name for name, chart in charts.items() if chart.digest is None} == {"neuron", "volcano"}
+    assert "charts of Neuron and Volcano have no digest" in (ROOT / "docs/supply-chain.md").read_text("utf-8")
