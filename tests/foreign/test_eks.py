@@ -133,6 +133,24 @@ def test_a_cluster_of_ours_is_closed_and_encrypted() -> None:
     assert findings(found) == []
 
 
+def test_what_is_added_to_the_cluster_waits_for_the_way_to_it() -> None:
+    def build(scope: Stack) -> None:
+        mine = TrnEksCluster(scope, "Cluster", vpc=vpc(scope)).cluster
+        mine.add_manifest("Theirs", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "theirs"}})
+        mine.add_helm_chart("Chart", chart="theirs", repository="https://charts.example.com")
+
+    found = template(build)
+    assert findings(found) == []
+    [deployer] = (k for k in resources(found, "EKS::AccessEntry") if "Deployer" in k)
+    required = {*resources(found, "EC2::Route"), *resources(found, "EC2::SecurityGroupIngress"), deployer}
+    for kind in ("KubernetesResource", "HelmChart"):
+        [added] = found.find_resources(f"Custom::AWSCDK-EKS-{kind}")
+        assert required <= needs(found, added), kind
+    # the function with the network interfaces does not wait for the cluster, which takes ten minutes
+    [handler] = (k for k in resources(found, "Lambda::Function") if "Handler" in k)
+    assert not set(resources(found, "EKS::Cluster")) & needs(found, handler)
+
+
 ERRORS: list[tuple[Callable[[Stack], object], str]] = [
     (
         lambda s: TrnEksCluster(s, "C", vpc=vpc(s), public_access_cidrs=["0.0.0.0/0"]),

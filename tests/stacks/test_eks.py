@@ -69,11 +69,11 @@ def test_the_support_that_is_wanted() -> None:
 
 def test_charts_of_the_accounts_own_registry_may_be_pulled() -> None:
     policies = resources(template("eks/no-internet"), "IAM::ManagedPolicy")
-    text = json.dumps([r for k, r in policies.items() if "KubectlProvider" in k])
+    text = json.dumps([r for k, r in policies.items() if "ClusterKubectl" in k])
     for chart in ("neuron-helm-chart", "aws-efa-k8s-device-plugin", "volcano"):
         assert f":ecr:us-east-2:111122223333:repository/charts/{chart}" in text
     default = resources(template("default"), "IAM::ManagedPolicy")
-    assert ":repository/" not in json.dumps([r for k, r in default.items() if "KubectlProvider" in k])
+    assert ":repository/" not in json.dumps([r for k, r in default.items() if "ClusterKubectl" in k])
 
 
 def test_nothing_lets_anybody_in(name: str) -> None:

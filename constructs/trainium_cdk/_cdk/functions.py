@@ -21,22 +21,11 @@ _PUBLIC_REGISTRY = "us-east-1"
 Statement = dict[str, Any]
 
 
-def own_logs(
-    scope: Construct,
-    function: CfnResource,
-    role: CfnResource,
-    *,
-    also: Sequence[Statement] = (),
-    managed: Sequence[str] = (),
-) -> None:
+def own_logs(scope: Construct, function: CfnResource, role: CfnResource) -> None:
     """Give a function the log group of the stack's functions, and its role no permission to create another: Lambda would create a
     deleted log group again with the last lines that it writes.
 
-    The role's own policies are replaced, as they allow that; policies attached to it elsewhere are kept. Once for each function.
-
-    Args:
-        also: additional policy statements of the role.
-        managed: names of AWS managed policies that replace the removed ones.
+    The role's own policies are removed, as they allow that; policies attached to it elsewhere are kept. Once for each function.
     """
     group = deployment_logs(scope)
     function.add_property_override("LoggingConfig", {"LogGroup": group.log_group_name})
@@ -44,12 +33,11 @@ def own_logs(
     policy = iam.CfnManagedPolicy(
         scope,
         OWN,
-        policy_document={"Version": "2012-10-17", "Statement": [write, *also]},
+        policy_document={"Version": "2012-10-17", "Statement": [write]},
         roles=[role.ref],
     )
     function.add_resource_dependency(policy)
-    partition = Stack.of(scope).partition
-    role.add_property_override("ManagedPolicyArns", [f"arn:{partition}:iam::aws:policy/{name}" for name in managed])
+    role.add_property_override("ManagedPolicyArns", [])
     role.add_property_deletion_override("Policies")
 
 

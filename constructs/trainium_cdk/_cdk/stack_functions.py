@@ -73,14 +73,17 @@ class StackFunctions(Construct):
                 )
             )
         for function, given in found:
-            role = given if isinstance(given, CfnResource) else l1(given)
+            if isinstance(given, CfnResource):
+                name, path = given.ref, given.node.path.split("/")[1:-1]
+            else:
+                name, path = given.role_name, given.node.path.split("/")[1:]
             # one policy each: a shared policy would make the first function wait for the resources of the last one
             send = iam.CfnManagedPolicy(
                 self,
-                "Send" + "".join(role.node.path.split("/")[1:-1]),
+                "Send" + "".join(path),
                 description="Hands over the calls that failed",
                 policy_document=iam.PolicyDocument(statements=may),
-                roles=[role.ref],
+                roles=[name],
             )
             function.add_property_override("DeadLetterConfig", {"TargetArn": queue.queue_arn})
             function.add_resource_dependency(send)  # Lambda rejects a queue that the role may not write to

@@ -133,8 +133,8 @@ class TrnEksCluster(OwnCluster):
             description=f"Uses the Kubernetes API of {name}; has no permissions in AWS",
             assumed_by=users or iam.AccountRootPrincipal(),
         )
-        self.cluster = self._with_kubectl(vpc, subnets, chart_repository_arns)
-        self._ready.add(*routes_of(subnets), groups.ready)
+        before = [*routes_of(subnets), groups.ready]
+        self.cluster = self._with_kubectl(vpc, subnets, chart_repository_arns, before)
         self.view = ClusterView(
             cluster=self.cluster,
             name=name,
@@ -142,7 +142,6 @@ class TrnEksCluster(OwnCluster):
             arn=self.cluster_arn,
             connections=self._connections,
             before_nodes=[self._resource],
-            ready=[self._ready],
             clients=self.client_group,
             version=self.version,
             service_cidr=service_cidr,
@@ -206,7 +205,8 @@ class TrnEksCluster(OwnCluster):
 
     @property
     def ready(self) -> IDependable:
-        """Everything that manifests and charts need: the cluster, the permission to change it, and the route to it."""
+        """Everything that manifests and charts need: the cluster, the permission to change it, and the route to it. Those added to
+        `cluster` wait for it anyway."""
         return self._ready
 
     def grant_access(self, id: str, principal: iam.IRole | str, policy: Policy) -> None:
@@ -296,7 +296,9 @@ class TrnEksCluster(OwnCluster):
         allow_logs(key)
         return key
 
-    def _with_kubectl(self, vpc: ec2.IVpc, subnets: Sequence[ec2.ISubnet], charts: Sequence[str]) -> eks.ICluster:
+    def _with_kubectl(
+        self, vpc: ec2.IVpc, subnets: Sequence[ec2.ISubnet], charts: Sequence[str], before: Sequence[IDependable]
+    ) -> eks.ICluster:
         attributes = {
             "cluster_name": self.name,
             "cluster_endpoint": self._resource.attr_endpoint,
@@ -309,7 +311,9 @@ class TrnEksCluster(OwnCluster):
         provider = KubectlProvider(
             self, "Kubectl", cluster=plain, subnets=subnets, security_group=self.client_group, charts=charts
         )
-        self._ready.add(self._entry("Deployer", provider.role.role_arn, "cluster-admin"), provider)
+        entry = self._entry("Deployer", provider.role.role_arn, "cluster-admin")
+        provider.wait_for(self._resource, entry, *before)
+        self._ready.add(entry, provider, *before)
         imported: eks.IKubectlProvider = eks.KubectlProvider.from_kubectl_provider_attributes(
             self, "KubectlProvider", service_token=provider.service_token, role=provider.role
         )

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aws_cdk import CfnCondition, Size
+from aws_cdk import PropertyInjectors, Size, custom_resources
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as functions
-from aws_cdk import aws_logs as logs
 from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
-from constructs import Construct
+from constructs import Construct, IDependable
 
-from trainium_cdk._cdk.functions import IN_A_VPC, allow, l1, own_logs, public_registry
+from trainium_cdk._cdk.functions import IN_A_VPC, Statement, allow, deployment_logs, function_role, public_registry
+from trainium_cdk._cdk.injection import AddProperties
 
 _PULL = (
     "ecr:BatchCheckLayerAvailability",
@@ -29,8 +29,8 @@ class KubectlProvider(Construct):
     """The CDK's kubectl provider in private subnets, in a security group of the stack.
 
     Not in the cluster's own group: EKS deletes that one with the cluster, which fails while it has the function's network
-    interfaces, which Lambda deletes late. Both functions write to log groups of the stack, and their roles allow only
-    what they do.
+    interfaces, which Lambda deletes late. Both functions write to the log group of the stack's functions, and their roles, which
+    are this construct's, allow only what they do.
 
     Args:
         charts: ARNs of the ECR repositories that charts are pulled from. Default: none, as charts come from public registries.
@@ -47,7 +47,21 @@ class KubectlProvider(Construct):
         charts: Sequence[str] = (),
     ) -> None:
         super().__init__(scope, id)
-        provider = eks.KubectlProvider(
+        group = deployment_logs(self)
+        statements: list[Statement] = [
+            allow(cluster.cluster_arn, "eks:DescribeCluster"),
+            *public_registry(),
+            *([allow("*", "ecr:GetAuthorizationToken"), allow(list(charts), *_PULL)] if charts else []),
+        ]
+        may = [iam.PolicyStatement.from_json(each) for each in statements]
+        self.role, _ = function_role(Construct(self, "Handler"), group, may, [IN_A_VPC])
+        """The role that calls the Kubernetes API."""
+        self._entry_role, _ = function_role(Construct(self, "Entry"), group, (), [IN_A_VPC])
+        PropertyInjectors.of(self).add(
+            AddProperties(functions.Function.PROPERTY_INJECTION_ID, logGroup=group),
+            AddProperties(custom_resources.Provider.PROPERTY_INJECTION_ID, frameworkOnEventRole=self._entry_role),
+        )
+        self.service_token = eks.KubectlProvider(
             self,
             "Provider",
             cluster=cluster,
@@ -55,19 +69,14 @@ class KubectlProvider(Construct):
             private_subnets=list(subnets),
             security_groups=[security_group],
             memory=Size.mebibytes(MEMORY_MIB),
-        )
-        self.service_token = provider.service_token
-        assert provider.role is not None  # noqa: S101  it creates one
-        self.role: iam.IRole = provider.role
-        """The role that calls the Kubernetes API."""
-        pull = [
-            *public_registry(),
-            *([allow("*", "ecr:GetAuthorizationToken"), allow(list(charts), *_PULL)] if charts else []),
-        ]
-        for function in [node for node in provider.node.find_all() if isinstance(node, functions.Function)]:
-            assert function.role is not None  # noqa: S101  it creates one
-            handler = function.role.node.path == self.role.node.path
-            # otherwise policies of a CDK feature flag, and a condition of a removed policy, would remain
-            for child in [c for c in function.node.children if isinstance(c, logs.LogGroup | CfnCondition)]:
-                function.node.try_remove_child(child.node.id)
-            own_logs(function, l1(function), l1(function.role), also=pull if handler else [], managed=[IN_A_VPC])
+            # the CDK would add policies that allow more
+            role=self.role.without_policy_updates(),
+        ).service_token
+
+    def wait_for(self, *others: IDependable) -> None:
+        """Let everything that is installed in the cluster wait for these.
+
+        The function that CloudFormation calls waits for its role. The other function is created beside the cluster, as its network
+        interfaces take time.
+        """
+        self._entry_role.node.add_dependency(*others)

@@ -208,11 +208,12 @@ class TrnPlugins(Construct):
             prune=False,
             removal_policy=RemovalPolicy.RETAIN,
         )
-        manifest.node.add_dependency(*self._view.ready, *([after] if after else []))
+        if after:
+            manifest.node.add_dependency(after)
         return manifest
 
     def _install(self, release: Release, *, wait: bool) -> eks.HelmChart:
-        chart = eks.HelmChart(
+        return eks.HelmChart(
             self,
             release.name.capitalize(),
             cluster=self._cluster,
@@ -227,8 +228,6 @@ class TrnPlugins(Construct):
             timeout=Duration.minutes(HELM_MINUTES),
             removal_policy=RemovalPolicy.RETAIN,
         )
-        chart.node.add_dependency(*self._view.ready)
-        return chart
 
     def _identity(self, id: str, namespace: str, account: str, statements: Sequence[iam.PolicyStatement]) -> iam.Role:
         identity = PodRole(

@@ -26,7 +26,6 @@ class ClusterView:
         arn: Its ARN, from its name.
         connections: Those of the Kubernetes API.
         before_nodes: What nodes must wait for.
-        ready: What manifests and charts must wait for.
         clients: A security group whose members reach the API; None if none.
         version: Its Kubernetes version; None if unknown.
         service_cidr: IPv4 network of its services; None if unknown.
@@ -41,7 +40,6 @@ class ClusterView:
     arn: str
     connections: ec2.Connections
     before_nodes: Sequence[IDependable] = ()
-    ready: Sequence[IDependable] = ()
     clients: ec2.ISecurityGroup | None = None
     version: str | None = None
     service_cidr: str | None = None
@@ -65,8 +63,8 @@ class OwnCluster(Construct):
     view: ClusterView
     """Its view for the other constructs of this library."""
     cluster: eks.ICluster
-    """The cluster, for any construct of the CDK. Objects added with `add_manifest` or `add_helm_chart` must also depend on
-    `ready`."""
+    """The cluster, for any construct of the CDK. Objects added with `add_manifest` or `add_helm_chart` wait for everything that they
+    need."""
 
 
 AnyCluster: TypeAlias = "eks.ICluster | eks_v1.ICluster | OwnCluster"
