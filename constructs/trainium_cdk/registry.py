@@ -5,12 +5,12 @@ from __future__ import annotations
 from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_ecr as ecr
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 from trainium_cdk import settings as trn
 from trainium_cdk._cdk.removal import OnDestroy
 from trainium_cdk._cdk.removal import removal_policy as policy_of
+from trainium_cdk._cdk.types import AnyKey
 
 UNTAGGED_DAYS = 14
 
@@ -39,7 +39,7 @@ class TrnRegistry(Construct):
         repository_name: str | None = None,
         max_image_count: int = 50,
         image_tag_mutability: ecr.TagMutability = ecr.TagMutability.IMMUTABLE,
-        encryption_key: kms.IKey | None = None,
+        encryption_key: AnyKey | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.DESTROY,
     ) -> None:
         super().__init__(scope, id)

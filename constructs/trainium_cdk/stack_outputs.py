@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Literal
 
 from aws_cdk import CfnOutput
 from aws_cdk import aws_ecr as ecr
-from aws_cdk import aws_eks_v2 as eks
-from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
+from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.catalog import Catalog, Need, choose
-from trainium_cdk.eks.view import OwnCluster, view_of
+from trainium_cdk.eks.view import OwnCluster, TheirCluster, view_of
 from trainium_cdk.outputs import Exports, slurm_outputs
 from trainium_cdk.outputs.eks import claim_of, cluster_outputs
 from trainium_cdk.pcluster.cluster import TrnPcluster
@@ -59,13 +58,13 @@ class TrnOutputs(Construct):
         scope: Construct,
         id: str,
         *,
-        cluster: TrnPcluster | eks.ICluster | OwnCluster,
+        cluster: TrnPcluster | TheirCluster | OwnCluster,
         bucket: s3.IBucket,
         repository: ecr.IRepository | None = None,
         node_groups: Sequence[NodeGroup] = (),
         image_builder: TrnImageBuilder | None = None,
         jump_host: TrnJumpHost | None = None,
-        access_role: iam.IRole | None = None,
+        access_role: AnyRole | None = None,
         endpoint: Literal["private", "public"] | None = None,
         namespace: str | None = None,
         version: str | None = None,

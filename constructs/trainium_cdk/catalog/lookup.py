@@ -46,12 +46,16 @@ class CatalogOverrides(Fact):
     def _empty_section_is_none(cls, data: Any) -> Any:
         return {k: v for k, v in data.items() if v is not None} if isinstance(data, Mapping) else data
 
-    instances: Entries = Field({}, description="instance types by name")
-    releases: Entries = Field({}, description="Neuron SDK releases by version")
-    prices: dict[str, dict[str, float]] = Field({}, description="USD per hour by region and instance type")
-    service_prices: dict[str, dict[str, float]] = Field({}, description="USD by region and what it is for")
-    repositories: dict[str, str] = Field({}, description="package repositories (mirrors): apt, yum, pip, key, efa")
-    regions: dict[str, str] = Field({}, description="region by zone-id prefix, for example {euc1: eu-central-1}")
+    instances: Entries = Field(default={}, description="instance types by name")
+    releases: Entries = Field(default={}, description="Neuron SDK releases by version")
+    prices: dict[str, dict[str, float]] = Field(default={}, description="USD per hour by region and instance type")
+    service_prices: dict[str, dict[str, float]] = Field(default={}, description="USD by region and what it is for")
+    repositories: dict[str, str] = Field(
+        default={}, description="package repositories (mirrors): apt, yum, pip, key, efa"
+    )
+    regions: dict[str, str] = Field(
+        default={}, description="region by zone-id prefix, for example {euc1: eu-central-1}"
+    )
 
 
 class Catalog(Fact):

@@ -49,10 +49,12 @@ class InstanceType(Fact):
     efa_interfaces: int = Field(ge=0, description="0 = no EFA")
     nvme: Nvme = Nvme(count=0, size_gb=0)
     purchase: tuple[Purchase, ...] = ("on-demand",)
-    lnc: tuple[int, ...] = Field((1,), description="logical NeuronCore sizes it can run; the last one is the default")
-    max_pods: int | None = Field(None, description="pods the VPC CNI can address; None = not known")
-    ultraserver: int | None = Field(None, gt=1, description="instances of one UltraServer; None = in none")
-    zone_ids: tuple[ZoneId, ...] = Field((), description="availability zone ids that offer it")
+    lnc: tuple[int, ...] = Field(
+        default=(1,), description="logical NeuronCore sizes it can run; the last one is the default"
+    )
+    max_pods: int | None = Field(default=None, description="pods the VPC CNI can address; None = not known")
+    ultraserver: int | None = Field(default=None, gt=1, description="instances of one UltraServer; None = in none")
+    zone_ids: tuple[ZoneId, ...] = Field(default=(), description="availability zone ids that offer it")
 
     @model_validator(mode="after")
     def _no_more_efa_than_cards(self) -> InstanceType:
@@ -97,12 +99,16 @@ class Framework(Fact):
     package: str
     version: Version
     families: tuple[str, ...] = Field(description="instance families it trains on")
-    pythons: tuple[PythonVersion, ...] = Field((), description="Python versions it has wheels for; empty = not known")
-    glibc: Version | None = Field(None, description="oldest C library it runs on")
-    systems: tuple[str, ...] = Field(
-        (), description="operating systems it is supported on; empty = any that it runs on"
+    pythons: tuple[PythonVersion, ...] = Field(
+        default=(), description="Python versions it has wheels for; empty = not known"
     )
-    requires: tuple[str, ...] = Field((), description="packages that pip installs with it, for example nki==0.7.0")
+    glibc: Version | None = Field(default=None, description="oldest C library it runs on")
+    systems: tuple[str, ...] = Field(
+        default=(), description="operating systems it is supported on; empty = any that it runs on"
+    )
+    requires: tuple[str, ...] = Field(
+        default=(), description="packages that pip installs with it, for example nki==0.7.0"
+    )
     beta: bool = False
 
 
@@ -116,13 +122,15 @@ class NeuronRelease(Fact):
     runtime: Version
     tools: Version
     compiler: Version
-    families: tuple[str, ...] = Field((), description="instance families of its driver; empty = not known")
+    families: tuple[str, ...] = Field(default=(), description="instance families of its driver; empty = not known")
     libraries: dict[str, Version] = Field(
-        {}, description="training libraries by package, for example neuronx_distributed"
+        default={}, description="training libraries by package, for example neuronx_distributed"
     )
     frameworks: dict[FrameworkName, Framework] = {}
-    container: str | None = Field(None, description="training image, fully pinned")
-    only_named: bool = Field(False, description="never chosen or proposed: used only if the environment names it")
+    container: str | None = Field(default=None, description="training image, fully pinned")
+    only_named: bool = Field(
+        default=False, description="never chosen or proposed: used only if the environment names it"
+    )
 
 
 class TrainingImage(Fact):
@@ -139,7 +147,7 @@ class Range(Fact):
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_by_alias=True, validate_by_name=True)
 
-    first: Version | None = Field(None, alias="from")
+    first: Version | None = Field(default=None, alias="from")
     before: Version | None = None
 
     def __contains__(self, version: str) -> bool:
@@ -192,14 +200,14 @@ class OperatingSystem(Fact):
     )
     glibc: Version
     kernel: Annotated[str, StringConstraints(pattern=r"^\d+\.\d+$")]
-    packages: tuple[str, ...] = Field((), description="packages from the system's own repositories")
+    packages: tuple[str, ...] = Field(default=(), description="packages from the system's own repositories")
 
 
 class ParallelClusterRelease(Fact):
     """One version of ParallelCluster."""
 
     released: dt.date
-    slurm: Version | None = Field(None, description="None = not known")
+    slurm: Version | None = Field(default=None, description="None = not known")
     root_volume_gib: int = Field(
         gt=0, description="root volume of the official images, GiB: the minimum for every node"
     )

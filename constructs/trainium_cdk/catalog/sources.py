@@ -25,7 +25,7 @@ class PublicObject(Fact):
     """One object in a public S3 bucket."""
 
     uri: Annotated[str, StringConstraints(pattern=r"^s3://[a-z0-9.-]+/[\w./-]+$")]
-    size_gb: float | None = Field(None, gt=0)
+    size_gb: float | None = Field(default=None, gt=0)
 
 
 class Sources(Fact):

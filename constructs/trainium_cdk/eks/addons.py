@@ -18,7 +18,7 @@ from trainium_cdk.catalog.eks import Addon
 from trainium_cdk.eks.identities import PodRole, file_system_statements, observability_statements
 from trainium_cdk.eks.observability import ADDON as OBSERVABILITY
 from trainium_cdk.eks.observability import configuration, log_groups
-from trainium_cdk.eks.view import OwnCluster, view_of
+from trainium_cdk.eks.view import OwnCluster, TheirCluster, view_of
 from trainium_cdk.settings import Environment
 from trainium_cdk.storage import AnyStorage, TrnStorage
 from trainium_cdk.storage.given import mounts
@@ -65,7 +65,7 @@ class TrnAddons(Construct):
         scope: Construct,
         id: str,
         *,
-        cluster: eks.ICluster | OwnCluster,
+        cluster: TheirCluster | OwnCluster,
         storage: AnyStorage | None = None,
         version: str | None = None,
         addon_versions: Mapping[str, str] | None = None,

@@ -19,6 +19,7 @@ from trainium_cdk._cdk.removal import removal_policy as policy_of
 from trainium_cdk._cdk.retention import RETENTION, days_of
 from trainium_cdk._cdk.subnets import ONE_PER_ZONE, routes_of, selected
 from trainium_cdk._cdk.trust import service_of_account
+from trainium_cdk._cdk.types import AnyKey, AnyPrincipal, AnyRole
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks.access import GROUPS, Policy, chart_repositories, policy_arn
 from trainium_cdk.eks.api_groups import ApiGroups
@@ -88,10 +89,10 @@ class TrnEksCluster(OwnCluster):
         version: str | None = None,
         public_access_cidrs: Sequence[str] = (),
         service_cidr: str | None = None,
-        secrets_encryption_key: kms.IKey | None = None,
+        secrets_encryption_key: AnyKey | None = None,
         support: Literal["standard", "extended"] | None = None,
         namespace: str = "training",
-        users: iam.IPrincipal | None = None,
+        users: AnyPrincipal | None = None,
         chart_repository_arns: Sequence[str] = (),
         log_retention: logs.RetentionDays = logs.RetentionDays.ONE_YEAR,
         removal_policy: RemovalPolicy = RemovalPolicy.DESTROY,
@@ -159,7 +160,7 @@ class TrnEksCluster(OwnCluster):
         *,
         environment: Environment,
         network: TrnNetwork,
-        encryption_key: kms.IKey | None = None,
+        encryption_key: AnyKey | None = None,
     ) -> TrnEksCluster:
         """The EKS cluster of a checked environment, with its access entries."""
         settings, users = environment.eks, iam.AccountRootPrincipal()
@@ -209,7 +210,7 @@ class TrnEksCluster(OwnCluster):
         `cluster` wait for it anyway."""
         return self._ready
 
-    def grant_access(self, id: str, principal: iam.IRole | str, policy: Policy) -> None:
+    def grant_access(self, id: str, principal: AnyRole | str, policy: Policy) -> None:
         """Let a role or user (an ARN) use the Kubernetes API.
 
         Args:

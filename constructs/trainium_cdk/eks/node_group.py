@@ -15,6 +15,7 @@ from constructs import Construct, IDependable
 from trainium_cdk import settings as trn
 from trainium_cdk._cdk.offering import offering_subnet
 from trainium_cdk._cdk.subnets import routes_of, selected
+from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.efa import TrnEfaSecurityGroup
 from trainium_cdk.eks.group_rules import check_group
@@ -124,7 +125,7 @@ class TrnNodeGroup(Construct):
         efa_security_group: ec2.ISecurityGroup | None = None,
         placement_group: ec2.IPlacementGroup | bool | None = None,
         security_groups: Sequence[ec2.ISecurityGroup] = (),
-        node_role: iam.IRole | None = None,
+        node_role: AnyRole | None = None,
         storage: AnyStorage | None = None,
         lustre: bool | None = None,
         root_volume_size: Size | None = None,

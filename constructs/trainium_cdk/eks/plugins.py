@@ -20,7 +20,7 @@ from trainium_cdk.eks.cluster_rules import check_plugins
 from trainium_cdk.eks.groups import NodeGroup
 from trainium_cdk.eks.identities import PodRole, detector_statements
 from trainium_cdk.eks.installation import Installation
-from trainium_cdk.eks.view import OwnCluster, kubectl_cluster, view_of
+from trainium_cdk.eks.view import OwnCluster, TheirCluster, kubectl_cluster, view_of
 from trainium_cdk.outputs import SERVICE_ACCOUNT
 from trainium_cdk.settings import Environment, Mirror, Plugins
 from trainium_cdk.storage import AnyStorage, TrnStorage
@@ -85,7 +85,7 @@ class TrnPlugins(Construct):
         scope: Construct,
         id: str,
         *,
-        cluster: eks.ICluster | OwnCluster,
+        cluster: TheirCluster | OwnCluster,
         node_groups: Sequence[NodeGroup],
         system_nodes: Sequence[IDependable] = (),
         storage: AnyStorage | None = None,

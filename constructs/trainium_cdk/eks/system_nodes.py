@@ -13,6 +13,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct, IDependable
 
 from trainium_cdk._cdk.subnets import routes_of, selected
+from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.eks.launch import latest, launch_template, scaling
 from trainium_cdk.eks.node_role import TrnNodeRole
 from trainium_cdk.eks.user_data import user_data
@@ -70,7 +71,7 @@ class TrnSystemNodes(Construct):
         desired_size: int = 2,
         max_size: int = 4,
         subnets: ec2.SubnetSelection | None = None,
-        node_role: iam.IRole | None = None,
+        node_role: AnyRole | None = None,
         storage: AnyStorage | None = None,
         root_volume_size: Size | None = None,
         version: str | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
@@ -13,6 +13,11 @@ from constructs import Construct, IDependable
 
 if TYPE_CHECKING:
     from aws_cdk import aws_eks as eks_v1
+
+
+# A `Cluster` implements `ICluster`, but to a type checker it lacks members of it: jsii does not derive the one from the other
+TheirCluster: TypeAlias = "eks.ICluster | eks.Cluster"
+"""A cluster of the CDK."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,7 @@ class ClusterView:
         access_role: The role that `trn` assumes to use the Kubernetes API; None for the caller's own credentials.
     """
 
-    cluster: eks.ICluster | eks_v1.ICluster
+    cluster: TheirCluster | eks_v1.ICluster | eks_v1.Cluster
     name: str
     reference: str
     arn: str
@@ -67,7 +72,7 @@ class OwnCluster(Construct):
     need."""
 
 
-AnyCluster: TypeAlias = "eks.ICluster | eks_v1.ICluster | OwnCluster"
+AnyCluster: TypeAlias = "TheirCluster | eks_v1.ICluster | eks_v1.Cluster | OwnCluster"
 
 
 def view_of(cluster: AnyCluster) -> ClusterView:
@@ -80,7 +85,7 @@ def view_of(cluster: AnyCluster) -> ClusterView:
     )
 
 
-def kubectl_cluster(construct: Construct, cluster: eks.ICluster | OwnCluster) -> eks.ICluster:
+def kubectl_cluster(construct: Construct, cluster: TheirCluster | OwnCluster) -> eks.ICluster:
     """The cluster, to which manifests and charts can be added.
 
     Raises:
@@ -93,4 +98,4 @@ def kubectl_cluster(construct: Construct, cluster: eks.ICluster | OwnCluster) ->
             f"{construct.node.path}: the cluster has no kubectl provider, which is needed to install anything in it. Give the "
             "cluster kubectl_provider_options with a kubectl_layer, or use TrnEksCluster"
         )
-    return cluster
+    return cast("eks.ICluster", cluster)

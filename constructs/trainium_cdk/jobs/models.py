@@ -151,26 +151,26 @@ class Job(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: str
-    nodes: int = Field(1, ge=1, le=10_000, description="Compute nodes.")
+    nodes: int = Field(default=1, ge=1, le=10_000, description="Compute nodes.")
     name: Name | None = Field(
-        None, description="First part of the job's id. Default: the kind's name, or the script's."
+        default=None, description="First part of the job's id. Default: the kind's name, or the script's."
     )
-    queue: Word | None = Field(None, description="Queue. Default: the cluster's first.")
-    instance_type: Word | None = Field(None, description="Instance type, where a queue mixes several.")
+    queue: Word | None = Field(default=None, description="Queue. Default: the cluster's first.")
+    instance_type: Word | None = Field(default=None, description="Instance type, where a queue mixes several.")
     time_limit: TimeLimit | None = Field(
-        None, description="Time limit of the training: minutes, HH:MM:SS or D-HH:MM:SS. Default: the queue's."
+        default=None, description="Time limit of the training: minutes, HH:MM:SS or D-HH:MM:SS. Default: the queue's."
     )
     env: Mapping[EnvName, str] = Field(
         default_factory=dict, description="Additions to the launch environment; they win over the defaults."
     )
-    precompile: bool = Field(True, description="Compile the graphs first, in a stage of its own.")
+    precompile: bool = Field(default=True, description="Compile the graphs first, in a stage of its own.")
     cache: Word | None = Field(
-        None,
+        default=None,
         description="Compile cache, shared with other jobs of this name. Default: the kind's name, or the script's.",
     )
-    image: Image | None = Field(None, description="Kubernetes: container image. Default: the cluster's.")
+    image: Image | None = Field(default=None, description="Kubernetes: container image. Default: the cluster's.")
     restarts: int | None = Field(
-        None,
+        default=None,
         ge=0,
         le=1000,
         description="Maximum restarts of the job after a node was lost, on Kubernetes also after a failure of its program. Default: 3, "

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from aws_cdk import CfnOutput, Stack, Token
 from aws_cdk import aws_ec2 as ec2
-from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from trainium_cdk import settings as trn
+from trainium_cdk._cdk.types import AnyRole
 
 if TYPE_CHECKING:
     from trainium_cdk.network.vpc import TrnNetwork
@@ -58,7 +58,7 @@ class TrnPeering(Construct):
         peer_account: str | None = None,
         peer_region: str | None = None,
         peer_route_table_ids: Sequence[str] = (),
-        accepter_role: iam.IRole | str | None = None,
+        accepter_role: AnyRole | str | None = None,
     ) -> None:
         super().__init__(scope, id)
         stack, cidr = Stack.of(self), cidr or vpc.vpc_cidr_block

@@ -69,11 +69,11 @@ class SystemNodes(Settings):
 
     instance_type: InstanceTypeName = "m5.large"
     """An ordinary x86_64 type."""
-    min_nodes: int = Field(1, ge=1, le=100)
+    min_nodes: int = Field(default=1, ge=1, le=100)
     """Minimum number of nodes."""
-    nodes: int = Field(2, ge=1, le=100)
+    nodes: int = Field(default=2, ge=1, le=100)
     """Number of nodes after the first deployment."""
-    max_nodes: int = Field(4, ge=1, le=100)
+    max_nodes: int = Field(default=4, ge=1, le=100)
     """Maximum number of nodes."""
 
     @model_validator(mode="after")
@@ -93,11 +93,11 @@ class NodeGroup(Settings):
     """Name of the node group."""
     instance_type: InstanceTypeName = "trn1.32xlarge"
     """A Trainium type of the catalogue."""
-    min_nodes: int = Field(0, ge=0, le=450)
+    min_nodes: int = Field(default=0, ge=0, le=450)
     """Minimum number of nodes. They always run and are always charged."""
-    nodes: int = Field(0, ge=0, le=450)
+    nodes: int = Field(default=0, ge=0, le=450)
     """Number of nodes after the first deployment. A later deployment keeps the size that scaling has set."""
-    max_nodes: int = Field(2, ge=1, le=450)
+    max_nodes: int = Field(default=2, ge=1, le=450)
     """Maximum number of nodes."""
     purchase: Purchase = "on-demand"
     """Capacity type of its nodes."""
@@ -113,7 +113,7 @@ class NodeGroup(Settings):
     """Network interfaces: `efa` on every card; `efa-only` (without an address) on every card but 0, which has `efa`; or
     plain ENA on
     card 0 and `efa-only` on all cards."""
-    root_volume_gib: int = Field(500, ge=40, le=16384)
+    root_volume_gib: int = Field(default=500, ge=40, le=16384)
     """Size of each node's root volume, GiB."""
     custom_ami: AmiId | None = None
     """An image of your own, derived from the EKS AL2023 Neuron image."""
@@ -164,13 +164,13 @@ class Plugins(Settings):
 class Scaling(Settings):
     """How long the autoscaler lets Trainium nodes wait. Waiting nodes are charged."""
 
-    idle_minutes: int = Field(10, ge=1, le=1440)
+    idle_minutes: int = Field(default=10, ge=1, le=1440)
     """A node without pods is removed after this time."""
-    capacity_minutes: int = Field(10, ge=2, le=1440)
+    capacity_minutes: int = Field(default=10, ge=2, le=1440)
     """If AWS has not launched all instances of a job within this time, the job's other nodes are released."""
-    start_minutes: int = Field(20, ge=5, le=1440)
+    start_minutes: int = Field(default=20, ge=5, le=1440)
     """If the pods of a job are not all placed within this time, its nodes are released."""
-    retry_minutes: int = Field(30, ge=1, le=1440)
+    retry_minutes: int = Field(default=30, ge=1, le=1440)
     """Time before nodes are started again for such a job. It doubles after each failed attempt, up to eightfold."""
 
 
@@ -231,7 +231,7 @@ class Eks(Settings):
     `edit`). `*` matches
     anything. Default: every principal of the account whose own policies allow it to assume roles."""
     system: SystemNodes = SystemNodes()
-    node_groups: tuple[NodeGroup, ...] = Field((NodeGroup(),), min_length=1)
+    node_groups: tuple[NodeGroup, ...] = Field(default=(NodeGroup(),), min_length=1)
     """The Trainium nodes; jobs without a named one use the first."""
     plugins: Plugins = Plugins()
     mirror: Mirror = Mirror()

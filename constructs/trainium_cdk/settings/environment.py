@@ -98,7 +98,7 @@ class Environment(Settings):
     bootstrap: Bootstrap = Bootstrap()
     pcluster: Pcluster = Pcluster()
     eks: Eks = Eks()
-    overrides: CatalogOverrides = Field(CatalogOverrides(), alias="catalog")
+    overrides: CatalogOverrides = Field(default=CatalogOverrides(), alias="catalog")
     """Instance types, Neuron releases, prices and package mirrors of your own."""
 
     _source: Source = PrivateAttr(default_factory=Source)

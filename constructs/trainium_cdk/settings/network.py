@@ -84,9 +84,9 @@ class Network(Settings):
     """Availability zone ids. The first is used for the Trainium nodes. Default: the first zone that offers every
     requested instance
     type."""
-    public_prefix: int = Field(24, ge=16, le=28)
+    public_prefix: int = Field(default=24, ge=16, le=28)
     """Prefix length of each public subnet."""
-    private_prefix: int = Field(20, ge=16, le=28)
+    private_prefix: int = Field(default=20, ge=16, le=28)
     """Prefix length of each private subnet."""
     nat: Literal["one", "per-zone", "none"] = "one"
     """NAT gateways: one for all zones, one in each zone, or none. With none, add the interface endpoints that nodes

@@ -50,7 +50,7 @@ class Ssh(Settings):
 
     from_cidrs: tuple[Annotated[Cidr, AfterValidator(_not_everywhere)], ...] = Field(min_length=1)
     """Networks that may connect; never 0.0.0.0/0."""
-    key_name: str | None = Field(None, pattern=r"^[\x21-\x7e]{1,255}$")
+    key_name: str | None = Field(default=None, pattern=r"^[\x21-\x7e]{1,255}$")
     """An existing EC2 key pair (ed25519). Default: a new one, whose private key is stored in SSM Parameter Store."""
 
 
@@ -61,7 +61,7 @@ class HeadNode(Settings):
     """An ordinary x86_64 type."""
     subnet: Literal["private", "public"] = "private"
     """`public` gives it a public address. SSM works in both."""
-    root_volume_gib: int = Field(500, ge=40, le=16384)
+    root_volume_gib: int = Field(default=500, ge=40, le=16384)
     """Size of its root volume, GiB."""
     ssh: Ssh | None = None
     """SSH access. Default: none, SSM only."""
@@ -76,9 +76,9 @@ class ComputeResource(Settings):
     """Its name, unique in the queue. It is part of the nodes' host names."""
     instance_type: InstanceTypeName = "trn1.32xlarge"
     """A Trainium type of the catalogue."""
-    min_nodes: int = Field(0, ge=0)
+    min_nodes: int = Field(default=0, ge=0)
     """Static nodes. They always run and are always charged."""
-    max_nodes: int = Field(16, ge=1)
+    max_nodes: int = Field(default=16, ge=1)
     """Maximum number of nodes, static and dynamic together."""
     efa: OnOff = "auto"
     """`auto`: on if the instance type has EFA."""
@@ -102,7 +102,7 @@ class Queue(Settings):
 
     name: Name = "compute1"
     """The partition's name."""
-    compute_resources: tuple[ComputeResource, ...] = Field((ComputeResource(),), min_length=1)
+    compute_resources: tuple[ComputeResource, ...] = Field(default=(ComputeResource(),), min_length=1)
     """Its nodes: one entry for each instance type."""
     purchase: Purchase = "on-demand"
     """Capacity type of its nodes."""
@@ -110,7 +110,7 @@ class Queue(Settings):
     """`auto`: on with EFA, but off for reserved capacity (together they fail with insufficient capacity)."""
     zone_id: ZoneId | None = None
     """The one zone its nodes run in. Default: the first zone of the network."""
-    root_volume_gib: int = Field(500, ge=40, le=16384)
+    root_volume_gib: int = Field(default=500, ge=40, le=16384)
     """Size of each node's root volume, GiB."""
     scratch_dir: MountDir | None = "/local_storage"
     """Where the instance's NVMe disks are mounted; null for no mount."""
@@ -133,7 +133,7 @@ class LoginNodes(Settings):
 
     instance_type: InstanceTypeName = "c5.2xlarge"
     """An ordinary x86_64 type."""
-    count: int = Field(1, ge=1, le=10)
+    count: int = Field(default=1, ge=1, le=10)
     """Number of nodes. They always run."""
     subnet: Literal["private", "public"] = "private"
     """The subnets of their load balancer."""
@@ -161,7 +161,7 @@ class Provider(Settings):
     policies and permission to create the cluster's roles."""
     policies: tuple[
         Annotated[str, StringConstraints(pattern=r"^arn:aws[a-z-]*:iam::(\d{12}|aws):policy/\S+$")], ...
-    ] = Field((), max_length=4)
+    ] = Field(default=(), max_length=4)
     """IAM policies added to the role that the stack creates, for example for other services that `overrides` use. IAM
     allows ten
     policies on a role, and the role already has six."""
@@ -186,13 +186,13 @@ class Pcluster(Settings):
     cluster_name: Annotated[str, StringConstraints(pattern=r"^[a-zA-Z][a-zA-Z0-9-]*$", max_length=60)] | None = None
     """Default: the environment's name with `-slurm`."""
     head: HeadNode = HeadNode()
-    queues: tuple[Queue, ...] = Field((Queue(),), min_length=1)
+    queues: tuple[Queue, ...] = Field(default=(Queue(),), min_length=1)
     """The partitions; jobs go to the first where none is named."""
     login_nodes: LoginNodes | None = None
     accounting: Accounting | None = None
     custom_ami: AmiId | None = None
     """Image of every node without a custom_ami of its own."""
-    scale_down_idle_minutes: int = Field(10, ge=1)
+    scale_down_idle_minutes: int = Field(default=10, ge=1)
     """A dynamic node without work is stopped after this time."""
     slurm_settings: tuple[dict[str, str | int], ...] = ()
     """Lines for slurm.conf, for example `- {MaxJobCount: 20000}`."""

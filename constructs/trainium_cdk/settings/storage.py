@@ -36,7 +36,7 @@ class Efs(Settings):
     """Where nodes mount it."""
     throughput: Literal["elastic", "provisioned", "bursting"] = "elastic"
     """Throughput mode. `elastic` costs nothing while idle; `provisioned` is charged by the MiB/s, even while idle."""
-    provisioned_mibps: int | None = Field(None, ge=1, le=3414)
+    provisioned_mibps: int | None = Field(default=None, ge=1, le=3414)
     """MiB/s, with `throughput: provisioned`."""
     backups: bool = False
     """Daily AWS Backup of the file system."""
@@ -92,7 +92,7 @@ class Fsx(Settings):
     """MB/s for each TiB: PERSISTENT_1 50, 100 or 200; PERSISTENT_2 125, 250, 500 or 1000 (default: the lowest)."""
     compression: bool = True
     """LZ4 compression."""
-    backup_days: int = Field(0, ge=0, le=90)
+    backup_days: int = Field(default=0, ge=0, le=90)
     """How many days daily backups are kept (persistent types only); 0 = no backups."""
     s3: DataRepository | None = None
     existing: ExistingFsx | None = None
@@ -160,7 +160,7 @@ class Registry(Settings):
 
     enabled: bool = True
     """Whether it is created."""
-    keep_images: int = Field(50, ge=1, le=1000)
+    keep_images: int = Field(default=50, ge=1, le=1000)
     """Number of images to keep. Older ones are deleted."""
     immutable_tags: bool = True
     """A tag cannot be moved to another image."""

@@ -8,7 +8,6 @@ import jsii
 from aws_cdk import RemovalPolicy, aws_efs, aws_fsx
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_kms as kms
 from constructs import Construct, DependencyGroup, IDependable
 
 from trainium_cdk import settings as trn
@@ -16,6 +15,7 @@ from trainium_cdk._cdk.groups import ClosedGroup
 from trainium_cdk._cdk.removal import OnDestroy
 from trainium_cdk._cdk.removal import removal_policy as policy_of
 from trainium_cdk._cdk.subnets import ONE_PER_ZONE, keep, selected
+from trainium_cdk._cdk.types import AnyKey
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.storage import efs, fsx
 from trainium_cdk.storage.connections import ServerConnections, Servers
@@ -69,7 +69,7 @@ class TrnStorage(Construct):
         lustre: LustreOptions | aws_fsx.IFileSystem | str | None = None,
         lustre_mount_dir: str = "/fsx",
         lustre_mount_name: str | None = None,
-        encryption_key: kms.IKey | None = None,
+        encryption_key: AnyKey | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.DESTROY,
         rules: bool = True,
     ) -> None:
@@ -104,7 +104,7 @@ class TrnStorage(Construct):
         *,
         network: TrnNetwork,
         zone_ids: Sequence[str] | None = None,
-        encryption_key: kms.IKey | None = None,
+        encryption_key: AnyKey | None = None,
         on_destroy: OnDestroy = "delete",
     ) -> TrnStorage:
         """The file systems of the `storage` section of a checked environment.

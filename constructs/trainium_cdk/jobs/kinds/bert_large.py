@@ -89,34 +89,41 @@ class BertLarge(Job):
     LOGS: ClassVar[tuple[Reader, ...]] = (read,)
 
     kind: Literal["bert-large"] = "bert-large"
-    phase: Literal[1, 2] = Field(1, description="1 (sequence length 128) or 2 (512, from a checkpoint of phase 1).")
-    optimizer: Literal["lamb", "adamw"] = Field("lamb", description="Optimizer.")
+    phase: Literal[1, 2] = Field(
+        default=1, description="1 (sequence length 128) or 2 (512, from a checkpoint of phase 1)."
+    )
+    optimizer: Literal["lamb", "adamw"] = Field(default="lamb", description="Optimizer.")
     scaling: Scaling = Field(
-        "strong",
+        default="strong",
         description="strong: keep the global batch size and divide the accumulation among the nodes; weak: keep each node's work.",
     )
     batch_size: int | None = Field(
-        None, ge=1, description="Sequences of one microstep of one worker. Default: 16; phase 2: 2."
+        default=None, ge=1, description="Sequences of one microstep of one worker. Default: 16; phase 2: 2."
     )
     accumulation: int | None = Field(
-        None,
+        default=None,
         ge=1,
         description="Gradient accumulation microsteps of one node alone. Default: lamb 128, adamw 32, phase 2 512.",
     )
     steps: int | None = Field(
-        None, ge=1, description="Optimizer steps of the whole training. Default: lamb 7032, adamw 28125, phase 2 1563."
+        default=None,
+        ge=1,
+        description="Optimizer steps of the whole training. Default: lamb 7032, adamw 28125, phase 2 1563.",
     )
-    run_steps: int | None = Field(None, ge=1, description="Stop after this many steps. Default: all.")
+    run_steps: int | None = Field(default=None, ge=1, description="Stop after this many steps. Default: all.")
     learning_rate: float | None = Field(
-        None, gt=0, lt=1, description="Peak learning rate. Default: lamb 6e-3, adamw 4e-4; phase 2 4e-3 and 2.8e-4."
+        default=None,
+        gt=0,
+        lt=1,
+        description="Peak learning rate. Default: lamb 6e-3, adamw 4e-4; phase 2 4e-3 and 2.8e-4.",
     )
-    warmup_steps: int | None = Field(None, ge=0, description="Warm-up steps. Default: 2000; phase 2: 781.")
+    warmup_steps: int | None = Field(default=None, ge=0, description="Warm-up steps. Default: 2000; phase 2: 781.")
     data: Data | None = Field(
-        None,
+        default=None,
         description="Tokenized shards: a directory on the cluster, s3://bucket/file.tar or s3://bucket/prefix. Default: Wikipedia.",
     )
     checkpoint: str | None = Field(
-        None,
+        default=None,
         pattern=r"^(/[^\x00\n]*/ckpt_\d+\.pt|[a-z0-9][a-z0-9.-]{0,80})$",
         description="Phase 2: a ckpt_<step>.pt file, or the id of the job that wrote it.",
     )

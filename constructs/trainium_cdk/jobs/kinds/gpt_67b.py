@@ -56,17 +56,17 @@ class Gpt(Job):
     LOGS: ClassVar[tuple[Reader, ...]] = (read,)
 
     kind: Literal["gpt-6.7b"] = "gpt-6.7b"
-    tensor_parallel: int = Field(8, ge=1, le=32, description="NeuronCores of one copy of the model.")
-    global_batch_size: int = Field(1024, ge=1, description="Sequences of one optimizer step.")
-    micro_batch_size: int = Field(1, ge=1, description="Sequences of one microstep.")
-    steps: int = Field(20_000, ge=1, description="Optimizer steps.")
-    learning_rate: float = Field(0.00015, gt=0, lt=1, description="Peak learning rate.")
+    tensor_parallel: int = Field(default=8, ge=1, le=32, description="NeuronCores of one copy of the model.")
+    global_batch_size: int = Field(default=1024, ge=1, description="Sequences of one optimizer step.")
+    micro_batch_size: int = Field(default=1, ge=1, description="Sequences of one microstep.")
+    steps: int = Field(default=20_000, ge=1, description="Optimizer steps.")
+    learning_rate: float = Field(default=0.00015, gt=0, lt=1, description="Peak learning rate.")
     data: Data | None = Field(
-        None,
+        default=None,
         description="A directory or s3:// prefix with gpt2-vocab.json, gpt2-merges.txt and <data-name>.bin/.idx. Default: Wikipedia.",
     )
     data_name: Word = Field(
-        "my-gpt2_text_document", description="File name of the .bin and .idx files, without ending."
+        default="my-gpt2_text_document", description="File name of the .bin and .idx files, without ending."
     )
 
     def batch(self, fleet: Fleet, notes: list[str]) -> Batch:

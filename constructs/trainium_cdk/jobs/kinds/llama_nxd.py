@@ -51,16 +51,16 @@ class LlamaNxd(Job):
 
     kind: Literal["llama3.1-8b"] = "llama3.1-8b"
     data: AbsolutePath | None = Field(
-        None,
+        default=None,
         description="Directory on the cluster with the tokenized data set that get_dataset.py of the same repository writes; the "
         "tokenizer is gated, so no public data set exists. Required.",
     )
-    global_batch_size: int = Field(1024, ge=1, description="Sequences of one optimizer step.")
-    steps: int = Field(10_000, ge=1, description="Optimizer steps of the whole training.")
-    run_steps: int | None = Field(None, ge=1, description="Stop after this many steps. Default: all.")
-    learning_rate: float = Field(1.5e-4, gt=0, lt=1, description="Peak learning rate.")
-    warmup_steps: int = Field(100, ge=0, description="Warm-up steps.")
-    checkpoint_interval: int = Field(500, ge=1, description="Steps between two checkpoints.")
+    global_batch_size: int = Field(default=1024, ge=1, description="Sequences of one optimizer step.")
+    steps: int = Field(default=10_000, ge=1, description="Optimizer steps of the whole training.")
+    run_steps: int | None = Field(default=None, ge=1, description="Stop after this many steps. Default: all.")
+    learning_rate: float = Field(default=1.5e-4, gt=0, lt=1, description="Peak learning rate.")
+    warmup_steps: int = Field(default=100, ge=0, description="Warm-up steps.")
+    checkpoint_interval: int = Field(default=500, ge=1, description="Steps between two checkpoints.")
 
     def batch(self, fleet: Fleet, notes: list[str]) -> Batch:
         if fleet.cores % _TENSOR_PARALLEL:

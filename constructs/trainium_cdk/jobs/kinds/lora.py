@@ -71,18 +71,18 @@ class Lora(Job):
     RESTARTS: ClassVar[bool] = False
 
     kind: Literal["lora"] = "lora"
-    model: Literal["qwen3-8b", "llama3.1-8b"] = Field("qwen3-8b", description="Model to fine-tune.")
+    model: Literal["qwen3-8b", "llama3.1-8b"] = Field(default="qwen3-8b", description="Model to fine-tune.")
     weights: AbsolutePath | None = Field(
-        None,
+        default=None,
         description="Directory on the cluster with the model's files. Default: from Hugging Face; Llama is gated and needs it.",
     )
-    epochs: int = Field(3, ge=1, description="Passes over the data set.")
-    run_steps: int | None = Field(None, ge=1, description="Stop after this many steps. Default: all.")
+    epochs: int = Field(default=3, ge=1, description="Passes over the data set.")
+    run_steps: int | None = Field(default=None, ge=1, description="Stop after this many steps. Default: all.")
     learning_rate: float | None = Field(
-        None, gt=0, lt=1, description="Peak learning rate. Default: qwen3-8b 8e-4, llama3.1-8b 1e-4."
+        default=None, gt=0, lt=1, description="Peak learning rate. Default: qwen3-8b 8e-4, llama3.1-8b 1e-4."
     )
     accumulation: int | None = Field(
-        None, ge=1, description="Gradient accumulation microsteps. Default: qwen3-8b 8, llama3.1-8b 16."
+        default=None, ge=1, description="Gradient accumulation microsteps. Default: qwen3-8b 8, llama3.1-8b 16."
     )
 
     @property

@@ -38,9 +38,9 @@ class Nccom(Job):
     CHECKS_VERSIONS: ClassVar[bool] = False
 
     kind: Literal["nccom"] = "nccom"
-    precompile: bool = Field(False, description="Not supported: nccom-test compiles nothing.")
+    precompile: bool = Field(default=False, description="Not supported: nccom-test compiles nothing.")
     min_bandwidth: float | None = Field(
-        None,
+        default=None,
         gt=0,
         le=100_000,
         description="Bus bandwidth of the all-reduce below which the test fails, GB/s. Default: three quarters of the value published "

@@ -32,12 +32,14 @@ class Script(Job):
     filename: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}$")]
     content: bytes = Field(max_length=MAX_SCRIPT_BYTES, repr=False)
     args: tuple[str, ...] = ()
-    tasks_per_node: int = Field(1, ge=1, le=256, description="Copies of the script on each node.")
+    tasks_per_node: int = Field(default=1, ge=1, le=256, description="Copies of the script on each node.")
     framework: Literal["torch-xla", "torch-native"] | None = Field(
-        None,
+        default=None,
         description="torch-xla or torch-native (TorchNeuron): decides which variables set the compile cache. Default: the cluster's.",
     )
-    precompile: bool = Field(False, description="Run it under neuron_parallel_compile first (PyTorch/XLA only).")
+    precompile: bool = Field(
+        default=False, description="Run it under neuron_parallel_compile first (PyTorch/XLA only)."
+    )
 
     @classmethod
     def from_file(cls, path: str | Path, **fields: Any) -> Self:

@@ -55,12 +55,12 @@ class Pretraining(Job):
     RELEASES: ClassVar[tuple[str, str]] = ("2.33.0", "")
     LOGS: ClassVar[tuple[Reader, ...]] = (read,)
 
-    precompile: bool = Field(False, description="Not supported: TorchNeuron compiles while it runs.")
-    steps: int = Field(10_000, ge=1, description="Optimizer steps.")
+    precompile: bool = Field(default=False, description="Not supported: TorchNeuron compiles while it runs.")
+    steps: int = Field(default=10_000, ge=1, description="Optimizer steps.")
     ref: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")] | None = Field(
-        None, description=f"Commit of {_REPOSITORY}, all 40 digits. Required."
+        default=None, description=f"Commit of {_REPOSITORY}, all 40 digits. Required."
     )
-    checkpoint_interval: int = Field(500, ge=1, description="Steps between two checkpoints.")
+    checkpoint_interval: int = Field(default=500, ge=1, description="Steps between two checkpoints.")
 
     @property
     @abstractmethod

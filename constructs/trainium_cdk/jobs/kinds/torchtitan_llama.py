@@ -35,10 +35,14 @@ class TorchTitanLlama(Pretraining):
     )
 
     kind: Literal["torchtitan-llama3.1-8b"] = "torchtitan-llama3.1-8b"
-    module: PythonName | None = Field(None, description="TorchTitan's --module, as AWS's tutorial names it. Required.")
-    config: PythonName | None = Field(None, description="TorchTitan's --config, as AWS's tutorial names it. Required.")
+    module: PythonName | None = Field(
+        default=None, description="TorchTitan's --module, as AWS's tutorial names it. Required."
+    )
+    config: PythonName | None = Field(
+        default=None, description="TorchTitan's --config, as AWS's tutorial names it. Required."
+    )
     assets: AbsolutePath | None = Field(
-        None,
+        default=None,
         description="Directory on the cluster with the files of Llama's tokenizer, which is gated and cannot be fetched. Required.",
     )
 
