@@ -293,7 +293,9 @@ class LocalSlurm:
             processes.stop_all(self._job_processes(), patience=1.0)
             processes.stop_all([*daemons.values(), *(Started(*who) for who in self._state["nodes"].values())])
             processes.stop_all(self._job_processes(), patience=0.5)
-            self._reap()
+            for child in self._children:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(60)  # dead already, but where the machine is busy not yet to be waited for
             Path(self._state["link"]).unlink(missing_ok=True)
             for name in ("state", "s", "run", "etc", "munge", "ports"):
                 shutil.rmtree(self.directory / name, ignore_errors=True)

@@ -274,7 +274,7 @@ class LocalKubernetes:
             (self.directory / _STATE).unlink()
         for child in self._children.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(timeout=1)
+                child.wait(timeout=60)
         if wipe:
             shutil.rmtree(self.directory, ignore_errors=True)
 
