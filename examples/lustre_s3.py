@@ -28,7 +28,7 @@ storage = TrnStorage(
         s3=S3Link(bucket=corpus, prefix="train", directory="/corpus", auto_export=True),
     ),
 )
-image = ec2.MachineImage.latest_amazon_linux2023(kernel=ec2.AmazonLinux2023Kernel.DEFAULT)
+image = ec2.MachineImage.latest_amazon_linux2023()
 bastion = ec2.BastionHostLinux(stack, "Bastion", vpc=vpc, machine_image=image)
 storage.connections.allow_default_port_from(bastion)
 app.synth()

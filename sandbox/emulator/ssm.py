@@ -27,6 +27,8 @@ from ministack.services import ec2, ssm
 
 from sandbox.emulator.query import Response
 
+_AL2023 = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-{}-x86_64"
+"""Amazon's newest image; the CDK's own `latest_amazon_linux2023` names its kernel."""
 _LISTED_OUTPUT = 2500
 _GRACE_S = 60.0
 _running: dict[tuple[str, str], subprocess.Popen[str]] = {}
@@ -258,6 +260,8 @@ def install() -> None:
             return _ACTIONS[action](json.loads(body or b"{}"))
         return await answer(method, path, headers, body, query)
 
+    known = ssm._PUBLIC_AMI_PARAMETERS
+    known[_AL2023.format("6.1")] = known[_AL2023.format("default")]
     atexit.register(stop_running)
     ssm.handle_request = handle_request
     ssm._finish_invocation = finish_invocation
