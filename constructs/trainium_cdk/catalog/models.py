@@ -22,7 +22,7 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 class Fact(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 class Nvme(Fact):
@@ -145,7 +145,7 @@ class TrainingImage(Fact):
 class Range(Fact):
     """A range of versions. An end that is not set is open."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_by_alias=True, validate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_by_alias=True, validate_by_name=True, defer_build=True)
 
     first: Version | None = Field(default=None, alias="from")
     before: Version | None = None

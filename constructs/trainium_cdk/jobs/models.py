@@ -148,7 +148,7 @@ class Job(BaseModel):
     LOGS: ClassVar[tuple[Reader, ...]] = ()
     """Readers of its log lines (see `metrics`)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     kind: str
     nodes: int = Field(default=1, ge=1, le=10_000, description="Compute nodes.")

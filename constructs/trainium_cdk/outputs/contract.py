@@ -38,7 +38,7 @@ Keys = Mapping[str, tuple[str, str]]
 class Fleet(BaseModel):
     """Nodes of one instance type in one queue."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     queue: str
     """Slurm partition, or Volcano queue."""
@@ -64,7 +64,7 @@ class Fleet(BaseModel):
 class ClusterOutputs(BaseModel):
     """What the jobs know of any deployed cluster."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     engine: str
     """Name of the engine."""

@@ -33,7 +33,7 @@ class Settings(BaseModel):
     "none of this", it is accepted (see `may_be_none`).
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, defer_build=True)
 
     @model_validator(mode="before")
     @classmethod
