@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.bootstrap.conftest import NewNode
 from tests.bootstrap.node import SERVER
 from tests.bootstrap.standins import SUFFIX
@@ -62,6 +64,7 @@ def test_another_framework_comes_beside_the_first_and_a_rollback_finds_its_own(n
     assert head.status()["changes"] == [f"{VENV} now points to {Path(first).name}"]
 
 
+@pytest.mark.sweep
 def test_an_installation_that_was_cut_short_is_no_environment(new_node: NewNode) -> None:
     head = new_node(**FRAMEWORK)
     head.become("HeadNode")

@@ -167,6 +167,7 @@ def provider(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / inside
 
 
+@pytest.mark.sweep
 def test_the_cdk_s_own_kubectl_provider_applies_prunes_and_deletes(
     cluster: LocalKubernetes,
     local_aws: LocalAws,

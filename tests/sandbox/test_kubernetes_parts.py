@@ -266,6 +266,7 @@ def test_helm_refuses(sandbox: Path, capsys: pytest.CaptureFixture[str], argumen
     assert helm.calls(sandbox) == []
 
 
+@pytest.mark.sweep
 def test_without_an_api_server_kubectl_checks_and_writes_down(sandbox: Path) -> None:
     """Through the very command that CDK's kubectl provider finds on PATH."""
     env = {"PATH": os.environ["PATH"], "SANDBOX_DIR": str(sandbox)}

@@ -61,6 +61,7 @@ def test_bert_large_from_nothing(backend: KubernetesBackend, running: Running) -
     assert "everything is already fetched" in text(backend.logs(again.id, stage="prepare"))
 
 
+@pytest.mark.sweep
 def test_a_failure_starts_the_gang_again_where_it_was(backend: KubernetesBackend, running: Running) -> None:
     go_on = running.shared / "go-on"  # a pod has a /tmp of its own
     job = BertLarge(nodes=2, steps=40, name="resume", env={"TRN_SANDBOX_HOLD": "30:/efs/go-on"}, precompile=False)
