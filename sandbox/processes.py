@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -58,6 +59,13 @@ def stop_all(processes: Iterable[Started], patience: float = 5.0) -> None:
             _send(process, how)
         if wait_until(lambda: not any(p.alive for p in every), wait):
             return
+
+
+def reap(children: Iterable[subprocess.Popen[bytes]], seconds: float = 60.0) -> None:
+    """Wait for children that have been stopped: one whose threads are still ending looks dead before it can be waited for."""
+    for child in children:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(seconds)
 
 
 def _send(process: Started, how: signal.Signals) -> None:

@@ -267,8 +267,7 @@ class LocalSlurm:
         nodes = [Started(*who) for who in self._state["nodes"].values()]
         processes.stop_all([*nodes, *self._job_processes()], patience=0.0)
         ended = {node.pid for node in nodes}
-        for child in (c for c in self._children if c.pid in ended):
-            child.wait()  # a process whose threads are still ending looks dead before it can be waited for
+        processes.reap(child for child in self._children if child.pid in ended)
         self._children = [c for c in self._children if c.pid not in ended and c.poll() is None]
         shutil.rmtree(self.directory / "state")
         (self.directory / "state").mkdir()
@@ -293,9 +292,7 @@ class LocalSlurm:
             processes.stop_all(self._job_processes(), patience=1.0)
             processes.stop_all([*daemons.values(), *(Started(*who) for who in self._state["nodes"].values())])
             processes.stop_all(self._job_processes(), patience=0.5)
-            for child in self._children:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    child.wait(60)  # dead already, but where the machine is busy not yet to be waited for
+            processes.reap(self._children)
             Path(self._state["link"]).unlink(missing_ok=True)
             for name in ("state", "s", "run", "etc", "munge", "ports"):
                 shutil.rmtree(self.directory / name, ignore_errors=True)

@@ -12,9 +12,9 @@ from audit.scanners.guard import cfn_guard
 from audit.scanners.nag import aws_solutions, nist
 from audit.scanners.scan import checkov, checkov_kubernetes
 
-Judge = Callable[[Subjects], list[Finding]]
+Scanner = Callable[[Subjects], list[Finding]]
 
-OF_TEMPLATES: Mapping[str, Judge] = {
+OF_TEMPLATES: Mapping[str, Scanner] = {
     "checkov": checkov,
     "cfn-lint": cfn_lint,
     "cloudformation-validate": cloudformation_validate,
@@ -23,8 +23,8 @@ OF_TEMPLATES: Mapping[str, Judge] = {
     "cfn-guard": cfn_guard,
     "cluster-configuration": cluster_configuration,
 }
-OF_OBJECTS: Mapping[str, Judge] = {"checkov-kubernetes": checkov_kubernetes}
-OF_FILES: Mapping[str, Judge] = {"shellcheck": shellcheck, "bandit": bandit, "detect-secrets": detect_secrets}
-ALL: Mapping[str, Judge] = {**OF_TEMPLATES, **OF_OBJECTS, **OF_FILES}
+OF_OBJECTS: Mapping[str, Scanner] = {"checkov-kubernetes": checkov_kubernetes}
+OF_FILES: Mapping[str, Scanner] = {"shellcheck": shellcheck, "bandit": bandit, "detect-secrets": detect_secrets}
+ALL: Mapping[str, Scanner] = {**OF_TEMPLATES, **OF_OBJECTS, **OF_FILES}
 
-__all__ = ["ALL", "OF_FILES", "OF_OBJECTS", "OF_TEMPLATES", "Judge"]
+__all__ = ["ALL", "OF_FILES", "OF_OBJECTS", "OF_TEMPLATES", "Scanner"]

@@ -10,7 +10,6 @@ Everything listens on 127.0.0.1 only, and keeps its state in one directory; the 
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
 import os
 import shutil
@@ -272,9 +271,7 @@ class LocalKubernetes:
             processes.stop_all(last, patience=3.0)
             processes.stop_all(self._left_in_pods(), patience=1.0)
             (self.directory / _STATE).unlink()
-        for child in self._children.values():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(timeout=60)
+        processes.reap(self._children.values())
         if wipe:
             shutil.rmtree(self.directory, ignore_errors=True)
 

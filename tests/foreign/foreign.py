@@ -10,6 +10,7 @@ from aws_cdk import Environment, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk.assertions import Annotations, Match, Template
+from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
 
 from tests.cdk import app
 
@@ -27,7 +28,8 @@ def vpc(scope: Stack) -> ec2.Vpc:
     return ec2.Vpc(scope, "Vpc", max_azs=2)
 
 
-def cluster(scope: Stack, id: str = "Mine", *, within: ec2.IVpc | None = None) -> eks.Cluster:
+def cluster(scope: Stack, id: str = "Mine", *, within: ec2.IVpc | None = None, kubectl: bool = False) -> eks.Cluster:
+    layer = KubectlV35Layer(scope, "Kubectl") if kubectl else None
     return eks.Cluster(
         scope,
         id,
@@ -35,6 +37,7 @@ def cluster(scope: Stack, id: str = "Mine", *, within: ec2.IVpc | None = None) -
         vpc=within or vpc(scope),
         default_capacity_type=eks.DefaultCapacityType.NODEGROUP,
         default_capacity=0,
+        kubectl_provider_options=eks.KubectlProviderOptions(kubectl_layer=layer) if layer else None,
     )
 
 

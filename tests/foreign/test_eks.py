@@ -13,7 +13,6 @@ from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from aws_cdk.assertions import Template
-from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
 
 from tests.cdk import findings, needs, only, properties, resources
 from tests.foreign.foreign import cluster, errors, template, vpc
@@ -52,12 +51,7 @@ def whole(scope: Stack, mine: TrnEksCluster | eks.ICluster, within: ec2.IVpc) ->
 
 def of_theirs(scope: Stack) -> None:
     within = vpc(scope)
-    layer = eks.KubectlProviderOptions(kubectl_layer=KubectlV35Layer(scope, "Kubectl"))
-    theirs = eks.Cluster(
-        scope, "Mine", version=eks.KubernetesVersion.V1_33, vpc=within, kubectl_provider_options=layer,
-        default_capacity_type=eks.DefaultCapacityType.NODEGROUP, default_capacity=0,
-    )  # fmt: skip
-    whole(scope, theirs, within)
+    whole(scope, cluster(scope, within=within, kubectl=True), within)
 
 
 def of_ours(scope: Stack) -> None:

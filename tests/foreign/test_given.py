@@ -9,10 +9,8 @@ import pytest
 from aws_cdk import App, Environment, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_efs as efs
-from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_fsx as fsx
 from aws_cdk.assertions import Template
-from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
 
 from tests.cdk import app, findings, properties, resources
 from tests.foreign.foreign import cluster, template, vpc
@@ -32,16 +30,8 @@ from trainium_cdk import (
 ROOT_ACCESS = [f"elasticfilesystem:Client{verb}" for verb in ("Mount", "Write", "RootAccess")]
 
 
-def kubectl_cluster(scope: Stack, within: ec2.IVpc) -> eks.Cluster:
-    return eks.Cluster(
-        scope, "Mine", version=eks.KubernetesVersion.V1_33, vpc=within,
-        kubectl_provider_options=eks.KubectlProviderOptions(kubectl_layer=KubectlV35Layer(scope, "Kubectl")),
-        default_capacity_type=eks.DefaultCapacityType.NODEGROUP, default_capacity=0,
-    )  # fmt: skip
-
-
 def parts(scope: Stack, within: ec2.IVpc, files: Any) -> None:
-    mine = kubectl_cluster(scope, within)
+    mine = cluster(scope, within=within, kubectl=True)
     TrnAddons(scope, "Addons", cluster=mine, storage=files)
     system = TrnSystemNodes(scope, "System", cluster=mine, storage=files)
     role = TrnNodeRole(scope, "Role", storage=files).role
@@ -136,7 +126,7 @@ def test_imported_lustre_needs_its_mount_name() -> None:
 def test_a_node_group_that_exists_has_a_queue_and_is_scaled() -> None:
     def build(scope: Stack) -> None:
         within = vpc(scope)
-        mine = kubectl_cluster(scope, within)
+        mine = cluster(scope, within=within, kubectl=True)
         storage = TrnStorage(scope, "S", vpc=within)
         theirs = TrnNodeGroup.from_nodegroup_attributes(
             cluster=mine,

@@ -7,10 +7,8 @@ from typing import Protocol
 
 from aws_cdk import ArnFormat, Stack
 
-from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks.view import AnyCluster, view_of
 from trainium_cdk.outputs import Fleet
-from trainium_cdk.outputs.eks import group_fleet
 from trainium_cdk.storage import AnyStorage
 
 
@@ -38,32 +36,17 @@ class NodeGroup(Protocol):
 class ExistingNodeGroup:
     """A node group that this library did not create."""
 
+    cluster: AnyCluster
     nodegroup_name: str
-    nodegroup_arn: str
     fleet: Fleet
     storage: AnyStorage | None
 
-
-def existing_node_group(
-    *,
-    cluster: AnyCluster,
-    nodegroup_name: str,
-    instance_type: str,
-    max_size: int,
-    name: str,
-    efa: bool | None,
-    lnc: int | None,
-    storage: AnyStorage | None,
-    catalog: Catalog | None,
-) -> NodeGroup:
-    """Arguments as of `TrnNodeGroup.from_nodegroup_attributes`."""
-    view, kind = view_of(cluster), (catalog or Catalog.load()).instance(instance_type)
-    arn = Stack.of(cluster).format_arn(
-        service="eks",
-        resource="nodegroup",
-        # EKS ends each with an id of its own
-        resource_name=f"{view.name}/{nodegroup_name}/*",
-        arn_format=ArnFormat.SLASH_RESOURCE_NAME,
-    )
-    fleet = group_fleet(kind, name=name, nodes=max_size, efa="auto" if efa is None else "on" if efa else "off", lnc=lnc)
-    return ExistingNodeGroup(nodegroup_name, arn, fleet, storage)
+    @property
+    def nodegroup_arn(self) -> str:
+        """Its ARN. EKS ends each with an id of its own."""
+        return Stack.of(self.cluster).format_arn(
+            service="eks",
+            resource="nodegroup",
+            resource_name=f"{view_of(self.cluster).name}/{self.nodegroup_name}/*",
+            arn_format=ArnFormat.SLASH_RESOURCE_NAME,
+        )

@@ -19,7 +19,7 @@ from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.efa import TrnEfaSecurityGroup
 from trainium_cdk.eks.group_rules import check_group
-from trainium_cdk.eks.groups import NodeGroup, existing_node_group
+from trainium_cdk.eks.groups import ExistingNodeGroup, NodeGroup
 from trainium_cdk.eks.interfaces import Layout
 from trainium_cdk.eks.launch import latest, scaling, training_template
 from trainium_cdk.eks.node_role import TrnNodeRole
@@ -157,7 +157,7 @@ class TrnNodeGroup(Construct):
         """The value of the label `trainium-cdk/node-group` on its nodes."""
         desired_size = min_size if desired_size is None else desired_size
         block = capacity_type == eks.CapacityType.CAPACITY_BLOCK
-        efa_setting = "auto" if efa is None else "on" if efa else "off"
+        efa_setting = _EFA[efa]
         has_efa = kind.efa_of(efa_setting) > 0
         # together they fail with InsufficientInstanceCapacity: reserved nodes are already placed (eksctl issue 7949)
         placement = has_efa and not (block or capacity_reservation_id) if placement_group is None else placement_group
@@ -337,17 +337,9 @@ class TrnNodeGroup(Construct):
             storage: The file systems that its nodes can mount. Default: none.
             catalog: The catalogue with the instance type. Default: this release's.
         """
-        return existing_node_group(
-            cluster=cluster,
-            nodegroup_name=nodegroup_name,
-            instance_type=instance_type,
-            max_size=max_size,
-            name=name,
-            efa=efa,
-            lnc=lnc,
-            storage=storage,
-            catalog=catalog,
-        )
+        kind = (catalog or Catalog.load()).instance(instance_type)
+        fleet = group_fleet(kind, name=name, nodes=max_size, efa=_EFA[efa], lnc=lnc)
+        return ExistingNodeGroup(cluster, nodegroup_name, fleet, storage)
 
     @property
     def connections(self) -> ec2.Connections:
@@ -361,6 +353,7 @@ class TrnNodeGroup(Construct):
 
 
 _ON_OFF = {"auto": None, "on": True, "off": False}
+_EFA = {value: word for word, value in _ON_OFF.items()}
 
 
 def _placement(scope: Construct, wanted: ec2.IPlacementGroup | bool) -> str | None:

@@ -116,8 +116,7 @@ class TrnPcluster(Construct):
     ) -> None:
         super().__init__(scope, id)
         if not isinstance(storage, TrnStorage):
-            id = "Storage"
-            storage = wrapped(self, id, vpc, storage) if storage else TrnStorage(self, id, vpc=vpc)
+            storage = wrapped(self, "Storage", vpc, storage) if storage else TrnStorage(self, "Storage", vpc=vpc)
         environment = environment_of(
             self,
             storage=storage,
