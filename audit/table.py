@@ -64,7 +64,7 @@ def figures(names: Sequence[str], what: Subjects, result: Sorted) -> dict[str, A
         "rules": len({(f.scanner, f.rule.partition("[")[0]) for f, _ in result.acknowledged}),
         "reasons": len({id(entry) for _, entry in result.acknowledged}),
         "raw": {s: {"resources": n, **{name: raw[s, name] for name in names}} for s, n in sizes.items()},
-        "judges": {name: {"open": opened[name], "acknowledged": known[name]} for name in names},
+        "scanners": {name: {"open": opened[name], "acknowledged": known[name]} for name in names},
     }
 
 

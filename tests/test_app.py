@@ -91,7 +91,9 @@ BAD: dict[str, tuple[bytes | None, str]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_bad_environment_is_one_paragraph(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_environment_is_reported_in_one_paragraph(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     content, words = BAD[case]
     file = tmp_path / "environment.yaml"
     if content is not None:
@@ -111,7 +113,7 @@ def test_the_command_line_needs_no_credentials_and_no_active_environment(tmp_pat
     assert done.stdout.split() == ["TrnPclusterStack", "TrnEksStack"]
 
 
-def test_one_engines_mistakes_do_not_stop_the_other(tmp_path: Path) -> None:
+def test_errors_of_one_engine_do_not_stop_the_other(tmp_path: Path) -> None:
     """A half that is wrong is an empty stack with the reason: only what asks for it fails."""
     file = tmp_path / "halves.yaml"
     file.write_text("pcluster: {}\neks:\n  namespace: kube-system\n")

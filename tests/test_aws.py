@@ -23,7 +23,7 @@ CLOCK, CREDENTIALS = "this machine's clock is wrong: ", "these AWS credentials h
         ("Throttling", "Rate exceeded", "An error occurred (Throttling) when calling the ListQueues operation: "),
     ],
 )
-def test_what_to_do(code: str, message: str, begin: str) -> None:
+def test_errors_have_a_fix(code: str, message: str, begin: str) -> None:
     said = describe_error(ClientError({"Error": {"Code": code, "Message": message}}, "ListQueues"))
     assert said.startswith(begin)
     assert message.rstrip(".") in said

@@ -61,7 +61,7 @@ def test_the_scripts_key_is_that_of_their_content(scripts: Path) -> None:
     assert urls()[0] == before[0]
 
 
-def test_the_pointer_keeps_its_name_and_says_where_the_scripts_are() -> None:
+def test_the_pointer_keeps_its_name_and_has_the_scripts_address() -> None:
     for release in ("2.30.0", "2.31.0"):
         data = {"bootstrap": {"neuron_release": release}}
         template = synth(lambda stack, data=data: made(stack, data))  # type: ignore[misc]

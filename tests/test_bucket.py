@@ -11,7 +11,7 @@ from tests.cdk import findings, needs, only, properties, resources, synth
 from trainium_cdk.bucket import TrnBucket
 
 
-def test_nobody_reads_it_in_the_clear_or_from_outside() -> None:
+def test_access_needs_tls_and_the_own_account() -> None:
     template = synth(lambda s: TrnBucket(s, "Bucket", expiration={"payloads/": Duration.days(30)}))
     buckets = properties(template, "S3::Bucket")
     for found in buckets:
@@ -51,7 +51,7 @@ def test_access_logs_are_written_by_s3_for_these_buckets_alone_and_elsewhere() -
     assert writers == {source: [], logs: [("/objects/*", source), ("/access-logs/*", logs)]}
 
 
-def test_the_function_that_empties_it_logs_where_the_stack_owns_and_nowhere_else() -> None:
+def test_the_function_that_empties_it_logs_to_a_group_of_the_stack_only() -> None:
     template = synth(lambda s: (TrnBucket(s, "One"), TrnBucket(s, "Two")))
     [group] = resources(template, "Logs::LogGroup")
     assert resources(template, "Logs::LogGroup")[group]["DeletionPolicy"] == "Delete"
@@ -66,7 +66,7 @@ def test_the_function_that_empties_it_logs_where_the_stack_owns_and_nowhere_else
 @pytest.mark.parametrize(
     ("removal_policy", "policy"), [(RemovalPolicy.DESTROY, "Delete"), (RemovalPolicy.RETAIN, "Retain")]
 )
-def test_what_becomes_of_the_objects(removal_policy: RemovalPolicy, policy: str) -> None:
+def test_removal_of_the_objects(removal_policy: RemovalPolicy, policy: str) -> None:
     template = synth(lambda s: TrnBucket(s, "Bucket", removal_policy=removal_policy))
     assert {bucket["DeletionPolicy"] for bucket in resources(template, "S3::Bucket").values()} == {policy}
     assert len(properties(template, "Lambda::Function")) == (1 if policy == "Delete" else 0)

@@ -81,7 +81,7 @@ class Deployed:
         return getattr(self.aws.client(service), operation)(**arguments)
 
 
-def test_deployed_updated_and_destroyed_to_nothing(local_aws: LocalAws, tmp_path: Path) -> None:
+def test_deployed_updated_and_destroyed_completely(local_aws: LocalAws, tmp_path: Path) -> None:
     before = local_aws.leftovers()
     app = Deployed(local_aws, tmp_path)
     made = app.deploy()
@@ -114,7 +114,7 @@ def test_deployed_updated_and_destroyed_to_nothing(local_aws: LocalAws, tmp_path
 
 
 @pytest.mark.sweep
-def test_kept_data_stays_and_is_all_that_stays(local_aws: LocalAws, tmp_path: Path) -> None:
+def test_only_kept_data_stays(local_aws: LocalAws, tmp_path: Path) -> None:
     before = local_aws.leftovers()
     app = Deployed(local_aws, tmp_path)
     made = app.deploy(on_destroy="keep")

@@ -60,7 +60,7 @@ TORCHX_COMPONENT = "trainium_cdk.jobs.kubernetes.torchx_component"
 
 
 @pytest.mark.parametrize("part", ["catalog", "settings", "checks", "outputs", "jobs", "engines", "cli"])
-def test_arrows_run_one_way(part: str) -> None:
+def test_imports_run_one_way(part: str) -> None:
     """Each module of these parts, in an interpreter of its own kind, loads no CDK."""
     names = [n for n in modules(part) if n != TORCHX_COMPONENT]
     assert names, f"there is no {part}"
@@ -84,7 +84,7 @@ ORDER = ["catalog", "settings", "checks"]
 
 
 @pytest.mark.parametrize(("part", "above"), [(p, ORDER[i + 1 :]) for i, p in enumerate(ORDER[:-1])])
-def test_lower_parts_do_not_know_the_upper_ones(part: str, above: list[str]) -> None:
+def test_lower_layers_do_not_import_upper_ones(part: str, above: list[str]) -> None:
     for source in (PACKAGE / part).rglob("*.py"):
         text = source.read_text("utf-8")
         for upper in above:

@@ -114,7 +114,7 @@ GOOD = exported(settings.Environment())
         (GOOD | {"Fleet0": GOOD["Fleet0"].replace('"nodes":16', '"nodes":"many"')}, "nodes: Input should be a valid integer"),
     ],
 )  # fmt: skip
-def test_what_is_no_cluster_is_refused(bad: dict[str, str], message: str) -> None:
+def test_invalid_outputs_are_refused(bad: dict[str, str], message: str) -> None:
     with pytest.raises(outputs.OutputsError) as caught:
         outputs.parse("S", "us-east-1", bad)
     assert message in str(caught.value)
@@ -154,7 +154,7 @@ def test_any_file_is_a_cluster_or_an_error(data: bytes) -> None:
             read_cluster(Path(file.name))
 
 
-def test_a_queue_that_is_not_there() -> None:
+def test_an_unknown_queue() -> None:
     cluster = outputs.parse("S", "us-east-1", GOOD)
     with pytest.raises(outputs.OutputsError, match="S has no queue 'gpu'; it has compute1"):
         cluster.queue("gpu")

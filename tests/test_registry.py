@@ -15,7 +15,7 @@ from trainium_cdk.registry import TrnRegistry
 
 
 @pytest.mark.parametrize(("on_destroy", "policy", "emptied"), [("delete", "Delete", True), ("keep", "Retain", False)])
-def test_what_becomes_of_the_images(on_destroy: Any, policy: str, emptied: bool) -> None:
+def test_removal_of_the_images(on_destroy: Any, policy: str, emptied: bool) -> None:
     template = synth(lambda s: TrnRegistry.from_settings(s, "Registry", on_destroy=on_destroy))
     [repository] = template.to_json()["Resources"].values()
     assert (repository["Type"], repository["DeletionPolicy"]) == ("AWS::ECR::Repository", policy)
@@ -47,6 +47,6 @@ def test_a_role_may_pull_and_another_may_push() -> None:
     assert sorted((name[:4], allowed) for name, allowed in may_put.items()) == [("Buil", True), ("Node", False)]
 
 
-def test_none_where_it_is_not_enabled() -> None:
+def test_disabled_creates_none() -> None:
     template = synth(lambda s: TrnRegistry.from_settings(s, "Registry", trn.Registry(enabled=False)))
     assert "Resources" not in template.to_json()

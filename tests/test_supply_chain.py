@@ -90,7 +90,7 @@ def test_npm_packages_have_hashes() -> None:
     assert [name for name, package in packages.items() if name and "integrity" not in package] == []
 
 
-def test_the_bill_of_materials_names_all_that_is_locked(tmp_path: Path) -> None:
+def test_the_bill_of_materials_has_every_locked_package(tmp_path: Path) -> None:
     need(Path(sys.executable).with_name("cyclonedx-py").exists(), "cyclonedx-bom is not installed: make setup")
     command = ["make", "--no-print-directory", "-o", "setup", "sbom", f"SBOM={tmp_path}", "LOCKS="]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -107,7 +107,7 @@ def test_the_bill_of_materials_names_all_that_is_locked(tmp_path: Path) -> None:
     assert "aws-cdk" in {c["name"] for c in node["components"]}
 
 
-def test_nothing_tells_a_user_to_install_a_package_that_is_not_published() -> None:
+def test_no_text_recommends_a_package_that_is_not_published() -> None:
     """Anybody could publish one under this name: neither the code, a kubeconfig's hint among it, nor a document names it to pip."""
     command = re.compile(r"\b(?:pip3?|uv|pipx)\b[^\n`\"']*?\binstall\s+(?:-\S+\s+)*trainium[-_]cdk\b")
     assert command.search("pip install -U trainium-cdk")

@@ -56,7 +56,7 @@ def key_properties(node: Any, schema: Any, path: str = "", seen: frozenset[str] 
         yield from key_properties(node["items"], schema, f"{path}0.", seen)
 
 
-def test_no_type_that_can_have_a_key_is_forgotten(made: dict[str, Any]) -> None:
+def test_every_type_that_can_have_a_key_has_one(made: dict[str, Any]) -> None:
     """By CloudFormation's own schemas. What is not in the table has another purpose, which is named here."""
     others = {"AWS::EFS::FileSystem": "Replication", "AWS::Lambda::Function": "(Code.Source|DurableConfig)",
               "AWS::S3::Bucket": "(Metadata|Replication)Configuration", "AWS::EKS::Cluster": "EncryptionConfigKeyArn",
@@ -93,14 +93,14 @@ def test_without_the_setting_the_clusters_key_serves_the_logs_on_eks() -> None:
     assert all(k == {"Fn::GetAtt": [key, "Arn"]} for k in groups)
 
 
-def test_lustre_without_a_key_of_its_own_is_left_alone() -> None:
+def test_lustre_without_its_own_key_is_unchanged() -> None:
     data = {"encryption": "customer-key", "storage": {"fsx": {"deployment": "SCRATCH_2"}}}
     found = synthesis.template_of(settings.validate(data)).find_resources("AWS::FSx::FileSystem")
     [system] = found.values()
     assert "KmsKeyId" not in system["Properties"]
 
 
-def test_who_may_use_the_key(made: dict[str, Any]) -> None:
+def test_principals_that_may_use_the_key(made: dict[str, Any]) -> None:
     """The key's policy and the roles' own, evaluated."""
     [(name, key)] = [(n, r) for n, r in made["Resources"].items() if r["Type"] == "AWS::KMS::Key"]
     policy = filled(key["Properties"]["KeyPolicy"], made)

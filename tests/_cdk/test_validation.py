@@ -26,12 +26,12 @@ def synthesise(folder: Path, text: str) -> dict[str, Any]:
     return dict(parts[0])
 
 
-def test_nothing_to_say_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_no_findings_are_reported_as_such(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert synthesise(tmp_path, "")["violations"] == []
     assert capfd.readouterr().err == ""
 
 
-def test_a_finding_has_its_place_reason_and_fix(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_finding_has_a_location_reason_and_fix(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     text = "on_destroy: keep\npcluster:\n  queues:\n    - compute_resources:\n        - min_nodes: 1\n"
     found = {v["ruleName"]: v for v in synthesise(tmp_path, text)["violations"]}
     assert found.keys() == {"static_nodes_are_paid", "kept_data_is_listed"}
@@ -50,7 +50,7 @@ def test_a_finding_has_its_place_reason_and_fix(tmp_path: Path, capfd: pytest.Ca
         said += capfd.readouterr().err
 
 
-def test_one_half_that_is_wrong_is_in_it_and_the_other_synthesises(tmp_path: Path) -> None:
+def test_errors_of_one_engine_are_reported_and_the_other_synthesises(tmp_path: Path) -> None:
     text = "pcluster: {queues: [{compute_resources: [{instance_type: trn9.big}]}]}\neks: {}\n"
     wrong = [v for v in synthesise(tmp_path, text)["violations"] if v["severity"] == "error"]
     assert [v["ruleName"] for v in wrong] == ["instance_type_is_known"]

@@ -36,7 +36,7 @@ def each(templates: Templates) -> Iterator[tuple[str, dict[str, Any]]]:
     yield from templates.items()
 
 
-def test_ports_are_ports(templates: Templates) -> None:
+def test_ports_are_valid(templates: Templates) -> None:
     """The Neuron EKS samples' security groups have port 65536. ICMP's types and codes are separate numbers."""
     for subject, template in each(templates):
         for rule in [*rules(template, "Ingress"), *rules(template, "Egress")]:
@@ -122,7 +122,7 @@ def test_an_efa_fleet_is_in_one_subnet(templates: Templates) -> None:
     assert seen > 20
 
 
-def test_instances_want_imdsv2_and_nothing_says_otherwise(templates: Templates) -> None:
+def test_instances_require_imdsv2_everywhere(templates: Templates) -> None:
     """`required` beside `Secured: false`: awsome-distributed-training."""
     for subject, template in each(templates):
         for found in values(template, "LaunchTemplateData"):
@@ -180,12 +180,12 @@ def test_nothing_is_fetched_from_a_moving_branch(audited: Subjects, templates: T
         ("git checkout 10c93cba78228781af013a7177eab862af901d97", False),
     ],
 )
-def test_what_counts_as_moving(line: str, moves: bool) -> None:
+def test_moving_branches_are_detected(line: str, moves: bool) -> None:
     assert bool(MOVING.search(line)) is moves
 
 
 @pytest.mark.parametrize("word", OLD)
-def test_nothing_old_is_used(word: str, audited: Subjects, templates: Templates) -> None:
+def test_nothing_deprecated_is_used(word: str, audited: Subjects, templates: Templates) -> None:
     ours = [
         ROOT / f for f in tracked() if f.startswith(("bootstrap/", "constructs/", "stacks/")) and not f.endswith(".md")
     ]

@@ -223,7 +223,7 @@ def test_every_wildcard_has_its_reason(wild: set[Permission]) -> None:
 
 
 @whole
-def test_no_row_is_left_over(wild: set[Permission]) -> None:
+def test_every_row_is_used(wild: set[Permission]) -> None:
     assert [row for row in TABLE if not any(p.is_of(row) for p in wild)] == []
 
 
@@ -235,7 +235,7 @@ def test_wide_permissions_carry_their_condition(key: tuple[str, str], wild: set[
     assert all(p.condition.startswith(CONDITIONS[key]) for p in found)
 
 
-def test_who_may_take_a_role_is_named(templates: Templates) -> None:
+def test_trust_policies_name_their_principals(templates: Templates) -> None:
     """A service, or the account itself for the role that reaches the Kubernetes API; never `*`."""
     for subject, template in templates.items():
         for name, resource in template["Resources"].items():
@@ -282,7 +282,7 @@ def test_managed_policies_are_the_few_that_services_need(templates: Templates) -
     }
 
 
-def test_the_test_sees_wildcards() -> None:
+def test_the_test_detects_wildcards() -> None:
     policy = {
         "Properties": {
             "Policies": [

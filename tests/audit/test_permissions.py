@@ -159,7 +159,7 @@ def decided(rows: list[Row], principals: Principals) -> dict[str, bool]:
 
 
 @pytest.mark.parametrize(("stack", "rows"), [("slurm", SLURM), ("eks", EKS)])
-def test_what_each_principal_may_do(stack: str, rows: list[Row], request: pytest.FixtureRequest) -> None:
+def test_permissions_of_each_principal(stack: str, rows: list[Row], request: pytest.FixtureRequest) -> None:
     wanted = {f"{r.principal} {r.action} {r.resource} {r.context}": r.allowed for r in rows}
     assert len(wanted) == len(rows)
     assert decided(rows, request.getfixturevalue(stack)) == wanted

@@ -90,26 +90,26 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> Subjects:
 
 
 @pytest.mark.parametrize(("scanner", "rule", "resource"), SEEN)
-def test_a_scanner_sees(scanner: str, rule: str, resource: str, bad: Subjects) -> None:
+def test_a_scanner_reports_a_bad_example(scanner: str, rule: str, resource: str, bad: Subjects) -> None:
     found = [f for f in scanners.ALL[scanner](bad) if f.subject == "bad"]
     assert [f for f in found if f.rule.startswith(rule) and f.resource == resource], found
     assert all(f.scanner == scanner and f.message for f in found)
 
 
-def test_a_scanner_that_fails_is_not_one_that_finds_nothing(tmp_path: Path) -> None:
+def test_a_failed_scanner_is_not_a_clean_result(tmp_path: Path) -> None:
     with pytest.raises(ScannerFailed, match="no-such-program is not installed: run `make audit`"):
         run([tmp_path / "no-such-program"])
     with pytest.raises(ScannerFailed, match="sh ended with code 7:\nreason"):
         run(["sh", "-c", "echo reason >&2; exit 7"])
 
 
-def test_what_is_no_template_is_refused(tmp_path: Path) -> None:
+def test_other_files_than_templates_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("a: 1\n")
     with pytest.raises(ValueError, match="is not a CloudFormation template: it has no Resources"):
         subjects.given(tmp_path, [tmp_path / "x.yaml"])
 
 
-def test_a_secret_in_a_file_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_in_a_file_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The detectors are called before a file is scanned, which must lose no finding."""
     (tmp_path / "clean.py").write_text("x = 1\n")
     (tmp_path / "key.py").write_text("x = 1\nkey = '" + "AKIA" + "QYLPMN5H" * 2 + "'\n")

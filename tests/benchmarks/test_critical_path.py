@@ -47,12 +47,12 @@ def test_the_slower_way_counts() -> None:
         ({"A": {"Ref": "Own"}}, set()),
     ],
 )
-def test_every_kind_of_reference_is_seen(properties: dict[str, object], found: set[str]) -> None:
+def test_every_kind_of_reference_is_detected(properties: dict[str, object], found: set[str]) -> None:
     resources = {"Own": {"Type": "T", "Properties": properties}, "X": {"Type": "T"}, "Y": {"Type": "T"}}
     assert needs(resources, "Own") == found
 
 
-def test_a_circle_is_named() -> None:
+def test_a_cycle_is_named() -> None:
     circle = template(A={"Type": "T", "DependsOn": "B"}, B={"Type": "T", "Properties": {"X": {"Ref": "A"}}})
     with pytest.raises(CircularDependency, match="A -> B -> A"):
         longest(circle, TIMES)

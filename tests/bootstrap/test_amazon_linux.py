@@ -86,7 +86,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("name", swept(FAILURES, "packages without a signature", "wheels that need a newer glibc"))
-def test_what_is_wrong_is_said_loudly(node: Node, name: str) -> None:
+def test_errors_are_logged_with_their_reason(node: Node, name: str) -> None:
     argument, step, message = FAILURES[name]
     done = node.configure(argument, "TRN_VENV=venv")
     assert done.code != 0

@@ -83,7 +83,7 @@ def bucket(vendor: object) -> Path:
     return Path(vendor.folder)  # type: ignore[attr-defined]
 
 
-def test_it_downloads_once_and_hands_the_arguments_on(node: Node, bucket: Path) -> None:
+def test_it_downloads_once_and_passes_the_arguments_on(node: Node, bucket: Path) -> None:
     url = publish(node, bucket, mark="2.31.0")
     node.write("/etc/standin/aws-failures", "2")
     first = node.run("/opt/trn/entry.sh", url, "TRN_NODE_ROLE=login", env={"TRN_ENTRY_RETRY_DELAY": "0"})
@@ -104,7 +104,7 @@ def test_it_downloads_once_and_hands_the_arguments_on(node: Node, bucket: Path) 
     assert present == {name_of(url), name_of(other), "current"}
 
 
-def test_a_head_node_asks_where_the_scripts_are_now(node: Node, bucket: Path) -> None:
+def test_a_head_node_reads_the_current_address_of_the_scripts(node: Node, bucket: Path) -> None:
     pointer = "/trainium/trn-slurm/node-scripts"
     for release in ("2.31.0", "2.33.0"):
         node.write(f"/etc/standin/ssm{pointer}", publish(node, bucket, mark=release))

@@ -65,7 +65,7 @@ def test_another_framework_comes_beside_the_first_and_a_rollback_finds_its_own(n
 
 
 @pytest.mark.sweep
-def test_an_installation_that_was_cut_short_is_no_environment(new_node: NewNode) -> None:
+def test_an_interrupted_installation_is_not_an_environment(new_node: NewNode) -> None:
     head = new_node(**FRAMEWORK)
     head.become("HeadNode")
     failed = head.configure(f"TRN_NEURON_PIP_URL={SERVER}/absent", f"TRN_PIP_INDEX_URL={SERVER}/absent")
@@ -78,7 +78,7 @@ def test_an_installation_that_was_cut_short_is_no_environment(new_node: NewNode)
     assert not (half / "lib" / "leftover").exists()
 
 
-def test_a_folder_in_the_place_of_the_link_is_left_alone(new_node: NewNode) -> None:
+def test_a_folder_in_place_of_the_link_is_not_changed(new_node: NewNode) -> None:
     head = new_node(**FRAMEWORK)
     head.become("HeadNode")
     head.path(VENV).mkdir()

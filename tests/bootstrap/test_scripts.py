@@ -35,7 +35,7 @@ def test_shellcheck_has_no_finding() -> None:
 
 
 @pytest.mark.parametrize("script", SHELL, ids=lambda path: path.name)
-def test_bash_reads_it(script: Path) -> None:
+def test_bash_parses_it(script: Path) -> None:
     subprocess.run(["bash", "-n", script], check=True)
     text = script.read_text()
     assert "\t" not in text
@@ -65,7 +65,7 @@ def test_the_vendors_addresses_are_those_of_the_catalogue() -> None:
     assert listed == {name: defaults[f"TRN_{key}_URL"] for name, key in keys.items()}
 
 
-def test_the_scripts_are_found_in_a_package_or_said_to_be_missing(
+def test_the_scripts_are_found_in_a_package_or_reported_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = tmp_path / "site-packages" / "trainium_cdk" / "node"

@@ -164,7 +164,7 @@ while log in select.select([log, sys.stdin], [], [])[0]:  # until stdin has ende
 """
 
 
-def test_a_head_nodes_reason_is_on_the_channels_that_survive(new_node: NewNode) -> None:
+def test_a_head_nodes_reason_reaches_the_logs_that_survive(new_node: NewNode) -> None:
     """ParallelCluster drops the stderr of a head node's script; stdout and the system log are kept."""
     head = new_node(TRN_MOUNTS="/proc /fsx")
     head.become("HeadNode")
@@ -241,7 +241,7 @@ def test_an_image_with_its_own_neuron_source_is_taken_over(new_node: NewNode) ->
 
 
 @pytest.mark.sweep
-def test_a_repository_that_turns_bad_is_not_used_from_memory(new_node: NewNode, vendor: Vendor) -> None:
+def test_a_repository_that_becomes_invalid_is_not_used_from_the_cache(new_node: NewNode, vendor: Vendor) -> None:
     """apt by itself only warns here and installs from the lists it has."""
     turning = vendor.folder / "apt-turning"
     turning.symlink_to("apt")
@@ -402,7 +402,7 @@ SHORT = (
 
 
 @pytest.mark.parametrize("name", swept(FAILURES, *SHORT))
-def test_what_is_wrong_is_said_loudly(new_node: NewNode, name: str) -> None:
+def test_errors_are_logged_with_their_reason(new_node: NewNode, name: str) -> None:
     settings, arguments, prepare, step, message = FAILURES[name]
     node = compute_node(new_node, **settings)
     if prepare:

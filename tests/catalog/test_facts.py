@@ -38,7 +38,7 @@ def test_every_type_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("kind", CATALOG.instances.values(), ids=lambda k: k.name)
-def test_instance_types_hold_together(kind: InstanceType) -> None:
+def test_instance_types_are_consistent(kind: InstanceType) -> None:
     assert kind.name.split(".")[0] == kind.family
     assert kind.zone_ids
     assert len(set(kind.zone_ids)) == len(kind.zone_ids)
@@ -86,7 +86,7 @@ def test_the_default_release_trains_on_every_type() -> None:
     assert CATALOG.images[release.container].collectives == release.collectives
 
 
-def test_parallelcluster_facts_hold_together() -> None:
+def test_parallelcluster_entries_are_consistent() -> None:
     facts = CATALOG.parallelcluster
     assert tuple(map(int, facts.oldest.split("."))) <= tuple(map(int, facts.default.split(".")))
     assert all(s == s.lower() for s in facts.denied_slurm_settings)
@@ -115,7 +115,7 @@ def test_prices_are_of_known_types(region: str) -> None:
 
 
 @pytest.mark.parametrize("region", CATALOG.service_prices)
-def test_prices_of_services_say_what_they_are_for(region: str) -> None:
+def test_prices_of_services_have_a_description(region: str) -> None:
     prices = CATALOG.service_prices[region]
     assert all(name.endswith(("-hour", "-gib-month")) and price > 0 for name, price in prices.items())
 
@@ -148,7 +148,7 @@ def test_every_table_names_its_source_and_date(name: str) -> None:
         (lambda: CATALOG.release("x"), "describe it under `catalog.releases`"),
     ],
 )  # fmt: skip
-def test_unknown_facts(look_up: object, message: str) -> None:
+def test_unknown_entries(look_up: object, message: str) -> None:
     with pytest.raises(UnknownCatalogEntry) as caught:
         look_up()  # type: ignore[operator]
     assert message in str(caught.value)
@@ -161,7 +161,7 @@ def test_zones() -> None:
     assert CATALOG.region_of("nowhere1-az1") is None
 
 
-def test_overrides_are_merged_key_by_key_and_leave_ours_alone() -> None:
+def test_overrides_are_merged_by_key_and_do_not_change_ours() -> None:
     changed = Catalog.load(CatalogOverrides(instances={"trn1.32xlarge": {"max_pods": 5}}))
     assert changed.instance("trn1.32xlarge").max_pods == 5
     assert changed.instance("trn1.32xlarge").vcpus == 128

@@ -65,13 +65,13 @@ def test_zones_are_those_of_the_offerings(ec2: Path) -> None:
     assert {zone: CATALOG.region_of(zone) for zone in regions} == regions
 
 
-def test_arm_types_are_told_by_their_names(instance_types: dict[str, Any]) -> None:
+def test_arm_types_are_recognised_by_name(instance_types: dict[str, Any]) -> None:
     arm = {n for n, t in instance_types.items() if "arm64" in t["ProcessorInfo"]["SupportedArchitectures"]}
     assert len(arm) > 100
     assert {n for n in instance_types if _ARM.match(n.split(".")[0])} == arm
 
 
-def test_memory_told_by_a_name_is_there(instance_types: dict[str, Any]) -> None:
+def test_memory_given_in_a_name_is_correct(instance_types: dict[str, Any]) -> None:
     guessed = {n: m for n in instance_types if (m := memory_gib(n)) is not None}
     assert len(guessed) > 300
     less = {n: m for n, m in guessed.items() if instance_types[n]["MemoryInfo"]["SizeInMiB"] / 1024 < m}
@@ -120,7 +120,7 @@ def pcluster() -> dict[str, Any]:
     return found
 
 
-def test_parallelcluster_facts_are_its_own(pcluster: dict[str, Any]) -> None:
+def test_parallelcluster_entries_match_its_package(pcluster: dict[str, Any]) -> None:
     facts = CATALOG.parallelcluster
     assert facts.default == pcluster["default"]
     assert set(facts.operating_systems) <= set(pcluster["operating_systems"])

@@ -77,7 +77,7 @@ def test_every_combination_on_eks() -> None:
         )  # fmt: skip
 
 
-def test_verdicts_say_why() -> None:
+def test_verdicts_have_a_reason() -> None:
     stacks = [slurm(*row) for row in SLURM] + [eks(*row) for row in EKS[::7]]
     for stack in stacks:
         verdict = evaluate(CATALOG, stack)
@@ -88,7 +88,7 @@ def test_verdicts_say_why() -> None:
             assert str(verdict.statement.date) in str(verdict.statement)
 
 
-def test_the_nearest_works_and_a_good_one_is_its_own_nearest() -> None:
+def test_the_nearest_combination_works_and_a_valid_one_is_unchanged() -> None:
     for row in SLURM:
         stack = slurm(*row)
         found, verdict = nearest(CATALOG, stack), evaluate(CATALOG, stack)
@@ -144,7 +144,7 @@ def test_the_default_environment_is_such_a_default() -> None:
         ({"release": "2.32.0", "framework": "torch-xla"}, ("2.32.0", "torch-xla")),
     ],
 )
-def test_what_is_given_is_kept_and_the_rest_chosen(given: dict[str, str], expected: tuple[str, str]) -> None:
+def test_given_versions_are_kept_and_the_others_chosen(given: dict[str, str], expected: tuple[str, str]) -> None:
     assert choose(CATALOG, (Need("slurm", ("trn2",), "ubuntu2404"), Need("eks", ("trn2",))), **given) == expected  # type: ignore[arg-type]
 
 
@@ -201,7 +201,7 @@ def described(stack: Stack) -> str:
     return f"{line} {why}".rstrip()
 
 
-def test_a_table_to_read() -> None:
+def test_a_readable_table() -> None:
     """Read the difference when a release is added: UPDATE_GOLDEN=1 writes it anew."""
     lines = [described(s) for s in rows()]
     assert len(set(lines)) == len(lines) >= 60

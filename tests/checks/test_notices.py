@@ -16,7 +16,7 @@ def test_noticed(text: str, level: str, key: str, message: str) -> None:
     assert message in env.source.describe(found[0])
 
 
-def test_kept_data_is_named_and_judged() -> None:
+def test_kept_data_is_named_with_its_risk() -> None:
     env = settings.parse("on_destroy: keep\nstorage: {fsx: {deployment: SCRATCH_2}}\nregistry: {enabled: false}")
     warned, told = checks.require(env)
     assert (warned.level, warned.dotted) == ("warning", "storage.fsx.deployment")

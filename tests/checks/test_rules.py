@@ -20,7 +20,7 @@ ENVIRONMENTS = sorted((Path(__file__).parent.parent / "environments").glob("*.ya
 
 
 @pytest.mark.parametrize("file", ENVIRONMENTS, ids=lambda f: f.stem)
-def test_good_environments_pass(file: Path) -> None:
+def test_valid_environments_pass(file: Path) -> None:
     env = settings.load(file)
     assert {p.level for p in checks.require(env)} <= {"warning", "info"}
     assert env.zone_ids
@@ -48,7 +48,7 @@ def test_the_folder_shows_every_kind() -> None:
         assert any(getattr(e.pcluster, some) for e in found)
 
 
-def test_the_default_environment_has_nothing_to_say() -> None:
+def test_the_default_environment_has_no_findings() -> None:
     assert checks.check(settings.Environment()) == []
 
 
@@ -85,7 +85,7 @@ TEXTS += [row[0] for row in (*bad_environments.TABLE, *notices.TABLE)]
     keys=st.sets(st.sampled_from(sorted(settings.Environment().model_dump(by_alias=True)))),
 )
 @hypothesis_settings(max_examples=many(150))
-def test_rules_never_fall_over(a: str, b: str, keys: set[str]) -> None:
+def test_rules_never_raise(a: str, b: str, keys: set[str]) -> None:
     """Sections of any two environments together: every rule ends, and every problem can be told."""
     both = settings.parse(a).model_dump(mode="json", by_alias=True, exclude_unset=True)
     other = settings.parse(b).model_dump(mode="json", by_alias=True, exclude_unset=True)

@@ -69,7 +69,7 @@ def said(words: str, folder: Path, **env: str) -> str:
 
 
 @pytest.mark.parametrize("name", swept(COMMANDS, "list", "submit to Kubernetes", "preflight"))
-def test_expired_ones(name: str, expired: dict[str, str], folder: Path) -> None:
+def test_expired_credentials(name: str, expired: dict[str, str], folder: Path) -> None:
     line = said(COMMANDS[name], folder, **expired)
     if name == "preflight":
         assert "error credentials = " in line
@@ -81,7 +81,7 @@ def test_expired_ones(name: str, expired: dict[str, str], folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", swept(COMMANDS, "submit through SSM", "destroy"))
-def test_none(name: str, local_aws: LocalAws, folder: Path) -> None:
+def test_no_credentials(name: str, local_aws: LocalAws, folder: Path) -> None:
     line = said(COMMANDS[name], folder, AWS_REGION=local_aws.region, AWS_ENDPOINT_URL=local_aws.endpoint)
     assert "Unable to locate credentials" in line
     assert "Check your AWS credentials" in line or "Fix: sign in (aws sso login)" in line

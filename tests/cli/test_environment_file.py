@@ -80,7 +80,7 @@ def test_the_file_names_stack_and_region(
         (["--env", "nowhere.yaml"], ["nowhere.yaml: the file does not exist"]),
     ],
 )
-def test_a_stack_that_is_not_there(
+def test_a_missing_stack(
     words: list[str], messages: list[str], deployed: str, local_aws: LocalAws, tmp_path: Path
 ) -> None:
     assert deployed

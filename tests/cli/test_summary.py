@@ -9,7 +9,7 @@ from trainium_cdk.jobs.metrics import CompileCount, Step
 PUBLISHED = Expected(4000.0, "published for 1 node, SDK 2.28")
 
 
-def test_a_run_is_held_against_what_was_published() -> None:
+def test_a_run_is_compared_with_published_results() -> None:
     summary = Summary(warmup=0)
     for record in (
         CompileCount("graphs", 6),
@@ -25,11 +25,11 @@ def test_a_run_is_held_against_what_was_published() -> None:
     ]
 
 
-def test_what_is_no_trainium_is_not_compared() -> None:
+def test_other_instance_types_are_not_compared() -> None:
     summary = Summary(warmup=0)
     summary.add(Step(1, 2.0, None, 1e6))
     assert summarize(summary, PUBLISHED) == ["step 1: loss 2, from 2; 1,000,000.0 sequences/s on average"]
 
 
-def test_nothing_to_tell() -> None:
+def test_nothing_to_report() -> None:
     assert summarize(Summary()) == []

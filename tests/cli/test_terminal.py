@@ -43,7 +43,7 @@ PIECES = st.lists(
 
 @given(st.one_of(st.text(), st.text(alphabet="\x1b[]m;?0\r\n\a\x9b\u202e")))
 @example(HOSTILE)
-def test_what_is_shown_controls_nothing(text: str) -> None:
+def test_output_has_no_control_characters(text: str) -> None:
     shown = terminal.clean(text)
     assert {unicodedata.category(c) for c in shown if c not in "\n\t"}.isdisjoint({"Cc", "Cf", "Cs", "Zl", "Zp"})
     assert terminal.clean(shown) == shown
@@ -58,13 +58,13 @@ def test_letters_stay_as_they_are(text: str) -> None:
 
 
 @given(PIECES)
-def test_where_bytes_are_cut_makes_no_difference(pieces: list[bytes]) -> None:
+def test_chunk_boundaries_make_no_difference(pieces: list[bytes]) -> None:
     cut, whole = terminal.Cleaner(), terminal.Cleaner()
     assert b"".join(map(cut.feed, pieces)) == whole.feed(b"".join(pieces))
 
 
 @given(PIECES, st.sampled_from(["ascii", "latin-1", "utf-8", "koi8-r"]))
-def test_bytes_are_the_terminals(pieces: list[bytes], encoding: str) -> None:
+def test_eight_bit_terminals_get_no_control_characters(pieces: list[bytes], encoding: str) -> None:
     """A terminal of eight-bit characters takes parts of UTF-8's for control characters."""
     shown = terminal.Cleaner(encoding).feed(b"".join(pieces)).decode(encoding)
     assert terminal.clean(shown) == shown

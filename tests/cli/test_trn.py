@@ -162,7 +162,7 @@ def test_a_bad_command_line(trn: Run, words: list[str | bytes], code: int, messa
         (["validate", "/nowhere.yaml"], {}, "/nowhere.yaml: the file does not exist"),
     ],
 )
-def test_where_there_is_no_cluster(words: list[str], env: dict[str, str], message: str) -> None:
+def test_without_a_cluster(words: list[str], env: dict[str, str], message: str) -> None:
     done = bare(*words, **env)
     assert done.returncode == 1
     assert re.search(message, done.stderr), done.stderr
@@ -170,7 +170,7 @@ def test_where_there_is_no_cluster(words: list[str], env: dict[str, str], messag
     assert done.stderr.count("\n") == 1
 
 
-def test_a_bug_is_a_paragraph_too(tmp_path: Path) -> None:
+def test_a_bug_is_reported_in_one_paragraph(tmp_path: Path) -> None:
     code = "import trainium_cdk.cli.app as c, trainium_cdk.cli.environment as e\n@c.app.command()\ndef bad() -> None: raise KeyError('x')\nc.main()"
 
     def run(**env: str) -> str:
@@ -183,7 +183,7 @@ def test_a_bug_is_a_paragraph_too(tmp_path: Path) -> None:
     assert "Traceback" in run(TRN_DEBUG="1")
 
 
-def test_a_command_that_is_stopped_while_it_loads_says_nothing() -> None:
+def test_a_command_that_is_stopped_while_it_loads_prints_nothing() -> None:
     code = """
 import os, signal, sys
 class Stopped:

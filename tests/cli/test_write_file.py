@@ -13,7 +13,7 @@ from trainium_cdk.cli.common import write_file
 from trainium_cdk.errors import TrnError
 
 
-def test_what_is_there_stays_until_the_new_is_whole(tmp_path: Path) -> None:
+def test_the_old_file_stays_until_the_new_one_is_complete(tmp_path: Path) -> None:
     file = tmp_path / "config"
     file.write_text("old")
     file.chmod(0o644)

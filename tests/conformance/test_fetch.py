@@ -51,7 +51,7 @@ def test_one_commit_is_fetched_and_kept(commits: list[str], tmp_path: Path, monk
     assert upstream.find(NAME, commits[1]) == tree
 
 
-def test_what_cannot_be_fetched_leaves_nothing(commits: list[str], tmp_path: Path) -> None:
+def test_a_failed_fetch_leaves_nothing(commits: list[str], tmp_path: Path) -> None:
     assert upstream.find("owner/other", commits[0]) is None
     said = upstream.why_not("owner/other", commits[0])
     assert said.startswith(f"owner/other at {commits[0][:12]} could not be fetched: fatal: ")
@@ -62,7 +62,7 @@ def test_what_cannot_be_fetched_leaves_nothing(commits: list[str], tmp_path: Pat
     assert list((tmp_path / "kept").iterdir()) == []
 
 
-def test_a_server_that_does_not_answer(commits: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_does_not_respond(commits: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upstream, "ADDRESS", "ext::sleep 60")
     monkeypatch.setenv("GIT_ALLOW_PROTOCOL", "ext")
     monkeypatch.setattr(upstream, "TIMEOUT", 1)

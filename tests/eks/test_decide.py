@@ -96,7 +96,7 @@ def test_a_gang_that_fits_no_group_of_its_first_choice_takes_the_next() -> None:
 
 
 @pytest.mark.parametrize(("tries", "pause"), [(0, 1), (1, 2), (2, 4), (3, 8), (4, 8), (9, 8)])
-def test_the_pause_after_attempts_in_vain_doubles_up_to_a_bound(tries: int, pause: int) -> None:
+def test_the_pause_after_failed_attempts_doubles_up_to_a_limit(tries: int, pause: int) -> None:
     there = group(*nodes(11), desired=16)
     waits = gang(16, attempt=Attempt(asked=NOW - 600, tries=tries))
     after = decide([there], [waits], NOW, LIMITS).attempts["training/a"]
@@ -156,7 +156,7 @@ def carried_out(there: Group, change: Change) -> Group:
 
 
 @given(some_group(), some_gangs)
-def test_no_node_too_many_and_none_that_works_is_removed(there: Group, gangs: list[Gang]) -> None:
+def test_only_idle_surplus_nodes_are_removed(there: Group, gangs: list[Gang]) -> None:
     change = decide([there], gangs, NOW, LIMITS).groups.get("trn", Change())
     after = carried_out(there, change)
     assert there.minimum <= after.desired <= there.maximum
@@ -172,7 +172,7 @@ def test_no_node_too_many_and_none_that_works_is_removed(there: Group, gangs: li
 
 
 @given(some_group(), some_gangs)
-def test_what_is_done_is_not_decided_again(there: Group, gangs: list[Gang]) -> None:
+def test_applied_decisions_are_not_repeated(there: Group, gangs: list[Gang]) -> None:
     plan = decide([there], gangs, NOW, LIMITS)
     change = plan.groups.get("trn", Change())
     then = [replace(g, attempt=plan.attempts.get(g.key, g.attempt)) for g in gangs]

@@ -118,12 +118,12 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("source", "target", "port", "protocol", "passes"), TABLE)
-def test_what_passes(source: End, target: End, port: int, protocol: str, passes: bool) -> None:
+def test_allowed_traffic(source: End, target: End, port: int, protocol: str, passes: bool) -> None:
     rules = [*policies(Installation.of(ENV)), of_volcano("mine"), of_volcano("other")]
     assert connects(source, target, port, protocol, rules=rules) is passes
 
 
-def test_without_policies_everything_passes() -> None:
+def test_without_policies_all_traffic_is_allowed() -> None:
     assert all(connects(s, t, port, protocol, rules=[]) for s, t, port, protocol, _ in TABLE)
 
 

@@ -123,7 +123,7 @@ def test_user_data_is_mime_that_cloud_init_reads(tmp_path: Path) -> None:
     assert (checked.returncode, checked.stdout) == (0, "")
 
 
-def test_user_data_of_an_image_of_ones_own() -> None:
+def test_user_data_of_an_own_image() -> None:
     cluster = ApiServer("trn-eks", "https://x.eks.amazonaws.com", "QUJD" * 400, "172.20.0.0/16")
     config = YAML(typ="safe").load(parts(user_data(cluster=cluster))["application/node.eks.aws"])
     assert config["spec"]["cluster"] == {
@@ -143,7 +143,7 @@ def test_a_script_of_the_users_own_comes_last_and_unchanged() -> None:
     assert scripts[1].startswith(own)
 
 
-def test_nothing_to_say_is_no_user_data() -> None:
+def test_no_user_data_without_settings() -> None:
     assert user_data() == ""
     with pytest.raises(ValueError, match="'5120M' is not an amount of memory"):
         user_data(huge_pages="5120M")
@@ -195,7 +195,7 @@ def test_volcano_admits_jobs_beyond_the_present_nodes() -> None:
     assert {"gang", "predicates"} <= set(plugins)
 
 
-def test_no_admission_of_volcano_is_asked_about_the_queues() -> None:
+def test_volcanos_admission_does_not_check_the_queues() -> None:
     """A webhook for queues rejects those that the stack applies before Volcano's server answers (volcano issue 3254)."""
     custom = next(r for r in charts.releases(Installation.of(env())) if r.name == "volcano").values["custom"]
     on = custom["enabled_admissions"].split(",")
@@ -239,7 +239,7 @@ def test_charts_and_images_of_a_mirror() -> None:
 # --- objects ---
 
 
-def test_objects_as_they_are_read() -> None:
+def test_objects_as_parsed() -> None:
     """The default cluster's objects with both file systems, in a golden file: `TRN_WRITE_GOLDEN=1` renders it again."""
     import io
     import os
@@ -259,7 +259,7 @@ def test_objects_as_they_are_read() -> None:
     assert text.getvalue() == golden.read_text()
 
 
-def test_volumes_and_claims_hold_each_other_and_delete_nothing() -> None:
+def test_volumes_and_claims_reference_each_other_and_delete_nothing() -> None:
     data = env(**BOTH, eks={"namespace": "speech"})
     found = manifests.volumes(Installation.of(data), [EFS, FSX])
     volumes = [o for o in found if o["kind"] == "PersistentVolume"]

@@ -118,7 +118,7 @@ def test_a_larger_job_after_a_smaller_one(opened: Open) -> None:
     assert (scene.desired, scene.most) == (4, 4)
 
 
-def test_11_of_16_can_be_had(opened: Open) -> None:
+def test_11_of_16_are_available(opened: Open) -> None:
     scene = opened("part", 16)
     scene.capacity(11)
     scene.submit("gang", 16)

@@ -104,7 +104,7 @@ def test_jobs_are_submitted_and_followed(machine: Machine, cluster: Path) -> Non
     assert "CANCELLED" in machine.trn("cancel", id, "--cluster", str(cluster))
 
 
-def test_what_is_for_another_engine_names_a_stack_of_it(machine: Machine, cluster: Path) -> None:
+def test_commands_for_another_engine_name_its_stack(machine: Machine, cluster: Path) -> None:
     done = machine.python("-m", "trainium_cdk.cli", "kubeconfig", "--cluster", str(cluster))
     assert done.returncode == 1
     assert "this is for Kubernetes, but stack S runs processes. Name another (--stack TrnEksStack)" in done.stderr

@@ -73,7 +73,9 @@ def same_cluster(template: Template, *, claim: bool) -> Template:
     return found
 
 
-def test_a_taken_name_costs_nobody_a_cluster(local_aws: LocalAws, drivers: list[Driver], template: Template) -> None:
+def test_a_duplicate_name_does_not_delete_the_existing_cluster(
+    local_aws: LocalAws, drivers: list[Driver], template: Template
+) -> None:
     ours, other = drivers
     assert ours.create(template) == "CREATE_COMPLETE", ours.failures()
     before = head_node(local_aws)

@@ -127,7 +127,7 @@ def test_a_cluster_of_ours_is_closed_and_encrypted() -> None:
     assert findings(found) == []
 
 
-def test_what_is_added_to_the_cluster_waits_for_the_way_to_it() -> None:
+def test_additions_to_the_cluster_wait_for_its_endpoint() -> None:
     def build(scope: Stack) -> None:
         mine = TrnEksCluster(scope, "Cluster", vpc=vpc(scope)).cluster
         mine.add_manifest("Theirs", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "theirs"}})
@@ -161,7 +161,7 @@ def test_the_rules_run_in_every_app(build: Callable[[Stack], object], expected: 
     assert found.startswith(expected), found
 
 
-def test_what_cannot_be_built_is_refused_with_the_fix() -> None:
+def test_impossible_clusters_are_refused_with_the_fix() -> None:
     def without_kubectl(scope: Stack) -> None:
         TrnPlugins(scope, "P", cluster=cluster(scope), node_groups=[])
 

@@ -46,7 +46,7 @@ def function(scope: Stack, within: ec2.IVpc) -> None:
     )
 
 
-def test_what_is_placed_in_the_network_waits_for_its_routes() -> None:
+def test_resources_in_the_network_wait_for_its_routes() -> None:
     def build(scope: Stack) -> None:
         function(scope, TrnNetwork(scope, "Net", nat_gateways=2, interface_endpoints=["ssm"]).vpc)
 
@@ -56,7 +56,7 @@ def test_what_is_placed_in_the_network_waits_for_its_routes() -> None:
         assert set(resources(found, kind)) <= before, kind
 
 
-def test_storage_in_a_vpc_of_others() -> None:
+def test_storage_in_an_imported_vpc() -> None:
     def build(scope: Stack) -> None:
         storage = TrnStorage(scope, "S", vpc=ec2.Vpc(scope, "Vpc", max_azs=2))
         group = ec2.SecurityGroup(scope, "Group", vpc=storage_vpc(scope), allow_all_outbound=False)

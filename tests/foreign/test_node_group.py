@@ -54,7 +54,7 @@ def test_a_cluster_is_all_that_it_needs(region: str) -> None:
     assert findings(found) == []
 
 
-def test_everything_may_be_of_others() -> None:
+def test_existing_resources_are_accepted() -> None:
     def build(scope: Stack) -> None:
         within = vpc(scope)
         existing = eks.Cluster.from_cluster_attributes(
@@ -109,7 +109,7 @@ def test_zones_and_file_systems_are_those_that_were_given() -> None:
     assert "dnf install -y lustre-client" in str(only(found, "EC2::LaunchTemplate")["LaunchTemplateData"]["UserData"])
 
 
-def test_what_is_granted_goes_to_the_nodes_role() -> None:
+def test_grants_are_added_to_the_node_role() -> None:
     def build(scope: Stack) -> None:
         group = one(scope)
         granted = iam.Grant.add_to_principal(
@@ -136,7 +136,7 @@ def test_a_second_cluster_of_the_stack_keeps_its_sizes_too() -> None:
     assert all(name in str(allowed) for name in asked)
 
 
-def test_capacity_that_was_reserved_may_be_a_token() -> None:
+def test_a_capacity_reservation_may_be_a_token() -> None:
     def build(scope: Stack) -> None:
         reservation = ec2.CfnCapacityReservation(
             scope, "Odcr", availability_zone="us-west-2a", instance_count=4, instance_platform="Linux/UNIX",
@@ -151,7 +151,7 @@ def test_capacity_that_was_reserved_may_be_a_token() -> None:
     assert "Placement" not in data
 
 
-def test_a_jump_host_reaches_the_api_of_any_cluster() -> None:
+def test_a_bastion_host_reaches_the_api_of_any_cluster() -> None:
     def build(scope: Stack) -> None:
         mine = cluster(scope)
         mine.connections.allow_default_port_from(TrnJumpHost(scope, "Bastion", vpc=mine.vpc))
@@ -192,7 +192,7 @@ def test_the_rules_run_in_every_app(given: dict[str, Any], expected: str) -> Non
     assert found.startswith(expected), found
 
 
-def test_what_is_paid_without_jobs_is_a_warning() -> None:
+def test_costs_without_jobs_are_a_warning() -> None:
     [warning] = warnings(lambda s: one(s, min_size=1))
     assert "min_size = 1: 1 x trn1.32xlarge always run and are always charged" in warning
 
@@ -226,7 +226,7 @@ class Ec2:
         ("subnet-1", ("usw2-az3",), "subnet-3"),
     ],
 )
-def test_the_subnet_lies_where_the_type_is_offered_and_stays(current: Any, offered: Any, expected: str) -> None:
+def test_the_subnet_is_in_a_zone_that_offers_the_type_and_stays(current: Any, offered: Any, expected: str) -> None:
     wanted = {"InstanceTypes": ["trn1.32xlarge"], "SubnetIds": ["subnet-1", "subnet-2", "subnet-3"]}
     assert choose(wanted, current, Ec2(*offered)) == expected
 

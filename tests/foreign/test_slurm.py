@@ -52,7 +52,7 @@ def test_a_vpc_is_all_that_it_needs(region: str) -> None:
     assert findings(found) == []
 
 
-def test_everything_may_be_of_others() -> None:
+def test_existing_resources_are_accepted() -> None:
     def build(scope: Stack) -> None:
         within = vpc(scope)
         bucket = s3.Bucket(scope, "Theirs", enforce_ssl=True)

@@ -10,7 +10,7 @@ from tests.jobs.conftest import make_cluster
 from trainium_cdk.jobs import Backend, BertLarge, LocalTransport, SlurmBackend, Transport
 
 
-def test_all_is_there() -> None:
+def test_every_export_exists() -> None:
     assert sorted(jobs.__all__) == jobs.__all__
     assert [name for name in jobs.__all__ if not hasattr(jobs, name)] == []
 
@@ -21,7 +21,7 @@ def test_neither_the_cdk_nor_boto3_is_needed_to_describe_and_render() -> None:
     assert not {"aws_cdk", "jsii", "boto3", "botocore", "typer"} & set(loaded)
 
 
-def test_a_back_end_is_one() -> None:
+def test_backends_implement_the_protocol() -> None:
     transport: Transport = LocalTransport()
     backend: Backend = SlurmBackend(make_cluster(), transport)
     assert {"submit", "status", "list", "cancel", "logs"} <= set(dir(backend))

@@ -95,7 +95,7 @@ def test_is_refused(cluster: SlurmCluster, job: Callable[[], Any], message: str)
 
 
 @pytest.mark.parametrize("token", ["", "A", "a b", "-a", "a" * 41, "ä", "a\n"])
-def test_tokens_that_are_none(token: str) -> None:
+def test_invalid_tokens(token: str) -> None:
     backend = SlurmBackend(TUTORIAL, Silent())
     with pytest.raises((JobError, Sent)) as error:
         backend.submit(BertLarge(), token)

@@ -51,7 +51,7 @@ def folder(tmp_path: Path) -> Path:
         ("Dockerfile\n*.py", {"sub/b.py", "sub/data/c.bin", "data/d.bin", "notes/x.md", "notes/y.md"}),
     ],
 )
-def test_what_docker_would_see_is_packed(folder: Path, ignore: str, packed: set[str]) -> None:
+def test_the_context_contains_what_docker_would_send(folder: Path, ignore: str, packed: set[str]) -> None:
     (folder / ".dockerignore").write_text(ignore)
     assert set(names(images.pack(folder))) == packed | {"Dockerfile", ".dockerignore"}
 
@@ -66,14 +66,14 @@ def test_the_same_files_are_the_same_source(folder: Path) -> None:
     assert re.fullmatch(r"src-[0-9a-f]{16}", one.tag())
 
 
-def test_folders_that_are_none(tmp_path: Path) -> None:
+def test_invalid_folders(tmp_path: Path) -> None:
     with pytest.raises(images.ImageError, match=r"no-such is not a folder"):
         images.pack(tmp_path / "no-such")
     with pytest.raises(images.ImageError, match=r"there is no Dockerfile in .*--file"):
         images.pack(tmp_path)
 
 
-def test_the_example_stands_on_the_catalogues_container() -> None:
+def test_the_example_uses_the_catalogues_container() -> None:
     release = Catalog.load().release(Catalog.load().default_release)
     assert f"ARG RELEASE={release.container}\n" in (EXAMPLE / "Dockerfile").read_text()
     assert sorted(names(images.pack(EXAMPLE))) == [".dockerignore", "Dockerfile", "requirements.txt"]
@@ -172,7 +172,7 @@ def test_a_dockerfile_outside_the_folder(cloned: Path) -> None:
         ("!.git", {".git/HEAD"}),
     ],
 )
-def test_what_often_holds_secrets_is_sent_only_where_it_is_named(folder: Path, ignore: str, sent: set[str]) -> None:
+def test_files_that_often_hold_secrets_are_sent_only_if_named(folder: Path, ignore: str, sent: set[str]) -> None:
     for name in (".env", "config/.env", "config/.env.example", "home/.ssh/id_rsa", ".netrc"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("x")
@@ -181,7 +181,7 @@ def test_what_often_holds_secrets_is_sent_only_where_it_is_named(folder: Path, i
     assert hidden == sent | {".dockerignore"}
 
 
-def test_what_is_no_regular_file_is_left_out(folder: Path) -> None:
+def test_other_files_than_regular_ones_are_left_out(folder: Path) -> None:
     os.mkfifo(folder / "pipe")
     [git_folder, pipe] = images.pack(folder).left_out
     assert (git_folder.what, pipe.what) == (".git", "pipe, which is not a regular file")

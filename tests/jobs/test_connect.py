@@ -24,7 +24,7 @@ HEAD = "stack_name=trn-slurm\ncfn_node_type=HeadNode\ncfn_cluster_user=ubuntu\n"
         (None, False),
     ],
 )
-def test_the_head_node_is_known_by_what_parallelcluster_wrote(tmp_path: Path, text: str | None, here: bool) -> None:
+def test_the_head_node_is_detected_by_parallelclusters_files(tmp_path: Path, text: str | None, here: bool) -> None:
     file = tmp_path / "cfnconfig"
     if text is not None:
         file.write_text(text, encoding="latin-1")

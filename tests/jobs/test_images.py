@@ -47,7 +47,7 @@ def cluster(local_aws: LocalAws) -> Iterator[EksCluster]:
     ecr.delete_repository(repositoryName="images-test", force=True)
 
 
-def test_a_build_is_asked_for_with_its_source_and_tag(
+def test_a_build_is_started_with_its_source_and_tag(
     cluster: EksCluster, local_aws: LocalAws, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The local AWS records builds and runs none: what is asked for can be seen, the image cannot."""
@@ -72,7 +72,7 @@ def test_a_build_is_asked_for_with_its_source_and_tag(
     assert any(line.startswith("CodeBuild runs images-test:") for line in said)
 
 
-def test_an_image_that_is_there_is_not_built_again(cluster: EksCluster, local_aws: LocalAws, folder: Path) -> None:
+def test_an_existing_image_is_not_built_again(cluster: EksCluster, local_aws: LocalAws, folder: Path) -> None:
     (folder / "more").write_text("x")
     source, ecr = images.pack(folder), local_aws.client("ecr")
     ecr.put_image(repositoryName="images-test", imageManifest="{}", imageTag=source.tag())
@@ -85,7 +85,7 @@ def test_an_image_that_is_there_is_not_built_again(cluster: EksCluster, local_aw
 
 
 @pytest.mark.parametrize("tag", ["a b", "$(x)", "-a", "a" * 129])
-def test_tags_that_are_none(cluster: EksCluster, folder: Path, tag: str) -> None:
+def test_invalid_tags(cluster: EksCluster, folder: Path, tag: str) -> None:
     with pytest.raises(images.ImageError, match=r"tag is "):
         images.build(cluster, images.pack(folder), tag)
 
@@ -95,7 +95,7 @@ def test_a_stack_without_a_registry(folder: Path) -> None:
         images.build(make_cluster(), images.pack(folder))
 
 
-def test_the_command_names_what_it_does_not_send(cluster: EksCluster, local_aws: LocalAws, folder: Path) -> None:
+def test_the_command_lists_the_files_that_it_leaves_out(cluster: EksCluster, local_aws: LocalAws, folder: Path) -> None:
     described = folder.with_name("cluster.json")
     described.write_text(cluster.model_dump_json())
     done = subprocess.run(

@@ -92,7 +92,7 @@ def test_a_line(line: str, records: list[Record]) -> None:
         max_size=6,
     )
 )
-def test_any_bytes_are_read_without_complaint(parts: list[bytes]) -> None:
+def test_any_bytes_are_parsed_without_an_error(parts: list[bytes]) -> None:
     for record in parse_line(b"".join(parts)):
         if isinstance(record, Step):
             assert record.step >= 0
@@ -100,7 +100,7 @@ def test_any_bytes_are_read_without_complaint(parts: list[bytes]) -> None:
 
 
 @given(st.data())
-def test_where_a_log_is_cut_does_not_matter(data: st.DataObject) -> None:
+def test_chunk_boundaries_of_a_log_do_not_matter(data: st.DataObject) -> None:
     log = f"begin\r{NEMO}\r{NXDT}\r\n{BERT}\n\xff{MEGATRON}\n{BERT.replace('14', '15')}".encode("latin-1")
     cuts = sorted(data.draw(st.lists(st.integers(0, len(log)), max_size=8)))
     whole, cut = Follower(), Follower()
@@ -123,7 +123,7 @@ def test_no_line_takes_long(begin: str, piece: str) -> None:
     list(parse_line(begin + piece * 300_000))
 
 
-def test_a_summary_leaves_the_warm_up_out() -> None:
+def test_a_summary_excludes_the_warm_up() -> None:
     summary = Summary(warmup=2)
     for step, speed in enumerate([1.0, 1.0, 100.0, 110.0]):
         summary.add(Step(step, 10.0 - step, None, speed))

@@ -99,7 +99,7 @@ BERT = BertLarge(nodes=16, scaling="weak")
         (LLAMA, {"sdk": "2.28", "global_batch_size": 512}, False),
     ],
 )
-def test_a_published_point_is_of_the_same_work(job: AnyJob, changes: dict[str, Any], claimed: bool) -> None:
+def test_a_published_result_is_of_the_same_job(job: AnyJob, changes: dict[str, Any], claimed: bool) -> None:
     """The catalogue with one published point of the job's kind, changed in one respect."""
     known = Catalog.load()
     point = next(p for p in known.throughput if p.model == job.kind and p.nodes == job.nodes)
@@ -109,7 +109,7 @@ def test_a_published_point_is_of_the_same_work(job: AnyJob, changes: dict[str, A
     assert found is None or found.sequences_per_second == point.sequences_per_second
 
 
-def test_what_a_user_should_know_before_it_runs() -> None:
+def test_warnings_before_a_job_runs() -> None:
     [trn2] = plan(BertLarge(), TRN2).notes
     assert "the global batch size is 131072, not the documented 65536" in trn2
     assert "trn2.48xlarge has 64 workers, not 32" in trn2

@@ -41,7 +41,7 @@ def bash(script: str) -> bytes:
 
 @settings(max_examples=40)
 @given(st.lists(TEXT | st.sampled_from(NASTY), max_size=8))
-def test_words_reach_a_program_unchanged(words: list[str]) -> None:
+def test_arguments_reach_a_program_unchanged(words: list[str]) -> None:
     said = bash(f'set -- {quote.words(words)}\nprintf \'%s\\0\' "$#" "$@"').split(b"\0")[:-1]
     assert said == [str(len(words)).encode(), *(w.encode() for w in words)]
 
@@ -63,7 +63,7 @@ def test_text_stays_readable() -> None:
 
 
 @pytest.mark.parametrize("word", ["\0", "a\0b", "\udcff"])
-def test_what_no_word_can_hold_is_refused(word: str) -> None:
+def test_text_that_cannot_be_quoted_is_refused(word: str) -> None:
     with pytest.raises(JobError, match=r"NUL byte|not UTF-8"):
         quote.word(word)
 

@@ -85,7 +85,7 @@ def test_shellcheck_finds_nothing(name: str, tmp_path: Path) -> None:
     assert len(files) >= 4
 
 
-def test_a_plan_is_told_and_kept() -> None:
+def test_a_plan_is_printed_and_stored() -> None:
     submission = render(BertLarge(nodes=16), CLUSTER, "t")
     assert submission.plan.describe() == [
         "16 nodes of trn1.32xlarge in queue compute1, 32 NeuronCores each",
@@ -123,7 +123,7 @@ def test_the_environment_of_a_user_is_only_in_the_script_that_needs_it() -> None
     assert "umask 077" in submission.text
 
 
-def test_another_job_under_the_same_token_is_another_text() -> None:
+def test_a_different_job_with_the_same_token_renders_differently() -> None:
     one, other = (render(BertLarge(nodes=n), CLUSTER, "t") for n in (1, 2))
     assert one.id == other.id
     digests = [next(line for line in s.text.splitlines() if line.startswith("digest=")) for s in (one, other)]
@@ -135,7 +135,7 @@ words = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 
 @settings(max_examples=30)
 @given(st.lists(words, max_size=4), st.dictionaries(st.from_regex(r"[A-Z_]{1,8}", fullmatch=True), words, max_size=3), st.binary(min_size=1, max_size=200))  # fmt: skip
-def test_whatever_users_write_the_text_is_a_script_and_the_same_each_time(
+def test_rendering_any_input_gives_a_valid_and_stable_script(
     args: list[str], env: dict[str, str], content: bytes
 ) -> None:
     try:

@@ -58,7 +58,7 @@ def data(shared: Path) -> str:
     return "/efs/shards"
 
 
-def test_a_script_finds_the_others(backend: SlurmBackend) -> None:
+def test_a_script_finds_the_other_nodes(backend: SlurmBackend) -> None:
     body = 'echo "node $NODE_RANK of $NNODES, $NPROC_PER_NODE workers, at $MASTER_ADDR:$MASTER_PORT, in $PWD"'
     job = backend.submit(script(body, nodes=3))
     assert backend.wait(job.id, 600).ok
@@ -76,7 +76,7 @@ def test_tasks_of_a_node_have_ranks(backend: SlurmBackend) -> None:
     assert found == {("0", "0"), ("1", "1"), ("2", "0"), ("3", "1")}
 
 
-def test_a_queue_that_parallelcluster_has_stopped_says_how_to_start_it(
+def test_a_queue_that_parallelcluster_stopped_is_reported_with_the_fix(
     backend: SlurmBackend, slurm: LocalSlurm
 ) -> None:
     restart = f"pcluster update-compute-fleet --cluster-name {backend.cluster.cluster_name} --region us-east-1"
@@ -97,7 +97,7 @@ WORD = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])
 @given(
     args=st.lists(WORD | st.sampled_from(["$(id)", "'", "-n 9", "#SBATCH", "\n"]), min_size=1, max_size=5), value=WORD
 )
-def test_arguments_and_environment_arrive_as_they_are(
+def test_arguments_and_environment_arrive_unchanged(
     backend: SlurmBackend, shared: Path, args: list[str], value: str
 ) -> None:
     body = 'printf "%s\\0" "$VALUE" "$@" > said'
@@ -184,7 +184,7 @@ def test_a_log_is_followed_without_loss(backend: SlurmBackend) -> None:
     assert chunks[0].data + rest == whole
 
 
-def test_a_follower_goes_on_after_its_line_broke(backend: SlurmBackend) -> None:
+def test_a_follower_continues_after_its_connection_broke(backend: SlurmBackend) -> None:
     class Shaky(LocalTransport):
         calls = 0
 
@@ -211,14 +211,14 @@ def test_cancel(backend: SlurmBackend) -> None:
     assert backend.cancel(again.id).ok
 
 
-def test_a_job_that_is_not_there(backend: SlurmBackend) -> None:
+def test_an_unknown_job(backend: SlurmBackend) -> None:
     for ask in (backend.status, backend.cancel, lambda id: list(backend.logs(id))):
         for id in ("bert-large-20200101-000000", "", "../jobs", "$(reboot)", "x" * 200):
             with pytest.raises(UnknownJob, match=r"there is no job .* on trn-slurm"):
                 ask(id)
 
 
-def test_stages_and_nodes_that_are_not_there(backend: SlurmBackend) -> None:
+def test_unknown_stages_and_nodes(backend: SlurmBackend) -> None:
     job = backend.submit(script("true"))
     with pytest.raises(JobError, match="no stage 'compile'; it has train"):
         list(backend.logs(job.id, stage="compile"))
@@ -227,7 +227,7 @@ def test_stages_and_nodes_that_are_not_there(backend: SlurmBackend) -> None:
     backend.wait(job.id, 600)
 
 
-def test_waiting_has_an_end(backend: SlurmBackend) -> None:
+def test_waiting_has_a_timeout(backend: SlurmBackend) -> None:
     job = backend.submit(script("sleep 3600"))
     with pytest.raises(TimeoutError, match=r"has not ended within 1 s; it is (PENDING|RUNNING)"):
         backend.wait(job.id, 1)
@@ -252,7 +252,7 @@ def test_the_same_token_submits_once(backend: SlurmBackend, slurm: LocalSlurm) -
 
 
 @pytest.mark.parametrize("dies_at", ["sbatch 1", "sbatch 2", "release"])
-def test_a_submission_that_dies_is_made_good_by_the_next(
+def test_an_interrupted_submission_is_completed_by_the_next(
     backend: SlurmBackend, slurm: LocalSlurm, shared: Path, tmp_path: Path, dies_at: str
 ) -> None:
     """The shell is killed, without a chance to clean up, just before or after it reaches Slurm."""
@@ -281,7 +281,7 @@ def test_a_submission_that_dies_is_made_good_by_the_next(
     ] * 2
 
 
-def test_what_slurm_refuses_leaves_nothing_behind(backend: SlurmBackend, slurm: LocalSlurm, shared: Path) -> None:
+def test_a_job_that_slurm_refuses_leaves_nothing(backend: SlurmBackend, slurm: LocalSlurm, shared: Path) -> None:
     other = make_cluster(fleet(queue="nowhere"))
     jobs = shared / "trn" / "jobs"
     before = sorted(p.name for p in jobs.iterdir()), slurm.run(["squeue", "-h", "-a"]).stdout
@@ -298,7 +298,7 @@ def test_what_slurm_refuses_leaves_nothing_behind(backend: SlurmBackend, slurm: 
         (BertLarge(phase=2, checkpoint="bert-large-none"), "job bert-large-none has written no checkpoint yet"),
     ],
 )
-def test_what_is_missing_on_the_cluster_is_said_before_a_node_is_asked_for(
+def test_missing_requirements_are_reported_before_nodes_are_requested(
     backend: SlurmBackend, job: BertLarge, message: str
 ) -> None:
     with pytest.raises(SubmitError, match=message):
@@ -307,7 +307,7 @@ def test_what_is_missing_on_the_cluster_is_said_before_a_node_is_asked_for(
         backend.status("bert-large-missing")
 
 
-def test_a_bootstrap_that_has_not_finished_is_said(backend: SlurmBackend) -> None:
+def test_an_unfinished_bootstrap_is_reported(backend: SlurmBackend) -> None:
     early = backend.cluster.model_copy(update={"venv": "not_there_yet"})
     with pytest.raises(
         SubmitError, match=r"no virtual environment at .*/not_there_yet: the head node's bootstrap has not"
@@ -315,7 +315,9 @@ def test_a_bootstrap_that_has_not_finished_is_said(backend: SlurmBackend) -> Non
         SlurmBackend(early, backend.transport).submit(script("true"))
 
 
-def test_a_file_system_that_is_not_mounted_is_said(backend: SlurmBackend, slurm: LocalSlurm, tmp_path: Path) -> None:
+def test_a_file_system_that_is_not_mounted_is_reported(
+    backend: SlurmBackend, slurm: LocalSlurm, tmp_path: Path
+) -> None:
     """A plain folder in its place would be a disk that the compute nodes do not see."""
     env = {k: v for k, v in slurm.node_env().items() if k != "TRN_SHARED_ROOT"}
     there = backend.cluster.model_copy(update={"shared_dir": str(tmp_path)})
@@ -333,7 +335,7 @@ def test_list(backend: SlurmBackend) -> None:
     assert len(backend.list(2)) == 2
 
 
-def test_a_full_disk_at_the_start_is_told(backend: SlurmBackend, slurm: LocalSlurm, shared: Path) -> None:
+def test_a_full_disk_at_the_start_is_reported(backend: SlurmBackend, slurm: LocalSlurm, shared: Path) -> None:
     """Its first write fails with ENOSPC, before it can write down anything of itself."""
     slurm.run(["scontrol", "update", "partitionname=compute1", "state=DOWN"])
     job = backend.submit(script("true"))
@@ -366,7 +368,7 @@ def test_a_log_that_is_a_pipe_is_not_opened(backend: SlurmBackend, shared: Path)
             list(backend.logs(job.id, follow=follow))
 
 
-def test_another_user_of_the_head_node_is_told_whose_the_jobs_are(tmp_path: Path) -> None:
+def test_another_user_of_the_head_node_gets_the_owners_name(tmp_path: Path) -> None:
     jobs = tmp_path / "efs/trn/jobs"
     jobs.mkdir(parents=True)
     jobs.chmod(0o555)
@@ -388,7 +390,7 @@ def test_another_user_of_the_head_node_is_told_whose_the_jobs_are(tmp_path: Path
 
 
 @pytest.mark.sweep
-def test_a_node_that_dies_makes_training_begin_again(backend: SlurmBackend, slurm: LocalSlurm) -> None:
+def test_training_is_restarted_when_a_node_dies(backend: SlurmBackend, slurm: LocalSlurm) -> None:
     """Training is requeued, on the node once it is back; the log goes on in the same file."""
     job = backend.submit(
         script('echo "attempt ${SLURM_RESTART_COUNT:-0}"; if [ -z "${SLURM_RESTART_COUNT:-}" ]; then sleep 3600; fi')

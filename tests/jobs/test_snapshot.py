@@ -212,7 +212,7 @@ def test_active_jobs_are_those_of_the_queue() -> None:
     assert [(job.id, [s.number for s in job.stages]) for job in found] == [("a-1", ["11"]), ("b-1", ["12", "10"])]
 
 
-def test_a_job_whose_record_is_damaged_has_a_row_that_says_so() -> None:
+def test_a_job_with_a_damaged_record_has_a_row_that_reports_it() -> None:
     damaged, whole = parse(marked("trn-job j-0\ntrn-json [\n" + CHAIN), CLUSTER).jobs
     assert (damaged.id, damaged.current.reason) == ("j-0", "its record on the cluster (stages) is damaged")
     assert [stage.name for stage in whole.stages] == ["precompile", "train"]
@@ -251,7 +251,7 @@ PIECES = ["x", "train", "7", "²", "9" * 5000, "ended", "running", "|", "||||||"
 
 
 @given(st.lists(st.builds(lambda key, rest: f"trn-{key} {rest}", st.sampled_from(KEYS), st.lists(st.sampled_from(PIECES) | st.text(max_size=9), max_size=8).flatmap(lambda words: st.sampled_from([" ", "|"]).map(lambda by: by.join(words)))) | st.text(max_size=30), max_size=12))  # fmt: skip
-def test_any_answer_is_read_without_complaint(lines: list[str]) -> None:
+def test_any_response_is_parsed_without_an_error(lines: list[str]) -> None:
     lines = [line for line in lines if not line.startswith("trn-data")]
     for job in parse(marked("\n".join(lines)), CLUSTER).jobs:
         assert job.stages
@@ -259,7 +259,7 @@ def test_any_answer_is_read_without_complaint(lines: list[str]) -> None:
 
 
 @given(st.text(max_size=40) | st.binary(max_size=60).map(lambda b: base64.b64encode(b).decode()))
-def test_a_log_that_came_in_pieces_is_whole_or_asked_for_again(text: str) -> None:
+def test_a_log_in_pieces_is_complete_or_requested_again(text: str) -> None:
     """A hole would shift every offset after it."""
     whole = base64.b64encode(gzip.compress(b"step 1\n")).decode()
     assert parse(marked(f"{CHAIN}trn-data {whole}"), CLUSTER).data == b"step 1\n"

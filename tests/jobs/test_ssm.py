@@ -74,14 +74,14 @@ def read(backend: SlurmBackend, id: str, **options: Any) -> str:
     return b"".join(c.data for c in backend.logs(id, **options)).decode()
 
 
-def test_a_script_runs_as_the_user_and_answers(ssm: SsmTransport) -> None:
+def test_a_script_runs_as_the_user_and_returns_its_output(ssm: SsmTransport) -> None:
     done = ssm.run("echo out; echo err >&2; read -r x; echo \"<$x>\"; echo 'it''s' ä $HOME; exit 7")
     assert done.code == 7
     assert done.stdout.startswith("out\n<>\nits ä /")
     assert done.stderr == "err\n"
 
 
-def test_long_answers_come_in_pages(ssm: SsmTransport) -> None:
+def test_long_responses_are_paged(ssm: SsmTransport) -> None:
     before = put_aside()
     done = ssm.run("head -c 90000 /dev/urandom | base64 -w 60")
     assert (len(done.stdout), done.code) == (122000, 0)
@@ -113,9 +113,7 @@ class ReplacingS3:
 
 
 @pytest.mark.parametrize("versions", [False, True])
-def test_a_payload_that_somebody_replaces_is_not_run(
-    versions: bool, local_aws: LocalAws, head: str, tmp_path: Path
-) -> None:
+def test_a_replaced_payload_is_not_run(versions: bool, local_aws: LocalAws, head: str, tmp_path: Path) -> None:
     """It is refused by its hash; in a bucket that keeps versions, the version that was sent is run."""
     s3, bucket, mark = local_aws.client("s3"), f"{BUCKET}-{versions}".lower(), tmp_path / "mark"
     s3.create_bucket(Bucket=bucket)
@@ -148,7 +146,7 @@ def test_a_script_that_takes_too_long(ssm: SsmTransport) -> None:
     fetched(before)
 
 
-def test_a_head_node_that_is_not_there(local_aws: LocalAws) -> None:
+def test_a_missing_head_node(local_aws: LocalAws) -> None:
     with pytest.raises(
         TransportError, match=r"SSM does not manage the head node i-0123456789abcdef0.*stopped, deleted"
     ):
@@ -173,7 +171,7 @@ def test_a_head_node_that_is_not_there(local_aws: LocalAws) -> None:
         ("Failed", "Access Denied", r"ended as Failed \(Access Denied\)"),
     ],
 )
-def test_what_becomes_of_a_command_is_said(
+def test_the_final_state_of_a_command_is_reported(
     ssm: SsmTransport, local_aws: LocalAws, status: str, details: str, said: str
 ) -> None:
     """Each state in which SSM ends a command without success; asking again may help."""
@@ -187,7 +185,7 @@ def test_what_becomes_of_a_command_is_said(
     assert ssm.run("echo back").stdout == "back\n"
 
 
-def test_what_aws_denies_is_said(local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_access_denied_is_reported(local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> None:
     denied = ClientError({"Error": {"Code": "AccessDeniedException", "Message": "not you"}}, "SendCommand")
 
     class Denied:
@@ -246,7 +244,7 @@ def archive(files: int) -> bytes:
     return packed.getvalue()
 
 
-def test_an_interrupted_download_goes_on(
+def test_an_interrupted_download_is_resumed(
     cloud: SlurmBackend, ssm: SsmTransport, shared_dir: Path, local_aws: LocalAws
 ) -> None:
     """The parts that have arrived are not fetched again: one is marked, and its mark is in the unpacked data."""
@@ -276,7 +274,7 @@ def test_an_interrupted_download_goes_on(
         s3.delete_object(Bucket=BUCKET, Key="own data/set.tar")
 
 
-def test_data_that_is_not_there_is_said(cloud: SlurmBackend) -> None:
+def test_missing_data_is_reported(cloud: SlurmBackend) -> None:
     job = cloud.submit(BertLarge(nodes=2, data=f"s3://{BUCKET}/nothing.tar"))
     ended = cloud.wait(job.id, 600)
     assert [s.state for s in ended.stages] == ["FAILED", "CANCELLED", "CANCELLED"]

@@ -32,7 +32,7 @@ def node_script(engine: str, job: AnyJob, lnc: int, **versions: str) -> list[str
 @pytest.mark.parametrize(
     "job", [TorchTitan(ref=REF, nodes=2), TorchTitanLlama(ref=REF, nodes=2, **LLAMA), SCRIPT], ids=lambda job: job.kind
 )
-def test_compiler_flags_are_left_alone(engine: str, job: AnyJob, lnc: int) -> None:
+def test_compiler_flags_are_unchanged(engine: str, job: AnyJob, lnc: int) -> None:
     lines = node_script(engine, job, lnc, **NATIVE)
     assert "export TORCH_NEURONX_NEFF_CACHE_DIR=${TORCH_NEURONX_NEFF_CACHE_DIR:-$cache}" in lines
     assert not [line for line in lines if "NEURON_CC_FLAGS" in line or "--cache_dir" in line]

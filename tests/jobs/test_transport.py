@@ -10,7 +10,7 @@ import pytest
 from trainium_cdk.jobs import LocalTransport, TransportError
 
 
-def test_a_script_runs_and_answers() -> None:
+def test_a_script_runs_and_returns_its_output() -> None:
     done = LocalTransport().run("echo out; printf '\\xff'; echo err >&2; read -r x; echo \"<$x>\"; exit 3")
     assert (done.stdout, done.stderr, done.code) == ("out\n\N{REPLACEMENT CHARACTER}<>\n", "err\n", 3)
 
@@ -30,6 +30,6 @@ def test_a_machine_without_bash() -> None:
         LocalTransport(env={"PATH": "/nowhere"}).run("true")
 
 
-def test_no_file_is_there_that_a_killed_client_could_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_file_can_be_left_by_a_killed_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert LocalTransport().run(f"ls -A {tmp_path}; echo looked").stdout == "looked\n"

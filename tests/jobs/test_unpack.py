@@ -214,7 +214,7 @@ def test_folders_are_merged_and_files_replaced(tmp_path: Path) -> None:
         ("folder", "folder 'set/z' already exists"),
     ],
 )
-def test_what_is_in_the_way_is_never_followed(tmp_path: Path, before: str, message: str) -> None:
+def test_existing_links_are_never_followed(tmp_path: Path, before: str, message: str) -> None:
     victim, target = tree(tmp_path / "victim", x="theirs"), tree(tmp_path / "target", set__a="old")
     match before:
         case "link":

@@ -44,11 +44,11 @@ def test_a_runtime_that_the_driver_refuses(driver: str, image: str | None, messa
         (slurm(neuron_release="9.9.9"), None),
     ],
 )
-def test_nothing_to_say(cluster: Cluster, image: str | None) -> None:
+def test_no_notice(cluster: Cluster, image: str | None) -> None:
     assert notes(image, cluster, TRN1) == []
 
 
-def test_the_default_clusters_tell_their_driver() -> None:
+def test_the_default_clusters_output_their_driver() -> None:
     assert slurm().neuron_driver == Catalog.load().release("2.28.1").dkms
     assert eks().neuron_driver == "2.28.0.0"
 
@@ -56,7 +56,7 @@ def test_the_default_clusters_tell_their_driver() -> None:
 @pytest.mark.parametrize(
     ("release", "words"), [("2.30.0", "does not support this"), ("2.29.1", "advises against this")]
 )
-def test_the_words_of_aws_are_in_the_plan(release: str, words: str) -> None:
+def test_the_message_of_aws_is_in_the_plan(release: str, words: str) -> None:
     known = Catalog.load().release(release)
     found = plan(BertLarge(), slurm(neuron_release=release, neuron_driver=known.dkms)).describe()
     [said] = [line for line in found if "AWS" in line]

@@ -109,7 +109,7 @@ def test_this_account_and_region_by_name_are_not_another() -> None:
     assert commands(template) == []
 
 
-def test_another_account_that_nobody_accepts_for_is_refused() -> None:
+def test_another_account_without_an_accepter_role_is_refused() -> None:
     with pytest.raises(ValueError, match=r"belongs to account 444455556666.*give network.peerings\[\].accepter_role"):
         peered(trn.Peering(vpc_id=PEER, cidr="172.31.0.0/16", account="444455556666"), env=IN_US_EAST_1)
 

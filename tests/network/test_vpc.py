@@ -90,7 +90,7 @@ PUBLIC = "trn-public [10.0.0.0/24, 10.0.1.0/24] 0.0.0.0/0 by internet gateway"
         ),
     ],
 )
-def test_ways_out(nat: Any, expected: list[str]) -> None:
+def test_internet_access(nat: Any, expected: list[str]) -> None:
     template = network(trn.Network(nat=nat))
     assert routes(template) == expected
     assert findings(template) == []
@@ -124,7 +124,7 @@ def test_one_nat_gateway_can_become_one_in_each_zone_without_replacing_subnets()
     assert changed == {"AWS::EC2::Route"}
 
 
-def test_what_waits_for_the_internet_waits_for_all_of_it_and_subnets_for_none() -> None:
+def test_depending_on_internet_access_includes_all_routes_and_subnets_wait_for_none() -> None:
     settings = trn.Network(nat="per-zone", interface_endpoints=("ssm",))
 
     def build(stack: Stack) -> None:
@@ -142,7 +142,7 @@ def test_what_waits_for_the_internet_waits_for_all_of_it_and_subnets_for_none() 
     assert {everything[r]["Type"] for r in needs(template, "Control")} == {"AWS::EC2::VPC", "AWS::EC2::Subnet"}
 
 
-def test_nat_gateways_and_addresses_go_before_the_internet_gateway_is_detached() -> None:
+def test_nat_gateways_and_addresses_are_deleted_before_the_internet_gateway() -> None:
     template = network()
     attachment = next(iter(resources(template, "EC2::VPCGatewayAttachment")))
     for kind in ("EC2::EIP", "EC2::NatGateway"):
@@ -180,7 +180,7 @@ def test_endpoints() -> None:
     assert findings(template) == []
 
 
-def test_nothing_but_the_vpc_where_nothing_is_asked_for() -> None:
+def test_only_the_vpc_by_default() -> None:
     template = network(trn.Network(nat="none", s3_endpoint=False, flow_logs=False), ("use1-az6",))
     assert {r["Type"] for r in template.to_json()["Resources"].values()} == {
         "AWS::EC2::VPC",
@@ -247,7 +247,7 @@ def test_an_existing_vpc_adds_nothing_and_gives_its_subnets(env: Any) -> None:
     assert synth(build, env=env).to_json()["Resources"] == {"Node": {"Type": "Custom::Node"}}
 
 
-def test_the_unknown_zone_name_of_an_existing_subnet_is_an_error_with_a_way_out() -> None:
+def test_the_unknown_zone_name_of_an_existing_subnet_is_an_error_with_a_fix() -> None:
     def build(stack: Stack) -> None:
         made = TrnNetwork.from_settings(stack, "Network", trn.Network(existing=EXISTING))
         CfnResource(stack, "Node", type="Custom::Node", properties={"Zone": made.private_subnet().availability_zone})
@@ -263,7 +263,7 @@ def test_the_unknown_zone_name_of_an_existing_subnet_is_an_error_with_a_way_out(
         (lambda n: n.public_subnet("use1-az4"), r"no public subnet in zone use1-az4 \(zones with one: use1-az6\)"),
     ],
 )  # fmt: skip
-def test_a_subnet_that_is_not_there(ask: Any, message: str) -> None:
+def test_a_missing_subnet(ask: Any, message: str) -> None:
     def build(stack: Stack) -> None:
         ask(TrnNetwork.from_settings(stack, "Network", trn.Network(existing=EXISTING)))
 

@@ -44,7 +44,7 @@ def test_round_trip(file: Path, tmp_path: Path) -> None:
             assert int(found["TRN_EFA_EXPECTED"]) == kinds[0].efa_interfaces
 
 
-def test_a_queue_of_unlike_types_checks_only_what_they_share() -> None:
+def test_a_queue_of_different_types_checks_only_common_properties() -> None:
     env = settings.load("tests/environments/many-queues.yaml")  # trn1: 8 interfaces, trn1n: 16; both 16 devices
     assert node_env.queue_arguments(env, "bert") == ("TRN_NEURON_DEVICES_EXPECTED=16", "TRN_EFA_EXPECTED=0")
 
@@ -59,7 +59,7 @@ def test_the_default_node() -> None:
     ]
 
 
-def test_without_a_way_to_the_repositories_nothing_is_installed() -> None:
+def test_without_access_to_the_repositories_nothing_is_installed() -> None:
     env = settings.load("tests/environments/no-internet.yaml")
     assert node_env.values(env) == {"TRN_USER": "ubuntu", "TRN_MOUNTS": "/efs"}
 

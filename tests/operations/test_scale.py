@@ -70,7 +70,7 @@ def looks(*each: Progress) -> Callable[[], Progress]:
     return lambda: next(rest)
 
 
-def test_a_shortage_is_told_once_and_waited_for() -> None:
+def test_a_shortage_is_reported_once_and_waited_for() -> None:
     said: list[str] = []
     short = Progress(4, 2, SHORTAGE)
     ended = wait(looks(Progress(4, 0), short, short, short, Progress(4, 4)), said.append, sleep=lambda _: None)
@@ -81,14 +81,14 @@ def test_a_shortage_is_told_once_and_waited_for() -> None:
     assert SHORTAGE in said[1]
 
 
-def test_who_cannot_wait_is_told_how_to_go_on() -> None:
+def test_after_the_timeout_the_next_command_is_printed() -> None:
     seconds: Any = iter([0.0, 10.0, 700.0])
     short = Progress(4, 2, SHORTAGE)
     with pytest.raises(ScaleError, match="keep the running nodes: --nodes 2"):
         wait(looks(short, short, short), lambda _: None, timeout=600, sleep=lambda _: None, clock=lambda: next(seconds))
 
 
-def test_no_cluster_is_made_to_wait_for_capacity() -> None:
+def test_no_cluster_creation_waits_for_capacity() -> None:
     """By default nothing is asked of it at the creation of either cluster."""
     env = settings.Environment()
     assert {r.min_nodes for q in env.pcluster.queues for r in q.compute_resources} == {0}

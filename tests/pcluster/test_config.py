@@ -61,7 +61,7 @@ def test_a_reserved_resource_beside_others_keeps_out_of_the_placement_group() ->
 
 
 @pytest.mark.parametrize("file", sorted(ENVIRONMENTS.glob("*.yaml")), ids=lambda f: f.stem)
-def test_every_environment_keeps_to_the_rules(file: Path) -> None:
+def test_every_environment_follows_the_rules(file: Path) -> None:
     env = settings.load(file)
     config = render(env, ids_for(env))
     head, queues = config["HeadNode"], config["Scheduling"]["SlurmQueues"]

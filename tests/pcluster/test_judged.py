@@ -63,7 +63,7 @@ def test_every_environment_passes_the_dry_run(file: Path, validator: PclusterVal
         assert [f for f in findings if f.level != "INFO" and f.type not in ACCEPTED] == []
 
 
-def test_every_log_retention_that_we_take_is_one_of_its_own() -> None:
+def test_every_allowed_log_retention_is_one_of_parallelclusters() -> None:
     need(installed_version(), f"aws-parallelcluster is not installed ({PCLUSTER_PYTHON}): make setup")
     ask = (
         "from pcluster.schemas.cluster_schema import CloudWatchLogsSchema as s;"
@@ -73,7 +73,7 @@ def test_every_log_retention_that_we_take_is_one_of_its_own() -> None:
     assert set(get_args(LogDays)) == {int(days) for days in said.stdout.split()} - {0}  # 0 keeps them for ever
 
 
-def test_the_default_environment_passes_without_a_word_but_for_the_key(
+def test_the_default_environment_passes_with_a_warning_about_the_key_only(
     validator: PclusterValidator, local_aws: LocalAws
 ) -> None:
     env = settings.load()
@@ -93,7 +93,7 @@ def test_the_default_environment_passes_without_a_word_but_for_the_key(
         ({"Monitoring": {"Logs": {"CloudWatch": {"RetentionInDays": 2}}}}, "Must be one of"),
     ],
 )
-def test_the_escape_hatch_is_judged_too(
+def test_overrides_are_validated_too(
     overrides: Config, words: str, validator: PclusterValidator, local_aws: LocalAws
 ) -> None:
     env = settings.validate({"pcluster": {"overrides": overrides}})

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 RECORDED = surfaces.load()
 
 
-def test_the_stand_in_has_the_providers_parameters_and_outputs() -> None:
+def test_the_fake_has_the_providers_parameters_and_outputs() -> None:
     text = (ROOT / "sandbox/emulator/pcluster_provider/template.yaml").read_text()
     assert surface.cfn_interface(text) == RECORDED["pcluster-provider"].recorded["interface"]
 

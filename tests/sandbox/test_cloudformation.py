@@ -161,7 +161,7 @@ def test_a_prefix_list_changes_by_entries(local_aws: LocalAws, run: Run, name: s
     assert blocks() == ["198.51.100.0/24", "203.0.113.0/24"]
 
 
-def test_what_is_still_used_is_not_deleted(local_aws: LocalAws, run: Run, name: str) -> None:
+def test_resources_in_use_are_not_deleted(local_aws: LocalAws, run: Run, name: str) -> None:
     """As on AWS: what something outside the stack holds on to fails the delete, and a second one succeeds."""
     client, ec2 = local_aws.client("cloudformation"), local_aws.client("ec2")
     assert run(NETWORK) == "CREATE_COMPLETE"
@@ -178,7 +178,7 @@ def test_what_is_still_used_is_not_deleted(local_aws: LocalAws, run: Run, name: 
     assert settle(local_aws, name) == "DELETE_COMPLETE"
 
 
-def test_rules_live_and_die_with_their_resource(local_aws: LocalAws, run: Run, name: str) -> None:
+def test_rules_are_created_and_deleted_with_their_resource(local_aws: LocalAws, run: Run, name: str) -> None:
     def ports() -> list[int]:
         group = physical(local_aws, name)["Group"]
         found = local_aws.client("ec2").describe_security_groups(GroupIds=[group])["SecurityGroups"][0]
@@ -222,7 +222,9 @@ REFUSED: dict[str, tuple[Template, str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_aws_refuses_is_refused_and_rolled_back(case: str, local_aws: LocalAws, run: Run, name: str) -> None:
+def test_properties_that_aws_refuses_are_refused_and_rolled_back(
+    case: str, local_aws: LocalAws, run: Run, name: str
+) -> None:
     template, message = REFUSED[case]
     assert run(template) == "ROLLBACK_COMPLETE"
     assert message in failures(local_aws, name)

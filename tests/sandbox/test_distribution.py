@@ -25,7 +25,7 @@ TEST = """
 from pathlib import Path
 from sandbox import LocalAws
 
-def test_the_stack_comes_and_goes(local_aws: LocalAws) -> None:
+def test_the_stack_is_deployed_and_destroyed(local_aws: LocalAws) -> None:
     local_aws.cdk("deploy", "--app", "python app.py", "--require-approval", "never", cwd=Path(__file__).parent)
     [stack] = local_aws.client("cloudformation").describe_stacks(StackName="Theirs")["Stacks"]
     local_aws.client("s3").put_object(Bucket=stack["Outputs"][0]["OutputValue"], Key="a", Body=b"b")
@@ -54,7 +54,7 @@ def test_the_wheel_holds_what_the_sandbox_starts(wheel: Path) -> None:
 
 
 @pytest.mark.sweep
-def test_an_app_of_somebody_elses_is_deployed_by_its_own_tests(wheel: Path, tmp_path: Path) -> None:
+def test_a_foreign_app_is_deployed_by_its_own_tests(wheel: Path, tmp_path: Path) -> None:
     need((ROOT / "node_modules/.bin/cdk").exists(), "npm's cache holds no CDK command line: make setup")
     library = build(ROOT, tmp_path / "dist")
     python = fresh_environment(

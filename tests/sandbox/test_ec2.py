@@ -71,7 +71,9 @@ def test_a_dry_run_checks_and_launches_nothing(ec2: Any, local_aws: LocalAws) ->
 
 
 @pytest.mark.parametrize("public", [True, False])
-def test_an_instance_lies_in_its_subnet_and_takes_its_disk_along(ec2: Any, local_aws: LocalAws, public: bool) -> None:
+def test_an_instance_is_in_its_subnet_and_its_disk_is_deleted_with_it(
+    ec2: Any, local_aws: LocalAws, public: bool
+) -> None:
     client = partial(local_aws.client, region="us-west-2")
     made = seed(client, "usw2-az4")
     before = inventory(client)
@@ -88,7 +90,7 @@ def test_an_instance_lies_in_its_subnet_and_takes_its_disk_along(ec2: Any, local
     assert beyond(inventory(client), before) == {}
 
 
-def test_reservations_have_a_life(ec2: Any, local_aws: LocalAws) -> None:
+def test_reservations_are_listed_and_cancelled(ec2: Any, local_aws: LocalAws) -> None:
     make = partial(reservation, partial(local_aws.client, region="us-west-2"), "trn1.32xlarge", 4, "us-west-2d")
     odcr, block = make(block=False), make(block=True)
     found = {

@@ -170,7 +170,7 @@ def test_a_job_larger_than_the_fleet_has_its_pods_and_starts_none(cluster: Local
     remove(cluster, "large")
 
 
-def test_a_gang_that_fits_by_sum_only_waits_whole(cluster: LocalKubernetes) -> None:
+def test_a_gang_that_fits_only_in_total_waits_as_a_whole(cluster: LocalKubernetes) -> None:
     """Three pods of 10 devices: 30 of 32 are there, but each node takes one pod. None may start."""
     body = job("sum", 3, "true")
     limits = {"aws.amazon.com/neuron": "10", "cpu": "1"}
@@ -225,7 +225,7 @@ def test_deleting_a_job_ends_its_processes(cluster: LocalKubernetes) -> None:
     assert until(lambda: not running()) is True
 
 
-def test_other_pods_live_as_their_annotations_say(cluster: LocalKubernetes) -> None:
+def test_other_pods_follow_their_annotations(cluster: LocalKubernetes) -> None:
     api = cluster.api()
     for name, extra in (("ends", {}), ("breaks", {"sandbox/exit-code": "7"})):
         annotations = {"sandbox/ends-after": "1s", **extra}

@@ -73,7 +73,7 @@ def eks_cluster(cluster: LocalKubernetes, local_aws: LocalAws) -> Iterator[dict[
 
 
 @pytest.mark.sweep
-def test_eks_tokens_count_as_the_access_entries_say(
+def test_eks_tokens_have_the_rights_of_their_access_entries(
     cluster: LocalKubernetes, eks_cluster: dict[str, tuple[str, str]]
 ) -> None:
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "made-by-token"}}
@@ -87,9 +87,7 @@ def test_eks_tokens_count_as_the_access_entries_say(
     chief.delete(path_of("v1", "ConfigMap", "made-by-token", "default"))
 
 
-def test_tokens_that_prove_nothing_are_refused(
-    cluster: LocalKubernetes, eks_cluster: dict[str, tuple[str, str]]
-) -> None:
+def test_invalid_tokens_are_refused(cluster: LocalKubernetes, eks_cluster: dict[str, tuple[str, str]]) -> None:
     key, secret = eks_cluster["chief"]
     for token in (
         _token(*eks_cluster["stranger"]),  # good, but of nobody with an access entry
@@ -135,7 +133,7 @@ def test_aws_and_kubectl_reach_the_cluster_that_eks_describes(
     run("kubectl", "delete", "--kubeconfig", str(config), "-f", str(manifest))
 
 
-def test_a_cluster_of_the_users_stands_behind_eks(
+def test_an_existing_cluster_serves_as_eks(
     cluster: LocalKubernetes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The caller names a kubeconfig with an EKS token in it; what counts is the user's own."""

@@ -67,7 +67,7 @@ def lookup(kind: str, name: str) -> Object | None:
 
 
 @pytest.mark.parametrize("instance", sorted(Catalog.load().instances))
-def test_nodes_have_what_the_catalogue_says(instance: str) -> None:
+def test_nodes_have_the_devices_of_the_catalogue(instance: str) -> None:
     facts = Catalog.load().instance(instance)
     made = nodes.node(facts, "ip-10-0-0-16.ec2.internal", zone="us-east-1b", zone_id="use1-az5")
     assert schemas.validate(made) == []
@@ -90,7 +90,7 @@ def test_the_webhooks_are_valid_and_follow_the_names_their_server_looks_for() ->
     assert "volcano-admission-service-jobs-validate" in {one["metadata"]["name"] for one in made}
 
 
-def test_kwok_leaves_running_jobs_alone() -> None:
+def test_kwok_does_not_change_running_jobs() -> None:
     kept, all_pods = kwok_config.render(run_jobs=True), kwok_config.render(run_jobs=False)
     assert kept.count("operator: NotIn, values: [volcano]") == kept.count("kind: Stage") == 4
     assert "schedulerName" not in all_pods
@@ -105,7 +105,7 @@ def test_kwok_leaves_running_jobs_alone() -> None:
         ("cost: $$5", "cost: $$5"),
     ],
 )
-def test_expansion_is_kubernetes_own(text: str, expanded: str) -> None:
+def test_variables_expand_as_in_kubernetes(text: str, expanded: str) -> None:
     assert pod_spec.expand(text, {"A": "1", "B": "2"}) == expanded
 
 
@@ -128,7 +128,7 @@ def test_variables_come_in_the_kubelets_order_and_from_all_sources() -> None:
     assert (env["WORD"], env["CPU"], env["HOSTNAME"]) == ("hush", "8", "train-trainer-1")
 
 
-def test_volumes_go_where_the_pod_says(tmp_path: Path) -> None:
+def test_volumes_are_mounted_at_the_pods_paths(tmp_path: Path) -> None:
     pod = json.loads(json.dumps(POD))
     pod["spec"]["volumes"] = [
         {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
@@ -211,12 +211,12 @@ def queue(**spec: Any) -> Object:
         ({"kind": "Pod"}, "an object without apiVersion and metadata"),
     ],
 )
-def test_schemas_tell_what_is_wrong_and_where(thing: Object, said: str) -> None:
+def test_schema_errors_have_a_reason_and_a_path(thing: Object, said: str) -> None:
     found = schemas.validate(thing)
     assert (found == []) if not said else found[0].startswith(said), found
 
 
-def test_a_list_is_looked_into() -> None:
+def test_list_items_are_validated() -> None:
     wrong = {"apiVersion": "v1", "kind": "List", "items": [volcano_job(), volcano_job(minAvailable="two")]}
     assert len(schemas.validate_all([wrong])) == 1
 
@@ -267,7 +267,7 @@ def test_helm_refuses(sandbox: Path, capsys: pytest.CaptureFixture[str], argumen
 
 
 @pytest.mark.sweep
-def test_without_an_api_server_kubectl_checks_and_writes_down(sandbox: Path) -> None:
+def test_without_an_api_server_kubectl_validates_and_records(sandbox: Path) -> None:
     """Through the very command that CDK's kubectl provider finds on PATH."""
     env = {"PATH": os.environ["PATH"], "SANDBOX_DIR": str(sandbox)}
     manifest = sandbox / "manifest.yaml"
@@ -295,7 +295,7 @@ def test_manifests_are_read_as_json_after_json_or_as_yaml() -> None:
     assert offline.read("a: 1\n---\na: 2\n") == [{"a": 1}, {"a": 2}]
 
 
-def test_where_no_go_can_be_had_the_reason_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_go_the_reason_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(build, "CACHE", tmp_path)
     monkeypatch.setattr(golang, "ENVIRONMENT", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -372,7 +372,7 @@ def test_an_unreachable_module_proxy_is_named(monkeypatch: pytest.MonkeyPatch, t
         build.build(lambda _: None)
 
 
-def test_what_is_built_is_what_the_catalogue_pins() -> None:
+def test_the_built_versions_are_those_of_the_catalogue() -> None:
     facts = Catalog.load().eks
     assert build.version("k8s.io/kubernetes").rpartition(".")[0] == facts.default
     assert build.version("volcano.sh/volcano") == facts.charts["volcano"].version

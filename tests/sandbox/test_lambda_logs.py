@@ -62,11 +62,11 @@ def says(local_aws: LocalAws, name: str) -> Iterator[Callable[[str], list[str]]]
         logs.delete_log_group(logGroupName=found["logGroupName"])
 
 
-def test_without_a_right_there_is_no_log(says: Callable[[str], list[str]]) -> None:
+def test_without_permission_there_is_no_log(says: Callable[[str], list[str]]) -> None:
     assert says("one") == []
 
 
-def test_a_log_that_was_deleted_comes_back_where_the_role_may_make_it(
+def test_a_deleted_log_group_is_created_again_if_the_role_may(
     local_aws: LocalAws, name: str, says: Callable[[str], list[str]]
 ) -> None:
     local_aws.client("iam").attach_role_policy(RoleName=name, PolicyArn=BASIC)
@@ -77,7 +77,9 @@ def test_a_log_that_was_deleted_comes_back_where_the_role_may_make_it(
     assert "one" not in lines
 
 
-def test_a_log_of_ones_own_does_not_come_back(local_aws: LocalAws, name: str, says: Callable[[str], list[str]]) -> None:
+def test_a_log_group_of_the_stack_is_not_created_again(
+    local_aws: LocalAws, name: str, says: Callable[[str], list[str]]
+) -> None:
     logs = local_aws.client("logs")
     logs.create_log_group(logGroupName=f"/aws/lambda/{name}")
     assert says("none may write") == []

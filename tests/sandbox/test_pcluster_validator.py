@@ -110,7 +110,7 @@ def stringified(value: Any) -> Any:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def test_a_good_configuration_passes_as_itself_and_as_cloudformation_hands_it_over(
+def test_a_good_configuration_passes_directly_and_as_cloudformation_passes_it(
     validator: PclusterValidator, good: Config
 ) -> None:
     for config in (good, stringified(good)):

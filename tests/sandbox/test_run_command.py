@@ -65,7 +65,7 @@ def test_a_command_runs_here_with_the_nodes_environment(local_aws: LocalAws, hea
     assert (folder / "made.txt").read_text() == "made\n"
 
 
-def test_a_failing_command_keeps_its_exit_code_and_says_so(local_aws: LocalAws, head_node: str) -> None:
+def test_a_failing_command_keeps_and_reports_its_exit_code(local_aws: LocalAws, head_node: str) -> None:
     done = wait(local_aws, send(local_aws, head_node, "exit 3"), head_node)
     assert (done["Status"], done["ResponseCode"]) == ("Failed", 3)
     assert "exit status 3" in done["StandardErrorContent"]
@@ -91,13 +91,13 @@ def test_a_running_command_can_be_cancelled(local_aws: LocalAws, head_node: str)
     assert [entry["Status"] for entry in commands] == ["Cancelled"]
 
 
-def test_a_command_beyond_its_time_is_ended(local_aws: LocalAws, head_node: str) -> None:
+def test_a_command_is_ended_at_its_timeout(local_aws: LocalAws, head_node: str) -> None:
     command = send(local_aws, head_node, "sleep 3600", executionTimeout=["1"])
     done = wait(local_aws, command, head_node)
     assert (done["Status"], done["StatusDetails"]) == ("TimedOut", "Execution Timed Out")
 
 
-def test_without_slurm_the_command_fails_and_says_why(local_aws: LocalAws, head_node: str) -> None:
+def test_without_slurm_the_command_fails_with_a_reason(local_aws: LocalAws, head_node: str) -> None:
     (local_aws.directory / "clusters/commands/node.json").unlink()
     done = wait(local_aws, send(local_aws, head_node, "sinfo"), head_node)
     assert done["Status"] == "Failed"

@@ -80,7 +80,7 @@ def bash(script: str, account: Account, home: Path, **more: str) -> subprocess.C
     )
 
 
-def test_the_shell_leads_to_the_account_without_all_this(account: Account, home: Path) -> None:
+def test_the_plain_shell_uses_the_users_account(account: Account, home: Path) -> None:
     """What the tests below would see if anything slipped through."""
     assert bash(ASK, account, home, AWS_MAX_ATTEMPTS="1").returncode != 0
     assert account.requests == 1
@@ -101,7 +101,7 @@ def test_after_a_failed_eval_nothing_reaches_the_account(account: Account, home:
 @pytest.mark.parametrize(
     "options", ["--dri {running}", "--dir {dead}", "--dir", "--region", "more words", "--dir {broken}"]
 )
-def test_however_env_fails_the_shell_leads_nowhere(options: str, account: Account, home: Path, tmp_path: Path) -> None:
+def test_if_env_fails_the_shell_has_no_account(options: str, account: Account, home: Path, tmp_path: Path) -> None:
     for name, state in (("dead", '{"endpoint": "http://127.0.0.1:1", "region": "r", "pid": 4194305}'), ("broken", "{")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "state.json").write_text(state)
@@ -146,7 +146,7 @@ def test_an_interactive_shell_shows_where_it_is(account: Account, home: Path, lo
     assert account.requests == 0
 
 
-def test_what_leads_nowhere_needs_no_package(tmp_path: Path) -> None:
+def test_env_needs_only_the_standard_library(tmp_path: Path) -> None:
     """`env` is safe under any Python: it imports the standard library only."""
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv = ['sandbox', 'env', '--dir', "

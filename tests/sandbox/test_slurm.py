@@ -132,7 +132,7 @@ def test_the_configuration_file() -> None:
 # --- the real thing ----------------------------------------------------------------------------------------------------
 
 
-def test_sixteen_nodes_answer_with_their_own_names(slurm: LocalSlurm) -> None:
+def test_sixteen_nodes_report_their_own_names(slurm: LocalSlurm) -> None:
     said = slurm.run(["srun", "-N16", "hostname"])
     assert sorted(said.stdout.split()) == sorted(slurm.node_names), said.stderr
     assert slurm.run(["sinfo", "-h", "-o", "%P %D"]).stdout.split() == ["compute1*", "16"]
@@ -150,7 +150,7 @@ def test_a_failing_job_ends_failed_with_its_exit_code(slurm: LocalSlurm) -> None
     assert wait_for(slurm, job, "JobState", "FAILED")["ExitCode"] == "7:0"
 
 
-def test_a_dependency_that_cannot_be_met(slurm: LocalSlurm) -> None:
+def test_a_dependency_that_cannot_be_satisfied(slurm: LocalSlurm) -> None:
     first = submit(slurm, "exit 1", "--hold")
     ends = submit(slurm, "true", f"--dependency=afterok:{first}", "--kill-on-invalid-dep=yes")
     hangs = submit(slurm, "true", f"--dependency=afterok:{first}")
@@ -224,7 +224,7 @@ def ours(directory: Path) -> list[str]:
     return [name for _, name, _ in found]
 
 
-def test_stop_takes_running_jobs_with_it_and_a_new_start_keeps_the_files(tmp_path: Path) -> None:
+def test_stop_ends_running_jobs_and_a_new_start_keeps_the_files(tmp_path: Path) -> None:
     need(available() is None, str(available()))
     small = config(resource(most=2))
     with LocalSlurm.start(tmp_path, small) as slurm:
@@ -273,7 +273,9 @@ def test_up_and_down_from_different_processes(tmp_path: Path) -> None:
     assert not directory.exists()
 
 
-def test_a_slurm_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slurm_that_cannot_start_reports_the_reason_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     need(available() is None, str(available()))
     monkeypatch.setattr("sandbox.slurm_layout.slurm_conf", lambda *_: "ClusterName=broken\nNoSuchKey=1\n")
     with pytest.raises(SlurmFailed, match=r"slurmctld ended immediately .*NoSuchKey"):

@@ -93,7 +93,7 @@ def test_without_apt_the_reason_is_given(bare: Path, capsys: pytest.CaptureFixtu
     assert "install Slurm and MUNGE" in capsys.readouterr().err
 
 
-def test_another_system_than_linux_is_named(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_systems_other_than_linux_are_named(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sandbox.slurm_packages.sys.platform", "darwin")
     assert str(slurm.available()).startswith("a local Slurm needs Linux, and this is ")
 
@@ -114,7 +114,9 @@ def test_a_slurm_of_the_system_is_used_as_it_is(bare: Path) -> None:
     assert not slurm_packages.CACHE.exists()
 
 
-def test_a_failed_download_says_why_and_leaves_nothing(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_download_reports_the_reason_and_leaves_nothing(
+    bare: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (slurm_packages.CACHE / ".part-killed").mkdir(parents=True)
     program(bare / "dpkg-deb")
     program(bare / "apt-get", "echo 'E: Could not resolve deb.example' >&2; exit 100")

@@ -81,7 +81,7 @@ def together(world: int, work: Callable[[Collective], Any]) -> list[Any]:
     return results
 
 
-def test_everyone_gets_the_same_sum_bit_for_bit() -> None:
+def test_all_workers_get_the_same_sum_bit_for_bit() -> None:
     def work(star: Collective) -> tuple[bytes, list[bytes]]:
         mine = array("d", (0.1 * star.rank + i for i in range(500)))
         return star.all_reduce(mine).tobytes(), star.gather(b"rank %d" % star.rank)
@@ -92,7 +92,7 @@ def test_everyone_gets_the_same_sum_bit_for_bit() -> None:
     assert all(words == [b"rank %d" % rank for rank in range(7)] for _, words in results)
 
 
-def test_a_process_that_goes_away_is_noticed_by_all() -> None:
+def test_all_processes_notice_a_lost_one() -> None:
     def work(star: Collective) -> str:
         if star.rank == 2:
             return "left"
@@ -155,7 +155,7 @@ def test_log_lines_are_the_vendors(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_learning_rates_follow_the_schedules_asked_for() -> None:
+def test_learning_rates_follow_the_requested_schedules() -> None:
     assert bert.learning_rate(14, 4e-4, 2000, 28125) == pytest.approx(2.8e-6)
     assert bert.learning_rate(2000, 4e-4, 2000, 28125) == pytest.approx(4e-4)
     assert bert.learning_rate(28125, 4e-4, 2000, 28125) == 0
@@ -293,7 +293,7 @@ def test_another_number_of_nodes_is_another_graph(slurm: LocalSlurm) -> None:
     ],
     ids=["precompile", "train", "data", "resume", "flag", "command"],
 )  # fmt: skip
-def test_what_goes_wrong_ends_with_an_exit_code_and_a_reason(
+def test_errors_end_with_an_exit_code_and_a_reason(
     slurm: LocalSlurm, command: str, env: dict[str, str], says: str
 ) -> None:
     code, lines = run(slurm, command, check=False, **env)

@@ -51,7 +51,7 @@ BAD_TEXTS = [
 
 
 @pytest.mark.parametrize(("text", "message"), BAD_TEXTS, ids=[m[:50] for _, m in BAD_TEXTS])
-def test_texts_that_are_no_environment(text: str, message: str) -> None:
+def test_invalid_environment_files(text: str, message: str) -> None:
     with pytest.raises((settings.SettingsFileError, settings.SettingsError)) as caught:
         settings.parse(text, "e.yaml")
     assert message in str(caught.value)

@@ -28,7 +28,7 @@ def _read(text: str) -> Any:
 
 
 @pytest.mark.parametrize("file", ENVIRONMENTS, ids=lambda f: f.stem)
-def test_takes_good_environments(file: Path) -> None:
+def test_accepts_valid_environments(file: Path) -> None:
     assert _errors(_read(file.read_text("utf-8"))) == []
 
 
@@ -62,7 +62,7 @@ def test_refuses_bad_shapes(data: Any, path: str) -> None:
         settings.validate(data)
 
 
-def test_is_a_schema_and_says_what_each_key_is() -> None:
+def test_is_a_schema_and_describes_each_key() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     assert "catalog" in SCHEMA["properties"]
     undescribed = [

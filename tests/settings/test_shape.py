@@ -105,7 +105,7 @@ def test_refused(text: str, key: str, value: str, message: str) -> None:
     assert "\n" not in paragraph
 
 
-def test_every_mistake_is_named_at_once() -> None:
+def test_all_mistakes_are_reported_together() -> None:
     with pytest.raises(settings.SettingsError) as caught:
         settings.parse("regoin: x\nname: 5\nnetwork:\n  nat: two\n", "e.yaml")
     assert [p.dotted for p in caught.value.problems] == ["name", "network.nat", "regoin"]
@@ -150,7 +150,7 @@ def test_mount_dirs_are_normal_paths() -> None:
     assert env.storage.shared_dir == "/shared/efs"
 
 
-def test_a_catalogue_that_does_not_fit_is_refused_in_code_too() -> None:
+def test_an_inconsistent_catalogue_is_refused_in_code_too() -> None:
     with pytest.raises(ValueError, match=r"catalog\.instances\.trn1\.32xlarge\.vcpus"):
         settings.Environment.model_validate({"catalog": {"instances": {"trn1.32xlarge": {"vcpus": 0}}}})
 

@@ -11,7 +11,7 @@ from trainium_cdk.settings import Network, plan_subnets
 ZONES = tuple(f"use1-az{i}" for i in range(1, 7))
 
 
-def test_the_default_plan_reads_well() -> None:
+def test_the_default_plan_is_readable() -> None:
     plan = plan_subnets(Network(), ZONES[:3])
     assert [(z.zone_id, str(z.public), str(z.private)) for z in plan] == [
         ("use1-az1", "10.0.0.0/24", "10.0.240.0/20"),
@@ -54,6 +54,6 @@ def test_a_plan_exists_whenever_the_sizes_add_up(vpc: int, public: int, private:
         (Network(cidr="10.0.0.0/18"), ZONES, "has room for 3 zone"),
     ],
 )
-def test_what_does_not_fit_is_refused(network: Network, zones: tuple[str, ...], message: str) -> None:
+def test_subnets_that_do_not_fit_are_refused(network: Network, zones: tuple[str, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message.replace("zone(s)", r"zone\(s\)")):
         plan_subnets(network, zones)

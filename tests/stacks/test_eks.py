@@ -30,12 +30,12 @@ def trn_groups(name: str) -> dict[str, dict[str, Any]]:
     return {key: group for key, group in groups(name).items() if key != "system"}
 
 
-def test_there_are_environments_enough() -> None:
+def test_there_are_enough_environments() -> None:
     assert len([n for n in NAMES if n.startswith("eks/")]) >= 12
     assert len(NAMES) > 18
 
 
-def test_nothing_waits_for_itself(name: str) -> None:
+def test_no_dependency_cycles(name: str) -> None:
     """What others have to say of each template: tests/audit."""
     assert circles(template(name)) == []
 
@@ -62,7 +62,7 @@ def test_the_control_plane_is_closed(name: str) -> None:
     assert kinds == {"api", "audit", "authenticator", "controllerManager", "scheduler"}
 
 
-def test_the_support_that_is_wanted() -> None:
+def test_the_support_setting() -> None:
     assert only(template("eks/all-settings"), "EKS::Cluster")["UpgradePolicy"] == {"SupportType": "STANDARD"}
     assert "UpgradePolicy" not in only(template("default"), "EKS::Cluster")
 
@@ -76,7 +76,7 @@ def test_charts_of_the_accounts_own_registry_may_be_pulled() -> None:
     assert ":repository/" not in json.dumps([r for k, r in default.items() if "ClusterKubectl" in k])
 
 
-def test_nothing_lets_anybody_in(name: str) -> None:
+def test_nothing_is_open_to_the_world(name: str) -> None:
     rules = properties(template(name), "EC2::SecurityGroupIngress")
     rules += [r for g in properties(template(name), "EC2::SecurityGroup") for r in g.get("SecurityGroupIngress", [])]
     assert not [r for r in rules if r.get("CidrIp") in EVERYWHERE or r.get("CidrIpv6") in EVERYWHERE]
@@ -151,7 +151,7 @@ def test_the_longest_chain_does_not_grow(each: str) -> None:
 # --- nodes ---
 
 
-def test_trainium_groups_are_what_eks_takes(name: str) -> None:
+def test_trainium_groups_are_valid_for_eks(name: str) -> None:
     """The CDK's Nodegroup would have refused the type, or brought an image that is not Neuron's, or a plug-in that never starts."""
     env = environment(name)
     for settings_of in env.eks.node_groups:
@@ -197,7 +197,7 @@ def test_interfaces_are_of_the_layout(name: str) -> None:
         assert "SecurityGroupIds" not in data
 
 
-def test_efa_traffic_is_let_through_both_ways(name: str) -> None:
+def test_efa_traffic_is_allowed_both_ways(name: str) -> None:
     [efa] = (k for k in resources(template(name), "EC2::SecurityGroup") if k.startswith("Efa"))
     itself = {"Fn::GetAtt": [efa, "GroupId"]}
     [into] = (r for r in properties(template(name), "EC2::SecurityGroupIngress") if r["GroupId"] == itself)
@@ -273,7 +273,7 @@ def _parts(function: dict[str, Any]) -> list[Any]:
     return list(function["Environment"]["Variables"]["SETTINGS"]["Fn::Join"][1])
 
 
-def test_user_data_by_what_the_nodes_need() -> None:
+def test_user_data_by_node_settings() -> None:
     decoded = _user_data("eks/trn1-spot", "spot")
     assert "pages=2560" in decoded
     assert "dnf install -y lustre-client" in decoded
@@ -379,7 +379,7 @@ def test_pods_identities_are_of_this_cluster_alone(name: str) -> None:
             assert f":cluster/{environment(name).eks_cluster_name}" in json.dumps(statement["Condition"]["ArnEquals"])
 
 
-def test_access_is_who_was_named_and_no_more(name: str) -> None:
+def test_access_is_limited_to_the_named_principals(name: str) -> None:
     env = environment(name)
     entries = properties(template(name), "EKS::AccessEntry")
     named = {a.principal: a.policy for a in env.eks.access}
@@ -399,7 +399,7 @@ def test_access_is_who_was_named_and_no_more(name: str) -> None:
     assert [e.get("AccessPolicies") for e in scalers] == [None] * scales
 
 
-def test_the_jump_host_has_no_way_in() -> None:
+def test_the_bastion_host_has_no_inbound_rule() -> None:
     found = only(template("default"), "EC2::Instance")
     assert "KeyName" not in found
     [interface] = found["NetworkInterfaces"]
@@ -412,7 +412,7 @@ def test_the_jump_host_has_no_way_in() -> None:
         assert resources(template(without), "EC2::Instance") == {}
 
 
-def test_images_are_built_without_words_in_commands() -> None:
+def test_image_builds_put_no_user_input_into_commands() -> None:
     found = only(template("default"), "CodeBuild::Project")
     assert found["Environment"]["PrivilegedMode"] is True
     assert found["Environment"]["Type"] == "LINUX_CONTAINER"

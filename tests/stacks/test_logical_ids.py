@@ -27,7 +27,7 @@ def ids(template: Template) -> str:
     ("stack", "name"),
     [("pcluster", "default"), ("pcluster", "fsx-persistent-s3"), ("eks", "default"), ("eks", "eks/trn1-spot")],
 )
-def test_what_holds_data_keeps_its_logical_id(stack: str, name: str) -> None:
+def test_stateful_resources_keep_their_logical_ids(stack: str, name: str) -> None:
     template = (synthesis if stack == "pcluster" else eks_synthesis).template(name)
     golden = GOLDEN / f"stateful-{stack}-{name.rpartition('/')[2]}.txt"
     if os.environ.get("UPDATE_GOLDEN"):

@@ -24,12 +24,12 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_nothing_waits_for_itself(name: str) -> None:
+def test_no_dependency_cycles(name: str) -> None:
     """What others have to say of each template: tests/audit."""
     assert circles(template(name)) == []
 
 
-def test_nothing_lets_anybody_in(name: str) -> None:
+def test_nothing_is_open_to_the_world(name: str) -> None:
     found = template(name)
     rules = properties(found, "EC2::SecurityGroupIngress")
     rules += [r for g in properties(found, "EC2::SecurityGroup") for r in g.get("SecurityGroupIngress", [])]
@@ -40,7 +40,7 @@ def test_nothing_lets_anybody_in(name: str) -> None:
     assert config["Imds"] == {"ImdsSupport": "v2.0"}
 
 
-def test_the_cluster_is_made_last(name: str) -> None:
+def test_the_cluster_is_created_last(name: str) -> None:
     """And so removed first: its nodes need the way out, the mount targets and their permissions to the end."""
     found = template(name)
     [logical_id] = found.find_resources("Custom::PclusterCluster")
@@ -61,7 +61,7 @@ def _of_nodes(resource: dict[str, Any]) -> bool:
     return resource["Type"] != "AWS::IAM::ManagedPolicy" or "Path" in resource["Properties"]
 
 
-def test_the_provider_gets_what_it_knows_and_no_more(name: str) -> None:
+def test_the_provider_gets_only_its_own_parameters(name: str) -> None:
     """It hands every other property on to ParallelCluster, which refuses it: ServiceTimeout, or RollbackOnFailure."""
     found = cluster(template(name))
     assert set(found["Properties"]) == {"ServiceToken", "ClusterName", "ClusterConfiguration", "DeletionPolicy"}
@@ -114,7 +114,7 @@ def test_keep_keeps_data_and_delete_leaves_nothing() -> None:
     assert not [r for r in gone if r.get("DeletionPolicy", "Delete") != "Delete"]
 
 
-def test_ssh_with_a_key_of_ours() -> None:
+def test_ssh_with_a_created_key() -> None:
     found = template("tutorial")
     [(key_id, key)] = resources(found, "EC2::KeyPair").items()
     assert key["Properties"]["KeyType"] == "ed25519"
@@ -152,7 +152,7 @@ def test_every_node_may_mount() -> None:
         assert {(r["FromPort"], r["ToPort"]) for r in into} == {(r["FromPort"], r["ToPort"]) for r in out} > set()
 
 
-def test_a_change_of_release_leaves_the_head_node_as_it_was_made() -> None:
+def test_a_change_of_release_does_not_change_the_head_node() -> None:
     old = template("default")
     new = template_of(settings.validate({"bootstrap": {"neuron_release": "2.31.0"}}))
     actions = [head(t)["CustomActions"] for t in (old, new)]
@@ -160,7 +160,7 @@ def test_a_change_of_release_leaves_the_head_node_as_it_was_made() -> None:
     assert actions[0]["OnNodeUpdated"]["Args"] != actions[1]["OnNodeUpdated"]["Args"]
 
 
-def test_a_private_head_node_has_no_public_address_to_ask_for() -> None:
+def test_a_private_head_node_requests_no_public_address() -> None:
     assert "publicIpAddress" not in json.dumps(template("default").to_json())
 
 

@@ -85,7 +85,7 @@ def test_only_clients_reach_the_file_systems_and_only_at_their_ports(
     assert findings(template) == []
 
 
-def test_others_can_be_let_in() -> None:
+def test_access_for_other_security_groups() -> None:
     # a group that may call nobody by itself gets the rules on its own side too
     def build(stack: Stack) -> None:
         network = TrnNetwork.from_settings(stack, "Network", QUIET, zone_ids=("use1-az6",))
@@ -117,7 +117,7 @@ def test_efs(settings: trn.Efs, expected: dict[str, Any]) -> None:
     assert findings(template) == []
 
 
-def test_efs_has_a_mount_target_in_each_zone_and_refuses_what_is_not_tls() -> None:
+def test_efs_has_a_mount_target_in_each_zone_and_requires_tls() -> None:
     template = made()
     private = {k for k, s in resources(template, "EC2::Subnet").items() if s["Properties"]["CidrBlock"].endswith("/20")}
     assert {t["SubnetId"]["Ref"] for t in properties(template, "EFS::MountTarget")} == private
@@ -182,7 +182,7 @@ def test_lustre(settings: trn.Fsx, expected: dict[str, Any]) -> None:
     assert findings(template) == []
 
 
-def test_lustre_stands_in_the_fleets_one_zone() -> None:
+def test_lustre_is_in_the_zone_of_the_fleet() -> None:
     def first(template: Template) -> str:
         [subnet] = only(template, "FSx::FileSystem")["SubnetIds"]
         return str(resources(template, "EC2::Subnet")[subnet["Ref"]]["Properties"]["AvailabilityZoneId"])
@@ -212,15 +212,15 @@ def kept(template: Template) -> dict[str, list[str]]:
     return {k: sorted(v) for k, v in found.items()}
 
 
-def test_data_goes_unless_it_is_to_be_kept() -> None:
+def test_data_is_deleted_unless_it_is_kept() -> None:
     assert kept(made(BOTH)) == {"Delete": ["EFS::FileSystem", "FSx::FileSystem"]}
 
 
-def test_kept_efs_holds_nothing_but_itself() -> None:
+def test_kept_efs_retains_no_other_resource() -> None:
     assert kept(made(on_destroy="keep")) == {"Retain": ["EFS::FileSystem"]}
 
 
-def test_kept_lustre_holds_what_it_stands_in() -> None:
+def test_kept_lustre_retains_its_network() -> None:
     template = made(BOTH, on_destroy="keep")
     held = ["EC2::SecurityGroup", "EC2::Subnet", "EC2::VPC", "EFS::FileSystem", "FSx::FileSystem"]
     assert kept(template) == {"Retain": held}
@@ -232,7 +232,7 @@ def test_kept_lustre_holds_what_it_stands_in() -> None:
     )
 
 
-def test_a_key_of_ones_own() -> None:
+def test_own_kms_key() -> None:
     def build(stack: Stack) -> None:
         fsx = trn.Fsx(deployment="PERSISTENT_2")
         storage(
@@ -247,7 +247,7 @@ def test_a_key_of_ones_own() -> None:
     assert "KmsKeyId" not in only(scratch, "FSx::FileSystem"), "SCRATCH_2 takes no key"
 
 
-def test_what_waits_for_the_storage_waits_for_mount_targets_links_and_rules() -> None:
+def test_depending_on_storage_includes_mount_targets_links_and_rules() -> None:
     repository = trn.DataRepository(uri="s3://corpus")
     settings = trn.Storage(efs=trn.Efs(), fsx=trn.Fsx(deployment="PERSISTENT_2", s3=repository))
 
@@ -278,7 +278,7 @@ def test_mounts(env: Any) -> None:
     assert lustre.dns_name
 
 
-def test_existing_file_systems_are_mounted_and_not_made() -> None:
+def test_existing_file_systems_are_mounted_and_not_created() -> None:
     found = []
     template = synth(lambda stack: found.extend(storage(stack, EXISTING).file_systems), env=IN_US_EAST_1)
     assert [(m.kind, m.id, m.mount_dir, m.mount_name, m.owned) for m in found] == [
@@ -300,6 +300,6 @@ def test_mounting_efs_is_granted_to_identities(settings: trn.Storage | None, res
     assert list(statement["Resource"]) == [resource]
 
 
-def test_a_zone_the_network_has_not_is_refused() -> None:
+def test_a_zone_missing_from_the_network_is_refused() -> None:
     with pytest.raises(ValueError, match="no private subnet in zone use1-az5"):
         made(zone_ids=("use1-az5",))

@@ -40,7 +40,7 @@ Figures = dict[str, Any]
 
 
 class Failed(Exception):
-    """The run is none to be told of."""
+    """The run cannot be published."""
 
 
 class Row(NamedTuple):
@@ -88,10 +88,10 @@ def passed(report: ElementTree.Element) -> dict[str, dict[str, int]]:
         if {outcome.tag for outcome in case} & {"failure", "error", "skipped"}:
             bad.append(f"{test}: {', '.join(outcome.tag for outcome in case)}")
         found.setdefault(test, {"cases": 0})["cases"] += 1
-    for told in report.iter("property"):
-        name = told.get("name", "").removeprefix("hypothesis-statistics-")
-        if name != told.get("name"):
-            text = base64.b64decode(told.get("value", "")).decode()
+    for entry in report.iter("property"):
+        name = entry.get("name", "").removeprefix("hypothesis-statistics-")
+        if name != entry.get("name"):
+            text = base64.b64decode(entry.get("value", "")).decode()
             test = name.partition("[")[0]
             drawn = sum(map(int, _PASSING.findall(text)))
             found[test]["drawn"] = found[test].get("drawn", 0) + drawn
@@ -100,26 +100,26 @@ def passed(report: ElementTree.Element) -> dict[str, dict[str, int]]:
     return found
 
 
-# --- telling ---
+# --- rendering ---
 
 
 def trust(found: Figures) -> str:
     """The table of docs/trust.md."""
     sections = (
-        ("Judges that nobody here wrote", "make audit", judges(found)),
-        ("Stacks whose parts fail", "FAULTS=all python -m pytest tests/faults", faults(found)),
-        ("Stacks made, changed and destroyed", "python -m pytest tests/stacks/test_deploy*.py tests/operations/teardown", lives(found)),
+        ("Scanners from other projects", "make audit", scanners(found)),
+        ("Stacks in which a resource fails", "FAULTS=all python -m pytest tests/faults", faults(found)),
+        ("Stacks created, changed and destroyed", "python -m pytest tests/stacks/test_deploy*.py tests/operations/teardown", lives(found)),
         ("Updates", "python -m pytest tests/operations/updates", updates(found)),
         ("Before spending: `trn preflight`", "python -m pytest tests/checks/live", preflight(found)),
         ("Jobs on a real Slurm", "python -m pytest tests/trust tests/jobs/test_ssm.py", slurm(found)),
         ("Jobs on a real Kubernetes API with Volcano", "python -m pytest tests/jobs/kubernetes", eks(found)),
-        ("What comes from others, and what they may do", "python -m pytest tests/jobs/test_build_context.py tests/jobs/test_unpack.py tests/cli/test_terminal.py tests/audit/test_permissions.py", others(found)),
+        ("Input from others, and their permissions", "python -m pytest tests/jobs/test_build_context.py tests/jobs/test_unpack.py tests/cli/test_terminal.py tests/audit/test_permissions.py", others(found)),
         ("Bad input", "python -m pytest tests/trust tests/checks tests/settings tests/jobs tests/cli tests/test_outputs.py", inputs(found)),
     )  # fmt: skip
     lines = ["| what | tried | outcome | left behind |", "|---|---|---|---|"]
     for title, command, rows in sections:
-        if told := [f"| {' | '.join(row)} |" for row in rows]:
-            lines += [f"| **{title}** `{command}` | | | |", *told]
+        if rendered := [f"| {' | '.join(row)} |" for row in rows]:
+            lines += [f"| **{title}** `{command}` | | | |", *rendered]
     return "\n".join(lines) + "\n"
 
 
@@ -134,7 +134,7 @@ def updates_and_destroy(found: Figures) -> str:
 TABLES = {"docs/trust.md": trust, "docs/updates-and-destroy.md": updates_and_destroy}
 
 
-def judges(found: Figures) -> Iterator[Row]:
+def scanners(found: Figures) -> Iterator[Row]:
     from audit.scanners import OF_OBJECTS, OF_TEMPLATES
 
     audit = found["measured"]["audit"]
@@ -143,14 +143,14 @@ def judges(found: Figures) -> Iterator[Row]:
         "bandit": "all Python but tests",
         "detect-secrets": "every file but lock files",
     }
-    for name, said in audit["judges"].items():
+    for name, counts in audit["scanners"].items():
         if name in OF_TEMPLATES:
             of = f"{audit['templates']} templates, {audit['resources']:,} resources"
         else:
             of = f"{audit['objects']} files of Kubernetes objects" if name in OF_OBJECTS else alone[name]
-        outcome = f"{said['open']} open, {said['acknowledged']:,} acknowledged"
+        outcome = f"{counts['open']} open, {counts['acknowledged']:,} acknowledged"
         if name in OF_TEMPLATES:
-            outcome += f"; raw, {(said['open'] + said['acknowledged']) / audit['resources']:.2f} per resource"
+            outcome += f"; raw, {(counts['open'] + counts['acknowledged']) / audit['resources']:.2f} per resource"
         yield Row(name, of, outcome)
     for subject in SHOWN:
         if raw := audit.get("raw", {}).get(subject):
@@ -160,9 +160,9 @@ def judges(found: Figures) -> Iterator[Row]:
             yield Row(
                 f"`{subject}`, nothing acknowledged", f"{raw['resources']} resources", ", ".join(figures) or "none"
             )
-    known = sum(said["acknowledged"] for said in audit["judges"].values())
+    known = sum(counts["acknowledged"] for counts in audit["scanners"].values())
     yield Row(
-        "all of them", "", f"{sum(said['open'] for said in audit['judges'].values())} open; {known:,} acknowledged: "
+        "all of them", "", f"{sum(counts['open'] for counts in audit['scanners'].values())} open; {known:,} acknowledged: "
         f"{audit['rules']} rules, {audit['reasons']} reasons"
     )  # fmt: skip
 
@@ -178,11 +178,11 @@ def lives(found: Figures) -> Iterator[Row]:
     for engine, stack in (("slurm", "TrnPclusterStack"), ("eks", "TrnEksStack")):
         what = f"`{stack}` with the real `cdk`: deployed, deployed again, changed, destroyed"
         yield Row(what, *_ends(found, f"life-{engine}-test_life", "the second deployment is no change"))
-    refused = "a cluster that ParallelCluster's own validators refuse, deployed and destroyed"
-    yield Row(refused, *_ends(found, "life-slurm-test_what_parallelcluster_refuses", "rolled back, with their words"))
+    refused = "a cluster that ParallelCluster's own validators reject, deployed and destroyed"
+    yield Row(refused, *_ends(found, "life-slurm-test_what_parallelcluster_refuses", "rolled back, with their message"))
     yield Row(
-        "`trn destroy` of what holds a deletion up, leaks, or is called alike",
-        *_ends(found, "destroyed-", "all is gone"),
+        "`trn destroy` of what blocks a deletion, leaks, or has a similar name",
+        *_ends(found, "destroyed-", "everything is deleted"),
     )
 
 
@@ -196,32 +196,33 @@ def _ends(found: Figures, prefix: str, outcome: str) -> tuple[str, str, str]:
 def updates(found: Figures) -> Iterator[Row]:
     table = "tests/operations/updates/test_pcluster.py::"
     yield Row(
-        "changes of a cluster, there and back, held against ParallelCluster's own update policy",
-        f"{_cases(found, table + 'test_one_change')}, and {_drawn(found, table + 'test_several_changes_at_once')} sets of them at random",
+        "changes of a cluster, there and back, compared with ParallelCluster's own update policy",
+        f"{_cases(found, table + 'test_one_change')}, and {_drawn(found, table + 'test_several_changes_at_once')} random sets of them",
         "the same verdict",
     )  # fmt: skip
     yield Row(
         "update policies, path by path", f"{found['measured']['pcluster-policies']['paths']} paths", "the same policy"
     )
     yield Row("a deployment without a change", f"{found['measured']['redeploys']['templates']} templates", "no change")
-    same = "tests/operations/updates/test_same_bytes.py::test_another_machine_makes_the_same_bytes"
+    same = "tests/operations/updates/test_same_bytes.py::test_another_machine_synthesises_the_same_bytes"
     yield Row("synthesis elsewhere: folder, hash seed, time zone, locale", f"{_cases(found, same)}", "the same bytes")
 
 
 def preflight(found: Figures) -> Iterator[Row]:
     measured = found["measured"]
     checks = measured["preflight"]
-    yield Row("checks, each asking the local AWS", f"{checks['checks']}", f"{checks['answered']} answered")
+    yield Row("checks, each with requests to the local AWS", f"{checks['checks']}", f"{checks['answered']} answered")
     tables = (
-        f"tests/checks/live/test_{part}.py::test_answers_are_judged" for part in ("account", "capacity", "existing")
+        f"tests/checks/live/test_{part}.py::test_responses_are_evaluated"
+        for part in ("account", "capacity", "existing")
     )
     yield Row(
-        "answers of AWS, good and bad",
+        "responses of AWS, good and bad",
         f"{sum(_cases(found, t) for t in tables)}",
-        "told with level, value, reason and fix",
+        "reported with level, value, reason and fix",
     )
     taken = sum(measured[f"preflight-permissions-{engine}"]["taken_away"] for engine in ("slurm", "eks"))
-    yield Row("permissions taken away, one at a time", f"{taken}", "the missing one is named, the other checks stand")
+    yield Row("permissions removed, one at a time", f"{taken}", "the missing one is named, the other checks still run")
 
 
 def slurm(found: Figures) -> Iterator[Row]:
@@ -236,7 +237,7 @@ def slurm(found: Figures) -> Iterator[Row]:
     yield Row(
         "graphs do not compile",
         "1 job",
-        "training did not run, and why is told" if not n["train_ran"] else "training ran",
+        "training did not run, and the reason is reported" if not n["train_ran"] else "training ran",
     )
     n = m["killed-clients"]
     yield Row("clients killed while they submit (SIGKILL), and run again", f"{n['killed']} kills", _jobs(n["jobs"], n))
@@ -254,7 +255,7 @@ def slurm(found: Figures) -> Iterator[Row]:
     yield Row(
         "credentials that expire while following",
         "1 follower",
-        f"told within {n['said_within_seconds']} s, {n['lost']} bytes lost",
+        f"reported within {n['reported_within_seconds']} s, {n['lost']} bytes lost",
     )
     n = m["burst-local"]
     yield Row(
@@ -268,38 +269,38 @@ def slurm(found: Figures) -> Iterator[Row]:
         f"{_jobs(n['accepted'], n)}; {n['seconds']} s",
     )
     stops = "tests/trust/test_stops.py::"
-    signals = ("test_a_follower_that_is_stopped_says_how_to_read_on", "test_who_waits_and_is_stopped_leaves_the_job_alone",
-               "test_a_destruction_that_is_stopped_goes_on", "test_a_question_that_is_not_answered_deletes_nothing",
-               "test_a_destruction_that_is_stopped_while_it_waits_for_jobs_deletes_nothing")  # fmt: skip
+    signals = ("test_a_stopped_follower_prints_how_to_continue", "test_a_stopped_wait_does_not_affect_the_job",
+               "test_a_stopped_destroy_can_be_continued", "test_an_unanswered_confirmation_deletes_nothing",
+               "test_a_destroy_stopped_while_it_waits_for_jobs_deletes_nothing")  # fmt: skip
     yield Row(
-        "Ctrl-C and SIGTERM while following, waiting, destroying, being asked",
-        f"{sum(_cases(found, stops + s) for s in signals)} stops", "exit code 130 or 143, one line on how things are",
+        "Ctrl-C and SIGTERM while following, waiting, destroying, and at the confirmation prompt",
+        f"{sum(_cases(found, stops + s) for s in signals)} stops", "exit code 130 or 143, one line about the state",
     )  # fmt: skip
-    pipes = _cases(found, stops + "test_a_reader_that_reads_no_further_ends_the_command")
-    yield Row("readers that read no further (`trn list \\| head`)", f"{pipes} commands", "no word of it")
-    states = _cases(found, "tests/jobs/test_ssm.py::test_what_becomes_of_a_command_is_said")
+    pipes = _cases(found, stops + "test_a_closed_pipe_ends_the_command")
+    yield Row("readers that close the pipe early (`trn list \\| head`)", f"{pipes} commands", "no error message")
+    states = _cases(found, "tests/jobs/test_ssm.py::test_the_final_state_of_a_command_is_reported")
     yield Row(
         "commands that SSM ends: undeliverable, timed out, terminated, denied",
         f"{states} states",
-        "each told as what it is",
+        "each reported as what it is",
     )
     n, aside = m["left-slurm"], m["answers-put-aside"]["folders"]
     yield Row(
-        "after all of these", "", f"{aside} answers put aside for the next hour's command to remove",
+        "after all of these", "", f"{aside} stored responses, which a command an hour later removes",
         f"{n['jobs']} jobs, {n['half_submissions']} half submissions",
     )  # fmt: skip
 
 
 def _histories(found: Figures, n: Figures) -> Iterator[Row]:
     yield Row(
-        "Slurm's controller killed (SIGKILL) while it takes a job, or up to 3 s later",
+        "Slurm's controller killed (SIGKILL) while it accepts a job, or up to 3 s later",
         f"{n['kills']} kills, {n['compared']} jobs",
-        f"{n['ran']} ran, {n['ran_by_itself']} of them without being submitted again as `trn` tells; {n['bare_ran']} of "
+        f"{n['ran']} ran, {n['ran_without_resubmission']} of them without being submitted again as `trn` reports; {n['bare_ran']} of "
         f"{n['compared']} with bare `sbatch` beside them",
-        f"{n['silent']} held or lost in silence",
+        f"{n['silent']} held or lost without a report",
     )
     yield Row(
-        "numbers of Slurm jobs given anew: submit, crash, a new cluster on the same file system, cancel, destroy, at random",
+        "job numbers that Slurm assigns again: submit, crash, a new cluster on the same file system, cancel, destroy, at random",
         f"{n['histories']} histories: {n['submitted']} jobs, {n['renewed']} new clusters, {n['cancelled']} cancellations, "
         f"{n['destroyed']} destructions",
         f"{n['acted_on_others']} actions on another's job",
@@ -314,14 +315,14 @@ def _histories(found: Figures, n: Figures) -> Iterator[Row]:
 
 def _cut_lines(submitted: Figures, followed: Figures, way: str = "") -> Iterator[Row]:
     yield Row(
-        f"submissions over a line that is cut{way}",
+        f"submissions over a connection that is cut{way}",
         f"{submitted['submitted']} through {submitted['cuts']} cuts",
         _jobs(submitted["submitted"] - submitted["lost"], submitted),
     )
     yield Row(
-        "a log followed over a line that is cut",
+        "a log followed over a connection that is cut",
         f"{followed['bytes']:,} bytes through {followed['cuts']} cuts",
-        f"{followed['lost']} bytes lost or doubled",
+        f"{followed['lost']} bytes lost or duplicated",
     )
 
 
@@ -351,7 +352,7 @@ def others(found: Figures) -> Iterator[Row]:
         return  # the figures of an older run; `gather` wants it
     context, archive = "tests/jobs/test_build_context.py::test_", "tests/jobs/test_unpack.py::test_"
     links = (context + "links_that_leave_the_folder_are_refused", archive + "a_hostile_archive_is_refused",
-             archive + "what_is_in_the_way_is_never_followed")  # fmt: skip
+             archive + "existing_links_are_never_followed")  # fmt: skip
     yield Row(
         "links and names in repositories and archives that lead out of their folder",
         f"{sum(_cases(found, t) for t in links)}, and {_drawn(found, archive + 'nothing_ever_leaves_the_folder')} archives at random",
@@ -366,7 +367,7 @@ def others(found: Figures) -> Iterator[Row]:
     for engine, stack in (("slurm", "TrnPclusterStack"), ("eks", "TrnEksStack")):
         n = m[f"permissions-{engine}"]
         yield Row(
-            f"who may do what in `{stack}`: principal, action, resource, by the local AWS's evaluation",
+            f"permissions in `{stack}`: principal, action, resource, by the local AWS's evaluation",
             f"{n['rows']} rows",
             f"{n['allowed']} allowed and {n['denied']} denied, as the table says",
         )
@@ -375,13 +376,15 @@ def others(found: Figures) -> Iterator[Row]:
 def inputs(found: Figures) -> Iterator[Row]:
     m = found["measured"]
     bad = ("tests/checks/test_bad_environments.py::test_refused", "tests/settings/test_shape.py::test_refused",
-           "tests/settings/test_load.py::test_texts_that_are_no_environment", "tests/settings/test_subnets.py::test_what_does_not_fit_is_refused")  # fmt: skip
-    yield Row("bad environments", f"{sum(_cases(found, t) for t in bad)}", "refused, with place, value, reason and fix")
+           "tests/settings/test_load.py::test_invalid_environment_files", "tests/settings/test_subnets.py::test_subnets_that_do_not_fit_are_refused")  # fmt: skip
+    yield Row(
+        "invalid environments", f"{sum(_cases(found, t) for t in bad)}", "refused, with location, value, reason and fix"
+    )
     drawn = ("tests/settings/test_load.py::test_any_data_is_an_environment_or_an_error",
              "tests/settings/test_load.py::test_any_bytes_are_an_environment_or_an_error",
-             "tests/checks/test_rules.py::test_rules_never_fall_over")  # fmt: skip
+             "tests/checks/test_rules.py::test_rules_never_raise")  # fmt: skip
     yield Row(
-        "environments of any data, any bytes, any two mixed",
+        "environments of random data, of random bytes, and mixed from two",
         f"{sum(_drawn(found, t) for t in drawn)} at random",
         "an environment, or one line for each mistake",
     )
@@ -391,27 +394,27 @@ def inputs(found: Figures) -> Iterator[Row]:
         f"{sum(_cases(found, f) for f in files)}",
         "refused before anything is sent",
     )
-    asking = [f"tests/cli/test_credentials.py::test_{kind}" for kind in ("expired_ones", "none")]
+    asking = [f"tests/cli/test_credentials.py::test_{kind}" for kind in ("expired_credentials", "no_credentials")]
     yield Row(
         "commands with credentials that have expired, or with none",
         f"{sum(_cases(found, t) for t in asking)}",
         "one line: what is wrong, and what to do",
     )
-    words = {"sbatch": "`sbatch` and `srun`", "ssm": "SSM", "kubernetes": "a pod"}
-    for way, told in words.items():
-        n = m[f"words-{way}"]
+    ways = {"sbatch": "`sbatch` and `srun`", "ssm": "SSM", "kubernetes": "a pod"}
+    for way, label in ways.items():
+        n = m[f"arguments-{way}"]
         yield Row(
-            f"arguments and variables of any characters, through {told}",
-            f"{n['words']:,} words",
+            f"arguments and variables of any characters, through {label}",
+            f"{n['values']:,} values",
             f"{n['changed']} changed",
         )
-    names = _drawn(found, "tests/trust/test_words.py::test_names_and_paths_are_refused_or_safe")
+    names = _drawn(found, "tests/trust/test_arguments.py::test_names_and_paths_are_refused_or_safe")
     yield Row(
         "names, tokens, queues, paths of any characters",
         f"{names} sets at random",
         "plain, quoted or refused; no line of a script",
     )
-    lines = _drawn(found, "tests/trust/test_words.py::test_no_command_line_ends_in_a_traceback")
+    lines = _drawn(found, "tests/trust/test_arguments.py::test_no_command_line_ends_in_a_traceback")
     yield Row("command lines", f"{lines} at random", "exit code 0, 1 or 2, no traceback")
     tests = [f"tests/test_outputs.py::test_any_{what}_a_cluster_or_an_error" for what in ("outputs_are", "file_is")]
     yield Row(
@@ -421,14 +424,14 @@ def inputs(found: Figures) -> Iterator[Row]:
     )
     answers = ("tests/jobs/test_snapshot.py::", "tests/jobs/test_metrics.py::")
     yield Row(
-        "answers of the head node, lines of logs",
+        "responses of the head node, lines of logs",
         f"{sum(_drawn(found, t) for t in answers)} at random",
-        "read, or asked for again",
+        "parsed, or requested again",
     )
 
 
 def _jobs(there: int, n: dict[str, int]) -> str:
-    return f"{there:,} jobs, {n['lost']} lost, {n['doubled']} doubled"
+    return f"{there:,} jobs, {n['lost']} lost, {n['duplicated']} duplicated"
 
 
 def _cases(found: Figures, test: str) -> int:
@@ -478,7 +481,7 @@ def main(arguments: list[str]) -> int:
         if "--render" not in arguments:
             found = gather()
             for table in TABLES.values():
-                table(found)  # all of it can be told, or nothing is written
+                table(found)  # every table can be rendered, or nothing is written
             FIGURES.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", "utf-8")
         render(json.loads(FIGURES.read_text("utf-8")))
     except Failed as e:

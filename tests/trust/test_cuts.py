@@ -110,11 +110,16 @@ def test_submissions_over_a_bad_network_arrive_once(
     assert rows_of == sorted(f"COMPLETED trn:{id}" for id in ids)
     cut = sum(seen[kind] for kind in Cuts.KINDS)
     record(
-        "submit-cuts", submitted=len(ids), attempts=tries, cuts=cut, doubled=len(rows_of) - len(ids), lost=ran.count(0)
+        "submit-cuts",
+        submitted=len(ids),
+        attempts=tries,
+        cuts=cut,
+        duplicated=len(rows_of) - len(ids),
+        lost=ran.count(0),
     )
 
 
-def test_what_users_set_does_not_stay_with_aws(local_aws: LocalAws, over_ssm: Make) -> None:
+def test_user_variables_are_not_kept_in_aws(local_aws: LocalAws, over_ssm: Make) -> None:
     """SSM keeps the text of commands, and a versioned bucket what was deleted from it."""
     secret = f"hunter2-{os.urandom(8).hex()}"
     backend = over_ssm()
@@ -134,7 +139,9 @@ def test_what_users_set_does_not_stay_with_aws(local_aws: LocalAws, over_ssm: Ma
     assert versions(local_aws) == before
 
 
-def test_without_leave_to_delete_versions_the_payload_is_hidden_at_least(local_aws: LocalAws, over_ssm: Make) -> None:
+def test_without_permission_to_delete_versions_the_payload_gets_a_delete_marker(
+    local_aws: LocalAws, over_ssm: Make
+) -> None:
     """The bucket's own expiry removes it for good."""
     from botocore.exceptions import ClientError
 
@@ -195,7 +202,7 @@ def throttled(client: Any, operation: str, times: int = 10**6) -> None:
     client.meta.events.register(f"before-send.{operation}", refuse)
 
 
-def test_an_answer_that_is_refused_for_long_is_told(over_ssm: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_that_is_refused_for_long_is_reported(over_ssm: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command runs on; where AWS will not say what became of it, that is an error in the end."""
     monkeypatch.setattr(run_command, "TELL_SECONDS", 0.2)
     monkeypatch.setattr(run_command, "UNANSWERED_SECONDS", 1.0)
@@ -215,7 +222,7 @@ def test_an_answer_that_is_refused_for_long_is_told(over_ssm: Make, monkeypatch:
 
 
 @pytest.mark.parametrize("times", [3, 10**6])
-def test_a_payload_whose_deletion_is_throttled_is_deleted_or_told_of(
+def test_a_payload_whose_deletion_is_throttled_is_deleted_or_reported(
     times: int, over_ssm: Make, local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_command, "REMOVE_SECONDS", 600.0 if times < 10 else 1.0)

@@ -59,7 +59,7 @@ def running(backend: SlurmBackend, id: str) -> JobStatus:
 
 
 @pytest.mark.parametrize("forged", swept(FORGED, *KEPT))
-def test_no_job_changes_what_is_told_of_another(
+def test_no_job_changes_the_row_of_another(
     forged: str, honest: JobStatus, backend: SlurmBackend, slurm: LocalSlurm, jobs_dir: Path, tmp_path: Path
 ) -> None:
     number = honest.stages[0].number
@@ -91,7 +91,7 @@ def test_no_job_changes_what_is_told_of_another(
         made.rmdir()
 
 
-def test_newer_jobs_hide_none_from_destroy(honest: JobStatus, backend: SlurmBackend, jobs_dir: Path) -> None:
+def test_newer_jobs_hide_no_job_from_destroy(honest: JobStatus, backend: SlurmBackend, jobs_dir: Path) -> None:
     newer = [jobs_dir / f"newer-{i}" for i in range(1001)]
     for job in newer:
         job.mkdir()

@@ -68,7 +68,7 @@ def until_empty(world: World) -> None:
 
 
 @pytest.mark.parametrize("way", ["cancel", "destroy"])
-def test_a_number_that_is_anothers_now_is_left_alone(world: World, way: str) -> None:
+def test_a_job_number_reassigned_to_another_job_is_ignored(world: World, way: str) -> None:
     """After a crash: status tells that the job is lost, cancel cancels nothing, and the same token submits it again."""
     backend, token = world.backend, f"crash-{way}-{world.number}"
     with world.unsaved():
@@ -93,7 +93,7 @@ def test_a_number_that_is_anothers_now_is_left_alone(world: World, way: str) -> 
     assert world.slurm.run(["squeue", "-h", "-j", bare, "-o", "%T"]).stdout == "PENDING\n"
 
 
-def test_a_cluster_made_anew_does_not_own_the_numbers_of_the_one_before(world: World) -> None:
+def test_a_new_cluster_does_not_own_the_job_numbers_of_the_old_one(world: World) -> None:
     first = world.backend
     token = f"anew-{world.number}"
     old = first.submit(script("old", LONG), token)
@@ -161,7 +161,7 @@ def test_a_stage_waits_for_a_controller_that_is_being_restarted(world: World, tm
 
 
 @pytest.mark.parametrize("helped", ["status", "list", "submit"])
-def test_a_forgotten_start_is_told_again(world: World, helped: str) -> None:
+def test_a_lost_release_is_sent_again(world: World, helped: str) -> None:
     """As after a crash between the two: Slurm has the job, but not that it may begin."""
     backend, token = world.backend, f"begin-{world.number}-{helped}"
     paused(world, True)
@@ -180,7 +180,7 @@ def test_a_forgotten_start_is_told_again(world: World, helped: str) -> None:
     assert backend.status(sent.id).ok
 
 
-def test_a_job_that_had_begun_begins_again(world: World) -> None:
+def test_a_started_job_is_started_again(world: World) -> None:
     """As after a crash a moment later: its node has begun it, and Slurm knows of no beginning."""
     backend = world.backend
     paused(world, True)
@@ -195,7 +195,7 @@ def test_a_job_that_had_begun_begins_again(world: World) -> None:
     assert world.wait(sent.id).ok
 
 
-def test_who_holds_a_job_has_it_held(world: World) -> None:
+def test_a_job_held_by_its_user_stays_held(world: World) -> None:
     backend = world.backend
     paused(world, True)
     sent = backend.submit(script("kept"), f"hold-{world.number}")
@@ -232,7 +232,7 @@ def test_a_stage_that_has_completed_is_not_run_again_after_a_crash(world: World)
     assert (Path(world.slurm.node_env()["HOME"]) / "done-ran").read_text() == "ran\n" * 2  # to compile, and to train
 
 
-def test_what_a_broken_submission_has_left_does_not_run(world: World) -> None:
+def test_leftovers_of_an_interrupted_submission_do_not_run(world: World) -> None:
     """A Slurm job that the job's record does not name: its cancellation was forgotten, say."""
     backend = world.backend
     sent = backend.submit(script("twice", b'echo ran >> "$HOME/twice-ran"\n'), f"twice-{world.number}")
@@ -275,7 +275,7 @@ def test_histories(histories: int, slurm_to_crash: LocalSlurm, tmp_path_factory:
         "histories", histories=counts["histories"], kills=counts["kills"], renewed=counts["renewed"],
         cancelled=counts["cancel"], destroyed=counts["destroy"], submitted=counts["submitted"], acted_on_others=len(acted), silent=len(silent),
         told_lost=counts["told LOST"], told_failed=counts["told FAILED"], submitted_again=counts["submitted again"],
-        compared=counts["compared"], ran=counts["compared, ran"], ran_by_itself=counts["compared, ran by itself"],
+        compared=counts["compared"], ran=counts["compared, ran"], ran_without_resubmission=counts["compared, ran by itself"],
         bare_ran=counts["compared, bare ran"], seconds=round(time.monotonic() - began),
     )  # fmt: skip
     assert (acted, silent) == ([], [])

@@ -39,7 +39,7 @@ def data(jobs_dir: Path) -> str:
 
 
 @pytest.mark.parametrize("dies", swept(["first", "last", "first-in-order", "last-in-order"], "last-in-order"))
-def test_training_goes_on_from_its_checkpoint_when_a_node_dies(
+def test_training_resumes_from_its_checkpoint_when_a_node_dies(
     backend: SlurmBackend, slurm: LocalSlurm, jobs_dir: Path, tmp_path: Path, data: str, dies: str
 ) -> None:
     """The node's daemon and all its processes are killed, at once or as the end of a machine does it, its daemon first; Slurm is told
@@ -87,7 +87,7 @@ def test_training_goes_on_from_its_checkpoint_when_a_node_dies(
     record(f"node-death-{dies}", steps=STEPS, died_after_step=first[-1], resumed_at_step=second[0])
 
 
-def test_what_does_not_compile_is_not_trained(backend: SlurmBackend, jobs_dir: Path, data: str) -> None:
+def test_training_does_not_start_if_compilation_fails(backend: SlurmBackend, jobs_dir: Path, data: str) -> None:
     job = backend.submit(
         BertLarge(nodes=2, optimizer="adamw", data=data, cache="empty", env={"TRN_SANDBOX_FAIL": "precompile"})
     )
@@ -100,7 +100,7 @@ def test_what_does_not_compile_is_not_trained(backend: SlurmBackend, jobs_dir: P
     record("failed-precompile", train_ran=False, precompile=" ".join(stages["precompile"]), train=stages["train"][1])
 
 
-def test_a_job_that_was_stopped_is_told_from_one_that_failed(
+def test_a_stopped_job_is_distinguished_from_a_failed_one(
     backend: SlurmBackend, slurm: LocalSlurm, tmp_path: Path
 ) -> None:
     """With scancel, past `trn`, and after Slurm has forgotten the job."""
@@ -123,7 +123,7 @@ def forgetful(slurm: LocalSlurm, folder: Path, said: str = "Invalid job id speci
     return {**env, "PATH": f"{folder}:{env['PATH']}"}
 
 
-def test_a_controller_that_is_away_ends_no_job(
+def test_an_unreachable_controller_ends_no_job(
     backend: SlurmBackend, slurm: LocalSlurm, jobs_dir: Path, tmp_path: Path
 ) -> None:
     """The state file says `running`, and Slurm says nothing: that is no failure of the job. The follower waits, and goes on."""

@@ -103,7 +103,7 @@ def talking(backend: SlurmBackend, jobs_dir: Path) -> Iterator[str]:
     assert backend.wait(id, 600).ok
 
 
-def test_a_submission_that_is_stopped_is_there_whole_or_not_at_all(
+def test_a_stopped_submission_is_complete_or_absent(
     slurm: LocalSlurm, backend: SlurmBackend, env: dict[str, str], jobs_dir: Path, tmp_path: Path
 ) -> None:
     """Before a command of each phase of it; by either signal in `make trust`, else by one after the other."""
@@ -152,7 +152,7 @@ def test_a_submission_that_is_stopped_is_there_whole_or_not_at_all(
 
 
 @both
-def test_a_follower_that_is_stopped_says_how_to_read_on(
+def test_a_stopped_follower_prints_how_to_continue(
     number: signal.Signals, backend: SlurmBackend, env: dict[str, str], talking: str, jobs_dir: Path, tmp_path: Path
 ) -> None:
     trn = Command(["logs", "-f", talking, "--local"], env, tmp_path)
@@ -170,7 +170,7 @@ def test_a_follower_that_is_stopped_says_how_to_read_on(
 
 
 @both
-def test_who_waits_and_is_stopped_leaves_the_job_alone(
+def test_a_stopped_wait_does_not_affect_the_job(
     number: signal.Signals, backend: SlurmBackend, env: dict[str, str], talking: str, tmp_path: Path
 ) -> None:
     trn = Command(["wait", talking, "--local"], env, tmp_path)
@@ -195,7 +195,7 @@ def test_who_waits_and_is_stopped_leaves_the_job_alone(
         "trn validate ENVIRONMENT --json | true",
     ],
 )
-def test_a_reader_that_reads_no_further_ends_the_command(
+def test_a_closed_pipe_ends_the_command(
     line: str, env: dict[str, str], talking: str, backend: SlurmBackend, tmp_path: Path
 ) -> None:
     line = line.replace("JOB", talking).replace("ENVIRONMENT", str(ROOT / "tests/environments/tutorial.yaml"))
@@ -234,7 +234,7 @@ def test_credentials_that_expire_while_following(
     assert code == 0
     log = (jobs_dir / talking / "logs" / "train.log").read_bytes()
     assert said + more == log
-    record("expired-credentials", said_within_seconds=round(max(late, 0), 1), lost=len(log) - len(said + more))
+    record("expired-credentials", reported_within_seconds=round(max(late, 0), 1), lost=len(log) - len(said + more))
 
 
 SLOW = """
@@ -299,7 +299,7 @@ def deployed(aws: LocalAws, template: dict[str, object]) -> Iterator[str]:
 
 
 @both
-def test_a_destruction_that_is_stopped_goes_on(
+def test_a_stopped_destroy_can_be_continued(
     number: signal.Signals, local_aws: LocalAws, stack: str, tmp_path: Path
 ) -> None:
     """And the same command again finishes it."""
@@ -316,7 +316,7 @@ def test_a_destruction_that_is_stopped_goes_on(
 
 
 @both
-def test_a_destruction_that_is_stopped_while_it_waits_for_jobs_deletes_nothing(
+def test_a_destroy_stopped_while_it_waits_for_jobs_deletes_nothing(
     number: signal.Signals, local_aws: LocalAws, with_jobs: str, backend: SlurmBackend, talking: str, jobs_dir: Path,
     tmp_path: Path,
 ) -> None:  # fmt: skip
@@ -332,7 +332,7 @@ def test_a_destruction_that_is_stopped_while_it_waits_for_jobs_deletes_nothing(
 
 
 @both
-def test_a_question_that_is_not_answered_deletes_nothing(
+def test_an_unanswered_confirmation_deletes_nothing(
     number: signal.Signals, local_aws: LocalAws, stack: str, tmp_path: Path
 ) -> None:
     ours, theirs = pty.openpty()
@@ -346,7 +346,7 @@ def test_a_question_that_is_not_answered_deletes_nothing(
     assert found["StackStatus"] == "CREATE_COMPLETE"
 
 
-def test_a_script_that_is_told_to_end_may_undo(tmp_path: Path) -> None:
+def test_a_terminated_script_may_clean_up(tmp_path: Path) -> None:
     """What `trn` runs on the head node ends with it, but not before it has cleaned up."""
     marker = tmp_path / "undone"
     script = f"trap 'sleep 0.5; touch {marker}' EXIT\necho begun > {tmp_path}/begun; sleep 60"
@@ -371,7 +371,7 @@ def test_a_script_that_is_told_to_end_may_undo(tmp_path: Path) -> None:
     assert marker.exists()
 
 
-def test_where_there_is_no_job_no_word_of_one_that_goes_on(env: dict[str, str], tmp_path: Path) -> None:
+def test_without_a_job_no_message_about_a_running_one(env: dict[str, str], tmp_path: Path) -> None:
     code, _, lines = Command(["logs", "-f", "no-such-job", "--local"], env, tmp_path).end()
     assert code == 1
     assert len(lines) == 1

@@ -68,7 +68,7 @@ def test_a_client_that_is_killed_and_run_again_submits_once(
     ran = [(home / f"ran-kill-{i}").read_text().count("ran") for i in range(killed)]
     record(
         "killed-clients", killed=killed, jobs=sum(found[id] >= 2 for id in ids), lost=sum(found[id] < 2 for id in ids),
-        doubled=sum(found[id] > 2 for id in ids) + sum(n > 2 for n in ran), killed_while=Counter(phase for _, phase, _ in plan),
+        duplicated=sum(found[id] > 2 for id in ids) + sum(n > 2 for n in ran), killed_while=Counter(phase for _, phase, _ in plan),
     )  # fmt: skip
     assert all(job.ok for job in ended)
     assert {found[id] for id in ids} == {2}  # its two stages, once each
@@ -98,7 +98,7 @@ def burst(slurm: LocalSlurm, backend: SlurmBackend, name: str, count: int, clien
 
 
 @pytest.mark.sweep
-def test_a_burst_is_taken_whole(slurm: LocalSlurm, cluster: SlurmCluster, jobs_dir: Path) -> None:
+def test_a_burst_is_accepted_completely(slurm: LocalSlurm, cluster: SlurmCluster, jobs_dir: Path) -> None:
     backend = SlurmBackend(cluster, LocalTransport(env=slurm.node_env()))
     paused(slurm, True)
     try:
@@ -117,7 +117,7 @@ def test_a_burst_is_taken_whole(slurm: LocalSlurm, cluster: SlurmCluster, jobs_d
         assert all((jobs_dir / id / "released").exists() for id in ids)
         record(
             "burst-local", submitted=BURST, accepted=len(ids), lost=sum(found[id] == 0 for id in ids),
-            doubled=sum(found[id] > 1 for id in ids), clients=8,
+            duplicated=sum(found[id] > 1 for id in ids), clients=8,
             seconds=round(seconds, 1), per_second=round(BURST / seconds, 1),
             ratio_to_bare_sbatch=round(seconds / BURST / per_bare, 2),
         )  # fmt: skip
@@ -143,7 +143,7 @@ def test_a_burst_through_ssm(slurm: LocalSlurm, over_ssm: object) -> None:
         assert {found[id] for id in ids} == {1}
         record(
             "burst-ssm", submitted=100, accepted=len(ids), lost=sum(found[id] == 0 for id in ids),
-            doubled=sum(found[id] > 1 for id in ids), clients=6, seconds=round(seconds, 1),
+            duplicated=sum(found[id] > 1 for id in ids), clients=6, seconds=round(seconds, 1),
         )  # fmt: skip
     finally:
         slurm.run(["scancel", "-p", "compute1"])

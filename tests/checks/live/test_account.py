@@ -119,11 +119,11 @@ TABLE = [
 
 
 @pytest.mark.parametrize("case", TABLE, ids=lambda c: f"{c.check}: {c.expected[0]}")
-def test_answers_are_judged(case: Case) -> None:
+def test_responses_are_evaluated(case: Case) -> None:
     verify(case)
 
 
-def test_the_oldest_bootstrap_is_the_one_that_templates_ask_for() -> None:
+def test_the_oldest_bootstrap_is_the_one_that_templates_require() -> None:
     made = app()
     cdk.CfnResource(cdk.Stack(made, "S"), "R", type="AWS::SNS::Topic")
     template = made.synth().get_stack_by_name("S").template

@@ -104,7 +104,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize("case", TABLE, ids=lambda c: f"{c.check}: {c.expected[:1]}")
-def test_answers_are_judged(case: Case) -> None:
+def test_responses_are_evaluated(case: Case) -> None:
     verify(case)
 
 
@@ -113,5 +113,5 @@ def test_answers_are_judged(case: Case) -> None:
     [("t3.micro", True), ("trn1.2xlarge", False), ("m5.large", True), ("inf2.xlarge", False), ("i4i.large", True),
      ("dl1.24xlarge", False), ("d3.xlarge", True), ("hpc7a.12xlarge", False), ("p5.48xlarge", False), ("mac1.metal", False)],
 )  # fmt: skip
-def test_trainium_is_not_of_the_t_family(name: str, standard: bool) -> None:
+def test_trainium_types_are_not_in_the_t_family(name: str, standard: bool) -> None:
     assert is_standard(name) is standard

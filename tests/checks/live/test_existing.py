@@ -113,7 +113,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize("case", TABLE, ids=lambda c: f"{c.check}: {c.expected[0]}")
-def test_answers_are_judged(case: Case) -> None:
+def test_responses_are_evaluated(case: Case) -> None:
     verify(case)
 
 

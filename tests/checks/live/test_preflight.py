@@ -82,7 +82,7 @@ def wrong(found: Report) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("engine", ["slurm", "eks"])
-def test_all_is_green_by_default(trn: Trn, engine: str) -> None:
+def test_every_check_passes_by_default(trn: Trn, engine: str) -> None:
     done = trn("", NAMES[engine], "--json", "--strict")
     assert done.returncode == 0, done.stdout
     found = json.loads(done.stdout)
@@ -95,7 +95,7 @@ def test_all_is_green_by_default(trn: Trn, engine: str) -> None:
 
 
 @pytest.mark.sweep
-def test_the_words_for_people(trn: Trn, aws: LocalAws) -> None:
+def test_the_printed_report(trn: Trn, aws: LocalAws) -> None:
     aws.set_answers("quotas", {TRN_QUOTA: 256})
     done = trn("name: mine\npcluster:\n  queues:\n    - compute_resources: [{max_nodes: 4}]\n")
     lines = done.stdout.splitlines()
@@ -110,7 +110,7 @@ def test_the_words_for_people(trn: Trn, aws: LocalAws) -> None:
 
 
 @pytest.mark.sweep
-def test_warnings_count_where_they_are_to(trn: Trn, aws: LocalAws) -> None:
+def test_warnings_fail_only_with_strict(trn: Trn, aws: LocalAws) -> None:
     text = "region: us-east-1\npcluster: {queues: [{compute_resources: [{min_nodes: 1}]}]}"
     assert [trn(text).returncode, trn(text, "--strict").returncode] == [0, 2]
     aws.set_answers("quotas", {TRN_QUOTA: 0})
@@ -137,7 +137,7 @@ def test_quotas(aws: LocalAws, code: str, engine: str, text: str, check: str) ->
     assert (check in wrong(report(text, engine))) is code.startswith(("L-2C", "L-6B", "L-12"))
 
 
-def test_nodes_of_others_count(aws: LocalAws) -> None:
+def test_nodes_of_other_stacks_count(aws: LocalAws) -> None:
     ec2 = aws.client("ec2")
     aws.set_answers("quotas", {TRN_QUOTA: 2048 + 16})
     launch = partial(ec2.run_instances, InstanceType="trn1.2xlarge", MinCount=3, MaxCount=3)
@@ -168,7 +168,7 @@ def test_the_account(trn: Trn, aws: LocalAws) -> None:
     assert closed.stdout.count("Could not connect") == 1
 
 
-def test_a_stack_that_is_there_needs_no_second_vpc(aws: LocalAws) -> None:
+def test_an_existing_stack_needs_no_second_vpc(aws: LocalAws) -> None:
     aws.set_answers("quotas", {VPCS: 0, ADDRESSES: 0, STANDARD: 0})
     name = "TrnPclusterStack-there"
     template = json.dumps({"Resources": {"T": {"Type": "AWS::SNS::Topic"}}})
@@ -320,7 +320,7 @@ def everything(local_aws: LocalAws, made: Seeded) -> dict[str, str]:
     return {"slurm": text, "eks": linked}
 
 
-def test_what_exists(everything: dict[str, str], made: Seeded) -> None:
+def test_existing_resources(everything: dict[str, str], made: Seeded) -> None:
     text = everything["slurm"]
     expected, mount = {"service-roles", "images"}, text.split("mount_name: '")[1].split("'")[0]
     assert wrong(report(text)).keys() == expected, wrong(report(text))
@@ -338,7 +338,7 @@ def test_what_exists(everything: dict[str, str], made: Seeded) -> None:
         assert words in found.get(check, ""), (check, found)
 
 
-def test_every_check_asks_the_local_aws(everything: dict[str, str], aws: LocalAws) -> None:
+def test_every_check_queries_the_local_aws(everything: dict[str, str], aws: LocalAws) -> None:
     """And has an answer from it. One speaks only where EC2 and the catalogue differ: `test_places`."""
     answered: set[str] = set()
     for engine, text in everything.items():
@@ -368,7 +368,9 @@ class Recorder:
 
 
 @pytest.mark.parametrize("engine", ["slurm", "eks"])
-def test_it_only_reads_and_the_policy_says_all_it_asks(everything: dict[str, str], aws: LocalAws, engine: str) -> None:
+def test_it_only_reads_and_the_policy_lists_all_requests(
+    everything: dict[str, str], aws: LocalAws, engine: str
+) -> None:
     aws.set_answers("quotas", dict.fromkeys((TRN_QUOTA, SPOT_QUOTA, STANDARD, ADDRESSES, VPCS)))
     recorder, target = Recorder(), Target(settings.parse(everything[engine]), engine)
     examine(target, Aws("us-east-1", recorder.session))

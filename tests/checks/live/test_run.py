@@ -62,7 +62,7 @@ def test_a_service_out_of_reach_is_reported_once() -> None:
 
 
 @pytest.mark.parametrize("stuck", [1, THREADS + 3])
-def test_what_hangs_holds_nobody_up(stuck: int) -> None:
+def test_a_check_that_hangs_does_not_delay_the_others(stuck: int) -> None:
     never = threading.Event()
     try:
         found = find(check("fine", FINE), *(check(f"c{i}", never) for i in range(stuck)), seconds=0.3)
@@ -72,7 +72,7 @@ def test_what_hangs_holds_nobody_up(stuck: int) -> None:
     assert found[1:] == [("warning", f"c{i}", "could not be checked: no answer within 0 s") for i in range(stuck)]
 
 
-def test_a_check_asks_only_what_it_declares() -> None:
+def test_a_check_requests_only_what_it_declares() -> None:
     curious = Check("curious", ("ec2:DescribeVpcs",), lambda _, aws: aws("ec2:DescribeAddresses"), lambda *_: iter(()))
     found = find(curious)
     assert found[0][0] == "error"
@@ -89,7 +89,7 @@ def test_exit_codes(levels: tuple[Any, ...], strict: bool, code: int) -> None:
     assert report.exit_code(strict=strict) == code
 
 
-def test_no_connection_is_one_error_and_the_rest_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_connection_is_one_error_and_the_other_checks_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """A closed port. The offline rules and the cost are still reported."""
     for name, value in {"ENDPOINT_URL": "http://127.0.0.1:1", "ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b"}.items():
         monkeypatch.setenv(f"AWS_{name}", value)

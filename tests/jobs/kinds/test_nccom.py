@@ -73,7 +73,7 @@ def test_devices_are_found_however_the_listing_is_nested() -> None:
         (Nccom(nodes=2, min_bandwidth=9), "trn2.48xlarge", '"least": 9.0', "the test reports what it measures"),
     ],
 )
-def test_what_is_expected(job: Nccom, kind: str, least: str, note: str) -> None:
+def test_expected_results(job: Nccom, kind: str, least: str, note: str) -> None:
     """Only a figure that was published for the same nodes, or the user's own."""
     fitted = plan(job, make_cluster(fleet(kind)))
     text = job.template(fitted).node
@@ -108,7 +108,7 @@ def test_on_slurm(backend: SlurmBackend, nodes: int, broken: str, said: list[str
         assert re.search(pattern, line), log
 
 
-def test_a_driver_that_does_not_go_with_the_runtime_is_reported(backend: SlurmBackend) -> None:
+def test_a_driver_that_is_incompatible_with_the_runtime_is_reported(backend: SlurmBackend) -> None:
     job = backend.submit(Nccom(env={"TRN_SANDBOX_RUNTIME": "2.32.31.0"}))
     assert not backend.wait(job.id, 600).ok
     log = b"".join(chunk.data for chunk in backend.logs(job.id)).decode()
@@ -125,7 +125,7 @@ def test_a_driver_that_does_not_go_with_the_runtime_is_reported(backend: SlurmBa
         ({"TRN_SYS_ROOT": "/nowhere"}, "the Neuron driver is not loaded"),
     ],
 )  # fmt: skip
-def test_every_kind_is_refused_on_a_node_whose_versions_do_not_go_together(
+def test_every_kind_is_refused_on_a_node_with_incompatible_versions(
     backend: SlurmBackend, env: dict[str, str], said: str
 ) -> None:
     job = Script(filename="run.sh", content=b"#!/bin/bash\necho trained\n", env=env)

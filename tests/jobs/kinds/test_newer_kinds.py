@@ -88,18 +88,18 @@ def test_a_global_batch_comes_from_model_copies() -> None:
         (TorchTitanLlama(**{**LLAMA, "ref": None}), TRN2, "ref is not given"),
     ],
 )  # fmt: skip
-def test_what_cannot_work_is_refused(job: Job, on: SlurmCluster, message: str) -> None:
+def test_impossible_jobs_are_refused(job: Job, on: SlurmCluster, message: str) -> None:
     with pytest.raises(JobError, match=message):
         render(job, on, "t")
 
 
 @pytest.mark.parametrize("field", ["module", "config"])
-def test_names_of_configurations_are_names(field: str) -> None:
+def test_names_of_configurations_are_validated(field: str) -> None:
     with pytest.raises(JobError, match=rf"{field} is '\$\(id\)'"):
         TorchTitanLlama(**{**LLAMA, field: "$(id)"})
 
 
-def test_what_aws_says_of_the_release_is_in_the_plan() -> None:
+def test_aws_statements_on_the_release_are_in_the_plan() -> None:
     """A fine-tuning runs on a release whose PyTorch AWS no longer supports."""
     said = [note for note in render(Lora(), TRN1, "t").plan.notes if "AWS" in note]
     assert re.search(r"AWS does not support this: .*PyTorch 2\.8 are now End of Life.*2026-04-09", said[0])

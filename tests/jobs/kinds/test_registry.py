@@ -89,7 +89,7 @@ def test_a_kind_of_another_package_is_like_ours(package: Path) -> None:
         (MODULE.replace('"hello"', '"bert-large"'), "job kind bert-large (hello_kind:Hello) already exists"),
     ],
 )  # fmt: skip
-def test_a_package_whose_kind_is_none(package: Path, module: str, message: str) -> None:
+def test_a_package_with_an_invalid_kind(package: Path, module: str, message: str) -> None:
     (package / "hello_kind.py").write_text(module)
     done = trn(package, "kinds")
     assert (done.returncode, message in done.stderr) == (1, True), done.stderr

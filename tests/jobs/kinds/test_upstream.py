@@ -56,7 +56,7 @@ def test_scripts_use_only_what_torch_xla_2_9_has(kind: str) -> None:
         assert set(names) <= set(RECORDED[module].recorded["names"]), module
 
 
-def test_the_stand_in_takes_the_options_of_the_script_and_no_others() -> None:
+def test_the_fake_has_the_options_of_the_script_and_no_others() -> None:
     taken = {o for action in bert.parser()._actions for o in action.option_strings if o.startswith("--")} - {"--help"}
     assert taken == set(RECORDED["bert-large"].recorded["options"])
 
@@ -86,7 +86,7 @@ def test_gpt_overrides_keys_that_the_configuration_has() -> None:
     assert (Gpt.UPSTREAM.commit, Gpt.UPSTREAM.path) == (recorded.commit, recorded.path)
 
 
-def test_the_stand_in_has_the_keys_of_the_configuration_and_no_others() -> None:
+def test_the_fake_has_the_keys_of_the_configuration_and_no_others() -> None:
     folder = ROOT / "sandbox/training/repositories/neuronx-distributed-training/examples"
     lines = (folder / "conf/megatron_gpt_config.yaml").read_text().splitlines()
     keys = [line.partition(": ")[0] for line in lines if not line.startswith("#")]

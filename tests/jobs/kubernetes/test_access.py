@@ -58,7 +58,7 @@ while True:
 '''
 
 
-def test_a_token_says_who_and_for_which_cluster(running: Running) -> None:
+def test_a_token_names_the_principal_and_the_cluster(running: Running) -> None:
     now = dt.datetime(2026, 11, 20, 12, 0, tzinfo=dt.UTC)
     token = access.Identity(NAME, "us-east-1").token(now)
     assert token.value.startswith("k8s-aws-v1.")
@@ -76,7 +76,7 @@ def test_a_token_says_who_and_for_which_cluster(running: Running) -> None:
     assert credential["status"] == {"token": token.value, "expirationTimestamp": "2026-11-20T12:14:00Z"}
 
 
-def test_who_has_no_access_entry_is_told(running: Running, local_aws: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_access_entry_is_reported(running: Running, local_aws: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     iam = local_aws.client("iam")
     iam.create_user(UserName="jobs-stranger")
     key = iam.create_access_key(UserName="jobs-stranger")["AccessKey"]
@@ -100,7 +100,7 @@ def test_who_has_no_access_entry_is_told(running: Running, local_aws: Any, monke
         iam.delete_user(UserName="jobs-stranger")
 
 
-def test_whose_credentials_have_expired_is_told_that(running: Running, local_aws: LocalAws) -> None:
+def test_expired_credentials_are_reported(running: Running, local_aws: LocalAws) -> None:
     """And not to ask for access: while a job is followed they may end."""
     endpoint = access.find(running.cluster)
     with session(local_aws, 1, "*") as keys:
@@ -127,7 +127,7 @@ def test_a_token_whose_credentials_were_renewed_is_renewed(running: Running) -> 
         api.close()
 
 
-def test_no_file_is_there_that_a_killed_client_could_leave(
+def test_no_file_can_be_left_by_a_killed_client(
     running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither for requests nor for exec and port-forward, which take the authority's certificate from a file."""
@@ -139,7 +139,7 @@ def test_no_file_is_there_that_a_killed_client_could_leave(
     api.close()
 
 
-def test_what_an_editor_of_jobs_may_not_do(running: Running) -> None:
+def test_actions_denied_to_job_editors(running: Running) -> None:
     api = kubernetes_api(running.cluster)
     api.namespace = "kube-system"
     with pytest.raises(
@@ -222,7 +222,7 @@ def run_tunnel(running: Running, folder: Path, jump_host: str) -> subprocess.Com
     )
 
 
-def test_a_private_api_is_reached_through_the_jump_host(running: Running, local_aws: Any, tmp_path: Path) -> None:
+def test_a_private_api_is_reached_through_the_bastion_host(running: Running, local_aws: Any, tmp_path: Path) -> None:
     """All but AWS's own plugin is real: a session is asked for, TLS goes through with the API's own name, nothing is left."""
     record = plugin(tmp_path, running)
     ec2 = local_aws.client("ec2")
@@ -252,7 +252,7 @@ def test_without_the_plugin_or_with_an_old_one(running: Running, tmp_path: Path)
     assert "session-manager-plugin is 1.2.339.0; 1.2.497 or newer is needed" in done.stderr
 
 
-def test_without_a_jump_host(running: Running) -> None:
+def test_without_a_bastion_host(running: Running) -> None:
     nowhere = access.Endpoint("https://127.0.0.1:9", "")
     with pytest.raises(
         TransportError, match=r"is private, cannot be reached from here, and TrnEksStack has no jump host"
@@ -270,5 +270,5 @@ def test_without_a_jump_host(running: Running) -> None:
         ("arn:aws:iam::111122223333:user/Zoë", "trn-Zo-"),
     ],
 )
-def test_the_session_names_the_person(caller: str, name: str) -> None:
+def test_the_session_has_the_users_name(caller: str, name: str) -> None:
     assert access.session_name(caller) == name

@@ -32,7 +32,7 @@ def test_a_gang_is_placed_and_its_nodes_find_each_other(backend: KubernetesBacke
     assert "found" in kept
 
 
-def test_a_rank_is_found_where_it_says_it_is(backend: KubernetesBackend) -> None:
+def test_a_rank_is_found_on_its_own_node(backend: KubernetesBackend) -> None:
     sent = backend.submit(script(b"sleep 3600"), "ranks")
     assert until(lambda: text(backend.logs(sent.id)).count(", ranks ") == 2)
     assert [backend.node_of_rank(sent.id, rank) for rank in (0, 31, 32, 63)] == [0, 0, 1, 1]
@@ -40,7 +40,7 @@ def test_a_rank_is_found_where_it_says_it_is(backend: KubernetesBackend) -> None
         backend.node_of_rank(sent.id, 64)
 
 
-def test_a_job_larger_than_the_fleet_waits_and_says_for_what(backend: KubernetesBackend) -> None:
+def test_a_job_larger_than_the_fleet_waits_and_reports_why(backend: KubernetesBackend) -> None:
     backend.cluster = backend.cluster.model_copy(update={"fleets": (fleet(nodes=4),)})
     sent = backend.submit(script(nodes=3), "large")
 
@@ -94,7 +94,7 @@ def test_the_same_token_twice_is_one_job(backend: KubernetesBackend) -> None:
     assert backend.wait(first.id, 600).ok
 
 
-def test_a_submission_that_broke_off_goes_on(backend: KubernetesBackend) -> None:
+def test_an_interrupted_submission_is_completed(backend: KubernetesBackend) -> None:
     submission = backend.render(script(cache="broken"), "broken")
     backend.api.create("ConfigMap", submission.guard)
     backend.api.create("Secret", submission.secret)
@@ -187,7 +187,7 @@ def test_copies_of_a_script_have_ranks(backend: KubernetesBackend) -> None:
     assert backend.node_of_rank(done.id, 4) == 1
 
 
-def test_what_the_cluster_refuses_leaves_nothing(backend: KubernetesBackend) -> None:
+def test_a_job_that_the_cluster_refuses_leaves_nothing(backend: KubernetesBackend) -> None:
     closed = backend.cluster.fleets[0].model_copy(update={"queue": "nobodys"})
     backend.cluster = backend.cluster.model_copy(update={"fleets": (closed,)})
     with pytest.raises(SubmitError, match=r"run-refused was not submitted to jobs-test:.*queue.*nobodys") as refused:
@@ -199,7 +199,7 @@ def test_what_the_cluster_refuses_leaves_nothing(backend: KubernetesBackend) -> 
         assert gone.value.status == 404
 
 
-def test_what_goes_with_a_job(backend: KubernetesBackend, running: Running) -> None:
+def test_resources_deleted_with_a_job(backend: KubernetesBackend, running: Running) -> None:
     sent = backend.submit(script(b"sleep 3600", cache="goes"), "goes")
     backend.api.delete("Job", sent.id)
 
@@ -223,13 +223,13 @@ def test_what_goes_with_a_job(backend: KubernetesBackend, running: Running) -> N
 
 
 @pytest.mark.parametrize("id", ["no-such-job", "", "../x", "A" * 80])
-def test_jobs_that_are_none(backend: KubernetesBackend, id: str) -> None:
+def test_unknown_jobs(backend: KubernetesBackend, id: str) -> None:
     for verb in (backend.status, backend.cancel, lambda i: list(backend.logs(i))):
         with pytest.raises(UnknownJob, match=r"there is no job"):
             verb(id)
 
 
-def test_a_volcano_job_that_trn_has_not_submitted_is_none_of_its_jobs(backend: KubernetesBackend) -> None:
+def test_volcano_jobs_of_other_clients_are_ignored(backend: KubernetesBackend) -> None:
     """Also where it says so, but under the name of another one."""
     plain = copy.deepcopy(backend.render(script(b"sleep 3600", nodes=1), "stranger").job)
     name = plain["metadata"]["name"]
@@ -247,7 +247,7 @@ def test_a_volcano_job_that_trn_has_not_submitted_is_none_of_its_jobs(backend: K
             assert until(lambda: name not in {j["metadata"]["name"] for j in backend.api.list("Job")})
 
 
-def test_pods_that_only_look_like_a_jobs_do_not_count(backend: KubernetesBackend) -> None:
+def test_pods_that_only_resemble_a_jobs_are_ignored(backend: KubernetesBackend) -> None:
     """A label is anybody's to write; what a pod belongs to is known by its uid."""
     sent = backend.submit(script(b"sleep 3600", nodes=1), "honest")
     assert until(lambda: backend.status(sent.id).state == "RUNNING")
@@ -267,7 +267,7 @@ def test_pods_that_only_look_like_a_jobs_do_not_count(backend: KubernetesBackend
         backend.api.delete("Pod", "forged")
 
 
-def test_a_secret_of_somebody_else_is_left_alone(backend: KubernetesBackend) -> None:
+def test_another_clients_secret_is_not_changed(backend: KubernetesBackend) -> None:
     submission = backend.render(script(), "theirs")
     theirs = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": submission.id}, "stringData": {"key": "value"}}
     made = backend.api.create("Secret", theirs)

@@ -64,7 +64,7 @@ def test_is_refused(cluster: EksCluster, job: Callable[[], Any], message: str) -
     assert text[-1] != "."
 
 
-def test_an_image_is_nothing_for_slurm() -> None:
+def test_slurm_takes_no_image() -> None:
     from tests.jobs.conftest import make_cluster as slurm_cluster
 
     class Silent:
@@ -79,6 +79,6 @@ def test_an_image_is_nothing_for_slurm() -> None:
         SlurmBackend(slurm_cluster(), Silent()).submit(BertLarge(image="x/y:1"), "t")
 
 
-def test_with_an_image_of_ones_own_the_nodes_framework_does_not_matter() -> None:
+def test_with_an_own_image_the_nodes_framework_does_not_matter() -> None:
     made = KubernetesBackend(NATIVE, never).render(BertLarge(image="x/y:1"), "t")
     assert "x/y:1" in made.text

@@ -14,7 +14,7 @@ import pytest
 from tests.jobs.kubernetes.conftest import Running, script, text, until
 from tests.trust.figures import record
 from tests.trust.proxy import Scissors
-from tests.trust.test_words import NASTY, SAYS, compare
+from tests.trust.test_arguments import NASTY, SAYS, compare
 from trainium_cdk.jobs import TransportError
 from trainium_cdk.jobs.kubernetes import Api, KubernetesBackend, access
 
@@ -40,7 +40,7 @@ def api_port(running: Running) -> int:
     return urlsplit(access.find(running.cluster).url).port or 443
 
 
-def test_words_arrive_as_they_are(backend: KubernetesBackend, running: Running) -> None:
+def test_arguments_arrive_unchanged(backend: KubernetesBackend, running: Running) -> None:
     env = {f"NASTY_{i}": word for i, word in enumerate(NASTY)}
     job = backend.submit(script(SAYS, nodes=1, args=tuple(NASTY), env=env), "words")
     assert backend.wait(job.id, 600).ok, text(backend.logs(job.id))
@@ -48,7 +48,7 @@ def test_words_arrive_as_they_are(backend: KubernetesBackend, running: Running) 
 
 
 @pytest.mark.sweep
-def test_submissions_over_a_bad_line_arrive_once(running: Running, backend: KubernetesBackend) -> None:
+def test_submissions_over_a_bad_connection_arrive_once(running: Running, backend: KubernetesBackend) -> None:
     ids, tries = [], 0
     with Scissors(api_port(running), seconds=0.3, most=200, seed=3) as scissors, over(running, scissors) as bad:
         for i in range(8):
@@ -68,16 +68,14 @@ def test_submissions_over_a_bad_line_arrive_once(running: Running, backend: Kube
     there = sorted(j.id for j in backend.list() if j.id.startswith("line-"))
     record(
         "submit-cuts-kubernetes", submitted=len(ids), attempts=tries, cuts=cut,
-        lost=len(set(ids) - set(there)), doubled=len(there) - len(ids) + sum(n > 1 for n in ran),
+        lost=len(set(ids) - set(there)), duplicated=len(there) - len(ids) + sum(n > 1 for n in ran),
     )  # fmt: skip
     assert set(ran) == {1}
     assert there == ids
 
 
 @pytest.mark.sweep
-def test_a_submission_that_is_stopped_is_there_whole_or_not_at_all(
-    running: Running, backend: KubernetesBackend
-) -> None:
+def test_a_stopped_submission_is_complete_or_absent(running: Running, backend: KubernetesBackend) -> None:
     """Ctrl-C at each of its requests, before it and after it was carried out: no file, no lock, or the job with both."""
     api = backend.api
     send, asked = api._send, list[str]()
@@ -124,7 +122,7 @@ def test_a_submission_that_is_stopped_is_there_whole_or_not_at_all(
 
 
 @pytest.mark.sweep
-def test_a_log_is_followed_over_a_bad_line(running: Running, backend: KubernetesBackend) -> None:
+def test_a_log_is_followed_over_a_bad_connection(running: Running, backend: KubernetesBackend) -> None:
     body = f"""#!{sys.executable}
 import os, sys, time
 for i in range(100000):

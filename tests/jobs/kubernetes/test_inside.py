@@ -50,7 +50,7 @@ def test_a_command_runs_where_the_job_runs(
         inside.place(backend, "no-such", 0)
 
 
-def test_tensorboard_is_seen_here_and_goes_with_its_viewer(
+def test_tensorboard_is_forwarded_and_deleted_with_its_viewer(
     backend: KubernetesBackend, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tool = running.tools / "tensorboard"
@@ -75,7 +75,7 @@ def test_tensorboard_is_seen_here_and_goes_with_its_viewer(
     assert until(lambda: not [p for p in backend.api.list("Pod") if p["metadata"]["name"] == board.pod])
 
 
-def test_an_image_without_tensorboard_says_so(backend: KubernetesBackend, running: Running) -> None:
+def test_an_image_without_tensorboard_is_reported(backend: KubernetesBackend, running: Running) -> None:
     (running.tools / "tensorboard").unlink(missing_ok=True)
     sent = backend.submit(script(b"true", nodes=1), "boardless")
     assert backend.wait(sent.id, 600).ok

@@ -98,7 +98,7 @@ def test_golden(name: str) -> None:
 
 @pytest.mark.parametrize("cluster", [CLUSTER, BOTH], ids=["efs", "efs and fsx"])
 @pytest.mark.parametrize("name", ALL)
-def test_the_official_schemas_take_it_and_what_is_shown_is_what_is_sent(name: str, cluster: Any) -> None:
+def test_objects_match_the_official_schemas_and_the_dry_run_shows_what_is_sent(name: str, cluster: Any) -> None:
     submission = render(ALL[name], cluster if ALL[name].nodes <= 2 and name not in NEWER else home(name), "t")
     assert schemas.validate_all(submission.objects) == []
     assert list(YAML(typ="safe").load_all(submission.text)) == list(submission.objects)
@@ -144,7 +144,7 @@ def test_devices_are_the_catalogues_in_requests_and_limits() -> None:
     assert (names.efa in text, "hugepages" in text) == (False, False)
 
 
-def test_the_compiler_is_told_of_another_lnc() -> None:
+def test_the_compiler_gets_the_lnc_of_the_node_group() -> None:
     other = make_cluster(fleet("trn2.48xlarge", cores=128, lnc=1))
     text = render(Script(filename="x.sh", content=b"true"), other, "t").files["node.sh"].decode()
     assert "export NPROC_PER_NODE=128" in text or "NPROC_PER_NODE=128 " in text
@@ -170,7 +170,7 @@ def test_restarts(restarts: int | None, purchase: str, attempts: int) -> None:
     assert render(job, make_cluster(fleet(purchase=purchase)), "t").job["spec"]["maxRetry"] == attempts
 
 
-def test_pods_may_do_next_to_nothing() -> None:
+def test_pods_have_minimal_permissions() -> None:
     for name, job in ALL.items():
         for task in render(job, home(name), "t").job["spec"]["tasks"]:
             spec = task["template"]["spec"]

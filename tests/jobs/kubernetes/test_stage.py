@@ -129,7 +129,7 @@ def test_a_target_behind_a_link(backend: KubernetesBackend, running: Running, bu
     assert [f.name for f in victim.parent.iterdir()] == ["node.sh"]
 
 
-def test_what_is_not_there(backend: KubernetesBackend, running: Running, bucket: None) -> None:
+def test_a_missing_source(backend: KubernetesBackend, running: Running, bucket: None) -> None:
     good, said = staged(backend, f"s3://{BUCKET}/no/such.tar", "/efs/none")
     assert not good
     assert f"cannot read s3://{BUCKET}/no/such.tar. Check that it exists" in said
@@ -164,7 +164,7 @@ def test_is_refused(source: str, target: str, message: str) -> None:
         stage.render(source, target, make_cluster())
 
 
-def test_the_templates_find_what_was_staged_by_name() -> None:
+def test_job_kinds_find_staged_data_by_name() -> None:
     jobs = stage.render("gpt2-wikipedia", "", make_cluster())
     words = [job["spec"]["template"]["spec"]["containers"][0]["command"][4:] for job in jobs]
     assert len(words) == 5
@@ -179,6 +179,6 @@ def test_the_templates_find_what_was_staged_by_name() -> None:
     ]
 
 
-def test_no_image_to_do_it() -> None:
+def test_without_an_image() -> None:
     with pytest.raises(JobError, match=r"no container image.*--image"):
         stage.render("s3://bucket/x", "/efs/x", make_cluster(image=""))

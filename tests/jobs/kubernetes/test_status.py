@@ -50,7 +50,7 @@ def seen(phase: str, *codes: int | None, stages: tuple[str, ...] = (TRAIN,)) -> 
         ("Aborted", (), "CANCELLED", "", True),
     ],
 )
-def test_done_is_when_volcano_says_so(
+def test_a_job_is_done_when_volcano_reports_it(
     phase: str, codes: tuple[int | None, ...], state: str, reason: str, done: bool
 ) -> None:
     now = status.status(seen(phase, *codes))
@@ -70,7 +70,7 @@ def test_done_is_when_volcano_says_so(
         '{"nodes": 99999999999999999, "stages": [], "expected": {"sequences_per_second": "x", "source": 1}}',
     ],
 )
-def test_what_a_user_has_written_into_a_job_costs_it_no_more_than_its_own_row(annotation: str) -> None:
+def test_a_users_changes_to_a_job_affect_only_its_own_row(annotation: str) -> None:
     now = seen("Running", None, None)
     now.job["metadata"]["annotations"] = {DESCRIPTION: annotation}
     found = status.status(now)

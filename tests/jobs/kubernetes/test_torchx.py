@@ -45,7 +45,7 @@ def torchx(folder: Path, cluster: EksCluster, *arguments: str, good: bool = True
     return YAML(typ="safe").load(done.stdout.partition("=== SCHEDULER REQUEST ===")[2])
 
 
-def test_it_asks_for_what_trn_asks_for(tmp_path: Path) -> None:
+def test_it_requests_the_same_resources_as_trn(tmp_path: Path) -> None:
     cluster = make_cluster(fleet("trn1n.32xlarge", 4))
     theirs = torchx(tmp_path, cluster, "--script", "train.py", "--nnodes", "2", "--cacheset", "bert")
     assert schemas.validate(theirs) == []
@@ -100,7 +100,7 @@ def test_the_compile_cache_is_where_the_framework_looks(tmp_path: Path, framewor
         (("--instance_type", "p5.48xlarge"), "this cluster has no p5.48xlarge; it has trn1.32xlarge"),
     ],
 )
-def test_it_refuses_what_cannot_work(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+def test_it_refuses_invalid_jobs(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     assert message in torchx(tmp_path, make_cluster(), "--script", "x.py", *arguments, good=False)
 
 

@@ -27,7 +27,7 @@ def figures(backend: KubernetesBackend, id: str, stage: str) -> Follower:
     return reader
 
 
-def test_bert_large_from_nothing(backend: KubernetesBackend, running: Running) -> None:
+def test_bert_large_from_scratch(backend: KubernetesBackend, running: Running) -> None:
     """prepare on the system node, then the gang of two: precompile, then train."""
     job = BertLarge(nodes=2, steps=6, name="bert")
     sent = backend.submit(job, "first")
@@ -62,7 +62,7 @@ def test_bert_large_from_nothing(backend: KubernetesBackend, running: Running) -
 
 
 @pytest.mark.sweep
-def test_a_failure_starts_the_gang_again_where_it_was(backend: KubernetesBackend, running: Running) -> None:
+def test_a_failed_gang_resumes_from_its_checkpoint(backend: KubernetesBackend, running: Running) -> None:
     go_on = running.shared / "go-on"  # a pod has a /tmp of its own
     job = BertLarge(nodes=2, steps=40, name="resume", env={"TRN_SANDBOX_HOLD": "30:/efs/go-on"}, precompile=False)
     sent = backend.submit(job, "r")
@@ -84,7 +84,7 @@ def test_a_failure_starts_the_gang_again_where_it_was(backend: KubernetesBackend
     record("pod-death-kubernetes", steps=40, resumed_from_step=resumed[0], last_step=last.step)
 
 
-def test_a_graph_that_fails_stops_it_all(backend: KubernetesBackend) -> None:
+def test_a_failed_compilation_stops_the_job(backend: KubernetesBackend) -> None:
     job = BertLarge(nodes=2, steps=6, name="graph", cache="graph", env={"TRN_SANDBOX_FAIL": "precompile"})
     done = backend.wait(backend.submit(job, "g").id, 600)
     assert [s.state for s in done.stages] == ["COMPLETED", "FAILED", "CANCELLED"]

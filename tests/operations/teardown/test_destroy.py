@@ -132,7 +132,7 @@ def trn(aws: LocalAws, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_one_of_two_that_are_called_alike(account: Account) -> None:
+def test_a_stack_with_a_similar_name_is_not_touched(account: Account) -> None:
     aws, before = account.aws, account.there()
     other = f"{STACK}-2"
     theirs = account.make(other)
@@ -166,7 +166,7 @@ def test_one_of_two_that_are_called_alike(account: Account) -> None:
     assert beyond(account.there(), before) == {}
 
 
-def test_a_log_that_comes_back_after_the_stack_has_gone_is_found(account: Account) -> None:
+def test_a_log_created_after_the_stacks_deletion_is_found(account: Account) -> None:
     """The last lines of a function bring its log group back to life; the stack is gone by then."""
     made = account.make(STACK)
     assert trn(account.aws, STACK, "--yes").returncode == 0
@@ -176,7 +176,7 @@ def test_a_log_that_comes_back_after_the_stack_has_gone_is_found(account: Accoun
     assert f"deleting log group /aws/lambda/{made['Function']}" in done.stderr
 
 
-def test_the_log_of_the_parallelcluster_provider_is_the_stacks(account: Account) -> None:
+def test_the_log_of_the_parallelcluster_provider_belongs_to_the_stack(account: Account) -> None:
     """Its own template keeps it for 90 days; its function is in a nested stack, which is gone by then."""
     cloudformation, before = account.client("cloudformation"), account.there()
     url = Catalog.load().parallelcluster.provider_template.format(
@@ -196,7 +196,7 @@ def test_the_log_of_the_parallelcluster_provider_is_the_stacks(account: Account)
     account.client("logs").delete_log_group(logGroupName=f"{log}0")
 
 
-def test_what_is_kept_is_said(account: Account) -> None:
+def test_kept_resources_are_reported(account: Account) -> None:
     files = account.make(STACK, keep=True)["Files"]
     done = trn(account.aws, STACK, "--yes")
     assert done.returncode == 0, done.stderr
@@ -207,7 +207,7 @@ def test_what_is_kept_is_said(account: Account) -> None:
     account.client("efs").delete_file_system(FileSystemId=files)
 
 
-def test_what_cannot_be_deleted_is_said_with_the_reason(account: Account) -> None:
+def test_resources_that_cannot_be_deleted_are_reported_with_the_reason(account: Account) -> None:
     """Somebody else's instance in the stack's subnet is not touched."""
     ec2, made = account.client("ec2"), account.make(STACK)
     theirs = ec2.run_instances(InstanceType="c5.large", MinCount=1, MaxCount=1, SubnetId=made["Subnet"])["Instances"][0]
@@ -226,12 +226,12 @@ def test_what_cannot_be_deleted_is_said_with_the_reason(account: Account) -> Non
     assert trn(account.aws, STACK, "--yes").returncode == 0
 
 
-def test_a_stack_that_never_was(local_aws: LocalAws) -> None:
+def test_an_unknown_stack(local_aws: LocalAws) -> None:
     done = trn(local_aws, "NeverWas", "--yes")
     assert (done.returncode, done.stderr) == (0, "stack NeverWas does not exist in us-east-1, and never did\n")
 
 
-def test_a_stack_that_is_busy_is_left_alone(account: Account) -> None:
+def test_a_busy_stack_is_not_deleted(account: Account) -> None:
     account.make(STACK)
     found = survey(STACK, account.client)
     assert found is not None

@@ -78,7 +78,7 @@ def test_the_command(local_aws: LocalAws, app: Path, name: str, monkeypatch: pyt
     assert (change["level"], change["property"]) == ("loses", "PerformanceMode")
 
 
-def test_what_goes_wrong_is_one_paragraph(local_aws: LocalAws, app: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_are_reported_in_one_paragraph(local_aws: LocalAws, app: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for key, value in {**local_aws.env, "SMALL_NAME": "small", "SMALL_MODE": "generalPurpose"}.items():
         monkeypatch.setenv(key, value)
     with pytest.raises(UpdateError, match="the app does not synthesise"):

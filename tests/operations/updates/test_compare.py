@@ -111,7 +111,7 @@ def test_changes_of_the_slurm_environment(what: str, spec: Spec) -> None:
     assert all(c.advice for c in dangerous(found))
 
 
-def test_another_network_is_followed_to_what_it_drags_along(spec: Spec) -> None:
+def test_a_network_change_is_followed_to_its_consequences(spec: Spec) -> None:
     found = compare(synth(FULL), synth(merged(FULL, {"network": {"cidr": "10.9.0.0/16"}})), spec)
     lost = {(level, name) for level, name, _ in told(found)}
     assert lost == {("loses", "Storage/Fsx"), ("refused", "Cluster/trn-slurm")}
@@ -120,7 +120,7 @@ def test_another_network_is_followed_to_what_it_drags_along(spec: Spec) -> None:
     assert {"AWS::EC2::VPC", "AWS::EC2::Subnet", "AWS::EC2::NatGateway", "AWS::EFS::MountTarget"} <= gone
 
 
-def test_what_is_kept_is_said_to_be_kept(spec: Spec) -> None:
+def test_kept_resources_are_reported_as_kept(spec: Spec) -> None:
     kept = {**FULL, "on_destroy": "keep"}
     for change in ({"storage": {"fsx": None}}, {"storage": {"fsx": {"throughput": 250}}}):
         [found] = [c for c in compare(synth(kept), synth(merged(kept, change)), spec) if c.level == "loses"]
@@ -186,7 +186,7 @@ def test_changes_of_the_eks_environment(what: str, spec: Spec) -> None:
     assert {name for _, name, _ in told(found)} == {name for _, name, _ in expected}
 
 
-def test_nodes_that_are_replaced_are_said_to_be(spec: Spec) -> None:
+def test_replaced_nodes_are_reported(spec: Spec) -> None:
     change = {"eks": {"node_groups": [{"root_volume_gib": 600}]}}
     found = compare(synth(EKS, TrnEksStack), synth(merged(EKS, change), TrnEksStack), spec)
     [nodes] = [c for c in found if c.level == "interrupts"]
@@ -194,7 +194,7 @@ def test_nodes_that_are_replaced_are_said_to_be(spec: Spec) -> None:
     assert "every node of the group is replaced" in nodes.meaning
 
 
-def test_zones_that_move_with_a_new_node_group_are_said_with_the_way_to_keep_them(spec: Spec) -> None:
+def test_zones_changed_by_a_new_node_group_are_reported_with_the_fix(spec: Spec) -> None:
     """Where an environment names no zones they follow the instance types, and the file systems would follow the zones."""
     old: Data = {"eks": {}, "storage": {"fsx": {}}}
     new: Data = {
@@ -213,7 +213,7 @@ def test_zones_that_move_with_a_new_node_group_are_said_with_the_way_to_keep_the
     assert dangerous(compare(synth(old, TrnEksStack), synth(merged(new, fix), TrnEksStack), spec)) == []
 
 
-def test_services_that_move_with_a_new_peering_are_said_with_the_way_to_keep_them(spec: Spec) -> None:
+def test_a_service_range_changed_by_a_new_peering_is_reported_with_the_fix(spec: Spec) -> None:
     """The cluster would go with its network of services, which is chosen where none is named."""
     peer = {"vpc_id": "vpc-0123456789abcdef0", "cidr": "172.20.0.0/16", "route_tables": ["rtb-0123456789abcdef0"]}
     new: Data = {"eks": {}, "network": {"peerings": [peer]}}
@@ -246,7 +246,7 @@ def held(template: Data, spec: Spec) -> Iterator[tuple[str, Data]]:
 
 
 @pytest.mark.parametrize("kind", [TrnPclusterStack, TrnEksStack])
-def test_nothing_that_holds_data_is_replaced_in_silence(
+def test_replacements_of_stateful_resources_are_reported(
     kind: type[TrnPclusterStack] | type[TrnEksStack], spec: Spec
 ) -> None:
     """Whatever property replaces it, on whatever level: the change is called dangerous, and so is its removal."""
@@ -303,7 +303,7 @@ def group(version: str | None) -> Data:
         ((None, None), (None, "1.33"), ""),
     ],
 )
-def test_versions_that_do_not_go_together(old: Any, new: Any, words: str, spec: Spec) -> None:
+def test_incompatible_versions(old: Any, new: Any, words: str, spec: Spec) -> None:
     before, after = ({"Resources": {"C": cluster(c), "G": group(g)}} for c, g in (old, new))
     refused = [str(c).lower() for c in compare(before, after, spec) if c.level == "refused"]
     assert len(refused) == bool(words)
@@ -321,7 +321,7 @@ def test_a_launch_template_that_is_another_one_is_refused(spec: Spec) -> None:
     assert (refused.resource, refused.property) == ("G", "LaunchTemplate.Id")
 
 
-def test_the_function_that_empties_buckets_is_never_updated_in_silence(spec: Spec) -> None:
+def test_updates_of_the_function_that_empties_buckets_are_reported(spec: Spec) -> None:
     old = synth(FULL)
     new = copy.deepcopy(old)
     [emptier, *_] = [r for r in new["Resources"].values() if r["Type"] == "Custom::S3AutoDeleteObjects"]
@@ -331,7 +331,7 @@ def test_the_function_that_empties_buckets_is_never_updated_in_silence(spec: Spe
     assert "its objects" in lost.meaning
 
 
-def test_the_database_is_named_when_it_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_database_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("TRN_CDK", raising=False)

@@ -75,7 +75,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("place", swept(PLACES, "Kiritimati"))
-def test_another_machine_makes_the_same_bytes(place: str, here: dict[str, str], tmp_path: Path) -> None:
+def test_another_machine_synthesises_the_same_bytes(place: str, here: dict[str, str], tmp_path: Path) -> None:
     variables = PLACES[place]
     other = checkout(tmp_path / "somewhere else" / "repository")
     (copied := tmp_path / "environment of mine.yaml").write_bytes(FILE.read_bytes())

@@ -69,8 +69,8 @@ def compare(way: str, folder: Path, args: list[str], env: dict[str, str]) -> Non
     wrong = [word for word, there in zip(args, argv, strict=True) if there != word.encode()]
     wrong += [name for name, value in env.items() if found.get(name.encode()) != value.encode()]
     counted = SENT.setdefault(way, Counter())
-    counted.update(words=len(args) + len(env), changed=len(wrong))
-    record(f"words-{way}", **counted)
+    counted.update(values=len(args) + len(env), changed=len(wrong))
+    record(f"arguments-{way}", **counted)
     assert wrong == []
 
 
@@ -95,14 +95,14 @@ def of_bash() -> list[str]:
     args=st.lists(WORDS, min_size=150, max_size=220),
     env=st.dictionaries(NAMES, WORDS, min_size=20, max_size=40),
 )
-def test_words_through_sbatch_and_srun(
+def test_arguments_through_sbatch_and_srun(
     backend: SlurmBackend, jobs_dir: Path, args: list[str], env: dict[str, str]
 ) -> None:
     """Some two hundred of them in each job."""
     check(backend, jobs_dir, [*NASTY, *args], given_env(env))
 
 
-def test_words_through_ssm(over_ssm: Callable[..., SlurmBackend], jobs_dir: Path) -> None:
+def test_arguments_through_ssm(over_ssm: Callable[..., SlurmBackend], jobs_dir: Path) -> None:
     env = {f"NASTY_{i}": word for i, word in enumerate(NASTY)}
     check(over_ssm(), jobs_dir, NASTY, env, "ssm")
     assert not Path("/tmp/pwned").exists()
@@ -143,7 +143,7 @@ def test_the_launch_scripts_use_no_name_that_a_user_may_set(engine: str) -> None
     assert given_env(dict.fromkeys(assigned, "x")) == {}
 
 
-def test_the_longest_words(backend: SlurmBackend, jobs_dir: Path) -> None:
+def test_the_longest_arguments(backend: SlurmBackend, jobs_dir: Path) -> None:
     longest = "x" * MAX_WORD_BYTES
     check(backend, jobs_dir, [longest, "é" * (MAX_WORD_BYTES // 2)] * 3, {"LONG": longest[5:]})
     for words in (
@@ -157,7 +157,7 @@ def test_the_longest_words(backend: SlurmBackend, jobs_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("word", ["\0", "a\0b", "\udcff"])
-def test_what_no_program_can_be_given_is_refused(word: str) -> None:
+def test_impossible_arguments_are_refused(word: str) -> None:
     for words in ({"args": (word,)}, {"env": {"A": word}}):
         with pytest.raises(JobError, match=r"NUL byte|not UTF-8"):
             Script(filename="x", content=b"x", **words)
@@ -187,7 +187,7 @@ def test_names_and_paths_are_refused_or_safe(name: str, token: str, path: str, q
             )
 
 
-def test_a_data_directory_by_any_name(backend: SlurmBackend, jobs_dir: Path) -> None:
+def test_a_data_directory_of_any_name(backend: SlurmBackend, jobs_dir: Path) -> None:
     name = """it's "$(touch pwned)" `id` ü\\ *"""
     folder = jobs_dir.parents[1] / name
     folder.mkdir()
