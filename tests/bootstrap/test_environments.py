@@ -22,6 +22,7 @@ print(torch_neuronx.__version__, neuronx_cc.__version__)'
 """
 
 
+@pytest.mark.sweep
 def test_another_framework_comes_beside_the_first_and_a_rollback_finds_its_own(new_node: NewNode) -> None:
     head = new_node(**FRAMEWORK)
     head.become("HeadNode")

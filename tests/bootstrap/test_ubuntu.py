@@ -397,7 +397,6 @@ SHORT = (
     "one EFA device is missing",
     "a package was replaced after signing",
     "the driver does not build on this kernel",
-    "pip does not find the wheel",
 )
 
 

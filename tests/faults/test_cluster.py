@@ -73,6 +73,7 @@ def same_cluster(template: Template, *, claim: bool) -> Template:
     return found
 
 
+@pytest.mark.sweep
 def test_a_duplicate_name_does_not_delete_the_existing_cluster(
     local_aws: LocalAws, drivers: list[Driver], template: Template
 ) -> None:

@@ -198,6 +198,7 @@ def test_access_denied_is_reported(local_aws: LocalAws, monkeypatch: pytest.Monk
         SsmTransport(Denied(), "i-1", "ubuntu").run("true")  # type: ignore[arg-type]
 
 
+@pytest.mark.sweep
 def test_bert_from_public_data(cloud: SlurmBackend, shared_dir: Path) -> None:
     job = cloud.submit(BertLarge(nodes=2, run_steps=3))
     assert list(job.stages) == ["prepare", "precompile", "train"]

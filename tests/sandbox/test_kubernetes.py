@@ -198,6 +198,7 @@ def test_failure_and_exit_code_are_those_of_the_command(cluster: LocalKubernetes
     remove(cluster, "fails")
 
 
+@pytest.mark.sweep
 def test_restart_policy_of_the_job_starts_the_gang_again(cluster: LocalKubernetes) -> None:
     command = "if [ -e /data/once ]; then echo resumed; else touch /data/once; exit 1; fi"
     body = job("again", 2, command, maxRetry=3, policies=[{"event": "PodFailed", "action": "RestartJob"}])

@@ -327,6 +327,7 @@ def test_two_jobs_may_use_the_same_port_at_once_and_cancelling_ends_one(slurm: L
     assert "parameters sha256" not in (home / "long.out").read_text()
 
 
+@pytest.mark.sweep
 def test_gpt_trains_and_resumes(slurm: LocalSlurm) -> None:
     gpt2 = Path(slurm.node_env()["HOME"]) / "examples_datasets/gpt2"
     overrides = {
@@ -368,6 +369,7 @@ def test_gpt_trains_and_resumes(slurm: LocalSlurm) -> None:
     )
 
 
+@pytest.mark.sweep
 def test_torch_gives_the_same_losses(slurm: LocalSlurm) -> None:
     python = os.environ.get("TRN_TEST_TORCH_PYTHON") or head_node.torch_python()
     need(python, "no torch here (make test-system): training used its own TCP sums")

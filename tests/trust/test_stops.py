@@ -23,6 +23,7 @@ from sandbox import LocalAws
 from sandbox.leftovers import beyond, inventory
 from sandbox.slurm import LocalSlurm
 from tests.credentials import session
+from tests.support import swept
 from tests.trust.conftest import BUCKET
 from tests.trust.figures import record
 from tests.trust.moments import Moments, spread
@@ -38,7 +39,7 @@ STOPS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 TALKS = (
     b"#!/bin/bash\nfor ((i = 0; i < 100000; i++)); do echo line $i; if [ -e stop ]; then exit 0; fi; sleep 0.1; done\n"
 )
-both = pytest.mark.parametrize("number", STOPS, ids=lambda n: n.name)
+both = pytest.mark.parametrize("number", swept(STOPS, signal.SIGINT), ids=lambda n: n.name)
 
 
 class Command:

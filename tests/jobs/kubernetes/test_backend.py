@@ -160,6 +160,7 @@ def test_a_lost_node_starts_the_job_again(backend: KubernetesBackend, running: R
     assert kept.count("attempt") == 2
 
 
+@pytest.mark.sweep
 def test_without_restarts_a_lost_node_ends_the_job(backend: KubernetesBackend) -> None:
     sent = backend.submit(script(b"echo trains; sleep 3600", restarts=0), "once")
     assert until(lambda: text(backend.logs(sent.id)).count(": trains\n") == 2)

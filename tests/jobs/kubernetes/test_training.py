@@ -84,6 +84,7 @@ def test_a_failed_gang_resumes_from_its_checkpoint(backend: KubernetesBackend, r
     record("pod-death-kubernetes", steps=40, resumed_from_step=resumed[0], last_step=last.step)
 
 
+@pytest.mark.sweep
 def test_a_failed_compilation_stops_the_job(backend: KubernetesBackend) -> None:
     job = BertLarge(nodes=2, steps=6, name="graph", cache="graph", env={"TRN_SANDBOX_FAIL": "precompile"})
     done = backend.wait(backend.submit(job, "g").id, 600)

@@ -79,6 +79,9 @@ def test_another_machine_synthesises_the_same_bytes(place: str, here: dict[str, 
     variables = PLACES[place]
     other = checkout(tmp_path / "somewhere else" / "repository")
     (copied := tmp_path / "environment of mine.yaml").write_bytes(FILE.read_bytes())
-    there = assembly(other, copied, tmp_path / "there", HOME=str(tmp_path), **variables)
+    unpacked = os.environ.get("JSII_RUNTIME_PACKAGE_CACHE_ROOT", str(Path.home() / ".cache/aws/jsii/package-cache"))
+    there = assembly(
+        other, copied, tmp_path / "there", HOME=str(tmp_path), JSII_RUNTIME_PACKAGE_CACHE_ROOT=unpacked, **variables
+    )
     assert {name.partition(".")[2] for name in here} >= {"template.json", "assets.json"}
     assert here == there
