@@ -20,7 +20,7 @@ from sandbox.kubernetes.api import Object, path_of
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks.scaler.decide import Limits, Plan
 from trainium_cdk.eks.scaler.function import Kubernetes, Scaler, Settings
-from trainium_cdk.eks.scaler.look import Fleet
+from trainium_cdk.eks.scaler.look import GroupSettings
 from trainium_cdk.jobs import Script
 from trainium_cdk.jobs.kubernetes import status
 from trainium_cdk.jobs.kubernetes.render import render
@@ -64,8 +64,8 @@ class Scene:
             labels={GROUP_LABEL: "trn", ROLE_LABEL: "training"},
             taints=[{"key": "aws.amazon.com/neuron", "value": "true", "effect": "NO_SCHEDULE"}],
         )
-        fleet = Fleet("trn", name, TRN1.name, TRN1.neuron_devices, "trn")
-        self.settings = Settings(kubernetes.name, "aws.amazon.com/neuron", GROUP_LABEL, LIMITS, (fleet,))
+        group = GroupSettings("trn", name, TRN1.name, TRN1.neuron_devices, "trn")
+        self.settings = Settings(kubernetes.name, "aws.amazon.com/neuron", GROUP_LABEL, LIMITS, (group,))
         self._session = session
 
     def minute(self) -> Plan:

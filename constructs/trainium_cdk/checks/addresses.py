@@ -143,7 +143,7 @@ def _private_subnets(half: EngineView) -> dict[str, _Subnet]:
         for zone in half.zone_ids:
             at = ("network", "private_prefix")
             subnets[zone] = _Subnet(_size(network.private_prefix), f"/{network.private_prefix}", at)
-    for f in half.fleets:
+    for f in half.nodes:
         if subnet := subnets.get(half.zone_of(f) or ""):
             subnet.nodes += f.resource.max_nodes
             subnet.node_addresses += f.resource.max_nodes * half.engine.node_addresses(env, f, f.kind, f.efa)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainium_cdk.catalog.constants import HOURS_OF_A_MONTH
-from trainium_cdk.checks.rule import Rule, error, fleets, info, listed, resources, warning, zoned
+from trainium_cdk.checks.rule import Rule, error, info, known_nodes, listed, resources, warning, zoned
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.settings import Environment, Problem
 
@@ -22,7 +22,7 @@ def instance_type_is_known(env: Environment) -> Iterator[Problem]:
 
 
 def efa_is_supported_by_the_type(env: Environment) -> Iterator[Problem]:
-    for f in fleets(env):
+    for f in known_nodes(env):
         if f.resource.efa == "on" and not f.kind.efa_interfaces:
             able = [n for n, k in env.catalog.instances.items() if k.efa_interfaces]
             yield error(
@@ -31,7 +31,7 @@ def efa_is_supported_by_the_type(env: Environment) -> Iterator[Problem]:
 
 
 def many_nodes_need_efa(env: Environment) -> Iterator[Problem]:
-    for f in fleets(env):
+    for f in known_nodes(env):
         nodes = f.resource.max_nodes
         if nodes > 1 and not f.kind.efa_interfaces:
             yield warning(
@@ -50,7 +50,7 @@ def many_nodes_need_efa(env: Environment) -> Iterator[Problem]:
 
 
 def purchase_is_offered(env: Environment) -> Iterator[Problem]:
-    for f in fleets(env):
+    for f in known_nodes(env):
         way = f.queue.purchase
         if way not in f.kind.purchase:
             others = [n for n, k in env.catalog.instances.items() if way in k.purchase]
@@ -63,7 +63,7 @@ def purchase_is_offered(env: Environment) -> Iterator[Problem]:
 
 
 def capacity_block_is_whole(env: Environment) -> Iterator[Problem]:
-    for f in fleets(env):
+    for f in known_nodes(env):
         least, most = f.resource.min_nodes, f.resource.max_nodes
         if f.queue.purchase != "capacity-block":
             continue
@@ -91,7 +91,7 @@ def capacity_block_is_whole(env: Environment) -> Iterator[Problem]:
 
 
 def reservation_fits_purchase(env: Environment) -> Iterator[Problem]:
-    for f in fleets(env):
+    for f in known_nodes(env):
         if f.resource.reservation and f.queue.purchase == "spot":
             yield error(
                 (*f.at, "reservation"),
@@ -117,7 +117,7 @@ def placement_group_or_reservation(env: Environment) -> Iterator[Problem]:
 
 def reservation_is_used_once(env: Environment) -> Iterator[Problem]:
     seen: dict[str, str] = {}
-    for f in fleets(env):
+    for f in known_nodes(env):
         if not f.resource.reservation:
             continue
         if other := seen.get(f.resource.reservation):
@@ -131,7 +131,7 @@ def reservation_is_used_once(env: Environment) -> Iterator[Problem]:
 
 
 def static_nodes_are_paid(env: Environment) -> Iterator[Problem]:
-    for f in fleets(env):
+    for f in known_nodes(env):
         nodes = f.resource.min_nodes
         if not nodes or f.resource.reservation or f.queue.purchase == "capacity-block":
             continue
@@ -152,7 +152,7 @@ def static_nodes_are_paid(env: Environment) -> Iterator[Problem]:
 
 
 def ultraserver_is_whole(env: Environment) -> Iterator[Problem]:
-    for f in fleets(env):
+    for f in known_nodes(env):
         size = f.kind.ultraserver
         if size and f.resource.max_nodes % size:
             yield info(
@@ -167,7 +167,7 @@ def neuronlink_is_within_one_instance(env: Environment) -> Iterator[Problem]:
     """Neuron documents the use of an UltraServer's NeuronLink for MPI jobs and, as a beta, for its own Kubernetes
     operator. It does not
     document it for torchrun jobs, so that they do not get the environment variables for it."""
-    for f in fleets(env):
+    for f in known_nodes(env):
         if f.kind.ultraserver and f.resource.max_nodes > 1:
             yield warning(
                 (*f.at, "instance_type"),

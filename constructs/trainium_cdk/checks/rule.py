@@ -30,7 +30,7 @@ def info(key: KeyPath, value: Any, reason: str, fix: str, engine: str | None = N
 
 
 @dataclass(frozen=True)
-class Fleet(Nodes):
+class KnownNodes(Nodes):
     """Nodes of one known instance type.
 
     Attributes:
@@ -53,7 +53,7 @@ class EngineView:
 
     engine: Engine
     env: Environment
-    fleets: tuple[Fleet, ...]
+    nodes: tuple[KnownNodes, ...]
     """Those whose instance type is known; the others are refused by a rule of their own."""
 
     @property
@@ -64,15 +64,15 @@ class EngineView:
     def instance_types(self) -> tuple[str, ...]:
         return self.engine.instance_types(self.env)
 
-    def zone_of(self, fleet: Fleet) -> str | None:
+    def zone_of(self, nodes: KnownNodes) -> str | None:
         """The one zone its nodes run in; None where there is none."""
-        return fleet.queue.zone_id or next(iter(self.zone_ids), None)
+        return nodes.queue.zone_id or next(iter(self.zone_ids), None)
 
 
 def view(env: Environment, engine: Engine) -> EngineView:
     known = env.catalog.instances
     found = (
-        Fleet(n.at, n.queue_at, n.queue, n.resource, engine, kind)
+        KnownNodes(n.at, n.queue_at, n.queue, n.resource, engine, kind)
         for n in engine.nodes(env)
         if (kind := known.get(n.resource.instance_type))
     )
@@ -110,10 +110,10 @@ def zoned(env: Environment) -> Iterator[tuple[KeyPath, Queue | NodeGroup, Engine
             yield at, queue, engine
 
 
-def fleets(env: Environment) -> Iterator[Fleet]:
+def known_nodes(env: Environment) -> Iterator[KnownNodes]:
     """The nodes of all engines, where the instance type is known."""
     for one in views(env):
-        yield from one.fleets
+        yield from one.nodes
 
 
 def near(name: str, known: Iterable[str]) -> str:

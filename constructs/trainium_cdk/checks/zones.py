@@ -69,7 +69,7 @@ def queue_zone_is_in_the_network(env: Environment) -> Iterator[Problem]:
 def queue_zone_offers_its_types(env: Environment) -> Iterator[Problem]:
     for half in views(env):
         what = half.engine.queue_noun
-        for f in half.fleets:
+        for f in half.nodes:
             zone = half.zone_of(f)
             offered = env.catalog.zone_ids(f.kind.name, env.region)
             if not zone or not offered or zone in offered or env.catalog.region_of(zone) != env.region:

@@ -29,25 +29,25 @@ class Item:
 
 def items(target: Target) -> list[Item]:
     """Every item of the stack that is charged by the hour or by provisioned capacity."""
-    return [*_fleets(target), *_servers(target), *_network(target), *_storage(target), *_cluster(target)]
+    return [*_nodes(target), *_servers(target), *_network(target), *_storage(target), *_cluster(target)]
 
 
-def _fleets(target: Target) -> Iterator[Item]:
+def _nodes(target: Target) -> Iterator[Item]:
     env = target.env
-    for fleet in target.fleets:
-        price, kind = env.catalog.price(fleet.kind.name, env.region), fleet.kind.name
-        least, most = target.of.idle_nodes(fleet), fleet.resource.max_nodes
-        if fleet.queue.purchase == "capacity-block":
-            yield Item(f"{fleet.name}: {most} x {kind} (the block is paid for when it is bought)", 0.0, 0.0)
+    for nodes in target.nodes:
+        price, kind = env.catalog.price(nodes.kind.name, env.region), nodes.kind.name
+        least, most = target.of.idle_nodes(nodes), nodes.resource.max_nodes
+        if nodes.queue.purchase == "capacity-block":
+            yield Item(f"{nodes.name}: {most} x {kind} (the block is paid for when it is bought)", 0.0, 0.0)
             continue
-        if fleet.resource.reservation:  # charged even if no instances use it
+        if nodes.resource.reservation:  # charged even if no instances use it
             least = most
-        note = " (at the on-demand price; spot costs less)" if fleet.queue.purchase == "spot" else ""
-        yield Item(f"{fleet.name}: {least} to {most} x {kind}{note}", _times(price, least), _times(price, most))
+        note = " (at the on-demand price; spot costs less)" if nodes.queue.purchase == "spot" else ""
+        yield Item(f"{nodes.name}: {least} to {most} x {kind}{note}", _times(price, least), _times(price, most))
         volume = env.catalog.service_price("ebs-gp3-gib-month", env.region)
-        size = getattr(fleet.queue, "root_volume_gib", 0)
+        size = getattr(nodes.queue, "root_volume_gib", 0)
         each = None if volume is None else volume * size / HOURS_OF_A_MONTH
-        yield Item(f"{fleet.name}: root volumes of {size} GiB", _times(each, least), _times(each, most))
+        yield Item(f"{nodes.name}: root volumes of {size} GiB", _times(each, least), _times(each, most))
 
 
 def _servers(target: Target) -> Iterator[Item]:

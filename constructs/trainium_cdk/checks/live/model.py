@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from trainium_cdk import engines
 from trainium_cdk.catalog.plain import listed as listed
-from trainium_cdk.checks.rule import EngineView, Fleet, view
+from trainium_cdk.checks.rule import EngineView, KnownNodes, view
 from trainium_cdk.engines import Engine
 from trainium_cdk.settings import Environment
 from trainium_cdk.settings.problems import KeyPath
@@ -73,8 +73,8 @@ class Target:
         return view(self.env, self.of)
 
     @property
-    def fleets(self) -> tuple[Fleet, ...]:
-        return self.view.fleets
+    def nodes(self) -> tuple[KnownNodes, ...]:
+        return self.view.nodes
 
     @property
     def zone_ids(self) -> tuple[str, ...]:

@@ -34,9 +34,9 @@ def fetch_zones(_: Target, aws: Aws) -> dict[str, str]:
 
 
 def evaluate_offering(target: Target, offered: Offered) -> Found:
-    for fleet in target.fleets:
-        zone, zones = target.view.zone_of(fleet), offered.get(fleet.kind.name, frozenset())
-        what = f"{fleet.kind.name} for {fleet.name}"
+    for nodes in target.nodes:
+        zone, zones = target.view.zone_of(nodes), offered.get(nodes.kind.name, frozenset())
+        what = f"{nodes.kind.name} for {nodes.name}"
         if zone in zones:
             yield Finding("ok", what, str(zone), "offered in this zone")
         elif not zones:
@@ -46,7 +46,7 @@ def evaluate_offering(target: Target, offered: Offered) -> Found:
                 str(zone),
                 f"no zone of {target.env.region} offers it to this account",
                 "choose another region or instance type",
-                target.where((*fleet.at, "instance_type")),
+                target.where((*nodes.at, "instance_type")),
             )
         else:
             yield Finding(
@@ -55,7 +55,7 @@ def evaluate_offering(target: Target, offered: Offered) -> Found:
                 str(zone),
                 "this zone does not offer it to this account",
                 f"write zone_id: {listed(sorted(zones)).replace(' and ', ' or ')}",
-                target.where((*fleet.queue_at, "zone_id")),
+                target.where((*nodes.queue_at, "zone_id")),
             )
     yield from _servers(target, offered)
 
@@ -81,7 +81,7 @@ def _servers(target: Target, offered: Offered) -> Found:
 
 
 def fetch_offering(target: Target, aws: Aws) -> Offered:
-    types = {f.kind.name for f in target.fleets} | {s.instance_type for s in target.of.servers(target.env)}
+    types = {f.kind.name for f in target.nodes} | {s.instance_type for s in target.of.servers(target.env)}
     answer = aws(
         "ec2:DescribeInstanceTypeOfferings",
         LocationType="availability-zone-id",
@@ -94,7 +94,7 @@ def fetch_offering(target: Target, aws: Aws) -> Offered:
 
 
 def evaluate_types(target: Target, known: dict[str, dict[str, Any]]) -> Found:
-    for kind in {f.kind.name: f.kind for f in target.fleets}.values():
+    for kind in {f.kind.name: f.kind for f in target.nodes}.values():
         if not (description := known.get(kind.name)):
             continue
         network = description.get("NetworkInfo", {})
@@ -115,7 +115,7 @@ def evaluate_types(target: Target, known: dict[str, dict[str, Any]]) -> Found:
 
 
 def fetch_types(target: Target, aws: Aws) -> dict[str, dict[str, Any]]:
-    types = sorted({f.kind.name for f in target.fleets})
+    types = sorted({f.kind.name for f in target.nodes})
     answer = aws("ec2:DescribeInstanceTypes", Filters=[{"Name": "instance-type", "Values": types}])
     return {t["InstanceType"]: t for t in answer.get("InstanceTypes", [])}
 
@@ -123,5 +123,5 @@ def fetch_types(target: Target, aws: Aws) -> dict[str, dict[str, Any]]:
 CHECKS: tuple[Check[Any], ...] = (
     Check("zones", ("ec2:DescribeAvailabilityZones",), fetch_zones, evaluate_zones, lambda t: bool(t.zone_ids)),
     Check("offering", ("ec2:DescribeInstanceTypeOfferings",), fetch_offering, evaluate_offering),
-    Check("instance-types", ("ec2:DescribeInstanceTypes",), fetch_types, evaluate_types, lambda t: bool(t.fleets)),
+    Check("instance-types", ("ec2:DescribeInstanceTypes",), fetch_types, evaluate_types, lambda t: bool(t.nodes)),
 )

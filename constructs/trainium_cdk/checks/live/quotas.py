@@ -88,16 +88,16 @@ def _limit(aws: Aws, quota: Quota) -> float:
     return float(answer["Quota"]["Value"])
 
 
-def _fleets_bought(target: Target, purchase: Purchase) -> list[Any]:
-    return [f for f in target.fleets if f.queue.purchase == purchase]
+def _bought(target: Target, purchase: Purchase) -> list[Any]:
+    return [f for f in target.nodes if f.queue.purchase == purchase]
 
 
 def _trn(purchase: Purchase) -> Check[Need]:
     def fetch(target: Target, aws: Aws) -> Need:
-        fleets = _fleets_bought(target, purchase)
-        wanted = sum(f.resource.max_nodes * f.kind.vcpus for f in fleets)
-        parts = listed(f"{f.resource.max_nodes} x {f.kind.name}" for f in fleets)
-        most = max(fleets, key=lambda f: f.resource.max_nodes * f.kind.vcpus)
+        bought = _bought(target, purchase)
+        wanted = sum(f.resource.max_nodes * f.kind.vcpus for f in bought)
+        parts = listed(f"{f.resource.max_nodes} x {f.kind.name}" for f in bought)
+        most = max(bought, key=lambda f: f.resource.max_nodes * f.kind.vcpus)
         known = {k.name: k.vcpus for k in target.env.catalog.instances.values()}
         others = _others(target, aws, lambda t: t.startswith("trn"), spot=purchase == "spot")
         used = sum(n * known.get(t, 0) for t, n in others.items())
@@ -109,7 +109,7 @@ def _trn(purchase: Purchase) -> Check[Need]:
         )
 
     actions = (*QUOTA, "ec2:DescribeInstances", "ec2:DescribeInstanceTypes")
-    return Check(f"trn-quota-{purchase}", actions, fetch, evaluate, lambda t: bool(_fleets_bought(t, purchase)))
+    return Check(f"trn-quota-{purchase}", actions, fetch, evaluate, lambda t: bool(_bought(t, purchase)))
 
 
 def _others(target: Target, aws: Aws, of: Callable[[str], bool], *, spot: bool) -> Counter[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.model import Check, Finding, Found, Target, counted
-from trainium_cdk.checks.rule import Fleet
+from trainium_cdk.checks.rule import KnownNodes
 
 BLOCK = "capacity-block"
 BLOCK_SIZES = (1, 2, 4, 8, 16, 32, 64)
@@ -26,14 +26,14 @@ COMING = frozenset({"pending", "scheduled", "payment-pending", "assessing", "del
 Reservations = dict[str, dict[str, Any] | None]
 
 
-def _named(target: Target) -> list[Fleet]:
-    return [f for f in target.fleets if f.resource.reservation]
+def _named(target: Target) -> list[KnownNodes]:
+    return [f for f in target.nodes if f.resource.reservation]
 
 
 def evaluate_reservations(target: Target, reservations: Reservations) -> Found:
-    for fleet in _named(target):
-        name = str(fleet.resource.reservation)
-        where = target.where((*fleet.at, "reservation"))
+    for nodes in _named(target):
+        name = str(nodes.resource.reservation)
+        where = target.where((*nodes.at, "reservation"))
         reservation = reservations.get(name)
         if reservation is None:
             yield Finding(
@@ -45,7 +45,7 @@ def evaluate_reservations(target: Target, reservations: Reservations) -> Found:
                 where,
             )
             continue
-        problems = list(_problems(target, fleet, reservation, where))
+        problems = list(_problems(target, nodes, reservation, where))
         yield from problems
         if not any(f.level == "error" for f in problems):
             size = counted(int(reservation["TotalInstanceCount"]), "instance")
@@ -58,60 +58,60 @@ def _until(reservation: dict[str, Any]) -> str:
     return f", until {_moment(end)}" if end else ", without an end date"
 
 
-def _problems(target: Target, fleet: Fleet, reservation: dict[str, Any], where: str) -> Found:
+def _problems(target: Target, nodes: KnownNodes, reservation: dict[str, Any], where: str) -> Found:
     name = f"reservation {reservation['CapacityReservationId']}"
 
     def problem(value: object, reason: str, fix: str, *, warning: bool = False) -> Finding:
         return Finding("warning" if warning else "error", name, str(value), reason, fix, where)
 
     kind = reservation.get("ReservationType", "default")
-    if (kind == BLOCK) != (fleet.queue.purchase == BLOCK):
+    if (kind == BLOCK) != (nodes.queue.purchase == BLOCK):
         is_block = kind == BLOCK
         yield problem(
             kind,
-            f"it is {'a capacity block' if is_block else 'an on-demand reservation'}, but purchase is {fleet.queue.purchase}",
+            f"it is {'a capacity block' if is_block else 'an on-demand reservation'}, but purchase is {nodes.queue.purchase}",
             f"write purchase: {BLOCK if is_block else 'on-demand'}",
         )
-    if reservation["InstanceType"] != fleet.kind.name:
+    if reservation["InstanceType"] != nodes.kind.name:
         yield problem(
             reservation["InstanceType"],
-            f"it is not for {fleet.kind.name}, the instance type of {fleet.name}",
-            f"write instance_type: {reservation['InstanceType']}, or use a reservation of {fleet.kind.name}",
+            f"it is not for {nodes.kind.name}, the instance type of {nodes.name}",
+            f"write instance_type: {reservation['InstanceType']}, or use a reservation of {nodes.kind.name}",
         )
-    zone, ours = reservation.get("AvailabilityZoneId"), target.view.zone_of(fleet)
+    zone, ours = reservation.get("AvailabilityZoneId"), target.view.zone_of(nodes)
     if zone and zone != ours:
-        yield problem(zone, f"it is not in the zone of {fleet.name} ({ours})", f"write zone_id: {zone}")
-    yield from _size(fleet, reservation, problem)
-    yield from _time(target, fleet, reservation, problem)
+        yield problem(zone, f"it is not in the zone of {nodes.name} ({ours})", f"write zone_id: {zone}")
+    yield from _size(nodes, reservation, problem)
+    yield from _time(target, nodes, reservation, problem)
 
 
-def _size(fleet: Fleet, reservation: dict[str, Any], problem: Any) -> Found:
+def _size(nodes: KnownNodes, reservation: dict[str, Any], problem: Any) -> Found:
     total, free = int(reservation["TotalInstanceCount"]), int(reservation["AvailableInstanceCount"])
-    wanted = fleet.resource.max_nodes
+    wanted = nodes.resource.max_nodes
     if total < wanted:
         yield problem(
             counted(total, "instance"),
-            f"{fleet.name} has up to {wanted:,} nodes: those beyond the reservation cannot start",
+            f"{nodes.name} has up to {wanted:,} nodes: those beyond the reservation cannot start",
             f"write max_nodes: {total}, or enlarge the reservation",
         )
     elif free < wanted and reservation["State"] == "active":
         yield problem(
             counted(free, "free instance"),
-            f"{fleet.name} has up to {wanted:,} nodes, but other instances of the {total:,} are in use, possibly by this cluster",
+            f"{nodes.name} has up to {wanted:,} nodes, but other instances of the {total:,} are in use, possibly by this cluster",
             "list the instances that use them: aws ec2 describe-instances --filters Name=capacity-reservation-id,Values="
             f"{reservation['CapacityReservationId']}",
             warning=True,
         )
 
 
-def _time(target: Target, fleet: Fleet, reservation: dict[str, Any], problem: Any) -> Found:
+def _time(target: Target, nodes: KnownNodes, reservation: dict[str, Any], problem: Any) -> Found:
     state, start, end = reservation["State"], reservation.get("StartDate"), reservation.get("EndDate")
     if state in COMING:
         yield problem(
             state,
             f"it starts {_moment(start) if start else 'later'}: its nodes cannot start before that",
             "you can deploy now: ParallelCluster keeps the nodes of a future block in maintenance until it starts"
-            if fleet.queue.purchase == "capacity-block"
+            if nodes.queue.purchase == "capacity-block"
             else "deploy after it has started",
             warning=True,
         )
@@ -193,21 +193,21 @@ def offerings(aws: Aws, instance_type: str, nodes: int, hours: int, now: dt.date
     return sorted(blocks, key=lambda o: (float(o.price), o.start))
 
 
-def _blocks_wanted(target: Target) -> list[Fleet]:
-    return [f for f in target.fleets if f.queue.purchase == BLOCK and not f.resource.reservation]
+def _blocks_wanted(target: Target) -> list[KnownNodes]:
+    return [f for f in target.nodes if f.queue.purchase == BLOCK and not f.resource.reservation]
 
 
 def evaluate_blocks(target: Target, available: dict[tuple[str, int], list[Offering]]) -> Found:
-    for fleet in _blocks_wanted(target):
-        offers = available[fleet.kind.name, fleet.resource.max_nodes]
-        what = f"capacity block for {fleet.name}"
-        where = target.where((*fleet.at, "reservation"))
+    for nodes in _blocks_wanted(target):
+        offers = available[nodes.kind.name, nodes.resource.max_nodes]
+        what = f"capacity block for {nodes.name}"
+        where = target.where((*nodes.at, "reservation"))
         if not offers:
             yield Finding(
                 "warning",
                 what,
                 "none",
-                f"no block of {fleet.resource.max_nodes} x {fleet.kind.name} for {BLOCK_HOURS} h is currently offered in "
+                f"no block of {nodes.resource.max_nodes} x {nodes.kind.name} for {BLOCK_HOURS} h is currently offered in "
                 f"{target.env.region}",
                 "try other sizes: trn preflight --find-block TYPE --nodes N --hours H",
                 where,

@@ -58,14 +58,14 @@ class Settings:
     device: str
     label: str
     limits: Limits
-    fleets: tuple[look.Fleet, ...]
+    groups: tuple[look.GroupSettings, ...]
 
     @classmethod
     def read(cls, text: str) -> Settings:
         """From JSON."""
         data = json.loads(text)
-        fleets = tuple(look.Fleet(**fleet) for fleet in data["fleets"])
-        return cls(data["cluster"], data["device"], data["label"], Limits(**data["limits"]), fleets)
+        groups = tuple(look.GroupSettings(**each) for each in data["fleets"])
+        return cls(data["cluster"], data["device"], data["label"], Limits(**data["limits"]), groups)
 
 
 class Kubernetes:
@@ -120,34 +120,34 @@ class Scaler:
     def run(self, now: float) -> Plan:
         """Read, decide and apply. Returns the decision."""
         settings, kubernetes = self._settings, self._kubernetes
-        described = {f.name: self._describe(f.nodegroup) for f in settings.fleets}
+        described = {g.name: self._describe(g.nodegroup) for g in settings.groups}
         scaling = {name: self._auto_scaling_group(found) for name, found in described.items()}
         launched = self._launched([i["InstanceId"] for found in scaling.values() for i in found["Instances"]])
         nodes, pods = kubernetes.list("/api/v1/nodes"), kubernetes.list("/api/v1/pods")
         podgroups = kubernetes.list(f"{_VOLCANO}/podgroups")
         queues = {q["metadata"]["name"]: q for q in kubernetes.list(f"{_VOLCANO}/queues")}
         groups: list[Group] = []
-        for fleet in settings.fleets:
-            found = scaling[fleet.name]
+        for each in settings.groups:
+            found = scaling[each.name]
             mine = look.nodes(found["Instances"], launched, nodes, pods, now, settings.device)
             for node, since in look.idle_marks(mine, nodes, now).items():
                 self._patch_node(node, {look.IDLE_SINCE: since})
             for node in look.taken_back(mine):
                 self._patch_node(node, {look.LEAVING: None}, cordoned=False)
-            groups.append(look.group(fleet, described[fleet.name], found, queues.get(fleet.queue), mine))
-        labels = {f.name: look.labels(f, described[f.name]) for f in settings.fleets}
+            groups.append(look.group(each, described[each.name], found, queues.get(each.queue), mine))
+        labels = {g.name: look.labels(g, described[g.name]) for g in settings.groups}
         gangs = look.gangs(podgroups, pods, labels, settings.device, settings.label)
         plan = decide(groups, gangs, now, settings.limits)
         for key, attempt in plan.attempts.items():
             namespace, name = key.split("/")
             path = f"{_VOLCANO}/namespaces/{namespace}/podgroups/{name}"
             self._patch(path, {"metadata": {"annotations": {look.ATTEMPT: look.annotation(attempt)}}})
-        for fleet, group in zip(settings.fleets, groups, strict=True):
-            if change := plan.groups.get(fleet.name):
-                self._change(fleet, scaling[fleet.name]["AutoScalingGroupName"], group, change)
+        for each, group in zip(settings.groups, groups, strict=True):
+            if change := plan.groups.get(each.name):
+                self._change(each.queue, scaling[each.name]["AutoScalingGroupName"], group, change)
         return plan
 
-    def _change(self, fleet: look.Fleet, auto_scaling_group: str, group: Group, change: Change) -> None:
+    def _change(self, queue: str, auto_scaling_group: str, group: Group, change: Change) -> None:
         if change.desired is not None:
             self._scaling.set_desired_capacity(
                 AutoScalingGroupName=auto_scaling_group, DesiredCapacity=change.desired, HonorCooldown=False
@@ -163,7 +163,7 @@ class Scaler:
             left -= 1
         requested = None if change.requested is None else str(change.requested + left)
         annotations = {look.REQUESTED: requested}
-        self._patch(f"{_VOLCANO}/queues/{fleet.queue}", {"metadata": {"annotations": annotations}})
+        self._patch(f"{_VOLCANO}/queues/{queue}", {"metadata": {"annotations": annotations}})
 
     def _describe(self, nodegroup: str) -> dict[str, Any]:
         found: dict[str, Any] = self._eks.describe_nodegroup(

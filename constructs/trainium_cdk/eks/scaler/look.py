@@ -27,7 +27,7 @@ _LAUNCHED = ("Pending", "InService")
 
 
 @dataclass(frozen=True)
-class Fleet:
+class GroupSettings:
     """A node group, as described by the stack.
 
     Attributes:
@@ -147,13 +147,15 @@ def taken_back(nodes: Sequence[Node]) -> list[str]:
     return [node.name for node in nodes if node.leaving and node.busy]
 
 
-def group(fleet: Fleet, described: Object, scaling: Object, queue: Object | None, nodes: tuple[Node, ...]) -> Group:
+def group(
+    settings: GroupSettings, described: Object, scaling: Object, queue: Object | None, nodes: tuple[Node, ...]
+) -> Group:
     """A node group from EKS's description of it, its Auto Scaling group and its queue."""
     noted = (queue or {"metadata": {}})["metadata"].get("annotations", {}).get(REQUESTED, "")
     issues = described.get("health", {}).get("issues", [])
     return Group(
-        name=fleet.name,
-        devices=fleet.devices,
+        name=settings.name,
+        devices=settings.devices,
         minimum=scaling["MinSize"],
         maximum=scaling["MaxSize"],
         desired=scaling["DesiredCapacity"],
@@ -163,9 +165,12 @@ def group(fleet: Fleet, described: Object, scaling: Object, queue: Object | None
     )
 
 
-def labels(fleet: Fleet, described: Object) -> dict[str, str]:
+def labels(settings: GroupSettings, described: Object) -> dict[str, str]:
     """The labels of a group's nodes that pods may select."""
-    own = {"node.kubernetes.io/instance-type": fleet.instance_type, "eks.amazonaws.com/nodegroup": fleet.nodegroup}
+    own = {
+        "node.kubernetes.io/instance-type": settings.instance_type,
+        "eks.amazonaws.com/nodegroup": settings.nodegroup,
+    }
     return {**described.get("labels", {}), **own}
 
 
