@@ -18,19 +18,18 @@ from trainium_cdk._cdk.encryption import allow_logs
 from trainium_cdk._cdk.removal import removal_policy as policy_of
 from trainium_cdk._cdk.retention import RETENTION, days_of
 from trainium_cdk._cdk.subnets import ONE_PER_ZONE, routes_of, selected
-from trainium_cdk._cdk.trust import service_of_account
 from trainium_cdk._cdk.types import AnyKey, AnyPrincipal, AnyRole
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.eks.access import GROUPS, Policy, chart_repositories, policy_arn
+from trainium_cdk.eks.access import Policy, chart_repositories
+from trainium_cdk.eks.access_entry import access_entry
 from trainium_cdk.eks.api_groups import ApiGroups
 from trainium_cdk.eks.cluster_rules import check_cluster
+from trainium_cdk.eks.control_plane import control_plane
 from trainium_cdk.eks.kubectl import KubectlProvider
 from trainium_cdk.eks.view import ClusterView, OwnCluster
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.settings import Environment
 from trainium_cdk.settings.environment import SERVICE_NETWORKS
-
-LOG_TYPES = ("api", "audit", "authenticator", "controllerManager", "scheduler")
 
 
 @jsii.implements(ec2.IConnectable)
@@ -120,7 +119,17 @@ class TrnEksCluster(OwnCluster):
         self.control_group, self.client_group = groups.control, groups.clients
         self._connections = ec2.Connections(security_groups=[groups.control], default_port=ec2.Port.tcp(443))
         self.key = secrets_encryption_key or self._own_key(removal_policy)
-        self._resource = self._control_plane(subnets, public_access_cidrs, service_cidr, support)
+        self._resource = control_plane(
+            self,
+            name=name,
+            version=self.version,
+            subnets=subnets,
+            security_group=groups.control,
+            key=self.key,
+            public_access_cidrs=public_access_cidrs,
+            service_cidr=service_cidr,
+            support=support,
+        )
         # EKS would create this group itself, without expiry, and leave it behind
         log = logs.CfnLogGroup(
             self, "Logs", log_group_name=f"/aws/eks/{name}/cluster", retention_in_days=days_of(log_retention)
@@ -219,72 +228,8 @@ class TrnEksCluster(OwnCluster):
         self._entry(id, principal if isinstance(principal, str) else principal.role_arn, policy)
 
     def _entry(self, id: str, principal: str, policy: Policy) -> eks.CfnAccessEntry:
-        """Policies of EKS do not cover Volcano's jobs, so each also has a Kubernetes group, whose permissions in the jobs'
-        namespace come with the plug-ins."""
-        kind = eks.CfnAccessEntry
-        whole = kind.AccessScopeProperty(type="cluster")
-        own = kind.AccessScopeProperty(type="namespace", namespaces=[self.namespace])
-        return kind(
-            self,
-            id,
-            cluster_name=self._resource.ref,
-            principal_arn=principal,
-            type="STANDARD",
-            kubernetes_groups=[GROUPS[policy]] if policy in GROUPS else None,
-            access_policies=[
-                kind.AccessPolicyProperty(
-                    policy_arn=policy_arn(Stack.of(self).partition, policy),
-                    access_scope=whole if policy == "cluster-admin" else own,
-                )
-            ],
-        )
-
-    def _control_plane(
-        self,
-        subnets: Sequence[ec2.ISubnet],
-        public_access_cidrs: Sequence[str],
-        service_cidr: str | None,
-        support: str | None,
-    ) -> eks.CfnCluster:
-        kind = eks.CfnCluster
-        role = iam.Role(
-            self,
-            "Role",
-            assumed_by=service_of_account(self, "eks.amazonaws.com"),
-            managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name("AmazonEKSClusterPolicy")],
-        )
-        return kind(
-            self,
-            "Resource",
-            name=self.name,
-            version=self.version,
-            role_arn=role.role_arn,
-            bootstrap_self_managed_addons=False,  # installed as pinned add-ons, before the nodes
-            resources_vpc_config=kind.ResourcesVpcConfigProperty(
-                subnet_ids=[s.subnet_id for s in subnets],
-                security_group_ids=[self.control_group.security_group_id],
-                endpoint_private_access=True,
-                endpoint_public_access=bool(public_access_cidrs),
-                public_access_cidrs=list(public_access_cidrs) or None,
-            ),
-            access_config=kind.AccessConfigProperty(
-                authentication_mode="API", bootstrap_cluster_creator_admin_permissions=False
-            ),
-            upgrade_policy=kind.UpgradePolicyProperty(support_type=support.upper()) if support else None,
-            encryption_config=[
-                kind.EncryptionConfigProperty(
-                    provider=kind.ProviderProperty(key_arn=self.key.key_arn), resources=["secrets"]
-                )
-            ],
-            kubernetes_network_config=kind.KubernetesNetworkConfigProperty(
-                ip_family="ipv4", service_ipv4_cidr=service_cidr
-            ),
-            logging=kind.LoggingProperty(
-                cluster_logging=kind.ClusterLoggingProperty(
-                    enabled_types=[kind.LoggingTypeConfigProperty(type=each) for each in LOG_TYPES]
-                )
-            ),
-        )
+        name, namespace = self._resource.ref, self.namespace
+        return access_entry(self, id, cluster_name=name, principal=principal, policy=policy, namespace=namespace)
 
     def _own_key(self, removal_policy: RemovalPolicy) -> kms.Key:
         key = kms.Key(

@@ -56,7 +56,7 @@ def training_template(
     tags: Mapping[str, str],
     user_data: str,
     image_id: str | None,
-    placement_group: str | None,
+    placement_group: ec2.IPlacementGroup | bool,
     capacity_reservation_id: str | None,
     capacity_block: bool,
 ) -> ec2.CfnLaunchTemplate:
@@ -65,8 +65,12 @@ def training_template(
     Args:
         layout: of the EFA interfaces; None for no EFA.
         user_data: as text; empty for none.
-        placement_group: its name.
+        placement_group: an existing one, or whether to create a cluster placement group.
     """
+    if isinstance(placement_group, bool):
+        placement = ec2.CfnPlacementGroup(scope, "Placement", strategy="cluster").ref if placement_group else None
+    else:
+        placement = placement_group.placement_group_name
     reservation = _Data.CapacityReservationTargetProperty(capacity_reservation_id=capacity_reservation_id)
     template = launch_template(
         scope,
@@ -88,7 +92,7 @@ def training_template(
         ]
         if layout
         else None,
-        placement=_Data.PlacementProperty(group_name=placement_group) if placement_group else None,
+        placement=_Data.PlacementProperty(group_name=placement) if placement else None,
         capacity_reservation_specification=_Data.CapacityReservationSpecificationProperty(
             capacity_reservation_target=reservation
         )

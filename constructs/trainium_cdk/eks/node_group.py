@@ -211,7 +211,7 @@ class TrnNodeGroup(Construct):
             tags={"Name": f"{view.name}-{name}", **(tags or {})},
             user_data=data,
             image_id=image_id,
-            placement_group=_placement(self, placement),
+            placement_group=placement,
             capacity_reservation_id=capacity_reservation_id,
             capacity_block=block,
         )
@@ -354,12 +354,6 @@ class TrnNodeGroup(Construct):
 
 _ON_OFF = {"auto": None, "on": True, "off": False}
 _EFA = {value: word for word, value in _ON_OFF.items()}
-
-
-def _placement(scope: Construct, wanted: ec2.IPlacementGroup | bool) -> str | None:
-    if isinstance(wanted, bool):
-        return ec2.CfnPlacementGroup(scope, "Placement", strategy="cluster").ref if wanted else None
-    return wanted.placement_group_name
 
 
 def _api_server(view: ClusterView, service_cidr: str) -> ApiServer:

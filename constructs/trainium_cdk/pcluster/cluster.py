@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jsii
@@ -14,20 +13,19 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct, IDependable
 
 from trainium_cdk._cdk.job_files import job_file_statements
-from trainium_cdk._cdk.offering import offering_subnet
 from trainium_cdk._cdk.removal import removal_policy as policy_of
 from trainium_cdk._cdk.session_manager import session_manager_statements
-from trainium_cdk._cdk.subnets import routes_of, selected
 from trainium_cdk.bootstrap import TrnBootstrap
 from trainium_cdk.bucket import TrnBucket
-from trainium_cdk.errors import SettingsError
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.outputs.contract import PAYLOADS
-from trainium_cdk.pcluster.config import NO_ADDRESS, ClusterIds, render
-from trainium_cdk.pcluster.described import environment_of
+from trainium_cdk.pcluster.config import ClusterIds, render
+from trainium_cdk.pcluster.described import environment_of, refuse_the_stacks_name
 from trainium_cdk.pcluster.name import TrnClusterName
 from trainium_cdk.pcluster.provider import TrnPclusterProvider
-from trainium_cdk.settings import Accounting, Environment, HeadNode, LoginNodes, Problem, Queue
+from trainium_cdk.pcluster.ssh import key_pair, ssh_source
+from trainium_cdk.pcluster.subnets import ClusterSubnets, chosen_subnets, environments_subnets
+from trainium_cdk.settings import Accounting, Environment, HeadNode, LoginNodes, Queue
 from trainium_cdk.storage import AnyStorage, TrnStorage
 from trainium_cdk.storage.given import wrapped
 
@@ -143,24 +141,15 @@ class TrnPcluster(Construct):
                 mount_dirs=environment.storage.mount_dirs,
             )
         environment = environment.model_copy(update={"bootstrap": bootstrap.settings})
-        private = selected(vpc, vpc_subnets)
-        head = head_node_subnet or _first(self, private if head_node.subnet == "private" else vpc.public_subnets)
-        given = queue_subnets or {}
-        subnets = ClusterSubnets(
-            head=head.subnet_id,
-            login=(login_subnet or head).subnet_id,
-            queues={
-                queue.name: given[queue.name].subnet_id
-                if queue.name in given
-                else offering_subnet(
-                    self,
-                    f"Subnet{queue.name}",
-                    subnets=private,
-                    instance_types=[resource.instance_type for resource in queue.compute_resources],
-                )
-                for queue in queues
-            },
-            ready=routes_of([head, *private, *given.values()]),
+        subnets = chosen_subnets(
+            self,
+            vpc,
+            vpc_subnets,
+            queues=queues,
+            given=queue_subnets or {},
+            head_node=head_node,
+            head=head_node_subnet,
+            login=login_subnet,
         )
         self._build(environment, subnets, storage, bootstrap, removal_policy)
 
@@ -192,8 +181,10 @@ class TrnPcluster(Construct):
         removal_policy: RemovalPolicy,
     ) -> None:
         self.environment, self.storage = environment, storage
-        _refuse_the_stacks_name(environment, Stack.of(self).stack_name)
+        refuse_the_stacks_name(environment, Stack.of(self).stack_name)
         p = environment.pcluster
+        file_systems = {each.kind: each.id for each in storage.file_systems}
+        clients = p.accounting.client_security_group if p.accounting else None
         # Everything of one cluster is below its name, so that another name creates another cluster with its own provider
         # (perhaps of another release) on the same file systems, before this one is deleted.
         self._own = Construct(self, environment.cluster_name)
@@ -203,8 +194,8 @@ class TrnPcluster(Construct):
         self.node_policy = self._policy("NodePolicy", "every node", bootstrap.read_statements())
         self.head_policy = self._policy("HeadPolicy", "the head node", session_manager_statements(self))
         login = p.login_nodes and self._policy("LoginPolicy", "login nodes", session_manager_statements(self))
-        key_pair = self._key_pair(environment)
-        self.key_pair_id = key_pair.attr_key_pair_id if key_pair else None
+        pair = key_pair(self._own, environment)
+        self.key_pair_id = pair.attr_key_pair_id if pair else None
         ids = ClusterIds(
             region=Stack.of(self).region,
             head_subnet=subnets.head,
@@ -217,11 +208,11 @@ class TrnPcluster(Construct):
             head_policies=(self.head_policy.managed_policy_arn,),
             login_policies=(login.managed_policy_arn,) if login else (),
             security_groups=(storage.client_security_group.security_group_id,),
-            head_security_groups=_database_clients(environment),
-            efs_id=_file_system(storage, "efs"),
-            fsx_id=_file_system(storage, "fsx"),
-            key_name=key_pair.ref if key_pair else p.head.ssh.key_name if p.head.ssh else None,
-            ssh_source=self._ssh_source(environment),
+            head_security_groups=(clients,) if clients else (),
+            efs_id=file_systems.get("efs"),
+            fsx_id=file_systems.get("fsx"),
+            key_name=pair.ref if pair else p.head.ssh.key_name if p.head.ssh else None,
+            ssh_source=ssh_source(self, environment),
         )
         self.configuration = render(environment, ids)
         self._name = TrnClusterName(
@@ -280,29 +271,6 @@ class TrnPcluster(Construct):
         what = f"What {whose} may do beside ParallelCluster's own permissions"
         return iam.ManagedPolicy(self, id, path=POLICY_PATH, description=what, statements=statements)
 
-    def _key_pair(self, environment: Environment) -> ec2.CfnKeyPair | None:
-        ssh = environment.pcluster.head.ssh
-        if ssh is None or ssh.key_name:
-            return None
-        return ec2.CfnKeyPair(self._own, "Key", key_name=environment.cluster_name, key_type="ed25519")
-
-    def _ssh_source(self, environment: Environment) -> str:
-        ssh = environment.pcluster.head.ssh
-        if ssh is None:
-            return NO_ADDRESS
-        if len(ssh.from_cidrs) == 1:
-            return ssh.from_cidrs[0]
-        networks = ec2.CfnPrefixList(
-            self,
-            "SshSources",
-            prefix_list_name=f"{environment.cluster_name}-ssh",
-            address_family="IPv4",
-            # a multiple of ten: EC2 does not change the size and the entries in one update
-            max_entries=-(-len(ssh.from_cidrs) // 10) * 10,
-            entries=[ec2.CfnPrefixList.EntryProperty(cidr=cidr) for cidr in ssh.from_cidrs],
-        )
-        return networks.attr_prefix_list_id
-
 
 class _OfEnvironment(TrnPcluster):
     """The cluster of an environment."""
@@ -318,56 +286,5 @@ class _OfEnvironment(TrnPcluster):
         bootstrap: TrnBootstrap,
     ) -> None:
         Construct.__init__(self, scope, id)
-        p = environment.pcluster
-        subnets = ClusterSubnets(
-            head=_subnet(network, p.head.subnet, None),
-            login=_subnet(network, p.login_nodes.subnet, None) if p.login_nodes else None,
-            queues={q.name: _subnet(network, "private", q.zone_id) for q in p.queues},
-            ready=[network.internet_ready],
-        )
+        subnets = environments_subnets(environment, network)
         self._build(environment, subnets, storage, bootstrap, policy_of(environment.on_destroy))
-
-
-@dataclass(frozen=True)
-class ClusterSubnets:
-    """The subnet ids of a cluster's nodes, and what must exist before the nodes reach the internet."""
-
-    head: str
-    login: str | None
-    queues: Mapping[str, str]
-    ready: Sequence[IDependable]
-
-
-def _first(construct: Construct, subnets: Sequence[ec2.ISubnet]) -> ec2.ISubnet:
-    if not subnets:
-        raise ValueError(f"{construct.node.path}: the VPC has no subnet for the head node: give head_node_subnet")
-    return subnets[0]
-
-
-def _subnet(network: TrnNetwork, kind: str, zone_id: str | None) -> str:
-    found = network.public_subnet(zone_id) if kind == "public" else network.private_subnet(zone_id)
-    return found.subnet_id
-
-
-def _file_system(storage: TrnStorage, kind: str) -> str | None:
-    return next((f.id for f in storage.file_systems if f.kind == kind), None)
-
-
-def _database_clients(environment: Environment) -> tuple[str, ...]:
-    accounting = environment.pcluster.accounting
-    return (accounting.client_security_group,) if accounting and accounting.client_security_group else ()
-
-
-def _refuse_the_stacks_name(environment: Environment, stack_name: str) -> None:
-    if environment.cluster_name == stack_name:
-        raise SettingsError(
-            [
-                Problem(
-                    ("pcluster", "cluster_name"),
-                    stack_name,
-                    "the stack has this name, and ParallelCluster creates a stack of the cluster's name",
-                    f"write another name, for example {stack_name}-slurm",
-                )
-            ],
-            environment.source,
-        )

@@ -16,6 +16,7 @@ from trainium_cdk import settings as trn
 from trainium_cdk._cdk.rules import region_of, report_on
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks.storage import scratch_is_separate_from_shared
+from trainium_cdk.errors import SettingsError
 from trainium_cdk.settings import Environment
 from trainium_cdk.storage import TrnStorage
 
@@ -55,3 +56,19 @@ def environment_of(
     )
     report_on(construct, environment, at=("pcluster",), rules=_RULES, names=_NAMES, engine="slurm")
     return environment
+
+
+def refuse_the_stacks_name(environment: Environment, stack_name: str) -> None:
+    """ParallelCluster creates a stack of the cluster's name.
+
+    Raises:
+        SettingsError: the stack of the construct has that name already.
+    """
+    if environment.cluster_name == stack_name:
+        problem = trn.Problem(
+            ("pcluster", "cluster_name"),
+            stack_name,
+            "the stack has this name, and ParallelCluster creates a stack of the cluster's name",
+            f"write another name, for example {stack_name}-slurm",
+        )
+        raise SettingsError([problem], environment.source)

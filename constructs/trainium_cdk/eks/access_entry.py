@@ -1,0 +1,40 @@
+"""Access entries: who may use the Kubernetes API, and for what."""
+
+from __future__ import annotations
+
+from aws_cdk import Stack
+from aws_cdk import aws_eks_v2 as eks
+from constructs import Construct
+
+from trainium_cdk.eks.access import GROUPS, Policy, policy_arn
+
+_Entry = eks.CfnAccessEntry
+
+
+def access_entry(
+    scope: Construct, id: str, *, cluster_name: str, principal: str, policy: Policy, namespace: str
+) -> eks.CfnAccessEntry:
+    """Policies of EKS do not cover Volcano's jobs, so each also has a Kubernetes group, whose permissions in the jobs'
+    namespace come with the plug-ins.
+
+    Args:
+        principal: ARN of a role or user.
+        policy: `cluster-admin` applies to all of the cluster, the others to `namespace`.
+    """
+    whole = policy == "cluster-admin"
+    return _Entry(
+        scope,
+        id,
+        cluster_name=cluster_name,
+        principal_arn=principal,
+        type="STANDARD",
+        kubernetes_groups=[GROUPS[policy]] if policy in GROUPS else None,
+        access_policies=[
+            _Entry.AccessPolicyProperty(
+                policy_arn=policy_arn(Stack.of(scope).partition, policy),
+                access_scope=_Entry.AccessScopeProperty(
+                    type="cluster" if whole else "namespace", namespaces=None if whole else [namespace]
+                ),
+            )
+        ],
+    )

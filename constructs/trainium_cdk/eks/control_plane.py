@@ -1,0 +1,69 @@
+"""The control plane's resource and role."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_eks_v2 as eks
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from constructs import Construct
+
+from trainium_cdk._cdk.trust import service_of_account
+
+_LOG_TYPES = ("api", "audit", "authenticator", "controllerManager", "scheduler")
+_Cluster = eks.CfnCluster
+
+
+def control_plane(
+    scope: Construct,
+    *,
+    name: str,
+    version: str,
+    subnets: Sequence[ec2.ISubnet],
+    security_group: ec2.ISecurityGroup,
+    key: kms.IKey,
+    public_access_cidrs: Sequence[str],
+    service_cidr: str | None,
+    support: str | None,
+) -> eks.CfnCluster:
+    """Arguments as of `TrnEksCluster`."""
+    role = iam.Role(
+        scope,
+        "Role",
+        assumed_by=service_of_account(scope, "eks.amazonaws.com"),
+        managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name("AmazonEKSClusterPolicy")],
+    )
+    return _Cluster(
+        scope,
+        "Resource",
+        name=name,
+        version=version,
+        role_arn=role.role_arn,
+        bootstrap_self_managed_addons=False,  # installed as pinned add-ons, before the nodes
+        resources_vpc_config=_Cluster.ResourcesVpcConfigProperty(
+            subnet_ids=[s.subnet_id for s in subnets],
+            security_group_ids=[security_group.security_group_id],
+            endpoint_private_access=True,
+            endpoint_public_access=bool(public_access_cidrs),
+            public_access_cidrs=list(public_access_cidrs) or None,
+        ),
+        access_config=_Cluster.AccessConfigProperty(
+            authentication_mode="API", bootstrap_cluster_creator_admin_permissions=False
+        ),
+        upgrade_policy=_Cluster.UpgradePolicyProperty(support_type=support.upper()) if support else None,
+        encryption_config=[
+            _Cluster.EncryptionConfigProperty(
+                provider=_Cluster.ProviderProperty(key_arn=key.key_arn), resources=["secrets"]
+            )
+        ],
+        kubernetes_network_config=_Cluster.KubernetesNetworkConfigProperty(
+            ip_family="ipv4", service_ipv4_cidr=service_cidr
+        ),
+        logging=_Cluster.LoggingProperty(
+            cluster_logging=_Cluster.ClusterLoggingProperty(
+                enabled_types=[_Cluster.LoggingTypeConfigProperty(type=each) for each in _LOG_TYPES]
+            )
+        ),
+    )

@@ -1,0 +1,71 @@
+"""The subnets of a Slurm cluster's nodes: chosen in any VPC, or those of an environment's network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from aws_cdk import aws_ec2 as ec2
+from constructs import Construct, IDependable
+
+from trainium_cdk._cdk.offering import offering_subnet
+from trainium_cdk._cdk.subnets import routes_of, selected
+from trainium_cdk.network import TrnNetwork
+from trainium_cdk.settings import Environment, HeadNode, Queue
+
+
+@dataclass(frozen=True)
+class ClusterSubnets:
+    """The subnet ids of a cluster's nodes, and what must exist before the nodes reach the internet."""
+
+    head: str
+    login: str | None
+    queues: Mapping[str, str]
+    ready: Sequence[IDependable]
+
+
+def chosen_subnets(
+    scope: Construct,
+    vpc: ec2.IVpc,
+    candidates: ec2.SubnetSelection | None,
+    *,
+    queues: Sequence[Queue],
+    given: Mapping[str, ec2.ISubnet],
+    head_node: HeadNode,
+    head: ec2.ISubnet | None,
+    login: ec2.ISubnet | None,
+) -> ClusterSubnets:
+    """Arguments as of `TrnPcluster`, where `candidates` is `vpc_subnets` and `given` is `queue_subnets`."""
+    private = selected(vpc, candidates)
+    of_head = private if head_node.subnet == "private" else vpc.public_subnets
+    if not (head or of_head):
+        raise ValueError(f"{scope.node.path}: the VPC has no subnet for the head node: give head_node_subnet")
+    head = head or of_head[0]
+    return ClusterSubnets(
+        head=head.subnet_id,
+        login=(login or head).subnet_id,
+        queues={
+            queue.name: given[queue.name].subnet_id
+            if queue.name in given
+            else offering_subnet(
+                scope,
+                f"Subnet{queue.name}",
+                subnets=private,
+                instance_types=[resource.instance_type for resource in queue.compute_resources],
+            )
+            for queue in queues
+        },
+        ready=routes_of([head, *private, *given.values()]),
+    )
+
+
+def environments_subnets(environment: Environment, network: TrnNetwork) -> ClusterSubnets:
+    """The subnets that an environment names, in its network."""
+    p = environment.pcluster
+    kinds = {"public": network.public_subnet, "private": network.private_subnet}
+    return ClusterSubnets(
+        head=kinds[p.head.subnet](None).subnet_id,
+        login=kinds[p.login_nodes.subnet](None).subnet_id if p.login_nodes else None,
+        queues={q.name: network.private_subnet(q.zone_id).subnet_id for q in p.queues},
+        ready=[network.internet_ready],
+    )
