@@ -7,6 +7,7 @@ from typing import Any
 from aws_cdk import CfnOutput, Duration, Stack
 from constructs import Construct
 
+from trainium_cdk import engines
 from trainium_cdk._cdk.encryption import encrypt, stack_key
 from trainium_cdk._cdk.managed_policies import manage_policies
 from trainium_cdk._cdk.removal import removal_policy
@@ -38,7 +39,7 @@ class TrnPclusterStack(Stack):
             self,
             "Network",
             environment.network,
-            zone_ids=environment.zone_ids,
+            zone_ids=engines.get("slurm").zone_ids(environment),
             name=name,
             on_destroy=on_destroy,
         )

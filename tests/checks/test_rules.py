@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.checks import bad_environments, notices
 from tests.support import many
-from trainium_cdk import checks, settings
+from trainium_cdk import checks, engines, settings
 
 ENVIRONMENTS = sorted((Path(__file__).parent.parent / "environments").glob("*.yaml"))
 
@@ -23,7 +23,7 @@ ENVIRONMENTS = sorted((Path(__file__).parent.parent / "environments").glob("*.ya
 def test_valid_environments_pass(file: Path) -> None:
     env = settings.load(file)
     assert {p.level for p in checks.require(env)} <= {"warning", "info"}
-    assert env.zone_ids
+    assert engines.get("slurm").zone_ids(env)
 
 
 def test_the_folder_shows_every_kind() -> None:
@@ -31,7 +31,7 @@ def test_the_folder_shows_every_kind() -> None:
     found = [settings.load(f) for f in ENVIRONMENTS]
     queues = [q for e in found for q in e.pcluster.queues]
     resources = [r for q in queues for r in q.compute_resources]
-    assert {t for e in found for t in e.instance_types} >= set(settings.load().catalog.instances)
+    assert {t for e in found for t in engines.get("slurm").instance_types(e)} >= set(settings.load().catalog.instances)
     assert {q.purchase for q in queues} == {"on-demand", "spot", "capacity-block"}
     assert {e.storage.fsx.deployment for e in found if e.storage.fsx} == {"SCRATCH_2", "PERSISTENT_1", "PERSISTENT_2"}
     assert {e.storage.efs.throughput for e in found if e.storage.efs} == {"elastic", "provisioned", "bursting"}

@@ -8,6 +8,7 @@ from typing import Any
 
 from sandbox import LocalAws
 from sandbox.pcluster_validator.seed import Seeded, reservation, seed
+from trainium_cdk import engines
 from trainium_cdk.pcluster.config import NO_ADDRESS, ClusterIds, Config, render
 from trainium_cdk.settings import Environment
 
@@ -25,7 +26,9 @@ def configuration(aws: LocalAws, env: Environment) -> Config:
 class _Things:
     def __init__(self, aws: LocalAws, env: Environment):
         self.aws, self.env = aws, env
-        self.zones = tuple(dict.fromkeys([*env.zone_ids, *(q.zone_id for q in env.pcluster.queues if q.zone_id)]))
+        self.zones = tuple(
+            dict.fromkeys([*engines.get("slurm").zone_ids(env), *(q.zone_id for q in env.pcluster.queues if q.zone_id)])
+        )
         self.base: Seeded = seed(self.client, self.zones[0])
         self.private = {self.zones[0]: self.base.private_subnet}
         for number, zone in enumerate(self.zones[1:], start=2):

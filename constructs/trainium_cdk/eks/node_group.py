@@ -12,6 +12,7 @@ from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from constructs import Construct, IDependable
 
+from trainium_cdk import engines
 from trainium_cdk import settings as trn
 from trainium_cdk._cdk.offering import offering_subnet
 from trainium_cdk._cdk.subnets import routes_of, selected
@@ -275,6 +276,7 @@ class TrnNodeGroup(Construct):
             after: What must exist before the first node joins: add-ons.
         """
         image = environment.node_image
+        zone = settings.zone_id or next(iter(engines.get("eks").zone_ids(environment)), None)
         group = cls(
             scope,
             id,
@@ -285,7 +287,7 @@ class TrnNodeGroup(Construct):
             max_size=settings.max_nodes,
             capacity_type=CAPACITY_TYPES[settings.purchase],
             capacity_reservation_id=settings.reservation,
-            subnets=ec2.SubnetSelection(subnets=[network.private_subnet(environment.zone_of_group(settings))]),
+            subnets=ec2.SubnetSelection(subnets=[network.private_subnet(zone)]),
             efa=_ON_OFF[settings.efa],
             efa_layout=settings.efa_layout,
             efa_security_group=efa_group,

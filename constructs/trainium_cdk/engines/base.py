@@ -128,9 +128,9 @@ class Engine(ABC):
     def nodes(self, env: Environment) -> Iterator[Nodes]:
         """The Trainium nodes that the environment describes, in its order."""
 
-    @abstractmethod
     def zone_ids(self, env: Environment) -> tuple[str, ...]:
         """The availability zones of the cluster's network, the first one for nodes that name none."""
+        return env.zones(self.nodes(env))
 
     def instance_types(self, env: Environment) -> tuple[str, ...]:
         """The Trainium types, each once, in order."""

@@ -46,7 +46,12 @@ class EksEngine(Engine):
             yield Nodes(at, at, group, group)
 
     def zone_ids(self, env: Environment) -> tuple[str, ...]:
-        return env.eks_zone_ids
+        """At least two, as the control plane needs them."""
+        zones = super().zone_ids(env)
+        if env.network.existing or env.network.zone_ids or len(zones) >= 2:
+            return zones
+        others = [z for z in env.catalog.eks.zone_ids.get(env.region, ()) if z not in zones]
+        return (*zones, *others[: 2 - len(zones)]) if zones else ()
 
     def need(self, env: Environment, families: tuple[str, ...]) -> Need:
         from trainium_cdk.catalog import Need

@@ -48,9 +48,6 @@ class SlurmEngine(Engine):
             for j, resource in enumerate(queue.compute_resources):
                 yield Nodes((*at, "compute_resources", j), at, queue, resource)
 
-    def zone_ids(self, env: Environment) -> tuple[str, ...]:
-        return env.zone_ids
-
     def need(self, env: Environment, families: tuple[str, ...]) -> Need:
         from trainium_cdk.catalog import Need
 

@@ -12,6 +12,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct, IDependable
 
+from trainium_cdk import engines
 from trainium_cdk._cdk.job_files import job_file_statements
 from trainium_cdk._cdk.removal import removal_policy as policy_of
 from trainium_cdk._cdk.session_manager import session_manager_statements
@@ -136,7 +137,7 @@ class TrnPcluster(Construct):
                 self,
                 "Bootstrap",
                 bucket=TrnBucket(self, "Files").bucket,
-                instance_types=environment.instance_types,
+                instance_types=engines.get("slurm").instance_types(environment),
                 operating_system=operating_system,
                 mount_dirs=environment.storage.mount_dirs,
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterable
 from functools import cache
 from ipaddress import IPv4Network
 from typing import Annotated, Any, Literal
@@ -22,10 +23,11 @@ from pydantic_core import PydanticCustomError
 from trainium_cdk import engines
 from trainium_cdk.catalog import Catalog, CatalogOverrides, NeuronRelease, best_ami, choose
 from trainium_cdk.catalog.eks import Addon, Ami, Chart
+from trainium_cdk.engines import Nodes
 from trainium_cdk.settings.base import AccountId, Region, Settings, Version
-from trainium_cdk.settings.eks import Eks, NodeGroup
+from trainium_cdk.settings.eks import Eks
 from trainium_cdk.settings.network import Network
-from trainium_cdk.settings.pcluster import Pcluster, Queue
+from trainium_cdk.settings.pcluster import Pcluster
 from trainium_cdk.settings.problems import Source, wrong
 from trainium_cdk.settings.storage import Registry, Storage
 
@@ -185,26 +187,6 @@ class Environment(Settings):
         return self.pcluster.cluster_name or f"{self.name}-slurm"
 
     @property
-    def instance_types(self) -> tuple[str, ...]:
-        """The Trainium types of all queues, each once, in order."""
-        return tuple(dict.fromkeys(r.instance_type for q in self.pcluster.queues for r in q.compute_resources))
-
-    @property
-    def zone_ids(self) -> tuple[str, ...]:
-        """The availability zones of the network, the fleet's first.
-
-        Those of the existing subnets, else those set for the network, else those set for queues, else the first zone
-        that offers every
-        instance type of the queues. Empty if there is none, which a check then reports.
-        """
-        return self._zones(self.instance_types, [q.zone_id for q in self.pcluster.queues])
-
-    @property
-    def eks_instance_types(self) -> tuple[str, ...]:
-        """The Trainium types of all node groups, each once, in order."""
-        return tuple(dict.fromkeys(g.instance_type for g in self.eks.node_groups))
-
-    @property
     def eks_cluster_name(self) -> str:
         return self.eks.cluster_name or f"{self.name}-eks"
 
@@ -242,36 +224,24 @@ class Environment(Settings):
         free = (str(c) for c in choices if not any(c.overlaps(t) for t in taken))
         return self.eks.service_cidr or next(free, None)
 
-    @property
-    def eks_zone_ids(self) -> tuple[str, ...]:
-        """The availability zones of the EKS network, the fleet's first; at least two, as the control plane needs them."""
-        groups = self.eks.node_groups
-        zones = self._zones(self.eks_instance_types, [g.zone_id for g in groups])
-        if self.network.existing or self.network.zone_ids or len(zones) >= 2:
-            return zones
-        others = [z for z in self.catalog.eks.zone_ids.get(self.region, ()) if z not in zones]
-        return (*zones, *others[: 2 - len(zones)]) if zones else ()
+    def zones(self, nodes: Iterable[Nodes]) -> tuple[str, ...]:
+        """The availability zones of a network for these nodes, the first one for nodes that name none.
 
-    def zone_of_group(self, group: NodeGroup) -> str | None:
-        """The one zone that a node group's nodes run in; None where there is none."""
-        return group.zone_id or next(iter(self.eks_zone_ids), None)
-
-    def _zones(self, instance_types: tuple[str, ...], wanted: list[str | None]) -> tuple[str, ...]:
+        Those of the existing subnets, else those set for the network, else those that the nodes name, else the first zone that
+        offers all of their instance types. Empty if there is none, which a check then reports.
+        """
         if self.network.existing:
             return tuple(dict.fromkeys(s.zone_id for s in self.network.existing.private_subnets))
         if self.network.zone_ids:
             return self.network.zone_ids
-        requested = tuple(dict.fromkeys(z for z in wanted if z))
-        if requested:
+        nodes = list(nodes)
+        if requested := tuple(dict.fromkeys(n.queue.zone_id for n in nodes if n.queue.zone_id)):
             return requested
+        known = self.catalog.instances
+        types = {n.resource.instance_type for n in nodes}
         # an instance type without known zones may be offered anywhere: it does not narrow the choice
-        known = [t for t in instance_types if t in self.catalog.instances and self.catalog.instance(t).zone_ids]
-        offered = [set(self.catalog.zone_ids(t, self.region)) for t in known]
+        offered = [set(self.catalog.zone_ids(t, self.region)) for t in types if t in known and known[t].zone_ids]
         return tuple(sorted(set.intersection(*offered))[:1] if offered else [])
-
-    def zone_of(self, queue: Queue) -> str | None:
-        """The one zone that a queue's nodes run in: its own, else the network's first; None where there is none."""
-        return queue.zone_id or next(iter(self.zone_ids), None)
 
 
 @cache
