@@ -1,4 +1,4 @@
-"""Synthesising constructs in tests, and handing the templates to judges that are not ours."""
+"""Synthesising constructs in tests, and passing the templates to third-party validators."""
 
 from __future__ import annotations
 

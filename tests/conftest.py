@@ -31,7 +31,7 @@ def _share(nodeid: str) -> str:
 
 
 class _Shares(LoadScopeScheduling):
-    """Hands out whole files, and those that share what is slow to start together."""
+    """Schedules whole files, and those that share a slow fixture together."""
 
     def _split_scope(self, nodeid: str) -> str:
         return _share(nodeid)
@@ -57,7 +57,7 @@ def pytest_collection_finish() -> None:
 def local_aws() -> Iterator[LocalAws]:
     """One local AWS for the whole run (of a worker), bootstrapped for the CDK; started at first use, stopped at the end.
 
-    Tests share it: use names of your own, and judge what is left by what was there before
+    Tests share it: use unique names, and compare what is left with what existed before
     (`sandbox.leftovers.beyond`).
     """
     need_local_aws()

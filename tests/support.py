@@ -16,8 +16,8 @@ from sandbox.local_aws import CDK, EMULATOR_PYTHON
 def need(condition: object, reason: str) -> None:
     """Skip the test with ``reason`` unless ``condition`` holds; in continuous integration (CI=true) fail instead.
 
-    A test that starts a server or a program from outside its own environment asks for it here; with PARTS=none all of
-    these are skipped, there or not.
+    A test that starts a server or a program from outside its own environment requests it here; with PARTS=none all of
+    these are skipped, available or not.
     """
     if os.environ.get("PARTS") == "none":
         pytest.skip("PARTS=none: only what needs no server and no program of another environment")
@@ -35,12 +35,12 @@ def need_local_aws() -> None:
 
 
 def put_aside() -> set[Path]:
-    """Answers that SSM commands have put aside, and that nobody has fetched to the end."""
+    """Responses that SSM commands have stored, and that no client has fetched completely."""
     return set(Path("/tmp").glob("trn-ssm-*"))
 
 
 def fetched(before: set[Path]) -> None:
-    """Wait until all that has been put aside since is gone: other tests' commands come and go as well."""
+    """Wait until every response stored since then is deleted: other tests store some as well."""
     new, until = put_aside() - before, time.monotonic() + 600
     while left := [folder for folder in new if folder.exists()]:
         assert time.monotonic() < until, left

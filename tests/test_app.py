@@ -114,7 +114,7 @@ def test_the_command_line_needs_no_credentials_and_no_active_environment(tmp_pat
 
 
 def test_errors_of_one_engine_do_not_stop_the_other(tmp_path: Path) -> None:
-    """A half that is wrong is an empty stack with the reason: only what asks for it fails."""
+    """An engine with errors gives an empty stack with the reason: only commands that select it fail."""
     file = tmp_path / "halves.yaml"
     file.write_text("pcluster: {}\neks:\n  namespace: kube-system\n")
     good = run_cdk("synth", "TrnPclusterStack", "--quiet", "--output", tmp_path / "good", "-c", f"env={file}")
@@ -129,7 +129,7 @@ def test_errors_of_one_engine_do_not_stop_the_other(tmp_path: Path) -> None:
     [
         ("name: trn", {"TrnPclusterStack", "TrnEksStack"}),
         ("pcluster: {}", {"TrnPclusterStack", "TrnEksStack"}),
-        # one zone is enough for Slurm, and EKS was not asked for
+        # one zone is enough for Slurm, and EKS was not selected
         ("pcluster: {}\nnetwork: {zone_ids: [use1-az6]}", {"TrnPclusterStack"}),
         # a region that ParallelCluster's default nodes are not offered in
         ("region: ap-south-2\neks: {node_groups: [{instance_type: trn2.48xlarge}]}", {"TrnEksStack"}),

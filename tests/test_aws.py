@@ -1,4 +1,4 @@
-"""AWS's errors in words that say what to do."""
+"""AWS's errors, as messages with a fix."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from trainium_cdk.bootstrap import TrnBootstrap
 from trainium_cdk.node.scripts import scripts_dir
 
 KEY_OF_ENTRY = "node-scripts/entry-de39af7fb44f672a95131ca644785896.sh"
-"""Where entry.sh of a cluster that runs lies. ParallelCluster refuses to update a cluster whose head node names another."""
+"""The location of entry.sh in a running cluster. ParallelCluster refuses an update with another one for the head node."""
 
 
 def made(stack: Stack, data: dict[str, Any] | None = None) -> TrnBootstrap:

@@ -1,4 +1,4 @@
-"""`TrnBucket`: private, and gone without a trace when asked to go."""
+"""`TrnBucket`: private, and deleted completely where the removal policy requires it."""
 
 from __future__ import annotations
 

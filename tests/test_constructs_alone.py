@@ -1,4 +1,4 @@
-"""The constructs in an app of somebody else's: with the real CDK command line, into the local AWS and out again."""
+"""The constructs in a foreign app: deployed into the local AWS and destroyed with the real CDK command line."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Deployed:
         return {name.removesuffix("Out"): value for name, value in found.items()}
 
     def sweep(self, made: dict[str, str], stayed: dict[str, list[str]]) -> None:
-        """Delete by hand what was kept, as its owner would one day."""
+        """Delete manually what was kept, as its owner would one day."""
         self.call("fsx", "delete_file_system", FileSystemId=made["Fsx"])
         self.call("efs", "delete_file_system", FileSystemId=made["Efs"])
         versions = self.call("s3", "list_object_versions", Bucket=made["Bucket"])
@@ -125,7 +125,7 @@ def test_only_kept_data_stays(local_aws: LocalAws, tmp_path: Path) -> None:
         assert {kind: len(names) for kind, names in stayed.items() if names} == {
             "EFS file systems": 1,
             "FSx file systems": 1,
-            "network interfaces": 1,  # of the Lustre file system, which hold what they stand in:
+            "network interfaces": 1,  # of the Lustre file system, which retain their network:
             "VPCs": 1,
             "subnets": 1,
             "route tables": 1,  # the VPC's main one, and its default group

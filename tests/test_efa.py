@@ -27,7 +27,7 @@ def test_efa_rules(internet: bool, env: Any) -> None:
     assert (inward["IpProtocol"], inward["GroupId"], inward["SourceSecurityGroupId"]) == ("-1", itself, itself)
     assert (outward["IpProtocol"], outward["GroupId"], outward["DestinationSecurityGroupId"]) == ("-1", itself, itself)
     found = only(template, "EC2::SecurityGroup")
-    # said in the group itself: EC2 would else add a rule that lets everything out
+    # set in the group itself: otherwise EC2 adds a rule that allows all outbound traffic
     [beyond] = found["SecurityGroupEgress"]
     assert (beyond["IpProtocol"], beyond["CidrIp"]) == (
         ("-1", "0.0.0.0/0") if internet else ("icmp", "255.255.255.255/32")

@@ -1,4 +1,4 @@
-"""Laws of the house that no one part can hold by itself."""
+"""Rules for the whole repository, which no single module can test."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_files_stay_readable() -> None:
     assert long == {}
 
 
-# the system's, the nodes' and ParallelCluster's own paths are fine; somebody's home directory is not
+# the system's, the nodes' and ParallelCluster's own paths are fine; a user's home directory is not
 _SOMEBODY = re.compile(r"(?<![\w.$}~/-])/(?:home|Users)/(?!ubuntu\b|ec2-user\b)[a-z][\w.-]*/")
 
 

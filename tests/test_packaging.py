@@ -1,4 +1,4 @@
-"""The wheel, as somebody else's CDK app meets it: a fresh environment, no checkout, scripts included."""
+"""The wheel, in a foreign CDK app: a fresh environment, no checkout, scripts included."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def test_the_bill_of_materials_has_every_locked_package(tmp_path: Path) -> None:
 
 
 def test_no_text_recommends_a_package_that_is_not_published() -> None:
-    """Anybody could publish one under this name: neither the code, a kubeconfig's hint among it, nor a document names it to pip."""
+    """Any user of PyPI could publish one under this name: neither the code, a kubeconfig's hint among it, nor a document names it to pip."""
     command = re.compile(r"\b(?:pip3?|uv|pipx)\b[^\n`\"']*?\binstall\s+(?:-\S+\s+)*trainium[-_]cdk\b")
     assert command.search("pip install -U trainium-cdk")
     files = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "constructs").rglob("*.py")]

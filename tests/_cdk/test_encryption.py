@@ -1,4 +1,4 @@
-"""One setting encrypts everything that can have a key, and the key's policy lets in who must use it and nobody else."""
+"""One setting encrypts everything that can have a key, and the key's policy allows its users and no one else."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_principals_that_may_use_the_key(made: dict[str, Any]) -> None:
         "resource": arn,
         "resource_policy": policy,
         "service": f"logs.{REGION}.amazonaws.com",
-        "caller": "a service",  # none of the account's principals
+        "caller": "a service",  # not a principal of the account
     }
     role = {
         "action": "kms:CreateGrant",

@@ -1,4 +1,4 @@
-"""Every function of a stack hands over the calls that failed; with `functions: strict` it also is in the VPC and has reserved
+"""Every function of a stack keeps its failed calls in a queue; with `functions: strict` it is also in the VPC and has reserved
 concurrency. Its permissions are managed policies."""
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def test_every_function_is_strict(made: dict[str, Any]) -> None:
 
 
 def test_every_functions_role_may_do_what_that_needs(made: dict[str, Any]) -> None:
-    """Lambda refuses a function whose role may not write to the queue, or make network interfaces."""
+    """Lambda rejects a function whose role may not write to the queue, or create network interfaces."""
     roles = of(made).policies
     [queue] = [name for name, r in made["Resources"].items() if r["Type"] == "AWS::SQS::Queue"]
     arn = filled({"Fn::GetAtt": [queue, "Arn"]}, made)

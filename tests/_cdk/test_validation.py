@@ -14,7 +14,7 @@ import app
 
 
 def synthesise(folder: Path, text: str) -> dict[str, Any]:
-    """Synthesises both stacks of an environment; the plugin's part of the report, which is there if it has anything to say."""
+    """Synthesises both stacks of an environment; the plugin's part of the report, which exists if it has findings."""
     file, out = folder / "environment.yaml", folder / "cdk.out"
     file.write_text(text)
     made = cdk.App(context={"env": str(file)}, outdir=str(out), builtin_cloud_formation_validation=False)
@@ -44,7 +44,9 @@ def test_a_finding_has_a_location_reason_and_fix(tmp_path: Path, capfd: pytest.C
     assert [c["constructPath"] for c in paid["violatingConstructs"]] == ["TrnPclusterStack"]
     assert [c["constructPath"] for c in kept["violatingConstructs"]] == ["TrnPclusterStack", "TrnEksStack"]
     said, end = "", time.monotonic() + 600
-    while "Acknowledge with 'trn::static_nodes_are_paid'" not in said:  # the CDK's own process says it, in its own time
+    while (
+        "Acknowledge with 'trn::static_nodes_are_paid'" not in said
+    ):  # printed by the CDK's own process, asynchronously
         assert time.monotonic() < end, said
         time.sleep(0.05)
         said += capfd.readouterr().err

@@ -1,4 +1,4 @@
-"""A CDK app of somebody else's, which uses the constructs and none of our stacks.
+"""A foreign CDK app, which uses the constructs and none of our stacks.
 
 Context: zones (comma-separated zone ids), on_destroy (delete or keep).
 """

@@ -1,4 +1,4 @@
-"""A CDK app of somebody else's that uses everything the package exports, for type checkers: `mypy --strict`, pyright."""
+"""A foreign CDK app that uses everything the package exports, for type checkers: `mypy --strict`, pyright."""
 
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2

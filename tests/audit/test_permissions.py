@@ -124,7 +124,7 @@ EKS = [
     no("ScalerRole", "autoscaling:DeleteAutoScalingGroup", GROUP, **{"aws__ResourceTag/eks:cluster-name": "trn-eks"}),
     yes("ScalerRole", "eks:DescribeNodegroup", NODEGROUP),
     no("ScalerRole", "eks:UpdateNodegroupConfig", NODEGROUP),
-    # functions of the deployment, the jump host, and the detector
+    # functions of the deployment, the bastion host, and the detector
     yes("TrnNodeGroupSizesRole", "eks:DescribeNodegroup", NODEGROUP),
     no("TrnNodeGroupSizesRole", "eks:DeleteNodegroup", NODEGROUP),
     yes("ClusterKubectlHandlerRole", "ec2:CreateNetworkInterface", "*"),

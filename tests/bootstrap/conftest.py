@@ -8,24 +8,24 @@ from pathlib import Path
 
 import pytest
 
+from tests.bootstrap import fake_vendor, roots
 from tests.bootstrap import node as nodes
-from tests.bootstrap import roots, standins
 from tests.support import need
 
 NewNode = Callable[..., nodes.Node]
 
 
 @pytest.fixture(scope="session")
-def vendor(tmp_path_factory: pytest.TempPathFactory) -> standins.Vendor:
+def vendor(tmp_path_factory: pytest.TempPathFactory) -> fake_vendor.Vendor:
     lacking = roots.missing_parts()
     need(not lacking, f"the node scripts cannot be run here: {lacking}")
     # gpg's agent refuses socket paths longer than 108 characters: keep the keys' home short
     work = tmp_path_factory.mktemp("k")
-    return standins.build(tmp_path_factory.mktemp("vendor"), work)
+    return fake_vendor.build(tmp_path_factory.mktemp("vendor"), work)
 
 
 @pytest.fixture(scope="session")
-def root_of(vendor: standins.Vendor) -> Callable[[str], roots.Root]:
+def root_of(vendor: fake_vendor.Vendor) -> Callable[[str], roots.Root]:
     """The root of a system; Ubuntu's archive then has the packages that were fetched for it."""
 
     def made(system: str) -> roots.Root:
@@ -35,14 +35,14 @@ def root_of(vendor: standins.Vendor) -> Callable[[str], roots.Root]:
             need(condition=False, reason=str(error))
             raise
         if system.startswith("ubuntu"):
-            standins.distribution(vendor, roots.RECIPES[system].suite, found.downloads)
+            fake_vendor.distribution(vendor, roots.RECIPES[system].suite, found.downloads)
         return found
 
     return made
 
 
 @pytest.fixture(scope="session")
-def fingerprints(vendor: standins.Vendor) -> dict[str, str]:
+def fingerprints(vendor: fake_vendor.Vendor) -> dict[str, str]:
     return {
         "TRN_NEURON_KEY_FINGERPRINT": vendor.neuron_key.fingerprint,
         "TRN_EFA_KEY_FINGERPRINT": vendor.efa_key.fingerprint,
@@ -51,9 +51,9 @@ def fingerprints(vendor: standins.Vendor) -> dict[str, str]:
 
 @pytest.fixture
 def new_node(
-    root_of: Callable[[str], roots.Root], vendor: standins.Vendor, fingerprints: dict[str, str], tmp_path: Path
+    root_of: Callable[[str], roots.Root], vendor: fake_vendor.Vendor, fingerprints: dict[str, str], tmp_path: Path
 ) -> Iterator[NewNode]:
-    """Make nodes: ``new_node(system, **settings)``; they are gone when the test ends."""
+    """Create nodes: ``new_node(system, **settings)``; they are deleted when the test ends."""
     with ExitStack() as stack:
         count = 0
 

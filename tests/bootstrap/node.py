@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.bootstrap.fake_vendor import AMAZON_KERNEL, KERNEL, WANTED, Vendor
 from tests.bootstrap.roots import RECIPES, Root
-from tests.bootstrap.standins import AMAZON_KERNEL, KERNEL, WANTED, Vendor
 
 REPOSITORY = Path(__file__).parents[2]
 OS_RELEASE = {
@@ -131,12 +131,12 @@ class Node:
 
 
 def fake_uname(kernel: str) -> str:
-    """A uname that tells ``kernel`` as the running one."""
+    """A uname that prints ``kernel`` as the running one."""
     return f'#!/bin/sh\n[ "$1" = -r ] && echo {kernel} || exec uname.real "$@"\n'
 
 
 def node_urls() -> dict[str, str]:
-    """The stand-in's addresses; the fingerprints are added by the fixture that knows the keys."""
+    """The fake servers' addresses; the fingerprints are added by the fixture that has the keys."""
     return {
         "TRN_NEURON_APT_URL": f"{SERVER}/apt",
         "TRN_NEURON_YUM_URL": f"{SERVER}/yum",
@@ -169,7 +169,7 @@ exec "$3" -m http.server --bind 127.0.0.1 --directory "$4" 8099
 
 @contextmanager
 def start(base: Root, work: Path, vendor: Vendor, system: str) -> Iterator[Node]:
-    """A running node on ``base``; its changes go to ``work`` and it is gone at the end."""
+    """A running node on ``base``; its changes go to ``work`` and it is deleted at the end."""
     for name in ("upper", "work", "merged"):
         (work / name).mkdir(parents=True)
     _dress(work / "upper", base, vendor, system)

@@ -1,11 +1,11 @@
 """Clean roots of the systems that nodes run, made by debootstrap once and kept in ``.cache/node-roots``.
 
 Ubuntu's roots are Ubuntu's own packages, with its own Python; so are the packages that its virtual environments need, kept
-beside the root for the stand-in of its archive. Amazon Linux 2023 cannot be had from a registry: Debian 11 comes nearest, with
-the same Python (3.9) and rpm (4.16). Where an archive cannot be reached, Debian 12 stands in, with its Python 3.11, and
-standard error says so.
+next to the root for the fake of its archive. Amazon Linux 2023 is not available from a registry: Debian 11 comes nearest, with
+the same Python (3.9) and rpm (4.16). Where an archive cannot be reached, Debian 12 replaces it, with its Python 3.11, and
+standard error reports that.
 
-``python -m tests.bootstrap.roots`` makes the roots ahead of time.
+``python -m tests.bootstrap.roots`` creates the roots ahead of time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TOOLS = (
 )
 DEBIAN = "http://deb.debian.org/debian"
 UBUNTU = "http://archive.ubuntu.com/ubuntu"
-# Debian does not trust Ubuntu's keys: they come in a package whose content is known.
+# Debian does not trust Ubuntu's keys: they are in a package whose hash is pinned.
 UBUNTU_KEYRING = "pool/main/u/ubuntu-keyring/ubuntu-keyring_2023.11.28.1_all.deb"
 UBUNTU_KEYRING_SHA256 = "36de43b15853ccae0028e9a767613770c704833f82586f28eb262f0311adb8a8"
 COMMON = "ca-certificates,curl,gnupg,python3,iproute2,procps,kmod,hostname"
@@ -51,7 +51,7 @@ class Recipe:
         mirror: its archive.
         packages: beside the minimal ones.
         python: minor version of its own Python; a root with another is refused.
-        downloads: packages that are not installed, but offered by the stand-in of the archive.
+        downloads: packages that are not installed, but offered by the fake of the archive.
     """
 
     suite: str
@@ -82,7 +82,7 @@ class Root:
         path: never written to; nodes lay their own files over it.
         python: minor version of its Python.
         own: whether it is made of the system's own packages.
-        downloads: Debian packages for the stand-in of its archive.
+        downloads: Debian packages for the fake of its archive.
     """
 
     path: Path

@@ -1,12 +1,12 @@
-"""The same scripts on an Amazon-Linux-like root: real dnf and rpm, signed packages, a release file saying 2023."""
+"""The same scripts on an Amazon-Linux-like root: real dnf and rpm, signed packages, a release file of 2023."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.bootstrap.conftest import NewNode
+from tests.bootstrap.fake_vendor import AMAZON_KERNEL, EFA_VERSION, NEURON_DEBS
 from tests.bootstrap.node import SERVER, Node
-from tests.bootstrap.standins import AMAZON_KERNEL, EFA_VERSION, NEURON_DEBS
 from tests.support import swept
 
 COMPUTE = ("TRN_NEURON_DEVICES_EXPECTED=16", "TRN_EFA_EXPECTED=8")

@@ -1,4 +1,4 @@
-"""The frozen entry script: what it downloads, keeps, hands on and refuses."""
+"""The frozen entry script: what it downloads, keeps, passes on and refuses."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from trainium_cdk.node.scripts import ENTRY, scripts_dir
 
 FROZEN = "de39af7fb44f672a95131ca644785896c42a6cb8444e8b3d0668bb423b20003e"
 
-# A stand-in for the AWS command line: "s3 cp" from this node's web server and "ssm get-parameter" from a file, failing
-# as often as another file says.
+# A fake AWS command line: "s3 cp" from this node's web server and "ssm get-parameter" from a file, failing
+# as often as another file specifies.
 AWS = f"""#!/usr/bin/python3
 import pathlib, sys, urllib.request
 calls = pathlib.Path("/etc/standin/aws-calls")

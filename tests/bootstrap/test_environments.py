@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.bootstrap.conftest import NewNode
+from tests.bootstrap.fake_vendor import SUFFIX
 from tests.bootstrap.node import SERVER
-from tests.bootstrap.standins import SUFFIX
 from tests.bootstrap.test_ubuntu import COMPUTE, FRAMEWORK, VENV, compute_node, linked, share
 
 JOB = """

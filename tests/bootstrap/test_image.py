@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.bootstrap.conftest import NewNode
-from tests.bootstrap.standins import FI_INFO, KERNEL, NEURON_DEBS
+from tests.bootstrap.fake_vendor import FI_INFO, KERNEL, NEURON_DEBS
 from tests.bootstrap.test_ubuntu import COMPUTE, FRAMEWORK, VENV, installed
 from trainium_cdk.pcluster.image import script
 

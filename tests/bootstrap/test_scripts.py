@@ -1,4 +1,4 @@
-"""What can be said of the scripts without running a node: style, the contract of node.env, refusals of bad settings."""
+"""Tests of the scripts without running a node: style, the contract of node.env, refusals of bad settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The node scripts, really run on an Ubuntu-like root against signed stand-ins of the vendor's servers."""
+"""The node scripts, really run on an Ubuntu-like root against signed fakes of the vendor's servers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.bootstrap.conftest import NewNode
+from tests.bootstrap.fake_vendor import EFA_VERSION, KERNEL, NEURON_DEBS, Vendor
 from tests.bootstrap.node import ADDRESS, HOSTNAME, SERVER, Node, fake_uname
-from tests.bootstrap.standins import EFA_VERSION, KERNEL, NEURON_DEBS, Vendor
 from tests.support import swept
 
 FRAMEWORK = {
@@ -73,7 +73,7 @@ def test_a_compute_node_gets_everything_once(new_node: NewNode, system: str) -> 
     assert second.code == 0, second.err
     assert node.status()["changes"] == []
     assert node.snapshot() == before
-    # quick because nothing is asked of any server again
+    # quick because no server is queried again
     log = (node.inner.parent / "server.log").read_text()
     assert node.configure(*COMPUTE).code == 0
     assert (node.inner.parent / "server.log").read_text() == log
@@ -242,7 +242,7 @@ def test_an_image_with_its_own_neuron_source_is_taken_over(new_node: NewNode) ->
 
 @pytest.mark.sweep
 def test_a_repository_that_becomes_invalid_is_not_used_from_the_cache(new_node: NewNode, vendor: Vendor) -> None:
-    """apt by itself only warns here and installs from the lists it has."""
+    """apt's default here is a warning, and an installation from the lists that it has."""
     turning = vendor.folder / "apt-turning"
     turning.symlink_to("apt")
     try:

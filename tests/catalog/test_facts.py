@@ -56,7 +56,7 @@ def test_workers_by_logical_core_size() -> None:
         CATALOG.instance("trn1.32xlarge").logical_cores(2)
 
 
-# release -> who can train with what
+# release -> the types that it can train on, with which framework
 ALL = {"trn1", "trn1n", "trn2", "trn2u", "trn3"}
 FRAMEWORKS = {
     "2.26.1": {"torch-xla": ALL - {"trn3"}},

@@ -25,7 +25,7 @@ def test_the_tables_are_what_the_command_writes(tmp_path: Path) -> None:
     refresh.main(["--manifest", str(MANIFEST), "--changelog", str(CHANGELOG), "--data", str(tmp_path)])
     ours = files("trainium_cdk.catalog") / "data"
     assert (tmp_path / "releases.yaml").read_text("utf-8") == (ours / "releases.yaml").read_text("utf-8")
-    # the kept part of the change log is shorter: what it holds is in the table word for word
+    # the kept part of the change log is shorter: its content is in the table literally
     table = (ours / "amis.yaml").read_text("utf-8")
     kept = (tmp_path / "amis.yaml").read_text("utf-8").splitlines()
     assert len(kept) > 10

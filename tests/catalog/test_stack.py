@@ -29,7 +29,7 @@ def eks(family: str, release: str, framework: FrameworkChoice, ami: str | None, 
 
 
 def trains(family: str, release: str, framework: FrameworkChoice) -> bool:
-    """What the vendor's release notes say of families, by hand."""
+    """The vendor's release notes on families, transcribed manually."""
     at = numbers(release)
     if framework == "torch-native":
         return at >= (2, 33) and family in ("trn2", "trn2u", "trn3")
@@ -202,7 +202,7 @@ def described(stack: Stack) -> str:
 
 
 def test_a_readable_table() -> None:
-    """Read the difference when a release is added: UPDATE_GOLDEN=1 writes it anew."""
+    """Read the difference when a release is added: UPDATE_GOLDEN=1 writes it again."""
     lines = [described(s) for s in rows()]
     assert len(set(lines)) == len(lines) >= 60
     text = "\n".join(["# engine, family, nodes, Neuron, framework, verdict, why -> nearest that works", *lines, ""])

@@ -1,4 +1,4 @@
-"""Environments that are taken, with something to say about each: (YAML, level, key, part of the message)."""
+"""Environments that are accepted, with a notice about each: (YAML, level, key, part of the message)."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ ALL = [*TABLE, *SHAPE]
 def test_refused(text: str, key: str, message: str) -> None:
     with pytest.raises(settings.SettingsError) as caught:
         checks.require(settings.parse(text, "environment.yaml"))
-    # one mistake is said once, and nothing else is said
+    # one mistake is reported once, and nothing else is reported
     assert [p.dotted for p in caught.value.problems] == [key]
     paragraph = str(caught.value)
     assert message in paragraph

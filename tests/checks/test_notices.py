@@ -1,4 +1,4 @@
-"""Warnings and infos: said once, and no reason to refuse the environment."""
+"""Warnings and infos: reported once, and no reason to refuse the environment."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ TEXTS += [row[0] for row in (*bad_environments.TABLE, *notices.TABLE)]
 )
 @hypothesis_settings(max_examples=many(150))
 def test_rules_never_raise(a: str, b: str, keys: set[str]) -> None:
-    """Sections of any two environments together: every rule ends, and every problem can be told."""
+    """Sections of any two environments together: every rule ends, and every problem can be printed."""
     both = settings.parse(a).model_dump(mode="json", by_alias=True, exclude_unset=True)
     other = settings.parse(b).model_dump(mode="json", by_alias=True, exclude_unset=True)
     try:

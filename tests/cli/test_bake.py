@@ -24,7 +24,7 @@ Trn = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def trn(local_aws: LocalAws, tmp_path: Path) -> Trn:
-    """Run `trn image bake` with ParallelCluster's command on the PATH, for a cluster whose bucket is there."""
+    """Run `trn image bake` with ParallelCluster's command on the PATH, for a cluster whose bucket exists."""
     need(installed_version(), f"aws-parallelcluster is not installed ({PCLUSTER_PYTHON}): make setup")
     s3 = local_aws.client("s3")
     if BUCKET not in {b["Name"] for b in s3.list_buckets()["Buckets"]}:

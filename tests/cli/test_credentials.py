@@ -1,4 +1,4 @@
-"""Every command that asks AWS says so in one line where the credentials have expired, or where there are none."""
+"""Every command that calls AWS reports in one line that the credentials have expired, or that there are none."""
 
 from __future__ import annotations
 

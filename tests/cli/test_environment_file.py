@@ -1,4 +1,4 @@
-"""`--env` and TRN_ENV: every command finds stack and region by the environment file; and what is said where a stack is not."""
+"""`--env` and TRN_ENV: every command finds stack and region by the environment file; and the message if a stack does not exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run's figures in words."""
+"""The summary of a run."""
 
 from __future__ import annotations
 

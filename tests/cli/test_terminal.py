@@ -92,7 +92,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSlurm]:
 
 @pytest.fixture(scope="module")
 def env(slurm: LocalSlurm, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Of a head node with one ended job, whose log is hostile."""
+    """A head node with one finished job, whose log is hostile."""
     folder = tmp_path_factory.mktemp("job")
     (folder / "cluster.json").write_text(make_cluster(fleet(nodes=4)).model_dump_json())
     made = {**slurm.node_env(), "TRN_CLUSTER": str(folder / "cluster.json"), "LC_ALL": "C.UTF-8"}

@@ -1,4 +1,4 @@
-"""Files that the command writes: whole or not at all, and no more readable than they should be."""
+"""Files that the command writes: completely or not at all, with minimal permissions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_old_file_stays_until_the_new_one_is_complete(tmp_path: Path) -> Non
 
 
 def test_a_reader_never_sees_a_part(tmp_path: Path) -> None:
-    """Whoever opened the old file reads the old file to its end."""
+    """A reader that opened the old file reads the old file to its end."""
     file = tmp_path / "config"
     file.write_text("old")
     with file.open() as opened:

@@ -1,6 +1,6 @@
-"""A cluster in the local AWS with a real API server and a real Volcano, whose nodes come and go by the scaler alone.
+"""A cluster in the local AWS with a real API server and a real Volcano, whose nodes are started and stopped by the scaler alone.
 
-Time is the scene's own: it passes in minutes that nobody waits for. What the real parts do between two minutes is waited for by
+Time is simulated, in minutes that pass immediately. What the real components do between two minutes is awaited by
 its result.
 """
 
@@ -126,7 +126,7 @@ class Scene:
         assert until(lambda: status.phase(self.job(name)) == "Completed")
 
     def why(self, name: str) -> str:
-        """What `trn status` says of the job."""
+        """What `trn status` reports about the job."""
         job = self.job(name)
         group = self.api.get(path_of(GROUPS, "PodGroup", f"{self._ids[name]}-{job['metadata']['uid']}", NAMESPACE))
         seen = status.Seen(job, self.pods(name), group, (), None)
@@ -148,7 +148,7 @@ class Scene:
         return int(found["scalingConfig"]["desiredSize"])
 
     def capacity(self, nodes: int | None) -> None:
-        """How many instances AWS has; None for as many as anybody wants."""
+        """How many instances AWS has; None for no limit."""
         file: Path = self._aws.directory / "capacity.json"
         if nodes is None:
             file.unlink(missing_ok=True)

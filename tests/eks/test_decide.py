@@ -33,7 +33,7 @@ def group(*there: Node, maximum: int = 16, desired: int | None = None, **fields:
 
 
 def gang(pods: int, name: str = "a", *, asked: float = 0, devices: int = DEVICES, **fields: Any) -> Gang:
-    """A gang whose nodes were asked for so many seconds ago."""
+    """A gang whose nodes were requested so many seconds ago."""
     attempt = {"attempt": Attempt(asked=NOW - asked)} if asked else {}
     return Gang(**{"key": f"training/{name}", "groups": ("trn",), "needs": (devices,) * pods, **attempt, **fields})
 

@@ -324,7 +324,7 @@ class Eks:
         ("Update", {"x": ("trn", 0)}, 1),  # never fewer than the fewest
         ("Update", {"x": ("trn", 40)}, 8),  # never more than the most
         ("Update", {"x": ("trn", 3), "z": ("trn", 4)}, 4),  # while one replaces the other
-        ("Update", {}, 2),  # taken away by hand
+        ("Update", {}, 2),  # removed manually
         ("Delete", {}, 2),
     ],
 )

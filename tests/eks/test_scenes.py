@@ -56,7 +56,7 @@ def kubernetes(tmp_path_factory: pytest.TempPathFactory, local_aws: LocalAws) ->
 
 @pytest.fixture(scope="module")
 def session(kubernetes: LocalKubernetes, local_aws: LocalAws) -> Iterator[boto3.Session]:
-    """Somebody who may do in the cluster what the scaler may, and no more."""
+    """A client with exactly the scaler's permissions in the cluster."""
     client, iam = local_aws.client("eks"), local_aws.client("iam")
     role = f"arn:aws:iam::{eks.ACCOUNT}:role/eks"
     client.create_cluster(name=NAME, roleArn=role, resourcesVpcConfig={"subnetIds": ["subnet-1", "subnet-2"]})

@@ -108,7 +108,7 @@ EKS: dict[str, Edit] = {
     "Custom::TrnNodeGroupSize": put(Nodes="1"),
 }  # fmt: skip
 NEVER_UPDATED = {
-    # After any update of it the function that empties buckets is asked to delete, and does: `trn diff` calls that a loss.
+    # After any update of it the function that empties buckets is called for a deletion, and deletes: `trn diff` reports that as a loss.
     "Custom::S3AutoDeleteObjects",
 }
 NEVER_DELETED = {

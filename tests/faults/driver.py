@@ -36,7 +36,7 @@ def assemble(
 
 
 def publish(aws: LocalAws, folder: Path) -> None:
-    """Put the assets where the bootstrap says, as `cdk deploy` does."""
+    """Upload the assets to the bootstrap's bucket, as `cdk deploy` does."""
     for manifest in folder.glob("*.assets.json"):
         for asset in json.loads(manifest.read_text()).get("files", {}).values():
             path = folder / asset["source"]["path"]

@@ -88,7 +88,7 @@ def test_a_duplicate_name_does_not_delete_the_existing_cluster(
     assert head_node(local_aws) == before
     assert len(log_groups(local_aws)) == 1
 
-    # the stand-in is as strict as AWS's provider: without the claim the rollback deletes the other stack's cluster
+    # the fake is as strict as AWS's provider: without the claim the rollback deletes the other stack's cluster
     assert other.create(same_cluster(template, claim=False)) == "ROLLBACK_COMPLETE"
     assert f"Cluster {CLUSTER} already exists." in other.failures()
     assert head_node(local_aws)[1] == "gone"

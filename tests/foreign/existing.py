@@ -14,7 +14,7 @@ from sandbox.local_aws import ACCOUNT
 
 OTHER_ACCOUNT = "444455556666"
 Context = dict[str, str]
-"""Words for `cdk -c`."""
+"""Arguments for `cdk -c`."""
 
 
 @contextmanager

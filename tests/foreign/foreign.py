@@ -1,4 +1,4 @@
-"""Apps of users who know nothing of our environments: a stack of their own, with the CDK's own VPC and cluster."""
+"""Apps that do not use our environments: a stack of their own, with the CDK's own VPC and cluster."""
 
 from __future__ import annotations
 

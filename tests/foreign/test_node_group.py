@@ -198,7 +198,7 @@ def test_costs_without_jobs_are_a_warning() -> None:
 
 
 class Ec2:
-    """What `choose` asks of EC2."""
+    """What `choose` requests from EC2."""
 
     def __init__(self, *offered: str) -> None:
         self.offered = offered

@@ -1,4 +1,4 @@
-"""Submissions that cannot work: each is refused with the value and the mend, before anything is sent."""
+"""Submissions that cannot work: each is refused with the value and the fix, before anything is sent."""
 
 from __future__ import annotations
 

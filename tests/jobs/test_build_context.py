@@ -86,7 +86,7 @@ def git(*words: str | Path) -> None:
 
 @pytest.fixture
 def cloned(tmp_path: Path) -> Path:
-    """A clone of a repository whose author wants the files of whoever builds it, beside that person's credentials."""
+    """A clone of a hostile repository, whose author wants the files of its user, next to that user's credentials."""
     theirs, clone = tmp_path / "theirs", tmp_path / "clone"
     for name, text in {
         "Dockerfile": "FROM scratch",

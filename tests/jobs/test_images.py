@@ -50,7 +50,7 @@ def cluster(local_aws: LocalAws) -> Iterator[EksCluster]:
 def test_a_build_is_started_with_its_source_and_tag(
     cluster: EksCluster, local_aws: LocalAws, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The local AWS records builds and runs none: what is asked for can be seen, the image cannot."""
+    """The local AWS records builds and runs none: the request can be checked, the image cannot."""
     asked: list[dict[str, Any]] = []
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", boto3.Session())
     event = "provide-client-params.codebuild.StartBuild"
@@ -62,7 +62,7 @@ def test_a_build_is_started_with_its_source_and_tag(
     [call] = asked
     assert call["projectName"] == "images-test"
     assert (call["sourceTypeOverride"], call["sourceLocationOverride"]) == ("S3", f"images-test/{source.key}")
-    # whoever writes to the same key afterwards changes nothing of this build
+    # a later write to the same key does not change this build
     s3 = local_aws.client("s3")
     s3.put_object(Bucket="images-test", Key=source.key, Body=b"another")
     pinned = s3.get_object(Bucket="images-test", Key=source.key, VersionId=call["sourceVersion"])

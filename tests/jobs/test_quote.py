@@ -1,4 +1,4 @@
-"""Words of users arrive as they are, whatever is in them."""
+"""Arguments of users arrive unchanged, whatever they contain."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_text_that_cannot_be_quoted_is_refused(word: str) -> None:
 
 
 def test_nothing_else_quotes() -> None:
-    """The one place stays the only one; the TorchX component, which runs without this package, quotes by itself."""
+    """No other module quotes, except the TorchX component, which runs without this package."""
     package = Path(quote.__file__).parents[1]
     others = [
         f

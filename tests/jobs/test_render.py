@@ -1,4 +1,4 @@
-"""What is sent: readable golden files, nothing for shellcheck to say, the same text each time."""
+"""What is sent: readable golden files, no finding of shellcheck, the same text each time."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def without_library(text: str) -> str:
 
 @pytest.mark.parametrize("name", JOBS)
 def test_golden(name: str) -> None:
-    """TRN_UPDATE_GOLDEN=1 writes them anew."""
+    """TRN_UPDATE_GOLDEN=1 writes them again."""
     file = GOLDEN / f"{name}.sh"
     text = without_library(render(JOBS[name], CLUSTER, "20261120-4f3a9c").text)
     if os.environ.get("TRN_UPDATE_GOLDEN") == "1":
@@ -75,7 +75,7 @@ def test_shellcheck_finds_nothing(name: str, tmp_path: Path) -> None:
         if path.endswith((".sh", ".sbatch")) and not path.startswith("script/"):
             files.append(path)
     # SC1090/SC1091: files found only on the cluster. SC2154, SC2034: variables that a sourced file sets or uses.
-    # Words of users that look like the shell's are meant as they are: SC2016, SC2089, SC2090.
+    # Arguments of users that look like shell syntax are literal: SC2016, SC2089, SC2090.
     apart = "SC1090,SC1091,SC2154,SC2034" + (",SC2016,SC2089,SC2090" if name in WORDS else "")
     found = subprocess.run(
         [SHELLCHECK, "-s", "bash", "-e", apart, *files],

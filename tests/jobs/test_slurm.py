@@ -1,4 +1,4 @@
-"""Jobs on a real Slurm: every verb, and what goes wrong on the way."""
+"""Jobs on a real Slurm: every operation, and its failures."""
 
 from __future__ import annotations
 
@@ -391,7 +391,7 @@ def test_another_user_of_the_head_node_gets_the_owners_name(tmp_path: Path) -> N
 
 @pytest.mark.sweep
 def test_training_is_restarted_when_a_node_dies(backend: SlurmBackend, slurm: LocalSlurm) -> None:
-    """Training is requeued, on the node once it is back; the log goes on in the same file."""
+    """Training is requeued, on the node once it is back; the log continues in the same file."""
     job = backend.submit(
         script('echo "attempt ${SLURM_RESTART_COUNT:-0}"; if [ -z "${SLURM_RESTART_COUNT:-}" ]; then sleep 3600; fi')
     )

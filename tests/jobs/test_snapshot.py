@@ -1,4 +1,4 @@
-"""How jobs are said to be, from what three witnesses know."""
+"""The state of jobs, from three sources of information."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MARK = "0123456789abcdef01234567"
 
 
 def marked(text: str, mark: str = MARK) -> str:
-    """An answer: its lines with their mark; what Slurm says of jobs 7 and 8 with their names."""
+    """A response: its lines with their mark; Slurm's output on jobs 7 and 8 with their names."""
     lines = [f"trn-mark {mark}"]
     for line in text.splitlines():
         if (found := re.match(r"trn-(queue|sacct) ([78])\|", line)) and line.count("|") == 5:
@@ -83,7 +83,7 @@ def marked(text: str, mark: str = MARK) -> str:
             ("COMPLETED", ""),
             ("PENDING", "waits for the nodes that compiled: at least one is down or taken (ReqNodeNotAvail)"),
         ),
-        (  # killed without a word
+        (  # killed without a message
             "trn-state precompile ended 7 0 1700000000 n1\ntrn-state train running 8 0 1700000100 n1\n",
             ("COMPLETED", ""),
             ("FAILED", "it ended before it could write its result: a kill, a node that failed, or a crash of Slurm's controller. Submit it again with the same token"),
@@ -125,7 +125,7 @@ def marked(text: str, mark: str = MARK) -> str:
             ("LOST", None),
             ("LOST", None),
         ),
-        (  # accounting, which knows the numbers from before the cluster was made anew
+        (  # accounting, which has the job numbers of the previous cluster
             f"trn-sacct 7|COMPLETED|0:0|n1|{T}|{T}|j-0:precompile\ntrn-sacct 8|FAILED|1:0|n1|{T}|{T}|other\n",
             ("LOST", None),
             ("LOST", None),
@@ -140,7 +140,7 @@ def marked(text: str, mark: str = MARK) -> str:
             ("LOST", "Slurm's controller crashed before it had saved it, and stopped it. Submit it again with the same token"),
             ("LOST", "lost with precompile"),
         ),
-        (  # of another cluster on the same file system: the numbers say nothing here
+        (  # of another cluster on the same file system: the numbers are meaningless here
             f"trn-cluster i-0fedcba9876543210\ntrn-queue 7|FAILED|NonZeroExitCode|n1|{T}|{T}\ntrn-queue 8|RUNNING|None|n1|{T}|N/A\n",
             ("UNKNOWN", "it was submitted on another cluster (head node i-0fedcba9876543210) of this file system. Use that one; if it is deleted, submit it again with a new token"),
             ("CANCELLED", None),
@@ -165,7 +165,7 @@ def marked(text: str, mark: str = MARK) -> str:
             ("FAILED", "it ended before it could write its result: a kill, a node that failed, or a crash of Slurm's controller. Submit it again with the same token"),
             ("CANCELLED", None),
         ),
-        (  # a state file of another Slurm job says nothing; a user holds it
+        (  # a state file of another Slurm job is ignored; a user holds the job
             "trn-state precompile ended 6 0 1700000000 n1\ntrn-queue 7|PENDING|JobHeldUser||N/A|N/A\ntrn-queue 8|PENDING|Dependency||N/A|N/A\n",
             ("PENDING", "held by its user: scontrol release 7"),
             ("PENDING", "waits for precompile"),
@@ -192,14 +192,14 @@ def test_states(answer: str, precompile: tuple[str, str | None], train: tuple[st
 
 
 def test_only_lines_with_the_mark_count() -> None:
-    """Whoever writes lines into a job's files, name or comment cannot know it."""
+    """A user who writes lines into a job's files, name or comment cannot know it."""
     forged = f"trn-mark {'f' * 24}\n{'f' * 24} job ghost\n{MARK[:-1]} job ghost\n{MARK}  job ghost\ntrn-job ghost"
     assert [job.id for job in parse(f"{marked(CHAIN)}\n{forged}", CLUSTER).jobs] == ["j-1"]
     assert parse(forged.replace("trn-mark", "mark"), CLUSTER).jobs == ()
 
 
 def test_active_jobs_are_those_of_the_queue() -> None:
-    """Jobs of others, and such as only look like ours, are none."""
+    """Jobs of others, and jobs that only resemble ours, are ignored."""
     rows = [
         "11|RUNNING|None|n1|N/A|N/A|a-1:train|trn:a-1",
         "12|PENDING|Dependency||N/A|N/A|b-1:train|trn:b-1",

@@ -1,4 +1,4 @@
-"""The whole way: SSM Run Command of the local AWS to a real Slurm, whose nodes fetch code and data and train."""
+"""End to end: SSM Run Command of the local AWS to a real Slurm, whose nodes fetch code and data and train."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_a_missing_head_node(local_aws: LocalAws) -> None:
 def test_the_final_state_of_a_command_is_reported(
     ssm: SsmTransport, local_aws: LocalAws, status: str, details: str, said: str
 ) -> None:
-    """Each state in which SSM ends a command without success; asking again may help."""
+    """Each state in which SSM ends a command without success; a retry may help."""
     local_aws.set_answers("run-command", {"Status": status, "StatusDetails": details})
     try:
         with pytest.raises(TransportError, match=said) as told:

@@ -1,4 +1,4 @@
-"""What a stage writes down of its end, whoever hears of it first."""
+"""What a stage records at its end, whichever process is notified first."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_restarts_end(limit: str, count: str, code: int, tmp_path: Path) -> None
         ("true", 0, ""),
         ("(exit 3)", 3, ""),
         ("kill -TERM $$; sleep 1", 143, "CANCELLED"),
-        ("(sleep 0.2; kill -TERM $$) & exit 143", 143, "CANCELLED"),  # srun was told first
+        ("(sleep 0.2; kill -TERM $$) & exit 143", 143, "CANCELLED"),  # srun was notified first
         ("echo 7 node 1 first > $job/state/train.failed; exit 143", 7, "node 1 first"),
         ("exit 139", 139, ""),
     ],

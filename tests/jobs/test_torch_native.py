@@ -1,4 +1,4 @@
-"""TorchNeuron's compile cache and NeuronCores: it has a variable for each, and hands NEURON_CC_FLAGS to the compiler as it is."""
+"""TorchNeuron's compile cache and NeuronCores: it has a variable for each, and passes NEURON_CC_FLAGS to the compiler unchanged."""
 
 from __future__ import annotations
 

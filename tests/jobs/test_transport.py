@@ -1,4 +1,4 @@
-"""Running on this machine: what a script says, how it ends, and what is said when it does not."""
+"""Running on this machine: a script's output, its end, and the error when it does not end."""
 
 from __future__ import annotations
 

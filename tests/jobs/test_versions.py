@@ -1,4 +1,4 @@
-"""The versions that a job would meet: a runtime that the driver refuses is refused before anything is sent; AWS's words are passed on."""
+"""The versions that a job would meet: a runtime that the driver refuses is refused before anything is sent; AWS's statements are passed on."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_runtime_that_the_driver_refuses(driver: str, image: str | None, messa
 @pytest.mark.parametrize(
     ("cluster", "image"),
     [
-        (eks(), None),  # the default: the node image is pinned to a driver that goes with the training image
+        (eks(), None),  # the default: the node image is pinned to a driver that is compatible with the training image
         (eks(), IMAGES["2.30.0"]),
         (eks().model_copy(update={"neuron_driver": "2.29.0.0"}), JAX_232),
         (eks().model_copy(update={"neuron_driver": "2.29.0.0"}), "111122223333.dkr.ecr.us-east-1.amazonaws.com/own:1"),

@@ -89,7 +89,7 @@ def test_after_the_timeout_the_next_command_is_printed() -> None:
 
 
 def test_no_cluster_creation_waits_for_capacity() -> None:
-    """By default nothing is asked of it at the creation of either cluster."""
+    """By default no capacity is requested at the creation of either cluster."""
     env = settings.Environment()
     assert {r.min_nodes for q in env.pcluster.queues for r in q.compute_resources} == {0}
     assert {(g.min_nodes, g.nodes) for g in env.eks.node_groups} == {(0, 0)}

@@ -66,7 +66,7 @@ class _Things:
         )
 
     def stand_ins(self) -> dict[str, str]:
-        """Reservations, images and secrets exist in somebody's account only: the same things made here."""
+        """Reservations, images and secrets exist only in a user's account: they are created here."""
         found: dict[str, str] = {}
         for queue in self.env.pcluster.queues:
             for r in queue.compute_resources:

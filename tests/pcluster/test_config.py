@@ -1,4 +1,4 @@
-"""The rendered cluster configuration: readable golden files, and the rules behind it. ParallelCluster judges in test_judged.py."""
+"""The rendered cluster configuration: readable golden files, and the rules behind it. ParallelCluster validates it in test_validators.py."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ENVIRONMENTS = HERE.parent / "environments"
 
 @pytest.mark.parametrize("name", ["default", "many-queues", "trn2-capacity-block", "login-and-accounting"])
 def test_golden(name: str) -> None:
-    """`UPDATE_GOLDEN=1 pytest tests/pcluster/test_config.py` writes the files anew; read the difference before you commit it."""
+    """`UPDATE_GOLDEN=1 pytest tests/pcluster/test_config.py` writes the files again; read the difference before you commit it."""
     env = settings.load(None if name == "default" else ENVIRONMENTS / f"{name}.yaml")
     text = to_yaml(render(env, ids_for(env)))
     golden = HERE / "golden" / f"{name}.yaml"

@@ -1,4 +1,4 @@
-"""The configuration of an image build, as a readable golden file. ParallelCluster judges it in tests/cli/test_bake.py."""
+"""The configuration of an image build, as a readable golden file. ParallelCluster validates it in tests/cli/test_bake.py."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pcluster: {custom_ami: ami-0123456789abcdef0}
 
 
 def test_golden() -> None:
-    """`UPDATE_GOLDEN=1 pytest tests/pcluster/test_image.py` writes the file anew; read the difference before you commit it."""
+    """`UPDATE_GOLDEN=1 pytest tests/pcluster/test_image.py` writes the file again; read the difference before you commit it."""
     env = settings.parse("tags: {team: speech}\npcluster: {version: 3.16.3}")
     made = bake(env, parent_image="ami-0123456789abcdef0", bucket="files", subnet="subnet-1", security_groups=["sg-1"])
     assert re.fullmatch(r"trn-neuron-2-28-1-ubuntu2404-[0-9a-f]{8}", made.image_id)

@@ -1,4 +1,4 @@
-"""The ParallelCluster provider's own template and policies (`conformance/surfaces.yaml`): what the stand-in and the stack assume."""
+"""The ParallelCluster provider's own template and policies (`conformance/surfaces.yaml`): what the fake and the stack assume."""
 
 from __future__ import annotations
 

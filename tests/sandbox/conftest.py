@@ -14,7 +14,7 @@ from trainium_cdk.catalog import Catalog
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory, local_aws: LocalAws) -> Iterator[LocalKubernetes]:
-    """Two trn1.32xlarge nodes and a system node; tokens are judged by the local EKS; jobs run for real."""
+    """Two trn1.32xlarge nodes and a system node; tokens are verified by the local EKS; jobs run for real."""
     need(available() is None, str(available()))
     secret, name = eks.new_secret(), "kubernetes-test"
     webhook = eks.webhook_url(local_aws.endpoint, name, secret)

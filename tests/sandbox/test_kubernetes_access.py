@@ -1,4 +1,4 @@
-"""Who may speak to the local Kubernetes, and how the CDK does: EKS tokens, access entries, the kubectl provider."""
+"""Access to the local Kubernetes, also of the CDK: EKS tokens, access entries, the kubectl provider."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_eks_tokens_have_the_rights_of_their_access_entries(
 def test_invalid_tokens_are_refused(cluster: LocalKubernetes, eks_cluster: dict[str, tuple[str, str]]) -> None:
     key, secret = eks_cluster["chief"]
     for token in (
-        _token(*eks_cluster["stranger"]),  # good, but of nobody with an access entry
+        _token(*eks_cluster["stranger"]),  # valid, but of a principal without an access entry
         _token(key, secret + "x"),  # signed with another secret
         _token(key, secret, cluster="another"),  # made for another cluster
         "k8s-aws-v1.bm90aGluZw",
@@ -101,7 +101,7 @@ def test_invalid_tokens_are_refused(cluster: LocalKubernetes, eks_cluster: dict[
         assert refused.value.status == 401, token
     with pytest.raises(ApiError) as refused:
         cluster.api("").get("/api/v1/namespaces")
-    assert refused.value.status == 403  # nobody at all
+    assert refused.value.status == 403  # no principal at all
 
 
 def test_aws_and_kubectl_reach_the_cluster_that_eks_describes(

@@ -1,4 +1,4 @@
-"""The parts of the local Kubernetes that can be judged without starting it."""
+"""The parts of the local Kubernetes that can be tested without starting it."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def name() -> str:
 
 @pytest.fixture
 def says(local_aws: LocalAws, name: str) -> Iterator[Callable[[str], list[str]]]:
-    """`says(word)`: invoke the function; its log's lines, or none if there is no log."""
+    """`says(text)`: invoke the function; its log's lines, or none if there is no log."""
     iam, function, logs = (local_aws.client(service) for service in ("iam", "lambda", "logs"))
     trust = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "lambda.amazonaws.com"}}
     role = iam.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps({"Statement": [trust]}))["Role"]

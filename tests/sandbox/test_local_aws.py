@@ -178,7 +178,7 @@ def test_an_emulator_that_does_not_start_shows_the_end_of_its_log(
 
 
 def test_what_was_started_ends_with_it(tmp_path: Path) -> None:
-    """The emulator goes when the process that started it is killed, and takes a running command along."""
+    """The emulator ends when the process that started it is killed, and ends a running command as well."""
     need_local_aws()
     script = """
 import json, os, signal, sys, time
@@ -202,7 +202,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", script, str(tmp_path)],
         cwd=APP.parents[3],
-        env={**os.environ, "TMPDIR": str(tmp_path)},  # whoever is killed removes nothing
+        env={**os.environ, "TMPDIR": str(tmp_path)},  # a killed process removes nothing
         capture_output=True,
         text=True,
         check=False,

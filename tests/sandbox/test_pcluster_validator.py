@@ -1,4 +1,4 @@
-"""pcluster's own validators, looking at the local AWS: good configurations pass, wrong ones get its words."""
+"""pcluster's own validators, reading the local AWS: valid configurations pass, invalid ones get its message."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def reserved(config: Config, identifier: str, purchase: str | None, **changes: A
 
 
 def stringified(value: Any) -> Any:
-    """As CloudFormation hands a custom resource its properties over."""
+    """As CloudFormation passes properties to a custom resource."""
     if isinstance(value, dict):
         return {key: stringified(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The stand-in for ParallelCluster's provider, against the limits of crhelper, which the original answers CloudFormation with."""
+"""The fake of ParallelCluster's provider, against the limits of crhelper, with which the original responds to CloudFormation."""
 
 from __future__ import annotations
 

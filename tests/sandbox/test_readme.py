@@ -1,5 +1,5 @@
 """Every command of the README's section on AWS, as it is printed, in the sandbox's shell: a Slurm cluster and an EKS cluster of the
-README's own environment, in its own region, from nothing to nothing."""
+README's own environment, in its own region, from deployment to removal."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Shell:
         self.job = self.image = ""
 
     def fill(self, command: str) -> str:
-        """What stands for something else, replaced by it."""
+        """Placeholders, replaced by their values."""
         command = command.replace("bert-large-...", self.job).replace("IMAGE", self.image)
         return re.sub(r"\bJOB\b", self.job, command)
 
@@ -52,7 +52,7 @@ class Shell:
         return [sys.executable, "-m", "sandbox", "shell", "--dir", str(self._sandbox), "--", "bash", "-c", script]
 
     def run(self, command: str, stdin: str = "") -> str:
-        """Run one command as it is printed; what cannot be asked here is answered by an option. Its standard output."""
+        """Run one command as it is printed; a prompt is replaced by an option. Returns its standard output."""
         command = self.fill(command)
         if command.startswith("export "):
             self._exports.append(command)

@@ -1,4 +1,4 @@
-"""Shells of the local AWS, in a real bash: whatever goes wrong, they never lead to an account of their user's."""
+"""Shells of the local AWS, in a real bash: in case of any error, they never use the user's own account."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ASK = "aws sts get-caller-identity --query Account --output text"
 
 
 class Account(ThreadingHTTPServer):
-    """Stands for AWS, where the user's own account is: counts what reaches it."""
+    """Represents AWS with the user's own account: counts the requests that reach it."""
 
     daemon_threads = True
 
@@ -61,7 +61,7 @@ def account() -> Iterator[Account]:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """Whose start-up file and profile lead to an account of the user's."""
+    """A home folder whose start-up file and profile select the user's own account."""
     (tmp_path / ".aws").mkdir()
     (tmp_path / ".aws/credentials").write_text("[default]\naws_access_key_id=AKIAREAL\naws_secret_access_key=real\n")
     (tmp_path / ".bashrc").write_text("export AWS_PROFILE=default AWS_ACCESS_KEY_ID=AKIAREAL; PS1='mine> '\n")

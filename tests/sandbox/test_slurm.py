@@ -64,7 +64,7 @@ def wait_for(slurm: LocalSlurm, job: str, key: str, value: str, seconds: float =
     return facts(slurm, job)
 
 
-# --- what is asked for -------------------------------------------------------------------------------------------------
+# --- the requested nodes -----------------------------------------------------------------------------------------------
 
 
 def test_nodes_are_named_as_parallelcluster_names_them() -> None:
@@ -168,7 +168,7 @@ def test_a_job_on_a_lost_node_is_started_again_elsewhere(slurm: LocalSlurm) -> N
     job = submit(slurm, "hostname > where.$SLURM_RESTART_COUNT; sleep 3600", "--requeue", f"-w{lost}")
     wait_for(slurm, job, "JobState", "RUNNING")
     slurm.kill_node(lost)
-    # On AWS ParallelCluster's own daemon finds the lost instance and says this.
+    # On AWS ParallelCluster's own daemon finds the lost instance and reports this.
     slurm.run(["scontrol", "update", f"nodename={lost}", "state=down", "reason=instance lost"])
     assert wait_for(slurm, job, "Restarts", "1")["JobState"] == "PENDING"
     assert slurm.node_states()[lost].startswith("down")

@@ -1,4 +1,4 @@
-"""Slurm from the distribution's packages: what apt's answers mean, and what is left when something goes wrong."""
+"""Slurm from the distribution's packages: what apt's output means, and what is left after an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The small training that stands in for the vendor's: real sums over real processes, under the true command lines."""
+"""The small training that replaces the vendor's: real sums over real processes, with the real command lines."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSlurm]:
 
 
 def run(slurm: LocalSlurm, command: str, nodes: int = 4, check: bool = True, **env: str) -> tuple[int, list[str]]:
-    """Run a command on nodes; returns exit code and every line said."""
+    """Run a command on nodes; returns the exit code and every line printed."""
     activated = f". ~/aws_neuron_venv_pytorch/bin/activate; srun -N{nodes} --ntasks-per-node=1 {command} 2>&1"
     done = slurm.run(["bash", "-c", activated], env=env, timeout=900)
     assert not check or done.returncode == 0, done.stdout

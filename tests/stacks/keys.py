@@ -1,4 +1,4 @@
-"""Which key encrypts each resource of a deployed stack that can have one, as the local AWS says."""
+"""Which key encrypts each resource of a deployed stack that can have one, as the local AWS reports."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def has_one(kind: str, properties: Mapping[str, Any]) -> bool:
 
 
 def without(aws: LocalAws, stack: str) -> dict[str, str]:
-    """The resources of a deployed stack that have another key than the stack's own, with what they have: by the word of the local AWS
+    """The resources of a deployed stack that have another key than the stack's own, with what they have: as reported by the local AWS
     or, of those in `FROM_TEMPLATE`, by the template that it has deployed."""
     cloudformation = aws.client("cloudformation")
     resources = cloudformation.describe_stack_resources(StackName=stack)["StackResources"]

@@ -69,7 +69,7 @@ def cdk(local_aws: LocalAws, name: str, tmp_path: Path, request: pytest.FixtureR
 
 
 def may(api: Api, verb: str, group: str, resource: str, namespace: str = "training") -> bool:
-    """Whether the API's user may do it, by the API's own word."""
+    """Whether the API's user may do it, as the API reports."""
     asked = {"verb": verb, "group": group, "resource": resource, "namespace": namespace}
     review = {
         "apiVersion": "authorization.k8s.io/v1",
@@ -146,7 +146,7 @@ def test_life_of_a_cluster(
         assert called[release]["version"] == chart.version
         assert called[release]["wait"] is (release == "volcano")
 
-    # the role that `trn` takes: Volcano's jobs in the one namespace, and no more
+    # the role that `trn` takes: only Volcano's jobs in the one namespace
     for key, value in local_aws.variables.items():
         monkeypatch.setenv(key, value)
     user = kubernetes.api(Identity.of(made).token().value)
@@ -185,7 +185,7 @@ def test_life_of_a_cluster(
     deploy(first)
     assert f"(TrnEksStack-{name}) (no changes)" in said[-1]
 
-    # scaled by hand, and deployed again with more room: nobody's nodes go
+    # scaled manually, and deployed again with a higher maximum: no node is removed
     [group] = [
         g for g in client.list_nodegroups(clusterName=made.cluster_name)["nodegroups"] if "system" not in g.lower()
     ]

@@ -36,7 +36,7 @@ def test_there_are_enough_environments() -> None:
 
 
 def test_no_dependency_cycles(name: str) -> None:
-    """What others have to say of each template: tests/audit."""
+    """The scanners' findings on each template: tests/audit."""
     assert circles(template(name)) == []
 
 
@@ -190,7 +190,7 @@ def test_interfaces_are_of_the_layout(name: str) -> None:
             ]
         }
         for each in found:
-            # multi-card instances cannot have it, and a node group's subnet is not the template's to say
+            # multi-card instances cannot have it, and a node group's subnet is not set in the template
             assert not {"AssociatePublicIpAddress", "SubnetId"} & set(each)
             assert efa_group in each["Groups"]
             assert {"Fn::GetAtt": [_cluster_id(name), "ClusterSecurityGroupId"]} in each["Groups"]
@@ -230,7 +230,7 @@ def test_nodes_are_hardened(name: str) -> None:
 
 
 def test_a_deployment_does_not_undo_a_scaling(name: str) -> None:
-    """EKS wants the desired size with a new group, and takes it again whenever another size changes: it is asked for."""
+    """EKS requires the desired size for a new group, and applies it again whenever another size changes: it is looked up."""
     env = environment(name)
     wanted: dict[str, Any] = {g.name: g for g in env.eks.node_groups} | {"system": env.eks.system}
     sizes = template(name).find_resources("Custom::TrnNodeGroupSize")
@@ -243,7 +243,7 @@ def test_a_deployment_does_not_undo_a_scaling(name: str) -> None:
         assert (scaling["MinSize"], scaling["MaxSize"]) == (least, most)
         assert (found["Group"], found["Nodes"], found["Min"], found["Max"]) == (key, wanted[key].nodes, least, most)
         assert found["ServiceTimeout"] == "300"
-        # the first time there is no cluster to ask, and it must not wait for one
+        # at first there is no cluster to query, and it must not wait for one
         assert _cluster_id(name) not in needs(template(name), asked[0])
 
 
@@ -349,7 +349,7 @@ def test_kubectl_has_memory_and_leaves_no_logs(name: str) -> None:
         if "kubectl resource provider" in f.get("Description", "")
     )
     assert handler["MemorySize"] >= 1024
-    # its network interfaces stand in a group of ours: EKS could not delete its own while they do
+    # its network interfaces are in a group of ours: EKS could not delete its own while they exist
     assert "ClusterSecurityGroupId" not in json.dumps(handler["VpcConfig"])
     assert all("RetentionInDays" in group for group in properties(template(name), "Logs::LogGroup"))
 
@@ -428,7 +428,7 @@ def test_keep_keeps_data_and_delete_leaves_nothing() -> None:
         assert {r["DeletionPolicy"] for r in kept.values() if r["Type"] == kind} == {"Retain"}, kind
     gone = document("default")["Resources"].values()
     stays = {r["Type"] for r in gone if r.get("DeletionPolicy", "Delete") != "Delete"}
-    # what is in the cluster goes with the cluster
+    # objects in the cluster are deleted with the cluster
     assert stays == {"Custom::AWSCDK-EKS-HelmChart", "Custom::AWSCDK-EKS-KubernetesResource"}
 
 

@@ -25,7 +25,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 def test_no_dependency_cycles(name: str) -> None:
-    """What others have to say of each template: tests/audit."""
+    """The scanners' findings on each template: tests/audit."""
     assert circles(template(name)) == []
 
 
@@ -62,7 +62,7 @@ def _of_nodes(resource: dict[str, Any]) -> bool:
 
 
 def test_the_provider_gets_only_its_own_parameters(name: str) -> None:
-    """It hands every other property on to ParallelCluster, which refuses it: ServiceTimeout, or RollbackOnFailure."""
+    """It passes every other property to ParallelCluster, which rejects it: ServiceTimeout, or RollbackOnFailure."""
     found = cluster(template(name))
     assert set(found["Properties"]) == {"ServiceToken", "ClusterName", "ClusterConfiguration", "DeletionPolicy"}
     assert found["Properties"]["DeletionPolicy"] == "Delete"
@@ -139,7 +139,7 @@ def test_ssh_from_several_networks_with_a_key_that_exists() -> None:
 
 
 def test_every_node_may_mount() -> None:
-    """ParallelCluster asks for it: the file systems let the group of clients in AND out."""
+    """ParallelCluster requires it: the file systems allow traffic from AND to the clients' group."""
     for each in ("default", "fsx-persistent-s3"):
         found = template(each)
         [clients] = (k for k in resources(found, "EC2::SecurityGroup") if k.startswith("StorageClients"))

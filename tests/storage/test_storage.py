@@ -1,4 +1,4 @@
-"""`TrnStorage`: what is made, who can reach it, and what becomes of it."""
+"""`TrnStorage`: its resources, access to them, and their removal."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def rules(template: Template) -> set[str]:
             ports = f"{low}" if low == high else f"{low}-{high}"
             found.add(f"{name(r['GroupId'])} {arrow} {name(r[other])} {r['IpProtocol']} {ports}")
     for group in properties(template, "EC2::SecurityGroup"):
-        # a group that says nothing about what goes out lets everything out
+        # a group without outbound rules of its own allows all outbound traffic
         out = [r["CidrIp"] for r in group.get("SecurityGroupEgress", [{"CidrIp": "0.0.0.0/0"}])]
         inward = [r["CidrIp"] for r in group.get("SecurityGroupIngress", [])]
         found |= {f"anyone {cidr}" for cidr in (*inward, *out) if cidr != "255.255.255.255/32"}
@@ -86,7 +86,7 @@ def test_only_clients_reach_the_file_systems_and_only_at_their_ports(
 
 
 def test_access_for_other_security_groups() -> None:
-    # a group that may call nobody by itself gets the rules on its own side too
+    # a group without outbound access gets the outbound rules too
     def build(stack: Stack) -> None:
         network = TrnNetwork.from_settings(stack, "Network", QUIET, zone_ids=("use1-az6",))
         shared = TrnStorage.from_settings(stack, "Storage", BOTH, network=network)
@@ -203,7 +203,7 @@ def test_persistent_2_is_linked_to_s3_by_an_association() -> None:
 
 
 def kept(template: Template) -> dict[str, list[str]]:
-    """Resource types by what becomes of them."""
+    """Resource types by deletion policy."""
     found: dict[str, list[str]] = {}
     for resource in template.to_json()["Resources"].values():
         assert resource.get("DeletionPolicy") == resource.get("UpdateReplacePolicy")

@@ -73,7 +73,7 @@ def head(local_aws: LocalAws, slurm: LocalSlurm) -> Iterator[str]:
     s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
     before = put_aside()
     yield instance
-    # an hour later a command would remove them; those of this minute may be somebody else's
+    # an hour later a command would remove them; those of this minute may belong to another test
     left = [answer for answer in put_aside() - before if older(answer, 20)]
     record("answers-put-aside", folders=len(left))
     for answer in left:

@@ -1,5 +1,5 @@
-"""Random histories of a cluster: jobs are submitted and cancelled while its controller crashes, or it is made anew on the same
-file system, or destroyed. Beside our jobs there are those of strangers, on whose numbers ours may come to lie."""
+"""Random histories of a cluster: jobs are submitted and cancelled while its controller crashes, or it is created again on the same
+file system, or destroyed. Foreign jobs run next to ours, and job numbers may be assigned again to either."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class World:
     """A Slurm, and what has happened to it.
 
     Attributes:
-        counts: what was done, and what became of it.
+        counts: actions, and their outcomes.
         acted: actions on a job that was not ours.
-        silent: jobs of ours that were held or lost without a word, or ran though they were cancelled.
+        silent: jobs of ours that were held or lost without a report, or ran although they were cancelled.
     """
 
     slurm: LocalSlurm
@@ -93,7 +93,7 @@ class World:
 
     @contextlib.contextmanager
     def unsaved(self) -> Iterator[None]:
-        """What Slurm is told meanwhile is lost, as where its controller crashes before it has saved it."""
+        """Requests to Slurm meanwhile are lost, as if its controller crashed before it saved them."""
         state, kept = self.slurm.directory / "state", self.slurm.directory / "state.kept"
         self.slurm.kill_controller(save=True)
         shutil.copytree(state, kept)
@@ -123,7 +123,7 @@ class World:
 
     def until(self, done: Callable[[], bool]) -> None:
         """Meanwhile, nodes that Slurm drains (they still had a lost job of that number) are replaced, as ParallelCluster does; and
-        nodes tell what they run more often than by themselves, so that Slurm hears of jobs that ended as it crashed."""
+        nodes report more often than by default, so that Slurm learns of jobs that ended during the crash."""
         end, register = time.monotonic() + 600, time.monotonic() + 10
         while not done():
             assert time.monotonic() < end, self.slurm.run(["squeue", "-a"]).stdout
@@ -185,7 +185,7 @@ class History:
                     self._destroy()
                 case "look":
                     world.backend.list()
-        # at least one pair of jobs, ours and a bare one, that nobody cancels before its crash is over
+        # at least one pair of jobs, ours and a bare one, that is not cancelled before the crash is over
         self._submit()
         world.crash(self._random.uniform(0, UNSAVED_SECONDS), self._random.uniform(0, 0.3))
         self._settle()
@@ -197,7 +197,7 @@ class History:
         return f"{kind}-{self.seed}-{number}"
 
     def _stranger(self) -> None:
-        """Of a user who has never heard of `trn`: it is held, waits for its time, or runs at once."""
+        """A job of a user without `trn`: it is held, waits for its start time, or runs immediately."""
         name = self._name("stranger", len(self._strangers))
         ways: tuple[list[str], ...] = (["--hold"], ["--begin=now+3600"], [])
         how = self._random.choice(ways)
@@ -254,7 +254,7 @@ class History:
             self._ended(ours, backend.status(ours.id))
 
     def _settle(self) -> None:
-        """Do what `trn` says until each job has ended. None may wait for ever, and none may be missing without a word."""
+        """Follow the fixes that `trn` prints until each job has ended. No job may wait forever or be missing without a report."""
         counts = self.world.counts
         backend = self.world.backend
         for ours in self._ours:
@@ -289,7 +289,7 @@ class History:
             silent.append(how)
 
     def _check_strangers(self) -> None:
-        """Nobody has cancelled them, nor let those begin that were held. Slurm writes down how each job ended."""
+        """They were not cancelled, and held ones were not released. Slurm records how each job ended."""
         log = self.world.slurm.directory / "log" / "jobcomp.log"
         ends = log.read_text().splitlines() if log.exists() else []
         for name in filter(None, self._strangers):

@@ -1,7 +1,7 @@
 """Ending a submission at one of its commands, counted, whatever the machine's pace.
 
 Bash reads the file that BASH_ENV names before a script. Ours counts the commands of the script that `trn submit` runs on
-the head node, and at the one with a given number does what the test asks for.
+the head node, and acts at the one with a given number, as the test requests.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Moments:
         Args:
             name: of this submission, for `phases`.
             number: of the command before which something happens. 0: nothing does.
-            action: kill-client (the script goes on by itself), kill-both, or the name of a signal that the client gets.
+            action: kill-client (the script continues), kill-both, or the name of a signal that the client gets.
         """
         return {
             "BASH_ENV": str(self._hook), "MOMENTS": str(self._folder / f"{name}.moments"), "MOMENT": str(number),

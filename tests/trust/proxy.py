@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 _BODIES = {
-    b"POST": (b"400 Bad Request", b'{"__type":"ThrottlingException","message":"Rate exceeded"}'),  # as SSM says it
+    b"POST": (b"400 Bad Request", b'{"__type":"ThrottlingException","message":"Rate exceeded"}'),  # SSM's own message
     b"": (b"503 Slow Down", b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"),
 }
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: a reset instead of a goodbye
@@ -24,7 +24,7 @@ class Cuts:
     """Forwards to one port, one request a connection; `share` of them go wrong, until there have been `most`.
 
     What goes wrong, in `seen`: `refused` before a byte is sent, `unsent` in the middle of the request, `unheard` after the
-    request has arrived (it is carried out, and nobody hears of it), `half` in the middle of the answer, `throttled`.
+    request has arrived (it is carried out, without a response), `half` in the middle of the response, `throttled`.
     """
 
     KINDS = ("refused", "unsent", "unheard", "half", "throttled")
@@ -127,8 +127,8 @@ def _message(connection: socket.socket) -> bytes:
 
 
 class Scissors:
-    """Forwards to one port, whatever is said there (TLS, say), and cuts each connection at a random moment of its first
-    `seconds`, whatever is under way, until there have been `most` cuts."""
+    """Forwards to one port, any protocol (such as TLS), and cuts each connection at a random moment of its first
+    `seconds`, whatever is transferred, until there have been `most` cuts."""
 
     def __init__(self, port: int, *, seconds: float, most: int, seed: int):
         self._port, self._seconds, self._most = port, seconds, most

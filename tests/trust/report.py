@@ -1,6 +1,6 @@
 """The figures of a run of `make trust`, and the tables of the documentation made from them.
 
-`python -m tests.trust.report` gathers what the run measured into docs/figures/trust.json and writes the tables anew;
+`python -m tests.trust.report` gathers what the run measured into docs/figures/trust.json and writes the tables again;
 with `--render` it only writes the tables.
 """
 

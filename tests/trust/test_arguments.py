@@ -1,4 +1,4 @@
-"""Words of users reach the program as the very same bytes, or are refused: through bash, sbatch, srun and SSM."""
+"""Arguments of users reach the program as the same bytes, or are refused: through bash, sbatch, srun and SSM."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ import os, sys
 open("argv", "wb").write(b"".join(os.fsencode(word) + b"\\0" for word in sys.argv[1:]))
 open("env", "wb").write(b"".join(k + b"=" + v + b"\\0" for k, v in os.environb.items()))
 """.encode()
-"""No shell: one would set some variables anew."""
+"""No shell: it would set some variables again."""
 ONE = {"max_examples": 3, "deadline": None, "suppress_health_check": list(HealthCheck)}
 
 
@@ -59,7 +59,7 @@ def arrived(folder: Path) -> tuple[list[bytes], dict[bytes, bytes]]:
 
 
 SENT: dict[str, Counter[str]] = {}
-"""By which way -> how many words went, and how many of them arrived as something else."""
+"""Transport -> number of values sent, and number of those that arrived changed."""
 
 
 def compare(way: str, folder: Path, args: list[str], env: dict[str, str]) -> None:
@@ -75,7 +75,7 @@ def compare(way: str, folder: Path, args: list[str], env: dict[str, str]) -> Non
 
 
 def check(backend: SlurmBackend, jobs_dir: Path, args: list[str], env: dict[str, str], way: str = "sbatch") -> None:
-    """Run a job with these words and compare bytes."""
+    """Run a job with these arguments and compare bytes."""
     job = backend.submit(Script(filename="says.sh", content=SAYS, args=tuple(args), env=env))
     ended = backend.wait(job.id, 600)
     assert ended.ok, b"".join(c.data for c in backend.logs(job.id))[-2000:]
@@ -83,7 +83,7 @@ def check(backend: SlurmBackend, jobs_dir: Path, args: list[str], env: dict[str,
 
 
 def of_bash() -> list[str]:
-    """Every variable that a bare bash has by itself."""
+    """Every variable that a bare bash sets."""
     import subprocess
 
     done = subprocess.run(["bash", "-c", "compgen -v"], env={}, capture_output=True, text=True, check=True)
@@ -166,7 +166,7 @@ def test_impossible_arguments_are_refused(word: str) -> None:
 @settings(max_examples=many(200))
 @given(WORDS, WORDS, WORDS, WORDS)
 def test_names_and_paths_are_refused_or_safe(name: str, token: str, path: str, queue: str) -> None:
-    """What goes into scripts as it stands is a plain word; the rest is quoted, on one line."""
+    """Unquoted values in scripts are plain words; the rest is quoted, on one line."""
     for make in (
         lambda: Script(filename="x", content=b"x", name=name),
         lambda: Script(filename=name, content=b"x"),

@@ -48,8 +48,8 @@ def port(aws: LocalAws) -> int:
 
 @pytest.mark.sweep
 def test_a_log_is_followed_through_a_hundred_cuts(local_aws: LocalAws, over_ssm: Make, jobs_dir: Path) -> None:
-    """Lines of random bytes, while the follower's connection is cut, and the follower itself breaks off now and then and begins
-    anew where it was."""
+    """Lines of random bytes, while the follower's connection is cut, and the follower itself is interrupted now and then and continues
+    where it was."""
     job = over_ssm().submit(Script(filename="talks.sh", content=TALKS), "talks")
     dice, said, followers = random.Random(7), bytearray(), 0  # noqa: S311  the same each time
     log = jobs_dir / job.id / "logs" / "train.log"
@@ -68,7 +68,7 @@ def test_a_log_is_followed_through_a_hundred_cuts(local_aws: LocalAws, over_ssm:
                     elif dice.random() < 0.1:
                         done = False
                         break
-            except TransportError as e:  # it gave up; who asks again goes on at the byte
+            except TransportError as e:  # it gave up; the next request continues at the byte
                 assert e.again  # noqa: PT017
                 done = False
         seen = dict(cuts.seen)
@@ -84,7 +84,7 @@ def test_a_log_is_followed_through_a_hundred_cuts(local_aws: LocalAws, over_ssm:
 def test_submissions_over_a_bad_network_arrive_once(
     local_aws: LocalAws, over_ssm: Make, slurm: LocalSlurm, jobs_dir: Path
 ) -> None:
-    """Whatever the client was told, it submits again with the same token until it hears of success."""
+    """After any error, the client submits again with the same token until it succeeds."""
     ids, tries = [], 0
     with Cuts(port(local_aws), share=0.35, most=1000, seed=11) as cuts:
         backend = over_ssm(cuts.endpoint)
@@ -130,7 +130,7 @@ def test_user_variables_are_not_kept_in_aws(local_aws: LocalAws, over_ssm: Make)
     assert backend.wait(job.id, 600).ok
     sent = [c for page in commands.paginate() for c in page["Commands"] if c["CommandId"] not in earlier]
     assert sent
-    # what is there compressed would not be found as it stands: so no command holds the submission in any form
+    # a compressed submission would not be found by its text: so no command contains the submission in any form
     longest = max(len(word) for c in sent for command in c["Parameters"]["commands"] for word in command.split())
     assert longest < 20_000
     assert not [c for c in sent if secret in str(c)]
@@ -161,7 +161,7 @@ def test_without_permission_to_delete_versions_the_payload_gets_a_delete_marker(
 
 
 def test_half_a_script_is_never_run(over_ssm: Make, slurm: LocalSlurm, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A payload that arrives cut short (a full disk, say) would run up to the cut."""
+    """A payload that arrives cut short (for example on a full disk) would run up to the cut."""
     import gzip
 
     backend, before = over_ssm(), put_aside()
@@ -203,7 +203,7 @@ def throttled(client: Any, operation: str, times: int = 10**6) -> None:
 
 
 def test_a_response_that_is_refused_for_long_is_reported(over_ssm: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command runs on; where AWS will not say what became of it, that is an error in the end."""
+    """The command continues; if AWS does not return its result, that is an error in the end."""
     monkeypatch.setattr(run_command, "TELL_SECONDS", 0.2)
     monkeypatch.setattr(run_command, "UNANSWERED_SECONDS", 1.0)
     ssm = over_ssm().transport

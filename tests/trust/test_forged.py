@@ -1,4 +1,4 @@
-"""What jobs write into their own directories changes nothing of what is told of others, and hides none from `trn destroy`."""
+"""What jobs write into their own directories does not change the rows of other jobs, and hides no job from `trn destroy`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A job is never taken for another one: Slurm's numbers are given anew after a crash of its controller, and on a cluster that is made
-anew on the same file system."""
+"""A job is never confused with another one: Slurm assigns numbers again after a crash of its controller, and on a new cluster
+on the same file system."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LONG = b"#!/bin/bash\nsleep 3600\n"
 
 @pytest.fixture(scope="module")
 def slurm_to_crash(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSlurm]:
-    """Not the one of the other tests, whose jobs would be lost with it."""
+    """Separate from that of the other tests, whose jobs would be lost with it."""
     need(available() is None, str(available()))
     directory = tmp_path_factory.mktemp("identity")
     with LocalSlurm.start(directory, CONFIGURATION, credential_seconds=BUSY_SECONDS) as running:
@@ -69,7 +69,7 @@ def until_empty(world: World) -> None:
 
 @pytest.mark.parametrize("way", ["cancel", "destroy"])
 def test_a_job_number_reassigned_to_another_job_is_ignored(world: World, way: str) -> None:
-    """After a crash: status tells that the job is lost, cancel cancels nothing, and the same token submits it again."""
+    """After a crash: status reports that the job is lost, cancel cancels nothing, and the same token submits it again."""
     backend, token = world.backend, f"crash-{way}-{world.number}"
     with world.unsaved():
         paused(world, True)
@@ -121,7 +121,7 @@ def test_a_new_cluster_does_not_own_the_job_numbers_of_the_old_one(world: World)
 
 @pytest.mark.parametrize("seconds", swept([0, 1.5, 3], 1.5))
 def test_a_job_is_not_held_after_a_crash(world: World, seconds: float) -> None:
-    """Whoever waits for it sees it run; where Slurm has lost it, that is told, and the same token submits it again."""
+    """A client that waits for it sees it run; if Slurm has lost it, that is reported, and the same token submits it again."""
     backend, token = world.backend, f"held-{world.number}-{seconds}".replace(".", "-")
     job = script("held", precompile=True)
     sent = backend.submit(job, token)
@@ -136,7 +136,7 @@ def test_a_job_is_not_held_after_a_crash(world: World, seconds: float) -> None:
 
 
 def test_a_stage_waits_for_a_controller_that_is_being_restarted(world: World, tmp_path: Path) -> None:
-    """It asks Slurm for the address of its first node as it begins, and the controller dies just then."""
+    """It queries Slurm for the address of its first node as it begins, and the controller dies just then."""
     asked, killed, scontrol = tmp_path / "asked", tmp_path / "killed", tmp_path / "scontrol"
     real = world.slurm.run(["bash", "-c", "type -p scontrol"]).stdout.strip()
     scontrol.write_text(
@@ -233,7 +233,7 @@ def test_a_stage_that_has_completed_is_not_run_again_after_a_crash(world: World)
 
 
 def test_leftovers_of_an_interrupted_submission_do_not_run(world: World) -> None:
-    """A Slurm job that the job's record does not name: its cancellation was forgotten, say."""
+    """A Slurm job that the job's record does not name: for example because its cancellation was lost."""
     backend = world.backend
     sent = backend.submit(script("twice", b'echo ran >> "$HOME/twice-ran"\n'), f"twice-{world.number}")
     assert world.wait(sent.id).ok

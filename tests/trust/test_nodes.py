@@ -42,9 +42,9 @@ def data(jobs_dir: Path) -> str:
 def test_training_resumes_from_its_checkpoint_when_a_node_dies(
     backend: SlurmBackend, slurm: LocalSlurm, jobs_dir: Path, tmp_path: Path, data: str, dies: str
 ) -> None:
-    """The node's daemon and all its processes are killed, at once or as the end of a machine does it, its daemon first; Slurm is told
-    as ParallelCluster's daemon tells it, and a new machine takes the node's name. A checkpoint that was being written just then is
-    passed over."""
+    """The node's daemon and all its processes are killed, at once or as in a shutdown, its daemon first; Slurm is notified
+    as by ParallelCluster's daemon, and a new machine takes the node's name. A checkpoint that was being written just then is
+    skipped."""
     go_on = tmp_path / "go-on"
     job = backend.submit(
         BertLarge(
@@ -126,7 +126,7 @@ def forgetful(slurm: LocalSlurm, folder: Path, said: str = "Invalid job id speci
 def test_an_unreachable_controller_ends_no_job(
     backend: SlurmBackend, slurm: LocalSlurm, jobs_dir: Path, tmp_path: Path
 ) -> None:
-    """The state file says `running`, and Slurm says nothing: that is no failure of the job. The follower waits, and goes on."""
+    """The state file contains `running`, and Slurm does not respond: that is no failure of the job. The follower waits, and continues."""
     job = backend.submit(
         Script(filename="long.sh", content=b"echo one; until [ -e go-on ]; do sleep 0.1; done; echo two\n")
     )

@@ -63,7 +63,7 @@ class Command:
             kept += data
 
     def said(self, words: bytes, seconds: float = 600) -> None:
-        """Wait until it has said that, on either side."""
+        """Wait until it has printed that, to either stream."""
         end = time.monotonic() + seconds
         while words not in self.err and words not in self._out:
             assert self.process.poll() is None, self.err.decode()
@@ -75,7 +75,7 @@ class Command:
         if number is not None:
             self.process.send_signal(number)
         code = self.process.wait(seconds)
-        code = code if code >= 0 else 128 - code  # as a shell says it: a signal in the last moment of all
+        code = code if code >= 0 else 128 - code  # as a shell reports it: a signal in the last moment of all
         for reader in self._readers:
             reader.join(seconds)
         assert self.process.stdout
@@ -97,7 +97,7 @@ def env(slurm: LocalSlurm, cluster: SlurmCluster, tmp_path: Path) -> dict[str, s
 
 @pytest.fixture
 def talking(backend: SlurmBackend, jobs_dir: Path) -> Iterator[str]:
-    """A job that says a line every now and then, until it is told to end."""
+    """A job that prints a line every now and then, until it is stopped."""
     id = backend.submit(Script(filename="talks.sh", content=TALKS)).id
     yield id
     (jobs_dir / id / "work" / "stop").touch()
@@ -214,7 +214,7 @@ def test_a_closed_pipe_ends_the_command(
 def test_credentials_that_expire_while_following(
     local_aws: LocalAws, head: str, cluster: SlurmCluster, talking: str, jobs_dir: Path, tmp_path: Path
 ) -> None:
-    """Said at once, with the command that reads on from that byte; the job runs on."""
+    """Reported immediately, with the command that continues at that byte; the job is not affected."""
     there = cluster.model_copy(update={"head_node_id": head, "bucket": BUCKET})
     (tmp_path / "there.json").write_text(there.model_dump_json())
     plain = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TRN_CLUSTER": str(tmp_path / "there.json")}
@@ -253,7 +253,7 @@ def handler(event, context):
 
 @pytest.fixture
 def stack(local_aws: LocalAws, tmp_path: Path) -> Iterator[str]:
-    """One whose deletion ends after the test, and is begun once. Its function may not write a log, so nothing is left."""
+    """A stack whose deletion ends after the test, and is started once. Its function may not write a log, so nothing is left."""
     folder = tmp_path / "slow"
     folder.mkdir()
     trust = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "lambda.amazonaws.com"}}
@@ -277,7 +277,7 @@ def stack(local_aws: LocalAws, tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def with_jobs(local_aws: LocalAws, head: str) -> Iterator[str]:
-    """One that says what cluster it has."""
+    """A stack whose outputs describe a cluster."""
     said = outputs.slurm_outputs(settings.load(), head_node_id=head, bucket=BUCKET)
     made = {key: {"Value": value} for key, (value, _) in said.items()}
     group = {"Type": "AWS::Logs::LogGroup"}

@@ -34,7 +34,7 @@ def known(slurm: LocalSlurm) -> Counter[str]:
 def test_a_client_that_is_killed_and_run_again_submits_once(
     slurm: LocalSlurm, backend: SlurmBackend, cluster: SlurmCluster, jobs_dir: Path, tmp_path: Path
 ) -> None:
-    """SIGKILL before a command of each phase: of `trn` alone, so that the head node's side goes on by itself, or of both sides."""
+    """SIGKILL before a command of each phase: of `trn` alone, so that the head node's side continues, or of both sides."""
     (tmp_path / "once.sh").write_bytes(ONCE)
     (tmp_path / "cluster.json").write_text(cluster.model_dump_json())
     env = {**slurm.node_env(), "TRN_CLUSTER": str(tmp_path / "cluster.json")}

@@ -1,4 +1,4 @@
-"""What a case of the tables is: one check, an environment, what AWS answered, and what must be said of it."""
+"""A case of the tables: one check, an environment, the responses of AWS, and the expected findings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BY_NAME = {c.name: c for c in (IDENTITY, *CHECKS)}
 
 
 class Case(NamedTuple):
-    """`expected`: for each finding its level, and words that it holds, in the order in which it is told."""
+    """`expected`: for each finding its level, and strings that it contains, in their order."""
 
     check: str
     env: str
@@ -28,7 +28,7 @@ def target(text: str, engine: str = "slurm") -> Target:
 
 
 def verify(case: Case) -> None:
-    """Judges, and compares."""
+    """Evaluates, and compares."""
     check, at = BY_NAME[case.check], target(case.env, case.engine)
     assert check.wanted(at), "there is nothing to look at"
     told = [

@@ -1,4 +1,4 @@
-"""Who we are, what is there, what AWS still supports."""
+"""The caller's identity, existing resources, and what AWS still supports."""
 
 from __future__ import annotations
 

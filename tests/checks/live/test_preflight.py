@@ -1,4 +1,4 @@
-"""`trn preflight` against the local AWS: every check over HTTP, each failing condition by itself, and what it may ask."""
+"""`trn preflight` against the local AWS: every check over HTTP, each failing condition separately, and the requests that it may send."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def made(local_aws: LocalAws) -> Seeded:
 
 @pytest.fixture(autouse=True)
 def aws(local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalAws]:
-    """Its own answers again after each test; this process asks it too."""
+    """Its default responses again after each test; this process queries it too."""
     for name in [n for n in os.environ if n.startswith("AWS_")]:
         monkeypatch.delenv(name)
     for name, value in local_aws.variables.items():
@@ -73,7 +73,7 @@ def report(text: str, engine: str = "slurm", **keys: str) -> Report:
 
 
 def wrong(found: Report) -> dict[str, str]:
-    """Check -> what it says, for errors and warnings of the account (not of the offline rules)."""
+    """Check -> its message, for errors and warnings of the account (not of the offline rules)."""
     told: dict[str, list[str]] = {}
     for f in found.of("error", "warning"):
         if not f.check.startswith("rule "):
@@ -133,7 +133,7 @@ def test_quotas(aws: LocalAws, code: str, engine: str, text: str, check: str) ->
     found = wrong(report(text, engine))
     assert code in found.pop(check)
     assert found.keys() <= {"service-roles"}  # spot's
-    aws.set_answers("quotas", {code: None})  # never asked for: the default of a new account holds
+    aws.set_answers("quotas", {code: None})  # never requested: the default of a new account applies
     assert (check in wrong(report(text, engine))) is code.startswith(("L-2C", "L-6B", "L-12"))
 
 
@@ -384,7 +384,7 @@ def test_every_action_is_some_checks() -> None:
 
 
 class User:
-    """An IAM user with an inline policy; its key is judged by the local AWS."""
+    """An IAM user with an inline policy; its key is evaluated by the local AWS."""
 
     def __init__(self, aws: LocalAws) -> None:
         self._iam, self._name = aws.client("iam"), f"preflight-{uuid.uuid4().hex[:6]}"
@@ -418,7 +418,7 @@ def without(document: dict[str, Any], action: str) -> dict[str, Any]:
 def test_the_printed_policy_is_enough_and_each_part_is_needed(
     everything: dict[str, str], aws: LocalAws, trn: Trn, user: User, engine: str
 ) -> None:
-    """The user may do what `--print-policy` prints: the report is root's. Without one action, what needs it says so."""
+    """The user may do what `--print-policy` prints: the report is root's. Without one action, the check that needs it reports that."""
     aws.set_answers("quotas", {VPCS: None, **dict.fromkeys((TRN_QUOTA, SPOT_QUOTA, STANDARD, ADDRESSES))})
     text = everything[engine]
     document = json.loads(trn(text, NAMES[engine], "--print-policy").stdout)

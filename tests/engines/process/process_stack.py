@@ -1,4 +1,4 @@
-"""The stack of the third engine: its outputs, and nothing to pay for."""
+"""The stack of the third engine: its outputs, and no resource that costs money."""
 
 from __future__ import annotations
 

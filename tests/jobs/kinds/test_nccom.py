@@ -1,4 +1,4 @@
-"""The smoke test: what it reads from nccom-test's tables, and what it says on a real Slurm of nodes that are broken each in its own way."""
+"""The smoke test: what it reads from nccom-test's tables, and its report on a real Slurm about nodes with one defect each."""
 
 from __future__ import annotations
 

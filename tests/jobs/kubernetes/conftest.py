@@ -36,8 +36,8 @@ RANKS = b'#!/bin/bash\necho "node $NODE_RANK of $NNODES at $MASTER_ADDR"\n'
 
 @pytest.fixture(autouse=True, scope="session")
 def sockets_that_were_reset_are_closed() -> Iterator[None]:
-    """Python 3.11 leaves a connection that was reset before its TLS began to the garbage collector, which tells on whichever test
-    runs then. Lines that are cut do that now and then."""
+    """Python 3.11 leaves a connection that was reset before its TLS began to the garbage collector, which warns in whichever test
+    runs then. Connections that are cut cause that now and then."""
     create = ssl.SSLSocket._create  # type: ignore[attr-defined]
 
     def created(*args: Any, **options: Any) -> Any:
@@ -120,7 +120,7 @@ def base_objects() -> list[Object]:
 
 
 class Running(NamedTuple):
-    """The local Kubernetes, and the keys of somebody who may submit jobs to it."""
+    """The local Kubernetes, and the keys of a user who may submit jobs to it."""
 
     kubernetes: LocalKubernetes
     cluster: EksCluster
@@ -136,7 +136,7 @@ class Running(NamedTuple):
 
 @pytest.fixture(autouse=True)
 def the_users_keys(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests of this folder are that somebody, for as long as each takes."""
+    """The tests of this folder run as that user."""
     if "running" in request.fixturenames:
         monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # it keeps the credentials it was made with
         for name, value in request.getfixturevalue("running").variables.items():
@@ -145,7 +145,7 @@ def the_users_keys(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture(scope="session")
 def running(tmp_path_factory: pytest.TempPathFactory, local_aws: LocalAws) -> Iterator[Running]:
-    """Two virtual trn1.32xlarge and a system node behind an EKS cluster of the local AWS, whose user may edit jobs, no more."""
+    """Two virtual trn1.32xlarge and a system node behind an EKS cluster of the local AWS, whose user may only edit jobs."""
     need(available() is None, str(available()))
     secret = eks.new_secret()
     webhook = eks.webhook_url(local_aws.endpoint, NAME, secret)

@@ -1,4 +1,4 @@
-"""The way to the Kubernetes API: whose tokens are sent, what is said to those it does not know, and the tunnel to a private one."""
+"""Access to the Kubernetes API: the tokens that are sent, the errors for unknown principals, and the tunnel to a private endpoint."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_missing_access_entry_is_reported(running: Running, local_aws: Any, mo
 
 
 def test_expired_credentials_are_reported(running: Running, local_aws: LocalAws) -> None:
-    """And not to ask for access: while a job is followed they may end."""
+    """And not to request access: while a job is followed they may expire."""
     endpoint = access.find(running.cluster)
     with session(local_aws, 1, "*") as keys:
         own = boto3.Session(
@@ -117,7 +117,7 @@ def test_expired_credentials_are_reported(running: Running, local_aws: LocalAws)
 
 
 def test_a_token_whose_credentials_were_renewed_is_renewed(running: Running) -> None:
-    """boto3 renews credentials by itself; what was signed with the former ones is refused once."""
+    """boto3 renews credentials automatically; a token signed with the old ones is refused once."""
     api = kubernetes_api(running.cluster)
     try:
         now = dt.datetime.now(dt.UTC)
@@ -223,7 +223,7 @@ def run_tunnel(running: Running, folder: Path, jump_host: str) -> subprocess.Com
 
 
 def test_a_private_api_is_reached_through_the_bastion_host(running: Running, local_aws: Any, tmp_path: Path) -> None:
-    """All but AWS's own plugin is real: a session is asked for, TLS goes through with the API's own name, nothing is left."""
+    """All but AWS's own plugin is real: a session is requested, TLS works with the API's own name, nothing is left."""
     record = plugin(tmp_path, running)
     ec2 = local_aws.client("ec2")
     image = ec2.describe_images(Owners=["amazon"])["Images"][0]["ImageId"]

@@ -127,7 +127,7 @@ def test_cancelling_ends_the_processes_and_keeps_the_log(backend: KubernetesBack
     assert (cancelled.state, cancelled.done) == ("CANCELLED", True)
     assert until(lambda: not backend.seen(sent.id).pods) is True
     assert backend.cancel(sent.id).state == "CANCELLED"
-    kept = text(backend.logs(sent.id, node=1))  # read on a system node: its pod is gone
+    kept = text(backend.logs(sent.id, node=1))  # read on a system node: its pod is deleted
     assert "began" in kept
     assert kept == (running.shared / "trn/jobs/run-cancel/logs/train.1.log").read_text()
 
@@ -231,7 +231,7 @@ def test_unknown_jobs(backend: KubernetesBackend, id: str) -> None:
 
 
 def test_volcano_jobs_of_other_clients_are_ignored(backend: KubernetesBackend) -> None:
-    """Also where it says so, but under the name of another one."""
+    """Also if its label claims it, under the name of another one."""
     plain = copy.deepcopy(backend.render(script(b"sleep 3600", nodes=1), "stranger").job)
     name = plain["metadata"]["name"]
     for labels in ({}, {"app.kubernetes.io/managed-by": "trn", JOB_LABEL: "another"}):
@@ -249,7 +249,7 @@ def test_volcano_jobs_of_other_clients_are_ignored(backend: KubernetesBackend) -
 
 
 def test_pods_that_only_resemble_a_jobs_are_ignored(backend: KubernetesBackend) -> None:
-    """A label is anybody's to write; what a pod belongs to is known by its uid."""
+    """Any client can write a label; the owner of a pod is known by its uid."""
     sent = backend.submit(script(b"sleep 3600", nodes=1), "honest")
     assert until(lambda: backend.status(sent.id).state == "RUNNING")
     before = backend.status(sent.id)

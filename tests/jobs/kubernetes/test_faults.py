@@ -1,4 +1,4 @@
-"""Words of any bytes, and a bad network, on the real Kubernetes API."""
+"""Arguments of any bytes, and a bad network, on the real Kubernetes API."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ for i in range(100000):
                     if scissors.cut >= CUTS:
                         stop.touch()
                 done = True
-            except TransportError as e:  # it gave up; who asks again goes on at the byte
+            except TransportError as e:  # it gave up; the next request continues at the byte
                 assert e.again  # noqa: PT017
         cut = scissors.cut
     assert cut >= CUTS

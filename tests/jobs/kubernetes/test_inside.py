@@ -89,7 +89,7 @@ def test_an_image_without_tensorboard_is_reported(backend: KubernetesBackend, ru
 
 
 def test_kubectl_works_with_the_kubeconfig(backend: KubernetesBackend, running: Running, tmp_path: Path) -> None:
-    """The kubeconfig of `trn kubeconfig`, whose tokens `trn token` makes, in the hands of the real kubectl."""
+    """The kubeconfig of `trn kubeconfig`, whose tokens `trn token` creates, used by the real kubectl."""
     from sandbox.kubernetes import build
 
     trn = Path(sys.executable).with_name("trn")

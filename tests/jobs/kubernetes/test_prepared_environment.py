@@ -24,7 +24,7 @@ TRAINING = "import torch.distributed.run, prepared\nprint('packages of both')\n"
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """An image whose Python has torch, and over it the environment that `prepare` makes, with one package in it."""
+    """An image whose Python has torch, and the environment that `prepare` creates on top of it, with one package."""
     base, overlay = tmp_path_factory.mktemp("image"), tmp_path_factory.mktemp("venv") / "venv"
     python = getattr(sys, "_base_executable", sys.executable)
     env = {"PYTHONUSERBASE": str(base), "PATH": os.defpath, "HOME": str(base)}

@@ -87,7 +87,7 @@ def readable(submission: KubernetesSubmission) -> str:
 
 @pytest.mark.parametrize("name", JOBS)
 def test_golden(name: str) -> None:
-    """TRN_UPDATE_GOLDEN=1 writes them anew."""
+    """TRN_UPDATE_GOLDEN=1 writes them again."""
     file = GOLDEN / f"{name}.yaml"
     text = readable(render(JOBS[name], CLUSTER, "20261120-4f3a9c"))
     if os.environ.get("TRN_UPDATE_GOLDEN") == "1":

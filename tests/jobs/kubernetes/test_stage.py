@@ -63,7 +63,7 @@ def test_an_archive_is_unpacked_once(backend: KubernetesBackend, running: Runnin
         good, said = staged(backend, f"s3://{BUCKET}/some/set.tar.gz", "/efs/corpus/one")
     assert good
     assert "is in /efs/corpus/one already" in said
-    assert "fetching" not in said  # which the first one's pod has said, and is still there to say
+    assert "fetching" not in said  # which the first one's pod has printed, and its log still exists
 
 
 def test_a_prefix_and_one_object_of_it(backend: KubernetesBackend, running: Running, bucket: None) -> None:
@@ -77,7 +77,7 @@ def test_a_prefix_and_one_object_of_it(backend: KubernetesBackend, running: Runn
 
 @pytest.fixture
 def victim(running: Running) -> Iterator[Path]:
-    """The script of somebody's job."""
+    """The script of a user's job."""
     script = running.shared / "trn/jobs/theirs/node.sh"
     script.parent.mkdir(parents=True, exist_ok=True)
     script.write_text("theirs")

@@ -1,4 +1,4 @@
-"""What becomes of the words of Volcano and of its pods, at each moment of a job's end. Pure."""
+"""How a job's status follows from that of Volcano and of its pods, at each moment of a job's end. Pure."""
 
 from __future__ import annotations
 

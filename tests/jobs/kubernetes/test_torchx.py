@@ -23,7 +23,7 @@ Object = dict[str, Any]
 
 
 def torchx(folder: Path, cluster: EksCluster, *arguments: str, good: bool = True) -> Any:
-    """The Volcano Job that TorchX would submit; what it says where it refuses."""
+    """The Volcano Job that TorchX would submit; its message where it refuses."""
     need(TORCHX.exists(), f"TorchX is not installed ({TORCHX}): make .venvs/torchx/.done")
     file = folder / "trn_component.py"
     file.write_text(component(cluster))

@@ -1,4 +1,4 @@
-"""`trn destroy` on stacks of the local AWS: what blocks is cleared, what leaked is swept, what is somebody else's stays."""
+"""`trn destroy` on stacks of the local AWS: what blocks it is removed, leftovers are deleted, foreign resources stay."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def template(name: str, *, keep: bool = False) -> dict[str, Any]:
 
 
 class Account:
-    """Two stacks that are called alike, and what has leaked beside each."""
+    """Two stacks with similar names, and leftovers of each."""
 
     def __init__(self, aws: LocalAws):
         self.aws = aws
@@ -167,7 +167,7 @@ def test_a_stack_with_a_similar_name_is_not_touched(account: Account) -> None:
 
 
 def test_a_log_created_after_the_stacks_deletion_is_found(account: Account) -> None:
-    """The last lines of a function bring its log group back to life; the stack is gone by then."""
+    """The last lines of a function create its log group again, after the stack has been deleted."""
     made = account.make(STACK)
     assert trn(account.aws, STACK, "--yes").returncode == 0
     account.client("logs").create_log_group(logGroupName=f"/aws/lambda/{made['Function']}")
@@ -177,7 +177,7 @@ def test_a_log_created_after_the_stacks_deletion_is_found(account: Account) -> N
 
 
 def test_the_log_of_the_parallelcluster_provider_belongs_to_the_stack(account: Account) -> None:
-    """Its own template keeps it for 90 days; its function is in a nested stack, which is gone by then."""
+    """Its own template keeps it for 90 days; its function is in a nested stack, which has been deleted by then."""
     cloudformation, before = account.client("cloudformation"), account.there()
     url = Catalog.load().parallelcluster.provider_template.format(
         region="us-east-1", suffix="amazonaws.com", version=Catalog.load().parallelcluster.default
@@ -208,7 +208,7 @@ def test_kept_resources_are_reported(account: Account) -> None:
 
 
 def test_resources_that_cannot_be_deleted_are_reported_with_the_reason(account: Account) -> None:
-    """Somebody else's instance in the stack's subnet is not touched."""
+    """A foreign instance in the stack's subnet is not touched."""
     ec2, made = account.client("ec2"), account.make(STACK)
     theirs = ec2.run_instances(InstanceType="c5.large", MinCount=1, MaxCount=1, SubnetId=made["Subnet"])["Instances"][0]
     done = trn(account.aws, STACK, "--yes")

@@ -1,4 +1,4 @@
-"""`trn diff` as people type it, on a small app of somebody else's: the real CDK command line, and a stack in the local AWS."""
+"""`trn diff` on the command line, with a small foreign app: the real CDK command line, and a stack in the local AWS."""
 
 from __future__ import annotations
 

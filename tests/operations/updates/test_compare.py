@@ -65,7 +65,7 @@ def told(changes: list[Change], *levels: str) -> set[tuple[str, str, str]]:
     return {(c.level, c.name, c.property) for c in changes if c.level in (levels or ("loses", "refused"))}
 
 
-# what a user changes in the environment -> what must be said of it
+# a change in the environment -> what must be reported
 SLURM: dict[str, tuple[Data, set[tuple[str, str, str]]]] = {
     "nothing": ({}, set()),
     "another throughput of Lustre": (
@@ -209,7 +209,7 @@ def test_zones_changed_by_a_new_node_group_are_reported_with_the_fix(spec: Spec)
     assert {c.advice for c in lost if c.property.startswith("Subnet")} == {
         "keep the zones as they are: network: {zone_ids: [use1-az4, use1-az1]}"
     }
-    new["eks"]["node_groups"][1]["zone_id"] = "use1-az4"  # and the zone has no such type: a check says so
+    new["eks"]["node_groups"][1]["zone_id"] = "use1-az4"  # and the zone has no such type: a check reports that
     assert dangerous(compare(synth(old, TrnEksStack), synth(merged(new, fix), TrnEksStack), spec)) == []
 
 

@@ -1,4 +1,4 @@
-"""One environment gives the same assembly to the byte, whoever synthesises it, where and when."""
+"""One environment gives the same assembly to the byte, for any user, place and time."""
 
 from __future__ import annotations
 

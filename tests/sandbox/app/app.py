@@ -1,4 +1,4 @@
-"""A small environment with every resource type the sandbox stands in for; context chooses what is in it."""
+"""A small environment with every resource type that the sandbox emulates; context selects its content."""
 
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2

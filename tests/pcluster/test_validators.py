@@ -1,4 +1,4 @@
-"""AWS ParallelCluster's own schema, validators and update policy judge what we render."""
+"""AWS ParallelCluster's own schema, validators and update policy, applied to what we render."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trainium_cdk.settings.pcluster import LogDays
 
 ENVIRONMENTS = sorted(Path("tests/environments").glob("*.yaml"))
 # Instance types that their environment file describes, or offers in a region where the emulated EC2 does not: the validators
-# cannot know them there. All else about these environments is judged with a type of the same shape in their place.
+# cannot know them there. All else about these environments is validated with a type of the same shape instead.
 NOT_OF_EC2 = {"trn3-catalog": "trn3.48xlarge", "trn2u-reserved": "trn2u.48xlarge"}
 SAME_SHAPE = "trn2.48xlarge"
 ACCEPTED = {
@@ -41,7 +41,7 @@ def validator(local_aws: LocalAws) -> PclusterValidator:
 
 
 def stringified(value: Any) -> Any:
-    """Every scalar as text: what CloudFormation hands to a custom resource."""
+    """Every scalar as text: what CloudFormation passes to a custom resource."""
     if isinstance(value, dict):
         return {k: stringified(v) for k, v in value.items()}
     if isinstance(value, list):

@@ -1,7 +1,7 @@
-"""A stand-in for the vendor's servers: signed apt and rpm repositories, a wheel index, the EFA installer.
+"""A fake of the vendor's servers: signed apt and rpm repositories, a wheel index, the EFA installer.
 
 Everything has the vendor's layout, names, version suffixes and signatures, so that key handling, pinning and
-verification really happen; only the programs inside are small scripts that print what /etc/standin tells them.
+verification really happen; only the programs inside are small scripts that print the content of /etc/standin.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def _apt(folder: Path, vendor: Key, distribution: Key) -> None:
             _deb(pool, name, version, files, DKMS_POSTINST if name.endswith("dkms") else "")
     _apt_index(folder / "apt", ("jammy", "noble"), vendor)
 
-    # A repository somebody got at: one package replaced after signing; and one signed with another key.
+    # A tampered repository: one package replaced after signing; and one signed with another key.
     shutil.copytree(folder / "apt", folder / "apt-tampered")
     deb = folder / "apt-tampered" / "pool" / "aws-neuronx-tools_2.31.13.0_all.deb"
     deb.write_bytes(deb.read_bytes()[:-1] + b"\\0")
