@@ -129,6 +129,7 @@ class TrnBootstrap(Construct):
 
     def _publish(self, keys: Mapping[str, assets.Asset]) -> CustomResource:
         """Copy the assets from the CDK's bucket, which belongs to every app in the account."""
+        targets = [self._bucket.arn_for_objects(key) for key in keys]
         sources = [f"arn:{Stack.of(self).partition}:s3:::{a.s3_bucket_name}/{a.s3_object_key}" for a in keys.values()]
         function, self.publisher = inline_function(
             self,
@@ -136,7 +137,7 @@ class TrnBootstrap(Construct):
             description="Copies the node scripts into the stack's bucket",
             statements=[
                 iam.PolicyStatement(actions=["s3:GetObject"], resources=sources),
-                iam.PolicyStatement(actions=["s3:PutObject"], resources=[self._bucket.arn_for_objects(f"{PREFIX}*")]),
+                iam.PolicyStatement(actions=["s3:PutObject"], resources=targets),
             ],
         )
         return CustomResource(

@@ -14,12 +14,7 @@ from ministack.core import iam_evaluator as iam
 from ministack.services import iam as service
 
 PULL = ["ecr:GetAuthorizationToken", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer", "ecr:BatchImportUpstreamImage"]
-INTERFACES = ["ec2:CreateNetworkInterface", "ec2:DescribeNetworkInterfaces", "ec2:DeleteNetworkInterface",
-              "ec2:AssignPrivateIpAddresses", "ec2:UnassignPrivateIpAddresses"]  # fmt: skip
 MISSING = {
-    "arn:aws:iam::aws:policy/service-role/AWSLambdaENIManagementAccess": {
-        "Statement": [{"Effect": "Allow", "Action": INTERFACES, "Resource": "*"}]
-    },
     "arn:aws:iam::aws:policy/AmazonEC2ContainerRegistryPullOnly": {
         "Statement": [{"Effect": "Allow", "Action": PULL, "Resource": "*"}]
     },

@@ -24,8 +24,8 @@ SPEECH_LAB = "arn:aws:eks:*:nodegroup/Speech_Lab/[*]/[*]"
 """Groups of the one cluster that an environment names itself."""
 ACT_FOR_AN_ACCOUNT = ("codebuild.amazonaws.com", "eks.amazonaws.com", "vpc-flow-logs.amazonaws.com")
 """Services whose roles have an `aws:SourceAccount` condition: they act only for resources of this account."""
-REACHABLE = ("Cluster[HL]*Policy", "NodesRoleManagedPolicy", "JumpHostPolicy")
-"""Principals of Session Manager and Run Command."""
+REACHABLE = ("Cluster[HL]*Policy", "TrnManagedInstance")
+"""Policies for Session Manager and Run Command."""
 # (holder, effect, actions, resources, reason): patterns of logical id, action and resource; an action must have the
 # condition, if one is named
 OWN_INSTANCES = "EC2 assigns instance ids; the agent has the credentials of one instance"
@@ -40,13 +40,15 @@ TABLE: list[tuple[str, str, str, str, str]] = [
     ("ClusterNodePolicy", "Allow", "s3:GetObject", "{Files}/node-scripts/*", "scripts are named after their hash"),
     ("ClusterHeadPolicy", "Allow", "s3:GetObject*", "{Files}/trn/payloads/*", "each has a random name"),
     ("ClusterNodePolicy", "Deny", "s3:*", "{Files}/node-scripts/*", REFUSAL),
+    ("TrnFunctionInterfaces", "Allow", "ec2:Describe*", ANY, NO_RESOURCE_LEVEL),
     (
-        "BootstrapPolicy",
+        "TrnFunctionInterfaces",
         "Allow",
-        "s3:PutObject",
-        "{Files}/node-scripts/*",
-        "scripts are named after their hash",
+        "ec2:*",
+        "arn:aws:ec2:*:[*]:[*]/[*]",
+        "Lambda chooses the interfaces' ids; subnets may be another account's",
     ),
+    ("TrnFunctionInterfaces", "Deny", "ec2:*", ANY, REFUSAL),
     (
         "Cluster*NamePolicy",
         "Allow",
@@ -278,7 +280,6 @@ def test_managed_policies_are_the_few_that_services_need(templates: Templates) -
         "AmazonEKSClusterPolicy",
         "AmazonEKSWorkerNodePolicy",
         "AmazonEKS_CNI_Policy",
-        "AWSLambdaENIManagementAccess",
     }
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.audit.principals import ACCOUNT, REGION, Principals, evaluate, of
 from tests.stacks import eks_synthesis, synthesis
+from tests.test_bootstrap import KEY_OF_ENTRY
 from tests.trust.figures import record
 from trainium_cdk import settings
 
@@ -21,6 +22,9 @@ OTHER_SECRET = f"arn:aws:ssm:{HERE}:parameter/other-team/db-password"
 SSH_KEY = f"arn:aws:ssm:{HERE}:parameter/ec2/keypair/key-0123456789abcdef0"
 INSTANCE = f"arn:aws:ec2:{HERE}:instance/i-0123456789abcdef0"
 GROUP = f"arn:aws:autoscaling:{HERE}:autoScalingGroup:0:autoScalingGroupName/eks-grouptrn-0"
+INTERFACE = f"arn:aws:ec2:{HERE}:network-interface/*"
+KUBECTL = {"lambda__SourceFunctionArn": f"arn:aws:lambda:{HERE}:function:clusterkubectlproviderhandler"}
+"""Set by AWS in requests of a function's own code, and not in Lambda's for the function."""
 NODEGROUP = f"arn:aws:eks:{HERE}:nodegroup/trn-eks/grouptrn/0"
 
 
@@ -82,9 +86,10 @@ SLURM = [
     no("compute", "ec2messages:GetMessages", "*"),
     no("compute", "sts:AssumeRole", f"arn:aws:iam::{ACCOUNT}:role/BootstrapRole"),
     # the functions of the deployment
-    yes("BootstrapRole", "s3:PutObject", f"{FILES}/node-scripts/0.zip"),
+    yes("BootstrapRole", "s3:PutObject", f"{FILES}/{KEY_OF_ENTRY}"),
+    no("BootstrapRole", "s3:PutObject", f"{FILES}/node-scripts/0.zip"),
     no("BootstrapRole", "s3:PutObject", f"{FILES}/images/0.zip"),
-    no("BootstrapRole", "s3:DeleteObject", f"{FILES}/node-scripts/0.zip"),
+    no("BootstrapRole", "s3:DeleteObject", f"{FILES}/{KEY_OF_ENTRY}"),
     yes("ClustertrnslurmNameRole", "cloudformation:DescribeStacks", f"arn:aws:cloudformation:{HERE}:stack/trn-slurm/0"),
     no("ClustertrnslurmNameRole", "cloudformation:DeleteStack", f"arn:aws:cloudformation:{HERE}:stack/trn-slurm/0"),
     yes("ClustertrnslurmNameRole", "logs:DeleteLogGroup", f"arn:aws:logs:{HERE}:log-group:/aws/parallelcluster/trn-slurm-0"),
@@ -127,7 +132,10 @@ EKS = [
     # functions of the deployment, the bastion host, and the detector
     yes("TrnNodeGroupSizesRole", "eks:DescribeNodegroup", NODEGROUP),
     no("TrnNodeGroupSizesRole", "eks:DeleteNodegroup", NODEGROUP),
-    yes("ClusterKubectlHandlerRole", "ec2:CreateNetworkInterface", "*"),
+    yes("ClusterKubectlHandlerRole", "ec2:CreateNetworkInterface", INTERFACE),
+    no("ClusterKubectlHandlerRole", "ec2:CreateNetworkInterface", INTERFACE, **KUBECTL),
+    no("ClusterKubectlHandlerRole", "ec2:DeleteNetworkInterface", INTERFACE, **KUBECTL),
+    no("ClusterKubectlHandlerRole", "ec2:DescribeNetworkInterfaces", "*", **KUBECTL),
     no("ClusterKubectlHandlerRole", "logs:CreateLogGroup", "*"),
     no("ClusterKubectlHandlerRole", "ecr:GetAuthorizationToken", "*"),
     no("ClusterKubectlHandlerRole", "s3:GetObject", f"{FILES}/jobs/checkpoint"),

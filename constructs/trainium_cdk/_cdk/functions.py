@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from aws_cdk import CfnResource, CustomResourceProviderBase, Duration, Stack
+from aws_cdk import ArnFormat, CfnResource, CustomResourceProviderBase, Duration, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as functions
 from aws_cdk import aws_logs as logs
@@ -17,6 +17,14 @@ from trainium_cdk._cdk.removal import removal_policy
 OWN = "Own"
 """The id of the policy that `own_logs` makes."""
 _LOGS = "TrnDeployment"
+_INTERFACES = "TrnFunctionInterfaces"
+_INTERFACE_CHANGES = (
+    "ec2:AssignPrivateIpAddresses",
+    "ec2:CreateNetworkInterface",
+    "ec2:DeleteNetworkInterface",
+    "ec2:UnassignPrivateIpAddresses",
+)
+_INTERFACE_READS = ("ec2:DescribeNetworkInterfaces", "ec2:DescribeSubnets")
 _PUBLIC_REGISTRY = "us-east-1"
 Statement = dict[str, Any]
 
@@ -76,9 +84,13 @@ def function_role(
     scope: Construct,
     group: logs.ILogGroup,
     statements: Sequence[iam.PolicyStatement] = (),
-    managed: Sequence[str] = (),
+    *,
+    in_vpc: bool = False,
 ) -> tuple[iam.Role, iam.ManagedPolicy]:
     """A role that lets a function write to its log group, and do what `statements` allow; and its policy, which can be granted more.
+
+    Args:
+        in_vpc: the function is in a VPC, so that Lambda needs permissions for its network interfaces.
 
     Without logs:CreateLogGroup: Lambda would create a deleted log group again with the last lines it writes.
     """
@@ -88,7 +100,7 @@ def function_role(
         scope,
         "Role",
         assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
-        managed_policies=[policy, *(iam.ManagedPolicy.from_aws_managed_policy_name(name) for name in managed)],
+        managed_policies=[policy, *([interfaces_policy(scope)] if in_vpc else [])],
     )
     return role, policy
 
@@ -135,6 +147,33 @@ def public_registry() -> list[Statement]:
     ]
 
 
-IN_A_VPC = "service-role/AWSLambdaENIManagementAccess"
-"""AWS's own policy for the network interfaces of a function in a VPC, for which Lambda accepts no narrower resource. It does not
-allow creating log groups."""
+def interfaces_policy(scope: Construct) -> iam.ManagedPolicy:
+    """The one policy for the network interfaces of all functions of a stack that are in a VPC.
+
+    Lambda uses the function's role for them. AWS's managed policy gives the same permissions to the function's own code, which
+    needs none of them: here it is refused them.
+    """
+    stack = Stack.of(scope)
+    existing = stack.node.try_find_child(_INTERFACES)
+    if isinstance(existing, iam.ManagedPolicy):
+        return existing
+    code = stack.format_arn(
+        service="lambda", resource="function", resource_name="*", arn_format=ArnFormat.COLON_RESOURCE_NAME
+    )
+    # of any account: subnets may be another's, shared with this one
+    here = stack.format_arn(service="ec2", resource="*", resource_name="*", account="*")
+    return iam.ManagedPolicy(
+        stack,
+        _INTERFACES,
+        description="Network interfaces of the functions, for Lambda and not for their code",
+        statements=[
+            iam.PolicyStatement(actions=list(_INTERFACE_CHANGES), resources=[here]),
+            iam.PolicyStatement(actions=list(_INTERFACE_READS), resources=["*"]),  # which take no narrower resource
+            iam.PolicyStatement(
+                effect=iam.Effect.DENY,
+                actions=[*_INTERFACE_CHANGES, *_INTERFACE_READS],
+                resources=["*"],
+                conditions={"ArnLike": {"lambda:SourceFunctionArn": code}},
+            ),
+        ],
+    )

@@ -6,6 +6,8 @@ from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+_POLICY = "TrnManagedInstance"
+
 
 def session_manager_statements(scope: Construct) -> list[iam.PolicyStatement]:
     """Permissions of a managed instance: to register and to exchange messages with Systems Manager.
@@ -34,3 +36,17 @@ def session_manager_statements(scope: Construct) -> list[iam.PolicyStatement]:
             resources=["*"],  # AWS accepts no narrower resource for these
         ),
     ]
+
+
+def session_manager_policy(scope: Construct) -> iam.ManagedPolicy:
+    """The one policy with these permissions for all roles of a stack."""
+    stack = Stack.of(scope)
+    existing = stack.node.try_find_child(_POLICY)
+    if isinstance(existing, iam.ManagedPolicy):
+        return existing
+    return iam.ManagedPolicy(
+        stack,
+        _POLICY,
+        description="Session Manager and Run Command: the instance's side",
+        statements=session_manager_statements(stack),
+    )

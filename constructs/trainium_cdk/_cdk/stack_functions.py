@@ -9,7 +9,7 @@ from aws_cdk import aws_lambda as functions
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from trainium_cdk._cdk.functions import IN_A_VPC, l1, providers
+from trainium_cdk._cdk.functions import interfaces_policy, l1, providers
 from trainium_cdk._cdk.groups import ClosedGroup, Egress
 from trainium_cdk.network import TrnNetwork
 
@@ -106,12 +106,12 @@ class StackFunctions(Construct):
             "SubnetIds": [s.subnet_id for s in network.private_subnets],
             "SecurityGroupIds": [group.group.security_group_id],
         }
+        interfaces = interfaces_policy(self)
         for function, role in outside:
             if isinstance(role, CfnResource):
-                partition = Stack.of(self).partition
-                role.add_property_override("ManagedPolicyArns", [f"arn:{partition}:iam::aws:policy/{IN_A_VPC}"])
+                role.add_property_override("ManagedPolicyArns", [interfaces.managed_policy_arn])
             else:
-                role.add_managed_policy(iam.ManagedPolicy.from_aws_managed_policy_name(IN_A_VPC))
+                role.add_managed_policy(interfaces)
             function.add_property_override("VpcConfig", where)
             function.node.add_dependency(network.internet_ready)
 

@@ -10,7 +10,7 @@ from constructs import Construct
 
 from trainium_cdk import settings as trn
 from trainium_cdk._cdk.groups import ClosedGroup, Egress
-from trainium_cdk._cdk.session_manager import session_manager_statements
+from trainium_cdk._cdk.session_manager import session_manager_policy
 from trainium_cdk._cdk.subnets import routes_of, selected
 from trainium_cdk.network import TrnNetwork
 
@@ -62,7 +62,7 @@ class TrnJumpHost(Construct):
                 self, "Group", vpc_id=vpc.vpc_id, description="Jump host: HTTPS out, nothing in", egress=(out,)
             ).group
         self._security_group = security_group
-        policy = iam.ManagedPolicy(self, "Policy", statements=session_manager_statements(self))
+        policy = session_manager_policy(self)
         role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"), managed_policies=[policy])
         self.role: iam.IRole = role
         """The instance's role."""

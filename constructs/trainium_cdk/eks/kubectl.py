@@ -12,7 +12,7 @@ from aws_cdk import aws_lambda as functions
 from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
 from constructs import Construct, IDependable
 
-from trainium_cdk._cdk.functions import IN_A_VPC, Statement, allow, deployment_logs, function_role, public_registry
+from trainium_cdk._cdk.functions import Statement, allow, deployment_logs, function_role, public_registry
 from trainium_cdk._cdk.injection import AddProperties
 
 _PULL = (
@@ -54,9 +54,9 @@ class KubectlProvider(Construct):
             *([allow("*", "ecr:GetAuthorizationToken"), allow(list(charts), *_PULL)] if charts else []),
         ]
         may = [iam.PolicyStatement.from_json(each) for each in statements]
-        self.role, _ = function_role(Construct(self, "Handler"), group, may, [IN_A_VPC])
+        self.role, _ = function_role(Construct(self, "Handler"), group, may, in_vpc=True)
         """The role that calls the Kubernetes API."""
-        self._entry_role, _ = function_role(Construct(self, "Entry"), group, (), [IN_A_VPC])
+        self._entry_role, _ = function_role(Construct(self, "Entry"), group, in_vpc=True)
         PropertyInjectors.of(self).add(
             AddProperties(functions.Function.PROPERTY_INJECTION_ID, logGroup=group),
             AddProperties(custom_resources.Provider.PROPERTY_INJECTION_ID, frameworkOnEventRole=self._entry_role),

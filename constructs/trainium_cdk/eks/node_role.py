@@ -6,7 +6,7 @@ import jsii
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from trainium_cdk._cdk.session_manager import session_manager_statements
+from trainium_cdk._cdk.session_manager import session_manager_policy
 from trainium_cdk.storage import AnyStorage
 from trainium_cdk.storage.given import grant_root_access
 
@@ -36,10 +36,11 @@ class TrnNodeRole(Construct):
             self,
             "Role",
             assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),
-            managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name(name) for name in managed],
+            managed_policies=[
+                *(iam.ManagedPolicy.from_aws_managed_policy_name(name) for name in managed),
+                session_manager_policy(self),
+            ],
         )
-        for statement in session_manager_statements(self):
-            self.role.add_to_policy(statement)
         # the EFS driver mounts as the node
         if storage:
             grant_root_access(self, storage, self.role)

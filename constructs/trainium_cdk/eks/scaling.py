@@ -15,7 +15,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as functions
 from constructs import Construct
 
-from trainium_cdk._cdk.functions import IN_A_VPC, Statement, allow, function_role, log_group
+from trainium_cdk._cdk.functions import Statement, allow, function_role, log_group
 from trainium_cdk._cdk.groups import ClosedGroup, Egress
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks.access import SCALER
@@ -150,7 +150,7 @@ class TrnScaler(Construct):
     ) -> iam.Role:
         stack, log = Stack.of(self), log_group(self)
         may = [iam.PolicyStatement.from_json(statement) for statement in _statements(stack, view, node_groups)]
-        role, _ = function_role(self, log, may, [IN_A_VPC])
+        role, _ = function_role(self, log, may, in_vpc=True)
         function = functions.Function(
             self,
             "Resource",
