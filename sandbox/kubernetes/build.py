@@ -34,6 +34,7 @@ PROGRAMS = (
     "kube-scheduler",
     "kubectl",
     "kwok",
+    "network-policies",
     "vc-controller-manager",
     "vc-scheduler",
     "vc-webhook-manager",

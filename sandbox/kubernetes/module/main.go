@@ -32,6 +32,7 @@ func main() {
 		"kubectl":                 kubectl,
 		"kwok":                    kwok,
 		"certificates":            certificates,
+		"network-policies":        networkPolicies,
 		"vc-scheduler":            volcanoScheduler,
 		"vc-controller-manager":   volcanoControllers,
 		"vc-webhook-manager":      volcanoWebhooks,

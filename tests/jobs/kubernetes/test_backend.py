@@ -6,6 +6,7 @@ import copy
 
 import pytest
 
+from tests.eks.test_network_policies import of_volcano
 from tests.jobs.kubernetes.conftest import RANKS, Running, fleet, script, text, until
 from trainium_cdk.jobs import JobError, JobStatus, SubmitError, UnknownJob
 from trainium_cdk.jobs.kubernetes import ApiError, KubernetesBackend, status
@@ -32,9 +33,11 @@ def test_a_gang_is_placed_and_its_nodes_find_each_other(backend: KubernetesBacke
     assert "found" in kept
 
 
-def test_a_rank_is_found_on_its_own_node(backend: KubernetesBackend) -> None:
+def test_a_rank_is_found_on_its_own_node(backend: KubernetesBackend, running: Running) -> None:
     sent = backend.submit(script(b"sleep 3600"), "ranks")
     assert until(lambda: text(backend.logs(sent.id)).count(", ranks ") == 2)
+    policy = "/apis/networking.k8s.io/v1/namespaces/training/networkpolicies/run-ranks"
+    assert running.kubernetes.api().get(policy)["spec"] == of_volcano("run-ranks")["spec"]
     assert [backend.node_of_rank(sent.id, rank) for rank in (0, 31, 32, 63)] == [0, 0, 1, 1]
     with pytest.raises(JobError, match=r"ranks 0 to 63, not 64"):
         backend.node_of_rank(sent.id, 64)
