@@ -99,11 +99,11 @@ def test_an_invalid_environment_is_reported_in_one_paragraph(
     if content is not None:
         file.write_bytes(content)
     assert app.run(cdk.App(context={"env": str(file)}, outdir=str(tmp_path / "cdk.out"))) == 1
-    printed, said = capsys.readouterr()
+    printed, stderr = capsys.readouterr()
     assert printed == ""
-    assert words in said
-    assert said.startswith(str(file))
-    assert "\n\n" not in said.strip()
+    assert words in stderr
+    assert stderr.startswith(str(file))
+    assert "\n\n" not in stderr.strip()
     assert digest(tmp_path).keys() <= {"environment.yaml"}
 
 

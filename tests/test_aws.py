@@ -24,6 +24,6 @@ CLOCK, CREDENTIALS = "this machine's clock is wrong: ", "these AWS credentials h
     ],
 )
 def test_errors_have_a_fix(code: str, message: str, begin: str) -> None:
-    said = describe_error(ClientError({"Error": {"Code": code, "Message": message}}, "ListQueues"))
-    assert said.startswith(begin)
-    assert message.rstrip(".") in said
+    described = describe_error(ClientError({"Error": {"Code": code, "Message": message}}, "ListQueues"))
+    assert described.startswith(begin)
+    assert message.rstrip(".") in described

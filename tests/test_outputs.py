@@ -132,13 +132,13 @@ def test_any_outputs_are_a_cluster_or_an_error(other: dict[str, str], gone: set[
     try:
         cluster = outputs.parse("S", "us-east-1", found)
     except outputs.OutputsError as e:
-        said = str(e)
+        error_text = str(e)
     else:
         assert outputs.parse("S", "us-east-1", found) == cluster
         assert cluster.queue() == cluster.queue(cluster.queues[0])
         return
-    assert "stack S" in said
-    assert len(said.splitlines()) == 1
+    assert "stack S" in error_text
+    assert len(error_text.splitlines()) == 1
 
 
 @hypothesis_settings(max_examples=many(200))

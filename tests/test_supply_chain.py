@@ -45,11 +45,13 @@ def test_hashes_are_required_wherever_something_is_installed() -> None:
     """As make would run it in a new checkout, for every environment."""
     own = [f".venvs/{f.stem.partition('-')[2]}/.done" for f in LOCKS if f.parent.name == "conformance"]
     targets = ["setup", *own, ".venvs/py3.11/.done"]
-    said = subprocess.run(
+    printed = subprocess.run(
         ["make", "--no-print-directory", "-n", "-B", *targets], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
     installs = [
-        part for part in re.split(r"\n|&&", said) if re.search(r"\bpip (install|sync)\b|\bnpm (i|ci|install)\b", part)
+        part
+        for part in re.split(r"\n|&&", printed)
+        if re.search(r"\bpip (install|sync)\b|\bnpm (i|ci|install)\b", part)
     ]
     ours = [part for part in installs if part.rstrip().endswith("--no-deps --no-build-isolation --editable .")]
     locked = [part for part in installs if "--require-hashes" in part or "npm ci" in part]

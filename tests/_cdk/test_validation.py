@@ -43,13 +43,13 @@ def test_a_finding_has_a_location_reason_and_fix(tmp_path: Path, capfd: pytest.C
     assert (paid["severity"], kept["severity"]) == ("warning", "info")
     assert [c["constructPath"] for c in paid["violatingConstructs"]] == ["TrnPclusterStack"]
     assert [c["constructPath"] for c in kept["violatingConstructs"]] == ["TrnPclusterStack", "TrnEksStack"]
-    said, end = "", time.monotonic() + 600
+    stderr, end = "", time.monotonic() + 600
     while (
-        "Acknowledge with 'trn::static_nodes_are_paid'" not in said
+        "Acknowledge with 'trn::static_nodes_are_paid'" not in stderr
     ):  # printed by the CDK's own process, asynchronously
-        assert time.monotonic() < end, said
+        assert time.monotonic() < end, stderr
         time.sleep(0.05)
-        said += capfd.readouterr().err
+        stderr += capfd.readouterr().err
 
 
 def test_errors_of_one_engine_are_reported_and_the_other_synthesises(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_release_and_a_framework_that_cannot_work_end_the_synth(
     file, out = tmp_path / "environment.yaml", tmp_path / "cdk.out"
     file.write_text("bootstrap: {neuron_release: 2.33.0, framework: torch-xla}\n")
     assert app.run(cdk.App(context={"env": str(file)}, outdir=str(out))) == 1
-    said = capfd.readouterr().err
-    assert f"{file}:1: error: bootstrap.framework = torch-xla: Neuron 2.33.0 has no torch-xla for training" in said
-    assert "Fix: write bootstrap.neuron_release: 2.28.1" in said
+    stderr = capfd.readouterr().err
+    assert f"{file}:1: error: bootstrap.framework = torch-xla: Neuron 2.33.0 has no torch-xla for training" in stderr
+    assert "Fix: write bootstrap.neuron_release: 2.28.1" in stderr
     assert not list(out.glob("*.template.json"))

@@ -64,9 +64,9 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         json.dumps(template(Vpc={"Type": "AWS::EC2::VPC"}, C={"Type": "AWS::EKS::Cluster", "DependsOn": "Vpc"}))
     )
     assert main([str(file)]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith("545 s at least")
-    assert "5 s  +  540 s  AWS::EKS::Cluster  C" in said
+    printed = capsys.readouterr().out
+    assert printed.startswith("545 s at least")
+    assert "5 s  +  540 s  AWS::EKS::Cluster  C" in printed
     file.write_text("[]")
     assert main([str(file)]) == 1
     assert main([]) == 2

@@ -41,7 +41,7 @@ def test_every_release_of_the_manifest_is_in_the_catalogue_with_its_own_versions
         "aws-neuronx-tools": lambda r: r.tools,
         "neuronx-cc": lambda r: r.compiler,
     }
-    told = 0
+    checked = 0
     for release in json.loads(MANIFEST.read_text("utf-8"))["neuron_releases"]:
         version = release["neuron_version"]
         if numbers(version) < refresh.OLDEST_RELEASE and version != "2.26.1":
@@ -51,7 +51,7 @@ def test_every_release_of_the_manifest_is_in_the_catalogue_with_its_own_versions
         for package in release["packages"]:
             if package["name"] in names:
                 assert names[package["name"]](ours) == package["version"], (ours.version, package["name"])
-                told += 1
+                checked += 1
             if package["name"] == "torch-neuronx" and numbers(package["version"])[:2] == torch:
                 wheel = ours.frameworks["torch-xla"]
                 assert (wheel.version, list(wheel.pythons)) == (
@@ -61,7 +61,7 @@ def test_every_release_of_the_manifest_is_in_the_catalogue_with_its_own_versions
                 assert {f.rstrip("nu") for f in wheel.families} == {
                     i for i in package["supported_instances"] if i.startswith("trn")
                 }
-    assert told == 5 * 8
+    assert checked == 5 * 8
 
 
 def test_node_images() -> None:

@@ -18,8 +18,8 @@ def test_noticed(text: str, level: str, key: str, message: str) -> None:
 
 def test_kept_data_is_named_with_its_risk() -> None:
     env = settings.parse("on_destroy: keep\nstorage: {fsx: {deployment: SCRATCH_2}}\nregistry: {enabled: false}")
-    warned, told = checks.require(env)
+    warned, notice = checks.require(env)
     assert (warned.level, warned.dotted) == ("warning", "storage.fsx.deployment")
     assert "SCRATCH_2 is not replicated" in warned.reason
-    assert (told.level, told.dotted) == ("info", "on_destroy")
-    assert "leaves EFS, FSx for Lustre and the bucket and the logs" in told.reason
+    assert (notice.level, notice.dotted) == ("info", "on_destroy")
+    assert "leaves EFS, FSx for Lustre and the bucket and the logs" in notice.reason

@@ -57,7 +57,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def said(words: str, folder: Path, **env: str) -> str:
+def error_line(words: str, folder: Path, **env: str) -> str:
     plain = {"PATH": os.environ["PATH"], "HOME": str(folder), "LC_ALL": "C.UTF-8", "AWS_EC2_METADATA_DISABLED": "true"}
     done = subprocess.run(
         [TRN, *words.split()], env={**plain, **env}, cwd=folder, stdin=subprocess.DEVNULL,
@@ -70,7 +70,7 @@ def said(words: str, folder: Path, **env: str) -> str:
 
 @pytest.mark.parametrize("name", swept(COMMANDS, "list", "submit to Kubernetes", "preflight"))
 def test_expired_credentials(name: str, expired: dict[str, str], folder: Path) -> None:
-    line = said(COMMANDS[name], folder, **expired)
+    line = error_line(COMMANDS[name], folder, **expired)
     if name == "preflight":
         assert "error credentials = " in line
         assert "ExpiredToken" in line
@@ -82,6 +82,6 @@ def test_expired_credentials(name: str, expired: dict[str, str], folder: Path) -
 
 @pytest.mark.parametrize("name", swept(COMMANDS, "submit through SSM", "destroy"))
 def test_no_credentials(name: str, local_aws: LocalAws, folder: Path) -> None:
-    line = said(COMMANDS[name], folder, AWS_REGION=local_aws.region, AWS_ENDPOINT_URL=local_aws.endpoint)
+    line = error_line(COMMANDS[name], folder, AWS_REGION=local_aws.region, AWS_ENDPOINT_URL=local_aws.endpoint)
     assert "Unable to locate credentials" in line
     assert "Check your AWS credentials" in line or "Fix: sign in (aws sso login)" in line

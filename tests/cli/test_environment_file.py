@@ -22,10 +22,10 @@ ENVIRONMENT = "region: us-west-2\nname: {name}\neks: {{}}\n"
 def deployed(local_aws: LocalAws) -> Iterator[str]:
     """Name of a stack in us-west-2 with the outputs of an EKS environment called after it."""
     name = "file-test"
-    said = outputs.eks_outputs(settings.load(), bucket="trn-bucket")
+    stack_outputs = outputs.eks_outputs(settings.load(), bucket="trn-bucket")
     template = {
         "Resources": {"Note": {"Type": "AWS::SSM::Parameter", "Properties": {"Type": "String", "Value": "x"}}},
-        "Outputs": {key: {"Value": value} for key, (value, _) in said.items()},
+        "Outputs": {key: {"Value": value} for key, (value, _) in stack_outputs.items()},
     }
     client, stack = local_aws.client("cloudformation", "us-west-2"), f"TrnEksStack-{name}"
     client.create_stack(StackName=stack, TemplateBody=json.dumps(template))

@@ -143,11 +143,11 @@ BAD: list[tuple[list[str | bytes], int, str]] = [
 def test_a_bad_command_line(trn: Run, words: list[str | bytes], code: int, message: str, slurm: LocalSlurm) -> None:
     before = slurm.run(["squeue", "-h", "-a"]).stdout
     done = trn(*words)  # type: ignore[arg-type]
-    said = done.stderr.decode(errors="replace")
+    stderr = done.stderr.decode(errors="replace")
     assert done.returncode == code
-    assert re.search(message, said), said
-    assert "Traceback" not in said
-    assert code == 2 or said.count("\n") == 1
+    assert re.search(message, stderr), stderr
+    assert "Traceback" not in stderr
+    assert code == 2 or stderr.count("\n") == 1
     assert done.stdout == b""
     assert slurm.run(["squeue", "-h", "-a"]).stdout == before
 

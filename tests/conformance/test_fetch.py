@@ -53,8 +53,8 @@ def test_one_commit_is_fetched_and_kept(commits: list[str], tmp_path: Path, monk
 
 def test_a_failed_fetch_leaves_nothing(commits: list[str], tmp_path: Path) -> None:
     assert upstream.find("owner/other", commits[0]) is None
-    said = upstream.why_not("owner/other", commits[0])
-    assert said.startswith(f"owner/other at {commits[0][:12]} could not be fetched: fatal: ")
+    message = upstream.why_not("owner/other", commits[0])
+    assert message.startswith(f"owner/other at {commits[0][:12]} could not be fetched: fatal: ")
     assert upstream.find(NAME, "0" * 40) is None
     assert "0" * 40 in upstream.why_not(NAME, "0" * 40)
     assert upstream.find(NAME, commits[0][:12]) is None

@@ -83,10 +83,10 @@ def test_decisions(there: Group, gangs: list[Gang], change: Change, why: dict[st
     found = plan.groups.get("trn", Change())
     assert (found.desired, found.remove) == (change.desired, change.remove)
     before = {g.key: g.attempt.why for g in gangs}
-    said = {key: attempt.why for key, attempt in plan.attempts.items()}
-    assert set(said) <= set(before)
+    reasons = {key: attempt.why for key, attempt in plan.attempts.items()}
+    assert set(reasons) <= set(before)
     for name, expected in why.items():
-        assert said[f"training/{name}"].startswith(expected), said
+        assert reasons[f"training/{name}"].startswith(expected), reasons
 
 
 def test_a_gang_that_fits_no_group_of_its_first_choice_takes_the_next() -> None:

@@ -75,8 +75,8 @@ def opened(kubernetes: LocalKubernetes, local_aws: LocalAws, session: boto3.Sess
 
     def open_scene(name: str, maximum: int) -> Scene:
         env = settings.validate({"eks": {"node_groups": [{"name": "trn", "max_nodes": maximum}]}})
-        said: dict[str, Any] = outputs.eks_outputs(env, bucket="b")
-        values = {key: value for key, (value, _) in said.items()}
+        printed: dict[str, Any] = outputs.eks_outputs(env, bucket="b")
+        values = {key: value for key, (value, _) in printed.items()}
         cluster = outputs.parse("TrnEksStack", "us-east-1", values)
         assert isinstance(cluster, outputs.EksCluster)
         made.append(Scene(name, maximum, kubernetes, local_aws, cluster, session))
@@ -127,10 +127,10 @@ def test_11_of_16_are_available(opened: Open) -> None:
     assert "waits for 16 nodes of trn" in scene.why("gang")
     scene.minutes(int(LIMITS.capacity / 60))
     assert scene.desired == 11
-    said = scene.why("gang")
-    assert "11 of 16 nodes of trn came within 10 minutes" in said
-    assert "InsufficientInstanceCapacity" in said
-    assert "next attempt at" in said
+    printed = scene.why("gang")
+    assert "11 of 16 nodes of trn came within 10 minutes" in printed
+    assert "InsufficientInstanceCapacity" in printed
+    assert "next attempt at" in printed
     assert scene.until_gone() * 60 <= LIMITS.idle + SLACK
     assert not any(plan.groups for plan in scene.minutes(2))
     scene.capacity(None)

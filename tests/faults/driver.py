@@ -66,11 +66,11 @@ class Driver:
 
     def create(self, template: Template, tags: Mapping[str, str] | None = None) -> str:
         """The status it ends with."""
-        self._id = self.client.create_stack(StackName=self.name, **self._said(template, tags))["StackId"]
+        self._id = self.client.create_stack(StackName=self.name, **self._arguments(template, tags))["StackId"]
         return self.settle()
 
     def update(self, template: Template, tags: Mapping[str, str] | None = None) -> str:
-        self.client.update_stack(StackName=self.name, **self._said(template, tags))
+        self.client.update_stack(StackName=self.name, **self._arguments(template, tags))
         return self.settle()
 
     def delete(self) -> str:
@@ -105,7 +105,7 @@ class Driver:
             if not self._id or self.delete() == "DELETE_COMPLETE":
                 return
 
-    def _said(self, template: Template, tags: Mapping[str, str] | None) -> dict[str, Any]:
+    def _arguments(self, template: Template, tags: Mapping[str, str] | None) -> dict[str, Any]:
         key = f"templates/{self.name}.json"
         self.aws.client("s3").put_object(Bucket=self._bucket, Key=key, Body=json.dumps(template).encode())
         return {

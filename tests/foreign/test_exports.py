@@ -82,7 +82,7 @@ def test_its_arguments_are_flat_and_each_default_is_documented(name: str) -> Non
     assert name in text.partition("\nExample:\n")[2], "the example shows it"
     parameters = list(inspect.signature(construct.__init__).parameters.values())[3:]
     arguments = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", text.partition("\nArgs:\n")[2].partition("\n\n")[0], re.MULTILINE)  # fmt: skip
-    documented = {key: " ".join(said.split()) for key, said in arguments}
+    documented = {key: " ".join(description.split()) for key, description in arguments}
     assert [p.name for p in parameters if p.name not in documented] == []
     for parameter in parameters:
         assert parameter.kind is inspect.Parameter.KEYWORD_ONLY

@@ -40,8 +40,8 @@ CONFIGURATION = {
 
 def make_cluster(*fleets: Fleet, **changes: Any) -> SlurmCluster:
     """The tutorials' cluster (16 trn1.32xlarge in queue compute1), with changes."""
-    said = outputs.slurm_outputs(settings.load(), head_node_id="i-0123456789abcdef0", bucket="trn-bucket")
-    made = outputs.parse("TrnPclusterStack", "us-east-1", {key: value for key, (value, _) in said.items()})
+    stack_outputs = outputs.slurm_outputs(settings.load(), head_node_id="i-0123456789abcdef0", bucket="trn-bucket")
+    made = outputs.parse("TrnPclusterStack", "us-east-1", {key: value for key, (value, _) in stack_outputs.items()})
     assert isinstance(made, SlurmCluster)
     return made.model_copy(update={**changes, **({"fleets": fleets} if fleets else {})})
 

@@ -40,5 +40,5 @@ def test_a_data_set_of_too_few_shards_is_rejected(
     run = subprocess.run(
         ["bash", "-c", call, FETCH, str(data), str(needed)], env=env, capture_output=True, text=True, check=False
     )
-    said = f"trn: {data} has {shards} files *_training_*.hdf5, and the job needs {needed}. Use fewer nodes\n"
-    assert (run.returncode, run.stdout, run.stderr) == (code, "" if code else "continues\n", said if code else "")
+    message = f"trn: {data} has {shards} files *_training_*.hdf5, and the job needs {needed}. Use fewer nodes\n"
+    assert (run.returncode, run.stdout, run.stderr) == (code, "" if code else "continues\n", message if code else "")

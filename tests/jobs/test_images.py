@@ -55,8 +55,8 @@ def test_a_build_is_started_with_its_source_and_tag(
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", boto3.Session())
     event = "provide-client-params.codebuild.StartBuild"
     boto3.DEFAULT_SESSION.events.register(event, lambda params, **_: asked.append(params))
-    source, said = images.pack(folder), []
-    made = images.build(cluster, source, say=said.append, log=said.append, sleep=lambda _: None)
+    source, messages = images.pack(folder), []
+    made = images.build(cluster, source, say=messages.append, log=messages.append, sleep=lambda _: None)
     assert made.built
     assert made.name == f"{cluster.registry_uri}:{source.tag()}"
     [call] = asked
@@ -69,7 +69,7 @@ def test_a_build_is_started_with_its_source_and_tag(
     assert pinned["Body"].read() == source.content
     variables = {v["name"]: v["value"] for v in call["environmentVariablesOverride"]}
     assert variables == {"IMAGE_TAG": source.tag(), "DOCKERFILE": "Dockerfile"}
-    assert any(line.startswith("CodeBuild runs images-test:") for line in said)
+    assert any(line.startswith("CodeBuild runs images-test:") for line in messages)
 
 
 def test_an_existing_image_is_not_built_again(cluster: EksCluster, local_aws: LocalAws, folder: Path) -> None:

@@ -42,8 +42,8 @@ def bash(script: str) -> bytes:
 @settings(max_examples=40)
 @given(st.lists(TEXT | st.sampled_from(NASTY), max_size=8))
 def test_arguments_reach_a_program_unchanged(words: list[str]) -> None:
-    said = bash(f'set -- {quote.words(words)}\nprintf \'%s\\0\' "$#" "$@"').split(b"\0")[:-1]
-    assert said == [str(len(words)).encode(), *(w.encode() for w in words)]
+    output = bash(f'set -- {quote.words(words)}\nprintf \'%s\\0\' "$#" "$@"').split(b"\0")[:-1]
+    assert output == [str(len(words)).encode(), *(w.encode() for w in words)]
 
 
 @settings(max_examples=40)

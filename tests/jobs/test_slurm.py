@@ -62,9 +62,9 @@ def test_a_script_finds_the_other_nodes(backend: SlurmBackend) -> None:
     body = 'echo "node $NODE_RANK of $NNODES, $NPROC_PER_NODE workers, at $MASTER_ADDR:$MASTER_PORT, in $PWD"'
     job = backend.submit(script(body, nodes=3))
     assert backend.wait(job.id, 600).ok
-    said = log(backend, job.id)
+    printed = log(backend, job.id)
     for rank in range(3):
-        assert re.search(rf"{rank}: node {rank} of 3, 32 workers, at 127\.0\.0\.1:2022, in .*{job.id}/work", said)
+        assert re.search(rf"{rank}: node {rank} of 3, 32 workers, at 127\.0\.0\.1:2022, in .*{job.id}/work", printed)
     assert "node 1 of 3" in log(backend, job.id, node=1)
     assert "node 0 of 3" not in log(backend, job.id, node=1)
 
@@ -100,11 +100,11 @@ WORD = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])
 def test_arguments_and_environment_arrive_unchanged(
     backend: SlurmBackend, shared: Path, args: list[str], value: str
 ) -> None:
-    body = 'printf "%s\\0" "$VALUE" "$@" > said'
+    body = 'printf "%s\\0" "$VALUE" "$@" > printed'
     job = backend.submit(script(body, args=tuple(args), env={"VALUE": value}))
     assert backend.wait(job.id, 600).ok
-    said = (shared / "trn" / "jobs" / job.id / "work" / "said").read_bytes()
-    assert said == b"".join(word.encode() + b"\0" for word in [value, *args])
+    printed = (shared / "trn" / "jobs" / job.id / "work" / "printed").read_bytes()
+    assert printed == b"".join(word.encode() + b"\0" for word in [value, *args])
 
 
 def test_bert_is_prepared_compiled_and_trained_on_the_same_nodes(
@@ -196,8 +196,8 @@ def test_a_follower_continues_after_its_connection_broke(backend: SlurmBackend) 
 
     job = backend.submit(script("for i in $(seq 20); do echo step $i; sleep 0.1; done"))
     shaky = Shaky(env=backend.transport._env, interval=0.05)  # type: ignore[attr-defined]
-    said = b"".join(c.data for c in SlurmBackend(backend.cluster, shaky).logs(job.id, stage="train", follow=True))
-    assert re.findall(rb"step (\d+)", said) == [str(i).encode() for i in range(1, 21)]
+    printed = b"".join(c.data for c in SlurmBackend(backend.cluster, shaky).logs(job.id, stage="train", follow=True))
+    assert re.findall(rb"step (\d+)", printed) == [str(i).encode() for i in range(1, 21)]
 
 
 def test_cancel(backend: SlurmBackend) -> None:
@@ -403,5 +403,5 @@ def test_training_is_restarted_when_a_node_dies(backend: SlurmBackend, slurm: Lo
     finally:
         slurm.run(["scontrol", "update", f"nodename={node}", "state=resume"])
     assert ended.ok
-    said = log(backend, job.id)
-    assert said.index("attempt 0") < said.index("attempt 1")
+    printed = log(backend, job.id)
+    assert printed.index("attempt 0") < printed.index("attempt 1")

@@ -177,11 +177,11 @@ def test_the_final_state_of_a_command_is_reported(
     """Each state in which SSM ends a command without success; a retry may help."""
     local_aws.set_answers("run-command", {"Status": status, "StatusDetails": details})
     try:
-        with pytest.raises(TransportError, match=said) as told:
+        with pytest.raises(TransportError, match=said) as caught:
             ssm.run("true")
     finally:
         local_aws.set_answers("run-command", None)
-    assert told.value.again
+    assert caught.value.again
     assert ssm.run("echo back").stdout == "back\n"
 
 

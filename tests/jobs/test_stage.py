@@ -52,5 +52,5 @@ def test_how_it_ended(end: str, code: int, word: str, tmp_path: Path) -> None:
     env |= {"SLURM_JOB_ID": "41", "SLURM_JOB_NAME": "job-train"}
     script = f'job=$1 stage=train; . "$2"; begin; {end}'
     subprocess.run(["bash", "-c", script, "stage", str(tmp_path), shell], env=env, capture_output=True, check=False)
-    said, number, exit_code, _, nodes, *why = (tmp_path / "state" / "train").read_text().split()
-    assert (said, number, int(exit_code), nodes, " ".join(why)) == ("ended", "41", code, "n-[1-2]", word)
+    event, number, exit_code, _, nodes, *why = (tmp_path / "state" / "train").read_text().split()
+    assert (event, number, int(exit_code), nodes, " ".join(why)) == ("ended", "41", code, "n-[1-2]", word)

@@ -59,6 +59,6 @@ def test_the_default_clusters_output_their_driver() -> None:
 def test_the_message_of_aws_is_in_the_plan(release: str, words: str) -> None:
     known = Catalog.load().release(release)
     found = plan(BertLarge(), slurm(neuron_release=release, neuron_driver=known.dkms)).describe()
-    [said] = [line for line in found if "AWS" in line]
-    assert words in said
-    assert "2026-0" in said
+    [note] = [line for line in found if "AWS" in line]
+    assert words in note
+    assert "2026-0" in note

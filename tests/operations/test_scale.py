@@ -71,14 +71,14 @@ def looks(*each: Progress) -> Callable[[], Progress]:
 
 
 def test_a_shortage_is_reported_once_and_waited_for() -> None:
-    said: list[str] = []
+    messages: list[str] = []
     short = Progress(4, 2, SHORTAGE)
-    ended = wait(looks(Progress(4, 0), short, short, short, Progress(4, 4)), said.append, sleep=lambda _: None)
+    ended = wait(looks(Progress(4, 0), short, short, short, Progress(4, 4)), messages.append, sleep=lambda _: None)
     assert ended.done
-    assert [line.split(" ")[0] for line in said] == ["0", "2", "4"]
-    assert "keeps trying" in said[1]
-    assert "reservation or capacity block" in said[1]
-    assert SHORTAGE in said[1]
+    assert [line.split(" ")[0] for line in messages] == ["0", "2", "4"]
+    assert "keeps trying" in messages[1]
+    assert "reservation or capacity block" in messages[1]
+    assert SHORTAGE in messages[1]
 
 
 def test_after_the_timeout_the_next_command_is_printed() -> None:

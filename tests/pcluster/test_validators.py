@@ -69,8 +69,8 @@ def test_every_allowed_log_retention_is_one_of_parallelclusters() -> None:
         "from pcluster.schemas.cluster_schema import CloudWatchLogsSchema as s;"
         "print(*s().fields['retention_in_days'].validate.choices)"
     )
-    said = subprocess.run([PCLUSTER_PYTHON, "-W", "ignore", "-c", ask], capture_output=True, text=True, check=True)
-    assert set(get_args(LogDays)) == {int(days) for days in said.stdout.split()} - {0}  # 0 keeps them for ever
+    done = subprocess.run([PCLUSTER_PYTHON, "-W", "ignore", "-c", ask], capture_output=True, text=True, check=True)
+    assert set(get_args(LogDays)) == {int(days) for days in done.stdout.split()} - {0}  # 0 keeps them for ever
 
 
 def test_the_default_environment_passes_with_a_warning_about_the_key_only(

@@ -30,14 +30,14 @@ def test_the_demo() -> None:
     env = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "TRN_"))}
     with subprocess.Popen(demo, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
         try:
-            said, _ = run.communicate()
+            output, _ = run.communicate()
         except BaseException:  # the time is up: as it is interrupted, it stops all that it has started
             run.send_signal(signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 run.wait(60)
             run.kill()
             raise
-    assert run.returncode == 0, said[-6000:]
+    assert run.returncode == 0, output[-6000:]
     for pattern in SHOWN:
-        assert re.search(pattern, said), (pattern, said[-3000:])
-    assert "Skipped on this machine" not in said
+        assert re.search(pattern, output), (pattern, output[-3000:])
+    assert "Skipped on this machine" not in output

@@ -73,7 +73,7 @@ def test_a_foreign_app_is_deployed_by_its_own_tests(wheel: Path, tmp_path: Path)
         "UV_OFFLINE": "1",  # make setup has fetched what this installs
         "npm_config_offline": "true",
     }
-    said = run(python, "-m", "sandbox", "setup", cwd=folder, **own)
-    assert str(tmp_path / "home") in said
+    output = run(python, "-m", "sandbox", "setup", cwd=folder, **own)
+    assert str(tmp_path / "home") in output
     assert "1 passed" in run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=folder, **own)
     assert run(python, "-m", "sandbox", "setup", cwd=folder, **own).count("\n") == 1  # nothing is missing any more

@@ -144,9 +144,9 @@ def test_a_gang_is_placed_runs_and_shares_a_volume(cluster: LocalKubernetes) -> 
     assert {one["metadata"]["name"] for one in made} == {"gang-trainer-0", "gang-trainer-1"}
     assert len({one["spec"]["nodeName"] for one in made}) == 2
     for rank in (0, 1):
-        said = api.get(path_of("v1", "Pod", f"gang-trainer-{rank}", "default") + "/log", container="trainer")
-        lines = said.split()
-        assert said.startswith(f"{rank} is gang-trainer-{rank}\n127.")
+        output = api.get(path_of("v1", "Pod", f"gang-trainer-{rank}", "default") + "/log", container="trainer")
+        lines = output.split()
+        assert output.startswith(f"{rank} is gang-trainer-{rank}\n127.")
         assert lines[-4:] == ["rank-0", "rank-1", "/dev/shm:", "mine"]
     assert not Path("/data/rank-0").exists()
     remove(cluster, "gang")
@@ -260,7 +260,7 @@ def _set(body: Object, place: str, value: Any) -> Object:
 
 
 @pytest.mark.parametrize(
-    ("place", "value", "said"),
+    ("place", "value", "output"),
     [
         ("spec/minAvailable", 3, "'minAvailable' should not be greater than total replicas"),
         ("spec/queue", "nobodys", "nobodys"),
@@ -270,10 +270,10 @@ def _set(body: Object, place: str, value: Any) -> Object:
         ("spec/tasks/0/template/spec/containers/0/name", "", "name"),
     ],
 )
-def test_wrong_jobs_are_refused(cluster: LocalKubernetes, place: str, value: Any, said: str) -> None:
+def test_wrong_jobs_are_refused(cluster: LocalKubernetes, place: str, value: Any, output: str) -> None:
     with pytest.raises(ApiError) as refused:
         cluster.api().create(_set(job("wrong", 2, "true"), place, value))
-    assert said in str(refused.value)
+    assert output in str(refused.value)
 
 
 def test_the_definitions_kept_here_are_those_of_the_version_built() -> None:

@@ -193,7 +193,7 @@ def queue(**spec: Any) -> Object:
 
 
 @pytest.mark.parametrize(
-    ("thing", "said"),
+    ("thing", "message"),
     [
         (volcano_job(), ""),
         (volcano_job(minAvailabel=2), "Job train: spec: Additional properties are not allowed ('minAvailabel'"),
@@ -211,9 +211,9 @@ def queue(**spec: Any) -> Object:
         ({"kind": "Pod"}, "an object without apiVersion and metadata"),
     ],
 )
-def test_schema_errors_have_a_reason_and_a_path(thing: Object, said: str) -> None:
+def test_schema_errors_have_a_reason_and_a_path(thing: Object, message: str) -> None:
     found = schemas.validate(thing)
-    assert (found == []) if not said else found[0].startswith(said), found
+    assert (found == []) if not message else found[0].startswith(message), found
 
 
 def test_list_items_are_validated() -> None:
@@ -252,7 +252,7 @@ def test_helm_as_the_kubectl_provider_calls_it(sandbox: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["pull", "oci://registry.example/chart", "--untar"], "without --version"),
         (["upgrade", "a", "oci://registry.example/chart", "--install"], "without --version"),
@@ -260,9 +260,9 @@ def test_helm_as_the_kubectl_provider_calls_it(sandbox: Path, capsys: pytest.Cap
         (["status", "a"], "release: not found"),
     ],
 )
-def test_helm_refuses(sandbox: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
+def test_helm_refuses(sandbox: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
     assert helm.main(arguments) == 1
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert helm.calls(sandbox) == []
 
 

@@ -41,15 +41,15 @@ def says(local_aws: LocalAws, name: str) -> Iterator[Callable[[str], list[str]]]
     group = f"/aws/lambda/{name}"
 
     def run(word: str) -> list[str]:
-        said = word
+        payload = word
         while True:
-            function.invoke(FunctionName=name, Payload=json.dumps(said))
+            function.invoke(FunctionName=name, Payload=json.dumps(payload))
             if not logs.describe_log_groups(logGroupNamePrefix=group)["logGroups"]:
                 return []
             lines = [event["message"].strip() for event in logs.filter_log_events(logGroupName=group)["events"]]
             if not lines or word in lines:
                 return lines
-            said = ""  # a line that is late comes with the next call's
+            payload = ""  # a line that is late comes with the next call's
 
     yield run
     function.delete_function(FunctionName=name)

@@ -130,8 +130,8 @@ def test_a_configuration_pcluster_refuses_rolls_everything_back(
     aws: LocalAws, synthesize: Synthesize, left: Callable[[], dict[str, list[str]]]
 ) -> None:
     out = synthesize(type="trn1.2xlarge")
-    said = deploy(aws, out, check=False)
-    assert "Instance type 'trn1.2xlarge' does not support EFA" in " ".join(said.split())
+    printed = deploy(aws, out, check=False)
+    assert "Instance type 'trn1.2xlarge' does not support EFA" in " ".join(printed.split())
     assert stacks(aws)["SandboxTest"] == "ROLLBACK_COMPLETE"
     assert {kind for kind in left() if kind != "log groups"} == {"CloudFormation stacks"}
     aws.cdk("destroy", "-f", "-a", out, cwd=out)

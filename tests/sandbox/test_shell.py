@@ -158,6 +158,6 @@ def test_env_needs_only_the_standard_library(tmp_path: Path) -> None:
 
 def test_a_region_is_not_changed_under_a_running_one(local_aws: LocalAws, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["up", "--dir", str(local_aws.directory), "--region", "us-west-2"]) == 2
-    said = capsys.readouterr().err
-    assert "a local AWS with region us-east-1 is running in" in said
-    assert f"python -m sandbox down --dir {local_aws.directory}" in said
+    stderr = capsys.readouterr().err
+    assert "a local AWS with region us-east-1 is running in" in stderr
+    assert f"python -m sandbox down --dir {local_aws.directory}" in stderr

@@ -133,8 +133,8 @@ def test_the_configuration_file() -> None:
 
 
 def test_sixteen_nodes_report_their_own_names(slurm: LocalSlurm) -> None:
-    said = slurm.run(["srun", "-N16", "hostname"])
-    assert sorted(said.stdout.split()) == sorted(slurm.node_names), said.stderr
+    result = slurm.run(["srun", "-N16", "hostname"])
+    assert sorted(result.stdout.split()) == sorted(slurm.node_names), result.stderr
     assert slurm.run(["sinfo", "-h", "-o", "%P %D"]).stdout.split() == ["compute1*", "16"]
     assert slurm.notices == ()
 
@@ -208,12 +208,12 @@ def test_the_machine_is_not_touched(slurm: LocalSlurm) -> None:
 
 
 def test_attached_clusters_know_their_head_node(slurm: LocalSlurm, tmp_path: Path) -> None:
-    said = json.loads(slurm.attach(tmp_path / "clusters" / "trn").read_text())
+    result = json.loads(slurm.attach(tmp_path / "clusters" / "trn").read_text())
     done = subprocess.run(
-        ["squeue", "-h"], env=said["env"], cwd=said["cwd"], capture_output=True, text=True, check=False
+        ["squeue", "-h"], env=result["env"], cwd=result["cwd"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert (Path(said["env"]["TRN_SHARED_ROOT"]) / "efs").is_dir()
+    assert (Path(result["env"]["TRN_SHARED_ROOT"]) / "efs").is_dir()
 
 
 # --- ends --------------------------------------------------------------------------------------------------------------
@@ -262,10 +262,10 @@ def test_up_and_down_from_different_processes(tmp_path: Path) -> None:
     try:
         assert "has 1000 nodes; this machine runs 3 virtual ones (997 left out)" in up.stderr
         assert up.returncode == 0, up.stderr
-        said = subprocess.run(
+        result = subprocess.run(
             ["bash", "-c", f"{up.stdout}\nsrun -N3 hostname"], capture_output=True, text=True, check=False
         )
-        assert len(said.stdout.split()) == 3, said.stderr
+        assert len(result.stdout.split()) == 3, result.stderr
     finally:
         down = subprocess.run([*trn, "down", str(directory), "--wipe"], cwd=REPO, check=False)
     assert down.returncode == 0

@@ -297,10 +297,10 @@ def test_errors_end_with_an_exit_code_and_a_reason(
     slurm: LocalSlurm, command: str, env: dict[str, str], says: str
 ) -> None:
     code, lines = run(slurm, command, check=False, **env)
-    said = "\n".join(lines)
+    printed_text = "\n".join(lines)
     assert code != 0
-    assert says in said
-    assert "Traceback" not in said
+    assert says in printed_text
+    assert "Traceback" not in printed_text
     assert list(Path(slurm.node_env()["HOME"]).glob("f/*")) == []
 
 

@@ -40,8 +40,8 @@ def cdk(local_aws: LocalAws, name: str, tmp_path: Path, request: pytest.FixtureR
         return done.returncode, done.stdout
 
     yield run
-    code, said = run("destroy", {}, "--force")
-    assert code == 0, said
+    code, output = run("destroy", {}, "--force")
+    assert code == 0, output
     left = beyond(inventory(local_aws.client), before)
     record(f"life-slurm-{request.node.name}", left=sum(map(len, left.values())))
     assert left == {}
@@ -69,8 +69,8 @@ def test_life_of_a_stack(cdk: Cdk, local_aws: LocalAws, name: str, tmp_path: Pat
             "queues": [{"name": "bert", "compute_resources": [{"max_nodes": 4}]}],
         },
     }
-    code, said = deploy(cdk, first, "--outputs-file", str(tmp_path / "outputs.json"))
-    assert code == 0, said
+    code, output = deploy(cdk, first, "--outputs-file", str(tmp_path / "outputs.json"))
+    assert code == 0, output
     stack = f"TrnPclusterStack-{name}"
     said_by_stack = json.loads((tmp_path / "outputs.json").read_text())[stack]
     made = outputs.parse(stack, "us-east-1", said_by_stack)
@@ -89,16 +89,16 @@ def test_life_of_a_stack(cdk: Cdk, local_aws: LocalAws, name: str, tmp_path: Pat
     private = local_aws.client("ssm").get_parameter(Name=said_by_stack["SshKeyParameter"], WithDecryption=True)
     assert "PRIVATE KEY" in private["Parameter"]["Value"]
 
-    code, said = cdk("diff", first)
+    code, output = cdk("diff", first)
     assert code == 0
-    assert "Number of stacks with differences: 0" in said, said
-    code, said = deploy(cdk, first)
-    assert (code, f"({stack}) (no changes)" in said) == (0, True), said
+    assert "Number of stacks with differences: 0" in output, output
+    code, output = deploy(cdk, first)
+    assert (code, f"({stack}) (no changes)" in output) == (0, True), output
 
     grown = {**first, "bootstrap": {"neuron_release": "2.31.0"}}
     grown["pcluster"] = {**first["pcluster"], "queues": [{"name": "bert", "compute_resources": [{"max_nodes": 8}]}]}
-    code, said = deploy(cdk, grown)
-    assert code == 0, said
+    code, output = deploy(cdk, grown)
+    assert code == 0, output
     after = recorded(local_aws, name)
     assert after["headNode"] == made.head_node_id
     newer = local_aws.client("ssm").get_parameter(Name=f"/trainium/{name}-slurm/node-scripts")["Parameter"]["Value"]
@@ -107,19 +107,19 @@ def test_life_of_a_stack(cdk: Cdk, local_aws: LocalAws, name: str, tmp_path: Pat
     assert after["config"]["HeadNode"]["CustomActions"]["OnNodeUpdated"]["Args"] == [newer]
 
     refused = {**grown, "bootstrap": {}, "pcluster": {**grown["pcluster"], "os": "ubuntu2204"}}
-    code, said = deploy(cdk, refused)
+    code, output = deploy(cdk, refused)
     assert code == 1
     # the provider keeps the end of a long reason
-    assert "Restore 'Os' value to 'ubuntu2404'" in " ".join(said.split()), said
+    assert "Restore 'Os' value to 'ubuntu2404'" in " ".join(output.split()), output
     assert recorded(local_aws, name)["config"]["Image"] == {"Os": "ubuntu2404"}
 
 
 @pytest.mark.sweep
 def test_what_parallelcluster_refuses_is_rolled_back(cdk: Cdk, local_aws: LocalAws, name: str) -> None:
     """No rule of ours covers this, but its validators do: the deployment fails with their message."""
-    code, said = deploy(cdk, {"pcluster": {"overrides": {"HeadNode": {"InstanceType": "c5.huge"}}}})
+    code, output = deploy(cdk, {"pcluster": {"overrides": {"HeadNode": {"InstanceType": "c5.huge"}}}})
     assert code == 1
-    assert "[c5.huge]" in said
+    assert "[c5.huge]" in output
     found = local_aws.client("cloudformation").describe_stacks(StackName=f"TrnPclusterStack-{name}")["Stacks"][0]
     assert found["StackStatus"] == "ROLLBACK_COMPLETE"
 

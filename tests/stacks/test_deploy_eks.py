@@ -89,11 +89,11 @@ def test_life_of_a_cluster(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    said: list[str] = []
+    outputs_of_runs: list[str] = []
 
     def deploy(environment: dict[str, Any]) -> dict[str, str]:
         file = tmp_path / "outputs.json"
-        said.append(cdk("deploy", environment, "--require-approval", "never", "--outputs-file", str(file)))
+        outputs_of_runs.append(cdk("deploy", environment, "--require-approval", "never", "--outputs-file", str(file)))
         found: dict[str, str] = json.loads(file.read_text())[f"TrnEksStack-{name}"]
         return found
 
@@ -183,7 +183,7 @@ def test_life_of_a_cluster(
 
     assert "Number of stacks with differences: 0" in cdk("diff", first)
     deploy(first)
-    assert f"(TrnEksStack-{name}) (no changes)" in said[-1]
+    assert f"(TrnEksStack-{name}) (no changes)" in outputs_of_runs[-1]
 
     # scaled manually, and deployed again with a higher maximum: no node is removed
     [group] = [

@@ -120,9 +120,9 @@ def test_ssh_with_a_created_key() -> None:
     assert key["Properties"]["KeyType"] == "ed25519"
     assert head(found)["Ssh"] == {"AllowedIps": "203.0.113.0/24", "KeyName": {"Ref": key_id}}
     assert head(found)["Networking"]["ElasticIp"] is True
-    said = found.to_json()["Outputs"]
-    assert said["HeadNodePublicIp"]["Value"]["Fn::GetAtt"][1] == "headNode.publicIpAddress"
-    assert said["SshKeyParameter"]["Value"] == {
+    stack_outputs = found.to_json()["Outputs"]
+    assert stack_outputs["HeadNodePublicIp"]["Value"]["Fn::GetAtt"][1] == "headNode.publicIpAddress"
+    assert stack_outputs["SshKeyParameter"]["Value"] == {
         "Fn::Join": ["", ["/ec2/keypair/", {"Fn::GetAtt": [key_id, "KeyPairId"]}]]
     }
 

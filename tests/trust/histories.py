@@ -265,14 +265,14 @@ class History:
             again = 0
             while here and again < 5 and "Submit it again with the same token" in status.current.reason:
                 again += 1
-                counts[f"told {status.state}"] += 1
+                counts[f"reported {status.state}"] += 1
                 counts["submitted again"] += bool(backend.submit(ours.job, ours.token).resubmitted)
                 status = self.world.wait(ours.id)
             self._check(ours, status)
             if ours.bare and ours.ended_at is None and here and counts["kills"] > ours.kills:
                 counts["compared"] += 1
                 counts["compared, ran"] += bool(self.world.ran(ours.token))
-                counts["compared, ran by itself"] += unaided
+                counts["compared, ran without resubmission"] += unaided
                 counts["compared, bare ran"] += self.world.bare_ran(ours.bare)
 
     def _check(self, ours: Ours, status: JobStatus) -> None:

@@ -51,7 +51,7 @@ def test_a_log_is_followed_through_a_hundred_cuts(local_aws: LocalAws, over_ssm:
     """Lines of random bytes, while the follower's connection is cut, and the follower itself is interrupted now and then and continues
     where it was."""
     job = over_ssm().submit(Script(filename="talks.sh", content=TALKS), "talks")
-    dice, said, followers = random.Random(7), bytearray(), 0  # noqa: S311  the same each time
+    dice, received, followers = random.Random(7), bytearray(), 0  # noqa: S311  the same each time
     log = jobs_dir / job.id / "logs" / "train.log"
     with Cuts(port(local_aws), share=0.3, most=CUTS + 30, seed=7) as cuts:
         backend = over_ssm(cuts.endpoint)
@@ -60,9 +60,9 @@ def test_a_log_is_followed_through_a_hundred_cuts(local_aws: LocalAws, over_ssm:
             followers += 1
             done = True
             try:
-                for chunk in backend.logs(job.id, stage="train", follow=True, offset=len(said)):
-                    assert chunk.offset == len(said)
-                    said += chunk.data
+                for chunk in backend.logs(job.id, stage="train", follow=True, offset=len(received)):
+                    assert chunk.offset == len(received)
+                    received += chunk.data
                     if cuts.total >= CUTS:
                         (jobs_dir / job.id / "work" / "stop").touch()
                     elif dice.random() < 0.1:
@@ -74,10 +74,10 @@ def test_a_log_is_followed_through_a_hundred_cuts(local_aws: LocalAws, over_ssm:
         seen = dict(cuts.seen)
     assert sum(seen.get(kind, 0) for kind in Cuts.KINDS) >= CUTS
     assert all(seen.get(kind) for kind in Cuts.KINDS), seen
-    assert bytes(said) == log.read_bytes()
-    assert b"line 20 " in said
+    assert bytes(received) == log.read_bytes()
+    assert b"line 20 " in received
     cut = sum(seen[kind] for kind in Cuts.KINDS)
-    record("follow-cuts", bytes=len(said), cuts=cut, followers=followers, lost=log.stat().st_size - len(said))
+    record("follow-cuts", bytes=len(received), cuts=cut, followers=followers, lost=log.stat().st_size - len(received))
 
 
 @pytest.mark.sweep
@@ -179,8 +179,8 @@ def test_an_offset_beyond_the_log_waits(over_ssm: Make, bad: int) -> None:
     backend = over_ssm()
     job = backend.submit(Script(filename="run.sh", content=b"echo hello\n"), "offset")
     backend.wait(job.id, 600)
-    said = backend.transport.run(ask_log(backend.cluster, job.id, "train", None, max(bad, 0), 100)).stdout
-    assert " size " in said
+    received = backend.transport.run(ask_log(backend.cluster, job.id, "train", None, max(bad, 0), 100)).stdout
+    assert " size " in received
     assert (b"".join(c.data for c in backend.logs(job.id, offset=max(bad, 0))) == b"") is (bad > 100)
 
 
@@ -207,17 +207,17 @@ def test_a_response_that_is_refused_for_long_is_reported(over_ssm: Make, monkeyp
     monkeypatch.setattr(run_command, "TELL_SECONDS", 0.2)
     monkeypatch.setattr(run_command, "UNANSWERED_SECONDS", 1.0)
     ssm = over_ssm().transport
-    told: list[str] = []
-    ssm._say = told.append  # type: ignore[attr-defined]
+    messages: list[str] = []
+    ssm._say = messages.append  # type: ignore[attr-defined]
     throttled(ssm._ssm, "ssm.GetCommandInvocation")  # type: ignore[attr-defined]
     with pytest.raises(
         TransportError, match="AWS rejected GetCommandInvocation: ThrottlingException: Rate exceeded"
     ) as error:
         ssm.run("true")
     assert error.value.again
-    assert len(told) == 1
+    assert len(messages) == 1
     assert re.fullmatch(
-        r"no response from AWS for \d s \(AWS rejected GetCommandInvocation: .*\); still trying", told[0]
+        r"no response from AWS for \d s \(AWS rejected GetCommandInvocation: .*\); still trying", messages[0]
     )
 
 
@@ -228,16 +228,16 @@ def test_a_payload_whose_deletion_is_throttled_is_deleted_or_reported(
     monkeypatch.setattr(run_command, "REMOVE_SECONDS", 600.0 if times < 10 else 1.0)
     before = versions(local_aws)
     ssm = over_ssm().transport
-    told: list[str] = []
-    ssm._say = told.append  # type: ignore[attr-defined]
+    messages: list[str] = []
+    ssm._say = messages.append  # type: ignore[attr-defined]
     throttled(ssm._s3, "s3.DeleteObject", times)  # type: ignore[attr-defined]
     assert ssm.run("echo $((6 * 7))", private=True).stdout == "42\n"
     left = versions(local_aws) - before
     if times < 10:
-        assert (left, told) == (set(), [])
+        assert (left, messages) == (set(), [])
     else:
         assert len(left) == 1
         assert re.fullmatch(
             rf"the job's script, with its variables, is still in s3://{BUCKET}/trn/payloads/\w+: SlowDown. Delete it; the bucket does so after a day",
-            told[0],
+            messages[0],
         )

@@ -68,9 +68,9 @@ def test_no_job_changes_the_row_of_another(
     before = set(jobs_dir.iterdir())
     while not (jobs_dir / forger.id / "work" / "forged").exists():
         time.sleep(0.1)
-    told = {job.id: job for job in backend.list(1000)}
-    assert told[honest.id] == honest == backend.status(honest.id)
-    assert "ghost" not in told
+    listed = {job.id: job for job in backend.list(1000)}
+    assert listed[honest.id] == honest == backend.status(honest.id)
+    assert "ghost" not in listed
     active = {job.id: [stage.number for stage in job.stages] for job in backend.active()}
     assert active[honest.id] == [number]
     assert "ghost" not in active

@@ -274,8 +274,8 @@ def test_histories(histories: int, slurm_to_crash: LocalSlurm, tmp_path_factory:
     record(
         "histories", histories=counts["histories"], kills=counts["kills"], renewed=counts["renewed"],
         cancelled=counts["cancel"], destroyed=counts["destroy"], submitted=counts["submitted"], acted_on_others=len(acted), silent=len(silent),
-        told_lost=counts["told LOST"], told_failed=counts["told FAILED"], submitted_again=counts["submitted again"],
-        compared=counts["compared"], ran=counts["compared, ran"], ran_without_resubmission=counts["compared, ran by itself"],
+        reported_lost=counts["reported LOST"], reported_failed=counts["reported FAILED"], submitted_again=counts["submitted again"],
+        compared=counts["compared"], ran=counts["compared, ran"], ran_without_resubmission=counts["compared, ran without resubmission"],
         bare_ran=counts["compared, bare ran"], seconds=round(time.monotonic() - began),
     )  # fmt: skip
     assert (acted, silent) == ([], [])

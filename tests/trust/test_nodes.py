@@ -71,13 +71,13 @@ def test_training_resumes_from_its_checkpoint_when_a_node_dies(
     go_on.touch()
     slurm.replace_node(node)
     ended = backend.wait(job.id, 600)
-    said = text(backend, job.id, "train")
+    printed = text(backend, job.id, "train")
     assert ended.ok, (ended.stages[-1], slurm.run(["scontrol", "show", "job", job.stages["train"]]).stdout)
-    resumed = re.findall(r"Worker 0 resuming from checkpoint \S*/ckpt_(\d+)\.pt at step (\d+)", said)
+    resumed = re.findall(r"Worker 0 resuming from checkpoint \S*/ckpt_(\d+)\.pt at step (\d+)", printed)
     assert len(resumed) == 1, resumed
     assert resumed[0][0] == resumed[0][1]
-    assert "ckpt_999.pt was not written to its end" in said
-    lives = said.split("Worker 0 resuming from checkpoint")
+    assert "ckpt_999.pt was not written to its end" in printed
+    lives = printed.split("Worker 0 resuming from checkpoint")
     first, second = ([int(s) for s in re.findall(r"\(\d+, (\d+)\) step_loss", life)] for life in lives)
     at = int(resumed[0][1])
     assert at >= 10  # not from the beginning
@@ -115,9 +115,9 @@ def test_a_stopped_job_is_distinguished_from_a_failed_one(
     assert (backend.status(job.id).state, backend.status(job.id).stages[0].exit_code) == ("CANCELLED", 143)
 
 
-def forgetful(slurm: LocalSlurm, folder: Path, said: str = "Invalid job id specified") -> dict[str, str]:
+def forgetful(slurm: LocalSlurm, folder: Path, printed: str = "Invalid job id specified") -> dict[str, str]:
     """The head node's environment with a Slurm that knows no job."""
-    (folder / "squeue").write_text(f"#!/bin/sh\necho 'slurm_load_jobs error: {said}' >&2\nexit 1\n")
+    (folder / "squeue").write_text(f"#!/bin/sh\necho 'slurm_load_jobs error: {printed}' >&2\nexit 1\n")
     (folder / "squeue").chmod(0o755)
     env = slurm.node_env()
     return {**env, "PATH": f"{folder}:{env['PATH']}"}
@@ -143,7 +143,7 @@ def test_an_unreachable_controller_ends_no_job(
         time.sleep(0.2)
 
     backend.sleep = sleep
-    said = b"".join(c.data for c in backend.logs(job.id, stage="train", follow=True))
-    assert said.count(b"one\n") == said.count(b"two\n") == 1
+    printed = b"".join(c.data for c in backend.logs(job.id, stage="train", follow=True))
+    assert printed.count(b"one\n") == printed.count(b"two\n") == 1
     assert backend.status(job.id).ok
     assert pauses[1] > pauses[0]

@@ -62,10 +62,10 @@ class Command:
         while data := os.read(pipe.fileno(), 65536):  # type: ignore[attr-defined]
             kept += data
 
-    def said(self, words: bytes, seconds: float = 600) -> None:
+    def wait_for_output(self, expected: bytes, seconds: float = 600) -> None:
         """Wait until it has printed that, to either stream."""
         end = time.monotonic() + seconds
-        while words not in self.err and words not in self._out:
+        while expected not in self.err and expected not in self._out:
             assert self.process.poll() is None, self.err.decode()
             assert time.monotonic() < end, self.err.decode()
             time.sleep(0.01)
@@ -131,13 +131,13 @@ def test_a_stopped_submission_is_complete_or_absent(
             found["finished_before"] += 1
         else:
             assert code == STOPS[number], lines
-            told = [
+            hints = [
                 line
                 for line in lines
                 if line.startswith(f"interrupted: {id} will be submitted completely or not at all")
             ]
-            assert len(told) == 1, lines
-            assert f"Run it again with --token stop-{i}" in told[0]
+            assert len(hints) == 1, lines
+            assert f"Run it again with --token stop-{i}" in hints[0]
             found["undone" if not (jobs_dir / id).exists() else "whole"] += 1
         there = known(slurm)[id]
         half_done += (there == 2) != (jobs_dir / id / "released").exists() or there == 1
@@ -157,17 +157,17 @@ def test_a_stopped_follower_prints_how_to_continue(
     number: signal.Signals, backend: SlurmBackend, env: dict[str, str], talking: str, jobs_dir: Path, tmp_path: Path
 ) -> None:
     trn = Command(["logs", "-f", talking, "--local"], env, tmp_path)
-    trn.said(b"line 3\n")
-    code, said, lines = trn.end(number)
+    trn.wait_for_output(b"line 3\n")
+    code, output, lines = trn.end(number)
     assert code == STOPS[number]
     assert backend.status(talking).state == "RUNNING"
     assert lines[-1].startswith(f"{talking} continues to run. To continue: trn logs -f {talking} ")
     on = shlex.split(lines[-1].partition("To continue: trn ")[2])
-    assert on[-2:] == ["--offset", str(len(said))]
+    assert on[-2:] == ["--offset", str(len(output))]
     (jobs_dir / talking / "work" / "stop").touch()
     code, more, _ = Command([*on, "--local"], env, tmp_path).end()
     assert code == 0
-    assert said + more == (jobs_dir / talking / "logs" / "train.log").read_bytes()
+    assert output + more == (jobs_dir / talking / "logs" / "train.log").read_bytes()
 
 
 @both
@@ -175,7 +175,7 @@ def test_a_stopped_wait_does_not_affect_the_job(
     number: signal.Signals, backend: SlurmBackend, env: dict[str, str], talking: str, tmp_path: Path
 ) -> None:
     trn = Command(["wait", talking, "--local"], env, tmp_path)
-    trn.said(b"train RUNNING")
+    trn.wait_for_output(b"train RUNNING")
     code, _, lines = trn.end(number)
     assert code == STOPS[number]
     assert lines[-1] == f"{talking} continues to run. To wait again: trn wait {talking}"
@@ -221,21 +221,21 @@ def test_credentials_that_expire_while_following(
     for seconds in (30, 120, 480):  # a slow machine needs longer to read the first line
         began = time.monotonic()
         with session(local_aws, seconds, "ssm:SendCommand", "ssm:GetCommandInvocation") as keys:
-            code, said, lines = Command(["logs", "-f", talking, "--ssm"], {**plain, **keys}, tmp_path).end()
+            code, output, lines = Command(["logs", "-f", talking, "--ssm"], {**plain, **keys}, tmp_path).end()
         late = time.monotonic() - began - seconds
-        if said:
+        if output:
             break
     assert code == 1, lines
     assert lines[-1].startswith("trn: these AWS credentials have expired or are not valid: The security token")
     assert lines[-2].startswith(f"{talking} continues to run. To continue: trn logs -f {talking} ")
     on = shlex.split(lines[-2].partition("To continue: trn ")[2])
-    assert on[-2:] == ["--offset", str(len(said))]
+    assert on[-2:] == ["--offset", str(len(output))]
     (jobs_dir / talking / "work" / "stop").touch()
     code, more, _ = Command([*on, "--ssm"], {**plain, **local_aws.variables}, tmp_path).end()
     assert code == 0
     log = (jobs_dir / talking / "logs" / "train.log").read_bytes()
-    assert said + more == log
-    record("expired-credentials", reported_within_seconds=round(max(late, 0), 1), lost=len(log) - len(said + more))
+    assert output + more == log
+    record("expired-credentials", reported_within_seconds=round(max(late, 0), 1), lost=len(log) - len(output + more))
 
 
 SLOW = """
@@ -246,8 +246,8 @@ def handler(event, context):
         (folder / event["RequestId"]).write_text("deleted")
         while not (folder / "go-on").exists():
             time.sleep(0.1)
-    said = {"Status": "SUCCESS", "PhysicalResourceId": "slow", "Reason": "", **{k: event[k] for k in ("StackId", "RequestId", "LogicalResourceId")}}
-    urllib.request.urlopen(urllib.request.Request(event["ResponseURL"], json.dumps(said).encode(), {"Content-Type": ""}, method="PUT"))
+    response = {"Status": "SUCCESS", "PhysicalResourceId": "slow", "Reason": "", **{k: event[k] for k in ("StackId", "RequestId", "LogicalResourceId")}}
+    urllib.request.urlopen(urllib.request.Request(event["ResponseURL"], json.dumps(response).encode(), {"Content-Type": ""}, method="PUT"))
 """
 
 
@@ -278,8 +278,8 @@ def stack(local_aws: LocalAws, tmp_path: Path) -> Iterator[str]:
 @pytest.fixture
 def with_jobs(local_aws: LocalAws, head: str) -> Iterator[str]:
     """A stack whose outputs describe a cluster."""
-    said = outputs.slurm_outputs(settings.load(), head_node_id=head, bucket=BUCKET)
-    made = {key: {"Value": value} for key, (value, _) in said.items()}
+    stack_outputs = outputs.slurm_outputs(settings.load(), head_node_id=head, bucket=BUCKET)
+    made = {key: {"Value": value} for key, (value, _) in stack_outputs.items()}
     group = {"Type": "AWS::Logs::LogGroup"}
     with deployed(local_aws, {"Resources": {"Something": group}, "Outputs": made}) as name:
         yield name
@@ -305,7 +305,7 @@ def test_a_stopped_destroy_can_be_continued(
 ) -> None:
     """And the same command again finishes it."""
     trn = Command(["destroy", stack, "--yes", "--jobs", "ignore"], local_aws.env, tmp_path)
-    trn.said(b"deleting stack")
+    trn.wait_for_output(b"deleting stack")
     cloudformation = local_aws.client("cloudformation")
     while cloudformation.describe_stacks(StackName=stack)["Stacks"][0]["StackStatus"] != "DELETE_IN_PROGRESS":
         time.sleep(0.1)
@@ -322,7 +322,7 @@ def test_a_destroy_stopped_while_it_waits_for_jobs_deletes_nothing(
     tmp_path: Path,
 ) -> None:  # fmt: skip
     trn = Command(["destroy", with_jobs, "--yes", "--jobs", "wait"], local_aws.env, tmp_path)
-    trn.said(f"waiting for 1 jobs: {talking}".encode())
+    trn.wait_for_output(f"waiting for 1 jobs: {talking}".encode())
     code, _, lines = trn.end(number)
     assert code == STOPS[number]
     assert lines[-1].startswith(f"{with_jobs} is CREATE_COMPLETE; ")
@@ -338,7 +338,7 @@ def test_an_unanswered_confirmation_deletes_nothing(
 ) -> None:
     ours, theirs = pty.openpty()
     trn = Command(["destroy", stack], local_aws.env, tmp_path, stdin=theirs)
-    trn.said(b"[y/N]")
+    trn.wait_for_output(b"[y/N]")
     code, _, lines = trn.end(number)
     os.close(ours)
     os.close(theirs)

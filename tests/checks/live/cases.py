@@ -31,11 +31,11 @@ def verify(case: Case) -> None:
     """Evaluates, and compares."""
     check, at = BY_NAME[case.check], target(case.env, case.engine)
     assert check.wanted(at), "there is nothing to look at"
-    told = [
+    reported = [
         (f.level, f"{f.what} = {f.value}: {f.reason}. Fix: {f.fix} [{f.where}]")
         for f in check.evaluate(at, case.answer)
     ]
-    assert [level for level, _ in told] == [words[0] for words in case.expected], told
-    for (_, text), (_, *words) in zip(told, case.expected, strict=True):
+    assert [level for level, _ in reported] == [words[0] for words in case.expected], reported
+    for (_, text), (_, *words) in zip(reported, case.expected, strict=True):
         for word in words:
             assert word in text

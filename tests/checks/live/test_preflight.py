@@ -74,11 +74,11 @@ def report(text: str, engine: str = "slurm", **keys: str) -> Report:
 
 def wrong(found: Report) -> dict[str, str]:
     """Check -> its message, for errors and warnings of the account (not of the offline rules)."""
-    told: dict[str, list[str]] = {}
+    summary: dict[str, list[str]] = {}
     for f in found.of("error", "warning"):
         if not f.check.startswith("rule "):
-            told.setdefault(f.check, []).append(f"{f.level}: {f.what} = {f.value}: {f.reason}. {f.fix}")
-    return {check: "\n".join(lines) for check, lines in told.items()}
+            summary.setdefault(f.check, []).append(f"{f.level}: {f.what} = {f.value}: {f.reason}. {f.fix}")
+    return {check: "\n".join(lines) for check, lines in summary.items()}
 
 
 @pytest.mark.parametrize("engine", ["slurm", "eks"])
@@ -424,11 +424,11 @@ def test_the_printed_policy_is_enough_and_each_part_is_needed(
     document = json.loads(trn(text, NAMES[engine], "--print-policy").stdout)
     user.may(document)
 
-    def told(found: Report) -> list[tuple[str, str, str]]:
+    def summary(found: Report) -> list[tuple[str, str, str]]:
         return [(f.check, f.level, f.what) for f in found.findings]
 
     whole = report(text, engine, **user.keys)
-    assert told(whole) == told(report(text, engine))
+    assert summary(whole) == summary(report(text, engine))
     assert not [f for f in whole.findings if "could not be checked" in f.reason]
     actions = sorted({a for s in document["Statement"] for a in s["Action"]})
     for action in actions:
@@ -438,5 +438,5 @@ def test_the_printed_policy_is_enough_and_each_part_is_needed(
         needing = {c.name for c in CHECKS if action in c.actions and c.wanted(Target(settings.parse(text), engine))}
         assert hidden, action
         assert hidden <= needing
-        assert [t for t in told(found) if t[0] not in needing] == [t for t in told(whole) if t[0] not in needing]
+        assert [t for t in summary(found) if t[0] not in needing] == [t for t in summary(whole) if t[0] not in needing]
     record(f"preflight-permissions-{engine}", taken_away=len(actions))

@@ -88,7 +88,7 @@ def test_the_largest_size_is_the_published_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "broken", "said"),
+    ("nodes", "broken", "last_lines"),
     [
         (1, "", [r"32 NeuronCores: 47\.\d+ GB/s bus bandwidth \(no published value\)", "nothing is broken"]),
         (2, "", [r"64 NeuronCores: 47\.\d+ GB/s .*published: 47\.09 GB/s, .*user guide", "nothing is broken"]),
@@ -98,13 +98,13 @@ def test_the_largest_size_is_the_published_one() -> None:
     ],
     ids=["one-node", "healthy", "device-and-efa", "slow", "bench"],
 )  # fmt: skip
-def test_on_slurm(backend: SlurmBackend, nodes: int, broken: str, said: list[str]) -> None:
+def test_on_slurm(backend: SlurmBackend, nodes: int, broken: str, last_lines: list[str]) -> None:
     job = backend.submit(Nccom(nodes=nodes, env={"TRN_SANDBOX_BROKEN": broken}))
     ended = backend.wait(job.id, 600)
     log = b"".join(chunk.data for chunk in backend.logs(job.id)).decode()
-    assert ended.ok == ("nothing is broken" in said), log
+    assert ended.ok == ("nothing is broken" in last_lines), log
     own = [line for line in log.splitlines() if line.startswith("0: ")]  # srun itself comes last
-    for pattern, line in zip(said, own[-len(said) :], strict=True):
+    for pattern, line in zip(last_lines, own[-len(last_lines) :], strict=True):
         assert re.search(pattern, line), log
 
 
@@ -119,18 +119,18 @@ def test_a_driver_that_is_incompatible_with_the_runtime_is_reported(backend: Slu
 
 
 @pytest.mark.parametrize(
-    ("env", "said"),
+    ("env", "message"),
     [
         ({"TRN_SANDBOX_RUNTIME": "2.32.31.0"}, r"driver 2\.26\.10\.0 and runtime 2\.32\.31\.0 are not compatible: .*Deploy with another bootstrap"),
         ({"TRN_SYS_ROOT": "/nowhere"}, "the Neuron driver is not loaded"),
     ],
 )  # fmt: skip
 def test_every_kind_is_refused_on_a_node_with_incompatible_versions(
-    backend: SlurmBackend, env: dict[str, str], said: str
+    backend: SlurmBackend, env: dict[str, str], message: str
 ) -> None:
     job = Script(filename="run.sh", content=b"#!/bin/bash\necho trained\n", env=env)
     sent = backend.submit(job)
     assert backend.wait(sent.id, 600).stages[0].exit_code == 1
     log = b"".join(chunk.data for chunk in backend.logs(sent.id)).decode()
-    assert re.search(said, log), log
+    assert re.search(message, log), log
     assert "trained" not in log

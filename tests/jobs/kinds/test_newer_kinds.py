@@ -101,5 +101,5 @@ def test_names_of_configurations_are_validated(field: str) -> None:
 
 def test_aws_statements_on_the_release_are_in_the_plan() -> None:
     """Fine-tuning runs on a release whose PyTorch AWS no longer supports."""
-    said = [note for note in render(Lora(), TRN1, "t").plan.notes if "AWS" in note]
-    assert re.search(r"AWS does not support this: .*PyTorch 2\.8 are now End of Life.*2026-04-09", said[0])
+    notes = [note for note in render(Lora(), TRN1, "t").plan.notes if "AWS" in note]
+    assert re.search(r"AWS does not support this: .*PyTorch 2\.8 are now End of Life.*2026-04-09", notes[0])

@@ -84,8 +84,8 @@ class Mounted(NamedTuple):
 
 def make_cluster(*fleets: Fleet, **changes: Any) -> EksCluster:
     """The tutorial's cluster (2 trn1.32xlarge in node group trn), with changes."""
-    said = outputs.eks_outputs(settings.load(), bucket="trn-bucket")
-    made = outputs.parse("TrnEksStack", "us-east-1", {key: value for key, (value, _) in said.items()})
+    stack_outputs = outputs.eks_outputs(settings.load(), bucket="trn-bucket")
+    made = outputs.parse("TrnEksStack", "us-east-1", {key: value for key, (value, _) in stack_outputs.items()})
     assert isinstance(made, EksCluster)
     return made.model_copy(update={**changes, **({"fleets": fleets} if fleets else {})})
 

@@ -33,8 +33,8 @@ if sys.argv[1:] == ["--version"]:
     sys.exit()
 name, region, action, profile, asked, endpoint = sys.argv[1:]
 session = json.loads(os.environ[name])
-said = {{"argv": sys.argv[1:], "session": session}}
-open("{record}", "w").write(json.dumps(said))
+received = {{"argv": sys.argv[1:], "session": session}}
+open("{record}", "w").write(json.dumps(received))
 port = int(json.loads(asked)["Parameters"]["localPortNumber"][0])
 
 def copy(one, other):
@@ -90,9 +90,9 @@ def test_a_missing_access_entry_is_reported(running: Running, local_aws: Any, mo
     try:
         with pytest.raises(
             ApiError, match=r"arn:aws:iam::\d+:user/jobs-stranger has no access to cluster .*. Add an access entry"
-        ) as told:
+        ) as caught:
             api.list("Pod")
-        assert (told.value.status, told.value.again) == (401, False)
+        assert (caught.value.status, caught.value.again) == (401, False)
     finally:
         api.close()
         iam.delete_user_policy(UserName="jobs-stranger", PolicyName="describe")
@@ -185,7 +185,7 @@ def plugin(folder: Path, running: Running, version: str = "1.2.707.0") -> Path:
     file = folder / "bin" / "session-manager-plugin"
     file.parent.mkdir()
     api = urlsplit(running.kubernetes.endpoint).port
-    record = folder / "said.json"
+    record = folder / "received.json"
     file.write_text(PLUGIN.format(python=sys.executable, version=version, record=record, api=api))
     file.chmod(file.stat().st_mode | stat.S_IXUSR)
     return record
@@ -233,14 +233,14 @@ def test_a_private_api_is_reached_through_the_bastion_host(running: Running, loc
     name, url, fine = done.stdout.split()
     assert (name, fine) == ("localhost", "True")
     assert url.startswith("https://127.0.0.1:")
-    said = json.loads(record.read_text())
-    asked = json.loads(said["argv"][4])
+    received = json.loads(record.read_text())
+    asked = json.loads(received["argv"][4])
     assert asked["Target"] == host
     assert asked["DocumentName"] == "AWS-StartPortForwardingSessionToRemoteHost"
     assert asked["Parameters"]["host"] == ["localhost"]
-    assert said["session"]["TokenValue"] not in " ".join(said["argv"])
+    assert received["session"]["TokenValue"] not in " ".join(received["argv"])
     left = local_aws.client("ssm").describe_sessions(State="Active")["Sessions"]
-    assert said["session"]["SessionId"] not in [s["SessionId"] for s in left]
+    assert received["session"]["SessionId"] not in [s["SessionId"] for s in left]
     ec2.terminate_instances(InstanceIds=[host])
 
 

@@ -24,9 +24,9 @@ def test_a_gang_is_placed_and_its_nodes_find_each_other(backend: KubernetesBacke
     assert len(set(train.nodes.split(","))) == 2
     assert train.started is not None
     assert train.ended is not None
-    said = text(backend.logs(sent.id))
+    output = text(backend.logs(sent.id))
     for node in (0, 1):
-        assert f"{node}: node {node} of 2 at run-gang-train-0.run-gang\n{node}: found\n" in said
+        assert f"{node}: node {node} of 2 at run-gang-train-0.run-gang\n{node}: found\n" in output
         assert (running.shared / f"seen-{node}").exists()
     assert "1: " not in text(backend.logs(sent.id, node=0))
     kept = (running.shared / "trn/jobs/run-gang/logs/train.1.log").read_text()
@@ -72,13 +72,13 @@ printf 'no end of line'"""
     for piece in backend.logs(sent.id, follow=True, changed=seen.append):
         pieces.append(piece)
         (running.shared / "follow").touch()
-    said = text(pieces)
+    output = text(pieces)
     for node in (0, 1):
-        mine = [line for line in said.splitlines() if line.startswith(f"{node}: step")]
+        mine = [line for line in output.splitlines() if line.startswith(f"{node}: step")]
         assert mine == [f"{node}: step {i} on {node}" for i in range(1, 9)]
     assert len(pieces) > 2
     assert seen[-1].ok
-    assert said.count("no end of line") == 2
+    assert output.count("no end of line") == 2
     assert [p.offset for p in pieces][1:] == [p.next_offset for p in pieces][:-1]
     again = list(backend.logs(sent.id, node=1))
     assert text(again) == text(backend.logs(sent.id, node=1, follow=True))
@@ -186,8 +186,8 @@ def test_copies_of_a_script_have_ranks(backend: KubernetesBackend) -> None:
     content = b'#!/bin/bash\necho "rank $RANK of $WORLD_SIZE, local $LOCAL_RANK"\n'
     done = backend.wait(backend.submit(script(content, tasks_per_node=3), "copies").id, 600)
     assert done.ok, done
-    said = sorted(line.partition(": ")[2] for line in text(backend.logs(done.id)).splitlines() if ": rank" in line)
-    assert said == [f"rank {n} of 6, local {n % 3}" for n in range(6)]
+    output = sorted(line.partition(": ")[2] for line in text(backend.logs(done.id)).splitlines() if ": rank" in line)
+    assert output == [f"rank {n} of 6, local {n % 3}" for n in range(6)]
     assert backend.node_of_rank(done.id, 4) == 1
 
 

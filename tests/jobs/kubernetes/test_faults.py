@@ -134,7 +134,7 @@ for i in range(100000):
 """.encode()
     job = backend.submit(script(body, nodes=1), "bad-line")
     assert until(lambda: backend.status(job.id).state == "RUNNING")
-    said = bytearray()
+    received = bytearray()
     stop = running.shared / "trn" / "jobs" / job.id / "work" / "stop"
     with (
         Scissors(api_port(running), seconds=1.2, most=CUTS + 20, seed=5) as scissors,
@@ -144,9 +144,9 @@ for i in range(100000):
         while not done:
             followers += 1
             try:
-                for chunk in bad.logs(job.id, stage="train", node=0, follow=True, offset=len(said)):
-                    assert chunk.offset == len(said)
-                    said += chunk.data
+                for chunk in bad.logs(job.id, stage="train", node=0, follow=True, offset=len(received)):
+                    assert chunk.offset == len(received)
+                    received += chunk.data
                     if scissors.cut >= CUTS:
                         stop.touch()
                 done = True
@@ -155,7 +155,7 @@ for i in range(100000):
         cut = scissors.cut
     assert cut >= CUTS
     log = b"".join(c.data for c in backend.logs(job.id, stage="train", node=0))
-    assert bytes(said) == log
-    numbers = [int(line.split()[1]) for line in said.split(b"\n") if line.startswith(b"line ")]
+    assert bytes(received) == log
+    numbers = [int(line.split()[1]) for line in received.split(b"\n") if line.startswith(b"line ")]
     assert numbers == list(range(len(numbers)))
-    record("follow-cuts-kubernetes", bytes=len(said), lines=len(numbers), cuts=cut, lost=len(log) - len(said))
+    record("follow-cuts-kubernetes", bytes=len(received), lines=len(numbers), cuts=cut, lost=len(log) - len(received))

@@ -31,9 +31,9 @@ def bucket(local_aws: LocalAws) -> None:
 
 
 def staged(backend: KubernetesBackend, source: str, target: str) -> tuple[bool, str]:
-    said = bytearray()
+    output = bytearray()
     [job] = stage.render(source, target, backend.cluster)
-    return stage.run(backend.api, job, log=said.extend, say=lambda _: None), said.decode()
+    return stage.run(backend.api, job, log=output.extend, say=lambda _: None), output.decode()
 
 
 @contextlib.contextmanager
@@ -53,25 +53,25 @@ def kept(backend: KubernetesBackend, source: str, target: str) -> Iterator[None]
 
 
 def test_an_archive_is_unpacked_once(backend: KubernetesBackend, running: Running, bucket: None) -> None:
-    good, said = staged(backend, f"s3://{BUCKET}/some/set.tar.gz", "/efs/corpus/one")
-    assert good, said
-    assert "trn: part 1 of 1\n" in said
-    assert "trn: 2 entries, 18 bytes unpacked, " in said
+    good, output = staged(backend, f"s3://{BUCKET}/some/set.tar.gz", "/efs/corpus/one")
+    assert good, output
+    assert "trn: part 1 of 1\n" in output
+    assert "trn: 2 entries, 18 bytes unpacked, " in output
     assert (running.shared / "corpus/one/set/b $(HOME)").read_bytes() == b"set/b $(HOME)"
     assert sorted(f.name for f in (running.shared / "corpus/one").iterdir()) == ["set"]
     with kept(backend, f"s3://{BUCKET}/some/set.tar.gz", "/efs/corpus/one"):
-        good, said = staged(backend, f"s3://{BUCKET}/some/set.tar.gz", "/efs/corpus/one")
+        good, output = staged(backend, f"s3://{BUCKET}/some/set.tar.gz", "/efs/corpus/one")
     assert good
-    assert "is in /efs/corpus/one already" in said
-    assert "fetching" not in said  # which the first one's pod has printed, and its log still exists
+    assert "is in /efs/corpus/one already" in output
+    assert "fetching" not in output  # which the first one's pod has printed, and its log still exists
 
 
 def test_a_prefix_and_one_object_of_it(backend: KubernetesBackend, running: Running, bucket: None) -> None:
-    good, said = staged(backend, f"s3://{BUCKET}/it's $(HOME)/", "/efs/it's/all of it")
-    assert good, said
+    good, output = staged(backend, f"s3://{BUCKET}/it's $(HOME)/", "/efs/it's/all of it")
+    assert good, output
     assert sorted(f.name for f in (running.shared / "it's/all of it").iterdir()) == ["part 0", "part 1", "part 2"]
-    good, said = staged(backend, f"s3://{BUCKET}/it's $(HOME)/part 1", "/efs/$(HOME) one")
-    assert good, said
+    good, output = staged(backend, f"s3://{BUCKET}/it's $(HOME)/part 1", "/efs/$(HOME) one")
+    assert good, output
     assert [f.read_text() for f in (running.shared / "$(HOME) one").iterdir()] == ["1"]
 
 
@@ -94,9 +94,9 @@ def test_a_hostile_archive_is_refused(
     local_aws.client("s3").put_object(
         Bucket=BUCKET, Key="hostile.tar", Body=packed(link, ("jobs/theirs/node.sh", "mine"))
     )
-    good, said = staged(backend, f"s3://{BUCKET}/hostile.tar", "/efs/hostile")
+    good, output = staged(backend, f"s3://{BUCKET}/hostile.tar", "/efs/hostile")
     assert not good
-    assert "refused: 'jobs' is a link to '../trn/jobs', which is outside the folder" in said
+    assert "refused: 'jobs' is a link to '../trn/jobs', which is outside the folder" in output
     assert not [f for f in (running.shared / "hostile").iterdir() if ".parts-" not in f.name]
 
 
@@ -113,27 +113,27 @@ def test_links_in_the_target_are_not_followed(
     target.mkdir(mode=0o777)
     target.chmod(0o777)
     (target / "theirs").symlink_to("../trn/jobs/theirs")
-    good, said = staged(backend, f"s3://{BUCKET}/{source}", f"/efs/{name}")
+    good, output = staged(backend, f"s3://{BUCKET}/{source}", f"/efs/{name}")
     if source == "file/theirs":  # a file takes the place of a link
-        assert good, said
+        assert good, output
         assert (target / "theirs").read_text() == "mine"
     else:
         assert not good
-        assert "refused: link 'theirs' already exists. Remove it, or choose another directory" in said
+        assert "refused: link 'theirs' already exists. Remove it, or choose another directory" in output
 
 
 def test_a_target_behind_a_link(backend: KubernetesBackend, running: Running, bucket: None, victim: Path) -> None:
     (running.shared / "door").symlink_to("trn/jobs")
-    good, said = staged(backend, f"s3://{BUCKET}/some/set.tar.gz", "/efs/door/theirs/new")
+    good, output = staged(backend, f"s3://{BUCKET}/some/set.tar.gz", "/efs/door/theirs/new")
     assert not good
-    assert "/efs/door/theirs/new is reached through a link. Give the directory itself" in said
+    assert "/efs/door/theirs/new is reached through a link. Give the directory itself" in output
     assert [f.name for f in victim.parent.iterdir()] == ["node.sh"]
 
 
 def test_a_missing_source(backend: KubernetesBackend, running: Running, bucket: None) -> None:
-    good, said = staged(backend, f"s3://{BUCKET}/no/such.tar", "/efs/none")
+    good, output = staged(backend, f"s3://{BUCKET}/no/such.tar", "/efs/none")
     assert not good
-    assert f"cannot read s3://{BUCKET}/no/such.tar. Check that it exists" in said
+    assert f"cannot read s3://{BUCKET}/no/such.tar. Check that it exists" in output
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from trainium_cdk.jobs.kubernetes.names import DESCRIPTION, TRAIN
 
 def seen(phase: str, *codes: int | None, stages: tuple[str, ...] = (TRAIN,)) -> status.Seen:
     """A job of two nodes in this phase; the exit codes of its pods, None for one that runs."""
-    said = json.dumps({"nodes": 2, "stages": stages})
+    description = json.dumps({"nodes": 2, "stages": stages})
     job: dict[str, Any] = {
-        "metadata": {"name": "run", "annotations": {DESCRIPTION: said}},
+        "metadata": {"name": "run", "annotations": {DESCRIPTION: description}},
         "spec": {"maxRetry": 4},
         "status": {"state": {"phase": phase}},
     }

@@ -128,8 +128,8 @@ def test_it_runs(backend: KubernetesBackend, running: Running, tmp_path: Path) -
     assert made["spec"]["minAvailable"] == 2
     assert until(lambda: status.phase(backend.api.get("Job", name)) == "Completed"), backend.api.get("Job", name)
     for rank in (0, 1):
-        said = b"".join(backend.api.log(f"{name}-train-{rank}-0", f"train-{rank}")).decode()
-        assert f"rank {rank} of 2 ['--word', \"it's $HOME\", '$(HOME)']" in said
+        output = b"".join(backend.api.log(f"{name}-train-{rank}-0", f"train-{rank}")).decode()
+        assert f"rank {rank} of 2 ['--word', \"it's $HOME\", '$(HOME)']" in output
     nodes = {p["spec"]["nodeName"] for p in backend.api.list("Pod", labels=f"volcano.sh/job-name={name}")}
     assert len(nodes) == 2
     backend.api.delete("Job", name)

@@ -260,10 +260,10 @@ class SomeJobs:
 
 
 def test_jobs_are_cancelled_or_waited_for() -> None:
-    jobs, said = SomeJobs(), list[str]()
-    end(jobs, "cancel", said.append)
+    jobs, messages = SomeJobs(), list[str]()
+    end(jobs, "cancel", messages.append)
     assert jobs.states == {"a": "CANCELLED", "b": "CANCELLED", "c": "COMPLETED"}
-    assert said == ["cancelling job a (RUNNING)", "cancelling job b (PENDING)"]
+    assert messages == ["cancelling job a (RUNNING)", "cancelling job b (PENDING)"]
 
     jobs = SomeJobs()
     waits: list[float] = []
@@ -272,6 +272,6 @@ def test_jobs_are_cancelled_or_waited_for() -> None:
         waits.append(seconds)
         jobs.states["ab"[len(waits) - 1]] = "COMPLETED"
 
-    end(jobs, "wait", said.append, interval=7, sleep=sleep)
+    end(jobs, "wait", messages.append, interval=7, sleep=sleep)
     assert waits == [7, 7]
-    assert said[-1] == "waiting for 1 jobs: b"
+    assert messages[-1] == "waiting for 1 jobs: b"

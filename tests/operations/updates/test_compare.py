@@ -61,7 +61,7 @@ def merged(ours: Data, theirs: Data) -> Data:
     return {**ours, **both}
 
 
-def told(changes: list[Change], *levels: str) -> set[tuple[str, str, str]]:
+def summary(changes: list[Change], *levels: str) -> set[tuple[str, str, str]]:
     return {(c.level, c.name, c.property) for c in changes if c.level in (levels or ("loses", "refused"))}
 
 
@@ -106,14 +106,14 @@ SLURM: dict[str, tuple[Data, set[tuple[str, str, str]]]] = {
 def test_changes_of_the_slurm_environment(what: str, spec: Spec) -> None:
     change, expected = SLURM[what]
     found = compare(synth(FULL), synth(merged(FULL, change)), spec)
-    assert told(found) == expected
+    assert summary(found) == expected
     assert bool(found) == bool(change)
     assert all(c.advice for c in dangerous(found))
 
 
 def test_a_network_change_is_followed_to_its_consequences(spec: Spec) -> None:
     found = compare(synth(FULL), synth(merged(FULL, {"network": {"cidr": "10.9.0.0/16"}})), spec)
-    lost = {(level, name) for level, name, _ in told(found)}
+    lost = {(level, name) for level, name, _ in summary(found)}
     assert lost == {("loses", "Storage/Fsx"), ("refused", "Cluster/trn-slurm")}
     assert "EFS::FileSystem" not in str(dangerous(found))  # its mount targets move, the files stay
     gone = {c.type for c in found if c.level == "replaces"}
@@ -131,8 +131,8 @@ def test_a_new_cluster_stands_on_the_same_file_systems(spec: Spec) -> None:
     """The way on from whatever ParallelCluster cannot change: another name."""
     change = {"pcluster": {"cluster_name": "second", "os": "ubuntu2204", "version": "3.15.0"}}
     found = compare(synth(FULL), synth(merged(FULL, change)), spec)
-    assert told(found) == {("loses", "Cluster/trn-slurm", "")}
-    assert ("safe", "Cluster/second", "") in told(found, "safe")
+    assert summary(found) == {("loses", "Cluster/trn-slurm", "")}
+    assert ("safe", "Cluster/second", "") in summary(found, "safe")
     assert dangerous(found, ["Cluster/trn-slurm"]) == []
 
 
@@ -182,8 +182,8 @@ KUBERNETES: dict[str, tuple[Data, set[tuple[str, str, str]]]] = {
 def test_changes_of_the_eks_environment(what: str, spec: Spec) -> None:
     change, expected = KUBERNETES[what]
     found = compare(synth(EKS, TrnEksStack), synth(merged(EKS, change), TrnEksStack), spec)
-    assert expected <= told(found)
-    assert {name for _, name, _ in told(found)} == {name for _, name, _ in expected}
+    assert expected <= summary(found)
+    assert {name for _, name, _ in summary(found)} == {name for _, name, _ in expected}
 
 
 def test_replaced_nodes_are_reported(spec: Spec) -> None:
