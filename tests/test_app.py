@@ -39,11 +39,11 @@ def run_app(out: Path, **context: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def run_cdk(*words: str | Path) -> subprocess.CompletedProcess[str]:
+def run_cdk(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     need(CDK.exists(), f"the CDK command line is not installed ({CDK}): make setup")
-    node = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"} if words[0] == "synth" else {}
+    node = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"} if arguments[0] == "synth" else {}
     return subprocess.run(
-        [CDK, *words, "--no-notices"],
+        [CDK, *arguments, "--no-notices"],
         cwd=ROOT,
         env={**plain_environment(), **node, "CI": "true", "NO_COLOR": "1", "AWS_EC2_METADATA_DISABLED": "true"},
         stdin=subprocess.DEVNULL,
@@ -94,14 +94,14 @@ BAD: dict[str, tuple[bytes | None, str]] = {
 def test_an_invalid_environment_is_reported_in_one_paragraph(
     case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    content, words = BAD[case]
+    content, message = BAD[case]
     file = tmp_path / "environment.yaml"
     if content is not None:
         file.write_bytes(content)
     assert app.run(cdk.App(context={"env": str(file)}, outdir=str(tmp_path / "cdk.out"))) == 1
     printed, stderr = capsys.readouterr()
     assert printed == ""
-    assert words in stderr
+    assert message in stderr
     assert stderr.startswith(str(file))
     assert "\n\n" not in stderr.strip()
     assert digest(tmp_path).keys() <= {"environment.yaml"}

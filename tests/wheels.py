@@ -15,11 +15,11 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[1]
 
 
-def run(*words: str | Path, cwd: Path, **env: str) -> str:
+def run(*argv: str | Path, cwd: Path, **env: str) -> str:
     """Standard output of a command that has to succeed, in an environment without this Python's settings."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL_ENV"))}
-    done = subprocess.run(words, cwd=cwd, env=clean | env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{words}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+    done = subprocess.run(argv, cwd=cwd, env=clean | env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{argv}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
     return done.stdout
 
 
@@ -40,8 +40,8 @@ def required_by(wheel: Path) -> set[str]:
         requirement = Requirement(line)
         if requirement.marker and not any(requirement.marker.evaluate({"extra": extra}) for extra in extras):
             continue
-        if (asked := (requirement.name, frozenset(requirement.extras))) not in found:
-            found.add(asked)
+        if (requirement_key := (requirement.name, frozenset(requirement.extras))) not in found:
+            found.add(requirement_key)
             wanted += [(line, {"", *requirement.extras}) for line in requires(requirement.name) or []]
     return {f"{name}=={version(name)}" for name, _ in found}
 

@@ -119,7 +119,9 @@ def test_principals_that_may_use_the_key(made: dict[str, Any]) -> None:
         "resource_policy": policy,
         "caller": f"arn:aws:iam::{ACCOUNT}:role/{AUTO_SCALING_ROLE}",
     }
-    job, nobody = ("PluginsJobIdentityRole", "ClusterAccessRole") if eks else ("compute", "ClustertrnslurmNameRole")
+    job, unprivileged = (
+        ("PluginsJobIdentityRole", "ClusterAccessRole") if eks else ("compute", "ClustertrnslurmNameRole")
+    )
     roles = of(made).policies
 
     def of_role(role: str, via: str) -> dict[str, Any]:
@@ -141,14 +143,14 @@ def test_principals_that_may_use_the_key(made: dict[str, Any]) -> None:
         (
             {
                 **role,
-                "caller": f"arn:aws:iam::{ACCOUNT}:role/somebody",
+                "caller": f"arn:aws:iam::{ACCOUNT}:role/stranger",
                 "context": {"kms:GrantIsForAWSResource": "true"},
             },
             False,
         ),
         (of_role(job, "s3"), True),
         (of_role(job, "ec2"), False),
-        (of_role(nobody, "s3"), False),
+        (of_role(unprivileged, "s3"), False),
     ]
     answers = evaluate([question for question, _ in rows])
     assert answers == [wanted for _, wanted in rows], json.dumps(policy, indent=1)

@@ -88,9 +88,9 @@ class Key:
     home: Path
     fingerprint: str
 
-    def gpg(self, *words: str | Path) -> bytes:
+    def gpg(self, *command: str | Path) -> bytes:
         return _run(
-            ["gpg", "--homedir", self.home, "--batch", "--yes", "--quiet", "--pinentry-mode", "loopback", *words]
+            ["gpg", "--homedir", self.home, "--batch", "--yes", "--quiet", "--pinentry-mode", "loopback", *command]
         )
 
     def stop_agent(self) -> None:
@@ -101,9 +101,9 @@ class Key:
         path.write_bytes(self.gpg("--armor", "--export", self.fingerprint))
 
 
-def _run(words: list[str | Path], **kwargs: object) -> bytes:
-    done = subprocess.run(words, capture_output=True, check=False, **kwargs)  # type: ignore[call-overload]
-    assert done.returncode == 0, f"{words}: {done.stderr.decode()}"
+def _run(command: list[str | Path], **kwargs: object) -> bytes:
+    done = subprocess.run(command, capture_output=True, check=False, **kwargs)  # type: ignore[call-overload]
+    assert done.returncode == 0, f"{command}: {done.stderr.decode()}"
     return bytes(done.stdout)
 
 
@@ -111,7 +111,7 @@ def make_key(folder: Path, name: str) -> Key:
     """RSA, as the vendor's, because rpm's own signature check wants it."""
     home = folder / f"gnupg-{name}"
     home.mkdir(mode=0o700)
-    words: list[str | Path] = [
+    command: list[str | Path] = [
         "gpg",
         "--homedir",
         home,
@@ -121,7 +121,7 @@ def make_key(folder: Path, name: str) -> Key:
         "--quick-gen-key",
         f"{name} <{name}@example.com>",
     ]
-    _run([*words, "rsa2048", "sign", "never"])
+    _run([*command, "rsa2048", "sign", "never"])
     listing = _run(["gpg", "--homedir", home, "--batch", "--with-colons", "--list-keys"]).decode()
     fingerprint = next(line.split(":")[9] for line in listing.splitlines() if line.startswith("fpr"))
     return Key(home, fingerprint)

@@ -175,10 +175,10 @@ def _ubuntu_keyring(work: Path) -> Path:
     return work / "keyring/usr/share/keyrings/ubuntu-archive-keyring.gpg"
 
 
-def _run(*words: str | Path) -> str:
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+def _run(*command: str | Path) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise RuntimeError(f"{words[0]} failed: {(done.stdout + done.stderr)[-600:]}")
+        raise RuntimeError(f"{command[0]} failed: {(done.stdout + done.stderr)[-600:]}")
     return done.stdout
 
 

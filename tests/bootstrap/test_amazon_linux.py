@@ -42,12 +42,12 @@ def test_a_compute_node_gets_everything_once(node: Node) -> None:
 
     before = node.snapshot()
     log = node.inner.parent / "server.log"
-    asked = log.read_text()
+    requests = log.read_text()
     second = node.configure(*COMPUTE)
     assert second.code == 0, second.err
     assert node.status()["changes"] == []
     assert node.snapshot() == before
-    assert log.read_text() == asked
+    assert log.read_text() == requests
 
 
 @pytest.mark.sweep

@@ -23,10 +23,10 @@ def test_a_node_from_a_baked_image_installs_nothing(new_node: NewNode) -> None:
     node.become("ComputeFleet")
     node.devices(16)
     log = node.inner.parent / "server.log"
-    asked = log.read_text()
+    requests = log.read_text()
     started = node.configure(*COMPUTE)
     assert started.code == 0, started.err
-    assert log.read_text() == asked
+    assert log.read_text() == requests
     assert not [change for change in node.status()["changes"] if "install" in change]
 
 

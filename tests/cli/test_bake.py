@@ -33,10 +33,10 @@ def trn(local_aws: LocalAws, tmp_path: Path) -> Trn:
     cluster.write_text(make_cluster().model_copy(update={"bucket": BUCKET}).model_dump_json())
 
     def run(
-        *words: str, path: str = f"{PCLUSTER_PYTHON.parent}:{BIN}:/usr/bin:/bin"
+        *arguments: str, path: str = f"{PCLUSTER_PYTHON.parent}:{BIN}:/usr/bin:/bin"
     ) -> subprocess.CompletedProcess[str]:
         env = {**local_aws.env, "PATH": path, "HOME": str(tmp_path), "TRN_CLUSTER": str(cluster)}
-        command = [BIN / "trn", "image", "bake", *words]
+        command = [BIN / "trn", "image", "bake", *arguments]
         return subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
 
     return run
@@ -64,14 +64,14 @@ def test_parallelclusters_refusal_is_reported(trn: Trn) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "path", "message"),
+    ("arguments", "path", "message"),
     [
         (["--subnet", "subnet-0123456789abcdef0"], None, "give --subnet and --security-group together"),
         (["--check"], "/bin-that-is-not-there", "there is no `pcluster` 3.16.1 here, nor uvx or pipx to run it with"),
     ],
 )
-def test_refused(trn: Trn, words: list[str], path: str | None, message: str) -> None:
-    done = trn(*words, **({"path": path} if path else {}))
+def test_refused(trn: Trn, arguments: list[str], path: str | None, message: str) -> None:
+    done = trn(*arguments, **({"path": path} if path else {}))
     assert done.returncode == 1
     assert message in done.stderr
     assert "Traceback" not in done.stderr

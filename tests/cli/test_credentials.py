@@ -57,10 +57,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def error_line(words: str, folder: Path, **env: str) -> str:
+def error_line(arguments: str, folder: Path, **env: str) -> str:
     plain = {"PATH": os.environ["PATH"], "HOME": str(folder), "LC_ALL": "C.UTF-8", "AWS_EC2_METADATA_DISABLED": "true"}
     done = subprocess.run(
-        [TRN, *words.split()], env={**plain, **env}, cwd=folder, stdin=subprocess.DEVNULL,
+        [TRN, *arguments.split()], env={**plain, **env}, cwd=folder, stdin=subprocess.DEVNULL,
         capture_output=True, text=True, timeout=900, check=False,
     )  # fmt: skip
     assert done.returncode == 1, done.stdout + done.stderr

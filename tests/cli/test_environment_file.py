@@ -36,7 +36,7 @@ def deployed(local_aws: LocalAws) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("words", "variables"),
+    ("arguments", "variables"),
     [
         (["--env", "bert.yaml"], {}),
         (["--environment", "bert.yaml", "--stack", "TrnEksStack"], {}),
@@ -46,17 +46,17 @@ def deployed(local_aws: LocalAws) -> Iterator[str]:
     ],
 )
 def test_the_file_names_stack_and_region(
-    words: list[str], variables: dict[str, str], deployed: str, local_aws: LocalAws, tmp_path: Path
+    arguments: list[str], variables: dict[str, str], deployed: str, local_aws: LocalAws, tmp_path: Path
 ) -> None:
     (tmp_path / "bert.yaml").write_text(ENVIRONMENT.format(name=deployed))
-    done = trn(local_aws, tmp_path, "cluster", *words, **variables)
+    done = trn(local_aws, tmp_path, "cluster", *arguments, **variables)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["stack"], found["region"]) == ("TrnEksStack-file-test", "us-west-2")
 
 
 @pytest.mark.parametrize(
-    ("words", "messages"),
+    ("arguments", "messages"),
     [
         (
             ["--stack", "TrnPclusterStack-nowhere"],
@@ -81,17 +81,17 @@ def test_the_file_names_stack_and_region(
     ],
 )
 def test_a_missing_stack(
-    words: list[str], messages: list[str], deployed: str, local_aws: LocalAws, tmp_path: Path
+    arguments: list[str], messages: list[str], deployed: str, local_aws: LocalAws, tmp_path: Path
 ) -> None:
     assert deployed
-    done = trn(local_aws, tmp_path, "cluster", *words)
+    done = trn(local_aws, tmp_path, "cluster", *arguments)
     assert (done.returncode, done.stdout) == (1, "")
     for message in messages:
         assert message in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "messages"),
+    ("arguments", "code", "messages"),
     [
         (["slurm.yaml"], 0, ["warning", "valid, can be deployed"]),
         (["slurm.yaml", "TrnPclusterStack"], 0, ["valid, can be deployed"]),
@@ -101,18 +101,24 @@ def test_a_missing_stack(
     ],
 )
 def test_validate_refuses_what_is_described_and_warns_of_the_rest(
-    words: list[str], code: int, messages: list[str], tmp_path: Path, local_aws: LocalAws
+    arguments: list[str], code: int, messages: list[str], tmp_path: Path, local_aws: LocalAws
 ) -> None:
     """Where nothing reaches the internet, a Slurm cluster can be, and an EKS cluster's plug-ins cannot."""
     (tmp_path / "slurm.yaml").write_text((ROOT / "tests/environments/no-internet.yaml").read_text())
-    done = trn(local_aws, tmp_path, "validate", *words)
+    done = trn(local_aws, tmp_path, "validate", *arguments)
     assert done.returncode == code, done.stderr
     for message in messages:
         assert message in done.stderr
 
 
-def trn(aws: LocalAws, folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def trn(aws: LocalAws, folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in aws.env.items() if not name.startswith("TRN_")}
     return subprocess.run(
-        [TRN, *words], env={**env, **variables}, cwd=folder, capture_output=True, text=True, check=False, timeout=600
+        [TRN, *arguments],
+        env={**env, **variables},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
     )

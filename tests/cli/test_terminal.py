@@ -98,18 +98,20 @@ def env(slurm: LocalSlurm, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     made = {**slurm.node_env(), "TRN_CLUSTER": str(folder / "cluster.json"), "LC_ALL": "C.UTF-8"}
     octal = "".join(f"\\0{byte:o}" for byte in HOSTILE.encode())
     (folder / "hostile.sh").write_text(f"printf '%b\\n' '{octal}'; echo end\n")
-    for words in (["submit", "hostile.sh", "--nodes", "1", "--token", "t"], ["wait", "hostile-t"]):
+    for arguments in (["submit", "hostile.sh", "--nodes", "1", "--token", "t"], ["wait", "hostile-t"]):
         done = subprocess.run(
-            [TRN, *words, "--local"], env=made, cwd=folder, capture_output=True, timeout=600, check=False
+            [TRN, *arguments, "--local"], env=made, cwd=folder, capture_output=True, timeout=600, check=False
         )
         assert done.returncode == 0, done.stderr.decode()
     return made
 
 
-def on_a_terminal(words: Sequence[str], env: Mapping[str, str], code: int = 0) -> bytes:
+def on_a_terminal(arguments: Sequence[str], env: Mapping[str, str], code: int = 0) -> bytes:
     """All that a command writes to its terminal."""
     ours, its = pty.openpty()
-    with subprocess.Popen([TRN, *words], stdin=its, stdout=its, stderr=its, env={**env, "TERM": "xterm"}) as running:
+    with subprocess.Popen(
+        [TRN, *arguments], stdin=its, stdout=its, stderr=its, env={**env, "TERM": "xterm"}
+    ) as running:
         os.close(its)
         came = bytearray()
         while True:

@@ -40,15 +40,15 @@ def trn(slurm: LocalSlurm, cluster_file: Path, tmp_path: Path) -> Run:
     """Run `trn` on the head node."""
     env = {**slurm.node_env(), "TRN_CLUSTER": str(cluster_file)}
 
-    def run(verb: str, *words: str | bytes) -> subprocess.CompletedProcess[bytes]:
+    def run(verb: str, *argv: str | bytes) -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
-            [TRN, verb, *words, "--local"], env=env, cwd=tmp_path, capture_output=True, timeout=900, check=False
+            [TRN, verb, *argv, "--local"], env=env, cwd=tmp_path, capture_output=True, timeout=900, check=False
         )
 
     return run
 
 
-def bare(*words: str | bytes, **env: str) -> subprocess.CompletedProcess[str]:
+def bare(*argv: str | bytes, **env: str) -> subprocess.CompletedProcess[str]:
     """Run `trn` where there is no cluster and no AWS."""
     full = {
         "PATH": "/usr/bin:/bin",
@@ -58,7 +58,7 @@ def bare(*words: str | bytes, **env: str) -> subprocess.CompletedProcess[str]:
         **env,
     }
     return subprocess.run(
-        [TRN, *words], env=full, capture_output=True, timeout=900, check=False, text=True, errors="surrogateescape"
+        [TRN, *argv], env=full, capture_output=True, timeout=900, check=False, text=True, errors="surrogateescape"
     )
 
 
@@ -139,10 +139,10 @@ BAD: list[tuple[list[str | bytes], int, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("words", "code", "message"), BAD, ids=[" ".join(map(str, b[0])) or "nothing" for b in BAD])
-def test_a_bad_command_line(trn: Run, words: list[str | bytes], code: int, message: str, slurm: LocalSlurm) -> None:
+@pytest.mark.parametrize(("argv", "code", "message"), BAD, ids=[" ".join(map(str, b[0])) or "nothing" for b in BAD])
+def test_a_bad_command_line(trn: Run, argv: list[str | bytes], code: int, message: str, slurm: LocalSlurm) -> None:
     before = slurm.run(["squeue", "-h", "-a"]).stdout
-    done = trn(*words)  # type: ignore[arg-type]
+    done = trn(*argv)  # type: ignore[arg-type]
     stderr = done.stderr.decode(errors="replace")
     assert done.returncode == code
     assert re.search(message, stderr), stderr
@@ -153,7 +153,7 @@ def test_a_bad_command_line(trn: Run, words: list[str | bytes], code: int, messa
 
 
 @pytest.mark.parametrize(
-    ("words", "env", "message"),
+    ("argv", "env", "message"),
     [
         (["list"], {}, "cannot read stack TrnPclusterStack: no AWS region is set. Give --region"),
         (["list", "--stack", "Mine"], {"AWS_DEFAULT_REGION": "us-east-1"}, "cannot read stack Mine: .*credentials"),
@@ -162,8 +162,8 @@ def test_a_bad_command_line(trn: Run, words: list[str | bytes], code: int, messa
         (["validate", "/nowhere.yaml"], {}, "/nowhere.yaml: the file does not exist"),
     ],
 )
-def test_without_a_cluster(words: list[str], env: dict[str, str], message: str) -> None:
-    done = bare(*words, **env)
+def test_without_a_cluster(argv: list[str], env: dict[str, str], message: str) -> None:
+    done = bare(*argv, **env)
     assert done.returncode == 1
     assert re.search(message, done.stderr), done.stderr
     assert done.stderr.startswith("trn: ")

@@ -60,20 +60,20 @@ TABLE: list[tuple[str, Group, list[Gang], Change, dict[str, str]]] = [
     ("what began to be removed is removed", group(*nodes(1, leaving=True)), [gang(1)], Change(desired=2, remove=("i-0",)), {"a": "waits for 1 node of"}),
     ("an instance that has not joined has more time", group(*nodes(1, name="", since=IDLE)), [], Change(), {}),
     ("but not for ever", group(*nodes(1, name="", since=NOW - 1200)), [], Change(remove=("i-0",)), {}),
-    ("launches asked for by hand go on", group(desired=4), [], Change(), {}),
-    ("launches for a gang that is gone are cancelled", group(*nodes(1), desired=4, requested=4), [], Change(desired=1), {}),
+    ("launches requested manually continue", group(desired=4), [], Change(), {}),
+    ("launches for a deleted gang are cancelled", group(*nodes(1), desired=4, requested=4), [], Change(desired=1), {}),
     (
         "11 of 16: released", group(*nodes(11), desired=16, requested=16, trouble="InsufficientInstanceCapacity"), [gang(16, asked=600)], Change(desired=11),
         {"a": "11 of 16 nodes of trn came within 10 minutes; idle nodes are removed after 10 minutes; next attempt at 2027-01-15 08:30 UTC. AWS: InsufficientInstanceCapacity"},
     ),
-    ("11 of 16: idle ones go", group(*nodes(11, since=IDLE), desired=16, requested=16), [gang(16, asked=600)], Change(desired=11, remove=tuple(f"i-{n}" for n in sorted(range(11), key=lambda n: f"i-{n}"))), {"a": "11 of 16"}),
+    ("11 of 16: idle ones are removed", group(*nodes(11, since=IDLE), desired=16, requested=16), [gang(16, asked=600)], Change(desired=11, remove=tuple(f"i-{n}" for n in sorted(range(11), key=lambda n: f"i-{n}"))), {"a": "11 of 16"}),
     ("none of 16: the pause does not grow", group(desired=16, requested=16), [gang(16, attempt=Attempt(asked=NOW - 600, tries=3))], Change(desired=0), {"a": "0 of 16 nodes of trn came within 10 minutes; next attempt at 2027-01-15 10:00 UTC"}),
     ("all there, but not placed", group(*nodes(2)), [gang(2, asked=1200)], Change(), {"a": "its pods were not placed on trn within 20 minutes"}),
     ("released: until it is tried again, nothing", group(), [gang(16, attempt=Attempt(tries=1, retry=NOW + 1, why="x"))], Change(), {}),
     ("tried again", group(), [gang(16, attempt=Attempt(tries=1, retry=NOW, why="x"))], Change(desired=16), {"a": "waits for 16"}),
     ("a released one leaves its nodes to the next", group(*nodes(2), desired=4), [gang(4, asked=600), gang(2, "b", created=1)], Change(), {"a": "2 of 4", "b": "waits for 2"}),
     ("a young one's missing nodes do not release an older one", group(*nodes(2), desired=4), [gang(2, asked=900), gang(2, "b", created=1, asked=60)], Change(), {"a": "waits for 2", "b": "waits for 2"}),
-    ("one that runs starts anew", group(*busy(2)), [gang(0, asked=900)], Change(), {"a": ""}),
+    ("one that runs starts again", group(*busy(2)), [gang(0, asked=900)], Change(), {"a": ""}),
 ]  # fmt: skip
 
 

@@ -52,13 +52,13 @@ def of_volcano(job: str) -> Policy:
 def connects(rows: list[Row], rules: list[Policy]) -> list[bool]:
     """For each row, whether Cyclonus lets the connection out at its source and in at its target."""
     need(build.available() is None, str(build.available()))
-    asked = [
+    connections = [
         {"Source": _peer(source), "Destination": _peer(target), "ResolvedPort": port, "Protocol": protocol}
         for source, target, port, protocol, _ in rows
     ]
     done = subprocess.run(
         [build.program("network-policies")],
-        input=json.dumps({"Policies": rules, "Connections": asked}),
+        input=json.dumps({"Policies": rules, "Connections": connections}),
         capture_output=True,
         text=True,
         check=False,

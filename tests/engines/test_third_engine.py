@@ -36,8 +36,8 @@ class Machine:
             [sys.executable, *arguments], cwd=self.folder, env=self.env | env, capture_output=True, text=True, check=False
         )  # fmt: skip
 
-    def trn(self, *words: str) -> str:
-        done = self.python("-m", "trainium_cdk.cli", *words)
+    def trn(self, *argv: str) -> str:
+        done = self.python("-m", "trainium_cdk.cli", *argv)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

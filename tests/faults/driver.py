@@ -88,9 +88,9 @@ class Driver:
     def physical(self) -> dict[str, str]:
         """Logical id -> physical id of what there is."""
         found = self.client.describe_stack_resources(StackName=self._id)["StackResources"]
-        gone = ("DELETE_COMPLETE", "DELETE_SKIPPED")
+        deleted = ("DELETE_COMPLETE", "DELETE_SKIPPED")
         return {
-            r["LogicalResourceId"]: r.get("PhysicalResourceId", "") for r in found if r["ResourceStatus"] not in gone
+            r["LogicalResourceId"]: r.get("PhysicalResourceId", "") for r in found if r["ResourceStatus"] not in deleted
         }
 
     def failures(self) -> str:

@@ -84,8 +84,8 @@ def file_system(aws: LocalAws) -> Iterator[Context]:
 def block(aws: LocalAws) -> Iterator[Context]:
     """A capacity block that was bought. It cannot be cancelled."""
     ec2 = aws.client("ec2", "us-east-2")
-    asked = {"InstanceType": "trn2.48xlarge", "InstanceCount": 4, "CapacityDurationHours": 24}
-    offers = ec2.describe_capacity_block_offerings(**asked)["CapacityBlockOfferings"]
+    request = {"InstanceType": "trn2.48xlarge", "InstanceCount": 4, "CapacityDurationHours": 24}
+    offers = ec2.describe_capacity_block_offerings(**request)["CapacityBlockOfferings"]
     zones = {z["ZoneName"]: z["ZoneId"] for z in ec2.describe_availability_zones()["AvailabilityZones"]}
     offer = next(o for o in offers if zones[o["AvailabilityZone"]] == "use2-az3")
     bought = ec2.purchase_capacity_block(

@@ -130,10 +130,10 @@ def test_a_second_cluster_of_the_stack_keeps_its_sizes_too() -> None:
             TrnNodeGroup(scope, f"Trn{id}", cluster=cluster(scope, id, within=within))
 
     found = template(build)
-    asked = {r["Properties"]["Cluster"]["Ref"] for r in found.find_resources("Custom::TrnNodeGroupSize").values()}
-    assert asked == set(resources(found, "EKS::Cluster"))
+    clusters = {r["Properties"]["Cluster"]["Ref"] for r in found.find_resources("Custom::TrnNodeGroupSize").values()}
+    assert clusters == set(resources(found, "EKS::Cluster"))
     [allowed] = (p for p in properties(found, "IAM::ManagedPolicy") if "eks:ListNodegroups" in str(p))
-    assert all(name in str(allowed) for name in asked)
+    assert all(name in str(allowed) for name in clusters)
 
 
 def test_a_capacity_reservation_may_be_a_token() -> None:
@@ -206,15 +206,15 @@ class Ec2:
     def get_paginator(self, _operation: str) -> Any:
         return self
 
-    def paginate(self, **asked: Any) -> list[dict[str, Any]]:
-        assert asked["LocationType"] == "availability-zone-id"
-        assert asked["Filters"] == [{"Name": "instance-type", "Values": ["trn1.32xlarge"]}]
+    def paginate(self, **request: Any) -> list[dict[str, Any]]:
+        assert request["LocationType"] == "availability-zone-id"
+        assert request["Filters"] == [{"Name": "instance-type", "Values": ["trn1.32xlarge"]}]
         return [{"InstanceTypeOfferings": [{"Location": zone}]} for zone in self.offered] or [
             {"InstanceTypeOfferings": []}
         ]
 
-    def describe_subnets(self, **asked: Any) -> dict[str, Any]:
-        return {"Subnets": [{"SubnetId": s, "AvailabilityZoneId": f"usw2-az{s[-1]}"} for s in asked["SubnetIds"]]}
+    def describe_subnets(self, **request: Any) -> dict[str, Any]:
+        return {"Subnets": [{"SubnetId": s, "AvailabilityZoneId": f"usw2-az{s[-1]}"} for s in request["SubnetIds"]]}
 
 
 @pytest.mark.parametrize(

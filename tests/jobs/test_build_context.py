@@ -79,9 +79,9 @@ def test_the_example_uses_the_catalogues_container() -> None:
     assert sorted(names(images.pack(EXAMPLE))) == [".dockerignore", "Dockerfile", "requirements.txt"]
 
 
-def git(*words: str | Path) -> None:
+def git(*arguments: str | Path) -> None:
     author = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
-    subprocess.run(["git", *author, *words], check=True, capture_output=True)
+    subprocess.run(["git", *author, *arguments], check=True, capture_output=True)
 
 
 @pytest.fixture

@@ -51,15 +51,15 @@ def test_a_build_is_started_with_its_source_and_tag(
     cluster: EksCluster, local_aws: LocalAws, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The local AWS records builds and runs none: the request can be checked, the image cannot."""
-    asked: list[dict[str, Any]] = []
+    requests: list[dict[str, Any]] = []
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", boto3.Session())
     event = "provide-client-params.codebuild.StartBuild"
-    boto3.DEFAULT_SESSION.events.register(event, lambda params, **_: asked.append(params))
+    boto3.DEFAULT_SESSION.events.register(event, lambda params, **_: requests.append(params))
     source, messages = images.pack(folder), []
     made = images.build(cluster, source, say=messages.append, log=messages.append, sleep=lambda _: None)
     assert made.built
     assert made.name == f"{cluster.registry_uri}:{source.tag()}"
-    [call] = asked
+    [call] = requests
     assert call["projectName"] == "images-test"
     assert (call["sourceTypeOverride"], call["sourceLocationOverride"]) == ("S3", f"images-test/{source.key}")
     # a later write to the same key does not change this build

@@ -41,9 +41,9 @@ def bash(script: str) -> bytes:
 
 @settings(max_examples=40)
 @given(st.lists(TEXT | st.sampled_from(NASTY), max_size=8))
-def test_arguments_reach_a_program_unchanged(words: list[str]) -> None:
-    output = bash(f'set -- {quote.words(words)}\nprintf \'%s\\0\' "$#" "$@"').split(b"\0")[:-1]
-    assert output == [str(len(words)).encode(), *(w.encode() for w in words)]
+def test_arguments_reach_a_program_unchanged(arguments: list[str]) -> None:
+    output = bash(f'set -- {quote.words(arguments)}\nprintf \'%s\\0\' "$#" "$@"').split(b"\0")[:-1]
+    assert output == [str(len(arguments)).encode(), *(w.encode() for w in arguments)]
 
 
 @settings(max_examples=40)
@@ -62,10 +62,10 @@ def test_text_stays_readable() -> None:
     assert quote.file("x", "echo ä\n\tb\n".encode()) == "cat > x <<'EOF'\necho ä\n\tb\nEOF\n"
 
 
-@pytest.mark.parametrize("word", ["\0", "a\0b", "\udcff"])
-def test_text_that_cannot_be_quoted_is_refused(word: str) -> None:
+@pytest.mark.parametrize("argument", ["\0", "a\0b", "\udcff"])
+def test_text_that_cannot_be_quoted_is_refused(argument: str) -> None:
     with pytest.raises(JobError, match=r"NUL byte|not UTF-8"):
-        quote.word(word)
+        quote.word(argument)
 
 
 def test_nothing_else_quotes() -> None:

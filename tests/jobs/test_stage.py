@@ -30,7 +30,7 @@ def test_restarts_end(limit: str, count: str, code: int, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("end", "code", "word"),
+    ("end", "code", "reason"),
     [
         ("true", 0, ""),
         ("(exit 3)", 3, ""),
@@ -40,7 +40,7 @@ def test_restarts_end(limit: str, count: str, code: int, tmp_path: Path) -> None
         ("exit 139", 139, ""),
     ],
 )
-def test_how_it_ended(end: str, code: int, word: str, tmp_path: Path) -> None:
+def test_how_it_ended(end: str, code: int, reason: str, tmp_path: Path) -> None:
     for name in ("state", "logs"):
         (tmp_path / name).mkdir()
     (tmp_path / "stages").write_text("train 41\n")  # what the submission has written down
@@ -53,4 +53,4 @@ def test_how_it_ended(end: str, code: int, word: str, tmp_path: Path) -> None:
     script = f'job=$1 stage=train; . "$2"; begin; {end}'
     subprocess.run(["bash", "-c", script, "stage", str(tmp_path), shell], env=env, capture_output=True, check=False)
     event, number, exit_code, _, nodes, *why = (tmp_path / "state" / "train").read_text().split()
-    assert (event, number, int(exit_code), nodes, " ".join(why)) == ("ended", "41", code, "n-[1-2]", word)
+    assert (event, number, int(exit_code), nodes, " ".join(why)) == ("ended", "41", code, "n-[1-2]", reason)

@@ -183,8 +183,8 @@ def test_nothing_ever_leaves_the_folder(members: list[tuple[str, Any]]) -> None:
 
 
 def move(folder: Path, target: Path) -> subprocess.CompletedProcess[bytes]:
-    words = [sys.executable, "-c", PROGRAM, "move", folder, target]
-    return subprocess.run(words, capture_output=True, check=False, timeout=600)
+    argv = [sys.executable, "-c", PROGRAM, "move", folder, target]
+    return subprocess.run(argv, capture_output=True, check=False, timeout=600)
 
 
 def tree(folder: Path, **files: str) -> Path:

@@ -54,11 +54,11 @@ def test_the_default_clusters_output_their_driver() -> None:
 
 
 @pytest.mark.parametrize(
-    ("release", "words"), [("2.30.0", "does not support this"), ("2.29.1", "advises against this")]
+    ("release", "expected"), [("2.30.0", "does not support this"), ("2.29.1", "advises against this")]
 )
-def test_the_message_of_aws_is_in_the_plan(release: str, words: str) -> None:
+def test_the_message_of_aws_is_in_the_plan(release: str, expected: str) -> None:
     known = Catalog.load().release(release)
     found = plan(BertLarge(), slurm(neuron_release=release, neuron_driver=known.dkms)).describe()
     [note] = [line for line in found if "AWS" in line]
-    assert words in note
+    assert expected in note
     assert "2026-0" in note

@@ -59,10 +59,16 @@ def test_a_group_is_scaled_within_its_bounds(local_aws: LocalAws, cluster: outpu
 def test_a_deployment_does_not_undo_it(local_aws: LocalAws, cluster: outputs.EksCluster) -> None:
     """What the function in the stack answers when a deployment changes another bound."""
     scale(cluster, "trn", 3, local_aws.client)
-    asked = {"Cluster": cluster.cluster_name, "Label": outputs.GROUP_LABEL, "Group": "trn", "Nodes": "0", "Min": "0"}
-    assert size("Update", {**asked, "Max": "8"}, local_aws.client("eks")) == 3
-    assert size("Update", {**asked, "Max": "2"}, local_aws.client("eks")) == 2
-    assert size("Create", {**asked, "Max": "8"}, local_aws.client("eks")) == 0
+    properties = {
+        "Cluster": cluster.cluster_name,
+        "Label": outputs.GROUP_LABEL,
+        "Group": "trn",
+        "Nodes": "0",
+        "Min": "0",
+    }
+    assert size("Update", {**properties, "Max": "8"}, local_aws.client("eks")) == 3
+    assert size("Update", {**properties, "Max": "2"}, local_aws.client("eks")) == 2
+    assert size("Create", {**properties, "Max": "8"}, local_aws.client("eks")) == 0
 
 
 def looks(*each: Progress) -> Callable[[], Progress]:

@@ -82,7 +82,7 @@ def test_the_default_environment_passes_with_a_warning_about_the_key_only(
 
 
 @pytest.mark.parametrize(
-    ("overrides", "words"),
+    ("overrides", "message"),
     [
         ({"Scheduling": {"SlurmSettings": {"ScaledownIdletimes": 5}}}, "Unknown field"),
         ({"HeadNode": {"InstanceType": "c5.huge"}}, "instance types do not exist"),
@@ -94,12 +94,12 @@ def test_the_default_environment_passes_with_a_warning_about_the_key_only(
     ],
 )
 def test_overrides_are_validated_too(
-    overrides: Config, words: str, validator: PclusterValidator, local_aws: LocalAws
+    overrides: Config, message: str, validator: PclusterValidator, local_aws: LocalAws
 ) -> None:
     env = settings.validate({"pcluster": {"overrides": overrides}})
     found = errors(validator.validate(stringified(configuration(local_aws, env)), env.cluster_name))
     assert found
-    assert words in str(found)
+    assert message in str(found)
 
 
 Change = Callable[[dict[str, Any]], None]

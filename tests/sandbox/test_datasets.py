@@ -20,10 +20,10 @@ BERT_KEY = (
 
 
 def test_the_text_is_always_the_same_and_worth_learning() -> None:
-    words = datasets.text(5000, seed=1)
-    assert words == datasets.text(5000, seed=1) != datasets.text(5000, seed=2)
-    assert words.isascii()
-    assert words.count(b" ") > 700
+    generated = datasets.text(5000, seed=1)
+    assert generated == datasets.text(5000, seed=1) != datasets.text(5000, seed=2)
+    assert generated.isascii()
+    assert generated.count(b" ") > 700
 
 
 def test_the_gpt_files_are_a_megatron_data_set(tmp_path: Path) -> None:

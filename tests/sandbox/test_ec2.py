@@ -55,7 +55,7 @@ def test_a_dry_run_checks_and_launches_nothing(ec2: Any, local_aws: LocalAws) ->
     wanted = {"InstanceType": "c5.large", "MinCount": 1, "MaxCount": 1, "DryRun": True}
     wrong = {
         "SubnetId": ("subnet-0", "InvalidSubnetID.NotFound"),
-        "KeyName": ("nobody", "InvalidKeyPair.NotFound"),
+        "KeyName": ("missing", "InvalidKeyPair.NotFound"),
         "SecurityGroupIds": (["sg-0"], "InvalidGroup.NotFound"),
         "ImageId": ("ami-00000000000000bad", "InvalidAMIID.NotFound"),
         "InstanceType": ("c5.gigantic", "InvalidParameterValue"),

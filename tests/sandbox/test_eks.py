@@ -69,9 +69,9 @@ def test_deploy_change_and_destroy(local_aws: LocalAws, kubernetes: LocalKuberne
     assert eks.sync_nodes(kubernetes, local_aws.client) == {"trn": nodes}
 
     cdk("destroy", "--force")
-    with pytest.raises(ApiError) as gone:
+    with pytest.raises(ApiError) as caught:
         api.get(QUEUE)
-    assert gone.value.status == 404
+    assert caught.value.status == 404
     assert eks.sync_nodes(kubernetes, local_aws.client) == {}
     assert api.get("/api/v1/nodes")["items"] == []
     left = beyond(inventory(local_aws.client), before)

@@ -118,7 +118,7 @@ def test_round_trip(aws: LocalAws, synthesize: Synthesize, left: Callable[[], di
     deploy(aws, first)
     assert cluster_file(aws)["Scheduling"]["SlurmQueues"][0]["ComputeResources"][0]["MaxCount"] == 4
 
-    aws.client("s3").put_object(Bucket=made["Bucket"], Key="data/part-0", Body=b"kept by nobody")
+    aws.client("s3").put_object(Bucket=made["Bucket"], Key="data/part-0", Body=b"not kept")
     aws.cdk("destroy", "-f", "-a", first, cwd=first)
     rest = left()
     assert [name[: len(HELPERS_LOG)] for name in rest.pop("log groups")] == [HELPERS_LOG]

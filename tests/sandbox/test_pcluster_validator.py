@@ -162,7 +162,7 @@ WRONG: dict[str, tuple[Change, str]] = {
         _set("HeadNode", "Ssh", "KeyName", value=lambda seeded: seeded.rsa_key_name),
         "ubuntu2204 does not support RSA keys",
     ),
-    "no such key": (_set("HeadNode", "Ssh", "KeyName", value="nobody"), "The key pair 'nobody' does not exist"),
+    "no such key": (_set("HeadNode", "Ssh", "KeyName", value="missing"), "The key pair 'missing' does not exist"),
     "no such subnet": (
         _set("HeadNode", "Networking", "SubnetId", value="subnet-0123456789abcdef0"),
         "The subnet ID 'subnet-0123456789abcdef0' does not exist",

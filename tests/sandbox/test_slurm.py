@@ -81,11 +81,11 @@ def test_nodes_are_named_as_parallelcluster_names_them() -> None:
 
 
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=8).filter(any), st.integers(8, 64))
-def test_the_cap_is_used_up_and_every_compute_resource_keeps_a_node(asked: list[int], most: int) -> None:
-    made = plan(config(*(resource(f"r{i}", 0, n) for i, n in enumerate(asked))), max_nodes=most)
-    assert len(made.nodes) == min(most, sum(asked))
-    assert made.left_out == sum(asked) - len(made.nodes)
-    assert {node.compute_resource for node in made.nodes} == {f"r{i}" for i, n in enumerate(asked) if n}
+def test_the_cap_is_used_up_and_every_compute_resource_keeps_a_node(wanted: list[int], most: int) -> None:
+    made = plan(config(*(resource(f"r{i}", 0, n) for i, n in enumerate(wanted))), max_nodes=most)
+    assert len(made.nodes) == min(most, sum(wanted))
+    assert made.left_out == sum(wanted) - len(made.nodes)
+    assert {node.compute_resource for node in made.nodes} == {f"r{i}" for i, n in enumerate(wanted) if n}
 
 
 @pytest.mark.parametrize(

@@ -70,11 +70,11 @@ def cdk(local_aws: LocalAws, name: str, tmp_path: Path, request: pytest.FixtureR
 
 def may(api: Api, verb: str, group: str, resource: str, namespace: str = "training") -> bool:
     """Whether the API's user may do it, as the API reports."""
-    asked = {"verb": verb, "group": group, "resource": resource, "namespace": namespace}
+    attributes = {"verb": verb, "group": group, "resource": resource, "namespace": namespace}
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": asked},
+        "spec": {"resourceAttributes": attributes},
     }
     answer = api.call("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
     return bool(answer["status"].get("allowed"))

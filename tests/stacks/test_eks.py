@@ -236,15 +236,15 @@ def test_a_deployment_does_not_undo_a_scaling(name: str) -> None:
     sizes = template(name).find_resources("Custom::TrnNodeGroupSize")
     for key, group in groups(name).items():
         scaling = group["ScalingConfig"]
-        asked = scaling["DesiredSize"]["Fn::GetAtt"]
-        assert asked[1] == "Nodes"
-        found = sizes[asked[0]]["Properties"]
+        attribute = scaling["DesiredSize"]["Fn::GetAtt"]
+        assert attribute[1] == "Nodes"
+        found = sizes[attribute[0]]["Properties"]
         least, most = wanted[key].min_nodes, wanted[key].max_nodes
         assert (scaling["MinSize"], scaling["MaxSize"]) == (least, most)
         assert (found["Group"], found["Nodes"], found["Min"], found["Max"]) == (key, wanted[key].nodes, least, most)
         assert found["ServiceTimeout"] == "300"
         # at first there is no cluster to query, and it must not wait for one
-        assert _cluster_id(name) not in needs(template(name), asked[0])
+        assert _cluster_id(name) not in needs(template(name), attribute[0])
 
 
 def test_the_scaler_changes_its_groups_sizes_and_nothing_else(name: str) -> None:
@@ -423,8 +423,8 @@ def test_keep_keeps_data_and_delete_leaves_nothing() -> None:
     kept = document("eks/keep")["Resources"]
     for kind in ("AWS::EFS::FileSystem", "AWS::FSx::FileSystem", "AWS::S3::Bucket", "AWS::ECR::Repository"):
         assert {r["DeletionPolicy"] for r in kept.values() if r["Type"] == kind} == {"Retain"}, kind
-    gone = document("default")["Resources"].values()
-    stays = {r["Type"] for r in gone if r.get("DeletionPolicy", "Delete") != "Delete"}
+    resources_by_default = document("default")["Resources"].values()
+    stays = {r["Type"] for r in resources_by_default if r.get("DeletionPolicy", "Delete") != "Delete"}
     # objects in the cluster are deleted with the cluster
     assert stays == {"Custom::AWSCDK-EKS-HelmChart", "Custom::AWSCDK-EKS-KubernetesResource"}
 

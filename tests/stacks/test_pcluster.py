@@ -110,8 +110,8 @@ def test_keep_keeps_data_and_delete_leaves_nothing() -> None:
         assert {r["DeletionPolicy"] for r in kept.values() if r["Type"] == kind} == {"Retain"}, kind
     logs = cluster(template("fsx-persistent-s3"))["Properties"]["ClusterConfiguration"]["Monitoring"]["Logs"]
     assert logs["CloudWatch"]["DeletionPolicy"] == "Retain"
-    gone = template("default").to_json()["Resources"].values()
-    assert not [r for r in gone if r.get("DeletionPolicy", "Delete") != "Delete"]
+    by_default = template("default").to_json()["Resources"].values()
+    assert not [r for r in by_default if r.get("DeletionPolicy", "Delete") != "Delete"]
 
 
 def test_ssh_with_a_created_key() -> None:

@@ -144,10 +144,10 @@ class World:
     def bare(self, name: str, *options: str) -> str:
         """A job that Slurm was given without `trn`; its number, or nothing where Slurm did not take it."""
         body = f'#!/bin/bash\\necho "0 $(date +%s%N)" >> "$HOME/ran/{name}"\\n'
-        words = ["sbatch", "--parsable", f"--job-name={name}", "-o", "/dev/null", *options]
+        command = ["sbatch", "--parsable", f"--job-name={name}", "-o", "/dev/null", *options]
         file = self._home / f"{name}.sh"
         file.write_text(body.replace("\\n", "\n"))
-        return self.slurm.run([*words, str(file)]).stdout.strip()
+        return self.slurm.run([*command, str(file)]).stdout.strip()
 
 
 class History:

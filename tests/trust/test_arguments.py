@@ -31,9 +31,11 @@ NASTY = [
     "!", "!!", "^", "%j", "%s", "%", "{", "}", "{name}", "{{}}", "\\x00", "é", "日本語", "\u2028", "\u202e", "\ufeff", "👩‍🚀", "e\u0301",
     "\U0010ffff", "a=b", "=", "x" * 5000, "'" * 1000, "\n" * 1000, "é" * 3000,
 ]  # fmt: skip
-WORDS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30) | st.sampled_from(NASTY)
+VALUES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30) | st.sampled_from(
+    NASTY
+)
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,20}", fullmatch=True)
-SAYS = f"""#!{sys.executable} -ES
+RECORDER = f"""#!{sys.executable} -ES
 import os, sys
 open("argv", "wb").write(b"".join(os.fsencode(word) + b"\\0" for word in sys.argv[1:]))
 open("env", "wb").write(b"".join(k + b"=" + v + b"\\0" for k, v in os.environb.items()))
@@ -76,7 +78,7 @@ def compare(way: str, folder: Path, args: list[str], env: dict[str, str]) -> Non
 
 def check(backend: SlurmBackend, jobs_dir: Path, args: list[str], env: dict[str, str], way: str = "sbatch") -> None:
     """Run a job with these arguments and compare bytes."""
-    job = backend.submit(Script(filename="says.sh", content=SAYS, args=tuple(args), env=env))
+    job = backend.submit(Script(filename="says.sh", content=RECORDER, args=tuple(args), env=env))
     ended = backend.wait(job.id, 600)
     assert ended.ok, b"".join(c.data for c in backend.logs(job.id))[-2000:]
     compare(way, jobs_dir / job.id / "work", args, env)
@@ -92,8 +94,8 @@ def of_bash() -> list[str]:
 
 @settings(**ONE)
 @given(
-    args=st.lists(WORDS, min_size=150, max_size=220),
-    env=st.dictionaries(NAMES, WORDS, min_size=20, max_size=40),
+    args=st.lists(VALUES, min_size=150, max_size=220),
+    env=st.dictionaries(NAMES, VALUES, min_size=20, max_size=40),
 )
 def test_arguments_through_sbatch_and_srun(
     backend: SlurmBackend, jobs_dir: Path, args: list[str], env: dict[str, str]
@@ -146,25 +148,25 @@ def test_the_launch_scripts_use_no_name_that_a_user_may_set(engine: str) -> None
 def test_the_longest_arguments(backend: SlurmBackend, jobs_dir: Path) -> None:
     longest = "x" * MAX_WORD_BYTES
     check(backend, jobs_dir, [longest, "é" * (MAX_WORD_BYTES // 2)] * 3, {"LONG": longest[5:]})
-    for words in (
+    for fields in (
         {"args": (longest + "x",)},
         {"args": ("x" * 1_000_000,)},
         {"env": {"LONG": longest}},
         {"args": (longest,) * 8},
     ):
         with pytest.raises(JobError, match=r"has [\d,]+ bytes|have [\d,]+ bytes together"):
-            Script(filename="x", content=b"x", **words)
+            Script(filename="x", content=b"x", **fields)
 
 
 @pytest.mark.parametrize("word", ["\0", "a\0b", "\udcff"])
 def test_impossible_arguments_are_refused(word: str) -> None:
-    for words in ({"args": (word,)}, {"env": {"A": word}}):
+    for fields in ({"args": (word,)}, {"env": {"A": word}}):
         with pytest.raises(JobError, match=r"NUL byte|not UTF-8"):
-            Script(filename="x", content=b"x", **words)
+            Script(filename="x", content=b"x", **fields)
 
 
 @settings(max_examples=many(200))
-@given(WORDS, WORDS, WORDS, WORDS)
+@given(VALUES, VALUES, VALUES, VALUES)
 def test_names_and_paths_are_refused_or_safe(name: str, token: str, path: str, queue: str) -> None:
     """Unquoted values in scripts are plain words; the rest is quoted, on one line."""
     for make in (
@@ -216,23 +218,23 @@ FLAGS = ["--nodes", "-N", "--env", "--json", "--token", "--dry-run", "--data", "
 ARGV = st.lists(
     st.sampled_from(VERBS)
     | st.sampled_from(FLAGS)
-    | WORDS
+    | VALUES
     | st.sampled_from(["1", "-1", "9" * 30, "A=b", "/", "../x"]),
     max_size=7,
 )
 
 
 @settings(max_examples=many(300), suppress_health_check=list(HealthCheck))
-@given(verb=st.sampled_from(VERBS), words=ARGV)
+@given(verb=st.sampled_from(VERBS), argv=ARGV)
 def test_no_command_line_ends_in_a_traceback(
-    verb: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    verb: str, argv: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The command itself, in this process: one paragraph, and exit code 0, 1 or 2."""
     (tmp_path / "cluster.json").write_text(make_cluster(shared_dir=str(tmp_path / "none")).model_dump_json())
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TRN_CLUSTER", str(tmp_path / "cluster.json"))
     local = ["--local"] if verb in ("submit", "status", "logs", "cancel", "wait", "list") else []
-    monkeypatch.setattr(sys, "argv", ["trn", verb, *local, *words])
+    monkeypatch.setattr(sys, "argv", ["trn", verb, *local, *argv])
     monkeypatch.setattr("signal.signal", lambda *_: None)  # this process keeps its own
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as ended:

@@ -95,7 +95,7 @@ def test_a_job_number_reassigned_to_another_job_is_ignored(world: World, way: st
 
 def test_a_new_cluster_does_not_own_the_job_numbers_of_the_old_one(world: World) -> None:
     first = world.backend
-    token = f"anew-{world.number}"
+    token = f"reused-{world.number}"
     old = first.submit(script("old", LONG), token)
     until_running(world, old.id)
     world.renew()

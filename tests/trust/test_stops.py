@@ -45,10 +45,12 @@ both = pytest.mark.parametrize("number", swept(STOPS, signal.SIGINT), ids=lambda
 class Command:
     """`trn` as a process of its own, which is sent a signal."""
 
-    def __init__(self, words: list[str], env: dict[str, str], folder: Path, stdin: int = subprocess.DEVNULL) -> None:
+    def __init__(
+        self, arguments: list[str], env: dict[str, str], folder: Path, stdin: int = subprocess.DEVNULL
+    ) -> None:
         self._out, self.err = bytearray(), bytearray()
         self.process = subprocess.Popen(
-            [TRN, *words], env=env, cwd=folder, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [TRN, *arguments], env=env, cwd=folder, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         self._readers = [
             threading.Thread(target=self._read, args=(pipe, kept), daemon=True)
@@ -113,8 +115,8 @@ def test_a_stopped_submission_is_complete_or_absent(
     moments = Moments(tmp_path)
 
     def submit(token: str, number: int = 0, action: str = "") -> tuple[int, list[str]]:
-        words = ["submit", "part.sh", "--token", token, "--precompile", "--local"]
-        code, _, lines = Command(words, env | moments.env(token, number, action), tmp_path).end()
+        arguments = ["submit", "part.sh", "--token", token, "--precompile", "--local"]
+        code, _, lines = Command(arguments, env | moments.env(token, number, action), tmp_path).end()
         return code, lines
 
     assert submit("whole")[0] == 0

@@ -35,7 +35,7 @@ def verify(case: Case) -> None:
         (f.level, f"{f.what} = {f.value}: {f.reason}. Fix: {f.fix} [{f.where}]")
         for f in check.evaluate(at, case.answer)
     ]
-    assert [level for level, _ in reported] == [words[0] for words in case.expected], reported
-    for (_, text), (_, *words) in zip(reported, case.expected, strict=True):
-        for word in words:
-            assert word in text
+    assert [level for level, _ in reported] == [parts[0] for parts in case.expected], reported
+    for (_, text), (_, *parts) in zip(reported, case.expected, strict=True):
+        for part in parts:
+            assert part in text

@@ -122,5 +122,5 @@ def test_every_check_has_its_table() -> None:
     assert {case.check for case in tables} == set(BY_NAME)
     levels: dict[str, set[str]] = {name: set() for name in BY_NAME}
     for case in tables:
-        levels[case.check] |= {words[0] for words in case.expected}
+        levels[case.check] |= {parts[0] for parts in case.expected}
     assert [n for n, found in levels.items() if not found & {"error", "warning"}] == []

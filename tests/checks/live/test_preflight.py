@@ -161,9 +161,11 @@ def test_the_account(trn: Trn, aws: LocalAws) -> None:
     )
     assert "cdk bootstrap aws://000000000000/us-east-1 --qualifier other" in trn("", "--qualifier", "other").stdout
     assert "cdk bootstrap aws://000000000000/us-west-2" in wrong(report("region: us-west-2"))["bootstrap"]
-    nobody = trn("", AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY="", AWS_CONFIG_FILE="/dev/null", HOME="/nonexistent")
-    assert (nobody.returncode, nobody.stderr.count("Traceback")) == (1, 0)
-    assert "error    credentials = none: Unable to locate credentials" in nobody.stdout
+    anonymous = trn(
+        "", AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY="", AWS_CONFIG_FILE="/dev/null", HOME="/nonexistent"
+    )
+    assert (anonymous.returncode, anonymous.stderr.count("Traceback")) == (1, 0)
+    assert "error    credentials = none: Unable to locate credentials" in anonymous.stdout
     closed = trn("", AWS_ENDPOINT_URL="http://127.0.0.1:1")
     assert closed.stdout.count("Could not connect") == 1
 
@@ -218,7 +220,7 @@ def test_places(aws: LocalAws) -> None:
 def test_keys_images_roles_and_buckets(aws: LocalAws, made: Seeded) -> None:
     ssh = "pcluster: {head: {subnet: public, ssh: {from_cidrs: [203.0.113.0/24], key_name: KEY}}}"
     assert "does not support rsa keys" in wrong(report(ssh.replace("KEY", made.rsa_key_name)))["key-pair"]
-    assert "this key pair does not exist in us-east-1" in wrong(report(ssh.replace("KEY", "nobody")))["key-pair"]
+    assert "this key pair does not exist in us-east-1" in wrong(report(ssh.replace("KEY", "missing")))["key-pair"]
     assert wrong(report(ssh.replace("KEY", made.key_name))) == {}
     assert (
         "it does not exist in us-east-1, or this account may not use it"
@@ -233,7 +235,7 @@ def test_keys_images_roles_and_buckets(aws: LocalAws, made: Seeded) -> None:
         aws.client("iam").delete_role(RoleName="AWSServiceRoleForEC2Spot")
     linked = "storage: {fsx: {s3: {uri: 's3://BUCKET/train'}}}"
     assert wrong(report(linked.replace("BUCKET", made.bucket))) == {}
-    assert "this bucket does not exist" in wrong(report(linked.replace("BUCKET", "nobody-has-this")))["buckets"]
+    assert "this bucket does not exist" in wrong(report(linked.replace("BUCKET", "missing-bucket")))["buckets"]
 
 
 def test_reservations(aws: LocalAws) -> None:
@@ -280,7 +282,7 @@ def test_blocks_are_offered_where_none_is_named(trn: Trn, aws: LocalAws) -> None
     assert (done.returncode, done.stdout) == (1, "")
     assert "no capacity block of 5 x trn1.32xlarge for 24 h is currently offered in us-east-1" in done.stderr
     assert "not sold in capacity blocks" in trn("", "--find-block", "trn1.2xlarge").stderr
-    assert "no stack 'Nobody'" in trn("", "Nobody").stderr
+    assert "no stack 'Missing'" in trn("", "Missing").stderr
 
 
 def existing(made: Seeded, ec2: Any) -> str:

@@ -125,8 +125,8 @@ def test_cost_by_hand(text: str, engine: Any, idle: float, more: float, unknown:
 def test_an_unknown_price_is_reported_and_not_guessed() -> None:
     found = list(findings(cost(target("region: ap-southeast-4"))))
     assert found[0].value == "at least 0.00 USD an hour"
-    for words in ("head node: c5.4xlarge", "NAT gateway", "the catalogue has no price of"):
-        assert words in found[0].reason
+    for item in ("head node: c5.4xlarge", "NAT gateway", "the catalogue has no price of"):
+        assert item in found[0].reason
     assert "catalog.prices.ap-southeast-4 or catalog.service_prices.ap-southeast-4" in found[0].fix
     given = "region: ap-southeast-4\ncatalog: {prices: {ap-southeast-4: {c5.4xlarge: 1.0}}, service_prices: {ap-southeast-4: {nat-gateway-hour: 0.5}}}"
     assert cost(target(given))["idle_hour"] == 1.5

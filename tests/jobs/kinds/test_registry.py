@@ -52,10 +52,10 @@ def package(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def trn(packages: Path | None, *words: str) -> subprocess.CompletedProcess[str]:
+def trn(packages: Path | None, *arguments: str) -> subprocess.CompletedProcess[str]:
     path = [str(packages)] if packages else []
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([*path, os.environ.get("PYTHONPATH", "")]), "COLUMNS": "200"}
-    command = [sys.executable, "-c", "from trainium_cdk.cli.__main__ import main; main()", *words]
+    command = [sys.executable, "-c", "from trainium_cdk.cli.__main__ import main; main()", *arguments]
     return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
 

@@ -31,11 +31,11 @@ import json, os, socket, sys, threading
 if sys.argv[1:] == ["--version"]:
     print("{version}")
     sys.exit()
-name, region, action, profile, asked, endpoint = sys.argv[1:]
+name, region, action, profile, parameters, endpoint = sys.argv[1:]
 session = json.loads(os.environ[name])
 received = {{"argv": sys.argv[1:], "session": session}}
 open("{record}", "w").write(json.dumps(received))
-port = int(json.loads(asked)["Parameters"]["localPortNumber"][0])
+port = int(json.loads(parameters)["Parameters"]["localPortNumber"][0])
 
 def copy(one, other):
     try:
@@ -171,9 +171,11 @@ def test_the_proxy_of_the_environment_is_used(
 
 
 def test_no_such_cluster(running: Running) -> None:
-    gone = running.cluster.model_copy(update={"cluster_name": "gone"})
-    with pytest.raises(TransportError, match=r"EKS did not describe cluster|there is no EKS cluster gone in us-east-1"):
-        access.find(gone)
+    missing = running.cluster.model_copy(update={"cluster_name": "missing"})
+    with pytest.raises(
+        TransportError, match=r"EKS did not describe cluster|there is no EKS cluster missing in us-east-1"
+    ):
+        access.find(missing)
 
 
 def test_local_is_for_head_nodes(running: Running) -> None:
@@ -234,10 +236,10 @@ def test_a_private_api_is_reached_through_the_bastion_host(running: Running, loc
     assert (name, fine) == ("localhost", "True")
     assert url.startswith("https://127.0.0.1:")
     received = json.loads(record.read_text())
-    asked = json.loads(received["argv"][4])
-    assert asked["Target"] == host
-    assert asked["DocumentName"] == "AWS-StartPortForwardingSessionToRemoteHost"
-    assert asked["Parameters"]["host"] == ["localhost"]
+    parameters = json.loads(received["argv"][4])
+    assert parameters["Target"] == host
+    assert parameters["DocumentName"] == "AWS-StartPortForwardingSessionToRemoteHost"
+    assert parameters["Parameters"]["host"] == ["localhost"]
     assert received["session"]["TokenValue"] not in " ".join(received["argv"])
     left = local_aws.client("ssm").describe_sessions(State="Active")["Sessions"]
     assert received["session"]["SessionId"] not in [s["SessionId"] for s in left]

@@ -113,9 +113,9 @@ def test_two_running_jobs_do_not_share_a_compile_cache(backend: KubernetesBacken
         backend.submit(script(b"true", nodes=1, cache="shared"), "two")
     with pytest.raises(UnknownJob):
         backend.status("run-two")
-    with pytest.raises(ApiError) as gone:
+    with pytest.raises(ApiError) as caught:
         backend.api.get("Secret", "run-two")
-    assert gone.value.status == 404
+    assert caught.value.status == 404
     other = backend.submit(script(b"true", nodes=1, cache="Shared"), "three")  # another cache set
     assert backend.wait(other.id, 600).ok
     backend.cancel(first.id)
@@ -198,9 +198,9 @@ def test_a_job_that_the_cluster_refuses_leaves_nothing(backend: KubernetesBacken
         backend.submit(script(cache="refused"), "refused")
     assert "\n" not in str(refused.value)
     for kind, name in (("Secret", "run-refused"), ("ConfigMap", "trn-cache-refused")):
-        with pytest.raises(ApiError) as gone:
+        with pytest.raises(ApiError) as caught:
             backend.api.get(kind, name)
-        assert gone.value.status == 404
+        assert caught.value.status == 404
 
 
 def test_resources_deleted_with_a_job(backend: KubernetesBackend, running: Running) -> None:
@@ -261,7 +261,7 @@ def test_pods_that_only_resemble_a_jobs_are_ignored(backend: KubernetesBackend) 
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": "forged", "labels": {**pod["metadata"]["labels"], "volcano.sh/task-index": "1"}},
-        "spec": {"containers": [{"name": "train", "image": "none"}], "schedulerName": "nobody"},
+        "spec": {"containers": [{"name": "train", "image": "none"}], "schedulerName": "none"},
     }
     backend.api.create("Pod", forged)
     try:

@@ -14,7 +14,7 @@ import pytest
 from tests.jobs.kubernetes.conftest import Running, script, text, until
 from tests.trust.figures import record
 from tests.trust.proxy import Scissors
-from tests.trust.test_arguments import NASTY, SAYS, compare
+from tests.trust.test_arguments import NASTY, RECORDER, compare
 from trainium_cdk.jobs import TransportError
 from trainium_cdk.jobs.kubernetes import Api, KubernetesBackend, access
 
@@ -42,7 +42,7 @@ def api_port(running: Running) -> int:
 
 def test_arguments_arrive_unchanged(backend: KubernetesBackend, running: Running) -> None:
     env = {f"NASTY_{i}": word for i, word in enumerate(NASTY)}
-    job = backend.submit(script(SAYS, nodes=1, args=tuple(NASTY), env=env), "words")
+    job = backend.submit(script(RECORDER, nodes=1, args=tuple(NASTY), env=env), "arguments")
     assert backend.wait(job.id, 600).ok, text(backend.logs(job.id))
     compare("kubernetes", running.shared / "trn" / "jobs" / job.id / "work", NASTY, env)
 
@@ -90,12 +90,12 @@ def test_a_stopped_submission_is_complete_or_absent(running: Running, backend: K
     for number in range(20):
         at, after, count = number // 2, bool(number % 2), [0]
 
-        def stop(*words: Any, at: int = at, after: bool = after, count: list[int] = count, **named: Any) -> Any:
+        def stop(*positional: Any, at: int = at, after: bool = after, count: list[int] = count, **named: Any) -> Any:
             mine, count[0] = count[0], count[0] + 1
             if mine == at and not after:
                 raise KeyboardInterrupt
             try:
-                return send(*words, **named)
+                return send(*positional, **named)
             finally:
                 if mine == at:
                     raise KeyboardInterrupt

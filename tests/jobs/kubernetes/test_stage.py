@@ -167,10 +167,10 @@ def test_is_refused(source: str, target: str, message: str) -> None:
 
 def test_job_kinds_find_staged_data_by_name() -> None:
     jobs = stage.render("gpt2-wikipedia", "", make_cluster())
-    words = [job["spec"]["template"]["spec"]["containers"][0]["command"][4:] for job in jobs]
-    assert len(words) == 5
-    assert {w[1] for w in words} == {"/efs/trn/data/gpt2-wikipedia"}
-    assert words[0][3] == "data-gpt2-wikipedia-gpt2-vocab.json"
+    arguments = [job["spec"]["template"]["spec"]["containers"][0]["command"][4:] for job in jobs]
+    assert len(arguments) == 5
+    assert {w[1] for w in arguments} == {"/efs/trn/data/gpt2-wikipedia"}
+    assert arguments[0][3] == "data-gpt2-wikipedia-gpt2-vocab.json"
     assert len({job["metadata"]["name"] for job in jobs}) == 5
     [archive] = stage.render("bert-seqlen128", "", make_cluster())
     assert archive["spec"]["template"]["spec"]["containers"][0]["command"][6:] == [

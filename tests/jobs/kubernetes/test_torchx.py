@@ -110,14 +110,14 @@ def test_it_runs(backend: KubernetesBackend, running: Running, tmp_path: Path) -
     (running.shared / "train.py").write_text(
         "import os, sys\nprint('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], sys.argv[1:])\n"
     )
-    words = """--word "it's $HOME" '$(HOME)'"""
+    script_args = """--word "it's $HOME" '$(HOME)'"""
     job = torchx(
         tmp_path,
         running.cluster,
         "--script",
         "/efs/train.py",
         "--script_args",
-        words,
+        script_args,
         "--nnodes",
         "2",
         "--precompile",

@@ -120,9 +120,9 @@ def account(local_aws: LocalAws, request: pytest.FixtureRequest) -> Iterator[Acc
     assert balancers == set()
 
 
-def trn(aws: LocalAws, *words: str) -> subprocess.CompletedProcess[str]:
+def trn(aws: LocalAws, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [TRN, "destroy", *words],
+        [TRN, "destroy", *arguments],
         env=aws.env,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -141,9 +141,9 @@ def test_a_stack_with_a_similar_name_is_not_touched(account: Account) -> None:
     ours = account.make(STACK)
     account.leak(STACK, ours)
 
-    asked = trn(aws, STACK)
-    assert asked.returncode == 2
-    assert "give --yes" in asked.stderr
+    unconfirmed = trn(aws, STACK)
+    assert unconfirmed.returncode == 2
+    assert "give --yes" in unconfirmed.stderr
     dry = trn(aws, STACK, "--dry-run")
     assert dry.returncode == 0
     assert f"delete stack {STACK} with 9 resources" in dry.stderr

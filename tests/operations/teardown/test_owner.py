@@ -51,7 +51,7 @@ def test_not_ours(owner: Owner, tags: dict[str, str]) -> None:
 def test_interfaces_that_aws_left_in_our_own_vpc() -> None:
     assert "vpc-1" in SLURM.why_interface({}, "vpc-1", LAMBDA)
     assert SLURM.why_interface({}, "vpc-2", LAMBDA) == ""
-    assert SLURM.why_interface({}, "vpc-1", "of somebody else") == ""
+    assert SLURM.why_interface({}, "vpc-1", "of another user") == ""
     kept = Owner("Trn", ID, vpcs=frozenset({"vpc-1"}), kept=frozenset({"vpc-1"}))
     assert kept.why_interface({}, "vpc-1", LAMBDA) == ""
 

@@ -45,9 +45,9 @@ def app(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def diff(aws: LocalAws, app: Path, name: str, mode: str, *words: str) -> subprocess.CompletedProcess[str]:
+def diff(aws: LocalAws, app: Path, name: str, mode: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [TRN, "diff", "Small", "--app", str(app), *words], env={**aws.env, "SMALL_NAME": name, "SMALL_MODE": mode},
+        [TRN, "diff", "Small", "--app", str(app), *arguments], env={**aws.env, "SMALL_NAME": name, "SMALL_MODE": mode},
         stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=900,
     )  # fmt: skip
 

@@ -116,8 +116,8 @@ def test_a_network_change_is_followed_to_its_consequences(spec: Spec) -> None:
     lost = {(level, name) for level, name, _ in summary(found)}
     assert lost == {("loses", "Storage/Fsx"), ("refused", "Cluster/trn-slurm")}
     assert "EFS::FileSystem" not in str(dangerous(found))  # its mount targets move, the files stay
-    gone = {c.type for c in found if c.level == "replaces"}
-    assert {"AWS::EC2::VPC", "AWS::EC2::Subnet", "AWS::EC2::NatGateway", "AWS::EFS::MountTarget"} <= gone
+    replaced = {c.type for c in found if c.level == "replaces"}
+    assert {"AWS::EC2::VPC", "AWS::EC2::Subnet", "AWS::EC2::NatGateway", "AWS::EFS::MountTarget"} <= replaced
 
 
 def test_kept_resources_are_reported_as_kept(spec: Spec) -> None:
@@ -291,7 +291,7 @@ def group(version: str | None) -> Data:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "words"),
+    ("old", "new", "message"),
     [
         (("1.33", "1.33"), ("1.34", "1.34"), ""),
         (("1.33", "1.33"), ("1.34", "1.33"), ""),
@@ -303,11 +303,11 @@ def group(version: str | None) -> Data:
         ((None, None), (None, "1.33"), ""),
     ],
 )
-def test_incompatible_versions(old: Any, new: Any, words: str, spec: Spec) -> None:
+def test_incompatible_versions(old: Any, new: Any, message: str, spec: Spec) -> None:
     before, after = ({"Resources": {"C": cluster(c), "G": group(g)}} for c, g in (old, new))
     refused = [str(c).lower() for c in compare(before, after, spec) if c.level == "refused"]
-    assert len(refused) == bool(words)
-    assert words in "".join(refused)
+    assert len(refused) == bool(message)
+    assert message in "".join(refused)
 
 
 def test_a_launch_template_that_is_another_one_is_refused(spec: Spec) -> None:
