@@ -1,4 +1,4 @@
-"""What comes from elsewhere is what was locked: each file by its hash, all of it in a bill of materials."""
+"""Dependencies are exactly those that were locked: each file by its hash, all of it in a bill of materials."""
 
 from __future__ import annotations
 

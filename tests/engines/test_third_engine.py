@@ -16,7 +16,7 @@ ENVIRONMENT = "process:\n  machine: desk\nbootstrap: {framework: none}\n"
 
 
 class Machine:
-    """A folder with the engine registered beside the packages of this environment."""
+    """A folder with the engine, registered next to the packages of this environment."""
 
     def __init__(self, folder: Path):
         self.folder = folder

@@ -1,10 +1,10 @@
-"""Whatever fails, and whenever: nothing is left, nothing is lost, and the next try finishes.
+"""Failures of each resource type at each phase: nothing is left, nothing is lost, and the next attempt finishes.
 
 For each resource type of both stacks: its creation fails, its deletion fails, its update fails. The stacks' own templates, deployed
 by the emulated CloudFormation, with one failure injected.
 
 Types that both stacks share are tried in the Slurm stack; with FAULTS=all in both. What comes before the cluster is tried without
-what takes longest: the Slurm cluster, the charts and the Kubernetes objects, which have tries of their own.
+what takes longest: the Slurm cluster, the charts and the Kubernetes objects, which have tests of their own.
 """
 
 from __future__ import annotations

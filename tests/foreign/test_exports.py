@@ -1,4 +1,4 @@
-"""Everything that the package exports: documented, and usable alone in an app that knows nothing else of us."""
+"""Everything that the package exports: documented, and usable alone in a foreign app."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`TrnNetwork` and `TrnStorage` beside constructs that are not ours."""
+"""`TrnNetwork` and `TrnStorage` together with the CDK's own constructs."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def marked(text: str, mark: str = MARK) -> str:
             ("RUNNING", ""),
             ("PENDING", "waits for precompile"),
         ),
-        (  # failed, and Slurm still knows
+        (  # failed, and Slurm still has the job
             f"trn-state precompile ended 7 3 1700000000 n1\ntrn-queue 7|FAILED|NonZeroExitCode|n1|{T}|{T}\n"
             f"trn-queue 8|CANCELLED|DependencyNeverSatisfied||{T}|{T}\n",
             ("FAILED", "exit code 3"),
@@ -88,7 +88,7 @@ def marked(text: str, mark: str = MARK) -> str:
             ("COMPLETED", ""),
             ("FAILED", "it ended before it could write its result: a kill, a node that failed, or a crash of Slurm's controller. Submit it again with the same token"),
         ),
-        (  # the same, but accounting knows
+        (  # the same, but accounting has it
             "trn-state precompile ended 7 0 1700000000 n1\ntrn-state train running 8 0 1700000100 n1\n"
             f"trn-sacct 8|TIMEOUT|0:0|n1|{T}|{T}\n",
             ("COMPLETED", ""),
@@ -110,7 +110,7 @@ def marked(text: str, mark: str = MARK) -> str:
             ("TIMEOUT", "reached its time limit"),
         ),
         (f"trn-sacct 7|CANCELLED by 1000|0:0|n1|{T}|{T}\n", ("CANCELLED", ""), ("CANCELLED", "did not run: precompile did not complete")),
-        (  # Slurm does not know it, and it has not begun
+        (  # Slurm does not have it, and it has not started
             "",
             ("LOST", "Slurm does not know it, and it has not begun: it was cancelled with scancel while it waited, or Slurm's controller crashed before it had saved it. Submit it again with the same token"),
             ("LOST", "lost with precompile"),
@@ -130,7 +130,7 @@ def marked(text: str, mark: str = MARK) -> str:
             ("LOST", None),
             ("LOST", None),
         ),
-        (  # it had begun, and Slurm stopped what it did not know any more
+        (  # it had started, and Slurm ended a job that it no longer had
             "trn-state precompile ended 7 143 1700000000 n1 LOST\n",
             ("LOST", "Slurm's controller crashed before it had saved it, and stopped it. Submit it again with the same token"),
             ("LOST", "lost with precompile"),

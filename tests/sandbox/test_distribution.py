@@ -1,4 +1,4 @@
-"""The sandbox installed beside a user's own app, without a checkout: their stack is rehearsed by their tests."""
+"""The sandbox installed next to a user's own app, without a checkout: their stack is rehearsed by their tests."""
 
 from __future__ import annotations
 

@@ -14,23 +14,23 @@ from sandbox import LocalAws
 
 BASIC = "arn:aws:iam::aws:policy/service-role/AWSLambdaBasicExecutionRole"
 STREAMS = {"Effect": "Allow", "Action": ["logs:CreateLogStream", "logs:PutLogEvents"], "Resource": "*"}
-SAYS = "def handler(event, context):\n    print(event)\n"
+HANDLER = "def handler(event, context):\n    print(event)\n"
 
 
 @pytest.fixture
 def name() -> str:
-    return f"says-{uuid.uuid4().hex[:8]}"
+    return f"logs-{uuid.uuid4().hex[:8]}"
 
 
 @pytest.fixture
-def says(local_aws: LocalAws, name: str) -> Iterator[Callable[[str], list[str]]]:
-    """`says(text)`: invoke the function; its log's lines, or none if there is no log."""
+def invoke(local_aws: LocalAws, name: str) -> Iterator[Callable[[str], list[str]]]:
+    """`invoke(text)`: invoke the function; its log's lines, or none if there is no log."""
     iam, function, logs = (local_aws.client(service) for service in ("iam", "lambda", "logs"))
     trust = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "lambda.amazonaws.com"}}
     role = iam.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps({"Statement": [trust]}))["Role"]
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
-        archive.writestr("index.py", SAYS)
+        archive.writestr("index.py", HANDLER)
     function.create_function(
         FunctionName=name,
         Runtime="python3.12",
@@ -62,30 +62,30 @@ def says(local_aws: LocalAws, name: str) -> Iterator[Callable[[str], list[str]]]
         logs.delete_log_group(logGroupName=found["logGroupName"])
 
 
-def test_without_permission_there_is_no_log(says: Callable[[str], list[str]]) -> None:
-    assert says("one") == []
+def test_without_permission_there_is_no_log(invoke: Callable[[str], list[str]]) -> None:
+    assert invoke("one") == []
 
 
 def test_a_deleted_log_group_is_created_again_if_the_role_may(
-    local_aws: LocalAws, name: str, says: Callable[[str], list[str]]
+    local_aws: LocalAws, name: str, invoke: Callable[[str], list[str]]
 ) -> None:
     local_aws.client("iam").attach_role_policy(RoleName=name, PolicyArn=BASIC)
-    assert "one" in says("one")
+    assert "one" in invoke("one")
     local_aws.client("logs").delete_log_group(logGroupName=f"/aws/lambda/{name}")
-    lines = says("two")
+    lines = invoke("two")
     assert "two" in lines
     assert "one" not in lines
 
 
 def test_a_log_group_of_the_stack_is_not_created_again(
-    local_aws: LocalAws, name: str, says: Callable[[str], list[str]]
+    local_aws: LocalAws, name: str, invoke: Callable[[str], list[str]]
 ) -> None:
     logs = local_aws.client("logs")
     logs.create_log_group(logGroupName=f"/aws/lambda/{name}")
-    assert says("none may write") == []
+    assert invoke("none may write") == []
     local_aws.client("iam").put_role_policy(
         RoleName=name, PolicyName="Streams", PolicyDocument=json.dumps({"Statement": [STREAMS]})
     )
-    assert "one" in says("one")
+    assert "one" in invoke("one")
     logs.delete_log_group(logGroupName=f"/aws/lambda/{name}")
-    assert says("two") == []
+    assert invoke("two") == []

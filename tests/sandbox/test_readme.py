@@ -47,7 +47,7 @@ class Shell:
         command = command.replace("bert-large-...", self.job).replace("IMAGE", self.image)
         return re.sub(r"\bJOB\b", self.job, command)
 
-    def words(self, command: str) -> list[str]:
+    def split(self, command: str) -> list[str]:
         script = "; ".join(["set -e", *self._exports, f"exec {command}"])
         return [sys.executable, "-m", "sandbox", "shell", "--dir", str(self._sandbox), "--", "bash", "-c", script]
 
@@ -60,7 +60,7 @@ class Shell:
         answer = {"cdk deploy": " --require-approval never", "trn destroy": " --yes"}
         command += next((more for start, more in answer.items() if command.startswith(start)), "")
         done = subprocess.run(
-            self.words(command), cwd=self.checkout, env=self._environment(), input=stdin, capture_output=True, text=True, check=False
+            self.split(command), cwd=self.checkout, env=self._environment(), input=stdin, capture_output=True, text=True, check=False
         )  # fmt: skip
         assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
         return done.stdout
@@ -69,7 +69,7 @@ class Shell:
         """Follow a log until the training reports a step; then Ctrl-C."""
         command = self.fill(command)
         with subprocess.Popen(
-            self.words(command), cwd=self.checkout, env=self._environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            self.split(command), cwd=self.checkout, env=self._environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, start_new_session=True,
         ) as following:  # fmt: skip
             lines: list[str] = []

@@ -282,7 +282,7 @@ def test_another_number_of_nodes_is_another_graph(slurm: LocalSlurm) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "env", "says"),
+    ("command", "env", "message"),
     [
         (f"neuron_parallel_compile {bert_line('f', 5, '--batch_size 8')}", {"TRN_SANDBOX_FAIL": "precompile"}, "parallel compilation with neuronx-cc exited with error.Received error code: -9"),
         (bert_line("f", 20), {"TRN_SANDBOX_FAIL": "train@7"}, "RuntimeError: injected fault at step 7 on node"),
@@ -294,12 +294,12 @@ def test_another_number_of_nodes_is_another_graph(slurm: LocalSlurm) -> None:
     ids=["precompile", "train", "data", "resume", "flag", "command"],
 )  # fmt: skip
 def test_errors_end_with_an_exit_code_and_a_reason(
-    slurm: LocalSlurm, command: str, env: dict[str, str], says: str
+    slurm: LocalSlurm, command: str, env: dict[str, str], message: str
 ) -> None:
     code, lines = run(slurm, command, check=False, **env)
     printed_text = "\n".join(lines)
     assert code != 0
-    assert says in printed_text
+    assert message in printed_text
     assert "Traceback" not in printed_text
     assert list(Path(slurm.node_env()["HOME"]).glob("f/*")) == []
 

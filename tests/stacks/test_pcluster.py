@@ -74,7 +74,7 @@ def test_the_provider_gets_only_its_own_parameters(name: str) -> None:
 
 
 def test_node_policies_name_what_they_allow(name: str) -> None:
-    """At a path that the provider's role may attach, and for single resources but where AWS knows none."""
+    """At a path that the provider's role may attach, and for single resources, except for actions without a resource level."""
     policies = resources(template(name), "IAM::ManagedPolicy")
     nodes = {k: r["Properties"] for k, r in policies.items() if re.match(r"Cluster(Node|Head|Login)Policy", k)}
     assert len(nodes) >= 2
@@ -83,7 +83,7 @@ def test_node_policies_name_what_they_allow(name: str) -> None:
         for statement in policy["PolicyDocument"]["Statement"]:
             actions = statement["Action"] if isinstance(statement["Action"], list) else [statement["Action"]]
             assert not [a for a in actions if "*" in a]
-            free = re.compile(r"ecr:GetAuthorizationToken|(ssm|ec2)messages:")  # AWS knows no resource for these
+            free = re.compile(r"ecr:GetAuthorizationToken|(ssm|ec2)messages:")  # these actions have no resource level
             assert statement["Resource"] != "*" or all(free.match(a) for a in actions)
 
 

@@ -31,7 +31,7 @@ class Ours:
 
     Attributes:
         head: the head node of the cluster that took it.
-        bare: the name of the bare job that was submitted beside it; empty where the two did not meet the same crashes.
+        bare: the name of the bare job that was submitted beside it; empty where the two did not have the same crashes.
         kills: how often the controller had been killed before.
         ended_at: when `cancel` or `destroy` had ended it, in nanoseconds since 1970.
     """

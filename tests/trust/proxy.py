@@ -21,9 +21,9 @@ _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: a reset instead of a goodbye
 
 
 class Cuts:
-    """Forwards to one port, one request a connection; `share` of them go wrong, until there have been `most`.
+    """Forwards to one port, one request a connection; `share` of them fail, until there have been `most`.
 
-    What goes wrong, in `seen`: `refused` before a byte is sent, `unsent` in the middle of the request, `unheard` after the
+    Failures, in `seen`: `refused` before a byte is sent, `unsent` in the middle of the request, `unheard` after the
     request has arrived (it is carried out, without a response), `half` in the middle of the response, `throttled`.
     """
 
@@ -62,7 +62,7 @@ class Cuts:
                 return
             threading.Thread(target=self._one, args=(client,), daemon=True).start()
 
-    def _fate(self) -> tuple[str, float]:
+    def _fault(self) -> tuple[str, float]:
         with self._lock:
             bad = self.total < self.most and self._random.random() < self._share
             kind = self._random.choice(self.KINDS) if bad else "passed"
@@ -75,7 +75,7 @@ class Cuts:
             request = _message(client)
             if not request:
                 return
-            kind, where = self._fate()
+            kind, where = self._fault()
             if kind == "throttled":
                 status, body = _BODIES.get(request.partition(b" ")[0], _BODIES[b""])
                 length = b"Content-Length: %d" % len(body)

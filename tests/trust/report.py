@@ -27,7 +27,7 @@ SHOWN = (
     "TrnPclusterStack/fsx-persistent-s3",
     "TrnEksStack/eks/all-settings",
 )
-"""Templates whose raw findings are shown one by one."""
+"""Templates whose raw findings have a row each."""
 PHASES = {
     "creation fails": "is rolled back",
     "deletion fails": "is finished by the next",

@@ -126,7 +126,7 @@ def test_a_job_is_not_held_after_a_crash(world: World, seconds: float) -> None:
     job = script("held", precompile=True)
     sent = backend.submit(job, token)
     world.crash(after=seconds)
-    for _ in range(5):  # of two stages, Slurm may lose the one at once, and start the other in vain
+    for _ in range(5):  # of two stages, Slurm may lose the one at once, and start the other to no effect
         ended = world.wait(sent.id)
         if ended.ok:
             break
@@ -181,7 +181,7 @@ def test_a_lost_release_is_sent_again(world: World, helped: str) -> None:
 
 
 def test_a_started_job_is_started_again(world: World) -> None:
-    """As after a crash a moment later: its node has begun it, and Slurm knows of no beginning."""
+    """As after a crash a moment later: its node has started it, and Slurm has no record of that."""
     backend = world.backend
     paused(world, True)
     sent = backend.submit(script("begun"), f"begun-{world.number}")

@@ -38,7 +38,7 @@ def staged(backend: KubernetesBackend, source: str, target: str) -> tuple[bool, 
 
 @contextlib.contextmanager
 def kept(backend: KubernetesBackend, source: str, target: str) -> Iterator[None]:
-    """The ended Job's pods stay, as they do until the garbage collector comes to them."""
+    """The ended Job's pods stay, as they do until the garbage collector deletes them."""
     [job] = stage.render(source, target, backend.cluster)
     names = [p["metadata"]["name"] for p in backend.api.list("Pod", labels=f"{JOB_LABEL}={job['metadata']['name']}")]
     assert names
