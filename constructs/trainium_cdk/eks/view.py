@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from aws_cdk import aws_ec2 as ec2
@@ -52,11 +53,11 @@ class ClusterView:
     endpoint: Literal["private", "public"] | None = None
     access_role: iam.IRole | None = None
 
-    @property
+    @cached_property  # each reading is a message to the CDK's process
     def vpc(self) -> ec2.IVpc:
         return self.cluster.vpc
 
-    @property
+    @cached_property
     def security_group_id(self) -> str:
         """The group that EKS creates for the cluster and all its nodes."""
         return self.cluster.cluster_security_group_id
