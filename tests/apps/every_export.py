@@ -198,7 +198,7 @@ fast = fsx.LustreFileSystem.from_lustre_file_system_attributes(
     file_system_id="fs-0123456789abcdef0",
     security_group=ec2.SecurityGroup(slurm, "FastGroup", vpc=network.vpc),
 )
-lustre = TrnStorage(slurm, "FastStorage", vpc=network.vpc, efs=None, lustre=fast)
+lustre = TrnStorage(slurm, "FastStorage", vpc=network.vpc, efs=None, lustre=fast, lustre_mount_name="fsxabcde")
 TrnPcluster(slurm, "OnLustre", vpc=network.vpc, storage=lustre, head_node_subnet=network.public_subnet())
 TrnPeering(
     slurm,
