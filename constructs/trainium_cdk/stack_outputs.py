@@ -42,8 +42,8 @@ class TrnOutputs(Construct):
             for Slurm.
         image_builder: On EKS: what `trn image build` starts. Default: none.
         jump_host: On EKS: the way to a private Kubernetes API. Default: none.
-        access_role: On EKS: the role that `trn` assumes to use the Kubernetes API. Default: that of a `TrnEksCluster`; else none: `trn`
-            uses the caller's own credentials.
+        access_role: On EKS: the role that `trn` assumes to use the Kubernetes API, with access by `TrnPlugins.grant_access`. Default: that
+            of a `TrnEksCluster`; else none: `trn` uses the caller's own credentials, which then need that access.
         endpoint: On EKS: `private` where the API is reached through `jump_host` alone. Default: that of a `TrnEksCluster`; else `private`
             with a `jump_host`, and `public` without.
         namespace: On EKS: where jobs run. Default: that of a `TrnEksCluster`; else training.

@@ -83,6 +83,8 @@ class Training(Construct):
             self, "Plugins", cluster=cluster, node_groups=[group], storage=storage, system_nodes=[system], bucket=bucket
         )
         bucket.grant_read(plugins)
+        plugins.grant_access("Users", person, "edit")
+        plugins.grant_access("Others", "arn:aws:iam::111122223333:role/Others", "view")
         TrnScaler(
             self, "Scaler", cluster=cluster, node_groups=[group], plugins=plugins, idle_time=cdk.Duration.minutes(3)
         )

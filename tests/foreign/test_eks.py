@@ -45,6 +45,7 @@ def whole(scope: Stack, mine: TrnEksCluster | eks.ICluster, within: ec2.IVpc) ->
     )
     assert s3.Bucket(scope, "Corpus", enforce_ssl=True).grant_read(plugins).success
     assert iam.Grant.add_to_principal(grantee=system, actions=["s3:GetObject"], resource_arns=["*"]).success
+    plugins.grant_access("Users", "arn:aws:iam::111122223333:role/Users", "edit")
     TrnScaler(scope, "Scaler", cluster=mine, node_groups=[group], plugins=plugins, idle_time=Duration.minutes(3))
     TrnOutputs(scope, "Outputs", cluster=mine, node_groups=[group], bucket=bucket)
 
@@ -96,6 +97,18 @@ def test_the_scaler_reaches_the_api_and_sets_its_groups_alone(built: tuple[Any, 
     into = [r for r in properties(found, "EC2::SecurityGroupIngress") if r.get("SourceSecurityGroupId") == group]
     assert {(r["FromPort"], r["ToPort"]) for r in into} == {(443, 443)}
     assert [e for e in properties(found, "EKS::AccessEntry") if e.get("KubernetesGroups") == ["trainium:scaler"]]
+
+
+def test_users_may_submit_jobs(built: tuple[Any, Template]) -> None:
+    """EKS's policies do not cover Volcano's jobs: the group does, in the namespace of the jobs."""
+    _, found = built
+    [entry] = [e for e in properties(found, "EKS::AccessEntry") if str(e["PrincipalArn"]).endswith(":role/Users")]
+    assert entry["ClusterName"] == {"Ref": next(iter(resources(found, "EKS::Cluster")))}
+    [policy] = entry["AccessPolicies"]
+    assert policy["AccessScope"] == {"Type": "namespace", "Namespaces": ["training"]}
+    assert "AmazonEKSEditPolicy" in str(policy["PolicyArn"])
+    installed = str(found.find_resources("Custom::AWSCDK-EKS-KubernetesResource"))
+    assert [group in installed for group in entry["KubernetesGroups"]] == [True]
 
 
 def test_trn_understands_the_stack(built: tuple[Any, Template]) -> None:

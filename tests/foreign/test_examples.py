@@ -22,8 +22,14 @@ from trainium_cdk.catalog import Catalog
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py"))
-REGIONS = {"other_region": "us-west-2", "node_group": "us-west-2", "capacity_block": "us-east-2"}
+REGIONS = {
+    "other_region": "us-west-2",
+    "node_group": "us-west-2",
+    "eks_jobs": "us-west-2",
+    "capacity_block": "us-east-2",
+}
 """Of the examples that are not for us-east-1."""
+KUBECTL_LOGS = "/aws/lambda/ExampleEksJobs-"
 
 
 def stacks(name: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Template]:
@@ -61,7 +67,7 @@ def test_it_is_deployed_and_destroyed(name: str, local_aws: LocalAws, tmp_path: 
     if region != local_aws.region:
         local_aws.bootstrap(region)
     with GIVEN[name](local_aws) if name in GIVEN else nullcontext(Context()) as given:
-        before = local_aws.leftovers()
+        before = left(local_aws)
         context = [word for key, value in given.items() for word in ("-c", f"{key}={value}")]
         assembly = str(tmp_path / "cdk.out")
         app = ("--all", "--app", f"{sys.executable} {ROOT / 'examples' / name}.py", "-o", assembly, *context)
@@ -70,18 +76,26 @@ def test_it_is_deployed_and_destroyed(name: str, local_aws: LocalAws, tmp_path: 
             [peering] = local_aws.client("ec2").describe_vpc_peering_connections()["VpcPeeringConnections"]
             assert peering["Status"]["Code"] == "active"
         for kind, subnet in node_groups(local_aws, region):
-            assert subnet["AvailabilityZoneId"] in Catalog.load().instance(kind).zone_ids
+            assert subnet["AvailabilityZoneId"] in Catalog.load().instance(kind).zone_ids, kind
         local_aws.cdk("destroy", "--all", "--app", assembly, "--force", cwd=tmp_path)
-        assert local_aws.leftovers() == before
+        assert left(local_aws) == before
+
+
+def left(aws: LocalAws) -> dict[str, list[str]]:
+    """Without logs of the functions with which the CDK uses kubectl on a cluster of its own: they stay on AWS too."""
+    found = {kind: [n for n in names if KUBECTL_LOGS not in n] for kind, names in aws.leftovers().items()}
+    return {kind: names for kind, names in found.items() if names}
 
 
 def node_groups(aws: LocalAws, region: str) -> Iterator[tuple[str, Any]]:
-    """The instance type and the subnet of each node group."""
+    """The instance type and the subnet of each Trainium node group."""
     eks, ec2 = aws.client("eks", region), aws.client("ec2", region)
     for cluster in eks.list_clusters()["clusters"]:
         for name in eks.list_nodegroups(clusterName=cluster)["nodegroups"]:
             group = eks.describe_nodegroup(clusterName=cluster, nodegroupName=name)["nodegroup"]
             template = group["launchTemplate"]["id"]
             [version] = ec2.describe_launch_template_versions(LaunchTemplateId=template, Versions=["$Latest"])["LaunchTemplateVersions"]  # fmt: skip
-            [subnet] = ec2.describe_subnets(SubnetIds=group["subnets"])["Subnets"]
-            yield version["LaunchTemplateData"]["InstanceType"], subnet
+            kind = version["LaunchTemplateData"].get("InstanceType") or group["instanceTypes"][0]
+            if kind in Catalog.load().instances:
+                [subnet] = ec2.describe_subnets(SubnetIds=group["subnets"])["Subnets"]
+                yield kind, subnet

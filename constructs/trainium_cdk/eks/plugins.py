@@ -13,8 +13,11 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct, DependencyGroup, IDependable
 
 from trainium_cdk._cdk.job_files import job_file_statements
+from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks import manifests, network_policies
+from trainium_cdk.eks.access import Policy
+from trainium_cdk.eks.access_entry import access_entry
 from trainium_cdk.eks.charts import DETECTOR_ACCOUNT, DETECTOR_NAMESPACE, Release, releases
 from trainium_cdk.eks.cluster_rules import check_plugins
 from trainium_cdk.eks.groups import NodeGroup
@@ -48,6 +51,7 @@ class TrnPlugins(Construct):
         group = TrnNodeGroup(self, "Trn", cluster=cluster, storage=storage)
         plugins = TrnPlugins(self, "Plugins", cluster=cluster, node_groups=[group], storage=storage, system_nodes=[system])
         corpus.grant_read(plugins)
+        plugins.grant_access("Users", role, "edit")  # the role may then use `trn`
 
     Args:
         cluster: A `TrnEksCluster`, or an `aws_eks_v2` cluster with a kubectl provider.
@@ -174,6 +178,23 @@ class TrnPlugins(Construct):
     def grant_principal(self) -> iam.IPrincipal:
         """The jobs' role: `bucket.grant_read(plugins)`."""
         return self.role
+
+    def grant_access(self, id: str, principal: AnyRole | str, policy: Policy) -> None:
+        """Let a role or user (an ARN) use the Kubernetes API: `TrnEksCluster.grant_access` for a cluster of your own.
+
+        `trn` needs `edit`. Volcano's jobs are included, which no access policy of EKS covers.
+
+        Args:
+            policy: `cluster-admin` for all of the cluster; `admin`, `edit` or `view` for the jobs' namespace.
+        """
+        access_entry(
+            self,
+            id,
+            cluster_name=self._view.reference,
+            principal=principal if isinstance(principal, str) else principal.role_arn,
+            policy=policy,
+            namespace=self.namespace,
+        )
 
     def _install_all(self, wanted: Installation, system_nodes: Sequence[IDependable]) -> None:
         base = self._apply(
