@@ -10,6 +10,7 @@ import argparse
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -110,6 +111,10 @@ _TROUBLE = (
 )  # fmt: skip
 
 
+_children: dict[Path, list[subprocess.Popen[bytes]]] = {}
+"""Supervisors that this process launched, by the sandbox's folder; `end` waits for them."""
+
+
 def launch(aws: LocalAws, kind: Kind) -> None:
     """Start a supervisor in the background, unless one is already running for this local AWS.
 
@@ -124,6 +129,7 @@ def launch(aws: LocalAws, kind: Kind) -> None:
     log = aws.directory / "attach" / f"{kind}.log"
     environment = {**plain_environment(), "PYTHONPATH": paths.python_path()}
     child = processes.start([sys.executable, "-m", "sandbox.supervisor", str(aws.directory), kind], log, environment)
+    _children.setdefault(aws.directory, []).append(child)
     processes.wait_until(
         lambda: child.poll() is not None or attach.supervisor(aws.directory, kind) is not None, _STOP_SECONDS, 0.1
     )
@@ -140,6 +146,7 @@ def end(directory: Path) -> None:
             processes.stop_all([found], patience=_STOP_SECONDS)
         (directory / "attach" / f"{kind}.json").unlink(missing_ok=True)
         _stop_left(directory, kind)
+    processes.reap(_children.pop(directory, []))
 
 
 def _stop_left(directory: Path, kind: Kind) -> None:
