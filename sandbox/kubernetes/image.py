@@ -49,6 +49,7 @@ def environment(shared: str, aws: Mapping[str, str] | None = None) -> dict[str, 
         "TRN_BACKEND": "tcp",
         "TRN_NXDT_REF": head_node.REF,
         "TRN_SAMPLES_REF": head_node.REF,
+        "TRN_UNVERIFIED_DATA": "1",  # the data sets are generated
         "TRN_SANDBOX": f"{shared}/.sandbox",
         "TRN_SANDBOX_RUNTIME": Catalog.load().release().runtime,
         "TRN_SYS_ROOT": str(_PLACE),

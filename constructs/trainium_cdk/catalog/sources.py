@@ -26,6 +26,8 @@ class PublicObject(Fact):
 
     uri: Annotated[str, StringConstraints(pattern=r"^s3://[a-z0-9.-]+/[\w./-]+$")]
     size_gb: float | None = Field(default=None, gt=0)
+    sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] | None = None
+    """Of the whole object, where it is known."""
 
 
 class Sources(Fact):

@@ -84,6 +84,7 @@ def stage(
         bool, typer.Option("--public", help="The bucket is public: read it without credentials.")
     ] = False,
     image: Annotated[str | None, typer.Option(help="Image with the AWS CLI. Default: the cluster's.")] = None,
+    sha256: Annotated[str, typer.Option(help="SHA-256 of the object: with any other it is refused.")] = "",
     stack: Stack = EKS_STACK,
     region: Region = None,
     _env: EnvFile = None,
@@ -97,7 +98,7 @@ def stage(
 
     jobs = kubernetes(stack, region, cluster)
     show = shown()
-    for job in staging.render(source, target, jobs.cluster, public=public, image=image):
+    for job in staging.render(source, target, jobs.cluster, public=public, image=image, sha256=sha256):
         if not staging.run(jobs.api, job, log=lambda text: hand_out(text, lambda _: None, show), say=say):
             say(f"{source} was not copied: see above. The parts that arrived are kept; run this again to resume")
             raise typer.Exit(1)

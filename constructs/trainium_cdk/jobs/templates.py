@@ -63,7 +63,7 @@ def data(source: str | None, dataset: str) -> tuple[str, str]:
         lines = []
         for public in sources().datasets[dataset]:
             call = "data_archive" if public.uri.endswith(".tar") else "data_file"
-            lines.append(f"{call} {dataset} {public.uri} --no-sign-request")
+            lines.append(" ".join([call, dataset, public.uri, "--no-sign-request", public.sha256 or ""]).rstrip())
         return "\n".join(lines), f'"$trn/data/{dataset}"'
     if source.startswith("/"):
         return "", f'"${{TRN_SHARED_ROOT:-}}"{quote.word(source)}'

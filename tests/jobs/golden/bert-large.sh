@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=3f412c647e8be818fffe1f28a5fcf082f36900665d7e088f072b7c0902165a3e
+digest=8ae484997e0190e23621d6fb4c57cf15ebd1650171132ad3828016143b317b3a
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 

@@ -8,7 +8,7 @@ id=gpt-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=44654a46d95a47ad779cee1fdf238036fd2c29276283c47d4d4fb198184a8d87
+digest=ea1299b2ca8f1d4774fba1df1caa4f0ea134ac7c5976ef69464842684dfe38df
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -320,8 +320,8 @@ has_modules 'Install NxD Training and Apex (Neuron documentation, NxD Training i
   neuronx_distributed_training apex nemo
 nxdt_ref=${TRN_NXDT_REF:-9169aa03f39efd4eb02da63891a7ed98defb1714}
 source_tree nxdt https://github.com/aws-neuron/neuronx-distributed-training.git "$nxdt_ref"
-data_file gpt2-wikipedia s3://models.huggingface.co/bert/gpt2-vocab.json --no-sign-request
-data_file gpt2-wikipedia s3://models.huggingface.co/bert/gpt2-merges.txt --no-sign-request
+data_file gpt2-wikipedia s3://models.huggingface.co/bert/gpt2-vocab.json --no-sign-request 196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783
+data_file gpt2-wikipedia s3://models.huggingface.co/bert/gpt2-merges.txt --no-sign-request 1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5
 data_file gpt2-wikipedia s3://neuron-s3/training_datasets/gpt/wikipedia/my-gpt2_text_document.bin --no-sign-request
 data_file gpt2-wikipedia s3://neuron-s3/training_datasets/gpt/wikipedia/my-gpt2_text_document.idx --no-sign-request
 data_file gpt2-wikipedia s3://neuron-s3/training_datasets/gpt/wikipedia/license.txt --no-sign-request

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,9 +31,9 @@ def bucket(local_aws: LocalAws) -> None:
         s3.put_object(Bucket=BUCKET, Key=f"it's $(HOME)/part {i}", Body=b"%d" % i)
 
 
-def staged(backend: KubernetesBackend, source: str, target: str) -> tuple[bool, str]:
+def staged(backend: KubernetesBackend, source: str, target: str, sha256: str = "") -> tuple[bool, str]:
     output = bytearray()
-    [job] = stage.render(source, target, backend.cluster)
+    [job] = stage.render(source, target, backend.cluster, sha256=sha256)
     return stage.run(backend.api, job, log=output.extend, say=lambda _: None), output.decode()
 
 
@@ -64,6 +65,21 @@ def test_an_archive_is_unpacked_once(backend: KubernetesBackend, running: Runnin
     assert good
     assert "is in /efs/corpus/one already" in output
     assert "fetching" not in output  # which the first one's pod has printed, and its log still exists
+
+
+def test_an_object_with_another_checksum_is_refused(backend: KubernetesBackend, running: Running, bucket: None) -> None:
+    wanted = hashlib.sha256(b"1").hexdigest()
+    good, output = staged(backend, f"s3://{BUCKET}/it's $(HOME)/part 2", "/efs/checked", wanted)
+    assert not good
+    found = hashlib.sha256(b"2").hexdigest()
+    assert f"part 2 has the SHA-256 {found}, and not {wanted}: it was replaced or damaged. It was deleted" in output
+    assert list((running.shared / "checked").iterdir()) == []
+    good, output = staged(backend, f"s3://{BUCKET}/it's $(HOME)/part 1", "/efs/checked", wanted)
+    assert good, output
+    assert [f.read_text() for f in (running.shared / "checked").iterdir()] == ["1"]
+    good, output = staged(backend, f"s3://{BUCKET}/it's $(HOME)/", "/efs/checked", wanted)
+    assert not good
+    assert "a SHA-256 is that of one object, and " in output
 
 
 def test_a_prefix_and_one_object_of_it(backend: KubernetesBackend, running: Running, bucket: None) -> None:

@@ -28,11 +28,14 @@ _REFUSED: Object = {
 _OWNER = "batch.kubernetes.io/controller-uid"
 _UNSIGNED = "--no-sign-request"
 _SOURCE = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\x00\n]*)?")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _RESOURCES = {"cpu": "1", "memory": "2Gi"}
 
 _STAGE = r"""
 uri=$1 root=${TRN_SHARED_ROOT:-} signing=$3 name=$4 mount=$5
 target=$root$2 work=$root$2/.trn-$4
+sha256=$6
+if [ "${name#data-}" != "$name" ]; then sha256=$(known "$6"); fi
 command -v aws > /dev/null || die "the image has no aws, which fetches data. Give one that has it as --image"
 if [ "$(realpath -m "$target")" != "$(realpath -m "$root$mount")${2#"$mount"}" ]; then
   say "$2 is reached through a link. Give the directory itself"
@@ -42,11 +45,13 @@ fi
 
 archive() {
   get_parts "$uri" "$work" "$signing"
+  verify "$uri" "$sha256"
   unpack_parts "$uri" "$work"
 }
 
 object() {
   get_parts "$uri" "$work" "$signing"
+  verify "$uri" "$sha256"
   own_folder "$work"
   cat "$parts"/*[0-9] > "$work/${uri##*/}"
 }
@@ -78,6 +83,10 @@ case $uri in
     fi
     ;;
 esac
+if [ "$kind" = everything ] && [ -n "$sha256" ]; then
+  say "a SHA-256 is that of one object, and $uri is a prefix, or does not exist"
+  exit 4
+fi
 if [ -e "$trn/done/$name" ]; then say "$uri is in $2 already"; fi
 once "$name" "$target" stage "$kind"
 say "$uri is in $2"
@@ -85,7 +94,13 @@ say "$uri is in $2"
 
 
 def render(
-    source: str, target: str, cluster: EksCluster, *, public: bool = False, image: str | None = None
+    source: str,
+    target: str,
+    cluster: EksCluster,
+    *,
+    public: bool = False,
+    image: str | None = None,
+    sha256: str = "",
 ) -> tuple[Object, ...]:
     """The Jobs that copy a data set, one after the other.
 
@@ -95,17 +110,20 @@ def render(
         target: a directory on a shared file system; empty for such a name.
         public: the bucket is public, and is read without credentials.
         image: one with bash, Python and the AWS CLI. Default: the cluster's.
+        sha256: of the object; with any other it is refused. Default: the catalogue's for a known data set, where there is one.
 
     Raises:
-        JobError: the source is not valid, or the target is not on a shared file system or is among the jobs' own files.
+        JobError: the source or the checksum is not valid, or the target is not on a shared file system or is among the jobs' own files.
     """
     image = image or cluster.image
     if not image:
         raise JobError("no container image: this Neuron SDK comes without one. Give one with the AWS CLI as --image")
     known = sources().datasets
+    if sha256 and (source in known or not _SHA256.fullmatch(sha256)):
+        raise JobError(f"the SHA-256 is {sha256[:80]!r}. Give the 64 digits (0-9, a-f) of one object, s3://bucket/key")
     if source in known and not target:
         place = f"{cluster.shared_dir}/trn/data/{source}"
-        return tuple(_job(p.uri, place, cluster, _UNSIGNED, image, known_as=source) for p in known[source])
+        return tuple(_job(p.uri, place, cluster, _UNSIGNED, image, p.sha256 or "", source) for p in known[source])
     if not _SOURCE.fullmatch(source):
         raise JobError(
             f"the source is {source[:80]!r}. Give s3://bucket/key, or one of the data sets {', '.join(sorted(known))} (without a "
@@ -120,7 +138,7 @@ def render(
     ours = f"{cluster.shared_dir}/trn"
     if f"{target}/".startswith(f"{ours}/"):
         raise JobError(f"the target is {given[:80]!r}, and {ours} holds the jobs' own files. Give another of {places}")
-    return (_job(source, target, cluster, _UNSIGNED if public else "", image),)
+    return (_job(source, target, cluster, _UNSIGNED if public else "", image, sha256),)
 
 
 def _mount(target: str, cluster: EksCluster) -> str:
@@ -128,8 +146,11 @@ def _mount(target: str, cluster: EksCluster) -> str:
     return next((m for m in cluster.mount_dirs if target.startswith(f"{m}/")), "")
 
 
-def _job(uri: str, target: str, cluster: EksCluster, signing: str, image: str, known_as: str = "") -> Object:
-    digest = hashlib.sha256(f"{uri} {target}".encode()).hexdigest()[:12]
+def _job(
+    uri: str, target: str, cluster: EksCluster, signing: str, image: str, sha256: str = "", known_as: str = ""
+) -> Object:
+    # an object that was copied without this checksum is copied again
+    digest = hashlib.sha256(f"{uri} {target} {sha256}".rstrip().encode()).hexdigest()[:12]
     name = f"trn-data-{digest}"
     # the markers that `prepare` of a job checks, for a data set of the job kinds
     mark = f"stage-{digest}"
@@ -142,7 +163,7 @@ def _job(uri: str, target: str, cluster: EksCluster, signing: str, image: str, k
     main = pods.container(
         "main",
         image,
-        ["bash", "-c", text, "stage", literal(uri), literal(target), signing, mark, _mount(target, cluster)],
+        ["bash", "-c", text, "stage", literal(uri), literal(target), signing, mark, _mount(target, cluster), sha256],
         resources=_RESOURCES,
         mounts=volumes.mounts,
     )

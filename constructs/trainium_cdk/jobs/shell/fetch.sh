@@ -46,14 +46,15 @@ clone() {
   mv "$dir.part" "$dir"
 }
 
-# data_archive NAME URI SIGNING: a .tar in S3, unpacked. SIGNING is `--no-sign-request` for public buckets, else empty.
+# data_archive NAME URI SIGNING [SHA256]: a .tar in S3, unpacked. SIGNING is `--no-sign-request` for public buckets, else empty.
 data_archive() {
-  once "data-$1" "$trn/data/$1" unpack "$2" "$trn/data/$1" "$3"
+  once "data-$1" "$trn/data/$1" unpack "$2" "$trn/data/$1" "$3" "$(known "${4:-}")"
 }
 
 unpack() {
   local uri=$1 dir=$2 signing=$3
   get_parts "$uri" "$dir" "$signing"
+  verify "$uri" "$4"
   rm -rf "$dir"
   unpack_parts "$uri" "$dir.part"
   mv "$dir.part" "$dir"
@@ -66,15 +67,16 @@ unpack_parts() {
   cat "$parts"/*[0-9] | python3 -c "$UNPACK" unpack "$2" "$size"
 }
 
-# data_file NAME URI SIGNING: one object of S3 in the directory of that name.
+# data_file NAME URI SIGNING [SHA256]: one object of S3 in the directory of that name.
 data_file() {
   local file="$trn/data/$1/${2##*/}"
-  once "data-$1-${2##*/}" "$file" join_parts "$2" "$file" "$3"
+  once "data-$1-${2##*/}" "$file" join_parts "$2" "$file" "$3" "$(known "${4:-}")"
 }
 
 join_parts() {
   local uri=$1 file=$2 signing=$3
   get_parts "$uri" "$file" "$signing"
+  verify "$uri" "$4"
   cat "$parts"/*[0-9] > "$file.part"
   mv "$file.part" "$file"
   rm -rf "$parts"
@@ -116,6 +118,25 @@ get_parts() {
     sleep "$((attempt * ${TRN_RETRY_SECONDS:-10}))"
   done
   die "$uri could not be fetched; the parts that arrived are kept: submit the job again to resume"
+}
+
+# known SHA256: the checksum, unless the nodes accept any content of the public data sets (TRN_UNVERIFIED_DATA).
+known() {
+  if [ -z "${TRN_UNVERIFIED_DATA:-}" ]; then printf '%s' "$1"; fi
+}
+
+# verify URI SHA256: the job fails if the object in $parts has another checksum, and the parts are deleted. Empty: not compared.
+verify() {
+  local sum
+  if [ -z "$2" ]; then return 0; fi
+  sum=$(cat "$parts"/*[0-9] | sha256sum | cut -d ' ' -f 1)
+  if [ "$sum" = "$2" ]; then
+    say "SHA-256 of $1 verified"
+    return 0
+  fi
+  rm -rf "$parts"
+  printf 'trn: %s\n' "$1 has the SHA-256 $sum, and not $2: it was replaced or damaged. It was deleted. Use another copy" >&2
+  exit 4
 }
 
 # own_folder FOLDER: create it if it does not exist; a link in its place is an error, as it would lead elsewhere.
