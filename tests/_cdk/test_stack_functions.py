@@ -45,7 +45,9 @@ def test_every_functions_role_may_do_what_that_needs(made: dict[str, Any]) -> No
     [queue] = [name for name, r in made["Resources"].items() if r["Type"] == "AWS::SQS::Queue"]
     arn = filled({"Fn::GetAtt": [queue, "Arn"]}, made)
     named = [filled(r["Properties"]["Role"], made).rpartition("/")[2] for r in functions(made).values()]
-    needed = [("sqs:SendMessage", arn), ("ec2:CreateNetworkInterface", "*")]
+    parts = ("network-interface/*", "subnet/subnet-1", "security-group/sg-1")
+    interface = [("ec2:CreateNetworkInterface", f"arn:aws:ec2:us-east-1:111122223333:{part}") for part in parts]
+    needed = [("sqs:SendMessage", arn), *interface, ("ec2:DescribeNetworkInterfaces", "*")]
     assert all(evaluate([{"policies": roles[r], "action": a, "resource": on} for r in named for a, on in needed]))
     assert not any(evaluate([{"policies": roles[r], "action": "sqs:ReceiveMessage", "resource": arn} for r in named]))
 

@@ -16,7 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sandbox.slurm import LocalSlurm
+from sandbox.slurm_packages import which
 from tests.jobs.conftest import fleet, make_cluster
+from tests.support import need
 from trainium_cdk.jobs import (
     BertLarge,
     Follower,
@@ -29,6 +31,7 @@ from trainium_cdk.jobs import (
 )
 from trainium_cdk.jobs.slurm.render import render
 from trainium_cdk.jobs.slurm.snapshot import NOT_THEIRS, ask_all, ask_cancel
+from trainium_cdk.jobs.slurm.submit_script import NO_RESPONSE
 from trainium_cdk.jobs.slurm.transport import LocalTransport, Result
 
 
@@ -38,6 +41,32 @@ def script(body: str, **fields: object) -> Script:
 
 def log(backend: SlurmBackend, id: str, **options: object) -> str:
     return b"".join(chunk.data for chunk in backend.logs(id, **options)).decode()  # type: ignore[arg-type]
+
+
+NO_RESPONSES = (
+    "Unexpected message received", "Message send failure", "Message receive failure", "Insane message length",
+    "Communication connection failure", "Communication shutdown failure", "Unexpected missing socket error",
+    "Unable to contact slurm controller (connect failure)", "Unable to contact slurm controller (send failure)",
+    "Unable to contact slurm controller (receive failure)", "Unable to contact slurm controller (shutdown failure)",
+    "Slurm backup controller in standby mode", "Header lengths are longer than data received",
+    "Socket timed out on send/recv operation", "Zero Bytes were transmitted or received",
+)  # fmt: skip
+REJECTIONS = (
+    "Invalid partition name specified", "Invalid node name specified", "Job dependency problem", "Access/permission denied",
+    "Requested time limit is invalid (missing or exceeds some limit)", "Protocol authentication error",
+    "System submissions disabled", "Requested node configuration is not available",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("message", [*NO_RESPONSES, *REJECTIONS])
+def test_no_response_of_slurm_is_not_a_rejection(message: str) -> None:
+    assert bool(re.search(NO_RESPONSE, f"sbatch: error: Batch job submission failed: {message}")) == (
+        message in NO_RESPONSES
+    )
+    sbatch = which("sbatch")
+    need(sbatch is not None, "Slurm is not installed: make slurm")
+    library = next(Path(str(sbatch)).resolve().parents[1].glob("lib/*/slurm*/libslurmfull.so"))
+    assert b"\0" + message.encode() + b"\0" in library.read_bytes()
 
 
 def until(condition: object, seconds: float = 600) -> None:

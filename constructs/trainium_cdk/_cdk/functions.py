@@ -151,7 +151,8 @@ def interfaces_policy(scope: Construct) -> iam.ManagedPolicy:
     """The one policy for the network interfaces of all functions of a stack that are in a VPC.
 
     Lambda uses the function's role for them. AWS's managed policy gives the same permissions to the function's own code, which
-    needs none of them: here it is refused them.
+    needs none of them: here it is refused them. Resources as in "Giving Lambda functions access to resources in an Amazon VPC" (AWS
+    Lambda developer guide).
     """
     stack = Stack.of(scope)
     existing = stack.node.try_find_child(_INTERFACES)

@@ -193,6 +193,7 @@ def test_job_kinds_find_staged_data_by_name() -> None:
         "--no-sign-request",
         "data-bert-seqlen128",
         "/efs",
+        "",  # no checksum is known
     ]
 
 

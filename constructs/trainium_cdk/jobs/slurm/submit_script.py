@@ -14,6 +14,12 @@ RESULT = "trn-result: "
 """The prefix of the line in which the submission reports its result."""
 LATER = 75
 """Exit code of a submission that has not finished: sending it again finishes it."""
+NO_RESPONSE = (
+    "[Cc]ommunication|Connection|[Ss]ocket|timed out|Unable to contact|Zero Bytes|Message (send|receive) failure|in standby mode"
+    "|Unexpected message|Insane message|Header lengths"
+)
+"""Part of sbatch's error (an extended regular expression of grep) if the controller did not respond, or only in part: while it crashes
+or starts, for example. It neither accepted nor rejected the job then (slurm_errno.c of Slurm 22.05, 2026-11-23)."""
 GRACE_SECONDS = 900
 """Seconds after which the first stage begins if Slurm forgets, in a crash of its controller, that it may begin at once."""
 
@@ -79,7 +85,7 @@ submit() {{
   if ! {{ number=$(sbatch --parsable "${{options[@]}}" --output="$job/logs/$1.log" "$job/$1.sbatch" "$job"); }} 2> "$job/sbatch.error"; then
     cat "$job/sbatch.error" >&2
     # no response is not a rejection: the submission is undone, and may be tried again
-    if grep -qE 'Connection|timed out|Unable to contact|Zero Bytes|Socket' "$job/sbatch.error"; then exit {later}; fi
+    if grep -qE {no_response} "$job/sbatch.error"; then exit {later}; fi
     return 1
   fi
   previous=${{number%%;*}}
@@ -222,6 +228,7 @@ def submit_script(
         name=name,
         cluster="".join(c for c in fitted.cluster.cluster_name if c.isprintable()),
         later=LATER,
+        no_response=quote.word(NO_RESPONSE),
         lock=hashlib.sha256(name.encode()).hexdigest()[:2],
         shared=quote.word(fitted.cluster.shared_dir),
         digest=digest,
