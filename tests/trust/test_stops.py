@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import LocalAws
+from sandbox import LocalAws, processes
 from sandbox.leftovers import beyond, inventory
 from sandbox.slurm import LocalSlurm
 from tests.credentials import session
@@ -71,6 +71,11 @@ class Command:
             assert self.process.poll() is None, self.err.decode()
             assert time.monotonic() < end, self.err.decode()
             time.sleep(0.01)
+
+    def wait_for_input_request(self) -> None:
+        """After its prompt: until it sleeps in `read`. Python would notice a signal between the two only with the next one."""
+        stat = Path(f"/proc/{self.process.pid}/stat")
+        assert processes.wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "S", 600, 0.01)
 
     def end(self, number: int | None = None, seconds: float = 600) -> tuple[int, bytes, list[str]]:
         """With this signal, where one is given: exit code, output, lines of standard error."""
@@ -341,6 +346,7 @@ def test_an_unanswered_confirmation_deletes_nothing(
     ours, theirs = pty.openpty()
     trn = Command(["destroy", stack], local_aws.env, tmp_path, stdin=theirs)
     trn.wait_for_output(b"[y/N]")
+    trn.wait_for_input_request()
     code, _, lines = trn.end(number)
     os.close(ours)
     os.close(theirs)
