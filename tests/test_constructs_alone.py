@@ -81,6 +81,7 @@ class Deployed:
         return getattr(self.aws.client(service), operation)(**arguments)
 
 
+@pytest.mark.sweep
 def test_deployed_updated_and_destroyed_completely(local_aws: LocalAws, tmp_path: Path) -> None:
     before = local_aws.leftovers()
     app = Deployed(local_aws, tmp_path)

@@ -14,7 +14,7 @@ from audit.findings import Subjects
 Templates = dict[str, dict[str, Any]]
 
 
-SHORT = ("default", "fsx-persistent-s3", "eks/all-settings")
+SHORT = ("default", "fsx-persistent-s3")
 """The environments that `make test` audits; `make trust` audits all of them."""
 whole = pytest.mark.parametrize(
     "audited", [pytest.param((), marks=pytest.mark.sweep)], indirect=True, ids=["all environments"]
@@ -25,7 +25,7 @@ whole = pytest.mark.parametrize(
 @pytest.fixture(
     scope="session",
     params=[SHORT, pytest.param((), marks=pytest.mark.sweep)],
-    ids=["three environments", "all environments"],
+    ids=["two environments", "all environments"],
 )
 def audited(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Subjects:
     made, _ = subjects.make(tmp_path_factory.mktemp("audit"), request.param)

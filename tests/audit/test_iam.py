@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.audit.conftest import Templates, whole
+from tests.stacks import eks_synthesis
 
 ANY = "*"
 NO_RESOURCE_LEVEL = "the action has no resource-level permissions"
@@ -255,16 +256,16 @@ def test_trust_policies_name_their_principals(templates: Templates) -> None:
                     assert set(statement["Condition"]["StringEquals"]) == {"aws:SourceAccount"}, (subject, name)
 
 
-def test_the_access_role_is_for_the_users_that_are_named(templates: Templates) -> None:
+def test_the_access_role_is_for_the_users_that_are_named() -> None:
     roles = {
-        subject: resource["Properties"]["AssumeRolePolicyDocument"]["Statement"][0].get("Condition")
-        for subject, template in templates.items()
-        for name, resource in template["Resources"].items()
+        environment: resource["Properties"]["AssumeRolePolicyDocument"]["Statement"][0].get("Condition")
+        for environment in ("default", "eks/all-settings")
+        for name, resource in eks_synthesis.document(environment)["Resources"].items()
         if name.startswith("ClusterAccessRole")
     }
     users = ["arn:aws:iam::111122223333:role/aws-reserved/sso.amazonaws.com/*/AWSReservedSSO_Speech_*"]
-    assert roles["TrnEksStack/eks/all-settings"] == {"ArnLike": {"aws:PrincipalArn": users}}
-    assert roles["TrnEksStack/default"] is None
+    assert roles["eks/all-settings"] == {"ArnLike": {"aws:PrincipalArn": users}}
+    assert roles["default"] is None
 
 
 def test_managed_policies_are_the_few_that_services_need(templates: Templates) -> None:

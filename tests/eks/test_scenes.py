@@ -103,6 +103,7 @@ def test_a_gang_of_16_from_no_node(opened: Open) -> None:
     assert (scene.desired, scene.most) == (0, 16)
 
 
+@pytest.mark.sweep
 def test_a_larger_job_after_a_smaller_one(opened: Open) -> None:
     scene = opened("grow", 4)
     scene.submit("small", 2)

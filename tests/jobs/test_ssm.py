@@ -283,6 +283,7 @@ def test_missing_data_is_reported(cloud: SlurmBackend) -> None:
     assert f"cannot read s3://{BUCKET}/nothing.tar. Check that it exists" in read(cloud, job.id, stage="prepare")
 
 
+@pytest.mark.sweep
 def test_two_jobs_fetch_once(cloud: SlurmBackend, local_aws: LocalAws, shared_dir: Path) -> None:
     s3 = local_aws.client("s3")
     keys = [f"corpus/x_training_{i}.hdf5" for i in range(32)]
