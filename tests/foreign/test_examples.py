@@ -29,7 +29,7 @@ REGIONS = {
     "capacity_block": "us-east-2",
 }
 """Of the examples that are not for us-east-1."""
-KUBECTL_LOGS = "/aws/lambda/ExampleEksJobs-"
+KUBECTL_LOGS = "/aws/lambda/ExampleEksJobs-MineKubectlProvider"
 
 
 def stacks(name: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Template]:

@@ -13,6 +13,7 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct, IConstruct
 
 from trainium_cdk._cdk.removal import removal_policy
+from trainium_cdk._cdk.stack_wide import stack_wide
 
 OWN = "Own"
 """The id of the policy that `own_logs` makes."""
@@ -73,9 +74,7 @@ def log_group(scope: Construct) -> logs.LogGroup:
 
 def deployment_logs(scope: Construct) -> logs.LogGroup:
     """The one log group of all functions that serve a stack's custom resources. Each log stream has its function's name."""
-    stack = Stack.of(scope)
-    existing = stack.node.try_find_child(_LOGS)
-    of = existing if isinstance(existing, Construct) else Construct(stack, _LOGS)
+    of = stack_wide(scope, _LOGS, Construct, Construct)
     group = of.node.try_find_child("Logs")
     return group if isinstance(group, logs.LogGroup) else log_group(of)
 
@@ -154,10 +153,10 @@ def interfaces_policy(scope: Construct) -> iam.ManagedPolicy:
     needs none of them: here it is refused them. Resources as in "Giving Lambda functions access to resources in an Amazon VPC" (AWS
     Lambda developer guide).
     """
-    stack = Stack.of(scope)
-    existing = stack.node.try_find_child(_INTERFACES)
-    if isinstance(existing, iam.ManagedPolicy):
-        return existing
+    return stack_wide(scope, _INTERFACES, iam.ManagedPolicy, _interfaces_policy)
+
+
+def _interfaces_policy(stack: Stack, id: str) -> iam.ManagedPolicy:
     code = stack.format_arn(
         service="lambda", resource="function", resource_name="*", arn_format=ArnFormat.COLON_RESOURCE_NAME
     )
@@ -165,7 +164,7 @@ def interfaces_policy(scope: Construct) -> iam.ManagedPolicy:
     here = stack.format_arn(service="ec2", resource="*", resource_name="*", account="*")
     return iam.ManagedPolicy(
         stack,
-        _INTERFACES,
+        id,
         description="Network interfaces of the functions, for Lambda and not for their code",
         statements=[
             iam.PolicyStatement(actions=list(_INTERFACE_CHANGES), resources=[here]),

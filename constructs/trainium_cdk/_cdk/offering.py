@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from aws_cdk import CustomResource, Duration, RemovalPolicy, Stack
+from aws_cdk import CustomResource, Duration, RemovalPolicy
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from trainium_cdk._cdk.functions import inline_function
+from trainium_cdk._cdk.stack_wide import stack_wide
 
 _ID = "TrnSubnetChooser"
 
@@ -23,9 +24,7 @@ def offering_subnet(scope: Construct, id: str, *, subnets: Sequence[ec2.ISubnet]
     """
     if len(subnets) == 1:
         return subnets[0].subnet_id
-    stack = Stack.of(scope)
-    chooser = stack.node.try_find_child(_ID)
-    chooser = chooser if isinstance(chooser, _Chooser) else _Chooser(stack, _ID)
+    chooser = stack_wide(scope, _ID, _Chooser, _Chooser)
     chosen = CustomResource(
         scope,
         id,

@@ -6,6 +6,8 @@ from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from trainium_cdk._cdk.stack_wide import stack_wide
+
 _POLICY = "TrnManagedInstance"
 
 
@@ -40,13 +42,9 @@ def session_manager_statements(scope: Construct) -> list[iam.PolicyStatement]:
 
 def session_manager_policy(scope: Construct) -> iam.ManagedPolicy:
     """The one policy with these permissions for all roles of a stack."""
-    stack = Stack.of(scope)
-    existing = stack.node.try_find_child(_POLICY)
-    if isinstance(existing, iam.ManagedPolicy):
-        return existing
-    return iam.ManagedPolicy(
-        stack,
-        _POLICY,
-        description="Session Manager and Run Command: the instance's side",
-        statements=session_manager_statements(stack),
-    )
+
+    def create(stack: Stack, id: str) -> iam.ManagedPolicy:
+        what = "Session Manager and Run Command: the instance's side"
+        return iam.ManagedPolicy(stack, id, description=what, statements=session_manager_statements(stack))
+
+    return stack_wide(scope, _POLICY, iam.ManagedPolicy, create)

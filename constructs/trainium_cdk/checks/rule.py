@@ -66,7 +66,7 @@ class EngineView:
 
     def zone_of(self, nodes: KnownNodes) -> str | None:
         """The one zone its nodes run in; None where there is none."""
-        return nodes.queue.zone_id or next(iter(self.zone_ids), None)
+        return self.engine.zone_of(self.env, nodes.queue)
 
 
 def view(env: Environment, engine: Engine) -> EngineView:

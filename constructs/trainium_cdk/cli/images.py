@@ -100,5 +100,5 @@ def stage(
     show = shown()
     for job in staging.render(source, target, jobs.cluster, public=public, image=image, sha256=sha256):
         if not staging.run(jobs.api, job, log=lambda text: hand_out(text, lambda _: None, show), say=say):
-            say(f"{source} was not copied: see above. The parts that arrived are kept; run this again to resume")
+            say(f"{source} was not copied: see above. Run this again to fetch what is missing")
             raise typer.Exit(1)

@@ -6,19 +6,20 @@ from aws_cdk import Stack
 from aws_cdk import aws_eks_v2 as eks
 from constructs import Construct
 
+from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.eks.access import GROUPS, Policy, policy_arn
 
 _Entry = eks.CfnAccessEntry
 
 
 def access_entry(
-    scope: Construct, id: str, *, cluster_name: str, principal: str, policy: Policy, namespace: str
+    scope: Construct, id: str, *, cluster_name: str, principal: AnyRole | str, policy: Policy, namespace: str
 ) -> eks.CfnAccessEntry:
     """Policies of EKS do not cover Volcano's jobs, so each also has a Kubernetes group, whose permissions in the jobs'
     namespace come with the plug-ins.
 
     Args:
-        principal: ARN of a role or user.
+        principal: a role, or the ARN of a role or user.
         policy: `cluster-admin` applies to all of the cluster, the others to `namespace`.
     """
     whole = policy == "cluster-admin"
@@ -26,7 +27,7 @@ def access_entry(
         scope,
         id,
         cluster_name=cluster_name,
-        principal_arn=principal,
+        principal_arn=principal if isinstance(principal, str) else principal.role_arn,
         type="STANDARD",
         kubernetes_groups=[GROUPS[policy]] if policy in GROUPS else None,
         access_policies=[

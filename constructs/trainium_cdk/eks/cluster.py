@@ -225,9 +225,9 @@ class TrnEksCluster(OwnCluster):
         Args:
             policy: `cluster-admin` for all of the cluster; `admin`, `edit` or `view` for the jobs' namespace, Volcano's jobs included.
         """
-        self._entry(id, principal if isinstance(principal, str) else principal.role_arn, policy)
+        self._entry(id, principal, policy)
 
-    def _entry(self, id: str, principal: str, policy: Policy) -> eks.CfnAccessEntry:
+    def _entry(self, id: str, principal: AnyRole | str, policy: Policy) -> eks.CfnAccessEntry:
         name, namespace = self._resource.ref, self.namespace
         return access_entry(self, id, cluster_name=name, principal=principal, policy=policy, namespace=namespace)
 

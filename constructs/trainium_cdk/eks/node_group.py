@@ -276,7 +276,7 @@ class TrnNodeGroup(Construct):
             after: What must exist before the first node joins: add-ons.
         """
         image = environment.node_image
-        zone = settings.zone_id or next(iter(engines.get("eks").zone_ids(environment)), None)
+        zone = engines.get("eks").zone_of(environment, settings)
         group = cls(
             scope,
             id,

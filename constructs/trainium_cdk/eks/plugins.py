@@ -191,7 +191,7 @@ class TrnPlugins(Construct):
             self,
             id,
             cluster_name=self._view.reference,
-            principal=principal if isinstance(principal, str) else principal.role_arn,
+            principal=principal,
             policy=policy,
             namespace=self.namespace,
         )

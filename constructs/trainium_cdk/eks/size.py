@@ -9,6 +9,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from trainium_cdk._cdk.functions import inline_function
+from trainium_cdk._cdk.stack_wide import stack_wide
 from trainium_cdk.outputs import GROUP_LABEL
 
 _ID = "TrnNodeGroupSizes"
@@ -26,7 +27,7 @@ def kept_size(scope: Construct, id: str, *, cluster: str, group: str, nodes: int
     size = CustomResource(
         scope,
         id,
-        service_token=_Sizes.of(Stack.of(scope)).token(cluster),
+        service_token=stack_wide(scope, _ID, _Sizes, _Sizes).token(cluster),
         resource_type="Custom::TrnNodeGroupSize",
         service_timeout=Duration.minutes(5),
         removal_policy=RemovalPolicy.DESTROY,
@@ -49,11 +50,6 @@ class _Sizes(Construct):
             description="Keeps the size of node groups over deployments",
         )
         self._clusters: set[str] = set()
-
-    @classmethod
-    def of(cls, stack: Stack) -> _Sizes:
-        existing = stack.node.try_find_child(_ID)
-        return existing if isinstance(existing, cls) else cls(stack, _ID)
 
     def token(self, cluster: str) -> str:
         """The service token of the function, with permission to read the node groups of `cluster`."""

@@ -132,6 +132,10 @@ class Engine(ABC):
         """The availability zones of the cluster's network, the first one for nodes that name none."""
         return env.zones(self.nodes(env))
 
+    def zone_of(self, env: Environment, queue: Queue | NodeGroup) -> str | None:
+        """The one zone that the nodes of a queue or node group run in; None where there is none."""
+        return queue.zone_id or next(iter(self.zone_ids(env)), None)
+
     def instance_types(self, env: Environment) -> tuple[str, ...]:
         """The Trainium types, each once, in order."""
         return tuple(dict.fromkeys(n.resource.instance_type for n in self.nodes(env)))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from aws_cdk import Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_efs as efs
 from aws_cdk import aws_fsx as fsx
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from trainium_cdk._cdk.stack_wide import stack_wide
 from trainium_cdk.storage.efs import AS_ROOT
 from trainium_cdk.storage.efs import existing as existing_efs
 from trainium_cdk.storage.fsx import existing as existing_lustre
@@ -24,12 +24,9 @@ def storage_in(scope: Construct, vpc: ec2.IVpc, given: AnyStorage) -> TrnStorage
     """The storage, with a security group of its clients. Constructs of one stack share it."""
     if isinstance(given, TrnStorage):
         return given
-    stack = Stack.of(scope)
     id = f"TrnStorage{given.node.addr[-8:]}{vpc.node.addr[-8:]}"
-    existing = stack.node.try_find_child(id)
-    if isinstance(existing, TrnStorage):
-        return existing
-    return wrapped(stack, id, vpc, given if isinstance(given, fsx.LustreFileSystem) else _efs(scope, given))
+    theirs = given if isinstance(given, fsx.LustreFileSystem) else _efs(scope, given)
+    return stack_wide(scope, id, TrnStorage, lambda stack, id: wrapped(stack, id, vpc, theirs))
 
 
 def wrapped(scope: Construct, id: str, vpc: ec2.IVpc, given: efs.IFileSystem | fsx.LustreFileSystem) -> TrnStorage:
