@@ -29,7 +29,7 @@ REGIONS = {
     "capacity_block": "us-east-2",
 }
 """Of the examples that are not for us-east-1."""
-KUBECTL_LOGS = "/aws/lambda/ExampleEksJobs-MineKubectlProvider"
+KUBECTL = "ExampleEksJobs-MineKubectlProvider"
 
 
 def stacks(name: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Template]:
@@ -83,7 +83,7 @@ def test_it_is_deployed_and_destroyed(name: str, local_aws: LocalAws, tmp_path: 
 
 def left(aws: LocalAws) -> dict[str, list[str]]:
     """Without logs of the functions with which the CDK uses kubectl on a cluster of its own: they stay on AWS too."""
-    found = {kind: [n for n in names if KUBECTL_LOGS not in n] for kind, names in aws.leftovers().items()}
+    found = {kind: [n for n in names if f"/aws/lambda/{KUBECTL}" not in n] for kind, names in aws.leftovers().items()}
     return {kind: names for kind, names in found.items() if names}
 
 
