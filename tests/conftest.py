@@ -21,7 +21,7 @@ _SHARED = ("tests/jobs/kubernetes/", "tests/sandbox/test_kubernetes", "tests/tru
 _LONGEST = (
     "tests/audit/test_zero.py", "tests/jobs/kubernetes/", "tests/stacks/test_deploy_eks.py", "tests/trust/", "tests/stacks/test_deploy.py",
     "tests/sandbox/test_demo.py", "tests/stacks/test_eks.py", "tests/sandbox/test_kubernetes", "tests/jobs/test_slurm.py",
-    "tests/bootstrap/test_ubuntu.py",
+    "tests/bootstrap/test_ubuntu.py", "tests/test_app.py", "tests/storage/test_storage.py", "tests/test_packaging.py",
 )  # fmt: skip
 """These begin first, so that no worker is left with a long one while the others have nothing more to do."""
 

@@ -135,8 +135,11 @@ def reconcile(name: str, account: str, region: str) -> bool:
     if found is None:
         return False
     with _lock:
-        namespaces = json.loads(_kubectl(found, "get", "namespaces", "-o", "json"))["items"]
-        names = [item["metadata"]["name"] for item in namespaces]
+        names: list[str] = []
+        policies = [association for *_, association in eks._access_policy_associations(name, account, region)]
+        if any(policy.get("accessScope", {}).get("type") == "namespace" for policy in policies):
+            items = json.loads(_kubectl(found, "get", "namespaces", "-o", "json"))["items"]
+            names = [item["metadata"]["name"] for item in items]
         objects = eks._access_policy_rbac_objects(name, account, region, names)
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}, sort_keys=True)
         if _done.get((account, region, name)) == found["secret"] + text:

@@ -14,7 +14,7 @@ from sandbox import LocalAws
 from sandbox.kubernetes import LocalKubernetes, available, eks
 from sandbox.kubernetes.api import path_of
 from tests.eks.scenes import LIMITS, SLACK, Scene, until
-from tests.support import need
+from tests.support import need, swept
 from trainium_cdk import outputs, settings
 from trainium_cdk.eks import manifests
 from trainium_cdk.eks.access import SCALER
@@ -119,17 +119,19 @@ def test_a_larger_job_after_a_smaller_one(opened: Open) -> None:
     assert (scene.desired, scene.most) == (4, 4)
 
 
-def test_11_of_16_are_available(opened: Open) -> None:
-    scene = opened("part", 16)
-    scene.capacity(11)
-    scene.submit("gang", 16)
+@pytest.mark.parametrize("sizes", swept([(11, 16), (3, 4)], (3, 4)), ids="{0[0]} of {0[1]}".format)
+def test_a_gang_gets_no_node_while_one_is_unavailable(sizes: tuple[int, int], opened: Open) -> None:
+    some, size = sizes
+    scene = opened(f"part-{size}", size)
+    scene.capacity(some)
+    scene.submit("gang", size)
     scene.minute()
-    assert (len(scene.nodes), scene.desired) == (11, 16)
-    assert "waits for 16 nodes of trn" in scene.why("gang")
+    assert (len(scene.nodes), scene.desired) == (some, size)
+    assert f"waits for {size} nodes of trn" in scene.why("gang")
     scene.minutes(int(LIMITS.capacity / 60))
-    assert scene.desired == 11
+    assert scene.desired == some
     printed = scene.why("gang")
-    assert "11 of 16 nodes of trn came within 10 minutes" in printed
+    assert f"{some} of {size} nodes of trn came within 10 minutes" in printed
     assert "InsufficientInstanceCapacity" in printed
     assert "next attempt at" in printed
     assert scene.until_gone() * 60 <= LIMITS.idle + SLACK
@@ -138,7 +140,7 @@ def test_11_of_16_are_available(opened: Open) -> None:
     while not scene.nodes:
         scene.minute()
     assert scene.runs("gang") == set(scene.nodes)
-    assert (scene.desired, scene.most) == (16, 16)
+    assert (scene.desired, scene.most) == (size, size)
 
 
 def test_devices_that_are_announced_late(opened: Open) -> None:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.jobs.conftest import fleet, make_cluster
+from tests.support import swept
 from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, Nccom, Script, render
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -62,7 +63,7 @@ def test_golden(name: str) -> None:
     assert text == file.read_text()
 
 
-@pytest.mark.parametrize("name", [*JOBS, *MORE])
+@pytest.mark.parametrize("name", swept([*JOBS, *MORE], "phase-2", "script"))
 def test_shellcheck_finds_nothing(name: str, tmp_path: Path) -> None:
     cluster = MIXED if name == "phase-2" else CLUSTER
     submission = render({**JOBS, **MORE}[name], cluster, "20261120-4f3a9c")

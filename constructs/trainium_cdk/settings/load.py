@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.composer import MaxDepthExceededError
 from ruamel.yaml.constructor import RoundTripConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
@@ -39,12 +40,12 @@ def parse(text: str, file: str = "(text)") -> Environment:
         raise SettingsFileError(file, f"it contains a CDK token ({TOKEN}...)", "Write the value itself")
     try:
         document = _document(text)
+    except (RecursionError, MaxDepthExceededError):
+        raise SettingsFileError(file, "nested too deeply", "Give an environment file") from None
     except MarkedYAMLError as e:
         line = f"line {e.problem_mark.line + 1}: " if e.problem_mark else ""
         what = str(e.problem or e.context or "invalid syntax").splitlines()[0]
         raise SettingsFileError(file, f"{line}not YAML: {what}", "Correct that line") from None
-    except RecursionError:
-        raise SettingsFileError(file, "nested too deeply", "Give an environment file") from None
     except (YAMLError, ValueError, TypeError, LookupError, AttributeError) as e:
         # the YAML library raises the last three for some malformed input, for example an alias used as a merge key
         what = next(iter(str(e).splitlines()), type(e).__name__)
@@ -133,6 +134,7 @@ def _document(text: str) -> Any:
                 mark = event.start_mark
                 raise MarkedYAMLError(problem=f"the tag {tag} (tags are not supported)", problem_mark=mark)
     yaml = YAML(typ="rt", pure=True)
+    yaml.max_depth = 150  # the time that the library takes for a line grows with its levels
     yaml.Constructor = _Constructor
     return yaml.load(text)
 
