@@ -165,6 +165,7 @@ def test_only_the_selected_stacks_are_built(context: dict[str, Any], stacks: lis
     assert [s.node.id for s in made.node.children if isinstance(s, cdk.Stack)] == stacks
 
 
+@pytest.mark.sweep
 def test_the_command_line_passes_the_selection(tmp_path: Path) -> None:
     done = run_cdk("synth", "--exclusively", "TrnPclusterStack", "--quiet", "--output", tmp_path)
     assert done.returncode == 0, done.stderr

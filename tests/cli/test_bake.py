@@ -56,6 +56,7 @@ def test_parallelcluster_takes_the_configuration(trn: Trn, local_aws: LocalAws) 
     assert uploaded == bake(settings.Environment(), parent_image=image, bucket=BUCKET).script
 
 
+@pytest.mark.sweep
 def test_parallelclusters_refusal_is_reported(trn: Trn) -> None:
     done = trn("--check", "--subnet", "subnet-0123456789abcdef0", "--security-group", "sg-0123456789abcdef0")
     assert done.returncode == 1

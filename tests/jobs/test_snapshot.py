@@ -160,6 +160,11 @@ def marked(text: str, mark: str = MARK) -> str:
             ("FAILED", "it ended before it could write its state: the shared file system may have been full, or Slurm's controller crashed. Submit it again with the same token"),
             ("CANCELLED", None),
         ),
+        (  # a recovered controller started it while its node still knew the job
+            f"trn-queue 7|FAILED|JobLaunchFailure|n1|{T}|{T}\n",
+            ("FAILED", "Slurm could not start it on n1 (JobLaunchFailure): its controller crashed at that moment, or slurmd's log there has the reason. Submit it again with the same token"),
+            ("CANCELLED", None),
+        ),
         (  # a recovered controller started it a second time, while it ran
             f"trn-state precompile running 7 0 1700000000 n1\ntrn-queue 7|FAILED|NonZeroExitCode|n1|{T}|{T}\n",
             ("FAILED", "it ended before it could write its result: a kill, a node that failed, or a crash of Slurm's controller. Submit it again with the same token"),

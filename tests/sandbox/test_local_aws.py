@@ -111,8 +111,7 @@ def test_round_trip(aws: LocalAws, synthesize: Synthesize, left: Callable[[], di
     assert cluster_file(aws)["Scheduling"]["SlurmQueues"][0]["ComputeResources"][0]["MaxCount"] == 8
 
     refused = deploy(aws, synthesize(nodes="8", head="c5.9xlarge"), check=False)
-    assert "c5.9xlarge" in refused
-    assert "Update failure" in refused
+    assert "Update actions are not currently supported for the 'InstanceType' parameter" in refused
     assert stacks(aws)["SandboxTest"] == "UPDATE_ROLLBACK_COMPLETE"
     aws.set_compute_fleet("trn", running=False)  # without nodes running, fewer of them are allowed
     deploy(aws, first)
@@ -126,6 +125,7 @@ def test_round_trip(aws: LocalAws, synthesize: Synthesize, left: Callable[[], di
     assert not (aws.directory / "clusters/trn").exists()
 
 
+@pytest.mark.sweep
 def test_a_configuration_pcluster_refuses_rolls_everything_back(
     aws: LocalAws, synthesize: Synthesize, left: Callable[[], dict[str, list[str]]]
 ) -> None:

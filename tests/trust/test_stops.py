@@ -34,7 +34,6 @@ from trainium_cdk.outputs import SlurmCluster
 
 ROOT = Path(__file__).parents[2]
 TRN = Path(sys.executable).with_name("trn")
-EACH = 2  # commands of each phase
 STOPS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 TALKS = (
     b"#!/bin/bash\nfor ((i = 0; i < 100000; i++)); do echo line $i; if [ -e stop ]; then exit 0; fi; sleep 0.1; done\n"
@@ -114,7 +113,7 @@ def talking(backend: SlurmBackend, jobs_dir: Path) -> Iterator[str]:
 def test_a_stopped_submission_is_complete_or_absent(
     slurm: LocalSlurm, backend: SlurmBackend, env: dict[str, str], jobs_dir: Path, tmp_path: Path
 ) -> None:
-    """Before a command of each phase of it; by either signal in `make trust`, else by one after the other."""
+    """Before a command of each phase of it, by one signal after the other; in `make trust` before two, by both."""
     (tmp_path / "part.sh").write_bytes(b"#!/bin/bash\ntrue\n")
     job = Script(filename="part.sh", content=b"#!/bin/bash\ntrue\n", precompile=True)
     moments = Moments(tmp_path)
@@ -125,8 +124,8 @@ def test_a_stopped_submission_is_complete_or_absent(
         return code, lines
 
     assert submit("whole")[0] == 0
-    points = spread(moments.phases("whole"), EACH)
     every, signals = os.environ.get("EXAMPLES") == "many", [*STOPS]
+    points = spread(moments.phases("whole"), 2 if every else 1)
     plan = [(*p, n) for i, p in enumerate(points) for n in (signals if every else [signals[i % 2]])]
     found, half_done = Counter[str](), 0
     for i, (at, phase, number) in enumerate(plan):
@@ -219,10 +218,12 @@ def test_a_closed_pipe_ends_the_command(
 
 @pytest.mark.sweep
 def test_credentials_that_expire_while_following(
-    local_aws: LocalAws, head: str, cluster: SlurmCluster, talking: str, jobs_dir: Path, tmp_path: Path
+    local_aws: LocalAws, slurm: LocalSlurm, head: str, cluster: SlurmCluster, jobs_dir: Path, tmp_path: Path
 ) -> None:
     """Reported immediately, with the command that continues at that byte; the job is not affected."""
     there = cluster.model_copy(update={"head_node_id": head, "bucket": BUCKET})
+    backend = SlurmBackend(there, LocalTransport(env=slurm.node_env(), interval=0.2))
+    talking = backend.submit(Script(filename="talks.sh", content=TALKS)).id
     (tmp_path / "there.json").write_text(there.model_dump_json())
     plain = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TRN_CLUSTER": str(tmp_path / "there.json")}
     for seconds in (30, 120, 480):  # a slow machine needs longer to read the first line

@@ -52,20 +52,30 @@ def diff(aws: LocalAws, app: Path, name: str, mode: str, *arguments: str) -> sub
     )  # fmt: skip
 
 
-def test_the_command(local_aws: LocalAws, app: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for key, value in {**local_aws.env, "SMALL_NAME": name, "SMALL_MODE": "generalPurpose"}.items():
+def deploy(aws: LocalAws, app: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for key, value in {**aws.env, "SMALL_NAME": name, "SMALL_MODE": "generalPurpose"}.items():
         monkeypatch.setenv(key, value)
-    first = diff(local_aws, app, name, "generalPurpose")
-    assert (first.returncode, first.stderr.strip()) == (0, f"{name} is not deployed: all of its resources are new")
     assert deployed(name) is None
     made = assemble("Small", app=app)
     assert made.name == name
-    client = local_aws.client("cloudformation")
+    client = aws.client("cloudformation")
     client.create_stack(StackName=name, TemplateBody=json.dumps({"Resources": made.template["Resources"]}))
     client.get_waiter("stack_create_complete").wait(StackName=name, WaiterConfig={"Delay": 1})
 
+
+@pytest.mark.sweep
+def test_before_a_deployment_and_after_it(
+    local_aws: LocalAws, app: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = diff(local_aws, app, name, "generalPurpose")
+    assert (first.returncode, first.stderr.strip()) == (0, f"{name} is not deployed: all of its resources are new")
+    deploy(local_aws, app, name, monkeypatch)
     same = diff(local_aws, app, name, "generalPurpose")
     assert (same.returncode, same.stdout, same.stderr.strip()) == (0, "", f"{name}: no change")
+
+
+def test_a_change_that_loses_data(local_aws: LocalAws, app: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    deploy(local_aws, app, name, monkeypatch)
     worse = diff(local_aws, app, name, "maxIO")
     assert worse.returncode == 1
     assert (

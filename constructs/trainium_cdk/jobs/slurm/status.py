@@ -44,6 +44,7 @@ _REASONS = {
     "Resources": "waits for nodes",
     "Priority": "waits behind other jobs",
     "NonZeroExitCode": "{failed}",
+    "JobLaunchFailure": "{unlaunched}",
     "ReqNodeNotAvail": "waits for the nodes that compiled: at least one is down or taken (ReqNodeNotAvail)",
     "DependencyNeverSatisfied": "did not run: {before} did not complete",
     "BeginTime": "{begins}",
@@ -130,6 +131,10 @@ _NOT_BEGUN = (
     "it ended before it could write its state: the shared file system may have been full, or Slurm's controller crashed. "
     "Submit it again with the same token"
 )
+_UNLAUNCHED = (
+    "Slurm could not start it on {} (JobLaunchFailure): its controller crashed at that moment, or slurmd's log there has the "
+    "reason. Submit it again with the same token"
+)
 _FORGOTTEN = (
     "Slurm does not know it, and it has not begun: it was cancelled with scancel while it waited, or Slurm's controller "
     "crashed before it had saved it. Submit it again with the same token"
@@ -172,6 +177,7 @@ def _of_queue(name: str, number: str, known: Known, code: int | None) -> Stage:
         text = _REASONS[reason].format(
             before=before.name if before else "an earlier stage",
             failed=_failed(known, code),
+            unlaunched=_UNLAUNCHED.format(nodes) if code is None else _failed(known, code),
             inactive=known.inactive,
             number=number,
             begins="starts again in a moment" if state else "starts in a moment",
