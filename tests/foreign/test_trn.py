@@ -13,6 +13,7 @@ import pytest
 
 from sandbox import LocalAws, kubernetes, shell, slurm, supervisor
 from sandbox.attach import Kind
+from tests.credentials import session
 from tests.foreign.existing import GIVEN, Context
 from tests.foreign.test_examples import REGIONS
 from tests.support import need
@@ -39,7 +40,7 @@ def attached(aws: LocalAws, kind: Kind) -> Iterator[None]:
 
 @contextmanager
 def deployed(example: str, stack: str, aws: LocalAws, installed: Path, folder: Path) -> Iterator[Trn]:
-    """`trn(verb, ...)` on the stack of an example; the stack is destroyed at the end."""
+    """`trn(verb, ..., **variables)` on the stack of an example; the stack is destroyed at the end."""
     shutil.copy(ROOT / f"examples/{example}.py", folder / "app.py")
     region = REGIONS.get(example, aws.region)
     if region != aws.region:
@@ -47,9 +48,11 @@ def deployed(example: str, stack: str, aws: LocalAws, installed: Path, folder: P
     kept = {"PATH": f"{installed.parent}:/usr/bin:/bin", "HOME": str(folder), "LC_ALL": "C.UTF-8"}
     env = {**shell.variables(aws), **kept}
 
-    def trn(verb: str, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    def trn(verb: str, *words: str, code: int = 0, **variables: str) -> subprocess.CompletedProcess[str]:
         command = [str(installed.with_name("trn")), verb, *words, "--stack", stack, "--region", region]
-        done = subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, timeout=900, check=False)
+        done = subprocess.run(
+            command, env=env | variables, cwd=folder, capture_output=True, text=True, timeout=900, check=False
+        )
         assert done.returncode == code, f"{words}: {done.stdout[-3000:]}{done.stderr[-3000:]}"
         return done
 
@@ -95,5 +98,8 @@ def test_on_a_kubernetes_cluster_of_the_users(local_aws: LocalAws, installed: Pa
         attached(local_aws, "kubernetes"),
         deployed("eks_jobs", "ExampleEksJobs", local_aws, installed, tmp_path) as trn,
     ):
+        with session(local_aws, 900, "cloudformation:DescribeStacks", "eks:DescribeCluster") as keys:
+            refused = trn("list", code=1, **keys)
+        assert "access entry" in refused.stderr, "of a user to whom the app grants nothing"
         trn("scale", "trn", "--nodes", "2")
         jobs_are_followed(trn, tmp_path)

@@ -54,3 +54,26 @@ def test_how_it_ended(end: str, code: int, reason: str, tmp_path: Path) -> None:
     subprocess.run(["bash", "-c", script, "stage", str(tmp_path), shell], env=env, capture_output=True, check=False)
     event, number, exit_code, _, nodes, *why = (tmp_path / "state" / "train").read_text().split()
     assert (event, number, int(exit_code), nodes, " ".join(why)) == ("ended", "41", code, "n-[1-2]", reason)
+
+
+@pytest.mark.parametrize(("succeeded", "code"), [(4, 0), (3, 1)])
+def test_success_is_that_of_every_task_and_not_only_of_srun(succeeded: int, code: int, tmp_path: Path) -> None:
+    """srun returns 0 now and then when a node fails: no task of that node has reported an exit code."""
+    for name in ("state", "logs", "bin"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "stages").write_text("train 41\n")
+    (tmp_path / "state" / "train.task.9").touch()  # of an earlier attempt
+    shell = str(files("trainium_cdk.jobs").joinpath("shell", "stage.sh"))
+    files_of_tasks = " ".join(f"{tmp_path}/state/train.task.{n}" for n in range(succeeded))
+    for program, does in (("srun", f"touch {files_of_tasks}"), ("sleep", "true"), ("scontrol", "false")):
+        (tmp_path / "bin" / program).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / "bin" / program).chmod(0o755)
+    env = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "n-[1-2]", "SLURM_JOB_ID": "41"}
+    env |= {"SLURM_JOB_NAME": "job-train", "SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS_PER_NODE": "2"}
+    script = 'job=$1 stage=train; . "$2"; begin; launch'
+    run = subprocess.run(
+        ["bash", "-c", script, "stage", str(tmp_path), shell], env=env, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == code
+    assert (tmp_path / "state" / "train").read_text().split()[:3] == ["ended", "41", str(code)]
+    assert ("only 3 of 4 tasks" in run.stderr) is (code == 1)

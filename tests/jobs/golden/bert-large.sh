@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=8ae484997e0190e23621d6fb4c57cf15ebd1650171132ad3828016143b317b3a
+digest=1b5a43c8bef53d3a6ca763923d7cc6e2fac6c7822b035ef3e11f37ac263ea520
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -314,10 +314,12 @@ else
 fi
 }
 
-# The first failure is recorded: it stops the other nodes, whose exit codes mean nothing.
+# A success is recorded, and the first failure: it stops the other nodes, whose exit codes mean nothing.
 ended() {
   local code=$?
-  if [ "$code" -ne 0 ] && [ "$code" -ne 143 ]; then
+  if [ "$code" -eq 0 ]; then
+    : > "$job/state/$stage.task.$SLURM_PROCID"
+  elif [ "$code" -ne 143 ]; then
     (set -C && printf '%s %s\n' "$code" "$NODE_RANK" > "$job/state/$stage.failed") 2> /dev/null || true
   fi
 }
@@ -339,6 +341,7 @@ packages 72fe51508a21 h5py==3.15.1 huggingface-hub==0.24.5 requests==2.31.0 tens
 hugging_face bert-large-uncased config.json pytorch_model.bin
 data_archive bert-seqlen128 s3://neuron-s3/training_datasets/bert_pretrain_wikicorpus_tokenized_hdf5/bert_pretrain_wikicorpus_tokenized_hdf5_seqlen128.tar --no-sign-request
 enough_files "$trn/data/bert-seqlen128" '*_training_*.hdf5' 512 'The training script needs a shard for each worker: use fewer nodes'
+if [ "$mode" = fetch ]; then : > "$job/state/prepare.task.0"; fi
 EOF
 cat > "$job/prepare.sbatch" <<'EOF'
 #!/bin/bash
@@ -354,7 +357,7 @@ cat > "$job/prepare.sbatch" <<'EOF'
 job=$1 stage=prepare
 . "$job/stage.sh"
 begin
-srun --nodes=1 --ntasks=1 bash "$job/prepare.sh" "$job" fetch
+tasks 1 --nodes=1 --ntasks=1 bash "$job/prepare.sh" "$job" fetch
 EOF
 cat > "$job/precompile.sbatch" <<'EOF'
 #!/bin/bash

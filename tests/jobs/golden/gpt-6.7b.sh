@@ -8,7 +8,7 @@ id=gpt-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=ea1299b2ca8f1d4774fba1df1caa4f0ea134ac7c5976ef69464842684dfe38df
+digest=4f3cdc1f2e349b2ff899ef988207bcddf82f1f523eab4197d446d91f573c0b7b
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -297,10 +297,12 @@ else
 fi
 }
 
-# The first failure is recorded: it stops the other nodes, whose exit codes mean nothing.
+# A success is recorded, and the first failure: it stops the other nodes, whose exit codes mean nothing.
 ended() {
   local code=$?
-  if [ "$code" -ne 0 ] && [ "$code" -ne 143 ]; then
+  if [ "$code" -eq 0 ]; then
+    : > "$job/state/$stage.task.$SLURM_PROCID"
+  elif [ "$code" -ne 143 ]; then
     (set -C && printf '%s %s\n' "$code" "$NODE_RANK" > "$job/state/$stage.failed") 2> /dev/null || true
   fi
 }
@@ -325,6 +327,7 @@ data_file gpt2-wikipedia s3://models.huggingface.co/bert/gpt2-merges.txt --no-si
 data_file gpt2-wikipedia s3://neuron-s3/training_datasets/gpt/wikipedia/my-gpt2_text_document.bin --no-sign-request
 data_file gpt2-wikipedia s3://neuron-s3/training_datasets/gpt/wikipedia/my-gpt2_text_document.idx --no-sign-request
 data_file gpt2-wikipedia s3://neuron-s3/training_datasets/gpt/wikipedia/license.txt --no-sign-request
+if [ "$mode" = fetch ]; then : > "$job/state/prepare.task.0"; fi
 EOF
 cat > "$job/prepare.sbatch" <<'EOF'
 #!/bin/bash
@@ -340,7 +343,7 @@ cat > "$job/prepare.sbatch" <<'EOF'
 job=$1 stage=prepare
 . "$job/stage.sh"
 begin
-srun --nodes=1 --ntasks=1 bash "$job/prepare.sh" "$job" fetch
+tasks 1 --nodes=1 --ntasks=1 bash "$job/prepare.sh" "$job" fetch
 EOF
 cat > "$job/precompile.sbatch" <<'EOF'
 #!/bin/bash

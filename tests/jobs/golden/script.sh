@@ -8,7 +8,7 @@ id=run-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=badaeaef5e144d1f9c426b563e72d3392da7399b27d0de701c6a5601bd59f1cd
+digest=3a7f85295680a8563e180693d3d687e0618399db71877cff7e757c5086ddc224
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -277,10 +277,12 @@ else
 fi
 }
 
-# The first failure is recorded: it stops the other nodes, whose exit codes mean nothing.
+# A success is recorded, and the first failure: it stops the other nodes, whose exit codes mean nothing.
 ended() {
   local code=$?
-  if [ "$code" -ne 0 ] && [ "$code" -ne 143 ]; then
+  if [ "$code" -eq 0 ]; then
+    : > "$job/state/$stage.task.$SLURM_PROCID"
+  elif [ "$code" -ne 143 ]; then
     (set -C && printf '%s %s\n' "$code" "$NODE_RANK" > "$job/state/$stage.failed") 2> /dev/null || true
   fi
 }

@@ -109,8 +109,8 @@ class Identity:
         except (ClientError, BotoCoreError) as e:
             return describe_error(e)
         return (
-            f"{caller} has no access to cluster {self._name}. Add an access entry (eks.access in the environment file), or use "
-            "credentials that have one"
+            f"{caller} has no access to cluster {self._name}. Add an access entry (eks.access in the environment file, or "
+            "TrnPlugins.grant_access in an app of your own), or use credentials that have one"
         )
 
     def _sts_host(self) -> str:

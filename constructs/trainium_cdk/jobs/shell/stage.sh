@@ -68,7 +68,7 @@ begin() {
     exit 0
   fi
   record running "$SLURM_JOB_ID" 0 "$(date +%s)" "$SLURM_JOB_NODELIST"
-  rm -f "$job/state/$stage.failed"
+  rm -f "$job/state/$stage.failed" "$job/state/$stage.task."*
   trap ended EXIT
   trap stopped TERM
   if [ -e "$job/cancelled" ]; then
@@ -132,10 +132,29 @@ wait_for_slurm() {
   wait "$!" || true
 }
 
+# srun, until each of so many tasks has recorded that it succeeded: srun may return 0 although their node has failed.
+tasks() { # number, srun's arguments...
+  local number=$1 code=0 tries=60 found
+  shift
+  srun "$@" || code=$?
+  while [ "$code" -eq 0 ]; do
+    found=$(find "$job/state" -name "$stage.task.*" | wc -l)
+    if [ "$found" -ge "$number" ]; then break; fi
+    if ((--tries == 0)); then # NFS shows what others wrote within that time
+      say "only $found of $number tasks have recorded in $job/state that they succeeded, though srun reports no error: a node has failed, or could not write there" >&2
+      code=1
+    fi
+    sleep 1 &
+    wait "$!" || true
+  done
+  return "$code"
+}
+
 # Once on each node; the whole stage ends as soon as one node fails.
 launch() {
   local code=0
-  srun --label --kill-on-bad-exit=1 bash "$job/node.sh" "$job" "$stage" || code=$?
+  tasks "$((SLURM_JOB_NUM_NODES * SLURM_NTASKS_PER_NODE))" \
+    --label --kill-on-bad-exit=1 bash "$job/node.sh" "$job" "$stage" || code=$?
   if [ "$code" -ne 0 ] && ! answering "$SLURM_JOB_NODELIST"; then wait_for_slurm; fi
   return "$code"
 }

@@ -117,7 +117,7 @@ def _batch(name: str, fitted: Plan, parts: Template, stage: StageName) -> str:
     if job.time_limit and stage == "train":
         options.append(f"--time={job.time_limit}")
     body = {
-        "prepare": ['srun --nodes=1 --ntasks=1 bash "$job/prepare.sh" "$job" fetch'],
+        "prepare": ['tasks 1 --nodes=1 --ntasks=1 bash "$job/prepare.sh" "$job" fetch'],
         "precompile": ["rendezvous", parts.before, "launch", "check_compiled", "keep_nodes"],
         "train": ["compare_nodes" if job.precompile else "", "rendezvous", parts.before, "launch"],
     }[stage]
@@ -147,6 +147,7 @@ trn=${{job%/jobs/*}}
 venv={venv}
 . "$job/fetch.sh"
 {parts.prepare.strip()}
+if [ "$mode" = fetch ]; then : > "$job/state/prepare.task.0"; fi
 """
 
 
@@ -180,10 +181,12 @@ sudo -n sysctl -q -w net.ipv4.ip_local_reserved_ports=48620 > /dev/null 2>&1 || 
 {body}
 }}
 
-# The first failure is recorded: it stops the other nodes, whose exit codes mean nothing.
+# A success is recorded, and the first failure: it stops the other nodes, whose exit codes mean nothing.
 ended() {{
   local code=$?
-  if [ "$code" -ne 0 ] && [ "$code" -ne 143 ]; then
+  if [ "$code" -eq 0 ]; then
+    : > "$job/state/$stage.task.$SLURM_PROCID"
+  elif [ "$code" -ne 143 ]; then
     (set -C && printf '%s %s\n' "$code" "$NODE_RANK" > "$job/state/$stage.failed") 2> /dev/null || true
   fi
 }}
