@@ -59,21 +59,54 @@ def test_how_it_ended(end: str, code: int, reason: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("succeeded", "code"), [(4, 0), (3, 1)])
 def test_success_is_that_of_every_task_and_not_only_of_srun(succeeded: int, code: int, tmp_path: Path) -> None:
     """srun returns 0 now and then when a node fails: no task of that node has reported an exit code."""
-    for name in ("state", "logs", "bin"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "stages").write_text("train 41\n")
+    (tmp_path / "state").mkdir()
     (tmp_path / "state" / "train.task.9").touch()  # of an earlier attempt
-    shell = str(files("trainium_cdk.jobs").joinpath("shell", "stage.sh"))
-    files_of_tasks = " ".join(f"{tmp_path}/state/train.task.{n}" for n in range(succeeded))
-    for program, does in (("srun", f"touch {files_of_tasks}"), ("sleep", "true"), ("scontrol", "false")):
-        (tmp_path / "bin" / program).write_text(f"#!/bin/sh\n{does}\n")
-        (tmp_path / "bin" / program).chmod(0o755)
-    env = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "n-[1-2]", "SLURM_JOB_ID": "41"}
-    env |= {"SLURM_JOB_NAME": "job-train", "SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS_PER_NODE": "2"}
-    script = 'job=$1 stage=train; . "$2"; begin; launch'
-    run = subprocess.run(
-        ["bash", "-c", script, "stage", str(tmp_path), shell], env=env, capture_output=True, text=True, check=False
-    )
+    run = launched(tmp_path, f"touch {tasks(tmp_path, succeeded)}", squeue="false")
     assert run.returncode == code
     assert (tmp_path / "state" / "train").read_text().split()[:3] == ["ended", "41", str(code)]
     assert ("only 3 of 4 tasks" in run.stderr) is (code == 1)
+
+
+@pytest.mark.parametrize(
+    ("failures", "begun", "knows", "code", "started", "reason"),
+    [
+        (0, False, "RUNNING n-[1-2]", 0, 1, []),
+        (2, False, "RUNNING n-[1-2]", 0, 3, []),
+        (9, False, "RUNNING n-[1-2]", 1, 3, []),
+        (9, True, "RUNNING n-[1-2]", 1, 1, []),  # what ran is not run again
+        (9, False, "PENDING ", 1, 1, ["LOST"]),  # the controller has forgotten that the stage began
+        (9, False, "RUNNING n-[3-4]", 1, 1, ["LOST"]),  # and has started it elsewhere
+    ],
+)
+def test_srun_is_tried_again_only_if_no_task_began(
+    failures: int, begun: bool, knows: str, code: int, started: int, reason: list[str], tmp_path: Path
+) -> None:
+    """srun fails if Slurm's controller crashes while it creates the step: nothing has run then."""
+    count = f"{tmp_path}/started"
+    begins = f"touch {tmp_path}/state/train.begun; " if begun else ""
+    fails = f"echo again >> {count}; {begins}if [ $(wc -l < {count}) -le {failures} ]; then exit 1; fi; "
+    run = launched(tmp_path, fails + f"touch {tasks(tmp_path, 4)}", squeue=f"echo job-train {knows}")
+    assert run.returncode == code, run.stderr
+    assert Path(count).read_text().count("again") == started
+    assert (tmp_path / "state" / "train").read_text().split()[5:] == reason
+
+
+def tasks(job: Path, number: int) -> str:
+    return " ".join(f"{job}/state/train.task.{n}" for n in range(number))
+
+
+def launched(job: Path, srun: str, *, squeue: str) -> subprocess.CompletedProcess[str]:
+    """The stage `train` with four tasks on two nodes."""
+    for name in ("state", "logs", "bin"):
+        (job / name).mkdir(exist_ok=True)
+    (job / "stages").write_text("train 41\n")
+    shell = str(files("trainium_cdk.jobs").joinpath("shell", "stage.sh"))
+    scontrol = 'case "$*" in *--oneliner) echo " NodeAddr=127.0.0.1" ;; *) false ;; esac'
+    for program, does in (("srun", srun), ("sleep", "true"), ("scontrol", scontrol), ("squeue", squeue)):
+        (job / "bin" / program).write_text(f"#!/bin/sh\n{does}\n")
+        (job / "bin" / program).chmod(0o755)
+    env = {"PATH": f"{job / 'bin'}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "n-[1-2]", "SLURM_JOB_ID": "41"}
+    env |= {"SLURM_JOB_NAME": "job-train", "SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS_PER_NODE": "2"}
+    script = 'job=$1 stage=train; . "$2"; begin; launch'
+    command = ["bash", "-c", script, "stage", str(job), shell]
+    return subprocess.run(command, env={**env, "SLURMD_NODENAME": "n-1"}, capture_output=True, text=True, check=False)

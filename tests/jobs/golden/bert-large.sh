@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=1b5a43c8bef53d3a6ca763923d7cc6e2fac6c7822b035ef3e11f37ac263ea520
+digest=ca4f8d6232fd42dd77120f72137d9504826510ee0a6ab55e32386e789bff4486
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -324,6 +324,7 @@ ended() {
   fi
 }
 trap ended EXIT
+: > "$job/state/$stage.begun"
 
 run 2>&1 | tee -a "$job/logs/$stage.$NODE_RANK.log"
 EOF
@@ -334,6 +335,7 @@ cat > "$job/prepare.sh" <<'EOF'
 job=$1 mode=$2
 trn=${job%/jobs/*}
 venv="$HOME"/aws_neuron_venv_pytorch
+if [ "$mode" = fetch ]; then : > "$job/state/prepare.begun"; fi
 . "$job/fetch.sh"
 samples_ref=${TRN_SAMPLES_REF:-2015d650cd89e4c671ae5bd1b5f1d4499d94d4dd}
 source_tree samples https://github.com/aws-neuron/aws-neuron-samples.git "$samples_ref"

@@ -8,7 +8,7 @@ id=gpt-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=4f3cdc1f2e349b2ff899ef988207bcddf82f1f523eab4197d446d91f573c0b7b
+digest=6530378562e12369464f65348a52717f0e3788d080d23c50c96e1b87eb70fa0c
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -307,6 +307,7 @@ ended() {
   fi
 }
 trap ended EXIT
+: > "$job/state/$stage.begun"
 
 run 2>&1 | tee -a "$job/logs/$stage.$NODE_RANK.log"
 EOF
@@ -317,6 +318,7 @@ cat > "$job/prepare.sh" <<'EOF'
 job=$1 mode=$2
 trn=${job%/jobs/*}
 venv="$HOME"/aws_neuron_venv_pytorch
+if [ "$mode" = fetch ]; then : > "$job/state/prepare.begun"; fi
 . "$job/fetch.sh"
 has_modules 'Install NxD Training and Apex (Neuron documentation, NxD Training installation guide), or use an image that has them' \
   neuronx_distributed_training apex nemo

@@ -8,7 +8,7 @@ id=run-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=3a7f85295680a8563e180693d3d687e0618399db71877cff7e757c5086ddc224
+digest=921a518e6cb41da2ba496adc1c22c82b5904701470e661874f3b0272949a149e
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -287,6 +287,7 @@ ended() {
   fi
 }
 trap ended EXIT
+: > "$job/state/$stage.begun"
 
 run 2>&1 | tee -a "$job/logs/$stage.$NODE_RANK.log"
 EOF

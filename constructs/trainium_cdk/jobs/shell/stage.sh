@@ -6,6 +6,12 @@ set -euo pipefail
 
 say() { printf 'trn: %s\n' "$*"; }
 
+# Unlike sleep alone, ends at a signal.
+pause() {
+  sleep "$1" &
+  wait "$!" || true
+}
+
 # Record the stage's state in the job's directory: without accounting, Slurm forgets finished jobs after some minutes.
 record() {
   printf '%s\n' "$*" > "$job/state/$stage.part"
@@ -19,8 +25,7 @@ ended() {
   local code=$leaving why
   if [ "$code" -gt 128 ] && [ -z "$stopped" ] && [ ! -s "$job/state/$stage.failed" ]; then
     # a stop of the stage may reach srun first
-    sleep 5 &
-    wait "$!" || true
+    pause 5
   fi
   why=$stopped
   if [ "$code" -ne 0 ] && [ -z "$why" ] && [ -s "$job/state/$stage.failed" ]; then
@@ -68,14 +73,13 @@ begin() {
     exit 0
   fi
   record running "$SLURM_JOB_ID" 0 "$(date +%s)" "$SLURM_JOB_NODELIST"
-  rm -f "$job/state/$stage.failed" "$job/state/$stage.task."*
+  rm -f "$job/state/$stage.failed" "$job/state/$stage.begun" "$job/state/$stage.task."*
   trap ended EXIT
   trap stopped TERM
   if [ -e "$job/cancelled" ]; then
     say "this job was cancelled; Slurm's controller crashed and forgot that" >&2
     scancel --name="$SLURM_JOB_NAME" "$SLURM_JOB_ID" || exit 143
-    sleep 900 &
-    wait "$!" || true
+    pause 900
   fi
   for log in "$job/logs/$stage".*.log; do
     if [ -e "$log" ]; then sizes[$log]=$(stat -c %s "$log"); fi
@@ -124,19 +128,43 @@ answering() {
   done < <(scontrol show node "$1" --oneliner)
 }
 
+# Whether srun may be tried again: it failed before any task began, as it does if Slurm's controller crashes meanwhile, and the
+# controller knows this allocation. One that has forgotten it starts the stage again, and ends this script.
+may_start_again() {
+  local tries
+  if ! answering "$SLURM_JOB_NODELIST"; then return 1; fi
+  for ((tries = 60; tries > 0; tries--)); do # NFS shows what others wrote within that time
+    if [ -e "$job/state/$stage.begun" ]; then return 1; fi
+    pause 1
+  done
+  node_line "$SLURMD_NODENAME" > /dev/null || return 1
+  say "no task of $stage began: waiting until Slurm's controller knows this allocation" >&2
+  for ((tries = 60; tries > 0; tries--)); do
+    case $(squeue -h -a -t all -j "$SLURM_JOB_ID" -o '%j %T %N' 2>&1) in
+      "$SLURM_JOB_NAME RUNNING $SLURM_JOB_NODELIST") return 0 ;;
+    esac
+    pause 2
+  done
+  stopped=LOST
+  return 1
+}
+
 # A machine that shuts down (a spot interruption) ends its processes before Slurm knows. When it does, Slurm ends this script and
 # restarts the stage; a script that fails before that would not be restarted.
 wait_for_slurm() {
   say "a node is shutting down: waiting for Slurm to restart $stage" >&2
-  sleep 900 &
-  wait "$!" || true
+  pause 900
 }
 
 # srun, until each of so many tasks has recorded that it succeeded: srun may return 0 although their node has failed.
 tasks() { # number, srun's arguments...
-  local number=$1 code=0 tries=60 found
+  local number=$1 code starts=3 tries=60 found
   shift
-  srun "$@" || code=$?
+  while :; do
+    code=0
+    srun "$@" || code=$?
+    if [ "$code" -eq 0 ] || [ "$code" -gt 128 ] || ((--starts == 0)) || ! may_start_again; then break; fi
+  done
   while [ "$code" -eq 0 ]; do
     found=$(find "$job/state" -name "$stage.task.*" | wc -l)
     if [ "$found" -ge "$number" ]; then break; fi
@@ -144,8 +172,7 @@ tasks() { # number, srun's arguments...
       say "only $found of $number tasks have recorded in $job/state that they succeeded, though srun reports no error: a node has failed, or could not write there" >&2
       code=1
     fi
-    sleep 1 &
-    wait "$!" || true
+    pause 1
   done
   return "$code"
 }

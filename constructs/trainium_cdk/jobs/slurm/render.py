@@ -145,6 +145,7 @@ def _prepare(venv: str, parts: Template) -> str:
 job=$1 mode=$2
 trn=${{job%/jobs/*}}
 venv={venv}
+if [ "$mode" = fetch ]; then : > "$job/state/prepare.begun"; fi
 . "$job/fetch.sh"
 {parts.prepare.strip()}
 if [ "$mode" = fetch ]; then : > "$job/state/prepare.task.0"; fi
@@ -191,6 +192,7 @@ ended() {{
   fi
 }}
 trap ended EXIT
+: > "$job/state/$stage.begun"
 
 run 2>&1 | tee -a "$job/logs/$stage.$NODE_RANK.log"
 """
