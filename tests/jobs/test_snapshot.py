@@ -170,6 +170,16 @@ def marked(text: str, mark: str = MARK) -> str:
             ("FAILED", "it ended before it could write its result: a kill, a node that failed, or a crash of Slurm's controller. Submit it again with the same token"),
             ("CANCELLED", None),
         ),
+        (  # cancelled just as it completed; a recovered controller had forgotten that, and cancelled it when it was reminded
+            f"trn-state precompile ended 7 0 1700000000 n1\ntrn-state train ended 8 0 1700000000 n1\ntrn-cancelled\ntrn-queue 8|CANCELLED|BeginTime||{T}|{T}\n",
+            ("COMPLETED", ""),
+            ("COMPLETED", ""),
+        ),
+        (
+            f"trn-cancelled\ntrn-queue 7|CANCELLED|BeginTime||{T}|{T}\ntrn-queue 8|CANCELLED|Dependency||{T}|{T}\n",
+            ("CANCELLED", ""),
+            ("CANCELLED", "did not run: precompile did not complete"),
+        ),
         (  # a state file of another Slurm job is ignored; a user holds the job
             "trn-state precompile ended 6 0 1700000000 n1\ntrn-queue 7|PENDING|JobHeldUser||N/A|N/A\ntrn-queue 8|PENDING|Dependency||N/A|N/A\n",
             ("PENDING", "held by its user: scontrol release 7"),

@@ -173,6 +173,11 @@ def _of_queue(name: str, number: str, known: Known, code: int | None) -> Stage:
     text = known.queue[2]
     if current == "FAILED" and code is None and known.cancelled:
         current, reason = "CANCELLED", "None"
+    if current == "CANCELLED" and code == 0:
+        # cancelled as it completed; then the controller crashed, forgot that, and was reminded of the cancellation
+        current, reason = "COMPLETED", "None"
+    if reason == "BeginTime" and current != "PENDING":
+        reason = "None"
     if reason in _REASONS:
         text = _REASONS[reason].format(
             before=before.name if before else "an earlier stage",
