@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
 import re
@@ -67,6 +68,15 @@ def test_no_response_of_slurm_is_not_a_rejection(message: str) -> None:
     need(sbatch is not None, "Slurm is not installed: make slurm")
     library = next(Path(str(sbatch)).resolve().parents[1].glob("lib/*/slurm*/libslurmfull.so"))
     assert b"\0" + message.encode() + b"\0" in library.read_bytes()
+
+
+@pytest.mark.parametrize("name", [
+    "EAGAIN", "ECONNABORTED", "ECONNREFUSED", "ECONNRESET", "EHOSTDOWN", "EHOSTUNREACH", "EINPROGRESS", "EINTR", "ENETDOWN",
+    "ENETRESET", "ENETUNREACH", "ENOBUFS", "ENOTCONN", "EPIPE", "ESHUTDOWN", "ETIMEDOUT",
+])  # fmt: skip
+def test_a_failed_connection_to_slurm_is_not_a_rejection(name: str) -> None:
+    message = os.strerror(getattr(errno, name))
+    assert re.search(NO_RESPONSE, f"sbatch: error: Batch job submission failed: {message}")
 
 
 def until(condition: object, seconds: float = 600) -> None:

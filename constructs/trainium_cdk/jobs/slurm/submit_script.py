@@ -16,10 +16,12 @@ LATER = 75
 """Exit code of a submission that has not finished: sending it again finishes it."""
 NO_RESPONSE = (
     "[Cc]ommunication|Connection|[Ss]ocket|timed out|Unable to contact|Zero Bytes|Message (send|receive) failure|in standby mode"
-    "|Unexpected message|Insane message|Header lengths"
+    "|Unexpected message|Insane message|Header lengths|[Tt]ransport endpoint|Broken pipe|Network (is|dropped)|Host is down|No route to host|connection abort"
+    "|Resource temporarily unavailable|Interrupted system call|Operation now in progress|No buffer space available"
 )
 """Part of sbatch's error (an extended regular expression of grep) if the controller did not respond, or only in part: while it crashes
-or starts, for example. It neither accepted nor rejected the job then (slurm_errno.c of Slurm 22.05, 2026-11-23)."""
+or starts, for example. It neither accepted nor rejected the job then (slurm_errno.c of Slurm 22.05; the errors of connect, send and
+recv in POSIX, of which sbatch prints the C library's text; 2026-11-23)."""
 GRACE_SECONDS = 900
 """Seconds after which the first stage begins if Slurm forgets, in a crash of its controller, that it may begin at once."""
 
