@@ -17,7 +17,8 @@ settings.register_profile("any-machine", deadline=None, suppress_health_check=[H
 settings.load_profile("any-machine")
 
 _SHARED = ("tests/jobs/kubernetes/", "tests/sandbox/test_kubernetes", "tests/trust/")
-"""Files that share what is slow to start (a Kubernetes API, a Slurm): one worker runs all of them. Else one runs each file."""
+"""Files that share what is slow to start (a Kubernetes API, a Slurm): one worker runs all of them, and stops it after the last one.
+Else one runs each file."""
 _LONGEST = (
     "tests/audit/test_zero.py", "tests/jobs/kubernetes/", "tests/stacks/test_deploy_eks.py", "tests/trust/", "tests/stacks/test_deploy.py",
     "tests/sandbox/test_demo.py", "tests/stacks/test_eks.py", "tests/sandbox/test_kubernetes", "tests/jobs/test_slurm.py",
@@ -44,6 +45,34 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Shares:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = {share: i for i, share in enumerate(_LONGEST)}
     items.sort(key=lambda item: order.get(_share(item.nodeid), len(order)))
+
+
+class _EndsWithShare:
+    """Ends what such files share: a Kubernetes or a Slurm without jobs uses the processor too, which other tests need."""
+
+    def __init__(self) -> None:
+        self._begun: list[tuple[pytest.FixtureDef[Any], Any]] = []
+
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any], request: Any) -> None:
+        folder = fixturedef.baseid
+        if fixturedef.scope == "session" and folder != "tests" and any(s.startswith(f"{folder}/") for s in _SHARED):
+            self._begun.append((fixturedef, request))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            share = _share(item.nodeid)
+            if share in _SHARED and (nextitem is None or _share(nextitem.nodeid) != share):
+                while self._begun:
+                    fixture, request = self._begun.pop()
+                    fixture.finish(request)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # a class: the hooks of this file are not called for fixtures of the session
+    config.pluginmanager.register(_EndsWithShare())
 
 
 def pytest_collection_finish() -> None:
