@@ -320,6 +320,28 @@ def test_an_interrupted_submission_is_completed_by_the_next(
     ] * 2
 
 
+def test_a_submission_is_sent_again_if_slurm_has_forgotten_its_first_stage(
+    backend: SlurmBackend, slurm: LocalSlurm, tmp_path: Path
+) -> None:
+    """The controller crashed between the two stages, and gives the second one the number of the first, on which it depends."""
+    env = slurm.node_env()
+    real = subprocess.run(["which", "sbatch"], env=env, capture_output=True, text=True, check=True).stdout.strip()
+    (tmp_path / "sbatch").write_text(f"""#!/bin/bash
+echo x >> {tmp_path}/calls
+if [ "$(wc -l < {tmp_path}/calls)" = 2 ]; then
+  first=$(squeue -h -o %A --name=$(basename "${{@: -1}}"):precompile)
+  set -- "${{@/afterok:*/afterok:$((first + 1))}}" # its own number
+fi
+exec {real} "$@"
+""")
+    (tmp_path / "sbatch").chmod(0o755)
+    forgetful = LocalTransport(env={**env, "PATH": f"{tmp_path}:{env['PATH']}"})
+    sent = SlurmBackend(backend.cluster, forgetful).submit(script("true", precompile=True), "forgotten-first")
+    assert not sent.existing
+    assert (tmp_path / "calls").read_text().count("x") == 4  # both stages twice
+    assert backend.wait(sent.id, 600).ok
+
+
 def test_a_job_that_slurm_refuses_leaves_nothing(backend: SlurmBackend, slurm: LocalSlurm, shared: Path) -> None:
     other = make_cluster(fleet(queue="nowhere"))
     jobs = shared / "trn" / "jobs"

@@ -68,6 +68,8 @@ submit() {
     cat "$job/sbatch.error" >&2
     # no response is not a rejection: the submission is undone, and may be tried again
     if grep -qE '[Cc]ommunication|Connection|[Ss]ocket|timed out|Unable to contact|Zero Bytes|Message (send|receive) failure|in standby mode|Unexpected message|Insane message|Header lengths|[Tt]ransport endpoint|Broken pipe|Network (is|dropped)|Host is down|No route to host|connection abort|Resource temporarily unavailable|Interrupted system call|Operation now in progress|No buffer space available' "$job/sbatch.error"; then exit 75; fi
+    # nor is it one if the controller crashed, forgot the stage before this one, and gave its number to this one
+    if [ -n "$previous" ] && grep -q 'Job dependency problem' "$job/sbatch.error"; then exit 75; fi
     return 1
   fi
   previous=${number%%;*}

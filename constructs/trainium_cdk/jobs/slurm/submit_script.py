@@ -88,6 +88,8 @@ submit() {{
     cat "$job/sbatch.error" >&2
     # no response is not a rejection: the submission is undone, and may be tried again
     if grep -qE {no_response} "$job/sbatch.error"; then exit {later}; fi
+    # nor is it one if the controller crashed, forgot the stage before this one, and gave its number to this one
+    if [ -n "$previous" ] && grep -q 'Job dependency problem' "$job/sbatch.error"; then exit {later}; fi
     return 1
   fi
   previous=${{number%%;*}}
