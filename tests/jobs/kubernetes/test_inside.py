@@ -7,8 +7,10 @@ import sys
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+from websocket import WebSocketConnectionClosedException
 
 from tests.jobs.kubernetes.conftest import Running, script, text, until
 from trainium_cdk.jobs import JobError, TransportError, UnknownJob
@@ -48,6 +50,49 @@ def test_a_command_runs_where_the_job_runs(
         inside.place(backend, sent.id, 5)
     with pytest.raises(UnknownJob):
         inside.place(backend, "no-such", 0)
+
+
+class Closing:
+    """A connection that the server closes during one of the client's requests; the end of the command has arrived before."""
+
+    def __init__(self, during: str) -> None:
+        self.during, self.calls, self.sock = during, 0, self
+        self.received = {1: b"last line\n", 3: b'{"status": "Success"}'}
+
+    def _request(self, name: str) -> None:
+        self.calls += 1
+        if name == self.during:
+            raise WebSocketConnectionClosedException("socket is already closed.")
+
+    def is_open(self) -> bool:
+        return self.calls < 10
+
+    def update(self, timeout: float) -> None:
+        self._request("update")
+
+    def write_channel(self, channel: int, data: bytes) -> None:
+        self._request("write")
+
+    def close_channel(self, channel: int) -> None:
+        self._request("end of input")
+
+    def read_channel(self, channel: int) -> bytes:
+        return self.received.pop(channel, b"")
+
+    def close(self) -> None: ...
+    def shutdown(self) -> None: ...
+
+
+@pytest.mark.parametrize("during", ["update", "write", "end of input"])
+def test_a_connection_that_the_server_closes_first_is_no_error(
+    during: str, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
+) -> None:
+    (tmp_path / "typed").write_text("exit\n")
+    monkeypatch.setattr(inside, "_exec", lambda *_: Closing(during))
+    with (tmp_path / "typed").open() as typed:
+        monkeypatch.setattr(sys, "stdin", typed)
+        assert inside.run(cast(Any, None), "pod", "train", ["bash"], terminal=False) == 0
+    assert capfdbinary.readouterr().out == b"last line\n"
 
 
 def test_tensorboard_is_forwarded_and_deleted_with_its_viewer(

@@ -94,17 +94,25 @@ def _exec(api: Api, pod: str, container: str, command: Sequence[str], terminal: 
 
 
 def _pump(session: Any) -> None:
+    from websocket import WebSocketException
+
     source = sys.stdin.fileno() if _usable(sys.stdin) else -1
     while session.is_open():
-        session.update(timeout=0.05)
+        try:
+            session.update(timeout=0.05)
+        except (WebSocketException, OSError):  # the server has closed first; the exit code shows whether the command had ended
+            break
         _hand_out(session)
         if source >= 0 and select.select([source], [], [], 0)[0]:
             typed = os.read(source, 65_536)
-            if typed:
-                session.write_channel(_STDIN, typed)
-            else:
-                source = -1
+            try:
+                if typed:
+                    session.write_channel(_STDIN, typed)
+                    continue
                 session.close_channel(_STDIN)
+            except (WebSocketException, OSError):  # likewise; what it has sent is still to be read
+                pass
+            source = -1
     _hand_out(session)  # output that arrived with the end
 
 
