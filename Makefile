@@ -63,7 +63,7 @@ conformance: setup  ## the job kinds against the vendors' own programs; fetches 
 audit: setup .venvs/audit/.done  ## every security scanner over every template, script and job: one table
 	@$(BIN)/python -m audit
 
-# One process each: under xdist Hypothesis' counts are not in the report.
+# Hypothesis' tests in one process: with several, its counts are not in the report.
 TRUST := tests/trust tests/checks tests/settings tests/operations/updates tests/operations/teardown tests/stacks/test_deploy.py tests/stacks/test_deploy_eks.py \
   tests/test_outputs.py tests/jobs/test_bad_submissions.py tests/jobs/test_metrics.py tests/jobs/test_snapshot.py tests/jobs/test_ssm.py \
   tests/cli/test_credentials.py tests/jobs/kubernetes/test_bad_submissions.py tests/jobs/kubernetes/test_faults.py tests/jobs/kubernetes/test_training.py \
@@ -73,7 +73,9 @@ trust: setup kubernetes slurm .venvs/audit/.done .venvs/types/.done  ## the figu
 	@rm -rf .cache/figures && mkdir -p .cache/figures
 	$(BIN)/python -m audit --figures .cache/figures/audit.json
 	CI=true FAULTS=all EXAMPLES=many $(BIN)/python -m pytest -m '' tests/faults --junitxml=.cache/figures/faults.xml
-	CI=true EXAMPLES=many $(BIN)/python -m pytest -m '' $(TRUST) --ignore=tests/trust/test_report.py --junitxml=.cache/figures/trust.xml
+	CI=true EXAMPLES=many $(BIN)/python -m pytest -m hypothesis $(TRUST) --junitxml=.cache/figures/random.xml
+	CI=true EXAMPLES=many $(BIN)/python -m pytest -m 'not hypothesis' -n $(WORKERS) --dist loadscope --no-loadscope-reorder $(TRUST) \
+	  --ignore=tests/trust/test_report.py --junitxml=.cache/figures/trust.xml
 	CI=true $(BIN)/python -m pytest -m sweep -n $(WORKERS) --dist loadscope --no-loadscope-reorder tests $(TRUST:%=--ignore=%) --ignore=tests/faults
 	$(BIN)/python -m tests.trust.report
 

@@ -20,7 +20,7 @@ from tests.trust import figures
 ROOT = Path(__file__).resolve().parents[2]
 FIGURES = ROOT / "docs/figures/trust.json"
 BEGIN, END = "<!-- figures: make trust -->\n", "<!-- end of figures -->\n"
-RUNS = ("faults", "trust")
+RUNS = ("faults", "random", "trust")
 SHOWN = (
     "TrnPclusterStack/default",
     "TrnEksStack/default",
