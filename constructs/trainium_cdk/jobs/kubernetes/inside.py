@@ -100,8 +100,8 @@ def _pump(session: Any) -> None:
     while session.is_open():
         try:
             session.update(timeout=0.05)
-        except (WebSocketException, OSError):  # the server has closed first; the exit code shows whether the command had ended
-            break
+        except (WebSocketException, OSError):
+            break  # the server has closed first; the exit code shows whether the command had ended
         _hand_out(session)
         if source >= 0 and select.select([source], [], [], 0)[0]:
             typed = os.read(source, 65_536)
@@ -110,8 +110,8 @@ def _pump(session: Any) -> None:
                     session.write_channel(_STDIN, typed)
                     continue
                 session.close_channel(_STDIN)
-            except (WebSocketException, OSError):  # likewise; what it has sent is still to be read
-                pass
+            except (WebSocketException, OSError):
+                pass  # likewise; what it has sent is still to be read
             source = -1
     _hand_out(session)  # output that arrived with the end
 
