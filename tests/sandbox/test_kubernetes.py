@@ -158,11 +158,14 @@ def test_a_job_larger_than_the_fleet_has_its_pods_and_starts_none(cluster: Local
     api = cluster.api()
     api.create(job("large", 3, "true"))
 
-    def unschedulable() -> str:
-        groups = api.get(path_of(GROUPS, "PodGroup", namespace="default"))["items"]
-        return "".join(one["message"] for group in groups for one in group["status"].get("conditions", []))
+    groups: list[Any] = []
 
-    assert "3/3 tasks in gang unschedulable" in until(lambda: found if "3/3" in (found := unschedulable()) else "")
+    def unschedulable() -> bool:
+        groups[:] = api.get(path_of(GROUPS, "PodGroup", namespace="default"))["items"]
+        conditions = [one["message"] for group in groups for one in group["status"].get("conditions", [])]
+        return "3/3 tasks in gang unschedulable" in "".join(conditions)
+
+    assert until(unschedulable), (groups, pods(cluster, "large"))
     assert phase(cluster, "large") == "Pending"
     assert [(one["status"]["phase"], one["spec"].get("nodeName")) for one in pods(cluster, "large")] == [
         ("Pending", None)
