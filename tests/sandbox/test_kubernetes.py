@@ -163,7 +163,7 @@ def test_a_job_larger_than_the_fleet_has_its_pods_and_starts_none(cluster: Local
     def unschedulable() -> bool:
         groups[:] = api.get(path_of(GROUPS, "PodGroup", namespace="default"))["items"]
         conditions = [one["message"] for group in groups for one in group["status"].get("conditions", [])]
-        return "3/3 tasks in gang unschedulable" in "".join(conditions)
+        return "tasks in gang unschedulable: pod group is not ready, 3 Pending, 3 minAvailable" in "".join(conditions)
 
     assert until(unschedulable), (groups, pods(cluster, "large"))
     assert phase(cluster, "large") == "Pending"
