@@ -402,11 +402,11 @@ def inputs(found: Figures) -> Iterator[Row]:
     )
     ways = {"sbatch": "`sbatch` and `srun`", "ssm": "SSM", "kubernetes": "a pod"}
     for way, label in ways.items():
-        n = m[f"arguments-{way}"]
+        runs = [m[name] for name in (f"arguments-{way}", f"arguments-{way}-random") if name in m]
         yield Row(
             f"arguments and variables of any characters, through {label}",
-            f"{n['values']:,} values",
-            f"{n['changed']} changed",
+            f"{sum(n['values'] for n in runs):,} values",
+            f"{sum(n['changed'] for n in runs)} changed",
         )
     names = _drawn(found, "tests/trust/test_arguments.py::test_names_and_paths_are_refused_or_safe")
     yield Row(

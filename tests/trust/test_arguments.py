@@ -101,7 +101,7 @@ def test_arguments_through_sbatch_and_srun(
     backend: SlurmBackend, jobs_dir: Path, args: list[str], env: dict[str, str]
 ) -> None:
     """Some two hundred of them in each job."""
-    check(backend, jobs_dir, [*NASTY, *args], given_env(env))
+    check(backend, jobs_dir, [*NASTY, *args], given_env(env), "sbatch-random")
 
 
 def test_arguments_through_ssm(over_ssm: Callable[..., SlurmBackend], jobs_dir: Path) -> None:
