@@ -69,7 +69,7 @@ TRUST := tests/trust tests/checks tests/settings tests/operations/updates tests/
   tests/cli/test_credentials.py tests/jobs/kubernetes/test_bad_submissions.py tests/jobs/kubernetes/test_faults.py tests/jobs/kubernetes/test_training.py \
   tests/jobs/test_build_context.py tests/jobs/test_unpack.py tests/cli/test_terminal.py tests/audit/test_permissions.py
 
-trust: setup kubernetes slurm .venvs/audit/.done .venvs/types/.done  ## the figures of docs/trust.md, measured again: about 45 minutes
+trust: setup kubernetes slurm .venvs/audit/.done .venvs/types/.done  ## the figures of docs/trust.md, measured again: about 40 minutes
 	@rm -rf .cache/figures && mkdir -p .cache/figures
 	$(BIN)/python -m audit --figures .cache/figures/audit.json
 	CI=true FAULTS=all EXAMPLES=many $(BIN)/python -m pytest -m '' tests/faults --junitxml=.cache/figures/faults.xml
