@@ -80,3 +80,13 @@ def backend(slurm: LocalSlurm) -> SlurmBackend:
 def shared(slurm: LocalSlurm) -> Path:
     """The cluster's /efs."""
     return Path(slurm.node_env()["TRN_SHARED_ROOT"]) / "efs"
+
+
+def with_program(slurm: LocalSlurm, folder: Path, name: str, script: str) -> LocalTransport:
+    """A connection on whose PATH a bash script, for this command and in its jobs, comes before a program and ends with it; `$real`
+    is the program."""
+    real = slurm.run(["bash", "-c", f"type -p {name}"]).stdout.strip()
+    (folder / name).write_text(f'#!/bin/bash\nreal={real}\n{script}\nexec {real} "$@"\n')
+    (folder / name).chmod(0o755)
+    env = slurm.node_env()
+    return LocalTransport(env={**env, "PATH": f"{folder}:{env['PATH']}"}, interval=0.2)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from sandbox.slurm import LocalSlurm
 from sandbox.slurm_packages import which
-from tests.jobs.conftest import fleet, make_cluster
+from tests.jobs.conftest import fleet, make_cluster, with_program
 from tests.support import need
 from trainium_cdk.jobs import (
     BertLarge,
@@ -297,17 +297,9 @@ def test_an_interrupted_submission_is_completed_by_the_next(
     """The shell is killed, without a chance to clean up, just before or after it reaches Slurm."""
     command, _, count = dies_at.partition(" ")
     verb = {"sbatch": "sbatch", "release": "scontrol"}[command]
-    real = subprocess.run(
-        ["which", verb], env=slurm.node_env(), capture_output=True, text=True, check=True
-    ).stdout.strip()
-    (tmp_path / verb).write_text(
-        f'#!/bin/bash\necho x >> {tmp_path}/calls\nif [ "$(wc -l < {tmp_path}/calls)" = {count or 1} ]; then '
-        + (f'{real} "$@" > /dev/null; ' if command == "sbatch" else "")
-        + f'kill -9 "$PPID"; sleep 1; fi\nexec {real} "$@"\n'
-    )
-    (tmp_path / verb).chmod(0o755)
-    env = slurm.node_env()
-    dying = LocalTransport(env={**env, "PATH": f"{tmp_path}:{env['PATH']}"})
+    runs_first = '"$real" "$@" > /dev/null; ' if command == "sbatch" else ""
+    dying = with_program(slurm, tmp_path, verb, f"""echo x >> {tmp_path}/calls
+if [ "$(wc -l < {tmp_path}/calls)" = {count or 1} ]; then {runs_first}kill -9 "$PPID"; sleep 1; fi""")  # fmt: skip
     job, token = script("true", precompile=True, name="dying"), dies_at.replace(" ", "-")
     submission = backend.render(job, token)
     assert dying.run(submission.text).code in (-signal.SIGKILL, 137)
@@ -324,22 +316,31 @@ def test_a_submission_is_sent_again_if_slurm_has_forgotten_its_first_stage(
     backend: SlurmBackend, slurm: LocalSlurm, tmp_path: Path
 ) -> None:
     """The controller crashed between the two stages, and gives the second one the number of the first, on which it depends."""
-    env = slurm.node_env()
-    real = subprocess.run(["which", "sbatch"], env=env, capture_output=True, text=True, check=True).stdout.strip()
-    (tmp_path / "sbatch").write_text(f"""#!/bin/bash
-echo x >> {tmp_path}/calls
+    forgetful = with_program(slurm, tmp_path, "sbatch", f"""echo x >> {tmp_path}/calls
 if [ "$(wc -l < {tmp_path}/calls)" = 2 ]; then
   first=$(squeue -h -o %A --name=$(basename "${{@: -1}}"):precompile)
   set -- "${{@/afterok:*/afterok:$((first + 1))}}" # its own number
-fi
-exec {real} "$@"
-""")
-    (tmp_path / "sbatch").chmod(0o755)
-    forgetful = LocalTransport(env={**env, "PATH": f"{tmp_path}:{env['PATH']}"})
+fi""")  # fmt: skip
     sent = SlurmBackend(backend.cluster, forgetful).submit(script("true", precompile=True), "forgotten-first")
     assert not sent.existing
     assert (tmp_path / "calls").read_text().count("x") == 4  # both stages twice
     assert backend.wait(sent.id, 600).ok
+
+
+def test_training_is_started_again_if_srun_fails_before_it_begins(
+    backend: SlurmBackend, slurm: LocalSlurm, tmp_path: Path
+) -> None:
+    """As if Slurm's controller had crashed while it created the step."""
+    with_program(slurm, tmp_path, "sleep", "set -- 0.01")  # the stage waits a minute for what NFS may not show yet
+    once = f"if [ ! -e {tmp_path}/failed ]; then : > {tmp_path}/failed; exit 1; fi"
+    failing = SlurmBackend(backend.cluster, with_program(slurm, tmp_path, "srun", once))
+    sent = failing.submit(script("echo trains", nodes=2))
+    assert backend.wait(sent.id, 600).ok
+    assert re.findall("no task of train began|trains", log(backend, sent.id)) == [
+        "no task of train began",
+        "trains",
+        "trains",
+    ]
 
 
 def test_a_job_that_slurm_refuses_leaves_nothing(backend: SlurmBackend, slurm: LocalSlurm, shared: Path) -> None:

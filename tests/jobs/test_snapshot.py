@@ -176,6 +176,11 @@ def marked(text: str, mark: str = MARK) -> str:
             ("COMPLETED", ""),
         ),
         (
+            f"trn-cancelled\ntrn-queue 7|CANCELLED|Resources||{T}|{T}\ntrn-queue 8|CANCELLED|Dependency||{T}|{T}\n",
+            ("CANCELLED", ""),
+            ("CANCELLED", "did not run: precompile did not complete"),
+        ),
+        (
             f"trn-cancelled\ntrn-queue 7|CANCELLED|BeginTime||{T}|{T}\ntrn-queue 8|CANCELLED|Dependency||{T}|{T}\n",
             ("CANCELLED", ""),
             ("CANCELLED", "did not run: precompile did not complete"),

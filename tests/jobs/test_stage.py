@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
@@ -15,16 +16,8 @@ import pytest
     [("", "", 0), ("", "9", 0), ("2", "", 0), ("2", "2", 0), ("2", "3", 1)],
 )
 def test_restarts_end(limit: str, count: str, code: int, tmp_path: Path) -> None:
-    for name in ("state", "logs"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "stages").write_text("train 41\n")  # what the submission has written down
-    shell = str(files("trainium_cdk.jobs").joinpath("shell", "stage.sh"))
-    env = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "41", "SLURM_JOB_NODELIST": "n-1"}
-    env |= {"SLURM_RESTART_COUNT": count} if count else {}
-    script = f'job=$1 stage=train restarts={limit}; . "$2"; begin; echo trains'
-    run = subprocess.run(
-        ["bash", "-c", script, "stage", str(tmp_path), shell], env=env, capture_output=True, text=True, check=False
-    )
+    counted = {"SLURM_RESTART_COUNT": count} if count else {}
+    run = stage(tmp_path, f"restarts={limit}; begin; echo trains", **counted)
     assert (run.returncode, "trains" in run.stdout) == (code, code == 0)
     assert ("restarted 2 times already, the most that --restarts allows" in run.stderr) is (code == 1)
 
@@ -41,17 +34,7 @@ def test_restarts_end(limit: str, count: str, code: int, tmp_path: Path) -> None
     ],
 )
 def test_how_it_ended(end: str, code: int, reason: str, tmp_path: Path) -> None:
-    for name in ("state", "logs"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "stages").write_text("train 41\n")  # what the submission has written down
-    shell = str(files("trainium_cdk.jobs").joinpath("shell", "stage.sh"))
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/squeue").write_text('#!/bin/sh\necho "$SLURM_JOB_NAME None"\n')
-    (tmp_path / "bin/squeue").chmod(0o755)
-    env = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "n-[1-2]"}
-    env |= {"SLURM_JOB_ID": "41", "SLURM_JOB_NAME": "job-train"}
-    script = f'job=$1 stage=train; . "$2"; begin; {end}'
-    subprocess.run(["bash", "-c", script, "stage", str(tmp_path), shell], env=env, capture_output=True, check=False)
+    stage(tmp_path, f"begin; {end}", {"squeue": 'echo "$SLURM_JOB_NAME None"'})
     event, number, exit_code, _, nodes, *why = (tmp_path / "state" / "train").read_text().split()
     assert (event, number, int(exit_code), nodes, " ".join(why)) == ("ended", "41", code, "n-[1-2]", reason)
 
@@ -96,17 +79,22 @@ def tasks(job: Path, number: int) -> str:
 
 
 def launched(job: Path, srun: str, *, squeue: str) -> subprocess.CompletedProcess[str]:
-    """The stage `train` with four tasks on two nodes."""
+    """With two tasks on each of its nodes."""
+    scontrol = 'case "$*" in *--oneliner) echo " NodeAddr=127.0.0.1" ;; *) false ;; esac'
+    programs = {"srun": srun, "sleep": "true", "scontrol": scontrol, "squeue": squeue}
+    return stage(job, "begin; launch", programs, SLURM_NTASKS_PER_NODE="2")
+
+
+def stage(job: Path, does: str, programs: Mapping[str, str] = {}, **env: str) -> subprocess.CompletedProcess[str]:
+    """The stage `train`, which is Slurm's job 41 on two nodes; with scripts in the place of programs."""
     for name in ("state", "logs", "bin"):
         (job / name).mkdir(exist_ok=True)
-    (job / "stages").write_text("train 41\n")
-    shell = str(files("trainium_cdk.jobs").joinpath("shell", "stage.sh"))
-    scontrol = 'case "$*" in *--oneliner) echo " NodeAddr=127.0.0.1" ;; *) false ;; esac'
-    for program, does in (("srun", srun), ("sleep", "true"), ("scontrol", scontrol), ("squeue", squeue)):
-        (job / "bin" / program).write_text(f"#!/bin/sh\n{does}\n")
+    (job / "stages").write_text("train 41\n")  # what the submission has written down
+    for program, script in programs.items():
+        (job / "bin" / program).write_text(f"#!/bin/sh\n{script}\n")
         (job / "bin" / program).chmod(0o755)
-    env = {"PATH": f"{job / 'bin'}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "n-[1-2]", "SLURM_JOB_ID": "41"}
-    env |= {"SLURM_JOB_NAME": "job-train", "SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS_PER_NODE": "2"}
-    script = 'job=$1 stage=train; . "$2"; begin; launch'
-    command = ["bash", "-c", script, "stage", str(job), shell]
-    return subprocess.run(command, env={**env, "SLURMD_NODENAME": "n-1"}, capture_output=True, text=True, check=False)
+    env |= {"SLURM_JOB_ID": "41", "SLURM_JOB_NAME": "job-train", "SLURM_JOB_NUM_NODES": "2"}
+    env |= {"SLURM_JOB_NODELIST": "n-[1-2]", "SLURMD_NODENAME": "n-1", "PATH": f"{job / 'bin'}:{os.environ['PATH']}"}
+    shell = str(files("trainium_cdk.jobs").joinpath("shell", "stage.sh"))
+    command = ["bash", "-c", f'job=$1 stage=train; . "$2"; {does}', "stage", str(job), shell]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)

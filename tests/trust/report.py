@@ -400,9 +400,9 @@ def inputs(found: Figures) -> Iterator[Row]:
         f"{sum(_cases(found, t) for t in asking)}",
         "one line: what is wrong, and what to do",
     )
-    ways = {"sbatch": "`sbatch` and `srun`", "ssm": "SSM", "kubernetes": "a pod"}
-    for way, label in ways.items():
-        runs = [m[name] for name in (f"arguments-{way}", f"arguments-{way}-random") if name in m]
+    ways = {"`sbatch` and `srun`": ("sbatch", "sbatch-random"), "SSM": ("ssm",), "a pod": ("kubernetes",)}
+    for label, kinds in ways.items():
+        runs = [m[f"arguments-{kind}"] for kind in kinds]
         yield Row(
             f"arguments and variables of any characters, through {label}",
             f"{sum(n['values'] for n in runs):,} values",

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from sandbox.slurm import LocalSlurm, available
-from tests.jobs.conftest import CONFIGURATION
+from tests.jobs.conftest import CONFIGURATION, with_program
 from tests.support import need, swept
 from tests.trust.figures import record
 from tests.trust.histories import History, World
-from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend, SubmitError
+from trainium_cdk.jobs import Script, SlurmBackend, SubmitError
 from trainium_cdk.operations.teardown.jobs import end
 
 FEW, MANY, WORLDS = 3, 200, 6
@@ -137,16 +137,9 @@ def test_a_job_is_not_held_after_a_crash(world: World, seconds: float) -> None:
 
 def test_a_stage_waits_for_a_controller_that_is_being_restarted(world: World, tmp_path: Path) -> None:
     """It queries Slurm for the address of its first node as it begins, and the controller dies just then."""
-    asked, killed, scontrol = tmp_path / "asked", tmp_path / "killed", tmp_path / "scontrol"
-    real = world.slurm.run(["bash", "-c", "type -p scontrol"]).stdout.strip()
-    scontrol.write_text(
-        f'#!/bin/bash\nif [ "$1 $2" = "show node" ]; then\n  : > {asked}\n'
-        f'  until [ -e {killed} ]; do sleep 0.1; done\nfi\nexec {real} "$@"\n'
-    )
-    scontrol.chmod(0o755)
-    env = world.slurm.node_env()
-    env["PATH"] = f"{tmp_path}:{env['PATH']}"
-    backend = SlurmBackend(world.backend.cluster, LocalTransport(env=env, interval=0.2))
+    asked, killed = tmp_path / "asked", tmp_path / "killed"
+    waits = f'if [ "$1 $2" = "show node" ]; then : > {asked}; until [ -e {killed} ]; do sleep 0.1; done; fi'
+    backend = SlurmBackend(world.backend.cluster, with_program(world.slurm, tmp_path, "scontrol", waits))
     sent = backend.submit(script("waits"), f"restarted-{world.number}")
     world.until(asked.exists)
     world.slurm.kill_controller(save=True)

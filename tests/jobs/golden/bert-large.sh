@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=ca4f8d6232fd42dd77120f72137d9504826510ee0a6ab55e32386e789bff4486
+digest=096e1581104ae23c47a75a69becbda9c65d5f0eb0ac144c5066484894300fd37
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 

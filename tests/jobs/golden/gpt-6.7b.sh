@@ -8,7 +8,7 @@ id=gpt-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=6530378562e12369464f65348a52717f0e3788d080d23c50c96e1b87eb70fa0c
+digest=52037f9e86e8242813683a0559b8f99df6bc6eb75d3f16a62aca947f5fa648ea
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 

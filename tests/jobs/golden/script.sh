@@ -8,7 +8,7 @@ id=run-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=921a518e6cb41da2ba496adc1c22c82b5904701470e661874f3b0272949a149e
+digest=b66b10a7467b03dc34daa4a3a58b6c930a01cf7fe035cd98c01333c21b9c705b
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 

@@ -108,11 +108,12 @@ def _pump(session: Any) -> None:
             try:
                 if typed:
                     session.write_channel(_STDIN, typed)
-                    continue
-                session.close_channel(_STDIN)
+                else:
+                    session.close_channel(_STDIN)
             except (WebSocketException, OSError):
-                pass  # likewise; what it has sent is still to be read
-            source = -1
+                typed = b""  # likewise; what it has sent is still to be read
+            if not typed:
+                source = -1
     _hand_out(session)  # output that arrived with the end
 
 

@@ -12,6 +12,16 @@ pause() {
   wait "$!" || true
 }
 
+# Whether a command succeeds within so many seconds. NFS shows within a minute what others wrote.
+within() { # seconds, command...
+  local tries=$1
+  shift
+  until "$@"; do
+    if ((--tries <= 0)); then return 1; fi
+    pause 1
+  done
+}
+
 # Record the stage's state in the job's directory: without accounting, Slurm forgets finished jobs after some minutes.
 record() {
   printf '%s\n' "$*" > "$job/state/$stage.part"
@@ -131,22 +141,18 @@ answering() {
 # Whether srun may be tried again: it failed before any task began, as it does if Slurm's controller crashes meanwhile, and the
 # controller knows this allocation. One that has forgotten it starts the stage again, and ends this script.
 may_start_again() {
-  local tries
-  if ! answering "$SLURM_JOB_NODELIST"; then return 1; fi
-  for ((tries = 60; tries > 0; tries--)); do # NFS shows what others wrote within that time
-    if [ -e "$job/state/$stage.begun" ]; then return 1; fi
-    pause 1
-  done
+  local begun=$job/state/$stage.begun
+  if [ -e "$begun" ] || ! answering "$SLURM_JOB_NODELIST" || within 60 test -e "$begun"; then return 1; fi
   node_line "$SLURMD_NODENAME" > /dev/null || return 1
   say "no task of $stage began: waiting until Slurm's controller knows this allocation" >&2
-  for ((tries = 60; tries > 0; tries--)); do
-    case $(squeue -h -a -t all -j "$SLURM_JOB_ID" -o '%j %T %N' 2>&1) in
-      "$SLURM_JOB_NAME RUNNING $SLURM_JOB_NODELIST") return 0 ;;
-    esac
-    pause 2
-  done
+  if within 120 allocated; then return 0; fi
   stopped=LOST
   return 1
+}
+
+# Whether this script's allocation is as Slurm's controller knows it.
+allocated() {
+  [ "$(squeue -h -a -t all -j "$SLURM_JOB_ID" -o '%j %T %N' 2>&1)" = "$SLURM_JOB_NAME RUNNING $SLURM_JOB_NODELIST" ]
 }
 
 # A machine that shuts down (a spot interruption) ends its processes before Slurm knows. When it does, Slurm ends this script and
@@ -158,24 +164,23 @@ wait_for_slurm() {
 
 # srun, until each of so many tasks has recorded that it succeeded: srun may return 0 although their node has failed.
 tasks() { # number, srun's arguments...
-  local number=$1 code starts=3 tries=60 found
+  local number=$1 code starts=3
   shift
   while :; do
     code=0
     srun "$@" || code=$?
     if [ "$code" -eq 0 ] || [ "$code" -gt 128 ] || ((--starts == 0)) || ! may_start_again; then break; fi
   done
-  while [ "$code" -eq 0 ]; do
-    found=$(find "$job/state" -name "$stage.task.*" | wc -l)
-    if [ "$found" -ge "$number" ]; then break; fi
-    if ((--tries == 0)); then # NFS shows what others wrote within that time
-      say "only $found of $number tasks have recorded in $job/state that they succeeded, though srun reports no error: a node has failed, or could not write there" >&2
-      code=1
-    fi
-    pause 1
-  done
+  if [ "$code" -eq 0 ] && ! within 60 recorded "$number"; then
+    say "only $(succeeded) of $number tasks have recorded in $job/state that they succeeded, though srun reports no error: a node has failed, or could not write there" >&2
+    code=1
+  fi
   return "$code"
 }
+
+# The number of tasks that have recorded that they succeeded.
+succeeded() { find "$job/state" -name "$stage.task.*" | wc -l; }
+recorded() { [ "$(succeeded)" -ge "$1" ]; }
 
 # Once on each node; the whole stage ends as soon as one node fails.
 launch() {

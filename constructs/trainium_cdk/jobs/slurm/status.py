@@ -35,21 +35,25 @@ _SLURM = {
     "BOOT_FAIL": "NODE_FAIL",
     "FAILED": "FAILED",
 }
-_REASONS = {
-    "None": "",
+_WAITS = {
     "Dependency": "waits for {before}",
     "JobHeldUser": "held by its user: scontrol release {number}",
     "launch failed requeued held": "it could not be started on its nodes, and is retried",
     "JobHeldAdmin": "held by an administrator",
     "Resources": "waits for nodes",
     "Priority": "waits behind other jobs",
-    "NonZeroExitCode": "{failed}",
-    "JobLaunchFailure": "{unlaunched}",
     "ReqNodeNotAvail": "waits for the nodes that compiled: at least one is down or taken (ReqNodeNotAvail)",
-    "DependencyNeverSatisfied": "did not run: {before} did not complete",
     "BeginTime": "{begins}",
     "PartitionInactive": "{inactive}",
     "PartitionNodeLimit": "requests more nodes than the queue has",
+}
+"""Why a pending job waits. Slurm keeps it as the reason of a job that is cancelled meanwhile."""
+_REASONS = {
+    "None": "",
+    "NonZeroExitCode": "{failed}",
+    "JobLaunchFailure": "{unlaunched}",
+    "DependencyNeverSatisfied": "did not run: {before} did not complete",
+    **_WAITS,
 }
 
 
@@ -176,7 +180,7 @@ def _of_queue(name: str, number: str, known: Known, code: int | None) -> Stage:
     if current == "CANCELLED" and code == 0:
         # cancelled as it completed; then the controller crashed, forgot that, and was reminded of the cancellation
         current, reason = "COMPLETED", "None"
-    if reason == "BeginTime" and current != "PENDING":
+    if reason in _WAITS and current != "PENDING":
         reason = "None"
     if reason in _REASONS:
         text = _REASONS[reason].format(
