@@ -9,6 +9,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from trainium_cdk.catalog import Catalog, CatalogOverrides, InstanceType
+from trainium_cdk.catalog.lookup import _read
 from trainium_cdk.errors import UnknownCatalogEntry
 
 CATALOG = Catalog.load()
@@ -31,6 +32,13 @@ def test_instance_types(row: tuple[str, int, int, int, int, int, int, float, int
         i.name, i.vcpus, i.memory_gib, i.neuron_devices, i.cores_per_device, i.hbm_gib, i.network_cards, i.network_gbps,
         i.efa_interfaces, i.nvme.count * i.nvme.size_gb, i.logical_cores(),
     )  # fmt: skip
+
+
+def test_its_files_mean_the_same_in_both_versions_of_yaml() -> None:
+    """They are read as YAML 1.1, in which `no` is false and `1:30` is 90; users write 1.2 in their own entries."""
+    for file in files("trainium_cdk.catalog").joinpath("data").iterdir():
+        if file.name.endswith(".yaml"):
+            assert _read(file.name.removesuffix(".yaml")) == YAML(typ="safe", pure=True).load(file.read_text("utf-8"))
 
 
 def test_every_type_is_in_the_table() -> None:

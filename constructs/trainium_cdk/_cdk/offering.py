@@ -11,6 +11,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from trainium_cdk._cdk.functions import inline_function
+from trainium_cdk._cdk.once import subnet_id
 from trainium_cdk._cdk.stack_wide import stack_wide
 
 _ID = "TrnSubnetChooser"
@@ -23,7 +24,7 @@ def offering_subnet(scope: Construct, id: str, *, subnets: Sequence[ec2.ISubnet]
     accounts, so a template cannot determine which of them offers a type. The choice is kept in later deployments.
     """
     if len(subnets) == 1:
-        return subnets[0].subnet_id
+        return subnet_id(subnets[0])
     chooser = stack_wide(scope, _ID, _Chooser, _Chooser)
     chosen = CustomResource(
         scope,

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 from aws_cdk import Stack
 from constructs import Construct, IConstruct
 
 T = TypeVar("T", bound=IConstruct)
+_created: WeakKeyDictionary[Stack, dict[str, IConstruct]] = WeakKeyDictionary()
+"""Of each stack, by id: the CDK's Node process need not be asked again."""
 
 
 def stack_wide(scope: Construct, id: str, kind: type[T], create: Callable[[Stack, str], T]) -> T:
@@ -18,5 +21,10 @@ def stack_wide(scope: Construct, id: str, kind: type[T], create: Callable[[Stack
         create: called with the stack and `id`; a class whose constructor takes no more will do.
     """
     stack = Stack.of(scope)
-    existing = stack.node.try_find_child(id)
-    return existing if isinstance(existing, kind) else create(stack, id)
+    known = _created.setdefault(stack, {})
+    if id not in known:
+        existing = stack.node.try_find_child(id)
+        known[id] = existing if isinstance(existing, kind) else create(stack, id)
+    found = known[id]
+    assert isinstance(found, kind)  # noqa: S101  an id is of one class
+    return found

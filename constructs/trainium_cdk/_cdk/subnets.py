@@ -8,6 +8,8 @@ from aws_cdk import CfnResource, RemovalPolicy
 from aws_cdk import aws_ec2 as ec2
 from constructs import IConstruct, IDependable
 
+from trainium_cdk._cdk.once import routes
+
 ONE_PER_ZONE = ec2.SubnetSelection(one_per_az=True)
 """One private subnet of each zone."""
 
@@ -34,7 +36,7 @@ def selected(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None) -> list[ec2.I
 
 def routes_of(subnets: Sequence[ec2.ISubnet]) -> list[IDependable]:
     """What must exist before resources in the subnets reach the internet or AWS's endpoints."""
-    return [subnet.internet_connectivity_established for subnet in subnets]
+    return [routes(subnet) for subnet in subnets]
 
 
 def keep(construct: IConstruct) -> None:

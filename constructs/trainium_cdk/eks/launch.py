@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 from aws_cdk import CfnTag, Fn, Token
 from aws_cdk import aws_ec2 as ec2
@@ -10,7 +11,7 @@ from aws_cdk import aws_eks_v2 as eks
 from constructs import Construct
 
 from trainium_cdk.catalog import InstanceType
-from trainium_cdk.eks.interfaces import Layout, interfaces
+from trainium_cdk.eks.interfaces import Interface, Layout, interfaces
 from trainium_cdk.eks.size import kept_size
 
 _Data = ec2.CfnLaunchTemplate
@@ -78,20 +79,9 @@ def training_template(
         root_gib=root_gib,
         tags=tags,
         image_id=image_id,
-        user_data=Fn.base64(user_data) if user_data else None,
+        user_data=_base64(user_data) if user_data else None,
         security_group_ids=None if layout else list(security_group_ids),
-        network_interfaces=[
-            _Data.NetworkInterfaceProperty(
-                network_card_index=i.card,
-                device_index=i.device,
-                interface_type=i.kind,
-                groups=list(security_group_ids),
-                delete_on_termination=True,
-            )
-            for i in interfaces(kind, layout)
-        ]
-        if layout
-        else None,
+        network_interfaces=_properties(interfaces(kind, layout), tuple(security_group_ids)) if layout else None,
         placement=_Data.PlacementProperty(group_name=placement) if placement else None,
         capacity_reservation_specification=_Data.CapacityReservationSpecificationProperty(
             capacity_reservation_target=reservation
@@ -105,6 +95,27 @@ def training_template(
     # cfn-lint's lists of types lack new ones; the type is already checked against the catalogue
     template.add_metadata("cfn-lint", {"config": {"ignore_checks": ["E3628"]}})
     return template
+
+
+@cache
+def _base64(text: str) -> str:
+    return Fn.base64(text)
+
+
+@cache
+def _properties(
+    found: tuple[Interface, ...], security_group_ids: tuple[str, ...]
+) -> Sequence[_Data.NetworkInterfaceProperty]:
+    return [
+        _Data.NetworkInterfaceProperty(
+            network_card_index=i.card,
+            device_index=i.device,
+            interface_type=i.kind,
+            groups=list(security_group_ids),
+            delete_on_termination=True,
+        )
+        for i in found
+    ]
 
 
 def latest(template: ec2.CfnLaunchTemplate) -> eks.CfnNodegroup.LaunchTemplateSpecificationProperty:

@@ -15,6 +15,7 @@ from constructs import Construct, IDependable
 from trainium_cdk import engines
 from trainium_cdk import settings as trn
 from trainium_cdk._cdk.offering import offering_subnet
+from trainium_cdk._cdk.once import gibibytes, group_id, role_arn, to_gibibytes
 from trainium_cdk._cdk.subnets import routes_of, selected
 from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.catalog import Catalog
@@ -186,12 +187,12 @@ class TrnNodeGroup(Construct):
                 },
             )
         self.role = node_role or TrnNodeRole(self, "Role", storage=storage).role
-        groups = [view.security_group_id, *(group.security_group_id for group in security_groups)]
+        groups = [view.security_group_id, *(group_id(group) for group in security_groups)]
         if storage:
-            groups.append(storage.client_security_group.security_group_id)
+            groups.append(group_id(storage.client_security_group))
         if has_efa:
             efa_security_group = efa_security_group or TrnEfaSecurityGroup(self, "Efa", vpc=view.vpc).security_group
-            groups.append(efa_security_group.security_group_id)
+            groups.append(group_id(efa_security_group))
         self.efa_security_group = efa_security_group if has_efa else None
         """The security group of EFA traffic; None without EFA."""
         data = user_data(
@@ -208,7 +209,7 @@ class TrnNodeGroup(Construct):
             kind=kind,
             layout=efa_layout if has_efa else None,
             security_group_ids=groups,
-            root_gib=(root_volume_size or Size.gibibytes(500)).to_gibibytes(),
+            root_gib=to_gibibytes(root_volume_size or gibibytes(500)),
             tags={"Name": f"{view.name}-{name}", **(tags or {})},
             user_data=data,
             image_id=image_id,
@@ -225,7 +226,7 @@ class TrnNodeGroup(Construct):
             self,
             "Resource",
             cluster_name=view.name,
-            node_role=self.role.role_arn,
+            node_role=role_arn(self.role),
             subnets=[subnet],
             ami_type=None if own_image else catalog.eks.ami_type,
             version=None if own_image else version,
@@ -249,9 +250,7 @@ class TrnNodeGroup(Construct):
         self._resource.node.add_dependency(*before)
         self.nodegroup_name: str = self._resource.attr_nodegroup_name
         self.nodegroup_arn: str = self._resource.attr_arn
-        self._connections = ec2.Connections(
-            security_groups=[self.efa_security_group] if self.efa_security_group else []
-        )
+        self._connections: ec2.Connections | None = None
 
     @classmethod
     def from_settings(
@@ -294,7 +293,7 @@ class TrnNodeGroup(Construct):
             placement_group=_ON_OFF[settings.placement_group],
             node_role=role.role,
             storage=storage,
-            root_volume_size=Size.gibibytes(settings.root_volume_gib),
+            root_volume_size=gibibytes(settings.root_volume_gib),
             local_storage=settings.scratch,
             lnc=settings.lnc,
             startup_script=settings.user_data,
@@ -346,6 +345,9 @@ class TrnNodeGroup(Construct):
     @property
     def connections(self) -> ec2.Connections:
         """Rules of its EFA security group; a group without EFA has none of its own."""
+        if self._connections is None:  # few groups have rules of their own
+            groups = [self.efa_security_group] if self.efa_security_group else []
+            self._connections = ec2.Connections(security_groups=groups)
         return self._connections
 
     @property

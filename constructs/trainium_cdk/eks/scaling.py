@@ -193,10 +193,8 @@ _MINUTES = {"idle": 10, "capacity": 10, "start": 20, "retry": 30}
 
 def _statements(stack: Stack, view: ClusterView, node_groups: Sequence[NodeGroup]) -> list[Statement]:
     """Permissions of the function in AWS: to read the node groups, and to change the sizes of only their Auto Scaling groups."""
-    scaling = [
-        f"arn:{stack.partition}:autoscaling:{stack.region}:{stack.account}:autoScalingGroup:*:autoScalingGroupName/eks-{group.nodegroup_name}-*"
-        for group in node_groups
-    ]
+    prefix = f"arn:{stack.partition}:autoscaling:{stack.region}:{stack.account}:autoScalingGroup:*:autoScalingGroupName"
+    scaling = [f"{prefix}/eks-{group.nodegroup_name}-*" for group in node_groups]
     return [
         {**allow(view.arn, "eks:DescribeCluster")},
         {**allow([group.nodegroup_arn for group in node_groups], "eks:DescribeNodegroup")},

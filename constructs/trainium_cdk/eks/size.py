@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from aws_cdk import CustomResource, Duration, RemovalPolicy, Stack
@@ -29,7 +30,7 @@ def kept_size(scope: Construct, id: str, *, cluster: str, group: str, nodes: int
         id,
         service_token=stack_wide(scope, _ID, _Sizes, _Sizes).token(cluster),
         resource_type="Custom::TrnNodeGroupSize",
-        service_timeout=Duration.minutes(5),
+        service_timeout=_timeout(),
         removal_policy=RemovalPolicy.DESTROY,
         properties={
             "Cluster": cluster, "Label": GROUP_LABEL, "Group": group,
@@ -37,6 +38,11 @@ def kept_size(scope: Construct, id: str, *, cluster: str, group: str, nodes: int
         },
     )  # fmt: skip
     return size.get_att_string("Nodes")
+
+
+@cache
+def _timeout() -> Duration:
+    return Duration.minutes(5)
 
 
 class _Sizes(Construct):
@@ -49,6 +55,7 @@ class _Sizes(Construct):
             code=Path(__file__).with_name("keep_size.py"),
             description="Keeps the size of node groups over deployments",
         )
+        self._arn = self._function.function_arn
         self._clusters: set[str] = set()
 
     def token(self, cluster: str) -> str:
@@ -65,4 +72,4 @@ class _Sizes(Construct):
                     ],
                 )
             )
-        return self._function.function_arn
+        return self._arn

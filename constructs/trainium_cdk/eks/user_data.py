@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from io import StringIO
 from typing import Any
 
@@ -78,7 +79,7 @@ def user_data(
     if own:
         parts.append(("text/x-shellscript", own))
     if config := _node_config(locked_memory, scratch, cluster):
-        parts.append(("application/node.eks.aws", _yaml(config)))
+        parts.append(("application/node.eks.aws", config))
     if not parts:
         return ""
     body = "".join(f'--{BOUNDARY}\nContent-Type: {kind}; charset="utf-8"\n\n{text}\n' for kind, text in parts)
@@ -100,7 +101,8 @@ fi
 """
 
 
-def _node_config(locked_memory: bool, scratch: bool, cluster: ApiServer | None) -> dict[str, Any]:
+@cache
+def _node_config(locked_memory: bool, scratch: bool, cluster: ApiServer | None) -> str:
     spec: dict[str, Any] = {}
     if cluster:
         spec["cluster"] = {
@@ -113,7 +115,7 @@ def _node_config(locked_memory: bool, scratch: bool, cluster: ApiServer | None) 
         spec["containerd"] = {"baseRuntimeSpec": {"process": {"rlimits": [_limit(*each) for each in _LIMITS]}}}
     if scratch:
         spec["instance"] = {"localStorage": {"strategy": "RAID0"}}
-    return {"apiVersion": "node.eks.aws/v1alpha1", "kind": "NodeConfig", "spec": spec} if spec else {}
+    return _yaml({"apiVersion": "node.eks.aws/v1alpha1", "kind": "NodeConfig", "spec": spec}) if spec else ""
 
 
 def _limit(name: str, soft: int, hard: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from math import gcd
 import jsii
 from aws_cdk import IStableStringProducer, Lazy
 from aws_cdk import aws_ec2 as ec2
-from constructs import Construct
+from constructs import Construct, IConstruct
 
 from trainium_cdk.network.subnets import Subnets
 from trainium_cdk.settings import ExistingSubnet, ExistingVpc
@@ -87,7 +87,7 @@ def by_zone(named: Sequence[ExistingSubnet], imported: Sequence[ec2.ISubnet]) ->
     return found
 
 
-def of_zone(subnets: Mapping[str, ec2.ISubnet], zone_id: str | None, kind: str, path: str) -> ec2.ISubnet:
+def of_zone(subnets: Mapping[str, ec2.ISubnet], zone_id: str | None, kind: str, network: IConstruct) -> ec2.ISubnet:
     """The subnet of a zone; of the first zone by default.
 
     Raises:
@@ -97,7 +97,7 @@ def of_zone(subnets: Mapping[str, ec2.ISubnet], zone_id: str | None, kind: str, 
     if zone_id is None or zone_id not in subnets:
         known = ", ".join(subnets) or "none"
         raise ValueError(
-            f"{path} has no {kind} subnet in zone {zone_id} (zones with one: {known}): "
+            f"{network.node.path} has no {kind} subnet in zone {zone_id} (zones with one: {known}): "
             f"add {zone_id or 'a zone'} to network.zone_ids, or the subnet to network.existing.{kind}_subnets"
         )
     return subnets[zone_id]

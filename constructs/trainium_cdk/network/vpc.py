@@ -177,11 +177,11 @@ class TrnNetwork(Construct):
         Raises:
             ValueError: the network has no such subnet.
         """
-        return of_zone(self._private, zone_id, "private", self.node.path)
+        return of_zone(self._private, zone_id, "private", self)
 
     def public_subnet(self, zone_id: str | None = None) -> ec2.ISubnet:
         """The public subnet of a zone; of the first zone by default. Raises as `private_subnet` does."""
-        return of_zone(self._public, zone_id, "public", self.node.path)
+        return of_zone(self._public, zone_id, "public", self)
 
     @property
     def zone_ids(self) -> list[str]:
