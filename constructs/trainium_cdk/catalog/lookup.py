@@ -29,6 +29,11 @@ from trainium_cdk.catalog.models import (
 from trainium_cdk.catalog.plain import plain
 from trainium_cdk.errors import UnknownCatalogEntry
 
+try:
+    from yaml import CSafeLoader
+except ImportError:  # a PyYAML that was built without libyaml
+    from yaml import SafeLoader as CSafeLoader
+
 T = TypeVar("T")
 _SDK_IMAGE = re.compile(r"(^|/)[a-z-]+-neuronx:[^/]*-sdk(?P<sdk>\d+\.\d+\.\d+)(-|$)")
 """Neuron's own images carry the release in their tag."""
@@ -160,8 +165,7 @@ def _find(table: Mapping[str, T], key: str, kind: str, section: str) -> T:
 @cache
 def _read(name: str) -> dict[str, Any]:
     text = files("trainium_cdk.catalog").joinpath("data", f"{name}.yaml").read_text("utf-8")
-    # ten times as fast as ruamel.yaml, which reads users' files: it has line numbers. The safe loaders make plain data only
-    data = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+    data = yaml.load(text, Loader=CSafeLoader)  # ten times as fast as ruamel.yaml, whose line numbers users' files need
     assert isinstance(data, dict)  # noqa: S101  our own file
     return data
 
