@@ -100,7 +100,9 @@ def seed_datasets(client: S3Client) -> list[str]:
     addresses = []
     for bucket, key, content in objects():
         if bucket not in there:
-            client.create_bucket(Bucket=bucket)
+            region = client.meta.region_name
+            place = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
+            client.create_bucket(Bucket=bucket, **place)  # type: ignore[arg-type]
             there.add(bucket)
         client.put_object(Bucket=bucket, Key=key, Body=content)
         addresses.append(f"s3://{bucket}/{key}")

@@ -56,13 +56,34 @@ def test_the_file_names_stack_and_region(
 
 
 @pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--env", "slurm.yaml"], "there is no stack TrnPclusterStack-slurm in eu-west-1"),
+        (["--environment", "slurm.yaml"], "there is no stack TrnPclusterStack-slurm in eu-west-1"),
+        (["--env", "nowhere.yaml"], "nowhere.yaml: the file does not exist"),
+        (["--env", "slurm.yaml", "--environment", "bert.yaml"], "two environment files are given"),
+        (["--env", "slurm.yaml", "--env", "bert.yaml"], "two environment files are given"),
+        ([], "there is no stack TrnEksStack-bert in us-west-2"),
+    ],
+)
+def test_a_submission_follows_the_file_of_its_command_line_and_not_trn_env(
+    arguments: list[str], message: str, local_aws: LocalAws, tmp_path: Path
+) -> None:
+    (tmp_path / "bert.yaml").write_text(ENVIRONMENT.format(name="bert"))
+    (tmp_path / "slurm.yaml").write_text("name: slurm\nregion: eu-west-1\npcluster: {}\n")
+    done = trn(local_aws, tmp_path, "submit", str(TRN), *arguments, TRN_ENV="bert.yaml")
+    assert done.returncode != 0
+    assert message in done.stderr
+
+
+@pytest.mark.parametrize(
     ("arguments", "messages"),
     [
         (
             ["--stack", "TrnPclusterStack-nowhere"],
             [
                 "there is no stack TrnPclusterStack-nowhere in us-east-1. ",
-                "To deploy it: cdk deploy TrnPclusterStack -c env=FILE, with the file of the environment nowhere\n",
+                "To deploy it: `cdk deploy TrnPclusterStack -c env=FILE`, with the file of the environment nowhere\n",
             ],
         ),
         (
@@ -78,6 +99,11 @@ def test_the_file_names_stack_and_region(
             ["there is no stack TrnEksStack-file-test in us-east-1. ", "It is in us-west-2: give --region, or --env"],
         ),
         (["--env", "nowhere.yaml"], ["nowhere.yaml: the file does not exist"]),
+        (
+            ["--stack", "TrnPclusterStack"],
+            ["To deploy it: `cdk deploy TrnPclusterStack`, with `-c env=FILE` if a file"],
+        ),
+        (["--stack", "TrnPclusterStak"], ["there is no stack TrnPclusterStak in us-east-1.\n"]),
     ],
 )
 def test_a_missing_stack(

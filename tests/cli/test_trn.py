@@ -183,6 +183,22 @@ def test_a_bug_is_reported_in_one_paragraph(tmp_path: Path) -> None:
     assert "Traceback" in run(TRN_DEBUG="1")
 
 
+@pytest.mark.parametrize(
+    ("line", "code", "message"),
+    [
+        ("schema >&-", 0, ""),
+        ("schema 2>&- >/dev/null", 0, ""),
+        ("schema | head -n 1 >/dev/null", 0, ""),
+        ("catalog >/dev/full", 1, "trn: the output cannot be written: No space left on device. The command itself is not undone\n"),
+        ("schema >/dev/full", 1, "trn: the output cannot be written: No space left on device. The command itself is not undone\n"),
+    ],
+)  # fmt: skip
+def test_an_output_that_cannot_be_written(line: str, code: int, message: str) -> None:
+    command = ["bash", "-c", f"set -o pipefail; {TRN} {line}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (code, message)
+
+
 def test_a_command_that_is_stopped_while_it_loads_prints_nothing() -> None:
     code = """
 import os, signal, sys

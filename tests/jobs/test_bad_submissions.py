@@ -36,6 +36,9 @@ MIXED = make_cluster(fleet(nodes=2, resource="a"), fleet("trn2.48xlarge", 4, res
 HELLO = {"filename": "hello.sh", "content": b"echo hello\n"}
 
 CASES: list[tuple[str, SlurmCluster, Callable[[], Any], str]] = [
+    ("Windows line ends", TUTORIAL, lambda: Script(filename="a.sh", content=b"#!/bin/bash\r\necho\r\n"), "a.sh has Windows line ends.*Convert it: sed -i 's/.r[$]//' a.sh"),
+    ("a byte order mark", TUTORIAL, lambda: Script(filename="a.sh", content=b"\xef\xbb\xbf#!/bin/bash\necho\n"), "a.sh begins with a byte order mark"),
+    ("a program", TUTORIAL, lambda: Script(filename="a.out", content=b"\x7fELF\0\0"), "a.out is not text. Submit a script that starts the program"),
     ("3 nodes", TUTORIAL, lambda: BertLarge(nodes=3), "128 does not divide by 3.*Use 1, 2, 4, 8 or 16 nodes, or --scaling weak .global batch size 196608"),
     ("more nodes than steps", LARGE, lambda: BertLarge(nodes=64, optimizer="adamw"), "nodes is 64: .*32 gradient accumulation.*less than one is left.*1, 2, 4, 8, 16 or 32 nodes"),
     ("LAMB beyond 128", LARGE, lambda: BertLarge(nodes=256, accumulation=256), "nodes is 256: .*up to 128 nodes.*--scaling weak"),

@@ -66,3 +66,13 @@ def test_a_tar_unpacks_to_the_vendors_names() -> None:
     with tarfile.open(fileobj=io.BytesIO(datasets.bert_tar(512, shards=3))) as tar:
         folder = "bert_pretrain_wikicorpus_tokenized_hdf5_seqlen512"
         assert tar.getnames() == [f"{folder}/wikicorpus_en_training_{i}.hdf5" for i in range(3)]
+
+
+def test_they_are_there_in_any_region(local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S3 creates a bucket in another region than us-east-1 only if the request names the region."""
+    monkeypatch.setattr(datasets, "objects", lambda: [("data-of-another-region", "key", b"content")])
+    client = local_aws.client("s3", "eu-west-1")
+    assert datasets.seed_datasets(client) == ["s3://data-of-another-region/key"]
+    assert client.get_bucket_location(Bucket="data-of-another-region")["LocationConstraint"] == "eu-west-1"
+    client.delete_object(Bucket="data-of-another-region", Key="key")
+    client.delete_bucket(Bucket="data-of-another-region")

@@ -105,6 +105,8 @@ def env(slurm: LocalSlurm, cluster: SlurmCluster, tmp_path: Path) -> dict[str, s
 def talking(backend: SlurmBackend, jobs_dir: Path) -> Iterator[str]:
     """A job that prints a line every now and then, until it is stopped."""
     id = backend.submit(Script(filename="talks.sh", content=TALKS)).id
+    while backend.status(id).state != "RUNNING":
+        time.sleep(0.1)
     yield id
     (jobs_dir / id / "work" / "stop").touch()
     assert backend.wait(id, 600).ok
@@ -210,7 +212,7 @@ def test_a_closed_pipe_ends_the_command(
         ["bash", "-c", f"set -o pipefail; {line}"],
         env={**env, "PATH": f"{TRN.parent}:{env['PATH']}"}, cwd=tmp_path, capture_output=True, timeout=900, check=False,
     )  # fmt: skip
-    assert done.returncode in (0, 1), done.stderr.decode()
+    assert done.returncode == 0, done.stderr.decode()
     for word in (b"Traceback", b"Exception ignored", b"Broken pipe", b"bug in trn"):
         assert word not in done.stderr, done.stderr.decode()
     assert not backend.status(talking).done

@@ -6,10 +6,12 @@ Slow imports (boto3) are inside the functions that need them: `trn --help` is fa
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import signal
 import sys
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -19,6 +21,8 @@ from typer.core import TyperGroup
 from trainium_cdk.cli import access, destroy, diff, environment, follow, images, inside, kinds, preflight, scale, submit
 from trainium_cdk.cli.common import say
 from trainium_cdk.errors import TrnError
+
+_UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
 
 
 class _Commands(TyperGroup):
@@ -54,6 +58,9 @@ access.register(app)
 
 def main() -> None:
     """Run `trn`. An error is one paragraph, never a traceback; TRN_DEBUG=1 shows the traceback."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller (`trn list >&-`)
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  until the process ends
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a character that the terminal cannot show must not stop it
     try:
@@ -61,6 +68,10 @@ def main() -> None:
         app(prog_name="trn")
     except KeyboardInterrupt:
         raise SystemExit(130) from None
+    except SystemExit as e:
+        if isinstance(e.__context__, BrokenPipeError):  # typer's exit code for it is 1
+            raise SystemExit(0) from None
+        raise
     except Exception as e:
         if os.environ.get("TRN_DEBUG") == "1":
             raise
@@ -74,8 +85,11 @@ def _flush() -> None:
     """A closed pipe (`trn list | head`) is not an error."""
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as e:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(e, BrokenPipeError):
+            say(f"trn: {_paragraph(e)}")
+            raise SystemExit(1) from None
 
 
 def _terminated(number: int, _: FrameType | None) -> None:
@@ -86,6 +100,8 @@ def _terminated(number: int, _: FrameType | None) -> None:
 def _paragraph(error: Exception) -> str:
     if isinstance(error, TrnError):
         return str(error)
+    if isinstance(error, OSError) and error.errno in _UNWRITABLE and error.filename is None:
+        return f"the output cannot be written: {error.strerror}. The command itself is not undone"
     return (
         f"this is a bug in trn: {type(error).__name__}: {error}. Please report it, with the output of the "
         "same command under TRN_DEBUG=1"

@@ -35,18 +35,25 @@ T = TypeVar("T")
 _FILE, _READ = "trn.environment.file", "trn.environment"
 
 
-def _remember(ctx: typer.Context, value: Path | None) -> Path | None:
-    """Runs before the other options are read: their defaults come from the file."""
-    if value is not None:
-        ctx.meta[_FILE] = value
+def _remember(ctx: typer.Context, param: typer.CallbackParam, value: Path | None) -> Path | None:
+    """Runs before the other options are read: their defaults come from the file. An option comes before TRN_ENV."""
+    source = ctx.get_parameter_source(param.name or "")
+    if value is not None and (_FILE not in ctx.meta or (source is not None and source.name == "COMMANDLINE")):
+        _use_file(ctx, value)
     return value
+
+
+def _use_file(ctx: typer.Context, file: Path) -> None:
+    if ctx.meta.get(_FILE, file) != file:
+        raise typer.BadParameter(f"two environment files are given, {ctx.meta[_FILE]} and {file}: give one")
+    ctx.meta[_FILE] = file
 
 
 def file_among_variables(ctx: typer.Context, values: list[str] | None) -> list[str]:
     """`--env` of submit sets variables of the job; `--env FILE.yaml`, which cannot be a variable, is the environment file."""
     files = [v for v in values or [] if "=" not in v and v.endswith((".yaml", ".yml"))]
     for file in files:
-        ctx.meta[_FILE] = Path(file)
+        _use_file(ctx, Path(file))
     return [v for v in values or [] if v not in files]
 
 
@@ -298,7 +305,7 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
 
     made = Table(title=title or None, title_justify="left")
     for column in columns:
-        made.add_column(column)
+        made.add_column(column, overflow="fold")  # whole ids, for the next command
     for row in rows:
         made.add_row(*(Text(terminal.line(cell)) for cell in row))
     Console().print(made)

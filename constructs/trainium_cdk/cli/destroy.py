@@ -54,7 +54,7 @@ def destroy(
     with _in_plain_words(stack):
         found = survey(stack, client)
     if found is None:
-        say(f"stack {stack} does not exist in {client('cloudformation').meta.region_name}, and never did")
+        _nothing_there(stack, client("cloudformation").meta.region_name)
         return
     for line in plan(found, jobs):
         say(line)
@@ -70,6 +70,19 @@ def destroy(
             typer.confirm(f"Delete {found.owner.stack}?", abort=True, err=True)
     with status_when_interrupted(lambda: _how_it_is(found, client)):
         _carry_out(found, client, jobs)
+
+
+def _nothing_there(stack: str, region: str) -> None:
+    """Success only for a stack of the app that is in no region: its environment may never have been deployed.
+
+    Raises:
+        TeardownError: the stack is in another region, or its name may be mistyped.
+    """
+    from trainium_cdk.outputs.read import elsewhere, is_ours, missing
+
+    if elsewhere(stack, region) or not is_ours(stack):
+        raise TeardownError(f"nothing was deleted: {missing(stack, region)}")
+    say(f"there is no stack {stack} in {region}: nothing to delete")
 
 
 @contextlib.contextmanager

@@ -115,6 +115,8 @@ def logs(
         raise
     reader.close()
     ended = jobs.status(id)
+    if not last:
+        say(f"there is no output yet. {one_line(ended)}")
     for line in summarize(reader.summary, ended.expected):
         say(line)
     if follow and not ended.ok:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 from collections.abc import Iterator, Mapping
@@ -23,16 +24,18 @@ from trainium_cdk.cli.common import (
     backend,
     file_among_variables,
     hand_out,
+    one_line,
     put,
     say,
     shown,
     status_when_interrupted,
 )
-from trainium_cdk.errors import JobError
+from trainium_cdk.errors import JobError, TrnError
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
+    from trainium_cdk.jobs import Backend
     from trainium_cdk.jobs.models import Job
     from trainium_cdk.jobs.plan import Plan
 
@@ -180,6 +183,8 @@ def submit(
         if sent.resubmitted:
             say(f"the scheduler had lost {', '.join(sent.resubmitted)}: submitted again")
         say(("already submitted" if sent.existing else "submitted") + f": {stages}")
+        if sent.existing and not sent.resubmitted:
+            _as_it_is(jobs, sent.id)
         say(f"logs: {submission.log_dir}; TensorBoard: {submission.tensorboard_dir}")
         say(f"follow it with: trn logs -f {sent.id}{at(stack, region)}")
     if as_json:
@@ -195,6 +200,15 @@ def submit(
         )
     else:
         answer(sent.id)
+
+
+def _as_it_is(jobs: Backend[Any], id: str) -> None:
+    """The state of a job that was submitted before: it may have ended long ago."""
+    with contextlib.suppress(TrnError):  # it is submitted, whatever this request's outcome
+        status = jobs.status(id)
+        say(one_line(status))
+        if status.done and not status.ok:
+            say("it does not run again with this token: to run it again, submit it with another one")
 
 
 def make(job: str, args: tuple[str, ...], fields: dict[str, Any]) -> Job:

@@ -83,7 +83,7 @@ def read(stack: str, region: str | None = None) -> Cluster:
     status = found["StackStatus"]
     if status not in {"CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE"}:
         raise OutputsError(
-            f"stack {stack} is {status}, not deployed. Wait for it, or deploy it again: `{deployment(stack)}`"
+            f"stack {stack} is {status}, not deployed. Wait for it, or deploy it again: {deployment(stack)}"
         )
     return parse(stack, client.meta.region_name, {o["OutputKey"]: o["OutputValue"] for o in found.get("Outputs", [])})
 
@@ -91,13 +91,21 @@ def read(stack: str, region: str | None = None) -> Cluster:
 def deployment(stack: str) -> str:
     """The command that deploys a stack of the app, by its name in the account.
 
-    >>> deployment("TrnEksStack"), deployment("TrnEksStack-bert")
-    ('cdk deploy TrnEksStack', 'cdk deploy TrnEksStack -c env=FILE, with the file of the environment bert')
+    >>> deployment("TrnEksStack-bert")
+    '`cdk deploy TrnEksStack -c env=FILE`, with the file of the environment bert'
     """
     for id in (engine.stack for engine in engines.every().values()):
+        if stack == id:
+            return f"`cdk deploy {id}`, with `-c env=FILE` if a file describes the environment: the CDK does not read TRN_ENV"
         if stack.startswith(f"{id}-"):
-            return f"cdk deploy {id} -c env=FILE, with the file of the environment {stack.removeprefix(f'{id}-')}"
-    return f"cdk deploy {stack}"
+            return f"`cdk deploy {id} -c env=FILE`, with the file of the environment {stack.removeprefix(f'{id}-')}"
+    return "with the CDK app that it is part of"
+
+
+def is_ours(stack: str) -> bool:
+    """Whether a name in the account is that of a stack of the app, in any environment."""
+    ids = tuple(engine.stack for engine in engines.every().values())
+    return stack in ids or stack.startswith(tuple(f"{id}-" for id in ids))
 
 
 def missing(stack: str, region: str) -> str:
@@ -106,12 +114,16 @@ def missing(stack: str, region: str) -> str:
     there = (
         f"In {region} there {'is' if len(found) == 1 else 'are'} {', '.join(found)}: give --stack. " if found else ""
     )
-    elsewhere = sorted(name for name in _regions() - {region} if _has(stack, name))
-    if elsewhere:
-        there += f"It is in {' and in '.join(elsewhere)}: give --region, or --env with the environment's file. "
-    return f"there is no stack {stack} in {region}. {there}" + (
-        "" if elsewhere else f"To deploy it: {deployment(stack)}"
-    )
+    if others := elsewhere(stack, region):
+        there += f"It is in {' and in '.join(others)}: give --region, or --env with the environment's file"
+    elif is_ours(stack):
+        there += f"To deploy it: {deployment(stack)}"
+    return f"there is no stack {stack} in {region}. {there}".strip()
+
+
+def elsewhere(stack: str, region: str) -> list[str]:
+    """The other regions with Trainium in which there is a stack of this name."""
+    return sorted(name for name in _regions() - {region} if _has(stack, name))
 
 
 def stacks(region: str) -> list[str]:

@@ -43,6 +43,28 @@ class Settings(BaseModel):
         sections = _sections(cls)
         return {k: v for k, v in data.items() if v is not None or k not in sections}
 
+    @model_validator(mode="before")
+    @classmethod
+    def _booleans_are_no_numbers(cls, data: Any) -> Any:
+        """As text they are refused; Python takes `true` for 1."""
+        if not isinstance(data, Mapping) or not any(isinstance(value, bool) for value in data.values()):
+            return data
+        numbers = _numbers(cls)
+        return {k: str(v).lower() if isinstance(v, bool) and k in numbers else v for k, v in data.items()}
+
+
+@cache
+def _numbers(model: type[BaseModel]) -> frozenset[str]:
+    """The keys of a model that hold numbers, and no booleans."""
+    fields = {f.alias or name: tuple(_choices(f.annotation)) for name, f in model.model_fields.items()}
+    return frozenset(k for k, kinds in fields.items() if bool not in kinds and any(map(_is_number, kinds)))
+
+
+def _is_number(kind: Any) -> bool:
+    if get_origin(kind) is Literal:
+        return any(isinstance(value, int) for value in get_args(kind))
+    return kind in (int, float)
+
 
 @cache
 def _sections(model: type[BaseModel]) -> frozenset[str]:
@@ -75,6 +97,8 @@ def _choices(annotation: Any) -> Iterator[Any]:
     if get_origin(annotation) in (Union, types.UnionType):
         for choice in get_args(annotation):
             yield from _choices(choice)
+    elif get_origin(annotation) is Annotated:
+        yield from _choices(get_args(annotation)[0])
     else:
         yield annotation
 
@@ -120,20 +144,22 @@ Cidr = Annotated[str, AfterValidator(_cidr)]
 MountDir = Annotated[
     str, StringConstraints(pattern=r"^/[A-Za-z0-9_][A-Za-z0-9_/-]*$", max_length=100), AfterValidator(_mount)
 ]
-ZoneId = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,5}\d+-az\d+$")]
-Region = Annotated[str, StringConstraints(pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")]
-AccountId = Annotated[str, StringConstraints(pattern=r"^\d{12}$"), MaybeToken]
+ZoneId = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,5}[0-9]+-az[0-9]+$")]
+Region = Annotated[str, StringConstraints(pattern=r"^[a-z]{2}(-[a-z]+)+-[0-9]$")]
+AccountId = Annotated[str, StringConstraints(pattern=r"^[0-9]{12}$"), MaybeToken]
 VpcId = Annotated[str, StringConstraints(pattern=r"^vpc-[0-9a-f]{8,17}$"), MaybeToken]
 SubnetId = Annotated[str, StringConstraints(pattern=r"^subnet-[0-9a-f]{8,17}$"), MaybeToken]
 SecurityGroupId = Annotated[str, StringConstraints(pattern=r"^sg-[0-9a-f]{8,17}$"), MaybeToken]
 RouteTableId = Annotated[str, StringConstraints(pattern=r"^rtb-[0-9a-f]{8,17}$"), MaybeToken]
 AmiId = Annotated[str, StringConstraints(pattern=r"^ami-[0-9a-f]{8,17}$"), MaybeToken]
 ReservationId = Annotated[str, StringConstraints(pattern=r"^cr-[0-9a-f]{8,17}$"), MaybeToken]
-Arn = Annotated[str, StringConstraints(pattern=r"^arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:(\d{12}|aws)?:\S+$"), MaybeToken]
+Arn = Annotated[
+    str, StringConstraints(pattern=r"^arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:([0-9]{12}|aws)?:\S+$"), MaybeToken
+]
 BucketName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$"), MaybeToken]
 S3Uri = Annotated[
     str, StringConstraints(pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()/-]*)?$"), MaybeToken
 ]
-Version = Annotated[str, StringConstraints(pattern=r"^\d+(\.\d+)+$")]
+Version = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)+$")]
 InstanceTypeName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*\.[a-z0-9-]+$")]
 Days = Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653]

@@ -21,7 +21,7 @@ from trainium_cdk.settings.base import (
 )
 from trainium_cdk.settings.problems import wrong
 
-PrincipalPattern = Annotated[str, StringConstraints(pattern=r"^arn:aws[a-z-]*:iam::\d{12}:(role|user)/\S+$")]
+PrincipalPattern = Annotated[str, StringConstraints(pattern=r"^arn:aws[a-z-]*:iam::[0-9]{12}:(role|user)/\S+$")]
 DnsLabel = Annotated[str, StringConstraints(pattern=r"^[a-z]([a-z0-9-]*[a-z0-9])?$", max_length=63)]
 LabelKey = Annotated[
     str, StringConstraints(pattern=r"^([a-z0-9.-]+/)?[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$", max_length=253)
@@ -206,7 +206,7 @@ class Mirror(Settings):
 class Eks(Settings):
     """A Kubernetes cluster on Amazon EKS."""
 
-    version: Annotated[str, StringConstraints(pattern=r"^1\.\d{2}$")] | None = None
+    version: Annotated[str, StringConstraints(pattern=r"^1\.[0-9]{2}$")] | None = None
     """Kubernetes version. Default: the catalogue's."""
     support: Literal["standard", "extended"] | None = None
     """What EKS does when the version's standard support ends. `standard` upgrades the control plane to the next
@@ -248,13 +248,13 @@ class Eks(Settings):
     """Private networks to which jobs may connect on every port, for example of a tracking server or a database. Without
     an entry, jobs
     can reach the internet, HTTPS anywhere and the pods of the same job, and nothing else in the VPC."""
-    ami_release: Annotated[str, StringConstraints(pattern=r"^\d{8}$")] | None = None
+    ami_release: Annotated[str, StringConstraints(pattern=r"^[0-9]{8}$")] | None = None
     """Release date of the EKS Neuron node image, for example 20260625. Default: the newest known image whose Neuron
     driver is
     compatible with the training image; if there is none, EKS's newest image."""
-    addon_versions: dict[str, Annotated[str, StringConstraints(pattern=r"^v\d+\.\d+\.\d+-eksbuild\.\d+$")]] = Field(
-        default_factory=dict
-    )
+    addon_versions: dict[
+        str, Annotated[str, StringConstraints(pattern=r"^v[0-9]+\.[0-9]+\.[0-9]+-eksbuild\.[0-9]+$")]
+    ] = Field(default_factory=dict)
     """Add-on versions that replace the catalogue's, by add-on name."""
     log_days: Days = 365
     """How long the cluster's logs are kept, days. They include the audit log, which records each request to the

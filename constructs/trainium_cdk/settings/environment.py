@@ -34,7 +34,7 @@ from trainium_cdk.settings.storage import Registry, Storage
 SERVICE_NETWORKS = ("172.20.0.0/16", "10.100.0.0/16", "192.168.0.0/16")
 """The first choices for a cluster's service network: EKS's own two (EKS user guide, 2026-11), and one more."""
 ENCRYPTION = ("aws-managed", "customer-key")
-KEY_ARN = re.compile(r"arn:aws[a-z-]*:kms:(?P<region>[a-z0-9-]+):(?P<account>\d{12}):key/[A-Za-z0-9-]+")
+KEY_ARN = re.compile(r"arn:aws[a-z-]*:kms:(?P<region>[a-z0-9-]+):(?P<account>[0-9]{12}):key/[A-Za-z0-9-]+")
 CATALOG_ERROR = "trn_catalog"
 """Type of the error that collects all mistakes under `catalog`."""
 Requirement = Annotated[

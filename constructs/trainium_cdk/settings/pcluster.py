@@ -142,7 +142,7 @@ class LoginNodes(Settings):
 class Accounting(Settings):
     """Slurm accounting in an existing MySQL database."""
 
-    uri: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.-]+(:\d{1,5})?$")]
+    uri: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.-]+(:[0-9]{1,5})?$")]
     """host or host:port"""
     user: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.@-]{1,32}$")]
     """Database user."""
@@ -155,12 +155,12 @@ class Accounting(Settings):
 class Provider(Settings):
     """AWS's function that creates, updates and deletes the cluster."""
 
-    role: Annotated[str, StringConstraints(pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/\S+$")] | None = None
+    role: Annotated[str, StringConstraints(pattern=r"^arn:aws[a-z-]*:iam::[0-9]{12}:role/\S+$")] | None = None
     """The function's role, if your account's administrators create the roles. Default: a new role with
     ParallelCluster's published
     policies and permission to create the cluster's roles."""
     policies: tuple[
-        Annotated[str, StringConstraints(pattern=r"^arn:aws[a-z-]*:iam::(\d{12}|aws):policy/\S+$")], ...
+        Annotated[str, StringConstraints(pattern=r"^arn:aws[a-z-]*:iam::([0-9]{12}|aws):policy/\S+$")], ...
     ] = Field(default=(), max_length=4)
     """IAM policies added to the role that the stack creates, for example for other services that `overrides` use. IAM
     allows ten

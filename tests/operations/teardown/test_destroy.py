@@ -227,8 +227,20 @@ def test_resources_that_cannot_be_deleted_are_reported_with_the_reason(account: 
 
 
 def test_an_unknown_stack(local_aws: LocalAws) -> None:
+    """Success, in a script that tears everything down, only for a name of the app that is in no other region."""
     done = trn(local_aws, "NeverWas", "--yes")
-    assert (done.returncode, done.stderr) == (0, "stack NeverWas does not exist in us-east-1, and never did\n")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "nothing was deleted: there is no stack NeverWas in us-east-1." in done.stderr
+    name = "TrnEksStack-never"
+    done = trn(local_aws, name, "--yes")
+    assert (done.returncode, done.stderr) == (0, f"there is no stack {name} in us-east-1: nothing to delete\n")
+    note = {"Type": "AWS::SSM::Parameter", "Properties": {"Type": "String", "Value": "x"}}
+    there = local_aws.client("cloudformation", "us-west-2")
+    there.create_stack(StackName=name, TemplateBody=json.dumps({"Resources": {"Note": note}}))
+    done = trn(local_aws, name, "--yes")
+    there.delete_stack(StackName=name)
+    assert done.returncode == 1
+    assert "It is in us-west-2: give --region, or --env with the environment's file" in done.stderr
 
 
 def test_a_busy_stack_is_not_deleted(account: Account) -> None:

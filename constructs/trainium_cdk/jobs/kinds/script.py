@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -67,6 +68,8 @@ class Script(Job):
     def _arguments(self) -> Self:
         if not self.content.strip():
             raise wrong(f"the script {self.filename} is empty. Give a script with content")
+        if reason := _not_runnable(self.filename, self.content):
+            raise wrong(f"the script {self.filename} {reason}")
         fits(self._env_size() + sum(passable(f"argument {shown(word)}", word) for word in self.args))
         return self
 
@@ -105,6 +108,18 @@ class Script(Job):
         return Template(f"""cd "$job/work"
 command=({start}{words})
 {templates.RUN}""")
+
+
+def _not_runnable(name: str, content: bytes) -> str:
+    """Why the nodes could not run it, and what to do; empty if they can."""
+    first, _, _ = content.partition(b"\n")
+    if content.startswith(codecs.BOM_UTF8):
+        return "begins with a byte order mark, which hides its first line. Save it as UTF-8 without one"
+    if first.endswith(b"\r") and (first.startswith(b"#!") or not name.endswith(".py")):
+        return f"has Windows line ends, which its interpreter does not understand. Convert it: sed -i 's/\\r$//' {name}"
+    if b"\0" in content and not first.startswith(b"#!"):
+        return "is not text. Submit a script that starts the program, which can be on the shared file system"
+    return ""
 
 
 KIND = Script

@@ -65,9 +65,8 @@ class SlurmBackend:
             why = _last_words(result)
             if _INACTIVE in why:
                 why += f". {snapshot.inactive_queue(self.cluster)}"
-            raise SubmitError(
-                f"{submission.id} was not submitted to {self.cluster.cluster_name}: {why}. Nothing of it is left there"
-            )
+            undone = "" if _ANOTHER in why else ". Nothing of it is left there"
+            raise SubmitError(f"{submission.id} was not submitted to {self.cluster.cluster_name}: {why}{undone}")
         answer = json.loads(results[-1].removeprefix(RESULT))
         stages = {str(k): str(v) for k, v in answer["stages"].items()}
         again = tuple(str(answer.get("resubmitted", "")).split())
@@ -249,6 +248,7 @@ class SlurmBackend:
         return snapshot.parse(result.stdout, self.cluster)
 
 
+_ANOTHER = "already exists as another job"
 _INACTIVE = "Required partition not available (inactive or drain)"
 """What sbatch prints if the queue's partition is INACTIVE."""
 
