@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -37,6 +38,8 @@ def _command(verb: str, directory: Path) -> str:
 
 def _up(options: argparse.Namespace) -> int:
     directory: Path = options.dir
+    if options.region and not re.fullmatch(r"[a-z]{2}(-[a-z]+)+-[0-9]", options.region):
+        raise SandboxError(f"--region is {options.region!r}, which is no region of AWS. Give one such as us-west-2")
     aws = LocalAws.attach(directory)
     if aws and options.region not in (None, aws.region):
         raise SandboxError(
@@ -140,9 +143,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command and options.verb != "shell":
             _parser().error(f"{options.verb} takes no {options.command[0]!r}")
         return _COMMANDS[options.verb](options)
-    except (SandboxError, install.SetupFailed) as problem:
+    except (SandboxError, install.SetupFailed, OSError) as problem:
         if "env" in given:
             print(shell.nowhere())
+        if isinstance(problem, BrokenPipeError):  # `leftovers | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 2
         print(problem, file=sys.stderr)
         return 2
     except (

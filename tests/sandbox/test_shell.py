@@ -161,3 +161,20 @@ def test_a_region_is_not_changed_under_a_running_one(local_aws: LocalAws, capsys
     stderr = capsys.readouterr().err
     assert "a local AWS with region us-east-1 is running in" in stderr
     assert f"python -m sandbox down --dir {local_aws.directory}" in stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--region", "x y"], "--region is 'x y', which is no region of AWS. Give one such as us-west-2\n"),
+        (["--dir", "{file}"], "Not a directory: '{file}/tmp'\n"),
+    ],
+)
+def test_a_start_that_cannot_be(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (file := tmp_path / "file").touch()
+    where = [] if "--dir" in arguments else ["--dir", str(tmp_path / "aws")]
+    assert main(["up", *where, *(argument.format(file=file) for argument in arguments)]) == 2
+    assert capsys.readouterr().err.endswith(message.format(file=file))
+    assert list(tmp_path.iterdir()) == [file]
