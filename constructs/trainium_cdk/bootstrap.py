@@ -18,6 +18,7 @@ from constructs import Construct
 
 from trainium_cdk import settings
 from trainium_cdk._cdk.functions import inline_function
+from trainium_cdk._cdk.job_files import grant_keys
 from trainium_cdk.node import env as node_env
 from trainium_cdk.node.scripts import ENTRY, scripts_dir
 from trainium_cdk.settings import Environment
@@ -61,6 +62,8 @@ class TrnBootstrap(Construct):
     """What is installed on the nodes."""
     publisher: iam.IGrantable
     """The permissions of the function that copies the scripts into the bucket."""
+    bucket: s3.IBucket
+    """Holds the scripts."""
     pointer: ssm.IStringParameter
     """Holds `scripts_url`; a head node's entry script starts from its name."""
 
@@ -103,7 +106,7 @@ class TrnBootstrap(Construct):
         return _OfEnvironment(scope, id, environment=environment, bucket=bucket)
 
     def _build(self, environment: Environment, bucket: s3.IBucket, parameter_name: str | None) -> None:
-        self._bucket, self.settings = bucket, environment.bootstrap
+        self.bucket, self.settings = bucket, environment.bootstrap
         scripts = scripts_dir()
         with tempfile.TemporaryDirectory() as folder:  # the CDK copies it into cdk.out at once
             file = _pack(scripts, node_env.render(environment), Path(folder) / "node.zip")
@@ -129,7 +132,7 @@ class TrnBootstrap(Construct):
 
     def _publish(self, keys: Mapping[str, assets.Asset]) -> CustomResource:
         """Copy the assets from the CDK's bucket, which belongs to every app in the account."""
-        targets = [self._bucket.arn_for_objects(key) for key in keys]
+        targets = [self.bucket.arn_for_objects(key) for key in keys]
         sources = [f"arn:{Stack.of(self).partition}:s3:::{a.s3_bucket_name}/{a.s3_object_key}" for a in keys.values()]
         function, self.publisher = inline_function(
             self,
@@ -140,6 +143,7 @@ class TrnBootstrap(Construct):
                 iam.PolicyStatement(actions=["s3:PutObject"], resources=targets),
             ],
         )
+        grant_keys(self.publisher, self.bucket)
         return CustomResource(
             self,
             "Published",
@@ -148,7 +152,7 @@ class TrnBootstrap(Construct):
             service_timeout=Duration.minutes(5),
             removal_policy=RemovalPolicy.DESTROY,
             properties={
-                "Bucket": self._bucket.bucket_name,
+                "Bucket": self.bucket.bucket_name,
                 "Objects": [{"Source": f"{a.s3_bucket_name}/{a.s3_object_key}", "Key": k} for k, a in keys.items()],
             },
         )
@@ -156,7 +160,7 @@ class TrnBootstrap(Construct):
     def read_statements(self) -> list[iam.PolicyStatement]:
         """What a node needs to fetch the scripts: to read the objects below their prefix, and this parameter. No node may write
         there, whatever else it may do in the bucket: the scripts run as root on every node."""
-        objects = self._bucket.arn_for_objects(f"{PREFIX}*")
+        objects = self.bucket.arn_for_objects(f"{PREFIX}*")
         return [
             iam.PolicyStatement(sid="NodeScripts", actions=["s3:GetObject"], resources=[objects]),
             iam.PolicyStatement(
@@ -174,13 +178,15 @@ class TrnBootstrap(Construct):
 
     def grant_read(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let a role of this app fetch the scripts."""
-        objects = [self._bucket.arn_for_objects(f"{PREFIX}*")]
+        objects = [self.bucket.arn_for_objects(f"{PREFIX}*")]
         read = iam.Grant.add_to_principal(grantee=grantee, actions=["s3:GetObject"], resource_arns=objects)
         _, refusal, _ = self.read_statements()
         grantee.grant_principal.add_to_principal_policy(refusal)
         find = iam.Grant.add_to_principal(
             grantee=grantee, actions=["ssm:GetParameter"], resource_arns=[self.pointer.parameter_arn]
         )
+        for key in grant_keys(grantee, self.bucket):
+            read = read.combine(key)
         return read.combine(find)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3 as s3
 
 from trainium_cdk.outputs.contract import JOB_FILES
 
@@ -33,6 +34,13 @@ def job_file_statements(
         found.append(iam.PolicyStatement(sid="ListData", actions=["s3:ListBucket"], resources=data))
         found.append(_objects("Data", [f"{arn}/*" for arn in data]))
     return found
+
+
+def grant_keys(grantee: iam.IGrantable, *buckets: s3.IBucket | None) -> list[iam.Grant]:
+    """Use of the buckets' own keys (SSE-KMS with a key of the caller's), without which their objects can be neither read nor
+    written."""
+    keys = [bucket.encryption_key for bucket in buckets if bucket]
+    return [key.grant_encrypt_decrypt(grantee) for key in keys if key]
 
 
 def _objects(sid: str, resources: list[str]) -> iam.PolicyStatement:

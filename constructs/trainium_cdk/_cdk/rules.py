@@ -70,7 +70,7 @@ def _register(construct: Construct, found: Iterable[Problem], at: KeyPath, names
 def unresolved(value: object) -> bool:
     """Whether a value is a CDK token, or holds one. (The CDK's own check sends a message to Node for each value.)"""
     if isinstance(value, str):
-        return "${Token[" in value
+        return "${Token[" in value or "#{Token[" in value  # a text, or an element of a list
     if isinstance(value, int | float):
         return value <= _LARGEST_NUMBER_TOKEN
     if isinstance(value, Mapping):

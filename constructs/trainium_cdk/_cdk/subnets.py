@@ -19,19 +19,26 @@ def selected(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None) -> list[ec2.I
 
     Args:
         selection: Default: the private subnets; isolated ones if there are none.
+
+    Raises:
+        ValueError: the selection is empty.
     """
     wanted = selection or ec2.SubnetSelection()
     if wanted.subnets is not None:  # as the CDK does, without eight calls of it for each node group
         return list(wanted.subnets)
-    return list(
-        vpc.select_subnets(
-            availability_zones=wanted.availability_zones,
-            one_per_az=wanted.one_per_az,
-            subnet_filters=wanted.subnet_filters,
-            subnet_group_name=wanted.subnet_group_name,
-            subnet_type=wanted.subnet_type,
-        ).subnets
-    )
+    found = vpc.select_subnets(
+        availability_zones=wanted.availability_zones,
+        one_per_az=wanted.one_per_az,
+        subnet_filters=wanted.subnet_filters,
+        subnet_group_name=wanted.subnet_group_name,
+        subnet_type=wanted.subnet_type,
+    ).subnets
+    if not found:
+        zones = f" in {', '.join(wanted.availability_zones)}" if wanted.availability_zones else ""
+        raise ValueError(
+            f"{vpc.node.path} has no subnet{zones} that the selection allows: give another SubnetSelection"
+        )
+    return list(found)
 
 
 def routes_of(subnets: Sequence[ec2.ISubnet]) -> list[IDependable]:

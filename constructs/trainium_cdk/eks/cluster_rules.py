@@ -44,7 +44,7 @@ def check_cluster(
         "cluster_name": name,
         "version": version,
         "support": support,
-        "endpoint": "public" if public_access_cidrs else "private",
+        "endpoint": "public" if public_access_cidrs and not unresolved(list(public_access_cidrs)) else "private",
         "public_cidrs": list(public_access_cidrs),
         "service_cidr": service_cidr,
         "namespace": namespace,

@@ -12,6 +12,7 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from trainium_cdk._cdk.functions import public_registry
+from trainium_cdk._cdk.job_files import grant_keys
 from trainium_cdk._cdk.trust import service_of_account
 from trainium_cdk.outputs.contract import SOURCES
 
@@ -88,6 +89,7 @@ class TrnImageBuilder(Construct):
         for statement in may:
             role.add_to_policy(statement)
         repository.grant_pull_push(role)
+        grant_keys(role, bucket)
         variable = codebuild.CfnProject.EnvironmentVariableProperty
         project = codebuild.CfnProject(
             self,

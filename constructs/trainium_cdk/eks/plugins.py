@@ -12,7 +12,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct, DependencyGroup, IDependable
 
-from trainium_cdk._cdk.job_files import job_file_statements
+from trainium_cdk._cdk.job_files import grant_keys, job_file_statements
 from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks import manifests, network_policies
@@ -132,6 +132,7 @@ class TrnPlugins(Construct):
         partition = Stack.of(self).partition
         own, data = bucket.bucket_name if bucket else "", [each.bucket_name for each in data_buckets]
         self.role = self._identity("Job", namespace, SERVICE_ACCOUNT, job_file_statements(partition, own, data))
+        grant_keys(self.role, bucket, *data_buckets)
         if node_problem_detector:
             statements = detector_statements(Stack.of(self), self._view.name, recovery=node_recovery)
             self._identity("Detector", DETECTOR_NAMESPACE, DETECTOR_ACCOUNT, statements)

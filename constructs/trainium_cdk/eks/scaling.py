@@ -184,7 +184,8 @@ class TrnScaler(Construct):
         group = ClosedGroup(
             self, "Group", vpc_id=view.vpc.vpc_id, description="Scaler: HTTPS out, nothing in", egress=(out,)
         ).group
-        view.connections.allow_default_port_from(group, "Kubernetes API")
+        for api in view.connections.security_groups:  # remote: the rule is in this stack if the cluster is in another
+            api.add_ingress_rule(group, ec2.Port.tcp(443), "Kubernetes API", True)
         return group
 
 

@@ -10,6 +10,7 @@ from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
 from trainium_cdk import settings as trn
+from trainium_cdk._cdk.rules import unresolved
 from trainium_cdk._cdk.types import AnyRole
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class TrnPeering(Construct):
         super().__init__(scope, id)
         stack, cidr = Stack.of(self), cidr or vpc.vpc_cidr_block
         if route_table_ids is None:
-            route_table_ids = {subnet.node.id: subnet.route_table.route_table_id for subnet in vpc.private_subnets}
+            route_table_ids = _private_tables(vpc)
         other_account, other_region = _differs(peer_account, stack.account), _differs(peer_region, stack.region)
         if other_account and not accepter_role:
             raise ValueError(
@@ -81,7 +82,8 @@ class TrnPeering(Construct):
             peer_role_arn=accepter_role if isinstance(accepter_role, str | None) else accepter_role.role_arn,
         )
         self.connection_id = connection.ref
-        for name, table in route_table_ids.items():
+        # a route table that subnets share gets one route
+        for table, name in {table: name for name, table in reversed(list(route_table_ids.items()))}.items():
             self._route(f"To{name}", table, peer_cidr)
         if not route_table_ids:
             self._command(
@@ -94,13 +96,13 @@ class TrnPeering(Construct):
             for i, table in enumerate(peer_route_table_ids or ("<THEIR_ROUTE_TABLE>",)):
                 self._command(
                     f"RouteBack{i or ''}",
-                    f"Adds the route back to us on the side of {peer_vpc_id}",
+                    f"Adds the route back to us on the side of {'the peer' if unresolved(peer_vpc_id) else peer_vpc_id}",
                     f"aws ec2 create-route --region {peer_region or stack.region} --route-table-id {table} "
                     f"--destination-cidr-block {cidr} --vpc-peering-connection-id {connection.ref}",
                 )
         else:
-            for table in peer_route_table_ids:
-                self._route(f"From{table}", table, cidr)
+            for i, table in enumerate(peer_route_table_ids):
+                self._route(f"From{i if unresolved(table) else table}", table, cidr)
 
     @classmethod
     def from_settings(cls, scope: Construct, id: str, settings: trn.Peering, *, network: TrnNetwork) -> TrnPeering:
@@ -130,6 +132,14 @@ class TrnPeering(Construct):
 
     def _command(self, id: str, description: str, command: str) -> None:
         CfnOutput(self, id, value=command, description=description)
+
+
+def _private_tables(vpc: ec2.IVpc) -> dict[str, str]:
+    """Route tables of the private subnets by the subnets' ids; empty if the VPC was imported without them."""
+    try:
+        return {subnet.node.id: subnet.route_table.route_table_id for subnet in vpc.private_subnets}
+    except RuntimeError:  # jsii's, for an attribute that is undefined
+        return {}
 
 
 def _differs(given: str | None, ours: str) -> bool:

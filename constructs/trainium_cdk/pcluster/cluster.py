@@ -13,7 +13,7 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct, IDependable
 
 from trainium_cdk import engines
-from trainium_cdk._cdk.job_files import job_file_statements
+from trainium_cdk._cdk.job_files import grant_keys, job_file_statements
 from trainium_cdk._cdk.removal import removal_policy as policy_of
 from trainium_cdk._cdk.session_manager import session_manager_statements
 from trainium_cdk.bootstrap import TrnBootstrap
@@ -193,6 +193,7 @@ class TrnPcluster(Construct):
             self._own, "Provider", version=p.version, role=p.provider.role, policies=p.provider.policies
         )
         self.node_policy = self._policy("NodePolicy", "every node", bootstrap.read_statements())
+        grant_keys(self.node_policy, bootstrap.bucket)
         self.head_policy = self._policy("HeadPolicy", "the head node", session_manager_statements(self))
         login = p.login_nodes and self._policy("LoginPolicy", "login nodes", session_manager_statements(self))
         pair = key_pair(self._own, environment)
@@ -266,6 +267,8 @@ class TrnPcluster(Construct):
                 conditions=statement.conditions,
             )
             grant = grant.combine(files)
+        for key in (*grant_keys(self.head_policy, bucket), *grant_keys(self.node_policy, bucket)):
+            grant = grant.combine(key)
         return grant
 
     def _policy(self, id: str, whose: str, statements: Sequence[iam.PolicyStatement]) -> iam.ManagedPolicy:

@@ -1,0 +1,143 @@
+"""What belongs to another stack, or was imported with little: clusters, VPCs, route tables, buckets with keys, lists of parameters."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from aws_cdk import CfnParameter, Fn, Stack
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_eks_v2 as eks
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3 as s3
+from aws_cdk.assertions import Template
+
+from tests.cdk import app, properties, resources
+from tests.foreign.foreign import REGIONS, cluster, template, vpc
+from trainium_cdk import (
+    TrnBootstrap,
+    TrnEksCluster,
+    TrnImageBuilder,
+    TrnNodeGroup,
+    TrnPcluster,
+    TrnPeering,
+    TrnPlugins,
+    TrnRegistry,
+    TrnScaler,
+    TrnStorage,
+)
+
+
+def imported_vpc(scope: Stack, **attributes: list[str]) -> ec2.IVpc:
+    return ec2.Vpc.from_vpc_attributes(
+        scope, "Theirs", vpc_id="vpc-0123456789abcdef0", vpc_cidr_block="10.0.0.0/16",
+        availability_zones=["us-west-2a", "us-west-2b"], private_subnet_ids=["subnet-1", "subnet-2"], **attributes,
+    )  # fmt: skip
+
+
+def scaled(scope: Stack, mine: eks.ICluster) -> None:
+    group = TrnNodeGroup(scope, "Trn", cluster=mine)
+    plugins = TrnPlugins(scope, "Plugins", cluster=mine, node_groups=[group])
+    TrnScaler(scope, "Scaler", cluster=mine, node_groups=[group], plugins=plugins)
+
+
+def api_rules(made: Template) -> list[dict[str, Any]]:
+    return [r for r in properties(made, "EC2::SecurityGroupIngress") if r["Description"] == "Kubernetes API"]
+
+
+def test_a_scaler_in_another_stack_than_the_cluster() -> None:
+    made = app()
+    theirs, ours = (Stack(made, name, env=REGIONS["us-west-2"]) for name in ("Theirs", "Ours"))
+    mine = cluster(theirs, kubectl=True)
+    scaled(ours, mine)
+    rules = api_rules(Template.from_stack(ours))
+    assert {(rule["FromPort"], rule["ToPort"]) for rule in rules} == {(443, 443)}
+    assert all("Fn::ImportValue" in rule["GroupId"] for rule in rules)
+
+
+def test_a_scaler_of_an_imported_cluster() -> None:
+    def build(scope: Stack) -> None:
+        role = iam.Role.from_role_arn(scope, "Kubectl", "arn:aws:iam::111122223333:role/kubectl")
+        function = "arn:aws:lambda:us-west-2:111122223333:function:kubectl"
+        provider = eks.KubectlProvider.from_kubectl_provider_attributes(
+            scope, "Provider", service_token=function, role=role
+        )
+        mine = eks.Cluster.from_cluster_attributes(
+            scope, "Mine", cluster_name="theirs", vpc=imported_vpc(scope), kubectl_provider=provider,
+            cluster_security_group_id="sg-0123456789abcdef0",
+        )  # fmt: skip
+        scaled(scope, mine)
+
+    [rule] = api_rules(template(build))
+    assert (rule["GroupId"], rule["FromPort"]) == ("sg-0123456789abcdef0", 443)
+
+
+def test_a_peering_with_tokens() -> None:
+    def build(scope: Stack) -> None:
+        theirs = {name: Fn.import_value(name) for name in ("vpc", "table")}
+        TrnPeering(
+            scope, "Peering", vpc=vpc(scope), peer_vpc_id=theirs["vpc"], peer_cidr="10.9.0.0/16",
+            peer_route_table_ids=[theirs["table"]],
+        )  # fmt: skip
+        TrnPeering(scope, "ByHand", vpc=ec2.Vpc(scope, "Second"), peer_vpc_id=theirs["vpc"], peer_cidr="10.9.0.0/16")
+
+    made = template(build)
+    back = [r["Properties"]["RouteTableId"] for r in resources(made, "EC2::Route").values()]
+    assert {"Fn::ImportValue": "table"} in back
+    assert all(isinstance(each["Description"], str) for each in made.to_json()["Outputs"].values())
+
+
+@pytest.mark.parametrize(
+    ("attributes", "tables"),
+    [
+        ({"private_subnet_route_table_ids": ["rtb-1", "rtb-2"]}, ["rtb-1", "rtb-2"]),
+        ({"private_subnet_route_table_ids": ["rtb-1", "rtb-1"]}, ["rtb-1"]),  # a second route would already exist
+        ({}, []),
+    ],
+)
+def test_a_peering_of_an_imported_vpc(attributes: dict[str, list[str]], tables: list[str]) -> None:
+    made = template(
+        lambda scope: TrnPeering(
+            scope, "P", vpc=imported_vpc(scope, **attributes), peer_vpc_id="vpc-9", peer_cidr="10.9.0.0/16"
+        )
+    )
+    assert sorted(r["Properties"]["RouteTableId"] for r in resources(made, "EC2::Route").values()) == tables
+    assert ("route tables are not known" in json.dumps(made.to_json().get("Outputs", {}))) is (not tables)
+
+
+def test_a_bucket_with_a_key_is_used_with_its_key() -> None:
+    def build(scope: Stack) -> None:
+        bucket = s3.Bucket(scope, "Bucket", encryption=s3.BucketEncryption.KMS)
+        network = vpc(scope)
+        mine = cluster(scope, within=network, kubectl=True)
+        group = TrnNodeGroup(scope, "Trn", cluster=mine)
+        TrnPlugins(scope, "Plugins", cluster=mine, node_groups=[group], bucket=bucket)
+        TrnImageBuilder(scope, "Images", bucket=bucket, repository=TrnRegistry(scope, "Registry").repository)
+        scripts = TrnBootstrap(scope, "Scripts", bucket=bucket)
+        TrnPcluster(scope, "Slurm", vpc=network, bootstrap=scripts).grant_bucket(bucket)
+
+    made = template(build)
+    policies = {**resources(made, "IAM::Policy"), **resources(made, "IAM::ManagedPolicy")}
+    used = [name for name, policy in policies.items() if "kms:Decrypt" in json.dumps(policy)]
+    for part in ("PluginsJob", "ImagesRole", "ScriptsPolicy", "SlurmNodePolicy", "SlurmHeadPolicy"):
+        assert [name for name in used if name.startswith(part)], (part, used)
+
+
+def test_a_selection_without_subnets_is_an_error() -> None:
+    nowhere = ec2.SubnetSelection(availability_zones=["us-west-2d"])
+    with pytest.raises(
+        ValueError, match="Foreign/Vpc has no subnet in us-west-2d that the selection allows: give anoth"
+    ):
+        template(lambda scope: TrnStorage(scope, "S", vpc=vpc(scope), vpc_subnets=nowhere))
+    with pytest.raises(ValueError, match="has no subnet in us-west-2d"):
+        template(lambda scope: TrnNodeGroup(scope, "G", cluster=cluster(scope), subnets=nowhere))
+
+
+def test_networks_of_a_parameter_may_reach_the_api() -> None:
+    def build(scope: Stack) -> None:
+        networks = CfnParameter(scope, "Networks", type="CommaDelimitedList")
+        TrnEksCluster(scope, "Eks", vpc=vpc(scope), public_access_cidrs=networks.value_as_list)
+
+    [made] = resources(template(build), "EKS::Cluster").values()
+    assert made["Properties"]["ResourcesVpcConfig"]["PublicAccessCidrs"] == {"Ref": "Networks"}
