@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from aws_cdk import CfnParameter, Fn, Stack
+from aws_cdk import CfnParameter, Fn, RemovalPolicy, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
@@ -14,9 +14,12 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk.assertions import Template
 
 from tests.cdk import app, properties, resources
-from tests.foreign.foreign import REGIONS, cluster, template, vpc
+from tests.foreign.foreign import REGIONS, cluster, stack, template, vpc
 from trainium_cdk import (
+    LustreOptions,
+    TrnAddons,
     TrnBootstrap,
+    TrnBucket,
     TrnEksCluster,
     TrnImageBuilder,
     TrnNodeGroup,
@@ -26,6 +29,7 @@ from trainium_cdk import (
     TrnRegistry,
     TrnScaler,
     TrnStorage,
+    TrnSystemNodes,
 )
 
 
@@ -141,3 +145,84 @@ def test_networks_of_a_parameter_may_reach_the_api() -> None:
 
     [made] = resources(template(build), "EKS::Cluster").values()
     assert made["Properties"]["ResourcesVpcConfig"]["PublicAccessCidrs"] == {"Ref": "Networks"}
+
+
+def test_jobs_are_in_the_clusters_namespace() -> None:
+    def build(scope: Stack) -> None:
+        mine = TrnEksCluster(scope, "Eks", vpc=vpc(scope), namespace="team-a")
+        assert (
+            TrnPlugins(scope, "P", cluster=mine, node_groups=[TrnNodeGroup(scope, "G", cluster=mine)]).namespace
+            == "team-a"
+        )
+
+    [job] = [r for r in properties(template(build), "EKS::PodIdentityAssociation") if r["ServiceAccount"] == "trn-job"]
+    assert job["Namespace"] == "team-a"
+
+
+@pytest.mark.parametrize("nodes", [TrnNodeGroup, TrnSystemNodes])
+def test_a_role_of_the_users_own_may_mount(nodes: type[TrnNodeGroup | TrnSystemNodes]) -> None:
+    def build(scope: Stack) -> None:
+        network = vpc(scope)
+        role = iam.Role(scope, "Own", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"))
+        for name in ("First", "Second"):
+            mine = cluster(scope, name, within=network)
+            nodes(scope, f"{name}Nodes", cluster=mine, storage=storage(scope, network), node_role=role)
+
+    def storage(scope: Stack, network: ec2.IVpc) -> TrnStorage:
+        found = scope.node.try_find_child("Storage")
+        return found if isinstance(found, TrnStorage) else TrnStorage(scope, "Storage", vpc=network)
+
+    [policy] = [r for r in properties(template(build), "IAM::Policy") if r["PolicyName"].startswith("Own")]
+    assert json.dumps(policy).count("elasticfilesystem:ClientRootAccess") == 1
+
+
+def test_two_groups_of_system_nodes_keep_their_own_sizes() -> None:
+    def build(scope: Stack) -> None:
+        mine = cluster(scope)
+        for name in ("A", "B"):
+            TrnSystemNodes(scope, name, cluster=mine)
+
+    found = template(build)
+    assert len({r["Properties"]["Group"] for r in found.find_resources("Custom::TrnNodeGroupSize").values()}) == 2
+    assert len({r["Labels"]["trainium-cdk/node-group"] for r in properties(found, "EKS::Nodegroup")}) == 2
+
+
+@pytest.mark.parametrize("policy", [RemovalPolicy.RETAIN, RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE])
+def test_a_retained_lustre_file_system_keeps_what_its_interfaces_are_in(policy: RemovalPolicy) -> None:
+    made = template(
+        lambda scope: TrnStorage(scope, "S", vpc=vpc(scope), efs=None, lustre=LustreOptions(), removal_policy=policy)
+    )
+    kept = {
+        r["Type"].rpartition("::")[2]
+        for r in made.to_json()["Resources"].values()
+        if "Retain" in r.get("DeletionPolicy", "")
+    }
+    assert kept >= {"FileSystem", "VPC", "Subnet", "SecurityGroup"}
+
+
+def test_arguments_that_would_be_ignored_are_errors() -> None:
+    with pytest.raises(
+        ValueError, match="Foreign/P: queue_subnets names 'tnr', which is no queue; queues are compute1"
+    ):
+        template(
+            lambda scope: TrnPcluster(scope, "P", vpc=(v := vpc(scope)), queue_subnets={"tnr": v.private_subnets[0]})
+        )
+    with pytest.raises(ValueError, match="addon_versions names aws-fsx-csi-driver"):
+        template(
+            lambda scope: TrnAddons(
+                scope, "A", cluster=cluster(scope, kubectl=True), addon_versions={"aws-fsx-csi-driver": "v1.2.3"}
+            )
+        )
+    public = ec2.SubnetConfiguration(name="P", subnet_type=ec2.SubnetType.PUBLIC)
+    with pytest.raises(ValueError, match="Foreign/V has no private subnets, and nodes get no public address"):
+        template(lambda scope: TrnPcluster(scope, "P", vpc=ec2.Vpc(scope, "V", subnet_configuration=[public])))
+
+
+def test_a_role_customizing_app_has_no_role_to_change() -> None:
+    def build(scope: Stack) -> None:
+        iam.Role.customize_roles(scope)
+        TrnBucket(scope, "Files")
+
+    made = stack()
+    build(made)
+    assert resources(Template.from_stack(made), "S3::Bucket")

@@ -63,7 +63,8 @@ def providers(stack: Stack) -> list[tuple[CustomResourceProviderBase, CfnResourc
     for node in stack.node.children:
         if isinstance(node, CustomResourceProviderBase):
             parts = {part.cfn_resource_type: part for part in node.node.children if isinstance(part, CfnResource)}
-            found.append((node, parts["AWS::Lambda::Function"], parts["AWS::IAM::Role"]))
+            if "AWS::IAM::Role" in parts:  # not with iam.Role.customize_roles
+                found.append((node, parts["AWS::Lambda::Function"], parts["AWS::IAM::Role"]))
     return found
 
 

@@ -33,6 +33,11 @@ def selected(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None) -> list[ec2.I
         subnet_group_name=wanted.subnet_group_name,
         subnet_type=wanted.subnet_type,
     ).subnets
+    if selection is None and not (vpc.private_subnets or vpc.isolated_subnets):
+        raise ValueError(
+            f"{vpc.node.path} has no private subnets, and nodes get no public address: add private subnets with a NAT gateway, "
+            "or give a SubnetSelection"
+        )
     if not found:
         zones = f" in {', '.join(wanted.availability_zones)}" if wanted.availability_zones else ""
         raise ValueError(

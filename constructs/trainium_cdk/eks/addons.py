@@ -86,7 +86,7 @@ class TrnAddons(Construct):
             node_monitoring=node_monitoring,
             observability=observability,
         )
-        if unknown := sorted(set(self._versions) - set(catalog.eks.addons)):
+        if unknown := sorted(set(self._versions) - set(addons)):
             raise ValueError(f"{self.node.path}: addon_versions names {unknown[0]}; add-ons are {', '.join(addons)}")
         self._before, self._hosts = DependencyGroup(), DependencyGroup()
         for name, addon in addons.items():

@@ -52,7 +52,7 @@ class TrnEksCluster(OwnCluster):
         version: Kubernetes version. Default: the catalogue's.
         public_access_cidrs: Networks that may reach the API from outside the VPC. Default: none: the API is private.
         service_cidr: IPv4 network of the cluster's services. Default: EKS chooses.
-        secrets_encryption_key: Key of the Kubernetes secrets. Default: a new one, which also encrypts the logs.
+        secrets_encryption_key: Key of the Kubernetes secrets. Default: a new one.
         support: `standard` upgrades the control plane when the version's standard support ends, `extended` keeps it for another year
             at six times the price. Default: EKS's own, which is `extended`.
         namespace: Namespace of the jobs: `access_role` and all policies but cluster-admin apply only to it. Default: training.

@@ -31,7 +31,7 @@ from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL, Fleet
 from trainium_cdk.outputs.eks import group_fleet
 from trainium_cdk.settings import Environment
 from trainium_cdk.storage import AnyStorage, TrnStorage
-from trainium_cdk.storage.given import storage_in
+from trainium_cdk.storage.given import grant_root_access, storage_in
 
 if TYPE_CHECKING:
     from trainium_cdk.eks.cluster import TrnEksCluster
@@ -187,6 +187,8 @@ class TrnNodeGroup(Construct):
                 },
             )
         self.role = node_role or TrnNodeRole(self, "Role", storage=storage).role
+        if storage:
+            grant_root_access(self, storage, self.role)
         groups = [view.security_group_id, *(group_id(group) for group in security_groups)]
         if storage:
             groups.append(group_id(storage.client_security_group))

@@ -61,7 +61,7 @@ class TrnPlugins(Construct):
         storage: File systems that become claims in the namespace, as for `TrnNodeGroup`. Default: none.
         bucket: The stack's bucket, in which jobs may read and write `jobs/`. Default: none.
         data_buckets: Buckets that jobs may read and write as a whole. Default: none.
-        namespace: Namespace of the jobs. Default: training.
+        namespace: Namespace of the jobs. Default: the cluster's; training for one that is no `TrnEksCluster`.
         volcano: Gang scheduling; `trn submit` needs it. Default: True.
         scaler: Kubernetes rights for a `TrnScaler`. Default: True.
         neuron_scheduler: Neuron's scheduler extension, for pods that use a part of a node. Default: False.
@@ -95,7 +95,7 @@ class TrnPlugins(Construct):
         storage: AnyStorage | None = None,
         bucket: s3.IBucket | None = None,
         data_buckets: Sequence[s3.IBucket] = (),
-        namespace: str = "training",
+        namespace: str | None = None,
         volcano: bool = True,
         scaler: bool = True,
         neuron_scheduler: bool = False,
@@ -107,6 +107,8 @@ class TrnPlugins(Construct):
         rules: bool = True,
     ) -> None:
         super().__init__(scope, id)
+        self._view, self._cluster = view_of(cluster), kubectl_cluster(self, cluster)
+        namespace = namespace or self._view.namespace
         plugins = Plugins(
             neuron_scheduler=neuron_scheduler,
             node_problem_detector=node_problem_detector,
@@ -117,7 +119,6 @@ class TrnPlugins(Construct):
         )
         if rules:
             check_plugins(self, namespace, plugins, mirror, job_networks)
-        self._view, self._cluster = view_of(cluster), kubectl_cluster(self, cluster)
         self.namespace, self.ready = namespace, DependencyGroup()
         self._mounts = mounts(self, storage)
         installation = Installation(

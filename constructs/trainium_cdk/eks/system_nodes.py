@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import jsii
-from aws_cdk import Fn, Size
+from aws_cdk import Fn, Names, Size
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
@@ -22,7 +22,7 @@ from trainium_cdk.network import TrnNetwork
 from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL
 from trainium_cdk.settings import Environment
 from trainium_cdk.storage import AnyStorage, TrnStorage
-from trainium_cdk.storage.given import storage_in
+from trainium_cdk.storage.given import grant_root_access, storage_in
 
 if TYPE_CHECKING:
     from trainium_cdk.eks.cluster import TrnEksCluster
@@ -51,6 +51,7 @@ class TrnSystemNodes(Construct):
         storage: Shared file systems that pods mount, as for `TrnNodeGroup`. Default: none.
         root_volume_size: Default: 80 GiB.
         version: Kubernetes version of the nodes. Default: the cluster's.
+        name: The value of the label `trainium-cdk/node-group` on its nodes, unique in the cluster. Default: from the construct's path.
         tags: Tags of instances and volumes. Default: only Name.
 
     Raises:
@@ -75,6 +76,7 @@ class TrnSystemNodes(Construct):
         storage: AnyStorage | None = None,
         root_volume_size: Size | None = None,
         version: str | None = None,
+        name: str | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(scope, id)
@@ -85,6 +87,9 @@ class TrnSystemNodes(Construct):
         view = view_of(cluster)
         storage = storage_in(self, view.vpc, storage) if storage else None
         self.role = node_role or TrnNodeRole(self, "Role", storage=storage).role
+        if storage:
+            grant_root_access(self, storage, self.role)
+        name = name or Names.unique_resource_name(self, max_length=40, separator="-").lower()
         data = user_data(lustre=bool(storage and storage.has_lustre))
         groups = [view.security_group_id]
         if storage:
@@ -108,11 +113,11 @@ class TrnSystemNodes(Construct):
             version=version or view.version,
             launch_template=latest(template),
             scaling_config=scaling(
-                self, cluster=view.name, group="system", nodes=desired_size, least=min_size, most=max_size
+                self, cluster=view.name, group=name, nodes=desired_size, least=min_size, most=max_size
             ),
             update_config=eks.CfnNodegroup.UpdateConfigProperty(max_unavailable=1),
             node_repair_config=eks.CfnNodegroup.NodeRepairConfigProperty(enabled=True),
-            labels={GROUP_LABEL: "system", ROLE_LABEL: "system"},
+            labels={GROUP_LABEL: name, ROLE_LABEL: "system"},
         )
         self._resource.node.add_dependency(*routes_of(chosen), *([storage.ready] if storage else []))
 
@@ -146,6 +151,7 @@ class TrnSystemNodes(Construct):
             subnets=ec2.SubnetSelection(subnets=network.private_subnets),
             node_role=role.role,
             storage=storage,
+            name="system",
             tags=environment.tags,
         )
         nodes._resource.node.add_dependency(network.internet_ready, *after)

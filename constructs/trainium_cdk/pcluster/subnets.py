@@ -36,6 +36,11 @@ def chosen_subnets(
     login: ec2.ISubnet | None,
 ) -> ClusterSubnets:
     """Arguments as of `TrnPcluster`, where `candidates` is `vpc_subnets` and `given` is `queue_subnets`."""
+    if unknown := sorted(set(given) - {queue.name for queue in queues}):
+        names = ", ".join(queue.name for queue in queues)
+        raise ValueError(
+            f"{scope.node.path}: queue_subnets names {unknown[0]!r}, which is no queue; queues are {names}"
+        )
     private = selected(vpc, candidates)
     of_head = private if head_node.subnet == "private" else vpc.public_subnets
     if not (head or of_head):

@@ -14,6 +14,7 @@ from trainium_cdk.settings.base import (
     Arn,
     Cidr,
     InstanceTypeName,
+    MaybeToken,
     MountDir,
     OnOff,
     ReservationId,
@@ -142,7 +143,7 @@ class LoginNodes(Settings):
 class Accounting(Settings):
     """Slurm accounting in an existing MySQL database."""
 
-    uri: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.-]+(:[0-9]{1,5})?$")]
+    uri: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.-]+(:[0-9]{1,5})?$"), MaybeToken]
     """host or host:port"""
     user: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.@-]{1,32}$")]
     """Database user."""

@@ -195,7 +195,7 @@ class TrnStorage(Construct):
     ) -> FileSystemMount:
         if isinstance(given, LustreOptions):
             # a retained file system's network interfaces remain, and block the deletion of what they are in
-            retain = self._removal_policy == RemovalPolicy.RETAIN
+            retain = self._removal_policy in (RemovalPolicy.RETAIN, RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE)
             if retain:
                 keep(self._vpc)
                 keep(subnets[0])
