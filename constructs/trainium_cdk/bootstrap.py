@@ -143,7 +143,7 @@ class TrnBootstrap(Construct):
                 iam.PolicyStatement(actions=["s3:PutObject"], resources=targets),
             ],
         )
-        grant_keys(self.publisher, self.bucket)
+        grant_keys(self.publisher, self.bucket, write=True)
         return CustomResource(
             self,
             "Published",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections import Counter
 
 import pytest
@@ -48,8 +49,10 @@ def test_nothing_is_kept_of_an_object_that_is_gone() -> None:
     read = once(lambda each: reads.append(id(each)) or len(reads))
     one = Read()
     assert (read(one), read(one)) == (1, 1)
+    gone = weakref.ref(one)
     del one
     gc.collect()
+    assert gone() is None
     assert read(Read()) == 2
 
 

@@ -36,11 +36,14 @@ def job_file_statements(
     return found
 
 
-def grant_keys(grantee: iam.IGrantable, *buckets: s3.IBucket | None) -> list[iam.Grant]:
-    """Use of the buckets' own keys (SSE-KMS with a key of the caller's), without which their objects can be neither read nor
-    written."""
-    keys = [bucket.encryption_key for bucket in buckets if bucket]
-    return [key.grant_encrypt_decrypt(grantee) for key in keys if key]
+def grant_keys(grantee: iam.IGrantable, *buckets: s3.IBucket | None, write: bool = False) -> list[iam.Grant]:
+    """Use of the buckets' own keys (SSE-KMS with a key of the caller's), without which their objects cannot be read.
+
+    Args:
+        write: also to write objects.
+    """
+    keys = [key for bucket in buckets if bucket and (key := bucket.encryption_key)]
+    return [key.grant_encrypt_decrypt(grantee) if write else key.grant_decrypt(grantee) for key in keys]
 
 
 def _objects(sid: str, resources: list[str]) -> iam.PolicyStatement:

@@ -78,10 +78,10 @@ def _nothing_there(stack: str, region: str) -> None:
     Raises:
         TeardownError: the stack is in another region, or its name may be mistyped.
     """
-    from trainium_cdk.outputs.read import elsewhere, is_ours, missing
+    from trainium_cdk.outputs.read import elsewhere, id_in_app, missing
 
-    if elsewhere(stack, region) or not is_ours(stack):
-        raise TeardownError(f"nothing was deleted: {missing(stack, region)}")
+    if (others := elsewhere(stack, region)) or not id_in_app(stack):
+        raise TeardownError(f"nothing was deleted: {missing(stack, region, others)}")
     say(f"there is no stack {stack} in {region}: nothing to delete")
 
 

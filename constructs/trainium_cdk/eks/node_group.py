@@ -186,7 +186,7 @@ class TrnNodeGroup(Construct):
                     "user_data": startup_script,
                 },
             )
-        self.role = node_role or TrnNodeRole(self, "Role", storage=storage).role
+        self.role = node_role or TrnNodeRole(self, "Role").role
         if storage:
             grant_root_access(self, storage, self.role)
         groups = [view.security_group_id, *(group_id(group) for group in security_groups)]

@@ -133,7 +133,7 @@ class TrnPlugins(Construct):
         partition = Stack.of(self).partition
         own, data = bucket.bucket_name if bucket else "", [each.bucket_name for each in data_buckets]
         self.role = self._identity("Job", namespace, SERVICE_ACCOUNT, job_file_statements(partition, own, data))
-        grant_keys(self.role, bucket, *data_buckets)
+        grant_keys(self.role, bucket, *data_buckets, write=True)
         if node_problem_detector:
             statements = detector_statements(Stack.of(self), self._view.name, recovery=node_recovery)
             self._identity("Detector", DETECTOR_NAMESPACE, DETECTOR_ACCOUNT, statements)

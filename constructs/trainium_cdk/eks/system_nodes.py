@@ -86,7 +86,7 @@ class TrnSystemNodes(Construct):
             )
         view = view_of(cluster)
         storage = storage_in(self, view.vpc, storage) if storage else None
-        self.role = node_role or TrnNodeRole(self, "Role", storage=storage).role
+        self.role = node_role or TrnNodeRole(self, "Role").role
         if storage:
             grant_root_access(self, storage, self.role)
         name = name or Names.unique_resource_name(self, max_length=40, separator="-").lower()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel, ValidationError
 
@@ -76,7 +76,8 @@ def read(stack: str, region: str | None = None) -> Cluster:
         found = client.describe_stacks(StackName=stack)["Stacks"][0]
     except ClientError as e:
         if "does not exist" in str(e):
-            raise OutputsError(missing(stack, client.meta.region_name)) from None
+            there = client.meta.region_name
+            raise OutputsError(missing(stack, there, elsewhere(stack, there))) from None
         raise OutputsError(f"cannot read stack {stack}: {describe_error(e)}") from None
     except BotoCoreError as e:
         raise OutputsError(f"cannot read stack {stack}: {describe_error(e)}") from None
@@ -94,29 +95,31 @@ def deployment(stack: str) -> str:
     >>> deployment("TrnEksStack-bert")
     '`cdk deploy TrnEksStack -c env=FILE`, with the file of the environment bert'
     """
-    for id in (engine.stack for engine in engines.every().values()):
-        if stack == id:
-            return f"`cdk deploy {id}`, with `-c env=FILE` if a file describes the environment: the CDK does not read TRN_ENV"
-        if stack.startswith(f"{id}-"):
-            return f"`cdk deploy {id} -c env=FILE`, with the file of the environment {stack.removeprefix(f'{id}-')}"
-    return "with the CDK app that it is part of"
+    id = id_in_app(stack)
+    if id is None:
+        return "with the CDK app that it is part of"
+    if stack == id:
+        return (
+            f"`cdk deploy {id}`, with `-c env=FILE` if a file describes the environment: the CDK does not read TRN_ENV"
+        )
+    return f"`cdk deploy {id} -c env=FILE`, with the file of the environment {stack.removeprefix(f'{id}-')}"
 
 
-def is_ours(stack: str) -> bool:
-    """Whether a name in the account is that of a stack of the app, in any environment."""
-    ids = tuple(engine.stack for engine in engines.every().values())
-    return stack in ids or stack.startswith(tuple(f"{id}-" for id in ids))
+def id_in_app(stack: str) -> str | None:
+    """The id in the app of a stack with this name in the account, in any environment; None if the app has no such stack."""
+    ids = (engine.stack for engine in engines.every().values())
+    return next((id for id in ids if stack == id or stack.startswith(f"{id}-")), None)
 
 
-def missing(stack: str, region: str) -> str:
-    """What to say of a stack that is not in a region: which of ours are there, and in which other region it is."""
+def missing(stack: str, region: str, others: Sequence[str]) -> str:
+    """What to say of a stack that is not in a region: which of ours are there, and in which other regions (`elsewhere`) it is."""
     found = stacks(region)
     there = (
         f"In {region} there {'is' if len(found) == 1 else 'are'} {', '.join(found)}: give --stack. " if found else ""
     )
-    if others := elsewhere(stack, region):
+    if others:
         there += f"It is in {' and in '.join(others)}: give --region, or --env with the environment's file"
-    elif is_ours(stack):
+    elif id_in_app(stack):
         there += f"To deploy it: {deployment(stack)}"
     return f"there is no stack {stack} in {region}. {there}".strip()
 

@@ -267,7 +267,7 @@ class TrnPcluster(Construct):
                 conditions=statement.conditions,
             )
             grant = grant.combine(files)
-        for key in (*grant_keys(self.head_policy, bucket), *grant_keys(self.node_policy, bucket)):
+        for key in (*grant_keys(self.head_policy, bucket), *grant_keys(self.node_policy, bucket, write=True)):
             grant = grant.combine(key)
         return grant
 

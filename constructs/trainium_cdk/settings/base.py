@@ -56,8 +56,7 @@ class Settings(BaseModel):
 @cache
 def _numbers(model: type[BaseModel]) -> frozenset[str]:
     """The keys of a model that hold numbers, and no booleans."""
-    fields = {f.alias or name: tuple(_choices(f.annotation)) for name, f in model.model_fields.items()}
-    return frozenset(k for k, kinds in fields.items() if bool not in kinds and any(map(_is_number, kinds)))
+    return frozenset(k for k, kinds in _kinds(model) if bool not in kinds and any(map(_is_number, kinds)))
 
 
 def _is_number(kind: Any) -> bool:
@@ -69,8 +68,12 @@ def _is_number(kind: Any) -> bool:
 @cache
 def _sections(model: type[BaseModel]) -> frozenset[str]:
     """The keys of a model that hold mappings or lists, and may not be null."""
-    fields = {f.alias or name: tuple(_choices(f.annotation)) for name, f in model.model_fields.items()}
-    return frozenset(k for k, kinds in fields.items() if type(None) not in kinds and any(map(_is_section, kinds)))
+    return frozenset(k for k, kinds in _kinds(model) if type(None) not in kinds and any(map(_is_section, kinds)))
+
+
+def _kinds(model: type[BaseModel]) -> list[tuple[str, tuple[Any, ...]]]:
+    """The keys of a model, each with the types that it may have."""
+    return [(f.alias or name, tuple(_choices(f.annotation))) for name, f in model.model_fields.items()]
 
 
 def may_be_none(model: type[BaseModel], path: KeyPath) -> Literal["section", "value"] | None:
