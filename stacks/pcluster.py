@@ -8,7 +8,7 @@ from aws_cdk import CfnOutput, Duration, Stack
 from constructs import Construct
 
 from trainium_cdk import engines
-from trainium_cdk._cdk.encryption import encrypt, stack_key
+from trainium_cdk._cdk.encryption import TrnKey, encrypt, encrypt_operations, stack_key
 from trainium_cdk._cdk.managed_policies import manage_policies
 from trainium_cdk._cdk.removal import removal_policy
 from trainium_cdk._cdk.stack_functions import STRICT, StackFunctions
@@ -56,15 +56,18 @@ class TrnPclusterStack(Stack):
         if registry:
             registry.grant_pull(cluster.node_policy)
         strict = environment.functions == "strict"
+        own_key = data_key or TrnKey(self, "LogsKey", description=f"Logs of {name}", on_destroy=on_destroy).key
         StackFunctions(
             self,
             "Functions",
-            encryption_key=data_key,
+            encryption_key=own_key,
             network=network if strict else None,
             at_once=STRICT if strict else None,
         )
         if data_key:
             encrypt(self, data_key, users=[cluster.node_policy, cluster.head_policy, bootstrap.publisher])
+        else:
+            encrypt_operations(self, own_key)
         manage_policies(self)
         outputs = slurm_outputs(
             environment,

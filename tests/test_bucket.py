@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from aws_cdk import Duration, RemovalPolicy
 
@@ -51,16 +49,22 @@ def test_access_logs_are_written_by_s3_for_these_buckets_alone_and_elsewhere() -
     assert writers == {source: [], logs: [("/objects/*", source), ("/access-logs/*", logs)]}
 
 
-def test_the_function_that_empties_it_logs_to_a_group_of_the_stack_only() -> None:
+def test_the_function_that_empties_them_may_empty_only_these_and_leaves_no_log_group() -> None:
     template = synth(lambda s: (TrnBucket(s, "One"), TrnBucket(s, "Two")))
     [group] = resources(template, "Logs::LogGroup")
     assert resources(template, "Logs::LogGroup")[group]["DeletionPolicy"] == "Delete"
     [function] = resources(template, "Lambda::Function")
     assert only(template, "Lambda::Function")["LoggingConfig"] == {"LogGroup": {"Ref": group}}
     assert group in needs(template, function), "the group must outlive the function"
-    role = only(template, "IAM::Role")
-    assert role["ManagedPolicyArns"] == []
-    assert "CreateLogGroup" not in json.dumps(role)
+    may = only(template, "IAM::ManagedPolicy")["PolicyDocument"]["Statement"]
+    assert [s["Action"] for s in may] == [["logs:CreateLogStream", "logs:PutLogEvents"]]
+    policies = resources(template, "S3::BucketPolicy")
+    emptied = template.find_resources("Custom::TrnEmptiedBucket")
+    assert len(emptied) == len(policies) == 4
+    assert {r["Properties"]["Bucket"]["Ref"] for r in emptied.values()} == set(resources(template, "S3::Bucket"))
+    for resource in emptied.values():
+        [policy] = set(resource["DependsOn"]) & set(policies)
+        assert policies[policy]["Properties"]["Bucket"] == resource["Properties"]["Bucket"]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from aws_cdk import CustomResource, Duration, RemovalPolicy, Stack
+from aws_cdk import CustomResource, RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_s3_assets as assets
@@ -17,12 +17,13 @@ from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 from trainium_cdk import settings
-from trainium_cdk._cdk.functions import inline_function
+from trainium_cdk._cdk.custom_resources import custom_resource, permissions_of
 from trainium_cdk._cdk.job_files import grant_keys
 from trainium_cdk.node import env as node_env
 from trainium_cdk.node.scripts import ENTRY, scripts_dir
 from trainium_cdk.settings import Environment
 
+_KIND = "TrnNodeScripts"
 PREFIX = "node-scripts/"
 """Where the scripts are in the bucket. Old ones stay: nodes that are starting, and rollbacks, still need them."""
 
@@ -134,27 +135,25 @@ class TrnBootstrap(Construct):
         """Copy the assets from the CDK's bucket, which belongs to every app in the account."""
         targets = [self.bucket.arn_for_objects(key) for key in keys]
         sources = [f"arn:{Stack.of(self).partition}:s3:::{a.s3_bucket_name}/{a.s3_object_key}" for a in keys.values()]
-        function, self.publisher = inline_function(
+        permissions = permissions_of(self, _KIND)
+        self.publisher = permissions.policy
+        permissions.add(
             self,
-            code=Path(__file__).with_name("pcluster") / "copy_objects.py",
-            description="Copies the node scripts into the stack's bucket",
-            statements=[
+            lambda: [
                 iam.PolicyStatement(actions=["s3:GetObject"], resources=sources),
                 iam.PolicyStatement(actions=["s3:PutObject"], resources=targets),
             ],
         )
         grant_keys(self.publisher, self.bucket, write=True)
-        return CustomResource(
+        return custom_resource(
             self,
             "Published",
-            service_token=function.function_arn,
-            resource_type="Custom::TrnNodeScripts",
-            service_timeout=Duration.minutes(5),
-            removal_policy=RemovalPolicy.DESTROY,
+            kind=_KIND,
             properties={
                 "Bucket": self.bucket.bucket_name,
                 "Objects": [{"Source": f"{a.s3_bucket_name}/{a.s3_object_key}", "Key": k} for k, a in keys.items()],
             },
+            permissions=permissions,
         )
 
     def read_statements(self) -> list[iam.PolicyStatement]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aws_cdk import Duration, RemovalPolicy, Stack
+from aws_cdk import Duration, RemovalPolicy, Stack, Tags
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from trainium_cdk._cdk.functions import OWN, own_logs, providers
+from trainium_cdk._cdk.custom_resources import custom_resource, deployment_function
+from trainium_cdk.deployment.emptied_bucket import TAG
 
 ACCESS_LOG_DAYS = 90
 _OLD_VERSION_DAYS = 30
-EMPTIER = "Custom::S3AutoDeleteObjectsCustomResourceProvider"
+_EMPTYING_MINUTES = 60
 _OBJECTS, _OWN = "objects/", "access-logs/"
 
 
@@ -21,8 +22,8 @@ class TrnBucket(Construct):
     """A private bucket for what jobs need and leave: TLS only, encrypted, versioned; and a second one for the access logs of both,
     where only S3 writes.
 
-    `cdk destroy` empties them first, with the CDK's own function for that; the log group of the function is the stack's, and is
-    deleted with it.
+    `cdk destroy` empties them first. No update does, unlike with the CDK's `auto_delete_objects`, whose function takes any change of its
+    resource for another bucket.
 
     Example:
         bucket = TrnBucket(self, "Files", expiration={"payloads/": Duration.days(30)})
@@ -49,7 +50,8 @@ class TrnBucket(Construct):
         bucket = self._private("Resource", expiration or {}, s3.BucketEncryption.KMS_MANAGED)
         self._log_access(logs, {_OBJECTS: bucket, _OWN: logs})
         if removal_policy == RemovalPolicy.DESTROY:
-            _own_the_emptiers_logs(Stack.of(self))
+            for each in (logs, bucket):
+                _empty_when_deleted(each)
         self.bucket: s3.IBucket = bucket
         """The bucket, for any construct of the CDK."""
 
@@ -86,7 +88,6 @@ class TrnBucket(Construct):
                     for prefix, after in expiration.items()
                 ),
             ],
-            auto_delete_objects=self._removal_policy == RemovalPolicy.DESTROY,
             removal_policy=self._removal_policy,
         )
 
@@ -111,8 +112,20 @@ class TrnBucket(Construct):
             )
 
 
-def _own_the_emptiers_logs(stack: Stack) -> None:
-    """Give the function that empties buckets (one for each stack) a log group of the stack, and no right to make another."""
-    for provider, function, role in providers(stack):
-        if provider.node.id == EMPTIER and provider.node.try_find_child(OWN) is None:
-            own_logs(provider, function, role)
+def _empty_when_deleted(bucket: s3.Bucket) -> None:
+    Tags.of(bucket).add(TAG, "yes")
+    function = deployment_function(bucket)
+    of_bucket = ["s3:GetBucketPolicy", "s3:GetBucketTagging", "s3:ListBucketVersions", "s3:PutBucketPolicy"]
+    of_objects = ["s3:DeleteObject", "s3:DeleteObjectVersion"]
+    for actions, resource in ((of_bucket, bucket.bucket_arn), (of_objects, bucket.arn_for_objects("*"))):
+        bucket.add_to_resource_policy(
+            iam.PolicyStatement(principals=[function.role.grant_principal], actions=actions, resources=[resource])
+        )
+    assert bucket.policy is not None  # noqa: S101  it has statements
+    custom_resource(
+        bucket,
+        "Emptied",
+        kind="TrnEmptiedBucket",
+        properties={"Bucket": bucket.bucket_name},
+        minutes=_EMPTYING_MINUTES,
+    ).node.add_dependency(bucket.policy)

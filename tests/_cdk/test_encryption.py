@@ -119,9 +119,7 @@ def test_principals_that_may_use_the_key(made: dict[str, Any]) -> None:
         "resource_policy": policy,
         "caller": f"arn:aws:iam::{ACCOUNT}:role/{AUTO_SCALING_ROLE}",
     }
-    job, unprivileged = (
-        ("PluginsJobIdentityRole", "ClusterAccessRole") if eks else ("compute", "ClustertrnslurmNameRole")
-    )
+    job, unprivileged = ("PluginsJobIdentityRole", "ClusterAccessRole") if eks else ("compute", "NetworkFlowLogRole")
     roles = of(made).policies
 
     def of_role(role: str, via: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from tests.stacks import eks_synthesis
 ANY = "*"
 NO_RESOURCE_LEVEL = "the action has no resource-level permissions"
 OWN_OBJECTS = "objects of the stack's own bucket, whose names are not known beforehand"
-EMPTIER = "the CDK's function that empties the bucket on `cdk destroy`"
+EMPTIER = "the function that empties the bucket on `cdk destroy`"
 REFUSAL = "a Deny statement: wider is safer"
 ENDPOINT = "an endpoint's policy grants nothing; it restricts requests to this account's principals"
 SPEECH_LAB = "arn:aws:eks:*:nodegroup/Speech_Lab/[*]/[*]"
@@ -51,30 +51,27 @@ TABLE: list[tuple[str, str, str, str, str]] = [
     ),
     ("TrnFunctionInterfaces", "Deny", "ec2:*", ANY, REFUSAL),
     (
-        "Cluster*NamePolicy",
+        "TrnClusterNamePermissionsPolicy",
         "Allow",
         "cloudformation:DescribeStacks",
         "arn:*:stack/*/[*]",
         "CloudFormation generates the name",
     ),
     (
-        "Cluster*NamePolicy",
+        "TrnClusterNamePermissionsPolicy",
         "Allow",
         "logs:DescribeLogGroups",
         "arn:*:log-group:[*]",
         "CloudWatch requires it",
     ),
     (
-        "Cluster*NamePolicy",
+        "TrnClusterNamePermissionsPolicy",
         "Allow",
         "logs:DeleteLogGroup",
         "arn:*:log-group:/aws/parallelcluster/*-[*]",
         "this cluster's: ParallelCluster appends its creation time",
     ),
-    ("Files*Policy", "Allow", "s3:DeleteObject*", "{Files*}*", EMPTIER),
-    ("Files*Policy", "Allow", "s3:GetBucket*", "{Files*}*", EMPTIER),
-    ("Files*Policy", "Allow", "s3:List*", "{Files*}*", EMPTIER),
-    ("Files*Policy", "Allow", "s3:PutBucketPolicy", "{Files*}/*", EMPTIER),
+    ("Files*Policy", "Allow", "s3:DeleteObject*", "{Files*}/*", EMPTIER),
     (
         "FilesAccessLogsPolicy",
         "Allow",
@@ -121,13 +118,13 @@ TABLE: list[tuple[str, str, str, str, str]] = [
         "buckets named in the environment",
     ),
     (
-        "TrnNodeGroupSizesPolicy",
+        "TrnNodeGroupSizePermissionsPolicy",
         "Allow",
         "eks:*",
         "arn:aws:eks:*:nodegroup/*-eks/*/*",
         "groups of this cluster, with generated names",
     ),
-    ("TrnNodeGroupSizesPolicy", "Allow", "eks:*", SPEECH_LAB, "groups of this cluster, with generated names"),
+    ("TrnNodeGroupSizePermissionsPolicy", "Allow", "eks:*", SPEECH_LAB, "groups of this cluster, with generated names"),
 ]
 CONDITIONS = {
     (

@@ -84,16 +84,17 @@ SLURM = [
     no("compute", "ssm:PutParameter", SCRIPTS),
     no("compute", "ssmmessages:OpenDataChannel", "*"),
     no("compute", "ec2messages:GetMessages", "*"),
-    no("compute", "sts:AssumeRole", f"arn:aws:iam::{ACCOUNT}:role/BootstrapRole"),
+    no("compute", "sts:AssumeRole", f"arn:aws:iam::{ACCOUNT}:role/TrnDeploymentFunctionRole"),
     # the functions of the deployment
-    yes("BootstrapRole", "s3:PutObject", f"{FILES}/{KEY_OF_ENTRY}"),
-    no("BootstrapRole", "s3:PutObject", f"{FILES}/node-scripts/0.zip"),
-    no("BootstrapRole", "s3:PutObject", f"{FILES}/images/0.zip"),
-    no("BootstrapRole", "s3:DeleteObject", f"{FILES}/{KEY_OF_ENTRY}"),
-    yes("ClustertrnslurmNameRole", "cloudformation:DescribeStacks", f"arn:aws:cloudformation:{HERE}:stack/trn-slurm/0"),
-    no("ClustertrnslurmNameRole", "cloudformation:DeleteStack", f"arn:aws:cloudformation:{HERE}:stack/trn-slurm/0"),
-    yes("ClustertrnslurmNameRole", "logs:DeleteLogGroup", f"arn:aws:logs:{HERE}:log-group:/aws/parallelcluster/trn-slurm-0"),
-    no("ClustertrnslurmNameRole", "logs:DeleteLogGroup", f"arn:aws:logs:{HERE}:log-group:/aws/parallelcluster/other-0"),
+    yes("TrnDeploymentFunctionRole", "s3:PutObject", f"{FILES}/{KEY_OF_ENTRY}"),
+    no("TrnDeploymentFunctionRole", "s3:PutObject", f"{FILES}/node-scripts/0.zip"),
+    no("TrnDeploymentFunctionRole", "s3:PutObject", f"{FILES}/images/0.zip"),
+    no("TrnDeploymentFunctionRole", "s3:GetObject", f"{FILES}/jobs/checkpoint"),
+    no("TrnDeploymentFunctionRole", "s3:DeleteObject", "arn:aws:s3:::other/0"),
+    yes("TrnDeploymentFunctionRole", "cloudformation:DescribeStacks", f"arn:aws:cloudformation:{HERE}:stack/trn-slurm/0"),
+    no("TrnDeploymentFunctionRole", "cloudformation:DeleteStack", f"arn:aws:cloudformation:{HERE}:stack/trn-slurm/0"),
+    yes("TrnDeploymentFunctionRole", "logs:DeleteLogGroup", f"arn:aws:logs:{HERE}:log-group:/aws/parallelcluster/trn-slurm-0"),
+    no("TrnDeploymentFunctionRole", "logs:DeleteLogGroup", f"arn:aws:logs:{HERE}:log-group:/aws/parallelcluster/other-0"),
 ]  # fmt: skip
 EKS = [
     # pods of jobs
@@ -130,8 +131,8 @@ EKS = [
     yes("ScalerRole", "eks:DescribeNodegroup", NODEGROUP),
     no("ScalerRole", "eks:UpdateNodegroupConfig", NODEGROUP),
     # functions of the deployment, the bastion host, and the detector
-    yes("TrnNodeGroupSizesRole", "eks:DescribeNodegroup", NODEGROUP),
-    no("TrnNodeGroupSizesRole", "eks:DeleteNodegroup", NODEGROUP),
+    yes("TrnDeploymentFunctionRole", "eks:DescribeNodegroup", NODEGROUP),
+    no("TrnDeploymentFunctionRole", "eks:DeleteNodegroup", NODEGROUP),
     yes("ClusterKubectlHandlerRole", "ec2:CreateNetworkInterface", INTERFACE),
     no("ClusterKubectlHandlerRole", "ec2:CreateNetworkInterface", INTERFACE, **KUBECTL),
     no("ClusterKubectlHandlerRole", "ec2:DeleteNetworkInterface", INTERFACE, **KUBECTL),

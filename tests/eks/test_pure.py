@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 from sandbox.kubernetes import volcano
 from trainium_cdk import outputs, settings
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.eks import access, charts, keep_size, manifests
+from trainium_cdk.eks import access, charts, manifests
 from trainium_cdk.eks.installation import Installation
 from trainium_cdk.eks.interfaces import Layout, interfaces
 from trainium_cdk.eks.user_data import ApiServer, user_data
@@ -291,43 +291,3 @@ def test_each_group_has_a_queue_of_its_size() -> None:
         "b": {"cpu": "128", "memory": "512Gi", "aws.amazon.com/neuron": "16"},
     }
     assert [(f.queue, f.resource) for f in outputs.eks_fleets(data)] == [("a", "a"), ("b", "b")]
-
-
-# --- sizes ---
-
-
-class Eks:
-    """The two calls of the EKS API that the function makes."""
-
-    def __init__(self, groups: dict[str, tuple[str, int]]):
-        self.groups = groups
-
-    def get_paginator(self, _name: str) -> Eks:
-        return self
-
-    def paginate(self, clusterName: str) -> list[dict[str, list[str]]]:  # noqa: N803  boto3's
-        assert clusterName == "trn-eks"
-        return [{"nodegroups": [name]} for name in self.groups]
-
-    def describe_nodegroup(self, clusterName: str, nodegroupName: str) -> dict[str, Any]:  # noqa: N803
-        assert clusterName == "trn-eks"
-        label, size = self.groups[nodegroupName]
-        return {"nodegroup": {"labels": {"label": label}, "scalingConfig": {"desiredSize": size}}}
-
-
-@pytest.mark.parametrize(
-    ("kind", "groups", "expected"),
-    [
-        ("Create", {}, 2),
-        ("Create", {"x": ("trn", 5)}, 2),
-        ("Update", {"x": ("trn", 5), "y": ("system", 9)}, 5),
-        ("Update", {"x": ("trn", 0)}, 1),  # never fewer than the fewest
-        ("Update", {"x": ("trn", 40)}, 8),  # never more than the most
-        ("Update", {"x": ("trn", 3), "z": ("trn", 4)}, 4),  # while one replaces the other
-        ("Update", {}, 2),  # removed manually
-        ("Delete", {}, 2),
-    ],
-)
-def test_sizes_are_kept(kind: str, groups: dict[str, tuple[str, int]], expected: int) -> None:
-    wanted = {"Cluster": "trn-eks", "Group": "trn", "Label": "label", "Nodes": "2", "Min": "1", "Max": "8"}
-    assert keep_size.size(kind, wanted, Eks(groups)) == expected

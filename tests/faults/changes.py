@@ -79,7 +79,7 @@ SLURM: dict[str, Edit] = {
     "AWS::SQS::QueuePolicy": statement("PolicyDocument"),
     "AWS::SSM::Parameter": put(Value="faults"),
     "Custom::PclusterCluster": more_nodes,
-    "Custom::S3AutoDeleteObjects": put(Note="faults"),
+    "Custom::TrnEmptiedBucket": put(Note="faults"),
     "Custom::TrnClusterName": put(DeleteLogs="no"),
     "Custom::TrnNodeScripts": put(Note="faults"),
 }
@@ -107,10 +107,6 @@ EKS: dict[str, Edit] = {
     "Custom::AWSCDK-EKS-KubernetesResource": put(PruneLabel="faults"),
     "Custom::TrnNodeGroupSize": put(Nodes="1"),
 }  # fmt: skip
-NEVER_UPDATED = {
-    # After any update of it the function that empties buckets is called for a deletion, and deletes: `trn diff` reports that as a loss.
-    "Custom::S3AutoDeleteObjects",
-}
 NEVER_DELETED = {
     # They go with their cluster; uninstalling them first takes an API server that answers, and can hang for an hour.
     "Custom::AWSCDK-EKS-HelmChart",

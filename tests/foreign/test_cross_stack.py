@@ -124,7 +124,7 @@ def test_a_bucket_with_a_key_is_used_with_its_key() -> None:
     made = template(build)
     policies = {**resources(made, "IAM::Policy"), **resources(made, "IAM::ManagedPolicy")}
     used = [name for name, policy in policies.items() if "kms:Decrypt" in json.dumps(policy)]
-    for part in ("PluginsJob", "ImagesRole", "ScriptsPolicy", "SlurmNodePolicy", "SlurmHeadPolicy"):
+    for part in ("PluginsJob", "ImagesRole", "TrnNodeScripts", "SlurmNodePolicy", "SlurmHeadPolicy"):
         assert [name for name in used if name.startswith(part)], (part, used)
 
 

@@ -21,7 +21,6 @@ from trainium_cdk import (
     TrnNodeRole,
     TrnStorage,
 )
-from trainium_cdk._cdk.choose_subnet import choose
 
 BLOCK = eks.CapacityType.CAPACITY_BLOCK
 
@@ -195,43 +194,3 @@ def test_the_rules_run_in_every_app(given: dict[str, Any], expected: str) -> Non
 def test_costs_without_jobs_are_a_warning() -> None:
     [warning] = warnings(lambda s: one(s, min_size=1))
     assert "min_size = 1: 1 x trn1.32xlarge always run and are always charged" in warning
-
-
-class Ec2:
-    """What `choose` requests from EC2."""
-
-    def __init__(self, *offered: str) -> None:
-        self.offered = offered
-
-    def get_paginator(self, _operation: str) -> Any:
-        return self
-
-    def paginate(self, **request: Any) -> list[dict[str, Any]]:
-        assert request["LocationType"] == "availability-zone-id"
-        assert request["Filters"] == [{"Name": "instance-type", "Values": ["trn1.32xlarge"]}]
-        return [{"InstanceTypeOfferings": [{"Location": zone}]} for zone in self.offered] or [
-            {"InstanceTypeOfferings": []}
-        ]
-
-    def describe_subnets(self, **request: Any) -> dict[str, Any]:
-        return {"Subnets": [{"SubnetId": s, "AvailabilityZoneId": f"usw2-az{s[-1]}"} for s in request["SubnetIds"]]}
-
-
-@pytest.mark.parametrize(
-    ("current", "offered", "expected"),
-    [
-        (None, ("usw2-az3", "usw2-az2"), "subnet-2"),
-        ("subnet-3", ("usw2-az3", "usw2-az2"), "subnet-3"),
-        ("subnet-9", ("usw2-az3",), "subnet-3"),
-        ("subnet-1", ("usw2-az3",), "subnet-3"),
-    ],
-)
-def test_the_subnet_is_in_a_zone_that_offers_the_type_and_stays(current: Any, offered: Any, expected: str) -> None:
-    wanted = {"InstanceTypes": ["trn1.32xlarge"], "SubnetIds": ["subnet-1", "subnet-2", "subnet-3"]}
-    assert choose(wanted, current, Ec2(*offered)) == expected
-
-
-@pytest.mark.parametrize(("offered", "fix"), [(("usw2-az4",), "give a subnet in usw2-az4"), ((), "deploy to a region that offers it")])  # fmt: skip
-def test_no_subnet_fits(offered: Any, fix: str) -> None:
-    with pytest.raises(ValueError, match=rf"offers trn1.32xlarge \(subnet-1 in usw2-az1\): {fix}"):
-        choose({"InstanceTypes": ["trn1.32xlarge"], "SubnetIds": ["subnet-1"]}, None, Ec2(*offered))

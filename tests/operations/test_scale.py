@@ -10,7 +10,8 @@ import pytest
 
 from sandbox import LocalAws
 from trainium_cdk import outputs, settings
-from trainium_cdk.eks.keep_size import size
+from trainium_cdk.deployment.node_group_size import respond
+from trainium_cdk.deployment.request import Request
 from trainium_cdk.errors import ScaleError
 from trainium_cdk.operations.scale import Progress, progress, scale, wait
 
@@ -66,9 +67,11 @@ def test_a_deployment_does_not_undo_it(local_aws: LocalAws, cluster: outputs.Eks
         "Nodes": "0",
         "Min": "0",
     }
-    assert size("Update", {**properties, "Max": "8"}, local_aws.client("eks")) == 3
-    assert size("Update", {**properties, "Max": "2"}, local_aws.client("eks")) == 2
-    assert size("Create", {**properties, "Max": "8"}, local_aws.client("eks")) == 0
+
+    def nodes(kind: str, most: str) -> int:
+        return int(respond(Request(kind, "stack", {**properties, "Max": most}), local_aws.client).attributes["Nodes"])
+
+    assert (nodes("Update", "8"), nodes("Update", "2"), nodes("Create", "8")) == (3, 2, 0)
 
 
 def looks(*each: Progress) -> Callable[[], Progress]:

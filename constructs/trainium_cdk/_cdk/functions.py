@@ -1,22 +1,18 @@
-"""Lambda functions, including the CDK's own, that leave no log groups behind."""
+"""Roles and log groups of Lambda functions: nothing is left behind, and no permission is more than needed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from aws_cdk import ArnFormat, CfnResource, CustomResourceProviderBase, Duration, Stack
+from aws_cdk import ArnFormat, CfnResource, Stack
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_lambda as functions
 from aws_cdk import aws_logs as logs
 from constructs import Construct, IConstruct
 
 from trainium_cdk._cdk.removal import removal_policy
 from trainium_cdk._cdk.stack_wide import stack_wide
 
-OWN = "Own"
-"""The id of the policy that `own_logs` makes."""
 _LOGS = "TrnDeployment"
 _INTERFACES = "TrnFunctionInterfaces"
 _INTERFACE_CHANGES = (
@@ -30,42 +26,11 @@ _PUBLIC_REGISTRY = "us-east-1"
 Statement = dict[str, Any]
 
 
-def own_logs(scope: Construct, function: CfnResource, role: CfnResource) -> None:
-    """Give a function the log group of the stack's functions, and its role no permission to create another: Lambda would create a
-    deleted log group again with the last lines that it writes.
-
-    The role's own policies are removed, as they allow that; policies attached to it elsewhere are kept. Once for each function.
-    """
-    group = deployment_logs(scope)
-    function.add_property_override("LoggingConfig", {"LogGroup": group.log_group_name})
-    write = allow(group.log_group_arn, "logs:CreateLogStream", "logs:PutLogEvents")
-    policy = iam.CfnManagedPolicy(
-        scope,
-        OWN,
-        policy_document={"Version": "2012-10-17", "Statement": [write]},
-        roles=[role.ref],
-    )
-    function.add_resource_dependency(policy)
-    role.add_property_override("ManagedPolicyArns", [])
-    role.add_property_deletion_override("Policies")
-
-
 def l1(construct: IConstruct) -> CfnResource:
     """The main resource of a construct of the CDK (`node.default_child`, the CDK's own way to override properties)."""
     resource = construct.node.default_child
     assert isinstance(resource, CfnResource)  # noqa: S101  true for functions and roles
     return resource
-
-
-def providers(stack: Stack) -> list[tuple[CustomResourceProviderBase, CfnResource, CfnResource]]:
-    """The functions that the CDK creates once per stack for its custom resources: provider, function and role."""
-    found = []
-    for node in stack.node.children:
-        if isinstance(node, CustomResourceProviderBase):
-            parts = {part.cfn_resource_type: part for part in node.node.children if isinstance(part, CfnResource)}
-            if "AWS::IAM::Role" in parts:  # not with iam.Role.customize_roles
-                found.append((node, parts["AWS::Lambda::Function"], parts["AWS::IAM::Role"]))
-    return found
 
 
 def log_group(scope: Construct) -> logs.LogGroup:
@@ -103,31 +68,6 @@ def function_role(
         managed_policies=[policy, *([interfaces_policy(scope)] if in_vpc else [])],
     )
     return role, policy
-
-
-def inline_function(
-    scope: Construct, *, code: Path, description: str, statements: Sequence[iam.PolicyStatement] = ()
-) -> tuple[functions.Function, iam.ManagedPolicy]:
-    """A function of one Python file that serves a custom resource, with a role of its own; and the role's policy.
-
-    Args:
-        code: the file; at most 4096 characters, with the entry point `handler`.
-        statements: permissions of the role in addition to writing the log. Default: none; more can be granted to the policy.
-    """
-    group = deployment_logs(scope)
-    role, policy = function_role(scope, group, statements)
-    function = functions.Function(
-        scope,
-        "Function",
-        description=description,
-        code=functions.Code.from_inline(code.read_text("utf-8")),
-        handler="index.handler",
-        runtime=functions.Runtime.PYTHON_3_14,
-        timeout=Duration.minutes(2),
-        role=role,
-        log_group=group,
-    )
-    return function, policy
 
 
 def allow(resource: Any, *actions: str) -> Statement:

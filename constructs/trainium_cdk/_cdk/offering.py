@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from aws_cdk import CustomResource, Duration, RemovalPolicy
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from trainium_cdk._cdk.functions import inline_function
+from trainium_cdk._cdk.custom_resources import custom_resource, permissions_of
 from trainium_cdk._cdk.once import subnet_id
-from trainium_cdk._cdk.stack_wide import stack_wide
 
-_ID = "TrnSubnetChooser"
+_KIND = "TrnSubnetChoice"
 
 
 def offering_subnet(scope: Construct, id: str, *, subnets: Sequence[ec2.ISubnet], instance_types: Sequence[str]) -> str:
@@ -25,36 +22,20 @@ def offering_subnet(scope: Construct, id: str, *, subnets: Sequence[ec2.ISubnet]
     """
     if len(subnets) == 1:
         return subnet_id(subnets[0])
-    chooser = stack_wide(scope, _ID, _Chooser, _Chooser)
-    chosen = CustomResource(
+    chosen = custom_resource(
         scope,
         id,
-        service_token=chooser.token,
-        resource_type="Custom::TrnSubnetChoice",
-        service_timeout=Duration.minutes(5),
-        removal_policy=RemovalPolicy.DESTROY,
+        kind=_KIND,
         properties={
             "InstanceTypes": list(dict.fromkeys(instance_types)),
             "SubnetIds": [subnet.subnet_id for subnet in subnets],
         },
+        permissions=permissions_of(scope, _KIND).add(_KIND, _describe),
     )
     return chosen.get_att_string("SubnetId")
 
 
-class _Chooser(Construct):
-    """The function of all fleets of a stack."""
-
-    def __init__(self, scope: Construct, id: str) -> None:
-        super().__init__(scope, id)
-        function, _ = inline_function(
-            self,
-            code=Path(__file__).with_name("choose_subnet.py"),
-            description="Chooses a subnet in an availability zone that offers some instance types",
-            # AWS accepts no narrower resource for these
-            statements=[
-                iam.PolicyStatement(
-                    actions=["ec2:DescribeInstanceTypeOfferings", "ec2:DescribeSubnets"], resources=["*"]
-                )
-            ],
-        )
-        self.token = function.function_arn
+def _describe() -> list[iam.PolicyStatement]:
+    # AWS accepts no narrower resource for these
+    actions = ["ec2:DescribeInstanceTypeOfferings", "ec2:DescribeSubnets"]
+    return [iam.PolicyStatement(actions=actions, resources=["*"])]

@@ -9,7 +9,7 @@ from aws_cdk import aws_lambda as functions
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from trainium_cdk._cdk.functions import interfaces_policy, l1, providers
+from trainium_cdk._cdk.functions import interfaces_policy, l1
 from trainium_cdk._cdk.groups import ClosedGroup, Egress
 from trainium_cdk.network import TrnNetwork
 
@@ -49,9 +49,7 @@ class StackFunctions(Construct):
         if network:
             self._place(found, network)
 
-    def _hand_over_failures(
-        self, found: list[tuple[CfnResource, iam.IRole | CfnResource]], key: kms.IKey | None
-    ) -> None:
+    def _hand_over_failures(self, found: list[tuple[CfnResource, iam.IRole]], key: kms.IKey | None) -> None:
         stack = Stack.of(self)
         queue = sqs.Queue(
             self,
@@ -72,23 +70,19 @@ class StackFunctions(Construct):
                     conditions={"StringEquals": {"kms:ViaService": f"sqs.{stack.region}.{stack.url_suffix}"}},
                 )
             )
-        for function, given in found:
-            if isinstance(given, CfnResource):
-                name, path = given.ref, given.node.path.split("/")[1:-1]
-            else:
-                name, path = given.role_name, given.node.path.split("/")[1:]
+        for function, role in found:
             # one policy each: a shared policy would make the first function wait for the resources of the last one
             send = iam.CfnManagedPolicy(
                 self,
-                "Send" + "".join(path),
+                "Send" + "".join(role.node.path.split("/")[1:]),
                 description="Hands over the calls that failed",
                 policy_document=iam.PolicyDocument(statements=may),
-                roles=[name],
+                roles=[role.role_name],
             )
             function.add_property_override("DeadLetterConfig", {"TargetArn": queue.queue_arn})
             function.add_resource_dependency(send)  # Lambda rejects a queue that the role may not write to
 
-    def _place(self, found: list[tuple[CfnResource, iam.IRole | CfnResource]], network: TrnNetwork) -> None:
+    def _place(self, found: list[tuple[CfnResource, iam.IRole]], network: TrnNetwork) -> None:
         outside = [
             (function, role)
             for function, role in found
@@ -108,19 +102,15 @@ class StackFunctions(Construct):
         }
         interfaces = interfaces_policy(self)
         for function, role in outside:
-            if isinstance(role, CfnResource):
-                role.add_property_override("ManagedPolicyArns", [interfaces.managed_policy_arn])
-            else:
-                role.add_managed_policy(interfaces)
+            role.add_managed_policy(interfaces)
             function.add_property_override("VpcConfig", where)
             function.node.add_dependency(network.internet_ready)
 
 
-def _functions(stack: Stack) -> list[tuple[CfnResource, iam.IRole | CfnResource]]:
-    """Every function of a stack, with its role: a role of the CDK's, or of a provider of its own the resource."""
-    found: list[tuple[CfnResource, iam.IRole | CfnResource]] = [
+def _functions(stack: Stack) -> list[tuple[CfnResource, iam.IRole]]:
+    """Every function of a stack that has a role of the CDK's."""
+    return [
         (l1(node), node.role)
         for node in stack.node.find_all()
         if isinstance(node, functions.Function) and node.role is not None
     ]
-    return found + [(function, role) for _, function, role in providers(stack)]

@@ -73,7 +73,8 @@ class TrnJumpHost(Construct):
             launch_template_data=ec2.CfnLaunchTemplate.LaunchTemplateDataProperty(
                 metadata_options=ec2.CfnLaunchTemplate.MetadataOptionsProperty(
                     http_tokens="required", http_put_response_hop_limit=1
-                )
+                ),
+                monitoring=ec2.CfnLaunchTemplate.MonitoringProperty(enabled=True),
             ),
         )
         instance = ec2.CfnInstance(
@@ -82,6 +83,7 @@ class TrnJumpHost(Construct):
             instance_type=instance_type if isinstance(instance_type, str) else instance_type.to_string(),
             # read when the instance is created, not at every deployment, which would replace it
             image_id=f"{{{{resolve:ssm:{IMAGE_PARAMETER}}}}}",
+            monitoring=True,
             network_interfaces=[
                 ec2.CfnInstance.NetworkInterfaceProperty(
                     device_index="0",

@@ -34,6 +34,7 @@ def launch_template(
                     ),
                 )
             ],
+            monitoring=_Data.MonitoringProperty(enabled=True),  # metrics each minute
             # one hop: only for programs of the node and pods on its own network
             metadata_options=_Data.MetadataOptionsProperty(http_tokens="required", http_put_response_hop_limit=1),
             tag_specifications=[

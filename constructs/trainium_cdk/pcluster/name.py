@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from aws_cdk import CustomResource, Duration, RemovalPolicy, Stack
+from aws_cdk import RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from trainium_cdk._cdk.functions import inline_function
+from trainium_cdk._cdk.custom_resources import custom_resource, permissions_of
+
+_KIND = "TrnClusterName"
 
 
 class TrnClusterName(Construct):
@@ -25,23 +25,17 @@ class TrnClusterName(Construct):
         self, scope: Construct, id: str, *, cluster_name: str, removal_policy: RemovalPolicy = RemovalPolicy.DESTROY
     ) -> None:
         super().__init__(scope, id)
-        function, _ = inline_function(
-            self,
-            code=Path(__file__).with_name("claim_name.py"),
-            description="Claims the name of a ParallelCluster cluster",
-            statements=_statements(Stack.of(self), cluster_name),
-        )
-        self.resource = CustomResource(
+        self.resource = custom_resource(
             self,
             "Resource",
-            service_token=function.function_arn,
-            resource_type="Custom::TrnClusterName",
-            service_timeout=Duration.minutes(5),
-            removal_policy=RemovalPolicy.DESTROY,
+            kind=_KIND,
             properties={
                 "ClusterName": cluster_name,
                 "DeleteLogs": "yes" if removal_policy == RemovalPolicy.DESTROY else "no",
             },
+            permissions=permissions_of(self, _KIND).add(
+                cluster_name, lambda: _statements(Stack.of(self), cluster_name)
+            ),
         )
 
 

@@ -85,11 +85,9 @@ class Environment(Settings):
     on_destroy: Literal["delete", "keep"] = "delete"
     """What `cdk destroy` does with data (EFS, FSx, ECR, buckets): `delete` it, or `keep` it and list what is kept."""
     encryption: Annotated[str, AfterValidator(_encryption)] = "aws-managed"
-    """The keys that encrypt logs, images, buckets, file systems, volumes, environment variables of Lambda functions and
-    Kubernetes
-    secrets. `aws-managed`: AWS's own keys. `customer-key`: a key that the stack creates. Or the ARN of your own key, in
-    this region
-    and account."""
+    """The keys that encrypt images, buckets, file systems and volumes. `aws-managed`: AWS's own keys. `customer-key`: a key that the
+    stack creates. Or the ARN of your own key, in this region and account. Logs, environment variables of Lambda functions and
+    Kubernetes secrets always have a key that the stack creates, or yours."""
     functions: Literal["plain", "strict"] = "plain"
     """How the deployment's Lambda functions are configured. `strict`: in the VPC (on EKS they are there anyway) and with
     reserved concurrency, which some organisations require. Each strict function reserves 5 concurrent executions of the

@@ -1,6 +1,5 @@
 """Cost of the environment by the hour: while no job runs, and with all nodes. It uses only the catalogue's prices and
-lists items whose
-price is unknown."""
+lists items whose price is unknown."""
 
 from __future__ import annotations
 
@@ -11,6 +10,7 @@ from typing import Any
 from trainium_cdk.catalog.constants import GATEWAY_ENDPOINTS, HOURS_OF_A_MONTH
 from trainium_cdk.checks.live.model import Finding, Found, Target, listed
 from trainium_cdk.checks.live.quotas import addresses_wanted
+from trainium_cdk.settings.environment import ENCRYPTION
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,8 @@ def _storage(target: Target) -> Iterator[Item]:
 def _cluster(target: Target) -> Iterator[Item]:
     for what, price in target.of.control_plane(target.env, target.now.date()).items():
         yield _hourly(target, what, price, 1)
+    if target.env.encryption in ENCRYPTION:
+        yield _monthly(target, "encryption key", "kms-key-month", 1)
 
 
 def _hourly(target: Target, what: str, name: str, count: int) -> Item:
@@ -119,7 +121,7 @@ def cost(target: Target) -> dict[str, Any]:
         "full_hour": round(sum(i.full or 0.0 for i in parts), 4),
         "unknown_idle": [i.what for i in parts if i.idle is None],
         "unknown_full": [i.what for i in parts if i.full is None],
-        "not_counted": ["stored data", "traffic", "logs"],
+        "not_counted": ["stored data", "traffic", "logs", "metrics"],
     }
 
 

@@ -1,4 +1,4 @@
-"""A CloudFormation custom resource that chooses a subnet in an availability zone that offers every one of some instance types.
+"""`Custom::TrnSubnetChoice` chooses a subnet in an availability zone that offers every one of some instance types.
 
 Properties: InstanceTypes, SubnetIds (in order of preference).
 Attribute: SubnetId, which is also the physical id: a subnet that is still given, and still offers the types, is kept.
@@ -6,35 +6,25 @@ Attribute: SubnetId, which is also the physical id: a subnet that is still given
 
 from __future__ import annotations
 
-import json
-import urllib.request
+from collections.abc import Mapping
 from typing import Any
 
-import boto3
+from .request import Client, Request, Response
 
 
-def handler(event: dict[str, Any], _context: object) -> None:
-    response: dict[str, Any] = {key: event[key] for key in ("StackId", "RequestId", "LogicalResourceId")}
-    response |= {"Status": "SUCCESS", "PhysicalResourceId": event.get("PhysicalResourceId", "none")}
-    try:
-        if event["RequestType"] != "Delete":
-            subnet = choose(event["ResourceProperties"], event.get("PhysicalResourceId"), boto3.client("ec2"))
-            response |= {"PhysicalResourceId": subnet, "Data": {"SubnetId": subnet}}
-    except Exception as e:  # CloudFormation waits for a response, whatever happens
-        print(f"{type(e).__name__}: {e}")
-        response |= {"Status": "FAILED", "Reason": str(e)}
-    body = json.dumps(response).encode()
-    request = urllib.request.Request(event["ResponseURL"], body, {"Content-Type": ""}, method="PUT")  # noqa: S310  CloudFormation's
-    with urllib.request.urlopen(request, timeout=30):  # noqa: S310
-        pass
-
-
-def choose(properties: dict[str, Any], current: str | None, ec2: Any) -> str:
-    """The current subnet if it still fits, else the first that does.
+def respond(request: Request, client: Client) -> Response:
+    """Physical id: the chosen subnet.
 
     Raises:
         ValueError: none of the subnets lies in a zone that offers the instance types.
     """
+    if request.delete:
+        return Response(request.physical_id or "none")
+    subnet = _choose(request.properties, request.physical_id, client("ec2"))
+    return Response(subnet, {"SubnetId": subnet})
+
+
+def _choose(properties: Mapping[str, Any], current: str | None, ec2: Any) -> str:
     kinds, subnets = properties["InstanceTypes"], properties["SubnetIds"]
     offered = set.intersection(*(_zones(kind, ec2) for kind in kinds))
     described = ec2.describe_subnets(SubnetIds=subnets)["Subnets"]

@@ -1,0 +1,60 @@
+"""`Custom::TrnClusterName` fails if the name of a ParallelCluster cluster is taken.
+
+ParallelCluster's provider deletes by name, on rollback too: a creation that fails because the name is taken would delete the
+cluster that has it. So the cluster depends on this resource. Deleted on purpose, it deletes the cluster's logs, which
+ParallelCluster retains; a rollback leaves them, as they hold the reason.
+
+Properties: ClusterName, DeleteLogs ("yes" or "no").
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from .request import Client, Request, Response
+
+
+def respond(request: Request, client: Client) -> Response:
+    """Physical id: the name, once it is claimed.
+
+    Raises:
+        ValueError: another stack has the name.
+    """
+    name, cloudformation = str(request.properties["ClusterName"]), client("cloudformation")
+    claimed = request.physical_id == name
+    if request.delete:
+        wanted = request.properties["DeleteLogs"] == "yes" and claimed
+        if wanted and "ROLLBACK" not in (_status(cloudformation, request.stack) or "ROLLBACK"):
+            _delete_logs(client("logs"), name)
+        return Response(request.physical_id or name)
+    if not claimed and (status := _status(cloudformation, name)) and not _ours(cloudformation, request.stack, name):
+        raise ValueError(
+            f"the cluster name {name} is taken: stack {name} is {status}. Set pcluster.cluster_name, or delete that cluster"
+        )
+    return Response(name)
+
+
+def _status(cloudformation: Any, stack: str) -> str | None:
+    try:
+        return str(cloudformation.describe_stacks(StackName=stack)["Stacks"][0]["StackStatus"])
+    except cloudformation.exceptions.ClientError as e:
+        if "does not exist" in str(e):
+            return None
+        raise
+
+
+def _ours(cloudformation: Any, stack: str, name: str) -> bool:
+    """Whether the cluster already belongs to this stack."""
+    pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack)
+    found = [r for page in pages for r in page["StackResourceSummaries"] if r.get("PhysicalResourceId") == name]
+    return any(r["ResourceType"] == "Custom::PclusterCluster" for r in found)
+
+
+def _delete_logs(logs: Any, name: str) -> None:
+    """Delete only this cluster's log groups: their names end with the time of its creation."""
+    prefix = f"/aws/parallelcluster/{name}-"
+    for page in logs.get_paginator("describe_log_groups").paginate(logGroupNamePrefix=prefix):
+        for group in [g["logGroupName"] for g in page["logGroups"]]:
+            if re.fullmatch(r"\d{12}", group.removeprefix(prefix)):
+                logs.delete_log_group(logGroupName=group)

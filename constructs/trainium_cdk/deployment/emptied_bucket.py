@@ -1,0 +1,72 @@
+"""`Custom::TrnEmptiedBucket` empties a bucket before CloudFormation deletes it.
+
+Only a bucket with the tag `TAG`: a resource is also deleted when its bucket is to be kept from now on, and by then CloudFormation has
+removed the tag. An update empties nothing, unlike with the CDK's own function for this, which takes any update for a new bucket.
+
+Property: Bucket, which is also the physical id.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from .request import Client, Request, Response
+
+TAG = "trainium-cdk:empty-on-delete"
+_CLOSED = "TrnBucketIsBeingDeleted"
+
+
+def respond(request: Request, client: Client) -> Response:
+    """Physical id: the bucket.
+
+    Raises:
+        RuntimeError: objects could not be deleted.
+    """
+    bucket = str(request.properties["Bucket"])
+    if request.delete and request.physical_id == bucket:
+        s3 = client("s3")
+        if _tagged(s3, bucket):
+            _close(s3, bucket)
+            _empty(s3, bucket)
+    return Response(request.physical_id or bucket if request.delete else bucket)
+
+
+def _tagged(s3: Any, bucket: str) -> bool:
+    tags = _unless(lambda: s3.get_bucket_tagging(Bucket=bucket)["TagSet"], "NoSuchBucket", "NoSuchTagSet")
+    return any(tag["Key"] == TAG for tag in tags or ())
+
+
+def _close(s3: Any, bucket: str) -> None:
+    """Deny further writes: a bucket with an object that arrives late cannot be deleted."""
+    text = _unless(lambda: s3.get_bucket_policy(Bucket=bucket)["Policy"], "NoSuchBucketPolicy")
+    policy: dict[str, Any] = json.loads(text) if text else {"Version": "2012-10-17", "Statement": []}
+    objects = f"arn:{s3.meta.partition}:s3:::{bucket}/*"
+    statement = {"Sid": _CLOSED, "Effect": "Deny", "Principal": "*", "Action": "s3:PutObject", "Resource": objects}
+    if not any(each.get("Sid") == _CLOSED for each in policy["Statement"]):
+        policy["Statement"].append(statement)
+        s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps(policy))
+
+
+def _empty(s3: Any, bucket: str) -> None:
+    for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
+        found = [*page.get("Versions", ()), *page.get("DeleteMarkers", ())]
+        objects = [{"Key": each["Key"], "VersionId": each["VersionId"]} for each in found]
+        if objects:
+            failed = s3.delete_objects(Bucket=bucket, Delete={"Objects": objects, "Quiet": True}).get("Errors")
+            if failed:
+                example = f"{failed[0].get('Key')}: {failed[0].get('Message')}"
+                raise RuntimeError(f"{len(failed)} objects of {bucket} could not be deleted, such as {example}")
+
+
+def _unless(request: Callable[[], Any], *codes: str) -> Any:
+    """The response, or None for one of these errors."""
+    try:
+        return request()
+    except ClientError as e:
+        if e.response["Error"]["Code"] in codes:
+            return None
+        raise

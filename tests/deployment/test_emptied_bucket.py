@@ -1,0 +1,108 @@
+"""`Custom::TrnEmptiedBucket`, with the local AWS's S3: empties what is to be deleted, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from sandbox import LocalAws
+from trainium_cdk.deployment.emptied_bucket import TAG, respond
+from trainium_cdk.deployment.request import Request
+
+TAGGED = {"TagSet": [{"Key": TAG, "Value": "yes"}, {"Key": "Team", "Value": "speech"}]}
+
+
+@pytest.fixture
+def bucket(local_aws: LocalAws) -> Iterator[str]:
+    """A versioned bucket with two objects, one of them twice, and a delete marker."""
+    s3, name = local_aws.client("s3"), f"emptied-{uuid.uuid4().hex[:8]}"
+    s3.create_bucket(Bucket=name)
+    s3.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
+    for key in ("a", "a", "b/c"):
+        s3.put_object(Bucket=name, Key=key, Body=b"x")
+    s3.delete_object(Bucket=name, Key="a")
+    yield name
+    try:
+        s3.delete_bucket_policy(Bucket=name)
+        for each in versions(s3, name):
+            s3.delete_object(Bucket=name, **each)
+        s3.delete_bucket(Bucket=name)
+    except s3.exceptions.NoSuchBucket:
+        pass
+
+
+def versions(s3: Any, bucket: str) -> list[dict[str, str]]:
+    pages = s3.get_paginator("list_object_versions").paginate(Bucket=bucket)
+    found = [v for page in pages for kind in ("Versions", "DeleteMarkers") for v in page.get(kind, ())]
+    return [{"Key": v["Key"], "VersionId": v["VersionId"]} for v in found]
+
+
+def deletion(bucket: str, physical_id: str | None = None) -> Request:
+    return Request("Delete", "stack", {"Bucket": bucket}, physical_id or bucket)
+
+
+def test_a_bucket_that_is_deleted_is_emptied_to_the_last_version(local_aws: LocalAws, bucket: str) -> None:
+    s3 = local_aws.client("s3")
+    s3.put_bucket_tagging(Bucket=bucket, Tagging=TAGGED)
+    for number in range(1005):  # more than one page
+        s3.put_object(Bucket=bucket, Key=f"many/{number}", Body=b"")
+    assert respond(deletion(bucket), local_aws.client).physical_id == bucket
+    assert versions(s3, bucket) == []
+    [statement] = json.loads(s3.get_bucket_policy(Bucket=bucket)["Policy"])["Statement"]
+    assert (statement["Effect"], statement["Principal"], statement["Action"]) == ("Deny", "*", "s3:PutObject")
+    assert respond(deletion(bucket), local_aws.client).physical_id == bucket, "CloudFormation may request it again"
+    assert len(json.loads(s3.get_bucket_policy(Bucket=bucket)["Policy"])["Statement"]) == 1
+    s3.delete_bucket(Bucket=bucket)
+
+
+def test_its_own_policy_stays(local_aws: LocalAws, bucket: str) -> None:
+    s3 = local_aws.client("s3")
+    s3.put_bucket_tagging(Bucket=bucket, Tagging=TAGGED)
+    own = {"Sid": "Tls", "Effect": "Deny", "Principal": "*", "Action": "s3:*", "Resource": f"arn:aws:s3:::{bucket}/*",
+           "Condition": {"Bool": {"aws:SecureTransport": "false"}}}  # fmt: skip
+    s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps({"Version": "2012-10-17", "Statement": [own]}))
+    respond(deletion(bucket), local_aws.client)
+    assert [s["Sid"] for s in json.loads(s3.get_bucket_policy(Bucket=bucket)["Policy"])["Statement"]] == [
+        "Tls", "TrnBucketIsBeingDeleted",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("tags", "request_of"),
+    [
+        ({"TagSet": [{"Key": "Team", "Value": "speech"}]}, deletion),
+        (None, deletion),
+        (TAGGED, lambda bucket: deletion(bucket, "not-created")),
+        (TAGGED, lambda bucket: Request("Create", "stack", {"Bucket": bucket})),
+        (TAGGED, lambda bucket: Request("Update", "stack", {"Bucket": bucket}, bucket)),
+        (TAGGED, lambda bucket: Request("Update", "stack", {"Bucket": bucket}, "another-bucket")),
+    ],
+    ids=["kept from now on", "without tags", "never created", "created", "updated", "of another bucket before"],
+)
+def test_nothing_else_is_emptied(local_aws: LocalAws, bucket: str, tags: Any, request_of: Any) -> None:
+    s3 = local_aws.client("s3")
+    if tags:
+        s3.put_bucket_tagging(Bucket=bucket, Tagging=tags)
+    before, request = versions(s3, bucket), request_of(bucket)
+    response = respond(request, local_aws.client)
+    assert versions(s3, bucket) == before
+    assert response.physical_id == (request.physical_id if request.delete else bucket)
+    with pytest.raises(ClientError, match="NoSuchBucketPolicy"):
+        s3.get_bucket_policy(Bucket=bucket)
+
+
+def test_a_bucket_that_is_gone_is_empty(local_aws: LocalAws) -> None:
+    assert respond(deletion("gone-already-0123"), local_aws.client).physical_id == "gone-already-0123"
+
+
+def test_what_cannot_be_deleted_is_an_error(local_aws: LocalAws, bucket: str) -> None:
+    s3 = local_aws.client("s3")
+    s3.put_bucket_tagging(Bucket=bucket, Tagging=TAGGED)
+    s3.delete_objects = lambda **_: {"Errors": [{"Key": "a", "Message": "Access Denied", "Code": "AccessDenied"}]}
+    with pytest.raises(RuntimeError, match=f"1 objects of {bucket} could not be deleted, such as a: Access Denied"):
+        respond(deletion(bucket), lambda _: s3)
