@@ -321,7 +321,7 @@ SHAPE = [
     (
         "eks: {version: 1.35}  # <-",
         "eks.version",
-        "read as a number, not as text. Fix: put the value in quotes",
+        'read as a number, not as text. Fix: put it in quotes: "1.35"',
     ),
     ("eks: {endpoint: public}  # <-", "eks", "endpoint is public, but public_cidrs is empty"),
     ("eks: {endpoint: public, public_cidrs: [0.0.0.0/0]}  # <-", "eks.public_cidrs[0]", "opens the Kubernetes API"),

@@ -28,11 +28,13 @@ TABLE = [
     ("pcluster:\n  queues:\n    -  # <-", "pcluster.queues[0]", "(nothing)", "write a value after the dash"),
     ("pcluster: {queues: []}  # <-", "pcluster.queues", "[]", "it needs at least 1 item"),
     # text that YAML reads as something else
-    ("account: 012345678901  # <-", "account", "12345678901", 'read as a number, not as text. Fix: put it in quotes: "012345678901"'),
+    ("account: 012345678901  # <-", "account", "012345678901", 'read as a number, not as text. Fix: put it in quotes: "012345678901"'),
     ("tags:\n  cost-centre: 4711  # <-", "tags.cost-centre", "4711", 'put it in quotes: "4711"'),
     ("tags: {spot: true}  # <-", "tags.spot", "true", 'read as true or false, not as text. Fix: put it in quotes: "true"'),
     ("tags: {until: 2026-12-31}  # <-", "tags.until", "2026-12-31", 'read as a date, not as text. Fix: put it in quotes: "2026-12-31"'),
-    ("bootstrap: {neuron_release: 2.30}  # <-", "bootstrap.neuron_release", "2.3", "put the value in quotes"),
+    ("bootstrap: {neuron_release: 2.30}  # <-", "bootstrap.neuron_release", "2.30", 'put it in quotes: "2.30"'),
+    ("tags: {build: 0x1F}  # <-", "tags.build", "0x1F", 'put it in quotes: "0x1F"'),
+    ("network:\n  existing:\n    vpc_id: vpc-0123456789abcdef0\n    subnets: []\n    : 5  # <-", "network.existing.", "(nothing)", "this key has no name. Fix: write its name before the colon"),
     ("tags: {1: x}  # <-", "tags[1]", "1", "read as a number"),
     # a value where a section or a list is, and the other way round
     ("network: 10.0.0.0/16  # <-", "network", "10.0.0.0/16", "this is a section, not a value. Fix: write keys under it, for example cidr"),

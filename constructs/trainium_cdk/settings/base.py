@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import posixpath
 import re
 import types
@@ -42,6 +43,14 @@ class Settings(BaseModel):
             return data
         sections = _sections(cls)
         return {k: v for k, v in data.items() if v is not None or k not in sections}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _numbers_are_known(cls, data: Any) -> Any:
+        for key, value in data.items() if isinstance(data, Mapping) else ():
+            if isinstance(value, float) and -math.inf < value <= NUMBER_TOKEN:
+                raise wrong(f"{key} is a token of the CDK, which has no value before the deployment", "give a number")
+        return data
 
     @model_validator(mode="before")
     @classmethod
@@ -140,6 +149,8 @@ def _token_or_checked(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
 
 TOKEN = "${Token["  # noqa: S105  not a secret
 """How the CDK's tokens begin. CloudFormation fills them in at deployment, so that they cannot be checked here."""
+NUMBER_TOKEN = -1.8e289
+"""Numbers that stand for the CDK's tokens are below it."""
 MaybeToken = WrapValidator(_token_or_checked)
 OnOff = Annotated[Literal["auto", "on", "off"], BeforeValidator(_on_or_off)]
 """YAML 1.1 tools turn `on` and `off` into booleans: both forms are accepted."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from trainium_cdk.settings.problems import KeyPath, Problem, Source
 from trainium_cdk.settings.shape import problems_of
 
 MAX_BYTES = 250_000
+_LINE_END = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+_NUMBER = re.compile(r"[-+.]?\d[-+.\w]*")
 
 
 def load(file: str | Path | None = None) -> Environment:
@@ -56,13 +59,17 @@ def parse(text: str, file: str = "(text)") -> Environment:
         raise SettingsFileError(file, "its top level is not a mapping", "Begin with a key, for example `name: trn`")
     lines: dict[KeyPath, int] = {}
     try:
-        plain = _Plain(lines)
+        plain = _Plain(lines, text)
         data = plain.value(document, ())
     except OverflowError as e:
         raise SettingsFileError(file, str(e), "Remove the anchors (&) and aliases (*)") from None
     except ValueError as e:
         raise SettingsFileError(file, str(e), "Write a smaller number, or put it in quotes if it is text") from None
-    source = Source(file, lines)
+    source = Source(file, lines, plain.numbers)
+    if unnamed := [
+        Problem(key, "(nothing)", "this key has no name", "write its name before the colon") for key in plain.unnamed
+    ]:
+        raise SettingsError(unnamed, source)
     if unclear := list(_unclear(plain.blank)):
         raise SettingsError(unclear, source)
     return validate(data, source)
@@ -78,7 +85,7 @@ def validate(data: Mapping[str, Any], source: Source | None = None) -> Environme
     try:
         environment = environment_model().model_validate(data)
     except ValidationError as e:
-        raise SettingsError(problems_of(e), source) from None
+        raise SettingsError(problems_of(e, source.numbers), source) from None
     environment._source = source
     return environment
 
@@ -163,10 +170,13 @@ class _Plain:
     MAX_LEVELS = 40
     MAX_BITS = 1024
 
-    def __init__(self, lines: dict[KeyPath, int]):
+    def __init__(self, lines: dict[KeyPath, int], text: str):
         self.lines = lines
+        self.text = _LINE_END.split(text)
         self.values = 0
         self.blank: list[KeyPath] = []
+        self.unnamed: list[KeyPath] = []
+        self.numbers: dict[KeyPath, str] = {}
 
     def value(self, node: Any, at: KeyPath) -> Any:
         self.values += 1
@@ -191,15 +201,24 @@ class _Plain:
 
     def _pairs(self, node: CommentedMap, at: KeyPath) -> Iterator[tuple[Any, Any]]:
         for key, value in node.items():
-            name = self._scalar(key, at)
+            name = "" if key is _Blank else self._scalar(key, at)
             path = (*at, name if isinstance(name, str | int) else str(name))
             if key in (node.lc.data or {}):  # a key from a merge (<<) has no line
                 self.lines[path] = node.lc.key(key)[0] + 1
+                self._as_written(value, path, node.lc.value(key))
+            if key is _Blank:
+                self.unnamed.append(path)
             yield name, self.value(value, path)
 
     def _item(self, node: CommentedSeq, i: int, at: KeyPath) -> Any:
         self.lines[(*at, i)] = node.lc.item(i)[0] + 1
+        self._as_written(node[i], (*at, i), node.lc.item(i))
         return self.value(node[i], (*at, i))
+
+    def _as_written(self, value: Any, at: KeyPath, position: tuple[int, int]) -> None:
+        line = "".join(self.text[position[0] : position[0] + 1])
+        if isinstance(value, int | float) and (found := _NUMBER.match(line, position[1])):
+            self.numbers[at] = found[0]
 
 
 def _scalar(node: Any) -> Any:

@@ -49,7 +49,7 @@ class Ssh(Settings):
     Session Manager
     always works without it."""
 
-    from_cidrs: tuple[Annotated[Cidr, AfterValidator(_not_everywhere)], ...] = Field(min_length=1)
+    from_cidrs: tuple[Annotated[Cidr, AfterValidator(_not_everywhere), MaybeToken], ...] = Field(min_length=1)
     """Networks that may connect; never 0.0.0.0/0."""
     key_name: str | None = Field(default=None, pattern=r"^[\x21-\x7e]{1,255}$")
     """An existing EC2 key pair (ed25519). Default: a new one, whose private key is stored in SSM Parameter Store."""

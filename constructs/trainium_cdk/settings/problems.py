@@ -44,11 +44,12 @@ class Problem:
 
 @dataclass(frozen=True)
 class Source:
-    """Where an environment was read from: the file, and the line of each key in it."""
+    """Where an environment was read from: the file, the line of each key in it, and each number as it is written."""
 
     # not compared: environments with the same content are equal, even if they were read from different files
     file: str = field(default="(defaults)", compare=False)
     lines: dict[KeyPath, int] = field(default_factory=dict, compare=False)
+    numbers: dict[KeyPath, str] = field(default_factory=dict, compare=False)
 
     def where(self, key: KeyPath) -> str:
         """`file:line` of the key, or of its nearest parent key that is in the file."""

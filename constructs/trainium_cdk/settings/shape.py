@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import difflib
 import functools
@@ -18,13 +19,26 @@ from trainium_cdk.settings.environment import CATALOG_ERROR, Environment
 from trainium_cdk.settings.problems import KeyPath, Problem, show
 
 _READ_AS = {bool: "true or false", int: "a number", float: "a number", dt.date: "a date", dt.datetime: "a date"}
+_NOT_AS_TEXT = ", not as text"
 
 
-def problems_of(error: ValidationError) -> list[Problem]:
-    """One problem for each mistake, without errors that only follow from another one."""
+def problems_of(error: ValidationError, numbers: Mapping[KeyPath, str] = types.MappingProxyType({})) -> list[Problem]:
+    """One problem for each mistake, without errors that only follow from another one.
+
+    Args:
+        numbers: as they are written. Default: unknown.
+    """
     details = error.errors()
-    problems = [p for e in _roots(details) for p in _problems(e, Environment)]
+    problems = [_as_text(p, numbers) for e in _roots(details) for p in _problems(e, Environment)]
     return list(dict.fromkeys(problems)) if all(_hashable(p.value) for p in problems) else problems
+
+
+def _as_text(problem: Problem, numbers: Mapping[KeyPath, str]) -> Problem:
+    """A number that should be text, as it is written: 2.30 was read as 2.3, and 012 as 12."""
+    written = numbers.get(problem.key)
+    if written is None or not problem.reason.endswith(_NOT_AS_TEXT):
+        return problem
+    return dataclasses.replace(problem, value=written, fix=f'put it in quotes: "{written}"')
 
 
 def _hashable(value: Any) -> bool:
@@ -68,12 +82,10 @@ def _problem(error: ErrorDetails, key: KeyPath, value: Any) -> Problem:
                 key, value, "it does not have the required form", f"write text that matches {context['pattern']}"
             )
         case "string_type" if type(value) in _READ_AS:
-            reason = f"read as {_READ_AS[type(value)]}, not as text"
-            if isinstance(value, float):  # 2.30 was read as 2.3
-                return Problem(key, value, reason, "put the value in quotes")
-            # the only number that is written with leading zeros
-            text = f"{value:012d}" if last == "account" and type(value) is int and value < 10**12 else show(value)
-            return Problem(key, value, reason, f'put it in quotes: "{text}"')
+            reason = f"read as {_READ_AS[type(value)]}{_NOT_AS_TEXT}"
+            # 2.30 was read as 2.3
+            fix = "put the value in quotes" if isinstance(value, float) else f'put it in quotes: "{show(value)}"'
+            return Problem(key, value, reason, fix)
         case "model_type" | "dict_type" | "model_attributes_type":
             known = keys_at(key)
             fix = f"write keys under it, for example {known[0]}" if known else "write keys under it"

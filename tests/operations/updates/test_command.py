@@ -91,8 +91,13 @@ def test_a_change_that_loses_data(local_aws: LocalAws, app: Path, name: str, mon
 def test_errors_are_reported_in_one_paragraph(local_aws: LocalAws, app: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for key, value in {**local_aws.env, "SMALL_NAME": "small", "SMALL_MODE": "generalPurpose"}.items():
         monkeypatch.setenv(key, value)
-    with pytest.raises(UpdateError, match="the app does not synthesise"):
+    with pytest.raises(UpdateError, match="the app has no stack Other: `cdk ls` in its folder lists them"):
         assemble("Other", app=app)
+    (app / "nothing").mkdir()
+    with pytest.raises(
+        UpdateError, match=r"there is no CDK app in .*/nothing .*: run it in the app's folder, or give --app FOLDER"
+    ):
+        assemble("Other", app=app / "nothing")
     (app / "app.py").write_text("raise SystemExit('no settings today')")
     broken = diff(local_aws, app, "small", "generalPurpose")
     assert broken.returncode == 1

@@ -15,7 +15,7 @@ from trainium_cdk.jobs.patience import ONE_QUESTION, Patience
 from trainium_cdk.jobs.slurm import logs, snapshot
 from trainium_cdk.jobs.slurm.render import SlurmSubmission, render
 from trainium_cdk.jobs.slurm.snapshot import Snapshot
-from trainium_cdk.jobs.slurm.submit_script import LATER, RESULT
+from trainium_cdk.jobs.slurm.submit_script import LATER, RESULT, TAKEN
 from trainium_cdk.jobs.slurm.transport import Result, Transport
 from trainium_cdk.jobs.status import JobStatus, LogChunk, Submitted
 from trainium_cdk.jobs.submission import new_token
@@ -65,7 +65,7 @@ class SlurmBackend:
             why = _last_words(result)
             if _INACTIVE in why:
                 why += f". {snapshot.inactive_queue(self.cluster)}"
-            undone = "" if _ANOTHER in why else ". Nothing of it is left there"
+            undone = "" if result.code == TAKEN else ". Nothing of it is left there"
             raise SubmitError(f"{submission.id} was not submitted to {self.cluster.cluster_name}: {why}{undone}")
         answer = json.loads(results[-1].removeprefix(RESULT))
         stages = {str(k): str(v) for k, v in answer["stages"].items()}
@@ -248,7 +248,6 @@ class SlurmBackend:
         return snapshot.parse(result.stdout, self.cluster)
 
 
-_ANOTHER = "already exists as another job"
 _INACTIVE = "Required partition not available (inactive or drain)"
 """What sbatch prints if the queue's partition is INACTIVE."""
 

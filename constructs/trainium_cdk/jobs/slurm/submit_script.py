@@ -13,6 +13,8 @@ from trainium_cdk.jobs.templates import Template
 RESULT = "trn-result: "
 """The prefix of the line in which the submission reports its result."""
 LATER = 75
+TAKEN = 76
+"""Exit code if the token is another job's."""
 """Exit code of a submission that has not finished: sending it again finishes it."""
 NO_RESPONSE = (
     "[Cc]ommunication|Connection|[Ss]ocket|timed out|Unable to contact|Zero Bytes|Message (send|receive) failure|in standby mode"
@@ -42,6 +44,11 @@ unset "${{!SBATCH_@}}" "${{!SQUEUE_@}}" "${{!SCONTROL_@}}" # the user's own defa
 die() {{
   printf '%s\n' "$*" >&2
   exit 1
+}}
+
+taken() {{
+  printf '%s\n' "$id $*" >&2
+  exit {taken}
 }}
 
 # Running the same script again finishes what has begun.
@@ -164,10 +171,10 @@ let_begin() {{ # number, whose name was checked just before
 }}
 
 if [ -f "$job/cluster" ] && [ "$(< "$job/cluster")" != "$cluster" ]; then
-  die "$id is a job of another cluster on this file system (head node $(head -c 60 "$job/cluster")). Use a new token"
+  taken "is a job of another cluster on this file system (head node $(head -c 60 "$job/cluster")). Use a new token"
 fi
 if [ -e "$job/stages" ]; then
-  [ "$(cat "$job/digest")" = "$digest" ] || die "$id already exists as another job. Use a new token, or submit the same job"
+  [ "$(cat "$job/digest")" = "$digest" ] || taken "already exists as another job. Use a new token, or submit the same job"
   trap '' HUP INT TERM
   resume
   report true
@@ -232,6 +239,7 @@ def submit_script(
         name=name,
         cluster="".join(c for c in fitted.cluster.cluster_name if c.isprintable()),
         later=LATER,
+        taken=TAKEN,
         no_response=quote.word(NO_RESPONSE),
         lock=hashlib.sha256(name.encode()).hexdigest()[:2],
         shared=quote.word(fitted.cluster.shared_dir),

@@ -53,9 +53,17 @@ def assemble(stack: str, environment: Path | None = None, app: Path | None = Non
             env={**os.environ, "CI": "true", "NO_COLOR": "1", "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "1"},
         )  # fmt: skip
         if done.returncode:
-            words = (done.stderr or done.stdout).strip()[-2000:]
-            raise UpdateError(f"the app does not synthesise:\n{words}")
+            raise UpdateError(_reason((done.stderr or done.stdout).strip(), stack, app))
         return _pick(stack, Path(folder))
+
+
+def _reason(words: str, stack: str, app: Path | None) -> str:
+    """What the CDK's command line reports, with what to do."""
+    if "--app is required" in words:
+        return f"there is no CDK app in {app or 'this folder'} (no cdk.json with `app`): run it in the app's folder, or give --app FOLDER"
+    if "No stacks match" in words:
+        return f"the app has no stack {stack}: `cdk ls` in its folder lists them"
+    return f"the app does not synthesise:\n{words[-2000:]}"
 
 
 def _pick(stack: str, folder: Path) -> Assembled:
@@ -71,7 +79,7 @@ def _pick(stack: str, folder: Path) -> Assembled:
             region = str(artifact.get("environment", "")).rpartition("/")[2]
             template = json.loads((folder / properties["templateFile"]).read_text("utf-8"))
             return Assembled(name, None if "unknown" in region else region or None, template)
-    raise UpdateError(f"the app has no stack {stack}; it has {',  '.join(names) or 'none'}")
+    raise UpdateError(f"the app has no stack {stack}; it has {', '.join(names) or 'none'}")
 
 
 def deployed(name: str, region: str | None = None) -> Template | None:
