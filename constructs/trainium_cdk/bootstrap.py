@@ -16,9 +16,11 @@ from aws_cdk import aws_s3_assets as assets
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
+import trainium_cdk.checks.neuron as neuron
 from trainium_cdk import settings
 from trainium_cdk._cdk.custom_resources import custom_resource, permissions_of
 from trainium_cdk._cdk.job_files import grant_keys
+from trainium_cdk._cdk.rules import report_on
 from trainium_cdk.node import env as node_env
 from trainium_cdk.node.scripts import ENTRY, scripts_dir
 from trainium_cdk.settings import Environment
@@ -59,8 +61,8 @@ class TrnBootstrap(Construct):
     """s3:// URL of entry.sh."""
     scripts_url: str
     """s3:// URL of the zip file with configure-node.sh, lib/ and node.env."""
-    settings: settings.Bootstrap
-    """What is installed on the nodes."""
+    environment: Environment
+    """The environment that describes the nodes: their types, operating system, mounts and software."""
     publisher: iam.IGrantable
     """The permissions of the function that copies the scripts into the bucket."""
     bucket: s3.IBucket
@@ -99,6 +101,7 @@ class TrnBootstrap(Construct):
                 },
             }
         )
+        report_on(self, environment, at=("bootstrap",), rules=neuron.RULES, names={}, engine="slurm")
         self._build(environment, bucket, parameter_name)
 
     @classmethod
@@ -107,7 +110,7 @@ class TrnBootstrap(Construct):
         return _OfEnvironment(scope, id, environment=environment, bucket=bucket)
 
     def _build(self, environment: Environment, bucket: s3.IBucket, parameter_name: str | None) -> None:
-        self.bucket, self.settings = bucket, environment.bootstrap
+        self.bucket, self.environment = bucket, environment
         scripts = scripts_dir()
         with tempfile.TemporaryDirectory() as folder:  # the CDK copies it into cdk.out at once
             file = _pack(scripts, node_env.render(environment), Path(folder) / "node.zip")

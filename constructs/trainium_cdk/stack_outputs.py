@@ -10,6 +10,7 @@ from aws_cdk import aws_ecr as ecr
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
+from trainium_cdk._cdk.stack_wide import stack_wide
 from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.catalog import Catalog, Need, choose
 from trainium_cdk.eks.view import OwnCluster, TheirCluster, view_of
@@ -50,7 +51,7 @@ class TrnOutputs(Construct):
         version: On EKS: Kubernetes version. Default: that of a `TrnEksCluster`; else the catalogue's.
 
     Raises:
-        ValueError: on EKS, no node group is given, or none of them mounts a shared file system, where jobs live.
+        ValueError: the stack has a `TrnOutputs` already; or, on EKS, no node group is given, or none of them mounts a shared file system, where jobs live.
     """
 
     def __init__(
@@ -70,6 +71,9 @@ class TrnOutputs(Construct):
         version: str | None = None,
     ) -> None:
         super().__init__(scope, id)
+        first = stack_wide(self, "TrnOutputs", Construct, lambda *_: self)
+        if first is not self:
+            raise ValueError(f"{self.node.path}: the stack has the outputs of a cluster already: {first.node.path}")
         registry_uri = repository.repository_uri if repository else ""
         if isinstance(cluster, TrnPcluster):
             _export(

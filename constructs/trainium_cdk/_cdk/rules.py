@@ -14,10 +14,11 @@ from constructs import Construct, IValidation
 from trainium_cdk import settings
 from trainium_cdk.checks import Rule
 from trainium_cdk.settings import Problem
+from trainium_cdk.settings.base import NUMBER_TOKEN, TOKEN
 from trainium_cdk.settings.problems import KeyPath, show
 
-_LARGEST_NUMBER_TOKEN = -1.8e289
-"""Numbers that encode tokens are below it."""
+LIST_TOKEN = "#{Token["  # noqa: S105  not a secret
+"""How the one element of a list begins whose elements are not known."""
 
 
 def report(
@@ -39,7 +40,7 @@ def report(
     try:
         environment = settings.validate(data)
     except settings.SettingsError as e:
-        _register(construct, e.problems, at, names)
+        register(construct, e.problems, at=at, names=names)
     else:
         report_on(construct, environment, at=at, rules=rules, names=names)
 
@@ -55,10 +56,12 @@ def report_on(
 ) -> None:
     """The same for an environment. `engine`: ignore problems of other engines."""
     found = [replace(problem, rule=rule.__name__) for rule in rules for problem in rule(environment)]
-    _register(construct, [p for p in found if engine is None or p.engine in {None, engine}], at, names)
+    of_engine = [p for p in found if engine is None or p.engine in {None, engine}]
+    register(construct, of_engine, at=at, names=names)
 
 
-def _register(construct: Construct, found: Iterable[Problem], at: KeyPath, names: Mapping[str, str]) -> None:
+def register(construct: Construct, found: Iterable[Problem], *, at: KeyPath, names: Mapping[str, str]) -> None:
+    """Warnings for the CDK's command line, and errors that fail the synthesis. Arguments as of `report`."""
     problems = [p for p in found if p.key[: len(at)] == at or p.key == ("region",)]
     for problem in problems:
         if problem.level == "warning":
@@ -70,12 +73,21 @@ def _register(construct: Construct, found: Iterable[Problem], at: KeyPath, names
 def unresolved(value: object) -> bool:
     """Whether a value is a CDK token, or holds one. (The CDK's own check sends a message to Node for each value.)"""
     if isinstance(value, str):
-        return "${Token[" in value or "#{Token[" in value  # a text, or an element of a list
+        return TOKEN in value or LIST_TOKEN in value
     if isinstance(value, int | float):
-        return value <= _LARGEST_NUMBER_TOKEN
+        return value <= NUMBER_TOKEN
     if isinstance(value, Mapping):
         return any(unresolved(each) for pair in value.items() for each in pair)
     return isinstance(value, list | tuple) and any(map(unresolved, value))
+
+
+def refuse_tokens(construct: Construct, **values: object) -> None:
+    """Raises ValueError for an argument that must be known at synthesis."""
+    for name, value in values.items():
+        if unresolved(value):
+            raise ValueError(
+                f"{construct.node.path}: {name} is a token of the CDK, which has no value before the deployment: give a plain value"
+            )
 
 
 def known(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,7 +112,7 @@ class _Errors:
 
 def _text(problem: Problem, at: KeyPath, names: Mapping[str, str]) -> str:
     key = problem.key[len(at) :] if problem.key[: len(at)] == at else problem.key
-    text = f"{problem.reason}. Fix: {problem.fix}."
+    text = f"{problem.reason}. Fix: {problem.fix}.".replace(".".join(map(str, (*at, ""))), "")
     # keys, for example `max_nodes`, `purchase: spot` or `fsx`; not the same words in a sentence
     text = re.sub(r"\b[a-z]+(_[a-z]+)+\b|\b[a-z]+(?=: )|\bfsx\b", lambda m: names.get(m[0], m[0]), text)
     if not key:

@@ -16,6 +16,7 @@ from trainium_cdk import engines
 from trainium_cdk import settings as trn
 from trainium_cdk._cdk.offering import offering_subnet
 from trainium_cdk._cdk.once import gibibytes, group_id, role_arn, to_gibibytes
+from trainium_cdk._cdk.rules import refuse_tokens
 from trainium_cdk._cdk.subnets import routes_of, selected
 from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.catalog import Catalog
@@ -146,7 +147,9 @@ class TrnNodeGroup(Construct):
         rules: bool = True,
     ) -> None:
         super().__init__(scope, id)
+        refuse_tokens(self, min_size=min_size, desired_size=desired_size, max_size=max_size, name=name, lnc=lnc)
         type_name = instance_type if isinstance(instance_type, str) else instance_type.to_string()
+        refuse_tokens(self, instance_type=type_name)
         catalog = catalog or Catalog.load()
         kind, view = catalog.instance(type_name), view_of(cluster)
         service_cidr, version = service_cidr or view.service_cidr, version or view.version

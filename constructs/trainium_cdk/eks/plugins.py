@@ -13,6 +13,7 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct, DependencyGroup, IDependable
 
 from trainium_cdk._cdk.job_files import grant_keys, job_file_statements
+from trainium_cdk._cdk.rules import LIST_TOKEN, refuse_tokens
 from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks import manifests, network_policies
@@ -107,6 +108,7 @@ class TrnPlugins(Construct):
         rules: bool = True,
     ) -> None:
         super().__init__(scope, id)
+        refuse_tokens(self, job_networks=[each for each in job_networks if each.startswith(LIST_TOKEN)])
         self._view, self._cluster = view_of(cluster), kubectl_cluster(self, cluster)
         namespace = namespace or self._view.namespace
         plugins = Plugins(

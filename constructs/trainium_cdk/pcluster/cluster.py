@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jsii
-from aws_cdk import CustomResource, Duration, Names, RemovalPolicy, Stack
+from aws_cdk import CustomResource, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
@@ -21,7 +21,7 @@ from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.outputs.contract import PAYLOADS
 from trainium_cdk.pcluster.config import ClusterIds, render
-from trainium_cdk.pcluster.described import environment_of, refuse_the_stacks_name
+from trainium_cdk.pcluster.described import default_name, environment_of, refuse_the_stacks_name, with_scripts_of
 from trainium_cdk.pcluster.name import TrnClusterName
 from trainium_cdk.pcluster.provider import TrnPclusterProvider
 from trainium_cdk.pcluster.ssh import key_pair, ssh_source
@@ -47,7 +47,8 @@ class TrnPcluster(Construct):
         vpc: Where the cluster is.
         queues: The partitions. Default: one, of up to 16 trn1.32xlarge.
         storage: File systems that every node mounts: a `TrnStorage`, or an EFS or FSx for Lustre file system of the CDK. Default: a new EFS.
-        bootstrap: The scripts that every node runs at its start. Default: a `TrnBootstrap` for the queues' types, in a `TrnBucket`.
+        bootstrap: The scripts that every node runs at its start, for the same operating system, mounts and types. Default: a `TrnBootstrap`,
+            in a `TrnBucket`.
         vpc_subnets: Where nodes may be: for each queue one of them is chosen, in an availability zone that offers its types.
             Default: the private subnets of the VPC.
         queue_subnets: The subnets of queues, by name. Default: chosen from `vpc_subnets`.
@@ -121,7 +122,7 @@ class TrnPcluster(Construct):
             storage=storage,
             tags=tags or {},
             queues=queues,
-            cluster_name=cluster_name or Names.unique_resource_name(self, max_length=40, separator="-"),
+            cluster_name=cluster_name or default_name(self),
             head=head_node,
             os=operating_system,
             version=version,
@@ -132,7 +133,9 @@ class TrnPcluster(Construct):
             slurm_settings=[dict(line) for line in slurm_settings],
             overrides=dict(overrides or {}),
         )
-        if bootstrap is None:
+        if bootstrap:
+            environment = with_scripts_of(self, environment, bootstrap.environment)
+        else:
             bootstrap = TrnBootstrap(
                 self,
                 "Bootstrap",
@@ -141,7 +144,6 @@ class TrnPcluster(Construct):
                 operating_system=operating_system,
                 mount_dirs=environment.storage.mount_dirs,
             )
-        environment = environment.model_copy(update={"bootstrap": bootstrap.settings})
         subnets = chosen_subnets(
             self,
             vpc,

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from aws_cdk import Names, Stack
 from constructs import Construct
 
 import trainium_cdk.checks.capacity as capacity
 import trainium_cdk.checks.network as network
+import trainium_cdk.checks.neuron as neuron
 import trainium_cdk.checks.nodes as nodes
 import trainium_cdk.checks.pcluster as pcluster
 import trainium_cdk.checks.zones as zones
 from trainium_cdk import settings as trn
-from trainium_cdk._cdk.rules import region_of, report_on
+from trainium_cdk._cdk.rules import region_of, register, report_on
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.checks.rule import listed
 from trainium_cdk.checks.storage import scratch_is_separate_from_shared
 from trainium_cdk.errors import SettingsError
 from trainium_cdk.settings import Environment
@@ -56,6 +59,35 @@ def environment_of(
     )
     report_on(construct, environment, at=("pcluster",), rules=_RULES, names=_NAMES, engine="slurm")
     return environment
+
+
+def default_name(construct: Construct) -> str:
+    """From the construct's path, and not the stack's: ParallelCluster creates a stack of the cluster's name."""
+    name = Names.unique_resource_name(construct, max_length=40, separator="-")
+    return f"{name}-slurm" if name == Stack.of(construct).stack_name else name
+
+
+def with_scripts_of(construct: Construct, environment: Environment, scripts: Environment) -> Environment:
+    """The cluster's environment with the software that the node scripts install. Contradictions are registered as problems."""
+    described = environment.model_copy(update={"bootstrap": scripts.bootstrap})
+    compared = {
+        "operating_system": ([scripts.pcluster.os], [described.pcluster.os]),
+        "mount_dirs": (sorted(scripts.storage.mount_dirs), sorted(described.storage.mount_dirs)),
+        "neuron_release": ([scripts.release.version], [described.release.version]),
+    }
+    contradictions = [
+        trn.Problem(
+            ("pcluster", "bootstrap"),
+            f"{name} {listed(theirs)}",
+            f"the cluster's nodes have {listed(needed)}",
+            "give TrnBootstrap the operating system, the mount directories and the instance types of this cluster",
+        )
+        for name, (theirs, needed) in compared.items()
+        if theirs != needed
+    ]
+    register(construct, contradictions, at=("pcluster",), names={})
+    report_on(construct, described, at=("bootstrap",), rules=neuron.RULES, names={}, engine="slurm")
+    return described
 
 
 def refuse_the_stacks_name(environment: Environment, stack_name: str) -> None:

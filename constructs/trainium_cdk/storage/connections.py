@@ -18,11 +18,15 @@ class Servers:
 
 
 class ServerConnections(ec2.Connections):
-    """Connections whose default port means every port of every server, in both directions."""
+    """Connections whose default port means every port of every server, in both directions.
+
+    From the other side (`client.connections.allow_to_default_port(storage)`) the CDK takes a single port: with several, it raises an error.
+    """
 
     def __init__(self, servers: Sequence[Servers]) -> None:
         groups = [group for each in servers for group in each.connections.security_groups]
-        default = servers[0].ports[0] if servers else None
+        ports = [port for each in servers for port in each.ports]
+        default = ports[0] if len(ports) == 1 else None
         super().__init__(security_groups=groups, default_port=default)
         self._servers_of_all = servers
 
