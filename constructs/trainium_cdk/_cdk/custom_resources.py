@@ -38,7 +38,7 @@ def custom_resource(
     return CustomResource(
         scope,
         id,
-        service_token=deployment_function(scope).token,
+        service_token=(permissions or deployment_function(scope)).token,
         resource_type=f"Custom::{kind}",
         service_timeout=_minutes(minutes),
         removal_policy=RemovalPolicy.DESTROY,
@@ -90,7 +90,9 @@ class Permissions(Construct):
 
     def __init__(self, scope: Construct, id: str) -> None:
         super().__init__(scope, id)
-        self.policy = iam.ManagedPolicy(self, "Policy", roles=[deployment_function(self).role])
+        function = deployment_function(self)
+        self.token = function.token
+        self.policy = iam.ManagedPolicy(self, "Policy", roles=[function.role])
         self.arn = self.policy.managed_policy_arn
         self._known: set[object] = set()
 
