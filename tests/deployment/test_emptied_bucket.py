@@ -106,3 +106,11 @@ def test_what_cannot_be_deleted_is_an_error(local_aws: LocalAws, bucket: str) ->
     s3.delete_objects = lambda **_: {"Errors": [{"Key": "a", "Message": "Access Denied", "Code": "AccessDenied"}]}
     with pytest.raises(RuntimeError, match=f"1 objects of {bucket} could not be deleted, such as a: Access Denied"):
         respond(deletion(bucket), lambda _: s3)
+
+
+def test_a_bucket_whose_policy_no_longer_names_the_function_is_kept() -> None:
+    class Kept:
+        def get_bucket_tagging(self, **_: str) -> None:
+            raise ClientError({"Error": {"Code": "AccessDenied", "Message": "Access Denied"}}, "GetBucketTagging")
+
+    assert respond(deletion("kept"), lambda _: Kept()).physical_id == "kept"

@@ -14,11 +14,8 @@ from constructs import Construct, IValidation
 from trainium_cdk import settings
 from trainium_cdk.checks import Rule
 from trainium_cdk.settings import Problem
-from trainium_cdk.settings.base import NUMBER_TOKEN, TOKEN
+from trainium_cdk.settings.base import LIST_TOKEN, NUMBER_TOKEN, TOKEN
 from trainium_cdk.settings.problems import KeyPath, show
-
-LIST_TOKEN = "#{Token["  # noqa: S105  not a secret
-"""How the one element of a list begins whose elements are not known."""
 
 
 def report(

@@ -36,7 +36,9 @@ def respond(request: Request, client: Client) -> Response:
 
 
 def _tagged(s3: Any, bucket: str) -> bool:
-    tags = _unless(lambda: s3.get_bucket_tagging(Bucket=bucket)["TagSet"], "NoSuchBucket", "NoSuchTagSet")
+    # a bucket that is kept from now on no longer lets this function read its tags
+    none = ("AccessDenied", "NoSuchBucket", "NoSuchTagSet")
+    tags = _unless(lambda: s3.get_bucket_tagging(Bucket=bucket)["TagSet"], *none)
     return any(tag["Key"] == TAG for tag in tags or ())
 
 

@@ -13,7 +13,7 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct, DependencyGroup, IDependable
 
 from trainium_cdk._cdk.job_files import grant_keys, job_file_statements
-from trainium_cdk._cdk.rules import LIST_TOKEN, refuse_tokens
+from trainium_cdk._cdk.rules import refuse_tokens
 from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks import manifests, network_policies
@@ -27,6 +27,7 @@ from trainium_cdk.eks.installation import Installation
 from trainium_cdk.eks.view import OwnCluster, TheirCluster, kubectl_cluster, view_of
 from trainium_cdk.outputs import SERVICE_ACCOUNT
 from trainium_cdk.settings import Environment, Mirror, Plugins
+from trainium_cdk.settings.base import LIST_TOKEN
 from trainium_cdk.storage import AnyStorage, TrnStorage
 from trainium_cdk.storage.given import mounts
 

@@ -149,6 +149,8 @@ def _token_or_checked(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
 
 TOKEN = "${Token["  # noqa: S105  not a secret
 """How the CDK's tokens begin. CloudFormation fills them in at deployment, so that they cannot be checked here."""
+LIST_TOKEN = "#{Token["  # noqa: S105  not a secret
+"""How the one element of a list begins whose elements are not known."""
 NUMBER_TOKEN = -1.8e289
 """Numbers that stand for the CDK's tokens are below it."""
 MaybeToken = WrapValidator(_token_or_checked)
