@@ -184,7 +184,7 @@ pcluster = TrnPcluster(
     "Cluster",
     vpc=network.vpc,
     storage=shared,
-    bootstrap=TrnBootstrap(slurm, "Bootstrap", bucket=jobs.bucket),
+    bootstrap=TrnBootstrap(slurm, "Bootstrap", bucket=jobs.bucket, mount_dirs=["/efs", "/fsx"]),
     queues=[
         settings.Queue(name="small", compute_resources=(settings.ComputeResource(instance_type="trn1.2xlarge"),)),
         settings.Queue(name="large"),
