@@ -17,6 +17,11 @@ die() {
   exit 1
 }
 
+taken() {
+  printf '%s\n' "$id $*" >&2
+  exit 76
+}
+
 # Running the same script again finishes what has begun.
 later() {
   printf '%s\n' "$*" >&2
@@ -144,10 +149,10 @@ let_begin() { # number, whose name was checked just before
 }
 
 if [ -f "$job/cluster" ] && [ "$(< "$job/cluster")" != "$cluster" ]; then
-  die "$id is a job of another cluster on this file system (head node $(head -c 60 "$job/cluster")). Use a new token"
+  taken "is a job of another cluster on this file system (head node $(head -c 60 "$job/cluster")). Use a new token"
 fi
 if [ -e "$job/stages" ]; then
-  [ "$(cat "$job/digest")" = "$digest" ] || die "$id already exists as another job. Use a new token, or submit the same job"
+  [ "$(cat "$job/digest")" = "$digest" ] || taken "already exists as another job. Use a new token, or submit the same job"
   trap '' HUP INT TERM
   resume
   report true
