@@ -121,11 +121,12 @@ def _empty_when_deleted(bucket: s3.Bucket) -> None:
         bucket.add_to_resource_policy(
             iam.PolicyStatement(principals=[function.role.grant_principal], actions=actions, resources=[resource])
         )
-    assert bucket.policy is not None  # noqa: S101  it has statements
+    policy = bucket.policy
+    assert policy is not None  # noqa: S101  it has statements
     custom_resource(
         bucket,
         "Emptied",
         kind="TrnEmptiedBucket",
         properties={"Bucket": bucket.bucket_name},
         minutes=_EMPTYING_MINUTES,
-    ).node.add_dependency(bucket.policy)
+    ).node.add_dependency(policy)

@@ -176,6 +176,36 @@ def test_permissions_of_each_principal(stack: str, rows: list[Row], request: pyt
     record(f"permissions-{stack}", rows=len(rows), allowed=allowed, denied=len(rows) - allowed)
 
 
+@pytest.mark.parametrize("stack", ["slurm", "eks"])
+@pytest.mark.parametrize("bucket", [FILES, LOGS])
+def test_the_deployments_function_may_empty_a_bucket_by_its_policy(
+    stack: str, bucket: str, request: pytest.FixtureRequest
+) -> None:
+    """Each request of `deployment/emptied_bucket.py`, and two that it does not make."""
+    principals: Principals = request.getfixturevalue(stack)
+    rows = {
+        ("s3:GetBucketTagging", bucket): True,
+        ("s3:GetBucketPolicy", bucket): True,
+        ("s3:PutBucketPolicy", bucket): True,
+        ("s3:ListBucketVersions", bucket): True,
+        ("s3:DeleteObject", f"{bucket}/0"): True,
+        ("s3:DeleteObjectVersion", f"{bucket}/0"): True,
+        ("s3:GetObject", f"{bucket}/0"): False,
+        ("s3:DeleteBucket", bucket): False,
+    }
+    policy = principals.bucket_policy(bucket.rpartition(":")[2])
+    tls = {"aws:SecureTransport": "true", "s3:TlsVersion": "1.3"}
+    answers = evaluate([
+        {
+            "policies": principals.policies["TrnDeploymentFunctionRole"], "action": action, "resource": resource,
+            "resource_policy": policy, "context": tls,
+            "caller": f"arn:aws:iam::{ACCOUNT}:role/TrnDeploymentFunctionRole",
+        }
+        for action, resource in rows
+    ])  # fmt: skip
+    assert dict(zip(rows, answers, strict=True)) == rows
+
+
 def test_a_managed_policy_of_aws_would_open_every_parameter() -> None:
     """With the nodes' earlier policy, the evaluation allows the request: the row can fail."""
     [allowed] = evaluate([

@@ -27,12 +27,13 @@ def respond(request: Request, client: Client) -> Response:
         RuntimeError: objects could not be deleted.
     """
     bucket = str(request.properties["Bucket"])
-    if request.delete and request.physical_id == bucket:
-        s3 = client("s3")
-        if _tagged(s3, bucket):
-            _close(s3, bucket)
-            _empty(s3, bucket)
-    return Response(request.physical_id or bucket if request.delete else bucket)
+    if not request.delete:
+        return Response(bucket)
+    s3 = client("s3")
+    if request.physical_id == bucket and _tagged(s3, bucket):
+        _close(s3, bucket)
+        _empty(s3, bucket)
+    return Response(request.physical_id or bucket)
 
 
 def _tagged(s3: Any, bucket: str) -> bool:

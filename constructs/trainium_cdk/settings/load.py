@@ -216,9 +216,12 @@ class _Plain:
         return self.value(node[i], (*at, i))
 
     def _as_written(self, value: Any, at: KeyPath, position: tuple[int, int]) -> None:
-        line = "".join(self.text[position[0] : position[0] + 1])
-        if isinstance(value, int | float) and (found := _NUMBER.match(line, position[1])):
-            self.numbers[at] = found[0]
+        if not isinstance(value, int | float):
+            return
+        line, column = position
+        for text in self.text[line : line + 1]:
+            if found := _NUMBER.match(text, column):
+                self.numbers[at] = found[0]
 
 
 def _scalar(node: Any) -> Any:

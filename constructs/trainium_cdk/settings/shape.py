@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import difflib
 import functools
@@ -19,7 +18,6 @@ from trainium_cdk.settings.environment import CATALOG_ERROR, Environment
 from trainium_cdk.settings.problems import KeyPath, Problem, show
 
 _READ_AS = {bool: "true or false", int: "a number", float: "a number", dt.date: "a date", dt.datetime: "a date"}
-_NOT_AS_TEXT = ", not as text"
 
 
 def problems_of(error: ValidationError, numbers: Mapping[KeyPath, str] = types.MappingProxyType({})) -> list[Problem]:
@@ -29,16 +27,8 @@ def problems_of(error: ValidationError, numbers: Mapping[KeyPath, str] = types.M
         numbers: as they are written. Default: unknown.
     """
     details = error.errors()
-    problems = [_as_text(p, numbers) for e in _roots(details) for p in _problems(e, Environment)]
+    problems = [p for e in _roots(details) for p in _problems(e, numbers)]
     return list(dict.fromkeys(problems)) if all(_hashable(p.value) for p in problems) else problems
-
-
-def _as_text(problem: Problem, numbers: Mapping[KeyPath, str]) -> Problem:
-    """A number that should be text, as it is written: 2.30 was read as 2.3, and 012 as 12."""
-    written = numbers.get(problem.key)
-    if written is None or not problem.reason.endswith(_NOT_AS_TEXT):
-        return problem
-    return dataclasses.replace(problem, value=written, fix=f'put it in quotes: "{written}"')
 
 
 def _hashable(value: Any) -> bool:
@@ -51,15 +41,15 @@ def _roots(details: list[ErrorDetails]) -> list[ErrorDetails]:
     return [e for e in details if not (e["type"] == "too_short" and e["loc"] in above)]
 
 
-def _problems(error: ErrorDetails, root: type[BaseModel]) -> list[Problem]:
+def _problems(error: ErrorDetails, numbers: Mapping[KeyPath, str]) -> list[Problem]:
     if error["type"] == CATALOG_ERROR:
         inner: list[ErrorDetails] = error["ctx"]["errors"]
-        return [p for e in _roots(inner) for p in _problems({**e, "loc": ("catalog", *e["loc"])}, root)]
+        return [p for e in _roots(inner) for p in _problems({**e, "loc": ("catalog", *e["loc"])}, numbers)]
     key = tuple(k for k in error["loc"] if k not in ("[key]", "int", "str"))
-    return [_problem(error, key, error["input"])]
+    return [_problem(error, key, error["input"], numbers.get(key))]
 
 
-def _problem(error: ErrorDetails, key: KeyPath, value: Any) -> Problem:
+def _problem(error: ErrorDetails, key: KeyPath, value: Any, number: str | None) -> Problem:
     context = error.get("ctx", {})
     last = key[-1] if key else "it"
     if value is None:
@@ -82,10 +72,10 @@ def _problem(error: ErrorDetails, key: KeyPath, value: Any) -> Problem:
                 key, value, "it does not have the required form", f"write text that matches {context['pattern']}"
             )
         case "string_type" if type(value) in _READ_AS:
-            reason = f"read as {_READ_AS[type(value)]}{_NOT_AS_TEXT}"
-            # 2.30 was read as 2.3
-            fix = "put the value in quotes" if isinstance(value, float) else f'put it in quotes: "{show(value)}"'
-            return Problem(key, value, reason, fix)
+            # as it is written: 2.30 was read as 2.3, and 012 as 12
+            written = number or ("" if isinstance(value, float) else show(value))
+            fix = f'put it in quotes: "{written}"' if written else "put the value in quotes"
+            return Problem(key, number or value, f"read as {_READ_AS[type(value)]}, not as text", fix)
         case "model_type" | "dict_type" | "model_attributes_type":
             known = keys_at(key)
             fix = f"write keys under it, for example {known[0]}" if known else "write keys under it"
