@@ -170,6 +170,16 @@ def marked(text: str, mark: str = MARK) -> str:
             ("FAILED", "it ended before it could write its result: a kill, a node that failed, or a crash of Slurm's controller. Submit it again with the same token"),
             ("CANCELLED", None),
         ),
+        (  # it failed; a recovered controller had forgotten that, and it was cancelled there to end it
+            f"trn-state precompile ended 7 3 1700000000 n1\ntrn-queue 7|CANCELLED|None|n1|{T}|{T}\n",
+            ("FAILED", "exit code 3"),
+            ("CANCELLED", None),
+        ),
+        (
+            f"trn-state precompile ended 7 143 1700000000 n1 CANCELLED\ntrn-queue 7|CANCELLED|None|n1|{T}|{T}\n",
+            ("CANCELLED", ""),
+            ("CANCELLED", None),
+        ),
         (  # cancelled just as it completed; a recovered controller had forgotten that, and cancelled it when it was reminded
             f"trn-state precompile ended 7 0 1700000000 n1\ntrn-state train ended 8 0 1700000000 n1\ntrn-cancelled\ntrn-queue 8|CANCELLED|BeginTime||{T}|{T}\n",
             ("COMPLETED", ""),

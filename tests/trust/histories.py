@@ -136,9 +136,14 @@ class World:
             time.sleep(0.2)
 
     def bare_ran(self, name: str) -> bool:
-        """Whether a bare job has run; waits until Slurm does not have it any more, or holds it after a failed launch."""
-        held = "launch failed requeued held"
-        self.until(lambda: self.slurm.run(["squeue", "-h", "-n", name, "-o", "%r"]).stdout.strip() in ("", held))
+        """Whether a bare job has run; waits until it has, or Slurm does not have it any more, or holds it after a failed launch.
+        One that has run may be in Slurm's queue for ever."""
+        over = ("", "launch failed requeued held")
+        self.until(
+            lambda: (
+                bool(self.ran(name)) or self.slurm.run(["squeue", "-h", "-n", name, "-o", "%r"]).stdout.strip() in over
+            )
+        )
         return bool(self.ran(name))
 
     def bare(self, name: str, *options: str) -> str:

@@ -225,6 +225,37 @@ def test_a_stage_that_has_completed_is_not_run_again_after_a_crash(world: World)
     assert (Path(world.slurm.node_env()["HOME"]) / "done-ran").read_text() == "ran\n" * 2  # to compile, and to train
 
 
+def test_a_stage_that_slurm_shows_as_running_for_ever_ends(world: World) -> None:
+    """A crash as it ends, and its node's last message comes after the crash: Slurm then has the job without a node, misses it nowhere,
+    and lets the next stage wait for ever. Here a step that a user attached to it delays that message, by KillWait."""
+    slurm, backend, home = world.slurm, world.backend, Path(world.slurm.node_env()["HOME"])
+    content = b'until [ -e "$HOME/go" ]; do sleep 0.2; done; exit "$CODE"\n'
+    good = backend.submit(script("good", content, env={"CODE": "0"}, precompile=True), f"good-{world.number}")
+    bad = backend.submit(script("bad", content, env={"CODE": "3"}), f"bad-{world.number}")
+    numbers = [good.stages["precompile"], bad.stages["train"]]
+
+    def states(form: str) -> list[str]:
+        return slurm.run(
+            ["squeue", "-h", "-a", "-t", "all", "-j", ",".join(numbers), "-S", "i", "-o", form]
+        ).stdout.split()
+
+    world.until(lambda: states("%T") == ["RUNNING", "RUNNING"])
+    attached = ["srun", "--overlap", "bash", "-c", "trap '' TERM; for i in {1..60}; do sleep 1; done"]
+    with ThreadPoolExecutor(2) as pool:
+        for number in numbers:
+            pool.submit(slurm.run, [*attached[:1], f"--jobid={number}", *attached[1:]])
+        world.until(lambda: all(slurm.run(["squeue", "-h", "-s", "-j", n]).stdout.count("\n") >= 3 for n in numbers))
+        with world.unsaved():
+            (home / "go").touch()
+            world.until(lambda: states("%T") == ["COMPLETING", "COMPLETING"])
+    world.until(lambda: set(slurm.node_states().values()) == {"idle"})
+    assert states("%T") == ["RUNNING", "RUNNING"]
+    slurm.register_nodes()
+    assert world.wait(bad.id).stages[-1].reason == "exit code 3"
+    assert backend.status(bad.id).state == "FAILED"
+    assert world.wait(good.id).ok, "and the stage after it has run"
+
+
 def test_leftovers_of_an_interrupted_submission_do_not_run(world: World) -> None:
     """A Slurm job that the job's record does not name: for example because its cancellation was lost."""
     backend = world.backend

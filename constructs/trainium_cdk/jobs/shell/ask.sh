@@ -71,13 +71,21 @@ queue() {
   if [ -n "$numbers" ]; then ask -t all -j "$numbers" -o "$mark queue %A|%T|%r|%N|%S|%e|%j|%k"; fi
 }
 
-# Tells Slurm's controller again what it forgot in a crash: that a job may begin, or that it was cancelled.
+# Whether a stage that began then has ended, and so long ago that Slurm would have noticed; a requeued one has begun later.
+over() { # end, in seconds since 1970; begin, as Slurm prints it
+  local began
+  began=$(date -d "$2" +%s) && [ "$1" -ge "$began" ] && [ "$1" -lt "$(($(date +%s) - 30))" ]
+}
+
+# Tells Slurm's controller again what it forgot in a crash: that a job may begin, that it was cancelled, or that it has ended.
 remind() {
-  local number state reason name job how begun code known_begin reminded='' _
-  while IFS='|' read -r number state reason _ _ _ name _; do
+  local number state reason started name job how begun code ended known_begin reminded='' _
+  while IFS='|' read -r number state reason _ started _ name _; do
     number=${number#"$mark queue "}
     if [ -z "${claims["$number|$name"]:-}" ]; then continue; fi
     job=$trn/jobs/${name%:*}
+    first "$job/state/${name##*:}" 100
+    read -r how begun code ended _ <<< "$line"
     if [ -e "$job/cancelled" ]; then
       case $state in
         PENDING | RUNNING | CONFIGURING | SUSPENDED) scancel --name="$name" "$number" && reminded=yes ;;
@@ -85,8 +93,6 @@ remind() {
     elif [ "$state $reason" = 'PENDING launch failed requeued held' ]; then # by Slurm itself, for ever
       scontrol release "$number" && reminded=yes
     elif [ "$state $reason" = 'PENDING BeginTime' ]; then
-      first "$job/state/${name##*:}" 100
-      read -r how begun code _ <<< "$line"
       # one that has begun is restarted by Slurm after a node's failure, which Slurm counts; one that has completed only
       # reports that
       known_begin=no
@@ -94,6 +100,13 @@ remind() {
         if [[ " $(scontrol -o show job "$number") " != *' Restarts=0 '* ]]; then known_begin=yes; fi
       fi
       if [ "$known_begin" = no ]; then scontrol update JobId="$number" StartTime=now && reminded=yes; fi
+    elif [ "$state $how $begun" = "RUNNING ended $number" ] && over "$ended" "$started"; then
+      # for ever, if its node's last message came after the crash: started again, it only reports that it has completed
+      if [ "$code" = 0 ]; then
+        scontrol update JobId="$number" Requeue=1 && scontrol requeue "$number" && reminded=yes
+      else
+        scancel --name="$name" "$number" && reminded=yes
+      fi
     fi
   done <<< "$answer" > /dev/null 2>&1
   if [ -n "$reminded" ]; then queue; fi

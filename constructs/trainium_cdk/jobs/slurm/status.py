@@ -180,6 +180,9 @@ def _of_queue(name: str, number: str, known: Known, code: int | None) -> Stage:
     if current == "CANCELLED" and code == 0:
         # cancelled as it completed; then the controller crashed, forgot that, and was reminded of the cancellation
         current, reason = "COMPLETED", "None"
+    if current == "CANCELLED" and code and state and state[5:6] not in (["CANCELLED"], ["TIMEOUT"], ["LOST"]):
+        # it ended by itself; a recovered controller had forgotten that, and the stage was cancelled to end it
+        current, reason = "FAILED", "NonZeroExitCode"
     if reason in _WAITS and current != "PENDING":
         reason = "None"
     if reason in _REASONS:
