@@ -56,7 +56,9 @@ class TrnPclusterStack(Stack):
         if registry:
             registry.grant_pull(cluster.node_policy)
         strict = environment.functions == "strict"
-        own_key = data_key or TrnKey(self, "LogsKey", description=f"Logs of {name}", on_destroy=on_destroy).key
+        own_key = (
+            data_key or TrnKey(self, "LogsKey", description=f"Logs of {name}", grants=False, on_destroy=on_destroy).key
+        )
         StackFunctions(
             self,
             "Functions",

@@ -15,6 +15,7 @@ def test_access_needs_tls_and_the_own_account() -> None:
     for found in buckets:
         assert set(found["PublicAccessBlockConfiguration"].values()) == {True}
         assert found["VersioningConfiguration"] == {"Status": "Enabled"}
+        assert found["NotificationConfiguration"] == {"EventBridgeConfiguration": {"EventBridgeEnabled": True}}
     expiring = [
         {
             r.get("Prefix"): r["ExpirationInDays"]
@@ -37,6 +38,9 @@ def test_access_logs_are_written_by_s3_for_these_buckets_alone_and_elsewhere() -
         name for name, b in buckets.items() if "DestinationBucketName" not in b["Properties"]["LoggingConfiguration"]
     ]
     [source] = set(buckets) - {logs}
+    # S3 delivers access logs to no bucket with an object lock
+    assert [name for name, b in buckets.items() if "ObjectLockEnabled" in b["Properties"]] == [source]
+    assert "ObjectLockConfiguration" not in buckets[source]["Properties"], "no object is locked by default"
     assert buckets[source]["Properties"]["LoggingConfiguration"]["DestinationBucketName"] == {"Ref": logs}
     writers = {
         policy["Bucket"]["Ref"]: [

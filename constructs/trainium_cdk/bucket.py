@@ -22,6 +22,10 @@ class TrnBucket(Construct):
     """A private bucket for what jobs need and leave: TLS only, encrypted, versioned; and a second one for the access logs of both,
     where only S3 writes.
 
+    Versions can be given a legal hold or a retention (object lock), and none has one by default: `cdk destroy` fails at an object that
+    has. EventBridge gets an event for each new and deleted object (1 USD per million; EventBridge pricing, 2026-11), for rules that start
+    what follows a checkpoint.
+
     `cdk destroy` empties them first. No update does, unlike with the CDK's `auto_delete_objects`, whose function takes any change of its
     resource for another bucket.
 
@@ -47,7 +51,7 @@ class TrnBucket(Construct):
         self._removal_policy = removal_policy
         # S3 delivers access logs to no bucket with a key of KMS's
         logs = self._private("AccessLogs", {"": Duration.days(ACCESS_LOG_DAYS)}, s3.BucketEncryption.S3_MANAGED)
-        bucket = self._private("Resource", expiration or {}, s3.BucketEncryption.KMS_MANAGED)
+        bucket = self._private("Resource", expiration or {}, s3.BucketEncryption.KMS_MANAGED, object_lock=True)
         self._log_access(logs, {_OBJECTS: bucket, _OWN: logs})
         if removal_policy == RemovalPolicy.DESTROY:
             for each in (logs, bucket):
@@ -63,8 +67,15 @@ class TrnBucket(Construct):
         """Let an identity list, read, write and delete the objects."""
         return self.bucket.grant_read_write(grantee)
 
-    def _private(self, id: str, expiration: Mapping[str, Duration], encryption: s3.BucketEncryption) -> s3.Bucket:
-        return s3.Bucket(
+    def _private(
+        self,
+        id: str,
+        expiration: Mapping[str, Duration],
+        encryption: s3.BucketEncryption,
+        *,
+        object_lock: bool = False,
+    ) -> s3.Bucket:
+        bucket = s3.Bucket(
             self,
             id,
             block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
@@ -74,6 +85,7 @@ class TrnBucket(Construct):
             encryption=encryption,
             bucket_key_enabled=encryption is s3.BucketEncryption.KMS_MANAGED or None,
             versioned=True,
+            object_lock_enabled=object_lock or None,
             lifecycle_rules=[
                 s3.LifecycleRule(
                     noncurrent_version_expiration=Duration.days(_OLD_VERSION_DAYS),
@@ -90,13 +102,16 @@ class TrnBucket(Construct):
             ],
             removal_policy=self._removal_policy,
         )
+        # Not by the CDK's `event_bridge_enabled`, which needs a function
+        _l1(bucket).notification_configuration = s3.CfnBucket.NotificationConfigurationProperty(
+            event_bridge_configuration=s3.CfnBucket.EventBridgeConfigurationProperty(event_bridge_enabled=True)
+        )
+        return bucket
 
     def _log_access(self, logs: s3.Bucket, sources: Mapping[str, s3.Bucket]) -> None:
         # By bucket policy: the CDK's own way needs an access control list, or a feature flag that a foreign app may not have
         for prefix, source in sources.items():
-            resource = source.node.default_child
-            assert isinstance(resource, s3.CfnBucket)  # noqa: S101  what the CDK's Bucket is made of
-            resource.logging_configuration = s3.CfnBucket.LoggingConfigurationProperty(
+            _l1(source).logging_configuration = s3.CfnBucket.LoggingConfigurationProperty(
                 destination_bucket_name=logs.bucket_name if source is not logs else None, log_file_prefix=prefix
             )
             logs.add_to_resource_policy(
@@ -110,6 +125,12 @@ class TrnBucket(Construct):
                     },
                 )
             )
+
+
+def _l1(bucket: s3.Bucket) -> s3.CfnBucket:
+    resource = bucket.node.default_child
+    assert isinstance(resource, s3.CfnBucket)  # noqa: S101  what the CDK's Bucket is made of
+    return resource
 
 
 def _empty_when_deleted(bucket: s3.Bucket) -> None:

@@ -100,6 +100,22 @@ def test_lustre_without_its_own_key_is_unchanged() -> None:
     assert "KmsKeyId" not in system["Properties"]
 
 
+def test_a_key_for_logs_has_no_grants() -> None:
+    """Nobody can hand on a permission; and no function has the key, for which Lambda would create a grant."""
+    found = synthesis.template("default").to_json()
+    [(name, key)] = [(n, r) for n, r in found["Resources"].items() if r["Type"] == "AWS::KMS::Key"]
+    request = {
+        "action": "kms:CreateGrant",
+        "resource": filled({"Fn::GetAtt": [name, "Arn"]}, found),
+        "resource_policy": filled(key["Properties"]["KeyPolicy"], found),
+        "policies": [{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "kms:*", "Resource": "*"}]}],
+    }
+    neither = {"kms:GrantIsForAWSResource": "false", "aws:PrincipalIsAWSService": "false"}
+    by_a_service = {**neither, "kms:GrantIsForAWSResource": "true"}
+    assert evaluate([{**request, "context": neither}, {**request, "context": by_a_service}]) == [False, True]
+    assert not [r for r in found["Resources"].values() if "KmsKeyArn" in r.get("Properties", {})]
+
+
 def test_principals_that_may_use_the_key(made: dict[str, Any]) -> None:
     """The key's policy and the roles' own, evaluated."""
     [(name, key)] = [(n, r) for n, r in made["Resources"].items() if r["Type"] == "AWS::KMS::Key"]

@@ -1,7 +1,7 @@
 """Evaluates requests with the local AWS's IAM. Runs in the environment `.venvs/aws`: JSON in, JSON out.
 
 A case has the principal's policies (documents, or ARNs of AWS-managed policies), optionally the resource's policy
-(and the calling service, if any), the action, the resource's ARN and the condition keys.
+(and the calling service, if any), the action, the resource's ARN, the condition keys and the region.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def allowed(case: dict[str, Any]) -> bool:
         principal_account=case.get("account", ACCOUNT),
         action=case["action"],
         resource_arn=case["resource"],
-        region=REGION,
+        region=case.get("region", REGION),
         secure_transport=True,
         service_context={key.lower(): value for key, value in case.get("context", {}).items()},
     )

@@ -29,25 +29,21 @@ REACHABLE = ("Cluster[HL]*Policy", "TrnManagedInstance")
 """Policies for Session Manager and Run Command."""
 # (holder, effect, actions, resources, reason): patterns of logical id, action and resource; an action must have the
 # condition, if one is named
-OWN_INSTANCES = "EC2 assigns instance ids; the agent has the credentials of one instance"
+OWN_INSTANCES = "EC2 assigns instance ids; in the stack's region, with the credentials of one instance"
 TABLE: list[tuple[str, str, str, str, str]] = [
     *((holder, "Allow", "*messages:*", ANY, NO_RESOURCE_LEVEL) for holder in REACHABLE),
-    *(
-        (holder, "Allow", "ssm:UpdateInstanceInformation", "arn:aws:ec2:*:instance/[*]", OWN_INSTANCES)
-        for holder in REACHABLE
-    ),
+    *((holder, "Allow", "ssm:UpdateInstanceInformation", ANY, OWN_INSTANCES) for holder in REACHABLE),
     ("ClusterNodePolicy", "Allow", "ecr:GetAuthorizationToken", ANY, NO_RESOURCE_LEVEL),
     ("ClusterNodePolicy", "Allow", "s3:*", "arn:aws:s3:::{Files}/jobs/*", OWN_OBJECTS),
     ("ClusterNodePolicy", "Allow", "s3:GetObject", "{Files}/node-scripts/*", "scripts are named after their hash"),
     ("ClusterHeadPolicy", "Allow", "s3:GetObject*", "{Files}/trn/payloads/*", "each has a random name"),
     ("ClusterNodePolicy", "Deny", "s3:*", "{Files}/node-scripts/*", REFUSAL),
-    ("TrnFunctionInterfaces", "Allow", "ec2:Describe*", ANY, NO_RESOURCE_LEVEL),
     (
         "TrnFunctionInterfaces",
         "Allow",
         "ec2:*",
-        "arn:aws:ec2:*:[*]:[*]/[*]",
-        "Lambda chooses the interfaces' ids; subnets may be another account's",
+        ANY,
+        "Lambda chooses the interfaces' ids; subnets may be another account's; in the stack's region",
     ),
     ("TrnFunctionInterfaces", "Deny", "ec2:*", ANY, REFUSAL),
     (
@@ -84,10 +80,10 @@ TABLE: list[tuple[str, str, str, str, str]] = [
     ("FunctionsFailedPolicy", "Deny", "sqs:*", "{FunctionsFailed}", REFUSAL),
     ("NetworkEndpoint*", "Allow", "*", ANY, ENDPOINT),
     ("*Key", "Allow", "kms:*", ANY, "a key's policy: the resource is the key itself, and IAM policies decide"),
+    ("LogsKey", "Deny", "kms:CreateGrant", ANY, REFUSAL),
     ("ClusterKubectlHandler*", "Allow", "ecr-public:GetAuthorizationToken", ANY, NO_RESOURCE_LEVEL),
     ("ClusterKubectlHandler*", "Allow", "ecr:GetAuthorizationToken", ANY, NO_RESOURCE_LEVEL),
     ("ClusterKubectlHandler*", "Allow", "sts:GetServiceBearerToken", ANY, NO_RESOURCE_LEVEL),
-    ("ClusterKubectlEntry*", "Allow", "lambda:InvokeFunction", "{ClusterKubectlProviderHandler}:*", "its versions"),
     ("ImagesRoleManagedPolicy", "Allow", "ecr*:GetAuthorizationToken", ANY, NO_RESOURCE_LEVEL),
     ("ImagesRoleManagedPolicy", "Allow", "sts:GetServiceBearerToken", ANY, NO_RESOURCE_LEVEL),
     ("ImagesRoleManagedPolicy", "Allow", "s3:GetObject*", "{Files}/images/*", "zip files to build"),

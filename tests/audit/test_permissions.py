@@ -13,7 +13,7 @@ from tests.test_bootstrap import KEY_OF_ENTRY
 from tests.trust.figures import record
 from trainium_cdk import settings
 
-HERE = f"{REGION}:{ACCOUNT}"
+HERE, ELSEWHERE = f"{REGION}:{ACCOUNT}", "eu-west-1"
 FILES = "arn:aws:s3:::files"
 LOGS = "arn:aws:s3:::filesaccesslogs"
 IMAGE = f"arn:aws:ecr:{HERE}:repository/registry"
@@ -23,7 +23,8 @@ SSH_KEY = f"arn:aws:ssm:{HERE}:parameter/ec2/keypair/key-0123456789abcdef0"
 INSTANCE = f"arn:aws:ec2:{HERE}:instance/i-0123456789abcdef0"
 GROUP = f"arn:aws:autoscaling:{HERE}:autoScalingGroup:0:autoScalingGroupName/eks-grouptrn-0"
 INTERFACE = f"arn:aws:ec2:{HERE}:network-interface/*"
-KUBECTL = {"lambda__SourceFunctionArn": f"arn:aws:lambda:{HERE}:function:clusterkubectlproviderhandler"}
+HANDLER = f"arn:aws:lambda:{HERE}:function:clusterkubectlproviderhandler"
+KUBECTL = {"lambda__SourceFunctionArn": HANDLER}
 """Set by AWS in requests of a function's own code, and not in Lambda's for the function."""
 NODEGROUP = f"arn:aws:eks:{HERE}:nodegroup/trn-eks/grouptrn/0"
 
@@ -49,6 +50,7 @@ def no(principal: str, action: str, resource: str, **context: Any) -> Row:
 SLURM = [
     # the head node: accessible through Systems Manager, downloads what `trn` uploads
     yes("head", "ssm:UpdateInstanceInformation", INSTANCE),
+    no("head", "ssm:UpdateInstanceInformation", INSTANCE, aws__RequestedRegion=ELSEWHERE),
     yes("head", "ssmmessages:OpenDataChannel", "*"),
     yes("head", "ec2messages:GetMessages", "*"),
     yes("head", "ssm:GetParameter", SCRIPTS),
@@ -134,12 +136,15 @@ EKS = [
     yes("TrnDeploymentFunctionRole", "eks:DescribeNodegroup", NODEGROUP),
     no("TrnDeploymentFunctionRole", "eks:DeleteNodegroup", NODEGROUP),
     yes("ClusterKubectlHandlerRole", "ec2:CreateNetworkInterface", INTERFACE),
+    no("ClusterKubectlHandlerRole", "ec2:CreateNetworkInterface", INTERFACE, aws__RequestedRegion=ELSEWHERE),
     no("ClusterKubectlHandlerRole", "ec2:CreateNetworkInterface", INTERFACE, **KUBECTL),
     no("ClusterKubectlHandlerRole", "ec2:DeleteNetworkInterface", INTERFACE, **KUBECTL),
     no("ClusterKubectlHandlerRole", "ec2:DescribeNetworkInterfaces", "*", **KUBECTL),
     no("ClusterKubectlHandlerRole", "logs:CreateLogGroup", "*"),
     no("ClusterKubectlHandlerRole", "ecr:GetAuthorizationToken", "*"),
     no("ClusterKubectlHandlerRole", "s3:GetObject", f"{FILES}/jobs/checkpoint"),
+    yes("ClusterKubectlEntryRole", "lambda:InvokeFunction", HANDLER),
+    no("ClusterKubectlEntryRole", "lambda:InvokeFunction", f"{HANDLER}:1"),
     no("ClusterAccessRole", "eks:DescribeCluster", f"arn:aws:eks:{HERE}:cluster/trn-eks"),
     yes("JumpHostRole", "ssm:UpdateInstanceInformation", INSTANCE),
     no("JumpHostRole", "ssm:GetParameter", OTHER_SECRET),
@@ -161,7 +166,10 @@ def eks() -> Principals:
 
 def decided(rows: list[Row], principals: Principals) -> dict[str, bool]:
     answers = evaluate([
-        {"policies": principals.policies[r.principal], "action": r.action, "resource": r.resource, "context": r.context}
+        {
+            "policies": principals.policies[r.principal], "action": r.action, "resource": r.resource,
+            "context": r.context, "region": r.context.get("aws:RequestedRegion", REGION),
+        }
         for r in rows
     ])  # fmt: skip
     return {f"{r.principal} {r.action} {r.resource} {r.context}": a for r, a in zip(rows, answers, strict=True)}

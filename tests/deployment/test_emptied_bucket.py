@@ -60,6 +60,20 @@ def test_a_bucket_that_is_deleted_is_emptied_to_the_last_version(local_aws: Loca
     s3.delete_bucket(Bucket=bucket)
 
 
+def test_an_object_under_a_legal_hold_stops_the_deletion_until_it_is_released(local_aws: LocalAws) -> None:
+    s3, bucket = local_aws.client("s3"), f"emptied-{uuid.uuid4().hex[:8]}"
+    s3.create_bucket(Bucket=bucket, ObjectLockEnabledForBucket=True)
+    s3.put_bucket_tagging(Bucket=bucket, Tagging=TAGGED)
+    held = s3.put_object(Bucket=bucket, Key="model", Body=b"x", ObjectLockLegalHoldStatus="ON")["VersionId"]
+    s3.put_object(Bucket=bucket, Key="other", Body=b"x")
+    with pytest.raises(RuntimeError, match=f"^1 objects of {bucket} could not be deleted, such as model: "):
+        respond(deletion(bucket), local_aws.client)
+    assert versions(s3, bucket) == [{"Key": "model", "VersionId": held}]
+    s3.put_object_legal_hold(Bucket=bucket, Key="model", VersionId=held, LegalHold={"Status": "OFF"})
+    respond(deletion(bucket), local_aws.client)
+    s3.delete_bucket(Bucket=bucket)
+
+
 def test_its_own_policy_stays(local_aws: LocalAws, bucket: str) -> None:
     s3 = local_aws.client("s3")
     s3.put_bucket_tagging(Bucket=bucket, Tagging=TAGGED)

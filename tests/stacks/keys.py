@@ -50,11 +50,13 @@ def at(node: Any, path: str) -> Any:
 
 def has_one(kind: str, properties: Mapping[str, Any]) -> bool:
     """Whether a resource can have a key of a customer's: not the bucket of access logs, to which S3 delivers under its own key alone,
-    no template without volumes, and no Lustre of the kind that always has FSx's own key."""
+    no template without volumes, no function without variables, and no Lustre of the kind that always has FSx's own key."""
     if kind == "AWS::S3::Bucket":
         return "DestinationBucketName" in properties["LoggingConfiguration"]
     if kind == "AWS::EC2::LaunchTemplate":
         return "BlockDeviceMappings" in properties["LaunchTemplateData"]
+    if kind == "AWS::Lambda::Function":
+        return "Environment" in properties
     if kind == "AWS::FSx::FileSystem":
         return bool(properties["LustreConfiguration"]["DeploymentType"] != "SCRATCH_2")
     return kind in PATHS

@@ -352,17 +352,20 @@ def test_kubectl_has_memory_and_leaves_no_logs(name: str) -> None:
 
 
 def test_policies_name_what_they_allow(name: str) -> None:
-    """Actions are named, and so are resources, but for those that AWS takes none for."""
+    """Actions are named, and so are resources, but for those that AWS takes none for, and those that AWS names: in one region."""
     free = re.compile(
         r"ecr(-public)?:GetAuthorizationToken|sts:GetServiceBearerToken|cloudwatch:PutMetricData|\w+:Describe\w+"
         r"|(ssm|ec2)messages:"
     )
+    regional = re.compile(r"ec2:\w+(NetworkInterface|PrivateIpAddresses)$|ssm:UpdateInstanceInformation$")
     for policy in [p["PolicyDocument"] for p in properties(template(name), "IAM::ManagedPolicy")]:
         for statement in policy["Statement"]:
             actions = statement["Action"] if isinstance(statement["Action"], list) else [statement["Action"]]
             assert not [a for a in actions if a.endswith(":*") or a == "*"], statement
             if statement["Resource"] == "*" and statement["Effect"] == "Allow":
-                assert not [a for a in actions if not free.match(a)], statement
+                limited = [a for a in actions if not free.match(a)]
+                assert not [a for a in limited if not regional.match(a)], statement
+                assert not limited or list(statement["Condition"]["StringEquals"]) == ["aws:RequestedRegion"]
 
 
 def test_pods_identities_are_of_this_cluster_alone(name: str) -> None:

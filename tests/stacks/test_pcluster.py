@@ -83,8 +83,11 @@ def test_node_policies_name_what_they_allow(name: str) -> None:
         for statement in policy["PolicyDocument"]["Statement"]:
             actions = statement["Action"] if isinstance(statement["Action"], list) else [statement["Action"]]
             assert not [a for a in actions if "*" in a]
-            free = re.compile(r"ecr:GetAuthorizationToken|(ssm|ec2)messages:")  # these actions have no resource level
+            # these actions have no resource level, but for the agent's registration, which is limited to the region
+            free = re.compile(r"ecr:GetAuthorizationToken|(ssm|ec2)messages:|ssm:UpdateInstanceInformation$")
             assert statement["Resource"] != "*" or all(free.match(a) for a in actions)
+            if "ssm:UpdateInstanceInformation" in actions:
+                assert list(statement["Condition"]["StringEquals"]) == ["aws:RequestedRegion"]
 
 
 def test_outputs_are_what_the_jobs_read(name: str) -> None:

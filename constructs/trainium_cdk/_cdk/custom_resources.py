@@ -15,6 +15,8 @@ from constructs import Construct
 from trainium_cdk._cdk.functions import deployment_logs, function_role
 from trainium_cdk._cdk.stack_wide import stack_wide
 
+DEPLOYMENT_FUNCTION = "TrnDeploymentFunction"
+"""Id of the function in its stack."""
 _PACKAGE = Path(__file__).parent.parent
 _LONGEST = 15
 """Minutes that a call may take: to empty a large bucket. Lambda calls again twice if it takes longer."""
@@ -49,7 +51,7 @@ def custom_resource(
 
 def deployment_function(scope: Construct) -> DeploymentFunction:
     """The function of the scope's stack."""
-    return stack_wide(scope, "TrnDeploymentFunction", DeploymentFunction, DeploymentFunction)
+    return stack_wide(scope, DEPLOYMENT_FUNCTION, DeploymentFunction, DeploymentFunction)
 
 
 def permissions_of(scope: Construct, kind: str) -> Permissions:

@@ -12,6 +12,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct, IConstruct
 
+from trainium_cdk._cdk.custom_resources import DEPLOYMENT_FUNCTION
 from trainium_cdk._cdk.removal import OnDestroy, removal_policy
 
 Setter = Callable[[CfnResource, str], None]
@@ -30,6 +31,7 @@ class TrnKey(Construct):
         description: what the key is for.
         auto_scaling: whether Auto Scaling starts nodes whose volumes have this key (on EKS). Its service-linked role must exist.
             Default: no.
+        grants: whether grants can be created, with which most services use a key. Logs and queues need none. Default: yes.
         on_destroy: for the key on `cdk destroy`. Without the key, encrypted data that is kept cannot be read. Default:
             deleted, after KMS's waiting period of 30 days.
     """
@@ -41,6 +43,7 @@ class TrnKey(Construct):
         *,
         description: str,
         auto_scaling: bool = False,
+        grants: bool = True,
         on_destroy: OnDestroy = "delete",
     ) -> None:
         super().__init__(scope, id)
@@ -54,6 +57,8 @@ class TrnKey(Construct):
         allow_logs(key)
         if auto_scaling:
             _allow_auto_scaling(key)
+        if not grants:
+            _deny_grants(key)
         self.key: kms.IKey = key
         """The key, for any construct of the CDK."""
 
@@ -80,6 +85,21 @@ def allow_logs(key: kms.Key) -> None:
             actions=_USE,
             resources=["*"],
             conditions={"ArnLike": {"kms:EncryptionContext:aws:logs:arn": groups}},
+        )
+    )
+
+
+def _deny_grants(key: kms.Key) -> None:
+    # Except those that a service creates for its own resource
+    neither = {"aws:PrincipalIsAWSService": "false", "kms:GrantIsForAWSResource": "false"}
+    key.add_to_resource_policy(
+        iam.PolicyStatement(
+            sid="NoGrants",
+            effect=iam.Effect.DENY,
+            principals=[iam.AnyPrincipal()],
+            actions=["kms:CreateGrant"],
+            resources=["*"],
+            conditions={"BoolIfExists": neither},
         )
     )
 
@@ -166,13 +186,19 @@ def _template(resource: CfnResource, arn: str) -> None:
         resource.add_property_override("LaunchTemplateData.BlockDeviceMappings.0.Ebs.KmsKeyId", arn)
 
 
+def _function(resource: CfnResource, arn: str) -> None:
+    if f"/{DEPLOYMENT_FUNCTION}/" in resource.node.path:
+        return  # which has no variables: Lambda encrypts nothing else with this key, but would create a grant
+    resource.add_property_override("KmsKeyArn", arn)
+
+
 def _repository(resource: CfnResource, arn: str) -> None:
     resource.add_property_override("EncryptionConfiguration", {"EncryptionType": "KMS", "KmsKey": arn})
 
 
 _OPERATIONS: dict[str, Setter] = {
     "AWS::CodeBuild::Project": _property("EncryptionKey"),
-    "AWS::Lambda::Function": _property("KmsKeyArn"),
+    "AWS::Lambda::Function": _function,
     "AWS::Logs::LogGroup": _property("KmsKeyId"),
 }
 _EVERYTHING: dict[str, Setter] = {

@@ -15,13 +15,14 @@ from trainium_cdk._cdk.stack_wide import stack_wide
 
 _LOGS = "TrnDeployment"
 _INTERFACES = "TrnFunctionInterfaces"
-_INTERFACE_CHANGES = (
+_INTERFACE_ACTIONS = (
     "ec2:AssignPrivateIpAddresses",
     "ec2:CreateNetworkInterface",
     "ec2:DeleteNetworkInterface",
+    "ec2:DescribeNetworkInterfaces",
+    "ec2:DescribeSubnets",
     "ec2:UnassignPrivateIpAddresses",
 )
-_INTERFACE_READS = ("ec2:DescribeNetworkInterfaces", "ec2:DescribeSubnets")
 _PUBLIC_REGISTRY = "us-east-1"
 Statement = dict[str, Any]
 
@@ -101,18 +102,19 @@ def _interfaces_policy(stack: Stack, id: str) -> iam.ManagedPolicy:
     code = stack.format_arn(
         service="lambda", resource="function", resource_name="*", arn_format=ArnFormat.COLON_RESOURCE_NAME
     )
-    # of any account: subnets may be another's, shared with this one
-    here = stack.format_arn(service="ec2", resource="*", resource_name="*", account="*")
     return iam.ManagedPolicy(
         stack,
         id,
         description="Network interfaces of the functions, for Lambda and not for their code",
         statements=[
-            iam.PolicyStatement(actions=list(_INTERFACE_CHANGES), resources=[here]),
-            iam.PolicyStatement(actions=list(_INTERFACE_READS), resources=["*"]),  # which take no narrower resource
+            iam.PolicyStatement(
+                actions=list(_INTERFACE_ACTIONS),
+                resources=["*"],  # of any account: subnets may be another's, shared with this one
+                conditions={"StringEquals": {"aws:RequestedRegion": stack.region}},
+            ),
             iam.PolicyStatement(
                 effect=iam.Effect.DENY,
-                actions=[*_INTERFACE_CHANGES, *_INTERFACE_READS],
+                actions=list(_INTERFACE_ACTIONS),
                 resources=["*"],
                 conditions={"ArnLike": {"lambda:SourceFunctionArn": code}},
             ),

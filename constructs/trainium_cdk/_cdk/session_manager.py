@@ -12,17 +12,14 @@ _POLICY = "TrnManagedInstance"
 
 
 def session_manager_statements(scope: Construct) -> list[iam.PolicyStatement]:
-    """Permissions of a managed instance: to register and to exchange messages with Systems Manager.
+    """Permissions of a managed instance: to register and to exchange messages with Systems Manager, in the stack's region.
 
     AWS's managed policy for this, AmazonSSMManagedInstanceCore, also allows `ssm:GetParameter` and `ssm:GetParameters` on every
     parameter of the account, private SSH keys included.
     """
-    stack = Stack.of(scope)
-    instances = stack.format_arn(service="ec2", resource="instance", resource_name="*")
     return [
-        iam.PolicyStatement(sid="ManagedInstance", actions=["ssm:UpdateInstanceInformation"], resources=[instances]),
         iam.PolicyStatement(
-            sid="ManagedInstanceMessages",
+            sid="ManagedInstance",
             actions=[
                 "ec2messages:AcknowledgeMessage",
                 "ec2messages:DeleteMessage",
@@ -30,12 +27,14 @@ def session_manager_statements(scope: Construct) -> list[iam.PolicyStatement]:
                 "ec2messages:GetEndpoint",
                 "ec2messages:GetMessages",
                 "ec2messages:SendReply",
+                "ssm:UpdateInstanceInformation",
                 "ssmmessages:CreateControlChannel",
                 "ssmmessages:CreateDataChannel",
                 "ssmmessages:OpenControlChannel",
                 "ssmmessages:OpenDataChannel",
             ],
-            resources=["*"],  # AWS accepts no narrower resource for these
+            resources=["*"],  # AWS accepts no narrower resource for the messages
+            conditions={"StringEquals": {"aws:RequestedRegion": Stack.of(scope).region}},
         ),
     ]
 

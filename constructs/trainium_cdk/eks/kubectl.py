@@ -57,11 +57,13 @@ class KubectlProvider(Construct):
         self.role, _ = function_role(Construct(self, "Handler"), group, may, in_vpc=True)
         """The role that calls the Kubernetes API."""
         self._entry_role, _ = function_role(Construct(self, "Entry"), group, in_vpc=True)
+        # the CDK would add policies that allow more
+        handler, entry = self.role.without_policy_updates(), self._entry_role.without_policy_updates()
         PropertyInjectors.of(self).add(
             AddProperties(functions.Function.PROPERTY_INJECTION_ID, logGroup=group),
-            AddProperties(custom_resources.Provider.PROPERTY_INJECTION_ID, frameworkOnEventRole=self._entry_role),
+            AddProperties(custom_resources.Provider.PROPERTY_INJECTION_ID, frameworkOnEventRole=entry),
         )
-        self.service_token = eks.KubectlProvider(
+        provider = eks.KubectlProvider(
             self,
             "Provider",
             cluster=cluster,
@@ -69,9 +71,15 @@ class KubectlProvider(Construct):
             private_subnets=list(subnets),
             security_groups=[security_group],
             memory=Size.mebibytes(MEMORY_MIB),
-            # the CDK would add policies that allow more
-            role=self.role.without_policy_updates(),
-        ).service_token
+            role=handler,
+        )
+        self.service_token = provider.service_token
+        function = provider.node.find_child("Handler")
+        assert isinstance(function, functions.Function)  # noqa: S101  what the CDK's provider calls
+        call = iam.PolicyStatement(
+            actions=["lambda:GetFunction", "lambda:InvokeFunction"], resources=[function.function_arn]
+        )
+        iam.ManagedPolicy(self._entry_role, "Call", statements=[call], roles=[self._entry_role])
 
     def wait_for(self, *others: IDependable) -> None:
         """Let everything that is installed in the cluster wait for these.
