@@ -15,9 +15,9 @@ from trainium_cdk._cdk.stack_functions import STRICT, StackFunctions
 from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.efa import TrnEfaSecurityGroup
 from trainium_cdk.eks.addons import TrnAddons
+from trainium_cdk.eks.bastion_host import TrnBastionHost
 from trainium_cdk.eks.cluster import TrnEksCluster
 from trainium_cdk.eks.images import TrnImageBuilder
-from trainium_cdk.eks.jump_host import TrnJumpHost
 from trainium_cdk.eks.node_group import TrnNodeGroup
 from trainium_cdk.eks.node_role import TrnNodeRole
 from trainium_cdk.eks.plugins import TrnPlugins
@@ -104,7 +104,7 @@ class TrnEksStack(Stack):
                 node_groups=groups,
                 plugins=plugins,
             )
-        builder = jump_host = None
+        builder = bastion_host = None
         registry = TrnRegistry.from_settings(self, "Registry", environment.registry, on_destroy=on_destroy)
         if registry:
             builder = TrnImageBuilder(
@@ -114,14 +114,14 @@ class TrnEksStack(Stack):
                 repository=registry.repository,
                 removal_policy=removal_policy(on_destroy),
             )
-        if eks.endpoint == "private" and eks.jump_host:
-            jump_host = TrnJumpHost.from_settings(
+        if eks.endpoint == "private" and eks.bastion_host:
+            bastion_host = TrnBastionHost.from_settings(
                 self,
-                "JumpHost",
-                eks.jump_host,
+                "BastionHost",
+                eks.bastion_host,
                 network=network,
                 security_group=cluster.client_group,
-                name=f"{name}-jump-host",
+                name=f"{name}-bastion-host",
             )
         # in the VPC, as the CDK's functions for Kubernetes are: a deletion waits for their network interfaces anyway
         StackFunctions(
@@ -141,7 +141,7 @@ class TrnEksStack(Stack):
             bucket=bucket.bucket_name,
             registry_uri=registry.uri if registry else "",
             build_project=builder.project_name if builder else "",
-            jump_host_id=jump_host.instance_id if jump_host else "",
+            bastion_host_id=bastion_host.instance_id if bastion_host else "",
             access_role=cluster.access_role.role_arn,
         )
         for key, (value, description) in outputs.items():

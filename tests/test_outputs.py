@@ -63,7 +63,7 @@ def test_round_trip(file: Path) -> None:
             assert fleet.cores == kind.logical_cores()
             assert fleet.devices == kind.neuron_devices
             assert fleet.efa == (0 if resource.efa == "off" else kind.efa_interfaces)
-            assert fleet.purchase == queue.purchase
+            assert fleet.capacity_type == queue.capacity_type
     assert cluster.queue() == cluster.queue(env.pcluster.queues[0].name)
 
 

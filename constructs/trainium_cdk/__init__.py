@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from trainium_cdk.bucket import TrnBucket as TrnBucket
     from trainium_cdk.efa import TrnEfaSecurityGroup as TrnEfaSecurityGroup
     from trainium_cdk.eks.addons import TrnAddons as TrnAddons
+    from trainium_cdk.eks.bastion_host import TrnBastionHost as TrnBastionHost
     from trainium_cdk.eks.cluster import TrnEksCluster as TrnEksCluster
     from trainium_cdk.eks.images import TrnImageBuilder as TrnImageBuilder
-    from trainium_cdk.eks.jump_host import TrnJumpHost as TrnJumpHost
     from trainium_cdk.eks.node_group import TrnNodeGroup as TrnNodeGroup
     from trainium_cdk.eks.node_role import TrnNodeRole as TrnNodeRole
     from trainium_cdk.eks.plugins import TrnPlugins as TrnPlugins
@@ -43,7 +43,7 @@ _MODULES = {
     "eks.addons": ("TrnAddons",),
     "eks.cluster": ("TrnEksCluster",),
     "eks.images": ("TrnImageBuilder",),
-    "eks.jump_host": ("TrnJumpHost",),
+    "eks.bastion_host": ("TrnBastionHost",),
     "eks.node_group": ("TrnNodeGroup",),
     "eks.node_role": ("TrnNodeRole",),
     "eks.plugins": ("TrnPlugins",),

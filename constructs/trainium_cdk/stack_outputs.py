@@ -20,9 +20,9 @@ from trainium_cdk.pcluster.cluster import TrnPcluster
 from trainium_cdk.storage.given import mounts
 
 if TYPE_CHECKING:
+    from trainium_cdk.eks.bastion_host import TrnBastionHost
     from trainium_cdk.eks.groups import NodeGroup
     from trainium_cdk.eks.images import TrnImageBuilder
-    from trainium_cdk.eks.jump_host import TrnJumpHost
 
 
 class TrnOutputs(Construct):
@@ -42,11 +42,11 @@ class TrnOutputs(Construct):
         node_groups: On EKS: the Trainium node groups, as for `TrnPlugins`; jobs run in the first where none is named. Default: none,
             for Slurm.
         image_builder: On EKS: what `trn image build` starts. Default: none.
-        jump_host: On EKS: the way to a private Kubernetes API. Default: none.
+        bastion_host: On EKS: the way to a private Kubernetes API. Default: none.
         access_role: On EKS: the role that `trn` assumes to use the Kubernetes API, with access by `TrnPlugins.grant_access`. Default: that
             of a `TrnEksCluster`; else none: `trn` uses the caller's own credentials, which then need that access.
-        endpoint: On EKS: `private` where the API is reached through `jump_host` alone. Default: that of a `TrnEksCluster`; else `private`
-            with a `jump_host`, and `public` without.
+        endpoint: On EKS: `private` where the API is reached through `bastion_host` alone. Default: that of a `TrnEksCluster`; else `private`
+            with a `bastion_host`, and `public` without.
         namespace: On EKS: where jobs run. Default: that of a `TrnEksCluster`; else training.
         version: On EKS: Kubernetes version. Default: that of a `TrnEksCluster`; else the catalogue's.
 
@@ -64,7 +64,7 @@ class TrnOutputs(Construct):
         repository: ecr.IRepository | None = None,
         node_groups: Sequence[NodeGroup] = (),
         image_builder: TrnImageBuilder | None = None,
-        jump_host: TrnJumpHost | None = None,
+        bastion_host: TrnBastionHost | None = None,
         access_role: AnyRole | None = None,
         endpoint: Literal["private", "public"] | None = None,
         namespace: str | None = None,
@@ -106,8 +106,8 @@ class TrnOutputs(Construct):
                 image=catalog.release(release).container or "",
                 shell_image=catalog.eks.shell_image,
                 build_project=image_builder.project_name if image_builder else "",
-                endpoint=endpoint or view.endpoint or ("private" if jump_host else "public"),
-                jump_host_id=jump_host.instance_id if jump_host else "",
+                endpoint=endpoint or view.endpoint or ("private" if bastion_host else "public"),
+                bastion_host_id=bastion_host.instance_id if bastion_host else "",
                 kubernetes_version=version,
                 access_role=role.role_arn if role else "",
                 shared_dir=mounted[0].mount_dir,

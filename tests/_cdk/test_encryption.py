@@ -101,7 +101,7 @@ def test_lustre_without_its_own_key_is_unchanged() -> None:
 
 
 def test_a_key_for_logs_has_no_grants() -> None:
-    """Nobody can hand on a permission; and no function has the key, for which Lambda would create a grant."""
+    """The permission to use it cannot be handed on; and no function has the key, for which Lambda would create a grant."""
     found = synthesis.template("default").to_json()
     [(name, key)] = [(n, r) for n, r in found["Resources"].items() if r["Type"] == "AWS::KMS::Key"]
     request = {

@@ -19,12 +19,12 @@ from trainium_cdk import (
     LustreOptions,
     S3Link,
     TrnAddons,
+    TrnBastionHost,
     TrnBootstrap,
     TrnBucket,
     TrnEfaSecurityGroup,
     TrnEksCluster,
     TrnImageBuilder,
-    TrnJumpHost,
     TrnNetwork,
     TrnNodeGroup,
     TrnNodeRole,
@@ -92,7 +92,7 @@ class Training(Construct):
         for pulling in (group, person, system, role):
             registry.grant_pull(pulling)
         builder = TrnImageBuilder(self, "Images", bucket=bucket, repository=registry.repository)
-        host = TrnJumpHost(self, "Host", vpc=vpc, security_group=ec2.SecurityGroup(self, "HostGroup", vpc=vpc))
+        host = TrnBastionHost(self, "Host", vpc=vpc, security_group=ec2.SecurityGroup(self, "HostGroup", vpc=vpc))
         storage.connections.allow_default_port_from(host)
         storage.connections.allow_default_port_from(ec2.BastionHostLinux(self, "Bastion", vpc=vpc))
         storage.grant_read_write(person)
@@ -104,7 +104,7 @@ class Training(Construct):
             repository=registry.repository,
             node_groups=[group],
             image_builder=builder,
-            jump_host=host,
+            bastion_host=host,
             access_role=person,
         )
 
@@ -121,7 +121,7 @@ ours = TrnEksCluster(
     secrets_encryption_key=kms.Key(stack, "Secrets"),
     users=iam.ArnPrincipal("arn:aws:iam::111122223333:role/People"),
 )
-ours.connections.allow_default_port_from(TrnJumpHost(stack, "Host", vpc=network.vpc))
+ours.connections.allow_default_port_from(TrnBastionHost(stack, "Host", vpc=network.vpc))
 ours.grant_access("Platform", platform, "cluster-admin")
 ours.grant_access("Others", "arn:aws:iam::111122223333:role/Others", "view")
 Training(stack, "OnOurs", cluster=ours, vpc=network.vpc, bucket=files.bucket)

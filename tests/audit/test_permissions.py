@@ -146,8 +146,8 @@ EKS = [
     yes("ClusterKubectlEntryRole", "lambda:InvokeFunction", HANDLER),
     no("ClusterKubectlEntryRole", "lambda:InvokeFunction", f"{HANDLER}:1"),
     no("ClusterAccessRole", "eks:DescribeCluster", f"arn:aws:eks:{HERE}:cluster/trn-eks"),
-    yes("JumpHostRole", "ssm:UpdateInstanceInformation", INSTANCE),
-    no("JumpHostRole", "ssm:GetParameter", OTHER_SECRET),
+    yes("BastionHostRole", "ssm:UpdateInstanceInformation", INSTANCE),
+    no("BastionHostRole", "ssm:GetParameter", OTHER_SECRET),
     yes("PluginsDetectorIdentityRole", "cloudwatch:PutMetricData", "*", cloudwatch__namespace="NeuronHealthCheck"),
     no("PluginsDetectorIdentityRole", "cloudwatch:PutMetricData", "*", cloudwatch__namespace="AWS/EC2"),
 ]  # fmt: skip

@@ -54,7 +54,7 @@ def test_instance_types_are_consistent(kind: InstanceType) -> None:
     assert kind.hbm_gib % kind.neuron_devices == 0
     assert kind.network_gbps / kind.network_cards in (12.5, 100, 200)
     assert kind.lnc == ((1,) if kind.family.startswith("trn1") else (1, 2)), "logical cores came with trn2"
-    assert "on-demand" in kind.purchase
+    assert "on-demand" in kind.capacity_types
 
 
 def test_workers_by_logical_core_size() -> None:

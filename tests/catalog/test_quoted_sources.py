@@ -42,7 +42,7 @@ def test_instance_types_are_as_ec2_describes_them(name: str, instance_types: dic
     assert ours.network_cards == network["MaximumNetworkCards"]
     assert ours.efa_interfaces == network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0)
     assert ours.nvme.count * ours.nvme.size_gb == theirs["InstanceStorageInfo"]["TotalSizeInGB"]
-    assert set(ours.purchase) == set(theirs["SupportedUsageClasses"])
+    assert set(ours.capacity_types) == set(theirs["SupportedUsageClasses"])
     if "NeuronInfo" in theirs:
         device = theirs["NeuronInfo"]["NeuronDevices"][0]
         assert ours.neuron_devices == device["Count"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 MIRROR = """
 eks:
-  jump_host: null
+  bastion_host: null
   mirror:
     charts: {neuron: oci://r.example.com/neuron, efa: oci://r.example.com/efa, volcano: oci://r.example.com/volcano}
     images:
@@ -217,24 +217,24 @@ NODES = [
         "trn1.2xlarge has no EFA",
     ),
     (
-        "eks: {node_groups: [{instance_type: trn1n.32xlarge, purchase: capacity-block, reservation: cr-0123456789abcdef0}]}  # <-",
-        "eks.node_groups[0].purchase",
+        "eks: {node_groups: [{instance_type: trn1n.32xlarge, capacity_type: capacity-block, reservation: cr-0123456789abcdef0}]}  # <-",
+        "eks.node_groups[0].capacity_type",
         "trn1n.32xlarge is not available with this capacity type",
     ),
     (
-        "eks: {node_groups: [{purchase: capacity-block}]}  # <-",
+        "eks: {node_groups: [{capacity_type: capacity-block}]}  # <-",
         "eks.node_groups[0].reservation",
         "a capacity block needs its reservation id",
     ),
     (
-        "eks: {node_groups: [{purchase: capacity-block, max_nodes: 65, reservation: cr-0123456789abcdef0}]}  # <-",
+        "eks: {node_groups: [{capacity_type: capacity-block, max_nodes: 65, reservation: cr-0123456789abcdef0}]}  # <-",
         "eks.node_groups[0].max_nodes",
         "one capacity block has at most 64 instances",
     ),
     (
-        "eks: {node_groups: [{purchase: spot, reservation: cr-0123456789abcdef0}]}  # <-",
+        "eks: {node_groups: [{capacity_type: spot, reservation: cr-0123456789abcdef0}]}  # <-",
         "eks.node_groups[0].reservation",
-        "write purchase: on-demand for this node group",
+        "write capacity_type: on-demand for this node group",
     ),
     (
         "eks: {node_groups: [{placement_group: on, reservation: cr-0123456789abcdef0}]}  # <-",
@@ -293,7 +293,7 @@ eks: {node_groups: [{max_nodes: 4}], system: {nodes: 1, max_nodes: 1}}
         "eks.system.instance_type",
         "too small for the cluster's own pods",
     ),
-    ("eks: {jump_host: {instance_type: trn1.2xlarge}}  # <-", "eks.jump_host.instance_type", "does not train"),
+    ("eks: {bastion_host: {instance_type: trn1.2xlarge}}  # <-", "eks.bastion_host.instance_type", "does not train"),
     (
         "bootstrap: {neuron_release: 2.33.0, framework: torch-xla}  # <-\neks: {}",
         "bootstrap.framework",

@@ -40,37 +40,37 @@ pcluster:
 region: ap-south-2
 pcluster:
   queues:
-    - purchase: spot  # <-
+    - capacity_type: spot  # <-
       compute_resources: [{instance_type: trn2u.48xlarge}]
 """,
-        "pcluster.queues[0].purchase",
-        "trn2u.48xlarge is not available with this capacity type. Fix: write purchase: on-demand or capacity-block, or choose trn1.2xlarge",
+        "pcluster.queues[0].capacity_type",
+        "trn2u.48xlarge is not available with this capacity type. Fix: write capacity_type: on-demand or capacity-block, or choose trn1.2xlarge",
     ),
     (
         """
 pcluster:
   queues:
-    - purchase: capacity-block  # <-
+    - capacity_type: capacity-block  # <-
       compute_resources: [{instance_type: trn1n.32xlarge, min_nodes: 2, max_nodes: 2, reservation: cr-0123456789abcdef0}]
 """,
-        "pcluster.queues[0].purchase",
+        "pcluster.queues[0].capacity_type",
         "trn1n.32xlarge is not available with this capacity type",
     ),
     (
         """
 pcluster:
   queues:
-    - purchase: capacity-block  # <-
+    - capacity_type: capacity-block  # <-
       compute_resources: [{instance_type: trn1.2xlarge, min_nodes: 1, max_nodes: 1, reservation: cr-0123456789abcdef0}]
 """,
-        "pcluster.queues[0].purchase",
+        "pcluster.queues[0].capacity_type",
         "trn1.2xlarge is not available with this capacity type",
     ),
     (
         """
 pcluster:
   queues:
-    - purchase: capacity-block
+    - capacity_type: capacity-block
       compute_resources:
         - {min_nodes: 4, max_nodes: 4}  # <-
 """,
@@ -81,7 +81,7 @@ pcluster:
         """
 pcluster:
   queues:
-    - purchase: capacity-block
+    - capacity_type: capacity-block
       compute_resources:
         - max_nodes: 4
           min_nodes: 2  # <-
@@ -94,7 +94,7 @@ pcluster:
         """
 pcluster:
   queues:
-    - purchase: capacity-block
+    - capacity_type: capacity-block
       compute_resources:
         - min_nodes: 65
           max_nodes: 65  # <-
@@ -107,7 +107,7 @@ pcluster:
         """
 pcluster:
   queues:
-    - purchase: spot
+    - capacity_type: spot
       compute_resources:
         - reservation: cr-0123456789abcdef0  # <-
 """,
@@ -420,9 +420,9 @@ STORAGE = [
 storage: {efs: {mount_dir: /shared}}
 pcluster:
   queues:
-    - scratch_dir: /shared/local  # <-
+    - local_storage_dir: /shared/local  # <-
 """,
-        "pcluster.queues[0].scratch_dir",
+        "pcluster.queues[0].local_storage_dir",
         "it overlaps with the mount directory of the shared file system, /shared",
     ),
     (

@@ -325,15 +325,15 @@ pcluster: {login_nodes: {subnet: public}}
         "kube-proxy is older than the control plane, Kubernetes 1.35",
     ),
     (
-        "eks: {jump_host: null}",
+        "eks: {bastion_host: null}",
         "info",
-        "eks.jump_host",
+        "eks.bastion_host",
         "the API is private, and the stack has no bastion host: `trn` works only from inside the VPC",
     ),
     (
-        "eks: {endpoint: public, public_cidrs: [203.0.113.0/24], jump_host: {}}",
+        "eks: {endpoint: public, public_cidrs: [203.0.113.0/24], bastion_host: {}}",
         "warning",
-        "eks.jump_host",
+        "eks.bastion_host",
         "a public endpoint needs no bastion host: none is created",
     ),
     (

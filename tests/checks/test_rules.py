@@ -32,7 +32,7 @@ def test_the_folder_shows_every_kind() -> None:
     queues = [q for e in found for q in e.pcluster.queues]
     resources = [r for q in queues for r in q.compute_resources]
     assert {t for e in found for t in engines.get("slurm").instance_types(e)} >= set(settings.load().catalog.instances)
-    assert {q.purchase for q in queues} == {"on-demand", "spot", "capacity-block"}
+    assert {q.capacity_type for q in queues} == {"on-demand", "spot", "capacity-block"}
     assert {e.storage.fsx.deployment for e in found if e.storage.fsx} == {"SCRATCH_2", "PERSISTENT_1", "PERSISTENT_2"}
     assert {e.storage.efs.throughput for e in found if e.storage.efs} == {"elastic", "provisioned", "bursting"}
     assert {e.pcluster.os for e in found} == set(settings.load().catalog.parallelcluster.operating_systems)
@@ -41,7 +41,7 @@ def test_the_folder_shows_every_kind() -> None:
     assert {e.framework for e in found} == {"torch-xla", "torch-native", "none"}
     assert {e.on_destroy for e in found} == {"delete", "keep"}
     assert any(r.min_nodes and not r.reservation for r in resources)
-    assert any(r.reservation and q.purchase == "on-demand" for q in queues for r in q.compute_resources)
+    assert any(r.reservation and q.capacity_type == "on-demand" for q in queues for r in q.compute_resources)
     for some in ("existing", "peerings"):
         assert any(getattr(e.network, some) for e in found)
     for some in ("login_nodes", "accounting", "custom_ami", "slurm_settings", "overrides"):

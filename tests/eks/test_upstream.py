@@ -49,9 +49,9 @@ def test_observability_is_configured_by_keys_of_the_add_on() -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        {"huge_pages": "5Gi", "locked_memory": True, "scratch": True, "lustre": True},
+        {"huge_pages": "5Gi", "locked_memory": True, "local_storage": True, "lustre": True},
         {"locked_memory": True, "cluster": ApiServer("trn-eks", "https://x", "QUJD", "172.20.0.0/16")},
-        {"scratch": True},
+        {"local_storage": True},
     ],
     ids=lambda given: "-".join(given),
 )

@@ -50,7 +50,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
 def test_its_section_is_validated(machine: Machine) -> None:
     good, bad, absent = (machine.folder / f"{name}.yaml" for name in ("good", "bad", "absent"))
     good.write_text(ENVIRONMENT)
-    bad.write_text("process:\n  machine: desk\n  slots: {instance_type: trn1.2xlarge, purchase: capacity-block}\n")
+    bad.write_text("process:\n  machine: desk\n  slots: {instance_type: trn1.2xlarge, capacity_type: capacity-block}\n")
     absent.write_text("process:\n  mahcine: desk\n")
     machine.trn("validate", str(good))
     done = machine.python("-m", "trainium_cdk.cli", "validate", str(bad))

@@ -18,9 +18,9 @@ from tests.cdk import findings, needs, only, properties, resources
 from tests.foreign.foreign import cluster, errors, template, vpc
 from trainium_cdk import (
     TrnAddons,
+    TrnBastionHost,
     TrnBucket,
     TrnEksCluster,
-    TrnJumpHost,
     TrnNodeGroup,
     TrnOutputs,
     TrnPlugins,
@@ -58,7 +58,7 @@ def of_theirs(scope: Stack) -> None:
 def of_ours(scope: Stack) -> None:
     within = vpc(scope)
     mine = TrnEksCluster(scope, "Cluster", vpc=within)
-    mine.connections.allow_default_port_from(TrnJumpHost(scope, "Bastion", vpc=within))
+    mine.connections.allow_default_port_from(TrnBastionHost(scope, "Bastion", vpc=within))
     mine.grant_access("Platform", iam.Role(scope, "Role", assumed_by=iam.AccountRootPrincipal()), "cluster-admin")
     whole(scope, mine, within)
 

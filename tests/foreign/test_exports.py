@@ -26,7 +26,7 @@ ALONE: dict[str, Callable[[Stack], object]] = {
     "TrnEfaSecurityGroup": lambda s: trn.TrnEfaSecurityGroup(s, "It", vpc=vpc(s)),
     "TrnEksCluster": lambda s: trn.TrnEksCluster(s, "It", vpc=vpc(s)),
     "TrnImageBuilder": lambda s: trn.TrnImageBuilder(s, "It", bucket=s3.Bucket(s, "B"), repository=ecr.Repository(s, "R")),
-    "TrnJumpHost": lambda s: trn.TrnJumpHost(s, "It", vpc=vpc(s)),
+    "TrnBastionHost": lambda s: trn.TrnBastionHost(s, "It", vpc=vpc(s)),
     "TrnNetwork": lambda s: trn.TrnNetwork(s, "It"),
     "TrnNodeGroup": lambda s: trn.TrnNodeGroup(s, "It", cluster=cluster(s)),
     "TrnNodeRole": lambda s: trn.TrnNodeRole(s, "It"),
@@ -64,7 +64,7 @@ def test_it_works_alone(name: str, templates: dict[str, Template]) -> None:
     assert [r for r in templates[name].to_json()["Resources"] if r.startswith("It")]
 
 
-@pytest.mark.parametrize("name", ["TrnImageBuilder", "TrnJumpHost"])
+@pytest.mark.parametrize("name", ["TrnImageBuilder", "TrnBastionHost"])
 def test_permissions_can_be_granted_to_it(name: str) -> None:
     stack = Stack(app(), "Stack")
     grantee: iam.IGrantable = ALONE[name](stack)  # type: ignore[assignment]

@@ -14,8 +14,8 @@ from tests.cdk import findings, needs, only, properties, resources
 from tests.foreign.foreign import cluster, errors, template, vpc, warnings
 from trainium_cdk import (
     LustreOptions,
+    TrnBastionHost,
     TrnEfaSecurityGroup,
-    TrnJumpHost,
     TrnNetwork,
     TrnNodeGroup,
     TrnNodeRole,
@@ -153,7 +153,7 @@ def test_a_capacity_reservation_may_be_a_token() -> None:
 def test_a_bastion_host_reaches_the_api_of_any_cluster() -> None:
     def build(scope: Stack) -> None:
         mine = cluster(scope)
-        mine.connections.allow_default_port_from(TrnJumpHost(scope, "Bastion", vpc=mine.vpc))
+        mine.connections.allow_default_port_from(TrnBastionHost(scope, "Bastion", vpc=mine.vpc))
 
     found = template(build)
     [host] = resources(found, "EC2::Instance")

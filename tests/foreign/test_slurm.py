@@ -20,7 +20,7 @@ TWO = (
     settings.Queue(name="large"),
     settings.Queue(
         name="block",
-        purchase="capacity-block",
+        capacity_type="capacity-block",
         compute_resources=(
             settings.ComputeResource(
                 instance_type="trn2.48xlarge", min_nodes=4, max_nodes=4, reservation="cr-0123456789abcdef0"
@@ -148,7 +148,7 @@ def test_trn_understands_the_stack() -> None:
 
 ERRORS: list[tuple[dict[str, Any], str]] = [
     (
-        {"queues": [settings.Queue(purchase="capacity-block")]},
+        {"queues": [settings.Queue(capacity_type="capacity-block")]},
         "Slurm] queues[0].compute_resources[0].reservation = (absent): a capacity block needs its reservation id",
     ),
     ({"head_node": settings.HeadNode(instance_type="c7g.4xlarge")}, "Slurm] head_node.instance_type = c7g.4xlarge: this is an Arm type"),

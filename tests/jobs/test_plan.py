@@ -126,7 +126,7 @@ def test_fetching_runs_where_it_costs_least() -> None:
     assert plan(BertLarge(), make_cluster(fleet(), cheap)).prepare_queue == "small"
     assert plan(BertLarge(), make_cluster(fleet(), fleet(queue="other"))).prepare_queue == "compute1"
     # a capacity block of others is not there to be used
-    block = cheap.model_copy(update={"purchase": "capacity-block"})
+    block = cheap.model_copy(update={"capacity_type": "capacity-block"})
     assert plan(BertLarge(), make_cluster(fleet(), block)).prepare_queue == "compute1"
 
 

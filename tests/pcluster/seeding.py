@@ -71,7 +71,7 @@ class _Things:
         for queue in self.env.pcluster.queues:
             for r in queue.compute_resources:
                 if r.reservation:
-                    block = queue.purchase == "capacity-block"
+                    block = queue.capacity_type == "capacity-block"
                     found[r.reservation] = reservation(
                         self.client, r.instance_type, r.max_nodes, self._zone_name(queue.zone_id), block=block
                     )

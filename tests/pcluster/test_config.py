@@ -34,11 +34,11 @@ def test_golden(name: str) -> None:
     ("queue", "resource", "together"),
     [
         ({}, {}, True),
-        ({"purchase": "spot"}, {}, True),
+        ({"capacity_type": "spot"}, {}, True),
         ({}, {"efa": "off"}, False),
         ({}, {"instance_type": "trn1.2xlarge"}, False),
         ({}, {"reservation": "cr-0123456789abcdef0"}, False),
-        ({"purchase": "capacity-block"}, {"reservation": "cr-0123456789abcdef0", "min_nodes": 16}, False),
+        ({"capacity_type": "capacity-block"}, {"reservation": "cr-0123456789abcdef0", "min_nodes": 16}, False),
         ({"placement_group": "off"}, {}, False),
         ({"placement_group": "on"}, {"efa": "off"}, True),
     ],

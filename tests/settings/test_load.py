@@ -64,17 +64,17 @@ pcluster:
   queues:
     - &first
       name: one
-      purchase: spot
+      capacity_type: spot
     - <<: *first
       name: two
     - <<: *first
       name: three
-      purchase: gift
+      capacity_type: gift
 """
-    with pytest.raises(settings.SettingsError, match=r"e\.yaml:11: error: pcluster\.queues\[2\]\.purchase = gift"):
+    with pytest.raises(settings.SettingsError, match=r"e\.yaml:11: error: pcluster\.queues\[2\]\.capacity_type = gift"):
         settings.parse(text, "e.yaml")
     env = settings.parse(text.replace("gift", "on-demand"))
-    assert [(q.name, q.purchase) for q in env.pcluster.queues] == [
+    assert [(q.name, q.capacity_type) for q in env.pcluster.queues] == [
         ("one", "spot"),
         ("two", "spot"),
         ("three", "on-demand"),

@@ -79,7 +79,7 @@ TABLE = [
     # nothing after a key where null is a choice
     ("storage: {efs: , fsx: {}}  # <-", "storage.efs", "(nothing)", "it is unclear whether this means the default or none. Fix: write {} for its defaults, or null for none"),
     ("pcluster:\n  login_nodes:  # <-\n", "pcluster.login_nodes", "(nothing)", "write {} for its defaults, or null for none"),
-    ("pcluster: {queues: [{scratch_dir: }]}  # <-", "pcluster.queues[0].scratch_dir", "(nothing)", "write null for none, or remove the line for its default"),
+    ("pcluster: {queues: [{local_storage_dir: }]}  # <-", "pcluster.queues[0].local_storage_dir", "(nothing)", "write null for none, or remove the line for its default"),
     # the catalogue's own additions
     ("catalog: {instances: {trn1.32xlarge: {vcpuss: 3}}}  # <-", "catalog.instances.trn1.32xlarge.vcpuss", "3", "this key does not exist. Fix: write vcpus."),
     ("catalog: {instances: {trn1.32xlarge: {vcpus: 0}}}  # <-", "catalog.instances.trn1.32xlarge.vcpus", "0", "should be greater than 0"),
@@ -132,9 +132,9 @@ def test_empty_sections_have_their_defaults(text: str) -> None:
 
 
 def test_null_switches_off_what_can_be_off() -> None:
-    env = settings.parse("storage: {efs: null, fsx: {}}\npcluster: {queues: [{scratch_dir: null}]}")
+    env = settings.parse("storage: {efs: null, fsx: {}}\npcluster: {queues: [{local_storage_dir: null}]}")
     assert env.storage.efs is None
-    assert env.pcluster.queues[0].scratch_dir is None
+    assert env.pcluster.queues[0].local_storage_dir is None
 
 
 @pytest.mark.parametrize("header", ["", "%YAML 1.1\n---\n"], ids=["YAML 1.2", "YAML 1.1"])

@@ -112,7 +112,7 @@ def test_life_of_a_cluster(
     assert isinstance(made, outputs.EksCluster)
     assert (made.cluster_name, made.claims) == (f"{name}-eks", ("efs-claim", "fsx-claim"))
     assert made.build_project
-    assert made.jump_host_id.startswith("i-")
+    assert made.bastion_host_id.startswith("i-")
     assert keys.without(local_aws, f"TrnEksStack-{name}") == {}
 
     # what came into the real API

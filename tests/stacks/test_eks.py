@@ -165,7 +165,7 @@ def test_trainium_groups_are_valid_for_eks(name: str) -> None:
         assert group["Taints"] == [{"Key": "aws.amazon.com/neuron", "Value": "true", "Effect": "NO_SCHEDULE"}]
         assert len(group["Subnets"]) == 1
         kinds = {"on-demand": "ON_DEMAND", "spot": "SPOT", "capacity-block": "CAPACITY_BLOCK"}
-        assert group["CapacityType"] == kinds[settings_of.purchase]
+        assert group["CapacityType"] == kinds[settings_of.capacity_type]
     assert "NeuronDevicePlugin" not in json.dumps(document(name))
 
 
@@ -216,7 +216,7 @@ def test_reserved_capacity_and_placement_groups_never_meet(name: str) -> None:
             target = data["CapacityReservationSpecification"]["CapacityReservationTarget"]
             assert target == {"CapacityReservationId": settings_of.reservation}
         market = data.get("InstanceMarketOptions")
-        assert market == ({"MarketType": "capacity-block"} if settings_of.purchase == "capacity-block" else None)
+        assert market == ({"MarketType": "capacity-block"} if settings_of.capacity_type == "capacity-block" else None)
 
 
 def test_nodes_are_hardened(name: str) -> None:
@@ -408,7 +408,7 @@ def test_the_bastion_host_has_no_inbound_rule() -> None:
     rules = document("default")["Resources"][group["Fn::GetAtt"][0]]["Properties"]
     assert "SecurityGroupIngress" not in rules
     assert not [r for r in properties(template("default"), "EC2::SecurityGroupIngress") if r["GroupId"] == group]
-    for without in ("eks/no-jump-host", "eks/public"):
+    for without in ("eks/no-bastion-host", "eks/public"):
         assert resources(template(without), "EC2::Instance") == {}
 
 

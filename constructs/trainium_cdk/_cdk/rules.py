@@ -110,7 +110,7 @@ class _Errors:
 def _text(problem: Problem, at: KeyPath, names: Mapping[str, str]) -> str:
     key = problem.key[len(at) :] if problem.key[: len(at)] == at else problem.key
     text = f"{problem.reason}. Fix: {problem.fix}.".replace(".".join(map(str, (*at, ""))), "")
-    # keys, for example `max_nodes`, `purchase: spot` or `fsx`; not the same words in a sentence
+    # keys, for example `max_nodes`, `capacity_type: spot` or `fsx`; not the same words in a sentence
     text = re.sub(r"\b[a-z]+(_[a-z]+)+\b|\b[a-z]+(?=: )|\bfsx\b", lambda m: names.get(m[0], m[0]), text)
     if not key:
         return text

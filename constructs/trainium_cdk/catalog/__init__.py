@@ -10,6 +10,7 @@ Nothing in this package imports the AWS SDK or the CDK.
 
 from trainium_cdk.catalog.lookup import Catalog, CatalogOverrides
 from trainium_cdk.catalog.models import (
+    CapacityType,
     Framework,
     FrameworkName,
     InstanceType,
@@ -17,7 +18,6 @@ from trainium_cdk.catalog.models import (
     Nvme,
     OperatingSystem,
     ParallelClusterFacts,
-    Purchase,
     Repositories,
     Statement,
     ThroughputPoint,
@@ -26,6 +26,7 @@ from trainium_cdk.catalog.stack import Need, Stack, Verdict, best_ami, choose, e
 from trainium_cdk.errors import UnknownCatalogEntry
 
 __all__ = [
+    "CapacityType",
     "Catalog",
     "CatalogOverrides",
     "Framework",
@@ -36,7 +37,6 @@ __all__ = [
     "Nvme",
     "OperatingSystem",
     "ParallelClusterFacts",
-    "Purchase",
     "Repositories",
     "Stack",
     "Statement",

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-Purchase = Literal["on-demand", "spot", "capacity-block"]
+CapacityType = Literal["on-demand", "spot", "capacity-block"]
 Version = Annotated[str, StringConstraints(pattern=r"^\d+(\.\d+)+$")]
 PythonVersion = Annotated[str, StringConstraints(pattern=r"^3\.\d+$")]
 FrameworkName = Literal["torch-xla", "torch-native"]
@@ -48,7 +48,7 @@ class InstanceType(Fact):
     network_gbps: float = Field(gt=0, description="peak of all cards together, Gbit/s")
     efa_interfaces: int = Field(ge=0, description="0 = no EFA")
     nvme: Nvme = Nvme(count=0, size_gb=0)
-    purchase: tuple[Purchase, ...] = ("on-demand",)
+    capacity_types: tuple[CapacityType, ...] = ("on-demand",)
     lnc: tuple[int, ...] = Field(
         default=(1,), description="logical NeuronCore sizes it can run; the last one is the default"
     )

@@ -49,23 +49,23 @@ def many_nodes_need_efa(env: Environment) -> Iterator[Problem]:
             )
 
 
-def purchase_is_offered(env: Environment) -> Iterator[Problem]:
+def capacity_type_is_offered(env: Environment) -> Iterator[Problem]:
     for f in known_nodes(env):
-        way = f.queue.purchase
-        if way not in f.kind.purchase:
-            others = [n for n, k in env.catalog.instances.items() if way in k.purchase]
+        way = f.queue.capacity_type
+        if way not in f.kind.capacity_types:
+            others = [n for n, k in env.catalog.instances.items() if way in k.capacity_types]
             yield error(
-                (*f.queue_at, "purchase"),
+                (*f.queue_at, "capacity_type"),
                 way,
                 f"{f.kind.name} is not available with this capacity type",
-                f"write purchase: {listed(f.kind.purchase, 'or')}, or choose {listed(others, 'or')}",
+                f"write capacity_type: {listed(f.kind.capacity_types, 'or')}, or choose {listed(others, 'or')}",
             )
 
 
 def capacity_block_is_whole(env: Environment) -> Iterator[Problem]:
     for f in known_nodes(env):
         least, most = f.resource.min_nodes, f.resource.max_nodes
-        if f.queue.purchase != "capacity-block":
+        if f.queue.capacity_type != "capacity-block":
             continue
         if not f.resource.reservation:
             yield error(
@@ -90,14 +90,14 @@ def capacity_block_is_whole(env: Environment) -> Iterator[Problem]:
             )
 
 
-def reservation_fits_purchase(env: Environment) -> Iterator[Problem]:
+def reservation_fits_capacity_type(env: Environment) -> Iterator[Problem]:
     for f in known_nodes(env):
-        if f.resource.reservation and f.queue.purchase == "spot":
+        if f.resource.reservation and f.queue.capacity_type == "spot":
             yield error(
                 (*f.at, "reservation"),
                 f.resource.reservation,
                 "spot instances cannot use a reservation",
-                f"write purchase: on-demand for this {f.engine.queue_noun}, or remove the reservation",
+                f"write capacity_type: on-demand for this {f.engine.queue_noun}, or remove the reservation",
             )
 
 
@@ -105,7 +105,7 @@ def placement_group_or_reservation(env: Environment) -> Iterator[Problem]:
     for at, queue, engine in zoned(env):
         reservations = (n.resource.reservation for n in engine.nodes(env) if n.queue_at == at)
         reserved = next(filter(None, reservations), None)
-        if queue.placement_group == "on" and (reserved or queue.purchase == "capacity-block"):
+        if queue.placement_group == "on" and (reserved or queue.capacity_type == "capacity-block"):
             yield error(
                 (*at, "placement_group"),
                 "on",
@@ -133,7 +133,7 @@ def reservation_is_used_once(env: Environment) -> Iterator[Problem]:
 def static_nodes_are_paid(env: Environment) -> Iterator[Problem]:
     for f in known_nodes(env):
         nodes = f.resource.min_nodes
-        if not nodes or f.resource.reservation or f.queue.purchase == "capacity-block":
+        if not nodes or f.resource.reservation or f.queue.capacity_type == "capacity-block":
             continue
         price = env.catalog.price(f.kind.name, env.region)
         if price is None:
@@ -182,9 +182,9 @@ RULES: tuple[Rule, ...] = (
     instance_type_is_known,
     efa_is_supported_by_the_type,
     many_nodes_need_efa,
-    purchase_is_offered,
+    capacity_type_is_offered,
     capacity_block_is_whole,
-    reservation_fits_purchase,
+    reservation_fits_capacity_type,
     placement_group_or_reservation,
     reservation_is_used_once,
     static_nodes_are_paid,

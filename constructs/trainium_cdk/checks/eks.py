@@ -113,7 +113,7 @@ def isolated_clusters_have_charts_and_images(env: Environment) -> Iterator[Probl
     elif not network.existing:
         needed = {
             *env.catalog.eks.endpoints,
-            *(["ssm", "ssmmessages"] if env.eks.endpoint == "private" and env.eks.jump_host else []),
+            *(["ssm", "ssmmessages"] if env.eks.endpoint == "private" and env.eks.bastion_host else []),
             *(["monitoring"] if env.eks.observability else []),
         }
         if missing_endpoints := sorted(needed - set(network.interface_endpoints)):
@@ -140,16 +140,16 @@ def support_is_available(env: Environment) -> Iterator[Problem]:
 
 def private_api_is_reachable(env: Environment) -> Iterator[Problem]:
     eks = env.eks
-    if eks.endpoint == "private" and eks.jump_host is None:
+    if eks.endpoint == "private" and eks.bastion_host is None:
         yield info(
-            (*_AT, "jump_host"),
+            (*_AT, "bastion_host"),
             "null",
             "the API is private, and the stack has no bastion host: `trn` works only from inside the VPC",
-            "remove jump_host: null, or use your own VPN or peering",
+            "remove bastion_host: null, or use your own VPN or peering",
         )
-    if eks.endpoint == "public" and eks.jump_host is not None and "jump_host" in eks.model_fields_set:
+    if eks.endpoint == "public" and eks.bastion_host is not None and "bastion_host" in eks.model_fields_set:
         yield warning(
-            (*_AT, "jump_host"),
+            (*_AT, "bastion_host"),
             "(this section)",
             "a public endpoint needs no bastion host: none is created",
             "remove it",

@@ -124,8 +124,8 @@ def _service_nodes(env: Environment) -> Iterator[tuple[KeyPath, str, str, str]]:
     if env.pcluster.login_nodes:
         yield ("pcluster", "login_nodes", "instance_type"), env.pcluster.login_nodes.instance_type, *slurm
     yield ("eks", "system", "instance_type"), env.eks.system.instance_type, "m5.large", "the cluster's own pods"
-    if env.eks.jump_host:
-        yield ("eks", "jump_host", "instance_type"), env.eks.jump_host.instance_type, "", ""
+    if env.eks.bastion_host:
+        yield ("eks", "bastion_host", "instance_type"), env.eks.bastion_host.instance_type, "", ""
 
 
 RULES: tuple[Rule, ...] = (

@@ -11,16 +11,16 @@ from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.problems import KeyPath
 
 
-def scratch_is_separate_from_shared(env: Environment) -> Iterator[Problem]:
+def local_storage_is_separate_from_shared(env: Environment) -> Iterator[Problem]:
     for at, queue in queues(env):
-        if not queue.scratch_dir:
+        if not queue.local_storage_dir:
             continue
-        scratch = PurePosixPath(queue.scratch_dir)
+        local = PurePosixPath(queue.local_storage_dir)
         for shared in env.storage.mount_dirs:
-            if scratch.is_relative_to(shared) or PurePosixPath(shared).is_relative_to(scratch):
+            if local.is_relative_to(shared) or PurePosixPath(shared).is_relative_to(local):
                 yield error(
-                    (*at, "scratch_dir"),
-                    queue.scratch_dir,
+                    (*at, "local_storage_dir"),
+                    queue.local_storage_dir,
                     f"it overlaps with the mount directory of the shared file system, {shared}",
                     "choose another directory, for example /local_storage",
                 )
@@ -108,7 +108,7 @@ def kept_data_is_listed(env: Environment) -> Iterator[Problem]:
 
 
 RULES: tuple[Rule, ...] = (
-    scratch_is_separate_from_shared,
+    local_storage_is_separate_from_shared,
     settings_apply_to_existing_storage,
     link_directory_applies,
     data_is_separate_from_assets,

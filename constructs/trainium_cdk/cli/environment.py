@@ -78,12 +78,12 @@ def catalog(as_json: Json = False) -> None:
             str(kind.neuron_devices),
             str(kind.logical_cores()),
             str(kind.efa_interfaces),
-            ", ".join(kind.purchase),
+            ", ".join(kind.capacity_types),
             ", ".join(known.regions_of(kind.name)),
         ]
         for kind in known.instances.values()
     ]
-    table("Instance types", ["type", "vCPU", "GiB", "devices", "cores", "EFA", "purchase", "regions"], rows)
+    table("Instance types", ["type", "vCPU", "GiB", "devices", "cores", "EFA", "capacity types", "regions"], rows)
     rows = [
         [
             release.version,

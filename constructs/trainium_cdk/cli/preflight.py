@@ -114,8 +114,10 @@ def _find_block(environment: Environment, kind: str, nodes: int, hours: int, *, 
     from trainium_cdk.checks.live import Aws
     from trainium_cdk.checks.live.reservations import BLOCK_ACTIONS, describe, offerings
 
-    if "capacity-block" not in (known := environment.catalog.instance(kind)).purchase:
-        raise OutputsError(f"{known.name} is not sold in capacity blocks. It is sold {' or '.join(known.purchase)}")
+    if "capacity-block" not in (known := environment.catalog.instance(kind)).capacity_types:
+        raise OutputsError(
+            f"{known.name} is not sold in capacity blocks. It is sold {' or '.join(known.capacity_types)}"
+        )
     aws = Aws(environment.region).limited_to(BLOCK_ACTIONS)
     try:
         found = offerings(aws, kind, nodes, hours, dt.datetime.now(dt.UTC))

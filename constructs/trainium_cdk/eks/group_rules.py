@@ -17,7 +17,6 @@ _NAMES = {
     "min_nodes": "min_size",
     "nodes": "desired_size",
     "max_nodes": "max_size",
-    "purchase": "capacity_type",
     "reservation": "capacity_reservation_id",
     "custom_ami": "image_id",
     "root_volume_gib": "root_volume_size",

@@ -166,9 +166,9 @@ class TrnNodeGroup(Construct):
         has_efa = kind.efa_of(efa_setting) > 0
         # together they fail with InsufficientInstanceCapacity: reserved nodes are already placed (eksctl issue 7949)
         placement = has_efa and not (block or capacity_reservation_id) if placement_group is None else placement_group
-        purchase = next(word for word, each in CAPACITY_TYPES.items() if each == capacity_type)
+        capacity = next(word for word, each in CAPACITY_TYPES.items() if each == capacity_type)
         self.storage = storage = storage_in(self, view.vpc, storage) if storage else None
-        self.fleet = group_fleet(kind, name=name, nodes=max_size, efa=efa_setting, lnc=lnc, purchase=purchase)
+        self.fleet = group_fleet(kind, name=name, nodes=max_size, efa=efa_setting, lnc=lnc, capacity_type=capacity)
         if rules:
             check_group(
                 self,
@@ -179,7 +179,7 @@ class TrnNodeGroup(Construct):
                     "min_nodes": min_size,
                     "nodes": desired_size,
                     "max_nodes": max_size,
-                    "purchase": purchase,
+                    "capacity_type": capacity,
                     "reservation": capacity_reservation_id,
                     "placement_group": "on" if placement else "off",
                     "efa": efa_setting,
@@ -203,7 +203,7 @@ class TrnNodeGroup(Construct):
         data = user_data(
             huge_pages=catalog.eks.hugepages_2mi if has_efa else "",
             locked_memory=has_efa,
-            scratch=local_storage and kind.nvme.count > 0,
+            local_storage=local_storage and kind.nvme.count > 0,
             lustre=bool(storage and storage.has_lustre) if lustre is None else lustre,
             lnc=lnc,
             own=startup_script,
@@ -289,7 +289,7 @@ class TrnNodeGroup(Construct):
             min_size=settings.min_nodes,
             desired_size=settings.nodes,
             max_size=settings.max_nodes,
-            capacity_type=CAPACITY_TYPES[settings.purchase],
+            capacity_type=CAPACITY_TYPES[settings.capacity_type],
             capacity_reservation_id=settings.reservation,
             subnets=ec2.SubnetSelection(subnets=[network.private_subnet(zone)]),
             efa=_ON_OFF[settings.efa],
@@ -299,7 +299,7 @@ class TrnNodeGroup(Construct):
             node_role=role.role,
             storage=storage,
             root_volume_size=gibibytes(settings.root_volume_gib),
-            local_storage=settings.scratch,
+            local_storage=settings.local_storage,
             lnc=settings.lnc,
             startup_script=settings.user_data,
             image_id=settings.custom_ami,

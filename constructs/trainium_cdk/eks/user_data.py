@@ -53,7 +53,7 @@ def user_data(
     *,
     huge_pages: str = "",
     locked_memory: bool = False,
-    scratch: bool = False,
+    local_storage: bool = False,
     lustre: bool = False,
     lnc: int | None = None,
     own: str | None = None,
@@ -65,7 +65,7 @@ def user_data(
         huge_pages: minimum memory in pages of 2 MiB that the kubelet reports, for example `5120Mi`.
         locked_memory: let containers lock memory practically without limit, which EFA needs: a pod without capabilities that
             does not run as root has the container's limit.
-        scratch: join the instance's NVMe disks into one RAID-0 volume for containers and their scratch data.
+        local_storage: join the instance's NVMe disks into one RAID-0 volume for containers and their scratch data.
         lustre: install the Lustre client.
         lnc: physical NeuronCores of a logical one; None = the driver's default.
         own: the user's script, run after these.
@@ -78,7 +78,7 @@ def user_data(
         parts.append(("text/x-shellscript", f"#!/bin/bash\nset -u\n{script}"))
     if own:
         parts.append(("text/x-shellscript", own))
-    if config := _node_config(locked_memory, scratch, cluster):
+    if config := _node_config(locked_memory, local_storage, cluster):
         parts.append(("application/node.eks.aws", config))
     if not parts:
         return ""
@@ -102,7 +102,7 @@ fi
 
 
 @cache
-def _node_config(locked_memory: bool, scratch: bool, cluster: ApiServer | None) -> str:
+def _node_config(locked_memory: bool, local_storage: bool, cluster: ApiServer | None) -> str:
     spec: dict[str, Any] = {}
     if cluster:
         spec["cluster"] = {
@@ -113,7 +113,7 @@ def _node_config(locked_memory: bool, scratch: bool, cluster: ApiServer | None) 
         }
     if locked_memory:
         spec["containerd"] = {"baseRuntimeSpec": {"process": {"rlimits": [_limit(*each) for each in _LIMITS]}}}
-    if scratch:
+    if local_storage:
         spec["instance"] = {"localStorage": {"strategy": "RAID0"}}
     return _yaml({"apiVersion": "node.eks.aws/v1alpha1", "kind": "NodeConfig", "spec": spec}) if spec else ""
 

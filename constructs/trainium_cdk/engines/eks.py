@@ -78,21 +78,21 @@ class EksEngine(Engine):
         return (kind.efa_interfaces if every_card else 1) + _pod_addresses(env)
 
     def other_addresses(self, env: Environment, first: bool) -> dict[str, int]:
-        jump_host = env.eks.endpoint == "private" and env.eks.jump_host is not None
+        bastion_host = env.eks.endpoint == "private" and env.eks.bastion_host is not None
         # the system nodes may all be in one zone
         return {
             "system nodes and their pods": env.eks.system.max_nodes * (1 + _pod_addresses(env)),
             "the control plane": CONTROL_PLANE_ADDRESSES,
-            "the bastion host": int(first and jump_host),
+            "the bastion host": int(first and bastion_host),
             "functions": 2,
         }
 
     def servers(self, env: Environment) -> Iterator[Server]:
-        system, jump = env.eks.system, env.eks.jump_host
+        system, bastion = env.eks.system, env.eks.bastion_host
         at: Key = ("eks", "system", "instance_type")
         yield Server("system node", system.instance_type, system.max_nodes, at, system.nodes)
-        if jump and env.eks.endpoint == "private":
-            yield Server("bastion host", jump.instance_type, 1, ("eks", "jump_host", "instance_type"), 1)
+        if bastion and env.eks.endpoint == "private":
+            yield Server("bastion host", bastion.instance_type, 1, ("eks", "bastion_host", "instance_type"), 1)
 
     def control_plane(self, env: Environment, today: dt.date) -> dict[str, str]:
         version = env.catalog.eks.versions.get(env.kubernetes_version)

@@ -124,7 +124,7 @@ def plan(job: Job, cluster: Cluster) -> Plan:
         )
     batch = job.batch(fleet, notes)
     several = len({f.resource for f in cluster.queue(fleet.queue)}) > 1
-    own = [f for f in cluster.fleets if f.purchase != "capacity-block" or f.queue == fleet.queue]
+    own = [f for f in cluster.fleets if f.capacity_type != "capacity-block" or f.queue == fleet.queue]
     cheapest = min(own, key=lambda f: (f.cores, f.queue != fleet.queue))
     made = Plan(
         job=job,

@@ -54,7 +54,7 @@ class Fleet(BaseModel):
     efa: int
     """EFA interfaces of a node; 0 = off."""
     family: str
-    purchase: str = "on-demand"
+    capacity_type: str = "on-demand"
     ultraserver: int = 0
     """Instances of one UltraServer; 0 = in none."""
     lnc: int = 0

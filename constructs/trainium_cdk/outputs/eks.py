@@ -35,7 +35,7 @@ class EksCluster(ClusterOutputs):
     """CodeBuild project that builds images into the registry; empty where there is no registry."""
     endpoint: str
     """private or public"""
-    jump_host_id: str
+    bastion_host_id: str
     """EC2 instance through which a private endpoint is reached; empty where there is none."""
     kubernetes_version: str
     access_role: str = ""
@@ -51,7 +51,7 @@ EKS_KEYS: Keys = {
     "ShellImage": ("shell_image", "Image of pods that only read files"),
     "BuildProject": ("build_project", "CodeBuild project of `trn image build`"),
     "Endpoint": ("endpoint", "Reach of the Kubernetes API"),
-    "JumpHostId": ("jump_host_id", "Instance through which the private API is reached"),
+    "BastionHostId": ("bastion_host_id", "Instance through which the private API is reached"),
     "KubernetesVersion": ("kubernetes_version", "Kubernetes version"),
     "AccessRole": ("access_role", "IAM role to take for using the Kubernetes API"),
 }
@@ -63,7 +63,7 @@ def eks_outputs(
     bucket: str,
     registry_uri: str = "",
     build_project: str = "",
-    jump_host_id: str = "",
+    bastion_host_id: str = "",
     access_role: str = "",
 ) -> Exports:
     """What the stack of an environment exports. The arguments may be CDK tokens; the rest is plain text."""
@@ -77,7 +77,7 @@ def eks_outputs(
         shell_image=env.eks.mirror.image(env.catalog.eks.shell_image),
         build_project=build_project,
         endpoint=env.eks.endpoint,
-        jump_host_id=jump_host_id,
+        bastion_host_id=bastion_host_id,
         kubernetes_version=env.kubernetes_version,
         access_role=access_role,
         shared_dir=env.storage.shared_dir,
@@ -119,14 +119,20 @@ def eks_fleets(env: Environment) -> tuple[Fleet, ...]:
             nodes=group.max_nodes,
             efa=group.efa,
             lnc=group.lnc,
-            purchase=group.purchase,
+            capacity_type=group.capacity_type,
         )
         for group in env.eks.node_groups
     )
 
 
 def group_fleet(
-    kind: InstanceType, *, name: str, nodes: int, efa: str = "auto", lnc: int | None = None, purchase: str = "on-demand"
+    kind: InstanceType,
+    *,
+    name: str,
+    nodes: int,
+    efa: str = "auto",
+    lnc: int | None = None,
+    capacity_type: str = "on-demand",
 ) -> Fleet:
     """The fleet of a node group.
 
@@ -145,5 +151,5 @@ def group_fleet(
         efa=kind.efa_of(efa),
         family=kind.family,
         ultraserver=kind.ultraserver or 0,
-        purchase=purchase,
+        capacity_type=capacity_type,
     )

@@ -65,7 +65,7 @@ def fleets(env: Environment) -> tuple[Fleet, ...]:
             efa=kind.efa_of(resource.efa),
             family=kind.family,
             ultraserver=kind.ultraserver or 0,
-            purchase=queue.purchase,
+            capacity_type=queue.capacity_type,
         )
         for queue in env.pcluster.queues
         for resource in queue.compute_resources

@@ -179,8 +179,10 @@ def _queue(env: Environment, queue: Queue, ids: ClusterIds) -> Config:
     together = {r.name: _placement(env, queue, r) for r in queue.compute_resources}
     for_most = any(together.values())
     storage: Config = {"RootVolume": _root(queue.root_volume_gib)}
-    if queue.scratch_dir and any(env.catalog.instance(r.instance_type).nvme.count for r in queue.compute_resources):
-        storage["EphemeralVolume"] = {"MountDir": queue.scratch_dir}
+    if queue.local_storage_dir and any(
+        env.catalog.instance(r.instance_type).nvme.count for r in queue.compute_resources
+    ):
+        storage["EphemeralVolume"] = {"MountDir": queue.local_storage_dir}
     networking: Config = {
         "SubnetIds": [ids.queue_subnets[queue.name]],
         "PlacementGroup": {"Enabled": for_most},
@@ -195,7 +197,7 @@ def _queue(env: Environment, queue: Queue, ids: ClusterIds) -> Config:
         resources.append(rendered)
     found: Config = {
         "Name": queue.name,
-        "CapacityType": _CAPACITY[queue.purchase],
+        "CapacityType": _CAPACITY[queue.capacity_type],
         "JobExclusiveAllocation": True,  # a node's devices belong to one job
         "ComputeSettings": {"LocalStorage": storage},
         "ComputeResources": resources,
@@ -222,7 +224,7 @@ def _placement(env: Environment, queue: Queue, resource: ComputeResource) -> boo
     fail with InsufficientInstanceCapacity (eksctl issue 7949)."""
     if queue.placement_group != "auto":
         return queue.placement_group == "on"
-    reserved = resource.reservation is not None or queue.purchase == "capacity-block"
+    reserved = resource.reservation is not None or queue.capacity_type == "capacity-block"
     return _efa(env, resource) and not reserved
 
 

@@ -18,7 +18,7 @@ from trainium_cdk import settings as trn
 from trainium_cdk._cdk.rules import region_of, register, report_on
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks.rule import listed
-from trainium_cdk.checks.storage import scratch_is_separate_from_shared
+from trainium_cdk.checks.storage import local_storage_is_separate_from_shared
 from trainium_cdk.errors import SettingsError
 from trainium_cdk.settings import Environment
 from trainium_cdk.storage import TrnStorage
@@ -28,7 +28,7 @@ _RULES = (
     *pcluster.RULES,
     *nodes.RULES,
     network.ssh_is_for_own_networks,
-    scratch_is_separate_from_shared,
+    local_storage_is_separate_from_shared,
     zones.region_offers_every_type,
 )
 _NAMES = {"os": "operating_system", "head": "head_node"}

@@ -6,7 +6,7 @@
 """
 
 from trainium_cdk.errors import SettingsError, SettingsFileError
-from trainium_cdk.settings.eks import Access, Eks, JumpHost, Mirror, NodeGroup, Plugins, SystemNodes
+from trainium_cdk.settings.eks import Access, BastionHost, Eks, Mirror, NodeGroup, Plugins, SystemNodes
 from trainium_cdk.settings.environment import Bootstrap, Environment
 from trainium_cdk.settings.load import json_schema, load, parse, validate
 from trainium_cdk.settings.network import ExistingSubnet, ExistingVpc, Network, Peering
@@ -34,6 +34,7 @@ from trainium_cdk.settings.subnets import ZoneSubnets, plan_subnets
 __all__ = [
     "Access",
     "Accounting",
+    "BastionHost",
     "Bootstrap",
     "ComputeResource",
     "DataRepository",
@@ -46,7 +47,6 @@ __all__ = [
     "ExistingVpc",
     "Fsx",
     "HeadNode",
-    "JumpHost",
     "LoginNodes",
     "Mirror",
     "Network",

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from trainium_cdk.catalog import Purchase
+from trainium_cdk.catalog import CapacityType
 from trainium_cdk.settings.base import (
     AmiId,
     Arn,
@@ -56,7 +56,7 @@ class Access(Settings):
     """EKS access policy: cluster-admin for all of the cluster, the others for the jobs' namespace."""
 
 
-class JumpHost(Settings):
+class BastionHost(Settings):
     """A bastion host: a small instance in the VPC that gives access to a private endpoint, by SSM only. No open port,
     no key."""
 
@@ -99,10 +99,10 @@ class NodeGroup(Settings):
     """Number of nodes after the first deployment. A later deployment keeps the size that scaling has set."""
     max_nodes: int = Field(default=2, ge=1, le=450)
     """Maximum number of nodes."""
-    purchase: Purchase = "on-demand"
+    capacity_type: CapacityType = "on-demand"
     """Capacity type of its nodes."""
     reservation: ReservationId | None = None
-    """Capacity reservation (ODCR), or the capacity block if `purchase` is capacity-block."""
+    """Capacity reservation (ODCR), or the capacity block if `capacity_type` is capacity-block."""
     placement_group: OnOff = "auto"
     """`auto`: on with EFA, but off for reserved capacity (together they fail with insufficient capacity)."""
     zone_id: ZoneId | None = None
@@ -117,7 +117,7 @@ class NodeGroup(Settings):
     """Size of each node's root volume, GiB."""
     custom_ami: AmiId | None = None
     """An image of your own, derived from the EKS AL2023 Neuron image."""
-    scratch: bool = True
+    local_storage: bool = True
     """Combine the instance's NVMe disks into one RAID-0 volume for containers and scratch data."""
     labels: dict[LabelKey, LabelValue] = Field(default_factory=dict)
     """Kubernetes labels of its nodes."""
@@ -221,7 +221,7 @@ class Eks(Settings):
     `public_cidrs`."""
     public_cidrs: tuple[Annotated[Cidr, AfterValidator(_not_everywhere)], ...] = ()
     """Networks that may connect to a public endpoint; never 0.0.0.0/0."""
-    jump_host: JumpHost | None = JumpHost()
+    bastion_host: BastionHost | None = BastionHost()
     """The bastion host through which `trn` connects to a private endpoint from outside the VPC. null if you have
     another way."""
     access: tuple[Access, ...] = ()

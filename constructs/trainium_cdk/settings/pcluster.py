@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from trainium_cdk.catalog import Purchase
+from trainium_cdk.catalog import CapacityType
 from trainium_cdk.catalog.plain import plain
 from trainium_cdk.settings.base import (
     AmiId,
@@ -84,7 +84,7 @@ class ComputeResource(Settings):
     efa: OnOff = "auto"
     """`auto`: on if the instance type has EFA."""
     reservation: ReservationId | None = None
-    """Capacity reservation (ODCR), or the capacity block if the queue's `purchase` is capacity-block."""
+    """Capacity reservation (ODCR), or the capacity block if the queue's `capacity_type` is capacity-block."""
     hyperthreads: bool = False
     """Simultaneous multithreading: two threads for each core. Off is better for training."""
 
@@ -105,7 +105,7 @@ class Queue(Settings):
     """The partition's name."""
     compute_resources: tuple[ComputeResource, ...] = Field(default=(ComputeResource(),), min_length=1)
     """Its nodes: one entry for each instance type."""
-    purchase: Purchase = "on-demand"
+    capacity_type: CapacityType = "on-demand"
     """Capacity type of its nodes."""
     placement_group: OnOff = "auto"
     """`auto`: on with EFA, but off for reserved capacity (together they fail with insufficient capacity)."""
@@ -113,7 +113,7 @@ class Queue(Settings):
     """The one zone its nodes run in. Default: the first zone of the network."""
     root_volume_gib: int = Field(default=500, ge=40, le=16384)
     """Size of each node's root volume, GiB."""
-    scratch_dir: MountDir | None = "/local_storage"
+    local_storage_dir: MountDir | None = "/local_storage"
     """Where the instance's NVMe disks are mounted; null for no mount."""
     custom_ami: AmiId | None = None
     """Image of its nodes. Default: `pcluster.custom_ami`, else ParallelCluster's image."""

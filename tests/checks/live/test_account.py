@@ -106,7 +106,7 @@ TABLE = [
     Case("key-pair", KEY.replace("{head", "{os: alinux2023, head"), "rsa", [("ok",)]),
     Case("key-pair", KEY, None, [("error", "create-key-pair --key-name mine --key-type ed25519")]),
     Case("service-roles", "", {"AWSServiceRoleForAmazonElasticFileSystem": False}, [("info", "at first use")]),
-    Case("service-roles", "pcluster: {queues: [{purchase: spot}]}",
+    Case("service-roles", "pcluster: {queues: [{capacity_type: spot}]}",
          {"AWSServiceRoleForEC2Spot": False, "AWSServiceRoleForAmazonElasticFileSystem": True},
          [("error", "it is not created automatically, and no instance can start without it", "--aws-service-name spot.amazonaws.com"), ("ok",)]),
     Case("service-roles", "encryption: customer-key",

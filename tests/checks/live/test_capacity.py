@@ -11,7 +11,7 @@ from tests.checks.live.cases import NOW, Case, verify
 from trainium_cdk.checks.live.quotas import ADDRESSES, STANDARD_VCPUS, TRN, VPCS, Need, is_standard
 from trainium_cdk.checks.live.reservations import Offering
 
-FLEET = "pcluster:\n  queues:\n    - purchase: {}\n      compute_resources: [{{max_nodes: 4}}]\n"
+FLEET = "pcluster:\n  queues:\n    - capacity_type: {}\n      compute_resources: [{{max_nodes: 4}}]\n"
 RESERVED = """\
 network: {zone_ids: [use1-az4]}
 pcluster:
@@ -20,7 +20,7 @@ pcluster:
         - max_nodes: 4
           reservation: cr-0123456789abcdef0
 """
-BLOCK = RESERVED.replace("    - compute", "    - purchase: capacity-block\n      compute")
+BLOCK = RESERVED.replace("    - compute", "    - capacity_type: capacity-block\n      compute")
 NO_BLOCK = BLOCK.replace("          reservation: cr-0123456789abcdef0\n", "")
 ID = "cr-0123456789abcdef0"
 MAX = ("pcluster", "queues", 0, "compute_resources", 0, "max_nodes")
@@ -83,8 +83,8 @@ TABLE = [
     Case("reservations", RESERVED, reservation(), [("ok", "4 instances of trn1.32xlarge in use1-az4, without an end date")]),
     Case("reservations", RESERVED, {ID: None}, [("error", "it does not exist in us-east-1, in this account or shared with it", "[environment.yaml:6]")]),
     Case("reservations", RESERVED, reservation(ReservationType="capacity-block"),
-         [("error", "a capacity block, but purchase is on-demand", "purchase: capacity-block")]),
-    Case("reservations", BLOCK, reservation(), [("error", "an on-demand reservation, but purchase is capacity-block")]),
+         [("error", "a capacity block, but capacity_type is on-demand", "capacity_type: capacity-block")]),
+    Case("reservations", BLOCK, reservation(), [("error", "an on-demand reservation, but capacity_type is capacity-block")]),
     Case("reservations", RESERVED, reservation(InstanceType="trn1n.32xlarge"), [("error", "instance_type: trn1n.32xlarge")]),
     Case("reservations", RESERVED, reservation(AvailabilityZoneId="use1-az6"), [("error", "it is not in the zone of compute1/trn (use1-az4)", "zone_id: use1-az6")]),
     Case("reservations", RESERVED, reservation(TotalInstanceCount=1, AvailableInstanceCount=1),

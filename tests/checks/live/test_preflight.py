@@ -122,7 +122,7 @@ def test_warnings_fail_only_with_strict(trn: Trn, aws: LocalAws) -> None:
     [
         (TRN_QUOTA, "slurm", "", "trn-quota-on-demand"),
         (TRN_QUOTA, "eks", "", "trn-quota-on-demand"),
-        (SPOT_QUOTA, "slurm", "pcluster: {queues: [{purchase: spot}]}", "trn-quota-spot"),
+        (SPOT_QUOTA, "slurm", "pcluster: {queues: [{capacity_type: spot}]}", "trn-quota-spot"),
         (STANDARD, "slurm", "", "standard-quota"),
         (ADDRESSES, "eks", "", "address-quota"),
         (VPCS, "slurm", "", "vpc-quota"),
@@ -226,7 +226,7 @@ def test_keys_images_roles_and_buckets(aws: LocalAws, made: Seeded) -> None:
         "it does not exist in us-east-1, or this account may not use it"
         in wrong(report("pcluster: {custom_ami: ami-00000000000000bad}"))["images"]
     )
-    spot = "pcluster: {queues: [{purchase: spot}]}"
+    spot = "pcluster: {queues: [{capacity_type: spot}]}"
     assert "spot.amazonaws.com" in wrong(report(spot))["service-roles"]
     aws.client("iam").create_role(RoleName="AWSServiceRoleForEC2Spot", AssumeRolePolicyDocument="{}")
     try:
@@ -248,7 +248,7 @@ def test_reservations(aws: LocalAws) -> None:
         ({"AvailabilityZoneId": "use1-az4"}, "it is not in the zone of compute1/trn"),
         ({"InstanceType": "trn1n.32xlarge"}, "it is not for trn1.32xlarge, the instance type of compute1/trn"),
         ({"TotalInstanceCount": 1}, "compute1/trn has up to 2 nodes"),
-        ({"ReservationType": "capacity-block"}, "purchase: capacity-block"),
+        ({"ReservationType": "capacity-block"}, "capacity_type: capacity-block"),
         ({"EndDate": "2020-01-01T00:00:00.000Z"}, "it has ended"),
         ({"State": "scheduled", "StartDate": "2030-01-01T00:00:00.000Z"}, "it starts 2030-01-01 00:00 UTC"),
     ):
@@ -268,7 +268,7 @@ def test_blocks_are_offered_where_none_is_named(trn: Trn, aws: LocalAws) -> None
         "block-offerings",
         [{**block, "StartInHours": 24, "UpfrontFee": "1200.5"}, {**block, "StartInHours": 48, "UpfrontFee": "960"}],
     )
-    text = "pcluster: {queues: [{purchase: capacity-block, compute_resources: [{min_nodes: 3, max_nodes: 3}]}]}"
+    text = "pcluster: {queues: [{capacity_type: capacity-block, compute_resources: [{min_nodes: 3, max_nodes: 3}]}]}"
     found = report(text)
     offers = [f for f in found.findings if f.check == "block-offerings"]
     assert [(f.level, f.value) for f in offers] == [("info", "960 USD"), ("info", "1200.5 USD")]
@@ -306,8 +306,8 @@ pcluster:
     - name: a
       custom_ami: ami-0c2023a1b2c3d4e5f
       compute_resources: [{{max_nodes: 1, reservation: RESERVATION}}]
-    - {{name: b, purchase: spot}}
-    - {{name: c, purchase: capacity-block, compute_resources: [{{min_nodes: 1, max_nodes: 1}}]}}
+    - {{name: b, capacity_type: spot}}
+    - {{name: c, capacity_type: capacity-block, compute_resources: [{{min_nodes: 1, max_nodes: 1}}]}}
 """
 
 

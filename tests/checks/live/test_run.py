@@ -112,9 +112,9 @@ COSTS = [
     ("storage: {efs: {throughput: provisioned, provisioned_mibps: 100}}", "slurm", 0.68 + 0.05 + 40 / 730, 16 * (21.5 + 40 / 730),
      ["EFS: 100 MiB/s provisioned"]),
     ("pcluster: {head: {instance_type: c7i.large}}", "slurm", 0.05 + 40 / 730, 16 * (21.5 + 40 / 730), ["head node: c7i.large"]),
-    ("eks: {jump_host: null}", "eks", 0.10 + 2 * 0.096 + 0.05, 2 * (21.5 + 40 / 730) + 2 * 0.096, []),
-    ("eks: {version: '1.33', jump_host: null}", "eks", 0.60 + 2 * 0.096 + 0.05, 2 * (21.5 + 40 / 730) + 2 * 0.096, []),
-    ("eks: {jump_host: null, node_groups: [{nodes: 1}]}", "eks", 0.342 + 21.5 + 40 / 730, 21.5 + 40 / 730 + 2 * 0.096, []),
+    ("eks: {bastion_host: null}", "eks", 0.10 + 2 * 0.096 + 0.05, 2 * (21.5 + 40 / 730) + 2 * 0.096, []),
+    ("eks: {version: '1.33', bastion_host: null}", "eks", 0.60 + 2 * 0.096 + 0.05, 2 * (21.5 + 40 / 730) + 2 * 0.096, []),
+    ("eks: {bastion_host: null, node_groups: [{nodes: 1}]}", "eks", 0.342 + 21.5 + 40 / 730, 21.5 + 40 / 730 + 2 * 0.096, []),
 ]  # fmt: skip
 
 

@@ -210,8 +210,8 @@ api.close()
 """
 
 
-def run_tunnel(running: Running, folder: Path, jump_host: str) -> subprocess.CompletedProcess[str]:
-    cluster = running.cluster.model_copy(update={"jump_host_id": jump_host})
+def run_tunnel(running: Running, folder: Path, bastion_host: str) -> subprocess.CompletedProcess[str]:
+    cluster = running.cluster.model_copy(update={"bastion_host_id": bastion_host})
     path = os.pathsep.join([str(folder / "bin"), "/usr/bin", "/bin"])
     return subprocess.run(
         [sys.executable, "-c", TUNNEL],
@@ -257,7 +257,7 @@ def test_without_the_plugin_or_with_an_old_one(running: Running, tmp_path: Path)
 def test_without_a_bastion_host(running: Running) -> None:
     nowhere = access.Endpoint("https://127.0.0.1:9", "")
     with pytest.raises(
-        TransportError, match=r"is private, cannot be reached from here, and TrnEksStack has no jump host"
+        TransportError, match=r"is private, cannot be reached from here, and TrnEksStack has no bastion host"
     ):
         tunnel.reach(running.cluster, nowhere)
 

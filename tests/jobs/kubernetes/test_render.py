@@ -163,12 +163,12 @@ def test_a_type_that_only_the_environment_describes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("restarts", "purchase", "attempts"),
+    ("restarts", "capacity_type", "attempts"),
     [(None, "on-demand", 4), (None, "capacity-block", 4), (None, "spot", 21), (0, "spot", 1), (7, "on-demand", 8)],
 )
-def test_restarts(restarts: int | None, purchase: str, attempts: int) -> None:
+def test_restarts(restarts: int | None, capacity_type: str, attempts: int) -> None:
     job = Script(filename="x.sh", content=b"true", restarts=restarts)
-    assert render(job, make_cluster(fleet(purchase=purchase)), "t").job["spec"]["maxRetry"] == attempts
+    assert render(job, make_cluster(fleet(capacity_type=capacity_type)), "t").job["spec"]["maxRetry"] == attempts
 
 
 def test_pods_have_minimal_permissions() -> None:

@@ -167,7 +167,7 @@ KUBERNETES: dict[str, tuple[Data, set[tuple[str, str, str]]]] = {
         {("loses", "Grouptrn", "Subnets.0")},
     ),
     "another place of EFA": ({"eks": {"node_groups": [{"efa": "off"}]}}, set()),
-    "spot": ({"eks": {"node_groups": [{"purchase": "spot"}]}}, {("loses", "Grouptrn", "CapacityType")}),
+    "spot": ({"eks": {"node_groups": [{"capacity_type": "spot"}]}}, {("loses", "Grouptrn", "CapacityType")}),
     "another zone": ({"eks": {"node_groups": [{"zone_id": "use1-az5"}]}}, {("loses", "Grouptrn", "Subnets.0")}),
     "one group more": (
         {"eks": {"node_groups": [{}, {"name": "more", "instance_type": "trn1.2xlarge", "zone_id": "use1-az5"}]}},

@@ -68,7 +68,7 @@ ROLES = {
 def roles(target: Target) -> list[Role]:
     """The service-linked roles that this stack's services use."""
     env, wanted = target.env, []
-    if any(f.queue.purchase == "spot" for f in target.nodes):
+    if any(f.queue.capacity_type == "spot" for f in target.nodes):
         wanted.append(SPOT)
     wanted += [ROLES[name] for name in target.of.service_roles(env)]
     for name, storage in (("efs", env.storage.efs), ("fsx", env.storage.fsx)):

@@ -37,12 +37,12 @@ def _nodes(target: Target) -> Iterator[Item]:
     for nodes in target.nodes:
         price, kind = env.catalog.price(nodes.kind.name, env.region), nodes.kind.name
         least, most = target.of.idle_nodes(nodes), nodes.resource.max_nodes
-        if nodes.queue.purchase == "capacity-block":
+        if nodes.queue.capacity_type == "capacity-block":
             yield Item(f"{nodes.name}: {most} x {kind} (the block is paid for when it is bought)", 0.0, 0.0)
             continue
         if nodes.resource.reservation:  # charged even if no instances use it
             least = most
-        note = " (at the on-demand price; spot costs less)" if nodes.queue.purchase == "spot" else ""
+        note = " (at the on-demand price; spot costs less)" if nodes.queue.capacity_type == "spot" else ""
         yield Item(f"{nodes.name}: {least} to {most} x {kind}{note}", _times(price, least), _times(price, most))
         volume = env.catalog.service_price("ebs-gp3-gib-month", env.region)
         size = getattr(nodes.queue, "root_volume_gib", 0)

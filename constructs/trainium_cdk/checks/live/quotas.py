@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from trainium_cdk.catalog import Purchase
+from trainium_cdk.catalog import CapacityType
 from trainium_cdk.checks.live.account import stack
 from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.model import Check, Finding, Found, Target, counted, listed
@@ -30,7 +30,7 @@ class Quota:
     unit: str
 
 
-TRN: dict[Purchase, Quota] = {
+TRN: dict[CapacityType, Quota] = {
     "on-demand": Quota("Running On-Demand Trn instances", "ec2", "L-2C3B7624", "vCPU"),
     "spot": Quota("All Trn Spot Instance Requests", "ec2", "L-6B0D517C", "vCPU"),
 }
@@ -88,28 +88,34 @@ def _limit(aws: Aws, quota: Quota) -> float:
     return float(answer["Quota"]["Value"])
 
 
-def _bought(target: Target, purchase: Purchase) -> list[Any]:
-    return [f for f in target.nodes if f.queue.purchase == purchase]
+def _bought(target: Target, capacity_type: CapacityType) -> list[Any]:
+    return [f for f in target.nodes if f.queue.capacity_type == capacity_type]
 
 
-def _trn(purchase: Purchase) -> Check[Need]:
+def _trn(capacity_type: CapacityType) -> Check[Need]:
     def fetch(target: Target, aws: Aws) -> Need:
-        bought = _bought(target, purchase)
+        bought = _bought(target, capacity_type)
         wanted = sum(f.resource.max_nodes * f.kind.vcpus for f in bought)
         parts = listed(f"{f.resource.max_nodes} x {f.kind.name}" for f in bought)
         most = max(bought, key=lambda f: f.resource.max_nodes * f.kind.vcpus)
         known = {k.name: k.vcpus for k in target.env.catalog.instances.values()}
-        others = _others(target, aws, lambda t: t.startswith("trn"), spot=purchase == "spot")
+        others = _others(target, aws, lambda t: t.startswith("trn"), spot=capacity_type == "spot")
         used = sum(n * known.get(t, 0) for t, n in others.items())
         missing = [t for t in others if t not in known]
         if missing:
             used += sum(others[t] * v for t, v in _vcpus(aws, missing).items())
         return Need(
-            TRN[purchase], _limit(aws, TRN[purchase]), used, wanted, parts, most.kind.vcpus, (*most.at, "max_nodes")
+            TRN[capacity_type],
+            _limit(aws, TRN[capacity_type]),
+            used,
+            wanted,
+            parts,
+            most.kind.vcpus,
+            (*most.at, "max_nodes"),
         )
 
     actions = (*QUOTA, "ec2:DescribeInstances", "ec2:DescribeInstanceTypes")
-    return Check(f"trn-quota-{purchase}", actions, fetch, evaluate, lambda t: bool(_bought(t, purchase)))
+    return Check(f"trn-quota-{capacity_type}", actions, fetch, evaluate, lambda t: bool(_bought(t, capacity_type)))
 
 
 def _others(target: Target, aws: Aws, of: Callable[[str], bool], *, spot: bool) -> Counter[str]:

@@ -65,12 +65,12 @@ def _problems(target: Target, nodes: KnownNodes, reservation: dict[str, Any], wh
         return Finding("warning" if warning else "error", name, str(value), reason, fix, where)
 
     kind = reservation.get("ReservationType", "default")
-    if (kind == BLOCK) != (nodes.queue.purchase == BLOCK):
+    if (kind == BLOCK) != (nodes.queue.capacity_type == BLOCK):
         is_block = kind == BLOCK
         yield problem(
             kind,
-            f"it is {'a capacity block' if is_block else 'an on-demand reservation'}, but purchase is {nodes.queue.purchase}",
-            f"write purchase: {BLOCK if is_block else 'on-demand'}",
+            f"it is {'a capacity block' if is_block else 'an on-demand reservation'}, but capacity_type is {nodes.queue.capacity_type}",
+            f"write capacity_type: {BLOCK if is_block else 'on-demand'}",
         )
     if reservation["InstanceType"] != nodes.kind.name:
         yield problem(
@@ -111,7 +111,7 @@ def _time(target: Target, nodes: KnownNodes, reservation: dict[str, Any], proble
             state,
             f"it starts {_moment(start) if start else 'later'}: its nodes cannot start before that",
             "you can deploy now: ParallelCluster keeps the nodes of a future block in maintenance until it starts"
-            if nodes.queue.purchase == "capacity-block"
+            if nodes.queue.capacity_type == "capacity-block"
             else "deploy after it has started",
             warning=True,
         )
@@ -194,7 +194,7 @@ def offerings(aws: Aws, instance_type: str, nodes: int, hours: int, now: dt.date
 
 
 def _blocks_wanted(target: Target) -> list[KnownNodes]:
-    return [f for f in target.nodes if f.queue.purchase == BLOCK and not f.resource.reservation]
+    return [f for f in target.nodes if f.queue.capacity_type == BLOCK and not f.resource.reservation]
 
 
 def evaluate_blocks(target: Target, available: dict[tuple[str, int], list[Offering]]) -> Found:

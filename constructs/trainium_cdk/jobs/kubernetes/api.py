@@ -207,7 +207,7 @@ class Api:
         except HTTPError as e:
             raise TransportError(
                 f"the Kubernetes API at {self._endpoint.url} cannot be reached: {_why(e)}. A private endpoint is reached only from inside "
-                "its VPC, or through the jump host"
+                "its VPC, or through the bastion host"
             ) from None
         return reply
 

@@ -216,7 +216,7 @@ def _job(
 def _restarts(fitted: Plan) -> int:
     if fitted.job.restarts is not None:
         return fitted.job.restarts
-    return SPOT_RESTARTS if fitted.fleet.purchase == "spot" else RESTARTS
+    return SPOT_RESTARTS if fitted.fleet.capacity_type == "spot" else RESTARTS
 
 
 def _task(name: str, replicas: int, labels: Mapping[str, str], spec: Object) -> Object:

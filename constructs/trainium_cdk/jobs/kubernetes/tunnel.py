@@ -1,4 +1,4 @@
-"""A tunnel to a private Kubernetes API: a port of this machine, forwarded through the stack's jump host by Session Manager."""
+"""A tunnel to a private Kubernetes API: a port of this machine, forwarded through the stack's bastion host by Session Manager."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def reach(cluster: EksCluster, endpoint: Endpoint, *, port: int = 0) -> Endpoint
     host, number = parts.hostname or "", parts.port or 443
     if cluster.endpoint != "private" or _answers(host, number, _DIRECT_SECONDS):
         return endpoint
-    if not cluster.jump_host_id:
+    if not cluster.bastion_host_id:
         raise TransportError(
-            f"the Kubernetes API of {cluster.cluster_name} is private, cannot be reached from here, and {cluster.stack} has no jump "
-            "host. Work from inside its VPC, or deploy with eks.jump_host"
+            f"the Kubernetes API of {cluster.cluster_name} is private, cannot be reached from here, and {cluster.stack} has no "
+            "bastion host. Work from inside its VPC, or deploy with eks.bastion_host"
         )
     port = port or _free_port()
     _open(cluster, host, number, port)
@@ -70,7 +70,7 @@ def _plugin() -> str:
     found = shutil.which(PLUGIN)
     if found is None:
         raise TransportError(
-            f"the Kubernetes API is private, and is reached through the jump host by {PLUGIN}, which is not installed. Install it "
+            f"the Kubernetes API is private, and is reached through the bastion host by {PLUGIN}, which is not installed. Install it "
             "(AWS Systems Manager user guide), or work from inside the VPC"
         )
     version = subprocess.run(
@@ -91,7 +91,7 @@ def _open(cluster: EksCluster, host: str, number: int, port: int) -> None:
 
     plugin = _plugin()
     wanted: dict[str, Any] = {
-        "Target": cluster.jump_host_id,
+        "Target": cluster.bastion_host_id,
         "DocumentName": _DOCUMENT,
         "Parameters": {"host": [host], "portNumber": [str(number)], "localPortNumber": [str(port)]},
     }
@@ -100,7 +100,7 @@ def _open(cluster: EksCluster, host: str, number: int, port: int) -> None:
         session = ssm.start_session(**wanted)
     except (ClientError, BotoCoreError) as e:
         reason = credentials_error(e) or f"{e}. Is it running, and may you call ssm:StartSession on it?"
-        raise TransportError(f"no session with the jump host {cluster.jump_host_id}: {reason}") from None
+        raise TransportError(f"no session with the bastion host {cluster.bastion_host_id}: {reason}") from None
     secret = json.dumps({key: session[key] for key in ("SessionId", "TokenValue", "StreamUrl")})
     command = [plugin, _RESPONSE, cluster.region, "StartSession", "", json.dumps(wanted), ssm.meta.endpoint_url]
     process = subprocess.Popen(
@@ -128,10 +128,10 @@ def _open(cluster: EksCluster, host: str, number: int, port: int) -> None:
         if process.poll() is not None:
             error = (process.stderr.read() if process.stderr else "").strip().splitlines()[-1:]
             raise TransportError(
-                f"the tunnel through {cluster.jump_host_id} ended: {' '.join(error) or 'no reason reported'}"
+                f"the tunnel through {cluster.bastion_host_id} ended: {' '.join(error) or 'no reason reported'}"
             )
         if time.monotonic() > until:
             raise TransportError(
-                f"the tunnel through {cluster.jump_host_id} was not open within {_READY_SECONDS:.0f} s. Is its SSM agent online?"
+                f"the tunnel through {cluster.bastion_host_id} was not open within {_READY_SECONDS:.0f} s. Is its SSM agent online?"
             )
         time.sleep(0.2)

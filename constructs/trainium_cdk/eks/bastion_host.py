@@ -1,4 +1,4 @@
-"""`TrnJumpHost`: a bastion host for a private Kubernetes API."""
+"""`TrnBastionHost`: a bastion host for a private Kubernetes API."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _ROOT_GIB = 8
 
 
 @jsii.implements(ec2.IConnectable, iam.IGrantable)
-class TrnJumpHost(Construct):
+class TrnBastionHost(Construct):
     """A small instance through which Session Manager forwards a port to a private Kubernetes API. No key, no open port, no public
     address, and no permissions except Session Manager's.
 
     Example:
-        host = TrnJumpHost(self, "Bastion", vpc=vpc)
+        host = TrnBastionHost(self, "Bastion", vpc=vpc)
         cluster.connections.allow_default_port_from(host)
 
     Args:
@@ -32,7 +32,7 @@ class TrnJumpHost(Construct):
         vpc_subnets: It is in the first of them, which must reach Session Manager. Default: the private subnets.
         security_group: A group whose members reach the API. Default: a new one with HTTPS egress and no ingress.
         instance_type: A general-purpose x86_64 type. Default: t3.micro.
-        name: Name tag. Default: trn-jump-host.
+        name: Name tag. Default: trn-bastion-host.
 
     Raises:
         ValueError: the VPC has no such subnet.
@@ -50,16 +50,16 @@ class TrnJumpHost(Construct):
         vpc_subnets: ec2.SubnetSelection | None = None,
         security_group: ec2.ISecurityGroup | None = None,
         instance_type: str | ec2.InstanceType = "t3.micro",
-        name: str = "trn-jump-host",
+        name: str = "trn-bastion-host",
     ) -> None:
         super().__init__(scope, id)
         subnet = next(iter(selected(vpc, vpc_subnets)), None)
         if subnet is None:
-            raise ValueError(f"{self.node.path}: the VPC has no subnet for a jump host: give vpc_subnets")
+            raise ValueError(f"{self.node.path}: the VPC has no subnet for a bastion host: give vpc_subnets")
         if security_group is None:
             out = Egress(ip_protocol="tcp", from_port=443, to_port=443, cidr_ip="0.0.0.0/0", description="AWS, the API")
             security_group = ClosedGroup(
-                self, "Group", vpc_id=vpc.vpc_id, description="Jump host: HTTPS out, nothing in", egress=(out,)
+                self, "Group", vpc_id=vpc.vpc_id, description="Bastion host: HTTPS out, nothing in", egress=(out,)
             ).group
         self._security_group = security_group
         policy = session_manager_policy(self)
@@ -112,13 +112,13 @@ class TrnJumpHost(Construct):
         cls,
         scope: Construct,
         id: str,
-        settings: trn.JumpHost | None = None,
+        settings: trn.BastionHost | None = None,
         *,
         network: TrnNetwork,
         security_group: ec2.ISecurityGroup,
-        name: str = "trn-jump-host",
-    ) -> TrnJumpHost:
-        """The jump host of an environment.
+        name: str = "trn-bastion-host",
+    ) -> TrnBastionHost:
+        """The bastion host of an environment.
 
         Args:
             security_group: A group whose members reach the API (`TrnEksCluster.client_group`).
@@ -129,16 +129,16 @@ class TrnJumpHost(Construct):
             vpc=network.vpc,
             vpc_subnets=ec2.SubnetSelection(subnets=[network.private_subnet()]),
             security_group=security_group,
-            instance_type=(settings or trn.JumpHost()).instance_type,
+            instance_type=(settings or trn.BastionHost()).instance_type,
             name=name,
         )
 
     @property
     def connections(self) -> ec2.Connections:
-        """Let it reach an API: `cluster.connections.allow_default_port_from(jump_host)`."""
+        """Let it reach an API: `cluster.connections.allow_default_port_from(bastion_host)`."""
         return self._security_group.connections
 
     @property
     def grant_principal(self) -> iam.IPrincipal:
-        """The instance's role: `bucket.grant_read(jump_host)`."""
+        """The instance's role: `bucket.grant_read(bastion_host)`."""
         return self.role.grant_principal
