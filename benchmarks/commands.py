@@ -69,6 +69,7 @@ ENVIRONMENTS = {
 PYTHON = str(BIN / "python")
 EMPTY = "cdk app: an empty stack"
 OURS = (PYTHON, "app.py")
+NAIVE = (PYTHON, "-m", "benchmarks.naive_stack")
 CASES = (
     Case("python: nothing", (PYTHON, "-c", "pass"), "python: nothing"),
     Case("python: import boto3, pydantic", (PYTHON, "-c", "import boto3, pydantic"), "python: nothing"),
@@ -79,8 +80,10 @@ CASES = (
         "python: import boto3, pydantic",
     ),
     Case(EMPTY, (PYTHON, "-c", EMPTY_APP), EMPTY),
+    Case("cdk app: a naive Slurm stack", (*NAIVE, "slurm", os.devnull), EMPTY),
     Case("cdk app: one queue", OURS, EMPTY, {"engine": "slurm", "env": "one queue"}),
     Case(f"cdk app: {MANY} queues", OURS, "cdk app: one queue", {"engine": "slurm", "env": "queues"}),
+    Case("cdk app: a naive EKS stack", (*NAIVE, "eks", os.devnull), EMPTY),
     Case("cdk app: one node group", OURS, EMPTY, {"engine": "eks", "env": "one node group"}),
     Case(f"cdk app: {MANY} node groups", OURS, "cdk app: one node group", {"engine": "eks", "env": "node groups"}),
     Case("cdk app: both stacks", OURS, EMPTY),

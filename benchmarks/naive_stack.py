@@ -1,6 +1,7 @@
-"""An EKS training stack with the CDK's defaults, as in an introduction: the comparison in docs/audit.md.
+"""Training stacks with the CDK's defaults, as in an introduction: the comparison in docs/audit.md, and the least time that a synthesis of
+such parts can take (docs/design.md).
 
-python -m benchmarks.naive_stack naive.json && python -m audit --template naive.json
+python -m benchmarks.naive_stack eks naive.json && python -m audit --template naive.json
 """
 
 from __future__ import annotations
@@ -16,14 +17,35 @@ from aws_cdk import aws_efs as efs
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_fsx as fsx
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_lambda as functions
+from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_sqs as sqs
 from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
 
 
-def template() -> dict[str, object]:
+def slurm(stack: cdk.Stack) -> None:
+    """VPC, a role of nodes, EFS, a registry and a bucket; a function with its log group, a key and a queue."""
+    vpc = ec2.Vpc(stack, "Vpc", max_azs=2, nat_gateways=1)
+    iam.Role(stack, "NodeRole", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"))
+    efs.FileSystem(stack, "Efs", vpc=vpc)
+    ecr.Repository(stack, "Registry")
+    s3.Bucket(stack, "Bucket")
+    functions.Function(
+        stack,
+        "Function",
+        code=functions.Code.from_inline("def handler(event, context): ..."),
+        handler="index.handler",
+        runtime=functions.Runtime.PYTHON_3_14,
+        log_group=logs.LogGroup(stack, "Logs"),
+    )
+    kms.Key(stack, "Key")
+    sqs.Queue(stack, "Queue")
+
+
+def kubernetes(stack: cdk.Stack) -> None:
     """VPC, cluster, a node group from a launch template, EFS, Lustre, a registry and a bucket."""
-    app = cdk.App(builtin_cloud_formation_validation=False)
-    stack = cdk.Stack(app, "Naive")
     vpc = ec2.Vpc(stack, "Vpc", max_azs=2, nat_gateways=1)
     cluster = eks.Cluster(
         stack,
@@ -66,9 +88,16 @@ def template() -> dict[str, object]:
     )
     ecr.Repository(stack, "Registry")
     s3.Bucket(stack, "Bucket")
+
+
+def template(engine: str) -> dict[str, object]:
+    """The synthesised template."""
+    app = cdk.App(builtin_cloud_formation_validation=False)
+    stack = cdk.Stack(app, "Naive")
+    {"slurm": slurm, "eks": kubernetes}[engine](stack)
     found: dict[str, object] = app.synth().get_stack_by_name("Naive").template
     return found
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(json.dumps(template(), indent=1), "utf-8")
+    Path(sys.argv[2]).write_text(json.dumps(template(sys.argv[1]), indent=1), "utf-8")

@@ -171,12 +171,22 @@ def marked(text: str, mark: str = MARK) -> str:
             ("CANCELLED", None),
         ),
         (  # it failed; a recovered controller had forgotten that, and it was cancelled there to end it
-            f"trn-state precompile ended 7 3 1700000000 n1\ntrn-queue 7|CANCELLED|None|n1|{T}|{T}\n",
+            f"trn-state precompile ended 7 3 1700000000 n1\ntrn-queue 7|CANCELLED|None|n1|2023-11-14T22:00:00|{T}\n",
             ("FAILED", "exit code 3"),
             ("CANCELLED", None),
         ),
         (
-            f"trn-state precompile ended 7 143 1700000000 n1 CANCELLED\ntrn-queue 7|CANCELLED|None|n1|{T}|{T}\n",
+            f"trn-state precompile ended 7 143 1700000000 n1 LOST\ntrn-queue 7|CANCELLED|None|n1|2023-11-14T22:00:00|{T}\n",
+            ("LOST", "Slurm's controller crashed before it had saved it, and stopped it. Submit it again with the same token"),
+            ("LOST", "lost with precompile"),
+        ),
+        (
+            f"trn-state precompile ended 7 143 1700000000 n1 CANCELLED\ntrn-queue 7|CANCELLED|None|n1|2023-11-14T22:00:00|{T}\n",
+            ("CANCELLED", ""),
+            ("CANCELLED", None),
+        ),
+        (  # it failed, and was cancelled while it waited to start again
+            f"trn-state precompile ended 7 3 1700000000 n1\ntrn-queue 7|CANCELLED|None|n1|{T}|{T}\n",
             ("CANCELLED", ""),
             ("CANCELLED", None),
         ),

@@ -232,28 +232,33 @@ def test_a_stage_that_slurm_shows_as_running_for_ever_ends(world: World) -> None
     content = b'until [ -e "$HOME/go" ]; do sleep 0.2; done; exit "$CODE"\n'
     good = backend.submit(script("good", content, env={"CODE": "0"}, precompile=True), f"good-{world.number}")
     bad = backend.submit(script("bad", content, env={"CODE": "3"}), f"bad-{world.number}")
-    numbers = [good.stages["precompile"], bad.stages["train"]]
+    once = backend.submit(script("once", content, env={"CODE": "4"}, restarts=0), f"once-{world.number}")
+    numbers = [good.stages["precompile"], bad.stages["train"], once.stages["train"]]
 
     def states(form: str) -> list[str]:
         return slurm.run(
             ["squeue", "-h", "-a", "-t", "all", "-j", ",".join(numbers), "-S", "i", "-o", form]
         ).stdout.split()
 
-    world.until(lambda: states("%T") == ["RUNNING", "RUNNING"])
+    world.until(lambda: states("%T") == ["RUNNING"] * 3)
     attached = ["srun", "--overlap", "bash", "-c", "trap '' TERM; for i in {1..60}; do sleep 1; done"]
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(3) as pool:
         for number in numbers:
             pool.submit(slurm.run, [*attached[:1], f"--jobid={number}", *attached[1:]])
         world.until(lambda: all(slurm.run(["squeue", "-h", "-s", "-j", n]).stdout.count("\n") >= 3 for n in numbers))
         with world.unsaved():
             (home / "go").touch()
-            world.until(lambda: states("%T") == ["COMPLETING", "COMPLETING"])
+            world.until(lambda: states("%T") == ["COMPLETING"] * 3)
     world.until(lambda: set(slurm.node_states().values()) == {"idle"})
-    assert states("%T") == ["RUNNING", "RUNNING"]
-    slurm.register_nodes()
-    assert world.wait(bad.id).stages[-1].reason == "exit code 3"
-    assert backend.status(bad.id).state == "FAILED"
-    assert world.wait(good.id).ok, "and the stage after it has run"
+    assert states("%T") == ["RUNNING"] * 3
+    ends = {sent.id: world.wait(sent.id) for sent in (bad, once, good)}
+    assert [(end.state, end.current.reason) for end in ends.values()] == [
+        ("FAILED", "exit code 3"),
+        ("FAILED", "exit code 4"),
+        ("COMPLETED", ""),
+    ]
+    restarted = {n: " Restarts=1 " in slurm.run(["scontrol", "-o", "show", "job", n]).stdout for n in numbers}
+    assert list(restarted.values()) == [True, True, False], "one must not run again"
 
 
 def test_leftovers_of_an_interrupted_submission_do_not_run(world: World) -> None:

@@ -79,13 +79,13 @@ over() { # end, in seconds since 1970; begin, as Slurm prints it
 
 # Tells Slurm's controller again what it forgot in a crash: that a job may begin, that it was cancelled, or that it has ended.
 remind() {
-  local number state reason started name job how begun code ended known_begin reminded='' _
+  local number state reason started name job how begun code ended why known_begin reminded='' _
   while IFS='|' read -r number state reason _ started _ name _; do
     number=${number#"$mark queue "}
     if [ -z "${claims["$number|$name"]:-}" ]; then continue; fi
     job=$trn/jobs/${name%:*}
     first "$job/state/${name##*:}" 100
-    read -r how begun code ended _ <<< "$line"
+    read -r how begun code ended _ why _ <<< "$line"
     if [ -e "$job/cancelled" ]; then
       case $state in
         PENDING | RUNNING | CONFIGURING | SUSPENDED) scancel --name="$name" "$number" && reminded=yes ;;
@@ -101,12 +101,11 @@ remind() {
       fi
       if [ "$known_begin" = no ]; then scontrol update JobId="$number" StartTime=now && reminded=yes; fi
     elif [ "$state $how $begun" = "RUNNING ended $number" ] && over "$ended" "$started"; then
-      # for ever, if its node's last message came after the crash: started again, it only reports that it has completed
-      if [ "$code" = 0 ]; then
-        scontrol update JobId="$number" Requeue=1 && scontrol requeue "$number" && reminded=yes
-      else
-        scancel --name="$name" "$number" && reminded=yes
-      fi
+      # for ever, if its node's last message came after the crash. Started again, as Slurm does with one that it misses, a stage that
+      # has completed only reports that; one that must not run again is ended
+      if [ "$code" = 0 ]; then scontrol update JobId="$number" Requeue=1; fi
+      { [ "$why" != TIMEOUT ] && scontrol requeue "$number"; } || scancel --state=RUNNING --name="$name" "$number"
+      reminded=yes
     fi
   done <<< "$answer" > /dev/null 2>&1
   if [ -n "$reminded" ]; then queue; fi

@@ -164,8 +164,9 @@ def _of_queue(name: str, number: str, known: Known, code: int | None) -> Stage:
     assert known.queue is not None  # noqa: S101  checked by the caller
     _, slurm_state, reason, nodes, began, end = known.queue[:6]
     state = known.state
+    ended_at = whole(state[3]) if state and state[0] == "ended" else None
     started = _time(began) or (whole(state[3]) if state and state[0] == "running" else None)
-    ended = _time(end) or (whole(state[3]) if state and state[0] == "ended" else None)
+    ended = _time(end) or ended_at
     current, reason = _SLURM.get(slurm_state, "UNKNOWN"), reason.split(",")[0]
     if current in ("PENDING", "RUNNING"):
         ended, code = None, None
@@ -180,9 +181,9 @@ def _of_queue(name: str, number: str, known: Known, code: int | None) -> Stage:
     if current == "CANCELLED" and code == 0:
         # cancelled as it completed; then the controller crashed, forgot that, and was reminded of the cancellation
         current, reason = "COMPLETED", "None"
-    if current == "CANCELLED" and code and state and state[5:6] not in (["CANCELLED"], ["TIMEOUT"], ["LOST"]):
-        # it ended by itself; a recovered controller had forgotten that, and the stage was cancelled to end it
-        current, reason = "FAILED", "NonZeroExitCode"
+    if current == "CANCELLED" and code and state and started and started <= (ended_at or 0) and not known.cancelled:
+        # it had ended; a recovered controller had forgotten that, and the stage was cancelled to end it
+        return _ended(name, number, known, state, code)
     if reason in _WAITS and current != "PENDING":
         reason = "None"
     if reason in _REASONS:
