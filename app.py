@@ -24,10 +24,17 @@ if (_node := Path(sys.executable).with_name("node")).is_file():
     os.environ.setdefault("JSII_NODE", str(_node))
 
 
+_SERVICES = ("ec2", "iam", "s3", "logs", "kms", "efs", "fsx", "lambda", "ecr")
+"""The services of both engines. Importing their modules sends Node no request, so that another thread can do it."""
+
+
 def _ahead() -> None:
-    """Import what needs no CDK while `import aws_cdk` waits for Node. Errors are raised again, and reported, below."""
+    """Import while the main thread waits for Node: first what needs no CDK, then modules of the CDK. Errors are raised again, and
+    reported, below."""
     with suppress(Exception):
         import_module("trainium_cdk.checks")
+        for service in _SERVICES:
+            import_module(f"aws_cdk.aws_{service}")
 
 
 try:

@@ -222,3 +222,15 @@ def test_the_command_line_ends_with_the_reason(tmp_path: Path) -> None:
     )
     assert "Traceback" not in done.stderr
     assert digest(tmp_path).keys() == {"bad.yaml"}
+
+
+def test_modules_imported_by_another_thread_send_no_request() -> None:
+    """The CDK's connection to Node belongs to the main thread alone."""
+    program = (
+        "import sys, aws_cdk; from importlib import import_module; from jsii._runtime import kernel\n"
+        "requests = []; kernel.provider._process.send = lambda *request: requests.append(request)\n"
+        "for service in sys.argv[1:]: import_module(f'aws_cdk.aws_{service}')\n"
+        "print(len(requests))"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *app._SERVICES], capture_output=True, text=True, check=True)
+    assert done.stdout == "0\n"
