@@ -10,6 +10,7 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from trainium_cdk._cdk.custom_resources import custom_resource, deployment_function
+from trainium_cdk._cdk.functions import l1
 from trainium_cdk.deployment.emptied_bucket import TAG
 
 ACCESS_LOG_DAYS = 90
@@ -103,7 +104,7 @@ class TrnBucket(Construct):
             removal_policy=self._removal_policy,
         )
         # Not by the CDK's `event_bridge_enabled`, which needs a function
-        _l1(bucket).notification_configuration = s3.CfnBucket.NotificationConfigurationProperty(
+        l1(bucket, s3.CfnBucket).notification_configuration = s3.CfnBucket.NotificationConfigurationProperty(
             event_bridge_configuration=s3.CfnBucket.EventBridgeConfigurationProperty(event_bridge_enabled=True)
         )
         return bucket
@@ -111,7 +112,7 @@ class TrnBucket(Construct):
     def _log_access(self, logs: s3.Bucket, sources: Mapping[str, s3.Bucket]) -> None:
         # By bucket policy: the CDK's own way needs an access control list, or a feature flag that a foreign app may not have
         for prefix, source in sources.items():
-            _l1(source).logging_configuration = s3.CfnBucket.LoggingConfigurationProperty(
+            l1(source, s3.CfnBucket).logging_configuration = s3.CfnBucket.LoggingConfigurationProperty(
                 destination_bucket_name=logs.bucket_name if source is not logs else None, log_file_prefix=prefix
             )
             logs.add_to_resource_policy(
@@ -125,12 +126,6 @@ class TrnBucket(Construct):
                     },
                 )
             )
-
-
-def _l1(bucket: s3.Bucket) -> s3.CfnBucket:
-    resource = bucket.node.default_child
-    assert isinstance(resource, s3.CfnBucket)  # noqa: S101  what the CDK's Bucket is made of
-    return resource
 
 
 def _empty_when_deleted(bucket: s3.Bucket) -> None:

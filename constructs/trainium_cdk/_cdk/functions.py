@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from aws_cdk import ArnFormat, CfnResource, Stack
 from aws_cdk import aws_iam as iam
@@ -25,12 +25,13 @@ _INTERFACE_ACTIONS = (
 )
 _PUBLIC_REGISTRY = "us-east-1"
 Statement = dict[str, Any]
+Resource = TypeVar("Resource", bound=CfnResource)
 
 
-def l1(construct: IConstruct) -> CfnResource:
-    """The main resource of a construct of the CDK (`node.default_child`, the CDK's own way to override properties)."""
+def l1(construct: IConstruct, kind: type[Resource]) -> Resource:
+    """The main resource of a construct of the CDK (`node.default_child`, the CDK's own way to override properties), of that type."""
     resource = construct.node.default_child
-    assert isinstance(resource, CfnResource)  # noqa: S101  true for functions and roles
+    assert isinstance(resource, kind)  # noqa: S101  what the CDK's construct is made of
     return resource
 
 

@@ -110,7 +110,7 @@ class StackFunctions(Construct):
 def _functions(stack: Stack) -> list[tuple[CfnResource, iam.IRole]]:
     """Every function of a stack that has a role of the CDK's."""
     return [
-        (l1(node), node.role)
+        (l1(node, functions.CfnFunction), node.role)
         for node in stack.node.find_all()
         if isinstance(node, functions.Function) and node.role is not None
     ]

@@ -71,6 +71,12 @@ queue() {
   if [ -n "$numbers" ]; then ask -t all -j "$numbers" -o "$mark queue %A|%T|%r|%N|%S|%e|%j|%k"; fi
 }
 
+# What a stage has last recorded, into the caller's how, begun, code, ended and why; name and job are the caller's, too.
+recorded() {
+  first "$job/state/${name##*:}" 4000
+  read -r how begun code ended _ why _ <<< "$line"
+}
+
 # Whether a stage that began then has ended, and so long ago that Slurm would have noticed; a requeued one has begun later.
 over() { # end, in seconds since 1970; begin, as Slurm prints it
   local began
@@ -84,8 +90,6 @@ remind() {
     number=${number#"$mark queue "}
     if [ -z "${claims["$number|$name"]:-}" ]; then continue; fi
     job=$trn/jobs/${name%:*}
-    first "$job/state/${name##*:}" 100
-    read -r how begun code ended _ why _ <<< "$line"
     if [ -e "$job/cancelled" ]; then
       case $state in
         PENDING | RUNNING | CONFIGURING | SUSPENDED) scancel --name="$name" "$number" && reminded=yes ;;
@@ -93,6 +97,7 @@ remind() {
     elif [ "$state $reason" = 'PENDING launch failed requeued held' ]; then # by Slurm itself, for ever
       scontrol release "$number" && reminded=yes
     elif [ "$state $reason" = 'PENDING BeginTime' ]; then
+      recorded
       # one that has begun is restarted by Slurm after a node's failure, which Slurm counts; one that has completed only
       # reports that
       known_begin=no
@@ -100,7 +105,7 @@ remind() {
         if [[ " $(scontrol -o show job "$number") " != *' Restarts=0 '* ]]; then known_begin=yes; fi
       fi
       if [ "$known_begin" = no ]; then scontrol update JobId="$number" StartTime=now && reminded=yes; fi
-    elif [ "$state $how $begun" = "RUNNING ended $number" ] && over "$ended" "$started"; then
+    elif [ "$state" = RUNNING ] && recorded && [ "$how $begun" = "ended $number" ] && over "$ended" "$started"; then
       # for ever, if its node's last message came after the crash. Started again, as Slurm does with one that it misses, a stage that
       # has completed only reports that; one that must not run again is ended
       if [ "$code" = 0 ]; then scontrol update JobId="$number" Requeue=1; fi

@@ -181,7 +181,15 @@ def _of_queue(name: str, number: str, known: Known, code: int | None) -> Stage:
     if current == "CANCELLED" and code == 0:
         # cancelled as it completed; then the controller crashed, forgot that, and was reminded of the cancellation
         current, reason = "COMPLETED", "None"
-    if current == "CANCELLED" and code and state and started and started <= (ended_at or 0) and not known.cancelled:
+    if (
+        current == "CANCELLED"
+        and code
+        and state
+        and started
+        and ended_at
+        and started <= ended_at
+        and not known.cancelled
+    ):
         # it had ended; a recovered controller had forgotten that, and the stage was cancelled to end it
         return _ended(name, number, known, state, code)
     if reason in _WAITS and current != "PENDING":
