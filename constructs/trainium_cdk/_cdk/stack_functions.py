@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aws_cdk import CfnResource, Duration, RemovalPolicy, Stack
+from aws_cdk import Duration, RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as functions
@@ -45,11 +45,11 @@ class StackFunctions(Construct):
         found = _functions(Stack.of(self))
         self._hand_over_failures(found, encryption_key)
         for function, _ in found if at_once else ():
-            function.add_property_override("ReservedConcurrentExecutions", at_once)
+            function.reserved_concurrent_executions = at_once
         if network:
             self._place(found, network)
 
-    def _hand_over_failures(self, found: list[tuple[CfnResource, iam.IRole]], key: kms.IKey | None) -> None:
+    def _hand_over_failures(self, found: list[tuple[functions.CfnFunction, iam.IRole]], key: kms.IKey | None) -> None:
         stack = Stack.of(self)
         queue = sqs.Queue(
             self,
@@ -70,6 +70,7 @@ class StackFunctions(Construct):
                     conditions={"StringEquals": {"kms:ViaService": f"sqs.{stack.region}.{stack.url_suffix}"}},
                 )
             )
+        failed = functions.CfnFunction.DeadLetterConfigProperty(target_arn=queue.queue_arn)
         for function, role in found:
             # one policy each: a shared policy would make the first function wait for the resources of the last one
             send = iam.CfnManagedPolicy(
@@ -79,15 +80,11 @@ class StackFunctions(Construct):
                 policy_document=iam.PolicyDocument(statements=may),
                 roles=[role.role_name],
             )
-            function.add_property_override("DeadLetterConfig", {"TargetArn": queue.queue_arn})
+            function.dead_letter_config = failed
             function.add_resource_dependency(send)  # Lambda rejects a queue that the role may not write to
 
-    def _place(self, found: list[tuple[CfnResource, iam.IRole]], network: TrnNetwork) -> None:
-        outside = [
-            (function, role)
-            for function, role in found
-            if not (isinstance(function, functions.CfnFunction) and function.vpc_config)
-        ]
+    def _place(self, found: list[tuple[functions.CfnFunction, iam.IRole]], network: TrnNetwork) -> None:
+        outside = [(function, role) for function, role in found if not function.vpc_config]
         out = Egress(ip_protocol="tcp", from_port=443, to_port=443, cidr_ip="0.0.0.0/0", description="AWS")
         group = ClosedGroup(
             self,
@@ -96,18 +93,18 @@ class StackFunctions(Construct):
             description="Functions of the deployment: HTTPS to AWS",
             egress=(out,),
         )
-        where = {
-            "SubnetIds": [s.subnet_id for s in network.private_subnets],
-            "SecurityGroupIds": [group.group.security_group_id],
-        }
+        inside = functions.CfnFunction.VpcConfigProperty(
+            subnet_ids=[s.subnet_id for s in network.private_subnets],
+            security_group_ids=[group.group.security_group_id],
+        )
         interfaces = interfaces_policy(self)
         for function, role in outside:
             role.add_managed_policy(interfaces)
-            function.add_property_override("VpcConfig", where)
+            function.vpc_config = inside
             function.node.add_dependency(network.internet_ready)
 
 
-def _functions(stack: Stack) -> list[tuple[CfnResource, iam.IRole]]:
+def _functions(stack: Stack) -> list[tuple[functions.CfnFunction, iam.IRole]]:
     """Every function of a stack that has a role of the CDK's."""
     return [
         (l1(node, functions.CfnFunction), node.role)
