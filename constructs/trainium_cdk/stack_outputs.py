@@ -13,7 +13,7 @@ from constructs import Construct
 from trainium_cdk._cdk.stack_wide import stack_wide
 from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.catalog import Catalog, Need, choose
-from trainium_cdk.eks.view import OwnCluster, TheirCluster, view_of
+from trainium_cdk.eks.view import AnyCluster, view_of
 from trainium_cdk.outputs import Exports, slurm_outputs
 from trainium_cdk.outputs.eks import claim_of, cluster_outputs
 from trainium_cdk.pcluster.cluster import TrnPcluster
@@ -36,7 +36,7 @@ class TrnOutputs(Construct):
         TrnOutputs(self, "Outputs", cluster=eks_cluster, node_groups=[group], bucket=bucket)
 
     Args:
-        cluster: The stack's cluster: a `TrnPcluster`, a `TrnEksCluster`, or any `aws_eks_v2` cluster.
+        cluster: The stack's cluster: a `TrnPcluster`, a `TrnEksCluster`, or any cluster of `aws_eks_v2` or `aws_eks`.
         bucket: Where jobs keep files, below `jobs/`: its nodes (Slurm) or pods (EKS) must be granted to read and write it.
         repository: Where training images are. Default: none.
         node_groups: On EKS: the Trainium node groups, as for `TrnPlugins`; jobs run in the first where none is named. Default: none,
@@ -59,7 +59,7 @@ class TrnOutputs(Construct):
         scope: Construct,
         id: str,
         *,
-        cluster: TrnPcluster | TheirCluster | OwnCluster,
+        cluster: TrnPcluster | AnyCluster,
         bucket: s3.IBucket,
         repository: ecr.IRepository | None = None,
         node_groups: Sequence[NodeGroup] = (),

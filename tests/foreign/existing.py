@@ -63,6 +63,21 @@ def cluster(aws: LocalAws) -> Iterator[Context]:
 
 
 @contextmanager
+def administered_cluster(aws: LocalAws) -> Iterator[Context]:
+    """The cluster, with a role that administers it, and with both subnets."""
+    with cluster(aws) as given, role(aws.client("iam"), "ClusterAdmin", {"AWS": ACCOUNT}) as admin:
+        eks, ec2 = aws.client("eks"), aws.client("ec2")
+        entry = {"clusterName": "theirs", "principalArn": admin}
+        eks.create_access_entry(**entry)
+        eks.associate_access_policy(
+            **entry, policyArn="arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy", accessScope={"type": "cluster"}
+        )  # fmt: skip
+        found = ec2.describe_subnets(Filters=[{"Name": "vpc-id", "Values": [given["vpc"]]}])["Subnets"]
+        subnets = {s["SubnetId"]: s["AvailabilityZone"] for s in found}
+        yield {**given, "role": admin, "subnets": ",".join(subnets), "zones": ",".join(subnets.values())}
+
+
+@contextmanager
 def file_system(aws: LocalAws) -> Iterator[Context]:
     """An EFS file system in a VPC whose first private subnet is in a zone without trn1."""
     ec2, efs = aws.client("ec2"), aws.client("efs")
@@ -117,6 +132,7 @@ def other_account(aws: LocalAws) -> Iterator[Context]:
 
 GIVEN: dict[str, Callable[[LocalAws], AbstractContextManager[Context]]] = {
     "existing_cluster": cluster,
+    "imported_cluster": administered_cluster,
     "slurm_existing_efs": file_system,
     "capacity_block": block,
     "peering": other_account,

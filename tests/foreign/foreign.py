@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from aws_cdk import Environment, Stack
 from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_eks as eks_v1
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk.assertions import Annotations, Match, Template
 from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
@@ -38,6 +39,19 @@ def cluster(scope: Stack, id: str = "Mine", *, within: ec2.IVpc | None = None, k
         default_capacity_type=eks.DefaultCapacityType.NODEGROUP,
         default_capacity=0,
         kubectl_provider_options=eks.KubectlProviderOptions(kubectl_layer=layer) if layer else None,
+    )
+
+
+def cluster_v1(scope: Stack, within: ec2.IVpc) -> eks_v1.Cluster:
+    """A cluster of `aws_eks`, which a custom resource of the CDK creates."""
+    return eks_v1.Cluster(
+        scope,
+        "Mine",
+        version=eks_v1.KubernetesVersion.V1_33,
+        vpc=within,
+        kubectl_layer=KubectlV35Layer(scope, "Kubectl"),
+        authentication_mode=eks_v1.AuthenticationMode.API,
+        default_capacity=0,
     )
 
 

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from aws_cdk import Duration, Stack
 from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_eks as eks_v1
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from aws_cdk.assertions import Template
 
 from tests.cdk import findings, needs, only, properties, resources
-from tests.foreign.foreign import cluster, errors, template, vpc
+from tests.foreign.foreign import cluster, cluster_v1, errors, template, vpc
 from trainium_cdk import (
     TrnAddons,
     TrnBastionHost,
@@ -32,7 +33,7 @@ from trainium_cdk import (
 from trainium_cdk.settings import Plugins
 
 
-def whole(scope: Stack, mine: TrnEksCluster | eks.ICluster, within: ec2.IVpc) -> None:
+def whole(scope: Stack, mine: TrnEksCluster | eks.ICluster | eks_v1.ICluster, within: ec2.IVpc) -> None:
     """Everything that training needs, on a cluster."""
     storage, bucket = TrnStorage(scope, "S", vpc=within), TrnBucket(scope, "Files").bucket
     addons = TrnAddons(scope, "Addons", cluster=mine, storage=storage)
@@ -55,6 +56,11 @@ def of_theirs(scope: Stack) -> None:
     whole(scope, cluster(scope, within=within, kubectl=True), within)
 
 
+def of_v1(scope: Stack) -> None:
+    within = vpc(scope)
+    whole(scope, cluster_v1(scope, within), within)
+
+
 def of_ours(scope: Stack) -> None:
     within = vpc(scope)
     mine = TrnEksCluster(scope, "Cluster", vpc=within)
@@ -63,20 +69,25 @@ def of_ours(scope: Stack) -> None:
     whole(scope, mine, within)
 
 
-@pytest.fixture(scope="module", params=[of_theirs, of_ours])
+@pytest.fixture(scope="module", params=[of_theirs, of_v1, of_ours])
 def built(request: pytest.FixtureRequest) -> tuple[Callable[[Stack], None], Template]:
     return request.param, template(request.param, "")
+
+
+def reference(found: Template) -> dict[str, str]:
+    """The cluster, which waits for nothing of ours."""
+    kinds = found.find_resources("AWS::EKS::Cluster") or found.find_resources("Custom::AWSCDK-EKS-Cluster")
+    return {"Ref": next(iter(kinds))}
 
 
 def test_any_cluster_becomes_one_for_training(built: tuple[Any, Template]) -> None:
     _, found = built
     assert findings(found) == []
-    reference = {"Ref": next(iter(resources(found, "EKS::Cluster")))}
     addons = properties(found, "EKS::Addon")
     assert {a["AddonName"] for a in addons} == {
         "vpc-cni", "kube-proxy", "eks-pod-identity-agent", "coredns", "aws-efs-csi-driver", "eks-node-monitoring-agent",
     }  # fmt: skip
-    assert all(a["ClusterName"] == reference for a in addons)
+    assert all(a["ClusterName"] == reference(found) for a in addons)
     charts = {
         c["Properties"]["Release"]: key for key, c in found.find_resources("Custom::AWSCDK-EKS-HelmChart").items()
     }
@@ -103,7 +114,7 @@ def test_users_may_submit_jobs(built: tuple[Any, Template]) -> None:
     """EKS's policies do not cover Volcano's jobs: the group does, in the namespace of the jobs."""
     _, found = built
     [entry] = [e for e in properties(found, "EKS::AccessEntry") if str(e["PrincipalArn"]).endswith(":role/Users")]
-    assert entry["ClusterName"] == {"Ref": next(iter(resources(found, "EKS::Cluster")))}
+    assert entry["ClusterName"] == reference(found)
     [policy] = entry["AccessPolicies"]
     assert policy["AccessScope"] == {"Type": "namespace", "Namespaces": ["training"]}
     assert "AmazonEKSEditPolicy" in str(policy["PolicyArn"])
@@ -178,6 +189,12 @@ def test_impossible_clusters_are_refused_with_the_fix() -> None:
     def without_kubectl(scope: Stack) -> None:
         TrnPlugins(scope, "P", cluster=cluster(scope), node_groups=[])
 
+    def without_role(scope: Stack) -> None:
+        imported = eks_v1.Cluster.from_cluster_attributes(
+            scope, "V1", cluster_name="theirs", vpc=vpc(scope), cluster_security_group_id="sg-0123456789abcdef0"
+        )
+        TrnPlugins(scope, "P", cluster=imported, node_groups=[])
+
     def without_storage(scope: Stack) -> None:
         mine = cluster(scope)
         TrnOutputs(scope, "O", cluster=mine, node_groups=[TrnNodeGroup(scope, "T", cluster=mine)], bucket=TrnBucket(scope, "B").bucket)  # fmt: skip
@@ -187,6 +204,7 @@ def test_impossible_clusters_are_refused_with_the_fix() -> None:
 
     for build, expected in (
         (without_kubectl, "no kubectl provider.*kubectl_provider_options"),
+        (without_role, "no role for kubectl.*kubectl_role_arn and kubectl_layer"),
         (without_storage, "shared file system: give node_groups"),
         (one_subnet, "subnets in two zones, but got 1"),
     ):

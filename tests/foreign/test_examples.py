@@ -29,7 +29,11 @@ REGIONS = {
     "capacity_block": "us-east-2",
 }
 """Of the examples that are not for us-east-1."""
-KUBECTL = "ExampleEksJobs-MineKubectlProvider"
+KUBECTL = (
+    "/aws/lambda/ExampleEksJobs-MineKubectlProvider",
+    "/aws/lambda/ExampleImportedCluster-ExampleImportedCluster",
+)
+"""Prefixes of the logs of the CDK's functions for kubectl."""
 
 
 def stacks(name: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Template]:
@@ -82,8 +86,8 @@ def test_it_is_deployed_and_destroyed(name: str, local_aws: LocalAws, tmp_path: 
 
 
 def left(aws: LocalAws) -> dict[str, list[str]]:
-    """Without logs of the functions with which the CDK uses kubectl on a cluster of its own: they stay on AWS too."""
-    found = {kind: [n for n in names if f"/aws/lambda/{KUBECTL}" not in n] for kind, names in aws.leftovers().items()}
+    """Without logs of the functions with which the CDK uses kubectl on a cluster that is not ours: they stay on AWS too."""
+    found = {kind: [n for n in names if not n.startswith(KUBECTL)] for kind, names in aws.leftovers().items()}
     return {kind: names for kind, names in found.items() if names}
 
 

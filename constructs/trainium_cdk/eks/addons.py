@@ -18,7 +18,7 @@ from trainium_cdk.catalog.eks import Addon
 from trainium_cdk.eks.identities import PodRole, file_system_statements, observability_statements
 from trainium_cdk.eks.observability import ADDON as OBSERVABILITY
 from trainium_cdk.eks.observability import configuration, log_groups
-from trainium_cdk.eks.view import OwnCluster, TheirCluster, view_of
+from trainium_cdk.eks.view import AnyCluster, view_of
 from trainium_cdk.settings import Environment
 from trainium_cdk.storage import AnyStorage, TrnStorage
 from trainium_cdk.storage.given import mounts
@@ -44,7 +44,7 @@ class TrnAddons(Construct):
         addons.run_on(system)
 
     Args:
-        cluster: A `TrnEksCluster`, or any `aws_eks_v2` cluster.
+        cluster: A `TrnEksCluster`, or any cluster of `aws_eks_v2` or `aws_eks`.
         storage: The file systems whose drivers are installed, as for `TrnNodeGroup`. Default: none.
         version: Kubernetes version, which determines the versions of add-ons. Default: the cluster's; if that is not known, EKS
             chooses.
@@ -65,7 +65,7 @@ class TrnAddons(Construct):
         scope: Construct,
         id: str,
         *,
-        cluster: TheirCluster | OwnCluster,
+        cluster: AnyCluster,
         storage: AnyStorage | None = None,
         version: str | None = None,
         addon_versions: Mapping[str, str] | None = None,

@@ -24,7 +24,7 @@ from trainium_cdk.eks.cluster_rules import check_plugins
 from trainium_cdk.eks.groups import NodeGroup
 from trainium_cdk.eks.identities import PodRole, detector_statements
 from trainium_cdk.eks.installation import Installation
-from trainium_cdk.eks.view import OwnCluster, TheirCluster, kubectl_cluster, view_of
+from trainium_cdk.eks.view import AnyCluster, kubectl_of, view_of
 from trainium_cdk.outputs import SERVICE_ACCOUNT
 from trainium_cdk.settings import Environment, Mirror, Plugins
 from trainium_cdk.settings.base import LIST_TOKEN
@@ -56,7 +56,8 @@ class TrnPlugins(Construct):
         plugins.grant_access("Users", role, "edit")  # the role may then use `trn`
 
     Args:
-        cluster: A `TrnEksCluster`, or an `aws_eks_v2` cluster with a kubectl provider.
+        cluster: A `TrnEksCluster`, an `aws_eks_v2` cluster with a kubectl provider, or an `aws_eks` one, of which an imported one needs the
+            attributes `kubectl_role_arn` and `kubectl_layer`.
         node_groups: The Trainium node groups, `TrnNodeGroup`s or what `TrnNodeGroup.from_nodegroup_attributes` returns; each has a
             queue of its name.
         system_nodes: Nodes for Volcano, which waits for them. Default: none.
@@ -76,7 +77,7 @@ class TrnPlugins(Construct):
         rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
 
     Raises:
-        ValueError: the cluster has no kubectl provider.
+        ValueError: the cluster has no kubectl provider or role.
     """
 
     role: iam.Role
@@ -91,7 +92,7 @@ class TrnPlugins(Construct):
         scope: Construct,
         id: str,
         *,
-        cluster: TheirCluster | OwnCluster,
+        cluster: AnyCluster,
         node_groups: Sequence[NodeGroup],
         system_nodes: Sequence[IDependable] = (),
         storage: AnyStorage | None = None,
@@ -110,7 +111,7 @@ class TrnPlugins(Construct):
     ) -> None:
         super().__init__(scope, id)
         refuse_tokens(self, job_networks=[each for each in job_networks if each.startswith(LIST_TOKEN)])
-        self._view, self._cluster = view_of(cluster), kubectl_cluster(self, cluster)
+        self._view, self._kubectl = view_of(cluster), kubectl_of(self, cluster)
         namespace = namespace or self._view.namespace
         plugins = Plugins(
             neuron_scheduler=neuron_scheduler,
@@ -222,13 +223,10 @@ class TrnPlugins(Construct):
                 chart.node.add_dependency(*system_nodes)
                 self.ready.add(self._apply("Queue", manifests.queues(wanted), after=chart))
 
-    def _apply(
-        self, id: str, objects: list[manifests.Manifest], after: IDependable | None = None
-    ) -> eks.KubernetesManifest:
-        manifest = eks.KubernetesManifest(
+    def _apply(self, id: str, objects: list[manifests.Manifest], after: IDependable | None = None) -> Construct:
+        manifest = self._kubectl.manifest(
             self,
             id,
-            cluster=self._cluster,
             manifest=objects,
             overwrite=True,  # overwrites what a failed attempt has left
             prune=False,
@@ -238,11 +236,10 @@ class TrnPlugins(Construct):
             manifest.node.add_dependency(after)
         return manifest
 
-    def _install(self, release: Release, *, wait: bool) -> eks.HelmChart:
-        return eks.HelmChart(
+    def _install(self, release: Release, *, wait: bool) -> Construct:
+        return self._kubectl.chart(
             self,
             release.name.capitalize(),
-            cluster=self._cluster,
             release=release.name,
             chart=release.chart,
             repository=release.repository,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
 
 # A `Cluster` implements `ICluster`, but to a type checker it lacks members of it: jsii does not derive the one from the other
-TheirCluster: TypeAlias = "eks.ICluster | eks.Cluster"
-"""A cluster of the CDK."""
+TheirCluster: TypeAlias = "eks.ICluster | eks.Cluster | eks_v1.ICluster | eks_v1.Cluster"
+"""A cluster of the CDK, of `aws_eks_v2` or `aws_eks`."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class ClusterView:
         access_role: The role that `trn` assumes to use the Kubernetes API; None for the caller's own credentials.
     """
 
-    cluster: TheirCluster | eks_v1.ICluster | eks_v1.Cluster
+    cluster: TheirCluster
     name: str
     reference: str
     arn: str
@@ -73,7 +74,7 @@ class OwnCluster(Construct):
     need."""
 
 
-AnyCluster: TypeAlias = "TheirCluster | eks_v1.ICluster | eks_v1.Cluster | OwnCluster"
+AnyCluster: TypeAlias = "TheirCluster | OwnCluster"
 
 
 def view_of(cluster: AnyCluster) -> ClusterView:
@@ -86,17 +87,45 @@ def view_of(cluster: AnyCluster) -> ClusterView:
     )
 
 
-def kubectl_cluster(construct: Construct, cluster: TheirCluster | OwnCluster) -> eks.ICluster:
-    """The cluster, to which manifests and charts can be added.
+@dataclass(frozen=True)
+class Kubectl:
+    """Installs manifests and charts in a cluster.
+
+    Attributes:
+        cluster: The cluster.
+        constructs: The module of the CDK that it is of: `aws_eks_v2` or `aws_eks`, whose constructs take the same arguments.
+    """
+
+    cluster: Any
+    constructs: Any
+
+    def manifest(self, scope: Construct, id: str, **properties: Any) -> Construct:
+        """A `KubernetesManifest` with these properties."""
+        return self.constructs.KubernetesManifest(scope, id, cluster=self.cluster, **properties)  # type: ignore[no-any-return]
+
+    def chart(self, scope: Construct, id: str, **properties: Any) -> Construct:
+        """A `HelmChart` with these properties."""
+        return self.constructs.HelmChart(scope, id, cluster=self.cluster, **properties)  # type: ignore[no-any-return]
+
+
+def kubectl_of(construct: Construct, cluster: AnyCluster) -> Kubectl:
+    """What installs manifests and charts in the cluster.
 
     Raises:
-        ValueError: it has no kubectl provider.
+        ValueError: it has no kubectl provider (`aws_eks_v2`), or no role for it (`aws_eks`).
     """
     if isinstance(cluster, OwnCluster):
-        return cluster.cluster
-    if cluster.kubectl_provider is None:
+        return Kubectl(cluster.cluster, eks)
+    if hasattr(cluster, "kubectl_role"):  # only clusters of aws_eks have it
+        if cluster.kubectl_role is None:
+            raise ValueError(
+                f"{construct.node.path}: the cluster has no role for kubectl, which is needed to install anything in it. Give "
+                "Cluster.from_cluster_attributes kubectl_role_arn and kubectl_layer"
+            )
+        return Kubectl(cluster, import_module("aws_cdk.aws_eks"))  # imported only for them: it takes time
+    if getattr(cluster, "kubectl_provider", None) is None:
         raise ValueError(
             f"{construct.node.path}: the cluster has no kubectl provider, which is needed to install anything in it. Give the "
             "cluster kubectl_provider_options with a kubectl_layer, or use TrnEksCluster"
         )
-    return cast("eks.ICluster", cluster)
+    return Kubectl(cluster, eks)
