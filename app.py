@@ -1,4 +1,4 @@
-"""The CDK app. `cdk deploy TrnPclusterStack`, or with your own environment: `-c env=FILE`.
+"""The CDK app. `cdk deploy TrnPclusterStack`, or with your own environment: `-c env=FILE`, or TRN_ENV, which `trn` reads too.
 
 By default, the app has the stacks of all engines: the CDK's command line names the selected stacks only with `--exclusively` (`-e`).
 With it, or with `-c engine=slurm`, the others are neither imported nor built.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from importlib import import_module
@@ -46,7 +47,7 @@ try:
     from trainium_cdk import checks, engines, settings
     from trainium_cdk._cdk.validation import TrnRules
     from trainium_cdk.engines import Engine
-    from trainium_cdk.errors import TrnError
+    from trainium_cdk.errors import SettingsFileError, TrnError
 except ModuleNotFoundError as e:
     sys.exit(
         f"{e.name} is not installed for {sys.executable}. Run `make setup`, or `pip install -r requirements.txt` and `pip install --no-deps -e .`."
@@ -63,21 +64,35 @@ def _stack_name(engine: Engine, environment: settings.Environment) -> str:
     return engine.stack if environment.name == settings.Environment().name else f"{engine.stack}-{environment.name}"
 
 
-def _selected(app: cdk.App) -> tuple[str, ...]:
+def _context(app: cdk.App) -> Mapping[str, Any]:
+    """The CDK's context.
+
+    Raises:
+        SettingsFileError: a key is nearly one of ours: ignored, it would deploy another environment than the one that was meant.
+    """
+    context: Mapping[str, Any] = app.node.get_all_context()
+    for key in context:
+        meant = {"env": "env", "environment": "env", "engine": "engine", "engines": "engine"}.get(key.lower())
+        if meant and key != meant:
+            raise SettingsFileError(f"-c {key}={context[key]}", "the app does not know this key", f"Give -c {meant}=")
+    return context
+
+
+def _selected(context: Mapping[str, Any]) -> tuple[str, ...]:
     """Names of the engines whose stacks are selected; empty if none is.
 
     Raises:
         EngineError: `-c engine` names an unknown one.
     """
-    if names := app.node.try_get_context("engine"):
+    if names := context.get("engine"):
         return tuple(engines.get(name.strip()).name for name in str(names).split(","))
-    patterns = app.node.try_get_context("aws:cdk:bundling-stacks") or []  # how the CDK's command line passes them
+    patterns = context.get("aws:cdk:bundling-stacks") or []  # how the CDK's command line passes them
     matched = tuple(n for n, e in engines.every().items() if any(fnmatchcase(e.stack, str(p)) for p in patterns))
     return matched if matched != engines.names() else ()
 
 
 def build(app: cdk.App) -> None:
-    """Add the stacks of the environment in `-c env=FILE`, or of the default one, to the app.
+    """Add the stacks of the environment in `-c env=FILE`, else in TRN_ENV, else of the default one, to the app.
 
     One engine's mistakes do not stop the other. Where the environment describes both engines and one half has errors, that
     half's stack is empty and carries them, so that only deploying it fails. An engine that the environment does not describe
@@ -86,8 +101,9 @@ def build(app: cdk.App) -> None:
     Raises:
         TrnError: the environment is not valid.
     """
-    environment = settings.load(app.node.try_get_context("env"))
-    selected = _selected(app)
+    context = _context(app)
+    environment = settings.load(context["env"] if "env" in context else os.environ.get("TRN_ENV") or None)
+    selected = _selected(context)
     required = selected or environment.engines
     found = {name: checks.check(environment, name) for name in selected or engines.names()}
     wrong = {name: [p for p in problems if p.level == "error"] for name, problems in found.items()}

@@ -22,7 +22,7 @@ CDK = ROOT / "node_modules/.bin/cdk"
 
 def plain_environment() -> dict[str, str]:
     """No credentials, no account, and no virtual environment on the PATH."""
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "CDK_", "VIRTUAL_ENV", "JSII_"))}
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "CDK_", "TRN_", "VIRTUAL_ENV", "JSII_"))}
     clean["PATH"] = ":".join(p for p in clean["PATH"].split(":") if ".venv" not in p)
     return clean
 
@@ -105,6 +105,33 @@ def test_an_invalid_environment_is_reported_in_one_paragraph(
     assert stderr.startswith(str(file))
     assert "\n\n" not in stderr.strip()
     assert digest(tmp_path).keys() <= {"environment.yaml"}
+
+
+@pytest.mark.parametrize("key", ["Env", "ENV", "environment", "Engine", "engines"])
+def test_a_mistyped_context_key_is_an_error(key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ignored, it would deploy the default environment over the one that was meant."""
+    assert app.run(cdk.App(context={key: "mine.yaml"}, outdir=str(tmp_path / "cdk.out"))) == 1
+    meant = "env" if key.lower().startswith("env") else "engine"
+    assert capsys.readouterr().err == f"-c {key}=mine.yaml: the app does not know this key. Give -c {meant}=\n"
+
+
+def test_the_environment_is_the_one_that_trn_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TRN_ENV, unless `-c env` names another. Without it, `cdk deploy` would put the default environment in place of the user's."""
+    regions = {"one.yaml": "us-west-2", "two.yaml": "us-east-2"}
+    for name, region in regions.items():
+        (tmp_path / name).write_text(f"region: {region}\n")
+
+    def region_of(context: dict[str, str]) -> str:
+        made = cdk.App(context={**context, "engine": "slurm"}, outdir=str(tmp_path / "cdk.out"))
+        app.build(made)
+        [stack] = (s for s in made.node.children if isinstance(s, cdk.Stack))
+        return stack.region
+
+    monkeypatch.setenv("TRN_ENV", str(tmp_path / "one.yaml"))
+    assert region_of({}) == "us-west-2"
+    assert region_of({"env": str(tmp_path / "two.yaml")}) == "us-east-2"
+    monkeypatch.setenv("TRN_ENV", "")
+    assert region_of({}) == "us-east-1"
 
 
 def test_the_command_line_needs_no_credentials_and_no_active_environment(tmp_path: Path) -> None:

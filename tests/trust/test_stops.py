@@ -277,7 +277,9 @@ def stack(local_aws: LocalAws, tmp_path: Path) -> Iterator[str]:
             "Properties": {"ServiceToken": {"Fn::GetAtt": ["Function", "Arn"]}, "Folder": str(folder)},
         },
     }
-    with deployed(local_aws, {"Resources": resources}) as name:
+    with deployed(
+        local_aws, {"Resources": resources, "Outputs": {outputs.CONTRACT_KEY: {"Value": outputs.CONTRACT}}}
+    ) as name:
         yield name
         later = threading.Timer(2, (folder / "go-on").touch)  # while it is being destroyed again
         later.start()

@@ -132,17 +132,17 @@ def _carry_out(found: Survey, client: Any, fate: Fate) -> None:
 def plan(found: Survey, fate: str) -> list[str]:
     """The plan as lines of text."""
     owner = found.owner
-    lines = []
+    steps = []
+    if owner.cluster and fate != "ignore":
+        verb = "cancel" if fate == "cancel" else "wait for"
+        steps.append(f"{verb} the jobs on cluster {owner.cluster}")
+    steps.append(f"delete stack {owner.stack} with {found.resources} resources")
+    steps.append(
+        "delete leftovers of its parts: instances, load balancers, network interfaces, security groups, volumes, logs"
+    )
+    lines = [f"{number}. {step}" for number, step in enumerate(steps, 1)]
     if found.deleted:
-        lines.append(f"{owner.stack} is already deleted; its leftovers are searched for")
-    else:
-        if owner.cluster and fate != "ignore":
-            verb = "cancel" if fate == "cancel" else "wait for"
-            lines.append(f"1. {verb} the jobs on cluster {owner.cluster}")
-        lines.append(f"2. delete stack {owner.stack} with {found.resources} resources")
-        lines.append(
-            "3. delete leftovers of its parts: instances, load balancers, network interfaces, security groups, volumes, logs"
-        )
+        lines = [f"{owner.stack} is already deleted; its leftovers are searched for"]
     lines.extend(f"   kept, as configured: {k.type} {k.id}" for k in found.kept)
     if owner.engine and (shared := engines.get(owner.engine).shared_with_others):
         lines.append(f"   kept, because all clusters in the region share it: {shared}")

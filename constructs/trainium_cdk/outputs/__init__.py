@@ -1,7 +1,7 @@
 """The contract between the stacks and the jobs: what a stack exports, and how the jobs read it. Both sides import this."""
 
 from trainium_cdk.errors import OutputsError
-from trainium_cdk.outputs.contract import CONTRACT, ClusterOutputs, Exports, Fleet
+from trainium_cdk.outputs.contract import CONTRACT, CONTRACT_KEY, ClusterOutputs, Exports, Fleet
 from trainium_cdk.outputs.eks import (
     GROUP_LABEL,
     ROLE_LABEL,
@@ -16,6 +16,7 @@ from trainium_cdk.outputs.slurm import SlurmCluster, fleets, slurm_outputs
 
 __all__ = [
     "CONTRACT",
+    "CONTRACT_KEY",
     "GROUP_LABEL",
     "ROLE_LABEL",
     "SERVICE_ACCOUNT",

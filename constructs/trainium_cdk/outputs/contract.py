@@ -15,6 +15,8 @@ from trainium_cdk.errors import OutputsError
 
 CONTRACT = "1"
 """Raised when an output changes its meaning: a `trn` that reads another one says so instead of guessing."""
+CONTRACT_KEY = "TrnContract"
+"""Its output: a stack without it is not one of trainium-cdk."""
 
 PAYLOADS = "trn/payloads/"
 """Prefix, in the stack's bucket, of what the client sends to the cluster and SSM must not keep: each is there for one command."""
@@ -121,7 +123,7 @@ COMMON_KEYS: Keys = {
 def export(engine: str, keys: Keys, values: Mapping[str, str], fleets: Sequence[Fleet]) -> Exports:
     """The outputs of a stack; `values` by field, where empty stands for "has none"."""
     found = {key: (values[name] or _NONE, text) for key, (name, text) in keys.items()}
-    found["TrnContract"] = (CONTRACT, "Version of these outputs")
+    found[CONTRACT_KEY] = (CONTRACT, "Version of these outputs")
     found["TrnEngine"] = (engine, "Scheduler")
     for i, fleet in enumerate(fleets):
         found[f"{_FLEET}{i}"] = (fleet.model_dump_json(), f"Nodes of queue {fleet.queue}")

@@ -19,10 +19,12 @@ from trainium_cdk.errors import TeardownError
 from trainium_cdk.jobs.status import JobStatus, Stage
 from trainium_cdk.operations.teardown import destroy, survey
 from trainium_cdk.operations.teardown.jobs import end
+from trainium_cdk.outputs.contract import CONTRACT, CONTRACT_KEY
 
 TRN = Path(sys.executable).with_name("trn")
 Client = Callable[[str], Any]
 STACK = "TeardownTest"
+OURS = {CONTRACT_KEY: {"Value": CONTRACT}}
 
 
 def resource(kind: str, keep: bool = False, **properties: Any) -> dict[str, Any]:
@@ -42,6 +44,7 @@ def template(name: str, *, keep: bool = False) -> dict[str, Any]:
     access = {"RoleArn": {"Fn::GetAtt": ["Role", "Arn"]}, "ResourcesVpcConfig": {"SubnetIds": [{"Ref": "Subnet"}]}}
     code = {"ZipFile": "def handler(event, context): pass"}
     return {
+        "Outputs": OURS,
         "Resources": {
             "Vpc": resource("EC2::VPC", CidrBlock="10.0.0.0/16"),
             "Subnet": resource("EC2::Subnet", CidrBlock="10.0.0.0/24", **subnet),
@@ -58,7 +61,7 @@ def template(name: str, *, keep: bool = False) -> dict[str, Any]:
                 Runtime="python3.12",
                 Role={"Fn::GetAtt": ["Role", "Arn"]},
             ),
-        }
+        },
     }
 
 
@@ -182,7 +185,7 @@ def test_the_log_of_the_parallelcluster_provider_belongs_to_the_stack(account: A
     url = Catalog.load().parallelcluster.provider_template.format(
         region="us-east-1", suffix="amazonaws.com", version=Catalog.load().parallelcluster.default
     )
-    body = {"Resources": {"Provider": resource("CloudFormation::Stack", TemplateURL=url)}}
+    body = {"Outputs": OURS, "Resources": {"Provider": resource("CloudFormation::Stack", TemplateURL=url)}}
     cloudformation.create_stack(StackName=STACK, TemplateBody=json.dumps(body), Capabilities=["CAPABILITY_AUTO_EXPAND"])
     cloudformation.get_waiter("stack_create_complete").wait(StackName=STACK, WaiterConfig={"Delay": 1})
     [log] = beyond(account.there(), before)["log groups"]
@@ -241,6 +244,30 @@ def test_an_unknown_stack(local_aws: LocalAws) -> None:
     there.delete_stack(StackName=name)
     assert done.returncode == 1
     assert "It is in us-west-2: give --region, or --env with the environment's file" in done.stderr
+
+
+THEIRS = {
+    "json": '{"Resources": {"B": {"Type": "AWS::S3::Bucket"}}, "Outputs": {"Contract": {"Value": "1"}}}',
+    "yaml": "Resources:\n  B:\n    Type: AWS::S3::Bucket\n",
+}
+
+
+@pytest.mark.parametrize("form", THEIRS)
+def test_a_stack_of_others_is_not_deleted(local_aws: LocalAws, form: str) -> None:
+    cloudformation, s3 = local_aws.client("cloudformation"), local_aws.client("s3")
+    cloudformation.create_stack(StackName="billing", TemplateBody=THEIRS[form])
+    cloudformation.get_waiter("stack_create_complete").wait(StackName="billing", WaiterConfig={"Delay": 1})
+    [bucket] = cloudformation.describe_stack_resources(StackName="billing")["StackResources"]
+    s3.put_object(Bucket=bucket["PhysicalResourceId"], Key="invoice", Body=b"1")
+    for arguments in (["--yes"], ["--dry-run"], ["--yes", "--jobs", "ignore"]):
+        done = trn(local_aws, "billing", *arguments)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith("trn: nothing was deleted: stack billing is not one of trainium-cdk")
+    assert [s["StackStatus"] for s in cloudformation.describe_stacks(StackName="billing")["Stacks"]] == [
+        "CREATE_COMPLETE"
+    ]
+    s3.delete_object(Bucket=bucket["PhysicalResourceId"], Key="invoice")
+    cloudformation.delete_stack(StackName="billing")
 
 
 def test_a_busy_stack_is_not_deleted(account: Account) -> None:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainium_cdk import engines
+from trainium_cdk.errors import TeardownError
 from trainium_cdk.operations.teardown.owner import Owner
+from trainium_cdk.outputs.contract import CONTRACT_KEY
 
 Client = Callable[[str], Any]
 """Service name -> boto3 client."""
@@ -49,6 +51,7 @@ def survey(stack: str, client: Client) -> Survey | None:
     """The stack of this name, or the last deleted one; None if there never was one.
 
     Raises:
+        TeardownError: it is not a stack of trainium-cdk. Its template says so, as a stack whose creation failed has no outputs.
         botocore.exceptions.ClientError: AWS rejected a request.
     """
     cloudformation = client("cloudformation")
@@ -56,9 +59,14 @@ def survey(stack: str, client: Client) -> Survey | None:
     if found is None:
         return None
     stack_id, status = found["StackId"], found["StackStatus"]
+    template = _template(cloudformation, stack_id)
+    if CONTRACT_KEY not in template.get("Outputs", {}):
+        raise TeardownError(
+            f"nothing was deleted: stack {stack} is not one of trainium-cdk, as its template has no output {CONTRACT_KEY}. Name "
+            "another stack, or delete it with the tool that deployed it"
+        )
     there = list(_resources(cloudformation, stack_id, status == "DELETE_COMPLETE"))
     own = [r for r in there if r["StackId"] == stack_id]
-    template = _template(cloudformation, stack_id)
     keeping = _keeping(template)
     kept = {r["PhysicalResourceId"]: r for r in own if r["ResourceType"] in _DATA | _HELD and _stays(r, keeping)}
     by_type = _by_type(there)
@@ -143,7 +151,12 @@ def _by_type(resources: list[dict[str, Any]]) -> dict[str, list[str]]:
 
 def _template(cloudformation: Any, stack_id: str) -> dict[str, Any]:
     body = cloudformation.get_template(StackName=stack_id, TemplateStage="Original")["TemplateBody"]
-    template: dict[str, Any] = json.loads(body) if isinstance(body, str) else body
+    if isinstance(body, str):
+        try:
+            body = json.loads(body)
+        except ValueError:  # YAML, which the CDK does not write
+            return {}
+    template: dict[str, Any] = body if isinstance(body, dict) else {}
     return template
 
 
