@@ -123,6 +123,7 @@ def test_a_missing_stack(
         (["slurm.yaml", "TrnPclusterStack"], 0, ["valid, can be deployed"]),
         (["slurm.yaml", "TrnEksStack"], 1, ["error"]),
         (["slurm.yaml", "TrnEksStack-closed"], 1, ["error"]),
+        (["empty.yaml"], 0, ["it has no settings, and describes the default environment, in us-east-1", "valid"]),
         (["slurm.yaml", "Trn"], 1, ["there is no stack 'Trn'"]),
     ],
 )
@@ -131,6 +132,7 @@ def test_validate_refuses_what_is_described_and_warns_of_the_rest(
 ) -> None:
     """Where nothing reaches the internet, a Slurm cluster can be, and an EKS cluster's plug-ins cannot."""
     (tmp_path / "slurm.yaml").write_text((ROOT / "tests/environments/no-internet.yaml").read_text())
+    (tmp_path / "empty.yaml").write_text("# nothing yet\n")
     done = trn(local_aws, tmp_path, "validate", *arguments)
     assert done.returncode == code, done.stderr
     for message in messages:

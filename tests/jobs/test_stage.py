@@ -74,6 +74,21 @@ def test_srun_is_tried_again_only_if_no_task_began(
     assert (tmp_path / "state" / "train").read_text().split()[5:] == reason
 
 
+@pytest.mark.parametrize("forwarded", [False, True])
+def test_the_last_lines_of_the_node_that_failed_first_are_in_the_log(forwarded: bool, tmp_path: Path) -> None:
+    """srun ends the tasks of the other nodes, and may drop what it has not forwarded yet."""
+    (tmp_path / "logs").mkdir()
+    log = tmp_path / "logs/train.1.log"
+    log.write_text("an earlier attempt\n")
+    (tmp_path / "logs/train.log").write_text("1: begins\n" + "1: Traceback: boom\n0: ends\n" * forwarded)
+    fails = f"echo '1: begins'; touch {tmp_path}/state/train.begun; echo '3 1' > {tmp_path}/state/train.failed; "
+    run = launched(tmp_path, fails + f"printf 'begins\\nTraceback: boom\\n' >> {log}; exit 3", squeue="true")
+    assert run.returncode == 3, run.stderr
+    missing = [] if forwarded else ["1: begins", "1: Traceback: boom"]
+    assert run.stdout.splitlines()[2:] == [f"trn: node 1 failed first; its own log is {log}", *missing]
+    assert (tmp_path / "state/train").read_text().split()[:3] == ["ended", "41", "3"]
+
+
 def tasks(job: Path, number: int) -> str:
     return " ".join(f"{job}/state/train.task.{n}" for n in range(number))
 

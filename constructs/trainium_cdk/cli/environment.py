@@ -52,6 +52,8 @@ def validate(
         say(env.source.describe(problem))
     if errors(problems):
         raise typer.Exit(1)
+    if not env.model_fields_set:
+        say(f"{file}: it has no settings, and describes the default environment, in {env.region}")
     say(f"{file}: valid, can be deployed")
 
 

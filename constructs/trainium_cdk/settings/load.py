@@ -151,7 +151,15 @@ class _Blank:
 
 
 class _Constructor(RoundTripConstructor):
-    """Distinguishes a key without a value from a key with `null`."""
+    """Distinguishes a key without a value from a key with `null`, and rejects an alias inside the value that it refers to, which the
+    library would read as null."""
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        if node in self.recursive_objects and node not in self.constructed_objects:
+            raise MarkedYAMLError(
+                problem="an alias (*) refers to the value that contains it", problem_mark=node.start_mark
+            )
+        return super().construct_object(node, deep=deep)
 
     def null(self, node: Any) -> Any:
         return None if node.value else _Blank

@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=096e1581104ae23c47a75a69becbda9c65d5f0eb0ac144c5066484894300fd37
+digest=817d633583340e00b25aba084e6034bbc9186171d0801f50e1a0e3692f537406
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 

@@ -8,7 +8,7 @@ id=gpt-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=52037f9e86e8242813683a0559b8f99df6bc6eb75d3f16a62aca947f5fa648ea
+digest=066b9b41b519371798007e8c4c1086b6b46b55b3f1c5b36ca8810c5c0730e612
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 

@@ -8,7 +8,7 @@ id=run-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=b66b10a7467b03dc34daa4a3a58b6c930a01cf7fe035cd98c01333c21b9c705b
+digest=25d52b2bc2a4b99fb3a88cc8b7fd6ce7c0ce704f7c4650df0bbba04b1c9b6aca
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 

@@ -182,11 +182,24 @@ tasks() { # number, srun's arguments...
 succeeded() { find "$job/state" -name "$stage.task.*" | wc -l; }
 recorded() { [ "$(succeeded)" -ge "$1" ]; }
 
+# Why the stage failed: srun, which ends the other tasks, may drop the last lines of the one that failed first.
+show_failure() {
+  local node log last
+  if [ ! -s "$job/state/$stage.failed" ]; then return 0; fi
+  read -r _ node < "$job/state/$stage.failed"
+  log=$job/logs/$stage.$node.log
+  say "node $node failed first; its own log is $log"
+  last=$(tail -n 9 "$log" | sed '/^ *$/d' | tail -n 1) || return 0
+  if ! tail -n 100 "$job/logs/$stage.log" | grep -qsF -- "$last"; then
+    tail -c +"$((${sizes[$log]:-0} + 1))" "$log" | tail -n 40 | sed "s/^/$node: /" || true
+  fi
+}
+
 # Once on each node; the whole stage ends as soon as one node fails.
 launch() {
-  local code=0
-  tasks "$((SLURM_JOB_NUM_NODES * SLURM_NTASKS_PER_NODE))" \
-    --label --kill-on-bad-exit=1 bash "$job/node.sh" "$job" "$stage" || code=$?
+  local code=0 number=$((SLURM_JOB_NUM_NODES * SLURM_NTASKS_PER_NODE))
+  tasks "$number" --label --kill-on-bad-exit=1 bash "$job/node.sh" "$job" "$stage" || code=$?
+  if [ "$code" -ne 0 ] && [ "$number" -gt 1 ]; then show_failure; fi
   if [ "$code" -ne 0 ] && ! answering "$SLURM_JOB_NODELIST"; then wait_for_slurm; fi
   return "$code"
 }
