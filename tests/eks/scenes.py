@@ -64,7 +64,7 @@ class Scene:
             labels={GROUP_LABEL: "trn", ROLE_LABEL: "training"},
             taints=[{"key": "aws.amazon.com/neuron", "value": "true", "effect": "NO_SCHEDULE"}],
         )
-        group = GroupSettings("trn", name, TRN1.name, TRN1.neuron_devices, "trn")
+        group = GroupSettings("trn", name, TRN1.name, TRN1.neuron_devices)
         self.settings = Settings(kubernetes.name, "aws.amazon.com/neuron", GROUP_LABEL, LIMITS, (group,))
         self._session = session
 

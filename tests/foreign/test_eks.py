@@ -169,6 +169,52 @@ def test_additions_to_the_cluster_wait_for_its_endpoint() -> None:
     assert not set(resources(found, "EKS::Cluster")) & needs(found, handler)
 
 
+def text(value: Any) -> str:
+    """JSON as CloudFormation sends it, with 40 characters for each generated name."""
+    if isinstance(value, dict) and "Fn::Join" in value:
+        return "".join(part if isinstance(part, str) else text(part) for part in value["Fn::Join"][1])
+    if isinstance(value, dict) and next(iter(value), "") in {"Ref", "Fn::GetAtt"}:
+        return "x" * 40
+    if isinstance(value, dict):
+        return "{" + ",".join(f'"{key}":{text(each)}' for key, each in value.items()) + "}"
+    return "[" + ",".join(map(text, value)) + "]" if isinstance(value, list) else json.dumps(value)
+
+
+def of_groups(scope: Stack, number: int, name: str = "group") -> None:
+    mine = cluster(scope, kubectl=True)
+    groups = [
+        TrnNodeGroup.from_nodegroup_attributes(
+            cluster=mine,
+            nodegroup_name=f"{name}-{i}".ljust(50, "x"),
+            instance_type="trn1.32xlarge",
+            max_size=4,
+            name=f"{name}-{i}",
+        )
+        for i in range(number)
+    ]
+    TrnScaler(scope, "Scaler", cluster=mine, node_groups=groups, plugins=TrnPlugins(scope, "P", cluster=mine, node_groups=groups))  # fmt: skip
+
+
+def test_fifty_groups_fit_the_limits_of_iam_and_lambda() -> None:
+    found = template(lambda scope: of_groups(scope, 50))
+    policies = resources(found, "IAM::ManagedPolicy")
+    assert max(len(text(p["Properties"]["PolicyDocument"])) for p in policies.values()) <= 6144
+    [role] = (r for key, r in resources(found, "IAM::Role").items() if key.startswith("ScalerRole"))
+    attached = [p for p in policies.values() if "ScalerRole" in str(p["Properties"].get("Roles"))]
+    assert len(role["Properties"]["ManagedPolicyArns"]) + len(attached) <= 10
+    changed = json.dumps([p["Properties"]["PolicyDocument"] for p in policies.values() if "SetDesired" in str(p)])
+    assert all(f"/eks-group-{i}" in changed for i in range(50))
+    [function] = (f for f in properties(found, "Lambda::Function") if "SETTINGS" in str(f.get("Environment")))
+    assert len("SETTINGS" + text(function["Environment"]["Variables"]["SETTINGS"])) <= 4096
+
+
+def test_more_groups_than_the_scaler_has_room_for() -> None:
+    with pytest.raises(
+        ValueError, match=r"Foreign/Scaler: node_groups: .* are 4,[0-9]{3} characters .* fewer node groups"
+    ):
+        template(lambda scope: of_groups(scope, 50, "a-long-name-of-a-group"))
+
+
 ERRORS: list[tuple[Callable[[Stack], object], str]] = [
     (
         lambda s: TrnEksCluster(s, "C", vpc=vpc(s), public_access_cidrs=["0.0.0.0/0"]),

@@ -147,7 +147,7 @@ def test_a_node_group_that_exists_has_a_queue_and_is_scaled() -> None:
     [settings] = (
         f["Environment"] for f in properties(found, "Lambda::Function") if "SETTINGS" in str(f.get("Environment"))
     )
-    assert '\\"nodegroup\\":\\"theirs\\"' in json.dumps(settings)
+    assert '\\"groups\\":{\\"trn\\":\\"theirs\\"}' in json.dumps(settings)
     [policy] = (p for p in properties(found, "IAM::ManagedPolicy") if "eks:DescribeNodegroup" in str(p))
     assert "/theirs/*" in str(policy)
     assert "autoScalingGroupName/eks-theirs-*" in str(policy)

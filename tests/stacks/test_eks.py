@@ -255,7 +255,7 @@ def test_the_scaler_changes_its_groups_sizes_and_nothing_else(name: str) -> None
     [function] = (f for f in properties(template(name), "Lambda::Function") if "SETTINGS" in str(f.get("Environment")))
     settings_of = json.dumps(function["Environment"]["Variables"]["SETTINGS"])
     for fleet in outputs.eks_fleets(env):
-        assert f'\\"name\\":\\"{fleet.resource}\\"' in settings_of
+        assert f'\\"{fleet.resource}\\":\\"' in settings_of
         assert {"Fn::GetAtt": [groups(name)[fleet.resource]["Id"], "NodegroupName"]} in _parts(function)
     role = document(name)["Resources"][function["Role"]["Fn::GetAtt"][0]]["Properties"]
     policies = [document(name)["Resources"][arn["Ref"]]["Properties"] for arn in role["ManagedPolicyArns"]]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from aws_cdk import ArnFormat, Stack
+from constructs import Construct
 
 from trainium_cdk.eks.view import AnyCluster, view_of
 from trainium_cdk.outputs import Fleet
@@ -30,6 +32,16 @@ class NodeGroup(Protocol):
     @property
     def storage(self) -> AnyStorage | None:
         """The file systems that its nodes can mount."""
+
+
+def refuse_duplicates(construct: Construct, node_groups: Sequence[NodeGroup]) -> None:
+    """Raises ValueError for groups of one name: jobs and queues select nodes by it."""
+    names = [group.fleet.resource for group in node_groups]
+    if duplicate := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(
+            f"{construct.node.path}: node_groups: {names.count(duplicate)} are named {duplicate}, and queues and jobs select nodes by "
+            "the name: give each a name of its own"
+        )
 
 
 @dataclass(frozen=True)

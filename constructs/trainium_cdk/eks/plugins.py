@@ -21,7 +21,7 @@ from trainium_cdk.eks.access import Policy
 from trainium_cdk.eks.access_entry import access_entry
 from trainium_cdk.eks.charts import DETECTOR_ACCOUNT, DETECTOR_NAMESPACE, Release, releases
 from trainium_cdk.eks.cluster_rules import check_plugins
-from trainium_cdk.eks.groups import NodeGroup
+from trainium_cdk.eks.groups import NodeGroup, refuse_duplicates
 from trainium_cdk.eks.identities import PodRole, detector_statements
 from trainium_cdk.eks.installation import Installation
 from trainium_cdk.eks.view import AnyCluster, kubectl_of, view_of
@@ -77,7 +77,7 @@ class TrnPlugins(Construct):
         rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
 
     Raises:
-        ValueError: the cluster has no kubectl provider or role.
+        ValueError: the cluster has no kubectl provider or role, or two node groups have one name.
     """
 
     role: iam.Role
@@ -112,6 +112,7 @@ class TrnPlugins(Construct):
         super().__init__(scope, id)
         refuse_tokens(self, job_networks=[each for each in job_networks if each.startswith(LIST_TOKEN)])
         self._view, self._kubectl = view_of(cluster), kubectl_of(self, cluster)
+        refuse_duplicates(self, node_groups)
         namespace = namespace or self._view.namespace
         plugins = Plugins(
             neuron_scheduler=neuron_scheduler,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +21,7 @@ from trainium_cdk._cdk.functions import Statement, allow, function_role, log_gro
 from trainium_cdk._cdk.groups import ClosedGroup, Egress
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks.access import SCALER
-from trainium_cdk.eks.groups import NodeGroup
+from trainium_cdk.eks.groups import NodeGroup, refuse_duplicates
 from trainium_cdk.eks.view import AnyCluster, ClusterView, view_of
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.outputs import GROUP_LABEL
@@ -32,6 +34,13 @@ if TYPE_CHECKING:
 _HERE = Path(__file__).parent
 _MEMORY_MIB = 512
 _EVERY = Duration.minutes(1)
+_VARIABLES = 4096 - len("SETTINGS")
+"""Characters of all variables of a function and their names (AWS Lambda quotas, 2026-11)."""
+_GROUPS_OF_A_POLICY = 10
+"""With the longest names 440 characters each; a managed policy may have 6,144, and a role ten policies (IAM quotas, 2026-11)."""
+_TOKEN = re.compile(r"\$\{Token\[[^]]*\]\}")
+_GENERATED = 40
+"""Characters of a name that CloudFormation generates: part of the logical id, and 12 random ones."""
 
 
 class TrnScaler(Construct):
@@ -63,7 +72,7 @@ class TrnScaler(Construct):
         catalog: The catalogue with the nodes' resources. Default: this release's.
 
     Raises:
-        ValueError: no node group is given.
+        ValueError: no node group is given, two have one name, or there are more than the variables of a function have room for (about 60).
     """
 
     def __init__(
@@ -84,6 +93,7 @@ class TrnScaler(Construct):
         super().__init__(scope, id)
         if not node_groups:
             raise ValueError(f"{self.node.path}: node_groups is empty: there is nothing to scale")
+        refuse_duplicates(self, node_groups)
         view = view_of(cluster)
         limits = {"idle": idle_time, "capacity": capacity_time, "start": start_time, "retry": retry_time}
         settings = {
@@ -91,16 +101,7 @@ class TrnScaler(Construct):
             "device": (catalog or Catalog.load()).eks.resources.device,
             "label": GROUP_LABEL,
             "limits": {key: _MINUTES[key] * 60 if t is None else int(t.to_seconds()) for key, t in limits.items()},
-            "fleets": [
-                {
-                    "name": group.fleet.resource,
-                    "nodegroup": group.nodegroup_name,
-                    "instance_type": group.fleet.instance_type,
-                    "devices": group.fleet.devices,
-                    "queue": group.fleet.queue,
-                }
-                for group in node_groups
-            ],
+            "types": _by_type(node_groups),
         }
         role = self._function(view, vpc_subnets, settings, node_groups)
         entry = eks.CfnAccessEntry(
@@ -145,12 +146,16 @@ class TrnScaler(Construct):
         self,
         view: ClusterView,
         subnets: ec2.SubnetSelection | None,
-        settings: object,
+        settings: Mapping[str, object],
         node_groups: Sequence[NodeGroup],
     ) -> iam.Role:
         stack, log = Stack.of(self), log_group(self)
-        may = [iam.PolicyStatement.from_json(statement) for statement in _statements(stack, view, node_groups)]
-        role, _ = function_role(self, log, may, in_vpc=True)
+        first, *more = [
+            node_groups[i : i + _GROUPS_OF_A_POLICY] for i in range(0, len(node_groups), _GROUPS_OF_A_POLICY)
+        ]
+        role, _ = function_role(self, log, _policy(_reading(view) + _sizes(stack, view, first)), in_vpc=True)
+        for i, groups in enumerate(more, 1):
+            iam.ManagedPolicy(self, f"Groups{i}", statements=_policy(_sizes(stack, view, groups)), roles=[role])
         function = functions.Function(
             self,
             "Resource",
@@ -167,7 +172,7 @@ class TrnScaler(Construct):
             vpc=view.vpc,
             vpc_subnets=subnets,
             security_groups=[view.clients or self._client_group(view)],
-            environment={"SETTINGS": stack.to_json_string(settings)},
+            environment={"SETTINGS": self._variable(stack, settings)},
         )
         self._rule = events.Rule(
             self,
@@ -178,6 +183,15 @@ class TrnScaler(Construct):
             targets=[targets.LambdaFunction(function, retry_attempts=0, max_event_age=_EVERY)],
         )
         return role
+
+    def _variable(self, stack: Stack, settings: Mapping[str, object]) -> str:
+        text = re.sub(_TOKEN, "x" * _GENERATED, json.dumps(settings, separators=(",", ":")))
+        if len(text) > _VARIABLES:
+            raise ValueError(
+                f"{self.node.path}: node_groups: the names of so many groups are {len(text):,} characters as settings of a function, and "
+                f"Lambda allows {_VARIABLES:,}: give the scaler fewer node groups, or shorter names"
+            )
+        return stack.to_json_string(settings)
 
     def _client_group(self, view: ClusterView) -> ec2.ISecurityGroup:
         out = Egress(ip_protocol="tcp", from_port=443, to_port=443, cidr_ip="0.0.0.0/0", description="AWS, the API")
@@ -192,15 +206,34 @@ class TrnScaler(Construct):
 _MINUTES = {"idle": 10, "capacity": 10, "start": 20, "retry": 30}
 
 
-def _statements(stack: Stack, view: ClusterView, node_groups: Sequence[NodeGroup]) -> list[Statement]:
-    """Permissions of the function in AWS: to read the node groups, and to change the sizes of only their Auto Scaling groups."""
+def _by_type(node_groups: Iterable[NodeGroup]) -> list[dict[str, object]]:
+    """Instance types, with the names of their groups: in the environment, which is also the queue's, and in EKS."""
+    types: dict[tuple[str, int], dict[str, str]] = {}
+    for group in node_groups:
+        kind = (group.fleet.instance_type, group.fleet.devices)
+        types.setdefault(kind, {})[group.fleet.resource] = group.nodegroup_name
+    return [{"type": name, "devices": devices, "groups": groups} for (name, devices), groups in types.items()]
+
+
+def _policy(statements: Iterable[Statement]) -> list[iam.PolicyStatement]:
+    return [iam.PolicyStatement.from_json(statement) for statement in statements]
+
+
+def _reading(view: ClusterView) -> list[Statement]:
+    """Permissions of the function to read the cluster, the Auto Scaling groups and the instances."""
+    return [
+        {**allow(view.arn, "eks:DescribeCluster")},
+        # AWS accepts no narrower resource for these
+        {**allow("*", "autoscaling:DescribeAutoScalingGroups", "ec2:DescribeInstances")},
+    ]
+
+
+def _sizes(stack: Stack, view: ClusterView, node_groups: Sequence[NodeGroup]) -> list[Statement]:
+    """Permissions to read node groups, and to change the sizes of only their Auto Scaling groups."""
     prefix = f"arn:{stack.partition}:autoscaling:{stack.region}:{stack.account}:autoScalingGroup:*:autoScalingGroupName"
     scaling = [f"{prefix}/eks-{group.nodegroup_name}-*" for group in node_groups]
     return [
-        {**allow(view.arn, "eks:DescribeCluster")},
         {**allow([group.nodegroup_arn for group in node_groups], "eks:DescribeNodegroup")},
-        # AWS accepts no narrower resource for these
-        {**allow("*", "autoscaling:DescribeAutoScalingGroups", "ec2:DescribeInstances")},
         {
             **allow(scaling, "autoscaling:SetDesiredCapacity", "autoscaling:TerminateInstanceInAutoScalingGroup"),
             "Condition": {"StringEquals": {"aws:ResourceTag/eks:cluster-name": view.name}},

@@ -64,7 +64,11 @@ class Settings:
     def read(cls, text: str) -> Settings:
         """From JSON."""
         data = json.loads(text)
-        groups = tuple(look.GroupSettings(**each) for each in data["fleets"])
+        groups = tuple(
+            look.GroupSettings(name, nodegroup, kind["type"], kind["devices"])
+            for kind in data["types"]
+            for name, nodegroup in kind["groups"].items()
+        )
         return cls(data["cluster"], data["device"], data["label"], Limits(**data["limits"]), groups)
 
 
@@ -134,7 +138,7 @@ class Scaler:
                 self._patch_node(node, {look.IDLE_SINCE: since})
             for node in look.taken_back(mine):
                 self._patch_node(node, {look.LEAVING: None}, cordoned=False)
-            groups.append(look.group(each, described[each.name], found, queues.get(each.queue), mine))
+            groups.append(look.group(each, described[each.name], found, queues.get(each.name), mine))
         labels = {g.name: look.labels(g, described[g.name]) for g in settings.groups}
         gangs = look.gangs(podgroups, pods, labels, settings.device, settings.label)
         plan = decide(groups, gangs, now, settings.limits)
@@ -144,7 +148,7 @@ class Scaler:
             self._patch(path, {"metadata": {"annotations": {look.ATTEMPT: look.annotation(attempt)}}})
         for each, group in zip(settings.groups, groups, strict=True):
             if change := plan.groups.get(each.name):
-                self._change(each.queue, scaling[each.name]["AutoScalingGroupName"], group, change)
+                self._change(each.name, scaling[each.name]["AutoScalingGroupName"], group, change)
         return plan
 
     def _change(self, queue: str, auto_scaling_group: str, group: Group, change: Change) -> None:

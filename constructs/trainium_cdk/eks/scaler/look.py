@@ -31,17 +31,15 @@ class GroupSettings:
     """A node group, as described by the stack.
 
     Attributes:
-        name: its name in the environment.
+        name: its name in the environment, and of its Volcano queue.
         nodegroup: its name in EKS.
         devices: of one node.
-        queue: its Volcano queue.
     """
 
     name: str
     nodegroup: str
     instance_type: str
     devices: int
-    queue: str
 
 
 def gangs(
