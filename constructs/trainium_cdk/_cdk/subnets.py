@@ -9,6 +9,7 @@ from aws_cdk import aws_ec2 as ec2
 from constructs import IConstruct, IDependable
 
 from trainium_cdk._cdk.once import routes
+from trainium_cdk.settings.base import LIST_TOKEN
 
 ONE_PER_ZONE = ec2.SubnetSelection(one_per_az=True)
 """One private subnet of each zone."""
@@ -20,19 +21,31 @@ def selected(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None) -> list[ec2.I
     Args:
         selection: Default: the private subnets; isolated ones if there are none.
 
+    Before the CDK's command line has looked up a VPC (`ec2.Vpc.from_lookup`), any of its subnets stand in for those of a selection that
+    is empty: a synthesis that fails would end before the lookup.
+
     Raises:
-        ValueError: the selection is empty.
+        ValueError: the selection is empty, or the subnets' ids are a list that is known at deployment.
     """
     wanted = selection or ec2.SubnetSelection()
-    if wanted.subnets is not None:  # as the CDK does, without eight calls of it for each node group
+    if wanted.subnets:  # as the CDK does, without eight calls of it for each node group
         return list(wanted.subnets)
-    found = vpc.select_subnets(
+    result = vpc.select_subnets(
         availability_zones=wanted.availability_zones,
         one_per_az=wanted.one_per_az,
         subnet_filters=wanted.subnet_filters,
         subnet_group_name=wanted.subnet_group_name,
         subnet_type=wanted.subnet_type,
-    ).subnets
+        subnets=wanted.subnets,
+    )
+    found = result.subnets
+    if not found and (result.is_pending_lookup or vpc.select_subnets().is_pending_lookup):
+        return [*vpc.private_subnets, *vpc.public_subnets][:2]
+    if any(LIST_TOKEN in subnet.subnet_id for subnet in found):
+        raise ValueError(
+            f"{vpc.node.path}: its subnets are a list whose length is not known before the deployment: give Vpc.from_vpc_attributes "
+            "plain ids, or one token for each subnet"
+        )
     if selection is None and not (vpc.private_subnets or vpc.isolated_subnets):
         raise ValueError(
             f"{vpc.node.path} has no private subnets, and nodes get no public address: add private subnets with a NAT gateway, "
