@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
-from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import Duration, RemovalPolicies, RemovalPolicy, Stack
 
 from tests.cdk import findings, needs, only, properties, resources, synth
 from trainium_cdk.bucket import TrnBucket
+from trainium_cdk.deployment.emptied_bucket import EMPTIED, TAG
 
 
 def test_access_needs_tls_and_the_own_account() -> None:
@@ -79,3 +82,22 @@ def test_removal_of_the_objects(removal_policy: RemovalPolicy, policy: str) -> N
     assert {bucket["DeletionPolicy"] for bucket in resources(template, "S3::Bucket").values()} == {policy}
     assert len(properties(template, "Lambda::Function")) == (1 if policy == "Delete" else 0)
     assert findings(template) == []
+
+
+def keep_all(scope: Stack, bucket: TrnBucket) -> None:
+    RemovalPolicies.of(scope).retain(apply_to_resource_types=["AWS::S3::Bucket"])
+
+
+def keep_one(scope: Stack, bucket: TrnBucket) -> None:
+    bucket.bucket.apply_removal_policy(RemovalPolicy.RETAIN)
+
+
+@pytest.mark.parametrize(("keep", "kept"), [(keep_all, 2), (keep_one, 1)])
+def test_a_bucket_that_the_app_keeps_is_not_emptied(keep: Callable[[Stack, TrnBucket], None], kept: int) -> None:
+    """An aspect decides after the construct: the function goes by the tag, which is written last."""
+    template = synth(lambda scope: keep(scope, TrnBucket(scope, "Bucket")))
+    buckets = resources(template, "S3::Bucket").values()
+    assert sorted(b["DeletionPolicy"] for b in buckets) == sorted(["Retain"] * kept + ["Delete"] * (2 - kept))
+    for bucket in buckets:
+        [tag] = (t["Value"] for t in bucket["Properties"]["Tags"] if t["Key"] == TAG)
+        assert (tag == EMPTIED) is (bucket["DeletionPolicy"] == "Delete")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aws_cdk import Duration, RemovalPolicy, Stack, Tags
+import jsii
+from aws_cdk import CfnDeletionPolicy, Duration, IStableStringProducer, Lazy, RemovalPolicy, Stack, Tags
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from trainium_cdk._cdk.custom_resources import custom_resource, deployment_function
 from trainium_cdk._cdk.functions import l1
-from trainium_cdk.deployment.emptied_bucket import TAG
+from trainium_cdk.deployment.emptied_bucket import EMPTIED, TAG
 
 ACCESS_LOG_DAYS = 90
 _OLD_VERSION_DAYS = 30
@@ -27,7 +28,7 @@ class TrnBucket(Construct):
     has. EventBridge gets an event for each new and deleted object (1 USD per million; EventBridge pricing, 2026-11), for rules that start
     what follows a checkpoint.
 
-    `cdk destroy` empties them first. No update does, unlike with the CDK's `auto_delete_objects`, whose function takes any change of its
+    `cdk destroy` empties them first, unless an aspect of the app or `apply_removal_policy` has decided that they stay. No update does, unlike with the CDK's `auto_delete_objects`, whose function takes any change of its
     resource for another bucket.
 
     Example:
@@ -128,8 +129,19 @@ class TrnBucket(Construct):
             )
 
 
+@jsii.implements(IStableStringProducer)
+class _Emptied:
+    """The tag's value, decided when the template is written: the app may have changed the bucket's removal policy since."""
+
+    def __init__(self, bucket: s3.CfnBucket) -> None:
+        self._bucket = bucket
+
+    def produce(self) -> str:
+        return EMPTIED if self._bucket.cfn_options.deletion_policy == CfnDeletionPolicy.DELETE else "no"
+
+
 def _empty_when_deleted(bucket: s3.Bucket) -> None:
-    Tags.of(bucket).add(TAG, "yes")
+    Tags.of(bucket).add(TAG, Lazy.string(_Emptied(l1(bucket, s3.CfnBucket))))
     function = deployment_function(bucket)
     of_bucket = ["s3:GetBucketPolicy", "s3:GetBucketTagging", "s3:ListBucketVersions", "s3:PutBucketPolicy"]
     of_objects = ["s3:DeleteObject", "s3:DeleteObjectVersion"]

@@ -60,6 +60,14 @@ def test_a_bucket_that_is_deleted_is_emptied_to_the_last_version(local_aws: Loca
     s3.delete_bucket(Bucket=bucket)
 
 
+def test_a_bucket_that_the_app_keeps_is_not_emptied(local_aws: LocalAws, bucket: str) -> None:
+    s3 = local_aws.client("s3")
+    s3.put_bucket_tagging(Bucket=bucket, Tagging={"TagSet": [{"Key": TAG, "Value": "no"}]})
+    before = versions(s3, bucket)
+    respond(deletion(bucket), local_aws.client)
+    assert versions(s3, bucket) == before
+
+
 def test_an_object_under_a_legal_hold_stops_the_deletion_until_it_is_released(local_aws: LocalAws) -> None:
     s3, bucket = local_aws.client("s3"), f"emptied-{uuid.uuid4().hex[:8]}"
     s3.create_bucket(Bucket=bucket, ObjectLockEnabledForBucket=True)

@@ -41,7 +41,9 @@ def test_subnets_of_a_vpc_that_is_looked_up(which: str) -> None:
 def test_subnets_whose_number_is_not_known() -> None:
     def build(scope: Stack) -> None:
         ids = CfnParameter(scope, "Ids", type="List<AWS::EC2::Subnet::Id>").value_as_list
-        vpc = ec2.Vpc.from_vpc_attributes(scope, "Vpc", vpc_id="vpc-1", availability_zones=["a"], private_subnet_ids=ids)
+        vpc = ec2.Vpc.from_vpc_attributes(
+            scope, "Vpc", vpc_id="vpc-1", availability_zones=["a"], private_subnet_ids=ids
+        )
         TrnEksCluster(scope, "C", vpc=vpc)
 
     with pytest.raises(ValueError, match=r"Foreign/Vpc: its subnets are a list whose length is not known .* plain ids"):

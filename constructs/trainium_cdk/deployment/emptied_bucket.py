@@ -1,7 +1,7 @@
 """`Custom::TrnEmptiedBucket` empties a bucket before CloudFormation deletes it.
 
-Only a bucket with the tag `TAG`: a resource is also deleted when its bucket is to be kept from now on, and by then CloudFormation has
-removed the tag. An update empties nothing, unlike with the CDK's own function for this, which takes any update for a new bucket.
+Only a bucket whose tag `TAG` is `EMPTIED`: a resource is also deleted when its bucket is to be kept from now on, and by then CloudFormation
+has removed the tag. An update empties nothing, unlike with the CDK's own function for this, which takes any update for a new bucket.
 
 Property: Bucket, which is also the physical id.
 """
@@ -17,6 +17,8 @@ from botocore.exceptions import ClientError
 from .request import Client, Request, Response
 
 TAG = "trainium-cdk:empty-on-delete"
+EMPTIED = "yes"
+"""The tag's value; another one where an aspect of the app keeps the bucket."""
 _CLOSED = "TrnBucketIsBeingDeleted"
 
 
@@ -40,7 +42,7 @@ def _tagged(s3: Any, bucket: str) -> bool:
     # a bucket that is kept from now on no longer lets this function read its tags
     none = ("AccessDenied", "NoSuchBucket", "NoSuchTagSet")
     tags = _unless(lambda: s3.get_bucket_tagging(Bucket=bucket)["TagSet"], *none)
-    return any(tag["Key"] == TAG for tag in tags or ())
+    return any((tag["Key"], tag["Value"]) == (TAG, EMPTIED) for tag in tags or ())
 
 
 def _close(s3: Any, bucket: str) -> None:
