@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from aws_cdk import App, Duration, Environment, RemovalPolicy, Size, Stack
+from aws_cdk import App, Duration, Environment, RemovalPolicy, Size, Stack, Tags
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_efs as efs
 from aws_cdk import aws_fsx as fsx
@@ -187,3 +187,26 @@ def test_grants_are_grants() -> None:
         assert isinstance(lustre.grant_read(role), iam.Grant)
 
     assert findings(template(build)) == []
+
+
+def test_tags_of_the_vpc_and_of_its_subnets() -> None:
+    """As with `ec2.Vpc`, where load balancers find subnets by such tags."""
+
+    def build(scope: Stack) -> None:
+        network = TrnNetwork(scope, "Net")
+        Tags.of(network.vpc).add("Owner", "me")
+        for subnet in network.private_subnets:
+            Tags.of(subnet).add("kubernetes.io/role/internal-elb", "1")
+        Tags.of(network.public_subnet()).remove("Owner")
+
+    found = template(build)
+
+    def tags(kind: str) -> list[dict[str, str]]:
+        return [{t["Key"]: t["Value"] for t in each["Tags"]} for each in properties(found, kind)]
+
+    [vpc] = tags("EC2::VPC")
+    assert (vpc["Owner"], vpc["Name"]) == ("me", "trn-vpc")
+    by_name = {each["Name"]: {k: v for k, v in each.items() if k != "Name"} for each in tags("EC2::Subnet")}
+    private = [each for name, each in by_name.items() if "private" in name]
+    assert private == [{"Owner": "me", "kubernetes.io/role/internal-elb": "1"}] * 2
+    assert sorted(len(each) for name, each in by_name.items() if "public" in name) == [0, 1]

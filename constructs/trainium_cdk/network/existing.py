@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import gcd
 
 import jsii
-from aws_cdk import IStableStringProducer, Lazy
+from aws_cdk import Aspects, IAspect, IStableStringProducer, Lazy, RemoveTag, Tag
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct, IConstruct
 
@@ -48,6 +48,29 @@ def import_vpc(scope: Construct, existing: ExistingVpc) -> ec2.IVpc:
     )
 
 
+@jsii.implements(IAspect)
+class _ForwardTags:
+    """`Tags.of(subnet)` and `Tags.of(vpc)` tag the resources, which are elsewhere in the tree: as with `ec2.Vpc`, a VPC's tags are also
+    its subnets'."""
+
+    def __init__(self, resources: Sequence[tuple[IConstruct, ec2.CfnVPC | ec2.CfnSubnet]]) -> None:
+        self._resources = resources
+
+    def visit(self, node: IConstruct) -> None:  # noqa: ARG002
+        if not self._resources:  # the CDK visits the VPC first, and then all below it
+            return
+        (vpc, resource), *subnets = self._resources
+        self._resources = ()
+        tags = _tags_of(vpc)
+        for construct, each in ((vpc, resource), *subnets):
+            for tag in (*tags, *(_tags_of(construct) if construct is not vpc else ())):
+                tag.visit(each)
+
+
+def _tags_of(construct: IConstruct) -> list[Tag | RemoveTag]:
+    return [aspect for aspect in Aspects.of(construct).all if isinstance(aspect, Tag | RemoveTag)]
+
+
 def import_subnets(
     scope: Construct, resource: ec2.CfnVPC, subnets: Subnets, cidr: str
 ) -> tuple[ec2.IVpc, Zoned, Zoned]:
@@ -66,12 +89,15 @@ def import_subnets(
         public_subnet_route_table_ids=[subnets.route_table_ids["public"] for _ in public],
     )
     vpc.node.default_child = resource
+    resources: list[tuple[IConstruct, ec2.CfnVPC | ec2.CfnSubnet]] = [(vpc, resource)]
     for created, imported in (
         (private, vpc.private_subnets),
         (public, vpc.public_subnets),
     ):
         for subnet, construct in zip(created.values(), imported, strict=True):
             construct.node.default_child = subnet  # so that it can be retained
+            resources.append((construct, subnet))
+    Aspects.of(vpc).add(_ForwardTags(resources))
     return (
         vpc,
         dict(zip(private, vpc.private_subnets, strict=True)),
