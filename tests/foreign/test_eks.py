@@ -248,7 +248,18 @@ def test_impossible_clusters_are_refused_with_the_fix() -> None:
     def one_subnet(scope: Stack) -> None:
         TrnEksCluster(scope, "C", vpc=ec2.Vpc(scope, "Vpc", max_azs=1))
 
+    def twice(scope: Stack) -> None:
+        mine = cluster(scope, kubectl=True)
+        for id in ("P", "Q"):
+            TrnPlugins(scope, id, cluster=mine, node_groups=[])
+
+    def ipv6(scope: Stack) -> None:
+        within = ec2.Vpc(scope, "Vpc", ip_protocol=ec2.IpProtocol.DUAL_STACK)
+        TrnAddons(scope, "A", cluster=eks.Cluster(scope, "C", version=eks.KubernetesVersion.V1_33, vpc=within, ip_family=eks.IpFamily.IP_V6))  # fmt: skip
+
     for build, expected in (
+        (twice, "Foreign/Q: the cluster has a TrnPlugins already, Foreign/P, and both would install the same"),
+        (ipv6, "Foreign/A: the cluster's pods have IPv6 addresses, .*ip_family is IP_V4"),
         (without_kubectl, "no kubectl provider.*kubectl_provider_options"),
         (without_role, "no role for kubectl.*kubectl_role_arn and kubectl_layer"),
         (without_storage, "shared file system: give node_groups"),

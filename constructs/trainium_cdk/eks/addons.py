@@ -18,7 +18,7 @@ from trainium_cdk.catalog.eks import Addon
 from trainium_cdk.eks.identities import PodRole, file_system_statements, observability_statements
 from trainium_cdk.eks.observability import ADDON as OBSERVABILITY
 from trainium_cdk.eks.observability import configuration, log_groups
-from trainium_cdk.eks.view import AnyCluster, view_of
+from trainium_cdk.eks.view import AnyCluster, install_once, view_of
 from trainium_cdk.settings import Environment
 from trainium_cdk.storage import AnyStorage, TrnStorage
 from trainium_cdk.storage.given import mounts
@@ -35,7 +35,8 @@ class TrnAddons(Construct):
     cluster's file systems.
 
     Some must exist when the first node joins (`before_nodes`). The others fail without a node to run on: declare
-    those nodes with `run_on`. Existing add-ons of the same names are overwritten.
+    those nodes with `run_on`. Self-managed add-ons of the same names are overwritten; one that is EKS's already
+    fails the deployment.
 
     Example:
         addons = TrnAddons(self, "Addons", cluster=cluster, storage=storage)
@@ -57,7 +58,7 @@ class TrnAddons(Construct):
         catalog: The catalogue with the add-ons. Default: this release's.
 
     Raises:
-        ValueError: `addon_versions` names an add-on that is not installed.
+        ValueError: `addon_versions` names an add-on that is not installed; or the cluster has IPv6 pods, or a `TrnAddons` already.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class TrnAddons(Construct):
         catalog: Catalog | None = None,
     ) -> None:
         super().__init__(scope, id)
+        install_once(self, cluster)
         catalog = catalog or Catalog.load()
         self._view, self._mounts, self._addresses = view_of(cluster), mounts(self, storage), catalog.eks.pod_addresses
         self._metrics, self._log_days, self._removal_policy = metrics, days_of(log_retention), removal_policy

@@ -24,7 +24,7 @@ from trainium_cdk.eks.cluster_rules import check_plugins
 from trainium_cdk.eks.groups import NodeGroup, refuse_duplicates
 from trainium_cdk.eks.identities import PodRole, detector_statements
 from trainium_cdk.eks.installation import Installation
-from trainium_cdk.eks.view import AnyCluster, kubectl_of, view_of
+from trainium_cdk.eks.view import AnyCluster, install_once, kubectl_of, view_of
 from trainium_cdk.outputs import SERVICE_ACCOUNT
 from trainium_cdk.settings import Environment, Mirror, Plugins
 from trainium_cdk.settings.base import LIST_TOKEN
@@ -77,7 +77,8 @@ class TrnPlugins(Construct):
         rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
 
     Raises:
-        ValueError: the cluster has no kubectl provider or role, or two node groups have one name.
+        ValueError: the cluster has no kubectl provider or role, has IPv6 pods, or has a `TrnPlugins` already; or two node groups have
+            one name.
     """
 
     role: iam.Role
@@ -111,6 +112,7 @@ class TrnPlugins(Construct):
     ) -> None:
         super().__init__(scope, id)
         refuse_tokens(self, job_networks=[each for each in job_networks if each.startswith(LIST_TOKEN)])
+        install_once(self, cluster)
         self._view, self._kubectl = view_of(cluster), kubectl_of(self, cluster)
         refuse_duplicates(self, node_groups)
         namespace = namespace or self._view.namespace

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from weakref import WeakKeyDictionary
 
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
-from constructs import Construct, IDependable
+from constructs import Construct, IConstruct, IDependable
 
 if TYPE_CHECKING:
     from aws_cdk import aws_eks as eks_v1
@@ -85,6 +86,26 @@ def view_of(cluster: AnyCluster) -> ClusterView:
     return ClusterView(
         cluster=cluster, name=name, reference=name, arn=cluster.cluster_arn, connections=cluster.connections
     )
+
+
+_installed: WeakKeyDictionary[IConstruct, dict[tuple[str, str], str]] = WeakKeyDictionary()
+"""Of each app: (class, path of the cluster) -> path of the construct."""
+
+
+def install_once(construct: Construct, cluster: AnyCluster) -> None:
+    """Raises ValueError if the cluster cannot have what the construct installs: it has it already, or its addresses are IPv6."""
+    key = (type(construct).__name__, cluster.node.path)
+    first = _installed.setdefault(construct.node.root, {}).setdefault(key, construct.node.path)
+    if first != construct.node.path:
+        raise ValueError(
+            f"{construct.node.path}: the cluster has a {key[0]} already, {first}, and both would install the same: give that one the "
+            "arguments of both"
+        )
+    if not isinstance(cluster, OwnCluster) and getattr(cluster.ip_family, "name", "") == "IP_V6":
+        raise ValueError(
+            f"{construct.node.path}: the cluster's pods have IPv6 addresses, and what {key[0]} installs is for IPv4: give a cluster "
+            "whose ip_family is IP_V4"
+        )
 
 
 @dataclass(frozen=True)
