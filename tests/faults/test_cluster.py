@@ -96,6 +96,20 @@ def test_a_duplicate_name_does_not_delete_the_existing_cluster(
     assert log_groups(local_aws) == []
 
 
+def test_a_cluster_of_this_name_in_another_region_is_not_touched(
+    local_aws: LocalAws, drivers: list[Driver], template: Template
+) -> None:
+    """Only the local AWS cannot have both: it runs one Slurm for each name."""
+    record = local_aws.directory / "clusters" / CLUSTER / "cluster.json"
+    record.parent.mkdir()
+    record.write_text(json.dumps({"region": "us-west-2", "headNode": "i-0123456789abcdef0"}))
+    assert drivers[0].create(template) == "ROLLBACK_COMPLETE"
+    assert f"can have one cluster {CLUSTER}, and us-west-2 has it" in drivers[0].failures()
+    assert drivers[0].delete() == "DELETE_COMPLETE"
+    record.unlink()
+    record.parent.rmdir()
+
+
 def test_a_failed_creation_keeps_its_logs(local_aws: LocalAws, drivers: list[Driver], template: Template) -> None:
     driver, _ = drivers
     before = inventory(local_aws.client)

@@ -246,7 +246,16 @@ def _planned_failure(name: str) -> str:
     return str(json.loads(file.read_text()).get(name, "")) if file.is_file() else ""
 
 
+def _region(name: str) -> str:
+    """The region of the cluster with this name; empty for none."""
+    return str(_read(name)["region"]) if (_folder(name) / "cluster.json").exists() else ""
+
+
 def _create(event: Event, name: str) -> dict[str, Any]:
+    if (other := _region(name)) not in {"", os.environ["AWS_REGION"]}:
+        raise ClusterError(
+            f"The local AWS can have one cluster {name}, and {other} has it (AWS allows one in each region): give another cluster_name"
+        )
     if _stack_status(name):
         raise ClusterError(json.dumps({"message": f"Cluster {name} already exists."}))
     config = _configuration(event["ResourceProperties"], event["StackId"])
@@ -308,7 +317,7 @@ def _update(event: Event, name: str) -> dict[str, Any]:
 
 def _delete(event: Event, name: str) -> dict[str, Any]:
     """Delete the cluster with this name, whichever stack created it, like the original."""
-    if event["ResourceProperties"].get("DeletionPolicy") == "Retain" or not (_folder(name) / "cluster.json").exists():
+    if event["ResourceProperties"].get("DeletionPolicy") == "Retain" or _region(name) != os.environ["AWS_REGION"]:
         return {}
     record = _read(name)
     ec2 = boto3.client("ec2")
