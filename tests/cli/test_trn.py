@@ -128,6 +128,8 @@ BAD: list[tuple[list[str | bytes], int, str]] = [
     (["submit", "bert-large", "more"], 1, "bert-large takes no arguments, but was given 'more'"),
     (["submit", "bert-large", "--env", "A"], 1, "--env 'A' has no value, and is not set in your environment. Write NAME=VALUE"),
     (["submit", "bert-large", "--token", "a b"], 1, "token is 'a b'. Use small letters"),
+    (["submit", "bert-large", "--token", ""], 1, "token is ''. Use small letters"),
+    (["submit", "bert-large", "--phase", "3"], 1, "phase is 3: input should be 1 or 2"),
     (["submit", "bert-large", "--scaling", "wide"], 1, "scaling is 'wide'"),
     (["submit", __file__, b"\xff"], 1, "not UTF-8 text"),
     (["status", "$(reboot)"], 1, r"there is no job '\$\(reboot\)'"),

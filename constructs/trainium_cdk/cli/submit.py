@@ -121,9 +121,14 @@ def choices_of(field: FieldInfo) -> list[str]:
 
 
 def _type(field: FieldInfo) -> type:
-    # a kind may allow only one value of a flag that others have
-    parts = [bool if get_args(part) in ((False,), (True,)) else part for part in _parts(field.annotation)]
+    parts = [_type_of_values(part) for part in _parts(field.annotation)]
     return parts[0] if len(parts) == 1 and parts[0] in (int, float, bool) else str
+
+
+def _type_of_values(part: Any) -> Any:
+    """The type of a Literal's values, if it is one type: a field that allows 1 or 2 does not take the text '1'."""
+    types = {type(value) for value in get_args(part)} if get_origin(part) is Literal else set()
+    return types.pop() if len(types) == 1 else part
 
 
 def submit(
@@ -163,7 +168,7 @@ def submit(
     given = {name: value for name, value in fields.items() if value is not None}
     made = make(job, tuple(args or ()), {**given, "nodes": nodes, "env": _pairs(env or [])})
     jobs = backend(stack, region, local, cluster)
-    token = token or new_token()
+    token = new_token() if token is None else token
     submission = jobs.render(made, token)
     if dry_run:
         hand_out(submission.text.encode(), lambda _: None, shown())

@@ -133,7 +133,7 @@ class ProcessBackend:
         self._jobs = Path(os.environ["PROCESS_ROOT"], "jobs")
 
     def render(self, job: AnyJob, token: str | None = None) -> ProcessSubmission:
-        name, fitted = job_id(job, token or new_token()), plan(job, self.cluster)
+        name, fitted = job_id(job, new_token() if token is None else token), plan(job, self.cluster)
         folder = self._jobs / name
         text = f"#!/bin/bash\njob={folder} stage=train NODE_RANK=0\n{job.template(fitted).node}\n"
         return ProcessSubmission(name, str(folder), fitted, dict(job.files), text)

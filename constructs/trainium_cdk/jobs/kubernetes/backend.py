@@ -73,7 +73,7 @@ class KubernetesBackend:
         Raises:
             JobError: the job does not fit the cluster.
         """
-        return render(job, self.cluster, token or new_token(), catalog=self._catalog)
+        return render(job, self.cluster, new_token() if token is None else token, catalog=self._catalog)
 
     def submit(self, job: AnyJob, token: str | None = None) -> Submitted:
         """Submit a job. Repeated with the same token, it is submitted once.

@@ -1,0 +1,91 @@
+"""The options of `trn submit`: each value that the help documents becomes that value of the job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainium_cdk.cli import submit
+from trainium_cdk.jobs import Job
+from trainium_cdk.jobs.kinds import kinds
+
+GIVEN = {"kind", "nodes", "env", "filename", "content", "args"}
+"""Fields without an option of their own."""
+NEEDS = {"phase=2": ["--checkpoint", "bert-large-1"], "checkpoint": ["--phase", "2"]}
+TEXTS = {
+    "name": "bert-2",
+    "queue": "compute1",
+    "instance_type": "trn1.32xlarge",
+    "time_limit": "2-00:00:00",
+    "cache": "shared",
+    "image": "registry/name:tag",
+    "data": "/efs/data",
+    "data_name": "corpus",
+    "checkpoint": "bert-large-1",
+    "assets": "/efs/assets",
+    "weights": "/efs/weights",
+    "ref": "a" * 40,
+    "module": "llama3",
+    "config": "llama3_8b",
+}
+
+
+class Made(Exception):
+    """The job of a command line."""
+
+
+class Jobs:
+    def render(self, job: Job, token: str) -> None:
+        raise Made(job, token)
+
+
+def documented() -> Iterator[tuple[str, str, str, object]]:
+    """Kind, field, value as text, and the field's value."""
+    for kind, of_kind in kinds().items():
+        for name, field in of_kind.model_fields.items():
+            if name in GIVEN:
+                continue
+            text = str(field.annotation)
+            if choices := submit.choices_of(field):
+                yield from ((kind, name, c, json.loads(c) if c.isdigit() else c) for c in choices)
+            elif name in TEXTS:
+                yield kind, name, TEXTS[name], TEXTS[name]
+            elif "bool" in text:
+                yield from ((kind, name, str(value), value) for value in (True, False))
+            else:
+                value = 0.5 if "float" in text else 1
+                yield kind, name, str(value), value
+
+
+def made(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> tuple[Job, str]:
+    monkeypatch.setattr(submit, "backend", lambda *_: Jobs())
+    with pytest.raises(Made) as caught:
+        submit.command().main(arguments, standalone_mode=False)
+    job, token = caught.value.args
+    return job, token
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "text", "value"), list(documented()), ids=lambda value: str(value).replace("/", "_")
+)
+def test_each_documented_value(
+    kind: str, name: str, text: str, value: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text("true\n")
+    dashed = name.replace("_", "-")
+    option = [f"--{dashed}" if value else f"--no-{dashed}"] if isinstance(value, bool) else [f"--{dashed}", text]
+    needs = NEEDS.get(f"{name}={text}", NEEDS.get(name, []))
+    job, _ = made(monkeypatch, [str(script) if kind == "script" else kind, *option, *needs])
+    found = getattr(job, name)
+    assert (job.kind, found, type(found)) == (kind, value, type(value))
+
+
+def test_a_token_is_passed_on_as_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty one is refused later: a new one in its place would submit the job of a repeated script twice."""
+    assert made(monkeypatch, ["bert-large", "--token", ""])[1] == ""
+    assert made(monkeypatch, ["bert-large"])[1]
