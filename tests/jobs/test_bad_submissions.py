@@ -10,6 +10,7 @@ import pytest
 
 from tests.jobs.conftest import fleet, make_cluster
 from trainium_cdk.jobs import BertLarge, Gpt, JobError, LlamaNxd, Script, SlurmBackend
+from trainium_cdk.jobs.models import seconds
 from trainium_cdk.jobs.slurm.transport import Result
 from trainium_cdk.outputs import SlurmCluster
 
@@ -73,6 +74,13 @@ CASES: list[tuple[str, SlurmCluster, Callable[[], Any], str]] = [
     ("a queue of the shell", TUTORIAL, lambda: BertLarge(queue="a;b"), "queue is 'a;b': not in the right format"),
     ("a name with a line end", TUTORIAL, lambda: BertLarge(name="a\n#SBATCH --uid=0"), "name is .*not in the right format"),
     ("time in words", TUTORIAL, lambda: BertLarge(time_limit="2 days"), "time_limit is '2 days': not in the right format. Write minutes"),
+    ("no time", TUTORIAL, lambda: BertLarge(time_limit="0"), "time_limit is '0': it must be at least 1 minute and at most 365 days. Write minutes, or HH:MM:SS"),
+    ("no time in hours", TUTORIAL, lambda: BertLarge(time_limit="00:00:00"), "time_limit is '00:00:00': it must be at least 1 minute"),
+    ("less than a minute", TUTORIAL, lambda: BertLarge(time_limit="0:59"), "time_limit is '0:59': it must be at least 1 minute"),
+    ("two centuries", TUTORIAL, lambda: BertLarge(time_limit="99999-00:00:00"), "time_limit is '99999-00:00:00': .* at most 365 days"),
+    ("a year and a second", TUTORIAL, lambda: BertLarge(time_limit="365-00:00:01"), "time_limit is '365-00:00:01': .* at most 365 days"),
+    ("99 minutes after hours", TUTORIAL, lambda: BertLarge(time_limit="0:99:59"), "time_limit is '0:99:59': minutes and seconds after a colon are at most 59"),
+    ("99 seconds after minutes", TUTORIAL, lambda: BertLarge(time_limit="1:99"), "time_limit is '1:99': minutes and seconds after a colon"),
     ("data over http", TUTORIAL, lambda: BertLarge(data="https://x/y"), "data is 'https://x/y': not in the right format.*s3://"),
     ("relative data", TUTORIAL, lambda: BertLarge(data="data"), "data is 'data': not in the right format"),
     ("environment of Slurm", TUTORIAL, lambda: BertLarge(env={"SLURM_NTASKS": "1"}), "env SLURM_NTASKS: .*Slurm's own"),
@@ -100,13 +108,24 @@ def test_is_refused(cluster: SlurmCluster, job: Callable[[], Any], message: str)
 @pytest.mark.parametrize("token", ["", "A", "a b", "-a", "a" * 41, "ä", "a\n"])
 def test_invalid_tokens(token: str) -> None:
     backend = SlurmBackend(TUTORIAL, Silent())
-    with pytest.raises(JobError, match="token is .*Use small letters, digits and hyphens"):
+    with pytest.raises(JobError, match=r"token is .*Use small letters, digits and hyphens"):
         backend.submit(BertLarge(), token)
 
 
 def test_without_a_token_a_new_one_is_made() -> None:
     with pytest.raises(Sent):
         SlurmBackend(TUTORIAL, Silent()).submit(BertLarge(), None)
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [("1", 60), ("525600", 31_536_000), ("1:30", 90), ("90:00", 5400), ("100:00:00", 360_000), ("1-12", 129_600), ("1-00:30", 88_200), ("365-00:00:00", 31_536_000)],
+)  # fmt: skip
+def test_time_limits_are_read_as_slurm_reads_them(limit: str, expected: int) -> None:
+    """sbatch(1): minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes, days-hours:minutes:seconds."""
+    job = BertLarge(time_limit=limit)
+    assert job.time_limit == limit
+    assert seconds(limit) == expected
 
 
 def test_a_script_too_large(tmp_path: Path) -> None:

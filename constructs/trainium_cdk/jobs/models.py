@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from trainium_cdk.errors import JobError
@@ -23,9 +23,6 @@ Scaling = Literal["strong", "weak"]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]{0,38}[a-z0-9])?$")]
 Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
-TimeLimit = Annotated[
-    str, StringConstraints(pattern=r"^([0-9]{1,9}|([0-9]{1,5}-)?[0-9]{1,5}(:[0-9]{2}){0,2})$", max_length=20)
-]
 AbsolutePath = Annotated[str, StringConstraints(pattern=r"^/[^\x00\n]*$", max_length=1024)]
 Image = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._:/-]*(:[\w.-]{1,128})?(@sha256:[0-9a-f]{64})?$")]
 Data = Annotated[str, StringConstraints(pattern=r"^(/[^\x00\n]*|s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\x00\n]*)?)$")]
@@ -43,6 +40,7 @@ _HINTS = {
     "image": "the name of a container image, for example <registry>/<repository>:<tag>",
     "scaling": "strong or weak",
 }
+_MAX_DAYS = 365
 MAX_SCRIPT_BYTES = 5_000_000
 MAX_WORD_BYTES = 131_071
 """Longest argument, or NAME=VALUE, that Linux passes to a program (MAX_ARG_STRLEN in linux/binfmts.h, less the NUL)."""
@@ -95,6 +93,44 @@ def fits(size: int) -> None:
             f"arguments and env have {size:,} bytes together; {MAX_WORDS_BYTES:,} is the maximum. Put them in a file on the "
             "shared file system, and give its path"
         )
+
+
+def seconds(limit: str) -> int:
+    """A time limit in seconds, in Slurm's formats: a number alone is minutes, `1:30` is minutes and seconds.
+
+    >>> seconds("90"), seconds("1:30"), seconds("2:00:00"), seconds("1-12"), seconds("1-00:30")
+    (5400, 90, 7200, 129600, 88200)
+    """
+    days, dash, rest = limit.rpartition("-")
+    numbers = [int(part) for part in rest.split(":")]
+    if dash:
+        hours, minutes, secs = [*numbers, 0, 0][:3]
+    elif len(numbers) == 1:
+        hours, minutes, secs = 0, numbers[0], 0
+    else:
+        hours, minutes, secs = [0, *numbers][-3:]
+    return int(days or 0) * 86_400 + hours * 3600 + minutes * 60 + secs
+
+
+def _possible(limit: str) -> str:
+    """Refuses a limit that Slurm reads as no limit (0), or cannot store."""
+    if any(int(part) >= 60 for part in limit.split(":")[1:]):
+        raise wrong(
+            f"time_limit is {shown(limit)}: minutes and seconds after a colon are at most 59. Write {_HINTS['time_limit']}"
+        )
+    if not 60 <= seconds(limit) <= _MAX_DAYS * 86_400:
+        raise wrong(
+            f"time_limit is {shown(limit)}: it must be at least 1 minute and at most {_MAX_DAYS} days. "
+            f"Write {_HINTS['time_limit']}"
+        )
+    return limit
+
+
+TimeLimit = Annotated[
+    str,
+    StringConstraints(pattern=r"^([0-9]{1,9}|([0-9]{1,5}-)?[0-9]{1,5}(:[0-9]{2}){0,2})$", max_length=20),
+    AfterValidator(_possible),
+]
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,7 @@ CASES: list[tuple[str, EksCluster, Callable[[], Any], str]] = [
     ("an empty script", TUTORIAL, lambda: Script(filename="x.sh", content=b" \n"), r"the script x.sh is empty"),
     ("phase 2 from nothing", TUTORIAL, lambda: BertLarge(phase=2), r"phase 2 starts from a checkpoint.*--checkpoint"),
     ("time in words", TUTORIAL, lambda: BertLarge(time_limit="2 days"), r"time_limit is '2 days'"),
+    ("no time", TUTORIAL, lambda: BertLarge(time_limit="0"), r"time_limit is '0': it must be at least 1 minute"),
     ("NUL in an argument", TUTORIAL, lambda: Script(args=("a\0b",), **HELLO), r"NUL byte"),
 ]  # fmt: skip
 

@@ -19,6 +19,7 @@ from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs import quote, shell, versions
 from trainium_cdk.jobs.environment import cache_lines, launch_environment
 from trainium_cdk.jobs.kubernetes.names import TRAIN, task_pod
+from trainium_cdk.jobs.models import seconds
 from trainium_cdk.jobs.plan import Plan, expected
 from trainium_cdk.jobs.templates import Template
 
@@ -116,23 +117,6 @@ def directory(name: str, fitted: Plan) -> str:
 
 def image_of(fitted: Plan) -> str:
     return fitted.job.image or fitted.cluster.image
-
-
-def seconds(limit: str) -> int:
-    """A time limit in seconds.
-
-    >>> seconds("90"), seconds("1:30"), seconds("2:00:00"), seconds("1-12"), seconds("1-00:30")
-    (5400, 90, 7200, 129600, 88200)
-    """
-    days, dash, rest = limit.rpartition("-")
-    numbers = [int(part) for part in rest.split(":")]
-    if dash:
-        hours, minutes, secs = [*numbers, 0, 0][:3]
-    elif len(numbers) == 1:
-        hours, minutes, secs = 0, numbers[0], 0
-    else:
-        hours, minutes, secs = [0, *numbers][-3:]
-    return int(days or 0) * 86_400 + hours * 3600 + minutes * 60 + secs
 
 
 def _venv(fitted: Plan) -> str:
