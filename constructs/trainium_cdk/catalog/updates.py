@@ -40,6 +40,8 @@ class Updates(Fact):
     """Resource type -> what is lost when such a resource is deleted."""
     interrupts: dict[str, dict[str, tuple[str, str]]]
     """Resource type -> property -> (how its change affects running work, what to do)."""
+    grows_only: dict[str, dict[str, tuple[str, str]]]
+    """Resource type -> a size that cannot be lowered -> (what it means, what to do)."""
     empties: dict[str, tuple[str, str]]
     """Resource type whose update in place deletes something in another resource -> (what it means, what to do)."""
     moving: dict[str, tuple[str, ...]]

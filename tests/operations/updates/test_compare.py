@@ -76,6 +76,10 @@ SLURM: dict[str, tuple[Data, set[tuple[str, str, str]]]] = {
         },
     ),
     "a larger Lustre": ({"storage": {"fsx": {"capacity_gib": 4800}}}, set()),
+    "a smaller Lustre": (
+        {"storage": {"fsx": {"capacity_gib": 1200}}},
+        {("refused", "Storage/Fsx", "StorageCapacity")},
+    ),
     "no Lustre": ({"storage": {"fsx": None}}, {("loses", "Storage/Fsx", "")}),
     "no registry": ({"registry": {"enabled": False}}, {("loses", "Registry", "")}),
     "another EFS throughput": ({"storage": {"efs": {"throughput": "bursting"}}}, set()),

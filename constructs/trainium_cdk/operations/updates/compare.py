@@ -186,11 +186,19 @@ def _meaning(pair: _Resource, path: tuple[str, ...], old: Any, new: Any, spec: S
         return _replaced(pair, spec, "is" if impact == "yes" else "may be")
     if (refused := slurm.refused(pair.type, path, old, new) or eks.refused(pair.type, path, old, new)) is not None:
         return ("refused", *refused)
+    if _smaller(old, new) and (words := updates().grows_only.get(pair.type, {}).get(path[0])):
+        return ("refused", *words)
     if lost := updates().empties.get(pair.type):
         return ("loses", *lost)
     if words := updates().interrupts.get(pair.type, {}).get(path[0]):
         return ("interrupts", *words)
     return "safe", "it is changed in place", ""
+
+
+def _smaller(old: Any, new: Any) -> bool:
+    """Whether a number becomes smaller; CloudFormation also takes numbers as text."""
+    before, after = str(old), str(new)
+    return before.isdecimal() and after.isdecimal() and int(after) < int(before)
 
 
 def _replaced(pair: _Resource, spec: Spec, verb: str) -> tuple[Level, str, str]:
