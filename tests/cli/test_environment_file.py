@@ -83,7 +83,8 @@ def test_a_submission_follows_the_file_of_its_command_line_and_not_trn_env(
             ["--stack", "TrnPclusterStack-nowhere"],
             [
                 "there is no stack TrnPclusterStack-nowhere in us-east-1. ",
-                "To deploy it: `cdk deploy TrnPclusterStack -c env=FILE`, with the file of the environment nowhere\n",
+                "To deploy TrnPclusterStack-nowhere: `cdk deploy TrnPclusterStack -c env=FILE`, with the file of the "
+                "environment nowhere.\n",
             ],
         ),
         (
@@ -101,7 +102,7 @@ def test_a_submission_follows_the_file_of_its_command_line_and_not_trn_env(
         (["--env", "nowhere.yaml"], ["nowhere.yaml: the file does not exist"]),
         (
             ["--stack", "TrnPclusterStack"],
-            ["To deploy it: `cdk deploy TrnPclusterStack`, with `-c env=FILE` if a file"],
+            ["To deploy TrnPclusterStack: `cdk deploy TrnPclusterStack`, with `-c env=FILE` if a file"],
         ),
         (["--stack", "TrnPclusterStak"], ["there is no stack TrnPclusterStak in us-east-1.\n"]),
     ],
@@ -114,6 +115,37 @@ def test_a_missing_stack(
     assert (done.returncode, done.stdout) == (1, "")
     for message in messages:
         assert message in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "messages", "unsuitable"),
+    [
+        (
+            ["image", "bake"],
+            ["there is no stack TrnPclusterStack in us-west-2, and this command is for Slurm only. "],
+            "TrnEksStack",
+        ),
+        (
+            ["kubeconfig", "--stack", "TrnPclusterStack"],
+            ["TrnPclusterStack in us-west-2, and this command is for Kubernetes only. ", "TrnEksStack-file-test"],
+            "To deploy",
+        ),
+        (
+            ["scale", "trn", "--nodes", "1"],
+            ["for Kubernetes only. In us-west-2 there", "TrnEksStack-file-test", "To deploy TrnEksStack: `cdk deploy "],
+            "TrnPclusterStack",
+        ),
+    ],
+)
+def test_a_command_for_one_engine_suggests_no_stack_of_another(
+    arguments: list[str], messages: list[str], unsuitable: str, deployed: str, local_aws: LocalAws, tmp_path: Path
+) -> None:
+    assert deployed
+    done = trn(local_aws, tmp_path, *arguments, "--region", "us-west-2")
+    assert (done.returncode, done.stdout) == (1, "")
+    for message in messages:
+        assert message in done.stderr
+    assert unsuitable not in done.stderr
 
 
 @pytest.mark.parametrize(

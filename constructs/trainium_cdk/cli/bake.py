@@ -24,6 +24,7 @@ from trainium_cdk.cli.common import (
     read_cluster,
     say,
 )
+from trainium_cdk.engines.slurm import SlurmEngine
 from trainium_cdk.errors import AwsError, TrnError
 
 if TYPE_CHECKING:
@@ -61,8 +62,8 @@ def bake(
 
     env = described(ctx) or Environment()
     _refuse(env, subnet, security_group)
-    deployed = read_cluster(cluster_file) if cluster_file else read(stack, region)
-    cluster = only(SlurmCluster, deployed, "Slurm", DEFAULT_STACK)
+    deployed = read_cluster(cluster_file) if cluster_file else read(stack, region, SlurmEngine.name)
+    cluster = only(SlurmCluster, deployed, SlurmEngine.title, DEFAULT_STACK)
     image = render(
         env,
         parent_image=_official_image(env),

@@ -156,10 +156,12 @@ def kubernetes(stack: str, region: str | None, file: Path | None) -> KubernetesB
     Raises:
         TrnError: it runs something else.
     """
+    from trainium_cdk import outputs
+    from trainium_cdk.jobs.connect import connect
     from trainium_cdk.jobs.kubernetes import KubernetesBackend
 
-    found = backend(stack, region, None, file)
-    return only(KubernetesBackend, found, "Kubernetes", EKS_STACK)
+    cluster = outputs.read(stack, region, EksEngine.name) if file is None else read_cluster(file)
+    return only(KubernetesBackend, connect(cluster=cluster, say=say), EksEngine.title, EKS_STACK)
 
 
 def only(kind: type[T], found: Any, title: str, stack: str) -> T:

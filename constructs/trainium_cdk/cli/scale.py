@@ -32,7 +32,7 @@ def scale(
     from trainium_cdk.cli.destroy import clients
     from trainium_cdk.operations import scale as scaling
 
-    found = outputs.read(stack, region)
+    found = outputs.read(stack, region, EksEngine.name)
     if how := engines.get(found.engine).scales_itself:
         raise ScaleError(f"stack {stack} runs {engines.get(found.engine).title}, which {how}")
     cluster = only(outputs.EksCluster, found, EksEngine.title, EKS_STACK)

@@ -62,8 +62,11 @@ def from_json(text: str) -> Cluster:
     return engines.get(_Named.model_validate_json(text).engine).cluster_model().model_validate_json(text)
 
 
-def read(stack: str, region: str | None = None) -> Cluster:
+def read(stack: str, region: str | None = None, engine: str | None = None) -> Cluster:
     """Read a deployed stack's outputs with boto3's usual credentials.
+
+    Args:
+        engine: name of the engine that the caller needs: if there is no such stack, only stacks of it are suggested.
 
     Raises:
         OutputsError: no credentials, no such stack, a deploy that is not complete, or outputs of something else.
@@ -77,7 +80,7 @@ def read(stack: str, region: str | None = None) -> Cluster:
     except ClientError as e:
         if "does not exist" in str(e):
             there = client.meta.region_name
-            raise OutputsError(missing(stack, there, elsewhere(stack, there))) from None
+            raise OutputsError(missing(stack, there, elsewhere(stack, there), engine)) from None
         raise OutputsError(f"cannot read stack {stack}: {describe_error(e)}") from None
     except BotoCoreError as e:
         raise OutputsError(f"cannot read stack {stack}: {describe_error(e)}") from None
@@ -111,17 +114,22 @@ def id_in_app(stack: str) -> str | None:
     return next((id for id in ids if stack == id or stack.startswith(f"{id}-")), None)
 
 
-def missing(stack: str, region: str, others: Sequence[str]) -> str:
-    """What to say of a stack that is not in a region: which of ours are there, and in which other regions (`elsewhere`) it is."""
-    found = stacks(region)
-    there = (
-        f"In {region} there {'is' if len(found) == 1 else 'are'} {', '.join(found)}: give --stack. " if found else ""
-    )
+def missing(stack: str, region: str, others: Sequence[str], engine: str | None = None) -> str:
+    """What to say of a stack that is not in a region: which of ours are there, and in which other regions (`elsewhere`) it is.
+
+    Args:
+        engine: see `read`.
+    """
+    needed = f", and this command is for {engines.get(engine).title} only" if engine else ""
+    sentences = [f"there is no stack {stack} in {region}{needed}."]
     if others:
-        there += f"It is in {' and in '.join(others)}: give --region, or --env with the environment's file"
-    elif id_in_app(stack):
-        there += f"To deploy it: {deployment(stack)}"
-    return f"there is no stack {stack} in {region}. {there}".strip()
+        sentences.append(f"It is in {' and in '.join(others)}: give --region, or --env with the environment's file.")
+    if found := stacks(region, engine):
+        sentences.append(f"In {region} there {'is' if len(found) == 1 else 'are'} {', '.join(found)}: give --stack.")
+    ours = engines.of_stack(id_in_app(stack) or "")
+    if ours and not others and engine in (None, ours.name):
+        sentences.append(f"To deploy {stack}: {deployment(stack)}.")
+    return " ".join(sentences)
 
 
 def elsewhere(stack: str, region: str) -> list[str]:
@@ -129,8 +137,8 @@ def elsewhere(stack: str, region: str) -> list[str]:
     return sorted(name for name in _regions() - {region} if _has(stack, name))
 
 
-def stacks(region: str) -> list[str]:
-    """The stacks of trainium-cdk in a region that can be read; empty where AWS does not answer."""
+def stacks(region: str, engine: str | None = None) -> list[str]:
+    """The stacks of trainium-cdk, of one engine or of all, in a region that can be read; empty where AWS does not answer."""
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -139,10 +147,14 @@ def stacks(region: str) -> list[str]:
         every = [found for page in pages for found in page["Stacks"]]
     except (BotoCoreError, ClientError):
         return []
-    return sorted(
-        found["StackName"]
+    values = {
+        found["StackName"]: {output["OutputKey"]: output["OutputValue"] for output in found.get("Outputs", [])}
         for found in every
-        if any(output.get("OutputKey") == "TrnContract" for output in found.get("Outputs", []))
+    }
+    return sorted(
+        name
+        for name, of_stack in values.items()
+        if "TrnContract" in of_stack and engine in (None, of_stack.get("TrnEngine"))
     )
 
 
