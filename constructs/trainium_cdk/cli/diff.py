@@ -53,6 +53,8 @@ def diff(
     there = deployed(wanted.name, wanted.region)
     if there is None:
         say(f"{wanted.name} is not deployed: all of its resources are new")
+        for line in _staying(wanted.name, wanted.region):
+            say(line)
         if as_json:
             put([])
         return
@@ -66,6 +68,24 @@ def diff(
     say(_verdict(wanted.name, found, bad))
     if bad:
         raise typer.Exit(1)
+
+
+def _staying(name: str, region: str | None) -> list[str]:
+    """What a renamed environment, or one in another region, leaves behind: the stacks of the same engine."""
+    import boto3
+
+    from trainium_cdk import engines
+    from trainium_cdk._aws import region as aws_region
+    from trainium_cdk.outputs.read import elsewhere, id_in_app, stacks
+
+    here, engine = boto3.Session(region_name=aws_region(region)).region_name, engines.of_stack(id_in_app(name) or "")
+    if engine is None:
+        return []
+    found = [(other, here) for other in stacks(here, engine.name)] + [(name, there) for there in elsewhere(name, here)]
+    return [
+        f"{other} in {there} stays, and costs money, until `trn destroy {other} --region {there}`"
+        for other, there in found
+    ]
 
 
 def describe(found: Iterable[Change], *, everything: bool = False) -> list[str]:

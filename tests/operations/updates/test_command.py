@@ -9,9 +9,12 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import boto3
 import pytest
+from botocore.stub import Stubber
 
 from sandbox import LocalAws
+from trainium_cdk.cli.diff import _staying
 from trainium_cdk.errors import UpdateError
 from trainium_cdk.operations.updates.live import assemble, deployed
 
@@ -86,6 +89,59 @@ def test_a_change_that_loses_data(local_aws: LocalAws, app: Path, name: str, mon
     assert allowed.returncode == 0
     [change] = json.loads(allowed.stdout)
     assert (change["level"], change["property"]) == ("loses", "PerformanceMode")
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        ("CREATE_IN_PROGRESS", "stack small is CREATE_IN_PROGRESS: wait until that has ended, and run this again"),
+        ("UPDATE_COMPLETE_CLEANUP_IN_PROGRESS", "wait until that has ended"),
+        ("DELETE_IN_PROGRESS", "wait until that has ended"),
+        ("CREATE_FAILED", "its creation failed. Delete it (trn destroy small --region us-east-1), and deploy it again"),
+        ("ROLLBACK_COMPLETE", "stack small is ROLLBACK_COMPLETE: its creation failed. Delete it (trn destroy small"),
+        ("ROLLBACK_FAILED", "its creation failed. Delete it"),
+        ("DELETE_FAILED", "its deletion failed. Delete the rest of it (trn destroy small --region us-east-1)"),
+        ("UPDATE_FAILED", "roll it back (aws cloudformation rollback-stack --stack-name small --region us-east-1)"),
+        ("UPDATE_ROLLBACK_FAILED", "roll it back (aws cloudformation continue-update-rollback --stack-name small"),
+    ],
+)
+def test_a_stack_that_no_deployment_can_follow(status: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = boto3.client("cloudformation", "us-east-1", aws_access_key_id="a", aws_secret_access_key="b")
+    monkeypatch.setattr(boto3, "client", lambda *_, **__: client)
+    stack = {"StackName": "small", "CreationTime": "2026-11-01T00:00:00Z", "StackStatus": status}
+    with Stubber(client) as answers:
+        answers.add_response("describe_stacks", {"Stacks": [stack]})
+        with pytest.raises(UpdateError) as refused:
+            deployed("small")
+    assert f"stack small is {status}: " in str(refused.value)
+    assert message in str(refused.value)
+
+
+@pytest.fixture
+def predecessor(local_aws: LocalAws) -> Iterator[str]:
+    """A Slurm stack of another environment's name, in us-west-2."""
+    found = f"TrnPclusterStack-old-{uuid.uuid4().hex[:8]}"
+    values = {"TrnContract": {"Value": "1"}, "TrnEngine": {"Value": "slurm"}}
+    resource = {"Type": "AWS::SSM::Parameter", "Properties": {"Type": "String", "Value": "x"}}
+    client = local_aws.client("cloudformation", "us-west-2")
+    client.create_stack(StackName=found, TemplateBody=json.dumps({"Resources": {"Note": resource}, "Outputs": values}))
+    client.get_waiter("stack_create_complete").wait(StackName=found, WaiterConfig={"Delay": 1})
+    yield found
+    client.delete_stack(StackName=found)
+    client.get_waiter("stack_delete_complete").wait(StackName=found, WaiterConfig={"Delay": 1})
+
+
+def test_a_new_stack_does_not_hide_the_old_one(
+    local_aws: LocalAws, predecessor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An environment with another name or region is another stack; the old one stays."""
+    for key, value in local_aws.env.items():
+        monkeypatch.setenv(key, value)
+    stays = f"{predecessor} in us-west-2 stays, and costs money, until `trn destroy {predecessor} --region us-west-2`"
+    assert stays in _staying("TrnPclusterStack-renamed", "us-west-2")
+    assert _staying(predecessor, "us-east-1") == [stays]
+    assert stays not in _staying("TrnEksStack-renamed", "us-west-2")
+    assert _staying("Small", "us-west-2") == []  # of no engine
 
 
 def test_errors_are_reported_in_one_paragraph(local_aws: LocalAws, app: Path, monkeypatch: pytest.MonkeyPatch) -> None:

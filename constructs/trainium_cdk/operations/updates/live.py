@@ -82,11 +82,32 @@ def _pick(stack: str, folder: Path) -> Assembled:
     raise UpdateError(f"the app has no stack {stack}; it has {', '.join(names) or 'none'}")
 
 
+def _refuse_state(name: str, status: str, region: str) -> None:
+    """Raises an error for a stack whose template is not what is deployed, because a deployment failed or has not ended."""
+    destroy, rollback = (
+        f"trn destroy {name} --region {region}",
+        f"aws cloudformation rollback-stack --stack-name {name}",
+    )
+    resume = f"aws cloudformation continue-update-rollback --stack-name {name}"
+    if status.endswith("_IN_PROGRESS"):
+        raise UpdateError(f"stack {name} is {status}: wait until that has ended, and run this again")
+    if status in ("CREATE_FAILED", "ROLLBACK_COMPLETE", "ROLLBACK_FAILED"):
+        raise UpdateError(f"stack {name} is {status}: its creation failed. Delete it ({destroy}), and deploy it again")
+    if status == "DELETE_FAILED":
+        raise UpdateError(f"stack {name} is {status}: its deletion failed. Delete the rest of it ({destroy})")
+    if status.endswith("_FAILED"):
+        again = rollback if status == "UPDATE_FAILED" else resume
+        raise UpdateError(
+            f"stack {name} is {status}: its last deployment failed. Correct what its events name, and roll it back "
+            f"({again} --region {region}), then run this again"
+        )
+
+
 def deployed(name: str, region: str | None = None) -> Template | None:
     """The template that a stack was last deployed with; None if it does not exist.
 
     Raises:
-        UpdateError: AWS does not respond, or rejects the request.
+        UpdateError: AWS does not respond, or rejects the request; or the stack cannot be deployed to in its state.
     """
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError
@@ -96,6 +117,7 @@ def deployed(name: str, region: str | None = None) -> Template | None:
         stack = client.describe_stacks(StackName=name)["Stacks"][0]
         if stack["StackStatus"] in ("REVIEW_IN_PROGRESS", "DELETE_COMPLETE"):
             return None
+        _refuse_state(name, stack["StackStatus"], client.meta.region_name)
         body = client.get_template(StackName=name, TemplateStage="Original")["TemplateBody"]
     except ClientError as e:
         if "does not exist" in str(e):
