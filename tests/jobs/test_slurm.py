@@ -221,6 +221,9 @@ def test_a_log_is_followed_without_loss(backend: SlurmBackend) -> None:
     assert [c.offset for c in chunks[1:]] == [c.next_offset for c in chunks[:-1]]
     rest = b"".join(c.data for c in backend.logs(job.id, stage="train", offset=chunks[0].next_offset, follow=True))
     assert chunks[0].data + rest == whole
+    [end] = backend.logs(job.id, stage="train", offset=len(whole) + 1)
+    assert (end.offset, end.data) == (len(whole), b"")
+    assert list(backend.logs(job.id, stage="train", offset=len(whole))) == []
 
 
 def test_a_follower_continues_after_its_connection_broke(backend: SlurmBackend) -> None:

@@ -84,7 +84,7 @@ def logs(
     if rank is not None:
         node = jobs.node_of_rank(id, rank)
         say(f"rank {rank} is on node {node}")
-    reader, last, show = Follower(), "", shown(raw=raw)
+    reader, last, end, show = Follower(), "", "", shown(raw=raw)
 
     def handed_out(size: int) -> None:
         nonlocal offset
@@ -93,6 +93,9 @@ def logs(
     changed = (lambda s: say(one_line(s))) if follow else None
     try:
         for chunk in jobs.logs(id, stage=stage, node=node, follow=follow, offset=offset, changed=changed):
+            if not chunk.data:  # the log ends before the offset
+                end = f"the log of {chunk.stage} ends at byte {chunk.offset}"
+                continue
             if chunk.stage != last:
                 last, offset, show = chunk.stage, chunk.offset, shown(raw=raw)
                 say(f"--- {last}")
@@ -116,11 +119,16 @@ def logs(
     reader.close()
     ended = jobs.status(id)
     if not last:
-        say(f"there is no output yet. {one_line(ended)}")
+        say(f"{end or _no_output(ended, offset)}. {one_line(ended)}")
     for line in summarize(reader.summary, ended.expected):
         say(line)
     if follow and not ended.ok:
         raise typer.Exit(1)
+
+
+def _no_output(status: JobStatus, offset: int) -> str:
+    after = f" after byte {offset}" if offset else ""
+    return f"there is no output{after}" + ("" if status.done else " yet")
 
 
 def cancel(

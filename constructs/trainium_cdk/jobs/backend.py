@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
-from trainium_cdk.errors import JobTimeout, TransportError
+from trainium_cdk.errors import JobError, JobTimeout, TransportError
 from trainium_cdk.jobs.models import AnyJob
 from trainium_cdk.jobs.patience import FOLLOWING, Patience
 from trainium_cdk.jobs.status import JobStatus, LogChunk, Submitted
@@ -91,6 +91,21 @@ class Backend(Protocol[S]):
     ) -> AbstractContextManager[Board]:
         """Serve the job's TensorBoard at a port of this machine. Raises `JobError` if that is not possible."""
         ...
+
+
+def check_log(status: JobStatus, stage: str | None, node: int | None) -> None:
+    """Check that a job has the stage and the node whose log is requested.
+
+    Raises:
+        JobError: it does not.
+    """
+    names = [s.name for s in status.stages]
+    if stage is not None and stage not in names:
+        raise JobError(f"{status.id} has no stage {stage!r}; it has {', '.join(names)}. Choose one of them")
+    if node is not None and not 0 <= node < status.nodes:
+        raise JobError(f"{status.id} has nodes 0 to {status.nodes - 1}, not {node}. Choose one of them")
+    if stage == "prepare" and node:
+        raise JobError(f"the stage prepare runs on node 0 only, not on node {node}. Leave out the node")
 
 
 class Followed(Protocol):

@@ -115,7 +115,10 @@ class Submitted:
 
 @dataclass(frozen=True)
 class LogChunk:
-    """A piece of a log: `data` begins at byte `offset` of the stage's log, and the next piece begins at `next_offset`."""
+    """A piece of a log: `data` begins at byte `offset` of the stage's log, and the next piece begins at `next_offset`.
+
+    A log that ends before the requested offset is one piece without data, at the log's end.
+    """
 
     stage: str
     offset: int

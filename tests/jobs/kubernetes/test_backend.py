@@ -83,6 +83,8 @@ printf 'no end of line'"""
     again = list(backend.logs(sent.id, node=1))
     assert text(again) == text(backend.logs(sent.id, node=1, follow=True))
     assert text(backend.logs(sent.id, node=1, offset=len(text(again)) - 4)) == text(again)[-4:]
+    [end] = backend.logs(sent.id, node=1, offset=len(text(again)) + 1)
+    assert (end.offset, end.data) == (len(text(again)), b"")
     with pytest.raises(JobError, match=r"offset needs a node"):
         list(backend.logs(sent.id, offset=4))
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from trainium_cdk.errors import ApiError, JobError, TransportError
+from trainium_cdk.jobs.backend import check_log
 from trainium_cdk.jobs.kubernetes import status
 from trainium_cdk.jobs.kubernetes.api import Object
 from trainium_cdk.jobs.kubernetes.names import PREPARE, TRAIN, owners, task_pod
@@ -40,11 +41,8 @@ def read(
     seen = backend.seen(id)
     now, owner = status.status(seen), str(seen.job["metadata"]["uid"])
     id = now.id
+    check_log(now, stage, node)
     names = [s.name for s in now.stages]
-    if stage is not None and stage not in names:
-        raise JobError(f"{id} has no stage {stage!r}; it has {', '.join(names)}. Choose one of them")
-    if node is not None and not 0 <= node < now.nodes:
-        raise JobError(f"{id} has nodes 0 to {now.nodes - 1}, not {node}. Choose one of them")
     several = node is None and now.nodes > 1 and stage != PREPARE
     if offset and several:
         raise JobError("offset needs a node: lines of several nodes have no fixed order. Give a node, too")
@@ -96,7 +94,7 @@ def _begin(backend: JobSource, job: Object, node: int) -> bytes:
 
 def _nodes(now: JobStatus, stage: str, node: int | None) -> list[int]:
     if stage == PREPARE:
-        return [0]
+        return [] if node else [0]
     return list(range(now.nodes)) if node is None else [node]
 
 
@@ -122,6 +120,8 @@ def _chunks(stage: str, text: bytes, label: int | None, offset: int = 0) -> Iter
     text = _labelled(text, b"" if label is None else b"%d: " % label) if text else text
     if text[offset:]:
         yield LogChunk(stage, offset, text[offset:])
+    elif text and len(text) < offset:
+        yield LogChunk(stage, len(text), b"")
 
 
 class _Reader(threading.Thread):

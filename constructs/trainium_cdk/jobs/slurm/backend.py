@@ -201,7 +201,8 @@ class SlurmBackend:
         )
 
     def log_piece(self, id: str, stage: str, node: int | None, offset: int, most: int) -> tuple[LogChunk, JobStatus]:
-        """The next piece of a log, and the job's status just before it was read."""
+        """The next piece of a log, and the job's status just before it was read. A piece without data is at the log's end, if
+        that is before `offset`."""
         script = snapshot.ask_log(self.cluster, self._known(id), stage, node, offset, most)
         found = self._parse(self.transport.run(script, timeout=120))
         if not found.jobs:
@@ -210,7 +211,8 @@ class SlurmBackend:
             raise JobError(
                 f"the log of {id}'s {stage} is not a regular file, and was not opened. The job has replaced it"
             )
-        return LogChunk(stage, offset, found.data), found.jobs[0]
+        end = offset if found.data or found.size is None else min(offset, found.size)
+        return LogChunk(stage, end, found.data), found.jobs[0]
 
     def _known(self, id: str) -> str:
         """A valid id: only such ids are passed to scripts. Raises UnknownJob for others."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from trainium_cdk.errors import JobError, TransportError
+from trainium_cdk.errors import TransportError
+from trainium_cdk.jobs.backend import check_log
 from trainium_cdk.jobs.patience import FOLLOWING, ONE_QUESTION, Patience
 from trainium_cdk.jobs.slurm.transport import Transport
 from trainium_cdk.jobs.status import ACTIVE, JobStatus, LogChunk
@@ -52,11 +53,8 @@ def read(
 ) -> Iterator[LogChunk]:
     """See `SlurmBackend.logs`."""
     status = source.status(id)
+    check_log(status, stage, node)
     names = [s.name for s in status.stages]
-    if stage is not None and stage not in names:
-        raise JobError(f"{id} has no stage {stage!r}; it has {', '.join(names)}. Choose one of them")
-    if node is not None and not 0 <= node < status.nodes:
-        raise JobError(f"{id} has nodes 0 to {status.nodes - 1}, not {node}. Choose one of them")
     if follow:
         notify = _Changes(changed)
         for name in [stage] if stage else names:
@@ -75,9 +73,10 @@ def _read(source: LogSource, id: str, stage: str, node: int | None, offset: int)
             patience.failed(e)
             continue
         patience.answered()
+        if chunk.data or chunk.offset < offset:
+            yield chunk
         if not chunk.data:
             return
-        yield chunk
         offset = chunk.next_offset
 
 
