@@ -64,6 +64,14 @@ CASES: list[tuple[str, SlurmCluster, Callable[[], Any], str]] = [
     ("phase 1 from something", TUTORIAL, lambda: BertLarge(checkpoint="bert-large-x"), "phase 1 starts without a checkpoint"),
     ("checkpoint by another name", TUTORIAL, lambda: BertLarge(phase=2, checkpoint="/efs/model.pt"), "checkpoint is '/efs/model.pt': not in the right format.*ckpt_7032.pt"),
     ("phase 3", TUTORIAL, lambda: BertLarge(phase=3), "phase is 3: input should be 1 or 2"),
+    ("only warm-up", TUTORIAL, lambda: BertLarge(warmup_steps=99_999, steps=10), "warmup_steps is 99999, but the whole training has 10 steps. Give fewer warm-up steps, or more steps"),
+    ("warm-up to the default end", TUTORIAL, lambda: BertLarge(warmup_steps=7032), "warmup_steps is 7032, but the whole training has 7032 steps"),
+    ("Llama that only warms up", SDK_2_28, lambda: LlamaNxd(data="/efs/x", warmup_steps=10, steps=10), "warmup_steps is 10, but the whole training has 10 steps"),
+    ("a name that ends with a hyphen", TUTORIAL, lambda: BertLarge(name="a-"), "name is 'a-': not in the right format. Write small letters, .*, with a letter or digit as the first and the last"),
+    ("a name that begins with a hyphen", TUTORIAL, lambda: BertLarge(name="-lead"), "name is '-lead': .*letter or digit as the first and the last"),
+    ("a cache that begins with a dot", TUTORIAL, lambda: BertLarge(cache=".x"), "cache is '.x': .*letter or digit as the first"),
+    ("a script like an option", TUTORIAL, lambda: Script(filename="-dash.sh", content=b"true"), "^the script's filename is '-dash.sh': not in the right format. Rename the file, or copy it, .*a letter, a digit or _ as the first"),
+    ("a script with a space", TUTORIAL, lambda: Script(filename="my script.sh", content=b"true"), "^the script's filename is 'my script.sh': not in the right format. Rename the file, or copy it"),
     ("sgd", TUTORIAL, lambda: BertLarge(optimizer="sgd"), "optimizer is 'sgd': input should be 'lamb' or 'adamw'"),
     ("restarts below none", TUTORIAL, lambda: BertLarge(restarts=-1), "restarts is -1: input should be greater than or equal to 0"),
     ("no nodes", TUTORIAL, lambda: BertLarge(nodes=0), "nodes is 0: input should be greater than or equal to 1"),
@@ -108,8 +116,17 @@ def test_is_refused(cluster: SlurmCluster, job: Callable[[], Any], message: str)
 @pytest.mark.parametrize("token", ["", "A", "a b", "-a", "a" * 41, "ä", "a\n"])
 def test_invalid_tokens(token: str) -> None:
     backend = SlurmBackend(TUTORIAL, Silent())
-    with pytest.raises(JobError, match=r"token is .*Use small letters, digits and hyphens"):
+    with pytest.raises(
+        JobError,
+        match=r"token is .*Use small letters, digits and hyphens, at most 40, with a letter or digit as the first",
+    ):
         backend.submit(BertLarge(), token)
+
+
+def test_a_short_trial_may_leave_the_default_warm_up() -> None:
+    assert LlamaNxd(steps=10).warmup_steps == 100
+    assert BertLarge(steps=10, run_steps=5).steps == 10
+    assert BertLarge(warmup_steps=9, steps=10).warmup_steps == 9
 
 
 def test_without_a_token_a_new_one_is_made() -> None:

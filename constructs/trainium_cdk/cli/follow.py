@@ -157,7 +157,7 @@ def wait(
     cluster: ClusterFile = None,
     as_json: Json = False,
 ) -> None:
-    """Wait until a job has ended. Exit code 0: it completed; 1: it did not."""
+    """Wait until a job has ended. Exit code 0: it completed; 1: it failed, was cancelled, or has not ended within --timeout."""
     with status_when_interrupted(lambda: f"{id} continues to run. To wait again: trn wait {id}{at(stack, region)}"):
         found = backend(stack, region, local, cluster).wait(id, timeout, lambda s: say(one_line(s)))
     show(found, as_json)

@@ -10,8 +10,6 @@ from trainium_cdk.cli.common import Json, answer, put, say
 from trainium_cdk.errors import JobError
 
 if TYPE_CHECKING:
-    from pydantic.fields import FieldInfo
-
     from trainium_cdk.jobs.models import Job
 
 
@@ -56,15 +54,18 @@ def _describe(name: str, kind: type[Job]) -> dict[str, Any]:
         "frameworks": list(kind.FRAMEWORKS),
         "releases": ", ".join(bounds),
         "upstream": str(kind.UPSTREAM or "your own"),
-        "options": {n: _help(field) for n, field in kind.model_fields.items() if n not in hidden},
+        "options": {n: _help(kind, n) for n in kind.model_fields if n not in hidden},
     }
 
 
-def _help(field: FieldInfo) -> str:
+def _help(kind: type[Job], name: str) -> str:
     """The help text of an option, with its choices and its default."""
     from trainium_cdk.cli.submit import choices_of
 
+    field = kind.model_fields[name]
     text, choices = field.description or "", choices_of(field)
+    if name == "restarts":
+        text += f" This kind {'resumes' if kind.RESTARTS else 'does not resume'}."
     if choices:
         text += f" One of {', '.join(choices)}."
     plain = isinstance(field.default, str | int | float) and not isinstance(field.default, bool)

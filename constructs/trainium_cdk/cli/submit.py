@@ -85,6 +85,10 @@ def options() -> Iterator[inspect.Parameter]:
     for name in names:
         of = {kind: known[kind].model_fields[name] for kind in known if name in known[kind].model_fields}
         description = Job.model_fields[name].description if name in Job.model_fields else _of_each(of)
+        if name == "restarts":
+            description = (
+                f"{description} Kinds that resume: {', '.join(kind for kind in known if known[kind].RESTARTS)}."
+            )
         types = {_type(field) for field in of.values()}
         kind_of_value = types.pop() if len(types) == 1 else str
         choices = "|".join(dict.fromkeys(c for field in of.values() for c in choices_of(field)))
@@ -136,7 +140,11 @@ def submit(
         str, typer.Argument(metavar="JOB", help="A kind of job (`trn kinds` lists them), or your own script file.")
     ],
     args: Annotated[
-        list[str] | None, typer.Argument(metavar="ARGS", help="Arguments of your script; put -- before them.")
+        list[str] | None,
+        typer.Argument(
+            metavar="ARGS",
+            help="Arguments of your script. Put -- before them: everything after it goes to the script, also words that look like options.",
+        ),
     ] = None,
     *,
     nodes: Annotated[int, _Of("--nodes", "-N", help="Compute nodes.")] = 1,
@@ -234,7 +242,7 @@ def make(job: str, args: tuple[str, ...], fields: dict[str, Any]) -> Job:
             )
         return kind(**fields)
     try:
-        exists = "/" in job or "." in job or Path(job).exists()
+        exists = "/" in job or "." in job or bool(job and Path(job).exists())
     except (OSError, ValueError):  # the name is too long, or contains a NUL byte
         exists = False
     if not exists:

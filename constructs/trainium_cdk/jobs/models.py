@@ -28,19 +28,20 @@ Image = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._:/-]*(:[\w.
 Data = Annotated[str, StringConstraints(pattern=r"^(/[^\x00\n]*|s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\x00\n]*)?)$")]
 
 _HINTS = {
-    "name": "small letters, digits, dots and hyphens, at most 40, for example bert-large-2",
+    "name": "small letters, digits, dots and hyphens, at most 40, with a letter or digit as the first and the last, for example "
+    "bert-large-2",
     "queue": "the name of a queue, for example compute1",
     "instance_type": "the name of an instance type, for example trn1.32xlarge",
     "time_limit": "minutes, or HH:MM:SS, or D-HH:MM:SS, for example 2-00:00:00",
     "data": "a directory on the cluster (/efs/...) or s3://bucket/key",
     "checkpoint": "a file on the cluster (/efs/.../ckpt_7032.pt) or the id of the job that wrote it",
     "env": "NAME=VALUE, with a name of letters, digits and _",
-    "filename": "a file name of letters, digits and . _ + -",
-    "cache": "letters, digits and . _ -, for example bert-large",
+    "cache": "letters, digits and . _ -, with a letter or digit as the first, for example bert-large",
     "image": "the name of a container image, for example <registry>/<repository>:<tag>",
     "scaling": "strong or weak",
 }
 _MAX_DAYS = 365
+_RENAME = " Rename the file, or copy it, to a name of at most 100 letters, digits and . _ + -, with a letter, a digit or _ as the first"
 MAX_SCRIPT_BYTES = 5_000_000
 MAX_WORD_BYTES = 131_071
 """Longest argument, or NAME=VALUE, that Linux passes to a program (MAX_ARG_STRLEN in linux/binfmts.h, less the NUL)."""
@@ -133,6 +134,14 @@ TimeLimit = Annotated[
 ]
 
 
+def check_warm_up(warmup: int | None, steps: int) -> None:
+    """Refuses a warm-up that lasts as long as the whole training: the learning rate would never reach its peak."""
+    if warmup is not None and warmup >= steps:
+        raise wrong(
+            f"warmup_steps is {warmup}, but the whole training has {steps} steps. Give fewer warm-up steps, or more steps"
+        )
+
+
 @dataclass(frozen=True)
 class Upstream:
     """The origin of the program that a kind runs.
@@ -209,8 +218,8 @@ class Job(BaseModel):
         default=None,
         ge=0,
         le=1000,
-        description="Maximum restarts of the job after a node was lost, on Kubernetes also after a failure of its program. Default: 3, "
-        "or 20 on spot nodes; on Slurm no limit.",
+        description="Maximum restarts of the job after a node was lost; on Kubernetes, kinds that resume from a checkpoint are also "
+        "restarted after a failure of their program. Default: 3, or 20 on spot nodes; on Slurm no limit.",
     )
 
     def __init__(self, **data: Any) -> None:
@@ -303,6 +312,8 @@ def _describe(error: ValidationError) -> str:
             continue
         key = str(found["loc"][0]) if found["loc"] else "job"
         fix = f" Write {_HINTS[key]}" if key in _HINTS else ""
+        if key == "filename":
+            key, fix = "the script's filename", _RENAME
         if found["type"] == "extra_forbidden":
             sentences.append(f"a {error.title} job has no {key}. Remove it")
         elif found["type"] == "missing":

@@ -51,7 +51,8 @@ def job_id(job: Job, token: str) -> str:
     """
     if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?", token):
         raise JobError(
-            f"token is {token!r}. Use small letters, digits and hyphens, at most 40, for example 20261120-4f3a9c"
+            f"token is {token!r}. Use small letters, digits and hyphens, at most 40, with a letter or digit as the "
+            "first and the last, for example 20261120-4f3a9c"
         )
     return f"{job.label}-{token}"
 

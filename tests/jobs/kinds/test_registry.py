@@ -107,3 +107,13 @@ def test_the_command_line_shows_every_kind_and_option() -> None:
     assert "--precompile" in shown
     assert "--no-precompile" in shown, "a switch for every kind"
     assert set(submittable()) == set(kinds()) - {"script"}
+
+
+def test_the_help_of_restarts_is_true_for_each_kind() -> None:
+    """On Kubernetes, a kind without checkpoints fails for good when its program fails."""
+    listed = json.loads(trn(None, "kinds", "--json").stdout)
+    resumes = {kind["kind"]: kind["options"]["restarts"].endswith(" This kind resumes.") for kind in listed}
+    assert resumes == {name: kind.RESTARTS for name, kind in kinds().items()}
+    assert {name for name, does in resumes.items() if not does} == {"lora", "nccom", "script"}
+    shown = " ".join(trn(None, "submit", "--help").stdout.split())
+    assert f"Kinds that resume: {', '.join(name for name, does in resumes.items() if does)}." in shown

@@ -17,7 +17,7 @@ from trainium_cdk.catalog.sources import sources
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import quote, templates
 from trainium_cdk.jobs.metrics import NUMBER, Reader, Step, parse_number
-from trainium_cdk.jobs.models import Data, Job, Scaling, Upstream, wrong
+from trainium_cdk.jobs.models import Data, Job, Scaling, Upstream, check_warm_up, wrong
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
 from trainium_cdk.jobs.templates import Option, Template
 from trainium_cdk.outputs import Fleet
@@ -129,7 +129,7 @@ class BertLarge(Job):
     )
 
     @model_validator(mode="after")
-    def _phases(self) -> Self:
+    def _consistent(self) -> Self:
         if self.phase == 2 and self.checkpoint is None:
             raise wrong(
                 "phase 2 starts from a checkpoint of phase 1. Give checkpoint (--checkpoint): a ckpt_<step>.pt file on the cluster, "
@@ -137,6 +137,7 @@ class BertLarge(Job):
             )
         if self.phase == 1 and self.checkpoint is not None:
             raise wrong("phase 1 starts without a checkpoint. Remove checkpoint, or choose phase 2")
+        check_warm_up(self.warmup_steps, self.steps or self._numbers.steps)
         return self
 
     @property

@@ -6,9 +6,9 @@ Neuron documentation, training performance on trn1; 2026-11.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from trainium_cdk.catalog import ThroughputPoint
 from trainium_cdk.catalog.sources import sources
@@ -16,7 +16,7 @@ from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import quote, templates
 from trainium_cdk.jobs.kinds.bert_large import read
 from trainium_cdk.jobs.metrics import Reader
-from trainium_cdk.jobs.models import AbsolutePath, Job, Upstream
+from trainium_cdk.jobs.models import AbsolutePath, Job, Upstream, check_warm_up
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
 from trainium_cdk.jobs.templates import Option, Template
 from trainium_cdk.outputs import Fleet
@@ -61,6 +61,12 @@ class LlamaNxd(Job):
     learning_rate: float = Field(default=1.5e-4, gt=0, lt=1, description="Peak learning rate.")
     warmup_steps: int = Field(default=100, ge=0, description="Warm-up steps.")
     checkpoint_interval: int = Field(default=500, ge=1, description="Steps between two checkpoints.")
+
+    @model_validator(mode="after")
+    def _schedule(self) -> Self:
+        if "warmup_steps" in self.model_fields_set:  # a short trial run may leave the default
+            check_warm_up(self.warmup_steps, self.steps)
+        return self
 
     def batch(self, fleet: Fleet, notes: list[str]) -> Batch:
         if fleet.cores % _TENSOR_PARALLEL:
