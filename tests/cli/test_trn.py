@@ -121,6 +121,7 @@ BAD: list[tuple[list[str | bytes], int, str]] = [
     (["frobnicate"], 2, "No such command 'frobnicate'"),
     (["submit", "bert"], 1, "there is no kind of job and no file 'bert'. Give bert-large, gpt-6.7b, .*or the path"),
     (["submit", "gpt3-6.7b"], 1, "gpt3-6.7b cannot run: the Neuron reference for Megatron-LM.*since SDK 2.13.*Use gpt-6.7b"),
+    (["submit", ""], 1, "there is no kind of job and no file ''. Give bert-large, "),
     (["submit", "./none.sh"], 1, "cannot read the script ./none.sh: No such file or directory"),
     (["submit", "bert-large", "--nodes", "3"], 1, "Use 1, 2 or 4 nodes, or --scaling weak"),
     (["submit", "bert-large", "--nodes", "9"], 1, "nodes is 9, but queue compute1 has at most 4"),
@@ -161,7 +162,10 @@ def test_a_bad_command_line(trn: Run, argv: list[str | bytes], code: int, messag
         (["list", "--stack", "Mine"], {"AWS_DEFAULT_REGION": "us-east-1"}, "cannot read stack Mine: .*credentials"),
         (["list", "--cluster", "/nowhere.json"], {}, r"cannot read /nowhere.json: No such file.*trn cluster >"),
         (["list", "--cluster", __file__], {}, "does not describe a cluster"),
-        (["validate", "/nowhere.yaml"], {}, "/nowhere.yaml: the file does not exist"),
+        (["validate", "/nowhere.yaml"], {}, r"/nowhere.yaml: the file does not exist. Check the path$"),
+        (["preflight", "--env", "/nowhere.yaml"], {}, r"/nowhere.yaml: the file does not exist. Check the path$"),
+        (["list", "--env", "/nowhere.yaml"], {}, r"/nowhere.yaml: the file does not exist. Check the path$"),
+        (["validate", "/etc/passwd/x.yaml"], {}, r"/etc/passwd/x.yaml: cannot be read: Not a directory"),
     ],
 )
 def test_without_a_cluster(argv: list[str], env: dict[str, str], message: str) -> None:

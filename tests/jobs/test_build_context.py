@@ -66,11 +66,14 @@ def test_the_same_files_are_the_same_source(folder: Path) -> None:
     assert re.fullmatch(r"src-[0-9a-f]{16}", one.tag())
 
 
-def test_invalid_folders(tmp_path: Path) -> None:
+def test_invalid_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(images.ImageError, match=r"no-such is not a folder"):
         images.pack(tmp_path / "no-such")
     with pytest.raises(images.ImageError, match=r"there is no Dockerfile in .*--file"):
         images.pack(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(images.ImageError, match=rf"there is no Dockerfile in {tmp_path}\. Name another folder"):
+        images.pack(Path())  # "in .." would be another folder
 
 
 def test_the_example_uses_the_catalogues_container() -> None:

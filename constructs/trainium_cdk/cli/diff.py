@@ -117,6 +117,7 @@ def _verdict(name: str, found: list[Change], bad: list[Change]) -> str:
         names = ", ".join(dict.fromkeys(c.name for c in bad))
         return f"{name}: do not deploy this as it is: {names}"
     lost = [c.name for c in found if c.level == "loses"]
-    return f"{name}: {len(found)} changes; nothing is lost" + (
+    changes = "1 change" if len(found) == 1 else f"{len(found)} changes"
+    return f"{name}: {changes}; nothing is lost" + (
         f" but what --allow names: {', '.join(dict.fromkeys(lost))}" if lost else ""
     )

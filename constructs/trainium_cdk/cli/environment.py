@@ -7,7 +7,18 @@ from typing import Annotated
 
 import typer
 
-from trainium_cdk.cli.common import DEFAULT_STACK, EnvFile, Json, Region, Stack, answer, put, say, table
+from trainium_cdk.cli.common import (
+    DEFAULT_STACK,
+    EnvFile,
+    Json,
+    Region,
+    Stack,
+    answer,
+    load_environment,
+    put,
+    say,
+    table,
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -35,11 +46,11 @@ def validate(
     """
     from dataclasses import replace
 
-    from trainium_cdk import checks, engines, settings
+    from trainium_cdk import checks, engines
     from trainium_cdk.cli.preflight import engine_of
     from trainium_cdk.settings.problems import errors
 
-    env = settings.load(file)
+    env = load_environment(file)
     described = (engine_of(stack, env),) if stack else env.engines
     problems = checks.check(env, *described)
     if not stack:

@@ -85,7 +85,7 @@ def pack(folder: Path, dockerfile: str = "Dockerfile") -> Source:
         raise ImageError(f"{folder} is not a folder. Name the one with the Dockerfile")
     dockerfile = posixpath.normpath(dockerfile)
     if not (folder / dockerfile).is_file():
-        raise ImageError(f"there is no {dockerfile} in {folder}. Name another folder, or give --file")
+        raise ImageError(f"there is no {dockerfile} in {folder.resolve()}. Name another folder, or give --file")
     for needed in (dockerfile, IGNORE):
         if not (folder / needed).resolve().is_relative_to(folder.resolve()):
             raise ImageError(f"{needed} is outside {folder}. Put the file itself into the folder")

@@ -18,6 +18,12 @@ from trainium_cdk.settings.environment import CATALOG_ERROR, Environment
 from trainium_cdk.settings.problems import KeyPath, Problem, show
 
 _READ_AS = {bool: "true or false", int: "a number", float: "a number", dt.date: "a date", dt.datetime: "a date"}
+_NAME = "small letters, digits and hyphens, with a letter as the first and a letter or digit as the last"
+_IN_WORDS = {
+    "^[a-z]([a-z0-9-]*[a-z0-9])?$": _NAME,
+    "^[a-z][a-z0-9-]*[a-z0-9]$": f"at least two {_NAME}",
+}
+"""The patterns of names."""
 
 
 def problems_of(error: ValidationError, numbers: Mapping[KeyPath, str] = types.MappingProxyType({})) -> list[Problem]:
@@ -68,9 +74,8 @@ def _problem(error: ErrorDetails, key: KeyPath, value: Any, number: str | None) 
         case "literal_error":
             return Problem(key, value, "not one of the allowed values", f"write {context['expected']}")
         case "string_pattern_mismatch":
-            return Problem(
-                key, value, "it does not have the required form", f"write text that matches {context['pattern']}"
-            )
+            fix = _IN_WORDS.get(context["pattern"], f"text that matches {context['pattern']}")
+            return Problem(key, value, "it does not have the required form", f"write {fix}")
         case "string_type" if type(value) in _READ_AS:
             # as it is written: 2.30 was read as 2.3, and 012 as 12
             written = number or ("" if isinstance(value, float) else show(value))

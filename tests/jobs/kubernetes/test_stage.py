@@ -161,6 +161,16 @@ def test_a_missing_source(backend: KubernetesBackend, running: Running, bucket: 
             r"the source is 'https://x/y'. Give s3://bucket/key, or one of the data sets bert-seqlen128",
         ),
         ("bert-seqlen128", "/efs/x", r"the source is 'bert-seqlen128'"),
+        (
+            "s3://b/x",
+            "/efs/x",
+            r"the bucket of the source 's3://b/x' is 'b'. Give the name of a bucket: 3 to 63 small letters",
+        ),
+        (
+            "s3://My_Bucket",
+            "/efs/x",
+            r"the bucket of the source 's3://My_Bucket' is 'My_Bucket'. Give the name of a bucket",
+        ),
         ("s3://bucket/x", "", r"the target is '', which is not on a shared file system. Give /efs/..."),
         ("s3://bucket/x", "/tmp/x", r"the target is '/tmp/x'"),
         ("s3://bucket/x", "/efs", r"the target is '/efs'"),

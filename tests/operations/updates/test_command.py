@@ -86,7 +86,10 @@ def test_a_change_that_loses_data(local_aws: LocalAws, app: Path, name: str, mon
     )
     assert worse.stderr.strip() == f"{name}: do not deploy this as it is: Files"
     allowed = diff(local_aws, app, name, "maxIO", "--allow", "Files", "--json")
-    assert allowed.returncode == 0
+    assert (allowed.returncode, allowed.stderr) == (
+        0,
+        f"{name}: 1 change; nothing is lost but what --allow names: Files\n",
+    )
     [change] = json.loads(allowed.stdout)
     assert (change["level"], change["property"]) == ("loses", "PerformanceMode")
 

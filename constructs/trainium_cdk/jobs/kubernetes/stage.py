@@ -27,7 +27,8 @@ _REFUSED: Object = {
 """Exit code 4 is permanent: the Job is not retried."""
 _OWNER = "batch.kubernetes.io/controller-uid"
 _UNSIGNED = "--no-sign-request"
-_SOURCE = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\x00\n]*)?")
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_SOURCE = re.compile(rf"s3://{_BUCKET.pattern}(/[^\x00\n]*)?")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _RESOURCES = {"cpu": "1", "memory": "2Gi"}
 
@@ -124,6 +125,12 @@ def render(
     if source in known and not target:
         place = f"{cluster.shared_dir}/trn/data/{source}"
         return tuple(_job(p.uri, place, cluster, _UNSIGNED, image, p.sha256 or "", source) for p in known[source])
+    bucket = source.removeprefix("s3://").partition("/")[0]
+    if source.startswith("s3://") and not _BUCKET.fullmatch(bucket):
+        raise JobError(
+            f"the bucket of the source {source[:80]!r} is {bucket[:80]!r}. Give the name of a bucket: 3 to 63 small letters, digits, "
+            "dots and hyphens, with a letter or digit as the first and the last"
+        )
     if not _SOURCE.fullmatch(source):
         raise JobError(
             f"the source is {source[:80]!r}. Give s3://bucket/key, or one of the data sets {', '.join(sorted(known))} (without a "
