@@ -72,7 +72,7 @@ def test_synth_is_the_same_to_the_byte(tmp_path: Path) -> None:
 
 
 BAD: dict[str, tuple[bytes | None, str]] = {
-    "missing": (None, "the file does not exist. Check the path given with `-c env=FILE`"),
+    "missing": (None, "the file does not exist. Check the path"),
     "not YAML": (b"name: [\n", "not YAML"),
     "not text": (b"\xff\xfe\x00", "not UTF-8 text"),
     "a list": (b"- a\n", "its top level is not a mapping"),

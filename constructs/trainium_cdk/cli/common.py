@@ -18,7 +18,7 @@ import typer
 from trainium_cdk import engines
 from trainium_cdk.cli import terminal
 from trainium_cdk.engines.eks import EksEngine
-from trainium_cdk.errors import EngineError, OutputsError, SettingsFileError, TrnError
+from trainium_cdk.errors import EngineError, OutputsError, TrnError
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import Backend, JobStatus, Submission
@@ -136,33 +136,12 @@ def described(ctx: typer.Context) -> Environment | None:
     file = ctx.meta.get(_FILE)
     if file is None:
         return None
-    if _READ not in ctx.meta:
-        ctx.meta[_READ] = load_environment(file)
-    env: Environment = ctx.meta[_READ]
-    return env
-
-
-def load_environment(file: Path | None) -> Environment:
-    """The environment in a file; without one, the default environment.
-
-    Raises:
-        trainium_cdk.settings.SettingsFileError, SettingsError: it is not valid.
-    """
     from trainium_cdk import settings
 
-    if file is not None and not _exists(file):
-        raise SettingsFileError(file, "the file does not exist", "Check the path")
-    return settings.load(file)
-
-
-def _exists(file: Path) -> bool:
-    try:
-        file.stat()
-    except FileNotFoundError:
-        return False
-    except (OSError, ValueError):  # `settings.load` reports it
-        return True
-    return True
+    if _READ not in ctx.meta:
+        ctx.meta[_READ] = settings.load(file)
+    env: Environment = ctx.meta[_READ]
+    return env
 
 
 def backend(stack: str, region: str | None, local: bool | None, file: Path | None) -> Backend[Submission]:

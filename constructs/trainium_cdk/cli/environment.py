@@ -14,7 +14,6 @@ from trainium_cdk.cli.common import (
     Region,
     Stack,
     answer,
-    load_environment,
     put,
     say,
     table,
@@ -46,11 +45,11 @@ def validate(
     """
     from dataclasses import replace
 
-    from trainium_cdk import checks, engines
+    from trainium_cdk import checks, engines, settings
     from trainium_cdk.cli.preflight import engine_of
     from trainium_cdk.settings.problems import errors
 
-    env = load_environment(file)
+    env = settings.load(file)
     described = (engine_of(stack, env),) if stack else env.engines
     problems = checks.check(env, *described)
     if not stack:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainium_cdk.cli.common import DEFAULT_STACK, EnvFile, Json, answer, id_in_app, load_environment, put, say
+from trainium_cdk.cli.common import DEFAULT_STACK, EnvFile, Json, answer, id_in_app, put, say
 from trainium_cdk.errors import AwsError, OutputsError
 
 if TYPE_CHECKING:
@@ -39,10 +39,11 @@ def preflight(
 ) -> None:
     """Check an environment against the account, with calls that only read. Exit code 0; 1 with errors; 2 with warnings
     and --strict."""
+    from trainium_cdk import settings
     from trainium_cdk.checks.live import CHECKS, Target, examine, policy
     from trainium_cdk.checks.live.model import QUALIFIER
 
-    environment = load_environment(env)
+    environment = settings.load(env)
     if find_block:
         _find_block(environment, find_block, nodes, hours, as_json=as_json)
         return

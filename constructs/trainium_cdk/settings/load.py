@@ -126,7 +126,7 @@ def _text(file: Path) -> str:
             raise SettingsFileError(file, f"larger than {MAX_BYTES:,} bytes", "Give an environment file")
         return data.decode("utf-8")
     except FileNotFoundError:
-        raise SettingsFileError(file, "the file does not exist", "Check the path given with `-c env=FILE`") from None
+        raise SettingsFileError(file, "the file does not exist", "Check the path") from None
     except UnicodeDecodeError as e:
         raise SettingsFileError(file, f"not UTF-8 text (byte {e.start})", "Save it as UTF-8 YAML text") from None
     except (OSError, ValueError) as e:
