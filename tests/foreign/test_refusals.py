@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from aws_cdk import CfnParameter, Stack
 from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_ssm as ssm
 
 from tests.cdk import properties
 from tests.foreign.foreign import cluster, errors, template, vpc
@@ -15,6 +16,8 @@ from trainium_cdk import (
     LustreOptions,
     TrnBootstrap,
     TrnBucket,
+    TrnEksCluster,
+    TrnNetwork,
     TrnNodeGroup,
     TrnOutputs,
     TrnPcluster,
@@ -23,6 +26,7 @@ from trainium_cdk import (
     settings,
 )
 
+LOOKUP = "is not looked up yet in the first synthesis, and must be known there: give value_from_lookup a default_value"
 TOKEN = "is a token of the CDK, which has no value before the deployment: give a plain value"
 
 
@@ -36,6 +40,11 @@ def number(scope: Stack) -> Any:
 
 def text(scope: Stack) -> str:
     return CfnParameter(scope, "Text").value_as_string
+
+
+def looked_up(scope: Stack) -> str:
+    """What a lookup returns before the CDK's command line has read the value."""
+    return ssm.StringParameter.value_from_lookup(scope, "/trn/value")
 
 
 def networks(scope: Stack) -> None:
@@ -63,6 +72,9 @@ def outputs_twice(scope: Stack) -> None:
         (lambda s: group(s, max_size=number(s)), f"Trn: max_size {TOKEN}"),
         (lambda s: group(s, desired_size=number(s)), f"Trn: desired_size {TOKEN}"),
         (lambda s: group(s, instance_type=text(s)), f"Trn: instance_type {TOKEN}"),
+        (lambda s: group(s, instance_type=looked_up(s)), f"Trn: instance_type {LOOKUP}"),
+        (lambda s: TrnNetwork(s, "Net", cidr=looked_up(s)), f"Net: cidr {LOOKUP}"),
+        (lambda s: TrnEksCluster(s, "K", vpc=vpc(s), cluster_name=looked_up(s)), f"K: cluster_name {LOOKUP}"),
         (networks, f"Plugins: job_networks {TOKEN}"),
         (lambda s: settings.ComputeResource(max_nodes=number(s)), "max_nodes is a token of the CDK"),
         (outputs_twice, "Two: the stack has the outputs of a cluster already: .*One"),
@@ -72,6 +84,25 @@ def outputs_twice(scope: Stack) -> None:
 def test_refused(build: Callable[[Stack], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         template(build)
+
+
+def ssh(scope: Stack, *cidrs: str) -> TrnPcluster:
+    opened = settings.Ssh(from_cidrs=cidrs)
+    return TrnPcluster(scope, "Slurm", vpc=vpc(scope), head_node=settings.HeadNode(ssh=opened))
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda s: group(s, capacity_reservation_id=looked_up(s), startup_script=looked_up(s)),
+        lambda s: TrnEksCluster(s, "K", vpc=vpc(s), public_access_cidrs=[looked_up(s)], service_cidr=looked_up(s)),
+        lambda s: TrnPcluster(s, "Slurm", vpc=vpc(s), custom_ami=looked_up(s)),
+        lambda s: ssh(s, looked_up(s)),
+    ],
+    ids=["node group", "cluster", "Slurm cluster", "SSH"],
+)
+def test_the_first_synthesis_succeeds_so_that_the_lookup_follows(build: Callable[[Stack], Any]) -> None:
+    assert template(build)
 
 
 @pytest.mark.parametrize(

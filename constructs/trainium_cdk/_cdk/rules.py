@@ -14,8 +14,8 @@ from constructs import Construct, IValidation
 from trainium_cdk import settings
 from trainium_cdk.checks import Rule
 from trainium_cdk.settings import Problem
-from trainium_cdk.settings.base import LIST_TOKEN, NUMBER_TOKEN, TOKEN
-from trainium_cdk.settings.problems import KeyPath, show
+from trainium_cdk.settings.base import LIST_TOKEN, LOOKUP, NUMBER_TOKEN, TOKEN
+from trainium_cdk.settings.problems import KeyPath, Source, show
 
 
 def report(
@@ -68,9 +68,10 @@ def register(construct: Construct, found: Iterable[Problem], *, at: KeyPath, nam
 
 
 def unresolved(value: object) -> bool:
-    """Whether a value is a CDK token, or holds one. (The CDK's own check sends a message to Node for each value.)"""
+    """Whether a value is a CDK token, or the placeholder of a lookup, or holds one. (The CDK's own check sends a message to Node
+    for each value.)"""
     if isinstance(value, str):
-        return TOKEN in value or LIST_TOKEN in value
+        return any(mark in value for mark in (TOKEN, LIST_TOKEN, LOOKUP))
     if isinstance(value, int | float):
         return value <= NUMBER_TOKEN
     if isinstance(value, Mapping):
@@ -80,10 +81,22 @@ def unresolved(value: object) -> bool:
 
 def refuse_tokens(construct: Construct, **values: object) -> None:
     """Raises ValueError for an argument that must be known at synthesis."""
+    refuse_lookups(construct, **values)
     for name, value in values.items():
         if unresolved(value):
             raise ValueError(
                 f"{construct.node.path}: {name} is a token of the CDK, which has no value before the deployment: give a plain value"
+            )
+
+
+def refuse_lookups(construct: Construct, **values: object) -> None:
+    """Raises ValueError for the placeholder of a lookup. The CDK's command line looks up values after the first synthesis, and
+    only if that succeeds."""
+    for name, value in values.items():
+        if LOOKUP in str(value):
+            raise ValueError(
+                f"{construct.node.path}: {name} is not looked up yet in the first synthesis, and must be known there: "
+                "give value_from_lookup a default_value"
             )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from constructs import Construct
 
 import trainium_cdk.checks.eks as eks
-from trainium_cdk._cdk.rules import known, region_of, report, unresolved
+from trainium_cdk._cdk.rules import known, refuse_lookups, region_of, report, unresolved
 from trainium_cdk.settings import Mirror, Plugins
 
 _OF_CLUSTER = (
@@ -36,6 +36,7 @@ def check_cluster(
     Raises:
         ValueError: the name is a token.
     """
+    refuse_lookups(construct, cluster_name=name)
     if unresolved(name):
         raise ValueError(
             f"{construct.node.path}: cluster_name must be plain text: log groups and permissions are named after it"

@@ -9,7 +9,7 @@ from constructs import Construct
 import trainium_cdk.checks.addresses as addresses
 import trainium_cdk.checks.network as network
 import trainium_cdk.checks.zones as zones
-from trainium_cdk._cdk.rules import known, region_of, report, unresolved
+from trainium_cdk._cdk.rules import known, refuse_lookups, region_of, report, unresolved
 from trainium_cdk.catalog import Catalog
 
 _RULES = (
@@ -27,6 +27,7 @@ def check_network(construct: Construct, cidr: str, zone_ids: Sequence[str], endp
     Raises:
         ValueError: the network is a token: its subnets are planned at synthesis.
     """
+    refuse_lookups(construct, cidr=cidr)
     if unresolved(cidr):
         raise ValueError(
             f"{construct.node.path}: cidr must be plain text, for example 10.0.0.0/16: subnets are planned at synthesis"

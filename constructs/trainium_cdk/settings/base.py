@@ -144,13 +144,15 @@ def _mount(value: str) -> str:
 
 
 def _token_or_checked(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
-    return value if isinstance(value, str) and TOKEN in value else check(value)
+    return value if isinstance(value, str) and (TOKEN in value or LOOKUP in value) else check(value)
 
 
 TOKEN = "${Token["  # noqa: S105  not a secret
 """How the CDK's tokens begin. CloudFormation fills them in at deployment, so that they cannot be checked here."""
 LIST_TOKEN = "#{Token["  # noqa: S105  not a secret
 """How the one element of a list begins whose elements are not known."""
+LOOKUP = "dummy-value-for-"
+"""What the CDK puts in place of a value that it looks up after the first synthesis (`value_from_lookup`)."""
 NUMBER_TOKEN = -1.8e289
 """Numbers that stand for the CDK's tokens are below it."""
 MaybeToken = WrapValidator(_token_or_checked)

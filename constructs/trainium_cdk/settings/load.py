@@ -15,7 +15,7 @@ from ruamel.yaml.constructor import RoundTripConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from trainium_cdk.errors import SettingsError, SettingsFileError
-from trainium_cdk.settings.base import TOKEN, may_be_none
+from trainium_cdk.settings.base import LOOKUP, TOKEN, may_be_none
 from trainium_cdk.settings.environment import Environment, environment_model
 from trainium_cdk.settings.problems import KeyPath, Problem, Source
 from trainium_cdk.settings.shape import problems_of
@@ -39,8 +39,8 @@ def load(file: str | Path | None = None) -> Environment:
 
 def parse(text: str, file: str = "(text)") -> Environment:
     """The environment that a YAML text describes. `file` is only used in messages. Raises the same errors as `load`."""
-    if TOKEN in text:
-        raise SettingsFileError(file, f"it contains a CDK token ({TOKEN}...)", "Write the value itself")
+    if mark := next((mark for mark in (TOKEN, LOOKUP) if mark in text), None):
+        raise SettingsFileError(file, f"it contains a CDK token ({mark}...)", "Write the value itself")
     try:
         document = _document(text)
     except (RecursionError, MaxDepthExceededError):
