@@ -13,9 +13,13 @@ from constructs import Construct, IValidation
 
 from trainium_cdk import settings
 from trainium_cdk.checks import Rule
+from trainium_cdk.checks.pcluster import tags_are_allowed
 from trainium_cdk.settings import Problem
-from trainium_cdk.settings.base import LIST_TOKEN, LOOKUP, NUMBER_TOKEN, TOKEN
-from trainium_cdk.settings.problems import KeyPath, Source, show
+from trainium_cdk.settings.base import LIST_TOKEN, LOOKUP, NUMBER_TOKEN, PLACEHOLDERS
+from trainium_cdk.settings.problems import KeyPath, Source, errors, show
+
+# also the network that the CDK gives a VPC before it is looked up (`Vpc.from_lookup`), and CloudFormation's dynamic references
+_PLACEHOLDERS = (*PLACEHOLDERS, LIST_TOKEN, "1.2.3.4/5", "{{resolve:")
 
 
 def report(
@@ -63,15 +67,78 @@ def register(construct: Construct, found: Iterable[Problem], *, at: KeyPath, nam
     for problem in problems:
         if problem.level == "warning":
             Annotations.of(construct).add_warning_v2(f"trn:{problem.rule}", _text(problem, at, names))
-    if errors := [_text(p, at, names) for p in problems if p.level == "error"]:
-        construct.node.add_validation(_Errors(errors))
+    if texts := [_text(problem, at, names) for problem in errors(problems)]:
+        construct.node.add_validation(_Errors(texts))
+
+
+def validated(
+    construct: Construct, data: Mapping[str, Any], *, at: KeyPath, names: Mapping[str, str]
+) -> settings.Environment:
+    """The environment that describes a construct. Arguments as of `report`; a name may also be for a longer key, as `pcluster.os`.
+
+    Raises:
+        SettingsError: a value is not valid. It names the construct and the arguments.
+    """
+    try:
+        return settings.validate(data)
+    except settings.SettingsError as e:
+        raise _of_construct(construct, e.problems, at, names) from None
+
+
+def refuse(
+    construct: Construct,
+    environment: settings.Environment,
+    *,
+    at: KeyPath,
+    rules: Iterable[Rule],
+    names: Mapping[str, str],
+) -> None:
+    """Raises SettingsError for problems with which the construct cannot even be built. Arguments as of `report`."""
+    if found := errors(problem for rule in rules for problem in rule(environment)):
+        raise _of_construct(construct, found, at, names)
+
+
+def check_tags(construct: Construct, tags: Mapping[str, str] | None) -> None:
+    """Register problems of tags."""
+    if tags:
+        report(construct, {"tags": known(tags)}, at=(), rules=(tags_are_allowed,), names={})
+
+
+def _of_construct(
+    construct: Construct, problems: Iterable[Problem], at: KeyPath, names: Mapping[str, str]
+) -> settings.SettingsError:
+    worded = [in_words_of_arguments(problem, at, names) for problem in problems]
+    return settings.SettingsError(worded, Source(construct.node.path))
+
+
+def in_words_of_arguments(problem: Problem, at: KeyPath, names: Mapping[str, str]) -> Problem:
+    """The problem with the names of arguments in place of keys. Arguments as of `report`."""
+    key = problem.key[len(at) :] if problem.key[: len(at)] == at else problem.key
+
+    def worded(text: str) -> str:
+        text = text.replace(".".join(map(str, (*at, ""))), "")
+        for dotted in (name for name in names if "." in name):
+            text = text.replace(dotted, names[dotted])
+        # keys, for example `max_nodes`, `capacity_type: spot` or `fsx`; not the same words in a sentence
+        return re.sub(r"\b[a-z]+(_[a-z]+)+\b|\b[a-z]+(?=: )|\bfsx\b", lambda m: names.get(m[0], m[0]), text)
+
+    return replace(problem, key=_argument(key, names), reason=worded(problem.reason), fix=worded(problem.fix))
+
+
+def _argument(key: KeyPath, names: Mapping[str, str]) -> KeyPath:
+    """The key with the argument's name in place of its longest part that has one."""
+    for end in range(len(key), 0, -1):
+        part = ".".join(step for step in key[:end] if isinstance(step, str))
+        if part in names and isinstance(key[end - 1], str):
+            return (names[part], *key[end:])
+    return key
 
 
 def unresolved(value: object) -> bool:
-    """Whether a value is a CDK token, or the placeholder of a lookup, or holds one. (The CDK's own check sends a message to Node
-    for each value.)"""
+    """Whether a value is a CDK token or another placeholder, or holds one. (The CDK's own check sends a message to Node for each
+    value.)"""
     if isinstance(value, str):
-        return any(mark in value for mark in (TOKEN, LIST_TOKEN, LOOKUP))
+        return any(mark in value for mark in _PLACEHOLDERS)
     if isinstance(value, int | float):
         return value <= NUMBER_TOKEN
     if isinstance(value, Mapping):
@@ -121,11 +188,6 @@ class _Errors:
 
 
 def _text(problem: Problem, at: KeyPath, names: Mapping[str, str]) -> str:
-    key = problem.key[len(at) :] if problem.key[: len(at)] == at else problem.key
-    text = f"{problem.reason}. Fix: {problem.fix}.".replace(".".join(map(str, (*at, ""))), "")
-    # keys, for example `max_nodes`, `capacity_type: spot` or `fsx`; not the same words in a sentence
-    text = re.sub(r"\b[a-z]+(_[a-z]+)+\b|\b[a-z]+(?=: )|\bfsx\b", lambda m: names.get(m[0], m[0]), text)
-    if not key:
-        return text
-    argument = re.sub(r"^[a-z_]+", lambda m: names.get(m[0], m[0]), replace(problem, key=key).dotted)
-    return f"{argument} = {show(problem.value)}: {text}"
+    own = in_words_of_arguments(problem, at, names)
+    text = f"{own.reason}. Fix: {own.fix}."
+    return f"{own.dotted} = {show(own.value)}: {text}" if own.key else text

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from aws_cdk import CfnOutput, Stack, Token
+from aws_cdk import Aws, CfnOutput, Stack
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
 from trainium_cdk import settings as trn
 from trainium_cdk._cdk.rules import unresolved
 from trainium_cdk._cdk.types import AnyRole
+from trainium_cdk.network.rules import check_peering
 
 if TYPE_CHECKING:
     from trainium_cdk.network.vpc import TrnNetwork
@@ -31,7 +32,7 @@ class TrnPeering(Construct):
         vpc: The VPC on this side.
         cidr: Its IPv4 network, the destination of the other side's routes. Default: that of `vpc`.
         route_table_ids: Its route tables by name; each gets a route to the other side. Default: those of the
-            private subnets of `vpc`.
+            private subnets of `vpc`, or of the isolated ones if it has none.
         peer_vpc_id: The VPC on the other side.
         peer_cidr: Its IPv4 network, the destination of this side's routes.
         peer_account: Its owner. Default: this account.
@@ -39,6 +40,7 @@ class TrnPeering(Construct):
         peer_route_table_ids: Route tables on the other side that get a route back (same account and region; else see
             the outputs). Default: none.
         accepter_role: IAM role in the other account that lets CloudFormation accept the connection. Default: none.
+        rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
 
     Raises:
         ValueError: the other VPC is in another account, and `accepter_role` is not given.
@@ -60,17 +62,23 @@ class TrnPeering(Construct):
         peer_region: str | None = None,
         peer_route_table_ids: Sequence[str] = (),
         accepter_role: AnyRole | str | None = None,
+        rules: bool = True,
     ) -> None:
         super().__init__(scope, id)
         stack, cidr = Stack.of(self), cidr or vpc.vpc_cidr_block
+        if rules:
+            check_peering(self, cidr, peer_cidr)
         if route_table_ids is None:
             route_table_ids = _private_tables(vpc)
-        other_account, other_region = _differs(peer_account, stack.account), _differs(peer_region, stack.region)
+        other_account, other_region = (
+            _differs(peer_account, stack.account, Aws.ACCOUNT_ID),
+            _differs(peer_region, stack.region, Aws.REGION),
+        )
         if other_account and not accepter_role:
             raise ValueError(
-                f"the VPC {peer_vpc_id} of a peering belongs to account {peer_account}, and CloudFormation fails "
-                "without a role that accepts it: give network.peerings[].accepter_role, an IAM role there that trusts this account "
-                "with ec2:AcceptVpcPeeringConnection"
+                f"{self.node.path}: the VPC {peer_vpc_id} belongs to account {peer_account}, and CloudFormation fails without a role "
+                "that accepts the peering: give accepter_role, an IAM role there that trusts this account with "
+                "ec2:AcceptVpcPeeringConnection"
             )
         connection = ec2.CfnVPCPeeringConnection(
             self,
@@ -119,6 +127,7 @@ class TrnPeering(Construct):
             peer_region=settings.region,
             peer_route_table_ids=settings.route_tables,
             accepter_role=settings.accepter_role,
+            rules=False,  # the whole environment is already checked
         )
 
     def _route(self, id: str, table: str, to: str) -> None:
@@ -135,13 +144,16 @@ class TrnPeering(Construct):
 
 
 def _private_tables(vpc: ec2.IVpc) -> dict[str, str]:
-    """Route tables of the private subnets by the subnets' ids; empty if the VPC was imported without them."""
+    """Route tables of the private subnets by the subnets' ids, or of the isolated ones if there are none; empty if the VPC was
+    imported without them."""
     try:
-        return {subnet.node.id: subnet.route_table.route_table_id for subnet in vpc.private_subnets}
+        subnets = vpc.private_subnets or vpc.isolated_subnets
+        return {subnet.node.id: subnet.route_table.route_table_id for subnet in subnets}
     except RuntimeError:  # jsii's, for an attribute that is undefined
         return {}
 
 
-def _differs(given: str | None, ours: str) -> bool:
-    """Whether an account or region differs from the stack's; for an agnostic stack, True if it is given."""
-    return given is not None and (Token.is_unresolved(ours) or given != ours)
+def _differs(given: str | None, *ours: str) -> bool:
+    """Whether an account or region is none of the stack's own names for it: its value, and the pseudo parameter. In an agnostic
+    stack, plain text counts as another one."""
+    return given is not None and given not in ours

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ipaddress import IPv4Network
 
 from constructs import Construct
 
 import trainium_cdk.checks.addresses as addresses
 import trainium_cdk.checks.network as network
+import trainium_cdk.checks.peering as peering
 import trainium_cdk.checks.zones as zones
-from trainium_cdk._cdk.rules import known, refuse_lookups, region_of, report, unresolved
+from trainium_cdk._cdk.rules import known, refuse_lookups, refuse_tokens, region_of, report, unresolved
 from trainium_cdk.catalog import Catalog
 
+_NAMES = {"network": "vpc", "public_prefix": "public_cidr_mask", "private_prefix": "private_cidr_mask"}
 _RULES = (
     addresses.vpc_size_is_allowed,
     addresses.addresses_are_private,
@@ -21,21 +24,64 @@ _RULES = (
 )
 
 
-def check_network(construct: Construct, cidr: str, zone_ids: Sequence[str], endpoints: Sequence[str]) -> None:
+def check_network(
+    construct: Construct,
+    cidr: str,
+    zone_ids: Sequence[str],
+    endpoints: Sequence[str],
+    *,
+    public_cidr_mask: int,
+    private_cidr_mask: int,
+) -> None:
     """Register problems of the arguments of a `TrnNetwork`.
 
     Raises:
-        ValueError: the network is a token: its subnets are planned at synthesis.
+        ValueError: the network is a token, or no network: its subnets are planned at synthesis.
     """
+    refuse_tokens(construct, public_cidr_mask=public_cidr_mask, private_cidr_mask=private_cidr_mask)
     refuse_lookups(construct, cidr=cidr)
     if unresolved(cidr):
         raise ValueError(
             f"{construct.node.path}: cidr must be plain text, for example 10.0.0.0/16: subnets are planned at synthesis"
         )
+    _refuse_no_network(construct, cidr)
     catalog = Catalog.load()
     regions = [region for zone in zone_ids if (region := catalog.region_of(zone))]
     data = {
         "region": region_of(construct, regions),
-        "network": known({"cidr": cidr, "zone_ids": list(zone_ids), "interface_endpoints": list(endpoints)}),
+        "network": known(
+            {
+                "cidr": cidr,
+                "zone_ids": list(zone_ids),
+                "interface_endpoints": list(endpoints),
+                "public_prefix": public_cidr_mask,
+                "private_prefix": private_cidr_mask,
+            }
+        ),
     }
-    report(construct, data, at=("network",), rules=_RULES, names={"network": "vpc"})
+    report(construct, data, at=("network",), rules=_RULES, names=_NAMES)
+
+
+def _refuse_no_network(construct: Construct, cidr: str) -> None:
+    try:
+        IPv4Network(cidr)
+    except ValueError as e:
+        raise ValueError(
+            f"{construct.node.path}: cidr = {cidr}: not an IPv4 network ({e}). Fix: write the network address and its prefix, "
+            "for example 10.0.0.0/16"
+        ) from None
+
+
+def check_peering(construct: Construct, cidr: str, peer_cidr: str) -> None:
+    """Register problems of the networks on both sides of a `TrnPeering`. One that is not known is not checked."""
+    if unresolved([cidr, peer_cidr]):
+        return
+    peer = {"vpc_id": "vpc-00000000", "cidr": peer_cidr}  # no rule here looks at the id
+    data = {"network": {"cidr": cidr, "peerings": [peer]}}
+    report(
+        construct,
+        data,
+        at=("network", "peerings", 0),
+        rules=(peering.peer_networks_do_not_overlap,),
+        names={"cidr": "peer_cidr", "network.cidr": "network of the VPC"},
+    )

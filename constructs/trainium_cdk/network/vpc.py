@@ -91,7 +91,14 @@ class TrnNetwork(Construct):
     ) -> None:
         super().__init__(scope, id)
         if rules:
-            check_network(self, cidr, zone_ids, interface_endpoints)
+            check_network(
+                self,
+                cidr,
+                zone_ids,
+                interface_endpoints,
+                public_cidr_mask=public_cidr_mask,
+                private_cidr_mask=private_cidr_mask,
+            )
         zones = [zone_of(zone) for zone in zone_ids] if zone_ids else default_zones(self, max_azs)
         planned = trn.plan_subnets(
             trn.Network.model_construct(cidr=cidr, public_prefix=public_cidr_mask, private_prefix=private_cidr_mask),

@@ -36,7 +36,13 @@ def zone_of(zone_id: str) -> Zone:
 
 def default_zones(scope: Construct, count: int) -> list[Zone]:
     """Zones of the stack's region, those with the most Trainium types first; in a region without Trainium, or an unknown one,
-    the first zones of the account."""
+    the first zones of the account.
+
+    Raises:
+        ValueError: no zone.
+    """
+    if count < 1:
+        raise ValueError(f"{scope.node.path}: max_azs = {count}: a network needs a zone. Fix: write max_azs=1 or more")
     region, catalog = Stack.of(scope).region, Catalog.load()
     if not Token.is_unresolved(region) and (known := catalog.eks.zone_ids.get(region)):
         offers = {z: sum(z in kind.zone_ids for kind in catalog.instances.values()) for z in known}

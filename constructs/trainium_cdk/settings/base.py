@@ -144,7 +144,7 @@ def _mount(value: str) -> str:
 
 
 def _token_or_checked(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
-    return value if isinstance(value, str) and (TOKEN in value or LOOKUP in value) else check(value)
+    return value if isinstance(value, str) and any(mark in value for mark in PLACEHOLDERS) else check(value)
 
 
 TOKEN = "${Token["  # noqa: S105  not a secret
@@ -153,6 +153,8 @@ LIST_TOKEN = "#{Token["  # noqa: S105  not a secret
 """How the one element of a list begins whose elements are not known."""
 LOOKUP = "dummy-value-for-"
 """What the CDK puts in place of a value that it looks up after the first synthesis (`value_from_lookup`)."""
+PLACEHOLDERS = (TOKEN, LOOKUP)
+"""Marks of values that come later, so that they cannot be checked here. An environment file cannot have them."""
 NUMBER_TOKEN = -1.8e289
 """Numbers that stand for the CDK's tokens are below it."""
 MaybeToken = WrapValidator(_token_or_checked)

@@ -15,7 +15,7 @@ from ruamel.yaml.constructor import RoundTripConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from trainium_cdk.errors import SettingsError, SettingsFileError
-from trainium_cdk.settings.base import LOOKUP, TOKEN, may_be_none
+from trainium_cdk.settings.base import PLACEHOLDERS, may_be_none
 from trainium_cdk.settings.environment import Environment, environment_model
 from trainium_cdk.settings.problems import KeyPath, Problem, Source
 from trainium_cdk.settings.shape import problems_of
@@ -39,7 +39,7 @@ def load(file: str | Path | None = None) -> Environment:
 
 def parse(text: str, file: str = "(text)") -> Environment:
     """The environment that a YAML text describes. `file` is only used in messages. Raises the same errors as `load`."""
-    if mark := next((mark for mark in (TOKEN, LOOKUP) if mark in text), None):
+    if mark := next((mark for mark in PLACEHOLDERS if mark in text), None):
         raise SettingsFileError(file, f"it contains a CDK token ({mark}...)", "Write the value itself")
     try:
         document = _document(text)
