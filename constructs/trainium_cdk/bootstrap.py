@@ -17,15 +17,23 @@ from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 import trainium_cdk.checks.neuron as neuron
-from trainium_cdk import settings
 from trainium_cdk._cdk.custom_resources import custom_resource, permissions_of
 from trainium_cdk._cdk.job_files import grant_keys
-from trainium_cdk._cdk.rules import report_on
+from trainium_cdk._cdk.rules import refuse, report_on, validated
+from trainium_cdk.checks.pcluster import system_is_known
 from trainium_cdk.node import env as node_env
 from trainium_cdk.node.scripts import ENTRY, scripts_dir
 from trainium_cdk.settings import Environment
 
 _KIND = "TrnNodeScripts"
+_NAMES = {
+    "os": "operating_system",
+    "pcluster.os": "operating_system",
+    "pcluster.queues.compute_resources.instance_type": "instance_types",
+    "storage": "mount_dirs",
+    "storage.efs.mount_dir": "mount_dirs",
+    "storage.fsx.mount_dir": "mount_dirs",
+}
 PREFIX = "node-scripts/"
 """Where the scripts are in the bucket. Old ones stay: nodes that are starting, and rollbacks, still need them."""
 
@@ -54,6 +62,8 @@ class TrnBootstrap(Construct):
 
     Raises:
         SettingsError: a value is wrong.
+        TypeError: text is given where a list is expected.
+        ValueError: more than two mount directories.
         FileNotFoundError: the scripts are not in the installation.
     """
 
@@ -86,10 +96,17 @@ class TrnBootstrap(Construct):
         parameter_name: str | None = None,
     ) -> None:
         super().__init__(scope, id)
+        _refuse_text(self, instance_types=instance_types, mount_dirs=mount_dirs, pip_packages=pip_packages)
+        if len(mount_dirs) > 2:
+            raise ValueError(
+                f"{self.node.path}: mount_dirs = {', '.join(mount_dirs)}: a cluster mounts one EFS and one FSx for Lustre file system "
+                "at most. Fix: give at most two directories"
+            )
         resources = [{"name": f"trn{i}", "instance_type": kind} for i, kind in enumerate(instance_types)]
         # only the mount directories of the file systems reach the nodes
         mounts = dict(zip(("efs", "fsx"), ({"mount_dir": d} for d in mount_dirs), strict=False))
-        environment = settings.validate(
+        environment = validated(
+            self,
             {
                 "storage": {"efs": None, "fsx": None} | mounts,
                 "pcluster": {"os": operating_system, "queues": [{"compute_resources": resources}]},
@@ -99,8 +116,12 @@ class TrnBootstrap(Construct):
                     "venv": venv,
                     "pip_packages": list(pip_packages),
                 },
-            }
+            },
+            at=("bootstrap",),
+            names=_NAMES,
         )
+        # before anything reads what the catalogue has of it
+        refuse(self, environment, at=("pcluster",), rules=(system_is_known,), names=_NAMES)
         report_on(self, environment, at=("bootstrap",), rules=neuron.RULES, names={}, engine="slurm")
         self._build(environment, bucket, parameter_name)
 
@@ -190,6 +211,13 @@ class TrnBootstrap(Construct):
         for key in grant_keys(grantee, self.bucket):
             read = read.combine(key)
         return read.combine(find)
+
+
+def _refuse_text(construct: Construct, **lists: Sequence[str]) -> None:
+    """Python takes text for a list of its letters."""
+    for name, given in lists.items():
+        if isinstance(given, str):
+            raise TypeError(f"{construct.node.path}: {name} = {given}: it is text, not a list. Fix: write [{given!r}]")
 
 
 class _OfEnvironment(TrnBootstrap):

@@ -6,14 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aws_cdk import CfnParameter, Stack
+from aws_cdk import CfnParameter, Size, Stack
 from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_eks as eks_v1
+from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_ssm as ssm
 
 from tests.cdk import properties
 from tests.foreign.foreign import cluster, errors, template, vpc
 from trainium_cdk import (
     LustreOptions,
+    TrnBastionHost,
     TrnBootstrap,
     TrnBucket,
     TrnEksCluster,
@@ -21,12 +24,16 @@ from trainium_cdk import (
     TrnNodeGroup,
     TrnOutputs,
     TrnPcluster,
+    TrnPeering,
     TrnPlugins,
     TrnStorage,
+    TrnSystemNodes,
     settings,
 )
 
 LOOKUP = "is not looked up yet in the first synthesis, and must be known there: give value_from_lookup a default_value"
+SESSION = "arn:aws:sts::111122223333:assumed-role/Platform/me"
+ROLE = "arn:aws:iam::111122223333:role/Platform"
 TOKEN = "is a token of the CDK, which has no value before the deployment: give a plain value"
 
 
@@ -40,6 +47,23 @@ def number(scope: Stack) -> Any:
 
 def text(scope: Stack) -> str:
     return CfnParameter(scope, "Text").value_as_string
+
+
+def system(scope: Stack, **given: Any) -> TrnSystemNodes:
+    return TrnSystemNodes(scope, "System", cluster=cluster(scope), **given)
+
+
+def control_plane(scope: Stack, **given: Any) -> TrnEksCluster:
+    return TrnEksCluster(scope, "K", vpc=vpc(scope), **given)
+
+
+def scripts(scope: Stack, **given: Any) -> TrnBootstrap:
+    return TrnBootstrap(scope, "Scripts", bucket=TrnBucket(scope, "B").bucket, **given)
+
+
+def peering(scope: Stack, **given: Any) -> TrnPeering:
+    mine = TrnNetwork(scope, "Net").vpc
+    return TrnPeering(scope, "Peer", vpc=mine, peer_vpc_id="vpc-0123456789abcdef0", **given)
 
 
 def looked_up(scope: Stack) -> str:
@@ -75,6 +99,12 @@ def outputs_twice(scope: Stack) -> None:
         (lambda s: group(s, instance_type=looked_up(s)), f"Trn: instance_type {LOOKUP}"),
         (lambda s: TrnNetwork(s, "Net", cidr=looked_up(s)), f"Net: cidr {LOOKUP}"),
         (lambda s: TrnEksCluster(s, "K", vpc=vpc(s), cluster_name=looked_up(s)), f"K: cluster_name {LOOKUP}"),
+        (lambda s: system(s, desired_size=number(s)), f"System: desired_size {TOKEN}"),
+        (lambda s: system(s, name="Büro"), "System: name = Büro: not the value of a Kubernetes label. Fix: write at most 63"),
+        (lambda s: group(s, capacity_type="spott"), "Trn: capacity_type = spott: not a capacity type. Fix: write .*ON_DEMAND"),
+        (lambda s: control_plane(s).grant_access("A", ROLE, "Edit"), "K: policy = Edit: .* Fix: write one of cluster-admin, admin"),
+        (lambda s: TrnNetwork(s, "Net", max_azs=0), "Net: max_azs = 0: a network needs a zone. Fix: write max_azs=1 or more"),
+        (lambda s: scripts(s, mount_dirs=["/a", "/b", "/c"]), "Scripts: mount_dirs = /a, /b, /c: .* Fix: give at most two"),
         (networks, f"Plugins: job_networks {TOKEN}"),
         (lambda s: settings.ComputeResource(max_nodes=number(s)), "max_nodes is a token of the CDK"),
         (outputs_twice, "Two: the stack has the outputs of a cluster already: .*One"),
@@ -84,6 +114,65 @@ def outputs_twice(scope: Stack) -> None:
 def test_refused(build: Callable[[Stack], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         template(build)
+
+
+@pytest.mark.parametrize(
+    ("build", "error"),
+    [
+        (lambda s: peering(s, peer_cidr="10.0.0.0/16"), "Peer] peer_cidr = 10.0.0.0/16: it overlaps with 10.0.0.0/16 of this VPC"),
+        (lambda s: TrnNetwork(s, "Net", private_cidr_mask=29), "Net] private_cidr_mask = 29: should be less than or equal to 28"),
+        (lambda s: system(s, instance_type="m7g.large"), "System] instance_type = m7g.large: this is an Arm type"),
+        (lambda s: TrnBastionHost(s, "Host", vpc=vpc(s), instance_type="t4g.micro"), "Host] instance_type = t4g.micro: this is an Arm type"),
+        (lambda s: group(s, name="default"), "Trn] name = default: the group's jobs use a Volcano queue"),
+        (lambda s: group(s, name="system"), "Trn] name = system: this name is reserved for the system nodes"),
+        (lambda s: group(s, root_volume_size=Size.gibibytes(2)), "Trn] root_volume_size = 2: should be greater than or equal to 40"),
+        (lambda s: group(s, image_id="ami-foo", service_cidr="172.20.0.0/16"), "Trn] image_id = ami-foo: it does not have the required form"),
+        (lambda s: control_plane(s).grant_access("A", "Platform", "edit"), "K] principal = Platform: it does not have the required form"),
+        (lambda s: control_plane(s).grant_access("A", SESSION, "edit"), f"K] principal = {SESSION}: this is a session of a role, not the role"),
+        (lambda s: group(s, tags={"aws:x": "y"}), "Trn] tags.aws:x = y: tags that begin with aws: are reserved. Fix: rename it, for example to my-x"),
+        (lambda s: system(s, tags={"aws:x": "y"}), "System] tags.aws:x = y: tags that begin with aws: are reserved"),
+        (lambda s: TrnPcluster(s, "Slurm", vpc=vpc(s), tags={"aws:x": "y"}), "Slurm] tags.aws:x = y: tags that begin with aws: are reserved"),
+    ],
+)  # fmt: skip
+def test_the_rules_of_environments_hold_for_arguments(build: Callable[[Stack], Any], error: str) -> None:
+    found = errors(build)
+    assert [line for line in found if line.startswith(error)], found
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda s: TrnPcluster(s, "Slurm", vpc=vpc(s), operating_system="rhel9"), "Slurm: error: operating_system = rhel9: Neuron cannot be"),
+        (lambda s: scripts(s, operating_system="ubuntu2004"), "Scripts: error: operating_system = ubuntu2004: Neuron cannot be installed on"),
+    ],
+)  # fmt: skip
+def test_a_value_without_which_nothing_can_be_built(build: Callable[[Stack], Any], message: str) -> None:
+    with pytest.raises(settings.SettingsError, match=f"^Foreign/{message}"):
+        template(build)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"capacity_type": eks_v1.CapacityType.SPOT},
+        {"capacity_type": "SPOT"},
+        {"capacity_type": eks.CapacityType.SPOT, "root_volume_size": number, "tags": {"Team": text}},
+    ],
+)
+def test_accepted(given: dict[str, Any]) -> None:
+    def build(scope: Stack) -> None:
+        resolved = {k: Size.gibibytes(v(scope)) if v is number else v for k, v in given.items() if k != "tags"}
+        group(scope, **resolved, tags={k: v(scope) for k, v in given.get("tags", {}).items()})
+
+    [made] = properties(template(build), "EKS::Nodegroup")
+    assert made["CapacityType"] == "SPOT"
+
+
+def test_an_image_may_be_a_dynamic_reference() -> None:
+    image = "{{resolve:ssm:/mine/image}}"
+    made = template(lambda s: group(s, image_id=image, service_cidr="172.20.0.0/16"))
+    assert image in str(properties(made, "EC2::LaunchTemplate"))
 
 
 def ssh(scope: Stack, *cidrs: str) -> TrnPcluster:

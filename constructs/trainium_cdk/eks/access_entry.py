@@ -6,8 +6,10 @@ from aws_cdk import Stack
 from aws_cdk import aws_eks_v2 as eks
 from constructs import Construct
 
+from trainium_cdk._cdk.rules import report, unresolved
 from trainium_cdk._cdk.types import AnyRole
-from trainium_cdk.eks.access import GROUPS, Policy, policy_arn
+from trainium_cdk.checks.eks import principals_are_roles_or_users
+from trainium_cdk.eks.access import GROUPS, POLICIES, Policy, policy_arn
 
 _Entry = eks.CfnAccessEntry
 
@@ -21,7 +23,16 @@ def access_entry(
     Args:
         principal: a role, or the ARN of a role or user.
         policy: `cluster-admin` applies to all of the cluster, the others to `namespace`.
+
+    Raises:
+        ValueError: there is no such policy.
     """
+    if policy not in POLICIES:
+        choices = ", ".join(POLICIES)
+        raise ValueError(f"{scope.node.path}: policy = {policy}: there is no such policy. Fix: write one of {choices}")
+    if isinstance(principal, str) and not unresolved(principal):
+        entry = {"eks": {"access": [{"principal": principal}]}}
+        report(scope, entry, at=("eks", "access", 0), rules=(principals_are_roles_or_users,), names={})
     whole = policy == "cluster-admin"
     return _Entry(
         scope,

@@ -12,6 +12,7 @@ from trainium_cdk import settings as trn
 from trainium_cdk._cdk.groups import ClosedGroup, Egress
 from trainium_cdk._cdk.session_manager import session_manager_policy
 from trainium_cdk._cdk.subnets import routes_of, selected
+from trainium_cdk.eks.group_rules import check_service_nodes
 from trainium_cdk.network import TrnNetwork
 
 IMAGE_PARAMETER = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
@@ -33,6 +34,7 @@ class TrnBastionHost(Construct):
         security_group: A group whose members reach the API. Default: a new one with HTTPS egress and no ingress.
         instance_type: A general-purpose x86_64 type. Default: t3.micro.
         name: Name tag. Default: trn-bastion-host.
+        rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
 
     Raises:
         ValueError: the VPC has no such subnet.
@@ -51,8 +53,12 @@ class TrnBastionHost(Construct):
         security_group: ec2.ISecurityGroup | None = None,
         instance_type: str | ec2.InstanceType = "t3.micro",
         name: str = "trn-bastion-host",
+        rules: bool = True,
     ) -> None:
         super().__init__(scope, id)
+        type_name = instance_type if isinstance(instance_type, str) else instance_type.to_string()
+        if rules:
+            check_service_nodes(self, "bastion_host", type_name)
         subnet = next(iter(selected(vpc, vpc_subnets)), None)
         if subnet is None:
             raise ValueError(f"{self.node.path}: the VPC has no subnet for a bastion host: give vpc_subnets")
@@ -80,7 +86,7 @@ class TrnBastionHost(Construct):
         instance = ec2.CfnInstance(
             self,
             "Resource",
-            instance_type=instance_type if isinstance(instance_type, str) else instance_type.to_string(),
+            instance_type=type_name,
             # read when the instance is created, not at every deployment, which would replace it
             image_id=f"{{{{resolve:ssm:{IMAGE_PARAMETER}}}}}",
             monitoring=True,
@@ -131,6 +137,7 @@ class TrnBastionHost(Construct):
             security_group=security_group,
             instance_type=(settings or trn.BastionHost()).instance_type,
             name=name,
+            rules=False,  # the whole environment is already checked
         )
 
     @property

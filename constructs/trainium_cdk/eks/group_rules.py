@@ -1,4 +1,4 @@
-"""The rules of `trn validate` for the arguments of a node group."""
+"""The rules of `trn validate` for the arguments of node groups, and of other nodes of an EKS cluster."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from constructs import Construct
+from pydantic import TypeAdapter, ValidationError
 
 import trainium_cdk.checks.capacity as capacity
 import trainium_cdk.checks.eks_nodes as eks_nodes
+import trainium_cdk.checks.nodes as nodes
 import trainium_cdk.checks.zones as zones
-from trainium_cdk._cdk.rules import known, region_of, report
+from trainium_cdk._cdk.rules import known, region_of, report, unresolved
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.settings.eks import LabelValue
 
 _NAMES = {
     "min_nodes": "min_size",
@@ -24,11 +27,13 @@ _NAMES = {
 }
 _RULES = (
     *capacity.RULES,
+    eks_nodes.node_group_names_are_not_reserved,
     eks_nodes.labels_are_not_reserved,
     eks_nodes.efa_layout_applies,
     eks_nodes.lnc_is_supported_by_the_type,
     zones.region_offers_every_type,
 )
+_LABEL_VALUE = TypeAdapter(LabelValue)
 
 
 def check_group(construct: Construct, catalog: Catalog, group: Mapping[str, Any]) -> None:
@@ -45,3 +50,31 @@ def check_group(construct: Construct, catalog: Catalog, group: Mapping[str, Any]
     if Catalog.load().instances.get(kind.name) != kind:  # added or changed by the caller
         data["catalog"] = {"instances": {kind.name: kind.model_dump(exclude={"name"})}}
     report(construct, data, at=("eks", "node_groups", 0), rules=_RULES, names=_NAMES)
+
+
+def check_service_nodes(construct: Construct, section: str, instance_type: str) -> None:
+    """Register problems of the instance type of nodes without Trainium.
+
+    Args:
+        section: where an environment describes them: `system` or `bastion_host`.
+    """
+    data = {"region": region_of(construct, ()), "eks": {section: known({"instance_type": instance_type})}}
+    rules = (nodes.service_nodes_are_x86_and_large_enough,)
+    report(construct, data, at=("eks", section), rules=rules, names={})
+
+
+def refuse_label_value(construct: Construct, **values: str) -> None:
+    """Raises ValueError for an argument that cannot be the value of a Kubernetes label."""
+    for name, value in values.items():
+        if not unresolved(value) and not _is_label_value(value):
+            raise ValueError(
+                f"{construct.node.path}: {name} = {value}: not the value of a Kubernetes label. Fix: write at most 63 letters "
+                "from a to z, digits, -, _ and ., of which the first and the last are letters or digits"
+            )
+
+
+def _is_label_value(value: str) -> bool:
+    try:
+        return bool(_LABEL_VALUE.validate_python(value))
+    except ValidationError:
+        return False

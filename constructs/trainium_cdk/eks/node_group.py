@@ -16,10 +16,10 @@ from trainium_cdk import engines
 from trainium_cdk import settings as trn
 from trainium_cdk._cdk.offering import offering_subnet
 from trainium_cdk._cdk.once import gibibytes, group_id, role_arn, to_gibibytes
-from trainium_cdk._cdk.rules import refuse_tokens
+from trainium_cdk._cdk.rules import check_tags, refuse_tokens
 from trainium_cdk._cdk.subnets import routes_of, selected
 from trainium_cdk._cdk.types import AnyRole
-from trainium_cdk.catalog import Catalog
+from trainium_cdk.catalog import CapacityType, Catalog
 from trainium_cdk.efa import TrnEfaSecurityGroup
 from trainium_cdk.eks.group_rules import check_group
 from trainium_cdk.eks.groups import ExistingNodeGroup, NodeGroup
@@ -35,10 +35,12 @@ from trainium_cdk.storage import AnyStorage, TrnStorage
 from trainium_cdk.storage.given import grant_root_access, storage_in
 
 if TYPE_CHECKING:
+    from aws_cdk import aws_eks as eks_v1
+
     from trainium_cdk.eks.cluster import TrnEksCluster
     from trainium_cdk.network import TrnNetwork
 
-CAPACITY_TYPES = {
+CAPACITY_TYPES: dict[CapacityType, eks.CapacityType] = {
     "on-demand": eks.CapacityType.ON_DEMAND,
     "spot": eks.CapacityType.SPOT,
     "capacity-block": eks.CapacityType.CAPACITY_BLOCK,
@@ -66,7 +68,7 @@ class TrnNodeGroup(Construct):
         min_size: Minimum number of nodes, which always run and cost money. Default: 0.
         desired_size: Initial number of nodes; a later deployment does not undo a scaling. Default: `min_size`.
         max_size: Maximum number of nodes. Default: 2.
-        capacity_type: Purchase option. Default: ON_DEMAND.
+        capacity_type: Purchase option, of `aws_eks_v2` or `aws_eks`. Default: ON_DEMAND.
         capacity_reservation_id: A capacity reservation (ODCR), or the capacity block that was bought. Default: none.
         subnets: Candidates: EFA does not cross subnets, so one of them is chosen, in an availability zone that
             offers the type. Default: the private subnets of the cluster's VPC.
@@ -100,7 +102,7 @@ class TrnNodeGroup(Construct):
 
     Raises:
         UnknownCatalogEntry: the catalogue does not have the instance type.
-        ValueError: `image_id` is given without `service_cidr`.
+        ValueError: `image_id` is given without `service_cidr`, or a value is not one that the argument can have.
     """
 
     role: iam.IRole
@@ -120,7 +122,7 @@ class TrnNodeGroup(Construct):
         min_size: int = 0,
         desired_size: int | None = None,
         max_size: int = 2,
-        capacity_type: eks.CapacityType = eks.CapacityType.ON_DEMAND,
+        capacity_type: eks.CapacityType | eks_v1.CapacityType = eks.CapacityType.ON_DEMAND,
         capacity_reservation_id: str | None = None,
         subnets: ec2.SubnetSelection | None = None,
         efa: bool | None = None,
@@ -161,15 +163,16 @@ class TrnNodeGroup(Construct):
         self.name = name = name or Names.unique_resource_name(self, max_length=40, separator="-").lower()
         """The value of the label `trainium-cdk/node-group` on its nodes."""
         desired_size = min_size if desired_size is None else desired_size
-        block = capacity_type == eks.CapacityType.CAPACITY_BLOCK
+        capacity = _capacity_word(self, capacity_type)
+        block = capacity == "capacity-block"
         efa_setting = _EFA[efa]
         has_efa = kind.efa_of(efa_setting) > 0
         # together they fail with InsufficientInstanceCapacity: reserved nodes are already placed (eksctl issue 7949)
         placement = has_efa and not (block or capacity_reservation_id) if placement_group is None else placement_group
-        capacity = next(word for word, each in CAPACITY_TYPES.items() if each == capacity_type)
         self.storage = storage = storage_in(self, view.vpc, storage) if storage else None
         self.fleet = group_fleet(kind, name=name, nodes=max_size, efa=efa_setting, lnc=lnc, capacity_type=capacity)
         if rules:
+            check_tags(self, tags)
             check_group(
                 self,
                 catalog,
@@ -187,6 +190,8 @@ class TrnNodeGroup(Construct):
                     "labels": dict(labels or {}),
                     "lnc": lnc,
                     "user_data": startup_script,
+                    "custom_ami": image_id,
+                    "root_volume_gib": to_gibibytes(root_volume_size) if root_volume_size else None,
                 },
             )
         self.role = node_role or TrnNodeRole(self, "Role").role
@@ -236,7 +241,7 @@ class TrnNodeGroup(Construct):
             ami_type=None if own_image else catalog.eks.ami_type,
             version=None if own_image else version,
             release_version=None if own_image else release_version,
-            capacity_type=capacity_type.value,
+            capacity_type=CAPACITY_TYPES[capacity].value,
             launch_template=latest(template),
             scaling_config=scaling(
                 self, cluster=view.name, group=name, nodes=desired_size, least=min_size, most=max_size
@@ -363,6 +368,19 @@ class TrnNodeGroup(Construct):
 
 _ON_OFF = {"auto": None, "on": True, "off": False}
 _EFA = {value: word for word, value in _ON_OFF.items()}
+
+
+def _capacity_word(construct: Construct, given: object) -> CapacityType:
+    """The environment's name of a capacity type, also of one of `aws_eks`, whose values are the same."""
+    word = str(getattr(given, "value", given)).lower().replace("_", "-")
+    for known in CAPACITY_TYPES:
+        if word == known:
+            return known
+    choices = ", ".join(each.name for each in CAPACITY_TYPES.values())
+    raise ValueError(
+        f"{construct.node.path}: capacity_type = {given}: not a capacity type. Fix: write aws_eks_v2.CapacityType.ON_DEMAND; "
+        f"the types are {choices}"
+    )
 
 
 def _api_server(view: ClusterView, service_cidr: str) -> ApiServer:

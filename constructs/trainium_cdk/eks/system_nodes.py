@@ -12,8 +12,10 @@ from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from constructs import Construct, IDependable
 
+from trainium_cdk._cdk.rules import check_tags, refuse_tokens
 from trainium_cdk._cdk.subnets import routes_of, selected
 from trainium_cdk._cdk.types import AnyRole
+from trainium_cdk.eks.group_rules import check_service_nodes, refuse_label_value
 from trainium_cdk.eks.launch import latest, launch_template, scaling
 from trainium_cdk.eks.node_role import TrnNodeRole
 from trainium_cdk.eks.user_data import user_data
@@ -53,9 +55,10 @@ class TrnSystemNodes(Construct):
         version: Kubernetes version of the nodes. Default: the cluster's.
         name: The value of the label `trainium-cdk/node-group` on its nodes, unique in the cluster. Default: from the construct's path.
         tags: Tags of instances and volumes. Default: only Name.
+        rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
 
     Raises:
-        ValueError: the sizes are not in order.
+        ValueError: the sizes are not in order or not known, or `name` cannot be the value of a label.
     """
 
     role: iam.IRole
@@ -78,25 +81,32 @@ class TrnSystemNodes(Construct):
         version: str | None = None,
         name: str | None = None,
         tags: Mapping[str, str] | None = None,
+        rules: bool = True,
     ) -> None:
         super().__init__(scope, id)
+        refuse_tokens(self, min_size=min_size, desired_size=desired_size, max_size=max_size)
         if not min_size <= desired_size <= max_size:
             raise ValueError(
                 f"{self.node.path}: min_size {min_size}, desired_size {desired_size} and max_size {max_size} are not in that order"
             )
+        type_name = instance_type if isinstance(instance_type, str) else instance_type.to_string()
+        if rules:
+            check_service_nodes(self, "system", type_name)
+            check_tags(self, tags)
         view = view_of(cluster)
         storage = storage_in(self, view.vpc, storage) if storage else None
         self.role = node_role or TrnNodeRole(self, "Role").role
         if storage:
             grant_root_access(self, storage, self.role)
         name = name or Names.unique_resource_name(self, max_length=40, separator="-").lower()
+        refuse_label_value(self, name=name)
         data = user_data(lustre=bool(storage and storage.has_lustre))
         groups = [view.security_group_id]
         if storage:
             groups.append(storage.client_security_group.security_group_id)
         template = launch_template(
             self,
-            instance_type=instance_type if isinstance(instance_type, str) else instance_type.to_string(),
+            instance_type=type_name,
             root_gib=(root_volume_size or Size.gibibytes(SYSTEM_ROOT_GIB)).to_gibibytes(),
             tags={"Name": f"{view.name}-system", **(tags or {})},
             user_data=Fn.base64(data) if data else None,
@@ -153,6 +163,7 @@ class TrnSystemNodes(Construct):
             storage=storage,
             name="system",
             tags=environment.tags,
+            rules=False,  # the whole environment is already checked
         )
         nodes._resource.node.add_dependency(network.internet_ready, *after)
         return nodes

@@ -15,7 +15,7 @@ import trainium_cdk.checks.nodes as nodes
 import trainium_cdk.checks.pcluster as pcluster
 import trainium_cdk.checks.zones as zones
 from trainium_cdk import settings as trn
-from trainium_cdk._cdk.rules import region_of, register, report_on
+from trainium_cdk._cdk.rules import check_tags, refuse, region_of, register, report_on
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks.rule import listed
 from trainium_cdk.checks.storage import local_storage_is_separate_from_shared
@@ -57,6 +57,9 @@ def environment_of(
             "pcluster": {"queues": tuple(queues)} | {k: v for k, v in values.items() if v is not None},
         }
     )
+    # the scripts of the nodes cannot be written for another one
+    refuse(construct, environment, at=("pcluster",), rules=(pcluster.system_is_known,), names=_NAMES)
+    check_tags(construct, tags)
     report_on(construct, environment, at=("pcluster",), rules=_RULES, names=_NAMES, engine="slurm")
     return environment
 
