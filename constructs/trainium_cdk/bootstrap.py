@@ -19,7 +19,8 @@ from constructs import Construct
 import trainium_cdk.checks.neuron as neuron
 from trainium_cdk._cdk.custom_resources import custom_resource, permissions_of
 from trainium_cdk._cdk.job_files import grant_keys
-from trainium_cdk._cdk.rules import refuse, report_on, validated
+from trainium_cdk._cdk.rules import own_entries, refuse, report_on, validated
+from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks.pcluster import system_is_known
 from trainium_cdk.node import env as node_env
 from trainium_cdk.node.scripts import ENTRY, scripts_dir
@@ -59,6 +60,8 @@ class TrnBootstrap(Construct):
         venv: The virtual environment: a path, or a name in the shared home directory. Default: aws_neuron_venv_pytorch.
         pip_packages: More packages for it, as `transformers==4.52.3`. Default: none.
         parameter_name: Name of the SSM parameter. Default: CloudFormation gives one.
+        catalog: The catalogue with the instance types. Default: this release's.
+        rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
 
     Raises:
         SettingsError: a value is wrong.
@@ -94,6 +97,8 @@ class TrnBootstrap(Construct):
         venv: str = "aws_neuron_venv_pytorch",
         pip_packages: Sequence[str] = (),
         parameter_name: str | None = None,
+        catalog: Catalog | None = None,
+        rules: bool = True,
     ) -> None:
         super().__init__(scope, id)
         _refuse_text(self, instance_types=instance_types, mount_dirs=mount_dirs, pip_packages=pip_packages)
@@ -116,13 +121,15 @@ class TrnBootstrap(Construct):
                     "venv": venv,
                     "pip_packages": list(pip_packages),
                 },
+                **own_entries(catalog or Catalog.load(), instance_types),
             },
             at=("bootstrap",),
             names=_NAMES,
         )
         # before anything reads what the catalogue has of it
         refuse(self, environment, at=("pcluster",), rules=(system_is_known,), names=_NAMES)
-        report_on(self, environment, at=("bootstrap",), rules=neuron.RULES, names={}, engine="slurm")
+        if rules:
+            report_on(self, environment, at=("bootstrap",), rules=neuron.RULES, names={}, engine="slurm")
         self._build(environment, bucket, parameter_name)
 
     @classmethod

@@ -6,16 +6,21 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aws_cdk import CfnParameter, Size, Stack
+from aws_cdk import CfnParameter, Duration, Size, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks as eks_v1
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_ssm as ssm
+from aws_cdk.aws_efs import ThroughputMode
+from aws_cdk.aws_fsx import LustreDeploymentType
+from aws_cdk.aws_logs import RetentionDays
 
 from tests.cdk import properties
 from tests.foreign.foreign import cluster, errors, template, vpc
 from trainium_cdk import (
+    EfsOptions,
     LustreOptions,
+    TrnAddons,
     TrnBastionHost,
     TrnBootstrap,
     TrnBucket,
@@ -30,6 +35,7 @@ from trainium_cdk import (
     TrnSystemNodes,
     settings,
 )
+from trainium_cdk.catalog import Catalog, CatalogOverrides
 
 LOOKUP = "is not looked up yet in the first synthesis, and must be known there: give value_from_lookup a default_value"
 SESSION = "arn:aws:sts::111122223333:assumed-role/Platform/me"
@@ -64,6 +70,10 @@ def scripts(scope: Stack, **given: Any) -> TrnBootstrap:
 def peering(scope: Stack, **given: Any) -> TrnPeering:
     mine = TrnNetwork(scope, "Net").vpc
     return TrnPeering(scope, "Peer", vpc=mine, peer_vpc_id="vpc-0123456789abcdef0", **given)
+
+
+def files(scope: Stack, kind: LustreDeploymentType, **given: Any) -> TrnStorage:
+    return TrnStorage(scope, "S", vpc=vpc(scope), lustre=LustreOptions(deployment_type=kind, **given))
 
 
 def looked_up(scope: Stack) -> str:
@@ -105,6 +115,9 @@ def outputs_twice(scope: Stack) -> None:
         (lambda s: control_plane(s).grant_access("A", ROLE, "Edit"), "K: policy = Edit: .* Fix: write one of cluster-admin, admin"),
         (lambda s: TrnNetwork(s, "Net", max_azs=0), "Net: max_azs = 0: a network needs a zone. Fix: write max_azs=1 or more"),
         (lambda s: scripts(s, mount_dirs=["/a", "/b", "/c"]), "Scripts: mount_dirs = /a, /b, /c: .* Fix: give at most two"),
+        (lambda s: control_plane(s, log_retention=30), "K: log_retention = 30: not a .* Fix: write RetentionDays.ONE_MONTH"),
+        (lambda s: control_plane(s, log_retention=31), "K: log_retention = 31: not a RetentionDays of aws_logs"),
+        (lambda s: TrnAddons(s, "A", cluster=cluster(s), observability=True, log_retention=30), "log_retention = 30: not a Ret"),
         (networks, f"Plugins: job_networks {TOKEN}"),
         (lambda s: settings.ComputeResource(max_nodes=number(s)), "max_nodes is a token of the CDK"),
         (outputs_twice, "Two: the stack has the outputs of a cluster already: .*One"),
@@ -121,6 +134,7 @@ def test_refused(build: Callable[[Stack], Any], message: str) -> None:
     [
         (lambda s: peering(s, peer_cidr="10.0.0.0/16"), "Peer] peer_cidr = 10.0.0.0/16: it overlaps with 10.0.0.0/16 of this VPC"),
         (lambda s: TrnNetwork(s, "Net", private_cidr_mask=29), "Net] private_cidr_mask = 29: should be less than or equal to 28"),
+        (lambda s: TrnNetwork(s, "Net", public_cidr_mask=30), "Net] public_cidr_mask = 30: should be less than or equal to 28"),
         (lambda s: system(s, instance_type="m7g.large"), "System] instance_type = m7g.large: this is an Arm type"),
         (lambda s: TrnBastionHost(s, "Host", vpc=vpc(s), instance_type="t4g.micro"), "Host] instance_type = t4g.micro: this is an Arm type"),
         (lambda s: group(s, name="default"), "Trn] name = default: the group's jobs use a Volcano queue"),
@@ -129,6 +143,16 @@ def test_refused(build: Callable[[Stack], Any], message: str) -> None:
         (lambda s: group(s, image_id="ami-foo", service_cidr="172.20.0.0/16"), "Trn] image_id = ami-foo: it does not have the required form"),
         (lambda s: control_plane(s).grant_access("A", "Platform", "edit"), "K] principal = Platform: it does not have the required form"),
         (lambda s: control_plane(s).grant_access("A", SESSION, "edit"), f"K] principal = {SESSION}: this is a session of a role, not the role"),
+        (
+            lambda s: control_plane(s, public_access_cidrs=["0.0.0.0/0"]),
+            "K] public_access_cidrs[0] = 0.0.0.0/0: this opens the Kubernetes API to every IPv4 address. "
+            "Fix: give your own network, for example 203.0.113.0/24, or none, for a private API.",
+        ),
+        (
+            lambda s: files(s, LustreDeploymentType.PERSISTENT_2, backup_retention=Duration.days(100)),
+            "S] lustre.backup_retention = 100: should be less than or equal to 90",
+        ),
+        (lambda s: files(s, LustreDeploymentType.SCRATCH_1), "S] lustre.deployment_type = SCRATCH_1: not one of the allowed values"),
         (lambda s: group(s, tags={"aws:x": "y"}), "Trn] tags.aws:x = y: tags that begin with aws: are reserved. Fix: rename it, for example to my-x"),
         (lambda s: system(s, tags={"aws:x": "y"}), "System] tags.aws:x = y: tags that begin with aws: are reserved"),
         (lambda s: TrnPcluster(s, "Slurm", vpc=vpc(s), tags={"aws:x": "y"}), "Slurm] tags.aws:x = y: tags that begin with aws: are reserved"),
@@ -145,6 +169,13 @@ def test_the_rules_of_environments_hold_for_arguments(build: Callable[[Stack], A
     [
         (lambda s: TrnPcluster(s, "Slurm", vpc=vpc(s), operating_system="rhel9"), "Slurm: error: operating_system = rhel9: Neuron cannot be"),
         (lambda s: scripts(s, operating_system="ubuntu2004"), "Scripts: error: operating_system = ubuntu2004: Neuron cannot be installed on"),
+        (lambda s: scripts(s, mount_dirs=["/usr"]), "Scripts: error: mount_dirs = /usr: /usr belongs to the operating system"),
+        (lambda s: scripts(s, instance_types=["TRN1"]), "Scripts: error: instance_types = TRN1: it does not have the required form"),
+        (lambda s: TrnNetwork(s, "Net", cidr="10.0.0.1/16"), "Net: error: cidr = 10.0.0.1/16: not an IPv4 network .* has host bits set"),
+        (
+            lambda s: TrnPcluster(s, "Slurm", vpc=vpc(s), scale_down_idle_time=Duration.minutes(0)),
+            "Slurm: error: scale_down_idle_time = 0: should be greater than or equal to 1",
+        ),
     ],
 )  # fmt: skip
 def test_a_value_without_which_nothing_can_be_built(build: Callable[[Stack], Any], message: str) -> None:
@@ -167,6 +198,49 @@ def test_accepted(given: dict[str, Any]) -> None:
 
     [made] = properties(template(build), "EKS::Nodegroup")
     assert made["CapacityType"] == "SPOT"
+
+
+@pytest.mark.parametrize("name", ["instance_types", "mount_dirs", "pip_packages"])
+def test_text_is_not_a_list(name: str) -> None:
+    with pytest.raises(TypeError, match=rf"Scripts: {name} = /efs: it is text, not a list. Fix: write \['/efs'\]"):
+        template(lambda s: scripts(s, **{name: "/efs"}))
+
+
+def test_logs_are_kept_for_ever_only_on_request() -> None:
+    made = template(lambda s: control_plane(s, log_retention=RetentionDays.INFINITE))
+    [of_cluster] = [g for g in properties(made, "Logs::LogGroup") if str(g.get("LogGroupName")).endswith("/cluster")]
+    assert "RetentionInDays" not in of_cluster
+
+
+def test_the_size_of_provisioned_throughput_may_be_a_token() -> None:
+    def build(scope: Stack) -> None:
+        size = Size.mebibytes(number(scope))
+        provisioned = EfsOptions(throughput_mode=ThroughputMode.PROVISIONED, provisioned_throughput_per_second=size)
+        TrnStorage(scope, "S", vpc=vpc(scope), efs=provisioned)
+
+    [made] = properties(template(build), "EFS::FileSystem")
+    assert made["ProvisionedThroughputInMibps"] == {"Ref": "Number"}
+
+
+ELSEWHERE = "region = eu-west-1: the catalogue has no zone of this region that offers trn1.32xlarge. Fix: use a stack in ap-south-1, "
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda s, **given: TrnPcluster(s, "Trn", vpc=vpc(s), **given),
+        lambda s, **given: TrnPcluster(s, "Trn", vpc=vpc(s), bootstrap=scripts(s), **given),
+        group,
+    ],
+    ids=["Slurm", "Slurm with scripts", "EKS"],
+)
+def test_a_region_that_the_catalogue_does_not_know(build: Callable[..., Any]) -> None:
+    [found] = errors(build, "eu-west-1")
+    assert found.startswith(f"Trn] {ELSEWHERE}")
+    assert "give rules=False or a catalog with the zones" in found
+    assert template(lambda s: build(s, rules=False), "eu-west-1")
+    zones = CatalogOverrides(instances={"trn1.32xlarge": {"zone_ids": ["euw1-az1"]}}, regions={"euw1": "eu-west-1"})
+    assert template(lambda s: build(s, catalog=Catalog.load(zones)), "eu-west-1")
 
 
 def test_an_image_may_be_a_dynamic_reference() -> None:

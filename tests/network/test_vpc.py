@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from aws_cdk import CfnResource, Stack
+from aws_cdk import CfnResource, Environment, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_efs as efs
 from aws_cdk.assertions import Match, Template
@@ -178,6 +178,21 @@ def test_endpoints() -> None:
     ]
     assert [r["CidrIp"] for r in group["SecurityGroupEgress"]] == ["255.255.255.255/32"]
     assert findings(template) == []
+
+
+@pytest.mark.parametrize(
+    ("region", "expected"),
+    [
+        ("us-east-1", ["com.amazonaws.us-east-1.ec2", "com.amazonaws.us-east-1.ssm", "com.amazonaws.route53"]),
+        ("cn-north-1", ["cn.com.amazonaws.cn-north-1.ec2", "com.amazonaws.cn-north-1.ssm", "com.amazonaws.route53"]),
+    ],
+)
+def test_names_of_services(region: str, expected: list[str]) -> None:
+    def build(stack: Stack) -> None:
+        TrnNetwork(stack, "Net", interface_endpoints=["ec2", "ssm", "route53"], s3_endpoint=False)
+
+    made = synth(build, env=Environment(region=region))
+    assert [e["ServiceName"] for e in properties(made, "EC2::VPCEndpoint")] == expected
 
 
 def test_only_the_vpc_by_default() -> None:

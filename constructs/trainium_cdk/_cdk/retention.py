@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aws_cdk import aws_logs as logs
+from constructs import Construct
 
 _R = logs.RetentionDays
 RETENTION = {
@@ -15,6 +16,21 @@ RETENTION = {
 _DAYS = {retention: days for days, retention in RETENTION.items()}
 
 
-def days_of(retention: logs.RetentionDays) -> int | None:
-    """The number of days; None for logs that never expire."""
-    return _DAYS.get(retention)
+def days_of(retention: logs.RetentionDays, construct: Construct | None = None) -> int | None:
+    """The number of days; None for logs that never expire.
+
+    Args:
+        construct: whose argument it is, for the message.
+
+    Raises:
+        ValueError: it is something else, for example a number: the logs would never expire.
+    """
+    if retention == _R.INFINITE:
+        return None
+    if retention not in _DAYS:
+        where = f"{construct.node.path}: " if construct else ""
+        name = RETENTION.get(retention, _R.ONE_MONTH).name  # type: ignore[call-overload]  # of a number of days
+        raise ValueError(
+            f"{where}log_retention = {retention}: not a RetentionDays of aws_logs. Fix: write RetentionDays.{name}"
+        )
+    return _DAYS[retention]

@@ -12,12 +12,19 @@ from aws_cdk import Annotations, Stack
 from constructs import Construct, IValidation
 
 from trainium_cdk import settings
+from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks import Rule
 from trainium_cdk.checks.pcluster import tags_are_allowed
 from trainium_cdk.settings import Problem
 from trainium_cdk.settings.base import LIST_TOKEN, LOOKUP, NUMBER_TOKEN, PLACEHOLDERS
 from trainium_cdk.settings.problems import KeyPath, Source, errors, show
 
+REGION_NAMES = {
+    "write region: ": "use a stack in ",
+    "or list the zones that your account sees under catalog.instances": "or, if AWS offers it here, give rules=False or a catalog with "
+    "the zones that your account sees under instances",
+}
+"""Names for the problems of a construct that has the arguments `catalog` and `rules`, and its stack's region."""
 # also the network that the CDK gives a VPC before it is looked up (`Vpc.from_lookup`), and CloudFormation's dynamic references
 _PLACEHOLDERS = (*PLACEHOLDERS, LIST_TOKEN, "1.2.3.4/5", "{{resolve:")
 
@@ -29,6 +36,7 @@ def report(
     at: KeyPath,
     rules: Iterable[Rule],
     names: Mapping[str, str],
+    engine: str | None = None,
 ) -> None:
     """Register problems of the arguments of a construct, with the text of `trn validate`.
 
@@ -36,14 +44,16 @@ def report(
         data: the environment that describes the construct, as plain data without tokens (see `known`).
         at: the key below which the construct is described; problems of other keys are ignored, except the region's.
         rules: the rules that apply to it.
-        names: name of the key in an environment -> name of the argument.
+        names: name of the key in an environment -> name of the argument; also for a longer key (`pcluster.os`), and for other words of
+            a message.
+        engine: ignore problems of other engines. Default: report those of all.
     """
     try:
         environment = settings.validate(data)
     except settings.SettingsError as e:
         register(construct, e.problems, at=at, names=names)
     else:
-        report_on(construct, environment, at=at, rules=rules, names=names)
+        report_on(construct, environment, at=at, rules=rules, names=names, engine=engine)
 
 
 def report_on(
@@ -55,7 +65,7 @@ def report_on(
     names: Mapping[str, str],
     engine: str | None = None,
 ) -> None:
-    """The same for an environment. `engine`: ignore problems of other engines."""
+    """The same for an environment."""
     found = [replace(problem, rule=rule.__name__) for rule in rules for problem in rule(environment)]
     of_engine = [p for p in found if engine is None or p.engine in {None, engine}]
     register(construct, of_engine, at=at, names=names)
@@ -74,7 +84,7 @@ def register(construct: Construct, found: Iterable[Problem], *, at: KeyPath, nam
 def validated(
     construct: Construct, data: Mapping[str, Any], *, at: KeyPath, names: Mapping[str, str]
 ) -> settings.Environment:
-    """The environment that describes a construct. Arguments as of `report`; a name may also be for a longer key, as `pcluster.os`.
+    """The environment that describes a construct. Arguments as of `report`.
 
     Raises:
         SettingsError: a value is not valid. It names the construct and the arguments.
@@ -117,8 +127,8 @@ def in_words_of_arguments(problem: Problem, at: KeyPath, names: Mapping[str, str
 
     def worded(text: str) -> str:
         text = text.replace(".".join(map(str, (*at, ""))), "")
-        for dotted in (name for name in names if "." in name):
-            text = text.replace(dotted, names[dotted])
+        for words in (name for name in names if not name.isidentifier()):
+            text = text.replace(words, names[words])
         # keys, for example `max_nodes`, `capacity_type: spot` or `fsx`; not the same words in a sentence
         return re.sub(r"\b[a-z]+(_[a-z]+)+\b|\b[a-z]+(?=: )|\bfsx\b", lambda m: names.get(m[0], m[0]), text)
 
@@ -165,6 +175,15 @@ def refuse_lookups(construct: Construct, **values: object) -> None:
                 f"{construct.node.path}: {name} is not looked up yet in the first synthesis, and must be known there: "
                 "give value_from_lookup a default_value"
             )
+
+
+def own_entries(catalog: Catalog, instance_types: Iterable[str]) -> dict[str, Any]:
+    """The section of an environment for what the caller has added to the catalogue, or changed: these types, and regions."""
+    ours = Catalog.load()
+    kinds = {name: catalog.instances[name] for name in instance_types if name in catalog.instances}
+    changed = {n: kind.model_dump(exclude={"name"}) for n, kind in kinds.items() if ours.instances.get(n) != kind}
+    regions = dict(catalog.zone_regions.items() - ours.zone_regions.items())
+    return {"catalog": {"instances": changed, "regions": regions}} if changed or regions else {}
 
 
 def known(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -132,7 +132,7 @@ class TrnEksCluster(OwnCluster):
         )
         # EKS would create this group itself, without expiry, and leave it behind
         log = logs.CfnLogGroup(
-            self, "Logs", log_group_name=f"/aws/eks/{name}/cluster", retention_in_days=days_of(log_retention)
+            self, "Logs", log_group_name=f"/aws/eks/{name}/cluster", retention_in_days=days_of(log_retention, self)
         )
         log.apply_removal_policy(removal_policy)
         self._resource.add_resource_dependency(log)

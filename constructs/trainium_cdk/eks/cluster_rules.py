@@ -50,7 +50,11 @@ def check_cluster(
         "service_cidr": service_cidr,
         "namespace": namespace,
     }
-    names = {"public_cidrs": "public_access_cidrs", "eks": "cluster"}
+    names = {
+        "public_cidrs": "public_access_cidrs",
+        "eks": "cluster",
+        "write endpoint: private": "none, for a private API",
+    }
     report(construct, _data(construct, values), at=("eks",), rules=_OF_CLUSTER, names=names)
 
 

@@ -12,11 +12,12 @@ import trainium_cdk.checks.capacity as capacity
 import trainium_cdk.checks.eks_nodes as eks_nodes
 import trainium_cdk.checks.nodes as nodes
 import trainium_cdk.checks.zones as zones
-from trainium_cdk._cdk.rules import known, region_of, report, unresolved
+from trainium_cdk._cdk.rules import REGION_NAMES, known, own_entries, region_of, report, unresolved
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.settings.eks import LabelValue
 
 _NAMES = {
+    **REGION_NAMES,
     "min_nodes": "min_size",
     "nodes": "desired_size",
     "max_nodes": "max_size",
@@ -43,13 +44,12 @@ def check_group(construct: Construct, catalog: Catalog, group: Mapping[str, Any]
         group: its values by the keys of `eks.node_groups`; tokens are left out.
     """
     kind = catalog.instance(group["instance_type"])
-    data: dict[str, Any] = {
+    data = {
         "region": region_of(construct, catalog.regions_of(kind.name)),
         "eks": {"node_groups": [known(group)]},
+        **own_entries(catalog, [kind.name]),
     }
-    if Catalog.load().instances.get(kind.name) != kind:  # added or changed by the caller
-        data["catalog"] = {"instances": {kind.name: kind.model_dump(exclude={"name"})}}
-    report(construct, data, at=("eks", "node_groups", 0), rules=_RULES, names=_NAMES)
+    report(construct, data, at=("eks", "node_groups", 0), rules=_RULES, names=_NAMES, engine="eks")
 
 
 def check_service_nodes(construct: Construct, section: str, instance_type: str) -> None:

@@ -68,7 +68,7 @@ def add_endpoints(
             f"Endpoint{_camel(service)}",
             vpc_id=vpc.vpc_id,
             vpc_endpoint_type="Interface",
-            service_name=_service_name(scope, service),
+            service_name=_service_name(service),
             subnet_ids=[s.subnet_id for s in subnets],
             security_group_ids=[group.security_group_id],
             private_dns_enabled=True,
@@ -79,9 +79,9 @@ def add_endpoints(
     return endpoints
 
 
-def _service_name(scope: Construct, service: str) -> str:
-    # Route 53 is a global service, also in its endpoint's name
-    return "com.amazonaws.route53" if service == "route53" else f"com.amazonaws.{Stack.of(scope).region}.{service}"
+def _service_name(service: str) -> str:
+    # Route 53 is a global service, also in its endpoint's name. The CDK knows which names differ in China
+    return "com.amazonaws.route53" if service == "route53" else ec2.InterfaceVpcEndpointAwsService(service).name
 
 
 def _own_principals() -> iam.PolicyDocument:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ipaddress import IPv4Network
 
 from constructs import Construct
 
@@ -11,7 +10,7 @@ import trainium_cdk.checks.addresses as addresses
 import trainium_cdk.checks.network as network
 import trainium_cdk.checks.peering as peering
 import trainium_cdk.checks.zones as zones
-from trainium_cdk._cdk.rules import known, refuse_lookups, refuse_tokens, region_of, report, unresolved
+from trainium_cdk._cdk.rules import known, refuse_lookups, refuse_tokens, region_of, report, unresolved, validated
 from trainium_cdk.catalog import Catalog
 
 _NAMES = {"network": "vpc", "public_prefix": "public_cidr_mask", "private_prefix": "private_cidr_mask"}
@@ -36,7 +35,8 @@ def check_network(
     """Register problems of the arguments of a `TrnNetwork`.
 
     Raises:
-        ValueError: the network is a token, or no network: its subnets are planned at synthesis.
+        ValueError: the network is a token: its subnets are planned at synthesis.
+        SettingsError: it is no network.
     """
     refuse_tokens(construct, public_cidr_mask=public_cidr_mask, private_cidr_mask=private_cidr_mask)
     refuse_lookups(construct, cidr=cidr)
@@ -44,32 +44,15 @@ def check_network(
         raise ValueError(
             f"{construct.node.path}: cidr must be plain text, for example 10.0.0.0/16: subnets are planned at synthesis"
         )
-    _refuse_no_network(construct, cidr)
+    sizes = {"cidr": cidr, "public_prefix": public_cidr_mask, "private_prefix": private_cidr_mask}
+    validated(construct, {"network": {"cidr": cidr}}, at=("network",), names=_NAMES)
     catalog = Catalog.load()
     regions = [region for zone in zone_ids if (region := catalog.region_of(zone))]
     data = {
         "region": region_of(construct, regions),
-        "network": known(
-            {
-                "cidr": cidr,
-                "zone_ids": list(zone_ids),
-                "interface_endpoints": list(endpoints),
-                "public_prefix": public_cidr_mask,
-                "private_prefix": private_cidr_mask,
-            }
-        ),
+        "network": sizes | known({"zone_ids": list(zone_ids), "interface_endpoints": list(endpoints)}),
     }
     report(construct, data, at=("network",), rules=_RULES, names=_NAMES)
-
-
-def _refuse_no_network(construct: Construct, cidr: str) -> None:
-    try:
-        IPv4Network(cidr)
-    except ValueError as e:
-        raise ValueError(
-            f"{construct.node.path}: cidr = {cidr}: not an IPv4 network ({e}). Fix: write the network address and its prefix, "
-            "for example 10.0.0.0/16"
-        ) from None
 
 
 def check_peering(construct: Construct, cidr: str, peer_cidr: str) -> None:

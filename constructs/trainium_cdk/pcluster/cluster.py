@@ -18,10 +18,17 @@ from trainium_cdk._cdk.removal import removal_policy as policy_of
 from trainium_cdk._cdk.session_manager import session_manager_statements
 from trainium_cdk.bootstrap import TrnBootstrap
 from trainium_cdk.bucket import TrnBucket
+from trainium_cdk.catalog import Catalog
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.outputs.contract import PAYLOADS
 from trainium_cdk.pcluster.config import ClusterIds, render
-from trainium_cdk.pcluster.described import default_name, environment_of, refuse_the_stacks_name, with_scripts_of
+from trainium_cdk.pcluster.described import (
+    default_name,
+    environment_of,
+    refuse_the_stacks_name,
+    refuse_unknown_system,
+    with_scripts_of,
+)
 from trainium_cdk.pcluster.name import TrnClusterName
 from trainium_cdk.pcluster.provider import TrnPclusterProvider
 from trainium_cdk.pcluster.ssh import key_pair, ssh_source
@@ -66,6 +73,8 @@ class TrnPcluster(Construct):
         overrides: Keys merged last into the cluster configuration, in ParallelCluster's own spelling. Default: none.
         tags: Tags of the cluster's resources. Default: none.
         removal_policy: For the cluster's logs on `cdk destroy`. Default: DESTROY.
+        catalog: The catalogue with the instance types of the queues. Default: this release's.
+        rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
 
     Raises:
         SettingsError: a value is not valid, or the cluster has the stack's name.
@@ -113,14 +122,19 @@ class TrnPcluster(Construct):
         overrides: Mapping[str, Any] | None = None,
         tags: Mapping[str, str] | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.DESTROY,
+        catalog: Catalog | None = None,
+        rules: bool = True,
     ) -> None:
         super().__init__(scope, id)
+        catalog = catalog or Catalog.load()
         if not isinstance(storage, TrnStorage):
             storage = wrapped(self, "Storage", vpc, storage) if storage else TrnStorage(self, "Storage", vpc=vpc)
         environment = environment_of(
             self,
             storage=storage,
             tags=tags or {},
+            catalog=catalog,
+            rules=rules,
             queues=queues,
             cluster_name=cluster_name or default_name(self),
             head=head_node,
@@ -134,8 +148,9 @@ class TrnPcluster(Construct):
             overrides=dict(overrides or {}),
         )
         if bootstrap:
-            environment = with_scripts_of(self, environment, bootstrap.environment)
+            environment = with_scripts_of(self, environment, bootstrap.environment, rules=rules)
         else:
+            refuse_unknown_system(self, environment)
             bootstrap = TrnBootstrap(
                 self,
                 "Bootstrap",
@@ -143,6 +158,8 @@ class TrnPcluster(Construct):
                 instance_types=engines.get("slurm").instance_types(environment),
                 operating_system=operating_system,
                 mount_dirs=environment.storage.mount_dirs,
+                catalog=catalog,
+                rules=rules,
             )
         subnets = chosen_subnets(
             self,
@@ -184,7 +201,7 @@ class TrnPcluster(Construct):
         removal_policy: RemovalPolicy,
     ) -> None:
         self.environment, self.storage = environment, storage
-        refuse_the_stacks_name(environment, Stack.of(self).stack_name)
+        refuse_the_stacks_name(self, environment)
         p = environment.pcluster
         file_systems = {each.kind: each.id for each in storage.file_systems}
         clients = p.accounting.client_security_group if p.accounting else None

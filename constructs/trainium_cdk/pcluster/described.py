@@ -15,12 +15,23 @@ import trainium_cdk.checks.nodes as nodes
 import trainium_cdk.checks.pcluster as pcluster
 import trainium_cdk.checks.zones as zones
 from trainium_cdk import settings as trn
-from trainium_cdk._cdk.rules import check_tags, refuse, region_of, register, report_on
+from trainium_cdk._cdk.rules import (
+    REGION_NAMES,
+    check_tags,
+    in_words_of_arguments,
+    own_entries,
+    refuse,
+    region_of,
+    register,
+    report_on,
+    validated,
+)
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks.rule import listed
 from trainium_cdk.checks.storage import local_storage_is_separate_from_shared
 from trainium_cdk.errors import SettingsError
 from trainium_cdk.settings import Environment
+from trainium_cdk.settings.problems import Source
 from trainium_cdk.storage import TrnStorage
 
 _RULES = (
@@ -31,36 +42,52 @@ _RULES = (
     local_storage_is_separate_from_shared,
     zones.region_offers_every_type,
 )
-_NAMES = {"os": "operating_system", "head": "head_node"}
+_NAMES = {
+    **REGION_NAMES,
+    "os": "operating_system",
+    "head": "head_node",
+    "scale_down_idle_minutes": "scale_down_idle_time",
+}
 
 
 def environment_of(
-    construct: Construct, *, storage: TrnStorage, tags: Mapping[str, str], queues: Sequence[trn.Queue], **values: Any
+    construct: Construct,
+    *,
+    storage: TrnStorage,
+    tags: Mapping[str, str],
+    queues: Sequence[trn.Queue],
+    catalog: Catalog,
+    rules: bool,
+    **values: Any,
 ) -> Environment:
-    """The environment of a cluster in any app. Problems that the rules find are registered.
+    """The environment of a cluster in any app.
 
     Args:
+        catalog: has the instance types of the queues.
+        rules: whether to register problems that the rules find.
         values: of `trn.Pcluster`.
 
     Raises:
         SettingsError: a value is not valid.
     """
-    catalog = Catalog.load()
     types = {r.instance_type for queue in queues for r in queue.compute_resources} & set(catalog.instances)
     regions = [set(catalog.regions_of(kind)) for kind in types]
     mounts = {mount.kind: {"mount_dir": mount.mount_dir} for mount in storage.file_systems}
-    environment = trn.validate(
+    environment = validated(
+        construct,
         {
             "region": region_of(construct, sorted(set.intersection(*regions)) if regions else ()),
             "tags": dict(tags),
             "storage": {"efs": None, "fsx": None} | mounts,
             "pcluster": {"queues": tuple(queues)} | {k: v for k, v in values.items() if v is not None},
-        }
+            **own_entries(catalog, sorted(types)),
+        },
+        at=("pcluster",),
+        names=_NAMES,
     )
-    # the scripts of the nodes cannot be written for another one
-    refuse(construct, environment, at=("pcluster",), rules=(pcluster.system_is_known,), names=_NAMES)
-    check_tags(construct, tags)
-    report_on(construct, environment, at=("pcluster",), rules=_RULES, names=_NAMES, engine="slurm")
+    if rules:
+        check_tags(construct, tags)
+        report_on(construct, environment, at=("pcluster",), rules=_RULES, names=_NAMES, engine="slurm")
     return environment
 
 
@@ -70,9 +97,14 @@ def default_name(construct: Construct) -> str:
     return f"{name}-slurm" if name == Stack.of(construct).stack_name else name
 
 
-def with_scripts_of(construct: Construct, environment: Environment, scripts: Environment) -> Environment:
-    """The cluster's environment with the software that the node scripts install. Contradictions are registered as problems."""
+def with_scripts_of(
+    construct: Construct, environment: Environment, scripts: Environment, *, rules: bool
+) -> Environment:
+    """The cluster's environment with the software that the node scripts install. With `rules`, contradictions are registered as
+    problems."""
     described = environment.model_copy(update={"bootstrap": scripts.bootstrap})
+    if not rules:
+        return described
     compared = {
         "operating_system": ([scripts.pcluster.os], [described.pcluster.os]),
         "mount_dirs": (sorted(scripts.storage.mount_dirs), sorted(described.storage.mount_dirs)),
@@ -93,12 +125,22 @@ def with_scripts_of(construct: Construct, environment: Environment, scripts: Env
     return described
 
 
-def refuse_the_stacks_name(environment: Environment, stack_name: str) -> None:
+def refuse_unknown_system(construct: Construct, environment: Environment) -> None:
+    """The scripts of the nodes can be written only for a known operating system.
+
+    Raises:
+        SettingsError: the catalogue does not have it.
+    """
+    refuse(construct, environment, at=("pcluster",), rules=(pcluster.system_is_known,), names=_NAMES)
+
+
+def refuse_the_stacks_name(construct: Construct, environment: Environment) -> None:
     """ParallelCluster creates a stack of the cluster's name.
 
     Raises:
         SettingsError: the stack of the construct has that name already.
     """
+    stack_name = Stack.of(construct).stack_name
     if environment.cluster_name == stack_name:
         problem = trn.Problem(
             ("pcluster", "cluster_name"),
@@ -106,4 +148,5 @@ def refuse_the_stacks_name(environment: Environment, stack_name: str) -> None:
             "the stack has this name, and ParallelCluster creates a stack of the cluster's name",
             f"write another name, for example {stack_name}-slurm",
         )
-        raise SettingsError([problem], environment.source)
+        problem = in_words_of_arguments(problem, ("pcluster",), _NAMES)
+        raise SettingsError([problem], Source(construct.node.path))

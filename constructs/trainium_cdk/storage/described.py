@@ -23,6 +23,14 @@ _NAMES = {
     "throughput": "throughput_mode",
     "provisioned_mibps": "provisioned_throughput_per_second",
     "backup_days": "backup_retention",
+    "fsx.deployment": "lustre.deployment_type",
+    "fsx.capacity_gib": "lustre.capacity",
+    "fsx.throughput": "lustre.throughput_per_tib",
+    "fsx.backup_days": "lustre.backup_retention",
+    "fsx.mount_dir": "lustre_mount_dir",
+    "efs.mount_dir": "efs_mount_dir",
+    "efs.throughput": "efs.throughput_mode",
+    "efs.provisioned_mibps": "efs.provisioned_throughput_per_second",
 }
 
 
@@ -88,12 +96,9 @@ def check_storage(construct: Construct, efs: object, efs_mount_dir: str, lustre:
         described["efs"] = known({"mount_dir": efs_mount_dir})
     if isinstance(efs, EfsOptions):
         size = efs.provisioned_throughput_per_second
-        described["efs"] |= known(
-            {
-                "throughput": efs.throughput_mode.value.lower(),
-                "provisioned_mibps": int(size.to_mebibytes()) if size and not size.is_unresolved() else None,
-            }
-        )
+        if not (size and size.is_unresolved()):  # mode and size are checked together
+            mibps = int(size.to_mebibytes()) if size else None
+            described["efs"] |= known({"throughput": efs.throughput_mode.value.lower(), "provisioned_mibps": mibps})
     if lustre is not None:
         described["fsx"] = known({"mount_dir": lustre_mount_dir})
     if isinstance(lustre, LustreOptions):
