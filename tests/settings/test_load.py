@@ -47,6 +47,7 @@ BAD_TEXTS = [
     ("? 0x" + "f" * 5000 + "\n: 1\n", "the number is too large (20,000 bits)"),
     ("account: " + "9" * 100_000, "not YAML: Exceeds the limit (4300 digits)"),
     ("account: '${Token[AWS.AccountId.4]}'", "it contains a CDK token (${Token[...). Write the value itself"),
+    ("name: dummy-value-for-/trn/name", "it contains a CDK token (dummy-value-for-...). Write the value itself"),
     ("a: " + "{a: " * 100 + "1" + "}" * 100, "more than 40 levels deep"),
 ]
 
