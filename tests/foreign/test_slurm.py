@@ -167,5 +167,5 @@ def test_the_rules_run_in_every_app(given: dict[str, Any], expected: str) -> Non
 
 
 def test_the_stacks_own_name_is_refused() -> None:
-    with pytest.raises(settings.SettingsError, match="the stack has this name"):
+    with pytest.raises(settings.SettingsError, match=r"^Foreign/.*: error: cluster_name = .*: the stack has this name"):
         template(lambda s: TrnPcluster(s, "Slurm", vpc=vpc(s), cluster_name="Foreign"))

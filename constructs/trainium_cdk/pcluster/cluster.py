@@ -201,7 +201,7 @@ class TrnPcluster(Construct):
         removal_policy: RemovalPolicy,
     ) -> None:
         self.environment, self.storage = environment, storage
-        refuse_the_stacks_name(self, environment)
+        refuse_the_stacks_name(environment, Stack.of(self).stack_name)
         p = environment.pcluster
         file_systems = {each.kind: each.id for each in storage.file_systems}
         clients = p.accounting.client_security_group if p.accounting else None

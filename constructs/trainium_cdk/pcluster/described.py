@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from aws_cdk import Names, Stack
@@ -18,7 +18,6 @@ from trainium_cdk import settings as trn
 from trainium_cdk._cdk.rules import (
     REGION_NAMES,
     check_tags,
-    in_words_of_arguments,
     own_entries,
     refuse,
     region_of,
@@ -31,7 +30,6 @@ from trainium_cdk.checks.rule import listed
 from trainium_cdk.checks.storage import local_storage_is_separate_from_shared
 from trainium_cdk.errors import SettingsError
 from trainium_cdk.settings import Environment
-from trainium_cdk.settings.problems import Source
 from trainium_cdk.storage import TrnStorage
 
 _RULES = (
@@ -85,6 +83,8 @@ def environment_of(
         at=("pcluster",),
         names=_NAMES,
     )
+    name = Stack.of(construct).stack_name
+    refuse(construct, environment, at=("pcluster",), rules=(lambda e: _stacks_name_is_free(e, name),), names=_NAMES)
     if rules:
         check_tags(construct, tags)
         report_on(construct, environment, at=("pcluster",), rules=_RULES, names=_NAMES, engine="slurm")
@@ -134,19 +134,21 @@ def refuse_unknown_system(construct: Construct, environment: Environment) -> Non
     refuse(construct, environment, at=("pcluster",), rules=(pcluster.system_is_known,), names=_NAMES)
 
 
-def refuse_the_stacks_name(construct: Construct, environment: Environment) -> None:
+def refuse_the_stacks_name(environment: Environment, stack_name: str) -> None:
     """ParallelCluster creates a stack of the cluster's name.
 
     Raises:
         SettingsError: the stack of the construct has that name already.
     """
-    stack_name = Stack.of(construct).stack_name
+    if found := list(_stacks_name_is_free(environment, stack_name)):
+        raise SettingsError(found, environment.source)
+
+
+def _stacks_name_is_free(environment: Environment, stack_name: str) -> Iterator[trn.Problem]:
     if environment.cluster_name == stack_name:
-        problem = trn.Problem(
+        yield trn.Problem(
             ("pcluster", "cluster_name"),
             stack_name,
             "the stack has this name, and ParallelCluster creates a stack of the cluster's name",
             f"write another name, for example {stack_name}-slurm",
         )
-        problem = in_words_of_arguments(problem, ("pcluster",), _NAMES)
-        raise SettingsError([problem], Source(construct.node.path))
