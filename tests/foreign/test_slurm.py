@@ -9,7 +9,9 @@ from aws_cdk import Stack
 from aws_cdk import aws_efs as efs
 from aws_cdk import aws_fsx as fsx
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_rds as rds
 from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_secretsmanager as sm
 from aws_cdk.assertions import Template
 
 from tests.cdk import findings, needs, properties, resources
@@ -144,6 +146,24 @@ def test_trn_understands_the_stack() -> None:
     assert isinstance(cluster, outputs.SlurmCluster)
     assert (cluster.cluster_name, cluster.mount_dirs) == ("theirs", ("/efs",))
     assert [f.instance_type for f in cluster.fleets] == ["trn1.32xlarge"]
+
+
+def test_accounting_in_a_database_of_the_app() -> None:
+    def build(scope: Stack) -> None:
+        within = vpc(scope)
+        database = rds.DatabaseInstance(
+            scope, "Db", engine=rds.DatabaseInstanceEngine.mysql(version=rds.MysqlEngineVersion.VER_8_0), vpc=within
+        )
+        secret = sm.Secret(scope, "Password")
+        address = database.instance_endpoint.socket_address
+        for id, uri in (("One", address), ("Two", database.instance_endpoint.hostname)):
+            accounting = settings.Accounting(uri=uri, user="slurm", password_secret=secret.secret_arn)
+            TrnPcluster(scope, id, vpc=within, accounting=accounting)
+
+    clusters = template(build).find_resources("Custom::PclusterCluster").values()
+    databases = [c["Properties"]["ClusterConfiguration"]["Scheduling"]["SlurmSettings"]["Database"] for c in clusters]
+    assert [next(iter(each["PasswordSecretArn"])) for each in databases] == ["Ref", "Ref"]
+    assert [next(iter(each["Uri"])) for each in databases] == ["Fn::Join", "Fn::GetAtt"]
 
 
 ERRORS: list[tuple[dict[str, Any], str]] = [

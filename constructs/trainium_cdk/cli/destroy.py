@@ -136,7 +136,8 @@ def plan(found: Survey, fate: str) -> list[str]:
     if owner.cluster and fate != "ignore":
         verb = "cancel" if fate == "cancel" else "wait for"
         steps.append(f"{verb} the jobs on cluster {owner.cluster}")
-    steps.append(f"delete stack {owner.stack} with {found.resources} resources")
+    count = "1 resource" if found.resources == 1 else f"{found.resources} resources"
+    steps.append(f"delete stack {owner.stack} with {count}")
     steps.append(
         "delete leftovers of its parts: instances, load balancers, network interfaces, security groups, volumes, logs"
     )

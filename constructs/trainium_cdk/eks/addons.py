@@ -81,7 +81,7 @@ class TrnAddons(Construct):
         install_once(self, cluster)
         catalog = catalog or Catalog.load()
         self._view, self._mounts, self._addresses = view_of(cluster), mounts(self, storage), catalog.eks.pod_addresses
-        self._metrics, self._log_days, self._removal_policy = metrics, days_of(log_retention), removal_policy
+        self._metrics, self._log_days, self._removal_policy = metrics, days_of(log_retention, self), removal_policy
         self._version, self._versions = version or self._view.version, addon_versions or {}
         addons = catalog.eks.addons_for(
             {mount.kind for mount in self._mounts},

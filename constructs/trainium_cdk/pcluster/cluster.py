@@ -70,7 +70,8 @@ class TrnPcluster(Construct):
         custom_ami: Image of every node without an image of its own. Default: ParallelCluster's.
         scale_down_idle_time: A dynamic node without work is stopped after this time. Default: 10 minutes.
         slurm_settings: Lines for slurm.conf. Default: none.
-        overrides: Keys merged last into the cluster configuration, in ParallelCluster's own spelling. Default: none.
+        overrides: Keys merged last into the cluster configuration, in ParallelCluster's own spelling, for example
+            `{"Iam": {"PermissionsBoundary": arn}}`: the CDK's permissions boundaries do not reach ParallelCluster's own roles. Default: none.
         tags: Tags of the cluster's resources. Default: none.
         removal_policy: For the cluster's logs on `cdk destroy`. Default: DESTROY.
         catalog: The catalogue with the instance types of the queues. Default: this release's.
