@@ -68,6 +68,8 @@ ENVIRONMENTS = {
 }
 PYTHON = str(BIN / "python")
 EMPTY = "cdk app: an empty stack"
+VALIDATED = "cdk app: an empty stack, validated"
+"""As a new app of the CDK is: it validates its templates, unless CDK_VALIDATION=false. Ours does where it is true."""
 OURS = (PYTHON, "app.py")
 NAIVE = (PYTHON, "-m", "benchmarks.naive_stack")
 CASES = (
@@ -87,7 +89,16 @@ CASES = (
     Case("cdk app: one node group", OURS, EMPTY, {"engine": "eks", "env": "one node group"}),
     Case(f"cdk app: {MANY} node groups", OURS, "cdk app: one node group", {"engine": "eks", "env": "node groups"}),
     Case("cdk app: both stacks", OURS, EMPTY),
-    Case("cdk app: both stacks, validated", OURS, EMPTY, validation=True),
+    Case(VALIDATED, (PYTHON, "-c", EMPTY_APP), VALIDATED, validation=True),
+    Case("cdk app: one queue, validated", OURS, VALIDATED, {"engine": "slurm", "env": "one queue"}, validation=True),
+    Case(
+        "cdk app: one node group, validated",
+        OURS,
+        VALIDATED,
+        {"engine": "eks", "env": "one node group"},
+        validation=True,
+    ),
+    Case("cdk app: both stacks, validated", OURS, VALIDATED, validation=True),
 )
 
 

@@ -29,11 +29,8 @@ REGIONS = {
     "capacity_block": "us-east-2",
 }
 """Of the examples that are not for us-east-1."""
-KUBECTL = (
-    "/aws/lambda/ExampleEksJobs-MineKubectlProvider",
-    "/aws/lambda/ExampleImportedCluster-ExampleImportedCluster",
-)
-"""Prefixes of the logs of the CDK's functions for kubectl."""
+KUBECTL = {"ExampleEksJobs": "MineKubectlProvider", "ExampleImportedCluster": "ExampleImportedCluster"}
+"""How the names of the CDK's functions for kubectl begin, by stack."""
 
 
 def stacks(name: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Template]:
@@ -87,7 +84,8 @@ def test_it_is_deployed_and_destroyed(name: str, local_aws: LocalAws, tmp_path: 
 
 def left(aws: LocalAws) -> dict[str, list[str]]:
     """Without logs of the functions with which the CDK uses kubectl on a cluster that is not ours: they stay on AWS too."""
-    found = {kind: [n for n in names if not n.startswith(KUBECTL)] for kind, names in aws.leftovers().items()}
+    kubectl = tuple(f"/aws/lambda/{stack}-{name}" for stack, name in KUBECTL.items())
+    found = {kind: [n for n in names if not n.startswith(kubectl)] for kind, names in aws.leftovers().items()}
     return {kind: names for kind, names in found.items() if names}
 
 

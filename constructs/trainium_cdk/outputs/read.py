@@ -86,9 +86,10 @@ def read(stack: str, region: str | None = None, engine: str | None = None) -> Cl
         raise OutputsError(f"cannot read stack {stack}: {describe_error(e)}") from None
     status = found["StackStatus"]
     if status not in {"CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE"}:
-        raise OutputsError(
-            f"stack {stack} is {status}, not deployed. Wait for it, or deploy it again: {deployment(stack)}"
-        )
+        next_step = f"Wait for it, or deploy it again: {deployment(stack)}"
+        if status == "DELETE_FAILED":
+            next_step = f"Delete the rest of it: `trn destroy {stack}`"
+        raise OutputsError(f"stack {stack} is {status}, not deployed. {next_step}")
     return parse(stack, client.meta.region_name, {o["OutputKey"]: o["OutputValue"] for o in found.get("Outputs", [])})
 
 

@@ -131,7 +131,7 @@ def findings(estimate: dict[str, Any]) -> Found:
         unknown = estimate[f"unknown_{name}"]
         hour = estimate[f"{name}_hour"]
         least = "at least " if unknown else ""
-        rest = f"; the catalogue has no price of {listed(unknown)}" if unknown else ""
+        rest = f". The bill is higher: the catalogue has no price of {listed(unknown)}" if unknown else ""
         yield Finding(
             "info",
             title,
