@@ -221,7 +221,8 @@ def test_a_stage_that_has_completed_is_not_run_again_after_a_crash(world: World)
     assert world.slurm.run(["scontrol", "requeue", sent.stages["train"]]).returncode == 0
     assert backend.status(sent.id).state in ("PENDING", "RUNNING", "COMPLETED")  # and has it start now
     until_empty(world)
-    assert backend.status(sent.id).ok
+    found = backend.status(sent.id)
+    assert found.ok, found.stages
     assert (Path(world.slurm.node_env()["HOME"]) / "done-ran").read_text() == "ran\n" * 2  # to compile, and to train
 
 
