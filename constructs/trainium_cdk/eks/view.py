@@ -88,22 +88,25 @@ def view_of(cluster: AnyCluster) -> ClusterView:
     )
 
 
-_installed: WeakKeyDictionary[IConstruct, dict[tuple[str, str], str]] = WeakKeyDictionary()
-"""Of each app: (class, path of the cluster) -> path of the construct."""
+_installed: WeakKeyDictionary[IConstruct, dict[str, Construct]] = WeakKeyDictionary()
+"""Of each cluster of this library, by class; of others in each app, by class and the cluster's path."""
 
 
 def install_once(construct: Construct, cluster: AnyCluster) -> None:
     """Raises ValueError if the cluster cannot have what the construct installs: it has it already, or its addresses are IPv6."""
-    key = (type(construct).__name__, cluster.node.path)
-    first = _installed.setdefault(construct.node.root, {}).setdefault(key, construct.node.path)
-    if first != construct.node.path:
+    kind = type(construct).__name__
+    if isinstance(cluster, OwnCluster):
+        first = _installed.setdefault(cluster, {}).setdefault(kind, construct)
+    else:
+        first = _installed.setdefault(construct.node.root, {}).setdefault(f"{kind} {cluster.node.path}", construct)
+    if first is not construct:
         raise ValueError(
-            f"{construct.node.path}: the cluster has a {key[0]} already, {first}, and both would install the same: give that one the "
-            "arguments of both"
+            f"{construct.node.path}: the cluster has a {kind} already, {first.node.path}, and both would install the same: give that "
+            "one the arguments of both"
         )
     if not isinstance(cluster, OwnCluster) and getattr(cluster.ip_family, "name", "") == "IP_V6":
         raise ValueError(
-            f"{construct.node.path}: the cluster's pods have IPv6 addresses, and what {key[0]} installs is for IPv4: give a cluster "
+            f"{construct.node.path}: the cluster's pods have IPv6 addresses, and what {kind} installs is for IPv4: give a cluster "
             "whose ip_family is IP_V4"
         )
 
