@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 from aws_cdk import ArnFormat, CfnResource, Stack
@@ -75,6 +75,11 @@ def function_role(
 def allow(resource: Any, *actions: str) -> Statement:
     """A policy statement in CloudFormation's format."""
     return {"Effect": "Allow", "Action": list(actions), "Resource": resource}
+
+
+def policy_statements(statements: Iterable[Statement]) -> list[iam.PolicyStatement]:
+    """Statements in CloudFormation's format as the CDK's."""
+    return [iam.PolicyStatement.from_json(statement) for statement in statements]
 
 
 def public_registry() -> list[Statement]:

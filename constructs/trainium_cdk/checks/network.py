@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from trainium_cdk.checks.rule import Rule, duplicates, error, info, listed, queues, warning
 from trainium_cdk.settings import Environment, Problem
-from trainium_cdk.settings.base import PLACEHOLDERS
+from trainium_cdk.settings.base import is_placeholder
 
 WIDEST_SSH = 8
 """Shortest prefix that may connect to port 22. No user owns a wider network."""
@@ -102,7 +102,7 @@ def ssh_is_for_own_networks(env: Environment) -> Iterator[Problem]:
         key = ("pcluster", "head", "ssh", "from_cidrs", i)
         yield error(key, cidrs[i], "this network is listed twice: EC2 rejects a duplicate rule", "remove it")
     for i, cidr in enumerate(cidrs):
-        if not any(mark in cidr for mark in PLACEHOLDERS) and int(cidr.split("/")[1]) < WIDEST_SSH:
+        if not is_placeholder(cidr) and int(cidr.split("/")[1]) < WIDEST_SSH:
             yield error(
                 ("pcluster", "head", "ssh", "from_cidrs", i),
                 cidr,

@@ -11,7 +11,7 @@ from trainium_cdk.catalog import Stack, evaluate
 from trainium_cdk.checks.rule import Rule, error, info, listed, near, queues, warning
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.settings import Environment, Problem
-from trainium_cdk.settings.base import PLACEHOLDERS
+from trainium_cdk.settings.base import is_placeholder
 from trainium_cdk.settings.problems import KeyPath
 
 STACKS = ("TrnPclusterStack", "TrnEksStack")
@@ -276,21 +276,16 @@ def accounting_is_reachable(env: Environment) -> Iterator[Problem]:
         return
     at: KeyPath = ("pcluster", "accounting")
     port = accounting.uri.partition(":")[2]
-    if port and _is_known(port) and not 0 < int(port) < 65536:
+    if port and not is_placeholder(port) and not 0 < int(port) < 65536:
         yield error(
             (*at, "uri"), accounting.uri, f"{port} is not a valid port", f"write {DATABASE_PORT}, MySQL's default"
         )
-    if not port and _is_known(accounting.uri):
+    if not port and not is_placeholder(accounting.uri):
         yield info(
             (*at, "uri"), accounting.uri, f"port {DATABASE_PORT} is used", "add :port if the database uses another one"
         )
-    if _is_known(accounting.password_secret):
+    if not is_placeholder(accounting.password_secret):
         yield from _secret(env, (*at, "password_secret"), accounting.password_secret)
-
-
-def _is_known(value: str) -> bool:
-    """Not a token of the CDK, which a construct in another app may be given."""
-    return not any(mark in value for mark in PLACEHOLDERS)
 
 
 def _secret(env: Environment, key: KeyPath, arn: str) -> Iterator[Problem]:

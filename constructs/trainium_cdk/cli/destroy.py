@@ -132,22 +132,21 @@ def _carry_out(found: Survey, client: Any, fate: Fate) -> None:
 def plan(found: Survey, fate: str) -> list[str]:
     """The plan as lines of text."""
     owner = found.owner
-    steps = []
-    if owner.cluster and fate != "ignore":
-        verb = "cancel" if fate == "cancel" else "wait for"
-        steps.append(f"{verb} the jobs on cluster {owner.cluster}")
-    count = "1 resource" if found.resources == 1 else f"{found.resources} resources"
-    steps.append(f"delete stack {owner.stack} with {count}")
-    steps.append(
-        "delete leftovers of its parts: instances, load balancers, network interfaces, security groups, volumes, logs"
-    )
-    lines = [f"{number}. {step}" for number, step in enumerate(steps, 1)]
     if found.deleted:
         lines = [f"{owner.stack} is already deleted; its leftovers are searched for"]
+    else:
+        lines = [f"{number}. {step}" for number, step in enumerate(_steps(found, fate), 1)]
     lines.extend(f"   kept, as configured: {k.type} {k.id}" for k in found.kept)
     if owner.engine and (shared := engines.get(owner.engine).shared_with_others):
         lines.append(f"   kept, because all clusters in the region share it: {shared}")
     return lines
+
+
+def _steps(found: Survey, fate: str) -> Iterator[str]:
+    if found.owner.cluster and fate != "ignore":
+        yield f"{'cancel' if fate == 'cancel' else 'wait for'} the jobs on cluster {found.owner.cluster}"
+    yield f"delete stack {found.owner.stack} with {found.resources} resource{'' if found.resources == 1 else 's'}"
+    yield "delete leftovers of its parts: instances, load balancers, network interfaces, security groups, volumes, logs"
 
 
 def conclusion(found: Survey, report: Report) -> list[str]:

@@ -11,7 +11,7 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from trainium_cdk._cdk.functions import public_registry
+from trainium_cdk._cdk.functions import policy_statements, public_registry
 from trainium_cdk._cdk.job_files import grant_keys
 from trainium_cdk._cdk.trust import service_of_account
 from trainium_cdk.outputs.contract import SOURCES
@@ -82,7 +82,7 @@ class TrnImageBuilder(Construct):
                 actions=["s3:GetObject", "s3:GetObjectVersion"], resources=[bucket.arn_for_objects(f"{SOURCES}*")]
             ),
             # Neuron's images are public, but anonymous pulls are limited
-            *(iam.PolicyStatement.from_json(statement) for statement in public_registry()),
+            *policy_statements(public_registry()),
         ]
         self.role: iam.IRole = role
         """The role of builds."""

@@ -12,7 +12,14 @@ from aws_cdk import aws_lambda as functions
 from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
 from constructs import Construct, IDependable
 
-from trainium_cdk._cdk.functions import Statement, allow, deployment_logs, function_role, public_registry
+from trainium_cdk._cdk.functions import (
+    Statement,
+    allow,
+    deployment_logs,
+    function_role,
+    policy_statements,
+    public_registry,
+)
 from trainium_cdk._cdk.injection import AddProperties
 
 _PULL = (
@@ -53,7 +60,7 @@ class KubectlProvider(Construct):
             *public_registry(),
             *([allow("*", "ecr:GetAuthorizationToken"), allow(list(charts), *_PULL)] if charts else []),
         ]
-        may = [iam.PolicyStatement.from_json(each) for each in statements]
+        may = policy_statements(statements)
         self.role, _ = function_role(Construct(self, "Handler"), group, may, in_vpc=True)
         """The role that calls the Kubernetes API."""
         self._entry_role, _ = function_role(Construct(self, "Entry"), group, in_vpc=True)

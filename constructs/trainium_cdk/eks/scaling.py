@@ -17,7 +17,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as functions
 from constructs import Construct
 
-from trainium_cdk._cdk.functions import Statement, allow, function_role, log_group
+from trainium_cdk._cdk.functions import Statement, allow, function_role, log_group, policy_statements
 from trainium_cdk._cdk.groups import ClosedGroup, Egress
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks.access import SCALER
@@ -153,9 +153,11 @@ class TrnScaler(Construct):
         first, *more = [
             node_groups[i : i + _GROUPS_OF_A_POLICY] for i in range(0, len(node_groups), _GROUPS_OF_A_POLICY)
         ]
-        role, _ = function_role(self, log, _policy(_reading(view) + _sizes(stack, view, first)), in_vpc=True)
+        role, _ = function_role(self, log, policy_statements(_reading(view) + _sizes(stack, view, first)), in_vpc=True)
         for i, groups in enumerate(more, 1):
-            iam.ManagedPolicy(self, f"Groups{i}", statements=_policy(_sizes(stack, view, groups)), roles=[role])
+            iam.ManagedPolicy(
+                self, f"Groups{i}", statements=policy_statements(_sizes(stack, view, groups)), roles=[role]
+            )
         function = functions.Function(
             self,
             "Resource",
@@ -215,16 +217,12 @@ def _by_type(node_groups: Iterable[NodeGroup]) -> list[dict[str, object]]:
     return [{"type": name, "devices": devices, "groups": groups} for (name, devices), groups in types.items()]
 
 
-def _policy(statements: Iterable[Statement]) -> list[iam.PolicyStatement]:
-    return [iam.PolicyStatement.from_json(statement) for statement in statements]
-
-
 def _reading(view: ClusterView) -> list[Statement]:
     """Permissions of the function to read the cluster, the Auto Scaling groups and the instances."""
     return [
-        {**allow(view.arn, "eks:DescribeCluster")},
+        allow(view.arn, "eks:DescribeCluster"),
         # AWS accepts no narrower resource for these
-        {**allow("*", "autoscaling:DescribeAutoScalingGroups", "ec2:DescribeInstances")},
+        allow("*", "autoscaling:DescribeAutoScalingGroups", "ec2:DescribeInstances"),
     ]
 
 
@@ -233,7 +231,7 @@ def _sizes(stack: Stack, view: ClusterView, node_groups: Sequence[NodeGroup]) ->
     prefix = f"arn:{stack.partition}:autoscaling:{stack.region}:{stack.account}:autoScalingGroup:*:autoScalingGroupName"
     scaling = [f"{prefix}/eks-{group.nodegroup_name}-*" for group in node_groups]
     return [
-        {**allow([group.nodegroup_arn for group in node_groups], "eks:DescribeNodegroup")},
+        allow([group.nodegroup_arn for group in node_groups], "eks:DescribeNodegroup"),
         {
             **allow(scaling, "autoscaling:SetDesiredCapacity", "autoscaling:TerminateInstanceInAutoScalingGroup"),
             "Condition": {"StringEquals": {"aws:ResourceTag/eks:cluster-name": view.name}},

@@ -11,7 +11,7 @@ from trainium_cdk._aws import describe_error
 from trainium_cdk._aws import region as aws_region
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import OutputsError
-from trainium_cdk.outputs.contract import CONTRACT, ClusterOutputs
+from trainium_cdk.outputs.contract import CONTRACT, CONTRACT_KEY, ClusterOutputs
 
 Cluster = ClusterOutputs
 """A cluster of any engine."""
@@ -27,10 +27,10 @@ def parse(stack: str, region: str, outputs: Mapping[str, str]) -> Cluster:
     Raises:
         OutputsError: the outputs are not of such a stack, or of another version of the contract.
     """
-    contract = outputs.get("TrnContract")
+    contract = outputs.get(CONTRACT_KEY)
     if contract is None:
         raise OutputsError(
-            f"stack {stack} is not one of trainium-cdk: it has no output TrnContract. Name another stack"
+            f"stack {stack} is not one of trainium-cdk: it has no output {CONTRACT_KEY}. Name another stack"
         )
     if contract != CONTRACT:
         raise OutputsError(
@@ -153,7 +153,7 @@ def stacks(region: str, engine: str | None = None) -> list[str]:
     return sorted(
         name
         for name, of_stack in values.items()
-        if "TrnContract" in of_stack and engine in (None, of_stack.get("TrnEngine"))
+        if CONTRACT_KEY in of_stack and engine in (None, of_stack.get("TrnEngine"))
     )
 
 

@@ -144,7 +144,12 @@ def _mount(value: str) -> str:
 
 
 def _token_or_checked(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
-    return value if isinstance(value, str) and any(mark in value for mark in PLACEHOLDERS) else check(value)
+    return value if isinstance(value, str) and is_placeholder(value) else check(value)
+
+
+def is_placeholder(text: str) -> bool:
+    """Whether its value comes later: it is, or contains, a token or the placeholder of a lookup."""
+    return any(mark in text for mark in PLACEHOLDERS)
 
 
 TOKEN = "${Token["  # noqa: S105  not a secret
