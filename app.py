@@ -54,11 +54,6 @@ except ModuleNotFoundError as e:
     )
 
 
-def _stack_class(engine: Engine) -> Any:
-    module, _, name = engine.stack_class.partition(":")
-    return getattr(import_module(module), name)
-
-
 def _stack_name(engine: Engine, environment: settings.Environment) -> str:
     """Its name in the account. Several environments can exist in one account: all but the default one have their name in it."""
     return engine.stack if environment.name == settings.Environment().name else f"{engine.stack}-{environment.name}"
@@ -122,7 +117,7 @@ def build(app: cdk.App) -> None:
                 account=environment.account or os.environ.get("CDK_DEFAULT_ACCOUNT"), region=environment.region
             ),
         }
-        stack = cdk.Stack(**into) if wrong[name] else _stack_class(engine)(environment=environment, **into)
+        stack = cdk.Stack(**into) if wrong[name] else engines.load(engine.stack_class)(environment=environment, **into)
         made[stack] = found[name]
         for problem in wrong[name]:  # the CDK's command line does not deploy a stack with an error annotation
             cdk.Annotations.of(stack).add_error(environment.source.describe(problem))

@@ -25,7 +25,7 @@ from sandbox.slurm import LocalSlurm, available
 from tests.jobs.conftest import fleet, make_cluster
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.jobs import BertLarge, Follower, LocalTransport, SlurmBackend
-from trainium_cdk.jobs.metrics import Step
+from trainium_cdk.jobs.records import Step
 
 TREE = sources().repositories["samples"]
 REPOSITORY = "aws-neuron/aws-neuron-samples"

@@ -19,7 +19,7 @@ from conformance.launched import Launched, launched
 from tests.jobs.conftest import fleet, make_cluster
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs import Follower, TorchTitan
-from trainium_cdk.jobs.metrics import Step
+from trainium_cdk.jobs.records import Step
 
 ENVIRONMENT = vendor.ROOT / ".venvs/torchtitan"
 ORIGINAL = "torchtitan 0.3.0 (PyPI), torch 2.14.0"

@@ -7,7 +7,6 @@ from typing import Any
 from aws_cdk import CfnOutput, Stack
 from constructs import Construct
 
-from trainium_cdk import engines
 from trainium_cdk._cdk.encryption import encrypt, encrypt_operations, stack_key
 from trainium_cdk._cdk.managed_policies import manage_policies
 from trainium_cdk._cdk.removal import removal_policy
@@ -27,6 +26,7 @@ from trainium_cdk.network import TrnNetwork
 from trainium_cdk.outputs import eks_outputs
 from trainium_cdk.registry import TrnRegistry
 from trainium_cdk.settings import Environment
+from trainium_cdk.settings.inventory import inventory
 from trainium_cdk.storage import TrnStorage
 
 
@@ -41,7 +41,7 @@ class TrnEksStack(Stack):
         kwargs.setdefault("description", f"Trainium on EKS: cluster {environment.eks_cluster_name} (trainium-cdk)")
         super().__init__(scope, id, tags={**environment.tags, **kwargs.pop("tags", {})}, **kwargs)
         name, on_destroy, eks = environment.name, environment.on_destroy, environment.eks
-        zones = engines.get("eks").zone_ids(environment)
+        zones = inventory(environment, "eks").zone_ids
         data_key = stack_key(
             self, environment.encryption, description=f"Data of {name}", auto_scaling=True, on_destroy=on_destroy
         )

@@ -7,7 +7,6 @@ from typing import Any
 from aws_cdk import CfnOutput, Duration, Stack
 from constructs import Construct
 
-from trainium_cdk import engines
 from trainium_cdk._cdk.encryption import TrnKey, encrypt, encrypt_operations, stack_key
 from trainium_cdk._cdk.managed_policies import manage_policies
 from trainium_cdk._cdk.removal import removal_policy
@@ -20,6 +19,7 @@ from trainium_cdk.outputs.contract import PAYLOADS
 from trainium_cdk.pcluster.cluster import TrnPcluster
 from trainium_cdk.registry import TrnRegistry
 from trainium_cdk.settings import Environment
+from trainium_cdk.settings.inventory import inventory
 from trainium_cdk.storage import TrnStorage
 
 
@@ -39,7 +39,7 @@ class TrnPclusterStack(Stack):
             self,
             "Network",
             environment.network,
-            zone_ids=engines.get("slurm").zone_ids(environment),
+            zone_ids=inventory(environment, "slurm").zone_ids,
             name=name,
             on_destroy=on_destroy,
         )

@@ -9,7 +9,6 @@ import json
 import re
 import subprocess
 import sys
-from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -78,18 +77,6 @@ def test_the_torchx_component_knows_torchx_alone() -> None:
 @pytest.mark.parametrize("part", ["catalog", "settings", "checks", "outputs", "cli.app"])
 def test_nothing_slow_at_the_start(part: str) -> None:
     assert not imported_by(f"import trainium_cdk.{part}") & set(SLOW)
-
-
-ORDER = ["catalog", "settings", "checks"]
-
-
-@pytest.mark.parametrize(("part", "above"), [(p, ORDER[i + 1 :]) for i, p in enumerate(ORDER[:-1])])
-def test_lower_layers_do_not_import_upper_ones(part: str, above: list[str]) -> None:
-    for source in (PACKAGE / part).rglob("*.py"):
-        text = source.read_text("utf-8")
-        for upper in above:
-            assert not re.search(rf"^\s*(from|import) trainium_cdk\.{upper}\b", text, re.MULTILINE), source
-            assert not re.search(rf"^\s*from trainium_cdk import .*\b{upper}\b", text, re.MULTILINE), source
 
 
 def test_examples_in_docstrings_are_true() -> None:
@@ -175,23 +162,3 @@ def test_engines_differ_in_their_own_files_only() -> None:
         if _compares_engine(node)
     ]
     assert found == []
-
-
-def _imports(file: Path) -> set[str]:
-    """The modules of this package that a module imports when it is loaded."""
-    found: set[str] = set()
-    for node in ast.parse(file.read_text("utf-8")).body:
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("trainium_cdk"):
-            found |= {node.module, *(f"{node.module}.{name.name}" for name in node.names)}
-        elif isinstance(node, ast.Import):
-            found |= {name.name for name in node.names}
-    return found
-
-
-@pytest.mark.parametrize("part", ["engines", "jobs", "operations", "outputs", "settings", "checks", "cli"])
-def test_no_module_imports_itself_over_others(part: str) -> None:
-    """Packages' `__init__` files gather names, and are left out."""
-    files = {name: PACKAGE.parent / (name.replace(".", "/") + ".py") for name in modules(part)}
-    graph = {name: sorted(_imports(file) & files.keys()) for name, file in files.items() if file.exists()}
-    assert graph
-    TopologicalSorter(graph).prepare()

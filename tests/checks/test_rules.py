@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from tests.checks import bad_environments, notices
 from tests.support import many
-from trainium_cdk import checks, engines, settings
+from trainium_cdk import checks, settings
+from trainium_cdk.settings.inventory import inventory
 
 ENVIRONMENTS = sorted((Path(__file__).parent.parent / "environments").glob("*.yaml"))
 
@@ -23,7 +24,7 @@ ENVIRONMENTS = sorted((Path(__file__).parent.parent / "environments").glob("*.ya
 def test_valid_environments_pass(file: Path) -> None:
     env = settings.load(file)
     assert {p.level for p in checks.require(env)} <= {"warning", "info"}
-    assert engines.get("slurm").zone_ids(env)
+    assert inventory(env, "slurm").zone_ids
 
 
 def test_the_folder_shows_every_kind() -> None:
@@ -31,7 +32,7 @@ def test_the_folder_shows_every_kind() -> None:
     found = [settings.load(f) for f in ENVIRONMENTS]
     queues = [q for e in found for q in e.pcluster.queues]
     resources = [r for q in queues for r in q.compute_resources]
-    assert {t for e in found for t in engines.get("slurm").instance_types(e)} >= set(settings.load().catalog.instances)
+    assert {t for e in found for t in inventory(e, "slurm").instance_types} >= set(settings.load().catalog.instances)
     assert {q.capacity_type for q in queues} == {"on-demand", "spot", "capacity-block"}
     assert {e.storage.fsx.deployment for e in found if e.storage.fsx} == {"SCRATCH_2", "PERSISTENT_1", "PERSISTENT_2"}
     assert {e.storage.efs.throughput for e in found if e.storage.efs} == {"elastic", "provisioned", "bursting"}
@@ -64,15 +65,15 @@ def test_every_rule_is_registered() -> None:
                 and function.__module__ == parts.__name__ != "trainium_cdk.checks.rule"
             ):
                 written.add(name)
-    assert written == {rule.__name__ for rule in checks.RULES}
-    assert len(checks.RULES) == len(written)
+    assert written == {rule.__name__ for rule in checks.rules()}
+    assert len(checks.rules()) == len(written)
 
 
 def test_every_rule_is_shown_by_a_table() -> None:
     texts = [row[0] for row in (*bad_environments.TABLE, *notices.TABLE)]
     texts.append("on_destroy: keep\nstorage: {fsx: {deployment: SCRATCH_2}}")
     shown = {p.rule for text in texts for p in checks.check(settings.parse(text))}
-    assert shown == {rule.__name__ for rule in checks.RULES}
+    assert shown == {rule.__name__ for rule in checks.rules()}
 
 
 TEXTS = [f.read_text("utf-8") for f in ENVIRONMENTS]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainium_cdk.cli.follow import summarize
 from trainium_cdk.jobs import Expected, Summary
-from trainium_cdk.jobs.metrics import CompileCount, Step
+from trainium_cdk.jobs.records import CompileCount, Step
 
 PUBLISHED = Expected(4000.0, "published for 1 node, SDK 2.28")
 

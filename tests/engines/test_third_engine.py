@@ -23,7 +23,7 @@ class Machine:
         info = folder / "packages" / "process_engine-1.0.dist-info"
         info.mkdir(parents=True)
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: process-engine\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text("[trainium_cdk.engines]\nprocess = process_engine:ProcessEngine\n")
+        (info / "entry_points.txt").write_text("[trainium_cdk.engines]\nprocess = process_engine:PROCESS\n")
         self.env = {
             **{k: v for k, v in os.environ.items() if not k.startswith("TRN_")},
             "PYTHONPATH": os.pathsep.join(map(str, (info.parent, ENGINE, ROOT))),
@@ -63,6 +63,44 @@ def test_its_section_is_validated(machine: Machine) -> None:
         in machine.python("-m", "trainium_cdk.cli", "validate", str(absent)).stderr
     )
     assert "process" in json.loads(machine.trn("schema"))["properties"]
+
+
+COUNTED = """
+import json, sys
+from trainium_cdk import checks, settings
+from trainium_cdk.checks.live import Target
+from trainium_cdk.checks.live.cost import cost
+from trainium_cdk.checks.live.quotas import addresses_wanted
+env = settings.load(sys.argv[1])
+target = Target(env, "process")
+print(json.dumps({
+    "cost": {item["what"]: item["full"] for item in cost(target)["items"]},
+    "addresses": addresses_wanted(target),
+    "standard": [s.instance_type for s in target.servers],
+    "problems": [p.reason for p in checks.check(env, "process")],
+}))
+"""
+
+
+def test_its_parts_are_counted(machine: Machine) -> None:
+    """Cost, quotas and addresses derive from its inventory alone."""
+    file = machine.folder / "small.yaml"
+    file.write_text(
+        ENVIRONMENT + "network: {cidr: 10.0.0.0/24, private_prefix: 28, public_prefix: 28}\n"
+        "catalog: {service_prices: {us-east-1: {counter-hour: 0.5}}}\n"
+        "storage: {efs: {}}\n"
+    )
+    file.write_text(
+        file.read_text().replace("machine: desk", "machine: desk\n  slots: {max_nodes: 9, instance_type: trn1.2xlarge}")
+    )
+    done = machine.python("-c", COUNTED, str(file))
+    assert done.returncode == 0, done.stderr
+    counted = json.loads(done.stdout)
+    assert counted["cost"]["counter: first edition"] == 0.5
+    assert {"dispatcher: m5.large", "dispatcher: root volume"} <= counted["cost"].keys()
+    assert counted["addresses"] == {"NAT gateways": 1, "the dispatcher": 1}
+    assert counted["standard"] == ["m5.large"]
+    assert any("9 nodes and 3 for the dispatcher" in reason for reason in counted["problems"])
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ from typing import Any
 
 from sandbox import LocalAws
 from sandbox.pcluster_validator.seed import Seeded, reservation, seed
-from trainium_cdk import engines
 from trainium_cdk.pcluster.config import NO_ADDRESS, ClusterIds, Config, render
 from trainium_cdk.settings import Environment
+from trainium_cdk.settings.inventory import inventory
 
 
 def configuration(aws: LocalAws, env: Environment) -> Config:
@@ -27,7 +27,7 @@ class _Things:
     def __init__(self, aws: LocalAws, env: Environment):
         self.aws, self.env = aws, env
         self.zones = tuple(
-            dict.fromkeys([*engines.get("slurm").zone_ids(env), *(q.zone_id for q in env.pcluster.queues if q.zone_id)])
+            dict.fromkeys([*inventory(env, "slurm").zone_ids, *(q.zone_id for q in env.pcluster.queues if q.zone_id)])
         )
         self.base: Seeded = seed(self.client, self.zones[0])
         self.private = {self.zones[0]: self.base.private_subnet}

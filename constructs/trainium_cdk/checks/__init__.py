@@ -14,16 +14,14 @@ rejects, so that each mistake is reported once.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import trainium_cdk.checks.addresses as addresses
 import trainium_cdk.checks.capacity as capacity
-import trainium_cdk.checks.cluster_configuration as cluster_configuration
-import trainium_cdk.checks.eks as eks
 import trainium_cdk.checks.encryption as encryption
 import trainium_cdk.checks.network as network
 import trainium_cdk.checks.neuron as neuron
 import trainium_cdk.checks.nodes as nodes
-import trainium_cdk.checks.pcluster as pcluster
 import trainium_cdk.checks.peering as peering
 import trainium_cdk.checks.storage as storage
 import trainium_cdk.checks.zones as zones
@@ -33,23 +31,30 @@ from trainium_cdk.errors import SettingsError
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.problems import errors
 
-__all__ = ["RULES", "Rule", "check", "require"]
+__all__ = ["Rule", "check", "require", "rules"]
 
-RULES: tuple[Rule, ...] = (
+COMMON: tuple[Rule, ...] = (
     *capacity.RULES,
     *neuron.RULES,
     *zones.RULES,
     *addresses.RULES,
     *network.RULES,
     *peering.RULES,
-    *pcluster.RULES,
-    *cluster_configuration.RULES,
-    *eks.RULES,
     *nodes.RULES,
     *storage.RULES,
     *encryption.RULES,
 )
-"""Every rule, in the order in which problems are reported."""
+
+
+@cache
+def rules() -> tuple[Rule, ...]:
+    """Every rule, in the order in which problems are reported: those for any cluster, then those of each engine.
+
+    Raises:
+        EngineError: an installed package's engine cannot be loaded.
+    """
+    modules = [engines.load(module) for engine in engines.every().values() for module in engine.rules]
+    return (*COMMON, *(rule for module in modules for rule in module.RULES))
 
 
 def check(env: Environment, *names: str) -> list[Problem]:
@@ -61,7 +66,7 @@ def check(env: Environment, *names: str) -> list[Problem]:
     wanted = {None, *(names or env.engines)}
     sections: dict[str | int, str] = {e.section: e.name for e in engines.every().values()}
     problems = [
-        replace(p, rule=rule.__name__, engine=p.engine or sections.get(p.key[0])) for rule in RULES for p in rule(env)
+        replace(p, rule=rule.__name__, engine=p.engine or sections.get(p.key[0])) for rule in rules() for p in rule(env)
     ]
     return [p for p in _without_duplicates(problems) if p.engine in wanted]
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 
 from trainium_cdk.catalog.constants import GATEWAY_ENDPOINTS
-from trainium_cdk.checks.rule import EngineView, Rule, duplicates, error, listed, views, warning
+from trainium_cdk.checks.rule import Rule, duplicates, error, inventories, listed, warning
 from trainium_cdk.settings import Environment, Problem
+from trainium_cdk.settings.inventory import Inventory
 from trainium_cdk.settings.problems import KeyPath
 
 RESERVED = 5
@@ -36,8 +37,8 @@ def subnets_fit_the_vpc(env: Environment) -> Iterator[Problem]:
     vpc = IPv4Network(network.cidr)
     if network.existing or vpc.prefixlen not in VPC_PREFIXES:
         return
-    for half in views(env):
-        zones = len(set(half.zone_ids))
+    for cluster in inventories(env):
+        zones = len(set(cluster.zone_ids))
         needed = zones * (_size(network.public_prefix) + _size(network.private_prefix))
         if needed > vpc.num_addresses:
             yield error(
@@ -46,7 +47,7 @@ def subnets_fit_the_vpc(env: Environment) -> Iterator[Problem]:
                 f"it has {vpc.num_addresses:,} addresses, but {zones} zone(s) with a public /{network.public_prefix} and "
                 f"a private /{network.private_prefix} subnet each need {needed:,}",
                 "write a larger network, for example 10.0.0.0/16, or smaller subnets (a larger public_prefix and private_prefix)",
-                half.engine.name,
+                cluster.engine.name,
             )
 
 
@@ -107,32 +108,32 @@ class _Subnet:
 
 
 def nodes_fit_their_subnet(env: Environment) -> Iterator[Problem]:
-    for half in views(env):
-        for zone, subnet in _private_subnets(half).items():
+    for cluster in inventories(env):
+        for zone, subnet in _private_subnets(cluster).items():
             if subnet.needed > subnet.usable:
-                yield _too_many(half, zone, subnet)
+                yield _too_many(cluster, zone, subnet)
 
 
-def _too_many(half: EngineView, zone: str, subnet: _Subnet) -> Problem:
+def _too_many(cluster: Inventory, zone: str, subnet: _Subnet) -> Problem:
     # the longest prefix with enough addresses: a power of two that covers the highest address
     prefix = 32 - (subnet.needed + RESERVED - 1).bit_length()
     more = subnet.node_addresses - subnet.nodes
-    each = f" ({more:,} more addresses, {half.engine.addresses_of_nodes})" if more else ""
+    each = f" ({more:,} more addresses, {cluster.address_use})" if more else ""
     others = listed(f"{n} for {what}" for what, n in subnet.others.items())
-    own = half.env.network.existing is None
+    own = cluster.env.network.existing is None
     return error(
         subnet.at,
         subnet.text,
         f"the private subnet of {zone} has {subnet.usable:,} addresses ({subnet.size:,}, of which AWS reserves {RESERVED}), "
         f"but {subnet.nodes:,} nodes{each} and {others} need {subnet.needed:,}",
         (f"write private_prefix: {prefix}" if own and prefix >= 16 else "use a larger subnet") + ", or lower max_nodes",
-        half.engine.name,
+        cluster.engine.name,
     )
 
 
-def _private_subnets(half: EngineView) -> dict[str, _Subnet]:
+def _private_subnets(cluster: Inventory) -> dict[str, _Subnet]:
     """The private subnets of known size by zone, with the maximum number of addresses that each use needs there."""
-    env, network = half.env, half.env.network
+    env, network = cluster.env, cluster.env.network
     subnets: dict[str, _Subnet] = {}
     if network.existing:
         for i, s in enumerate(network.existing.private_subnets):
@@ -140,19 +141,23 @@ def _private_subnets(half: EngineView) -> dict[str, _Subnet]:
                 at: KeyPath = ("network", "existing", "private_subnets", i, "cidr")
                 subnets[s.zone_id] = _Subnet(IPv4Network(s.cidr).num_addresses, s.cidr, at)
     else:
-        for zone in half.zone_ids:
+        for zone in cluster.zone_ids:
             at = ("network", "private_prefix")
             subnets[zone] = _Subnet(_size(network.private_prefix), f"/{network.private_prefix}", at)
-    for f in half.nodes:
-        if subnet := subnets.get(half.zone_of(f) or ""):
-            subnet.nodes += f.resource.max_nodes
-            subnet.node_addresses += f.resource.max_nodes * half.engine.node_addresses(env, f, f.kind, f.efa)
+    for part in cluster.parts:
+        if part.nodes and (subnet := subnets.get(part.zone or "")):
+            subnet.nodes += part.most
+            subnet.node_addresses += part.most * part.addresses
     efs, fsx = env.storage.efs, env.storage.fsx
     interfaces = 0 if network.existing else len(set(network.interface_endpoints) - GATEWAY_ENDPOINTS)
     for zone, subnet in subnets.items():
-        first = zone == half.zone_ids[0]
+        first = zone == cluster.zone_ids[0]
         others = {
-            **half.engine.other_addresses(env, first),
+            **{
+                part.plural: part.most * part.addresses
+                for part in cluster.parts
+                if not part.nodes and (first or part.zones == "every")
+            },
             "the EFS mount target": int(efs is not None and efs.existing is None),
             # its servers: one for metadata, and one for each 1200 GiB
             "FSx": 1 + fsx.capacity_gib // 1200 if first and fsx and not fsx.existing else 0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainium_cdk.catalog.constants import HOURS_OF_A_MONTH
-from trainium_cdk.checks.rule import Rule, error, info, known_nodes, listed, resources, warning, zoned
+from trainium_cdk.checks.rule import Rule, error, info, inventories, known_nodes, listed, warning, zoned
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.settings import Environment, Problem
 
@@ -14,11 +14,11 @@ CAPACITY_BLOCK_NODES = 64
 
 
 def instance_type_is_known(env: Environment) -> Iterator[Problem]:
-    for at, resource in resources(env):
+    for nodes in (nodes for cluster in inventories(env) for nodes in cluster.nodes):
         try:
-            env.catalog.instance(resource.instance_type)
+            env.catalog.instance(nodes.resource.instance_type)
         except UnknownCatalogEntry as e:
-            yield error((*at, "instance_type"), resource.instance_type, e.reason, e.fix)
+            yield error((*nodes.at, "instance_type"), nodes.resource.instance_type, e.reason, e.fix)
 
 
 def efa_is_supported_by_the_type(env: Environment) -> Iterator[Problem]:
@@ -64,7 +64,7 @@ def capacity_type_is_offered(env: Environment) -> Iterator[Problem]:
 
 def capacity_block_is_whole(env: Environment) -> Iterator[Problem]:
     for f in known_nodes(env):
-        least, most = f.resource.min_nodes, f.resource.max_nodes
+        most = f.resource.max_nodes
         if f.queue.capacity_type != "capacity-block":
             continue
         if not f.resource.reservation:
@@ -73,13 +73,6 @@ def capacity_block_is_whole(env: Environment) -> Iterator[Problem]:
                 "(absent)",
                 "a capacity block needs its reservation id",
                 "give the id of the block that you bought, for example cr-0123456789abcdef0",
-            )
-        if f.engine.static_capacity_blocks and least != most:
-            yield error(
-                (*f.at, "min_nodes"),
-                least,
-                f"all nodes of a capacity block are static, but min_nodes is {least} and max_nodes {most}",
-                f"write min_nodes: {most}",
             )
         if most > CAPACITY_BLOCK_NODES:
             yield error(
@@ -102,8 +95,8 @@ def reservation_fits_capacity_type(env: Environment) -> Iterator[Problem]:
 
 
 def placement_group_or_reservation(env: Environment) -> Iterator[Problem]:
-    for at, queue, engine in zoned(env):
-        reservations = (n.resource.reservation for n in engine.nodes(env) if n.queue_at == at)
+    for at, queue, cluster in zoned(env):
+        reservations = (n.resource.reservation for n in cluster.nodes if n.queue_at == at)
         reserved = next(filter(None, reservations), None)
         if queue.placement_group == "on" and (reserved or queue.capacity_type == "capacity-block"):
             yield error(
@@ -131,24 +124,25 @@ def reservation_is_used_once(env: Environment) -> Iterator[Problem]:
 
 
 def static_nodes_are_paid(env: Environment) -> Iterator[Problem]:
-    for f in known_nodes(env):
-        nodes = f.resource.min_nodes
-        if not nodes or f.resource.reservation or f.queue.capacity_type == "capacity-block":
-            continue
-        price = env.catalog.price(f.kind.name, env.region)
-        if price is None:
-            cost = f"the catalogue has no price of {f.kind.name} in {env.region}"
-        else:
-            hour = nodes * price
-            cost = f"{hour:,.2f} USD an hour, {hour * HOURS_OF_A_MONTH:,.0f} USD a month, at the on-demand price"
-        if f.engine.deployment_waits_for_nodes:
-            cost += ". The deployment waits for them, and fails completely if EC2 has no capacity for them"
-        yield warning(
-            (*f.at, "min_nodes"),
-            nodes,
-            f"{nodes} x {f.kind.name} always run and are always charged: {cost}",
-            "write min_nodes: 0 to pay for nodes only while jobs run",
-        )
+    for cluster in inventories(env):
+        for f in cluster.known_nodes:
+            nodes = f.resource.min_nodes
+            if not nodes or f.resource.reservation or f.queue.capacity_type == "capacity-block":
+                continue
+            price = env.catalog.price(f.kind.name, env.region)
+            if price is None:
+                cost = f"the catalogue has no price of {f.kind.name} in {env.region}"
+            else:
+                hour = nodes * price
+                cost = f"{hour:,.2f} USD an hour, {hour * HOURS_OF_A_MONTH:,.0f} USD a month, at the on-demand price"
+            if cluster.deployment_waits_for_nodes:
+                cost += ". The deployment waits for them, and fails completely if EC2 has no capacity for them"
+            yield warning(
+                (*f.at, "min_nodes"),
+                nodes,
+                f"{nodes} x {f.kind.name} always run and are always charged: {cost}",
+                "write min_nodes: 0 to pay for nodes only while jobs run",
+            )
 
 
 def ultraserver_is_whole(env: Environment) -> Iterator[Problem]:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from ipaddress import IPv4Network
 
 import trainium_cdk.checks.eks_nodes as nodes
-from trainium_cdk import engines
 from trainium_cdk.checks.addresses import PRIVATE
 from trainium_cdk.checks.rule import Rule, duplicates, error, groups, info, listed, near, warning
 from trainium_cdk.settings import Environment, Problem
+from trainium_cdk.settings.inventory import inventory
 from trainium_cdk.settings.problems import KeyPath
 
 WIDEST_NETWORK = 8
@@ -59,7 +59,7 @@ def kubernetes_version_is_supported(env: Environment) -> Iterator[Problem]:
 
 
 def control_plane_has_two_zones(env: Environment) -> Iterator[Problem]:
-    zones = engines.get("eks").zone_ids(env)
+    zones = inventory(env, "eks").zone_ids
     existing = env.network.existing
     at: KeyPath = ("network", "existing", "private_subnets") if existing else ("network", "zone_ids")
     others = [z for z in env.catalog.eks.zone_ids.get(env.region, ()) if z not in zones]
@@ -80,7 +80,7 @@ def zones_support_a_control_plane(env: Environment) -> Iterator[Problem]:
         return
     existing = env.network.existing
     at: KeyPath = ("network", "existing", "private_subnets") if existing else ("network", "zone_ids")
-    for zone in engines.get("eks").zone_ids(env):
+    for zone in inventory(env, "eks").zone_ids:
         if zone not in able and env.catalog.region_of(zone) == env.region:
             yield error(
                 at,

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from trainium_cdk.catalog import Framework, NeuronRelease, Stack, evaluate, nearest
-from trainium_cdk.checks.rule import EngineView, Rule, duplicates, error, info, listed, views, warning
+from trainium_cdk.checks.rule import Rule, duplicates, error, info, inventories, listed, warning
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.settings import Environment, Problem
+from trainium_cdk.settings.inventory import Inventory
 from trainium_cdk.settings.problems import KeyPath
 
 _AT = ("bootstrap", "framework")
@@ -24,8 +25,8 @@ def release_is_known(env: Environment) -> Iterator[Problem]:
 
 def versions_are_compatible(env: Environment) -> Iterator[Problem]:
     """Operating system, Neuron release, framework, driver and instance families, by the catalogue's rule."""
-    for half in views(env):
-        stack = _stack(env, half)
+    for cluster in inventories(env):
+        stack = _stack(env, cluster)
         if stack is None:
             continue
         verdict = evaluate(env.catalog, stack)
@@ -34,7 +35,7 @@ def versions_are_compatible(env: Environment) -> Iterator[Problem]:
         better = nearest(env.catalog, stack)
         at, value = _place(env, verdict.part)
         if verdict.level == "cannot":
-            yield error(at, value, verdict.reason, _fix(env, stack, better), half.engine.name)
+            yield error(at, value, verdict.reason, _fix(env, stack, better), cluster.engine.name)
         elif verdict.statement:
             level = warning if verdict.level == "unsupported" else info
             what = (
@@ -45,7 +46,7 @@ def versions_are_compatible(env: Environment) -> Iterator[Problem]:
                 if better and evaluate(env.catalog, better).statement is None
                 else "plan the migration"
             )
-            yield level(at, value, f"{what}: {verdict.statement}", fix, half.engine.name)
+            yield level(at, value, f"{what}: {verdict.statement}", fix, cluster.engine.name)
 
 
 def framework_is_finished(env: Environment) -> Iterator[Problem]:
@@ -118,12 +119,12 @@ def _framework(env: Environment) -> Framework | None:
     return release.frameworks.get(env.framework) if release and env.framework != "none" else None
 
 
-def _stack(env: Environment, half: EngineView) -> Stack | None:
+def _stack(env: Environment, cluster: Inventory) -> Stack | None:
     """The versions of one engine's nodes; None if one of them is not known, which other rules report."""
-    release, families = _release(env), env.families[half.engine.name]
+    release, families = _release(env), env.families[cluster.engine.name]
     if release is None or not families:
         return None
-    return half.engine.versions(env, release.version, families)
+    return cluster.versions(release.version, families)
 
 
 def _pinned(env: Environment) -> str | None:

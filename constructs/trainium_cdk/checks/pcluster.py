@@ -182,6 +182,19 @@ def counts_are_within_limits(env: Environment) -> Iterator[Problem]:
         )
 
 
+def capacity_blocks_are_static(env: Environment) -> Iterator[Problem]:
+    for at, queue in queues(env):
+        for i, resource in enumerate(queue.compute_resources):
+            least, most = resource.min_nodes, resource.max_nodes
+            if queue.capacity_type == "capacity-block" and least != most:
+                yield error(
+                    (*at, "compute_resources", i, "min_nodes"),
+                    least,
+                    f"all nodes of a capacity block are static, but min_nodes is {least} and max_nodes {most}",
+                    f"write min_nodes: {most}",
+                )
+
+
 def tags_are_allowed(env: Environment) -> Iterator[Problem]:
     facts = env.catalog.parallelcluster
     if len(env.tags) > facts.limits.tags:
@@ -341,6 +354,7 @@ RULES: tuple[Rule, ...] = (
     host_names_are_short,
     compute_resource_names_are_allowed,
     counts_are_within_limits,
+    capacity_blocks_are_static,
     tags_are_allowed,
     slurm_settings_are_allowed,
     overrides_are_sections,

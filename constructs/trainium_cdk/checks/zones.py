@@ -5,14 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainium_cdk.checks.rule import EngineView, Rule, duplicates, error, listed, views, warning, zoned
+from trainium_cdk.checks.rule import Rule, duplicates, error, inventories, listed, warning, zoned
 from trainium_cdk.settings import Environment, Problem
+from trainium_cdk.settings.inventory import Inventory
 from trainium_cdk.settings.problems import KeyPath
 
 
 def region_offers_every_type(env: Environment) -> Iterator[Problem]:
-    for half in views(env):
-        for name in _offered_somewhere(half):
+    for cluster in inventories(env):
+        for name in _offered_somewhere(cluster):
             if not env.catalog.zone_ids(name, env.region):
                 regions = env.catalog.regions_of(name)
                 yield error(
@@ -21,7 +22,7 @@ def region_offers_every_type(env: Environment) -> Iterator[Problem]:
                     f"the catalogue has no zone of this region that offers {name}",
                     f"write region: {listed(regions, 'or')}, or list the zones that your account sees under "
                     f"catalog.instances.{name}.zone_ids",
-                    half.engine.name,
+                    cluster.engine.name,
                 )
 
 
@@ -37,7 +38,12 @@ def zones_are_of_the_region(env: Environment) -> Iterator[Problem]:
                 f"correct it, or add {prefix}: {env.region} under catalog.regions",
             )
         elif region != env.region:
-            kinds = [t for half in views(env) if half.engine.name in env.engines for t in _offered_somewhere(half)]
+            kinds = [
+                t
+                for cluster in inventories(env)
+                if cluster.engine.name in env.engines
+                for t in _offered_somewhere(cluster)
+            ]
             here = sorted({z for t in kinds for z in env.catalog.zone_ids(t, env.region)})
             fix = f"write {listed(here, 'or')}" if here else f"use zone ids of {env.region}"
             yield error(key, zone, f"it is in {region}, but the region is {env.region}", f"{fix}, or region: {region}")
@@ -50,8 +56,8 @@ def zones_are_listed_once(env: Environment) -> Iterator[Problem]:
 
 
 def queue_zone_is_in_the_network(env: Environment) -> Iterator[Problem]:
-    for at, queue, engine in zoned(env):
-        zone, zones = queue.zone_id, engine.zone_ids(env)
+    for at, queue, cluster in zoned(env):
+        zone, zones = queue.zone_id, cluster.zone_ids
         if not zone or zone in zones:
             continue
         where = (
@@ -67,10 +73,10 @@ def queue_zone_is_in_the_network(env: Environment) -> Iterator[Problem]:
 
 
 def queue_zone_offers_its_types(env: Environment) -> Iterator[Problem]:
-    for half in views(env):
-        what = half.engine.queue_noun
-        for f in half.nodes:
-            zone = half.zone_of(f)
+    for cluster in inventories(env):
+        what = cluster.engine.queue_noun
+        for f in cluster.known_nodes:
+            zone = cluster.zone_of(f.queue)
             offered = env.catalog.zone_ids(f.kind.name, env.region)
             if not zone or not offered or zone in offered or env.catalog.region_of(zone) != env.region:
                 continue  # other rules report a missing zone, region or list of zones
@@ -83,7 +89,7 @@ def queue_zone_offers_its_types(env: Environment) -> Iterator[Problem]:
                 f"write zone_id: {listed(offered, 'or')} in the {what}"
                 + (
                     ", and add that zone to the network"
-                    if _is_fixed(env) and not set(offered) & set(half.zone_ids)
+                    if _is_fixed(env) and not set(offered) & set(cluster.zone_ids)
                     else ""
                 )
                 + f", or correct catalog.instances.{f.kind.name}.zone_ids",
@@ -91,34 +97,34 @@ def queue_zone_offers_its_types(env: Environment) -> Iterator[Problem]:
 
 
 def some_zone_offers_everything(env: Environment) -> Iterator[Problem]:
-    for half in views(env):
-        if not half.zone_ids:
-            yield from _no_zone(env, half)
+    for cluster in inventories(env):
+        if not cluster.zone_ids:
+            yield from _no_zone(env, cluster)
 
 
-def _no_zone(env: Environment, half: EngineView) -> Iterator[Problem]:
+def _no_zone(env: Environment, cluster: Inventory) -> Iterator[Problem]:
     key: KeyPath = ("network", "zone_ids")
-    offers = {t: env.catalog.zone_ids(t, env.region) for t in _offered_somewhere(half)}
-    if not offers and any(t in env.catalog.instances for t in half.instance_types):
+    offers = {t: env.catalog.zone_ids(t, env.region) for t in _offered_somewhere(cluster)}
+    if not offers and any(t in env.catalog.instances for t in cluster.instance_types):
         yield error(
             key,
             "(absent)",
-            f"the zones that offer {listed(half.instance_types)} are not known, so that none can be chosen",
+            f"the zones that offer {listed(cluster.instance_types)} are not known, so that none can be chosen",
             "write network.zone_ids, or the type's zone_ids under catalog.instances",
-            half.engine.name,
+            cluster.engine.name,
         )
     elif offers and all(offers.values()):  # otherwise another rule reports the region
         where = "; ".join(f"{name} in {listed(zones)}" for name, zones in offers.items())
-        what = half.engine.queue_noun
+        what = cluster.engine.queue_noun
         fix = f"set zone_id for each {what}, or use two environments"
         by_queue: dict[KeyPath, list[str]] = {}
-        for nodes in half.engine.nodes(env):
+        for nodes in cluster.nodes:
             by_queue.setdefault(nodes.queue_at, []).append(nodes.resource.instance_type)
         for named in by_queue.values():
             types = [t for t in named if t in offers]
             if types and not set.intersection(*(set(offers[t]) for t in types)):
                 fix = f"put {listed(types)} into separate queues, each with its zone_id: a queue has one zone"
-        yield error(key, "(absent)", f"no zone offers every instance type: {where}", fix, half.engine.name)
+        yield error(key, "(absent)", f"no zone offers every instance type: {where}", fix, cluster.engine.name)
 
 
 def public_nodes_have_a_public_subnet(env: Environment) -> Iterator[Problem]:
@@ -148,10 +154,10 @@ def _is_fixed(env: Environment) -> bool:
     return bool(env.network.zone_ids or env.network.existing)
 
 
-def _offered_somewhere(half: EngineView) -> list[str]:
+def _offered_somewhere(cluster: Inventory) -> list[str]:
     """The known instance types whose zones are known."""
-    known = half.env.catalog.instances
-    return [t for t in half.instance_types if t in known and known[t].zone_ids]
+    known = cluster.env.catalog.instances
+    return [t for t in cluster.instance_types if t in known and known[t].zone_ids]
 
 
 def _zones(env: Environment) -> Iterator[tuple[KeyPath, str]]:

@@ -24,7 +24,7 @@ from trainium_cdk.cli.common import (
     read_cluster,
     say,
 )
-from trainium_cdk.engines.slurm import SlurmEngine
+from trainium_cdk.engines import SLURM
 from trainium_cdk.errors import AwsError, TrnError
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ def bake(
 
     env = described(ctx) or Environment()
     _refuse(env, subnet, security_group)
-    deployed = read_cluster(cluster_file) if cluster_file else read(stack, region, SlurmEngine.name)
-    cluster = only(SlurmCluster, deployed, SlurmEngine.title, DEFAULT_STACK)
+    deployed = read_cluster(cluster_file) if cluster_file else read(stack, region, SLURM.name)
+    cluster = only(SlurmCluster, deployed, SLURM.title, DEFAULT_STACK)
     image = render(
         env,
         parent_image=_official_image(env),
@@ -170,7 +170,7 @@ def _official_image(env: Environment) -> str:
         TrnError: the region has none, or the request to AWS failed.
     """
     from trainium_cdk.checks.live import Aws, Target
-    from trainium_cdk.checks.live.versions import fetch_parallelcluster
+    from trainium_cdk.checks.live.parallelcluster import fetch_parallelcluster
 
     try:
         images = fetch_parallelcluster(Target(env, "slurm"), Aws(env.region))

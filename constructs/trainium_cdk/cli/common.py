@@ -17,7 +17,7 @@ import typer
 
 from trainium_cdk import engines
 from trainium_cdk.cli import terminal
-from trainium_cdk.engines.eks import EksEngine
+from trainium_cdk.engines import EKS
 from trainium_cdk.errors import EngineError, OutputsError, TrnError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from trainium_cdk.settings import Environment
 
 DEFAULT_STACK = engines.DEFAULT
-EKS_STACK = EksEngine.stack
+EKS_STACK = EKS.stack
 """Default of commands for Kubernetes only."""
 
 
@@ -160,8 +160,8 @@ def kubernetes(stack: str, region: str | None, file: Path | None) -> KubernetesB
     from trainium_cdk.jobs.connect import connect
     from trainium_cdk.jobs.kubernetes import KubernetesBackend
 
-    cluster = outputs.read(stack, region, EksEngine.name) if file is None else read_cluster(file)
-    return only(KubernetesBackend, connect(cluster=cluster, say=say), EksEngine.title, EKS_STACK)
+    cluster = outputs.read(stack, region, EKS.name) if file is None else read_cluster(file)
+    return only(KubernetesBackend, connect(cluster=cluster, say=say), EKS.title, EKS_STACK)
 
 
 def only(kind: type[T], found: Any, title: str, stack: str) -> T:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from trainium_cdk import engines
 from trainium_cdk.cli.common import (
     DEFAULT_STACK,
     EnvFile,
@@ -131,13 +130,15 @@ def _carry_out(found: Survey, client: Any, fate: Fate) -> None:
 
 def plan(found: Survey, fate: str) -> list[str]:
     """The plan as lines of text."""
+    from trainium_cdk.operations.teardown.owner import traces
+
     owner = found.owner
     if found.deleted:
         lines = [f"{owner.stack} is already deleted; its leftovers are searched for"]
     else:
         lines = [f"{number}. {step}" for number, step in enumerate(_steps(found, fate), 1)]
     lines.extend(f"   kept, as configured: {k.type} {k.id}" for k in found.kept)
-    if owner.engine and (shared := engines.get(owner.engine).shared_with_others):
+    if owner.engine and (shared := traces(owner.engine).shared):
         lines.append(f"   kept, because all clusters in the region share it: {shared}")
     return lines
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainium_cdk import engines
 from trainium_cdk.cli import terminal
 from trainium_cdk.cli.common import (
     DEFAULT_STACK,
@@ -111,7 +110,7 @@ def logs(
         if last or not isinstance(e, TransportError):
             words = f" --stage {last}" if last else ""
             words += "" if node is None else f" --node {node}"
-            if last and (node is not None or engines.get(jobs.cluster.engine).ordered_logs):
+            if last and (node is not None or jobs.ordered_logs):
                 words += f" --offset {offset}"
             flag, goes_on = (" -f", f"{id} continues to run. ") if follow else ("", "")
             say(f"\n{goes_on}To continue: trn logs{flag} {id}{words}{at(stack, region)}")

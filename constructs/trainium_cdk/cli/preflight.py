@@ -40,7 +40,7 @@ def preflight(
     """Check an environment against the account, with calls that only read. Exit code 0; 1 with errors; 2 with warnings
     and --strict."""
     from trainium_cdk import settings
-    from trainium_cdk.checks.live import CHECKS, Target, examine, policy
+    from trainium_cdk.checks.live import Target, checks_of, examine, policy
     from trainium_cdk.checks.live.model import QUALIFIER
 
     environment = settings.load(env)
@@ -49,7 +49,7 @@ def preflight(
         return
     target = Target(environment, engine_of(stack, environment), qualifier=qualifier or QUALIFIER)
     if print_policy:
-        put(policy(target, CHECKS))
+        put(policy(target, checks_of(target.engine)))
         return
     report = examine(target)
     if as_json:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from trainium_cdk.cli.common import EKS_STACK, EnvFile, Region, Stack, only, say
-from trainium_cdk.engines.eks import EksEngine
+from trainium_cdk.engines import EKS
 from trainium_cdk.errors import ScaleError
 
 
@@ -32,10 +32,10 @@ def scale(
     from trainium_cdk.cli.destroy import clients
     from trainium_cdk.operations import scale as scaling
 
-    found = outputs.read(stack, region, EksEngine.name)
-    if how := engines.get(found.engine).scales_itself:
-        raise ScaleError(f"stack {stack} runs {engines.get(found.engine).title}, which {how}")
-    cluster = only(outputs.EksCluster, found, EksEngine.title, EKS_STACK)
+    found = outputs.read(stack, region, EKS.name)
+    if found.scales_itself:
+        raise ScaleError(f"stack {stack} runs {engines.get(found.engine).title}, which {found.scales_itself}")
+    cluster = only(outputs.EksCluster, found, EKS.title, EKS_STACK)
     client: Any = clients(cluster.region)
     try:
         name = scaling.scale(cluster, group, nodes, client)

@@ -12,7 +12,6 @@ from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from constructs import Construct, IDependable
 
-from trainium_cdk import engines
 from trainium_cdk import settings as trn
 from trainium_cdk._cdk.offering import offering_subnet
 from trainium_cdk._cdk.once import gibibytes, group_id, role_arn, to_gibibytes
@@ -31,6 +30,7 @@ from trainium_cdk.eks.view import AnyCluster, ClusterView, view_of
 from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL, Fleet
 from trainium_cdk.outputs.eks import group_fleet
 from trainium_cdk.settings import Environment
+from trainium_cdk.settings.inventory import inventory
 from trainium_cdk.storage import AnyStorage, TrnStorage
 from trainium_cdk.storage.given import grant_root_access, storage_in
 
@@ -285,7 +285,7 @@ class TrnNodeGroup(Construct):
             after: What must exist before the first node joins: add-ons.
         """
         image = environment.node_image
-        zone = engines.get("eks").zone_of(environment, settings)
+        zone = inventory(environment, "eks").zone_of(settings)
         group = cls(
             scope,
             id,

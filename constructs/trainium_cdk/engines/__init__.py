@@ -1,11 +1,11 @@
-"""The engines that run jobs: one object each, with everything in which they differ.
+"""The engines that run jobs: one manifest each, which names the places of everything in which they differ.
 
-Two are built in. A package brings another one as an entry point in the group `trainium_cdk.engines`, which names its class:
+Two are built in. A package brings another one as an entry point in the group `trainium_cdk.engines`, which names its manifest:
 
     [project.entry-points."trainium_cdk.engines"]
-    process = "my_package.process:ProcessEngine"
+    process = "my_package.process:PROCESS"
 
-The class is a subclass of `Engine`; see there for what it gives.
+The manifest is an `Engine`; see there for its facets.
 
 >>> from trainium_cdk import engines
 >>> engines.names()[:2], engines.get("eks").title
@@ -19,15 +19,15 @@ from functools import cache
 from importlib.metadata import entry_points
 from types import MappingProxyType
 
-from trainium_cdk.engines.base import Engine, Image, Key, Nodes, Server
-from trainium_cdk.engines.eks import EksEngine
-from trainium_cdk.engines.slurm import SlurmEngine
+from trainium_cdk.engines.eks import EKS
+from trainium_cdk.engines.manifest import Engine, load
+from trainium_cdk.engines.slurm import SLURM
 from trainium_cdk.errors import EngineError
 
-__all__ = ["Engine", "Image", "Key", "Nodes", "Server", "every", "get", "names", "of_stack"]
+__all__ = ["EKS", "SLURM", "Engine", "every", "get", "load", "names", "of_stack"]
 
 GROUP = "trainium_cdk.engines"
-DEFAULT = SlurmEngine.stack
+DEFAULT = SLURM.stack
 """The stack that commands use where none is named."""
 
 
@@ -38,10 +38,10 @@ def every() -> Mapping[str, Engine]:
     Raises:
         EngineError: an installed package's engine cannot be loaded, or has a name that exists already.
     """
-    found: dict[str, Engine] = {e.name: e for e in (SlurmEngine(), EksEngine())}
+    found = {e.name: e for e in (SLURM, EKS)}
     for entry in sorted(entry_points(group=GROUP)):
         try:
-            engine = entry.load()()
+            engine = entry.load()
         except Exception as e:
             raise EngineError(
                 f"engine {entry.name} ({entry.value}) cannot be loaded: {e}. Fix or uninstall its package"

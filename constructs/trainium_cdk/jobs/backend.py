@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 from trainium_cdk.errors import JobError, JobTimeout, TransportError
 from trainium_cdk.jobs.models import AnyJob
@@ -33,6 +33,9 @@ class Board(Protocol):
 class Backend(Protocol[S]):
     """A scheduler that runs jobs: all that `trn` needs. Every method may raise `TransportError`, those with an id also
     `UnknownJob`."""
+
+    ordered_logs: ClassVar[bool]
+    """The lines of several nodes come in one order, so that an offset can be continued from."""
 
     @property
     def cluster(self) -> ClusterOutputs: ...

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from trainium_cdk import engines, outputs
 from trainium_cdk.jobs.backend import Backend
 
 DEFAULT_STACK = engines.DEFAULT
+
+
+class Connect(Protocol):
+    """An engine's way to the jobs of a deployed cluster, named by its manifest (`jobs`)."""
+
+    def __call__(
+        self, cluster: Any, *, local: bool | None = None, say: Callable[[str], None] | None = None
+    ) -> Backend[Any]: ...
 
 
 def connect(
@@ -34,4 +42,5 @@ def connect(
         TrnError: `local` is True for a stack without a head node.
     """
     found = cluster or outputs.read(stack, region)
-    return engines.get(found.engine).connect(found, local=local, say=say)
+    connect_to: Connect = engines.load(engines.get(found.engine).jobs)
+    return connect_to(found, local=local, say=say)

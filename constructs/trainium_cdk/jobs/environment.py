@@ -6,7 +6,6 @@ scripts of the vendor's samples, as of 2026-11. What depends on the node (the co
 
 from __future__ import annotations
 
-from trainium_cdk import engines
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.jobs.plan import Plan
@@ -36,8 +35,8 @@ def launch_environment(plan: Plan, catalog: Catalog | None = None) -> dict[str, 
         env |= {"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1"}
         if _version(plan.cluster.kernel) < _FORK_SAFE_BELOW:
             env["FI_EFA_FORK_SAFE"] = "1"
-        if interface := engines.get(plan.cluster.engine).socket_interface:
-            env["CCOM_SOCKET_IFNAME"] = interface
+        if plan.cluster.socket_interface:
+            env["CCOM_SOCKET_IFNAME"] = plan.cluster.socket_interface
     if job.nodes >= LARGE and plan.framework == "torch-xla":
         env |= {"XLA_USE_DUMMY_STORE": "1", "TORCH_DIST_INIT_BARRIER": "0"}
     env |= job.launch_environment(plan, torch_version(plan, catalog))

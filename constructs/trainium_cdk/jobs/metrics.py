@@ -4,71 +4,26 @@ and of well-known trainers that scripts use. Never raises, whatever the bytes.""
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 
-
-@dataclass(frozen=True)
-class Step:
-    """One training step. A field is None if the line does not have it.
-
-    Attributes:
-        step: None for Hugging Face's Trainer.
-        throughput: sequences per second, of all workers.
-        tokens_per_second: of one worker, as TorchTitan prints it.
-    """
-
-    step: int | None
-    loss: float | None = None
-    learning_rate: float | None = None
-    throughput: float | None = None
-    grad_norm: float | None = None
-    total_steps: int | None = None
-    global_batch_size: int | None = None
-    seconds: float | None = None
-    tokens_per_second: float | None = None
-
-
-@dataclass(frozen=True)
-class CompileCount:
-    """One line of the summary that neuron_parallel_compile prints on each node: `what` is graphs, successful or
-    failed."""
-
-    what: str
-    count: int
-
-
-@dataclass(frozen=True)
-class CompileError:
-    """A graph that failed to compile. Code -9: the host ran out of memory."""
-
-    code: int
-
-
-@dataclass(frozen=True)
-class CacheStatus:
-    """The progress of a node's compilation."""
-
-    remaining: int
-    locked: int
-    failed: int
-    done: int
-    total: int
-
+from trainium_cdk.jobs.kinds import kinds
+from trainium_cdk.jobs.records import (
+    NUMBER,
+    CacheStatus,
+    CompileCount,
+    CompileError,
+    Reader,
+    Record,
+    Step,
+    parse_number,
+)
 
 LONGEST_LINE = 100_000
 """Only this much of a line is read; lines of a training are shorter."""
 
-Record = Step | CompileCount | CompileError | CacheStatus
-Reader = Callable[[str], Iterator[tuple[int, Step]]]
-"""Finds the steps in a line: where each begins, and what it is."""
-
-# the number of digits is limited: otherwise a line of digits would take minutes
-NUMBER = r"[-+]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE][-+]?\d{1,4})?|nan|inf|-inf|NaN"
-"""A number, as a regular expression."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]{0,20}m")
 _MEGATRON = re.compile(
     r"iteration {1,20}(?P<step>\d{1,15})/ {0,20}(?P<total>\d{1,15}) \|"
@@ -110,8 +65,6 @@ def parse_line(line: bytes | str) -> Iterator[Record]:
 @cache
 def readers() -> tuple[Reader, ...]:
     """The readers of all kinds, without duplicates, and those of well-known trainers."""
-    from trainium_cdk.jobs.kinds import kinds
-
     of_kinds = [reader for kind in kinds().values() for reader in kind.LOGS]
     return tuple(dict.fromkeys([*of_kinds, _megatron_lines, hugging_face]))
 
@@ -144,14 +97,6 @@ def _megatron(match: re.Match[str]) -> Step:
         int(batch) if batch is not None else None,
         milliseconds / 1000 if milliseconds is not None else None,
     )
-
-
-def parse_number(text: str | None) -> float | None:
-    """A finite number from a log; None for anything else."""
-    if text is None:
-        return None
-    value = float(text)
-    return value if math.isfinite(value) and abs(value) < 1e15 else None
 
 
 @dataclass

@@ -11,13 +11,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from pydantic_core import PydanticCustomError
 
 from trainium_cdk.errors import JobError
+from trainium_cdk.jobs.records import Reader
+from trainium_cdk.outputs import Cluster, Fleet
 
 if TYPE_CHECKING:
     from trainium_cdk.catalog import ThroughputPoint
-    from trainium_cdk.jobs.metrics import Reader
-    from trainium_cdk.jobs.plan import Batch, Plan
-    from trainium_cdk.jobs.templates import Template
-    from trainium_cdk.outputs import Fleet
 
 Scaling = Literal["strong", "weak"]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]{0,38}[a-z0-9])?$")]
@@ -302,6 +300,112 @@ class Job(BaseModel):
 
 
 AnyJob = Job
+
+StageName = Literal["prepare", "precompile", "train"]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The composition of a global batch.
+
+    Attributes:
+        per_worker: sequences of one microstep of one model copy.
+        accumulation: gradient accumulation microsteps.
+        data_parallel: model copies.
+    """
+
+    per_worker: int
+    accumulation: int
+    data_parallel: int
+
+    @property
+    def global_size(self) -> int:
+        """Sequences of one optimizer step."""
+        return self.per_worker * self.accumulation * self.data_parallel
+
+    def __str__(self) -> str:
+        return (
+            f"{self.global_size} = {self.per_worker} sequences x {self.accumulation} accumulation steps "
+            f"x {self.data_parallel} data-parallel"
+        )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A job that fits its cluster.
+
+    Attributes:
+        fleet: the nodes it runs on.
+        batch: None if the job defines no global batch, for example a user's script.
+        prepare_queue: the queue in which `prepare` runs: the one with the fewest NeuronCores per node, which costs least.
+        constraint: Slurm feature that selects the fleet, if the queue has several.
+        notes: for the user, before the job runs.
+    """
+
+    job: Job
+    cluster: Cluster
+    fleet: Fleet
+    batch: Batch | None
+    prepare_queue: str
+    constraint: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def workers(self) -> int:
+        return self.job.nodes * self.fleet.cores
+
+    @property
+    def framework(self) -> str:
+        """The framework of its workers: torch-xla, torch-native, or none if neither the job nor the cluster sets one."""
+        known = self.job.FRAMEWORKS
+        return known[0] if len(known) == 1 else getattr(self.job, "framework", None) or self.cluster.framework
+
+    @property
+    def needs_neuron(self) -> bool:
+        """Whether the job needs a Neuron driver: a script without a framework may not."""
+        return self.job.needs_framework or self.framework != "none"
+
+    @property
+    def ranks_per_node(self) -> int:
+        """Processes of a node that have a rank."""
+        several = self.job.processes_per_node
+        return several if several > 1 else self.fleet.cores
+
+    @property
+    def stages(self) -> tuple[StageName, ...]:
+        """In their order; `prepare` runs only if something must be fetched."""
+        first: tuple[StageName, ...] = ("prepare",) if self.job.PREPARES else ()
+        middle: tuple[StageName, ...] = ("precompile",) if self.job.precompile else ()
+        return (*first, *middle, "train")
+
+    def describe(self) -> list[str]:
+        """The plan as lines of text."""
+        nodes = f"{self.job.nodes} node{'s' if self.job.nodes > 1 else ''}"
+        lines = [
+            f"{nodes} of {self.fleet.instance_type} in queue {self.fleet.queue}, {self.fleet.cores} NeuronCores each"
+        ]
+        if self.batch:
+            lines.append(f"global batch size {self.batch}")
+        return lines + list(self.notes)
+
+
+@dataclass(frozen=True)
+class Template:
+    """Shell lines of one job.
+
+    Attributes:
+        node: lines that each node runs; `$stage` is precompile or train.
+        prepare: calls of the functions in `shell/fetch.sh`.
+        before: lines of the batch scripts, before the nodes start; exported variables reach every node.
+        helpers: functions that `node` calls.
+        require: lines that the submission runs first, so that missing files are reported before a node is requested.
+    """
+
+    node: str
+    prepare: str = ""
+    before: str = ""
+    helpers: str = ""
+    require: str = ""
 
 
 def _describe(error: ValidationError) -> str:

@@ -3,103 +3,16 @@ if it cannot work."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
 from trainium_cdk import engines
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import JobError, OutputsError
 from trainium_cdk.jobs import versions
+from trainium_cdk.jobs.models import Batch as Batch
 from trainium_cdk.jobs.models import Job
+from trainium_cdk.jobs.models import Plan as Plan
+from trainium_cdk.jobs.models import StageName as StageName
 from trainium_cdk.jobs.status import Expected
 from trainium_cdk.outputs import Cluster, Fleet
-
-StageName = Literal["prepare", "precompile", "train"]
-
-
-@dataclass(frozen=True)
-class Batch:
-    """The composition of a global batch.
-
-    Attributes:
-        per_worker: sequences of one microstep of one model copy.
-        accumulation: gradient accumulation microsteps.
-        data_parallel: model copies.
-    """
-
-    per_worker: int
-    accumulation: int
-    data_parallel: int
-
-    @property
-    def global_size(self) -> int:
-        """Sequences of one optimizer step."""
-        return self.per_worker * self.accumulation * self.data_parallel
-
-    def __str__(self) -> str:
-        return (
-            f"{self.global_size} = {self.per_worker} sequences x {self.accumulation} accumulation steps "
-            f"x {self.data_parallel} data-parallel"
-        )
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A job that fits its cluster.
-
-    Attributes:
-        fleet: the nodes it runs on.
-        batch: None if the job defines no global batch, for example a user's script.
-        prepare_queue: the queue in which `prepare` runs: the one with the fewest NeuronCores per node, which costs least.
-        constraint: Slurm feature that selects the fleet, if the queue has several.
-        notes: for the user, before the job runs.
-    """
-
-    job: Job
-    cluster: Cluster
-    fleet: Fleet
-    batch: Batch | None
-    prepare_queue: str
-    constraint: str | None = None
-    notes: tuple[str, ...] = ()
-
-    @property
-    def workers(self) -> int:
-        return self.job.nodes * self.fleet.cores
-
-    @property
-    def framework(self) -> str:
-        """The framework of its workers: torch-xla, torch-native, or none if neither the job nor the cluster sets one."""
-        known = self.job.FRAMEWORKS
-        return known[0] if len(known) == 1 else getattr(self.job, "framework", None) or self.cluster.framework
-
-    @property
-    def needs_neuron(self) -> bool:
-        """Whether the job needs a Neuron driver: a script without a framework may not."""
-        return self.job.needs_framework or self.framework != "none"
-
-    @property
-    def ranks_per_node(self) -> int:
-        """Processes of a node that have a rank."""
-        several = self.job.processes_per_node
-        return several if several > 1 else self.fleet.cores
-
-    @property
-    def stages(self) -> tuple[StageName, ...]:
-        """In their order; `prepare` runs only if something must be fetched."""
-        first: tuple[StageName, ...] = ("prepare",) if self.job.PREPARES else ()
-        middle: tuple[StageName, ...] = ("precompile",) if self.job.precompile else ()
-        return (*first, *middle, "train")
-
-    def describe(self) -> list[str]:
-        """The plan as lines of text."""
-        nodes = f"{self.job.nodes} node{'s' if self.job.nodes > 1 else ''}"
-        lines = [
-            f"{nodes} of {self.fleet.instance_type} in queue {self.fleet.queue}, {self.fleet.cores} NeuronCores each"
-        ]
-        if self.batch:
-            lines.append(f"global batch size {self.batch}")
-        return lines + list(self.notes)
 
 
 def plan(job: Job, cluster: Cluster) -> Plan:
@@ -168,12 +81,10 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _image(job: Job, cluster: Cluster) -> None:
-    engine = engines.get(cluster.engine)
-    if job.image and not engine.containers:
-        raise JobError(
-            f"image is {job.image}, but {cluster.stack} runs {engine.title}, which starts no containers. Remove it"
-        )
-    if engine.containers and not (job.image or cluster.image):
+    if job.image and not cluster.containers:
+        title = engines.get(cluster.engine).title
+        raise JobError(f"image is {job.image}, but {cluster.stack} runs {title}, which starts no containers. Remove it")
+    if cluster.containers and not (job.image or cluster.image):
         raise JobError(
             f"no container image: Neuron SDK {cluster.neuron_release} comes without one for training. Build one "
             "(trn image build DIR), and give its name as --image"
@@ -181,17 +92,15 @@ def _image(job: Job, cluster: Cluster) -> None:
 
 
 def _fleet(job: Job, cluster: Cluster) -> Fleet:
-    engine = engines.get(cluster.engine)
     try:
-        every = engine.queue_has_one_type and job.queue is None and job.instance_type is not None
-        fleets = cluster.fleets if every else cluster.queue(job.queue)
+        fleets = cluster.fleets if job.instance_type and not job.queue else cluster.queue(job.queue)
     except OutputsError as e:
         raise JobError(f"{e}. Give one of them as --queue") from None
     if job.instance_type:
         found = tuple(f for f in fleets if f.instance_type == job.instance_type)
         if not found:
             has = ", ".join(dict.fromkeys(f.instance_type for f in fleets))
-            where = cluster.stack if every else f"queue {fleets[0].queue}"
+            where = f"queue {job.queue}" if job.queue else cluster.stack
             raise JobError(f"{where} has no {job.instance_type}; it has {has}. Choose one of them")
         fleets = found
     for fleet in fleets:
@@ -201,7 +110,7 @@ def _fleet(job: Job, cluster: Cluster) -> Fleet:
     raise JobError(
         f"nodes is {job.nodes}, but queue {most.queue} has at most {most.nodes} of {most.instance_type}. Use "
         f"--nodes {most.nodes} or "
-        f"fewer, or raise max_nodes of {engine.nodes_noun} {most.resource} and deploy again"
+        f"fewer, or raise max_nodes of {engines.get(cluster.engine).nodes_noun} {most.resource} and deploy again"
     )
 
 

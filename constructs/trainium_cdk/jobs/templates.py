@@ -8,35 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from trainium_cdk.catalog.sources import SourceTree, sources
 from trainium_cdk.jobs import quote
-
-if TYPE_CHECKING:
-    from trainium_cdk.jobs.plan import Plan
+from trainium_cdk.jobs.models import Plan
+from trainium_cdk.jobs.models import Template as Template
 
 Option = str | tuple[str, str]
-
-
-@dataclass(frozen=True)
-class Template:
-    """Shell lines of one job.
-
-    Attributes:
-        node: lines that each node runs; `$stage` is precompile or train.
-        prepare: calls of the functions in `shell/fetch.sh`.
-        before: lines of the batch scripts, before the nodes start; exported variables reach every node.
-        helpers: functions that `node` calls.
-        require: lines that the submission runs first, so that missing files are reported before a node is requested.
-    """
-
-    node: str
-    prepare: str = ""
-    before: str = ""
-    helpers: str = ""
-    require: str = ""
 
 
 def on_cluster(path: str, plan: Plan) -> str:

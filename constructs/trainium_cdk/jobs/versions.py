@@ -3,7 +3,6 @@ node; and what AWS publishes about the versions. Pure."""
 
 from __future__ import annotations
 
-from trainium_cdk import engines
 from trainium_cdk.catalog import Catalog, Stack, evaluate
 from trainium_cdk.catalog.models import Range
 from trainium_cdk.catalog.stack import NODE_SYSTEM, FrameworkChoice
@@ -30,8 +29,7 @@ def notes(image: str | None, cluster: Cluster, fleet: Fleet, catalog: Catalog | 
     release = known.releases.get(cluster.neuron_release)
     if release is None:
         return []
-    engine = engines.get(cluster.engine)
-    used = (image or cluster.image) if engine.containers else None
+    used = (image or cluster.image) if cluster.containers else None
     runtime = known.runtime_of(used) if used else release.runtime
     if runtime and cluster.neuron_driver:
         verdict = evaluate(known, _stack(cluster, fleet, "none", runtime))
@@ -105,7 +103,7 @@ def node_check(cluster: Cluster, required: bool, catalog: Catalog | None = None)
         _RULE.format(
             driver=_bounds(rule.driver),
             runtime=_bounds(rule.runtime),
-            words=quote.word(f"{rule}. {engines.get(cluster.engine).version_fix}"),
+            words=quote.word(f"{rule}. {cluster.version_fix}"),
         )
         for rule in (catalog or Catalog.load()).incompatible
     ]

@@ -7,7 +7,7 @@ needs of its instance type, so that a type described only in an environment file
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -68,6 +68,17 @@ class ClusterOutputs(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
+    keys: ClassVar[Keys]
+    """Its outputs, in each engine's subclass."""
+    containers: ClassVar[bool] = False
+    """Jobs run in container images."""
+    socket_interface: ClassVar[str] = ""
+    """Network interface over which the collectives set up; empty for the default."""
+    scales_itself: ClassVar[str] = ""
+    """How the number of nodes is changed, where `trn scale` does not do it."""
+    version_fix: ClassVar[str] = "Deploy with another bootstrap: {neuron_release: ...}"
+    """What to do where the driver of a node and a job's runtime do not go together."""
+
     engine: str
     """Name of the engine."""
     stack: str
@@ -89,6 +100,11 @@ class ClusterOutputs(BaseModel):
     """The stack's own bucket."""
     registry_uri: str = ""
     fleets: tuple[Fleet, ...] = Field(min_length=1)
+
+    @classmethod
+    def fields(cls, outputs: Mapping[str, str]) -> dict[str, Any]:
+        """The values of its fields in a stack's outputs: the way back from `export`."""
+        return fields(cls.keys, outputs)
 
     @property
     def queues(self) -> tuple[str, ...]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from trainium_cdk.outputs.contract import COMMON_KEYS, ClusterOutputs, Exports, Fleet, Keys, export
 
@@ -23,6 +23,23 @@ ROLE_LABEL = "trainium-cdk/role"
 class EksCluster(ClusterOutputs):
     """A deployed EKS cluster, as the jobs see it."""
 
+    keys: ClassVar[Keys] = {
+        **COMMON_KEYS,
+        "Namespace": ("namespace", "Namespace of the jobs"),
+        "ServiceAccount": ("service_account", "Service account of the jobs"),
+        "Claims": ("claims", "Persistent volume claims of the shared file systems"),
+        "Image": ("image", "Training image where a job names none"),
+        "ShellImage": ("shell_image", "Image of pods that only read files"),
+        "BuildProject": ("build_project", "CodeBuild project of `trn image build`"),
+        "Endpoint": ("endpoint", "Reach of the Kubernetes API"),
+        "BastionHostId": ("bastion_host_id", "Instance through which the private API is reached"),
+        "KubernetesVersion": ("kubernetes_version", "Kubernetes version"),
+        "AccessRole": ("access_role", "IAM role to take for using the Kubernetes API"),
+    }
+    containers = True
+    socket_interface = "eth0"  # the only one of a pod
+    version_fix = "Use an image with another runtime (--image), or deploy with another eks: {ami_release: ...}"
+
     engine: Literal["eks"] = "eks"
     namespace: str
     """Where jobs run."""
@@ -41,20 +58,11 @@ class EksCluster(ClusterOutputs):
     access_role: str = ""
     """IAM role to assume for using the Kubernetes API; empty if none."""
 
-
-EKS_KEYS: Keys = {
-    **COMMON_KEYS,
-    "Namespace": ("namespace", "Namespace of the jobs"),
-    "ServiceAccount": ("service_account", "Service account of the jobs"),
-    "Claims": ("claims", "Persistent volume claims of the shared file systems"),
-    "Image": ("image", "Training image where a job names none"),
-    "ShellImage": ("shell_image", "Image of pods that only read files"),
-    "BuildProject": ("build_project", "CodeBuild project of `trn image build`"),
-    "Endpoint": ("endpoint", "Reach of the Kubernetes API"),
-    "BastionHostId": ("bastion_host_id", "Instance through which the private API is reached"),
-    "KubernetesVersion": ("kubernetes_version", "Kubernetes version"),
-    "AccessRole": ("access_role", "IAM role to take for using the Kubernetes API"),
-}
+    @classmethod
+    def fields(cls, outputs: Mapping[str, str]) -> dict[str, Any]:
+        data = super().fields(outputs)
+        data["claims"] = [c for c in data.get("claims", "").split(",") if c]
+        return data
 
 
 def eks_outputs(
@@ -97,7 +105,7 @@ def cluster_outputs(fleets: Sequence[Fleet], **values: str) -> Exports:
     Args:
         values: the fields of `EksCluster` that outputs carry; any may be a CDK token.
     """
-    return export("eks", EKS_KEYS, {"service_account": SERVICE_ACCOUNT, **values}, fleets)
+    return export("eks", EksCluster.keys, {"service_account": SERVICE_ACCOUNT, **values}, fleets)
 
 
 def claims(env: Environment) -> tuple[str, ...]:

@@ -44,7 +44,8 @@ def parse(stack: str, region: str, outputs: Mapping[str, str]) -> Cluster:
             f"stack {stack} runs {name!r}, which this release of `trn` does not know. Use a newer release"
         )
     try:
-        return engine.cluster_model().model_validate({**engine.cluster(outputs), "stack": stack, "region": region})
+        model = _model(engine)
+        return model.model_validate({**model.fields(outputs), "stack": stack, "region": region})
     except ValidationError as e:
         first = e.errors()[0]
         where = ".".join(map(str, first["loc"])) or "outputs"
@@ -59,7 +60,12 @@ def from_json(text: str) -> Cluster:
     Raises:
         EngineError, pydantic.ValidationError: it describes none.
     """
-    return engines.get(_Named.model_validate_json(text).engine).cluster_model().model_validate_json(text)
+    return _model(engines.get(_Named.model_validate_json(text).engine)).model_validate_json(text)
+
+
+def _model(engine: engines.Engine) -> type[ClusterOutputs]:
+    found: type[ClusterOutputs] = engines.load(engine.outputs)
+    return found
 
 
 def read(stack: str, region: str | None = None, engine: str | None = None) -> Cluster:

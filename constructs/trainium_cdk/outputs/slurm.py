@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from trainium_cdk.outputs.contract import COMMON_KEYS, ClusterOutputs, Exports, Fleet, Keys, export
 
@@ -13,6 +13,19 @@ if TYPE_CHECKING:
 class SlurmCluster(ClusterOutputs):
     """A deployed Slurm cluster, as the jobs see it."""
 
+    keys: ClassVar[Keys] = {
+        **COMMON_KEYS,
+        "HeadNodeId": ("head_node_id", "EC2 instance id of the head node (aws ssm start-session --target ...)"),
+        "JobUser": ("job_user", "User that jobs belong to on the nodes"),
+        "Os": ("os", "Operating system of the nodes"),
+        "Venv": ("venv", "Virtual environment"),
+    }
+    scales_itself = (
+        "starts and stops nodes automatically, as jobs need them. Its bounds are min_nodes and max_nodes of a compute resource: "
+        "change them in the environment, and deploy"
+    )
+    version_fix = "Deploy with another bootstrap: {neuron_release: ...}, or replace the node if its driver is not that of the release"
+
     engine: Literal["slurm"] = "slurm"
     head_node_id: str
     """EC2 instance id: where SSM sends the commands."""
@@ -20,15 +33,6 @@ class SlurmCluster(ClusterOutputs):
     """The user that jobs belong to."""
     venv: str
     """The virtual environment: a path, or a name in the user's home directory."""
-
-
-SLURM_KEYS: Keys = {
-    **COMMON_KEYS,
-    "HeadNodeId": ("head_node_id", "EC2 instance id of the head node (aws ssm start-session --target ...)"),
-    "JobUser": ("job_user", "User that jobs belong to on the nodes"),
-    "Os": ("os", "Operating system of the nodes"),
-    "Venv": ("venv", "Virtual environment"),
-}
 
 
 def slurm_outputs(env: Environment, *, head_node_id: str, bucket: str, registry_uri: str = "") -> Exports:
@@ -49,7 +53,7 @@ def slurm_outputs(env: Environment, *, head_node_id: str, bucket: str, registry_
         "bucket": bucket,
         "registry_uri": registry_uri,
     }
-    return export("slurm", SLURM_KEYS, values, fleets(env))
+    return export("slurm", SlurmCluster.keys, values, fleets(env))
 
 
 def fleets(env: Environment) -> tuple[Fleet, ...]:

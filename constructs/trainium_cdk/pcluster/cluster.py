@@ -12,7 +12,6 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct, IDependable
 
-from trainium_cdk import engines
 from trainium_cdk._cdk.job_files import grant_keys, job_file_statements
 from trainium_cdk._cdk.removal import removal_policy as policy_of
 from trainium_cdk._cdk.session_manager import session_manager_statements
@@ -34,6 +33,7 @@ from trainium_cdk.pcluster.provider import TrnPclusterProvider
 from trainium_cdk.pcluster.ssh import key_pair, ssh_source
 from trainium_cdk.pcluster.subnets import ClusterSubnets, chosen_subnets, environments_subnets
 from trainium_cdk.settings import Accounting, Environment, HeadNode, LoginNodes, Queue
+from trainium_cdk.settings.inventory import inventory
 from trainium_cdk.storage import AnyStorage, TrnStorage
 from trainium_cdk.storage.given import wrapped
 
@@ -156,7 +156,7 @@ class TrnPcluster(Construct):
                 self,
                 "Bootstrap",
                 bucket=TrnBucket(self, "Files").bucket,
-                instance_types=engines.get("slurm").instance_types(environment),
+                instance_types=inventory(environment, "slurm").instance_types,
                 operating_system=operating_system,
                 mount_dirs=environment.storage.mount_dirs,
                 catalog=catalog,

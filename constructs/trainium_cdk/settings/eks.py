@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from trainium_cdk.catalog import CapacityType
+from trainium_cdk.catalog import Catalog, Need
 from trainium_cdk.settings.base import (
     AmiId,
     Arn,
@@ -14,12 +15,10 @@ from trainium_cdk.settings.base import (
     Cidr,
     Days,
     InstanceTypeName,
-    OnOff,
-    ReservationId,
     Settings,
-    ZoneId,
 )
 from trainium_cdk.settings.problems import wrong
+from trainium_cdk.settings.section import Nodes, Placed, Section, Sized
 
 PrincipalPattern = Annotated[str, StringConstraints(pattern=r"^arn:aws[a-z-]*:iam::[0-9]{12}:(role|user)/\S+$")]
 DnsLabel = Annotated[str, StringConstraints(pattern=r"^[a-z]([a-z0-9-]*[a-z0-9])?$", max_length=63)]
@@ -86,35 +85,21 @@ class SystemNodes(Settings):
         return self
 
 
-class NodeGroup(Settings):
+class NodeGroup(Placed, Sized):
     """A managed node group of one Trainium type, all of it in one subnet, as EFA needs it."""
 
     name: Annotated[DnsLabel, StringConstraints(max_length=40)] = "trn"
     """Name of the node group."""
-    instance_type: InstanceTypeName = "trn1.32xlarge"
-    """A Trainium type of the catalogue."""
     min_nodes: int = Field(default=0, ge=0, le=450)
     """Minimum number of nodes. They always run and are always charged."""
     nodes: int = Field(default=0, ge=0, le=450)
     """Number of nodes after the first deployment. A later deployment keeps the size that scaling has set."""
     max_nodes: int = Field(default=2, ge=1, le=450)
     """Maximum number of nodes."""
-    capacity_type: CapacityType = "on-demand"
-    """Capacity type of its nodes."""
-    reservation: ReservationId | None = None
-    """Capacity reservation (ODCR), or the capacity block if `capacity_type` is capacity-block."""
-    placement_group: OnOff = "auto"
-    """`auto`: on with EFA, but off for reserved capacity (together they fail with insufficient capacity)."""
-    zone_id: ZoneId | None = None
-    """The one zone its nodes run in. Default: the first zone that offers the type."""
-    efa: OnOff = "auto"
-    """`auto`: on if the instance type has EFA."""
     efa_layout: Literal["efa", "efa-only", "ena-and-efa-only"] = "efa-only"
     """Network interfaces: `efa` on every card; `efa-only` (without an address) on every card but 0, which has `efa`; or
     plain ENA on
     card 0 and `efa-only` on all cards."""
-    root_volume_gib: int = Field(default=500, ge=40, le=16384)
-    """Size of each node's root volume, GiB."""
     custom_ami: AmiId | None = None
     """An image of your own, derived from the EKS AL2023 Neuron image."""
     local_storage: bool = True
@@ -127,6 +112,10 @@ class NodeGroup(Settings):
     """A script that each node runs as root when it starts, before it joins the cluster. Its first line names the
     interpreter, for
     example #!/bin/bash. Anyone with permission to read launch templates can read it: put no secrets in it."""
+
+    @property
+    def idle_nodes(self) -> int:
+        return self.nodes
 
     @model_validator(mode="after")
     def _counts(self) -> NodeGroup:
@@ -203,7 +192,7 @@ class Mirror(Settings):
         return name if first is None else self.images[first] + name.removeprefix(first)
 
 
-class Eks(Settings):
+class Eks(Section):
     """A Kubernetes cluster on Amazon EKS."""
 
     version: Annotated[str, StringConstraints(pattern=r"^1\.[0-9]{2}$")] | None = None
@@ -282,3 +271,15 @@ class Eks(Settings):
         if twice := next((n for n in names if names.count(n) > 1), None):
             raise wrong(f"{names.count(twice)} node groups are named {twice}", "give each node group a unique name")
         return self
+
+    @property
+    def has_own_images(self) -> bool:
+        """Whether every node group has an image of the user's own, with a driver that is not known."""
+        return all(group.custom_ami for group in self.node_groups)
+
+    def nodes(self) -> Iterator[Nodes]:
+        for i, group in enumerate(self.node_groups):
+            yield Nodes(("eks", "node_groups", i), ("eks", "node_groups", i), group, group)
+
+    def need(self, catalog: Catalog, families: tuple[str, ...]) -> Need:
+        return Need("eks", families, version=self.version or catalog.eks.default, custom_ami=self.has_own_images)

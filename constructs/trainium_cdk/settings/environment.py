@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from functools import cache
 from ipaddress import IPv4Network
 from typing import Annotated, Any, Literal
@@ -23,12 +23,12 @@ from pydantic_core import PydanticCustomError
 from trainium_cdk import engines
 from trainium_cdk.catalog import Catalog, CatalogOverrides, NeuronRelease, best_ami, choose
 from trainium_cdk.catalog.eks import Addon, Ami, Chart
-from trainium_cdk.engines import Nodes
 from trainium_cdk.settings.base import AccountId, Region, Settings, Version
 from trainium_cdk.settings.eks import Eks
 from trainium_cdk.settings.network import Network
 from trainium_cdk.settings.pcluster import Pcluster
 from trainium_cdk.settings.problems import Source, wrong
+from trainium_cdk.settings.section import Section
 from trainium_cdk.settings.storage import Registry, Storage
 
 SERVICE_NETWORKS = ("172.20.0.0/16", "10.100.0.0/16", "192.168.0.0/16")
@@ -154,10 +154,13 @@ class Environment(Settings):
     def families(self) -> dict[str, tuple[str, ...]]:
         """The families of the known instance types of each engine."""
         known = self.catalog.instances
-        return {
-            name: tuple(dict.fromkeys(known[t].family for t in engine.instance_types(self) if t in known))
-            for name, engine in engines.every().items()
-        }
+        types = {name: [n.resource.instance_type for n in section.nodes()] for name, section in self.sections.items()}
+        return {name: tuple(dict.fromkeys(known[t].family for t in of if t in known)) for name, of in types.items()}
+
+    @property
+    def sections(self) -> Mapping[str, Section]:
+        """The section of each engine, by the engine's name."""
+        return {name: getattr(self, engine.section) for name, engine in engines.every().items()}
 
     @property
     def node_image(self) -> Ami | None:
@@ -174,8 +177,8 @@ class Environment(Settings):
 
     @property
     def _chosen(self) -> tuple[str, Literal["torch-xla", "torch-native", "none"]]:
-        families = self.families
-        active = tuple(engines.get(name).need(self, families[name]) for name in self.engines if families[name])
+        families, sections, catalog = self.families, self.sections, self.catalog
+        active = tuple(sections[name].need(catalog, families[name]) for name in self.engines if families[name])
         return choose(self.catalog, active, release=self.bootstrap.neuron_release, framework=self.bootstrap.framework)
 
     @property
@@ -222,30 +225,10 @@ class Environment(Settings):
         free = (str(c) for c in choices if not any(c.overlaps(t) for t in taken))
         return self.eks.service_cidr or next(free, None)
 
-    def zones(self, nodes: Iterable[Nodes]) -> tuple[str, ...]:
-        """The availability zones of a network for these nodes, the first one for nodes that name none.
-
-        Those of the existing subnets, else those set for the network, else those that the nodes name, else the first zone that
-        offers all of their instance types. Empty if there is none, which a check then reports.
-        """
-        if self.network.existing:
-            return tuple(dict.fromkeys(s.zone_id for s in self.network.existing.private_subnets))
-        if self.network.zone_ids:
-            return self.network.zone_ids
-        nodes = list(nodes)
-        if requested := tuple(dict.fromkeys(n.queue.zone_id for n in nodes if n.queue.zone_id)):
-            return requested
-        known = self.catalog.instances
-        types = {n.resource.instance_type for n in nodes}
-        # an instance type without known zones may be offered anywhere: it does not narrow the choice
-        offered = [set(self.catalog.zone_ids(t, self.region)) for t in types if t in known and known[t].zone_ids]
-        return tuple(sorted(set.intersection(*offered))[:1] if offered else [])
-
 
 @cache
 def environment_model() -> type[Environment]:
     """`Environment`, with the sections of engines that other packages bring."""
-    sections: dict[str, Any] = {
-        e.section: (model, model()) for e in engines.every().values() if (model := e.settings())
-    }
+    brought = [e for e in engines.every().values() if e.section not in Environment.model_fields]
+    sections: dict[str, Any] = {e.section: (model := engines.load(e.settings), model()) for e in brought}
     return create_model("Environment", __base__=Environment, **sections) if sections else Environment

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from trainium_cdk.catalog import CapacityType
+from trainium_cdk.catalog import Catalog, Need
 from trainium_cdk.catalog.plain import plain
 from trainium_cdk.settings.base import (
     AmiId,
@@ -16,14 +17,12 @@ from trainium_cdk.settings.base import (
     InstanceTypeName,
     MaybeToken,
     MountDir,
-    OnOff,
-    ReservationId,
     SecurityGroupId,
     Settings,
     Version,
-    ZoneId,
 )
-from trainium_cdk.settings.problems import wrong
+from trainium_cdk.settings.problems import KeyPath, wrong
+from trainium_cdk.settings.section import Nodes, Placed, Section, Sized
 
 # fewer choices than CloudWatch's: the schema of aws-parallelcluster 3.16.1
 LogDays = Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1827, 3653]
@@ -70,21 +69,15 @@ class HeadNode(Settings):
     """Its image. Default: `pcluster.custom_ami`, else ParallelCluster's image."""
 
 
-class ComputeResource(Settings):
+class ComputeResource(Sized):
     """Nodes of one instance type in a queue."""
 
     name: Name = "trn"
     """Its name, unique in the queue. It is part of the nodes' host names."""
-    instance_type: InstanceTypeName = "trn1.32xlarge"
-    """A Trainium type of the catalogue."""
     min_nodes: int = Field(default=0, ge=0)
     """Static nodes. They always run and are always charged."""
     max_nodes: int = Field(default=16, ge=1)
     """Maximum number of nodes, static and dynamic together."""
-    efa: OnOff = "auto"
-    """`auto`: on if the instance type has EFA."""
-    reservation: ReservationId | None = None
-    """Capacity reservation (ODCR), or the capacity block if the queue's `capacity_type` is capacity-block."""
     hyperthreads: bool = False
     """Simultaneous multithreading: two threads for each core. Off is better for training."""
 
@@ -98,21 +91,13 @@ class ComputeResource(Settings):
         return self
 
 
-class Queue(Settings):
+class Queue(Placed):
     """A Slurm partition."""
 
     name: Name = "compute1"
     """The partition's name."""
     compute_resources: tuple[ComputeResource, ...] = Field(default=(ComputeResource(),), min_length=1)
     """Its nodes: one entry for each instance type."""
-    capacity_type: CapacityType = "on-demand"
-    """Capacity type of its nodes."""
-    placement_group: OnOff = "auto"
-    """`auto`: on with EFA, but off for reserved capacity (together they fail with insufficient capacity)."""
-    zone_id: ZoneId | None = None
-    """The one zone its nodes run in. Default: the first zone of the network."""
-    root_volume_gib: int = Field(default=500, ge=40, le=16384)
-    """Size of each node's root volume, GiB."""
     local_storage_dir: MountDir | None = "/local_storage"
     """Where the instance's NVMe disks are mounted; null for no mount."""
     custom_ami: AmiId | None = None
@@ -177,7 +162,7 @@ class Provider(Settings):
         return self
 
 
-class Pcluster(Settings):
+class Pcluster(Section):
     """A ParallelCluster cluster with Slurm."""
 
     version: Version | None = None
@@ -211,3 +196,12 @@ class Pcluster(Settings):
     def _names(self) -> Pcluster:
         _refuse_duplicates([q.name for q in self.queues], "queue")
         return self
+
+    def nodes(self) -> Iterator[Nodes]:
+        for i, queue in enumerate(self.queues):
+            at: KeyPath = ("pcluster", "queues", i)
+            for j, resource in enumerate(queue.compute_resources):
+                yield Nodes((*at, "compute_resources", j), at, queue, resource)
+
+    def need(self, catalog: Catalog, families: tuple[str, ...]) -> Need:  # noqa: ARG002
+        return Need("slurm", families, self.os, self.version)

@@ -6,11 +6,11 @@ import datetime as dt
 from typing import Any, NamedTuple
 
 from trainium_cdk import settings
-from trainium_cdk.checks.live import CHECKS, Target
+from trainium_cdk.checks.live import Target, checks_of
 from trainium_cdk.checks.live.account import IDENTITY
 
 NOW = dt.datetime(2026, 11, 20, 12, tzinfo=dt.UTC)
-BY_NAME = {c.name: c for c in (IDENTITY, *CHECKS)}
+BY_NAME = {c.name: c for engine in ("slurm", "eks") for c in (IDENTITY, *checks_of(engine))}
 
 
 class Case(NamedTuple):
@@ -29,7 +29,8 @@ def target(text: str, engine: str = "slurm") -> Target:
 
 def verify(case: Case) -> None:
     """Evaluates, and compares."""
-    check, at = BY_NAME[case.check], target(case.env, case.engine)
+    at = target(case.env, case.engine)
+    check = {c.name: c for c in (IDENTITY, *checks_of(case.engine))}[case.check]
     assert check.wanted(at), "there is nothing to look at"
     reported = [
         (f.level, f"{f.what} = {f.value}: {f.reason}. Fix: {f.fix} [{f.where}]")

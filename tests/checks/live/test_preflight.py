@@ -20,10 +20,11 @@ from sandbox.pcluster_validator.seed import Seeded, reservation, seed
 from tests.support import swept
 from tests.trust.figures import record
 from trainium_cdk import settings
-from trainium_cdk.checks.live import CHECKS, Aws, Report, Target, examine, policy
+from trainium_cdk.checks.live import Aws, Report, Target, checks_of, examine, policy
 from trainium_cdk.checks.live.account import IDENTITY
 from trainium_cdk.checks.live.aws import OPERATIONS
 
+EVERY_CHECK = {c for engine in ("slurm", "eks") for c in (IDENTITY, *checks_of(engine))}
 TRN = Path(sys.executable).with_name("trn")
 ZONE = "use1-az6"
 TRN_QUOTA, SPOT_QUOTA, STANDARD, ADDRESSES, VPCS = "L-2C3B7624", "L-6B0D517C", "L-1216C47A", "L-0263D0A3", "L-F678F1CE"
@@ -87,7 +88,7 @@ def test_every_check_passes_by_default(trn: Trn, engine: str) -> None:
     assert done.returncode == 0, done.stdout
     found = json.loads(done.stdout)
     assert (found["stack"], found["account"], found["counts"]["error"]) == (NAMES[engine], "000000000000", 0)
-    wanted = {c.name for c in CHECKS if c.wanted(Target(settings.parse(""), engine))}
+    wanted = {c.name for c in checks_of(engine) if c.wanted(Target(settings.parse(""), engine))}
     silent = {"instance-types"}  # speaks only where EC2 and the catalogue differ
     assert wanted - silent <= {f["check"] for f in found["findings"]}
     assert found["cost"]["full_hour"] > found["cost"]["idle_hour"] > 0
@@ -348,7 +349,7 @@ def test_every_check_queries_the_local_aws(everything: dict[str, str], aws: Loca
         assert not [f for f in found.findings if "could not be checked" in f.reason]
         answered |= {f.check for f in found.findings}
     answered |= wrong(report("catalog: {instances: {trn1.32xlarge: {efa_interfaces: 4}}}")).keys()
-    known = {c.name for c in (IDENTITY, *CHECKS)}
+    known = {c.name for c in EVERY_CHECK}
     assert known <= answered
     record("preflight", checks=len(known), answered=len(known & answered), actions=len(OPERATIONS))
 
@@ -377,12 +378,12 @@ def test_it_only_reads_and_the_policy_lists_all_requests(
     recorder, target = Recorder(), Target(settings.parse(everything[engine]), engine)
     examine(target, Aws("us-east-1", recorder.session))
     assert {o for o in recorder.operations if not o.startswith(("Describe", "Get", "Head", "List"))} == set()
-    allowed = {a for s in policy(target, CHECKS)["Statement"] for a in s["Action"]}
+    allowed = {a for s in policy(target, checks_of(engine))["Statement"] for a in s["Action"]}
     assert allowed == recorder.actions - {"sts:GetCallerIdentity"}
 
 
 def test_every_action_is_some_checks() -> None:
-    assert {a for c in (IDENTITY, *CHECKS) for a in c.actions} == OPERATIONS.keys()
+    assert {a for c in EVERY_CHECK for a in c.actions} == OPERATIONS.keys()
 
 
 class User:
@@ -437,7 +438,9 @@ def test_the_printed_policy_is_enough_and_each_part_is_needed(
         user.may(without(document, action))
         found = report(text, engine, **user.keys)
         hidden = {f.check for f in found.findings if f.reason.startswith("could not be checked: needs " + action)}
-        needing = {c.name for c in CHECKS if action in c.actions and c.wanted(Target(settings.parse(text), engine))}
+        needing = {
+            c.name for c in checks_of(engine) if action in c.actions and c.wanted(Target(settings.parse(text), engine))
+        }
         assert hidden, action
         assert hidden <= needing
         assert [t for t in summary(found) if t[0] not in needing] == [t for t in summary(whole) if t[0] not in needing]

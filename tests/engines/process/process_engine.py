@@ -7,18 +7,17 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
-from trainium_cdk.catalog import Need, Stack
-from trainium_cdk.engines import Engine, Nodes
+from trainium_cdk.catalog import Catalog, Need, Stack
+from trainium_cdk.engines import Engine
 from trainium_cdk.errors import JobError, UnknownJob
 from trainium_cdk.jobs import (
     AnyJob,
-    Backend,
     Board,
     JobStatus,
     LogChunk,
@@ -31,14 +30,13 @@ from trainium_cdk.jobs import (
 from trainium_cdk.jobs import Stage as JobStage
 from trainium_cdk.jobs.backend import wait
 from trainium_cdk.outputs import ClusterOutputs, Exports, Fleet
-from trainium_cdk.outputs.contract import COMMON_KEYS, export, fields
+from trainium_cdk.outputs.contract import COMMON_KEYS, Keys, export
 from trainium_cdk.settings import Environment, NodeGroup
-from trainium_cdk.settings.base import Settings
+from trainium_cdk.settings.inventory import Inventory, Part
+from trainium_cdk.settings.section import Nodes, Section
 
-KEYS = {**COMMON_KEYS, "Machine": ("machine", "Where the processes run")}
 
-
-class Process(Settings):
+class Process(Section):
     """Processes of one machine."""
 
     machine: str = "here"
@@ -46,54 +44,64 @@ class Process(Settings):
     slots: NodeGroup = NodeGroup(name="slots", instance_type="trn1.2xlarge", max_nodes=1)
     """What a process takes."""
 
+    def nodes(self) -> Iterator[Nodes]:
+        yield Nodes(("process", "slots"), ("process", "slots"), self.slots, self.slots)
+
+    def need(self, catalog: Catalog, families: tuple[str, ...]) -> Need:
+        return Need("process", families, system="ubuntu2204")
+
+
+class ProcessInventory(Inventory):
+    @property
+    def cluster(self) -> str:
+        return f"{self.env.name}-process"
+
+    def versions(self, release: str, families: tuple[str, ...]) -> Stack:
+        env = self.env
+        return Stack.slurm(env.catalog, families, release=release, framework=env.framework, system="ubuntu2204")
+
+    def others(self) -> Iterator[Part]:
+        """A machine that starts the processes, and a service that counts them."""
+        key = ("process", "machine")
+        yield Part(
+            name="dispatcher", key=key, instance_type="m5.large", addresses=3, public_addresses=1, volume_gib=100
+        )
+        yield Part(name="counter", detail="first edition", price="counter-hour")
+
 
 class ProcessCluster(ClusterOutputs):
+    keys: ClassVar[Keys] = {**COMMON_KEYS, "Machine": ("machine", "Where the processes run")}
+
     engine: str = "process"
     machine: str
 
 
-class ProcessEngine(Engine):
-    name = "process"
-    title = "processes"
-    section = "process"
-    stack = "TrnProcessStack"
-    stack_class = "process_stack:TrnProcessStack"
-    queue_noun = nodes_noun = "slots"
+PROCESS = Engine(
+    name="process",
+    title="processes",
+    section="process",
+    stack="TrnProcessStack",
+    settings="process_engine:Process",
+    inventory="process_engine:ProcessInventory",
+    outputs="process_engine:ProcessCluster",
+    jobs="process_engine:connect",
+    stack_class="process_stack:TrnProcessStack",
+    queue_noun="slots",
+    nodes_noun="slots",
+)
 
-    def settings(self) -> type[Settings]:
-        return Process
 
-    def cluster_name(self, env: Environment) -> str:
-        return f"{env.name}-process"
-
-    def nodes(self, env: Environment) -> Iterator[Nodes]:
-        slots = section(env).slots
-        yield Nodes(("process", "slots"), ("process", "slots"), slots, slots)
-
-    def zone_ids(self, env: Environment) -> tuple[str, ...]:
-        return env.catalog.zone_ids(section(env).slots.instance_type, env.region)[:1]
-
-    def need(self, env: Environment, families: tuple[str, ...]) -> Need:
-        return Need(self.name, families, system="ubuntu2204")
-
-    def versions(self, env: Environment, release: str, families: tuple[str, ...]) -> Stack:
-        return Stack.slurm(env.catalog, families, release=release, framework=env.framework, system="ubuntu2204")
-
-    def cluster(self, outputs: Mapping[str, str]) -> dict[str, Any]:
-        return fields(KEYS, outputs)
-
-    def cluster_model(self) -> type[ClusterOutputs]:
-        return ProcessCluster
-
-    def connect(
-        self, cluster: ClusterOutputs, *, local: bool | None = None, say: Callable[[str], None] | None = None
-    ) -> Backend[Any]:
-        assert isinstance(cluster, ProcessCluster)
-        return ProcessBackend(cluster)
+def connect(
+    cluster: ProcessCluster,
+    *,
+    local: bool | None = None,
+    say: Callable[[str], None] | None = None,
+) -> ProcessBackend:
+    return ProcessBackend(cluster)
 
 
 def section(env: Environment) -> Process:
-    found: Process = getattr(env, ProcessEngine.section)
+    found: Process = getattr(env, PROCESS.section)
     return found
 
 
@@ -104,7 +112,7 @@ def process_outputs(env: Environment) -> Exports:
         queue=slots.name, resource=slots.name, instance_type=kind.name, nodes=slots.max_nodes, devices=kind.neuron_devices,
         cores=kind.logical_cores(), efa=0, family=kind.family,
     )  # fmt: skip
-    values = dict.fromkeys((name for name, _ in KEYS.values()), "") | {
+    values = dict.fromkeys((name for name, _ in ProcessCluster.keys.values()), "") | {
         "cluster_name": f"{env.name}-process",
         "machine": section(env).machine,
         "shared_dir": env.storage.shared_dir,
@@ -113,7 +121,7 @@ def process_outputs(env: Environment) -> Exports:
         "neuron_release": env.release.version,
         "framework": env.framework,
     }
-    return export(ProcessEngine.name, KEYS, values, [fleet])
+    return export(PROCESS.name, ProcessCluster.keys, values, [fleet])
 
 
 @dataclass(frozen=True)
@@ -127,6 +135,8 @@ class ProcessSubmission(Submission):
 
 class ProcessBackend:
     """A folder for each job: what it runs, its process group, its log, its exit code."""
+
+    ordered_logs = True
 
     def __init__(self, cluster: ProcessCluster):
         self.cluster = cluster

@@ -18,7 +18,7 @@ import trainium_cdk.checks.live.network as network
 import trainium_cdk.checks.live.offering as offering
 import trainium_cdk.checks.live.quotas as quotas
 import trainium_cdk.checks.live.reservations as reservations
-import trainium_cdk.checks.live.versions as versions
+from trainium_cdk import engines
 from trainium_cdk.checks import check
 from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.model import Check, Finding, Level, Report, Target
@@ -27,19 +27,26 @@ from trainium_cdk.checks.live.run import run
 from trainium_cdk.errors import AwsError, NoCredentials
 from trainium_cdk.settings.problems import show
 
-__all__ = ["CHECKS", "Aws", "AwsError", "Check", "Finding", "Level", "Report", "Target", "examine", "policy"]
+__all__ = ["Aws", "AwsError", "Check", "Finding", "Level", "Report", "Target", "checks_of", "examine", "policy"]
 
-CHECKS: tuple[Check[Any], ...] = (
+COMMON: tuple[Check[Any], ...] = (
     *account.CHECKS,
     *quotas.CHECKS,
     *offering.CHECKS,
     *reservations.CHECKS,
-    *versions.CHECKS,
     *access.CHECKS,
     *network.CHECKS,
     *data.CHECKS,
 )
-"""Every live check except that of the credentials, in the order of the report."""
+
+
+def checks_of(engine: str) -> tuple[Check[Any], ...]:
+    """Every live check for an engine's stack except that of the credentials, in the order of the report.
+
+    Raises:
+        EngineError: there is no such engine.
+    """
+    return (*COMMON, *(check for facet in engines.get(engine).live_checks for check in engines.load(facet).CHECKS))
 
 
 def examine(target: Target, aws: Aws | None = None) -> Report:
@@ -56,7 +63,7 @@ def examine(target: Target, aws: Aws | None = None) -> Report:
     findings, account_id = _identify(target, aws)
     if account_id:
         target = replace(target, account=account_id)
-        findings += run(target, aws, CHECKS)
+        findings += run(target, aws, checks_of(target.engine))
     estimate = prices.cost(target)
     return Report(
         target.stack,

@@ -1,4 +1,4 @@
-"""Key pairs and service-linked roles."""
+"""Service-linked roles."""
 
 from __future__ import annotations
 
@@ -7,37 +7,6 @@ from typing import Any
 
 from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.model import Check, Finding, Found, Target
-
-KEY: tuple[str, ...] = ("pcluster", "head", "ssh", "key_name")
-
-
-def _key_name(target: Target) -> str | None:
-    """The key pair that the environment names. One that the stack creates needs no check."""
-    return target.of.key_pair(target.env)
-
-
-def evaluate_key_pair(target: Target, kind: str | None) -> Found:
-    name, os = _key_name(target), target.env.pcluster.os
-    what, where = f"key pair {name}", target.where(KEY)
-    create = f"aws ec2 create-key-pair --key-name {name} --key-type ed25519 --region {target.env.region}"
-    if kind is None:
-        yield Finding("error", what, "none", f"this key pair does not exist in {target.env.region}", create, where)
-    elif kind != "ed25519" and os.startswith("ubuntu"):
-        yield Finding(
-            "error",
-            what,
-            kind,
-            f"{os} does not support {kind} keys",
-            "use an ed25519 key pair, or remove key_name",
-            where,
-        )
-    else:
-        yield Finding("ok", what, kind, f"{os} supports it")
-
-
-def fetch_key_pair(target: Target, aws: Aws) -> str | None:
-    answer = aws.find("ec2:DescribeKeyPairs", KeyNames=[_key_name(target)])
-    return str(answer["KeyPairs"][0]["KeyType"]) if answer and answer["KeyPairs"] else None
 
 
 @dataclass(frozen=True)
@@ -70,7 +39,7 @@ def roles(target: Target) -> list[Role]:
     env, wanted = target.env, []
     if any(f.queue.capacity_type == "spot" for f in target.nodes):
         wanted.append(SPOT)
-    wanted += [ROLES[name] for name in target.of.service_roles(env)]
+    wanted += [ROLES[name] for name in target.inventory.linked_roles()]
     for name, storage in (("efs", env.storage.efs), ("fsx", env.storage.fsx)):
         if storage and not storage.existing:
             wanted.append(ROLES[name])
@@ -105,7 +74,8 @@ def evaluate_roles(target: Target, existing: dict[str, bool]) -> Found:
 
 
 def _named_by_the_key(target: Target, role: Role) -> bool:
-    return role is ROLES.get(target.of.role_in_key_policy) and target.env.encryption == "customer-key"
+    named = (ROLES[name] for name in target.inventory.key_policy_roles)
+    return role in named and target.env.encryption == "customer-key"
 
 
 def fetch_roles(target: Target, aws: Aws) -> dict[str, bool]:
@@ -113,6 +83,5 @@ def fetch_roles(target: Target, aws: Aws) -> dict[str, bool]:
 
 
 CHECKS: tuple[Check[Any], ...] = (
-    Check("key-pair", ("ec2:DescribeKeyPairs",), fetch_key_pair, evaluate_key_pair, lambda t: bool(_key_name(t))),
     Check("service-roles", ("iam:GetRole",), fetch_roles, evaluate_roles, lambda t: bool(roles(t))),
 )

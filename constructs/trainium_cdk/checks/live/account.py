@@ -88,7 +88,7 @@ def fetch_stacks(target: Target, aws: Aws) -> Stacks:
     """Our stack, and another stack that already has the name of the new cluster."""
     ours = stack(target, aws)
     deployed = {o["OutputKey"]: o["OutputValue"] for o in (ours or {}).get("Outputs", [])}.get("ClusterName")
-    new = target.of.cluster_is_a_stack and deployed != target.cluster
+    new = target.inventory.own_stacks() and deployed != target.cluster
     return ours, _stack(aws, target.cluster) if new else None
 
 

@@ -34,29 +34,30 @@ def items(target: Target) -> list[Item]:
 
 def _nodes(target: Target) -> Iterator[Item]:
     env = target.env
-    for nodes in target.nodes:
-        price, kind = env.catalog.price(nodes.kind.name, env.region), nodes.kind.name
-        least, most = target.of.idle_nodes(nodes), nodes.resource.max_nodes
+    for part in target.inventory.parts:
+        if not (nodes := part.nodes):
+            continue
+        price, least, most = env.catalog.price(part.instance_type, env.region), part.count, part.most
         if nodes.queue.capacity_type == "capacity-block":
-            yield Item(f"{nodes.name}: {most} x {kind} (the block is paid for when it is bought)", 0.0, 0.0)
+            what = f"{part.name}: {most} x {part.instance_type} (the block is paid for when it is bought)"
+            yield Item(what, 0.0, 0.0)
             continue
         if nodes.resource.reservation:  # charged even if no instances use it
             least = most
         note = " (at the on-demand price; spot costs less)" if nodes.queue.capacity_type == "spot" else ""
-        yield Item(f"{nodes.name}: {least} to {most} x {kind}{note}", _times(price, least), _times(price, most))
-        volume = env.catalog.service_price("ebs-gp3-gib-month", env.region)
-        size = getattr(nodes.queue, "root_volume_gib", 0)
-        each = None if volume is None else volume * size / HOURS_OF_A_MONTH
-        yield Item(f"{nodes.name}: root volumes of {size} GiB", _times(each, least), _times(each, most))
+        what = f"{part.name}: {least} to {most} x {part.instance_type}{note}"
+        yield Item(what, _times(price, least), _times(price, most))
+        each = _monthly(target, "", "ebs-gp3-gib-month", part.volume_gib).full
+        yield Item(f"{part.name}: root volumes of {part.volume_gib} GiB", _times(each, least), _times(each, most))
 
 
 def _servers(target: Target) -> Iterator[Item]:
     env = target.env
-    for server in target.of.servers(env):
-        price = env.catalog.price(server.instance_type, env.region)
-        yield Item(f"{server.what}: {server.instance_type}", _times(price, server.idle), _times(price, server.count))
-    for what, gib in target.of.volumes(env).items():
-        yield _monthly(target, what, "ebs-gp3-gib-month", gib)
+    for part in target.servers:
+        price = env.catalog.price(part.instance_type, env.region)
+        yield Item(f"{part.name}: {part.instance_type}", _times(price, part.count), _times(price, part.most))
+        if part.volume_gib:
+            yield _monthly(target, f"{part.name}: root volume", "ebs-gp3-gib-month", part.volume_gib * part.most)
 
 
 def _network(target: Target) -> Iterator[Item]:
@@ -89,8 +90,9 @@ def _storage(target: Target) -> Iterator[Item]:
 
 
 def _cluster(target: Target) -> Iterator[Item]:
-    for what, price in target.of.control_plane(target.env, target.now.date()).items():
-        yield _hourly(target, what, price, 1)
+    for part in target.inventory.parts:
+        if part.price:
+            yield _hourly(target, f"{part.name}: {part.detail}" if part.detail else part.name, part.price, part.most)
     if target.env.encryption in ENCRYPTION:
         yield _monthly(target, "encryption key", "kms-key-month", 1)
 

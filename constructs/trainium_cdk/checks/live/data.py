@@ -27,7 +27,7 @@ def buckets(target: Target) -> Iterator[Bucket]:
     if fsx and fsx.s3 and not fsx.existing:
         name = fsx.s3.uri.removeprefix("s3://").split("/")[0]
         yield Bucket(name, ("storage", "fsx", "s3", "uri"), same_region=True)
-    for key, name in target.of.data_buckets(target.env).items():
+    for key, name in target.inventory.data_buckets().items():
         yield Bucket(name, key, same_region=False)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from trainium_cdk import engines
 from trainium_cdk.catalog.plain import listed as listed
-from trainium_cdk.checks.rule import EngineView, KnownNodes, view
 from trainium_cdk.engines import Engine
 from trainium_cdk.settings import Environment
+from trainium_cdk.settings.inventory import Inventory, KnownNodes, Part, inventory
 from trainium_cdk.settings.problems import KeyPath
 
 if TYPE_CHECKING:
@@ -68,17 +69,22 @@ class Target:
     def of(self) -> Engine:
         return engines.get(self.engine)
 
-    @property
-    def view(self) -> EngineView:
-        return view(self.env, self.of)
+    @cached_property
+    def inventory(self) -> Inventory:
+        return inventory(self.env, self.engine, self.now.date())
 
     @property
     def nodes(self) -> tuple[KnownNodes, ...]:
-        return self.view.nodes
+        return self.inventory.known_nodes
+
+    @property
+    def servers(self) -> tuple[Part, ...]:
+        """The ordinary machines of the cluster."""
+        return tuple(p for p in self.inventory.parts if p.instance_type and not p.nodes)
 
     @property
     def zone_ids(self) -> tuple[str, ...]:
-        return self.view.zone_ids
+        return self.inventory.zone_ids
 
     @property
     def stack(self) -> str:
@@ -88,7 +94,7 @@ class Target:
 
     @property
     def cluster(self) -> str:
-        return self.of.cluster_name(self.env)
+        return self.inventory.cluster
 
     def where(self, key: KeyPath) -> str:
         """The file and line of a key, as messages show it."""

@@ -93,7 +93,7 @@ def _subnet(target: Target, ours: ExistingSubnet, theirs: dict[str, Any] | None,
         return
     zone, free = ours.zone_id, int(theirs["AvailableIpAddressCount"])
     # at least one address for each node; the offline rules count all other addresses
-    nodes = sum(f.resource.max_nodes for f in target.nodes if target.view.zone_of(f) == zone)
+    nodes = sum(f.resource.max_nodes for f in target.nodes if target.inventory.zone_of(f.queue) == zone)
     if free < nodes:
         yield Finding(
             "error",

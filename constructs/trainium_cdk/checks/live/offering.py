@@ -35,7 +35,7 @@ def fetch_zones(_: Target, aws: Aws) -> dict[str, str]:
 
 def evaluate_offering(target: Target, offered: Offered) -> Found:
     for nodes in target.nodes:
-        zone, zones = target.view.zone_of(nodes), offered.get(nodes.kind.name, frozenset())
+        zone, zones = target.inventory.zone_of(nodes.queue), offered.get(nodes.kind.name, frozenset())
         what = f"{nodes.kind.name} for {nodes.name}"
         if zone in zones:
             yield Finding("ok", what, str(zone), "offered in this zone")
@@ -61,18 +61,18 @@ def evaluate_offering(target: Target, offered: Offered) -> Found:
 
 
 def _servers(target: Target, offered: Offered) -> Found:
-    """The head node is in the first zone. EKS distributes the system nodes over all zones."""
-    for server in target.of.servers(target.env):
-        wanted = target.zone_ids if server.what == "system node" else target.zone_ids[:1]
+    """Some are in the first zone; EKS distributes its system nodes over all zones."""
+    for server in target.servers:
+        wanted = target.zone_ids if server.zones == "every" else target.zone_ids[:1]
         zones = offered.get(server.instance_type, frozenset())
         missing = [z for z in wanted if z not in zones]
         if not missing:
-            yield Finding("ok", f"{server.instance_type} for the {server.what}", listed(wanted), "offered in each zone")
+            yield Finding("ok", f"{server.instance_type} for the {server.name}", listed(wanted), "offered in each zone")
             continue
         partly = len(missing) < len(wanted)
         yield Finding(
             "warning" if partly else "error",
-            f"{server.instance_type} for the {server.what}",
+            f"{server.instance_type} for the {server.name}",
             listed(missing),
             "not offered there to this account" + (", but in the other zones" if partly else ""),
             "choose another ordinary type, for example m5.large or c5.4xlarge",
@@ -81,7 +81,7 @@ def _servers(target: Target, offered: Offered) -> Found:
 
 
 def fetch_offering(target: Target, aws: Aws) -> Offered:
-    types = {f.kind.name for f in target.nodes} | {s.instance_type for s in target.of.servers(target.env)}
+    types = {f.kind.name for f in target.nodes} | {s.instance_type for s in target.servers}
     answer = aws(
         "ec2:DescribeInstanceTypeOfferings",
         LocationType="availability-zone-id",

@@ -30,14 +30,12 @@ def policy(target: Target, checks: Iterable[Check[Any]]) -> dict[str, Any]:
 
 def _resources(target: Target) -> dict[str, list[str]]:
     """Resources of the actions that can be limited. Most describe actions cannot."""
-    env, region, account_id = target.env, target.env.region, target.env.account or target.account or "*"
+    region, account_id = target.env.region, target.env.account or target.account or "*"
     partition = "aws-cn" if region.startswith("cn-") else "aws-us-gov" if region.startswith("us-gov-") else "aws"
     parameters = [f"arn:{partition}:ssm:{region}:{account_id}:parameter/cdk-bootstrap/{target.qualifier}/version"]
-    stacks = [target.stack]
+    stacks = [target.stack, *target.inventory.own_stacks()]
     # public: it belongs to no account
-    parameters += [f"arn:{partition}:ssm:{region}:*:parameter{name}" for name in target.of.public_parameters(env)]
-    if target.of.cluster_is_a_stack:
-        stacks.append(target.cluster)
+    parameters += [f"arn:{partition}:ssm:{region}:*:parameter{name}" for name in target.inventory.public_parameters()]
     return {
         "ssm:GetParameter": parameters,
         "cloudformation:DescribeStacks": [

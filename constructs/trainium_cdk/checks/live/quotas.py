@@ -127,7 +127,7 @@ def _others(target: Target, aws: Aws, of: Callable[[str], bool], *, spot: bool) 
         bought = instance.get("InstanceLifecycle", "on-demand")
         if bought == "capacity-block" or (bought == "spot") is not spot:
             continue
-        if of(instance["InstanceType"]) and tags.get(target.of.own_tag) != target.cluster:
+        if of(instance["InstanceType"]) and tags.get(target.inventory.instance_tag) != target.cluster:
             counts[instance["InstanceType"]] += 1
     return counts
 
@@ -147,15 +147,15 @@ def is_standard(instance_type: str) -> bool:
 
 def fetch_standard(target: Target, aws: Aws) -> Need:
     exists = stack(target, aws) is not None
-    wanted = [] if exists else [s for s in target.of.servers(target.env) if is_standard(s.instance_type)]
+    wanted = [] if exists else [s for s in target.servers if is_standard(s.instance_type)]
     others = _others(target, aws, is_standard, spot=False)
     vcpus = _vcpus(aws, [*others, *(s.instance_type for s in wanted)])
-    parts = listed(f"{s.count} x {s.instance_type}" for s in wanted) if wanted else "the stack already has its own"
+    parts = listed(f"{s.most} x {s.instance_type}" for s in wanted) if wanted else "the stack already has its own"
     return Need(
         STANDARD_VCPUS,
         _limit(aws, STANDARD_VCPUS),
         sum(n * vcpus.get(t, 0) for t, n in others.items()),
-        sum(s.count * vcpus.get(s.instance_type, 0) for s in wanted),
+        sum(s.most * vcpus.get(s.instance_type, 0) for s in wanted),
         parts,
     )
 
@@ -164,7 +164,7 @@ def addresses_wanted(target: Target) -> dict[str, int]:
     """Number of Elastic IP addresses of a new stack, by their use."""
     network = target.env.network
     nat = {"one": 1, "per-zone": len(target.zone_ids), "none": 0}[network.nat] if not network.existing else 0
-    wanted = {"NAT gateways": nat, **target.of.public_addresses(target.env)}
+    wanted = {"NAT gateways": nat, **{p.plural: p.most * p.public_addresses for p in target.inventory.parts}}
     return {what: n for what, n in wanted.items() if n}
 
 

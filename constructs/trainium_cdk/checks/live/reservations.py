@@ -10,7 +10,7 @@ from typing import Any
 
 from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.model import Check, Finding, Found, Target, counted
-from trainium_cdk.checks.rule import KnownNodes
+from trainium_cdk.settings.inventory import KnownNodes
 
 BLOCK = "capacity-block"
 BLOCK_SIZES = (1, 2, 4, 8, 16, 32, 64)
@@ -78,7 +78,7 @@ def _problems(target: Target, nodes: KnownNodes, reservation: dict[str, Any], wh
             f"it is not for {nodes.kind.name}, the instance type of {nodes.name}",
             f"write instance_type: {reservation['InstanceType']}, or use a reservation of {nodes.kind.name}",
         )
-    zone, ours = reservation.get("AvailabilityZoneId"), target.view.zone_of(nodes)
+    zone, ours = reservation.get("AvailabilityZoneId"), target.inventory.zone_of(nodes.queue)
     if zone and zone != ours:
         yield problem(zone, f"it is not in the zone of {nodes.name} ({ours})", f"write zone_id: {zone}")
     yield from _size(nodes, reservation, problem)

@@ -16,9 +16,9 @@ from pydantic import Field
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import templates
-from trainium_cdk.jobs.metrics import NUMBER, Reader, Step, parse_number
 from trainium_cdk.jobs.models import Data, Job, Upstream, Word
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
+from trainium_cdk.jobs.records import NUMBER, Reader, Step, parse_number
 from trainium_cdk.jobs.templates import Option, Template
 from trainium_cdk.outputs import Fleet
 

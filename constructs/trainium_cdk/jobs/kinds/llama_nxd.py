@@ -15,9 +15,9 @@ from trainium_cdk.catalog.sources import sources
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import quote, templates
 from trainium_cdk.jobs.kinds.bert_large import read
-from trainium_cdk.jobs.metrics import Reader
 from trainium_cdk.jobs.models import AbsolutePath, Job, Upstream, check_warm_up
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
+from trainium_cdk.jobs.records import Reader
 from trainium_cdk.jobs.templates import Option, Template
 from trainium_cdk.outputs import Fleet
 

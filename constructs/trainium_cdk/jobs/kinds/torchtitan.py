@@ -16,9 +16,9 @@ from pydantic import Field, StringConstraints
 
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import templates
-from trainium_cdk.jobs.metrics import NUMBER, Reader, Step, parse_number
 from trainium_cdk.jobs.models import Job, Upstream
 from trainium_cdk.jobs.plan import Batch, Plan
+from trainium_cdk.jobs.records import NUMBER, Reader, Step, parse_number
 from trainium_cdk.jobs.templates import Option, Template
 from trainium_cdk.outputs import Fleet
 

@@ -42,6 +42,8 @@ class KubernetesBackend:
         api: the cluster's API, or a function that creates it on first use.
     """
 
+    ordered_logs = False
+
     def __init__(
         self,
         cluster: EksCluster,

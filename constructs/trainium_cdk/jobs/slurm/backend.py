@@ -25,6 +25,8 @@ from trainium_cdk.outputs import SlurmCluster
 class SlurmBackend:
     """Jobs of one cluster, through one transport. A job's handle is its id; nothing is stored on this machine."""
 
+    ordered_logs = True
+
     def __init__(
         self,
         cluster: SlurmCluster,

@@ -1,0 +1,124 @@
+"""Versions of EKS: whether it offers them in the region, and how long it supports them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from trainium_cdk.checks.live.aws import Aws
+from trainium_cdk.checks.live.images import images
+from trainium_cdk.checks.live.model import Check, Finding, Found, Target, listed
+
+SUPPORT_ENDS = dt.timedelta(days=60)
+"""A warning is given this long before the end of support."""
+
+
+def evaluate_kubernetes(target: Target, versions: dict[str, dict[str, Any]]) -> Found:
+    version = target.env.kubernetes_version
+    what, where = f"Kubernetes {version}", target.where(("eks", "version"))
+    release = versions.get(version)
+    status = (release or {}).get("versionStatus") or (release or {}).get("status", "").upper().replace("-", "_")
+    offered = listed(v for v, f in sorted(versions.items()) if f.get("versionStatus") == "STANDARD_SUPPORT")
+    if release is None or status == "UNSUPPORTED":
+        yield Finding(
+            "error",
+            what,
+            "unsupported" if release else "none",
+            f"EKS does not create clusters of this version in {target.env.region}",
+            f"write eks.version: one of {offered}",
+            where,
+        )
+        return
+    ends, last = release.get("endOfStandardSupportDate"), release.get("endOfExtendedSupportDate")
+    if status == "EXTENDED_SUPPORT":
+        yield Finding(
+            "warning",
+            what,
+            "extended support",
+            f"the cluster costs more, and support ends {_day(last)}",
+            f"write eks.version: one of {offered}",
+            where,
+        )
+    elif ends and ends - target.now < SUPPORT_ENDS:
+        yield Finding(
+            "warning",
+            what,
+            "standard support",
+            f"it ends {_day(ends)}, and the cluster costs more after that",
+            f"use {offered}",
+            where,
+        )
+    else:
+        yield Finding("ok", what, "standard support", f"until {_day(ends)}")
+
+
+def fetch_kubernetes(_: Target, aws: Aws) -> dict[str, dict[str, Any]]:
+    return {v["clusterVersion"]: v for v in aws("eks:DescribeClusterVersions")["clusterVersions"]}
+
+
+def _day(moment: dt.datetime | None) -> str:
+    return moment.date().isoformat() if moment else "on an unknown date"
+
+
+def addons(target: Target) -> dict[str, str]:
+    """The add-ons with a fixed version, from the catalogue or the environment. EKS chooses the version of the
+    others."""
+    version = target.env.kubernetes_version
+    wanted = target.env.eks_addons
+    pinned = {n: a.versions[version] for n, a in wanted.items() if version in a.versions}
+    return pinned | {n: v for n, v in target.env.eks.addon_versions.items() if n in wanted}
+
+
+def evaluate_addons(target: Target, offered: dict[str, list[str]]) -> Found:
+    kubernetes, wanted = target.env.kubernetes_version, addons(target)
+    wrong = {name: v for name, v in wanted.items() if v not in offered.get(name, [])}
+    for name, version in wrong.items():
+        known = offered.get(name, [])
+        fix = f"write eks.addon_versions: {{{name}: {known[0]}}}" if known else "choose another Kubernetes version"
+        yield Finding(
+            "error",
+            f"add-on {name}",
+            version,
+            f"EKS does not offer this version for Kubernetes {kubernetes}",
+            fix,
+            target.where(("eks", "addon_versions", name)),
+        )
+    if not wrong:
+        yield Finding("ok", "add-ons", listed(wanted), f"each in a version for Kubernetes {kubernetes}")
+
+
+def fetch_addons(target: Target, aws: Aws) -> dict[str, list[str]]:
+    offered: dict[str, list[str]] = {}
+    for name in addons(target):
+        answer = aws("eks:DescribeAddonVersions", addonName=name, kubernetesVersion=target.env.kubernetes_version)
+        offered[name] = [v["addonVersion"] for a in answer["addons"] for v in a["addonVersions"]]
+    return offered
+
+
+def evaluate_node_image(target: Target, image: str | None) -> Found:
+    facts, version = target.env.catalog.eks, target.env.kubernetes_version
+    if image:
+        yield Finding("ok", f"image {facts.ami_type}", image, f"published for Kubernetes {version}")
+        return
+    yield Finding(
+        "error",
+        f"image {facts.ami_type}",
+        "none",
+        f"AWS publishes no Neuron image for Kubernetes {version} in {target.env.region}",
+        f"write eks.version: {facts.default}, or choose another region",
+        target.where(("eks", "version")),
+    )
+
+
+def fetch_node_image(target: Target, aws: Aws) -> str | None:
+    name = target.env.catalog.eks.ami_parameter.format(version=target.env.kubernetes_version)
+    answer = aws.find("ssm:GetParameter", Name=name)
+    return str(answer["Parameter"]["Value"]) if answer else None
+
+
+CHECKS: tuple[Check[Any], ...] = (
+    images(),
+    Check("kubernetes", ("eks:DescribeClusterVersions",), fetch_kubernetes, evaluate_kubernetes),
+    Check("addons", ("eks:DescribeAddonVersions",), fetch_addons, evaluate_addons),
+    Check("node-image", ("ssm:GetParameter",), fetch_node_image, evaluate_node_image),
+)

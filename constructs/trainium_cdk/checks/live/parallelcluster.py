@@ -1,0 +1,127 @@
+"""ParallelCluster in the account: its images, and the key pair of the head node."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from trainium_cdk.checks.live.aws import Aws
+from trainium_cdk.checks.live.images import images, is_past
+from trainium_cdk.checks.live.model import Check, Finding, Found, Target
+
+IMAGE_NAMES = {
+    "ubuntu2204": "ubuntu-2204-lts-hvm-x86_64",
+    "ubuntu2404": "ubuntu-2404-lts-hvm-x86_64",
+    "alinux2023": "amzn2023-hvm-x86_64",
+}
+"""Names of ParallelCluster's official images: aws-parallelcluster-<version>-<this>-<date> (pcluster 3.16)."""
+_OFFICIAL = re.compile(r"aws-parallelcluster-(\d+\.\d+\.\d+)-")
+KEY: tuple[str, ...] = ("pcluster", "head", "ssh", "key_name")
+
+
+def _key_name(target: Target) -> str | None:
+    """The key pair that the environment names. One that the stack creates needs no check."""
+    ssh = target.env.pcluster.head.ssh
+    return ssh.key_name if ssh else None
+
+
+def evaluate_key_pair(target: Target, kind: str | None) -> Found:
+    name, os = _key_name(target), target.env.pcluster.os
+    what, where = f"key pair {name}", target.where(KEY)
+    create = f"aws ec2 create-key-pair --key-name {name} --key-type ed25519 --region {target.env.region}"
+    if kind is None:
+        yield Finding("error", what, "none", f"this key pair does not exist in {target.env.region}", create, where)
+    elif kind != "ed25519" and os.startswith("ubuntu"):
+        yield Finding(
+            "error",
+            what,
+            kind,
+            f"{os} does not support {kind} keys",
+            "use an ed25519 key pair, or remove key_name",
+            where,
+        )
+    else:
+        yield Finding("ok", what, kind, f"{os} supports it")
+
+
+def fetch_key_pair(target: Target, aws: Aws) -> str | None:
+    answer = aws.find("ec2:DescribeKeyPairs", KeyNames=[_key_name(target)])
+    return str(answer["KeyPairs"][0]["KeyType"]) if answer and answer["KeyPairs"] else None
+
+
+def _built_by_parallelcluster(target: Target, image: dict[str, Any], what: str, where: str) -> Found:
+    """Nodes need an image that ParallelCluster has built, in its own version and for the cluster's operating system."""
+    p = target.env.pcluster
+    version = p.version or target.env.catalog.parallelcluster.default
+    tags = {t["Key"]: t["Value"] for t in image.get("Tags", [])}
+    official = _OFFICIAL.match(str(image.get("Name", "")))
+    built = tags.get("parallelcluster:version") or (official and official[1])
+    build = f"build one: `trn image bake`, or pcluster build-image of ParallelCluster {version}"
+    if built is None:
+        yield Finding(
+            "warning",
+            what,
+            "no tag parallelcluster:version",
+            f"nodes need an image that ParallelCluster {version} has built, and this image has no such tag or name",
+            f"{build}; if it is derived from such an image, add that tag",
+            where,
+        )
+    elif built != version:
+        yield Finding(
+            "error",
+            what,
+            built,
+            f"ParallelCluster {built} has built it, and nodes of {version} refuse to start from it",
+            build,
+            where,
+        )
+    system = tags.get("parallelcluster:os")
+    if system and system != p.os:
+        yield Finding(
+            "error", what, system, f"it is built for {system}, but pcluster.os is {p.os}", f"write os: {system}", where
+        )
+
+
+def evaluate_parallelcluster(target: Target, images: list[dict[str, Any]]) -> Found:
+    p = target.env.pcluster
+    version = p.version or target.env.catalog.parallelcluster.default
+    what, where = f"ParallelCluster {version} on {p.os}", target.where(("pcluster", "version"))
+    if not images:
+        yield Finding(
+            "error",
+            what,
+            "none",
+            f"AWS publishes no image of this version in {target.env.region}: it is not released there, or retired",
+            f"write pcluster.version: {target.env.catalog.parallelcluster.default}, or choose another region",
+            where,
+        )
+        return
+    newest = max(images, key=lambda i: str(i.get("CreationDate", "")))
+    if is_past(newest.get("DeprecationTime"), target.now):
+        yield Finding("warning", what, "deprecated", "AWS no longer supports this version", "use a newer one", where)
+    else:
+        yield Finding("ok", what, newest["ImageId"], f"published in {target.env.region}")
+
+
+def fetch_parallelcluster(target: Target, aws: Aws) -> list[dict[str, Any]]:
+    p = target.env.pcluster
+    version = p.version or target.env.catalog.parallelcluster.default
+    name = f"aws-parallelcluster-{version}-{IMAGE_NAMES[p.os]}*"
+    images: list[dict[str, Any]] = aws(
+        "ec2:DescribeImages", Owners=["amazon"], Filters=[{"Name": "name", "Values": [name]}]
+    )["Images"]
+    return images
+
+
+def _official_image(target: Target) -> bool:
+    """Whether any node uses ParallelCluster's own image."""
+    p = target.env.pcluster
+    own = p.custom_ami or (p.head.custom_ami and all(q.custom_ami for q in p.queues))
+    return not own and p.os in IMAGE_NAMES
+
+
+CHECKS: tuple[Check[Any], ...] = (
+    images(_built_by_parallelcluster),
+    Check("parallelcluster", ("ec2:DescribeImages",), fetch_parallelcluster, evaluate_parallelcluster, _official_image),
+    Check("key-pair", ("ec2:DescribeKeyPairs",), fetch_key_pair, evaluate_key_pair, lambda t: bool(_key_name(t))),
+)

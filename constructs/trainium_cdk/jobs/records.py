@@ -1,0 +1,72 @@
+"""What is read in training logs: the records, and what the readers of job kinds share. Readers never raise, whatever the bytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Step:
+    """One training step. A field is None if the line does not have it.
+
+    Attributes:
+        step: None for Hugging Face's Trainer.
+        throughput: sequences per second, of all workers.
+        tokens_per_second: of one worker, as TorchTitan prints it.
+    """
+
+    step: int | None
+    loss: float | None = None
+    learning_rate: float | None = None
+    throughput: float | None = None
+    grad_norm: float | None = None
+    total_steps: int | None = None
+    global_batch_size: int | None = None
+    seconds: float | None = None
+    tokens_per_second: float | None = None
+
+
+@dataclass(frozen=True)
+class CompileCount:
+    """One line of the summary that neuron_parallel_compile prints on each node: `what` is graphs, successful or
+    failed."""
+
+    what: str
+    count: int
+
+
+@dataclass(frozen=True)
+class CompileError:
+    """A graph that failed to compile. Code -9: the host ran out of memory."""
+
+    code: int
+
+
+@dataclass(frozen=True)
+class CacheStatus:
+    """The progress of a node's compilation."""
+
+    remaining: int
+    locked: int
+    failed: int
+    done: int
+    total: int
+
+
+Record = Step | CompileCount | CompileError | CacheStatus
+Reader = Callable[[str], Iterator[tuple[int, Step]]]
+"""Finds the steps in a line: where each begins, and what it is."""
+
+# the number of digits is limited: otherwise a line of digits would take minutes
+NUMBER = r"[-+]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE][-+]?\d{1,4})?|nan|inf|-inf|NaN"
+"""A number, as a regular expression."""
+
+
+def parse_number(text: str | None) -> float | None:
+    """A finite number from a log; None for anything else."""
+    if text is None:
+        return None
+    value = float(text)
+    return value if math.isfinite(value) and abs(value) < 1e15 else None

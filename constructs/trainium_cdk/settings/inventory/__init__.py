@@ -1,0 +1,37 @@
+"""What a cluster consists of: one list of parts, from which zones, quotas, addresses and cost derive.
+
+>>> from trainium_cdk import settings
+>>> from trainium_cdk.settings.inventory import inventory
+>>> [(part.name, part.most) for part in inventory(settings.load(), "slurm").parts]
+[('compute1/trn', 16), ('head node', 1)]
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from trainium_cdk import engines
+from trainium_cdk.settings.environment import Environment
+from trainium_cdk.settings.inventory.base import Image, Inventory, KnownNodes, Part
+
+__all__ = ["Image", "Inventory", "KnownNodes", "Part", "inventories", "inventory"]
+
+
+def inventory(env: Environment, engine: str, today: dt.date | None = None) -> Inventory:
+    """The cluster of one engine, as the environment describes it.
+
+    Args:
+        engine: name of the engine.
+        today: on which prices depend. Default: the current date, UTC.
+
+    Raises:
+        EngineError: there is no such engine.
+    """
+    manifest = engines.get(engine)
+    found: Inventory = engines.load(manifest.inventory)(manifest, env, today or dt.datetime.now(dt.UTC).date())
+    return found
+
+
+def inventories(env: Environment) -> tuple[Inventory, ...]:
+    """The cluster of each engine, as the environment describes it."""
+    return tuple(inventory(env, name) for name in engines.names())

@@ -1,0 +1,82 @@
+"""The section of one engine in an environment, and the Trainium nodes that it describes."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pydantic import Field
+
+from trainium_cdk.catalog import CapacityType, Catalog, Need
+from trainium_cdk.settings.base import InstanceTypeName, OnOff, ReservationId, Settings, ZoneId
+from trainium_cdk.settings.problems import KeyPath
+
+
+class Placed(Settings):
+    """What names the zone and the capacity type of nodes: a queue or a node group."""
+
+    name: str
+    capacity_type: CapacityType = "on-demand"
+    """Capacity type of its nodes."""
+    placement_group: OnOff = "auto"
+    """`auto`: on with EFA, but off for reserved capacity (together they fail with insufficient capacity)."""
+    zone_id: ZoneId | None = None
+    """The one zone its nodes run in. Default: the first zone of the network."""
+    root_volume_gib: int = Field(default=500, ge=40, le=16384)
+    """Size of each node's root volume, GiB."""
+
+
+class Sized(Settings):
+    """What names the instance type and the number of nodes: a compute resource or a node group."""
+
+    name: str
+    instance_type: InstanceTypeName = "trn1.32xlarge"
+    """A Trainium type of the catalogue."""
+    min_nodes: int = Field(default=0, ge=0)
+    """Minimum number of nodes. They always run and are always charged."""
+    max_nodes: int = Field(default=1, ge=1)
+    """Maximum number of nodes."""
+    efa: OnOff = "auto"
+    """`auto`: on if the instance type has EFA."""
+    reservation: ReservationId | None = None
+    """Capacity reservation (ODCR), or the capacity block if `capacity_type` is capacity-block."""
+
+    @property
+    def idle_nodes(self) -> int:
+        """Nodes that run while no job does."""
+        return self.min_nodes
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Nodes of one instance type, as the environment describes them.
+
+    Attributes:
+        at: key path of `resource`.
+        queue_at: key path of `queue`.
+        queue: what names the zone and the capacity type.
+        resource: what names the instance type and the number of nodes; the same as `queue` where a queue has one type.
+    """
+
+    at: KeyPath
+    queue_at: KeyPath
+    queue: Placed
+    resource: Sized
+
+    @property
+    def name(self) -> str:
+        """As users find it: `compute1/trn`, or the node group's name."""
+        return self.queue.name if self.queue_at == self.at else f"{self.queue.name}/{self.resource.name}"
+
+
+class Section(Settings):
+    """What an environment says of one engine. Every key has a default."""
+
+    @abstractmethod
+    def nodes(self) -> Iterator[Nodes]:
+        """The Trainium nodes, in the order of the environment."""
+
+    @abstractmethod
+    def need(self, catalog: Catalog, families: tuple[str, ...]) -> Need:
+        """What its nodes require of a Neuron release."""
