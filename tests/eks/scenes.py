@@ -74,11 +74,9 @@ class Scene:
         plan = Scaler(self.settings, Kubernetes(described, self._session), self._aws.client).run(self.now)
         self.nodes = eks.sync_nodes(self._kubernetes, self._aws.client, devices=self.devices)[self.name]
         self.most = max(self.most, len(self.nodes))
-        busy = {
-            pod["spec"].get("nodeName")
-            for pod in self.pods()
-            if pod["status"].get("phase") not in ("Succeeded", "Failed")
-        }
+        pods = self.pods()
+        works = {self._job_of(pod) for pod in pods if pod["status"].get("phase") not in ("Succeeded", "Failed")}
+        busy = {pod["spec"].get("nodeName") for pod in pods if self._job_of(pod) in works}
         self._idle = {node: self._idle.get(node, self.now) for node in self.nodes if node not in busy}
         waits = any(status.phase(job) == "Pending" for job in self.jobs())
         most = LIMITS.idle + SLACK + (LIMITS.capacity if waits else 0)
@@ -103,6 +101,9 @@ class Scene:
         listed = self.api.get(path_of("v1", "Pod", namespace=NAMESPACE), labelSelector=chosen)
         return list(listed["items"])
 
+    def _job_of(self, pod: Object) -> str:
+        return str(pod["metadata"]["labels"]["volcano.sh/job-name"])
+
     def jobs(self) -> list[Object]:
         return list(self.api.get(path_of(JOBS, "Job", namespace=NAMESPACE))["items"])
 
@@ -118,11 +119,15 @@ class Scene:
         assert not self.job(name)["status"].get("retryCount")
         return {pod["spec"]["nodeName"] for pod in self.pods(name)}
 
+    def end_pod(self, pod: Object) -> None:
+        """The command of one pod ends well."""
+        path = path_of("v1", "Pod", pod["metadata"]["name"], NAMESPACE)
+        self.api.call("PATCH", path, ENDS, kind="application/merge-patch+json")
+
     def end(self, name: str) -> None:
         """The job's commands end well."""
         for pod in self.pods(name):
-            path = path_of("v1", "Pod", pod["metadata"]["name"], NAMESPACE)
-            self.api.call("PATCH", path, ENDS, kind="application/merge-patch+json")
+            self.end_pod(pod)
         assert until(lambda: status.phase(self.job(name)) == "Completed")
 
     def why(self, name: str) -> str:

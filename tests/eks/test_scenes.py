@@ -119,6 +119,20 @@ def test_a_larger_job_after_a_smaller_one(opened: Open) -> None:
     assert (scene.desired, scene.most) == (4, 4)
 
 
+def test_the_node_of_a_pod_that_ended_stays_while_its_gang_works(opened: Open) -> None:
+    """Without it Volcano would start the whole job again."""
+    scene = opened("straggler", 2)
+    scene.submit("gang", 2)
+    scene.minute()
+    nodes = scene.runs("gang")
+    scene.end_pod(scene.pods("gang")[0])
+    assert until(lambda: sorted(p["status"]["phase"] for p in scene.pods("gang")) == ["Running", "Succeeded"])
+    assert not any(plan.groups for plan in scene.minutes(int((LIMITS.idle + SLACK) / 60) + 2))
+    assert scene.runs("gang") == nodes == set(scene.nodes)
+    scene.end("gang")
+    assert scene.until_gone() * 60 <= LIMITS.idle + SLACK
+
+
 @pytest.mark.parametrize("sizes", swept([(11, 16), (3, 4)], (3, 4)), ids="{0[0]} of {0[1]}".format)
 def test_a_gang_gets_no_node_while_one_is_unavailable(sizes: tuple[int, int], opened: Open) -> None:
     some, size = sizes

@@ -58,9 +58,8 @@ def gangs(
     """
     members: dict[str, list[Object]] = {}
     for pod in pods:
-        name = pod["metadata"].get("annotations", {}).get(_GANG)
-        if name:
-            members.setdefault(f"{pod['metadata']['namespace']}/{name}", []).append(pod)
+        if gang := _gang_of(pod):
+            members.setdefault(gang, []).append(pod)
     found = []
     for podgroup in podgroups:
         key = f"{podgroup['metadata']['namespace']}/{podgroup['metadata']['name']}"
@@ -99,9 +98,11 @@ def nodes(
         pods: all pods of the cluster.
     """
     joined = {node["spec"].get("providerID", "").rpartition("/")[2]: node for node in kubernetes}
+    live = {_gang_of(pod) for pod in pods if not _ended(pod)} - {None}
     on: dict[str, list[Object]] = {}
     for pod in pods:
-        if pod["status"].get("phase") not in _ENDED:
+        # an ended pod whose node is removed is deleted, and Volcano then starts all of its gang again
+        if not _ended(pod) or _gang_of(pod) in live:
             on.setdefault(pod["spec"].get("nodeName", ""), []).append(pod)
     found = []
     for instance in instances:
@@ -119,7 +120,7 @@ def nodes(
                 id,
                 name=name,
                 since=now if mine else float(notes.get(IDLE_SINCE) or now),
-                used=sum(requested(pod, device) for pod in mine),
+                used=sum(requested(pod, device) for pod in mine if not _ended(pod)),
                 busy=bool(mine),
                 cordoned=bool(node["spec"].get("unschedulable")) and not leaving,
                 leaving=leaving,
@@ -201,9 +202,19 @@ def seconds(text: str) -> float:
     return dt.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
 
 
+def _gang_of(pod: Object) -> str | None:
+    """Namespace and name of its PodGroup; None if it has none."""
+    name = pod["metadata"].get("annotations", {}).get(_GANG)
+    return f"{pod['metadata']['namespace']}/{name}" if name else None
+
+
+def _ended(pod: Object) -> bool:
+    return pod["status"].get("phase") in _ENDED
+
+
 def _waits(pod: Object) -> bool:
     return (
-        pod["status"].get("phase") not in _ENDED
+        not _ended(pod)
         and not pod["spec"].get("nodeName")
         and pod["spec"].get("schedulerName") == _SCHEDULER
         and not pod["metadata"].get("deletionTimestamp")
