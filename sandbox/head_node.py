@@ -38,13 +38,20 @@ _REPOSITORIES = {
     "neuronx-distributed-training": "https://github.com/aws-neuron/neuronx-distributed-training.git",
 }
 _MODULES = {
-    "huggingface-hub": '''"""Downloads nothing: the sandbox's model does not read these files."""
+    "huggingface-hub": '''"""Downloads nothing: the sandbox's model does not read these files. Like the original, it asks the hub for a
+model's newest commit first, which HF_HUB_OFFLINE=1 forbids."""
 
 import os
 from pathlib import Path
 
 
+class OfflineModeIsEnabled(ConnectionError):
+    pass
+
+
 def snapshot_download(repo_id: str, *, allow_patterns: list[str]) -> str:
+    if os.environ.get("HF_HUB_OFFLINE") == "1":
+        raise OfflineModeIsEnabled(f"Cannot reach .../api/models/{repo_id}/revision/main: offline mode is enabled.")
     place = Path(os.environ["HF_HOME"]) / "hub" / f"models--{repo_id.replace('/', '--')}" / "snapshots" / "sandbox"
     place.mkdir(parents=True, exist_ok=True)
     for name in allow_patterns:
@@ -78,7 +85,7 @@ def prepare(directory: Path, link: Path, plan: ClusterPlan, environment: Mapping
         (shared / mount.strip("/")).mkdir(parents=True, exist_ok=True)
     home.mkdir(mode=0o700, exist_ok=True)
     commands = _commands(directory)
-    _virtual_environment(home / VENV)
+    virtual_environment(home / VENV)
     cloned = repositories(directory / "repositories")
     git_config(home, cloned)
     built = wheels(directory / "wheels")
@@ -178,7 +185,7 @@ def _commands(directory: Path) -> Path:
     return commands
 
 
-def _virtual_environment(where: Path) -> None:
+def virtual_environment(where: Path) -> None:
     """A small virtual environment with pip, torchrun and neuron_parallel_compile."""
     venv.EnvBuilder(symlinks=True, with_pip=False, clear=True).create(where)
     packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(where), "platbase": str(where)}))
@@ -248,15 +255,22 @@ def wheels(where: Path) -> Path:
     """The packages that jobs install with pip, as wheels in a directory."""
     _fresh(where)
     for name, _, version in (pin.partition("==") for pin in bert_large.PACKAGES):
-        package, module = name.replace("-", "_"), _MODULES.get(name)
-        info = f"{package}-{version}.dist-info"
-        with zipfile.ZipFile(where / f"{package}-{version}-py3-none-any.whl", "w") as wheel:
-            wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-            wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-            wheel.writestr(f"{info}/RECORD", f"{package}.py,,\n" if module else "")
-            if module:
-                wheel.writestr(f"{package}.py", module)
+        wheel(where / f"{name.replace('-', '_')}-{version}-py3-none-any.whl", _MODULES.get(name))
     return where
+
+
+def wheel(file: Path, module: str | None = None) -> None:
+    """Write a wheel with one module, or none, of the package's name."""
+    package, version = file.name.split("-")[:2]
+    info = f"{package}-{version}.dist-info"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(
+            f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {package.replace('_', '-')}\nVersion: {version}\n"
+        )
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", f"{package}.py,,\n" if module else "")
+        if module:
+            archive.writestr(f"{package}.py", module)
 
 
 def _profile(home: Path, env: Mapping[str, str]) -> None:

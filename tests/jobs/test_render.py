@@ -118,9 +118,12 @@ def test_restarts(restarts: int | None, requeue: str, line: str) -> None:
     assert "job=$1 stage=prepare" in prepare
 
 
-def test_the_environment_of_a_user_is_only_in_the_script_that_needs_it() -> None:
+def test_the_environment_of_a_user_is_only_in_the_scripts_that_need_it() -> None:
     submission = render(BertLarge(env={"TOKEN": "s3cret"}), CLUSTER, "t")
-    assert [path for path, content in submission.files.items() if b"s3cret" in content] == ["node.sh"]
+    assert [path for path, content in submission.files.items() if b"s3cret" in content] == [
+        "node.sh",
+        "prepare.sh",
+    ]
     assert "umask 077" in submission.text
 
 

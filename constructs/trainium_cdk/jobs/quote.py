@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from trainium_cdk.errors import JobError
 
@@ -21,6 +21,11 @@ def word(value: str) -> str:
 
 def words(values: Iterable[str]) -> str:
     return " ".join(word(v) for v in values)
+
+
+def exports(variables: Mapping[str, str]) -> str:
+    """Lines that export variables, in the order of their names; empty without any."""
+    return "".join(f"export {name}={word(value)}\n" for name, value in sorted(variables.items()))
 
 
 def check(value: str, what: str = "argument") -> str:

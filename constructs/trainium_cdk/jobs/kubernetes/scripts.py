@@ -42,7 +42,10 @@ venv=$trn/venv/{venv}
 {limit}export NNODES={nodes} NPROC_PER_NODE={cores} NODE_RANK=${{VC_TASK_INDEX:-0}}
 export MASTER_ADDR={master}
 host=node-$NODE_RANK
-{once}{environment}
+{once}# `prepare` gets the job's own variables only: others, such as HF_HUB_OFFLINE, hold once it has fetched everything
+if [ "$stage" != prepare ]; then
+{environment}
+fi
 # a compile cache for each node: locks do not hold on NFS, so nodes must not share one
 cache=$trn/neuron_cache/{cache}/$host
 {cache_lines}
@@ -65,7 +68,7 @@ if [ -f "$venv/bin/activate" ]; then . "$venv/bin/activate"; fi
 
 _PREPARE = """#!/bin/bash
 # bash prepare.sh fetch|check: fetches what this job needs and the cluster does not have yet.
-mode=$1
+{environment}mode=$1
 files={files}
 trn={shared}/trn
 job=$trn/jobs/{name}
@@ -153,7 +156,7 @@ def _node(name: str, fitted: Plan, parts: Template, catalog: Catalog | None) -> 
         cores=fitted.fleet.cores,
         # Volcano's headless service of the job resolves pods that are not ready yet
         master=f"{task_pod(name, TRAIN, 0)}.{name}",
-        environment="\n".join(f"export {k}={quote.word(v)}" for k, v in sorted(env.items())),
+        environment=quote.exports(env).rstrip("\n"),
         cache=job.cache_set,
         cache_lines=cache_lines(fitted.framework),
         versions=versions.node_check(fitted.cluster, fitted.needs_neuron, catalog),
@@ -171,6 +174,7 @@ def _prepare(name: str, fitted: Plan, parts: Template) -> str:
     require = f'die() {{ printf "trn: %s\\n" "$*" >&2; exit 64; }}\n{parts.require}' if parts.require else ""
     return _PREPARE.format(
         name=name,
+        environment=quote.exports(fitted.job.env),
         files=FILES,
         shared=_shared(fitted),
         venv=_venv(fitted),

@@ -61,7 +61,7 @@ def render(job: Job, cluster: SlurmCluster, token: str, *, catalog: Catalog | No
     }
     if "prepare" in fitted.stages:
         job_files["fetch.sh"] = shell.fetch()
-        job_files["prepare.sh"] = _prepare(venv, parts).encode()
+        job_files["prepare.sh"] = _prepare(fitted, venv, parts).encode()
     for stage in fitted.stages:
         job_files[f"{stage}.sbatch"] = _batch(name, fitted, parts, stage).encode()
     job_files |= {f"script/{name}": content for name, content in job.files.items()}
@@ -139,10 +139,10 @@ fi
 """
 
 
-def _prepare(venv: str, parts: Template) -> str:
+def _prepare(fitted: Plan, venv: str, parts: Template) -> str:
     return f"""#!/bin/bash
 # bash prepare.sh JOB fetch|check: fetches what this job needs and the cluster does not have yet.
-job=$1 mode=$2
+{quote.exports(fitted.job.env)}job=$1 mode=$2
 trn=${{job%/jobs/*}}
 venv={venv}
 if [ "$mode" = fetch ]; then : > "$job/state/prepare.begun"; fi
@@ -214,7 +214,7 @@ def _node(name: str, fitted: Plan, venv: str, parts: Template, catalog: Catalog 
     return _NODE.format(
         name=name,
         cores=fitted.fleet.cores,
-        environment="\n".join(f"export {k}={quote.word(v)}" for k, v in sorted(env.items())),
+        environment=quote.exports(env).rstrip("\n"),
         cache=fitted.job.cache_set,
         cache_lines=cache_lines(fitted.framework),
         versions=versions.node_check(fitted.cluster, fitted.needs_neuron, catalog),
