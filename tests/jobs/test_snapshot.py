@@ -195,6 +195,18 @@ def marked(text: str, mark: str = MARK) -> str:
             ("COMPLETED", ""),
             ("COMPLETED", ""),
         ),
+        (  # both completed; a recovered controller had forgotten that, and could not start them again
+            "trn-state precompile ended 7 0 1700000000 n1\ntrn-state train ended 8 0 1700000100 n1\n"
+            f"trn-queue 7|FAILED|JobLaunchFailure|n1|{T}|{T}\ntrn-queue 8|FAILED|NonZeroExitCode|n1|{T}|{T}\n",
+            ("COMPLETED", ""),
+            ("COMPLETED", ""),
+        ),
+        (
+            f"trn-state precompile ended 7 0 1700000000 n1\ntrn-sacct 7|NODE_FAIL|0:0|n1|{T}|{T}\n"
+            f"trn-queue 8|CANCELLED|DependencyNeverSatisfied||{T}|{T}\n",
+            ("COMPLETED", ""),
+            ("LOST", "Slurm's controller crashed, forgot that precompile completed, and cancelled it. Submit it again with the same token"),
+        ),
         (
             f"trn-cancelled\ntrn-queue 7|CANCELLED|Resources||{T}|{T}\ntrn-queue 8|CANCELLED|Dependency||{T}|{T}\n",
             ("CANCELLED", ""),

@@ -214,16 +214,36 @@ def test_a_cancelled_job_stays_cancelled_after_a_crash(world: World) -> None:
 
 
 def test_a_stage_that_has_completed_is_not_run_again_after_a_crash(world: World) -> None:
-    """Slurm has forgotten that it ended, misses it on its node, and starts it again."""
+    """Slurm has forgotten that it ended, misses it on its node, and starts it again: in the second in which it ended, the node
+    may refuse that (Job credential revoked), and Slurm reports that it failed."""
     backend = world.backend
     sent = backend.submit(script("done", b'echo ran >> "$HOME/done-ran"\n', precompile=True), f"done-{world.number}")
     assert world.wait(sent.id).ok
-    assert world.slurm.run(["scontrol", "requeue", sent.stages["train"]]).returncode == 0
-    assert backend.status(sent.id).state in ("PENDING", "RUNNING", "COMPLETED")  # and has it start now
+    number = sent.stages["train"]
+    assert world.slurm.run(["scontrol", "requeue", number]).returncode == 0
+    assert backend.status(sent.id).state in ("PENDING", "RUNNING", "COMPLETED")
+    world.slurm.run(["scontrol", "update", f"JobId={number}", "StartTime=now"])
     until_empty(world)
     found = backend.status(sent.id)
     assert found.ok, found.stages
     assert (Path(world.slurm.node_env()["HOME"]) / "done-ran").read_text() == "ran\n" * 2  # to compile, and to train
+
+
+def test_a_stage_after_one_that_has_completed_is_submitted_again(world: World) -> None:
+    """Slurm has forgotten that the first one completed, cannot start it again, and so cancels the next one."""
+    backend, token = world.backend, f"after-{world.number}"
+    job = script("after", b'echo ran >> "$HOME/after-ran"\n', precompile=True)
+    paused(world, True)
+    sent = backend.submit(job, token)
+    first, state = sent.stages["precompile"], jobs_dir(world) / sent.id / "state"
+    (state / "precompile").write_text(f"ended {first} 0 {time.time():.0f} compute1-dy-trn-1\n")
+    world.slurm.run(["scancel", first])
+    world.until(lambda: backend.status(sent.id).state == "LOST")
+    assert [stage.state for stage in backend.status(sent.id).stages] == ["COMPLETED", "LOST"]
+    paused(world, False)
+    assert backend.submit(job, token).resubmitted == ("train",)
+    assert world.wait(sent.id).ok
+    assert (Path(world.slurm.node_env()["HOME"]) / "after-ran").read_text() == "ran\n"
 
 
 def test_a_stage_that_slurm_shows_as_running_for_ever_ends(world: World) -> None:

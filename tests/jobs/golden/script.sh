@@ -82,7 +82,8 @@ submit() {
 }
 
 # Sets `how` of a stage: active, completed, over (it has written that it failed or was stopped, or Slurm reports that it
-# was stopped), or lost: it has written no end, and Slurm does not know it, or reports that it failed.
+# was stopped), or lost: it has written no end, and Slurm does not know it, reports that it failed, or that it cannot start
+# after the stage before it.
 how='' answer='' nodes=''
 look() { # stage number
   local state='' begun='' code='' why=''
@@ -96,12 +97,16 @@ look() { # stage number
     COMPLETED) how=completed ;;
     '' | FAILED | BOOT_FAIL | NODE_FAIL | OUT_OF_MEMORY)
       how=over
-      if [ -z "$answer" ] && [ "$state $code" = 'ended 0' ]; then how=completed; fi
       if [ "$state" != ended ] || [ "$why" = LOST ]; then how=lost; fi
       ;;
-    CANCELLED | DEADLINE | PREEMPTED | REVOKED | TIMEOUT) how=over ;;
+    CANCELLED | DEADLINE | PREEMPTED | REVOKED | TIMEOUT)
+      how=over
+      if [ "${answer#* }" = DependencyNeverSatisfied ]; then how=lost; fi # the stage before it is not over
+      ;;
     *) how=active ;;
   esac
+  # Slurm's controller may have crashed, forgotten that, and started it again
+  if [ "$how $state $code" = 'over ended 0' ]; then how=completed; fi
 }
 
 # Submit again the stages that Slurm has lost, and those after them. Then let the first waiting stage begin.

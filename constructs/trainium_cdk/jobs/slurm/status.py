@@ -96,7 +96,7 @@ def stage(name: str, number: str, known: Known) -> Stage:
         return _of_queue(name, number, known, code)
     if known.account and len(known.account) >= 6:
         slurm_state, exit_code, nodes, start, end = known.account[1:6]
-        now = _SLURM.get(slurm_state.partition(" ")[0], "UNKNOWN")
+        now = "COMPLETED" if code == 0 else _SLURM.get(slurm_state.partition(" ")[0], "UNKNOWN")
         code = whole(exit_code.partition(":")[0]) if code is None else code
         reason = _failed(known, code) if now == "FAILED" else ""
         return Stage(name, number, now, reason, nodes, code, _time(start), _time(end))
@@ -126,6 +126,9 @@ _LOST = (
     "token"
 )
 _LOST_RUNNING = "Slurm's controller crashed before it had saved it, and stopped it. Submit it again with {} token"
+_LOST_DEPENDENCY = (
+    "Slurm's controller crashed, forgot that {before} completed, and cancelled it. Submit it again with the same token"
+)
 _KILLED = (
     "it ended before it could write its result: a kill, a node that failed, or a crash of Slurm's controller. Submit it again with the "
     "same token"
@@ -178,9 +181,16 @@ def _of_queue(name: str, number: str, known: Known, code: int | None) -> Stage:
     text = known.queue[2]
     if current == "FAILED" and code is None and known.cancelled:
         current, reason = "CANCELLED", "None"
-    if current == "CANCELLED" and code == 0:
-        # cancelled as it completed; then the controller crashed, forgot that, and was reminded of the cancellation
+    if code == 0:
+        # started again or cancelled by a controller that had crashed and forgotten that it completed; such a start may fail
         current, reason = "COMPLETED", "None"
+    if (
+        current == "CANCELLED"
+        and reason == "DependencyNeverSatisfied"
+        and before is not None
+        and before.state == "COMPLETED"
+    ):
+        return Stage(name, number, "LOST", _LOST_DEPENDENCY.format(before=before.name))
     if (
         current == "CANCELLED"
         and code
