@@ -51,6 +51,7 @@ def fleet(kind: str = "trn1.32xlarge", nodes: int = 16, **changes: Any) -> Fleet
         "trn1.2xlarge": {"devices": 1, "cores": 2, "efa": 0, "family": "trn1"},
         "trn1.32xlarge": {"devices": 16, "cores": 32, "efa": 8, "family": "trn1"},
         "trn2.48xlarge": {"devices": 16, "cores": 64, "efa": 16, "family": "trn2"},
+        "trn3.48xlarge": {"devices": 16, "cores": 64, "efa": 16, "family": "trn3"},
     }
     base = {"queue": "compute1", "resource": "trn", "instance_type": kind, "nodes": nodes, **facts[kind]}
     return Fleet(**{**base, **changes})

@@ -43,6 +43,7 @@ class Site:
         (self.trn / "jobs" / name / "state").mkdir(parents=True, exist_ok=True)
         here.mkdir(parents=True, exist_ok=True)
         for path, content in self.files(engine, job, token).items():
+            (here / path).parent.mkdir(exist_ok=True)
             (here / path).write_bytes(content.replace(b"files=/trn/job\n", f"files={here}\n".encode()))
         command = ["prepare.sh", str(here), "fetch"] if engine == "slurm" else ["node.sh", "prepare"]
         return subprocess.run(

@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=817d633583340e00b25aba084e6034bbc9186171d0801f50e1a0e3692f537406
+digest=f4691253fc2b77481ddf11dc4747422fd45a33957d124470b152fcb9e42ba69e
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -307,7 +307,7 @@ export HF_HOME=$trn/hf_cache
 command=(
   python3 -m torch.distributed.run --nproc_per_node "$NPROC_PER_NODE"
   --nnodes "$NNODES" --node_rank "$NODE_RANK" --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT"
-  dp_bert_large_hf_pretrain_hdf5.py
+  "$job/script/launch.py" limit_metadata dp_bert_large_hf_pretrain_hdf5.py
   --data_dir "$data"
   --output_dir "$output"
   --metrics_file "$output/results.json"
@@ -390,6 +390,7 @@ begin
 rendezvous
 TRN_CHECKPOINT=$(newest_checkpoint "$job/output")
 export TRN_CHECKPOINT
+delete_other_checkpoints "$TRN_CHECKPOINT"
 launch
 check_compiled
 keep_nodes
@@ -412,8 +413,61 @@ compare_nodes
 rendezvous
 TRN_CHECKPOINT=$(newest_checkpoint "$job/output")
 export TRN_CHECKPOINT
+delete_other_checkpoints "$TRN_CHECKPOINT"
 launch
 EOF
+cat > "$job/script/"launch.py <<'EOF'
+#!/usr/bin/env python3
+"""Runs a training script with corrections: `launch.py NAME,NAME SCRIPT ARGUMENTS`. To the script, nothing else is different."""
+
+import importlib
+import runpy
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    """Each correction is a module beside this file with a function `apply`, which finds the script's own modules."""
+    names, script, *arguments = sys.argv[1:]
+    corrections = [importlib.import_module(name) for name in names.split(",")]
+    sys.argv = [script, *arguments]
+    sys.path[0] = str(Path(script).resolve().parent)
+    for correction in corrections:
+        correction.apply()
+    runpy.run_path(script, run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()
+EOF
+cat > "$job/script/"limit_metadata.py <<'EOF'
+"""The instance metadata service must answer within seconds.
+
+Pods and nodes may not reach it. Scripts ask it for the instance type without a time limit, and where packets are dropped, Linux
+tries for 127 s to connect (tcp(7): tcp_syn_retries) while all nodes wait for the first one.
+"""
+
+import socket
+from typing import Any
+
+SERVICE = ("169.254.169.254", "fd00:ec2::254")
+"""Its addresses (EC2 user guide, 2026-11)."""
+SECONDS = 2.0
+
+
+def apply() -> None:
+    plain: Any = socket.socket  # `connect` is patched for every library that uses sockets
+    connect = plain.connect
+
+    def limited(self: socket.socket, address: Any) -> None:
+        if isinstance(address, tuple) and address[0] in SERVICE:
+            self.settimeout(min(self.gettimeout() or SECONDS, SECONDS))
+        connect(self, address)
+
+    plain.connect = limited
+EOF
+chmod 700 "$job/script/"launch.py
+chmod 700 "$job/script/"limit_metadata.py
 printf '%s\n' "$digest" > "$job/digest"
 
 # Fetching uses a separate node, and is skipped if everything is already fetched.

@@ -8,7 +8,7 @@ id=gpt-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=066b9b41b519371798007e8c4c1086b6b46b55b3f1c5b36ca8810c5c0730e612
+digest=d791a3b9e3f852b2010cf2b186bf4ff848eff541c1614f41468059db4f3d8a17
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 

@@ -8,7 +8,7 @@ id=run-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=25d52b2bc2a4b99fb3a88cc8b7fd6ce7c0ce704f7c4650df0bbba04b1c9b6aca
+digest=932d7bafbb5b26ecd557dfc51dda32b9dc9f9beaea8e3869cb78028a035505c7
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 

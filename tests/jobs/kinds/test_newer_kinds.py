@@ -36,7 +36,7 @@ TRN1, TRN2 = cluster(**XLA), cluster("trn2.48xlarge", **NATIVE)
             TRN1,
             "finetune_qwen3.py --model_id Qwen/Qwen3-8B --output_dir \"$output\" --do_train --num_train_epochs 3 --max_steps \"$steps\" "
             "--per_device_train_batch_size 1 --gradient_accumulation_steps 8 --learning_rate 0.0008 --bf16 --tensor_parallel_size 8 --zero_1 "
-            "--async_save --overwrite_output_dir --logging_steps 1 --report_to tensorboard --logging_dir \"$output\" --lr_scheduler_type cosine",
+            "--async_save --overwrite_output_dir --skip_cache_push --logging_steps 1 --report_to tensorboard --logging_dir \"$output\" --lr_scheduler_type cosine",
         ),
         (
             Lora(model="llama3.1-8b", weights="/efs/it's llama", accumulation=4),
@@ -67,10 +67,14 @@ def test_commands(job: Job, on: SlurmCluster, command: str, tmp_path: Path) -> N
         assert found.stdout == ""
 
 
-def test_a_global_batch_comes_from_model_copies() -> None:
-    batch = render(Lora(nodes=4), TRN1, "t").plan.batch
+@pytest.mark.parametrize(("kind", "each", "copies"), [("trn1.32xlarge", 8, 16), ("trn2.48xlarge", 4, 64)])
+def test_a_global_batch_comes_from_model_copies(kind: str, each: int, copies: int) -> None:
+    submission = render(Lora(nodes=4), cluster(kind, **XLA), "t")
+    batch = submission.plan.batch
     assert batch
-    assert (batch.per_worker, batch.accumulation, batch.data_parallel, batch.global_size) == (1, 8, 16, 128)
+    assert (batch.per_worker, batch.accumulation, batch.data_parallel, batch.global_size) == (1, 8, copies, 8 * copies)
+    assert f"--tensor_parallel_size {each} ".encode() in submission.files["node.sh"]
+    assert any(f"adapters in {each} shards" in note for note in submission.plan.notes)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +83,7 @@ def test_a_global_batch_comes_from_model_copies() -> None:
         (Lora(), make_cluster(), r"lora runs with Neuron SDK releases from 2\.26\.1 on and before 2\.27\.0, but .* has 2\.28\.1"),
         (Lora(model="llama3.1-8b"), TRN1, "meta-llama/Llama-3.1-8B is gated.*--weights; or use --model qwen3-8b"),
         (Lora(), cluster("trn1.2xlarge", **XLA), "8 NeuronCores, but trn1.2xlarge has 2"),
-        (Lora(), TRN2, "lora runs on trn1, trn1n, but queue compute1 has trn2.48xlarge"),
+        (Lora(), cluster("trn3.48xlarge", **XLA), "lora runs on trn1, trn1n, trn2, but queue compute1 has trn3.48xlarge"),
         (TorchTitan(), TRN2, "ref is not given.*git ls-remote"),
         (TorchTitan(ref=REF, precompile=True), TRN2, "cannot precompile: TorchNeuron compiles while it runs"),
         (TorchTitan(ref=REF), TRN1, "runs on trn2, trn2u, trn3, but queue compute1 has trn1.32xlarge"),

@@ -26,7 +26,9 @@ def options(job: AnyJob) -> set[str]:
     text = render(job, make_cluster(fleet(), neuron_release="2.28.1"), "t").files["node.sh"].decode()
     command = text.partition("command=(\n")[2].partition("\n)")[0]
     lines = command.splitlines()
-    program = next(i for i, line in enumerate(lines) if re.fullmatch(r"\s+[\w/]+\.py", line))
+    program = next(
+        i for i, line in enumerate(lines) if re.fullmatch(r"\s+(\"\$job/script/launch\.py\" [\w,]+ )?[\w/]+\.py", line)
+    )
     resume = re.findall(r"^ *(?:resume|checkpoints)=\([^)]*", text, re.MULTILINE)
     return set(re.findall(r"--[\w-]+", "\n".join([*lines[program:], *resume])))
 

@@ -6,7 +6,7 @@ Numbers: Neuron documentation, BERT pre-training tutorial, and the launch script
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
 
@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from trainium_cdk.catalog import ThroughputPoint
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import quote, templates
+from trainium_cdk.jobs import corrections, quote, templates
 from trainium_cdk.jobs.models import Data, Job, Scaling, Upstream, check_warm_up, wrong
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
 from trainium_cdk.jobs.records import NUMBER, Reader, Step, parse_number
@@ -141,6 +141,16 @@ class BertLarge(Job):
         return self
 
     @property
+    def _corrections(self) -> tuple[corrections.Correction, ...]:
+        # phase 2 restores no state of the optimizer
+        precise = self.optimizer == "adamw" and self.phase == 1
+        return ("limit_metadata", "keep_fp32_state") if precise else ("limit_metadata",)
+
+    @property
+    def files(self) -> Mapping[str, bytes]:
+        return corrections.sent(*self._corrections)
+
+    @property
     def _numbers(self) -> Numbers:
         return NUMBERS[self.phase, self.optimizer]
 
@@ -219,7 +229,7 @@ class BertLarge(Job):
             *(["--max_pred_len 80", "--phase2"] if self.phase == 2 else []),
             '"${resume[@]}"',
         ]
-        before = 'TRN_CHECKPOINT=$(newest_checkpoint "$job/output")\nexport TRN_CHECKPOINT'
+        before = 'TRN_CHECKPOINT=$(newest_checkpoint "$job/output")\nexport TRN_CHECKPOINT\ndelete_other_checkpoints "$TRN_CHECKPOINT"'
         if self.phase == 2:
             before += "\n" + _first_checkpoint(self.checkpoint or "")
         own_cache = "HF_HOME" in self.env
@@ -234,7 +244,7 @@ if [ "$stage" = precompile ]; then
 fi
 mkdir -p "$output"
 {_RESUME_PHASE_2 if self.phase == 2 else _RESUME}
-{"" if own_cache else "export HF_HOME=$trn/hf_cache" + chr(10)}{templates.command(_SCRIPT, options)}
+{"" if own_cache else "export HF_HOME=$trn/hf_cache" + chr(10)}{templates.command(corrections.program(_SCRIPT, *self._corrections), options)}
 {templates.RUN}"""
         prepare = f"""{templates.tree_ref("samples", _TREE)}
 source_tree samples {_TREE.url} "$samples_ref"

@@ -6,6 +6,7 @@ Neuron documentation, training performance on trn1; 2026-11.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -13,9 +14,9 @@ from pydantic import Field, model_validator
 from trainium_cdk.catalog import ThroughputPoint
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import quote, templates
+from trainium_cdk.jobs import corrections, quote, templates
 from trainium_cdk.jobs.kinds.bert_large import read
-from trainium_cdk.jobs.models import AbsolutePath, Job, Upstream, check_warm_up
+from trainium_cdk.jobs.models import AbsolutePath, Job, Upstream, check_warm_up, wrong
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
 from trainium_cdk.jobs.records import Reader
 from trainium_cdk.jobs.templates import Option, Template
@@ -36,6 +37,7 @@ _FOLDER = "examples/training/llama/tp_zero1_llama_hf_pretrain"
 _SCRIPT = "tp_zero1_llama_hf_pretrain.py"
 _TENSOR_PARALLEL = 32
 _PRECOMPILE_STEPS = 2
+_CORRECTIONS: tuple[corrections.Correction, ...] = ("limit_metadata", "keep_data_position")
 
 
 class LlamaNxd(Job):
@@ -64,6 +66,12 @@ class LlamaNxd(Job):
 
     @model_validator(mode="after")
     def _schedule(self) -> Self:
+        last, interval = self.run_steps or self.steps, self.checkpoint_interval
+        if last > interval and last % interval:
+            raise wrong(
+                f"it stops after step {last}, but writes checkpoints every {interval} steps only, so that the last {last % interval} "
+                f"steps would be lost. Stop after {last - last % interval} steps, or give another --checkpoint-interval"
+            )
         if "warmup_steps" in self.model_fields_set:  # a short trial run may leave the default
             check_warm_up(self.warmup_steps, self.steps)
         return self
@@ -109,6 +117,7 @@ class LlamaNxd(Job):
     def template(self, plan: Plan) -> Template:
         assert plan.batch is not None  # noqa: S101  created with the plan
         steps = self.run_steps or self.steps
+        interval = min(self.checkpoint_interval, steps)
         options: list[Option] = [
             ("--output_dir", '"$output"'),
             ("--metrics_file", '"$output/results.json"'),
@@ -128,7 +137,7 @@ cd "$trn/src/nxd-$nxd_ref/{_FOLDER}"
 export PYTHONPATH="$PWD/..${{PYTHONPATH:+:$PYTHONPATH}}"
 steps={steps}
 output=$job/output
-checkpoints=(--checkpoint_dir "$job/checkpoints" --checkpoint_freq {self.checkpoint_interval} --num_kept_checkpoint 2
+checkpoints=(--checkpoint_dir "$job/checkpoints" --checkpoint_freq {interval} --num_kept_checkpoint 2
   --loading_step latest_if_exists)
 if [ "$stage" = precompile ]; then
   steps={min(_PRECOMPILE_STEPS, steps)}
@@ -136,13 +145,17 @@ if [ "$stage" = precompile ]; then
   checkpoints=()
 fi
 mkdir -p "$output"
-{templates.command(_SCRIPT, options)}
+{templates.command(corrections.program(_SCRIPT, *_CORRECTIONS), options)}
 {templates.RUN}"""
         prepare = f"""has_modules 'Install it from the Neuron repository, or use an image that has it' neuronx_distributed
 {templates.tree_ref("nxd", _TREE)}
 source_tree nxd {_TREE.url} "$nxd_ref"
 {templates.packages(*PACKAGES)}"""
         return Template(node, prepare, require=templates.on_cluster(self.data or "", plan))
+
+    @property
+    def files(self) -> Mapping[str, bytes]:
+        return corrections.sent(*_CORRECTIONS)
 
     def published(self, point: ThroughputPoint) -> bool:
         return (point.tensor_parallel, point.precision) == (_TENSOR_PARALLEL, "bf16+fp32")

@@ -23,7 +23,8 @@ PACKAGES = ("datasets==3.6.0", "optimum-neuron[training]==0.4.5", "tensorboard==
 """What the scripts import, beside PyTorch and NxD; `training` pins trl 0.24.0, peft 0.17.0 and accelerate 1.8.1."""
 
 _TREE = sources().repositories["optimum-neuron"]
-_TENSOR_PARALLEL = 8
+_TENSOR_PARALLEL = {"trn1": 8, "trn1n": 8, "trn2": 4}
+"""NeuronCores of one copy of the model, by instance family, as in the examples' launch scripts (finetune_llama.sh)."""
 _PRECOMPILE_STEPS = 5
 
 
@@ -60,10 +61,10 @@ EXAMPLES = {
 
 
 class Lora(Job):
-    """LoRA fine-tuning of an 8B model: tensor parallelism 8 and ZeRO-1, rank 64."""
+    """LoRA fine-tuning of an 8B model: tensor parallelism 8 (Trn1) or 4 (Trn2) and ZeRO-1, rank 64."""
 
     TITLE: ClassVar[str] = "LoRA fine-tuning of Qwen3 8B or Llama 3.1 8B with Optimum Neuron"
-    FAMILIES: ClassVar[tuple[str, ...]] = ("trn1", "trn1n")
+    FAMILIES: ClassVar[tuple[str, ...]] = tuple(_TENSOR_PARALLEL)
     RELEASES: ClassVar[tuple[str, str]] = ("2.26.1", "2.27.0")
     UPSTREAM: ClassVar[Upstream | None] = Upstream(
         "huggingface/optimum-neuron", _TREE.commit, "examples/training/{qwen3,llama}", "v0.4.5, which pins SDK 2.26.1"
@@ -90,15 +91,20 @@ class Lora(Job):
         return EXAMPLES[self.model]
 
     def batch(self, fleet: Fleet, notes: list[str]) -> Batch:
-        if fleet.cores % _TENSOR_PARALLEL:
+        each = _TENSOR_PARALLEL[fleet.family]
+        if fleet.cores % each:
             raise JobError(
-                f"{self.kind} spreads the model over {_TENSOR_PARALLEL} NeuronCores, but {fleet.instance_type} has {fleet.cores}. Use a "
-                "queue of trn1.32xlarge"
+                f"{self.kind} spreads the model over {each} NeuronCores, but {fleet.instance_type} has {fleet.cores}. Use a "
+                "queue of trn1.32xlarge or trn2.48xlarge"
             )
         notes.append(
             "an interrupted fine-tuning starts from the beginning: the example does not resume from its checkpoints"
         )
-        copies = fleet.cores * self.nodes // _TENSOR_PARALLEL
+        notes.append(
+            f"each checkpoint holds the adapters in {each} shards: `optimum-cli neuron consolidate` makes one file of them, which "
+            "peft can merge into the model"
+        )
+        copies = fleet.cores * self.nodes // each
         return Batch(1, self.accumulation or self._example.accumulation, copies)
 
     def check(self, plan: Plan) -> None:
@@ -129,7 +135,8 @@ class Lora(Job):
             f'--do_train --num_train_epochs {self.epochs} --max_steps "$steps"',
             f"--per_device_train_batch_size 1 --gradient_accumulation_steps {plan.batch.accumulation}",
             f"--learning_rate {templates.number(self.learning_rate or example.learning_rate)} --bf16",
-            f"--tensor_parallel_size {_TENSOR_PARALLEL} --zero_1 --async_save --overwrite_output_dir",
+            f"--tensor_parallel_size {_TENSOR_PARALLEL[plan.fleet.family]} --zero_1 --async_save --overwrite_output_dir",
+            "--skip_cache_push",  # its program ends with a request to the hub, which fails where the hub is offline
             '--logging_steps 1 --report_to tensorboard --logging_dir "$output"',
             *example.options,
         ]

@@ -20,3 +20,9 @@ whole() {
   if [ "$(head -c 2 "$1" | base64)" != UEs= ]; then return 0; fi
   tail -c 66000 "$1" | LC_ALL=C grep -aF $'PK\x05\x06' > /dev/null
 }
+
+# Deletes the other checkpoints beside one, which the training script, started again, no longer knows. Node 0 does it for all.
+delete_other_checkpoints() { # file; empty: nothing to do
+  if [ -z "$1" ] || [ "${NODE_RANK:-0}" != 0 ]; then return 0; fi
+  find "${1%/*}" -maxdepth 1 -name 'ckpt_*.pt' ! -name "${1##*/}" -delete
+}

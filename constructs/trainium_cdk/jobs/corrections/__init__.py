@@ -1,0 +1,26 @@
+"""Corrections of vendors' training scripts, made in memory when they start, where a script cannot do what a job needs.
+
+A kind that needs some sends them with the job, and starts its program through `launch.py`. The files run on nodes, in the vendor's
+Python, and import nothing of this package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Literal
+
+Correction = Literal["limit_metadata", "keep_fp32_state", "keep_data_position"]
+_LAUNCH = "launch.py"
+
+
+@cache
+def sent(*names: Correction) -> Mapping[str, bytes]:
+    """The files that a job with these corrections sends, by name."""
+    return {name: files(__name__).joinpath(name).read_bytes() for name in (_LAUNCH, *(f"{name}.py" for name in names))}
+
+
+def program(script: str, *names: Correction) -> str:
+    """The program and its first arguments, as words of the shell: `script` with these corrections."""
+    return f'"$job/script/{_LAUNCH}" {",".join(names)} {script}'

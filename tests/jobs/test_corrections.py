@@ -1,0 +1,214 @@
+"""Corrections of training scripts, run with a real Python and, where they concern it, a real PyTorch."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.head_node import torch_python
+from tests.support import need
+from trainium_cdk.jobs import BertLarge, JobError, LlamaNxd, corrections
+from trainium_cdk.jobs.corrections import limit_metadata
+
+ARGUMENTS = """
+import inspect, json, sys
+from beside import VALUE
+print(json.dumps([__name__, sys.argv, VALUE, "inspect, json" in inspect.getsource(sys.modules[__name__]), sys.path[0]]))
+sys.exit(3)
+"""
+
+
+def test_to_the_script_nothing_is_different(tmp_path: Path) -> None:
+    """Its name, arguments, folder, source and exit code."""
+    (tmp_path / "train.py").write_text(ARGUMENTS)
+    (tmp_path / "beside.py").write_text("VALUE = 7\n")
+    plain = subprocess.run(
+        [sys.executable, "train.py", "--lr", "1 e"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    corrected = launch(sys.executable, tmp_path, "limit_metadata", "train.py", "--lr", "1 e")
+    assert (corrected.returncode, corrected.stdout) == (plain.returncode, plain.stdout) == (3, plain.stdout)
+
+
+def test_a_service_that_does_not_answer_costs_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limit_metadata, "SERVICE", ("127.0.0.1",))
+    monkeypatch.setattr(limit_metadata, "SECONDS", 0.1)
+    monkeypatch.setattr(socket.socket, "connect", socket.socket.connect)
+    limit_metadata.apply()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = silent.getsockname()
+        for limit in (None, 60):
+            with socket.create_connection(address, timeout=limit) as client, pytest.raises(TimeoutError):
+                client.recv(1)
+        monkeypatch.setattr(limit_metadata, "SERVICE", ())
+        with socket.create_connection(address, timeout=60) as client:
+            assert client.gettimeout() == 60
+
+
+OPTIMIZER = """
+import torch
+class AdamW_FP32OptimParams(torch.optim.Optimizer):
+    def __init__(self, params, lr):
+        super().__init__(params, {"lr": lr})
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                state, grad = self.state[p], p.grad.float()
+                if not state:
+                    state.update(step=0, exp_avg=torch.zeros_like(grad), exp_avg_sq=torch.zeros_like(grad))
+                state["step"] += 1
+                for name, value, keep in (("exp_avg", grad, 0.9), ("exp_avg_sq", grad * grad, 0.999)):
+                    state[name].mul_(keep).add_((value * (1 - keep)).to(state[name].dtype))
+                p.data.copy_(p.float() - group["lr"] * state["exp_avg"] / state["exp_avg_sq"].float().sqrt().add(1e-6))
+"""
+TRAINS = """
+import json, sys, torch
+from adamw_fp32_optim_params import AdamW_FP32OptimParams
+model = torch.nn.Linear(4, 4).to(torch.bfloat16)
+torch.nn.init.constant_(model.weight, 0.5); torch.nn.init.zeros_(model.bias)
+optimizer = AdamW_FP32OptimParams([{"params": [model.weight]}, {"params": [model.bias]}], 1e-2)
+def train(steps):
+    for step in steps:
+        optimizer.zero_grad()
+        model(torch.arange(4.0).to(torch.bfloat16) * (step % 3 + 1)).sum().backward()
+        optimizer.step()
+def state():
+    return [[name, str(v.dtype), v.flatten().tolist()] for s in optimizer.state.values() for name, v in s.items() if name != "step"]
+train(range(5))
+if sys.argv[1] == "interrupted":
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, "ckpt.pt")
+    saved = torch.load("ckpt.pt")
+    model.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+train(range(5, 30))
+print(json.dumps([state(), model.weight.flatten().tolist()]))
+"""
+
+
+@pytest.fixture(scope="module")
+def torch() -> str:
+    python = torch_python()
+    need(python, "no torch here (make test-system)")
+    assert python
+    return python
+
+
+def test_the_optimizer_of_a_restart_equals_an_uninterrupted_one(tmp_path: Path, torch: str) -> None:
+    (tmp_path / "adamw_fp32_optim_params.py").write_text(OPTIMIZER)
+    (tmp_path / "train.py").write_text(TRAINS)
+    whole = json.loads(run(torch, tmp_path, "train.py", "whole").stdout)
+    assert {dtype for _, dtype, _ in whole[0]} == {"torch.float32"}
+    assert json.loads(launch(torch, tmp_path, "keep_fp32_state", "train.py", "interrupted").stdout) == whole
+    uncorrected = json.loads(run(torch, tmp_path, "train.py", "interrupted").stdout)
+    assert {dtype for _, dtype, _ in uncorrected[0]} == {"torch.bfloat16"}
+
+
+DATA = """
+from torch.utils.data import DataLoader, DistributedSampler
+def create_llama_pretraining_dataset(batch):
+    rows = list(range(22))
+    sampler = DistributedSampler(rows, num_replicas=2, rank=1, shuffle=False, drop_last=True)
+    return DataLoader(rows, sampler=sampler, batch_size=batch, drop_last=True), None
+"""
+CHECKPOINTS = """
+import json, pathlib
+def load_checkpoint(folder):
+    file = pathlib.Path(folder, "step.json")
+    return json.loads(file.read_text()) if file.exists() else None
+"""
+READS = """
+import argparse, json, pathlib
+from training_utils import create_llama_pretraining_dataset
+import neuronx_distributed as nxd
+parser = argparse.ArgumentParser()
+parser.add_argument("--grad_accum_usteps", type=int)
+parser.add_argument("--stop", type=int)
+flags = parser.parse_args()
+found = nxd.load_checkpoint(".")
+step = found["global_step"] if found else 0
+loader, _ = create_llama_pretraining_dataset(2)
+count = 0
+while step < flags.stop:
+    for batch in loader:
+        print(json.dumps([step, batch.tolist()]))
+        count += 1
+        if count % flags.grad_accum_usteps == 0:
+            step += 1
+            if step >= flags.stop:
+                break
+pathlib.Path("step.json").write_text(json.dumps({"epoch": 0, "global_step": step}))
+"""
+
+
+@pytest.mark.parametrize("stop", [2, 4])
+def test_data_go_on_where_the_training_stopped(stop: int, tmp_path: Path, torch: str) -> None:
+    """Over the end of an epoch too: 11 rows of a rank are 5 batches, and a step takes 2."""
+    (tmp_path / "training_utils.py").write_text(DATA)
+    (tmp_path / "neuronx_distributed.py").write_text(CHECKPOINTS)
+    (tmp_path / "train.py").write_text(READS)
+
+    def batches(until: int) -> list[Any]:
+        arguments = ("--grad_accum_usteps", "2", "--stop", str(until))
+        done = launch(torch, tmp_path, "keep_data_position", "train.py", *arguments)
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+
+    whole = batches(7)
+    assert len(whole) == 14
+    (tmp_path / "step.json").unlink()
+    assert batches(stop) + batches(7) == whole
+
+
+@pytest.mark.parametrize(
+    ("job", "names"),
+    [
+        (BertLarge(), ["limit_metadata"]),
+        (BertLarge(optimizer="adamw"), ["limit_metadata", "keep_fp32_state"]),
+        (LlamaNxd(data="/fsx/d"), ["limit_metadata", "keep_data_position"]),
+    ],
+)
+def test_kinds_send_what_they_start(job: BertLarge | LlamaNxd, names: list[str]) -> None:
+    assert list(job.files) == ["launch.py", *(f"{name}.py" for name in names)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, ""),
+        ({"run_steps": 100}, ""),
+        ({"run_steps": 1000}, ""),
+        ({"run_steps": 1250}, "the last 250 steps would be lost. Stop after 1000 steps, or give another --checkpoint-interval"),
+        ({"steps": 700, "checkpoint_interval": 300}, "after step 700, but writes checkpoints every 300 steps only"),
+    ],
+)  # fmt: skip
+def test_the_last_step_of_llama_has_a_checkpoint(fields: Mapping[str, int], message: str) -> None:
+    if not message:
+        LlamaNxd(data="/fsx/d", **fields)  # type: ignore[arg-type]
+        return
+    with pytest.raises(JobError, match="checkpoints") as raised:
+        LlamaNxd(data="/fsx/d", **fields)  # type: ignore[arg-type]
+    assert message in str(raised.value)
+
+
+def launch(python: str, folder: Path, name: corrections.Correction, *words: str) -> subprocess.CompletedProcess[str]:
+    job = folder / "job"
+    (job / "script").mkdir(parents=True, exist_ok=True)
+    for file, content in corrections.sent(name).items():
+        (job / "script" / file).write_bytes(content)
+    script, *arguments = words
+    command = f'"$0" {corrections.program(script, name)} "$@"'
+    return subprocess.run(
+        ["bash", "-c", command, python, *arguments],
+        cwd=folder, env={**os.environ, "job": str(job)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def run(python: str, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([python, *words], cwd=folder, capture_output=True, text=True, check=True)
