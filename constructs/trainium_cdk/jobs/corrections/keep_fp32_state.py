@@ -9,9 +9,8 @@ from typing import Any
 
 
 def apply() -> None:
-    torch: Any = importlib.import_module("torch")
-    module: Any = importlib.import_module("adamw_fp32_optim_params")  # the script's own
-    load = module.AdamW_FP32OptimParams.load_state_dict
+    script: Any = importlib.import_module("adamw_fp32_optim_params")  # beside the training script
+    load = script.AdamW_FP32OptimParams.load_state_dict
 
     def exactly(self: Any, state_dict: Any) -> None:
         load(self, state_dict)
@@ -19,7 +18,8 @@ def apply() -> None:
         numbers = [number for group in state_dict["param_groups"] for number in group["params"]]
         for number, parameter in zip(numbers, parameters, strict=True):
             for name, value in state_dict["state"].get(number, {}).items():
-                if torch.is_tensor(value) and value.is_floating_point():
+                is_tensor = hasattr(value, "is_floating_point")  # the step is a plain number
+                if is_tensor and value.is_floating_point():
                     self.state[parameter][name] = value.to(parameter.device)
 
-    module.AdamW_FP32OptimParams.load_state_dict = exactly
+    script.AdamW_FP32OptimParams.load_state_dict = exactly
