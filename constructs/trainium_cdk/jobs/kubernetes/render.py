@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from io import StringIO
 from typing import Any
@@ -123,15 +124,17 @@ def _size(files: Mapping[str, bytes]) -> None:
         )
 
 
-def _key(path: str) -> str:
-    """The key of a file in a Secret; a script's file name may not be a valid key."""
-    return "script" if path.startswith("script/") else path
+def _keys(paths: Iterable[str]) -> dict[str, str]:
+    """The key of each file in a Secret; the name of a user's file may not be a valid one."""
+    sent = (f"script-{number}" if number else "script" for number in itertools.count())
+    return {path: next(sent) if path.startswith("script/") else path for path in paths}
 
 
 def _secret(name: str, cluster: EksCluster, labels: Mapping[str, str], files: Mapping[str, bytes]) -> Object:
     """The files are a Secret, not a ConfigMap: they contain the user's environment."""
     text: dict[str, str] = {}
     binary: dict[str, str] = {}
+    keys = _keys(files)
     for path, content in files.items():
         try:
             plain = content.decode()
@@ -139,9 +142,9 @@ def _secret(name: str, cluster: EksCluster, labels: Mapping[str, str], files: Ma
             plain = ""
         # only what every YAML parser returns unchanged is written as text
         if plain and all(c in "\n\t" or c.isprintable() for c in plain) and not plain[0].isspace():
-            text[_key(path)] = plain
+            text[keys[path]] = plain
         else:
-            binary[_key(path)] = base64.b64encode(content).decode()
+            binary[keys[path]] = base64.b64encode(content).decode()
     made: Object = {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -232,7 +235,7 @@ def _prepare(
     name: str, fitted: Plan, cluster: EksCluster, labels: Mapping[str, str], files: Mapping[str, bytes]
 ) -> Object:
     image = scripts.image_of(fitted)
-    volumes = pods.Volumes(cluster, secret=name, paths={_key(path): path for path in files})
+    volumes = pods.Volumes(cluster, secret=name, paths={key: path for path, key in _keys(files).items()})
     main = pods.container(
         names.PREPARE,
         image,
@@ -268,7 +271,7 @@ def _train(
     image, fleet = scripts.image_of(fitted), fitted.fleet
     wanted = pods.devices(fleet, catalog)
     shm = max(1, int(wanted["memory"].removesuffix("Gi")) // 2)
-    volumes = pods.Volumes(cluster, secret=name, paths={_key(path): path for path in files}, shm_gib=shm)
+    volumes = pods.Volumes(cluster, secret=name, paths={key: path for path, key in _keys(files).items()}, shm_gib=shm)
 
     def stage(which: str) -> Object:
         return pods.container(

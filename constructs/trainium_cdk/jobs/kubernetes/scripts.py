@@ -140,9 +140,10 @@ def _node(name: str, fitted: Plan, parts: Template, catalog: Catalog | None) -> 
         )
     if parts.before:
         before = f"{parts.before}\n"
+    if job.files:
+        before += 'mkdir -p "$job/script"\npart="$job/script/.part.$NODE_RANK"\n'
     for filename in job.files:
         script = f'"$job/script"/{quote.word(filename)}'
-        before += 'mkdir -p "$job/script"\npart="$job/script/.part.$NODE_RANK"\n'
         before += f'install -m 700 "$files/script"/{quote.word(filename)} "$part"\nmv -f "$part" {script}\n'
     return _NODE.format(
         name=name,

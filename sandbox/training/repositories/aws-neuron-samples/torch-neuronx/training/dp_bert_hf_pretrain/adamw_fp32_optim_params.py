@@ -4,5 +4,5 @@ from typing import Any
 
 
 class AdamW_FP32OptimParams:  # noqa: N801  the vendor's name
-    def load_state_dict(self, state_dict: Any) -> None:
+    def load_state_dict(self, _: Any) -> None:
         raise TypeError("the sandbox's training has its own state")
