@@ -18,8 +18,8 @@ from constructs import Construct
 
 import trainium_cdk.checks.neuron as neuron
 from trainium_cdk._cdk.custom_resources import custom_resource, permissions_of
-from trainium_cdk._cdk.job_files import grant_keys
-from trainium_cdk._cdk.rules import own_entries, refuse, report_on, validated
+from trainium_cdk._cdk.permissions import allow, grant_keys
+from trainium_cdk._cdk.rules import Arguments, own_entries
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks.pcluster import system_is_known
 from trainium_cdk.node import env as node_env
@@ -28,7 +28,6 @@ from trainium_cdk.settings import Environment
 
 _KIND = "TrnNodeScripts"
 _NAMES = {
-    "os": "operating_system",
     "pcluster.os": "operating_system",
     "pcluster.queues.compute_resources.instance_type": "instance_types",
     "storage": "mount_dirs",
@@ -110,8 +109,8 @@ class TrnBootstrap(Construct):
         resources = [{"name": f"trn{i}", "instance_type": kind} for i, kind in enumerate(instance_types)]
         # only the mount directories of the file systems reach the nodes
         mounts = dict(zip(("efs", "fsx"), ({"mount_dir": d} for d in mount_dirs), strict=False))
-        environment = validated(
-            self,
+        arguments = Arguments(self, ("bootstrap",), _NAMES, engine="slurm")
+        environment = arguments.validated(
             {
                 "storage": {"efs": None, "fsx": None} | mounts,
                 "pcluster": {"os": operating_system, "queues": [{"compute_resources": resources}]},
@@ -122,14 +121,11 @@ class TrnBootstrap(Construct):
                     "pip_packages": list(pip_packages),
                 },
                 **own_entries(catalog or Catalog.load(), instance_types),
-            },
-            at=("bootstrap",),
-            names=_NAMES,
+            }
         )
-        # before anything reads what the catalogue has of it
-        refuse(self, environment, at=("pcluster",), rules=(system_is_known,), names=_NAMES)
+        arguments.require(environment, system_is_known)  # before anything reads what the catalogue has of it
         if rules:
-            report_on(self, environment, at=("bootstrap",), rules=neuron.RULES, names={}, engine="slurm")
+            arguments.check_environment(environment, neuron.RULES)
         self._build(environment, bucket, parameter_name)
 
     @classmethod
@@ -168,13 +164,7 @@ class TrnBootstrap(Construct):
         sources = [f"arn:{Stack.of(self).partition}:s3:::{a.s3_bucket_name}/{a.s3_object_key}" for a in keys.values()]
         permissions = permissions_of(self, _KIND)
         self.publisher = permissions.policy
-        permissions.add(
-            self,
-            lambda: [
-                iam.PolicyStatement(actions=["s3:GetObject"], resources=sources),
-                iam.PolicyStatement(actions=["s3:PutObject"], resources=targets),
-            ],
-        )
+        permissions.add(self, lambda: [allow(sources, "s3:GetObject"), allow(targets, "s3:PutObject")])
         grant_keys(self.publisher, self.bucket, write=True)
         return custom_resource(
             self,
@@ -192,18 +182,14 @@ class TrnBootstrap(Construct):
         there, whatever else it may do in the bucket: the scripts run as root on every node."""
         objects = self.bucket.arn_for_objects(f"{PREFIX}*")
         return [
-            iam.PolicyStatement(sid="NodeScripts", actions=["s3:GetObject"], resources=[objects]),
+            allow(objects, "s3:GetObject", sid="NodeScripts"),
             iam.PolicyStatement(
                 sid="NodeScriptsStay",
                 effect=iam.Effect.DENY,
                 actions=["s3:PutObject", "s3:DeleteObject", "s3:DeleteObjectVersion"],
                 resources=[objects],
             ),
-            iam.PolicyStatement(
-                sid="NodeScriptsPointer",
-                actions=["ssm:GetParameter"],
-                resources=[self.pointer.parameter_arn],
-            ),
+            allow(self.pointer.parameter_arn, "ssm:GetParameter", sid="NodeScriptsPointer"),
         ]
 
     def grant_read(self, grantee: iam.IGrantable) -> iam.Grant:

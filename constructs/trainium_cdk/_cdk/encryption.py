@@ -13,6 +13,7 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct, IConstruct
 
 from trainium_cdk._cdk.custom_resources import DEPLOYMENT_FUNCTION
+from trainium_cdk._cdk.permissions import allow
 from trainium_cdk._cdk.removal import OnDestroy, removal_policy
 
 Setter = Callable[[CfnResource, str], None]
@@ -139,14 +140,10 @@ def encrypt(scope: IConstruct, key: kms.IKey, *, users: Sequence[iam.IGrantable]
     """
     _set(scope, _EVERYTHING, key)
     stack = Stack.of(scope)
+    through_s3 = {"StringEquals": {"kms:ViaService": f"s3.{stack.region}.{stack.url_suffix}"}}
     for user in users:
         user.grant_principal.add_to_principal_policy(
-            iam.PolicyStatement(
-                sid="KeyOfTheBucket",
-                actions=["kms:Decrypt", "kms:GenerateDataKey"],
-                resources=[key.key_arn],
-                conditions={"StringEquals": {"kms:ViaService": f"s3.{stack.region}.{stack.url_suffix}"}},
-            )
+            allow(key.key_arn, "kms:Decrypt", "kms:GenerateDataKey", sid="KeyOfTheBucket", conditions=through_s3)
         )
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import TypeVar
 
 from aws_cdk import ArnFormat, CfnResource, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from constructs import Construct, IConstruct
 
+from trainium_cdk._cdk.permissions import allow
 from trainium_cdk._cdk.removal import removal_policy
 from trainium_cdk._cdk.stack_wide import stack_wide
 
@@ -23,8 +24,6 @@ _INTERFACE_ACTIONS = (
     "ec2:DescribeSubnets",
     "ec2:UnassignPrivateIpAddresses",
 )
-_PUBLIC_REGISTRY = "us-east-1"
-Statement = dict[str, Any]
 Resource = TypeVar("Resource", bound=CfnResource)
 
 
@@ -61,7 +60,7 @@ def function_role(
 
     Without logs:CreateLogGroup: Lambda would create a deleted log group again with the last lines it writes.
     """
-    write = iam.PolicyStatement(actions=["logs:CreateLogStream", "logs:PutLogEvents"], resources=[group.log_group_arn])
+    write = allow(group.log_group_arn, "logs:CreateLogStream", "logs:PutLogEvents")
     policy = iam.ManagedPolicy(scope, "Policy", statements=[write, *statements])
     role = iam.Role(
         scope,
@@ -70,28 +69,6 @@ def function_role(
         managed_policies=[policy, *([interfaces_policy(scope)] if in_vpc else [])],
     )
     return role, policy
-
-
-def allow(resource: Any, *actions: str) -> Statement:
-    """A policy statement in CloudFormation's format."""
-    return {"Effect": "Allow", "Action": list(actions), "Resource": resource}
-
-
-def policy_statements(statements: Iterable[Statement]) -> list[iam.PolicyStatement]:
-    """Statements in CloudFormation's format as the CDK's."""
-    return [iam.PolicyStatement.from_json(statement) for statement in statements]
-
-
-def public_registry() -> list[Statement]:
-    """Logging in to AWS's public registry, which limits anonymous pulls. It issues its tokens in one region only."""
-    return [
-        {
-            **allow("*", "ecr-public:GetAuthorizationToken"),
-            "Condition": {"StringEquals": {"aws:RequestedRegion": _PUBLIC_REGISTRY}},
-        },
-        # without a condition: conditions on the service's name were seen to reject the registry's own requests
-        allow("*", "sts:GetServiceBearerToken"),
-    ]
 
 
 def interfaces_policy(scope: Construct) -> iam.ManagedPolicy:
@@ -113,11 +90,8 @@ def _interfaces_policy(stack: Stack, id: str) -> iam.ManagedPolicy:
         id,
         description="Network interfaces of the functions, for Lambda and not for their code",
         statements=[
-            iam.PolicyStatement(
-                actions=list(_INTERFACE_ACTIONS),
-                resources=["*"],  # of any account: subnets may be another's, shared with this one
-                conditions={"StringEquals": {"aws:RequestedRegion": stack.region}},
-            ),
+            # of any account: subnets may be another's, shared with this one
+            allow("*", *_INTERFACE_ACTIONS, conditions={"StringEquals": {"aws:RequestedRegion": stack.region}}),
             iam.PolicyStatement(
                 effect=iam.Effect.DENY,
                 actions=list(_INTERFACE_ACTIONS),

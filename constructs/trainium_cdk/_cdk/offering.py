@@ -10,6 +10,7 @@ from constructs import Construct
 
 from trainium_cdk._cdk.custom_resources import custom_resource, permissions_of
 from trainium_cdk._cdk.once import subnet_id
+from trainium_cdk._cdk.permissions import allow
 
 _KIND = "TrnSubnetChoice"
 
@@ -37,5 +38,4 @@ def offering_subnet(scope: Construct, id: str, *, subnets: Sequence[ec2.ISubnet]
 
 def _describe() -> list[iam.PolicyStatement]:
     # AWS accepts no narrower resource for these
-    actions = ["ec2:DescribeInstanceTypeOfferings", "ec2:DescribeSubnets"]
-    return [iam.PolicyStatement(actions=actions, resources=["*"])]
+    return [allow("*", "ec2:DescribeInstanceTypeOfferings", "ec2:DescribeSubnets")]

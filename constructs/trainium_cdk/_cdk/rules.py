@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jsii
@@ -29,119 +29,101 @@ REGION_NAMES = {
 _PLACEHOLDERS = (*PLACEHOLDERS, LIST_TOKEN, "1.2.3.4/5", "{{resolve:")
 
 
-def report(
-    construct: Construct,
-    data: Mapping[str, Any],
-    *,
-    at: KeyPath,
-    rules: Iterable[Rule],
-    names: Mapping[str, str],
-    engine: str | None = None,
-) -> None:
-    """Register problems of the arguments of a construct, with the text of `trn validate`.
+@dataclass(frozen=True)
+class Arguments:
+    """The arguments of a construct, as the part of an environment that describes it.
 
-    Args:
-        data: the environment that describes the construct, as plain data without tokens (see `known`).
-        at: the key below which the construct is described; problems of other keys are ignored, except the region's.
-        rules: the rules that apply to it.
+    Attributes:
+        construct: whose arguments they are.
+        at: the key below which an environment describes the construct; problems of other keys are ignored, except the region's.
         names: name of the key in an environment -> name of the argument; also for a longer key (`pcluster.os`), and for other words of
-            a message.
+            a message. Default: the names are equal.
         engine: ignore problems of other engines. Default: report those of all.
     """
-    try:
-        environment = settings.validate(data)
-    except settings.SettingsError as e:
-        register(construct, e.problems, at=at, names=names)
-    else:
-        report_on(construct, environment, at=at, rules=rules, names=names, engine=engine)
 
+    construct: Construct
+    at: KeyPath
+    names: Mapping[str, str] = field(default_factory=dict)
+    engine: str | None = None
 
-def report_on(
-    construct: Construct,
-    environment: settings.Environment,
-    *,
-    at: KeyPath,
-    rules: Iterable[Rule],
-    names: Mapping[str, str],
-    engine: str | None = None,
-) -> None:
-    """The same for an environment."""
-    found = [replace(problem, rule=rule.__name__) for rule in rules for problem in rule(environment)]
-    of_engine = [p for p in found if engine is None or p.engine in {None, engine}]
-    register(construct, of_engine, at=at, names=names)
+    def check(self, data: Mapping[str, Any], rules: Iterable[Rule]) -> None:
+        """Register problems of the arguments, with the text of `trn validate`.
 
+        Args:
+            data: the environment that describes the construct, as plain data without tokens (see `known`).
+            rules: the rules that apply to it.
+        """
+        try:
+            environment = settings.validate(data)
+        except settings.SettingsError as e:
+            self.register(e.problems)
+        else:
+            self.check_environment(environment, rules)
 
-def register(construct: Construct, found: Iterable[Problem], *, at: KeyPath, names: Mapping[str, str]) -> None:
-    """Warnings for the CDK's command line, and errors that fail the synthesis. Arguments as of `report`."""
-    problems = [p for p in found if p.key[: len(at)] == at or p.key == ("region",)]
-    for problem in problems:
-        if problem.level == "warning":
-            Annotations.of(construct).add_warning_v2(f"trn:{problem.rule}", _text(problem, at, names))
-    if texts := [_text(problem, at, names) for problem in errors(problems)]:
-        construct.node.add_validation(_Errors(texts))
+    def check_environment(self, environment: settings.Environment, rules: Iterable[Rule]) -> None:
+        """The same for an environment."""
+        found = [replace(problem, rule=rule.__name__) for rule in rules for problem in rule(environment)]
+        self.register(p for p in found if self.engine is None or p.engine in {None, self.engine})
 
+    def register(self, found: Iterable[Problem]) -> None:
+        """Warnings for the CDK's command line, and errors that fail the synthesis."""
+        problems = [p for p in found if p.key[: len(self.at)] == self.at or p.key == ("region",)]
+        for problem in problems:
+            if problem.level == "warning":
+                Annotations.of(self.construct).add_warning_v2(f"trn:{problem.rule}", self._text(problem))
+        if texts := [self._text(problem) for problem in errors(problems)]:
+            self.construct.node.add_validation(_Errors(texts))
 
-def validated(
-    construct: Construct, data: Mapping[str, Any], *, at: KeyPath, names: Mapping[str, str]
-) -> settings.Environment:
-    """The environment that describes a construct. Arguments as of `report`.
+    def validated(self, data: Mapping[str, Any]) -> settings.Environment:
+        """The environment that describes the construct.
 
-    Raises:
-        SettingsError: a value is not valid. It names the construct and the arguments.
-    """
-    try:
-        return settings.validate(data)
-    except settings.SettingsError as e:
-        raise _of_construct(construct, e.problems, at, names) from None
+        Raises:
+            SettingsError: a value is not valid. It names the construct and the arguments.
+        """
+        try:
+            return settings.validate(data)
+        except settings.SettingsError as e:
+            raise self._error(e.problems) from None
 
+    def require(self, environment: settings.Environment, *rules: Rule) -> None:
+        """Raises SettingsError for problems with which the construct cannot even be built."""
+        if found := errors(problem for rule in rules for problem in rule(environment)):
+            raise self._error(found)
 
-def refuse(
-    construct: Construct,
-    environment: settings.Environment,
-    *,
-    at: KeyPath,
-    rules: Iterable[Rule],
-    names: Mapping[str, str],
-) -> None:
-    """Raises SettingsError for problems with which the construct cannot even be built. Arguments as of `report`."""
-    if found := errors(problem for rule in rules for problem in rule(environment)):
-        raise _of_construct(construct, found, at, names)
+    def _error(self, problems: Iterable[Problem]) -> settings.SettingsError:
+        return settings.SettingsError([self._worded(each) for each in problems], Source(self.construct.node.path))
+
+    def _text(self, problem: Problem) -> str:
+        own = self._worded(problem)
+        text = f"{own.reason}. Fix: {own.fix}."
+        return f"{own.dotted} = {show(own.value)}: {text}" if own.key else text
+
+    def _worded(self, problem: Problem) -> Problem:
+        """The problem with the names of arguments in place of keys."""
+        key = problem.key[len(self.at) :] if problem.key[: len(self.at)] == self.at else problem.key
+
+        def worded(text: str) -> str:
+            text = text.replace(".".join(map(str, (*self.at, ""))), "")
+            for words in (name for name in self.names if not name.isidentifier()):
+                text = text.replace(words, self.names[words])
+            # keys, for example `max_nodes`, `capacity_type: spot` or `fsx`; not the same words in a sentence
+            return re.sub(r"\b[a-z]+(_[a-z]+)+\b|\b[a-z]+(?=: )|\bfsx\b", lambda m: self.names.get(m[0], m[0]), text)
+
+        return replace(problem, key=self._argument(key), reason=worded(problem.reason), fix=worded(problem.fix))
+
+    def _argument(self, key: KeyPath) -> KeyPath:
+        """The key with the argument's name in place of its longest part that has one."""
+        for end in range(len(key), 0, -1):
+            part = ".".join(step for step in key[:end] if isinstance(step, str))
+            if part in self.names and isinstance(key[end - 1], str):
+                return (self.names[part], *key[end:])
+        return key
 
 
 def check_tags(construct: Construct, tags: Mapping[str, str] | None) -> None:
     """Register problems of tags."""
     if tags:
-        report(construct, {"tags": known(tags)}, at=(), rules=(tags_are_allowed,), names={})
-
-
-def _of_construct(
-    construct: Construct, problems: Iterable[Problem], at: KeyPath, names: Mapping[str, str]
-) -> settings.SettingsError:
-    worded = [in_words_of_arguments(problem, at, names) for problem in problems]
-    return settings.SettingsError(worded, Source(construct.node.path))
-
-
-def in_words_of_arguments(problem: Problem, at: KeyPath, names: Mapping[str, str]) -> Problem:
-    """The problem with the names of arguments in place of keys. Arguments as of `report`."""
-    key = problem.key[len(at) :] if problem.key[: len(at)] == at else problem.key
-
-    def worded(text: str) -> str:
-        text = text.replace(".".join(map(str, (*at, ""))), "")
-        for words in (name for name in names if not name.isidentifier()):
-            text = text.replace(words, names[words])
-        # keys, for example `max_nodes`, `capacity_type: spot` or `fsx`; not the same words in a sentence
-        return re.sub(r"\b[a-z]+(_[a-z]+)+\b|\b[a-z]+(?=: )|\bfsx\b", lambda m: names.get(m[0], m[0]), text)
-
-    return replace(problem, key=_argument(key, names), reason=worded(problem.reason), fix=worded(problem.fix))
-
-
-def _argument(key: KeyPath, names: Mapping[str, str]) -> KeyPath:
-    """The key with the argument's name in place of its longest part that has one."""
-    for end in range(len(key), 0, -1):
-        part = ".".join(step for step in key[:end] if isinstance(step, str))
-        if part in names and isinstance(key[end - 1], str):
-            return (names[part], *key[end:])
-    return key
+        Arguments(construct, ()).check({"tags": known(tags)}, (tags_are_allowed,))
 
 
 def unresolved(value: object) -> bool:
@@ -204,9 +186,3 @@ class _Errors:
 
     def validate(self) -> list[str]:
         return self._texts
-
-
-def _text(problem: Problem, at: KeyPath, names: Mapping[str, str]) -> str:
-    own = in_words_of_arguments(problem, at, names)
-    text = f"{own.reason}. Fix: {own.fix}."
-    return f"{own.dotted} = {show(own.value)}: {text}" if own.key else text

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Protocol
+
 from aws_cdk import Duration, RemovalPolicy, Stack
+from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as functions
 from aws_cdk import aws_sqs as sqs
-from constructs import Construct
+from constructs import Construct, IDependable
 
 from trainium_cdk._cdk.functions import interfaces_policy, l1
 from trainium_cdk._cdk.groups import ClosedGroup, Egress
-from trainium_cdk.network import TrnNetwork
+from trainium_cdk._cdk.permissions import allow
 
 STRICT = 5
 """Concurrent calls of a function: CloudFormation makes one for each manifest or chart, and retries."""
 _KEPT_DAYS = 14
+
+
+class FunctionsNetwork(Protocol):
+    """The parts of a `TrnNetwork` that functions use."""
+
+    @property
+    def vpc(self) -> ec2.IVpc: ...
+    @property
+    def private_subnets(self) -> Sequence[ec2.ISubnet]: ...
+    @property
+    def internet_ready(self) -> IDependable: ...
 
 
 class StackFunctions(Construct):
@@ -38,7 +53,7 @@ class StackFunctions(Construct):
         id: str,
         *,
         encryption_key: kms.IKey | None = None,
-        network: TrnNetwork | None = None,
+        network: FunctionsNetwork | None = None,
         at_once: int | None = None,
     ) -> None:
         super().__init__(scope, id)
@@ -61,15 +76,10 @@ class StackFunctions(Construct):
             redrive_allow_policy=sqs.RedriveAllowPolicy(redrive_permission=sqs.RedrivePermission.ALLOW_ALL),
             removal_policy=RemovalPolicy.DESTROY,
         )
-        may = [iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[queue.queue_arn])]
+        may = [allow(queue.queue_arn, "sqs:SendMessage")]
         if key:
-            may.append(
-                iam.PolicyStatement(
-                    actions=["kms:Decrypt", "kms:GenerateDataKey"],
-                    resources=[key.key_arn],
-                    conditions={"StringEquals": {"kms:ViaService": f"sqs.{stack.region}.{stack.url_suffix}"}},
-                )
-            )
+            through_sqs = {"StringEquals": {"kms:ViaService": f"sqs.{stack.region}.{stack.url_suffix}"}}
+            may.append(allow(key.key_arn, "kms:Decrypt", "kms:GenerateDataKey", conditions=through_sqs))
         failed = functions.CfnFunction.DeadLetterConfigProperty(target_arn=queue.queue_arn)
         for function, role in found:
             # one policy each: a shared policy would make the first function wait for the resources of the last one
@@ -83,7 +93,7 @@ class StackFunctions(Construct):
             function.dead_letter_config = failed
             function.add_resource_dependency(send)  # Lambda rejects a queue that the role may not write to
 
-    def _place(self, found: list[tuple[functions.CfnFunction, iam.IRole]], network: TrnNetwork) -> None:
+    def _place(self, found: list[tuple[functions.CfnFunction, iam.IRole]], network: FunctionsNetwork) -> None:
         outside = [(function, role) for function, role in found if not function.vpc_config]
         out = Egress(ip_protocol="tcp", from_port=443, to_port=443, cidr_ip="0.0.0.0/0", description="AWS")
         group = ClosedGroup(

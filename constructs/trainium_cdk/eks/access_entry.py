@@ -6,7 +6,7 @@ from aws_cdk import Stack
 from aws_cdk import aws_eks_v2 as eks
 from constructs import Construct
 
-from trainium_cdk._cdk.rules import report, unresolved
+from trainium_cdk._cdk.rules import Arguments, unresolved
 from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.checks.eks import principals_are_roles_or_users
 from trainium_cdk.eks.access import GROUPS, POLICIES, Policy, policy_arn
@@ -32,7 +32,7 @@ def access_entry(
         raise ValueError(f"{scope.node.path}: policy = {policy}: there is no such policy. Fix: write one of {choices}")
     if isinstance(principal, str) and not unresolved(principal):
         entry = {"eks": {"access": [{"principal": principal}]}}
-        report(scope, entry, at=("eks", "access", 0), rules=(principals_are_roles_or_users,), names={})
+        Arguments(scope, ("eks", "access", 0)).check(entry, (principals_are_roles_or_users,))
     whole = policy == "cluster-admin"
     return _Entry(
         scope,

@@ -10,9 +10,9 @@ from constructs import Construct
 
 from trainium_cdk import settings as trn
 from trainium_cdk._cdk.groups import ClosedGroup, Egress
-from trainium_cdk._cdk.session_manager import session_manager_policy
+from trainium_cdk._cdk.permissions import session_manager_policy
 from trainium_cdk._cdk.subnets import routes_of, selected
-from trainium_cdk.eks.group_rules import check_service_nodes
+from trainium_cdk.eks.rules import check_service_nodes
 from trainium_cdk.network import TrnNetwork
 
 IMAGE_PARAMETER = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"

@@ -23,9 +23,9 @@ from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks.access import Policy, chart_repositories
 from trainium_cdk.eks.access_entry import access_entry
 from trainium_cdk.eks.api_groups import ApiGroups
-from trainium_cdk.eks.cluster_rules import check_cluster
 from trainium_cdk.eks.control_plane import control_plane
 from trainium_cdk.eks.kubectl import KubectlProvider
+from trainium_cdk.eks.rules import check_cluster
 from trainium_cdk.eks.view import ClusterView, OwnCluster
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.settings import Environment
@@ -101,15 +101,9 @@ class TrnEksCluster(OwnCluster):
         self.name = name = cluster_name or Names.unique_resource_name(self, max_length=100, separator="-")
         self.version, self.namespace = version or Catalog.load().eks.default, namespace
         if rules:
-            check_cluster(
-                self,
-                name=name,
-                version=self.version,
-                support=support,
-                public_access_cidrs=public_access_cidrs,
-                service_cidr=service_cidr,
-                namespace=namespace,
-            )
+            values = {"cluster_name": name, "version": self.version, "support": support, "namespace": namespace}
+            networks = {"public_cidrs": list(public_access_cidrs), "service_cidr": service_cidr}
+            check_cluster(self, {**values, **networks})
         subnets = selected(vpc, vpc_subnets or ONE_PER_ZONE)
         if len(subnets) < 2:
             raise ValueError(

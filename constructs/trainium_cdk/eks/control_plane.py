@@ -10,7 +10,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
-from trainium_cdk._cdk.trust import service_of_account
+from trainium_cdk._cdk.permissions import service_of_account
 
 _LOG_TYPES = ("api", "audit", "authenticator", "controllerManager", "scheduler")
 _Cluster = eks.CfnCluster

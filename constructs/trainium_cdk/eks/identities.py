@@ -8,6 +8,8 @@ from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from trainium_cdk._cdk.permissions import allow
+
 DETECTOR_METRICS = "NeuronHealthCheck"
 """CloudWatch namespace of the node problem detector."""
 
@@ -41,26 +43,13 @@ class PodRole(Construct):
 
 def detector_statements(stack: Stack, cluster: str, *, recovery: bool) -> list[iam.PolicyStatement]:
     """Permissions of Neuron's node problem detector: to write metrics and, with recovery, to replace a broken node of the cluster."""
-    found = [
-        iam.PolicyStatement(
-            actions=["cloudwatch:PutMetricData"],
-            resources=["*"],
-            conditions={"StringEquals": {"cloudwatch:namespace": DETECTOR_METRICS}},
-        )
-    ]
+    metrics = {"StringEquals": {"cloudwatch:namespace": DETECTOR_METRICS}}
+    found = [allow("*", "cloudwatch:PutMetricData", conditions=metrics)]
     if recovery:
-        found += [
-            iam.PolicyStatement(
-                actions=["autoscaling:DescribeAutoScalingInstances", "ec2:DescribeInstances"], resources=["*"]
-            ),
-            iam.PolicyStatement(
-                actions=["autoscaling:SetInstanceHealth"],
-                resources=[
-                    f"arn:{stack.partition}:autoscaling:{stack.region}:{stack.account}:autoScalingGroup:*:autoScalingGroupName/eks-*"
-                ],
-                conditions={"StringEquals": {"aws:ResourceTag/eks:cluster-name": cluster}},
-            ),
-        ]
+        groups = f"arn:{stack.partition}:autoscaling:{stack.region}:{stack.account}:autoScalingGroup:*:autoScalingGroupName/eks-*"
+        own = {"StringEquals": {"aws:ResourceTag/eks:cluster-name": cluster}}
+        found.append(allow("*", "autoscaling:DescribeAutoScalingInstances", "ec2:DescribeInstances"))
+        found.append(allow(groups, "autoscaling:SetInstanceHealth", conditions=own))
     return found
 
 
@@ -71,10 +60,8 @@ def observability_statements(log_groups: Sequence[str]) -> list[iam.PolicyStatem
         log_groups: ARNs of the log groups, each ending with `:*` (its streams).
     """
     return [
-        iam.PolicyStatement(
-            actions=["logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents"], resources=list(log_groups)
-        ),
-        iam.PolicyStatement(actions=["ec2:DescribeTags", "ec2:DescribeVolumes"], resources=["*"]),
+        allow(log_groups, "logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents"),
+        allow("*", "ec2:DescribeTags", "ec2:DescribeVolumes"),
     ]
 
 
@@ -84,4 +71,4 @@ def file_system_statements(kind: str, arns: Sequence[str]) -> list[iam.PolicySta
         "efs": ["elasticfilesystem:DescribeMountTargets", "elasticfilesystem:DescribeFileSystems"],
         "fsx": ["fsx:DescribeFileSystems"],
     }[kind]
-    return [iam.PolicyStatement(actions=actions, resources=list(arns))]
+    return [allow(arns, *actions)]

@@ -11,9 +11,7 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from trainium_cdk._cdk.functions import policy_statements, public_registry
-from trainium_cdk._cdk.job_files import grant_keys
-from trainium_cdk._cdk.trust import service_of_account
+from trainium_cdk._cdk.permissions import allow, grant_keys, public_registry, service_of_account
 from trainium_cdk.outputs.contract import SOURCES
 
 IMAGE = "aws/codebuild/amazonlinux-x86_64-standard:5.0"
@@ -77,12 +75,9 @@ class TrnImageBuilder(Construct):
         log = logs.LogGroup(self, "Logs", retention=logs.RetentionDays.ONE_YEAR, removal_policy=removal_policy)
         role = iam.Role(self, "Role", assumed_by=service_of_account(self, "codebuild.amazonaws.com"))
         may = [
-            iam.PolicyStatement(actions=["logs:CreateLogStream", "logs:PutLogEvents"], resources=[log.log_group_arn]),
-            iam.PolicyStatement(
-                actions=["s3:GetObject", "s3:GetObjectVersion"], resources=[bucket.arn_for_objects(f"{SOURCES}*")]
-            ),
-            # Neuron's images are public, but anonymous pulls are limited
-            *policy_statements(public_registry()),
+            allow(log.log_group_arn, "logs:CreateLogStream", "logs:PutLogEvents"),
+            allow(bucket.arn_for_objects(f"{SOURCES}*"), "s3:GetObject", "s3:GetObjectVersion"),
+            *public_registry(),  # Neuron's images are public, but anonymous pulls are limited
         ]
         self.role: iam.IRole = role
         """The role of builds."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from aws_cdk import PropertyInjectors, Size, custom_resources
+import jsii
+from aws_cdk import IPropertyInjector, PropertyInjectors, Size, custom_resources
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
@@ -12,15 +14,8 @@ from aws_cdk import aws_lambda as functions
 from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
 from constructs import Construct, IDependable
 
-from trainium_cdk._cdk.functions import (
-    Statement,
-    allow,
-    deployment_logs,
-    function_role,
-    policy_statements,
-    public_registry,
-)
-from trainium_cdk._cdk.injection import AddProperties
+from trainium_cdk._cdk.functions import deployment_logs, function_role
+from trainium_cdk._cdk.permissions import allow, public_registry
 
 _PULL = (
     "ecr:BatchCheckLayerAvailability",
@@ -30,6 +25,26 @@ _PULL = (
 )
 MEMORY_MIB = 1024
 """MiB. Helm and kubectl together run out of memory with 256 MiB (aws-cdk issue 11248)."""
+
+
+@jsii.implements(IPropertyInjector)
+class _AddProperties:
+    """Adds properties to every construct of a class that the CDK creates inside its own.
+
+    Args:
+        kind: `PROPERTY_INJECTION_ID` of the class.
+        properties: By their names in TypeScript.
+    """
+
+    def __init__(self, kind: str, **properties: object) -> None:
+        self._kind, self._properties = kind, properties
+
+    @property
+    def construct_unique_id(self) -> str:
+        return self._kind
+
+    def inject(self, original_props: Mapping[str, Any], *, id: str, scope: Construct) -> dict[str, Any]:  # noqa: ARG002
+        return {**original_props, **self._properties}
 
 
 class KubectlProvider(Construct):
@@ -55,20 +70,17 @@ class KubectlProvider(Construct):
     ) -> None:
         super().__init__(scope, id)
         group = deployment_logs(self)
-        statements: list[Statement] = [
-            allow(cluster.cluster_arn, "eks:DescribeCluster"),
-            *public_registry(),
-            *([allow("*", "ecr:GetAuthorizationToken"), allow(list(charts), *_PULL)] if charts else []),
-        ]
-        may = policy_statements(statements)
+        may = [allow(cluster.cluster_arn, "eks:DescribeCluster"), *public_registry()]
+        if charts:
+            may += [allow("*", "ecr:GetAuthorizationToken"), allow(charts, *_PULL)]
         self.role, _ = function_role(Construct(self, "Handler"), group, may, in_vpc=True)
         """The role that calls the Kubernetes API."""
         self._entry_role, _ = function_role(Construct(self, "Entry"), group, in_vpc=True)
         # the CDK would add policies that allow more
         handler, entry = self.role.without_policy_updates(), self._entry_role.without_policy_updates()
         PropertyInjectors.of(self).add(
-            AddProperties(functions.Function.PROPERTY_INJECTION_ID, logGroup=group),
-            AddProperties(custom_resources.Provider.PROPERTY_INJECTION_ID, frameworkOnEventRole=entry),
+            _AddProperties(functions.Function.PROPERTY_INJECTION_ID, logGroup=group),
+            _AddProperties(custom_resources.Provider.PROPERTY_INJECTION_ID, frameworkOnEventRole=entry),
         )
         provider = eks.KubectlProvider(
             self,
@@ -83,9 +95,7 @@ class KubectlProvider(Construct):
         self.service_token = provider.service_token
         function = provider.node.find_child("Handler")
         assert isinstance(function, functions.Function)  # noqa: S101  what the CDK's provider calls
-        call = iam.PolicyStatement(
-            actions=["lambda:GetFunction", "lambda:InvokeFunction"], resources=[function.function_arn]
-        )
+        call = allow(function.function_arn, "lambda:GetFunction", "lambda:InvokeFunction")
         iam.ManagedPolicy(self._entry_role, "Call", statements=[call], roles=[self._entry_role])
 
     def wait_for(self, *others: IDependable) -> None:

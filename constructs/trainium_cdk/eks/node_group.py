@@ -20,11 +20,11 @@ from trainium_cdk._cdk.subnets import routes_of, selected
 from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.catalog import CapacityType, Catalog
 from trainium_cdk.efa import TrnEfaSecurityGroup
-from trainium_cdk.eks.group_rules import check_group
 from trainium_cdk.eks.groups import ExistingNodeGroup, NodeGroup
 from trainium_cdk.eks.interfaces import Layout
 from trainium_cdk.eks.launch import latest, scaling, training_template
 from trainium_cdk.eks.node_role import TrnNodeRole
+from trainium_cdk.eks.rules import check_group
 from trainium_cdk.eks.user_data import ApiServer, user_data
 from trainium_cdk.eks.view import AnyCluster, ClusterView, view_of
 from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL, Fleet

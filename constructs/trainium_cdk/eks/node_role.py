@@ -6,7 +6,7 @@ import jsii
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from trainium_cdk._cdk.session_manager import session_manager_policy
+from trainium_cdk._cdk.permissions import session_manager_policy
 from trainium_cdk.storage import AnyStorage
 from trainium_cdk.storage.given import grant_root_access
 

@@ -12,7 +12,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct, DependencyGroup, IDependable
 
-from trainium_cdk._cdk.job_files import grant_keys, job_file_statements
+from trainium_cdk._cdk.permissions import grant_keys, job_file_statements
 from trainium_cdk._cdk.rules import refuse_tokens
 from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.catalog import Catalog
@@ -20,10 +20,10 @@ from trainium_cdk.eks import manifests, network_policies
 from trainium_cdk.eks.access import Policy
 from trainium_cdk.eks.access_entry import access_entry
 from trainium_cdk.eks.charts import DETECTOR_ACCOUNT, DETECTOR_NAMESPACE, Release, releases
-from trainium_cdk.eks.cluster_rules import check_plugins
 from trainium_cdk.eks.groups import NodeGroup, refuse_duplicates
 from trainium_cdk.eks.identities import PodRole, detector_statements
 from trainium_cdk.eks.installation import Installation
+from trainium_cdk.eks.rules import check_plugins
 from trainium_cdk.eks.view import AnyCluster, install_once, kubectl_of, view_of
 from trainium_cdk.outputs import SERVICE_ACCOUNT
 from trainium_cdk.settings import Environment, Mirror, Plugins
@@ -125,7 +125,12 @@ class TrnPlugins(Construct):
             autoscaler=scaler,
         )
         if rules:
-            check_plugins(self, namespace, plugins, mirror, job_networks)
+            values = {
+                "plugins": plugins.model_dump(),
+                "mirror": mirror.model_dump(),
+                "job_networks": list(job_networks),
+            }
+            check_plugins(self, {"namespace": namespace, **values})
         self.namespace, self.ready = namespace, DependencyGroup()
         self._mounts = mounts(self, storage)
         installation = Installation(

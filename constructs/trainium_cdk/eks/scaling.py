@@ -17,8 +17,9 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as functions
 from constructs import Construct
 
-from trainium_cdk._cdk.functions import Statement, allow, function_role, log_group, policy_statements
+from trainium_cdk._cdk.functions import function_role, log_group
 from trainium_cdk._cdk.groups import ClosedGroup, Egress
+from trainium_cdk._cdk.permissions import allow
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks.access import SCALER
 from trainium_cdk.eks.groups import NodeGroup, refuse_duplicates
@@ -153,11 +154,9 @@ class TrnScaler(Construct):
         first, *more = [
             node_groups[i : i + _GROUPS_OF_A_POLICY] for i in range(0, len(node_groups), _GROUPS_OF_A_POLICY)
         ]
-        role, _ = function_role(self, log, policy_statements(_reading(view) + _sizes(stack, view, first)), in_vpc=True)
+        role, _ = function_role(self, log, _reading(view) + _sizes(stack, view, first), in_vpc=True)
         for i, groups in enumerate(more, 1):
-            iam.ManagedPolicy(
-                self, f"Groups{i}", statements=policy_statements(_sizes(stack, view, groups)), roles=[role]
-            )
+            iam.ManagedPolicy(self, f"Groups{i}", statements=_sizes(stack, view, groups), roles=[role])
         function = functions.Function(
             self,
             "Resource",
@@ -217,7 +216,7 @@ def _by_type(node_groups: Iterable[NodeGroup]) -> list[dict[str, object]]:
     return [{"type": name, "devices": devices, "groups": groups} for (name, devices), groups in types.items()]
 
 
-def _reading(view: ClusterView) -> list[Statement]:
+def _reading(view: ClusterView) -> list[iam.PolicyStatement]:
     """Permissions of the function to read the cluster, the Auto Scaling groups and the instances."""
     return [
         allow(view.arn, "eks:DescribeCluster"),
@@ -226,14 +225,16 @@ def _reading(view: ClusterView) -> list[Statement]:
     ]
 
 
-def _sizes(stack: Stack, view: ClusterView, node_groups: Sequence[NodeGroup]) -> list[Statement]:
+def _sizes(stack: Stack, view: ClusterView, node_groups: Sequence[NodeGroup]) -> list[iam.PolicyStatement]:
     """Permissions to read node groups, and to change the sizes of only their Auto Scaling groups."""
     prefix = f"arn:{stack.partition}:autoscaling:{stack.region}:{stack.account}:autoScalingGroup:*:autoScalingGroupName"
     scaling = [f"{prefix}/eks-{group.nodegroup_name}-*" for group in node_groups]
     return [
         allow([group.nodegroup_arn for group in node_groups], "eks:DescribeNodegroup"),
-        {
-            **allow(scaling, "autoscaling:SetDesiredCapacity", "autoscaling:TerminateInstanceInAutoScalingGroup"),
-            "Condition": {"StringEquals": {"aws:ResourceTag/eks:cluster-name": view.name}},
-        },
+        allow(
+            scaling,
+            "autoscaling:SetDesiredCapacity",
+            "autoscaling:TerminateInstanceInAutoScalingGroup",
+            conditions={"StringEquals": {"aws:ResourceTag/eks:cluster-name": view.name}},
+        ),
     ]

@@ -7,6 +7,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from trainium_cdk._cdk.custom_resources import custom_resource, permissions_of
+from trainium_cdk._cdk.permissions import allow
 from trainium_cdk.outputs import GROUP_LABEL
 
 _KIND = "TrnNodeGroupSize"
@@ -36,7 +37,5 @@ def kept_size(scope: Construct, id: str, *, cluster: str, group: str, nodes: int
 
 def _read_groups(stack: Stack, cluster: str) -> iam.PolicyStatement:
     resources = (("cluster", cluster), ("nodegroup", f"{cluster}/*/*"))
-    return iam.PolicyStatement(
-        actions=["eks:ListNodegroups", "eks:DescribeNodegroup"],
-        resources=[stack.format_arn(service="eks", resource=kind, resource_name=name) for kind, name in resources],
-    )
+    arns = [stack.format_arn(service="eks", resource=kind, resource_name=name) for kind, name in resources]
+    return allow(arns, "eks:ListNodegroups", "eks:DescribeNodegroup")

@@ -15,9 +15,9 @@ from constructs import Construct, IDependable
 from trainium_cdk._cdk.rules import check_tags, refuse_tokens
 from trainium_cdk._cdk.subnets import routes_of, selected
 from trainium_cdk._cdk.types import AnyRole
-from trainium_cdk.eks.group_rules import check_service_nodes, refuse_label_value
 from trainium_cdk.eks.launch import latest, launch_template, scaling
 from trainium_cdk.eks.node_role import TrnNodeRole
+from trainium_cdk.eks.rules import check_service_nodes, refuse_name
 from trainium_cdk.eks.user_data import user_data
 from trainium_cdk.eks.view import AnyCluster, view_of
 from trainium_cdk.network import TrnNetwork
@@ -99,7 +99,7 @@ class TrnSystemNodes(Construct):
         if storage:
             grant_root_access(self, storage, self.role)
         name = name or Names.unique_resource_name(self, max_length=40, separator="-").lower()
-        refuse_label_value(self, name=name)
+        refuse_name(self, name)
         data = user_data(lustre=bool(storage and storage.has_lustre))
         groups = [view.security_group_id]
         if storage:

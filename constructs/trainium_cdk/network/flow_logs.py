@@ -8,7 +8,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from trainium_cdk._cdk.trust import service_of_account
+from trainium_cdk._cdk.permissions import service_of_account
 
 
 def record_traffic(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from aws_cdk import Aws, CfnOutput, Stack
 from aws_cdk import aws_ec2 as ec2
@@ -14,8 +14,13 @@ from trainium_cdk._cdk.rules import unresolved
 from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.network.rules import check_peering
 
-if TYPE_CHECKING:
-    from trainium_cdk.network.vpc import TrnNetwork
+
+class RoutedNetwork(Protocol):
+    """The parts of a `TrnNetwork` that a peering connection uses."""
+
+    vpc: ec2.IVpc
+    cidr: str
+    route_table_ids: dict[str, str]
 
 
 class TrnPeering(Construct):
@@ -113,7 +118,7 @@ class TrnPeering(Construct):
                 self._route(f"From{i if unresolved(table) else table}", table, cidr)
 
     @classmethod
-    def from_settings(cls, scope: Construct, id: str, settings: trn.Peering, *, network: TrnNetwork) -> TrnPeering:
+    def from_settings(cls, scope: Construct, id: str, settings: trn.Peering, *, network: RoutedNetwork) -> TrnPeering:
         """An entry of `network.peerings` of an environment."""
         return cls(
             scope,

@@ -10,7 +10,7 @@ import trainium_cdk.checks.addresses as addresses
 import trainium_cdk.checks.network as network
 import trainium_cdk.checks.peering as peering
 import trainium_cdk.checks.zones as zones
-from trainium_cdk._cdk.rules import known, refuse_lookups, refuse_tokens, region_of, report, unresolved, validated
+from trainium_cdk._cdk.rules import Arguments, known, refuse_lookups, refuse_tokens, region_of, unresolved
 from trainium_cdk.catalog import Catalog
 
 _NAMES = {"network": "vpc", "public_prefix": "public_cidr_mask", "private_prefix": "private_cidr_mask"}
@@ -45,14 +45,15 @@ def check_network(
             f"{construct.node.path}: cidr must be plain text, for example 10.0.0.0/16: subnets are planned at synthesis"
         )
     sizes = {"cidr": cidr, "public_prefix": public_cidr_mask, "private_prefix": private_cidr_mask}
-    validated(construct, {"network": {"cidr": cidr}}, at=("network",), names=_NAMES)
+    arguments = Arguments(construct, ("network",), _NAMES)
+    arguments.validated({"network": {"cidr": cidr}})
     catalog = Catalog.load()
     regions = [region for zone in zone_ids if (region := catalog.region_of(zone))]
     data = {
         "region": region_of(construct, regions),
         "network": sizes | known({"zone_ids": list(zone_ids), "interface_endpoints": list(endpoints)}),
     }
-    report(construct, data, at=("network",), rules=_RULES, names=_NAMES)
+    arguments.check(data, _RULES)
 
 
 def check_peering(construct: Construct, cidr: str, peer_cidr: str) -> None:
@@ -60,11 +61,6 @@ def check_peering(construct: Construct, cidr: str, peer_cidr: str) -> None:
     if unresolved([cidr, peer_cidr]):
         return
     peer = {"vpc_id": "vpc-00000000", "cidr": peer_cidr}  # no rule here looks at the id
-    data = {"network": {"cidr": cidr, "peerings": [peer]}}
-    report(
-        construct,
-        data,
-        at=("network", "peerings", 0),
-        rules=(peering.peer_networks_do_not_overlap,),
-        names={"cidr": "peer_cidr", "network.cidr": "network of the VPC"},
-    )
+    names = {"cidr": "peer_cidr", "network.cidr": "network of the VPC"}
+    arguments = Arguments(construct, ("network", "peerings", 0), names)
+    arguments.check({"network": {"cidr": cidr, "peerings": [peer]}}, (peering.peer_networks_do_not_overlap,))

@@ -12,9 +12,8 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct, IDependable
 
-from trainium_cdk._cdk.job_files import grant_keys, job_file_statements
+from trainium_cdk._cdk.permissions import grant_keys, job_file_statements, session_manager_statements
 from trainium_cdk._cdk.removal import removal_policy as policy_of
-from trainium_cdk._cdk.session_manager import session_manager_statements
 from trainium_cdk.bootstrap import TrnBootstrap
 from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.catalog import Catalog

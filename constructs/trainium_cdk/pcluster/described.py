@@ -15,16 +15,7 @@ import trainium_cdk.checks.nodes as nodes
 import trainium_cdk.checks.pcluster as pcluster
 import trainium_cdk.checks.zones as zones
 from trainium_cdk import settings as trn
-from trainium_cdk._cdk.rules import (
-    REGION_NAMES,
-    check_tags,
-    own_entries,
-    refuse,
-    region_of,
-    register,
-    report_on,
-    validated,
-)
+from trainium_cdk._cdk.rules import REGION_NAMES, Arguments, check_tags, own_entries, region_of
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks.rule import listed
 from trainium_cdk.checks.storage import local_storage_is_separate_from_shared
@@ -71,24 +62,26 @@ def environment_of(
     types = {r.instance_type for queue in queues for r in queue.compute_resources} & set(catalog.instances)
     regions = [set(catalog.regions_of(kind)) for kind in types]
     mounts = {mount.kind: {"mount_dir": mount.mount_dir} for mount in storage.file_systems}
-    environment = validated(
-        construct,
+    arguments = _arguments(construct)
+    environment = arguments.validated(
         {
             "region": region_of(construct, sorted(set.intersection(*regions)) if regions else ()),
             "tags": dict(tags),
             "storage": {"efs": None, "fsx": None} | mounts,
             "pcluster": {"queues": tuple(queues)} | {k: v for k, v in values.items() if v is not None},
             **own_entries(catalog, sorted(types)),
-        },
-        at=("pcluster",),
-        names=_NAMES,
+        }
     )
     name = Stack.of(construct).stack_name
-    refuse(construct, environment, at=("pcluster",), rules=(lambda e: _stacks_name_is_free(e, name),), names=_NAMES)
+    arguments.require(environment, lambda e: _stacks_name_is_free(e, name))
     if rules:
         check_tags(construct, tags)
-        report_on(construct, environment, at=("pcluster",), rules=_RULES, names=_NAMES, engine="slurm")
+        arguments.check_environment(environment, _RULES)
     return environment
+
+
+def _arguments(construct: Construct) -> Arguments:
+    return Arguments(construct, ("pcluster",), _NAMES, engine="slurm")
 
 
 def default_name(construct: Construct) -> str:
@@ -120,8 +113,8 @@ def with_scripts_of(
         for name, (theirs, needed) in compared.items()
         if theirs != needed
     ]
-    register(construct, contradictions, at=("pcluster",), names={})
-    report_on(construct, described, at=("bootstrap",), rules=neuron.RULES, names={}, engine="slurm")
+    Arguments(construct, ("pcluster",)).register(contradictions)
+    Arguments(construct, ("bootstrap",), engine="slurm").check_environment(described, neuron.RULES)
     return described
 
 
@@ -131,7 +124,7 @@ def refuse_unknown_system(construct: Construct, environment: Environment) -> Non
     Raises:
         SettingsError: the catalogue does not have it.
     """
-    refuse(construct, environment, at=("pcluster",), rules=(pcluster.system_is_known,), names=_NAMES)
+    _arguments(construct).require(environment, pcluster.system_is_known)
 
 
 def refuse_the_stacks_name(environment: Environment, stack_name: str) -> None:

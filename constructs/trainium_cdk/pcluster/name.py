@@ -7,6 +7,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from trainium_cdk._cdk.custom_resources import custom_resource, permissions_of
+from trainium_cdk._cdk.permissions import allow
 
 _KIND = "TrnClusterName"
 
@@ -48,4 +49,4 @@ def _statements(stack: Stack, cluster_name: str) -> list[iam.PolicyStatement]:
         ("logs:DescribeLogGroups", [f"{log_groups}*"]),
         ("logs:DeleteLogGroup", [f"{log_groups}/aws/parallelcluster/{cluster_name}-*"]),
     )
-    return [iam.PolicyStatement(actions=[action], resources=resources) for action, resources in allowed]
+    return [allow(resources, action) for action, resources in allowed]

@@ -13,7 +13,7 @@ from constructs import Construct
 
 import trainium_cdk.checks.storage as storage
 from trainium_cdk import settings as trn
-from trainium_cdk._cdk.rules import known, report
+from trainium_cdk._cdk.rules import Arguments, known
 from trainium_cdk.storage.options import EfsOptions, LustreOptions, S3Link
 
 _NAMES = {
@@ -116,7 +116,7 @@ def check_storage(construct: Construct, efs: object, efs_mount_dir: str, lustre:
             s3_link = {"uri": "s3://bucket", "auto_import": link.auto_import, "auto_export": link.auto_export}
             described["fsx"]["s3"] = s3_link | known({"directory": link.directory})
     rules = [rule for rule in storage.RULES if rule is not storage.kept_data_is_listed]
-    report(construct, {"storage": described}, at=("storage",), rules=rules, names=_NAMES)
+    Arguments(construct, ("storage",), _NAMES).check({"storage": described}, rules)
 
 
 def _group(scope: Construct, id: str, group_id: str) -> ec2.ISecurityGroup:

@@ -1,0 +1,115 @@
+"""Policy statements, and who may assume a role."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from aws_cdk import Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from trainium_cdk._cdk.stack_wide import stack_wide
+from trainium_cdk.outputs.contract import JOB_FILES
+
+_PUBLIC_REGISTRY = "us-east-1"
+
+
+def allow(
+    resources: str | Sequence[str], *actions: str, sid: str | None = None, conditions: Mapping[str, Any] | None = None
+) -> iam.PolicyStatement:
+    """A statement that allows actions on resources."""
+    arns = [resources] if isinstance(resources, str) else list(resources)
+    return iam.PolicyStatement(sid=sid, actions=list(actions), resources=arns, conditions=conditions)
+
+
+def service_of_account(scope: Construct, service: str) -> iam.ServicePrincipal:
+    """An AWS service, acting for a resource of the stack's own account and no other.
+
+    For services that report the resource for which they act: CodeBuild, EKS and VPC flow logs (see "confused deputy" in their user
+    guides). EC2 and Lambda, whose roles can only be passed within the account, document no such condition.
+
+    Args:
+        service: its principal, for example `codebuild.amazonaws.com`.
+    """
+    return iam.ServicePrincipal(service, conditions={"StringEquals": {"aws:SourceAccount": Stack.of(scope).account}})
+
+
+def job_file_statements(
+    partition: str, bucket: str = "", data_buckets: Sequence[str] = ()
+) -> list[iam.PolicyStatement]:
+    """Reading and writing the jobs' own prefix of the stack's bucket, and all objects of other buckets.
+
+    The rest of the stack's bucket has files that run with more permissions than a job: scripts of nodes, sources of images.
+
+    Args:
+        bucket: name of the stack's bucket. Default: none.
+        data_buckets: names of buckets that belong to the jobs as a whole.
+    """
+    objects = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload")
+    found: list[iam.PolicyStatement] = []
+    if bucket:
+        own = f"arn:{partition}:s3:::{bucket}"
+        below = {"StringLike": {"s3:prefix": [f"{JOB_FILES}*"]}}
+        found.append(allow(own, "s3:ListBucket", sid="ListJobFiles", conditions=below))
+        found.append(allow(f"{own}/{JOB_FILES}*", *objects, sid="JobFiles"))
+    if data := [f"arn:{partition}:s3:::{name}" for name in data_buckets]:
+        found.append(allow(data, "s3:ListBucket", sid="ListData"))
+        found.append(allow([f"{arn}/*" for arn in data], *objects, sid="Data"))
+    return found
+
+
+def grant_keys(grantee: iam.IGrantable, *buckets: s3.IBucket | None, write: bool = False) -> list[iam.Grant]:
+    """Use of the buckets' own keys (SSE-KMS with a key of the caller's), without which their objects cannot be read.
+
+    Args:
+        write: also to write objects.
+    """
+    keys = [key for bucket in buckets if bucket and (key := bucket.encryption_key)]
+    return [key.grant_encrypt_decrypt(grantee) if write else key.grant_decrypt(grantee) for key in keys]
+
+
+def session_manager_statements(scope: Construct) -> list[iam.PolicyStatement]:
+    """Permissions of a managed instance: to register and to exchange messages with Systems Manager, in the stack's region.
+
+    AWS's managed policy for this, AmazonSSMManagedInstanceCore, also allows `ssm:GetParameter` and `ssm:GetParameters` on every
+    parameter of the account, private SSH keys included.
+    """
+    statement = allow(
+        "*",  # AWS accepts no narrower resource for the messages
+        "ec2messages:AcknowledgeMessage",
+        "ec2messages:DeleteMessage",
+        "ec2messages:FailMessage",
+        "ec2messages:GetEndpoint",
+        "ec2messages:GetMessages",
+        "ec2messages:SendReply",
+        "ssm:UpdateInstanceInformation",
+        "ssmmessages:CreateControlChannel",
+        "ssmmessages:CreateDataChannel",
+        "ssmmessages:OpenControlChannel",
+        "ssmmessages:OpenDataChannel",
+        sid="ManagedInstance",
+        conditions={"StringEquals": {"aws:RequestedRegion": Stack.of(scope).region}},
+    )
+    return [statement]
+
+
+def session_manager_policy(scope: Construct) -> iam.ManagedPolicy:
+    """The one policy with these permissions for all roles of a stack."""
+
+    def create(stack: Stack, id: str) -> iam.ManagedPolicy:
+        what = "Session Manager and Run Command: the instance's side"
+        return iam.ManagedPolicy(stack, id, description=what, statements=session_manager_statements(stack))
+
+    return stack_wide(scope, "TrnManagedInstance", iam.ManagedPolicy, create)
+
+
+def public_registry() -> list[iam.PolicyStatement]:
+    """Logging in to AWS's public registry, which limits anonymous pulls. It issues its tokens in one region only."""
+    region = {"StringEquals": {"aws:RequestedRegion": _PUBLIC_REGISTRY}}
+    return [
+        allow("*", "ecr-public:GetAuthorizationToken", conditions=region),
+        # without a condition: conditions on the service's name were seen to reject the registry's own requests
+        allow("*", "sts:GetServiceBearerToken"),
+    ]
