@@ -23,7 +23,7 @@ from trainium_cdk._cdk.rules import Arguments, own_entries
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks.pcluster import system_is_known
 from trainium_cdk.node import env as node_env
-from trainium_cdk.node.scripts import ENTRY, scripts_dir
+from trainium_cdk.node.scripts import ENTRY, files, scripts_dir
 from trainium_cdk.settings import Environment
 
 _KIND = "TrnNodeScripts"
@@ -137,7 +137,7 @@ class TrnBootstrap(Construct):
         self.bucket, self.environment = bucket, environment
         scripts = scripts_dir()
         with tempfile.TemporaryDirectory() as folder:  # the CDK copies it into cdk.out at once
-            file = _pack(scripts, node_env.render(environment), Path(folder) / "node.zip")
+            file = _pack(files(node_env.render(environment)), Path(folder) / "node.zip")
             packed = assets.Asset(self, "Scripts", path=str(file))
             scripts_digest = _sha256(file)
         entry = assets.Asset(self, "Entry", path=str(scripts / ENTRY))
@@ -221,15 +221,8 @@ class _OfEnvironment(TrnBootstrap):
         self._build(environment, bucket, f"/trainium/{environment.cluster_name}/node-scripts")
 
 
-def _pack(scripts: Path, node_settings: str, target: Path) -> Path:
-    """The zip file of scripts and settings. No documentation, so that a word there replaces no node; and not compressed, so that
-    the same files give the same bytes on every machine."""
-    contents = {
-        str(file.relative_to(scripts)): file.read_bytes()
-        for file in scripts.rglob("*")
-        if file.is_file() and file.suffix in (".sh", ".py") and file.name != ENTRY
-    }
-    contents["node.env"] = node_settings.encode()
+def _pack(contents: Mapping[str, bytes], target: Path) -> Path:
+    """A zip file, not compressed, so that the same files give the same bytes on every machine."""
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as packed:
         for name, content in sorted(contents.items()):
             packed.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content)

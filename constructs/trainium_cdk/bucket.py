@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import jsii
-from aws_cdk import CfnDeletionPolicy, Duration, IStableStringProducer, Lazy, RemovalPolicy, Stack, Tags
+from aws_cdk import CfnDeletionPolicy, Duration, IStableStringProducer, Lazy, RemovalPolicy, Tags
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from trainium_cdk._cdk.custom_resources import custom_resource, deployment_function
 from trainium_cdk._cdk.functions import l1
+from trainium_cdk._cdk.permissions import allow, service_of_account
 from trainium_cdk.deployment.emptied_bucket import EMPTIED, TAG
 
 ACCESS_LOG_DAYS = 90
@@ -117,14 +118,11 @@ class TrnBucket(Construct):
                 destination_bucket_name=logs.bucket_name if source is not logs else None, log_file_prefix=prefix
             )
             logs.add_to_resource_policy(
-                iam.PolicyStatement(
-                    principals=[iam.ServicePrincipal("logging.s3.amazonaws.com")],
-                    actions=["s3:PutObject"],
-                    resources=[logs.arn_for_objects(f"{prefix}*")],
-                    conditions={
-                        "StringEquals": {"aws:SourceAccount": Stack.of(self).account},
-                        "ArnLike": {"aws:SourceArn": source.bucket_arn},
-                    },
+                allow(
+                    logs.arn_for_objects(f"{prefix}*"),
+                    "s3:PutObject",
+                    to=service_of_account(self, "logging.s3.amazonaws.com"),
+                    conditions={"ArnLike": {"aws:SourceArn": source.bucket_arn}},
                 )
             )
 
@@ -143,12 +141,10 @@ class _Emptied:
 def _empty_when_deleted(bucket: s3.Bucket) -> None:
     Tags.of(bucket).add(TAG, Lazy.string(_Emptied(l1(bucket, s3.CfnBucket))))
     function = deployment_function(bucket)
-    of_bucket = ["s3:GetBucketPolicy", "s3:GetBucketTagging", "s3:ListBucketVersions", "s3:PutBucketPolicy"]
-    of_objects = ["s3:DeleteObject", "s3:DeleteObjectVersion"]
+    of_bucket = ("s3:GetBucketPolicy", "s3:GetBucketTagging", "s3:ListBucketVersions", "s3:PutBucketPolicy")
+    of_objects = ("s3:DeleteObject", "s3:DeleteObjectVersion")
     for actions, resource in ((of_bucket, bucket.bucket_arn), (of_objects, bucket.arn_for_objects("*"))):
-        bucket.add_to_resource_policy(
-            iam.PolicyStatement(principals=[function.role.grant_principal], actions=actions, resources=[resource])
-        )
+        bucket.add_to_resource_policy(allow(resource, *actions, to=function.role.grant_principal))
     policy = bucket.policy
     assert policy is not None  # noqa: S101  it has statements
     custom_resource(

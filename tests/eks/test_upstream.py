@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 
 from conformance import surfaces
 from trainium_cdk import settings
-from trainium_cdk.eks import charts, observability
+from trainium_cdk.eks import addons, charts
 from trainium_cdk.eks.installation import Installation
 from trainium_cdk.eks.user_data import ApiServer, user_data
 
@@ -42,7 +42,7 @@ def test_chart_values_exist_in_the_chart(name: str) -> None:
 
 
 def test_observability_is_configured_by_keys_of_the_add_on() -> None:
-    given = set(paths(observability.configuration(metrics=True)))
+    given = set(paths(addons.observability_values(metrics=True)))
     assert given <= set(RECORDED["cloudwatch-observability"].recorded["sections"])
 
 

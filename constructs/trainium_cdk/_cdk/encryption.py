@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from aws_cdk import CfnResource, ConstructSelector, Stack
+from aws_cdk import CfnResource, ConstructSelector, RemovalPolicy, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_fsx as fsx
 from aws_cdk import aws_iam as iam
@@ -17,7 +17,7 @@ from trainium_cdk._cdk.permissions import allow
 from trainium_cdk._cdk.removal import OnDestroy, removal_policy
 
 Setter = Callable[[CfnResource, str], None]
-_USE = ["kms:Decrypt", "kms:DescribeKey", "kms:Encrypt", "kms:GenerateDataKey*", "kms:ReEncrypt*"]
+_USE = ("kms:Decrypt", "kms:DescribeKey", "kms:Encrypt", "kms:GenerateDataKey*", "kms:ReEncrypt*")
 AUTO_SCALING_ROLE = "aws-service-role/autoscaling.amazonaws.com/AWSServiceRoleForAutoScaling"
 """Path of the role with which Auto Scaling starts nodes. KMS rejects a key policy with a role that does not exist."""
 
@@ -48,14 +48,7 @@ class TrnKey(Construct):
         on_destroy: OnDestroy = "delete",
     ) -> None:
         super().__init__(scope, id)
-        key = kms.Key(
-            self,
-            "Resource",
-            description=description,
-            enable_key_rotation=True,
-            removal_policy=removal_policy(on_destroy),
-        )
-        allow_logs(key)
+        key = own_key(self, "Resource", description, removal_policy(on_destroy))
         if auto_scaling:
             _allow_auto_scaling(key)
         if not grants:
@@ -75,19 +68,15 @@ def stack_key(
     return kms.Key.from_key_arn(scope, "Key", encryption)
 
 
-def allow_logs(key: kms.Key) -> None:
-    """Let CloudWatch Logs encrypt log groups of this account and region."""
+def own_key(scope: Construct, id: str, description: str, removal_policy: RemovalPolicy) -> kms.Key:
+    """A key with which CloudWatch Logs encrypts log groups of this account and region."""
+    key = kms.Key(scope, id, description=description, enable_key_rotation=True, removal_policy=removal_policy)
     stack = Stack.of(key)
     groups = f"arn:{stack.partition}:logs:{stack.region}:{stack.account}:log-group:*"
-    key.add_to_resource_policy(
-        iam.PolicyStatement(
-            sid="Logs",
-            principals=[iam.ServicePrincipal(f"logs.{stack.region}.{stack.url_suffix}")],
-            actions=_USE,
-            resources=["*"],
-            conditions={"ArnLike": {"kms:EncryptionContext:aws:logs:arn": groups}},
-        )
-    )
+    service = iam.ServicePrincipal(f"logs.{stack.region}.{stack.url_suffix}")
+    of_groups = {"ArnLike": {"kms:EncryptionContext:aws:logs:arn": groups}}
+    key.add_to_resource_policy(allow("*", *_USE, sid="Logs", to=service, conditions=of_groups))
+    return key
 
 
 def _deny_grants(key: kms.Key) -> None:
@@ -107,26 +96,18 @@ def _deny_grants(key: kms.Key) -> None:
 
 def _allow_auto_scaling(key: kms.Key) -> None:
     stack = Stack.of(key)
-    role = [iam.ArnPrincipal(f"arn:{stack.partition}:iam::{stack.account}:role/{AUTO_SCALING_ROLE}")]
-    key.add_to_resource_policy(
-        iam.PolicyStatement(sid="VolumesOfNodes", principals=list(role), actions=_USE, resources=["*"])
-    )
-    key.add_to_resource_policy(
-        iam.PolicyStatement(
-            sid="VolumesOfNodesAttached",
-            principals=list(role),
-            actions=["kms:CreateGrant"],
-            resources=["*"],
-            conditions={"Bool": {"kms:GrantIsForAWSResource": "true"}},
-        )
-    )
+    role = iam.ArnPrincipal(f"arn:{stack.partition}:iam::{stack.account}:role/{AUTO_SCALING_ROLE}")
+    for_volumes = {"Bool": {"kms:GrantIsForAWSResource": "true"}}
+    key.add_to_resource_policy(allow("*", *_USE, sid="VolumesOfNodes", to=role))
+    grant = allow("*", "kms:CreateGrant", sid="VolumesOfNodesAttached", to=role, conditions=for_volumes)
+    key.add_to_resource_policy(grant)
 
 
 def encrypt_operations(scope: IConstruct, key: kms.IKey) -> None:
     """Encrypt operational resources below `scope`: log groups, variables of functions, builds. Call it last.
 
     Args:
-        key: its policy lets CloudWatch Logs use it (`allow_logs`).
+        key: its policy lets CloudWatch Logs use it.
     """
     _set(scope, _OPERATIONS, key)
 

@@ -14,6 +14,11 @@ NO_EGRESS = Egress(
 """Matches no traffic. A group without an egress rule would allow all egress."""
 
 
+def https_out(description: str) -> tuple[Egress]:
+    """Only HTTPS, to every address."""
+    return (Egress(ip_protocol="tcp", from_port=443, to_port=443, cidr_ip="0.0.0.0/0", description=description),)
+
+
 class ClosedGroup(Construct):
     """A security group whose rules for other groups are separate resources, so that two groups may refer to each other.
 

@@ -17,11 +17,22 @@ _PUBLIC_REGISTRY = "us-east-1"
 
 
 def allow(
-    resources: str | Sequence[str], *actions: str, sid: str | None = None, conditions: Mapping[str, Any] | None = None
+    resources: str | Sequence[str],
+    *actions: str,
+    sid: str | None = None,
+    conditions: Mapping[str, Any] | None = None,
+    to: iam.IPrincipal | None = None,
 ) -> iam.PolicyStatement:
-    """A statement that allows actions on resources."""
+    """A statement that allows actions on resources.
+
+    Args:
+        to: In the policy of a resource, who may. Default: none: in the policy of a role, the role.
+    """
     arns = [resources] if isinstance(resources, str) else list(resources)
-    return iam.PolicyStatement(sid=sid, actions=list(actions), resources=arns, conditions=conditions)
+    principals = [to] if to else None
+    return iam.PolicyStatement(
+        sid=sid, actions=list(actions), resources=arns, conditions=conditions, principals=principals
+    )
 
 
 def service_of_account(scope: Construct, service: str) -> iam.ServicePrincipal:

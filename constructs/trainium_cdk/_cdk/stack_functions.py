@@ -14,7 +14,7 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct, IDependable
 
 from trainium_cdk._cdk.functions import interfaces_policy, l1
-from trainium_cdk._cdk.groups import ClosedGroup, Egress
+from trainium_cdk._cdk.groups import ClosedGroup, https_out
 from trainium_cdk._cdk.permissions import allow
 
 STRICT = 5
@@ -95,13 +95,12 @@ class StackFunctions(Construct):
 
     def _place(self, found: list[tuple[functions.CfnFunction, iam.IRole]], network: FunctionsNetwork) -> None:
         outside = [(function, role) for function, role in found if not function.vpc_config]
-        out = Egress(ip_protocol="tcp", from_port=443, to_port=443, cidr_ip="0.0.0.0/0", description="AWS")
         group = ClosedGroup(
             self,
             "Group",
             vpc_id=network.vpc.vpc_id,
             description="Functions of the deployment: HTTPS to AWS",
-            egress=(out,),
+            egress=https_out("AWS"),
         )
         inside = functions.CfnFunction.VpcConfigProperty(
             subnet_ids=[s.subnet_id for s in network.private_subnets],

@@ -11,13 +11,12 @@ from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_logs as logs
 from constructs import Construct, DependencyGroup, IDependable
 
+from trainium_cdk._cdk.names import camel
 from trainium_cdk._cdk.removal import removal_policy as policy_of
 from trainium_cdk._cdk.retention import RETENTION, days_of
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.eks import Addon
 from trainium_cdk.eks.identities import PodRole, file_system_statements, observability_statements
-from trainium_cdk.eks.observability import ADDON as OBSERVABILITY
-from trainium_cdk.eks.observability import configuration, log_groups
 from trainium_cdk.eks.view import AnyCluster, install_once, view_of
 from trainium_cdk.settings import Environment
 from trainium_cdk.storage import AnyStorage, TrnStorage
@@ -26,6 +25,11 @@ from trainium_cdk.storage.given import mounts
 if TYPE_CHECKING:
     from trainium_cdk.eks.cluster import TrnEksCluster
 
+OBSERVABILITY = "amazon-cloudwatch-observability"
+LOGS = ("application", "dataplane", "host")
+"""Log groups of Fluent Bit: pods, Kubernetes' own programs, nodes."""
+METRICS = ("performance",)
+"""Log group of Container Insights, from which CloudWatch creates metrics."""
 _CNI = "vpc-cni"
 _CNI_POLICY = "AmazonEKS_CNI_Policy"
 
@@ -133,7 +137,7 @@ class TrnAddons(Construct):
         account = addon.service_account
         return eks.CfnAddon(
             self,
-            _camel(name),
+            camel(name),
             cluster_name=self._view.reference,
             addon_name=name,
             addon_version=self._versions.get(name, addon.versions.get(self._version or "")),
@@ -156,7 +160,7 @@ class TrnAddons(Construct):
                 },
                 "enableNetworkPolicy": "true",
             }
-        return configuration(metrics=self._metrics) if name == OBSERVABILITY else None
+        return observability_values(metrics=self._metrics) if name == OBSERVABILITY else None
 
     def _role(self, name: str, addon: Addon) -> PodRole:
         stack, kind = Stack.of(self), addon.file_system
@@ -173,7 +177,7 @@ class TrnAddons(Construct):
             statements = observability_statements(self._log_groups())
         return PodRole(
             self,
-            f"{_camel(name)}Identity",
+            f"{camel(name)}Identity",
             cluster_arn=self._view.arn,
             account=stack.account,
             statements=statements,
@@ -192,5 +196,20 @@ class TrnAddons(Construct):
         return [group.attr_arn for group in groups]
 
 
-def _camel(name: str) -> str:
-    return "".join(part.capitalize() for part in name.split("-"))
+def log_groups(cluster: str, *, metrics: bool) -> dict[str, str]:
+    """The names of the log groups that the observability add-on writes to, by their last part."""
+    kinds = LOGS + (METRICS if metrics else ())
+    return {kind: f"/aws/containerinsights/{cluster}/{kind}" for kind in kinds}
+
+
+def observability_values(*, metrics: bool) -> dict[str, Any]:
+    """Values of the observability add-on: logs, and Container Insights if `metrics`. Not Application Signals, which observes web
+    services and changes their pods, nor parts for NVIDIA."""
+    on = {
+        "containerLogs": True,
+        "containerInsights": metrics,
+        "neuronMonitor": metrics,
+        "applicationSignals": False,
+        "dcgmExporter": False,
+    }
+    return {section: {"enabled": enabled} for section, enabled in on.items()}

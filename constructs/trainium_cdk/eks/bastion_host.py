@@ -9,7 +9,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from trainium_cdk import settings as trn
-from trainium_cdk._cdk.groups import ClosedGroup, Egress
+from trainium_cdk._cdk.groups import ClosedGroup, https_out
 from trainium_cdk._cdk.permissions import session_manager_policy
 from trainium_cdk._cdk.subnets import routes_of, selected
 from trainium_cdk.eks.rules import check_service_nodes
@@ -58,15 +58,11 @@ class TrnBastionHost(Construct):
         super().__init__(scope, id)
         type_name = instance_type if isinstance(instance_type, str) else instance_type.to_string()
         if rules:
-            check_service_nodes(self, "bastion_host", type_name)
-        subnet = next(iter(selected(vpc, vpc_subnets)), None)
-        if subnet is None:
-            raise ValueError(f"{self.node.path}: the VPC has no subnet for a bastion host: give vpc_subnets")
+            check_service_nodes(self, "bastion_host", {"instance_type": type_name})
+        subnet = selected(vpc, vpc_subnets)[0]
         if security_group is None:
-            out = Egress(ip_protocol="tcp", from_port=443, to_port=443, cidr_ip="0.0.0.0/0", description="AWS, the API")
-            security_group = ClosedGroup(
-                self, "Group", vpc_id=vpc.vpc_id, description="Bastion host: HTTPS out, nothing in", egress=(out,)
-            ).group
+            out, what = https_out("AWS, the API"), "Bastion host: HTTPS out, nothing in"
+            security_group = ClosedGroup(self, "Group", vpc_id=vpc.vpc_id, description=what, egress=out).group
         self._security_group = security_group
         policy = session_manager_policy(self)
         role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"), managed_policies=[policy])

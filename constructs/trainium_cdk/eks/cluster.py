@@ -14,7 +14,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
 from constructs import Construct, DependencyGroup, IDependable
 
-from trainium_cdk._cdk.encryption import allow_logs
+from trainium_cdk._cdk.encryption import own_key
 from trainium_cdk._cdk.removal import removal_policy as policy_of
 from trainium_cdk._cdk.retention import RETENTION, days_of
 from trainium_cdk._cdk.subnets import ONE_PER_ZONE, routes_of, selected
@@ -22,8 +22,7 @@ from trainium_cdk._cdk.types import AnyKey, AnyPrincipal, AnyRole
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks.access import Policy, chart_repositories
 from trainium_cdk.eks.access_entry import access_entry
-from trainium_cdk.eks.api_groups import ApiGroups
-from trainium_cdk.eks.control_plane import control_plane
+from trainium_cdk.eks.control_plane import ApiGroups, control_plane
 from trainium_cdk.eks.kubectl import KubectlProvider
 from trainium_cdk.eks.rules import check_cluster
 from trainium_cdk.eks.view import ClusterView, OwnCluster
@@ -112,7 +111,10 @@ class TrnEksCluster(OwnCluster):
         groups = ApiGroups(self, vpc.vpc_id)
         self.control_group, self.client_group = groups.control, groups.clients
         self._connections = ec2.Connections(security_groups=[groups.control], default_port=ec2.Port.tcp(443))
-        self.key = secrets_encryption_key or self._own_key(removal_policy)
+        # it has the logs' removal policy: logs that are kept can be read only with it
+        self.key = secrets_encryption_key or own_key(
+            self, "Key", f"Kubernetes secrets and logs of {name}", removal_policy
+        )
         self._resource = control_plane(
             self,
             name=name,
@@ -224,17 +226,6 @@ class TrnEksCluster(OwnCluster):
     def _entry(self, id: str, principal: AnyRole | str, policy: Policy) -> eks.CfnAccessEntry:
         name, namespace = self._resource.ref, self.namespace
         return access_entry(self, id, cluster_name=name, principal=principal, policy=policy, namespace=namespace)
-
-    def _own_key(self, removal_policy: RemovalPolicy) -> kms.Key:
-        key = kms.Key(
-            self,
-            "Key",
-            description=f"Kubernetes secrets and logs of {self.name}",
-            enable_key_rotation=True,
-            removal_policy=removal_policy,  # logs that are kept can be read only with it
-        )
-        allow_logs(key)
-        return key
 
     def _with_kubectl(
         self, vpc: ec2.IVpc, subnets: Sequence[ec2.ISubnet], charts: Sequence[str], before: Sequence[IDependable]

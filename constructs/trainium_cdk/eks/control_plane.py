@@ -1,4 +1,4 @@
-"""The control plane's resource and role."""
+"""The control plane: its resource and role, and the security groups around the Kubernetes API."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
-from constructs import Construct
+from constructs import Construct, DependencyGroup
 
+from trainium_cdk._cdk.groups import ClosedGroup, https_out
 from trainium_cdk._cdk.permissions import service_of_account
 
 _LOG_TYPES = ("api", "audit", "authenticator", "controllerManager", "scheduler")
@@ -67,3 +68,22 @@ def control_plane(
             )
         ),
     )
+
+
+class ApiGroups:
+    """The control plane's group, and one whose members reach the API; both below `scope`.
+
+    Attributes:
+        control: The control plane's own.
+        clients: Its members reach the API.
+        ready: The groups with their rules.
+    """
+
+    def __init__(self, scope: Construct, vpc_id: str) -> None:
+        what = "The Kubernetes API: HTTPS from clients"
+        control = ClosedGroup(scope, "ControlGroup", vpc_id=vpc_id, description=what)
+        out, what = https_out("AWS, registries"), "Members reach the Kubernetes API"
+        clients = ClosedGroup(scope, "ClientGroup", vpc_id=vpc_id, description=what, egress=out)
+        control.group.connections.allow_from(clients.group, ec2.Port.tcp(443), "Kubernetes API")
+        self.control, self.clients = control.group, clients.group
+        self.ready = DependencyGroup(control, clients)

@@ -1,20 +1,27 @@
-"""Launch templates and sizes for both kinds of node groups."""
+"""What both kinds of node groups have in common: launch templates, sizes, and the group itself."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
-from aws_cdk import CfnTag, Fn, Token
+from aws_cdk import CfnTag, Fn, Stack, Token
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
-from constructs import Construct
+from aws_cdk import aws_iam as iam
+from constructs import Construct, IDependable
 
+from trainium_cdk._cdk.custom_resources import custom_resource, permissions_of
+from trainium_cdk._cdk.permissions import allow
 from trainium_cdk.catalog import InstanceType
 from trainium_cdk.eks.interfaces import Interface, Layout, interfaces
-from trainium_cdk.eks.size import kept_size
+from trainium_cdk.eks.view import ClusterView
+from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL
 
 _Data = ec2.CfnLaunchTemplate
+_SIZE = "TrnNodeGroupSize"
 
 
 def launch_template(
@@ -119,16 +126,76 @@ def _properties(
     ]
 
 
-def latest(template: ec2.CfnLaunchTemplate) -> eks.CfnNodegroup.LaunchTemplateSpecificationProperty:
-    """Its latest version: a changed template is a new version, which the group then uses."""
-    return eks.CfnNodegroup.LaunchTemplateSpecificationProperty(
-        id=template.ref, version=template.attr_latest_version_number
+@dataclass(frozen=True)
+class Sizes:
+    """Numbers of nodes of a group.
+
+    Attributes:
+        nodes: when the group is created.
+        least, most: the bounds.
+    """
+
+    nodes: int
+    least: int
+    most: int
+
+
+def managed_group(
+    scope: Construct,
+    *,
+    view: ClusterView,
+    name: str,
+    purpose: str,
+    sizes: Sizes,
+    template: ec2.CfnLaunchTemplate,
+    after: Iterable[IDependable],
+    labels: Mapping[str, str] | None = None,
+    **properties: Any,
+) -> eks.CfnNodegroup:
+    """A managed node group with node repair, and with the labels by which jobs and Kubernetes select its nodes.
+
+    Args:
+        name: value of the label `trainium-cdk/node-group`.
+        purpose: value of the label `trainium-cdk/role`.
+        after: what must exist before its nodes, without what they need for storage.
+        properties: others of the resource.
+    """
+    desired = _kept_size(scope, "Size", cluster=view.name, group=name, sizes=sizes)
+    group = eks.CfnNodegroup(
+        scope,
+        "Resource",
+        # a changed template is a new version, which the group then uses
+        launch_template=eks.CfnNodegroup.LaunchTemplateSpecificationProperty(
+            id=template.ref, version=template.attr_latest_version_number
+        ),
+        scaling_config=eks.CfnNodegroup.ScalingConfigProperty(
+            min_size=sizes.least, max_size=sizes.most, desired_size=Token.as_number(desired)
+        ),
+        node_repair_config=eks.CfnNodegroup.NodeRepairConfigProperty(enabled=True),
+        labels={**(labels or {}), GROUP_LABEL: name, ROLE_LABEL: purpose},
+        **properties,
     )
+    group.node.add_dependency(*after)
+    return group
 
 
-def scaling(
-    scope: Construct, *, cluster: str, group: str, nodes: int, least: int, most: int
-) -> eks.CfnNodegroup.ScalingConfigProperty:
-    """The group's size: `nodes` at first, then the size to which it was scaled. Arguments as of `kept_size`."""
-    desired = kept_size(scope, "Size", cluster=cluster, group=group, nodes=nodes, least=least, most=most)
-    return eks.CfnNodegroup.ScalingConfigProperty(min_size=least, max_size=most, desired_size=Token.as_number(desired))
+def _kept_size(scope: Construct, id: str, *, cluster: str, group: str, sizes: Sizes) -> str:
+    """A token: the size at first, later the group's current size, within the bounds: a deployment must not undo a scaling.
+
+    EKS requires a desired size for every new group (all three sizes or none), and CloudFormation sends all three again if one
+    of them changes. Only then does this resource query the current size.
+
+    Args:
+        cluster: the cluster's name, as plain text if possible: the first response needs no cluster.
+    """
+    properties = {"Cluster": cluster, "Label": GROUP_LABEL, "Group": group}
+    numbers = {"Nodes": sizes.nodes, "Min": sizes.least, "Max": sizes.most}
+    permissions = permissions_of(scope, _SIZE).add(cluster, lambda: [_read_groups(Stack.of(scope), cluster)])
+    size = custom_resource(scope, id, kind=_SIZE, properties={**properties, **numbers}, permissions=permissions)
+    return size.get_att_string("Nodes")
+
+
+def _read_groups(stack: Stack, cluster: str) -> iam.PolicyStatement:
+    resources = (("cluster", cluster), ("nodegroup", f"{cluster}/*/*"))
+    arns = [stack.format_arn(service="eks", resource=kind, resource_name=name) for kind, name in resources]
+    return allow(arns, "eks:ListNodegroups", "eks:DescribeNodegroup")

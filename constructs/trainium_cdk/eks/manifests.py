@@ -6,13 +6,16 @@ Jobs use the names: the outputs have the namespace, the service account, the cla
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.eks.access import EDITORS, SCALER, VIEWERS
 from trainium_cdk.eks.charts import DETECTOR_NAMESPACE
 from trainium_cdk.eks.installation import Installation
 from trainium_cdk.outputs import SERVICE_ACCOUNT, Fleet
 from trainium_cdk.outputs.eks import claim_of
+
+if TYPE_CHECKING:
+    from trainium_cdk.storage import FileSystemMount
 
 Manifest = dict[str, Any]
 
@@ -25,19 +28,6 @@ _VOLCANO_GROUPS = {"apiGroups": ["scheduling.volcano.sh"], "resources": ["podgro
 _COMMANDS = {"apiGroups": ["bus.volcano.sh"], "resources": ["commands"]}
 _READ = ["get", "list", "watch"]
 _WRITE = [*_READ, "create", "update", "patch", "delete", "deletecollection"]
-
-
-class Mounted(Protocol):
-    """A shared file system (`FileSystemMount`); values may be CDK tokens."""
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def id(self) -> str: ...
-    @property
-    def dns_name(self) -> str: ...
-    @property
-    def mount_name(self) -> str: ...
 
 
 def namespaces(wanted: Installation) -> list[Manifest]:
@@ -100,7 +90,7 @@ def scaler_access() -> list[Manifest]:
     ]
 
 
-def volumes(wanted: Installation, mounted: Sequence[Mounted]) -> list[Manifest]:
+def volumes(wanted: Installation, mounted: Sequence[FileSystemMount]) -> list[Manifest]:
     """A volume and a claim for each of the stack's file systems, bound to each other. Deleting them does not delete the file
     systems, and no file system is created by the drivers, which the stack would leave behind."""
     kind = _object("storage.k8s.io/v1", "StorageClass", STORAGE_CLASS)
@@ -135,7 +125,7 @@ def _queue(wanted: Installation, fleet: Fleet) -> Manifest:
     return {**found, "spec": {"weight": 1, "reclaimable": True, "capability": capability}}
 
 
-def _volume(wanted: Installation, system: Mounted) -> list[Manifest]:
+def _volume(wanted: Installation, system: FileSystemMount) -> list[Manifest]:
     namespace, claim = wanted.namespace, claim_of(system.kind)
     name = f"{namespace}-{claim.removesuffix('-claim')}"
     if system.kind == "fsx":

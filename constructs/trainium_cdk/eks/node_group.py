@@ -13,21 +13,20 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct, IDependable
 
 from trainium_cdk import settings as trn
-from trainium_cdk._cdk.offering import offering_subnet
 from trainium_cdk._cdk.once import gibibytes, group_id, role_arn, to_gibibytes
 from trainium_cdk._cdk.rules import check_tags, refuse_tokens
-from trainium_cdk._cdk.subnets import routes_of, selected
+from trainium_cdk._cdk.subnets import offering_subnet, routes_of, selected
 from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.catalog import CapacityType, Catalog
 from trainium_cdk.efa import TrnEfaSecurityGroup
 from trainium_cdk.eks.groups import ExistingNodeGroup, NodeGroup
 from trainium_cdk.eks.interfaces import Layout
-from trainium_cdk.eks.launch import latest, scaling, training_template
+from trainium_cdk.eks.launch import Sizes, managed_group, training_template
 from trainium_cdk.eks.node_role import TrnNodeRole
 from trainium_cdk.eks.rules import check_group
 from trainium_cdk.eks.user_data import ApiServer, user_data
 from trainium_cdk.eks.view import AnyCluster, ClusterView, view_of
-from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL, Fleet
+from trainium_cdk.outputs import Fleet
 from trainium_cdk.outputs.eks import group_fleet
 from trainium_cdk.settings import Environment
 from trainium_cdk.settings.inventory import inventory
@@ -232,9 +231,15 @@ class TrnNodeGroup(Construct):
         own_image = image_id is not None
         if taints is None:
             taints = (eks.TaintSpec(key=catalog.eks.taint, value="true", effect=eks.TaintEffect.NO_SCHEDULE),)
-        self._resource = eks.CfnNodegroup(
+        self._resource = managed_group(
             self,
-            "Resource",
+            view=view,
+            name=name,
+            purpose="training",
+            sizes=Sizes(desired_size, min_size, max_size),
+            template=template,
+            after=[*view.before_nodes, *routes_of(candidates), *([storage.ready] if storage else [])],
+            labels=labels,
             cluster_name=view.name,
             node_role=role_arn(self.role),
             subnets=[subnet],
@@ -242,22 +247,14 @@ class TrnNodeGroup(Construct):
             version=None if own_image else version,
             release_version=None if own_image else release_version,
             capacity_type=CAPACITY_TYPES[capacity].value,
-            launch_template=latest(template),
-            scaling_config=scaling(
-                self, cluster=view.name, group=name, nodes=desired_size, least=min_size, most=max_size
-            ),
             update_config=eks.CfnNodegroup.UpdateConfigProperty(
                 max_unavailable_percentage=100, update_strategy="MINIMAL"
             ),
-            node_repair_config=eks.CfnNodegroup.NodeRepairConfigProperty(enabled=True),
-            labels={**(labels or {}), GROUP_LABEL: name, ROLE_LABEL: "training"},
             taints=[
                 eks.CfnNodegroup.TaintProperty(key=t.key, value=t.value, effect=t.effect.value if t.effect else None)
                 for t in taints
             ],
         )
-        before = [*view.before_nodes, *routes_of(candidates), *([storage.ready] if storage else [])]
-        self._resource.node.add_dependency(*before)
         self.nodegroup_name: str = self._resource.attr_nodegroup_name
         self.nodegroup_arn: str = self._resource.attr_arn
         self._connections: ec2.Connections | None = None

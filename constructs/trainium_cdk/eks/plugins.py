@@ -232,9 +232,10 @@ class TrnPlugins(Construct):
                 self.ready.add(self._apply("Queue", manifests.queues(wanted), after=chart))
 
     def _apply(self, id: str, objects: list[manifests.Manifest], after: IDependable | None = None) -> Construct:
-        manifest = self._kubectl.manifest(
+        manifest: Construct = self._kubectl.constructs.KubernetesManifest(
             self,
             id,
+            cluster=self._kubectl.cluster,
             manifest=objects,
             overwrite=True,  # overwrites what a failed attempt has left
             prune=False,
@@ -245,9 +246,10 @@ class TrnPlugins(Construct):
         return manifest
 
     def _install(self, release: Release, *, wait: bool) -> Construct:
-        return self._kubectl.chart(
+        chart: Construct = self._kubectl.constructs.HelmChart(
             self,
             release.name.capitalize(),
+            cluster=self._kubectl.cluster,
             release=release.name,
             chart=release.chart,
             repository=release.repository,
@@ -259,6 +261,7 @@ class TrnPlugins(Construct):
             timeout=Duration.minutes(HELM_MINUTES),
             removal_policy=RemovalPolicy.RETAIN,
         )
+        return chart
 
     def _identity(self, id: str, namespace: str, account: str, statements: Sequence[iam.PolicyStatement]) -> iam.Role:
         identity = PodRole(

@@ -18,7 +18,7 @@ from aws_cdk import aws_lambda as functions
 from constructs import Construct
 
 from trainium_cdk._cdk.functions import function_role, log_group
-from trainium_cdk._cdk.groups import ClosedGroup, Egress
+from trainium_cdk._cdk.groups import ClosedGroup, https_out
 from trainium_cdk._cdk.permissions import allow
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks.access import SCALER
@@ -195,10 +195,8 @@ class TrnScaler(Construct):
         return stack.to_json_string(settings)
 
     def _client_group(self, view: ClusterView) -> ec2.ISecurityGroup:
-        out = Egress(ip_protocol="tcp", from_port=443, to_port=443, cidr_ip="0.0.0.0/0", description="AWS, the API")
-        group = ClosedGroup(
-            self, "Group", vpc_id=view.vpc.vpc_id, description="Scaler: HTTPS out, nothing in", egress=(out,)
-        ).group
+        out, what = https_out("AWS, the API"), "Scaler: HTTPS out, nothing in"
+        group = ClosedGroup(self, "Group", vpc_id=view.vpc.vpc_id, description=what, egress=out).group
         for api in view.connections.security_groups:  # remote: the rule is in this stack if the cluster is in another
             api.add_ingress_rule(group, ec2.Port.tcp(443), "Kubernetes API", True)
         return group

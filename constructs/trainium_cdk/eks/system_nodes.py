@@ -15,13 +15,12 @@ from constructs import Construct, IDependable
 from trainium_cdk._cdk.rules import check_tags, refuse_tokens
 from trainium_cdk._cdk.subnets import routes_of, selected
 from trainium_cdk._cdk.types import AnyRole
-from trainium_cdk.eks.launch import latest, launch_template, scaling
+from trainium_cdk.eks.launch import Sizes, launch_template, managed_group
 from trainium_cdk.eks.node_role import TrnNodeRole
 from trainium_cdk.eks.rules import check_service_nodes, refuse_name
 from trainium_cdk.eks.user_data import user_data
 from trainium_cdk.eks.view import AnyCluster, view_of
 from trainium_cdk.network import TrnNetwork
-from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL
 from trainium_cdk.settings import Environment
 from trainium_cdk.storage import AnyStorage, TrnStorage
 from trainium_cdk.storage.given import grant_root_access, storage_in
@@ -58,7 +57,7 @@ class TrnSystemNodes(Construct):
         rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
 
     Raises:
-        ValueError: the sizes are not in order or not known, or `name` cannot be the value of a label.
+        ValueError: the sizes are not known, or `name` cannot be the value of a label.
     """
 
     role: iam.IRole
@@ -85,13 +84,10 @@ class TrnSystemNodes(Construct):
     ) -> None:
         super().__init__(scope, id)
         refuse_tokens(self, min_size=min_size, desired_size=desired_size, max_size=max_size)
-        if not min_size <= desired_size <= max_size:
-            raise ValueError(
-                f"{self.node.path}: min_size {min_size}, desired_size {desired_size} and max_size {max_size} are not in that order"
-            )
         type_name = instance_type if isinstance(instance_type, str) else instance_type.to_string()
         if rules:
-            check_service_nodes(self, "system", type_name)
+            sizes = {"min_nodes": min_size, "nodes": desired_size, "max_nodes": max_size}
+            check_service_nodes(self, "system", {"instance_type": type_name, **sizes})
             check_tags(self, tags)
         view = view_of(cluster)
         storage = storage_in(self, view.vpc, storage) if storage else None
@@ -113,23 +109,21 @@ class TrnSystemNodes(Construct):
             security_group_ids=groups,
         )
         chosen = selected(view.vpc, subnets)
-        self._resource = eks.CfnNodegroup(
+        self._resource = managed_group(
             self,
-            "Resource",
+            view=view,
+            name=name,
+            purpose="system",
+            sizes=Sizes(desired_size, min_size, max_size),
+            template=template,
+            after=[*routes_of(chosen), *([storage.ready] if storage else [])],
             cluster_name=view.reference,
             node_role=self.role.role_arn,
             subnets=[subnet.subnet_id for subnet in chosen],
             ami_type=SYSTEM_AMI_TYPE,
             version=version or view.version,
-            launch_template=latest(template),
-            scaling_config=scaling(
-                self, cluster=view.name, group=name, nodes=desired_size, least=min_size, most=max_size
-            ),
             update_config=eks.CfnNodegroup.UpdateConfigProperty(max_unavailable=1),
-            node_repair_config=eks.CfnNodegroup.NodeRepairConfigProperty(enabled=True),
-            labels={GROUP_LABEL: name, ROLE_LABEL: "system"},
         )
-        self._resource.node.add_dependency(*routes_of(chosen), *([storage.ready] if storage else []))
 
     @classmethod
     def from_settings(

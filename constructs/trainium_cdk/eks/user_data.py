@@ -8,10 +8,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
-from io import StringIO
 from typing import Any
 
-from ruamel.yaml import YAML
+from trainium_cdk.node import yaml
 
 BOUNDARY = "==TRN=="
 _LIMITS = (("RLIMIT_NOFILE", 65_536, 1_048_576), ("RLIMIT_MEMLOCK", 1 << 50, 1 << 50))
@@ -115,18 +114,11 @@ def _node_config(locked_memory: bool, local_storage: bool, cluster: ApiServer | 
         spec["containerd"] = {"baseRuntimeSpec": {"process": {"rlimits": [_limit(*each) for each in _LIMITS]}}}
     if local_storage:
         spec["instance"] = {"localStorage": {"strategy": "RAID0"}}
-    return _yaml({"apiVersion": "node.eks.aws/v1alpha1", "kind": "NodeConfig", "spec": spec}) if spec else ""
+    if not spec:
+        return ""
+    config = {"apiVersion": "node.eks.aws/v1alpha1", "kind": "NodeConfig", "spec": spec}
+    return yaml.dump(config, width=10_000)  # keeps tokens and certificates on one line
 
 
 def _limit(name: str, soft: int, hard: int) -> dict[str, Any]:
     return {"type": name, "soft": soft, "hard": hard}
-
-
-def _yaml(data: dict[str, Any]) -> str:
-    yaml = YAML(typ="safe", pure=True)
-    yaml.default_flow_style = False
-    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
-    yaml.width = 10_000  # keeps tokens and certificates on one line
-    text = StringIO()
-    yaml.dump(data, text)
-    return text.getvalue()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
 from aws_cdk import aws_ec2 as ec2
@@ -38,7 +38,7 @@ class ClusterView:
         version: Its Kubernetes version; None if unknown.
         service_cidr: IPv4 network of its services; None if unknown.
         namespace: Namespace of the jobs.
-        endpoint: Address of the Kubernetes API; None if unknown.
+        endpoint: `private` where the Kubernetes API is reached only within the VPC, else `public`; None if unknown.
         access_role: The role that `trn` assumes to use the Kubernetes API; None for the caller's own credentials.
     """
 
@@ -111,8 +111,7 @@ def install_once(construct: Construct, cluster: AnyCluster) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Kubectl:
+class Kubectl(NamedTuple):
     """Installs manifests and charts in a cluster.
 
     Attributes:
@@ -122,14 +121,6 @@ class Kubectl:
 
     cluster: Any
     constructs: Any
-
-    def manifest(self, scope: Construct, id: str, **properties: Any) -> Construct:
-        """A `KubernetesManifest` with these properties."""
-        return self.constructs.KubernetesManifest(scope, id, cluster=self.cluster, **properties)  # type: ignore[no-any-return]
-
-    def chart(self, scope: Construct, id: str, **properties: Any) -> Construct:
-        """A `HelmChart` with these properties."""
-        return self.constructs.HelmChart(scope, id, cluster=self.cluster, **properties)  # type: ignore[no-any-return]
 
 
 def kubectl_of(construct: Construct, cluster: AnyCluster) -> Kubectl:

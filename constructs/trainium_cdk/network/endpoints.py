@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from aws_cdk import Aws, Stack
 from aws_cdk import aws_ec2 as ec2
@@ -10,6 +11,8 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from trainium_cdk._cdk.groups import ClosedGroup
+from trainium_cdk._cdk.names import camel
+from trainium_cdk._cdk.permissions import allow
 from trainium_cdk.catalog.constants import GATEWAY_ENDPOINTS
 
 # Services that nodes call only with their own role. Not: CloudFormation (nodes sign as the instance, not as a role), STS (web
@@ -37,38 +40,27 @@ def add_endpoints(
     route_tables: Sequence[str],
 ) -> list[ec2.CfnVPCEndpoint]:
     """Endpoints for services: gateways on every route table, interfaces in every subnet given."""
+
+    def endpoint(service: str, kind: str, name: str, **properties: Any) -> ec2.CfnVPCEndpoint:
+        id = f"Endpoint{camel(service)}"
+        return ec2.CfnVPCEndpoint(scope, id, vpc_id=vpc.vpc_id, vpc_endpoint_type=kind, service_name=name, **properties)
+
+    region, tables = Stack.of(scope).region, list(route_tables)
     services = dict.fromkeys([*gateways, *(s for s in interfaces if s in GATEWAY_ENDPOINTS)])
-    endpoints = [
-        ec2.CfnVPCEndpoint(
-            scope,
-            f"Endpoint{_camel(service)}",
-            vpc_id=vpc.vpc_id,
-            vpc_endpoint_type="Gateway",
-            service_name=f"com.amazonaws.{Stack.of(scope).region}.{service}",
-            route_table_ids=list(route_tables),
-        )
-        for service in services
-    ]
+    endpoints = [endpoint(s, "Gateway", f"com.amazonaws.{region}.{s}", route_table_ids=tables) for s in services]
     rest = [s for s in dict.fromkeys(interfaces) if s not in GATEWAY_ENDPOINTS]
     if not rest:
         return endpoints
     https = ec2.CfnSecurityGroup.IngressProperty(
         ip_protocol="tcp", from_port=443, to_port=443, cidr_ip=cidr, description="HTTPS from the VPC"
     )
-    group = ClosedGroup(
-        scope,
-        "EndpointGroup",
-        vpc_id=vpc.vpc_id,
-        description="HTTPS from the VPC to its interface endpoints",
-        ingress=(https,),
-    ).group
-    endpoints += [
-        ec2.CfnVPCEndpoint(
-            scope,
-            f"Endpoint{_camel(service)}",
-            vpc_id=vpc.vpc_id,
-            vpc_endpoint_type="Interface",
-            service_name=_service_name(service),
+    what = "HTTPS from the VPC to its interface endpoints"
+    group = ClosedGroup(scope, "EndpointGroup", vpc_id=vpc.vpc_id, description=what, ingress=(https,)).group
+    return endpoints + [
+        endpoint(
+            service,
+            "Interface",
+            _service_name(service),
             subnet_ids=[s.subnet_id for s in subnets],
             security_group_ids=[group.security_group_id],
             private_dns_enabled=True,
@@ -76,7 +68,6 @@ def add_endpoints(
         )
         for service in rest
     ]
-    return endpoints
 
 
 def _service_name(service: str) -> str:
@@ -86,17 +77,5 @@ def _service_name(service: str) -> str:
 
 def _own_principals() -> iam.PolicyDocument:
     """Only principals of this account: credentials of another one cannot carry data out through the endpoint."""
-    return iam.PolicyDocument(
-        statements=[
-            iam.PolicyStatement(
-                principals=[iam.AnyPrincipal()],
-                actions=["*"],
-                resources=["*"],
-                conditions={"StringEquals": {"aws:PrincipalAccount": Aws.ACCOUNT_ID}},
-            )
-        ]
-    )
-
-
-def _camel(service: str) -> str:
-    return "".join(part.capitalize() for part in service.replace(".", "-").split("-"))
+    own = {"StringEquals": {"aws:PrincipalAccount": Aws.ACCOUNT_ID}}
+    return iam.PolicyDocument(statements=[allow("*", "*", to=iam.AnyPrincipal(), conditions=own)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from constructs import Construct
 
@@ -24,35 +24,29 @@ _RULES = (
 
 
 def check_network(
-    construct: Construct,
-    cidr: str,
-    zone_ids: Sequence[str],
-    endpoints: Sequence[str],
-    *,
-    public_cidr_mask: int,
-    private_cidr_mask: int,
+    construct: Construct, cidr: str, sizes: Mapping[str, int], zone_ids: Sequence[str], endpoints: Sequence[str]
 ) -> None:
     """Register problems of the arguments of a `TrnNetwork`.
+
+    Args:
+        sizes: those of subnets, by the keys of `network`.
 
     Raises:
         ValueError: the network is a token: its subnets are planned at synthesis.
         SettingsError: it is no network.
     """
-    refuse_tokens(construct, public_cidr_mask=public_cidr_mask, private_cidr_mask=private_cidr_mask)
+    refuse_tokens(construct, **{_NAMES[key]: size for key, size in sizes.items()})
     refuse_lookups(construct, cidr=cidr)
     if unresolved(cidr):
         raise ValueError(
             f"{construct.node.path}: cidr must be plain text, for example 10.0.0.0/16: subnets are planned at synthesis"
         )
-    sizes = {"cidr": cidr, "public_prefix": public_cidr_mask, "private_prefix": private_cidr_mask}
     arguments = Arguments(construct, ("network",), _NAMES)
     arguments.validated({"network": {"cidr": cidr}})
     catalog = Catalog.load()
     regions = [region for zone in zone_ids if (region := catalog.region_of(zone))]
-    data = {
-        "region": region_of(construct, regions),
-        "network": sizes | known({"zone_ids": list(zone_ids), "interface_endpoints": list(endpoints)}),
-    }
+    lists = known({"zone_ids": list(zone_ids), "interface_endpoints": list(endpoints)})
+    data = {"region": region_of(construct, regions), "network": {"cidr": cidr, **sizes, **lists}}
     arguments.check(data, _RULES)
 
 

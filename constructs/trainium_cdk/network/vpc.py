@@ -6,20 +6,20 @@ from collections.abc import Sequence
 
 from aws_cdk import RemovalPolicy, Tags
 from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from constructs import Construct, DependencyGroup
 
 from trainium_cdk import settings as trn
+from trainium_cdk._cdk.permissions import service_of_account
 from trainium_cdk._cdk.removal import OnDestroy
 from trainium_cdk._cdk.removal import removal_policy as policy_of
 from trainium_cdk._cdk.retention import RETENTION
 from trainium_cdk.network.endpoints import add_endpoints
 from trainium_cdk.network.existing import Zoned, by_zone, import_subnets, import_vpc, of_zone
-from trainium_cdk.network.flow_logs import record_traffic
 from trainium_cdk.network.peering import TrnPeering
 from trainium_cdk.network.rules import check_network
-from trainium_cdk.network.subnets import Subnets
-from trainium_cdk.network.zones import default_zones, zone_of
+from trainium_cdk.network.subnets import Subnets, default_zones, zone_of
 
 
 class TrnNetwork(Construct):
@@ -91,14 +91,8 @@ class TrnNetwork(Construct):
     ) -> None:
         super().__init__(scope, id)
         if rules:
-            check_network(
-                self,
-                cidr,
-                zone_ids,
-                interface_endpoints,
-                public_cidr_mask=public_cidr_mask,
-                private_cidr_mask=private_cidr_mask,
-            )
+            sizes = {"public_prefix": public_cidr_mask, "private_prefix": private_cidr_mask}
+            check_network(self, cidr, sizes, zone_ids, interface_endpoints)
         zones = [zone_of(zone) for zone in zone_ids] if zone_ids else default_zones(self, max_azs)
         planned = trn.plan_subnets(
             trn.Network.model_construct(cidr=cidr, public_prefix=public_cidr_mask, private_prefix=private_cidr_mask),
@@ -132,7 +126,7 @@ class TrnNetwork(Construct):
             assert isinstance(established, DependencyGroup)  # noqa: S101  what the CDK's imported subnets have
             established.add(ready)
         if flow_logs:
-            record_traffic(self, self.vpc, flow_log_retention, removal_policy)
+            _record_traffic(self, self.vpc, flow_log_retention, removal_policy)
 
     @classmethod
     def from_settings(
@@ -218,3 +212,27 @@ class ExistingNetwork(TrnNetwork):
         self._public = by_zone(existing.public_subnets, self.vpc.public_subnets)
         named = (*existing.private_subnets, *existing.public_subnets)
         self.route_table_ids = {s.route_table: s.route_table for s in named if s.route_table}
+
+
+def _record_traffic(
+    scope: Construct, vpc: ec2.IVpc, retention: logs.RetentionDays, removal_policy: RemovalPolicy
+) -> None:
+    """Record all traffic in a log group of the stack."""
+    group = logs.LogGroup(scope, "FlowLogGroup", retention=retention, removal_policy=removal_policy)
+    role = iam.Role(scope, "FlowLogRole", assumed_by=service_of_account(scope, "vpc-flow-logs.amazonaws.com"))
+    # no logs:CreateLogGroup: late records must not create a deleted group again
+    granted = iam.Grant.add_to_principal(
+        grantee=role,
+        actions=["logs:CreateLogStream", "logs:PutLogEvents", "logs:DescribeLogStreams"],
+        resource_arns=[group.log_group_arn],
+    )
+    log = ec2.CfnFlowLog(
+        scope,
+        "FlowLog",
+        resource_id=vpc.vpc_id,
+        resource_type="VPC",
+        traffic_type="ALL",
+        log_group_name=group.log_group_name,
+        deliver_logs_permission_arn=role.role_arn,
+    )
+    granted.apply_before(log)

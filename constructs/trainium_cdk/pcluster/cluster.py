@@ -27,8 +27,7 @@ from trainium_cdk.pcluster.described import (
     refuse_unknown_system,
     with_scripts_of,
 )
-from trainium_cdk.pcluster.name import TrnClusterName
-from trainium_cdk.pcluster.provider import TrnPclusterProvider
+from trainium_cdk.pcluster.provider import TrnClusterName, TrnPclusterProvider
 from trainium_cdk.pcluster.ssh import key_pair, ssh_source
 from trainium_cdk.pcluster.subnets import ClusterSubnets, chosen_subnets, environments_subnets
 from trainium_cdk.settings import Accounting, Environment, HeadNode, LoginNodes, Queue
@@ -185,7 +184,7 @@ class TrnPcluster(Construct):
         bootstrap: TrnBootstrap,
     ) -> TrnPcluster:
         """The Slurm cluster of an environment."""
-        return _OfEnvironment(scope, id, environment=environment, network=network, storage=storage, bootstrap=bootstrap)
+        return _OfEnvironment(scope, id, environment, network, storage, bootstrap)
 
     @property
     def grant_principal(self) -> iam.IPrincipal:
@@ -257,9 +256,8 @@ class TrnPcluster(Construct):
         self.wait_for(*subnets.ready, storage.ready, bootstrap)
         self.head_node_id = self.resource.get_att_string("headNode.instanceId")
         self.head_node_private_ip = self.resource.get_att_string("headNode.privateIpAddress")
-        public = (
-            p.head.subnet == "public"
-        )  # otherwise the attribute does not exist, and reading it fails the deployment
+        # of a private head node the attribute does not exist, and reading it fails the deployment
+        public = p.head.subnet == "public"
         self.head_node_public_ip = self.resource.get_att_string("headNode.publicIpAddress") if public else None
 
     def wait_for(self, *others: IDependable) -> None:
@@ -302,7 +300,6 @@ class _OfEnvironment(TrnPcluster):
         self,
         scope: Construct,
         id: str,
-        *,
         environment: Environment,
         network: TrnNetwork,
         storage: TrnStorage,

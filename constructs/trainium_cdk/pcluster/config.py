@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from io import StringIO
 from typing import Any
 
-from ruamel.yaml import YAML
-
+from trainium_cdk.node import yaml
 from trainium_cdk.node.env import queue_arguments
 from trainium_cdk.pcluster.merge import merged
 from trainium_cdk.settings import ComputeResource, Environment, Queue
@@ -106,13 +104,7 @@ def render(env: Environment, ids: ClusterIds) -> Config:
 
 def to_yaml(config: Config) -> str:
     """The configuration as YAML, readable and usable for `pcluster create-cluster`."""
-    yaml = YAML(typ="safe", pure=True)
-    yaml.default_flow_style = False
-    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
-    yaml.width = 120
-    text = StringIO()
-    yaml.dump(config, text)
-    return text.getvalue()
+    return yaml.dump(config, width=120)
 
 
 def _head(env: Environment, ids: ClusterIds) -> Config:

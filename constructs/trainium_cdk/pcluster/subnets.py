@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct, IDependable
 
-from trainium_cdk._cdk.offering import offering_subnet
-from trainium_cdk._cdk.subnets import routes_of, selected
+from trainium_cdk._cdk.subnets import offering_subnet, routes_of, selected
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.settings import Environment, HeadNode, Queue
 

@@ -11,8 +11,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct, DependencyGroup
 
-from trainium_cdk.storage.mounts import FileSystemMount
-from trainium_cdk.storage.options import EfsOptions
+from trainium_cdk.storage.options import EfsOptions, FileSystemMount
 
 PORTS = (ec2.Port.tcp(2049),)
 MOUNT = "elasticfilesystem:ClientMount"

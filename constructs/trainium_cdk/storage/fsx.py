@@ -9,8 +9,7 @@ from aws_cdk import aws_kms as kms
 from constructs import Construct, DependencyGroup
 
 from trainium_cdk.settings.storage import FSX_THROUGHPUT
-from trainium_cdk.storage.mounts import FileSystemMount
-from trainium_cdk.storage.options import LustreOptions, S3Link
+from trainium_cdk.storage.options import FileSystemMount, LustreOptions, S3Link
 
 # Lustre: requests, and connections between servers and clients (FSx for Lustre user guide, access control)
 PORTS = (ec2.Port.tcp(988), ec2.Port.tcp_range(1018, 1023))

@@ -15,7 +15,7 @@ from trainium_cdk._cdk.stack_wide import stack_wide
 from trainium_cdk.storage.efs import AS_ROOT
 from trainium_cdk.storage.efs import existing as existing_efs
 from trainium_cdk.storage.fsx import existing as existing_lustre
-from trainium_cdk.storage.mounts import FileSystemMount
+from trainium_cdk.storage.options import FileSystemMount
 from trainium_cdk.storage.shared import TrnStorage
 
 AnyStorage: TypeAlias = "TrnStorage | efs.IFileSystem | fsx.LustreFileSystem"

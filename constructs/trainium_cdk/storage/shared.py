@@ -20,8 +20,7 @@ from trainium_cdk.network import TrnNetwork
 from trainium_cdk.storage import efs, fsx
 from trainium_cdk.storage.connections import ServerConnections, Servers
 from trainium_cdk.storage.described import check_storage, efs_of, lustre_of
-from trainium_cdk.storage.mounts import FileSystemMount
-from trainium_cdk.storage.options import EfsOptions, LustreOptions
+from trainium_cdk.storage.options import EfsOptions, FileSystemMount, LustreOptions
 
 
 @jsii.implements(ec2.IConnectable)
