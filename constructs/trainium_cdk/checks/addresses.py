@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 
 from trainium_cdk.catalog.constants import GATEWAY_ENDPOINTS
-from trainium_cdk.checks.rule import Rule, duplicates, error, inventories, listed, warning
+from trainium_cdk.checks.rule import Rules, duplicates, error, inventories, listed, warning
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.inventory import Inventory
 from trainium_cdk.settings.problems import KeyPath
@@ -19,6 +19,10 @@ PRIVATE = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16
 """Networks that are not routed on the internet (RFC 1918 and RFC 6598)."""
 
 
+RULES = Rules()
+
+
+@RULES.add
 def vpc_size_is_allowed(env: Environment) -> Iterator[Problem]:
     if env.network.existing:
         return
@@ -26,12 +30,12 @@ def vpc_size_is_allowed(env: Environment) -> Iterator[Problem]:
     if prefix not in VPC_PREFIXES:
         yield error(
             ("network", "cidr"),
-            env.network.cidr,
             f"a VPC has a prefix from /{VPC_PREFIXES[0]} to /{VPC_PREFIXES[-1]}, not /{prefix}",
             "write a network with such a prefix, for example 10.0.0.0/16",
         )
 
 
+@RULES.add
 def subnets_fit_the_vpc(env: Environment) -> Iterator[Problem]:
     network = env.network
     vpc = IPv4Network(network.cidr)
@@ -43,26 +47,26 @@ def subnets_fit_the_vpc(env: Environment) -> Iterator[Problem]:
         if needed > vpc.num_addresses:
             yield error(
                 ("network", "cidr"),
-                network.cidr,
                 f"it has {vpc.num_addresses:,} addresses, but {zones} zone(s) with a public /{network.public_prefix} and "
                 f"a private /{network.private_prefix} subnet each need {needed:,}",
                 "write a larger network, for example 10.0.0.0/16, or smaller subnets (a larger public_prefix and private_prefix)",
-                cluster.engine.name,
+                engine=cluster.engine.name,
             )
 
 
+@RULES.add
 def addresses_are_private(env: Environment) -> Iterator[Problem]:
     if env.network.existing:
         return
     if not any(IPv4Network(env.network.cidr).subnet_of(n) for n in PRIVATE):
         yield warning(
             ("network", "cidr"),
-            env.network.cidr,
             "these are public addresses: nodes will not be able to reach their owners on the internet",
             f"use a network in {listed(PRIVATE[:3], 'or')}",
         )
 
 
+@RULES.add
 def existing_subnets_lie_in_the_vpc(env: Environment) -> Iterator[Problem]:
     existing = env.network.existing
     if not existing:
@@ -73,7 +77,6 @@ def existing_subnets_lie_in_the_vpc(env: Environment) -> Iterator[Problem]:
         if subnet.cidr and not IPv4Network(subnet.cidr).subnet_of(IPv4Network(existing.cidr)):
             yield error(
                 ("network", "existing", name, i, "cidr"),
-                subnet.cidr,
                 f"it is not inside the VPC's network {existing.cidr}",
                 "correct this cidr or network.existing.cidr",
             )
@@ -81,7 +84,6 @@ def existing_subnets_lie_in_the_vpc(env: Environment) -> Iterator[Problem]:
         name, i, subnet = both[place]
         yield error(
             ("network", "existing", name, i, "id"),
-            subnet.id,
             "this subnet is listed twice",
             "list each subnet once, as private or as public",
         )
@@ -107,6 +109,7 @@ class _Subnet:
         return self.size - RESERVED
 
 
+@RULES.add
 def nodes_fit_their_subnet(env: Environment) -> Iterator[Problem]:
     for cluster in inventories(env):
         for zone, subnet in _private_subnets(cluster).items():
@@ -123,11 +126,11 @@ def _too_many(cluster: Inventory, zone: str, subnet: _Subnet) -> Problem:
     own = cluster.env.network.existing is None
     return error(
         subnet.at,
-        subnet.text,
         f"the private subnet of {zone} has {subnet.usable:,} addresses ({subnet.size:,}, of which AWS reserves {RESERVED}), "
         f"but {subnet.nodes:,} nodes{each} and {others} need {subnet.needed:,}",
         (f"write private_prefix: {prefix}" if own and prefix >= 16 else "use a larger subnet") + ", or lower max_nodes",
-        cluster.engine.name,
+        value=subnet.text,
+        engine=cluster.engine.name,
     )
 
 
@@ -169,12 +172,3 @@ def _private_subnets(cluster: Inventory) -> dict[str, _Subnet]:
 
 def _size(prefix: int) -> int:
     return 1 << (32 - prefix)
-
-
-RULES: tuple[Rule, ...] = (
-    vpc_size_is_allowed,
-    subnets_fit_the_vpc,
-    addresses_are_private,
-    existing_subnets_lie_in_the_vpc,
-    nodes_fit_their_subnet,
-)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainium_cdk.catalog.constants import HOURS_OF_A_MONTH
-from trainium_cdk.checks.rule import Rule, error, info, inventories, known_nodes, listed, warning, zoned
+from trainium_cdk.checks.rule import Rules, error, info, inventories, known_nodes, listed, warning, zoned
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.settings import Environment, Problem
 
@@ -13,42 +13,45 @@ CAPACITY_BLOCK_NODES = 64
 """The maximum number of instances of one Capacity Block (EC2 user guide, 2026-11)."""
 
 
+RULES = Rules()
+
+
+@RULES.add
 def instance_type_is_known(env: Environment) -> Iterator[Problem]:
     for nodes in (nodes for cluster in inventories(env) for nodes in cluster.nodes):
         try:
             env.catalog.instance(nodes.resource.instance_type)
         except UnknownCatalogEntry as e:
-            yield error((*nodes.at, "instance_type"), nodes.resource.instance_type, e.reason, e.fix)
+            yield error((*nodes.at, "instance_type"), e.reason, e.fix)
 
 
+@RULES.add
 def efa_is_supported_by_the_type(env: Environment) -> Iterator[Problem]:
     for f in known_nodes(env):
         if f.resource.efa == "on" and not f.kind.efa_interfaces:
             able = [n for n, k in env.catalog.instances.items() if k.efa_interfaces]
-            yield error(
-                (*f.at, "efa"), "on", f"{f.kind.name} has no EFA", f"write efa: auto, or choose {listed(able, 'or')}"
-            )
+            yield error((*f.at, "efa"), f"{f.kind.name} has no EFA", f"write efa: auto, or choose {listed(able, 'or')}")
 
 
+@RULES.add
 def many_nodes_need_efa(env: Environment) -> Iterator[Problem]:
     for f in known_nodes(env):
         nodes = f.resource.max_nodes
         if nodes > 1 and not f.kind.efa_interfaces:
             yield warning(
                 (*f.at, "max_nodes"),
-                nodes,
                 f"{f.kind.name} has no EFA, so that a job cannot use more than one of these nodes",
                 "choose a type with EFA for jobs of several nodes, or ignore this if each job uses one node",
             )
         elif nodes > 1 and not f.efa:
             yield warning(
                 (*f.at, "efa"),
-                "off",
                 f"{f.resource.name} has up to {nodes} nodes of {f.kind.name}, and jobs of several nodes need EFA",
                 "write efa: auto, or ignore this if each job uses one node",
             )
 
 
+@RULES.add
 def capacity_type_is_offered(env: Environment) -> Iterator[Problem]:
     for f in known_nodes(env):
         way = f.queue.capacity_type
@@ -56,12 +59,12 @@ def capacity_type_is_offered(env: Environment) -> Iterator[Problem]:
             others = [n for n, k in env.catalog.instances.items() if way in k.capacity_types]
             yield error(
                 (*f.queue_at, "capacity_type"),
-                way,
                 f"{f.kind.name} is not available with this capacity type",
                 f"write capacity_type: {listed(f.kind.capacity_types, 'or')}, or choose {listed(others, 'or')}",
             )
 
 
+@RULES.add
 def capacity_block_is_whole(env: Environment) -> Iterator[Problem]:
     for f in known_nodes(env):
         most = f.resource.max_nodes
@@ -70,30 +73,29 @@ def capacity_block_is_whole(env: Environment) -> Iterator[Problem]:
         if not f.resource.reservation:
             yield error(
                 (*f.at, "reservation"),
-                "(absent)",
                 "a capacity block needs its reservation id",
                 "give the id of the block that you bought, for example cr-0123456789abcdef0",
             )
         if most > CAPACITY_BLOCK_NODES:
             yield error(
                 (*f.at, "max_nodes"),
-                most,
                 f"one capacity block has at most {CAPACITY_BLOCK_NODES} instances",
                 f"buy several blocks, and give each its own {f.engine.nodes_noun}",
             )
 
 
+@RULES.add
 def reservation_fits_capacity_type(env: Environment) -> Iterator[Problem]:
     for f in known_nodes(env):
         if f.resource.reservation and f.queue.capacity_type == "spot":
             yield error(
                 (*f.at, "reservation"),
-                f.resource.reservation,
                 "spot instances cannot use a reservation",
                 f"write capacity_type: on-demand for this {f.engine.queue_noun}, or remove the reservation",
             )
 
 
+@RULES.add
 def placement_group_or_reservation(env: Environment) -> Iterator[Problem]:
     for at, queue, cluster in zoned(env):
         reservations = (n.resource.reservation for n in cluster.nodes if n.queue_at == at)
@@ -101,13 +103,13 @@ def placement_group_or_reservation(env: Environment) -> Iterator[Problem]:
         if queue.placement_group == "on" and (reserved or queue.capacity_type == "capacity-block"):
             yield error(
                 (*at, "placement_group"),
-                "on",
                 f"with reserved capacity ({reserved or 'a capacity block'}) a placement group fails with "
                 "InsufficientInstanceCapacity, because the reserved instances are already placed",
                 "write placement_group: auto",
             )
 
 
+@RULES.add
 def reservation_is_used_once(env: Environment) -> Iterator[Problem]:
     seen: dict[str, str] = {}
     for f in known_nodes(env):
@@ -116,13 +118,13 @@ def reservation_is_used_once(env: Environment) -> Iterator[Problem]:
         if other := seen.get(f.resource.reservation):
             yield warning(
                 (*f.at, "reservation"),
-                f.resource.reservation,
                 f"{other} uses the same reservation: the number of nodes of both together is limited by it",
                 "give each its own reservation, or make sure that it is large enough for both",
             )
         seen[f.resource.reservation] = f.name
 
 
+@RULES.add
 def static_nodes_are_paid(env: Environment) -> Iterator[Problem]:
     for cluster in inventories(env):
         for f in cluster.known_nodes:
@@ -139,24 +141,24 @@ def static_nodes_are_paid(env: Environment) -> Iterator[Problem]:
                 cost += ". The deployment waits for them, and fails completely if EC2 has no capacity for them"
             yield warning(
                 (*f.at, "min_nodes"),
-                nodes,
                 f"{nodes} x {f.kind.name} always run and are always charged: {cost}",
                 "write min_nodes: 0 to pay for nodes only while jobs run",
             )
 
 
+@RULES.add
 def ultraserver_is_whole(env: Environment) -> Iterator[Problem]:
     for f in known_nodes(env):
         size = f.kind.ultraserver
         if size and f.resource.max_nodes % size:
             yield info(
                 (*f.at, "max_nodes"),
-                f.resource.max_nodes,
                 f"an UltraServer consists of {size} {f.kind.name} instances",
                 f"write a multiple of {size} to use whole UltraServers",
             )
 
 
+@RULES.add
 def neuronlink_is_within_one_instance(env: Environment) -> Iterator[Problem]:
     """Neuron documents the use of an UltraServer's NeuronLink for MPI jobs and, as a beta, for its own Kubernetes
     operator. It does not
@@ -165,23 +167,7 @@ def neuronlink_is_within_one_instance(env: Environment) -> Iterator[Problem]:
         if f.kind.ultraserver and f.resource.max_nodes > 1:
             yield warning(
                 (*f.at, "instance_type"),
-                f.kind.name,
                 "jobs do not use the NeuronLink between the instances of an UltraServer: over several instances they "
                 "communicate through EFA",
                 f"choose a type without it, for example trn2.48xlarge, if {f.kind.name} costs more",
             )
-
-
-RULES: tuple[Rule, ...] = (
-    instance_type_is_known,
-    efa_is_supported_by_the_type,
-    many_nodes_need_efa,
-    capacity_type_is_offered,
-    capacity_block_is_whole,
-    reservation_fits_capacity_type,
-    placement_group_or_reservation,
-    reservation_is_used_once,
-    static_nodes_are_paid,
-    ultraserver_is_whole,
-    neuronlink_is_within_one_instance,
-)

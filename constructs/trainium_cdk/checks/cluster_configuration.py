@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainium_cdk.checks.network import WIDEST_SSH
-from trainium_cdk.checks.rule import Rule
+from trainium_cdk.checks.rule import Rules
 from trainium_cdk.checks.storage import assets_bucket
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.problems import KeyPath, Level
 
 Config = Mapping[str, Any]
+RULES = Rules()
 
 ALL_ADDRESSES = "0.0.0.0/0"
 """ParallelCluster's default of every `AllowedIps`."""
@@ -46,6 +47,7 @@ def faults(config: Config) -> list[Fault]:
     return [*problems, *_whole(config)]
 
 
+@RULES.add
 def merged_configuration_is_safe(env: Environment) -> Iterator[Problem]:
     """Reports only what the overrides add. Other settings have their own rules."""
     if not env.pcluster.overrides:
@@ -214,6 +216,3 @@ def _section(config: Any, *path: str) -> Config:
 def _list(config: Config, name: str) -> list[Config]:
     items = config.get(name)
     return [item if isinstance(item, Mapping) else {} for item in items] if isinstance(items, list | tuple) else []
-
-
-RULES: tuple[Rule, ...] = (merged_configuration_is_safe,)

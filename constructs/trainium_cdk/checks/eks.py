@@ -6,9 +6,8 @@ import datetime as dt
 from collections.abc import Iterator
 from ipaddress import IPv4Network
 
-import trainium_cdk.checks.eks_nodes as nodes
 from trainium_cdk.checks.addresses import PRIVATE
-from trainium_cdk.checks.rule import Rule, duplicates, error, groups, info, listed, near, warning
+from trainium_cdk.checks.rule import Rules, duplicates, error, groups, info, listed, near, warning
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.inventory import inventory
 from trainium_cdk.settings.problems import KeyPath
@@ -28,6 +27,10 @@ KUBE_PROXY_BEHIND = 3
 _AT: KeyPath = ("eks",)
 
 
+RULES = Rules()
+
+
+@RULES.add
 def kubernetes_version_is_supported(env: Environment) -> Iterator[Problem]:
     version, known = env.eks.version, env.catalog.eks.versions
     if version is None:
@@ -36,28 +39,26 @@ def kubernetes_version_is_supported(env: Environment) -> Iterator[Problem]:
     if version not in known:
         if _minor(version) > max(map(_minor, known)):
             text = "newer than every version that this library was checked with"
-            yield warning(at, version, text, f"write {default} for a version that was checked")
+            yield warning(at, text, f"write {default} for a version that was checked")
         else:
             yield error(
-                at,
-                version,
-                "EKS does not create clusters of this version any more",
-                f"write {listed(sorted(known), 'or')}",
+                at, "EKS does not create clusters of this version any more", f"write {listed(sorted(known), 'or')}"
             )
         return
     support = known[version]
     if today > support.extended_support_until:
-        yield error(at, version, f"EKS ended its support on {support.extended_support_until}", f"write {default}")
+        yield error(at, f"EKS ended its support on {support.extended_support_until}", f"write {default}")
     elif today > support.standard_support_until:
         text = (
             f"standard support ended on {support.standard_support_until}: the control plane now costs six times as much"
         )
-        yield warning(at, version, text, f"write {default}")
+        yield warning(at, text, f"write {default}")
     elif (left := (support.standard_support_until - today).days) < SOON_DAYS:
         text = f"standard support ends in {left} days, on {support.standard_support_until}"
-        yield warning(at, version, text, f"write {default}, or plan the upgrade")
+        yield warning(at, text, f"write {default}, or plan the upgrade")
 
 
+@RULES.add
 def control_plane_has_two_zones(env: Environment) -> Iterator[Problem]:
     zones = inventory(env, "eks").zone_ids
     existing = env.network.existing
@@ -67,13 +68,14 @@ def control_plane_has_two_zones(env: Environment) -> Iterator[Problem]:
         what = "describe a private subnet in another zone" if existing else "add a second zone after the nodes' zone"
         yield error(
             at,
-            listed(zones),
             "EKS requires subnets in at least two zones",
             f"{what}, for example {listed(others[:3], 'or')}" if others else what,
-            "eks",
+            value=listed(zones),
+            engine="eks",
         )
 
 
+@RULES.add
 def zones_support_a_control_plane(env: Environment) -> Iterator[Problem]:
     able = env.catalog.eks.zone_ids.get(env.region)
     if not able:
@@ -84,13 +86,14 @@ def zones_support_a_control_plane(env: Environment) -> Iterator[Problem]:
         if zone not in able and env.catalog.region_of(zone) == env.region:
             yield error(
                 at,
-                zone,
                 "EKS does not support a control plane in this zone",
                 f"write {listed(able, 'or')} instead",
-                "eks",
+                value=zone,
+                engine="eks",
             )
 
 
+@RULES.add
 def isolated_clusters_have_charts_and_images(env: Environment) -> Iterator[Problem]:
     network, mirror = env.network, env.eks.mirror
     if network.reaches_internet:
@@ -105,10 +108,9 @@ def isolated_clusters_have_charts_and_images(env: Environment) -> Iterator[Probl
         keys = ["eks.mirror.charts"] * bool(charts) + ["eks.mirror.images"] * bool(hosts)
         yield error(
             at,
-            False if network.existing else "none",
             f"{' and '.join(missing)} cannot be pulled without access to the internet",
             f"set copies of them under {listed(keys)}, or write {'internet: true' if network.existing else 'nat: one'}",
-            "eks",
+            engine="eks",
         )
     elif not network.existing:
         needed = {
@@ -119,86 +121,79 @@ def isolated_clusters_have_charts_and_images(env: Environment) -> Iterator[Probl
         if missing_endpoints := sorted(needed - set(network.interface_endpoints)):
             yield error(
                 ("network", "interface_endpoints"),
-                listed(network.interface_endpoints),
                 f"without a NAT gateway the cluster cannot reach {listed(missing_endpoints)}",
                 f"add {listed(missing_endpoints)}, or write nat: one",
-                "eks",
+                engine="eks",
             )
 
 
+@RULES.add
 def support_is_available(env: Environment) -> Iterator[Problem]:
     known = env.catalog.eks.versions.get(env.kubernetes_version)
     if env.eks.support == "standard" and known and dt.date.today() > known.standard_support_until:
         yield error(
             (*_AT, "support"),
-            "standard",
             f"standard support of Kubernetes {env.kubernetes_version} ended on {known.standard_support_until}: "
             "EKS only creates clusters of it with extended support",
             f"write support: extended, or version: '{env.catalog.eks.default}'",
         )
 
 
+@RULES.add
 def private_api_is_reachable(env: Environment) -> Iterator[Problem]:
     eks = env.eks
     if eks.endpoint == "private" and eks.bastion_host is None:
         yield info(
             (*_AT, "bastion_host"),
-            "null",
             "the API is private, and the stack has no bastion host: `trn` works only from inside the VPC",
             "remove bastion_host: null, or use your own VPN or peering",
+            value="null",
         )
     if eks.endpoint == "public" and eks.bastion_host is not None and "bastion_host" in eks.model_fields_set:
-        yield warning(
-            (*_AT, "bastion_host"),
-            "(this section)",
-            "a public endpoint needs no bastion host: none is created",
-            "remove it",
-        )
+        yield warning((*_AT, "bastion_host"), "a public endpoint needs no bastion host: none is created", "remove it")
 
 
+@RULES.add
 def api_is_for_own_networks(env: Environment) -> Iterator[Problem]:
     cidrs = env.eks.public_cidrs
     for i, cidr in enumerate(cidrs):
         at, network = (*_AT, "public_cidrs", i), IPv4Network(cidr)
         if any(network.subnet_of(private) for private in PRIVATE):
             text = "private addresses do not appear on the internet, and inside the VPC the API is always reachable"
-            yield error(at, cidr, text, "give your public network, for example 203.0.113.0/24")
+            yield error(at, text, "give your public network, for example 203.0.113.0/24")
         elif network.prefixlen < WIDEST_NETWORK:
             text = "this opens the Kubernetes API to a large part of the internet"
-            yield error(at, cidr, text, "give your own network, for example 203.0.113.0/24, or write endpoint: private")
+            yield error(at, text, "give your own network, for example 203.0.113.0/24, or write endpoint: private")
     for i in duplicates(cidrs):
-        yield error((*_AT, "public_cidrs", i), cidrs[i], "this network is listed twice", "remove it")
+        yield error((*_AT, "public_cidrs", i), "this network is listed twice", "remove it")
 
 
+@RULES.add
 def service_network_is_free(env: Environment) -> Iterator[Problem]:
     cidr, at = env.eks.service_cidr, (*_AT, "service_cidr")
     if cidr is None:
         if env.service_cidr is None:
             text = "the VPC and its peerings leave no private /16 network for the cluster's services"
-            yield error(
-                at, "(not set)", text, "set a smaller network that overlaps none of them, for example 10.100.0.0/20"
-            )
+            yield error(at, text, "set a smaller network that overlaps none of them, for example 10.100.0.0/20")
         return
     own = IPv4Network(cidr)
     if own.prefixlen not in SERVICE_PREFIXES or not any(own.subnet_of(n) for n in PRIVATE[:3]):
         text = f"EKS requires a /{SERVICE_PREFIXES[0]} to /{SERVICE_PREFIXES[-1]} network in {listed(PRIVATE[:3], 'or')} for services"
-        yield error(at, cidr, text, "write such a network, for example 172.20.0.0/16")
+        yield error(at, text, "write such a network, for example 172.20.0.0/16")
     elif own.overlaps(IPv4Network(env.network.vpc_cidr)):
         yield error(
-            at,
-            cidr,
-            f"it overlaps with the VPC's {env.network.vpc_cidr}",
-            "write another network, for example 172.20.0.0/16",
+            at, f"it overlaps with the VPC's {env.network.vpc_cidr}", "write another network, for example 172.20.0.0/16"
         )
     else:
         for peer in env.network.peerings:
             if own.overlaps(IPv4Network(peer.cidr)):
                 text = f"it overlaps with {peer.cidr} of {peer.vpc_id}: pods cannot reach these addresses of the peer"
                 yield warning(
-                    at, cidr, text, "write another network before the cluster is created; it cannot be changed later"
+                    at, text, "write another network before the cluster is created; it cannot be changed later"
                 )
 
 
+@RULES.add
 def principals_are_roles_or_users(env: Environment) -> Iterator[Problem]:
     for i, access in enumerate(env.eks.access):
         at = (*_AT, "access", i, "principal")
@@ -206,51 +201,45 @@ def principals_are_roles_or_users(env: Environment) -> Iterator[Problem]:
         kind, _, name = resource.partition("/")
         if service == "sts" and kind == "assumed-role":
             role = f"arn:aws:iam::{account}:role/{name.partition('/')[0]}"
-            yield error(at, access.principal, "this is a session of a role, not the role", f"write {role}")
+            yield error(at, "this is a session of a role, not the role", f"write {role}")
         elif service != "iam" or kind not in ("role", "user"):
             text = "access entries are for IAM roles and users only"
-            yield error(
-                at, access.principal, text, "write a role, for example arn:aws:iam::111122223333:role/Researcher"
-            )
+            yield error(at, text, "write a role, for example arn:aws:iam::111122223333:role/Researcher")
         elif env.account and account != env.account:
             yield error(
                 at,
-                access.principal,
                 f"it is in account {account}, but the cluster is in {env.account}",
                 "give a role of the cluster's account that the other account may assume",
             )
     for i in duplicates(a.principal for a in env.eks.access):
         at = (*_AT, "access", i, "principal")
-        yield error(
-            at,
-            env.eks.access[i].principal,
-            "it is listed twice: a cluster has one access entry for each principal",
-            "keep one",
-        )
+        yield error(at, "it is listed twice: a cluster has one access entry for each principal", "keep one")
 
 
+@RULES.add
 def namespace_is_not_reserved(env: Environment) -> Iterator[Problem]:
     if env.eks.namespace in RESERVED_NAMESPACES:
         text = "this namespace is reserved for the system or a plug-in"
-        yield error((*_AT, "namespace"), env.eks.namespace, text, "write another name, for example training")
+        yield error((*_AT, "namespace"), text, "write another name, for example training")
 
 
+@RULES.add
 def addons_are_known(env: Environment) -> Iterator[Problem]:
     known = env.catalog.eks.addons
     for name, version in env.eks.addon_versions.items():
         at = (*_AT, "addon_versions", name)
         if name not in known:
-            yield error(at, version, "the stack does not install an add-on of this name", f"write {near(name, known)}")
+            yield error(at, "the stack does not install an add-on of this name", f"write {near(name, known)}")
         elif name == "vpc-cni" and _release(version) < EFA_ONLY_CNI and any(_efa_only(env)):
             oldest = ".".join(map(str, EFA_ONLY_CNI))
             yield error(
                 at,
-                version,
                 f"the VPC CNI before {oldest} does not support EFA-only interfaces, which {listed(_efa_only(env))} uses",
                 "remove it, or write efa_layout: efa",
             )
 
 
+@RULES.add
 def kube_proxy_is_of_the_clusters_version(env: Environment) -> Iterator[Problem]:
     """Kubernetes allows kube-proxy to be older than the API server by up to three minor versions, and never newer."""
     version, cluster = env.eks.addon_versions.get("kube-proxy"), env.kubernetes_version
@@ -261,41 +250,41 @@ def kube_proxy_is_of_the_clusters_version(env: Environment) -> Iterator[Problem]
     fix = f"write {known}" if known else f"write a version v{cluster}.x, or remove it for EKS's default"
     behind = _minor(cluster) - _release(version)[1]
     if behind < 0:
-        yield error(at, version, f"kube-proxy must not be newer than the control plane, Kubernetes {cluster}", fix)
+        yield error(at, f"kube-proxy must not be newer than the control plane, Kubernetes {cluster}", fix)
     elif behind > KUBE_PROXY_BEHIND:
         text = f"kube-proxy must not be more than {KUBE_PROXY_BEHIND} minor versions older than Kubernetes {cluster}"
-        yield error(at, version, text, fix)
+        yield error(at, text, fix)
     elif behind:
-        yield warning(at, version, f"kube-proxy is older than the control plane, Kubernetes {cluster}", fix)
+        yield warning(at, f"kube-proxy is older than the control plane, Kubernetes {cluster}", fix)
 
 
+@RULES.add
 def plugins_are_compatible(env: Environment) -> Iterator[Problem]:
     plugins = env.eks.plugins
     if plugins.node_recovery and not plugins.node_problem_detector:
         yield error(
             (*_AT, "plugins", "node_recovery"),
-            True,
             "node recovery needs the node problem detector, which is off",
             "write node_problem_detector: true",
         )
     if plugins.node_recovery and plugins.node_monitoring:
         yield error(
             (*_AT, "plugins", "node_recovery"),
-            True,
             "with node_monitoring, EKS's node repair already replaces nodes with failed devices: both would replace the same node",
             "write node_recovery: false, or node_monitoring: false",
         )
     if plugins.neuron_scheduler:
         text = "jobs of `trn submit` use whole nodes and do not need it. It is only for your own pods that use a part of a node"
-        yield info((*_AT, "plugins", "neuron_scheduler"), True, text, "remove it if you have no such pods")
+        yield info((*_AT, "plugins", "neuron_scheduler"), text, "remove it if you have no such pods")
     if not plugins.volcano:
         text = "`trn submit` and the autoscaler need Volcano: without it nothing starts the nodes of a job together"
-        yield warning((*_AT, "plugins", "volcano"), False, text, "write volcano: true")
+        yield warning((*_AT, "plugins", "volcano"), text, "write volcano: true")
 
 
+@RULES.add
 def buckets_are_listed_once(env: Environment) -> Iterator[Problem]:
     for i in duplicates(env.eks.data_buckets):
-        yield error((*_AT, "data_buckets", i), env.eks.data_buckets[i], "it is listed twice", "remove it")
+        yield error((*_AT, "data_buckets", i), "it is listed twice", "remove it")
 
 
 def _minor(version: str) -> int:
@@ -314,28 +303,3 @@ def _efa_only(env: Environment) -> list[str]:
         for _, g in groups(env)
         if g.efa_layout != "efa" and g.instance_type in known and known[g.instance_type].efa_of(g.efa)
     ]
-
-
-RULES: tuple[Rule, ...] = (
-    kubernetes_version_is_supported,
-    control_plane_has_two_zones,
-    zones_support_a_control_plane,
-    isolated_clusters_have_charts_and_images,
-    support_is_available,
-    nodes.lnc_is_supported_by_the_type,
-    private_api_is_reachable,
-    api_is_for_own_networks,
-    service_network_is_free,
-    principals_are_roles_or_users,
-    namespace_is_not_reserved,
-    addons_are_known,
-    kube_proxy_is_of_the_clusters_version,
-    nodes.node_group_names_are_not_reserved,
-    nodes.labels_are_not_reserved,
-    nodes.efa_layout_applies,
-    plugins_are_compatible,
-    nodes.node_image_is_known,
-    nodes.node_image_is_pinned,
-    nodes.release_has_an_image,
-    buckets_are_listed_once,
-)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainium_cdk.checks.rule import error, groups, info, listed, near, warning
+from trainium_cdk.checks.rule import Rules, error, groups, info, listed, near, warning
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.problems import KeyPath
 
@@ -14,47 +14,50 @@ RESERVED_LABELS = ("eks.amazonaws.com", "k8s.io", "kubernetes.io", "trainium-cdk
 _AT: KeyPath = ("eks",)
 
 
+RULES = Rules()
+
+
+@RULES.add
 def lnc_is_supported_by_the_type(env: Environment) -> Iterator[Problem]:
     for at, group in groups(env):
         kind = env.catalog.instances.get(group.instance_type)
         if kind and group.lnc and group.lnc not in kind.lnc:
             text = f"{kind.name} supports LNC {listed(map(str, kind.lnc), 'or')}"
-            yield error((*at, "lnc"), group.lnc, text, f"write lnc: {kind.default_lnc}, or remove it")
+            yield error((*at, "lnc"), text, f"write lnc: {kind.default_lnc}, or remove it")
 
 
+@RULES.add
 def node_group_names_are_not_reserved(env: Environment) -> Iterator[Problem]:
     for at, group in groups(env):
         if group.name == "system":
             yield error(
-                (*at, "name"),
-                group.name,
-                "this name is reserved for the system nodes",
-                "write another name, for example trn",
+                (*at, "name"), "this name is reserved for the system nodes", "write another name, for example trn"
             )
         elif group.name in VOLCANO_QUEUES:
             text = "the group's jobs use a Volcano queue with the group's name, and Volcano reserves this name"
-            yield error((*at, "name"), group.name, text, "write another name, for example trn")
+            yield error((*at, "name"), text, "write another name, for example trn")
 
 
+@RULES.add
 def labels_are_not_reserved(env: Environment) -> Iterator[Problem]:
     for at, group in groups(env):
-        for key, value in group.labels.items():
+        for key in group.labels:
             domain = key.rpartition("/")[0]
             if domain and any(domain == d or domain.endswith(f".{d}") for d in RESERVED_LABELS):
                 text = f"labels of {domain} are reserved for the system"
-                yield error(
-                    (*at, "labels", key), value, text, f"write {key.rpartition('/')[2]}, or use your own domain"
-                )
+                yield error((*at, "labels", key), text, f"write {key.rpartition('/')[2]}, or use your own domain")
 
 
+@RULES.add
 def efa_layout_applies(env: Environment) -> Iterator[Problem]:
     for at, group in groups(env):
         kind = env.catalog.instances.get(group.instance_type)
         if "efa_layout" in group.model_fields_set and kind and not kind.efa_of(group.efa):
             text = "it has no effect: these nodes have no EFA interfaces"
-            yield warning((*at, "efa_layout"), group.efa_layout, text, "remove it")
+            yield warning((*at, "efa_layout"), text, "remove it")
 
 
+@RULES.add
 def node_image_is_known(env: Environment) -> Iterator[Problem]:
     requested, version = env.eks.ami_release, env.kubernetes_version
     known = env.catalog.amis(version)
@@ -63,17 +66,15 @@ def node_image_is_known(env: Environment) -> Iterator[Problem]:
         return
     if requested and known and requested < max(known):
         text = f"the catalogue has no Neuron node image of that date for Kubernetes {version}"
-        yield error(at, requested, text, f"write {near(requested, known)}")
+        yield error(at, text, f"write {near(requested, known)}")
     elif requested:
         text = "newer than every node image in the catalogue: its Neuron driver cannot be checked"
         yield warning(
-            at,
-            requested,
-            text,
-            f"write {max(known)} for a known image" if known else "remove it to use EKS's newest image",
+            at, text, f"write {max(known)} for a known image" if known else "remove it to use EKS's newest image"
         )
 
 
+@RULES.add
 def node_image_is_pinned(env: Environment) -> Iterator[Problem]:
     groups_without = [g.name for _, g in groups(env) if not g.custom_ami]
     known = env.bootstrap.neuron_release in (None, *env.catalog.releases) and env.catalog.amis(env.kubernetes_version)
@@ -81,21 +82,21 @@ def node_image_is_pinned(env: Environment) -> Iterator[Problem]:
         return
     yield info(
         (*_AT, "ami_release"),
-        "(not set)",
         f"no known node image for Kubernetes {env.kubernetes_version} has a driver that is compatible with Neuron "
         f"{env.release.version}, so that {listed(groups_without)} will use EKS's newest image, with whatever driver it has",
         "set an image whose driver you know, for example ami_release: '20261101'",
     )
 
 
+@RULES.add
 def release_has_an_image(env: Environment) -> Iterator[Problem]:
     known = env.bootstrap.neuron_release in (None, *env.catalog.releases)
     release = env.release if known else None
     if release and not release.container:
         yield info(
             ("bootstrap", "neuron_release"),
-            release.version,
             "the catalogue has no training image of this release, so that each job must name its image",
             "build one with `trn image build`, or describe it under catalog.releases as `container`",
-            "eks",
+            value=release.version,
+            engine="eks",
         )

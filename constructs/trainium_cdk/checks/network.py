@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainium_cdk.checks.rule import Rule, duplicates, error, info, listed, queues, warning
+from trainium_cdk.checks.rule import Rules, duplicates, error, info, listed, queues, warning
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.base import is_placeholder
 
@@ -12,6 +12,10 @@ WIDEST_SSH = 8
 """Shortest prefix that may connect to port 22. No user owns a wider network."""
 
 
+RULES = Rules()
+
+
+@RULES.add
 def nodes_reach_aws_without_nat(env: Environment) -> Iterator[Problem]:
     network, facts = env.network, env.catalog.parallelcluster
     if network.existing or network.nat != "none":
@@ -24,26 +28,23 @@ def nodes_reach_aws_without_nat(env: Environment) -> Iterator[Problem]:
     if missing := sorted(needed - set(network.interface_endpoints)):
         yield error(
             ("network", "interface_endpoints"),
-            listed(network.interface_endpoints),
             f"without a NAT gateway nodes cannot reach {listed(missing)}",
             f"add {listed(missing)}, or write nat: one",
-            "slurm",
+            engine="slurm",
         )
     if "monitoring" not in network.interface_endpoints:
         yield info(
             ("network", "interface_endpoints"),
-            listed(network.interface_endpoints),
             "without a NAT gateway nodes cannot send metrics to CloudWatch: the head node's memory and disk use is not shown",
             "add monitoring to see it",
-            "slurm",
+            engine="slurm",
         )
     if not network.s3_endpoint:
         yield error(
             ("network", "s3_endpoint"),
-            False,
             "without a NAT gateway nodes need the S3 endpoint, because their start scripts are in S3",
             "write s3_endpoint: true, or nat: one",
-            "slurm",
+            engine="slurm",
         )
 
 
@@ -55,6 +56,7 @@ def _internet_setting(env: Environment) -> str:
     return "network.existing.internet: true" if env.network.existing else "nat: one"
 
 
+@RULES.add
 def packages_are_on_the_image_without_nat(env: Environment) -> Iterator[Problem]:
     if env.network.reaches_internet or env.pcluster.custom_ami:
         return
@@ -62,37 +64,38 @@ def packages_are_on_the_image_without_nat(env: Environment) -> Iterator[Problem]
         if not queue.custom_ami:
             yield error(
                 (*at, "custom_ami"),
-                "(absent)",
                 f"{_without_internet(env)} nodes cannot install Neuron, and ParallelCluster's own images do not contain it",
                 f"give an image that contains Neuron (`trn image bake`), here or as pcluster.custom_ami for all nodes, or write {_internet_setting(env)}",
             )
 
 
+@RULES.add
 def framework_is_on_the_image_without_nat(env: Environment) -> Iterator[Problem]:
     if env.network.reaches_internet or env.framework == "none":
         return
     yield warning(
         ("bootstrap", "framework"),
-        env.framework,
         f"{_without_internet(env)} no framework is installed: jobs can only use what the image contains at bootstrap.venv",
         "write framework: none, or make sure that the image contains the framework",
-        "slurm",
+        value=env.framework,
+        engine="slurm",
     )
 
 
+@RULES.add
 def endpoints_are_listed_once(env: Environment) -> Iterator[Problem]:
     names = env.network.interface_endpoints
     for i in duplicates(names):
-        yield error(("network", "interface_endpoints", i), names[i], "this endpoint is listed twice", "remove it")
+        yield error(("network", "interface_endpoints", i), "this endpoint is listed twice", "remove it")
 
 
+@RULES.add
 def ssh_is_for_own_networks(env: Environment) -> Iterator[Problem]:
     head = env.pcluster.head
     if not head.ssh:
         if head.subnet == "public":
             yield info(
                 ("pcluster", "head", "ssh"),
-                "(absent)",
                 "the head node has a public address, but no network may connect to it: SSM Session Manager does not need one",
                 "write subnet: private, or set ssh.from_cidrs",
             )
@@ -100,21 +103,11 @@ def ssh_is_for_own_networks(env: Environment) -> Iterator[Problem]:
     cidrs = head.ssh.from_cidrs
     for i in duplicates(cidrs):
         key = ("pcluster", "head", "ssh", "from_cidrs", i)
-        yield error(key, cidrs[i], "this network is listed twice: EC2 rejects a duplicate rule", "remove it")
+        yield error(key, "this network is listed twice: EC2 rejects a duplicate rule", "remove it")
     for i, cidr in enumerate(cidrs):
         if not is_placeholder(cidr) and int(cidr.split("/")[1]) < WIDEST_SSH:
             yield error(
                 ("pcluster", "head", "ssh", "from_cidrs", i),
-                cidr,
                 "this opens SSH to a large part of the internet",
                 "give your own network, for example 203.0.113.0/24, or use SSM",
             )
-
-
-RULES: tuple[Rule, ...] = (
-    nodes_reach_aws_without_nat,
-    packages_are_on_the_image_without_nat,
-    framework_is_on_the_image_without_nat,
-    endpoints_are_listed_once,
-    ssh_is_for_own_networks,
-)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from trainium_cdk.catalog import Framework, NeuronRelease, Stack, evaluate, nearest
-from trainium_cdk.checks.rule import Rule, duplicates, error, info, inventories, listed, warning
+from trainium_cdk.checks.rule import Rules, duplicates, error, info, inventories, listed, warning
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.inventory import Inventory
@@ -16,13 +16,18 @@ from trainium_cdk.settings.problems import KeyPath
 _AT = ("bootstrap", "framework")
 
 
+RULES = Rules()
+
+
+@RULES.add
 def release_is_known(env: Environment) -> Iterator[Problem]:
     try:
         env.catalog.release(env.bootstrap.neuron_release)
     except UnknownCatalogEntry as e:
-        yield error(("bootstrap", "neuron_release"), env.bootstrap.neuron_release, e.reason, e.fix)
+        yield error(("bootstrap", "neuron_release"), e.reason, e.fix)
 
 
+@RULES.add
 def versions_are_compatible(env: Environment) -> Iterator[Problem]:
     """Operating system, Neuron release, framework, driver and instance families, by the catalogue's rule."""
     for cluster in inventories(env):
@@ -35,7 +40,7 @@ def versions_are_compatible(env: Environment) -> Iterator[Problem]:
         better = nearest(env.catalog, stack)
         at, value = _place(env, verdict.part)
         if verdict.level == "cannot":
-            yield error(at, value, verdict.reason, _fix(env, stack, better), cluster.engine.name)
+            yield error(at, verdict.reason, _fix(env, stack, better), value=value, engine=cluster.engine.name)
         elif verdict.statement:
             level = warning if verdict.level == "unsupported" else info
             what = (
@@ -46,55 +51,55 @@ def versions_are_compatible(env: Environment) -> Iterator[Problem]:
                 if better and evaluate(env.catalog, better).statement is None
                 else "plan the migration"
             )
-            yield level(at, value, f"{what}: {verdict.statement}", fix, cluster.engine.name)
+            yield level(at, f"{what}: {verdict.statement}", fix, value=value, engine=cluster.engine.name)
 
 
+@RULES.add
 def framework_is_finished(env: Environment) -> Iterator[Problem]:
     framework = _framework(env)
     if framework and framework.beta:
         yield info(
             _AT,
-            env.framework,
             f"{framework.package} {framework.version} is a beta",
             "write framework: torch-xla, with a release that contains it, for a stable one",
         )
 
 
+@RULES.add
 def packages_can_be_installed(env: Environment) -> Iterator[Problem]:
     packages = env.bootstrap.pip_packages
     if packages and env.framework == "none":
         yield error(
             ("bootstrap", "pip_packages"),
-            listed(packages),
             "with framework: none there is no virtual environment in which to install them",
             "choose a framework, or remove pip_packages",
-            "slurm",
+            engine="slurm",
         )
     names = [re.split(r"[\[=<>!~]", p)[0].lower().replace("_", "-").replace(".", "-") for p in packages]
     for i in duplicates(names):
         yield error(
             ("bootstrap", "pip_packages", i),
-            packages[i],
             f"{names[i]} is listed twice, which pip rejects",
             "keep one",
-            "slurm",
+            engine="slurm",
         )
     framework = _framework(env)
     if framework and framework.package in names:
         yield warning(
             ("bootstrap", "pip_packages", names.index(framework.package)),
-            framework.package,
             f"Neuron {env.release.version} pins {framework.package} {framework.version}",
             "remove it here, and choose the version with bootstrap.neuron_release",
-            "slurm",
+            value=framework.package,
+            engine="slurm",
         )
 
 
+@RULES.add
 def venv_is_shared(env: Environment) -> Iterator[Problem]:
     venv, key = env.bootstrap.venv, ("bootstrap", "venv")
     path = PurePosixPath(venv)
     if ".." in path.parts:
-        yield error(key, venv, "the path contains ..", "write the path without ..", "slurm")
+        yield error(key, "the path contains ..", "write the path without ..", engine="slurm")
     elif (
         env.framework != "none"
         and path.is_absolute()
@@ -102,10 +107,9 @@ def venv_is_shared(env: Environment) -> Iterator[Problem]:
     ):
         yield warning(
             key,
-            venv,
             f"it is not on shared storage ({listed(env.storage.mount_dirs)}, /home): each node would need its own",
             f"write {env.storage.shared_dir}/{path.name}, or a name without a path",
-            "slurm",
+            engine="slurm",
         )
 
 
@@ -173,12 +177,3 @@ def _fix(env: Environment, stack: Stack, better: Stack | None) -> str:
     follows = {p for p in changed if given.get(p, p) is None}  # what is not set is chosen automatically
     changed = {p: v for p, v in changed.items() if p not in follows} or changed
     return "write " + listed(f"{'.'.join(map(str, _KEYS[p]))}: {v}" for p, v in changed.items())
-
-
-RULES: tuple[Rule, ...] = (
-    release_is_known,
-    versions_are_compatible,
-    framework_is_finished,
-    packages_can_be_installed,
-    venv_is_shared,
-)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainium_cdk.checks.rule import Rule, error, info, queues, warning
+from trainium_cdk.checks.rule import Rules, error, info, queues, warning
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.problems import KeyPath
 
@@ -14,6 +14,10 @@ TOO_SMALL = ("nano", "micro", "small")
 _ARM = re.compile(r"^([a-z]+\d+[a-z]*g[a-z]*|a1)(-[a-z0-9]+)?$")
 
 
+RULES = Rules()
+
+
+@RULES.add
 def service_nodes_are_x86_and_large_enough(env: Environment) -> Iterator[Problem]:
     for key, instance_type, smallest, work in _service_nodes(env):
         family, _, size = instance_type.partition(".")
@@ -23,23 +27,20 @@ def service_nodes_are_x86_and_large_enough(env: Environment) -> Iterator[Problem
             cost = f" ({price:,.2f} USD an hour)" if price else ""
             yield error(
                 key,
-                instance_type,
                 f"this node always runs and does not train: its accelerators would cost money without use{cost}",
                 "choose an ordinary type, for example c5.4xlarge",
             )
         elif _ARM.match(family):
             yield error(
                 key,
-                instance_type,
                 "this is an Arm type, but Trainium nodes are x86_64 and a cluster has one architecture",
                 "choose an x86_64 type, for example c5.4xlarge",
             )
         elif smallest and size in TOO_SMALL:
-            yield error(
-                key, instance_type, f"too small for {work}", f"choose 8 GiB of memory or more, for example {smallest}"
-            )
+            yield error(key, f"too small for {work}", f"choose 8 GiB of memory or more, for example {smallest}")
 
 
+@RULES.add
 def head_node_manages_the_fleet(env: Environment) -> Iterator[Problem]:
     """ParallelCluster requires 0.6 GiB plus 1 GiB for each 25 nodes, and at most 16 GiB."""
     name = env.pcluster.head.instance_type
@@ -49,7 +50,6 @@ def head_node_manages_the_fleet(env: Environment) -> Iterator[Problem]:
     if memory is not None and name.partition(".")[2] not in TOO_SMALL and memory < needed:
         yield error(
             ("pcluster", "head", "instance_type"),
-            name,
             f"it has {memory:g} GiB of memory, but ParallelCluster needs {needed:.1f} GiB to manage {nodes:,} nodes",
             "choose a larger type, for example c5.4xlarge, or lower max_nodes",
         )
@@ -65,6 +65,7 @@ def memory_gib(instance_type: str) -> float | None:
     return {"c": 2.0, "m": 4.0, "r": 8.0}[match[1]] * vcpus
 
 
+@RULES.add
 def root_volumes_hold_the_image(env: Environment) -> Iterator[Problem]:
     least, p = env.catalog.parallelcluster.root_volume_gib(env.pcluster.version), env.pcluster
     sizes: list[tuple[KeyPath, int, str | None]] = [
@@ -73,11 +74,10 @@ def root_volumes_hold_the_image(env: Environment) -> Iterator[Problem]:
     sizes += [((*at, "root_volume_gib"), q.root_volume_gib, q.custom_ami) for at, q in queues(env)]
     for key, size, image in sizes:
         if size < least and not (image or p.custom_ami):
-            yield error(
-                key, size, f"ParallelCluster's image needs a root volume of at least {least} GiB", f"write {least}"
-            )
+            yield error(key, f"ParallelCluster's image needs a root volume of at least {least} GiB", f"write {least}")
 
 
+@RULES.add
 def custom_images_are_built_by_parallelcluster(env: Environment) -> Iterator[Problem]:
     p = env.pcluster
     version = p.version or env.catalog.parallelcluster.default
@@ -90,12 +90,12 @@ def custom_images_are_built_by_parallelcluster(env: Environment) -> Iterator[Pro
         if image and env.network.reaches_internet:  # without it, another rule checks the image
             yield info(
                 key,
-                image,
                 f"nodes can only use an image that ParallelCluster {version} has built for {p.os}",
                 "build it with `trn image bake`; `trn preflight` reads the image's tags",
             )
 
 
+@RULES.add
 def login_nodes_reach_aws(env: Environment) -> Iterator[Problem]:
     login = env.pcluster.login_nodes
     if not login or login.subnet != "public":
@@ -104,14 +104,12 @@ def login_nodes_reach_aws(env: Environment) -> Iterator[Problem]:
     if env.network.existing:
         yield warning(
             key,
-            "public",
             f"{reason}: they only start if the subnet assigns public addresses, or has another connection to AWS",
             "write subnet: private, and connect to them through the head node or SSM Session Manager",
         )
     else:
         yield error(
             key,
-            "public",
             f"{reason}, and neither do this network's public subnets: the nodes could not reach AWS and would be replaced endlessly",
             "write subnet: private, and connect to them through the head node or SSM Session Manager",
         )
@@ -126,12 +124,3 @@ def _service_nodes(env: Environment) -> Iterator[tuple[KeyPath, str, str, str]]:
     yield ("eks", "system", "instance_type"), env.eks.system.instance_type, "m5.large", "the cluster's own pods"
     if env.eks.bastion_host:
         yield ("eks", "bastion_host", "instance_type"), env.eks.bastion_host.instance_type, "", ""
-
-
-RULES: tuple[Rule, ...] = (
-    service_nodes_are_x86_and_large_enough,
-    head_node_manages_the_fleet,
-    root_volumes_hold_the_image,
-    custom_images_are_built_by_parallelcluster,
-    login_nodes_reach_aws,
-)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainium_cdk.catalog import Stack, evaluate
-from trainium_cdk.checks.rule import Rule, error, info, listed, near, queues, warning
+from trainium_cdk.checks.rule import Rules, error, info, listed, near, queues, warning
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.base import is_placeholder
@@ -32,6 +32,10 @@ _OURS: dict[tuple[str, ...], str] = {
 }
 
 
+RULES = Rules()
+
+
+@RULES.add
 def version_is_new_enough(env: Environment) -> Iterator[Problem]:
     facts, version = env.catalog.parallelcluster, env.pcluster.version
     if version is None:
@@ -39,32 +43,28 @@ def version_is_new_enough(env: Environment) -> Iterator[Problem]:
     if _numbers(version) < _numbers(facts.oldest):
         yield error(
             ("pcluster", "version"),
-            version,
             f"this configuration needs ParallelCluster {facts.oldest} or newer",
             f"write {facts.default}, or remove the key",
         )
     elif _numbers(version) > _numbers(facts.default):
         yield info(
             ("pcluster", "version"),
-            version,
             f"the configuration was only checked with ParallelCluster {facts.default}",
             f"write {facts.default} for the version that was checked",
         )
 
 
+@RULES.add
 def release_has_no_advisory(env: Environment) -> Iterator[Problem]:
     facts, version = env.catalog.parallelcluster, env.pcluster.version or env.catalog.parallelcluster.default
     for advisory in facts.advisories:
         if version in advisory.releases:
             yield warning(
-                ("pcluster", "version"),
-                version,
-                f"it has known problems: {advisory}",
-                f"write {facts.default}",
-                "slurm",
+                ("pcluster", "version"), f"it has known problems: {advisory}", f"write {facts.default}", engine="slurm"
             )
 
 
+@RULES.add
 def system_is_known(env: Environment) -> Iterator[Problem]:
     known = env.catalog.parallelcluster.operating_systems
     if env.pcluster.os in known:
@@ -72,7 +72,6 @@ def system_is_known(env: Environment) -> Iterator[Problem]:
     works = [s for s in known if _works_on(env, s)]
     yield error(
         ("pcluster", "os"),
-        env.pcluster.os,
         "Neuron cannot be installed on this operating system",
         f"write {near(env.pcluster.os, works or known)}",
     )
@@ -96,37 +95,38 @@ def _works_on(env: Environment, system: str) -> bool:
     )
 
 
+@RULES.add
 def region_is_listed(env: Environment) -> Iterator[Problem]:
     facts = env.catalog.parallelcluster
     if env.region not in facts.regions:
         yield warning(
             ("region",),
-            env.region,
             f"ParallelCluster {facts.default} does not list this region as supported; the current list is read at deployment",
             "check the list of your ParallelCluster version before you deploy",
-            "slurm",
+            engine="slurm",
         )
 
 
+@RULES.add
 def cluster_name_is_allowed(env: Environment) -> Iterator[Problem]:
     name, limits = env.cluster_name, env.catalog.parallelcluster.limits
     key: KeyPath = ("pcluster", "cluster_name") if env.pcluster.cluster_name else ("name",)
     if name in STACKS or name in {f"{stack}-{env.name}" for stack in STACKS}:
         yield error(
             key,
-            name,
             "ParallelCluster creates a stack with the cluster's name, and our stack already has this name",
             f"write another name, for example {env.name}-slurm",
-            "slurm",
+            engine="slurm",
         )
     accounting = env.pcluster.accounting is not None
     most = limits.cluster_name_with_accounting if accounting else limits.cluster_name
     if len(name) > most:
         why = " with accounting" if accounting else ""
         reason = f"it has {len(name)} characters; a cluster's name{why} may have at most {most}"
-        yield error(key, name, reason, f"write {name[:most]}", "slurm")
+        yield error(key, reason, f"write {name[:most]}", engine="slurm")
 
 
+@RULES.add
 def host_names_are_short(env: Environment) -> Iterator[Problem]:
     for at, queue in queues(env):
         for i, resource in enumerate(queue.compute_resources):
@@ -134,24 +134,24 @@ def host_names_are_short(env: Environment) -> Iterator[Problem]:
             if len(host) > HOST_NAME:
                 yield warning(
                     (*at, "compute_resources", i, "name"),
-                    resource.name,
                     f"the host name of its nodes is {host}: {len(host)} characters. With more than {HOST_NAME}, collectives may fail to start",
                     "shorten the names of the queue, the compute resource or the cluster",
                 )
 
 
+@RULES.add
 def compute_resource_names_are_allowed(env: Environment) -> Iterator[Problem]:
     for at, queue in queues(env):
         for i, resource in enumerate(queue.compute_resources):
             if resource.name == "default":
                 yield error(
                     (*at, "compute_resources", i, "name"),
-                    resource.name,
                     "ParallelCluster reserves this name",
                     "choose another name, for example trn",
                 )
 
 
+@RULES.add
 def counts_are_within_limits(env: Environment) -> Iterator[Problem]:
     facts, queue_list = env.catalog.parallelcluster, env.pcluster.queues
     limits = facts.limits
@@ -159,29 +159,30 @@ def counts_are_within_limits(env: Environment) -> Iterator[Problem]:
     if len(queue_list) > limits.queues:
         yield error(
             key,
-            f"{len(queue_list)} queues",
             f"a cluster can have at most {limits.queues} queues",
             "combine queues: a queue can have several compute resources",
+            value=f"{len(queue_list)} queues",
         )
     if facts.many_queues <= len(queue_list) <= limits.queues:
         yield warning(
             key,
-            f"{len(queue_list)} queues",
             f"with {facts.many_queues} queues or more, cluster updates may fail: the head node has 30 s to read the launch templates of all queues, "
             "and ParallelCluster's function has 60 s to validate them",
             "combine queues: a queue can have several compute resources",
-            "slurm",
+            value=f"{len(queue_list)} queues",
+            engine="slurm",
         )
     resources = sum(len(q.compute_resources) for q in queue_list)
     if len(queue_list) <= limits.queues and resources > limits.compute_resources:
         yield error(
             key,
-            f"{resources} compute resources",
             f"a cluster can have at most {limits.compute_resources} compute resources in all queues together",
             "use two environments",
+            value=f"{resources} compute resources",
         )
 
 
+@RULES.add
 def capacity_blocks_are_static(env: Environment) -> Iterator[Problem]:
     for at, queue in queues(env):
         for i, resource in enumerate(queue.compute_resources):
@@ -189,17 +190,20 @@ def capacity_blocks_are_static(env: Environment) -> Iterator[Problem]:
             if queue.capacity_type == "capacity-block" and least != most:
                 yield error(
                     (*at, "compute_resources", i, "min_nodes"),
-                    least,
                     f"all nodes of a capacity block are static, but min_nodes is {least} and max_nodes {most}",
                     f"write min_nodes: {most}",
                 )
 
 
+@RULES.add
 def tags_are_allowed(env: Environment) -> Iterator[Problem]:
     facts = env.catalog.parallelcluster
     if len(env.tags) > facts.limits.tags:
         yield error(
-            ("tags",), f"{len(env.tags)} tags", f"a cluster can have at most {facts.limits.tags} tags", "remove some"
+            ("tags",),
+            f"a cluster can have at most {facts.limits.tags} tags",
+            "remove some",
+            value=f"{len(env.tags)} tags",
         )
     for name, value in env.tags.items():
         key: KeyPath = ("tags", name)
@@ -207,19 +211,16 @@ def tags_are_allowed(env: Environment) -> Iterator[Problem]:
         if prefix:
             yield error(
                 key,
-                value,
                 f"tags that begin with {prefix} are reserved",
                 f"rename it, for example to my-{name[len(prefix) :]}",
             )
         if not _TAG.match(name) or not _TAG.match(value):
             yield error(
-                key,
-                value,
-                "a tag may only contain letters, digits, spaces and _ . : / = + - @",
-                "remove the other characters",
+                key, "a tag may only contain letters, digits, spaces and _ . : / = + - @", "remove the other characters"
             )
 
 
+@RULES.add
 def slurm_settings_are_allowed(env: Environment) -> Iterator[Problem]:
     facts, accounting = env.catalog.parallelcluster, env.pcluster.accounting is not None
     denied = {*facts.denied_slurm_settings, *(facts.denied_slurm_settings_with_accounting if accounting else ())}
@@ -228,47 +229,35 @@ def slurm_settings_are_allowed(env: Environment) -> Iterator[Problem]:
         first = next(iter(line), "").lower()
         if len(line) != 1 and first not in _NODE_LINES:
             yield error(
-                at,
-                line,
-                f"it has {len(line)} parameters in one line of slurm.conf",
-                "write one parameter after each dash",
+                at, f"it has {len(line)} parameters in one line of slurm.conf", "write one parameter after each dash"
             )
             continue
         for name, value in line.items():
             key = (*at, name)
             if len(line) == 1 and name.lower() in denied:
-                yield error(key, value, f"ParallelCluster sets {name} itself and rejects another value", "remove it")
+                yield error(key, f"ParallelCluster sets {name} itself and rejects another value", "remove it")
             elif not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
                 yield error(
-                    key,
-                    value,
-                    "not the name of a Slurm parameter",
-                    "write it as in slurm.conf, for example MaxJobCount",
+                    key, "not the name of a Slurm parameter", "write it as in slurm.conf, for example MaxJobCount"
                 )
             elif any(not c.isprintable() for c in str(value)):
                 yield error(
-                    key,
-                    value,
-                    "it contains a character that is not allowed in slurm.conf",
-                    "remove line breaks and tabs",
+                    key, "it contains a character that is not allowed in slurm.conf", "remove line breaks and tabs"
                 )
             elif name.lower() == "nodename" and re.search(r"-(st|dy)-", str(value)):
                 yield error(
-                    key,
-                    value,
-                    "-st- and -dy- are reserved for nodes that ParallelCluster manages",
-                    "choose another node name",
+                    key, "-st- and -dy- are reserved for nodes that ParallelCluster manages", "choose another node name"
                 )
 
 
+@RULES.add
 def overrides_are_sections(env: Environment) -> Iterator[Problem]:
     known = env.catalog.parallelcluster.top_level_keys
-    for name, value in env.pcluster.overrides.items():
+    for name in env.pcluster.overrides:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             yield error(
                 ("pcluster", "overrides", name),
-                value,
                 "a cluster configuration does not have this section",
                 f"write {close[0] if close else listed(known, 'or')}",
             )
@@ -277,12 +266,12 @@ def overrides_are_sections(env: Environment) -> Iterator[Problem]:
         if value is not _ABSENT:
             yield warning(
                 ("pcluster", "overrides", *path),
-                value,
                 f"the stack sets {'.'.join(path)} itself and relies on it",
                 f"use {ours}" if ":" not in ours else "remove it",
             )
 
 
+@RULES.add
 def accounting_is_reachable(env: Environment) -> Iterator[Problem]:
     accounting = env.pcluster.accounting
     if not accounting:
@@ -290,13 +279,9 @@ def accounting_is_reachable(env: Environment) -> Iterator[Problem]:
     at: KeyPath = ("pcluster", "accounting")
     port = accounting.uri.partition(":")[2]
     if port and not is_placeholder(port) and not 0 < int(port) < 65536:
-        yield error(
-            (*at, "uri"), accounting.uri, f"{port} is not a valid port", f"write {DATABASE_PORT}, MySQL's default"
-        )
+        yield error((*at, "uri"), f"{port} is not a valid port", f"write {DATABASE_PORT}, MySQL's default")
     if not port and not is_placeholder(accounting.uri):
-        yield info(
-            (*at, "uri"), accounting.uri, f"port {DATABASE_PORT} is used", "add :port if the database uses another one"
-        )
+        yield info((*at, "uri"), f"port {DATABASE_PORT} is used", "add :port if the database uses another one")
     if not is_placeholder(accounting.password_secret):
         yield from _secret(env, (*at, "password_secret"), accounting.password_secret)
 
@@ -305,22 +290,18 @@ def _secret(env: Environment, key: KeyPath, arn: str) -> Iterator[Problem]:
     _, partition, service, region, account, *_ = arn.split(":")
     expected = _partition(env.region)
     if service != "secretsmanager":
-        yield error(key, arn, f"this is an ARN of {service}", "give the ARN of a Secrets Manager secret")
+        yield error(key, f"this is an ARN of {service}", "give the ARN of a Secrets Manager secret")
     elif partition != expected:
-        yield error(key, arn, f"it is in partition {partition}, but {env.region} is in {expected}", "correct the ARN")
+        yield error(key, f"it is in partition {partition}, but {env.region} is in {expected}", "correct the ARN")
     elif region != env.region:
         yield error(
             key,
-            arn,
             f"the secret is in {region}, but the cluster is in {env.region}: ParallelCluster can only read secrets of its region",
             f"replicate the secret to {env.region}, and give the replica's ARN",
         )
     elif env.account and account != env.account:
         yield error(
-            key,
-            arn,
-            f"the secret is in account {account}, but the cluster is in {env.account}",
-            "copy it into this account",
+            key, f"the secret is in account {account}, but the cluster is in {env.account}", "copy it into this account"
         )
 
 
@@ -343,20 +324,3 @@ def _dig(data: Any, path: tuple[str, ...]) -> Any:
             return _ABSENT
         data = data[step]
     return data
-
-
-RULES: tuple[Rule, ...] = (
-    version_is_new_enough,
-    release_has_no_advisory,
-    system_is_known,
-    region_is_listed,
-    cluster_name_is_allowed,
-    host_names_are_short,
-    compute_resource_names_are_allowed,
-    counts_are_within_limits,
-    capacity_blocks_are_static,
-    tags_are_allowed,
-    slurm_settings_are_allowed,
-    overrides_are_sections,
-    accounting_is_reachable,
-)

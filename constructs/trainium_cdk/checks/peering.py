@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from ipaddress import IPv4Network
 
-from trainium_cdk.checks.rule import Rule, duplicates, error, warning
+from trainium_cdk.checks.rule import Rules, duplicates, error, warning
 from trainium_cdk.settings import Environment, Peering, Problem
 from trainium_cdk.settings.problems import KeyPath
 
+RULES = Rules()
 
+
+@RULES.add
 def peer_networks_do_not_overlap(env: Environment) -> Iterator[Problem]:
     taken = {"this VPC": IPv4Network(env.network.vpc_cidr)}
     for at, peer in _peers(env):
@@ -23,32 +26,28 @@ def peer_networks_do_not_overlap(env: Environment) -> Iterator[Problem]:
                 )
                 fix = fix if owner == "this VPC" else "route to one of the two"
                 yield error(
-                    (*at, "cidr"),
-                    peer.cidr,
-                    f"it overlaps with {network} of {owner}: routes cannot distinguish them",
-                    fix,
+                    (*at, "cidr"), f"it overlaps with {network} of {owner}: routes cannot distinguish them", fix
                 )
                 break
         taken.setdefault(f"the peering with {peer.vpc_id}", theirs)
 
 
+@RULES.add
 def peers_are_other_vpcs(env: Environment) -> Iterator[Problem]:
     existing = env.network.existing
     for at, peer in _peers(env):
         if existing and peer.vpc_id == existing.vpc_id:
-            yield error(
-                (*at, "vpc_id"), peer.vpc_id, "this is the VPC of this environment", "give the VPC on the other side"
-            )
+            yield error((*at, "vpc_id"), "this is the VPC of this environment", "give the VPC on the other side")
     ids = [p.vpc_id for p in env.network.peerings]
     for i in duplicates(ids):
         yield error(
             ("network", "peerings", i, "vpc_id"),
-            ids[i],
             "this VPC is listed twice: AWS allows one connection between two VPCs",
             "remove one of the two",
         )
 
 
+@RULES.add
 def another_account_accepts(env: Environment) -> Iterator[Problem]:
     for at, peer in _peers(env):
         role = peer.accepter_role
@@ -56,27 +55,24 @@ def another_account_accepts(env: Environment) -> Iterator[Problem]:
             if not role:
                 yield error(
                     (*at, "accepter_role"),
-                    "(absent)",
                     f"the VPC belongs to account {peer.account}, and no role can accept the connection there",
                     "give an IAM role of that account that trusts this one with ec2:AcceptVpcPeeringConnection",
                 )
             elif _account_of(role) != peer.account:
                 yield error(
                     (*at, "accepter_role"),
-                    role,
                     f"the role is in account {_account_of(role)}, but the VPC is in {peer.account}",
                     "give a role of the VPC's account",
                 )
         elif role:
             yield warning(
-                (*at, "accepter_role"), role, "within one account the connection is accepted automatically", "remove it"
+                (*at, "accepter_role"), "within one account the connection is accepted automatically", "remove it"
             )
         if role and ":role/" not in role:
-            yield error(
-                (*at, "accepter_role"), role, "this is not an IAM role", "write arn:aws:iam::<account>:role/<name>"
-            )
+            yield error((*at, "accepter_role"), "this is not an IAM role", "write arn:aws:iam::<account>:role/<name>")
 
 
+@RULES.add
 def route_tables_are_within_reach(env: Environment) -> Iterator[Problem]:
     for at, peer in _peers(env):
         elsewhere = [
@@ -87,19 +83,17 @@ def route_tables_are_within_reach(env: Environment) -> Iterator[Problem]:
         if where and peer.route_tables:
             yield error(
                 (*at, "route_tables"),
-                ", ".join(peer.route_tables),
                 f"they are in {where}: this stack cannot add routes there",
                 "remove them; the stack's outputs give the command that adds each route",
             )
         elif not where and not peer.route_tables:
             yield warning(
                 (*at, "route_tables"),
-                "(absent)",
                 "the other VPC gets no route back, so it cannot answer",
                 "set its route tables, or add the routes with the commands in the stack's outputs",
             )
         for i in duplicates(peer.route_tables):
-            yield error((*at, "route_tables", i), peer.route_tables[i], "this route table is listed twice", "remove it")
+            yield error((*at, "route_tables", i), "this route table is listed twice", "remove it")
 
 
 def _peers(env: Environment) -> Iterator[tuple[KeyPath, Peering]]:
@@ -115,11 +109,3 @@ def _other_account(env: Environment, peer: Peering) -> bool:
 
 def _account_of(arn: str) -> str:
     return arn.split(":")[4]
-
-
-RULES: tuple[Rule, ...] = (
-    peer_networks_do_not_overlap,
-    peers_are_other_vpcs,
-    another_account_accepts,
-    route_tables_are_within_reach,
-)

@@ -4,28 +4,54 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from dataclasses import replace
+from functools import partial, wraps
+from typing import Any, get_args
+
+from pydantic import BaseModel
 
 from trainium_cdk.catalog.plain import listed as listed
 from trainium_cdk.settings import Environment, NodeGroup, Problem, Queue
 from trainium_cdk.settings.inventory import Inventory, KnownNodes
 from trainium_cdk.settings.inventory import inventories as inventories
-from trainium_cdk.settings.problems import KeyPath
+from trainium_cdk.settings.problems import KeyPath, Level
 from trainium_cdk.settings.section import Placed
 
 Rule = Callable[[Environment], Iterator[Problem]]
+_OF_KEY = object()
 
 
-def error(key: KeyPath, value: Any, reason: str, fix: str, engine: str | None = None) -> Problem:
-    return Problem(key, value, reason, fix, "error", engine=engine)
+class Rules(list[Rule]):
+    """The rules of a module, in the order in which their problems are reported."""
+
+    def add(self, rule: Rule) -> Rule:
+        """Register a rule. A problem that names no value gets the environment's value of its key."""
+
+        @wraps(rule)
+        def checked(env: Environment) -> Iterator[Problem]:
+            for problem in rule(env):
+                yield replace(problem, value=_value(env, problem.key)) if problem.value is _OF_KEY else problem
+
+        self.append(checked)
+        return checked
 
 
-def warning(key: KeyPath, value: Any, reason: str, fix: str, engine: str | None = None) -> Problem:
-    return Problem(key, value, reason, fix, "warning", engine=engine)
+def _value(env: Environment, key: KeyPath) -> Any:
+    found: Any = env
+    for step in key:
+        found = getattr(found, str(step)) if isinstance(found, BaseModel) else found[step]
+    if isinstance(found, tuple):
+        return listed(found)
+    return "(absent)" if found is None else found
 
 
-def info(key: KeyPath, value: Any, reason: str, fix: str, engine: str | None = None) -> Problem:
-    return Problem(key, value, reason, fix, "info", engine=engine)
+def _problem(
+    level: Level, key: KeyPath, reason: str, fix: str, *, value: Any = _OF_KEY, engine: str | None = None
+) -> Problem:
+    return Problem(key, value, reason, fix, level, engine=engine)
+
+
+error, warning, info = (partial(_problem, level) for level in get_args(Level))
 
 
 def queues(env: Environment) -> Iterator[tuple[KeyPath, Queue]]:

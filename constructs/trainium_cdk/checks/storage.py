@@ -6,11 +6,14 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from trainium_cdk.checks.rule import Rule, error, info, listed, queues, warning
+from trainium_cdk.checks.rule import Rules, error, info, listed, queues, warning
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.problems import KeyPath
 
+RULES = Rules()
 
+
+@RULES.add
 def local_storage_is_separate_from_shared(env: Environment) -> Iterator[Problem]:
     for at, queue in queues(env):
         if not queue.local_storage_dir:
@@ -20,12 +23,12 @@ def local_storage_is_separate_from_shared(env: Environment) -> Iterator[Problem]
             if local.is_relative_to(shared) or PurePosixPath(shared).is_relative_to(local):
                 yield error(
                     (*at, "local_storage_dir"),
-                    queue.local_storage_dir,
                     f"it overlaps with the mount directory of the shared file system, {shared}",
                     "choose another directory, for example /local_storage",
                 )
 
 
+@RULES.add
 def settings_apply_to_existing_storage(env: Environment) -> Iterator[Problem]:
     for name in ("efs", "fsx"):
         file_system = getattr(env.storage, name)
@@ -34,18 +37,17 @@ def settings_apply_to_existing_storage(env: Environment) -> Iterator[Problem]:
         for key in sorted(file_system.model_fields_set - {"existing", "mount_dir"}):
             yield error(
                 ("storage", name, key),
-                getattr(file_system, key),
                 f"it has no effect on {file_system.existing.id}, which already exists",
                 "remove it, or remove `existing` to create a new file system",
             )
 
 
+@RULES.add
 def link_directory_applies(env: Environment) -> Iterator[Problem]:
     fsx = env.storage.fsx
     if fsx and fsx.s3 and fsx.deployment != "PERSISTENT_2" and "directory" in fsx.s3.model_fields_set:
         yield warning(
             ("storage", "fsx", "s3", "directory"),
-            fsx.s3.directory,
             f"{fsx.deployment} always shows the bucket at the root of the file system",
             "remove it, or choose deployment: PERSISTENT_2",
         )
@@ -63,6 +65,7 @@ def assets_bucket(name: str) -> bool:
     return _ASSETS.fullmatch(name) is not None
 
 
+@RULES.add
 def data_is_separate_from_assets(env: Environment) -> Iterator[Problem]:
     fsx = env.storage.fsx
     named: list[tuple[KeyPath, str]] = [
@@ -74,23 +77,23 @@ def data_is_separate_from_assets(env: Environment) -> Iterator[Problem]:
         if assets_bucket(value.removeprefix("s3://").split("/")[0]):
             yield error(
                 key,
-                value,
                 "this bucket contains the CDK's deployment files: a job that can write to it controls what is deployed into the account",
                 "create a bucket for data, and use that",
             )
 
 
+@RULES.add
 def kept_data_is_safe(env: Environment) -> Iterator[Problem]:
     fsx = env.storage.fsx
     if env.on_destroy == "keep" and fsx and not fsx.existing and fsx.deployment == "SCRATCH_2":
         yield warning(
             ("storage", "fsx", "deployment"),
-            fsx.deployment,
             "on_destroy is keep, but SCRATCH_2 is not replicated: data is lost if a server fails",
             "choose PERSISTENT_2 for data to keep",
         )
 
 
+@RULES.add
 def kept_data_is_listed(env: Environment) -> Iterator[Problem]:
     if env.on_destroy != "keep":
         return
@@ -101,17 +104,6 @@ def kept_data_is_listed(env: Environment) -> Iterator[Problem]:
     stays.append("the bucket and the logs")
     yield info(
         ("on_destroy",),
-        "keep",
         f"`cdk destroy` leaves {listed(stays)} in the account, which are charged until you delete them",
         "write on_destroy: delete to leave nothing",
     )
-
-
-RULES: tuple[Rule, ...] = (
-    local_storage_is_separate_from_shared,
-    settings_apply_to_existing_storage,
-    link_directory_applies,
-    data_is_separate_from_assets,
-    kept_data_is_safe,
-    kept_data_is_listed,
-)

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainium_cdk.checks.rule import Rule, duplicates, error, inventories, listed, warning, zoned
+from trainium_cdk.checks.rule import Rules, duplicates, error, inventories, listed, warning, zoned
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.inventory import Inventory
 from trainium_cdk.settings.problems import KeyPath
 
+RULES = Rules()
 
+
+@RULES.add
 def region_offers_every_type(env: Environment) -> Iterator[Problem]:
     for cluster in inventories(env):
         for name in _offered_somewhere(cluster):
@@ -18,14 +21,14 @@ def region_offers_every_type(env: Environment) -> Iterator[Problem]:
                 regions = env.catalog.regions_of(name)
                 yield error(
                     ("region",),
-                    env.region,
                     f"the catalogue has no zone of this region that offers {name}",
                     f"write region: {listed(regions, 'or')}, or list the zones that your account sees under "
                     f"catalog.instances.{name}.zone_ids",
-                    cluster.engine.name,
+                    engine=cluster.engine.name,
                 )
 
 
+@RULES.add
 def zones_are_of_the_region(env: Environment) -> Iterator[Problem]:
     for key, zone in _zones(env):
         region = env.catalog.region_of(zone)
@@ -33,7 +36,6 @@ def zones_are_of_the_region(env: Environment) -> Iterator[Problem]:
             prefix = zone.rsplit("-", 1)[0]
             yield error(
                 key,
-                zone,
                 f"the catalogue has no region whose zone ids begin with {prefix}",
                 f"correct it, or add {prefix}: {env.region} under catalog.regions",
             )
@@ -46,15 +48,17 @@ def zones_are_of_the_region(env: Environment) -> Iterator[Problem]:
             ]
             here = sorted({z for t in kinds for z in env.catalog.zone_ids(t, env.region)})
             fix = f"write {listed(here, 'or')}" if here else f"use zone ids of {env.region}"
-            yield error(key, zone, f"it is in {region}, but the region is {env.region}", f"{fix}, or region: {region}")
+            yield error(key, f"it is in {region}, but the region is {env.region}", f"{fix}, or region: {region}")
 
 
+@RULES.add
 def zones_are_listed_once(env: Environment) -> Iterator[Problem]:
     zones = env.network.zone_ids
     for i in duplicates(zones):
-        yield error(("network", "zone_ids", i), zones[i], "this zone is listed twice", "list each zone once")
+        yield error(("network", "zone_ids", i), "this zone is listed twice", "list each zone once")
 
 
+@RULES.add
 def queue_zone_is_in_the_network(env: Environment) -> Iterator[Problem]:
     for at, queue, cluster in zoned(env):
         zone, zones = queue.zone_id, cluster.zone_ids
@@ -66,12 +70,12 @@ def queue_zone_is_in_the_network(env: Environment) -> Iterator[Problem]:
         key = "network.existing.private_subnets" if env.network.existing else "network.zone_ids"
         yield error(
             (*at, "zone_id"),
-            zone,
             f"{where}, only in {listed(zones)}",
             f"add {zone} to {key}, or choose {listed(zones, 'or')}",
         )
 
 
+@RULES.add
 def queue_zone_offers_its_types(env: Environment) -> Iterator[Problem]:
     for cluster in inventories(env):
         what = cluster.engine.queue_noun
@@ -84,7 +88,6 @@ def queue_zone_offers_its_types(env: Environment) -> Iterator[Problem]:
             how = "" if f.queue.zone_id else f" (the network's first zone, because {what} {f.queue.name} sets none)"
             yield error(
                 key,
-                zone,
                 f"the catalogue does not list {zone}{how} among the zones that offer {f.kind.name}",
                 f"write zone_id: {listed(offered, 'or')} in the {what}"
                 + (
@@ -93,9 +96,11 @@ def queue_zone_offers_its_types(env: Environment) -> Iterator[Problem]:
                     else ""
                 )
                 + f", or correct catalog.instances.{f.kind.name}.zone_ids",
+                value=zone,
             )
 
 
+@RULES.add
 def some_zone_offers_everything(env: Environment) -> Iterator[Problem]:
     for cluster in inventories(env):
         if not cluster.zone_ids:
@@ -108,10 +113,9 @@ def _no_zone(env: Environment, cluster: Inventory) -> Iterator[Problem]:
     if not offers and any(t in env.catalog.instances for t in cluster.instance_types):
         yield error(
             key,
-            "(absent)",
             f"the zones that offer {listed(cluster.instance_types)} are not known, so that none can be chosen",
             "write network.zone_ids, or the type's zone_ids under catalog.instances",
-            cluster.engine.name,
+            engine=cluster.engine.name,
         )
     elif offers and all(offers.values()):  # otherwise another rule reports the region
         where = "; ".join(f"{name} in {listed(zones)}" for name, zones in offers.items())
@@ -124,9 +128,10 @@ def _no_zone(env: Environment, cluster: Inventory) -> Iterator[Problem]:
             types = [t for t in named if t in offers]
             if types and not set.intersection(*(set(offers[t]) for t in types)):
                 fix = f"put {listed(types)} into separate queues, each with its zone_id: a queue has one zone"
-        yield error(key, "(absent)", f"no zone offers every instance type: {where}", fix, cluster.engine.name)
+        yield error(key, f"no zone offers every instance type: {where}", fix, engine=cluster.engine.name)
 
 
+@RULES.add
 def public_nodes_have_a_public_subnet(env: Environment) -> Iterator[Problem]:
     existing, login = env.network.existing, env.pcluster.login_nodes
     if not existing or existing.public_subnets:
@@ -135,18 +140,16 @@ def public_nodes_have_a_public_subnet(env: Environment) -> Iterator[Problem]:
         if where == "public":
             yield error(
                 ("pcluster", key, "subnet"),
-                where,
                 "the existing VPC is described without public subnets",
                 "write subnet: private, or add network.existing.public_subnets",
             )
 
 
+@RULES.add
 def settings_apply_to_an_existing_vpc(env: Environment) -> Iterator[Problem]:
     if env.network.existing:
         for key in sorted(env.network.model_fields_set - {"existing", "peerings"}):
-            yield warning(
-                ("network", key), getattr(env.network, key), "it has no effect on an existing VPC", "remove it"
-            )
+            yield warning(("network", key), "it has no effect on an existing VPC", "remove it")
 
 
 def _is_fixed(env: Environment) -> bool:
@@ -170,15 +173,3 @@ def _zones(env: Environment) -> Iterator[tuple[KeyPath, str]]:
         for name in ("private_subnets", "public_subnets"):
             for i, subnet in enumerate(getattr(existing, name)):
                 yield ("network", "existing", name, i, "zone_id"), subnet.zone_id
-
-
-RULES: tuple[Rule, ...] = (
-    region_offers_every_type,
-    zones_are_of_the_region,
-    zones_are_listed_once,
-    queue_zone_is_in_the_network,
-    queue_zone_offers_its_types,
-    some_zone_offers_everything,
-    public_nodes_have_a_public_subnet,
-    settings_apply_to_an_existing_vpc,
-)

@@ -11,7 +11,7 @@ import pytest
 from tests.checks.live.cases import target
 from trainium_cdk.checks.live import Aws, Check, Finding, Report, examine
 from trainium_cdk.checks.live.cost import cost, findings
-from trainium_cdk.checks.live.run import THREADS, run
+from trainium_cdk.checks.live.run import run
 from trainium_cdk.errors import Absent, AwsError, Denied, NoCredentials, Unreachable
 
 FINE = Finding("ok", "it", "1", "fine")
@@ -61,7 +61,7 @@ def test_a_service_out_of_reach_is_reported_once() -> None:
     ]
 
 
-@pytest.mark.parametrize("stuck", [1, THREADS + 3])
+@pytest.mark.parametrize("stuck", [1, 11])
 def test_a_check_that_hangs_does_not_delay_the_others(stuck: int) -> None:
     never = threading.Event()
     try:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.model import Check, Finding, Found, Target
+from trainium_cdk.checks.live.model import Check, Found, Target
 
 
 @dataclass(frozen=True)
@@ -49,28 +49,18 @@ def roles(target: Target) -> list[Role]:
 def evaluate_roles(target: Target, existing: dict[str, bool]) -> Found:
     for role in roles(target):
         create = f"aws iam create-service-linked-role --aws-service-name {role.service}"
+        subject = target.about(f"role {role.name}")
         if existing[role.name]:
-            yield Finding("ok", f"role {role.name}", "exists", f"for {role.service}")
+            yield subject.ok("exists", f"for {role.service}")
         elif _named_by_the_key(target, role):
             why = "the policy of the stack's key names this role (encryption: customer-key), and KMS rejects a policy with a missing role"
-            yield Finding("error", f"role {role.name}", "none", why, create)
+            yield subject.error("none", why, create)
         elif role.automatic:
-            may = "iam:CreateServiceLinkedRole"
-            yield Finding(
-                "info",
-                f"role {role.name}",
-                "none",
-                f"the service creates it at first use, if the deployer has {may}",
-                create,
-            )
+            why = "the service creates it at first use, if the deployer has iam:CreateServiceLinkedRole"
+            yield subject.info("none", why, create)
         else:
-            yield Finding(
-                "error",
-                f"role {role.name}",
-                "none",
-                "it is not created automatically, and no instance can start without it",
-                create,
-            )
+            why = "it is not created automatically, and no instance can start without it"
+            yield subject.error("none", why, create)
 
 
 def _named_by_the_key(target: Target, role: Role) -> bool:

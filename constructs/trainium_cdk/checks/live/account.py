@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.model import Check, Finding, Found, Target
+from trainium_cdk.checks.live.model import Check, Found, Target
 
 OLDEST_BOOTSTRAP = 6
 """The version that the CDK's templates require (rule CheckBootstrapVersion in every synthesised stack, aws-cdk-lib
@@ -16,16 +16,13 @@ Stacks = tuple[dict[str, Any] | None, dict[str, Any] | None]
 def evaluate_identity(target: Target, identity: dict[str, Any]) -> Found:
     account, arn = identity["Account"], identity["Arn"]
     if target.env.account and target.env.account != account:
-        yield Finding(
-            "error",
-            "account",
+        yield target.about("account", "account").error(
             account,
             f"the credentials ({arn}) are not for the environment's account {target.env.account}",
             f"use credentials of {target.env.account}, or write account: {account!r}",
-            target.where(("account",)),
         )
         return
-    yield Finding("ok", "credentials", arn, f"account {account}, region {target.env.region}")
+    yield target.about("credentials").ok(arn, f"account {account}, region {target.env.region}")
 
 
 def fetch_identity(_: Target, aws: Aws) -> dict[str, Any]:
@@ -37,19 +34,13 @@ def evaluate_bootstrap(target: Target, version: str | None) -> Found:
     fix = f"cdk bootstrap {location}"
     if target.qualifier != Target.qualifier:
         fix += f" --qualifier {target.qualifier}"
-    what = "CDK bootstrap"
+    bootstrap = target.about("CDK bootstrap")
     if version is None:
-        yield Finding("error", what, "none", "this account and region are not bootstrapped for the CDK", fix)
+        yield bootstrap.error("none", "this account and region are not bootstrapped for the CDK", fix)
     elif not version.isdecimal() or int(version) < OLDEST_BOOTSTRAP:
-        yield Finding(
-            "error",
-            what,
-            f"version {version}",
-            f"the stacks need version {OLDEST_BOOTSTRAP} or newer",
-            fix,
-        )
+        yield bootstrap.error(f"version {version}", f"the stacks need version {OLDEST_BOOTSTRAP} or newer", fix)
     else:
-        yield Finding("ok", what, f"version {version}", f"at least {OLDEST_BOOTSTRAP} is needed")
+        yield bootstrap.ok(f"version {version}", f"at least {OLDEST_BOOTSTRAP} is needed")
 
 
 def fetch_bootstrap(target: Target, aws: Aws) -> str | None:
@@ -59,29 +50,26 @@ def fetch_bootstrap(target: Target, aws: Aws) -> str | None:
 
 def evaluate_stacks(target: Target, stacks: Stacks) -> Found:
     ours, cluster = stacks
-    what = f"stack {target.stack}"
+    own = target.about(f"stack {target.stack}")
     if cluster is not None:
-        yield Finding(
-            "error",
-            f"stack {target.cluster}",
+        yield target.about(f"stack {target.cluster}", "pcluster", "cluster_name").error(
             cluster["StackStatus"],
             "ParallelCluster creates a stack with the cluster's name, and a stack with this name already exists",
             f"delete that cluster, or give this one another name: pcluster.cluster_name (now {target.cluster})",
-            target.where(("pcluster", "cluster_name")),
         )
     if ours is None:
-        yield Finding("ok", what, "none", "it will be created")
+        yield own.ok("none", "it will be created")
         return
     status = str(ours["StackStatus"])
     if status == "ROLLBACK_COMPLETE" or status.endswith("_FAILED"):
         fix = f"read the stack's events, then: npx cdk destroy {target.stack}"
         if status.startswith("UPDATE"):
             fix = f"repair the stack first: aws cloudformation continue-update-rollback --stack-name {target.stack}"
-        yield Finding("error", what, status, "CloudFormation cannot update a stack in this state", fix)
+        yield own.error(status, "CloudFormation cannot update a stack in this state", fix)
     elif status.endswith("_IN_PROGRESS"):
-        yield Finding("error", what, status, "the stack is being changed", "wait until that is finished")
+        yield own.error(status, "the stack is being changed", "wait until that is finished")
     else:
-        yield Finding("ok", what, status, "it exists and will be updated: its resources are not counted again")
+        yield own.ok(status, "it exists and will be updated: its resources are not counted again")
 
 
 def fetch_stacks(target: Target, aws: Aws) -> Stacks:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.model import Check, Finding, Found, Target, listed
+from trainium_cdk.checks.live.model import Check, Found, Subject, Target, listed
 from trainium_cdk.errors import Denied
 from trainium_cdk.settings.problems import KeyPath
 
@@ -37,30 +37,22 @@ BucketState = str | Literal["none", "denied"]
 
 def evaluate_buckets(target: Target, states: dict[str, BucketState]) -> Found:
     for bucket in buckets(target):
-        what, where, answer = f"bucket {bucket.name}", target.where(bucket.key), states[bucket.name]
-        if answer == "none":
-            yield Finding("error", what, "none", "this bucket does not exist", "create it, or correct the name", where)
-        elif answer == "denied":
-            yield Finding(
-                "warning",
-                what,
+        subject, state = target.about(f"bucket {bucket.name}", *bucket.key), states[bucket.name]
+        elsewhere, fix = f"it is not in {target.env.region}", f"copy it to a bucket in {target.env.region}"
+        if state == "none":
+            yield subject.error("none", "this bucket does not exist", "create it, or correct the name")
+        elif state == "denied":
+            yield subject.warning(
                 "unknown",
                 "could not be checked: needs s3:ListBucket, or the bucket belongs to another account",
                 "allow s3:ListBucket on it for these credentials, and make sure that the cluster may read it",
-                where,
             )
-        elif answer != target.env.region:
-            yield Finding(
-                "error" if bucket.same_region else "warning",
-                what,
-                answer,
-                f"it is not in {target.env.region}"
-                + (": FSx cannot link it" if bucket.same_region else ": AWS charges for the data transfer"),
-                f"copy it to a bucket in {target.env.region}",
-                where,
-            )
+        elif state == target.env.region:
+            yield subject.ok(state, "reachable")
+        elif bucket.same_region:
+            yield subject.error(state, f"{elsewhere}: FSx cannot link it", fix)
         else:
-            yield Finding("ok", what, answer, "reachable")
+            yield subject.warning(state, f"{elsewhere}: AWS charges for the data transfer", fix)
 
 
 def fetch_buckets(target: Target, aws: Aws) -> dict[str, BucketState]:
@@ -98,61 +90,34 @@ Systems = dict[str, FileSystem | None]
 
 
 def evaluate_file_systems(target: Target, systems: Systems) -> Found:
-    for name in systems:
-        identifier = _existing(target)[name]
-        at: KeyPath = ("storage", name, "existing")
-        what, where, system = f"file system {identifier}", target.where(at), systems[name]
+    for name, system in systems.items():
+        subject = target.about(f"file system {_existing(target)[name]}", "storage", name, "existing")
         if system is None:
-            yield Finding(
-                "error",
-                what,
-                "none",
-                f"it does not exist in {target.env.region}",
-                "correct the id or the region",
-                where,
-            )
+            yield subject.error("none", f"it does not exist in {target.env.region}", "correct the id or the region")
             continue
-        problems = list(_problems(target, name, system, what, where))
-        yield from problems or [
-            Finding("ok", what, system.state, f"{name} storage, in this environment's zones", where=where)
-        ]
+        problems = list(_problems(target, name, system, subject))
+        yield from problems or [subject.ok(system.state, f"{name} storage, in this environment's zones")]
 
 
-def _problems(target: Target, name: str, system: FileSystem, what: str, where: str) -> Found:
+def _problems(target: Target, name: str, system: FileSystem, subject: Subject) -> Found:
     network, fsx = target.env.network, target.env.storage.fsx
     if system.state.upper() != "AVAILABLE":
-        yield Finding(
-            "error", what, system.state, "it cannot be mounted in this state", "wait, or use another file system", where
-        )
+        yield subject.error(system.state, "it cannot be mounted in this state", "wait, or use another file system")
     if name == "efs":
-        missing = [z for z in target.zone_ids if z not in system.zones]
-        if missing:
-            yield Finding(
-                "error",
-                what,
+        if missing := [z for z in target.zone_ids if z not in system.zones]:
+            yield subject.error(
                 listed(sorted(system.zones)),
                 f"it has no mount target in {listed(missing)}: nodes there cannot mount it",
                 "create mount targets there: aws efs create-mount-target",
-                where,
             )
         return
     if system.kind != "LUSTRE":
-        yield Finding(
-            "error", what, system.kind, "it is not FSx for Lustre", "use an FSx for Lustre file system", where
-        )
+        yield subject.error(system.kind, "it is not FSx for Lustre", "use an FSx for Lustre file system")
     elif fsx and fsx.existing and system.mount_name != fsx.existing.mount_name:
-        yield Finding(
-            "error",
-            what,
-            system.mount_name,
-            f"the environment has mount_name: {fsx.existing.mount_name}",
-            f"write mount_name: {system.mount_name}",
-            where,
-        )
+        reason = f"the environment has mount_name: {fsx.existing.mount_name}"
+        yield subject.error(system.mount_name, reason, f"write mount_name: {system.mount_name}")
     if network.existing and system.vpc != network.existing.vpc_id:
-        yield Finding(
-            "warning", what, system.vpc, f"it is not in the VPC {network.existing.vpc_id}", "peer the two VPCs", where
-        )
+        yield subject.warning(system.vpc, f"it is not in the VPC {network.existing.vpc_id}", "peer the two VPCs")
 
 
 def _fetch(name: str) -> Callable[[Target, Aws], Systems]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.images import images
-from trainium_cdk.checks.live.model import Check, Finding, Found, Target, listed
+from trainium_cdk.checks.live.model import Check, Found, Target, listed
 
 SUPPORT_ENDS = dt.timedelta(days=60)
 """A warning is given this long before the end of support."""
@@ -15,41 +15,26 @@ SUPPORT_ENDS = dt.timedelta(days=60)
 
 def evaluate_kubernetes(target: Target, versions: dict[str, dict[str, Any]]) -> Found:
     version = target.env.kubernetes_version
-    what, where = f"Kubernetes {version}", target.where(("eks", "version"))
+    kubernetes = target.about(f"Kubernetes {version}", "eks", "version")
     release = versions.get(version)
     status = (release or {}).get("versionStatus") or (release or {}).get("status", "").upper().replace("-", "_")
     offered = listed(v for v, f in sorted(versions.items()) if f.get("versionStatus") == "STANDARD_SUPPORT")
     if release is None or status == "UNSUPPORTED":
-        yield Finding(
-            "error",
-            what,
+        yield kubernetes.error(
             "unsupported" if release else "none",
             f"EKS does not create clusters of this version in {target.env.region}",
             f"write eks.version: one of {offered}",
-            where,
         )
         return
     ends, last = release.get("endOfStandardSupportDate"), release.get("endOfExtendedSupportDate")
     if status == "EXTENDED_SUPPORT":
-        yield Finding(
-            "warning",
-            what,
-            "extended support",
-            f"the cluster costs more, and support ends {_day(last)}",
-            f"write eks.version: one of {offered}",
-            where,
-        )
+        reason = f"the cluster costs more, and support ends {_day(last)}"
+        yield kubernetes.warning("extended support", reason, f"write eks.version: one of {offered}")
     elif ends and ends - target.now < SUPPORT_ENDS:
-        yield Finding(
-            "warning",
-            what,
-            "standard support",
-            f"it ends {_day(ends)}, and the cluster costs more after that",
-            f"use {offered}",
-            where,
-        )
+        reason = f"it ends {_day(ends)}, and the cluster costs more after that"
+        yield kubernetes.warning("standard support", reason, f"use {offered}")
     else:
-        yield Finding("ok", what, "standard support", f"until {_day(ends)}")
+        yield kubernetes.ok("standard support", f"until {_day(ends)}")
 
 
 def fetch_kubernetes(_: Target, aws: Aws) -> dict[str, dict[str, Any]]:
@@ -75,16 +60,10 @@ def evaluate_addons(target: Target, offered: dict[str, list[str]]) -> Found:
     for name, version in wrong.items():
         known = offered.get(name, [])
         fix = f"write eks.addon_versions: {{{name}: {known[0]}}}" if known else "choose another Kubernetes version"
-        yield Finding(
-            "error",
-            f"add-on {name}",
-            version,
-            f"EKS does not offer this version for Kubernetes {kubernetes}",
-            fix,
-            target.where(("eks", "addon_versions", name)),
-        )
+        addon = target.about(f"add-on {name}", "eks", "addon_versions", name)
+        yield addon.error(version, f"EKS does not offer this version for Kubernetes {kubernetes}", fix)
     if not wrong:
-        yield Finding("ok", "add-ons", listed(wanted), f"each in a version for Kubernetes {kubernetes}")
+        yield target.about("add-ons").ok(listed(wanted), f"each in a version for Kubernetes {kubernetes}")
 
 
 def fetch_addons(target: Target, aws: Aws) -> dict[str, list[str]]:
@@ -97,16 +76,14 @@ def fetch_addons(target: Target, aws: Aws) -> dict[str, list[str]]:
 
 def evaluate_node_image(target: Target, image: str | None) -> Found:
     facts, version = target.env.catalog.eks, target.env.kubernetes_version
+    published = target.about(f"image {facts.ami_type}", "eks", "version")
     if image:
-        yield Finding("ok", f"image {facts.ami_type}", image, f"published for Kubernetes {version}")
+        yield published.ok(image, f"published for Kubernetes {version}")
         return
-    yield Finding(
-        "error",
-        f"image {facts.ami_type}",
+    yield published.error(
         "none",
         f"AWS publishes no Neuron image for Kubernetes {version} in {target.env.region}",
         f"write eks.version: {facts.default}, or choose another region",
-        target.where(("eks", "version")),
     )
 
 

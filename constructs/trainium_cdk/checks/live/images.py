@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.model import Check, Finding, Found, Target
+from trainium_cdk.checks.live.model import Check, Found, Subject, Target
 from trainium_cdk.settings.inventory import Image
 
 Images = dict[str, dict[str, Any] | None]
 """Image id -> EC2's description; None where there is none."""
-Further = Callable[[Target, dict[str, Any], str, str], Iterator[Finding]]
-"""Further findings about an image: target, EC2's description, what was checked, where it is set."""
+Further = Callable[[Target, dict[str, Any], Subject], Found]
+"""Further findings about an image: target, EC2's description, the image as a subject."""
 
 
 def _none(*_: Any) -> Found:
@@ -33,42 +33,30 @@ def images(further: Further = _none) -> Check[Images]:
 
 def evaluate_images(further: Further, target: Target, images: Images) -> Found:
     for wanted in target.inventory.images():
-        what, where = f"image {wanted.id}", target.where(wanted.key)
-        image = images[wanted.id]
+        subject, image = target.about(f"image {wanted.id}", *wanted.key), images[wanted.id]
         if image is None:
-            yield Finding(
-                "error",
-                what,
+            yield subject.error(
                 "none",
                 f"it does not exist in {target.env.region}, or this account may not use it",
                 "copy it to this region, share it with this account, or correct the id",
-                where,
             )
             continue
-        problems = [*_problems(target, wanted, image, what, where), *further(target, image, what, where)]
-        yield from problems or [Finding("ok", what, str(image["State"]), str(image.get("Name", "")), where=where)]
+        problems = [*_problems(target, wanted, image, subject), *further(target, image, subject)]
+        yield from problems or [subject.ok(image["State"], str(image.get("Name", "")))]
 
 
-def _problems(target: Target, wanted: Image, image: dict[str, Any], what: str, where: str) -> Found:
+def _problems(target: Target, wanted: Image, image: dict[str, Any], subject: Subject) -> Found:
     if image["State"] != "available":
-        yield Finding(
-            "error", what, image["State"], "it cannot be used in this state", "wait, or use another image", where
-        )
+        yield subject.error(image["State"], "it cannot be used in this state", "wait, or use another image")
     if image["Architecture"] != "x86_64":
-        yield Finding("error", what, image["Architecture"], "Trainium nodes are x86_64", "use an x86_64 image", where)
+        yield subject.error(image["Architecture"], "Trainium nodes are x86_64", "use an x86_64 image")
     disks = {m["DeviceName"]: m.get("Ebs", {}) for m in image.get("BlockDeviceMappings", [])}
     root: dict[str, Any] = disks.get(image.get("RootDeviceName"), {})
     if (size := int(root.get("VolumeSize", 0))) > wanted.root_volume_gib:
-        yield Finding(
-            "error",
-            what,
-            f"{size} GiB",
-            f"its root volume is larger than root_volume_gib: {wanted.root_volume_gib}",
-            f"write root_volume_gib: {size} or more",
-            where,
-        )
+        reason = f"its root volume is larger than root_volume_gib: {wanted.root_volume_gib}"
+        yield subject.error(f"{size} GiB", reason, f"write root_volume_gib: {size} or more")
     if is_past(image.get("DeprecationTime"), target.now):
-        yield Finding("warning", what, "deprecated", "its owner no longer maintains it", "build a new one", where)
+        yield subject.warning("deprecated", "its owner no longer maintains it", "build a new one")
 
 
 def fetch_images(target: Target, aws: Aws) -> Images:

@@ -49,6 +49,26 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Subject:
+    """What is checked: its name, and where its setting is. Each method is a finding about it."""
+
+    what: str
+    where: str = ""
+
+    def ok(self, value: object, reason: str) -> Finding:
+        return Finding("ok", self.what, str(value), reason, where=self.where)
+
+    def info(self, value: object, reason: str, fix: str = "") -> Finding:
+        return Finding("info", self.what, str(value), reason, fix, self.where)
+
+    def warning(self, value: object, reason: str, fix: str) -> Finding:
+        return Finding("warning", self.what, str(value), reason, fix, self.where)
+
+    def error(self, value: object, reason: str, fix: str) -> Finding:
+        return Finding("error", self.what, str(value), reason, fix, self.where)
+
+
+@dataclass(frozen=True)
 class Target:
     """The stack of an environment that will be deployed.
 
@@ -99,6 +119,10 @@ class Target:
     def where(self, key: KeyPath) -> str:
         """The file and line of a key, as messages show it."""
         return self.env.source.where(key) if self.env.source.lines else ""
+
+    def about(self, what: str, *key: str | int) -> Subject:
+        """What is checked, and the key of its setting; none if no setting is affected."""
+        return Subject(what, self.where(key) if key else "")
 
 
 Found = Iterator[Finding]

@@ -8,7 +8,7 @@ from typing import Any
 
 from trainium_cdk.checks.live.account import stack
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.model import Check, Finding, Found, Target, listed
+from trainium_cdk.checks.live.model import Check, Found, Target, listed
 from trainium_cdk.settings import ExistingSubnet, Peering
 from trainium_cdk.settings.problems import KeyPath
 
@@ -37,29 +37,22 @@ def evaluate_vpc(target: Target, state: Existing) -> Found:
     if existing is None:
         return
     at: KeyPath = ("network", "existing")
+    what = f"VPC {existing.vpc_id}"
     if vpc is None:
-        yield Finding(
-            "error",
-            f"VPC {existing.vpc_id}",
-            "none",
-            f"this VPC does not exist in {target.env.region}",
-            "correct the id or the region",
-            target.where((*at, "vpc_id")),
-        )
+        reason = f"this VPC does not exist in {target.env.region}"
+        yield target.about(what, *at, "vpc_id").error("none", reason, "correct the id or the region")
         return
-    networks = _networks(vpc)
+    subject, networks = target.about(what, *at, "cidr"), _networks(vpc)
     if not any(str(n) == existing.cidr for n in networks):
-        yield Finding(
-            "error",
-            f"VPC {existing.vpc_id}",
-            listed(networks),
-            f"the environment has cidr: {existing.cidr}",
-            f"write network.existing.cidr: {networks[0]}",
-            target.where((*at, "cidr")),
-        )
+        fix = f"write network.existing.cidr: {networks[0]}"
+        yield subject.error(listed(networks), f"the environment has cidr: {existing.cidr}", fix)
     else:
-        yield Finding("ok", f"VPC {existing.vpc_id}", existing.cidr, "matches the environment")
-    yield from _dns(existing.vpc_id, dns)
+        yield subject.ok(existing.cidr, "matches the environment")
+    for attribute, on in dns.items():
+        if not on:
+            fix = f"aws ec2 modify-vpc-attribute --vpc-id {existing.vpc_id} --{_FLAGS[attribute]}"
+            reason = "nodes, file systems and endpoints need DNS in the VPC"
+            yield target.about(what).error(f"{attribute}: false", reason, fix)
     for name in ("private_subnets", "public_subnets"):
         for i, subnet in enumerate(getattr(existing, name)):
             yield from _subnet(target, subnet, subnets[subnet.id], (*at, name, i))
@@ -71,7 +64,7 @@ def evaluate_vpc(target: Target, state: Existing) -> Found:
 def _subnet(target: Target, ours: ExistingSubnet, theirs: dict[str, Any] | None, at: KeyPath) -> Found:
     what = f"subnet {ours.id}"
     if theirs is None:
-        yield Finding("error", what, "none", "this subnet does not exist", "correct the id", target.where((*at, "id")))
+        yield target.about(what, *at, "id").error("none", "this subnet does not exist", "correct the id")
         return
     existing = target.env.network.existing
     pairs = (
@@ -81,42 +74,19 @@ def _subnet(target: Target, ours: ExistingSubnet, theirs: dict[str, Any] | None,
     )
     different = [(name, mine, real) for name, mine, real in pairs if mine != real]
     for name, mine, real in different:
-        yield Finding(
-            "error",
-            what,
-            real,
-            f"the environment has {name}: {mine}",
-            f"write {name}: {real}",
-            target.where((*at, name)),
-        )
+        reason, fix = f"the environment has {name}: {mine}", f"write {name}: {real}"
+        yield target.about(what, *at, name).error(real, reason, fix)
     if different or "private_subnets" not in at:
         return
     zone, free = ours.zone_id, int(theirs["AvailableIpAddressCount"])
     # at least one address for each node; the offline rules count all other addresses
     nodes = sum(f.resource.max_nodes for f in target.nodes if target.inventory.zone_of(f.queue) == zone)
+    subject, value = target.about(what, *at), f"{free:,} free addresses"
     if free < nodes:
-        yield Finding(
-            "error",
-            what,
-            f"{free:,} free addresses",
-            f"up to {nodes:,} nodes need an address there, and other resources use the rest",
-            "use a subnet with more free addresses, or lower max_nodes",
-            target.where(at),
-        )
+        reason = f"up to {nodes:,} nodes need an address there, and other resources use the rest"
+        yield subject.error(value, reason, "use a subnet with more free addresses, or lower max_nodes")
     else:
-        yield Finding("ok", what, f"{free:,} free addresses", f"in {zone}, for up to {nodes:,} nodes")
-
-
-def _dns(vpc: str, dns: dict[str, bool]) -> Found:
-    for attribute, on in dns.items():
-        if not on:
-            yield Finding(
-                "error",
-                f"VPC {vpc}",
-                f"{attribute}: false",
-                "nodes, file systems and endpoints need DNS in the VPC",
-                f"aws ec2 modify-vpc-attribute --vpc-id {vpc} --{_FLAGS[attribute]}",
-            )
+        yield subject.ok(value, f"in {zone}, for up to {nodes:,} nodes")
 
 
 def _default_route(target: Target, subnet: ExistingSubnet, table: dict[str, Any] | None, at: KeyPath) -> Found:
@@ -127,13 +97,10 @@ def _default_route(target: Target, subnet: ExistingSubnet, table: dict[str, Any]
     usable = [r for r in routes if r.get("State") != "blackhole" and not str(r.get("GatewayId", "")).startswith("igw-")]
     if existing.internet and not usable:
         state = "its default route leads to an internet gateway, or is a blackhole" if routes else "no default route"
-        yield Finding(
-            "error",
-            f"subnet {subnet.id}",
+        yield target.about(f"subnet {subnet.id}", *at).error(
             state,
             "nodes without public addresses cannot reach the internet from there: the cluster's creation would time out",
             "route 0.0.0.0/0 to a NAT gateway, a transit gateway or a firewall, or write network.existing.internet: false",
-            target.where(at),
         )
 
 
@@ -189,74 +156,45 @@ def evaluate_peers(target: Target, peers: dict[int, Peer], exists: bool = False)
         at: KeyPath = ("network", "peerings", i)
         what = f"peer {peer.vpc_id}"
         if i not in readable:
-            yield Finding(
-                "info", what, peer.cidr, f"it is in account {peer.account}, which these credentials cannot read", ""
-            )
+            reason = f"it is in account {peer.account}, which these credentials cannot read"
+            yield target.about(what).info(peer.cidr, reason)
             continue
         answer = peers[i]
         if answer.vpc is None:
-            region = peer.region or target.env.region
-            yield Finding(
-                "error",
-                what,
-                "none",
-                f"this VPC does not exist in {region}",
-                "correct the id",
-                target.where((*at, "vpc_id")),
-            )
+            reason = f"this VPC does not exist in {peer.region or target.env.region}"
+            yield target.about(what, *at, "vpc_id").error("none", reason, "correct the id")
             continue
         problems = [*_overlaps(target, peer, answer, ours, at), *_tables(target, peer, answer, ours, at, exists)]
         yield from problems
         if not problems:
-            yield Finding("ok", what, listed(_networks(answer.vpc)), f"does not overlap with {ours}")
+            yield target.about(what).ok(listed(_networks(answer.vpc)), f"does not overlap with {ours}")
 
 
 def _overlaps(target: Target, peer: Peering, answer: Peer, ours: IPv4Network, at: KeyPath) -> Found:
     assert answer.vpc is not None  # noqa: S101  checked by the caller
-    networks, where = _networks(answer.vpc), target.where((*at, "cidr"))
+    networks, subject = _networks(answer.vpc), target.about(f"peer {peer.vpc_id}", *at, "cidr")
     for network in networks:
         if network.overlaps(ours):
-            yield Finding(
-                "error",
-                f"peer {peer.vpc_id}",
-                str(network),
-                f"it overlaps with this environment's {ours}: AWS rejects the peering",
-                "write another network.cidr, for example 10.1.0.0/16",
-                where,
-            )
+            reason = f"it overlaps with this environment's {ours}: AWS rejects the peering"
+            yield subject.error(network, reason, "write another network.cidr, for example 10.1.0.0/16")
     if not any(IPv4Network(peer.cidr).subnet_of(n) for n in networks):
-        yield Finding(
-            "error",
-            f"peer {peer.vpc_id}",
-            listed(networks),
-            f"the environment has cidr: {peer.cidr}, so that routes would not lead to this VPC",
-            f"write cidr: {networks[0]}",
-            where,
-        )
+        reason = f"the environment has cidr: {peer.cidr}, so that routes would not lead to this VPC"
+        yield subject.error(listed(networks), reason, f"write cidr: {networks[0]}")
 
 
 def _tables(target: Target, peer: Peering, answer: Peer, ours: IPv4Network, at: KeyPath, exists: bool) -> Found:
     for i, name in enumerate(peer.route_tables):
-        table, where = answer.tables[name], target.where((*at, "route_tables", i))
+        table, subject = answer.tables[name], target.about(f"route table {name}", *at, "route_tables", i)
         if table is None or table["VpcId"] != peer.vpc_id:
-            yield Finding(
-                "error",
-                f"route table {name}",
-                table["VpcId"] if table else "none",
-                f"it is not a route table of {peer.vpc_id}",
-                "use a route table of the other VPC",
-                where,
-            )
+            reason = f"it is not a route table of {peer.vpc_id}"
+            yield subject.error(table["VpcId"] if table else "none", reason, "use a route table of the other VPC")
             continue
         taken = [r for r in table.get("Routes", []) if r.get("DestinationCidrBlock") == str(ours)]
         if taken and not exists:
-            yield Finding(
-                "error",
-                f"route table {name}",
-                str(ours),
+            yield subject.error(
+                ours,
                 "it already has a route to this environment's network, left from another peering",
                 f"aws ec2 delete-route --route-table-id {name} --destination-cidr-block {ours}",
-                where,
             )
 
 

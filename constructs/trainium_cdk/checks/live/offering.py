@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.model import Check, Finding, Found, Target, listed
+from trainium_cdk.checks.live.model import Check, Found, Target, listed
 
 Offered = dict[str, frozenset[str]]
 """Instance type -> zone ids."""
@@ -16,16 +16,10 @@ def evaluate_zones(target: Target, states: dict[str, str]) -> Found:
         state = states.get(zone)
         if state != "available":
             known = listed(sorted(z for z, s in states.items() if s == "available"))
-            yield Finding(
-                "error",
-                f"zone {zone}",
-                state or "none",
-                f"this account cannot use it in {target.env.region}",
-                f"choose from {known}",
-                target.where(("network",)),
-            )
+            reason = f"this account cannot use it in {target.env.region}"
+            yield target.about(f"zone {zone}", "network").error(state or "none", reason, f"choose from {known}")
     if all(states.get(z) == "available" for z in target.zone_ids):
-        yield Finding("ok", "zones", listed(target.zone_ids), f"available in {target.env.region}")
+        yield target.about("zones").ok(listed(target.zone_ids), f"available in {target.env.region}")
 
 
 def fetch_zones(_: Target, aws: Aws) -> dict[str, str]:
@@ -38,25 +32,15 @@ def evaluate_offering(target: Target, offered: Offered) -> Found:
         zone, zones = target.inventory.zone_of(nodes.queue), offered.get(nodes.kind.name, frozenset())
         what = f"{nodes.kind.name} for {nodes.name}"
         if zone in zones:
-            yield Finding("ok", what, str(zone), "offered in this zone")
+            yield target.about(what).ok(zone, "offered in this zone")
         elif not zones:
-            yield Finding(
-                "error",
-                what,
-                str(zone),
-                f"no zone of {target.env.region} offers it to this account",
-                "choose another region or instance type",
-                target.where((*nodes.at, "instance_type")),
-            )
+            reason = f"no zone of {target.env.region} offers it to this account"
+            fix = "choose another region or instance type"
+            yield target.about(what, *nodes.at, "instance_type").error(zone, reason, fix)
         else:
-            yield Finding(
-                "error",
-                what,
-                str(zone),
-                "this zone does not offer it to this account",
-                f"write zone_id: {listed(sorted(zones)).replace(' and ', ' or ')}",
-                target.where((*nodes.queue_at, "zone_id")),
-            )
+            fix = f"write zone_id: {listed(sorted(zones), 'or')}"
+            where = target.about(what, *nodes.queue_at, "zone_id")
+            yield where.error(zone, "this zone does not offer it to this account", fix)
     yield from _servers(target, offered)
 
 
@@ -66,18 +50,15 @@ def _servers(target: Target, offered: Offered) -> Found:
         wanted = target.zone_ids if server.zones == "every" else target.zone_ids[:1]
         zones = offered.get(server.instance_type, frozenset())
         missing = [z for z in wanted if z not in zones]
+        subject = target.about(f"{server.instance_type} for the {server.name}", *server.key)
+        reason = "not offered there to this account"
+        fix = "choose another ordinary type, for example m5.large or c5.4xlarge"
         if not missing:
-            yield Finding("ok", f"{server.instance_type} for the {server.name}", listed(wanted), "offered in each zone")
-            continue
-        partly = len(missing) < len(wanted)
-        yield Finding(
-            "warning" if partly else "error",
-            f"{server.instance_type} for the {server.name}",
-            listed(missing),
-            "not offered there to this account" + (", but in the other zones" if partly else ""),
-            "choose another ordinary type, for example m5.large or c5.4xlarge",
-            target.where(server.key),
-        )
+            yield subject.ok(listed(wanted), "offered in each zone")
+        elif len(missing) < len(wanted):
+            yield subject.warning(listed(missing), f"{reason}, but in the other zones", fix)
+        else:
+            yield subject.error(listed(missing), reason, fix)
 
 
 def fetch_offering(target: Target, aws: Aws) -> Offered:
@@ -105,13 +86,8 @@ def evaluate_types(target: Target, known: dict[str, dict[str, Any]]) -> Found:
         }
         for name, value in theirs.items():
             if getattr(kind, name) != value:
-                yield Finding(
-                    "warning",
-                    f"{name} of {kind.name}",
-                    str(getattr(kind, name)),
-                    f"EC2 reports {value}",
-                    f"write catalog.instances.{kind.name}.{name}: {value}",
-                )
+                fix = f"write catalog.instances.{kind.name}.{name}: {value}"
+                yield target.about(f"{name} of {kind.name}").warning(getattr(kind, name), f"EC2 reports {value}", fix)
 
 
 def fetch_types(target: Target, aws: Aws) -> dict[str, dict[str, Any]]:

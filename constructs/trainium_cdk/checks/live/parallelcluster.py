@@ -7,7 +7,7 @@ from typing import Any
 
 from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.images import images, is_past
-from trainium_cdk.checks.live.model import Check, Finding, Found, Target
+from trainium_cdk.checks.live.model import Check, Found, Subject, Target
 
 IMAGE_NAMES = {
     "ubuntu2204": "ubuntu-2204-lts-hvm-x86_64",
@@ -27,21 +27,14 @@ def _key_name(target: Target) -> str | None:
 
 def evaluate_key_pair(target: Target, kind: str | None) -> Found:
     name, os = _key_name(target), target.env.pcluster.os
-    what, where = f"key pair {name}", target.where(KEY)
+    pair = target.about(f"key pair {name}", *KEY)
     create = f"aws ec2 create-key-pair --key-name {name} --key-type ed25519 --region {target.env.region}"
     if kind is None:
-        yield Finding("error", what, "none", f"this key pair does not exist in {target.env.region}", create, where)
+        yield pair.error("none", f"this key pair does not exist in {target.env.region}", create)
     elif kind != "ed25519" and os.startswith("ubuntu"):
-        yield Finding(
-            "error",
-            what,
-            kind,
-            f"{os} does not support {kind} keys",
-            "use an ed25519 key pair, or remove key_name",
-            where,
-        )
+        yield pair.error(kind, f"{os} does not support {kind} keys", "use an ed25519 key pair, or remove key_name")
     else:
-        yield Finding("ok", what, kind, f"{os} supports it")
+        yield pair.ok(kind, f"{os} supports it")
 
 
 def fetch_key_pair(target: Target, aws: Aws) -> str | None:
@@ -49,7 +42,7 @@ def fetch_key_pair(target: Target, aws: Aws) -> str | None:
     return str(answer["KeyPairs"][0]["KeyType"]) if answer and answer["KeyPairs"] else None
 
 
-def _built_by_parallelcluster(target: Target, image: dict[str, Any], what: str, where: str) -> Found:
+def _built_by_parallelcluster(target: Target, image: dict[str, Any], subject: Subject) -> Found:
     """Nodes need an image that ParallelCluster has built, in its own version and for the cluster's operating system."""
     p = target.env.pcluster
     version = p.version or target.env.catalog.parallelcluster.default
@@ -58,49 +51,35 @@ def _built_by_parallelcluster(target: Target, image: dict[str, Any], what: str, 
     built = tags.get("parallelcluster:version") or (official and official[1])
     build = f"build one: `trn image bake`, or pcluster build-image of ParallelCluster {version}"
     if built is None:
-        yield Finding(
-            "warning",
-            what,
+        yield subject.warning(
             "no tag parallelcluster:version",
             f"nodes need an image that ParallelCluster {version} has built, and this image has no such tag or name",
             f"{build}; if it is derived from such an image, add that tag",
-            where,
         )
     elif built != version:
-        yield Finding(
-            "error",
-            what,
-            built,
-            f"ParallelCluster {built} has built it, and nodes of {version} refuse to start from it",
-            build,
-            where,
-        )
+        reason = f"ParallelCluster {built} has built it, and nodes of {version} refuse to start from it"
+        yield subject.error(built, reason, build)
     system = tags.get("parallelcluster:os")
     if system and system != p.os:
-        yield Finding(
-            "error", what, system, f"it is built for {system}, but pcluster.os is {p.os}", f"write os: {system}", where
-        )
+        yield subject.error(system, f"it is built for {system}, but pcluster.os is {p.os}", f"write os: {system}")
 
 
 def evaluate_parallelcluster(target: Target, images: list[dict[str, Any]]) -> Found:
     p = target.env.pcluster
     version = p.version or target.env.catalog.parallelcluster.default
-    what, where = f"ParallelCluster {version} on {p.os}", target.where(("pcluster", "version"))
+    subject = target.about(f"ParallelCluster {version} on {p.os}", "pcluster", "version")
     if not images:
-        yield Finding(
-            "error",
-            what,
+        yield subject.error(
             "none",
             f"AWS publishes no image of this version in {target.env.region}: it is not released there, or retired",
             f"write pcluster.version: {target.env.catalog.parallelcluster.default}, or choose another region",
-            where,
         )
         return
     newest = max(images, key=lambda i: str(i.get("CreationDate", "")))
     if is_past(newest.get("DeprecationTime"), target.now):
-        yield Finding("warning", what, "deprecated", "AWS no longer supports this version", "use a newer one", where)
+        yield subject.warning("deprecated", "AWS no longer supports this version", "use a newer one")
     else:
-        yield Finding("ok", what, newest["ImageId"], f"published in {target.env.region}")
+        yield subject.ok(newest["ImageId"], f"published in {target.env.region}")
 
 
 def fetch_parallelcluster(target: Target, aws: Aws) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 from trainium_cdk.catalog import CapacityType
 from trainium_cdk.checks.live.account import stack
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.model import Check, Finding, Found, Target, counted, listed
+from trainium_cdk.checks.live.model import Check, Found, Target, counted, listed
 from trainium_cdk.settings.problems import KeyPath
 
 QUOTA = ("servicequotas:GetServiceQuota", "servicequotas:GetAWSDefaultServiceQuota")
@@ -64,12 +64,12 @@ class Need:
 
 def evaluate(target: Target, need: Need) -> Found:
     quota, limit = need.quota, int(need.limit)
-    what, value = f"quota {quota.name} ({quota.code})", f"{limit:,}"
+    subject = target.about(f"quota {quota.name} ({quota.code})", *need.key)
     used = f", and {need.used:,} are in use" if need.used else ""
     reason = f"{need.parts}: {counted(need.wanted, quota.unit)}{used}"
     total = need.wanted + need.used
     if total <= limit:
-        yield Finding("ok", what, value, reason)
+        yield subject.ok(f"{limit:,}", reason)
         return
     raise_it = (
         f"aws service-quotas request-service-quota-increase --service-code {quota.service} --quota-code {quota.code} "
@@ -77,7 +77,7 @@ def evaluate(target: Target, need: Need) -> Found:
     )
     room = max(0, limit - need.used)
     fits = f", or lower max_nodes: {room // need.each} fit now" if need.each else ""
-    yield Finding("error", what, value, reason, raise_it + fits, target.where(need.key))
+    yield subject.error(f"{limit:,}", reason, raise_it + fits)
 
 
 def _limit(aws: Aws, quota: Quota) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.model import Check, Finding, Found, Target, counted
+from trainium_cdk.checks.live.model import Check, Found, Subject, Target, counted
 from trainium_cdk.settings.inventory import KnownNodes
 
 BLOCK = "capacity-block"
@@ -33,24 +33,21 @@ def _named(target: Target) -> list[KnownNodes]:
 def evaluate_reservations(target: Target, reservations: Reservations) -> Found:
     for nodes in _named(target):
         name = str(nodes.resource.reservation)
-        where = target.where((*nodes.at, "reservation"))
+        subject = target.about(f"reservation {name}", *nodes.at, "reservation")
         reservation = reservations.get(name)
         if reservation is None:
-            yield Finding(
-                "error",
-                f"reservation {name}",
+            yield subject.error(
                 "none",
                 f"it does not exist in {target.env.region}, in this account or shared with it",
                 "correct the id or the region: aws ec2 describe-capacity-reservations",
-                where,
             )
             continue
-        problems = list(_problems(target, nodes, reservation, where))
+        problems = list(_problems(target, nodes, reservation, subject))
         yield from problems
         if not any(f.level == "error" for f in problems):
             size = counted(int(reservation["TotalInstanceCount"]), "instance")
             text = f"{size} of {reservation['InstanceType']} in {reservation.get('AvailabilityZoneId', '?')}"
-            yield Finding("ok", f"reservation {name}", reservation["State"], text + _until(reservation))
+            yield subject.ok(reservation["State"], text + _until(reservation))
 
 
 def _until(reservation: dict[str, Any]) -> str:
@@ -58,78 +55,72 @@ def _until(reservation: dict[str, Any]) -> str:
     return f", until {_moment(end)}" if end else ", without an end date"
 
 
-def _problems(target: Target, nodes: KnownNodes, reservation: dict[str, Any], where: str) -> Found:
-    name = f"reservation {reservation['CapacityReservationId']}"
-
-    def problem(value: object, reason: str, fix: str, *, warning: bool = False) -> Finding:
-        return Finding("warning" if warning else "error", name, str(value), reason, fix, where)
-
+def _problems(target: Target, nodes: KnownNodes, reservation: dict[str, Any], subject: Subject) -> Found:
     kind = reservation.get("ReservationType", "default")
     if (kind == BLOCK) != (nodes.queue.capacity_type == BLOCK):
         is_block = kind == BLOCK
-        yield problem(
+        yield subject.error(
             kind,
             f"it is {'a capacity block' if is_block else 'an on-demand reservation'}, but capacity_type is {nodes.queue.capacity_type}",
             f"write capacity_type: {BLOCK if is_block else 'on-demand'}",
         )
     if reservation["InstanceType"] != nodes.kind.name:
-        yield problem(
+        yield subject.error(
             reservation["InstanceType"],
             f"it is not for {nodes.kind.name}, the instance type of {nodes.name}",
             f"write instance_type: {reservation['InstanceType']}, or use a reservation of {nodes.kind.name}",
         )
     zone, ours = reservation.get("AvailabilityZoneId"), target.inventory.zone_of(nodes.queue)
     if zone and zone != ours:
-        yield problem(zone, f"it is not in the zone of {nodes.name} ({ours})", f"write zone_id: {zone}")
-    yield from _size(nodes, reservation, problem)
-    yield from _time(target, nodes, reservation, problem)
+        yield subject.error(zone, f"it is not in the zone of {nodes.name} ({ours})", f"write zone_id: {zone}")
+    yield from _size(nodes, reservation, subject)
+    yield from _time(target, nodes, reservation, subject)
 
 
-def _size(nodes: KnownNodes, reservation: dict[str, Any], problem: Any) -> Found:
+def _size(nodes: KnownNodes, reservation: dict[str, Any], subject: Subject) -> Found:
     total, free = int(reservation["TotalInstanceCount"]), int(reservation["AvailableInstanceCount"])
     wanted = nodes.resource.max_nodes
     if total < wanted:
-        yield problem(
+        yield subject.error(
             counted(total, "instance"),
             f"{nodes.name} has up to {wanted:,} nodes: those beyond the reservation cannot start",
             f"write max_nodes: {total}, or enlarge the reservation",
         )
     elif free < wanted and reservation["State"] == "active":
-        yield problem(
+        yield subject.warning(
             counted(free, "free instance"),
             f"{nodes.name} has up to {wanted:,} nodes, but other instances of the {total:,} are in use, possibly by this cluster",
             "list the instances that use them: aws ec2 describe-instances --filters Name=capacity-reservation-id,Values="
             f"{reservation['CapacityReservationId']}",
-            warning=True,
         )
 
 
-def _time(target: Target, nodes: KnownNodes, reservation: dict[str, Any], problem: Any) -> Found:
+def _time(target: Target, nodes: KnownNodes, reservation: dict[str, Any], subject: Subject) -> Found:
     state, start, end = reservation["State"], reservation.get("StartDate"), reservation.get("EndDate")
     if state in COMING:
-        yield problem(
+        yield subject.warning(
             state,
             f"it starts {_moment(start) if start else 'later'}: its nodes cannot start before that",
             "you can deploy now: ParallelCluster keeps the nodes of a future block in maintenance until it starts"
             if nodes.queue.capacity_type == "capacity-block"
             else "deploy after it has started",
-            warning=True,
         )
     elif state != "active":
-        yield problem(state, "no instance can start in it any more", "use another reservation, or remove it")
+        yield subject.error(state, "no instance can start in it any more", "use another reservation, or remove it")
         return
     if end is None:
         return
     left = end - target.now
     if left <= ENDS_EARLY:
-        yield problem(_moment(end), "it has ended, or its instances are being terminated", "use another reservation")
+        yield subject.error(
+            _moment(end), "it has ended, or its instances are being terminated", "use another reservation"
+        )
     elif left <= SOON:
-        yield problem(
+        yield subject.warning(
             _moment(end),
             f"it ends in {left.total_seconds() / 3600:.0f} h; EC2 terminates the nodes of a block {ENDS_EARLY.seconds // 60} "
             "minutes before",
             "make sure that jobs write checkpoints, or extend the reservation",
-            warning=True,
         )
 
 
@@ -200,20 +191,16 @@ def _blocks_wanted(target: Target) -> list[KnownNodes]:
 def evaluate_blocks(target: Target, available: dict[tuple[str, int], list[Offering]]) -> Found:
     for nodes in _blocks_wanted(target):
         offers = available[nodes.kind.name, nodes.resource.max_nodes]
-        what = f"capacity block for {nodes.name}"
-        where = target.where((*nodes.at, "reservation"))
+        subject = target.about(f"capacity block for {nodes.name}", *nodes.at, "reservation")
         if not offers:
-            yield Finding(
-                "warning",
-                what,
+            yield subject.warning(
                 "none",
                 f"no block of {nodes.resource.max_nodes} x {nodes.kind.name} for {BLOCK_HOURS} h is currently offered in "
                 f"{target.env.region}",
                 "try other sizes: trn preflight --find-block TYPE --nodes N --hours H",
-                where,
             )
         for offer in offers[:3]:
-            yield Finding("info", what, f"{offer.price} {offer.currency}", describe(offer), offer.command, where)
+            yield subject.info(f"{offer.price} {offer.currency}", describe(offer), offer.command)
 
 
 def describe(offer: Offering) -> str:

@@ -2,70 +2,46 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.model import Check, Finding, Target, listed
 from trainium_cdk.errors import AwsError, Denied, NoCredentials, Unreachable
 
-THREADS = 8
 SECONDS = 60.0
-"""Time limit of one check. Each call has its own, shorter limit; this one is for the sum of its calls."""
+"""Time limit of the checks. Each call has its own, shorter limit; this one is for the sum of a check's calls."""
 
 
-@dataclass
-class _Running:
-    check: Check[Any]
-    findings: list[Finding] | None = None
-    error: Exception | None = None
-    began: float | None = None
+class _Running(threading.Thread):
+    """One check in a daemon thread: a call that hangs must not delay the end of the command."""
 
-    def run(self, target: Target, aws: Aws) -> None:
-        self.began = time.monotonic()
+    def __init__(self, check: Check[Any], target: Target, aws: Aws) -> None:
+        super().__init__(daemon=True)
+        self.check, self._target, self._aws = check, target, aws
+        self.findings: list[Finding] | None = None
+        self.error: Exception | None = None
+
+    def run(self) -> None:
         try:
-            answer = self.check.fetch(target, aws.limited_to(self.check.actions))
-            self.findings = list(self.check.evaluate(target, answer))
+            answer = self.check.fetch(self._target, self._aws.limited_to(self.check.actions))
+            self.findings = list(self.check.evaluate(self._target, answer))
         except Exception as e:
             self.error = e
 
 
 def run(target: Target, aws: Aws, checks: Sequence[Check[Any]], seconds: float = SECONDS) -> list[Finding]:
     """The findings of the checks, in the order of the checks. A service that cannot be reached is reported once."""
-    jobs = [_Running(c) for c in checks if c.wanted(target)]
-    waiting: queue.SimpleQueue[_Running] = queue.SimpleQueue()
-    done: queue.SimpleQueue[_Running] = queue.SimpleQueue()
-    for job in jobs:
-        waiting.put(job)
-
-    def work() -> None:
-        while True:
-            try:
-                job = waiting.get_nowait()
-            except queue.Empty:
-                return
-            job.run(target, aws)
-            done.put(job)
-
-    # daemon threads: a call that hangs must not delay the end of the command
-    for _ in range(min(THREADS, len(jobs))):
-        threading.Thread(target=work, daemon=True).start()
-    open_jobs = {id(job) for job in jobs}
-    while open_jobs:
-        try:
-            open_jobs.discard(id(done.get(timeout=0.2)))
-        except queue.Empty:
-            running = [j for j in jobs if id(j) in open_jobs and j.began is not None]
-            late = {id(j) for j in running if time.monotonic() - (j.began or 0) > seconds}
-            if len(late) >= min(THREADS, len(open_jobs)):  # no thread is free for the other checks
-                break
-            if late == open_jobs:
-                break
-    return _findings(jobs, seconds)
+    running = [_Running(check, target, aws) for check in checks if check.wanted(target)]
+    for each in running:
+        each.start()
+    end = time.monotonic() + seconds
+    for each in running:
+        each.join(max(0.0, end - time.monotonic()))
+    return _findings(running, seconds)
 
 
 def _findings(jobs: Iterable[_Running], seconds: float) -> list[Finding]:
