@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import ClassVar, Protocol, TypeVar
 
-from trainium_cdk.errors import JobError, JobTimeout, TransportError
+from trainium_cdk.errors import JobError, JobTimeout, TransportError, UnknownJob
 from trainium_cdk.jobs.models import AnyJob
 from trainium_cdk.jobs.patience import FOLLOWING, Patience
 from trainium_cdk.jobs.status import JobStatus, LogChunk, Submitted
@@ -15,6 +15,26 @@ from trainium_cdk.jobs.submission import Submission
 from trainium_cdk.outputs import ClusterOutputs
 
 S = TypeVar("S", bound=Submission)
+
+
+_LONGEST_PAUSE = 15.0
+"""Seconds between two requests while a job that is waited for does not change."""
+
+
+class Changes:
+    """Passes a status on when it differs from the one before; to nobody if `notify` is None."""
+
+    def __init__(self, notify: Callable[[JobStatus], None] | None):
+        self._notify = notify
+        self._last: JobStatus | None = None
+
+    def __call__(self, status: JobStatus) -> bool:
+        """Whether it differs."""
+        differs = status != self._last
+        if self._notify and differs:
+            self._notify(status)
+        self._last = status
+        return differs
 
 
 class Board(Protocol):
@@ -32,27 +52,45 @@ class Board(Protocol):
 
 class Backend(Protocol[S]):
     """A scheduler that runs jobs: all that `trn` needs. Every method may raise `TransportError`, those with an id also
-    `UnknownJob`."""
+    `UnknownJob`. A job's handle is its id; nothing is stored on this machine."""
 
     ordered_logs: ClassVar[bool]
     """The lines of several nodes come in one order, so that an offset can be continued from."""
 
+    cluster: ClusterOutputs
+    sleep: Callable[[float], None] = staticmethod(time.sleep)
+
     @property
-    def cluster(self) -> ClusterOutputs: ...
+    def interval(self) -> float:
+        """Seconds between two requests while a job is followed."""
+        return 4.0
 
     def render(self, job: AnyJob, token: str | None = None) -> S:
-        """What `submit` would send. Raises `JobError` if the job does not fit the cluster."""
+        """What `submit` would send.
+
+        Raises:
+            JobError: the job does not fit the cluster.
+        """
         ...
 
     def send(self, submission: S) -> Submitted:
-        """Send a rendered submission. Raises `SubmitError` if the cluster rejects it."""
+        """Send a rendered submission. Raises as `submit` does."""
         ...
 
     def submit(self, job: AnyJob, token: str | None = None) -> Submitted:
-        """Render and send. Repeated with the same token, the job is submitted once."""
-        ...
+        """Submit a job. Repeated with the same token, it is submitted once.
 
-    def status(self, id: str) -> JobStatus: ...
+        Raises:
+            JobError: the job does not fit the cluster; nothing was sent.
+            SubmitError: the cluster rejected it; nothing was created.
+            TransportError: the cluster cannot be reached, or did not respond. The job may exist: submit it again with
+                the same token.
+        """
+        return self.send(self.render(job, token))
+
+    def status(self, id: str) -> JobStatus:
+        """The status of a job."""
+        ...
 
     def list(self, limit: int = 50) -> tuple[JobStatus, ...]:
         """The newest jobs, newest first."""
@@ -62,13 +100,40 @@ class Backend(Protocol[S]):
         """The jobs that run or wait."""
         ...
 
-    def cancel(self, id: str) -> JobStatus: ...
+    def cancel(self, id: str) -> JobStatus:
+        """Cancel a job, and return its status. A job that has ended is not changed."""
+        ...
 
     def wait(
         self, id: str, timeout: float | None = None, changed: Callable[[JobStatus], None] | None = None
     ) -> JobStatus:
-        """Wait until the job has ended. Raises `JobTimeout` after `timeout` seconds."""
-        ...
+        """Wait until a job has ended. Requests are repeated while the cluster does not respond, for 15 minutes.
+
+        Args:
+            timeout: seconds; None for no limit.
+            changed: called with the status whenever it has changed.
+
+        Raises:
+            JobTimeout: it has not ended within `timeout`.
+        """
+        patience = Patience(FOLLOWING, first=self.interval, sleep=self.sleep)
+        end = None if timeout is None else time.monotonic() + timeout
+        report, pause = Changes(changed), self.interval
+        while True:
+            try:
+                status = self.status(id)
+            except TransportError as e:
+                if end is not None and time.monotonic() > end:
+                    raise
+                patience.failed(e)
+                continue
+            patience.answered()
+            pause = self.interval if report(status) else min(pause * 1.3, _LONGEST_PAUSE)
+            if status.done:
+                return status
+            if end is not None and time.monotonic() + pause > end:
+                raise JobTimeout(f"{id} has not ended within {timeout:.0f} s; it is {status.state}")
+            self.sleep(pause)
 
     def logs(
         self,
@@ -79,21 +144,58 @@ class Backend(Protocol[S]):
         follow: bool = False,
         offset: int = 0,
         changed: Callable[[JobStatus], None] | None = None,
-    ) -> Iterator[LogChunk]: ...
+    ) -> Iterator[LogChunk]:
+        """The log of a stage, in pieces.
+
+        Args:
+            stage: prepare, precompile or train. Default: the last one that has a log; with `follow` all, one after
+                another.
+            node: only the output of this node (0, 1, ...). Default: all, each line prefixed with its node.
+            follow: go on until the stage has ended, over restarts.
+            offset: byte to begin at; after an interruption, the last `next_offset`. With one node only, unless the lines of
+                several have a fixed order (`ordered_logs`).
+            changed: called with the status whenever it has changed, while following.
+
+        Raises:
+            JobError: the job has no such stage or node.
+        """
+        ...
 
     def node_of_rank(self, id: str, rank: int) -> int:
-        """The job's node (0, 1, ...) on which a training process runs."""
+        """The job's node (0, 1, ...) on which a training process runs.
+
+        Raises:
+            JobError: the job has no such rank, or its nodes have not reported it yet.
+        """
         ...
 
     def execute(self, id: str, node: int, command: Sequence[str]) -> int:
-        """Run a command on a node of the job, with this terminal; its exit code. Raises `JobError` if that is not possible."""
+        """Run a command on a node of the job, with this terminal; its exit code.
+
+        Raises:
+            JobError: the job has no such node, it does not run, or this is not possible on the cluster: the message says how then.
+        """
         ...
 
     def tensorboard(
         self, id: str, *, image: str | None = None, port: int = 0, say: Callable[[str], None] = print
     ) -> AbstractContextManager[Board]:
-        """Serve the job's TensorBoard at a port of this machine. Raises `JobError` if that is not possible."""
+        """Serve the job's TensorBoard at a port of this machine.
+
+        Args:
+            image: an image with TensorBoard. Default: the job's.
+            port: default: a free one.
+
+        Raises:
+            JobError: this is not possible on the cluster: the message says how it is.
+        """
         ...
+
+
+def unknown_job(id: str, cluster: ClusterOutputs) -> UnknownJob:
+    return UnknownJob(
+        f"there is no job {id!r} on {cluster.cluster_name} ({cluster.stack}). `trn list` shows the existing jobs"
+    )
 
 
 def check_log(status: JobStatus, stage: str | None, node: int | None) -> None:
@@ -109,51 +211,3 @@ def check_log(status: JobStatus, stage: str | None, node: int | None) -> None:
         raise JobError(f"{status.id} has nodes 0 to {status.nodes - 1}, not {node}. Choose one of them")
     if stage == "prepare" and node:
         raise JobError(f"the stage prepare runs on node 0 only, not on node {node}. Leave out the node")
-
-
-class Followed(Protocol):
-    def status(self, id: str) -> JobStatus: ...
-
-
-def wait(
-    backend: Followed,
-    id: str,
-    timeout: float | None = None,
-    changed: Callable[[JobStatus], None] | None = None,
-    *,
-    interval: float = 4.0,
-    sleep: Callable[[float], None] = time.sleep,
-) -> JobStatus:
-    """Wait until a job of any back end has ended. Requests are repeated while the cluster does not respond.
-
-    Args:
-        timeout: seconds; None for no limit.
-        changed: called with the status whenever it has changed.
-        interval: seconds between two requests; grows to 15 while nothing changes.
-
-    Raises:
-        JobTimeout: it has not ended within `timeout`.
-        TransportError: the cluster has not responded for 15 minutes, or the error is permanent.
-    """
-    patience = Patience(FOLLOWING, first=interval, sleep=sleep)
-    end = None if timeout is None else time.monotonic() + timeout
-    last: JobStatus | None = None
-    pause = interval
-    while True:
-        try:
-            status = backend.status(id)
-        except TransportError as e:
-            if end is not None and time.monotonic() > end:
-                raise
-            patience.failed(e)
-            continue
-        patience.answered()
-        if changed and status != last:
-            changed(status)
-        pause = interval if status != last else min(pause * 1.3, 15.0)
-        last = status
-        if status.done:
-            return status
-        if end is not None and time.monotonic() + pause > end:
-            raise JobTimeout(f"{id} has not ended within {timeout:.0f} s; it is {status.state}")
-        sleep(pause)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 from trainium_cdk.errors import TransportError
+
+T = TypeVar("T")
 
 LONGEST_PAUSE = 30.0
 ONE_QUESTION = 30.0
@@ -33,6 +36,17 @@ class Patience:
         """
         self._seconds, self._first, self._sleep, self._clock = seconds, first, sleep, clock
         self._pause, self._since = first, clock()
+
+    def ask(self, request: Callable[[], T]) -> T:
+        """The response to a request, which is sent again after each failure. Raises as `failed` does."""
+        while True:
+            try:
+                found = request()
+            except TransportError as e:
+                self.failed(e)
+            else:
+                self.answered()
+                return found
 
     def answered(self) -> None:
         """Reset after a response: the next failure is the first."""

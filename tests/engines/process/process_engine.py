@@ -18,6 +18,7 @@ from trainium_cdk.engines import Engine
 from trainium_cdk.errors import JobError, UnknownJob
 from trainium_cdk.jobs import (
     AnyJob,
+    Backend,
     Board,
     JobStatus,
     LogChunk,
@@ -28,7 +29,6 @@ from trainium_cdk.jobs import (
     plan,
 )
 from trainium_cdk.jobs import Stage as JobStage
-from trainium_cdk.jobs.backend import wait
 from trainium_cdk.outputs import ClusterOutputs, Exports, Fleet
 from trainium_cdk.outputs.contract import COMMON_KEYS, Keys, export
 from trainium_cdk.settings import Environment, NodeGroup
@@ -133,10 +133,11 @@ class ProcessSubmission(Submission):
         return self.script
 
 
-class ProcessBackend:
+class ProcessBackend(Backend[ProcessSubmission]):
     """A folder for each job: what it runs, its process group, its log, its exit code."""
 
     ordered_logs = True
+    interval = 0.1
 
     def __init__(self, cluster: ProcessCluster):
         self.cluster = cluster
@@ -170,9 +171,6 @@ class ProcessBackend:
             (folder / "pid").write_text(str(process.pid))
         return Submitted(submission.id, existing, {"train": (folder / "pid").read_text()}, str(folder))
 
-    def submit(self, job: AnyJob, token: str | None = None) -> Submitted:
-        return self.send(self.render(job, token))
-
     def status(self, id: str) -> JobStatus:
         folder = self._jobs / id
         if not (folder / "pid").exists():
@@ -196,11 +194,6 @@ class ProcessBackend:
             (self._jobs / id / "cancelled").touch()
             os.killpg(int((self._jobs / id / "pid").read_text()), signal.SIGTERM)
         return self.status(id)
-
-    def wait(
-        self, id: str, timeout: float | None = None, changed: Callable[[JobStatus], None] | None = None
-    ) -> JobStatus:
-        return wait(self, id, timeout, changed, interval=0.1)
 
     def logs(
         self,

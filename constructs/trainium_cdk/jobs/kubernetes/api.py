@@ -155,16 +155,12 @@ class Api:
         query: Mapping[str, str] | None = None,
         content: str = "application/json",
     ) -> Object:
-        patience = Patience(
-            ONE_QUESTION if method == "GET" else 0.0
-        )  # only the caller may repeat requests that change something
-        while True:
-            try:
-                reply = self._send(method, path, body, query=query, content=content)
-                made: Object = json.loads(reply.data)
-                return made
-            except TransportError as e:
-                patience.failed(e)
+        # only the caller may repeat requests that change something
+        patience = Patience(ONE_QUESTION if method == "GET" else 0.0)
+        made: Object = patience.ask(
+            lambda: json.loads(self._send(method, path, body, query=query, content=content).data)
+        )
+        return made
 
     def _send(
         self,

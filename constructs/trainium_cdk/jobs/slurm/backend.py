@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.errors import JobError, SubmitError, TransportError, UnknownJob
-from trainium_cdk.jobs.backend import Board, wait
+from trainium_cdk.errors import JobError, SubmitError, TransportError
+from trainium_cdk.jobs.backend import Backend, Board, unknown_job
 from trainium_cdk.jobs.models import AnyJob
 from trainium_cdk.jobs.patience import ONE_QUESTION, Patience
 from trainium_cdk.jobs.slurm import logs, snapshot
@@ -22,10 +22,11 @@ from trainium_cdk.jobs.submission import new_token
 from trainium_cdk.outputs import SlurmCluster
 
 
-class SlurmBackend:
-    """Jobs of one cluster, through one transport. A job's handle is its id; nothing is stored on this machine."""
+class SlurmBackend(Backend[SlurmSubmission]):
+    """Jobs of one cluster, through one transport."""
 
     ordered_logs = True
+    cluster: SlurmCluster
 
     def __init__(
         self,
@@ -35,33 +36,18 @@ class SlurmBackend:
         catalog: Catalog | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ):
-        self.cluster = cluster
-        self.transport = transport
+        self.cluster, self.transport = cluster, transport
         self._catalog, self.sleep = catalog, sleep
 
-    def render(self, job: AnyJob, token: str | None = None) -> SlurmSubmission:
-        """What `submit` would send.
+    @property
+    def interval(self) -> float:
+        return self.transport.interval
 
-        Raises:
-            JobError: the job does not fit the cluster.
-        """
+    def render(self, job: AnyJob, token: str | None = None) -> SlurmSubmission:
         return render(job, self.cluster, new_token() if token is None else token, catalog=self._catalog)
 
-    def submit(self, job: AnyJob, token: str | None = None) -> Submitted:
-        """Submit a job. Repeated with the same token, it is submitted once.
-
-        Raises:
-            JobError: the job does not fit the cluster; nothing was sent.
-            SubmitError: the head node or Slurm rejected it; nothing was created.
-            TransportError: the head node cannot be reached, or did not respond. The job may exist: submit it again
-                with the same token.
-        """
-        return self.send(self.render(job, token))
-
     def send(self, submission: SlurmSubmission) -> Submitted:
-        """Send a rendered submission. Raises as `submit` does."""
-        private = bool(submission.plan.job.env)
-        result = self._patiently(lambda: self._send(submission, private))
+        result = self._patience().ask(lambda: self._send(submission))
         results = [line for line in result.stdout.splitlines() if line.startswith(RESULT)]
         if result.code != 0 or not results:
             why = _last_words(result)
@@ -74,8 +60,8 @@ class SlurmBackend:
         again = tuple(str(answer.get("resubmitted", "")).split())
         return Submitted(submission.id, bool(answer["existing"]), stages, submission.directory, again)
 
-    def _send(self, submission: SlurmSubmission, private: bool) -> Result:
-        result = self.transport.run(submission.text, timeout=300, private=private)
+    def _send(self, submission: SlurmSubmission) -> Result:
+        result = self.transport.run(submission.text, timeout=300, private=bool(submission.plan.job.env))
         if result.code == LATER or result.code < 0 or result.code > 128:  # killed before it could clean up
             token = submission.id.removeprefix(f"{submission.plan.job.label}-")
             raise TransportError(
@@ -84,24 +70,13 @@ class SlurmBackend:
             )
         return result
 
-    def _patiently(self, ask: Callable[[], Result]) -> Result:
-        patience = Patience(ONE_QUESTION, sleep=self.sleep)
-        while True:
-            try:
-                return ask()
-            except TransportError as e:
-                patience.failed(e)
+    def _patience(self) -> Patience:
+        return Patience(ONE_QUESTION, sleep=self.sleep)
 
     def status(self, id: str) -> JobStatus:
-        """The status of a job.
-
-        Raises:
-            UnknownJob, TransportError
-        """
         return self._one(id, snapshot.ask_one(self.cluster, self._known(id)))
 
     def list(self, limit: int = 50) -> tuple[JobStatus, ...]:
-        """The newest jobs, newest first."""
         return self._ask(snapshot.ask_all(self.cluster, limit)).jobs
 
     def active(self) -> tuple[JobStatus, ...]:
@@ -109,27 +84,7 @@ class SlurmBackend:
         return self._ask(snapshot.ask_active(self.cluster)).jobs
 
     def cancel(self, id: str) -> JobStatus:
-        """Cancel the stages of a job that run or wait, and return its status. A job that has ended is not changed.
-
-        Raises:
-            UnknownJob, TransportError
-        """
         return self._one(id, snapshot.ask_cancel(self.cluster, self._known(id)))
-
-    def wait(
-        self, id: str, timeout: float | None = None, changed: Callable[[JobStatus], None] | None = None
-    ) -> JobStatus:
-        """Wait until a job has ended.
-
-        Args:
-            timeout: seconds; None for no limit.
-            changed: called with the status whenever a stage has changed.
-
-        Raises:
-            JobTimeout: it has not ended within `timeout`.
-            UnknownJob, TransportError
-        """
-        return wait(self, id, timeout, changed, interval=self.transport.interval, sleep=self.sleep)
 
     def logs(
         self,
@@ -141,29 +96,10 @@ class SlurmBackend:
         offset: int = 0,
         changed: Callable[[JobStatus], None] | None = None,
     ) -> Iterator[LogChunk]:
-        """The log of a stage, in consecutive pieces.
-
-        Args:
-            stage: prepare, precompile or train. Default: the last one that has a log; with `follow` all, one after
-                another.
-            node: only the output of this node (0, 1, ...). Default: all, each line prefixed with its node.
-            follow: go on until the stage has ended.
-            offset: byte to begin at; after an interruption, the last `next_offset`.
-            changed: called with the status whenever it has changed, while following.
-
-        Raises:
-            JobError: the job has no such stage or node.
-            UnknownJob, TransportError
-        """
         return logs.read(self, id, stage=stage, node=node, follow=follow, offset=offset, changed=changed)
 
     def node_of_rank(self, id: str, rank: int) -> int:
-        """The node on which a training process runs: ranks are in the order of the nodes.
-
-        Raises:
-            JobError: the job has no such rank.
-            UnknownJob, TransportError
-        """
+        """Ranks are in the order of the nodes. Arguments and errors as of `Backend.node_of_rank`."""
         status = self.status(id)
         fleets = [f for f in self.cluster.fleets if (f.queue, f.instance_type) == (status.queue, status.instance_type)]
         each = fleets[0].cores if fleets else 1
@@ -208,7 +144,7 @@ class SlurmBackend:
         script = snapshot.ask_log(self.cluster, self._known(id), stage, node, offset, most)
         found = self._parse(self.transport.run(script, timeout=120))
         if not found.jobs:
-            raise self._unknown(id)
+            raise unknown_job(id, self.cluster)
         if not found.regular:
             raise JobError(
                 f"the log of {id}'s {stage} is not a regular file, and was not opened. The job has replaced it"
@@ -219,30 +155,17 @@ class SlurmBackend:
     def _known(self, id: str) -> str:
         """A valid id: only such ids are passed to scripts. Raises UnknownJob for others."""
         if not id or len(id) > 90 or id[0] in ".-" or not all(c.isascii() and (c.isalnum() or c in ".-") for c in id):
-            raise self._unknown(id)
+            raise unknown_job(id, self.cluster)
         return id
-
-    def _unknown(self, id: str) -> UnknownJob:
-        return UnknownJob(
-            f"there is no job {id!r} on {self.cluster.cluster_name} ({self.cluster.stack}). `trn list` shows "
-            "the existing jobs"
-        )
 
     def _one(self, id: str, script: str) -> JobStatus:
         jobs = self._ask(script).jobs
         if not jobs:
-            raise self._unknown(id)
+            raise unknown_job(id, self.cluster)
         return jobs[0]
 
     def _ask(self, script: str) -> Snapshot:
-        found: Snapshot | None = None
-        patience = Patience(ONE_QUESTION, sleep=self.sleep)
-        while found is None:
-            try:
-                found = self._parse(self.transport.run(script, timeout=120))
-            except TransportError as e:
-                patience.failed(e)
-        return found
+        return self._patience().ask(lambda: self._parse(self.transport.run(script, timeout=120)))
 
     def _parse(self, result: Result) -> Snapshot:
         if result.code == snapshot.NOT_THEIRS:

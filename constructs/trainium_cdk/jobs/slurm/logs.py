@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from trainium_cdk.errors import TransportError
-from trainium_cdk.jobs.backend import check_log
+from trainium_cdk.jobs.backend import Changes, check_log
 from trainium_cdk.jobs.patience import FOLLOWING, ONE_QUESTION, Patience
 from trainium_cdk.jobs.slurm.transport import Transport
 from trainium_cdk.jobs.status import ACTIVE, JobStatus, LogChunk
@@ -28,19 +27,6 @@ class LogSource(Protocol):
     ) -> tuple[LogChunk, JobStatus]: ...
 
 
-class _Changes:
-    """Passes a status on when it differs from the one before."""
-
-    def __init__(self, notify: Callable[[JobStatus], None] | None):
-        self._notify = notify
-        self._last: JobStatus | None = None
-
-    def __call__(self, status: JobStatus) -> None:
-        if self._notify and status != self._last:
-            self._notify(status)
-        self._last = status
-
-
 def read(
     source: LogSource,
     id: str,
@@ -56,7 +42,7 @@ def read(
     check_log(status, stage, node)
     names = [s.name for s in status.stages]
     if follow:
-        notify = _Changes(changed)
+        notify = Changes(changed)
         for name in [stage] if stage else names:
             yield from _follow(source, id, name, node, offset if stage else 0, notify)
         return
@@ -67,12 +53,7 @@ def read(
 def _read(source: LogSource, id: str, stage: str, node: int | None, offset: int) -> Iterator[LogChunk]:
     patience = Patience(ONE_QUESTION, sleep=source.sleep)
     while True:
-        try:
-            chunk, _ = source.log_piece(id, stage, node, offset, LOG_BYTES)
-        except TransportError as e:
-            patience.failed(e)
-            continue
-        patience.answered()
+        chunk, _ = patience.ask(lambda: source.log_piece(id, stage, node, offset, LOG_BYTES))  # noqa: B023  called at once
         if chunk.data or chunk.offset < offset:
             yield chunk
         if not chunk.data:
@@ -81,17 +62,12 @@ def _read(source: LogSource, id: str, stage: str, node: int | None, offset: int)
 
 
 def _follow(
-    source: LogSource, id: str, stage: str, node: int | None, offset: int, notify: _Changes
+    source: LogSource, id: str, stage: str, node: int | None, offset: int, notify: Changes
 ) -> Iterator[LogChunk]:
     interval = source.transport.interval
     patience = Patience(FOLLOWING, first=interval, sleep=source.sleep)
     while True:
-        try:
-            chunk, status = source.log_piece(id, stage, node, offset, LOG_BYTES)
-        except TransportError as e:
-            patience.failed(e)
-            continue
-        patience.answered()
+        chunk, status = patience.ask(lambda: source.log_piece(id, stage, node, offset, LOG_BYTES))  # noqa: B023  called at once
         notify(status)
         if chunk.data:
             yield chunk
