@@ -1,141 +1,19 @@
-"""The CDK's whole round, by its real command line, in the local AWS."""
+"""The local AWS itself: how it starts, gives a shell its AWS, and ends."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from sandbox import LocalAws, SandboxError
 from sandbox.__main__ import main
-from sandbox.leftovers import beyond, inventory
-from sandbox.pcluster_validator import PCLUSTER_PYTHON, installed_version
-from tests.support import need, need_local_aws
-
-APP = Path(__file__).parent / "app/app.py"
-Synthesize = Callable[..., str]
-
-# Lambda makes a function's log group at its first run, and nothing owns the one of CDK's own helper: as on AWS.
-HELPERS_LOG = "/aws/lambda/SandboxTest-CustomS3AutoDeleteObjects"
-
-
-@pytest.fixture(scope="module")
-def aws(local_aws: LocalAws) -> LocalAws:
-    need(installed_version(), f"aws-parallelcluster is not installed ({PCLUSTER_PYTHON}): make setup")
-    return local_aws
-
-
-@pytest.fixture
-def synthesize(aws: LocalAws, tmp_path: Path) -> Synthesize:
-    """The test's app with some context -> its cloud assembly."""
-
-    def run(**context: str) -> str:
-        out = tmp_path / "-".join(["out", *context, *context.values()])
-        environment = {
-            **aws.env,
-            "CDK_OUTDIR": str(out),
-            "CDK_CONTEXT_JSON": json.dumps({"version": installed_version(), **context}),
-            "CDK_VALIDATION": "false",
-        }
-        subprocess.run([sys.executable, str(APP)], env=environment, check=True, capture_output=True)
-        return str(out)
-
-    return run
-
-
-@pytest.fixture
-def left(aws: LocalAws) -> Iterator[Callable[[], dict[str, list[str]]]]:
-    """What exists beyond what existed when the test began; the stack is cleared away after it."""
-    before = inventory(aws.client)
-    yield lambda: beyond(inventory(aws.client), before)
-    if "SandboxTest" in stacks(aws):
-        aws.client("cloudformation").delete_stack(StackName="SandboxTest")
-        aws.client("cloudformation").get_waiter("stack_delete_complete").wait(
-            StackName="SandboxTest", WaiterConfig={"Delay": 1, "MaxAttempts": 60}
-        )
-
-
-def stacks(aws: LocalAws) -> dict[str, str]:
-    found = aws.client("cloudformation").describe_stacks()["Stacks"]
-    return {stack["StackName"]: stack["StackStatus"] for stack in found}
-
-
-def outputs(aws: LocalAws) -> dict[str, str]:
-    stack = aws.client("cloudformation").describe_stacks(StackName="SandboxTest")["Stacks"][0]
-    return {output["OutputKey"]: output["OutputValue"] for output in stack["Outputs"]}
-
-
-def deploy(aws: LocalAws, out: str, check: bool = True) -> str:
-    return aws.cdk("deploy", "--require-approval", "never", "-a", out, cwd=out, check=check).stdout
-
-
-def cluster_file(aws: LocalAws, name: str = "trn") -> Any:
-    return json.loads((aws.directory / "clusters" / name / "config.yaml").read_text())
-
-
-@pytest.mark.sweep
-def test_round_trip(aws: LocalAws, synthesize: Synthesize, left: Callable[[], dict[str, list[str]]]) -> None:
-    first = synthesize()
-    deploy(aws, first)
-    made = outputs(aws)
-
-    head = aws.client("ec2").describe_instances(InstanceIds=[made["HeadNode"]])["Reservations"][0]["Instances"][0]
-    tags = {tag["Key"]: tag["Value"] for tag in head["Tags"]}
-    assert (tags["Name"], tags["parallelcluster:cluster-name"]) == ("HeadNode", "trn")
-    assert made["HeadAddress"].count(".") == 3
-    resource = cluster_file(aws)["Scheduling"]["SlurmQueues"][0]["ComputeResources"][0]
-    assert (resource["MaxCount"], resource["Efa"]) == (4, {"Enabled": True})  # in their own types again
-    lustre = aws.client("fsx").describe_file_systems(FileSystemIds=[made["Lustre"]])["FileSystems"][0]
-    assert lustre["LustreConfiguration"]["MountName"] == made["LustreMount"]
-    assert [subnet["AvailabilityZoneId"] for subnet in
-            aws.client("ec2").describe_subnets(Filters=[{"Name": "vpc-id", "Values": [made["Vpc"]]}])["Subnets"]
-            ] == ["use1-az6"] * 2  # fmt: skip
-
-    assert "There were no differences" in aws.cdk("diff", "-a", first, cwd=first).stdout
-    before = inventory(aws.client)
-    assert "(no changes)" in deploy(aws, first)
-
-    deploy(aws, synthesize(nodes="8", note="second", throughput="500"))
-    assert inventory(aws.client) == before, "an update in place must neither make nor remove anything"
-    assert outputs(aws) == made
-    assert aws.client("ssm").get_parameter(Name="/sandbox-test/note")["Parameter"]["Value"] == "second"
-    updated = aws.client("fsx").describe_file_systems(FileSystemIds=[made["Lustre"]])["FileSystems"][0]
-    assert updated["LustreConfiguration"]["PerUnitStorageThroughput"] == 500
-    assert cluster_file(aws)["Scheduling"]["SlurmQueues"][0]["ComputeResources"][0]["MaxCount"] == 8
-
-    refused = deploy(aws, synthesize(nodes="8", head="c5.9xlarge"), check=False)
-    assert "Update actions are not currently supported for the 'InstanceType' parameter" in refused
-    assert stacks(aws)["SandboxTest"] == "UPDATE_ROLLBACK_COMPLETE"
-    aws.set_compute_fleet("trn", running=False)  # without nodes running, fewer of them are allowed
-    deploy(aws, first)
-    assert cluster_file(aws)["Scheduling"]["SlurmQueues"][0]["ComputeResources"][0]["MaxCount"] == 4
-
-    aws.client("s3").put_object(Bucket=made["Bucket"], Key="data/part-0", Body=b"not kept")
-    aws.cdk("destroy", "-f", "-a", first, cwd=first)
-    rest = left()
-    assert [name[: len(HELPERS_LOG)] for name in rest.pop("log groups")] == [HELPERS_LOG]
-    assert rest == {}
-    assert not (aws.directory / "clusters/trn").exists()
-
-
-@pytest.mark.sweep
-def test_a_configuration_pcluster_refuses_rolls_everything_back(
-    aws: LocalAws, synthesize: Synthesize, left: Callable[[], dict[str, list[str]]]
-) -> None:
-    out = synthesize(type="trn1.2xlarge")
-    printed = deploy(aws, out, check=False)
-    assert "Instance type 'trn1.2xlarge' does not support EFA" in " ".join(printed.split())
-    assert stacks(aws)["SandboxTest"] == "ROLLBACK_COMPLETE"
-    assert {kind for kind in left() if kind != "log groups"} == {"CloudFormation stacks"}
-    aws.cdk("destroy", "-f", "-a", out, cwd=out)
-    assert {kind for kind in left() if kind != "log groups"} == set()
+from sandbox.paths import HOME
+from tests.support import need_local_aws
 
 
 def test_the_command_line_gives_a_shell_its_aws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -201,7 +79,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", script, str(tmp_path)],
-        cwd=APP.parents[3],
+        cwd=HOME,
         env={**os.environ, "TMPDIR": str(tmp_path)},  # a killed process removes nothing
         capture_output=True,
         text=True,

@@ -113,6 +113,10 @@ def test_life_of_a_stack(cdk: Cdk, local_aws: LocalAws, name: str, tmp_path: Pat
     assert "Restore 'Os' value to 'ubuntu2404'" in " ".join(output.split()), output
     assert recorded(local_aws, name)["config"]["Image"] == {"Os": "ubuntu2404"}
 
+    local_aws.set_compute_fleet(f"{name}-slurm", running=False)  # then fewer nodes are allowed
+    code, output = deploy(cdk, {**grown, "pcluster": first["pcluster"]})
+    assert code == 0, output
+
 
 @pytest.mark.sweep
 def test_what_parallelcluster_refuses_is_rolled_back(cdk: Cdk, local_aws: LocalAws, name: str) -> None:

@@ -191,7 +191,11 @@ def test_life_of_a_cluster(
     ]
     sizes = {"minSize": 0, "maxSize": 4, "desiredSize": 3}
     client.update_nodegroup_config(clusterName=made.cluster_name, nodegroupName=group, scalingConfig=sizes)
-    assert [len(nodes) for key, nodes in eks.sync_nodes(kubernetes, local_aws.client).items() if key == group] == [3]
+    nodes = eks.sync_nodes(kubernetes, local_aws.client)[group]
+    assert len(nodes) == 3
+    node = api.get(path_of("v1", "Node", nodes[0]))
+    assert node["status"]["capacity"]["vpc.amazonaws.com/efa"] == "8"
+    assert {"key": "aws.amazon.com/neuron", "value": "true", "effect": "NoSchedule"} in node["spec"]["taints"]
     grown = {**first, "eks": {**first["eks"], "node_groups": [{"max_nodes": 8}]}}
     deploy(grown)
     after = client.describe_nodegroup(clusterName=made.cluster_name, nodegroupName=group)["nodegroup"]["scalingConfig"]
