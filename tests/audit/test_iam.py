@@ -1,5 +1,5 @@
-"""Every wildcard of every policy in both stacks, with its reason. A wildcard that is not in the table fails, and so does an
-unused row."""
+"""Every wildcard of every policy in both stacks, with its reason. A wildcard that is not in wildcards.txt fails,
+and so does an unused row there."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,132 +17,28 @@ from tests.audit.conftest import Templates, whole
 from tests.stacks import eks_synthesis
 
 ANY = "*"
-NO_RESOURCE_LEVEL = "the action has no resource-level permissions"
-OWN_OBJECTS = "objects of the stack's own bucket, whose names are not known beforehand"
-EMPTIER = "the function that empties the bucket on `cdk destroy`"
-REFUSAL = "a Deny statement: wider is safer"
-ENDPOINT = "an endpoint's policy grants nothing; it restricts requests to this account's principals"
-SPEECH_LAB = "arn:aws:eks:*:nodegroup/Speech_Lab/[*]/[*]"
-"""Groups of the one cluster that an environment names itself."""
 ACT_FOR_AN_ACCOUNT = ("codebuild.amazonaws.com", "eks.amazonaws.com", "vpc-flow-logs.amazonaws.com")
 """Services whose roles have an `aws:SourceAccount` condition: they act only for resources of this account."""
-REACHABLE = ("Cluster[HL]*Policy", "TrnManagedInstance")
-"""Policies for Session Manager and Run Command."""
-# (holder, effect, actions, resources, reason): patterns of logical id, action and resource; an action must have the
-# condition, if one is named
-OWN_INSTANCES = "EC2 assigns instance ids; in the stack's region, with the credentials of one instance"
-TABLE: list[tuple[str, str, str, str, str]] = [
-    *((holder, "Allow", "*messages:*", ANY, NO_RESOURCE_LEVEL) for holder in REACHABLE),
-    *((holder, "Allow", "ssm:UpdateInstanceInformation", ANY, OWN_INSTANCES) for holder in REACHABLE),
-    ("ClusterNodePolicy", "Allow", "ecr:GetAuthorizationToken", ANY, NO_RESOURCE_LEVEL),
-    ("ClusterNodePolicy", "Allow", "s3:*", "arn:aws:s3:::{Files}/jobs/*", OWN_OBJECTS),
-    ("ClusterNodePolicy", "Allow", "s3:GetObject", "{Files}/node-scripts/*", "scripts are named after their hash"),
-    ("ClusterHeadPolicy", "Allow", "s3:GetObject*", "{Files}/trn/payloads/*", "each has a random name"),
-    ("ClusterNodePolicy", "Deny", "s3:*", "{Files}/node-scripts/*", REFUSAL),
-    (
-        "TrnFunctionInterfaces",
-        "Allow",
-        "ec2:*",
-        ANY,
-        "Lambda chooses the interfaces' ids; subnets may be another account's; in the stack's region",
-    ),
-    ("TrnFunctionInterfaces", "Deny", "ec2:*", ANY, REFUSAL),
-    (
-        "TrnClusterNamePermissionsPolicy",
-        "Allow",
-        "cloudformation:DescribeStacks",
-        "arn:*:stack/*/[*]",
-        "CloudFormation generates the name",
-    ),
-    (
-        "TrnClusterNamePermissionsPolicy",
-        "Allow",
-        "logs:DescribeLogGroups",
-        "arn:*:log-group:[*]",
-        "CloudWatch requires it",
-    ),
-    (
-        "TrnClusterNamePermissionsPolicy",
-        "Allow",
-        "logs:DeleteLogGroup",
-        "arn:*:log-group:/aws/parallelcluster/*-[*]",
-        "this cluster's: ParallelCluster appends its creation time",
-    ),
-    ("Files*Policy", "Allow", "s3:DeleteObject*", "{Files*}/*", EMPTIER),
-    (
-        "FilesAccessLogsPolicy",
-        "Allow",
-        "s3:PutObject",
-        "{FilesAccessLogs}/*/*",
-        "S3 itself, which generates the names of access logs",
-    ),
-    ("Files*Policy", "Deny", "s3:*", "{Files*}*", REFUSAL),
-    ("StorageEfs", "Deny", "*", "", REFUSAL),
-    ("FunctionsFailedPolicy", "Deny", "sqs:*", "{FunctionsFailed}", REFUSAL),
-    ("NetworkEndpoint*", "Allow", "*", ANY, ENDPOINT),
-    ("*Key", "Allow", "kms:*", ANY, "a key's policy: the resource is the key itself, and IAM policies decide"),
-    ("LogsKey", "Deny", "kms:CreateGrant", ANY, REFUSAL),
-    ("ClusterKubectlHandler*", "Allow", "ecr-public:GetAuthorizationToken", ANY, NO_RESOURCE_LEVEL),
-    ("ClusterKubectlHandler*", "Allow", "ecr:GetAuthorizationToken", ANY, NO_RESOURCE_LEVEL),
-    ("ClusterKubectlHandler*", "Allow", "sts:GetServiceBearerToken", ANY, NO_RESOURCE_LEVEL),
-    ("ImagesRoleManagedPolicy", "Allow", "ecr*:GetAuthorizationToken", ANY, NO_RESOURCE_LEVEL),
-    ("ImagesRoleManagedPolicy", "Allow", "sts:GetServiceBearerToken", ANY, NO_RESOURCE_LEVEL),
-    ("ImagesRoleManagedPolicy", "Allow", "s3:GetObject*", "{Files}/images/*", "zip files to build"),
-    ("PluginsDetectorIdentityPolicy", "Allow", "cloudwatch:PutMetricData", ANY, NO_RESOURCE_LEVEL),
-    ("PluginsDetectorIdentityPolicy", "Allow", "*:Describe*", ANY, NO_RESOURCE_LEVEL),
-    (
-        "PluginsDetectorIdentityPolicy",
-        "Allow",
-        "autoscaling:SetInstanceHealth",
-        "arn:aws:autoscaling:*autoScalingGroupName/eks-*",
-        "EKS generates the names; a condition requires this cluster's tag",
-    ),
-    ("AddonsAmazonCloudwatchObservabilityIdentityPolicy", "Allow", "ec2:Describe*", ANY, NO_RESOURCE_LEVEL),
-    ("ScalerPolicy", "Allow", "*:Describe*", ANY, NO_RESOURCE_LEVEL),
-    (
-        "ScalerPolicy",
-        "Allow",
-        "autoscaling:*",
-        "arn:aws:autoscaling:*autoScalingGroupName/eks-{Group*}-[*]",
-        "EKS generates the names; a condition requires this cluster's tag",
-    ),
-    ("PluginsJobIdentityPolicy", "Allow", "s3:[GAPD]*", "arn:aws:s3:::{Files}/jobs/*", OWN_OBJECTS),
-    (
-        "PluginsJobIdentityPolicy",
-        "Allow",
-        "s3:[GAPD]*",
-        "arn:aws:s3:::speech-*/*",
-        "buckets named in the environment",
-    ),
-    (
-        "TrnNodeGroupSizePermissionsPolicy",
-        "Allow",
-        "eks:*",
-        "arn:aws:eks:*:nodegroup/*-eks/*/*",
-        "groups of this cluster, with generated names",
-    ),
-    ("TrnNodeGroupSizePermissionsPolicy", "Allow", "eks:*", SPEECH_LAB, "groups of this cluster, with generated names"),
+Row = tuple[str, str, str, str]
+"""Patterns of holder, effect, action, resource."""
+TABLE: list[Row] = [
+    (holder, effect, action, "" if resource == "-" else resource)
+    for line in Path(__file__).with_name("wildcards.txt").read_text("utf-8").splitlines()
+    if line.startswith("  ")
+    for holder, effect, action, resource in [line.split()]
 ]
+OF_THIS_CLUSTER, OF_THIS_REGION = "aws:ResourceTag/eks:cluster-name", "aws:RequestedRegion"
 CONDITIONS = {
-    (
-        "ScalerPolicy",
-        "autoscaling:SetDesiredCapacity",
-    ): '{"StringEquals": {"aws:ResourceTag/eks:cluster-name"',
-    (
-        "ScalerPolicy",
-        "autoscaling:TerminateInstanceInAutoScalingGroup",
-    ): '{"StringEquals": {"aws:ResourceTag/eks:cluster-name"',
-    (
-        "PluginsDetectorIdentityPolicy",
-        "autoscaling:SetInstanceHealth",
-    ): '{"StringEquals": {"aws:ResourceTag/eks:cluster-name"',
-    ("NetworkEndpoint*", "*"): '{"StringEquals": {"aws:PrincipalAccount"',
-    ("ClusterKubectlHandler*", "ecr-public:GetAuthorizationToken"): '{"StringEquals": {"aws:RequestedRegion"',
-    ("ImagesRoleManagedPolicy", "ecr-public:GetAuthorizationToken"): '{"StringEquals": {"aws:RequestedRegion"',
-    ("PluginsDetectorIdentityPolicy", "cloudwatch:PutMetricData"): '{"StringEquals": {"cloudwatch:namespace"',
-    ("FilesAccessLogsPolicy", "s3:PutObject"): '{"StringEquals": {"aws:SourceAccount"',
+    ("ScalerPolicy", "autoscaling:SetDesiredCapacity"): OF_THIS_CLUSTER,
+    ("ScalerPolicy", "autoscaling:TerminateInstanceInAutoScalingGroup"): OF_THIS_CLUSTER,
+    ("PluginsDetectorIdentityPolicy", "autoscaling:SetInstanceHealth"): OF_THIS_CLUSTER,
+    ("NetworkEndpoint*", "*"): "aws:PrincipalAccount",
+    ("ClusterKubectlHandler*", "ecr-public:GetAuthorizationToken"): OF_THIS_REGION,
+    ("ImagesRoleManagedPolicy", "ecr-public:GetAuthorizationToken"): OF_THIS_REGION,
+    ("PluginsDetectorIdentityPolicy", "cloudwatch:PutMetricData"): "cloudwatch:namespace",
+    ("FilesAccessLogsPolicy", "s3:PutObject"): "aws:SourceAccount",
 }
-"""Conditions of statements that would be too broad without one."""
+"""What must equal a value in statements that would be too broad without that condition."""
 
 
 @dataclass(frozen=True)
@@ -158,8 +55,8 @@ class Permission:
     def wild(self) -> bool:
         return "*" in self.action or "*" in self.resource
 
-    def is_of(self, row: tuple[str, str, str, str, str]) -> bool:
-        holder, effect, action, resource, _ = row
+    def is_of(self, row: Row) -> bool:
+        holder, effect, action, resource = row
         return (
             fnmatchcase(self.holder, holder)
             and self.effect == effect
@@ -228,7 +125,7 @@ def test_every_row_is_used(wild: set[Permission]) -> None:
 def test_wide_permissions_carry_their_condition(key: tuple[str, str], wild: set[Permission]) -> None:
     found = [p for p in wild if fnmatchcase(p.holder, key[0]) and p.action == key[1] and p.effect == "Allow"]
     assert found
-    assert all(p.condition.startswith(CONDITIONS[key]) for p in found)
+    assert all(p.condition.startswith(f'{{"StringEquals": {{"{CONDITIONS[key]}"') for p in found)
 
 
 def test_trust_policies_name_their_principals(templates: Templates) -> None:
