@@ -9,10 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.bootstrap.conftest import NewNode
 from tests.bootstrap.fake_vendor import EFA_VERSION, KERNEL, NEURON_DEBS, Vendor
-from tests.bootstrap.node import ADDRESS, HOSTNAME, SERVER, Node, fake_uname
+from tests.bootstrap.node import ADDRESS, HOSTNAME, SERVER, Node
 from tests.support import swept
 
 FRAMEWORK = {
@@ -262,136 +263,7 @@ def test_a_repository_that_becomes_invalid_is_not_used_from_the_cache(new_node: 
     assert installed(node)["aws-neuronx-tools"] == "2.31.13.0 hold"
 
 
-FAILURES: dict[str, tuple[dict[str, str], list[str], Callable[[Node], object] | None, str, str]] = {
-    "one device of sixteen is missing": (
-        {},
-        [*COMPUTE],
-        lambda node: node.devices(16, without=(7,)),
-        "check-devices",
-        "neuron-ls shows 15 Neuron devices, 16 expected; missing: 7",
-    ),
-    "neuron-ls itself fails": (
-        {},
-        [*COMPUTE],
-        lambda node: node.path("/etc/standin/neuron-ls.json").unlink(),
-        "check-devices",
-        "neuron-ls shows 0 Neuron devices, 16 expected",
-    ),
-    "one EFA device is missing": (
-        {},
-        [*COMPUTE],
-        lambda node: node.write("/etc/standin/efa-count", "7\n"),
-        "check-efa",
-        "fi_info shows 7 EFA devices, 8 expected",
-    ),
-    "a file system is not mounted": (
-        {"TRN_MOUNTS": "/proc /fsx"},
-        [],
-        lambda node: node.path("/fsx").mkdir(),
-        "check-mounts",
-        "/fsx is not mounted",
-    ),
-    "the release is not published": (
-        {},
-        ["TRN_NEURON_TOOLS=2.99.0.0"],
-        None,
-        "neuron-packages",
-        f"aws-neuronx-tools 2.99.0.0 is not in {SERVER}/apt (noble); it offers: 2.33.38.0 2.31.13.0",
-    ),
-    "a version is not a prefix of another": (
-        {},
-        ["TRN_NEURON_TOOLS=2.31.1"],
-        None,
-        "neuron-packages",
-        "aws-neuronx-tools 2.31.1 is not in",
-    ),
-    "the key is not the vendor's": (
-        {},
-        [f"TRN_NEURON_KEY_FINGERPRINT={'A' * 40}"],
-        None,
-        "neuron-packages",
-        f"expected {'A' * 40}",
-    ),
-    "the key's address answers with something else": (
-        {},
-        [f"TRN_NEURON_KEY_URL={SERVER}/apt/pool/"],
-        None,
-        "neuron-packages",
-        "is not an OpenPGP key",
-    ),
-    "the repository is signed with another key": (
-        {"TRN_NEURON_APT_URL": f"{SERVER}/apt-other-key"},
-        [],
-        None,
-        "neuron-packages",
-        "its signature is not that of key",
-    ),
-    "a package was replaced after signing": (
-        {"TRN_NEURON_APT_URL": f"{SERVER}/apt-tampered"},
-        [],
-        None,
-        "neuron-packages",
-        "apt cannot download aws-neuronx-dkms=2.29.0.0",
-    ),
-    "the server does not answer": (
-        {"TRN_NEURON_KEY_URL": "http://127.0.0.1:1/KEY.PUB"},
-        [],
-        None,
-        "neuron-packages",
-        "cannot download http://127.0.0.1:1/KEY.PUB",
-    ),
-    "the driver does not build on this kernel": (
-        {},
-        [],
-        lambda node: node.write("/etc/standin/driver-does-not-build", ""),
-        "neuron-packages",
-        f"The driver does not build on kernel {KERNEL}",
-    ),
-    "the kernel's headers are gone from the mirror": (
-        {},
-        [],
-        lambda node: node.write("/usr/bin/uname", fake_uname("6.8.0-9-old"), 0o755),
-        "kernel-headers",
-        "the headers of the running kernel 6.8.0-9-old cannot be installed",
-    ),
-    "EFA is missing and no installer is named": (
-        {"TRN_EFA_INSTALLER": ""},
-        [*COMPUTE],
-        None,
-        "efa",
-        "fi_info is missing and TRN_EFA_INSTALLER is empty",
-    ),
-    "the EFA installer was tampered with": (
-        {"TRN_EFA_URL": f"{SERVER}/efa-tampered"},
-        [*COMPUTE],
-        None,
-        "efa",
-        "does not carry a valid signature",
-    ),
-    "the system is not one Neuron is published for": (
-        {},
-        [],
-        lambda node: node.write("/usr/lib/os-release", 'ID=ubuntu\nVERSION_ID="20.04"\n'),
-        "operating-system",
-        "'ubuntu 20.04' is not supported. Neuron is published for Ubuntu 22.04",
-    ),
-    "the user does not exist": (
-        {"TRN_USER": "ec2-user", **FRAMEWORK},
-        [],
-        None,
-        "framework",
-        "the user ec2-user does not exist on this image",
-    ),
-    "pip does not find the wheel": (
-        {**FRAMEWORK, "TRN_VENV_SHARED": "no"},
-        ["TRN_NEURON_CC=9.9"],
-        None,
-        "framework",
-        "pip cannot install neuronx-cc==9.9 torch-neuronx==2.9.0.2.15.32035 into /home/ubuntu/aws_neuron_venv_pytorch-",
-    ),
-}
-
-
+FAILURES = yaml.safe_load(Path(__file__).with_name("failures.yaml").read_text("utf-8"))
 SHORT = (
     "one device of sixteen is missing",
     "one EFA device is missing",
@@ -402,11 +274,20 @@ SHORT = (
 
 @pytest.mark.parametrize("name", swept(FAILURES, *SHORT))
 def test_errors_are_logged_with_their_reason(new_node: NewNode, name: str) -> None:
-    settings, arguments, prepare, step, message = FAILURES[name]
-    node = compute_node(new_node, **settings)
-    if prepare:
-        prepare(node)
-    done = node.configure(*arguments)
+    def filled(text: str) -> str:
+        return text.format(SERVER=SERVER, KERNEL=KERNEL)
+
+    case = FAILURES[name]
+    node = compute_node(new_node, **{key: filled(value) for key, value in case.get("settings", {}).items()})
+    if "without" in case:
+        node.devices(16, without=(case["without"],))
+    for path, content in case.get("files", {}).items():
+        if content is None:
+            node.path(path).unlink()
+        else:
+            node.write(path, content, 0o755)
+    done = node.configure(*map(filled, case.get("arguments", COMPUTE)))
+    step, message = case["step"], filled(case["message"])
     assert done.code != 0, done.out
     assert f"step '{step}' failed on compute node {HOSTNAME}: " in done.err
     assert message in done.err
