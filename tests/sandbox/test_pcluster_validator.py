@@ -5,17 +5,20 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from sandbox import LocalAws
 from sandbox.pcluster_validator import PCLUSTER_PYTHON, PclusterValidator, errors, installed_version
 from sandbox.pcluster_validator.seed import Seeded, reservation, seed
 from tests.support import need
 
+HERE = Path(__file__).parent
 Config = dict[str, Any]
-Change = Callable[[Config, Seeded], None]
+WRONG = yaml.safe_load((HERE / "wrong_clusters.yaml").read_text("utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -29,60 +32,19 @@ def seeded(local_aws: LocalAws) -> Seeded:
     return seed(partial(local_aws.client, region="us-east-2"), "use2-az3")
 
 
+def filled(value: Any, seeded: Seeded) -> Any:
+    """A value with the attributes of what was seeded."""
+    if isinstance(value, dict):
+        return {key: filled(item, seeded) for key, item in value.items()}
+    if isinstance(value, list):
+        return [filled(item, seeded) for item in value]
+    return value.format_map(vars(seeded)) if isinstance(value, str) else value
+
+
 @pytest.fixture
 def good(seeded: Seeded) -> Config:
-    """Two queues, both kinds of storage, a script."""
-    networking = {"SubnetIds": [seeded.private_subnet], "AdditionalSecurityGroups": [seeded.security_group]}
-    return {
-        "Region": "us-east-2",
-        "Image": {"Os": "ubuntu2204"},
-        "HeadNode": {
-            "InstanceType": "c5.4xlarge",
-            "Networking": {
-                "SubnetId": seeded.public_subnet,
-                "AdditionalSecurityGroups": [seeded.security_group],
-            },
-            "Ssh": {"KeyName": seeded.key_name},
-            "CustomActions": {"OnNodeConfigured": {"Script": seeded.script}},
-            "Iam": {"S3Access": [{"BucketName": seeded.bucket}]},
-        },
-        "Scheduling": {
-            "Scheduler": "slurm",
-            "SlurmQueues": [
-                {
-                    "Name": "trn1",
-                    "Networking": {**networking, "PlacementGroup": {"Enabled": True}},
-                    "ComputeResources": [
-                        {
-                            "Name": "nodes",
-                            "InstanceType": "trn1.32xlarge",
-                            "MaxCount": 16,
-                            "Efa": {"Enabled": True},
-                        }
-                    ],
-                },
-                {
-                    "Name": "plain",
-                    "Networking": networking,
-                    "ComputeResources": [{"Name": "nodes", "InstanceType": "trn1.2xlarge", "MaxCount": 2}],
-                },
-            ],
-        },
-        "SharedStorage": [
-            {
-                "Name": "efs",
-                "MountDir": "/shared",
-                "StorageType": "Efs",
-                "EfsSettings": {"FileSystemId": seeded.efs},
-            },
-            {
-                "Name": "fsx",
-                "MountDir": "/fsx",
-                "StorageType": "FsxLustre",
-                "FsxLustreSettings": {"FileSystemId": seeded.fsx},
-            },
-        ],
-    }
+    found: Config = filled(yaml.safe_load((HERE / "cluster.yaml").read_text("utf-8")), seeded)
+    return found
 
 
 def queue(config: Config, number: int = 0) -> Any:
@@ -137,74 +99,18 @@ def test_reservations_are_looked_up(
     assert "does not exist" in errors(validator.validate(missing))[-1].message
 
 
-def _set(*path: Any, value: Any) -> Change:
-    def change(config: Config, _seeded: Seeded) -> None:
-        place: Any = config
-        for key in path[:-1]:
-            place = place[key]
-        if callable(value):
-            place[path[-1]] = value(_seeded)
-        else:
-            place[path[-1]] = value
-
-    return change
-
-
-def _without_placement(config: Config, _seeded: Seeded) -> None:
-    del queue(config)["Networking"]["PlacementGroup"]
-
-
-QUEUES = ("Scheduling", "SlurmQueues")
-NODES = (*QUEUES, 0, "ComputeResources", 0)
-WRONG: dict[str, tuple[Change, str]] = {
-    "retired system": (_set("Image", "Os", value="ubuntu2004"), "Must be one of: alinux2023, ubuntu2204"),
-    "RSA key": (
-        _set("HeadNode", "Ssh", "KeyName", value=lambda seeded: seeded.rsa_key_name),
-        "ubuntu2204 does not support RSA keys",
-    ),
-    "no such key": (_set("HeadNode", "Ssh", "KeyName", value="missing"), "The key pair 'missing' does not exist"),
-    "no such subnet": (
-        _set("HeadNode", "Networking", "SubnetId", value="subnet-0123456789abcdef0"),
-        "The subnet ID 'subnet-0123456789abcdef0' does not exist",
-    ),
-    "EFA where there is none": (
-        _set(*NODES, "InstanceType", value="trn1.2xlarge"),
-        "Instance type 'trn1.2xlarge' does not support EFA",
-    ),
-    "placement group left open": (
-        _without_placement,
-        "The placement group for EFA-enabled compute resources in queue 'trn1' must be explicit",
-    ),
-    "no such instance type": (_set(*NODES, "InstanceType", value="trn9.big"), "trn9.big"),
-    "too many to start": (_set(*NODES, "MinCount", value=20), "Max count must be greater than or equal to min count"),
-    "queue in capitals": (
-        _set(*QUEUES, 0, "Name", value="Compute"),
-        "only contain lowercase letters, digits and hyphens",
-    ),
-    "queue called default": (_set(*QUEUES, 0, "Name", value="default"), "'default'"),
-    "nodes in the public subnet": (
-        _set(*QUEUES, 0, "Networking", "SubnetIds", value=lambda seeded: [seeded.public_subnet]),
-        "public IP",
-    ),
-    "no such file system": (
-        _set("SharedStorage", 1, "FsxLustreSettings", "FileSystemId", value="fs-0123456789abcdef0"),
-        "File system 'fs-0123456789abcdef0' does not exist",
-    ),
-    "two mounts in one place": (_set("SharedStorage", 1, "MountDir", value="/shared"), "/shared"),
-    "file system behind a closed group": (
-        lambda config, _: config["HeadNode"]["Networking"].pop("AdditionalSecurityGroups"),
-        "does not satisfy mounting requirement",
-    ),
-    "unknown key": (_set("HeadNode", "Flavour", value="large"), "Unknown field"),
-}
-
-
 @pytest.mark.parametrize("case", WRONG)
 def test_a_wrong_configuration_gets_pclusters_own_message(
     case: str, validator: PclusterValidator, good: Config, seeded: Seeded
 ) -> None:
-    change, message = WRONG[case]
-    change(good, seeded)
+    path, value, message = WRONG[case]
+    *way, last = (int(key) if key.isdigit() else key for key in path.split("."))
+    place: Any = good
+    for key in way:
+        place = place[key]
+    place[last] = filled(value, seeded)
+    if value is None:
+        del place[last]
     found = errors(validator.validate(good))
     assert message in " | ".join(finding.message for finding in found)
 
