@@ -93,13 +93,8 @@ def _references(node: Any) -> set[str]:
     return found | ({depends} if isinstance(depends, str) else set(depends))
 
 
-def circles(template: Template) -> list[str]:
-    """Resources that wait for each other in a circle."""
-    return [name for name in template.to_json()["Resources"] if name in needs(template, name)]
-
-
 def findings(template: Template) -> list[str]:
-    """What cfn-lint and the CloudFormation validator call an error, and resources that wait for each other in a circle."""
+    """What cfn-lint and the CloudFormation validator call an error; `Template.from_stack` refuses circles."""
     text = json.dumps(template.to_json())
     linted = lint(text, config=ManualArgs(regions=["us-east-1"], ignore_checks=["W", "I"]))
     report = cloudformation_validate.RegoEngine().validate_template(
@@ -109,5 +104,4 @@ def findings(template: Template) -> list[str]:
     return [
         *(f"cfn-lint {m.rule.id}: {m.message} ({m.path})" for m in linted),
         *(f"cloudformation-validate {d.rule_id}: {d.message}" for d in report.diagnostics if d.severity in errors),
-        *(f"{name} waits for itself" for name in circles(template)),
     ]

@@ -87,9 +87,11 @@ def test_lustre_has_all_of_its_ports(templates: Templates) -> None:
 
 @whole
 def test_efa_has_rules_to_itself_both_ways(templates: Templates) -> None:
-    """All protocols; an allow-all rule for addresses is not sufficient (gardener 1832, awsome-distributed-ai 546)."""
+    """All protocols; an allow-all rule for addresses is not sufficient (gardener 1832, awsome-distributed-ai 546). And no group has
+    the tag of the cluster's own one: a second one breaks the load balancer controller."""
     seen = 0
     for subject, template in each(templates):
+        assert "kubernetes.io/cluster/" not in json.dumps(kind(template, "EC2::SecurityGroup")), subject
         for data in values(template, "LaunchTemplateData"):
             cards = [n for n in data.get("NetworkInterfaces", []) if "efa" in str(n.get("InterfaceType"))]
             if not cards:

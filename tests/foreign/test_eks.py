@@ -16,7 +16,7 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk.assertions import Template
 
 from tests.cdk import findings, needs, only, properties, resources
-from tests.foreign.foreign import cluster, cluster_v1, errors, template, vpc
+from tests.foreign.foreign import cluster, cluster_v1, template, vpc
 from trainium_cdk import (
     TrnAddons,
     TrnBastionHost,
@@ -213,22 +213,6 @@ def test_more_groups_than_the_scaler_has_room_for() -> None:
         ValueError, match=r"Foreign/Scaler: node_groups: .* are 4,[0-9]{3} characters .* fewer node groups"
     ):
         template(lambda scope: of_groups(scope, 50, "a-long-name-of-a-group"))
-
-
-ERRORS: list[tuple[Callable[[Stack], object], str]] = [
-    (
-        lambda s: TrnEksCluster(s, "C", vpc=vpc(s), public_access_cidrs=["0.0.0.0/0"]),
-        "C] public_access_cidrs[0] = 0.0.0.0/0: this opens the Kubernetes API to every IPv4 address",
-    ),
-    (lambda s: TrnEksCluster(s, "C", vpc=vpc(s), version="1.20"), "C] version = 1.20: EKS does not create clusters of this version any more"),
-    (lambda s: TrnEksCluster(s, "C", vpc=vpc(s), namespace="kube-system"), "C] namespace = kube-system: this namespace is reserved"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("build", "expected"), ERRORS)
-def test_the_rules_run_in_every_app(build: Callable[[Stack], object], expected: str) -> None:
-    [found] = errors(build)
-    assert found.startswith(expected), found
 
 
 def test_impossible_clusters_are_refused_with_the_fix() -> None:

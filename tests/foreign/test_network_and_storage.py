@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from aws_cdk import App, Duration, Environment, RemovalPolicy, Size, Stack, Tags
+from aws_cdk import App, Environment, RemovalPolicy, Size, Stack, Tags
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_efs as efs
 from aws_cdk import aws_fsx as fsx
@@ -15,8 +13,8 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk.assertions import Template
 
 from tests.cdk import app, findings, needs, only, properties, resources
-from tests.foreign.foreign import errors, template, vpc
-from trainium_cdk import EfsOptions, LustreOptions, S3Link, TrnNetwork, TrnRegistry, TrnStorage
+from tests.foreign.foreign import template, vpc
+from trainium_cdk import LustreOptions, S3Link, TrnNetwork, TrnRegistry, TrnStorage
 
 
 @pytest.mark.parametrize(
@@ -142,39 +140,6 @@ def test_split_over_stacks() -> None:
     assert [d.stack_name for d in use.dependencies] == ["Network", "Storage"]
     assert [d.stack_name for d in storage_stack.dependencies] == ["Network"]
     assert Template.from_stack(network_stack).find_resources("AWS::EFS::FileSystem") == {}
-
-
-ERRORS: list[tuple[Any, str]] = [
-    (lambda s: TrnNetwork(s, "Net", zone_ids=["use1-az6"]), "Net] zone_ids[0] = use1-az6: it is in us-east-1, but the region is us-west-2"),
-    (lambda s: TrnNetwork(s, "Net", cidr="10.0.0.0/8", zone_ids=["usw2-az4"], private_cidr_mask=10), ""),
-    (
-        lambda s: TrnStorage(s, "S", vpc=vpc(s), lustre=LustreOptions(capacity=Size.gibibytes(1000))),
-        "S] lustre = (this section): capacity is 1000: FSx for Lustre has 1200 GiB or a multiple of 2400 GiB. Fix: write 1200 or 2400.",
-    ),
-    (
-        lambda s: TrnStorage(s, "S", vpc=vpc(s), lustre=LustreOptions(backup_retention=Duration.days(7))),
-        "S] lustre",
-    ),
-    (
-        lambda s: TrnStorage(s, "S", vpc=vpc(s), efs=EfsOptions(throughput_mode=efs.ThroughputMode.PROVISIONED)),
-        "S] efs",
-    ),
-    (lambda s: TrnStorage(s, "S", vpc=vpc(s), efs=None), "S] neither efs nor lustre is set"),
-    (
-        lambda s: TrnStorage(s, "S", vpc=vpc(s), efs_mount_dir="/data", lustre=LustreOptions(), lustre_mount_dir="/data/fast"),
-        "S] the mount directories of efs and lustre overlap",
-    ),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("build", "expected"), ERRORS)
-def test_the_rules_run_in_every_app(build: Any, expected: str) -> None:
-    if not expected:
-        with pytest.raises(ValueError, match="is not a valid size for a VPC: choose a prefix from /16 to /28"):
-            errors(build)
-        return
-    [found] = errors(build)
-    assert found.startswith(expected), found
 
 
 def test_grants_are_grants() -> None:

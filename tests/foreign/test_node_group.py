@@ -11,7 +11,7 @@ from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 
 from tests.cdk import findings, needs, only, properties, resources
-from tests.foreign.foreign import cluster, errors, template, vpc, warnings
+from tests.foreign.foreign import cluster, template, vpc, warnings
 from trainium_cdk import (
     LustreOptions,
     TrnBastionHost,
@@ -162,33 +162,6 @@ def test_a_bastion_host_reaches_the_api_of_any_cluster() -> None:
     into = [r for r in properties(found, "EC2::SecurityGroupIngress") if r["SourceSecurityGroupId"] == group]
     assert {(r["FromPort"], r["ToPort"]) for r in into} == {(443, 443)}
     assert findings(found) == []
-
-
-ERRORS: list[tuple[dict[str, Any], str]] = [
-    (
-        {"capacity_type": BLOCK, "instance_type": "trn1.32xlarge"},
-        "Trn] capacity_reservation_id = (absent): a capacity block needs its reservation id. Fix: give the id of the "
-        "block that you bought, for example cr-0123456789abcdef0.",
-    ),
-    (
-        {"capacity_reservation_id": "cr-0123456789abcdef0", "placement_group": True},
-        "Trn] placement_group = on: with reserved capacity (cr-0123456789abcdef0) a placement group fails with "
-        "InsufficientInstanceCapacity, because the reserved instances are already placed. Fix: write placement_group: auto.",
-    ),
-    (
-        {"instance_type": "trn2.3xlarge"},
-        "Trn] region = us-west-2: the catalogue has no zone of this region that offers trn2.3xlarge",
-    ),
-    ({"instance_type": "trn1.2xlarge", "efa": True}, "Trn] efa = on: trn1.2xlarge has no EFA"),
-    ({"min_size": 3}, "Trn] min_size 3, nodes 3 and max_size 2 are not in that order"),
-    ({"capacity_reservation_id": "cr-1"}, "Trn] capacity_reservation_id = cr-1: "),
-]
-
-
-@pytest.mark.parametrize(("given", "expected"), ERRORS)
-def test_the_rules_run_in_every_app(given: dict[str, Any], expected: str) -> None:
-    [found] = errors(lambda s: one(s, **given))
-    assert found.startswith(expected), found
 
 
 def test_costs_without_jobs_are_a_warning() -> None:

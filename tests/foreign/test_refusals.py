@@ -37,6 +37,9 @@ from trainium_cdk import (
 )
 from trainium_cdk.catalog import Catalog, CatalogOverrides
 
+BLOCK = settings.Queue(
+    capacity_type="capacity-block", compute_resources=(settings.ComputeResource(min_nodes=4, max_nodes=4),)
+)
 LOOKUP = "is not looked up yet in the first synthesis, and must be known there: give value_from_lookup a default_value"
 SESSION = "arn:aws:sts::111122223333:assumed-role/Platform/me"
 ROLE = "arn:aws:iam::111122223333:role/Platform"
@@ -119,6 +122,7 @@ def outputs_twice(scope: Stack) -> None:
         (lambda s: control_plane(s, log_retention=31), "K: log_retention = 31: not a RetentionDays of aws_logs"),
         (lambda s: TrnAddons(s, "A", cluster=cluster(s), observability=True, log_retention=30), "log_retention = 30: not a Ret"),
         (networks, f"Plugins: job_networks {TOKEN}"),
+        (lambda s: TrnNetwork(s, "Net", cidr="10.0.0.0/8", private_cidr_mask=10), "is not a valid size for a VPC: choose a prefix from /16 to"),
         (lambda s: settings.ComputeResource(max_nodes=number(s)), "max_nodes is a token of the CDK"),
         (outputs_twice, "Two: the stack has the outputs of a cluster already: .*One"),
     ],
@@ -151,6 +155,45 @@ def test_refused(build: Callable[[Stack], Any], message: str) -> None:
         (
             lambda s: files(s, LustreDeploymentType.PERSISTENT_2, backup_retention=Duration.days(100)),
             "S] lustre.backup_retention = 100: should be less than or equal to 90",
+        ),
+        (lambda s: TrnEksCluster(s, "C", vpc=vpc(s), version="1.20"), "C] version = 1.20: EKS does not create clusters of this version any more"),
+        (lambda s: control_plane(s, namespace="kube-system"), "K] namespace = kube-system: this namespace is reserved"),
+        (
+            lambda s: group(s, capacity_type=eks.CapacityType.CAPACITY_BLOCK, instance_type="trn1.32xlarge"),
+            "Trn] capacity_reservation_id = (absent): a capacity block needs its reservation id. Fix: give the id of the "
+            "block that you bought, for example cr-0123456789abcdef0.",
+        ),
+        (
+            lambda s: group(s, capacity_reservation_id="cr-0123456789abcdef0", placement_group=True),
+            "Trn] placement_group = on: with reserved capacity (cr-0123456789abcdef0) a placement group fails with "
+            "InsufficientInstanceCapacity, because the reserved instances are already placed. Fix: write placement_group: auto.",
+        ),
+        (
+            lambda s: group(s, instance_type="trn2.3xlarge"),
+            "Trn] region = us-west-2: the catalogue has no zone of this region that offers trn2.3xlarge",
+        ),
+        (lambda s: group(s, instance_type="trn1.2xlarge", efa=True), "Trn] efa = on: trn1.2xlarge has no EFA"),
+        (lambda s: group(s, min_size=3), "Trn] min_size 3, nodes 3 and max_size 2 are not in that order"),
+        (lambda s: group(s, capacity_reservation_id="cr-1"), "Trn] capacity_reservation_id = cr-1: "),
+        (lambda s: TrnNetwork(s, "Net", zone_ids=["use1-az6"]), "Net] zone_ids[0] = use1-az6: it is in us-east-1, but the region is us-west-2"),
+        (
+            lambda s: TrnStorage(s, "S", vpc=vpc(s), lustre=LustreOptions(capacity=Size.gibibytes(1000))),
+            "S] lustre = (this section): capacity is 1000: FSx for Lustre has 1200 GiB or a multiple of 2400 GiB. Fix: write 1200 or 2400.",
+        ),
+        (lambda s: TrnStorage(s, "S", vpc=vpc(s), lustre=LustreOptions(backup_retention=Duration.days(7))), "S] lustre"),
+        (lambda s: TrnStorage(s, "S", vpc=vpc(s), efs=EfsOptions(throughput_mode=ThroughputMode.PROVISIONED)), "S] efs"),
+        (lambda s: TrnStorage(s, "S", vpc=vpc(s), efs=None), "S] neither efs nor lustre is set"),
+        (
+            lambda s: TrnStorage(s, "S", vpc=vpc(s), efs_mount_dir="/data", lustre=LustreOptions(), lustre_mount_dir="/data/fast"),
+            "S] the mount directories of efs and lustre overlap",
+        ),
+        (
+            lambda s: TrnPcluster(s, "Slurm", vpc=vpc(s), queues=[BLOCK]),
+            "Slurm] queues[0].compute_resources[0].reservation = (absent): a capacity block needs its reservation id",
+        ),
+        (
+            lambda s: TrnPcluster(s, "Slurm", vpc=vpc(s), head_node=settings.HeadNode(instance_type="c7g.4xlarge")),
+            "Slurm] head_node.instance_type = c7g.4xlarge: this is an Arm type",
         ),
         (lambda s: files(s, LustreDeploymentType.SCRATCH_1), "S] lustre.deployment_type = SCRATCH_1: not one of the allowed values"),
         (lambda s: group(s, tags={"aws:x": "y"}), "Trn] tags.aws:x = y: tags that begin with aws: are reserved. Fix: rename it, for example to my-x"),

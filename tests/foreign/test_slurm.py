@@ -15,7 +15,7 @@ from aws_cdk import aws_secretsmanager as sm
 from aws_cdk.assertions import Template
 
 from tests.cdk import findings, needs, properties, resources
-from tests.foreign.foreign import errors, template, vpc
+from tests.foreign.foreign import template, vpc
 from trainium_cdk import TrnBootstrap, TrnBucket, TrnOutputs, TrnPcluster, outputs, settings
 
 TWO = (
@@ -164,26 +164,6 @@ def test_accounting_in_a_database_of_the_app() -> None:
     databases = [c["Properties"]["ClusterConfiguration"]["Scheduling"]["SlurmSettings"]["Database"] for c in clusters]
     assert [next(iter(each["PasswordSecretArn"])) for each in databases] == ["Ref", "Ref"]
     assert [next(iter(each["Uri"])) for each in databases] == ["Fn::Join", "Fn::GetAtt"]
-
-
-ERRORS: list[tuple[dict[str, Any], str]] = [
-    (
-        {"queues": [settings.Queue(capacity_type="capacity-block")]},
-        "Slurm] queues[0].compute_resources[0].reservation = (absent): a capacity block needs its reservation id",
-    ),
-    ({"head_node": settings.HeadNode(instance_type="c7g.4xlarge")}, "Slurm] head_node.instance_type = c7g.4xlarge: this is an Arm type"),
-    ({"operating_system": "windows"}, "Slurm] operating_system = windows"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("given", "expected"), ERRORS)
-def test_the_rules_run_in_every_app(given: dict[str, Any], expected: str) -> None:
-    def build(scope: Stack) -> None:
-        scripts = TrnBootstrap(scope, "Scripts", bucket=TrnBucket(scope, "Files").bucket)
-        TrnPcluster(scope, "Slurm", vpc=vpc(scope), bootstrap=scripts, **given)
-
-    found = errors(build)
-    assert any(each.startswith(expected) for each in found), found
 
 
 def test_the_stacks_own_name_is_refused() -> None:

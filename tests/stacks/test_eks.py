@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from benchmarks.critical_path import longest, schedule
-from tests.cdk import circles, needs, only, properties, resources
+from tests.cdk import needs, only, properties, resources
 from tests.stacks.eks_synthesis import NAMES, document, environment, groups, template, template_of
 from tests.support import swept
 from trainium_cdk import outputs, settings
 from trainium_cdk.eks.interfaces import interfaces
 
-EVERYWHERE = {"0.0.0.0/0", "::/0"}
 LONGEST_SECONDS = 745
 """Its last 70 s: Volcano is waited for on the system nodes, since its webhooks must serve before the queues are created."""
 SHORT = ("default", "eks/all-settings", "eks/trn2-capacity-block", "eks/existing-vpc")
@@ -28,16 +27,6 @@ def name(request: pytest.FixtureRequest) -> str:
 
 def trn_groups(name: str) -> dict[str, dict[str, Any]]:
     return {key: group for key, group in groups(name).items() if key != "system"}
-
-
-def test_there_are_enough_environments() -> None:
-    assert len([n for n in NAMES if n.startswith("eks/")]) >= 12
-    assert len(NAMES) > 18
-
-
-def test_no_dependency_cycles(name: str) -> None:
-    """The scanners' findings on each template: tests/audit."""
-    assert circles(template(name)) == []
 
 
 # --- the control plane ---
@@ -74,12 +63,6 @@ def test_charts_of_the_accounts_own_registry_may_be_pulled() -> None:
         assert f":ecr:us-east-2:111122223333:repository/charts/{chart}" in text
     default = resources(template("default"), "IAM::ManagedPolicy")
     assert ":repository/" not in json.dumps([r for k, r in default.items() if "ClusterKubectl" in k])
-
-
-def test_nothing_is_open_to_the_world(name: str) -> None:
-    rules = properties(template(name), "EC2::SecurityGroupIngress")
-    rules += [r for g in properties(template(name), "EC2::SecurityGroup") for r in g.get("SecurityGroupIngress", [])]
-    assert not [r for r in rules if r.get("CidrIp") in EVERYWHERE or r.get("CidrIpv6") in EVERYWHERE]
 
 
 def test_the_control_plane_waits_for_no_gateway_and_nodes_do(name: str) -> None:
@@ -195,17 +178,6 @@ def test_interfaces_are_of_the_layout(name: str) -> None:
             assert efa_group in each["Groups"]
             assert {"Fn::GetAtt": [_cluster_id(name), "ClusterSecurityGroupId"]} in each["Groups"]
         assert "SecurityGroupIds" not in data
-
-
-def test_efa_traffic_is_allowed_both_ways(name: str) -> None:
-    [efa] = (k for k in resources(template(name), "EC2::SecurityGroup") if k.startswith("Efa"))
-    itself = {"Fn::GetAtt": [efa, "GroupId"]}
-    [into] = (r for r in properties(template(name), "EC2::SecurityGroupIngress") if r["GroupId"] == itself)
-    [out] = (r for r in properties(template(name), "EC2::SecurityGroupEgress") if r["GroupId"] == itself)
-    assert (into["IpProtocol"], into["SourceSecurityGroupId"]) == ("-1", itself)
-    assert (out["IpProtocol"], out["DestinationSecurityGroupId"]) == ("-1", itself)
-    # a second group with this tag breaks the load balancer controller
-    assert "kubernetes.io/cluster/" not in json.dumps(properties(template(name), "EC2::SecurityGroup"))
 
 
 def test_reserved_capacity_and_placement_groups_never_meet(name: str) -> None:
