@@ -6,6 +6,8 @@ from collections.abc import Generator
 
 import pytest
 
+from conformance.upstream import NotAvailable
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "original(artefact, original): the row of the table")
@@ -41,4 +43,6 @@ def _verdict(report: pytest.TestReport) -> str:
     if report.skipped and isinstance(report.longrepr, tuple):
         return f"not checked: {report.longrepr[2].removeprefix('Skipped: ').removeprefix('not checked: ')}"
     crash = getattr(report.longrepr, "reprcrash", None)
-    return f"refused: {crash.message.splitlines()[0] if crash else report.longreprtext[-200:]}"
+    reason = crash.message.splitlines()[0] if crash else report.longreprtext[-200:]
+    missing, _, why = reason.partition(f"{NotAvailable.__name__}: ")
+    return f"not checked: {why}" if why and missing.endswith("upstream.") else f"refused: {reason}"

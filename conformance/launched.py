@@ -1,28 +1,43 @@
-"""The program that a job's node script starts: the script runs with a shell function that records the arguments of `python3`."""
+"""The program that a job starts on a node, on either engine: the rendered files run in a real job folder, with a shell function in place
+of `python3` that records its arguments and environment. On Slurm the batch script runs as well, without Slurm's own commands."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from sandbox import head_node
 from sandbox.slurm_packages import SYSTEM_PATH
-from trainium_cdk.jobs import AnyJob, render
-from trainium_cdk.outputs import SlurmCluster
+from trainium_cdk.jobs import AnyJob, Submission, kubernetes, slurm
+from trainium_cdk.outputs import EksCluster, SlurmCluster
 
-_FUNCTIONS = r"""
-cd() { export FOLDER=$1; }
-mkdir() { :; }
-sudo() { :; }
-tee() { cat; }
-python3() { env -0 > "$HOME/environment"; printf '%s\0' "$FOLDER" "$@" > "$HOME/started"; }
-export -f cd mkdir sudo tee python3
+Cluster = SlurmCluster | EksCluster
+
+_RECORD = r"""python3() { env -0 > "$RECORDS/environment"; printf '%s\0' "$PWD" "$@" > "$RECORDS/started"; }"""
+_FUNCTIONS = rf"""
+cd() {{ mkdir -p "$1" && builtin cd "$1"; }}
+sudo() {{ :; }}
+{_RECORD}
+export -f cd sudo python3
 bash "$@"
 """
+_STAGE = r"""
+begin() { :; }
+rendezvous() { export MASTER_ADDR=first-node NNODES=$SLURM_NNODES; }
+compare_nodes() { :; }
+launch() { bash "$job/node.sh" "$job" "$stage"; }
+check_compiled() { :; }
+keep_nodes() { :; }
+"""
+"""The functions of stage.sh that ask Slurm."""
+_CALL = '{name}() {{ printf "%q " {name} "$@" >> "$RECORDS/calls"; echo >> "$RECORDS/calls"; }}\n'
+_SHELL = {"BASHOPTS", "SHELLOPTS", "PWD", "OLDPWD", "SHLVL", "_", "VIRTUAL_ENV", "RECORDS"}
 
 
 @dataclass(frozen=True)
@@ -30,61 +45,155 @@ class Launched:
     """A recorded start of a training program.
 
     Attributes:
-        launcher: options of torch.distributed.run.
-        folder: its working directory, relative to the source trees.
-        program: a file, or the name of a module.
-        environment: exported variables, without the node's own.
+        folder: its working directory on the cluster.
+        command: the arguments of `python3`.
+        environment: exported variables, without those that Slurm, Kubernetes or the shell set.
     """
 
-    launcher: tuple[str, ...]
     folder: str
-    program: str
-    arguments: tuple[str, ...]
+    command: tuple[str, ...]
     environment: Mapping[str, str]
 
+    @property
+    def launcher(self) -> tuple[str, ...]:
+        """Options of torch.distributed.run; empty for another program."""
+        return tuple(word for word in self.command[2 : self._program] if word != "-m")
 
-def launched(job: AnyJob, cluster: SlurmCluster, *, stage: str = "train", **variables: str) -> Launched:
-    """Run the node script of a rendered job until it starts its program.
+    @property
+    def program(self) -> str:
+        """A file, or the name of a module."""
+        return self.command[self._program]
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """Of the program."""
+        return self.command[self._program + 1 :]
+
+    @property
+    def source(self) -> str:
+        """The working directory, relative to the source tree."""
+        return self.folder.partition("/trn/src/")[2].partition("/")[2]
+
+    @property
+    def _program(self) -> int:
+        at = 0
+        if self.command[:2] == ("-m", "torch.distributed.run"):
+            at = 2
+            while self.command[at].startswith("--"):  # the launcher's options, all with a value
+                at += 2
+        return at + (self.command[at] == "-m")
+
+
+def launched(job: AnyJob, cluster: Cluster, *, stage: str = "train", files: Iterable[str] = ()) -> Launched:
+    """Run a stage of a rendered job on its first node until it has started its program.
 
     Args:
-        variables: additional variables that the batch script exports, such as TRN_CHECKPOINT.
+        files: files that exist on the cluster's shared file system.
 
     Raises:
-        RuntimeError: the script ended before that; the message has its output.
+        RuntimeError: the script failed; the message has its output.
     """
-    script = render(job, cluster, "conformance").files["node.sh"]
     with tempfile.TemporaryDirectory() as temporary:
-        home = Path(temporary)
-        activate = home / cluster.venv / "bin/activate"
-        activate.parent.mkdir(parents=True)
-        activate.touch()
-        compiler = home / "neuron_parallel_compile"
+        node = _Node(Path(temporary), job, cluster)
+        compiler = node.root / "bin/neuron_parallel_compile"
         compiler.write_text('#!/bin/bash\n"$@"\n')
         compiler.chmod(0o755)
-        (home / "node.sh").write_bytes(script)
-        given = {
-            "HOME": temporary,
-            "PATH": f"{home}{os.pathsep}{SYSTEM_PATH}",
-            "SLURM_NODEID": "0",
-            "SLURMD_NODENAME": "node",
-            "NNODES": str(job.nodes),
-            "MASTER_ADDR": "127.0.0.1",
-            "TRN_SYS_ROOT": str(head_node.driver(home)),
-            **variables,
-        }
-        command = ["bash", "-c", _FUNCTIONS, "bash", str(home / "node.sh"), "/shared/jobs/it", stage]
-        done = subprocess.run(command, env=given, capture_output=True, text=True, check=False)
-        if not (home / "started").exists():
-            raise RuntimeError(f"node.sh did not start a program: {done.stdout}{done.stderr}")
-        folder, *arguments = (home / "started").read_bytes().decode().split("\0")[:-1]
-        pairs = (item.partition("=") for item in (home / "environment").read_text().split("\0") if item)
+        node.write(files)
+        if node.engine == "slurm":
+            node.run(f"{stage}.sbatch", str(node.job))
+        else:
+            node.run("node.sh", stage)
+        folder, *command = node.shown("started").split("\0")[:-1]
+        pairs = (item.partition("=") for item in node.shown("environment").split("\0") if item)
+        given = {*node.variables, *_SHELL}
         environment = {name: value for name, _, value in pairs if name not in given and not name.startswith("BASH_")}
-    assert arguments[:2] == ["-m", "torch.distributed.run"], arguments  # noqa: S101  the only launcher in use
-    at = 2
-    while arguments[at].startswith("--"):  # the launcher's options, all with a value
-        at += 2
-    options = tuple(arguments[2:at])
-    at += arguments[at] == "-m"
-    return Launched(
-        options, folder.removeprefix("/shared/src/"), arguments[at], tuple(arguments[at + 1 :]), environment
-    )
+    return Launched(folder, tuple(command), environment)
+
+
+def prepared(job: AnyJob, cluster: Cluster, *, files: Iterable[str] = ()) -> list[str]:
+    """What the job's `prepare.sh` fetches: a line for each call of a function of fetch.sh; empty without that stage. Nothing is fetched.
+
+    Args:
+        files: as for `launched`.
+
+    Raises:
+        RuntimeError: the script failed; the message has its output.
+    """
+    with tempfile.TemporaryDirectory() as temporary:
+        node = _Node(Path(temporary), job, cluster)
+        if "prepare.sh" not in node.submission.files:
+            return []
+        node.write(files)
+        library = node.files / "fetch.sh"
+        text = library.read_text()
+        names = [name for name in re.findall(r"^(\w+)\(\) ", text, re.MULTILINE) if name not in ("say", "die")]
+        library.write_text(text + "".join(_CALL.format(name=name) for name in names))
+        node.run("prepare.sh", *([str(node.job)] if node.engine == "slurm" else []), "fetch")
+        return [line.rstrip() for line in node.shown("calls").splitlines()]
+
+
+class _Node:
+    """A node with the shared file system of a cluster, and the files of a job where they would be.
+
+    Slurm's submission writes them into the job's directory, Kubernetes mounts them at /trn/job: there is no such directory here, so
+    these two paths alone are replaced in the scripts.
+    """
+
+    def __init__(self, root: Path, job: AnyJob, cluster: Cluster) -> None:
+        self.root, self.engine = root, cluster.engine
+        self.submission = _render(job, cluster)
+        self.job = root / self.submission.directory.lstrip("/")
+        self.files = self.job if self.engine == "slurm" else root / "trn/job"
+        for folder in (*(self.job / name for name in ("state", "logs", "work")), root / "bin", root / "run/trn"):
+            folder.mkdir(parents=True)
+        for path, content in self.submission.files.items():
+            file = self.files / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content.replace(b"=/trn/job", f"={root}/trn/job".encode()))
+            if path == "pod.sh":
+                file.write_bytes(content.replace(b"/run/trn/", f"{root}/run/trn/".encode()))
+            elif path == "stage.sh":
+                file.write_bytes(content + _STAGE.encode())
+            file.chmod(0o755)
+        self.variables = {
+            "HOME": str(root / "home"),
+            "PATH": f"{root}/bin{os.pathsep}{SYSTEM_PATH}",
+            "TRN_SHARED_ROOT": str(root),
+            "TRN_SYS_ROOT": str(head_node.driver(root)),
+            "RECORDS": str(root),
+        }
+        if isinstance(cluster, SlurmCluster):
+            activate = root / "home" / cluster.venv / "bin/activate"
+            activate.parent.mkdir(parents=True)
+            activate.touch()
+            self.variables |= {
+                **dict.fromkeys(("SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID"), "0"),
+                "SLURM_NTASKS": str(job.nodes * job.processes_per_node),
+                "SLURM_NNODES": str(job.nodes),
+                "SLURMD_NODENAME": "node",
+            }
+        else:
+            self.variables |= {"VC_TASK_INDEX": "0", "TRN_NODE": "node", "TRN_ATTEMPT": "0", "HOSTNAME": "pod"}
+
+    def run(self, script: str, *arguments: str) -> None:
+        command = ["bash", "-c", _FUNCTIONS, "bash", str(self.files / script), *arguments]
+        done = subprocess.run(command, env=self.variables, cwd=self.root, capture_output=True, text=True, check=False)
+        if done.returncode or not any((self.root / name).exists() for name in ("started", "calls")):
+            output = f"exit code {done.returncode}: {done.stdout}{done.stderr}"
+            raise RuntimeError(f"{script} of {self.submission.id} did not run to its end: {output}")
+
+    def write(self, files: Iterable[str]) -> None:
+        for name in files:
+            file = self.root / name.lstrip("/")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text("content")
+
+    def shown(self, record: str) -> str:
+        """A record, with the paths that the cluster has."""
+        return (self.root / record).read_text().replace(str(self.root / "home"), "~").replace(str(self.root), "")
+
+
+def _render(job: AnyJob, cluster: Cluster) -> Submission:
+    if isinstance(cluster, SlurmCluster):
+        return slurm.render(job, cluster, "t")
+    return cast("Submission", kubernetes.render(job, cluster, "t"))

@@ -6,28 +6,76 @@ import argparse
 import ast
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
+
+Options = Mapping[str, Mapping[str, Any]]
+"""Options of a command line, by `--name`: their type, default, choices and action, as far as the source has them as literals."""
+
+_KEPT = ("action", "choices", "nargs", "required", "const", "dest", "default")
 
 
-def argparse_options(source: str) -> list[str]:
-    """Every option (`--name`) that the source adds to an argparse parser, sorted."""
-    found = set()
+def argparse_options(source: str) -> dict[str, dict[str, Any]]:
+    """The options that the source adds to an argparse parser, sorted."""
+    found = {}
     for call in _calls(source, "add_argument"):
-        found |= {str(a.value) for a in call.args if isinstance(a, ast.Constant) and str(a.value).startswith("--")}
-    return sorted(found)
+        names = [str(ast.literal_eval(name)) for name in call.args]
+        settings = {k.arg: _literal(k.value) for k in call.keywords if k.arg in _KEPT and _literal(k.value) is not None}
+        kind = next((ast.unparse(k.value) for k in call.keywords if k.arg == "type"), None)
+        found[names[-1]] = {**({"type": kind} if kind else {}), **settings}
+    return dict(sorted(found.items()))
 
 
-def dataclass_fields(source: str, *names: str) -> list[str]:
-    """The fields of the named dataclasses, sorted: HfArgumentParser makes options of them."""
-    found = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ClassDef) and node.name in names:
-            found |= {
-                item.target.id
-                for item in node.body
-                if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
-            }
-    return sorted(found)
+def class_fields(source: str, names: Iterable[str]) -> dict[str, dict[str, dict[str, Any]]]:
+    """The fields of the named dataclasses (`Outer.Inner`), with type and default; `required` where a field has no default."""
+    return {name: dict(_fields(_class(ast.parse(source), name))) for name in names}
+
+
+def _class(tree: ast.Module, name: str) -> ast.ClassDef:
+    found: ast.Module | ast.ClassDef = tree
+    for part in name.split("."):
+        found = next(node for node in ast.walk(found) if isinstance(node, ast.ClassDef) and node.name == part)
+    return cast("ast.ClassDef", found)
+
+
+def _fields(node: ast.ClassDef) -> Iterator[tuple[str, dict[str, Any]]]:
+    for item in node.body:
+        if not isinstance(item, ast.AnnAssign) or not isinstance(item.target, ast.Name):
+            continue
+        value = item.value
+        if isinstance(value, ast.Call) and ast.unparse(value.func) == "field":
+            given = {keyword.arg: keyword.value for keyword in value.keywords}
+            value = given.get("default")
+            required = not given.keys() & {"default", "default_factory"}
+        else:
+            required = value is None
+        default = None if value is None else _literal(value)
+        kind = " | ".join(part for part in ast.unparse(item.annotation).split(" | ") if part != "None")
+        found: dict[str, Any] = {"type": kind, **({} if default is None else {"default": default})}
+        yield item.target.id, {**found, **({"required": True} if required else {})}
+
+
+def class_options(classes: Mapping[str, Options], root: str, prefix: str = "--") -> dict[str, Mapping[str, Any]]:
+    """The options that a command line made of a dataclass has: `--field`, and `--field.inner` where the type is another class."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for name, settings in classes[root].items():
+        if settings["type"] in classes:
+            found |= class_options(classes, settings["type"], f"{prefix}{name}.")
+        else:
+            found[f"{prefix}{name}"] = settings
+    return found
+
+
+def literal_options(source: str) -> list[str]:
+    """Every string of the source that is an option's name, sorted: for a program that parses its arguments itself."""
+    texts = (node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant))
+    return sorted({text for text in texts if isinstance(text, str) and re.fullmatch(r"--[a-z]\w+", text)})
+
+
+def _literal(node: ast.expr) -> Any:
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return None
 
 
 def attributes(source: str, package: str) -> dict[str, list[str]]:
@@ -66,16 +114,21 @@ def _calls(source: str, name: str) -> Iterator[ast.Call]:
 
 def yaml_keys(source: str) -> list[str]:
     """The dotted keys of a YAML mapping, sorted; a list counts as a value."""
+    return list(yaml_values(source))
+
+
+def yaml_values(source: str) -> dict[str, Any]:
+    """The values of a YAML mapping, by their dotted keys, sorted; a list is one value."""
     from ruamel.yaml import YAML
 
-    def walk(value: object, above: str) -> Iterator[str]:
+    def walk(value: object, above: str) -> Iterator[tuple[str, Any]]:
         if isinstance(value, dict) and value:
             for key, inner in value.items():
                 yield from walk(inner, f"{above}.{key}" if above else str(key))
         else:
-            yield above
+            yield above, value
 
-    return sorted(walk(YAML(typ="safe").load(source), ""))
+    return dict(sorted(walk(YAML(typ="safe").load(source), "")))
 
 
 def yaml_options(source: str) -> list[str]:
@@ -135,6 +188,12 @@ def attachable_policies(source: str) -> list[str]:
     return sorted(set(walk(YAML(typ="rt").load(source))))
 
 
+def s3_objects(source: str) -> list[str]:
+    """The addresses of objects in S3 that a text names, as s3://bucket/key, sorted."""
+    found = re.findall(r"(?:s3://|https://s3\.amazonaws\.com/)([\w.-]+/[\w./-]*\w)", source)
+    return sorted({f"s3://{name}" for name in found})
+
+
 def requirement_lines(source: str) -> list[str]:
     """The lines of a requirements file, without blanks and comments."""
     lines = (line.partition("#")[0].strip() for line in source.splitlines())
@@ -150,53 +209,28 @@ class _Parser(argparse.ArgumentParser):
         raise Refused(message)
 
 
-_TYPES: Mapping[str, Callable[[str], Any]] = {"int": int, "float": float, "str": str}
-
-
-def argparse_parser(source: str) -> argparse.ArgumentParser:
-    """The argparse parser that a source sets up: names, types, choices, required options. It raises `Refused`."""
-    parser = _Parser(allow_abbrev=False)
-    for call in _calls(source, "add_argument"):
-        settings: dict[str, Any] = {}
-        for keyword in call.keywords:
-            if keyword.arg == "type" and isinstance(keyword.value, ast.Name):
-                settings["type"] = _TYPES.get(keyword.value.id, str)
-            elif keyword.arg in ("action", "choices", "nargs", "required", "const", "dest"):
-                settings[keyword.arg] = ast.literal_eval(keyword.value)
-        parser.add_argument(*(ast.literal_eval(name) for name in call.args), **settings)
-    return parser
-
-
 def _boolean(text: str) -> bool:
     if text.lower() not in ("true", "false", "1", "0", "yes", "no"):
         raise ValueError(text)
     return text.lower() in ("true", "1", "yes")
 
 
-def dataclass_parser(*sources: tuple[str, str]) -> argparse.ArgumentParser:
-    """The parser that HfArgumentParser makes of dataclasses, given as source and class name: names and simple types."""
-    parser = _Parser(allow_abbrev=False)
-    for source, name in sources:
-        (found,) = (
-            node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef) and node.name == name
-        )
-        for item in found.body:
-            if not isinstance(item, ast.AnnAssign) or not isinstance(item.target, ast.Name):
-                continue
-            parts = {part.strip() for part in ast.unparse(item.annotation).split("|")} - {"None"}
-            option = f"--{item.target.id}"
-            if parts == {"bool"}:
-                parser.add_argument(option, type=_boolean, nargs="?", const=True)
-            elif any(part.startswith("list") for part in parts):
-                parser.add_argument(option, nargs="+")
-            else:
-                plain = _TYPES.get("".join(parts), str)
-                parser.add_argument(option, type=plain, required=item.value is None or _without_default(item.value))
-    return parser
+_TYPES: Mapping[str, Callable[[str], Any]] = {"int": int, "float": float, "str": str}
 
 
-def _without_default(value: ast.expr) -> bool:
-    """Whether a field has neither a default nor a default_factory."""
-    if not (isinstance(value, ast.Call) and ast.unparse(value.func) == "field"):
-        return False
-    return not {keyword.arg for keyword in value.keywords} & {"default", "default_factory"}
+def parser(options: Options) -> argparse.ArgumentParser:
+    """A parser of recorded options: names, types, choices, required options and defaults. It raises `Refused`."""
+    made = _Parser(allow_abbrev=False)
+    for name, recorded in options.items():
+        settings = dict(recorded)
+        kind = settings.pop("type", None)
+        if kind == "bool":
+            settings |= {"type": _boolean, "nargs": "?", "const": True}
+        elif kind and any(part.startswith("list") for part in kind.split(" | ")):
+            settings |= {"nargs": "+"}
+        elif kind and kind.startswith("Literal["):
+            settings |= {"choices": list(ast.literal_eval(kind.removeprefix("Literal")))}
+        elif kind:
+            settings |= {"type": _TYPES.get(kind, str)}
+        made.add_argument(name, dest=settings.pop("dest", name.removeprefix("--")), **settings)
+    return made

@@ -20,8 +20,8 @@ import pytest
 
 from conformance import vendor
 from conformance.hub import hub
-from conformance.upstream import Tree, find, why_not
-from sandbox.slurm import LocalSlurm, available
+from conformance.upstream import NotAvailable, Tree, find
+from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.jobs import BertLarge, Follower, LocalTransport, SlurmBackend
@@ -60,13 +60,10 @@ def until(condition: Callable[[], bool]) -> None:
 @pytest.fixture(scope="module")
 def samples() -> Tree:
     tree = find(REPOSITORY, TREE.commit)
-    if tree is None:
-        pytest.skip(why_not(REPOSITORY, TREE.commit))
-    if (reason := vendor.missing() or available()) is not None:
-        pytest.skip(reason)
+    vendor.need()
     with socket.socket() as probe:  # the port of the rendezvous is the job's own
         if probe.connect_ex(("127.0.0.1", 2022)) == 0:
-            pytest.skip("port 2022 is in use on this machine")
+            raise NotAvailable("port 2022 is in use on this machine")
     return tree
 
 

@@ -1,85 +1,120 @@
-"""The arguments of the job kinds, parsed with the parsers of the vendors' programs."""
+"""The arguments of the job kinds, as both engines render them, parsed with the parsers of the vendors' programs."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from conformance import surface, vendor
-from conformance.launched import Launched, launched
-from conformance.upstream import Tree, find, why_not
-from tests.jobs.conftest import fleet, make_cluster
-from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, LlamaNxd, kinds
+from conformance import cases, compare, surface, vendor
+from conformance.launched import Launched
+from conformance.upstream import Tree, find
+from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, LlamaNxd, Lora, kinds
+from trainium_cdk.jobs.kinds.lora import EXAMPLES, PACKAGES
 
-TRN1 = make_cluster(fleet(), neuron_release="2.28.1")
+RESUMED = "/efs/trn/jobs/bert-large-t/output/ckpt_10.pt"
+JOBS: dict[str, AnyJob] = {
+    name: job for name, job in {**cases.JOBS, **cases.MORE}.items() if isinstance(job, BertLarge | LlamaNxd | Lora)
+}
+ARGUMENTS = {"lora": "optimum/neuron/trainers/training_args.py"}
+"""The file with the other options of a kind's program."""
 
 
-def original(*kinds_: type[AnyJob]) -> str:
-    upstream = kinds_[0].UPSTREAM
+def original(kind: type[AnyJob]) -> str:
+    upstream = kind.UPSTREAM
     assert upstream is not None
     return f"{upstream.repository} {upstream.commit[:12]}"
 
 
 def source_tree(kind: type[AnyJob]) -> Tree:
-    """The tree with a kind's program; skips the test where it is not available."""
+    """The tree with a kind's program."""
     upstream = kind.UPSTREAM
     assert upstream is not None
-    tree = find(upstream.repository, upstream.commit)
-    if tree is None:
-        pytest.skip(why_not(upstream.repository, upstream.commit))
-    return tree
+    return find(upstream.repository, upstream.commit)
 
 
 def program(tree: Tree, start: Launched) -> str:
-    """The source of the started program; the first part of its folder is the tree."""
-    path = f"{start.folder.partition('/')[2]}/{start.program}"
-    source = tree.read(path)
-    assert source is not None, f"there is no {path} at {tree.commit}"
+    """The source of the started program."""
+    source = tree.read(f"{start.source}/{start.program}")
+    assert source is not None, f"there is no {start.source}/{start.program} at {tree.commit}"
     return source
 
 
-BERT: Mapping[str, tuple[BertLarge, dict[str, str]]] = {
-    "phase 1": (BertLarge(nodes=16), {}),
-    "phase 1, resumed": (BertLarge(nodes=16), {"TRN_CHECKPOINT": "/efs/ckpt_10.pt"}),
-    "phase 1, AdamW": (BertLarge(nodes=4, optimizer="adamw", warmup_steps=3), {}),
-    "phase 2": (BertLarge(nodes=16, phase=2, checkpoint="first"), {"TRN_PHASE1": "/efs/ckpt_7032.pt"}),
-}
+def options(tree: Tree, start: Launched, kind: str) -> surface.Options:
+    """The options of the started program, from its source."""
+    if kind != "lora":
+        return surface.argparse_options(program(tree, start))
+    shared = tree.read(ARGUMENTS[kind]) or ""
+    classes = {
+        **surface.class_fields(program(tree, start), ["ScriptArguments"]),
+        **surface.class_fields(shared, ["NeuronTrainingArguments"]),
+    }
+    return {name: option for root in classes for name, option in surface.class_options(classes, root).items()}
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=pytest.mark.original(f"bert-large: arguments, {n}", original(BertLarge))) for n in BERT],
+    ("name", "engine"),
+    [
+        pytest.param(name, engine, marks=pytest.mark.original(f"{name} on {engine}: arguments", original(type(job))))
+        for name, job in JOBS.items()
+        for engine in cases.ENGINES
+    ],
 )
-def test_bert(name: str) -> None:
-    tree = source_tree(BertLarge)
-    job, variables = BERT[name]
-    for stage in ("precompile", "train"):
-        start = launched(job, TRN1, stage=stage, **variables)
-        parsed = surface.argparse_parser(program(tree, start)).parse_args(start.arguments)
-        assert parsed.steps_this_run == (10 if stage == "precompile" else job.run_steps or parsed.max_steps)
-        assert parsed.phase2 is (job.phase == 2)
-        assert bool(parsed.resume_ckpt) is bool(variables)
-        assert not parsed.phase2 or parsed.phase1_end_step == 7032
+def test_the_program_takes_our_arguments(name: str, engine: str) -> None:
+    job = JOBS[name]
+    tree = source_tree(type(job))
+    again = [RESUMED] if name == "bert-large" else []
+    for start in (
+        cases.start(engine, job, "precompile"),
+        cases.start(engine, job),
+        cases.start(engine, job, "train", *again),
+    ):
+        parser = surface.parser(options(tree, start, job.kind))
+        parsed = vars(parser.parse_args(start.arguments))
+        assert {name: value for name, value in parsed.items() if value is not None} == compare.options(
+            job.kind, start.arguments
+        )
+        with pytest.raises(surface.Refused, match="no_such_option"):
+            parser.parse_args([*start.arguments, "--no_such_option", "1"])
 
 
-@pytest.mark.original("llama3.1-8b: arguments", original(LlamaNxd))
+@pytest.mark.original("llama3.1-8b: the model's configuration", original(LlamaNxd))
 def test_llama() -> None:
-    tree = source_tree(LlamaNxd)
-    for stage in ("precompile", "train"):
-        start = launched(LlamaNxd(nodes=4, data="/efs/data"), TRN1, stage=stage)
-        parsed = surface.argparse_parser(program(tree, start)).parse_args(start.arguments)
-        assert (parsed.tensor_parallel_size, parsed.seq_len, parsed.grad_accum_usteps) == (32, 8192, 256)
-        assert (parsed.checkpoint_dir is None) is (stage == "precompile")
-        model = tree.read(f"{start.folder.partition('/')[2]}/{Path(parsed.model_path).name}/config.json")
-        assert model is not None
-        assert json.loads(model)["num_hidden_layers"] == parsed.num_layers
+    tree, start = source_tree(LlamaNxd), cases.start("slurm", cases.JOBS["llama3.1-8b"])
+    given = compare.options("llama3.1-8b", start.arguments)
+    model = tree.read(f"{start.source}/{Path(given['model_path']).name}/config.json")
+    assert model is not None
+    assert json.loads(model)["num_hidden_layers"] == given["num_layers"]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [pytest.param(m, marks=pytest.mark.original(f"lora: the data set of {m}", original(Lora))) for m in EXAMPLES],
+)
+def test_prepare_fetches_the_data_set_of_the_example(model: str) -> None:
+    example = EXAMPLES[model]
+    source = source_tree(Lora).read(f"examples/training/{example.folder}/{example.program}")
+    assert source is not None
+    assert f'"{example.dataset}"' in source
+
+
+@pytest.mark.original("lora: the Neuron SDK that its release pins", original(Lora))
+def test_its_release_pins_the_versions_of_the_catalog() -> None:
+    tree, neuron = source_tree(Lora), cases.release("lora")
+    version, pins = tree.read("optimum/neuron/version.py"), tree.read("pyproject.toml")
+    assert version is not None
+    assert pins is not None
+    assert f'__sdk_version__ = "{neuron.version}"' in version
+    [release] = [pin.partition("==")[2] for pin in PACKAGES if pin.startswith("optimum-neuron")]
+    assert f'__version__ = "{release}"' in version
+    assert f'"torch-neuronx=={neuron.frameworks["torch-xla"].version}"' in pins
+    assert f'"neuronx-cc=={neuron.compiler}"' in pins
+    assert f'"neuronx_distributed=={neuron.libraries["neuronx_distributed"]}"' in pins
 
 
 _STOP = """import json, sys
@@ -94,29 +129,35 @@ def train(cfg):
 """
 
 
-@pytest.mark.original("gpt-6.7b: NxD Training's training_orchestrator.py up to train()", original(Gpt))
-def test_gpt(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "engine",
+    [
+        pytest.param(
+            e, marks=pytest.mark.original(f"gpt-6.7b on {e}: training_orchestrator.py up to train()", original(Gpt))
+        )
+        for e in cases.ENGINES
+    ],
+)
+def test_gpt(engine: str, tmp_path: Path) -> None:
     """Hydra and the program's own configuration code run; the module that trains is replaced."""
     tree = source_tree(Gpt)
-    if (reason := vendor.missing()) is not None:
-        pytest.skip(reason)
+    vendor.need()
     tree.copy("examples", tmp_path)
     examples = tmp_path / "examples"
     (examples / "training.py").write_text(_STOP)
-    job = Gpt(nodes=4, steps=50)
     for stage in ("precompile", "train"):
-        start = launched(job, TRN1, stage=stage)
-        assert start.folder.partition("/")[2] == "examples"
+        start = cases.start(engine, Gpt(nodes=4, steps=50), stage)
+        assert start.source == "examples"
         parsed = run_hydra(examples, start)
         assert parsed["trainer"]["max_steps"] == (10 if stage == "precompile" else 50)
         assert parsed["exp_manager"]["create_checkpoint_callback"] is (stage == "train")
         assert (parsed["trainer"]["devices"], parsed["trainer"]["num_nodes"]) == (32, 4)
         assert parsed["distributed_strategy"]["tensor_model_parallel_size"] == 8
-        assert parsed["data"]["data_prefix"] == [1.0, "/shared/data/gpt2-wikipedia/my-gpt2_text_document"]
-        assert parsed["compiler_cache_url"] == "/shared/neuron_cache/gpt-6.7b/node"
+        assert parsed["data"]["data_prefix"] == [1.0, "/efs/trn/data/gpt2-wikipedia/my-gpt2_text_document"]
+        assert parsed["compiler_cache_url"] == start.environment["NEURON_CC_FLAGS"].removeprefix("--cache_dir=")
         assert parsed["exp_manager"]["resume_if_exists"] is True
     with pytest.raises(AssertionError, match=r"Could not override 'trainer\.no_such_key'"):
-        run_hydra(examples, replace(start, arguments=("trainer.no_such_key=1",)))
+        run_hydra(examples, replace(start, command=("training_orchestrator.py", "trainer.no_such_key=1")))
 
 
 def run_hydra(examples: Path, start: Launched) -> dict[str, Any]:
@@ -136,4 +177,4 @@ REST = {name: kind.UPSTREAM for name, kind in kinds().items() if kind.UPSTREAM a
     "name", [pytest.param(n, marks=pytest.mark.original(f"{n}: its program", str(REST[n]))) for n in sorted(REST)]
 )
 def test_a_kind_without_a_check_is_in_the_table(name: str) -> None:
-    pytest.skip("its program cannot run here")
+    pytest.skip("its program is not publicly available")

@@ -1,4 +1,4 @@
-"""The recorded interfaces match the vendors' sources (see `upstream`)."""
+"""The recorded interfaces and launch scripts match the vendors' sources (see `upstream`)."""
 
 from __future__ import annotations
 
@@ -7,22 +7,15 @@ from typing import Any
 import pytest
 
 from conformance import surfaces
-from conformance.upstream import why_not
 
 ALL = surfaces.load()
 
 
 def _named(name: str) -> Any:
     one = ALL[name]
-    return pytest.param(
-        name, marks=pytest.mark.original(f"names recorded of {name}", f"{one.repository} {one.commit[:12]}")
-    )
+    return pytest.param(name, marks=pytest.mark.original(f"recorded: {name}", f"{one.repository} {one.commit[:12]}"))
 
 
 @pytest.mark.parametrize("name", [_named(name) for name in ALL])
 def test_recorded_as_it_is(name: str) -> None:
-    one = ALL[name]
-    read = one.read()
-    if read is None:
-        pytest.skip(why_not(one.repository, one.commit))
-    assert read == one.recorded
+    assert ALL[name].read() == ALL[name].recorded

@@ -14,19 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from conformance import vendor
-from conformance.launched import Launched, launched
-from tests.jobs.conftest import fleet, make_cluster
-from trainium_cdk.catalog import Catalog
+from conformance import cases, vendor
+from conformance.launched import Launched
 from trainium_cdk.jobs import Follower, TorchTitan
 from trainium_cdk.jobs.records import Step
 
 ENVIRONMENT = vendor.ROOT / ".venvs/torchtitan"
 ORIGINAL = "torchtitan 0.3.0 (PyPI), torch 2.14.0"
-NEURON = Catalog.load().release("2.33.0")
-TRN2 = make_cluster(
-    fleet("trn2.48xlarge"), neuron_release=NEURON.version, neuron_driver=NEURON.dkms, framework="torch-native"
-)
 _MODULE = "from torchtitan.models.qwen3.config_registry import qwen3_debugmodel as {config}\n"
 _PARSE = """import json, os, sys
 from torch.distributed.run import parse_args
@@ -51,15 +45,16 @@ def parse(start: Launched, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
 
 
-@pytest.fixture(scope="module")
-def start() -> Launched:
-    if not (ENVIRONMENT / ".done").exists():
-        pytest.skip("no environment .venvs/torchtitan (`make conformance` creates it)")
-    return launched(TorchTitan(nodes=2, ref="a" * 40, steps=30, checkpoint_interval=7), TRN2)
-
-
-@pytest.mark.original("torchtitan-qwen3-8b: arguments", ORIGINAL)
-def test_its_configuration_takes_our_arguments(start: Launched, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "engine",
+    [
+        pytest.param(e, marks=pytest.mark.original(f"torchtitan-qwen3-8b on {e}: arguments", ORIGINAL))
+        for e in cases.ENGINES
+    ],
+)
+def test_its_configuration_takes_our_arguments(engine: str, tmp_path: Path) -> None:
+    vendor.need("torchtitan")
+    start = cases.start(engine, TorchTitan(nodes=2, ref="a" * 40, steps=30, checkpoint_interval=7))
     assert start.program == "torchtitan.train"
     done = parse(start, tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -67,8 +62,8 @@ def test_its_configuration_takes_our_arguments(start: Launched, tmp_path: Path) 
     assert (parsed["steps"], parsed["interval"], parsed["log_freq"]) == (30, 7, 1)
     assert parsed["enable"] is parsed["tensorboard"] is True
     assert parsed["load_step"] == -1  # the newest checkpoint
-    assert parsed["dump_folder"] == "/shared/jobs/it/output"
-    refused = parse(replace(start, arguments=(*start.arguments, "--training.no_such_option", "1")), tmp_path)
+    assert parsed["dump_folder"] == "/efs/trn/jobs/torchtitan-qwen3-8b-t/output"
+    refused = parse(replace(start, command=(*start.command, "--training.no_such_option", "1")), tmp_path)
     assert refused.returncode != 0
     assert "no_such_option" in refused.stderr + refused.stdout
 
@@ -92,7 +87,8 @@ one.log(7, 3.25, 3.5, 0.75)
 
 
 @pytest.mark.original("torchtitan-qwen3-8b: reading its log", ORIGINAL)
-def test_its_log_lines_are_read(start: Launched) -> None:
+def test_its_log_lines_are_read() -> None:
+    vendor.need("torchtitan")
     command = [str(ENVIRONMENT / "bin/python"), "-c", _LOG]
     done = subprocess.run(command, env={**os.environ, **vendor.offline()}, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -103,7 +99,7 @@ def test_its_log_lines_are_read(start: Launched) -> None:
 
 
 @pytest.mark.original("torchtitan-qwen3-8b: training", ORIGINAL)
-def test_it_trains_on_cpus(start: Launched) -> None:
+def test_it_trains_on_cpus() -> None:
     pytest.skip(
         "it has no CPU path: its device is CUDA where there is no accelerator, and its attention has no backward on CPUs"
     )

@@ -65,11 +65,21 @@ class Tree:
                 unpack(archive, target)
 
 
-def find(repository: str, commit: str) -> Tree | None:
-    """The tree of `owner/name` at a commit; None where it is not available (see `why_not`)."""
+class NotAvailable(Exception):
+    """A source is not there, so that nothing could be compared with it: a failure, as nothing else is."""
+
+
+def find(repository: str, commit: str) -> Tree:
+    """The tree of `owner/name` at a commit.
+
+    Raises:
+        NotAvailable: it is not below UPSTREAM, or could not be fetched; the message has the reason.
+    """
     if "UPSTREAM" not in os.environ:
         fetched = _fetched(repository, commit)
-        return fetched if isinstance(fetched, Tree) else None
+        if isinstance(fetched, str):
+            raise NotAvailable(f"{repository} at {commit[:12]} could not be fetched: {fetched}")
+        return fetched
     owner, _, name = repository.partition("/")
     for root in filter(None, os.environ["UPSTREAM"].split(os.pathsep)):
         for plain in Path(root).glob(f"{owner}__{name}@*"):
@@ -79,14 +89,7 @@ def find(repository: str, commit: str) -> Tree | None:
             folder = Path(root, place)
             if folder.is_dir() and _has(folder, commit):
                 return Tree(folder, commit, git=True)
-    return None
-
-
-def why_not(repository: str, commit: str) -> str:
-    """Why `find` returns None, for a table."""
-    if "UPSTREAM" in os.environ:
-        return f"no {repository} at {commit[:12]} below UPSTREAM"
-    return f"{repository} at {commit[:12]} could not be fetched: {_fetched(repository, commit)}"
+    raise NotAvailable(f"no {repository} at {commit[:12]} below UPSTREAM ({os.environ['UPSTREAM']})")
 
 
 @cache

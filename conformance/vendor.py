@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import sysconfig
 import venv
 from collections.abc import Mapping
 from pathlib import Path
 
-from conformance.upstream import Tree, find
+from conformance.upstream import NotAvailable, Tree, find
 from sandbox import head_node
 from trainium_cdk.catalog.sources import sources
 
@@ -36,11 +37,12 @@ NEURON_EXTRACT_GRAPHS_ONLY=1 exec "$@"
 """
 
 
-def missing() -> str | None:
-    """Why the vendors' programs cannot run here; None if they can."""
-    if not (ENVIRONMENT / ".done").exists():
-        return "no environment .venvs/vendor (`make conformance` creates it where the samples are available)"
-    return None
+def need(name: str = "vendor") -> None:
+    """Raises NotAvailable where the environment of that name was not created."""
+    if not (ROOT / ".venvs" / name / ".done").exists():
+        raise NotAvailable(
+            f"no environment .venvs/{name}: `make conformance` creates it where the samples are available"
+        )
 
 
 def run(script: Path, *arguments: str) -> None:
@@ -105,7 +107,11 @@ def install(home: Path) -> None:
 def main() -> int:
     """Print the environments that are usable here, for the Makefile: none without the script that needs the largest."""
     tree = sources().repositories["samples"]
-    if find("aws-neuron/aws-neuron-samples", tree.commit) is not None:
+    try:
+        find("aws-neuron/aws-neuron-samples", tree.commit)
+    except NotAvailable as e:
+        print(e, file=sys.stderr)
+    else:
         print("vendor torchtitan")
     return 0
 

@@ -37,13 +37,17 @@ def commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return made
 
 
+def why_not(repository: str, commit: str) -> str:
+    with pytest.raises(upstream.NotAvailable) as found:
+        upstream.find(repository, commit)
+    return str(found.value)
+
+
 def test_one_commit_is_fetched_and_kept(commits: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tree = upstream.find(NAME, commits[1])
-    assert tree is not None
     assert tree.read("file.txt") == "second"
     assert git(tree.folder, "rev-list", "--all", commits[1]) == commits[1]
     another = upstream.find(NAME, commits[0])
-    assert another is not None
     assert (another.folder, another.read("file.txt")) == (tree.folder, "first")
     assert [f.name for f in (tmp_path / "kept").iterdir()] == ["owner+name"]
     monkeypatch.setattr(upstream, "ADDRESS", "file:///nowhere")
@@ -52,13 +56,11 @@ def test_one_commit_is_fetched_and_kept(commits: list[str], tmp_path: Path, monk
 
 
 def test_a_failed_fetch_leaves_nothing(commits: list[str], tmp_path: Path) -> None:
-    assert upstream.find("owner/other", commits[0]) is None
-    message = upstream.why_not("owner/other", commits[0])
-    assert message.startswith(f"owner/other at {commits[0][:12]} could not be fetched: fatal: ")
-    assert upstream.find(NAME, "0" * 40) is None
-    assert "0" * 40 in upstream.why_not(NAME, "0" * 40)
-    assert upstream.find(NAME, commits[0][:12]) is None
-    assert "put a clone below UPSTREAM" in upstream.why_not(NAME, commits[0][:12])
+    assert why_not("owner/other", commits[0]).startswith(
+        f"owner/other at {commits[0][:12]} could not be fetched: fatal: "
+    )
+    assert "0" * 40 in why_not(NAME, "0" * 40)
+    assert "put a clone below UPSTREAM" in why_not(NAME, commits[0][:12])
     assert list((tmp_path / "kept").iterdir()) == []
 
 
@@ -67,18 +69,15 @@ def test_a_server_that_does_not_respond(commits: list[str], tmp_path: Path, monk
     monkeypatch.setenv("GIT_ALLOW_PROTOCOL", "ext")
     monkeypatch.setattr(upstream, "TIMEOUT", 1)
     began = time.monotonic()
-    assert upstream.find(NAME, commits[0]) is None
-    assert upstream.why_not(NAME, commits[0]).endswith("not complete after 1 s")
+    assert why_not(NAME, commits[0]).endswith("not complete after 1 s")
     assert time.monotonic() - began < 30
     assert list((tmp_path / "kept").iterdir()) == []
 
 
 def test_with_upstream_nothing_is_fetched(commits: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UPSTREAM", str(tmp_path / "empty"))
-    assert upstream.find(NAME, commits[0]) is None
-    assert upstream.why_not(NAME, commits[0]) == f"no owner/name at {commits[0][:12]} below UPSTREAM"
+    assert why_not(NAME, commits[0]) == f"no owner/name at {commits[0][:12]} below UPSTREAM ({tmp_path}/empty)"
     assert not (tmp_path / "kept").exists()
     monkeypatch.setenv("UPSTREAM", str(tmp_path / "served"))
-    tree = upstream.find(NAME, commits[0])
-    assert tree is not None
-    assert tree.read("file.txt") == "first"
+    assert upstream.find(NAME, commits[0]).read("file.txt") == "first"
+    assert why_not(NAME, "0" * 40).startswith("no owner/name at 000000000000 below UPSTREAM")

@@ -1,0 +1,72 @@
+"""A job of each kind, on a cluster of each engine that runs it: 4 nodes, as the recorded launch scripts of the vendors have them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from conformance.launched import Cluster, Launched, launched, prepared
+from tests.jobs import conftest as slurm
+from tests.jobs.kubernetes import conftest as kubernetes
+from trainium_cdk.catalog import Catalog, NeuronRelease
+from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, LlamaNxd, Lora, Nccom, Script, TorchTitan, TorchTitanLlama
+
+NODES = 4
+REF = "0123456789abcdef0123456789abcdef01234567"
+ENGINES = ("slurm", "kubernetes")
+
+JOBS: Mapping[str, AnyJob] = {
+    "bert-large": BertLarge(nodes=NODES),
+    "gpt-6.7b": Gpt(nodes=NODES),
+    "llama3.1-8b": LlamaNxd(nodes=NODES, data="/efs/tokens"),
+    "lora": Lora(),
+    "nccom": Nccom(nodes=2),
+    "script": Script(
+        filename="run.sh", content=b'#!/bin/bash\npython3 train.py "$@"\n', nodes=2, args=("--name", "a b")
+    ),
+    "torchtitan-llama3.1-8b": TorchTitanLlama(
+        nodes=2, ref=REF, module="graph_trainer.llama3", config="llama3_8b", assets="/efs/llama"
+    ),
+    "torchtitan-qwen3-8b": TorchTitan(nodes=2, ref=REF),
+}
+"""By kind: what the golden files show."""
+
+MORE: Mapping[str, AnyJob] = {
+    "bert-large, AdamW": BertLarge(nodes=NODES, optimizer="adamw"),
+    "bert-large, phase 2": BertLarge(nodes=NODES, phase=2, checkpoint="/efs/ckpt_7032.pt"),
+    "bert-large, phase 2, AdamW": BertLarge(nodes=NODES, phase=2, checkpoint="/efs/ckpt_28125.pt", optimizer="adamw"),
+    "lora, llama3.1-8b": Lora(model="llama3.1-8b", weights="/efs/model"),
+}
+
+
+_SDK = {"lora": "2.26.1", "torchtitan-llama3.1-8b": "2.33.0", "torchtitan-qwen3-8b": "2.33.0"}
+_IMAGE = "111122223333.dkr.ecr.us-east-1.amazonaws.com/torch-neuron:1"
+
+
+def release(kind: str) -> NeuronRelease:
+    """The release of the Neuron SDK on which the kind runs here."""
+    return Catalog.load().release(_SDK.get(kind, "2.28.1"))
+
+
+def cluster(engine: str, kind: str = "bert-large") -> Cluster:
+    """16 nodes on which the kind runs: trn2.48xlarge for TorchNeuron, else trn1.32xlarge."""
+    neuron = release(kind)
+    instance, changes = "trn1.32xlarge", {"neuron_release": neuron.version, "neuron_driver": neuron.dkms}
+    if native := kind.startswith("torchtitan"):
+        instance, changes = "trn2.48xlarge", {**changes, "framework": "torch-native"}
+    if engine == "slurm":
+        return slurm.make_cluster(slurm.fleet(instance), **changes)
+    return kubernetes.make_cluster(kubernetes.fleet(instance, 16), **changes, **({"image": _IMAGE} if native else {}))
+
+
+def start(engine: str, job: AnyJob, stage: str = "train", *checkpoints: str) -> Launched:
+    """The program that the job starts on such a cluster, on which the files that it names exist."""
+    return launched(job, cluster(engine, job.kind), stage=stage, files=[*_named(job), *checkpoints])
+
+
+def prepare(engine: str, job: AnyJob) -> list[str]:
+    """What the job fetches on such a cluster: see `prepared`."""
+    return prepared(job, cluster(engine, job.kind), files=_named(job))
+
+
+def _named(job: AnyJob) -> list[str]:
+    return [value for _, value in job if isinstance(value, str) and value.startswith("/")]

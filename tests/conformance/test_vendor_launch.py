@@ -1,0 +1,90 @@
+"""The kinds' command lines and variables beside those of the vendors' own launch scripts, as recorded in conformance/surfaces.yaml."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from conformance import cases, compare, surface
+from trainium_cdk.catalog.sources import sources
+from trainium_cdk.jobs import kinds
+
+JOBS = {name: job for name, job in {**cases.JOBS, **cases.MORE}.items() if f"launch of {name}" in compare.RECORDED}
+WITHOUT = {"nccom", "script", "torchtitan-llama3.1-8b"}
+"""Kinds without a launch script: nccom-test is a program of the SDK, a script is the user's, Llama's configuration is named by the job."""
+LISTED = compare.listed()
+
+
+@cache
+def difference(name: str, engine: str) -> dict[str, tuple[str | None, str | None]]:
+    job = JOBS[name]
+    ours = compare.settings(job.kind, cases.start(engine, job))
+    return compare.differing(ours, compare.settings(job.kind, compare.vendor(name, engine)))
+
+
+def test_every_kind_is_compared() -> None:
+    assert {job.kind for job in JOBS.values()} == set(kinds()) - WITHOUT
+    assert {f"launch of {name}" for name in JOBS} == {
+        name for name in compare.RECORDED if name.startswith("launch of ")
+    }
+
+
+@pytest.mark.parametrize("engine", cases.ENGINES)
+@pytest.mark.parametrize("name", JOBS)
+def test_differs_from_the_vendors_script_only_as_listed(name: str, engine: str) -> None:
+    reasons = {**LISTED["all"], **LISTED[JOBS[name].kind]}
+    assert compare.unexplained(difference(name, engine), reasons) == []
+
+
+@pytest.mark.parametrize("kind", LISTED)
+def test_each_listed_difference_is_one(kind: str) -> None:
+    found = {
+        name
+        for case, job in JOBS.items()
+        if kind in ("all", job.kind)
+        for engine in cases.ENGINES
+        for name in difference(case, engine)
+    }
+    assert LISTED[kind].keys() <= found
+
+
+@pytest.mark.parametrize("kind", ["bert-large", "gpt-6.7b", "llama3.1-8b", "lora", "torchtitan-llama3.1-8b"])
+def test_the_recorded_parser_takes_our_arguments_and_no_others(kind: str) -> None:
+    job = cases.JOBS[kind]
+    wrong = "trainer.no_such_key=1" if kind == "gpt-6.7b" else "--no_such_option"
+    for stage in ["precompile", "train"] if job.precompile else ["train"]:
+        arguments = cases.start("slurm", job, stage).arguments
+        assert len(compare.options(kind, arguments)) > 5
+        with pytest.raises(surface.Refused, match="no_such"):
+            compare.options(kind, [*arguments, wrong])
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "message"),
+    [
+        ("bert-large", "--optimizer SGD", "invalid choice: 'SGD'"),
+        ("bert-large", "--batch_size many", "invalid int value: 'many'"),
+        ("lora", "--bf16 perhaps --model_id x", "invalid _boolean value: 'perhaps'"),
+        ("lora", "--bf16", "--model_id"),
+        ("torchtitan-qwen3-8b", "--module a --config b --training.dtype int8", "invalid choice: 'int8'"),
+        ("torchtitan-qwen3-8b", "--module a", "--config"),
+        ("gpt-6.7b", "trainer.max_steps=all", "trainer.max_steps is 'all', and the configuration has 20000"),
+    ],
+)
+def test_recorded_parsers_have_types_choices_and_required_options(kind: str, arguments: str, message: str) -> None:
+    with pytest.raises(surface.Refused, match=message):
+        compare.options(kind, arguments.split())
+
+
+def test_the_examples_of_lora_have_the_same_options() -> None:
+    """The recorded parser of `lora` is that of one of them."""
+    one, other = (compare.RECORDED[f"lora-{model}"].recorded for model in ("qwen3-8b", "llama3.1-8b"))
+    assert one == other
+
+
+@pytest.mark.parametrize("name", ["bert-seqlen128", "bert-seqlen512", "gpt2-wikipedia"])
+def test_data_sets_are_where_the_vendors_tutorials_fetch_them(name: str) -> None:
+    kind = "gpt-6.7b" if name == "gpt2-wikipedia" else "bert-large"
+    fetched = compare.RECORDED[f"data of {kind}"].recorded["objects"]
+    assert {one.uri for one in sources().datasets[name]} <= set(fetched)
