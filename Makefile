@@ -50,9 +50,10 @@ kubernetes: setup  ## the programs of the local Kubernetes, compiled from their 
 slurm: setup  ## Slurm of Debian or Ubuntu, unpacked into .cache without root; seconds, once
 	@$(BIN)/python -m sandbox.slurm_packages
 
-conformance: setup  ## the job kinds against the vendors' own programs; fetches their repositories, or UPSTREAM=FOLDERS (docs/conformance.md)
+conformance: setup kubernetes slurm  ## the job kinds against the vendors' own programs; UPSTREAM=FOLDERS: local sources; RECORD=1: for the docs
 	@for e in $$($(BIN)/python -m conformance.vendor); do $(MAKE) --no-print-directory .venvs/$$e/.done || exit 1; done
-	$(BIN)/python -m pytest conformance -q
+	$(BIN)/python -m pytest conformance -q $(if $(RECORD),--record)
+	$(BIN)/python -m pytest tests/conformance -q
 
 .venvs/vendor/.done .venvs/torchtitan/.done: .venvs/%/.done: conformance/requirements-%.txt $(VENV)/.done
 	@echo "conformance: environment of $*, several GB"

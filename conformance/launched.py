@@ -37,6 +37,8 @@ keep_nodes() { :; }
 """
 """The functions of stage.sh that ask Slurm."""
 _CALL = '{name}() {{ printf "%q " {name} "$@" >> "$RECORDS/calls"; echo >> "$RECORDS/calls"; }}\n'
+_CORRECTED = "/script/launch.py"
+"""What starts a program with corrections; their names and the program follow."""
 _SHELL = {"BASHOPTS", "SHELLOPTS", "PWD", "OLDPWD", "SHLVL", "_", "VIRTUAL_ENV", "RECORDS"}
 
 
@@ -57,7 +59,8 @@ class Launched:
     @property
     def launcher(self) -> tuple[str, ...]:
         """Options of torch.distributed.run; empty for another program."""
-        return tuple(word for word in self.command[2 : self._program] if word != "-m")
+        end = self._program - 2 if self.corrections else self._program
+        return tuple(word for word in self.command[2:end] if word != "-m")
 
     @property
     def program(self) -> str:
@@ -68,6 +71,12 @@ class Launched:
     def arguments(self) -> tuple[str, ...]:
         """Of the program."""
         return self.command[self._program + 1 :]
+
+    @property
+    def corrections(self) -> str:
+        """Names of the corrections with which the program is started; empty for none."""
+        before = self.command[self._program - 2 : self._program]
+        return before[1] if before[0].endswith(_CORRECTED) else ""
 
     @property
     def source(self) -> str:
@@ -81,6 +90,8 @@ class Launched:
             at = 2
             while self.command[at].startswith("--"):  # the launcher's options, all with a value
                 at += 2
+        if self.command[at].endswith(_CORRECTED):
+            at += 2
         return at + (self.command[at] == "-m")
 
 
@@ -141,7 +152,7 @@ class _Node:
 
     def __init__(self, root: Path, job: AnyJob, cluster: Cluster) -> None:
         self.root, self.engine = root, cluster.engine
-        self.submission = _render(job, cluster)
+        self.submission = rendered(job, cluster)
         self.job = root / self.submission.directory.lstrip("/")
         self.files = self.job if self.engine == "slurm" else root / "trn/job"
         for folder in (*(self.job / name for name in ("state", "logs", "work")), root / "bin", root / "run/trn"):
@@ -193,7 +204,8 @@ class _Node:
         return (self.root / record).read_text().replace(str(self.root / "home"), "~").replace(str(self.root), "")
 
 
-def _render(job: AnyJob, cluster: Cluster) -> Submission:
+def rendered(job: AnyJob, cluster: Cluster) -> Submission:
+    """The job as the engine of the cluster gets it; the same each time."""
     if isinstance(cluster, SlurmCluster):
         return slurm.render(job, cluster, "t")
     return cast("Submission", kubernetes.render(job, cluster, "t"))

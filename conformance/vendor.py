@@ -1,4 +1,4 @@
-"""A local Slurm whose nodes run the vendors' programs: packages from PyPI, scripts from the vendors' repositories.
+"""Nodes that run the vendors' programs, of a local Slurm or Kubernetes: packages from PyPI, scripts from the vendors' repositories.
 
 `.venvs/vendor` has the packages (about 7 GB: PyTorch on PyPI is built for CUDA); `make conformance` creates it where the
 sources that need it are available. Two small fakes are added: a module `libneuronxla` with the one function that the script
@@ -31,7 +31,7 @@ _LIBNEURONXLA = '''"""A fake of the package with this name, which is not on PyPI
 def register_hlo_snapshot_callback(callback):
     assert callable(callback)
 '''
-_PARALLEL_COMPILE = """#!/bin/sh
+PARALLEL_COMPILE = """#!/bin/sh
 # The trial run of neuron_parallel_compile; nothing is compiled.
 NEURON_EXTRACT_GRAPHS_ONLY=1 exec "$@"
 """
@@ -63,45 +63,65 @@ def offline() -> dict[str, str]:
     return {**proxies, "no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1"}
 
 
-def environment(folder: Path, sources: Mapping[str, tuple[Tree, str]], hub: str) -> dict[str, str]:
-    """Additional variables of the head node's shell, for `LocalSlurm.start(environment=...)`.
+def variables(gitconfig: Path, hub: str) -> dict[str, str]:
+    """Additional variables of the shell of a head node or a pod.
 
     Args:
-        folder: for git repositories of the vendors' sources; their commit is on the branch that the sandbox's jobs fetch.
-        sources: URL that jobs fetch from -> the tree, and the folder that they use.
+        gitconfig: what `repositories` has written.
         hub: URL of the Hugging Face hub.
     """
-    lines = ["[safe]", "\tdirectory = *"]
-    for number, (address, (tree, path)) in enumerate(sources.items()):
-        repository = folder / f"repository-{number}"
-        tree.copy(path, repository)
-        head_node.make_repository(repository)
-        lines += [f'[url "file://{repository}"]', f"\tinsteadOf = {address}"]
-    config = folder / "gitconfig"
-    config.write_text("\n".join([*lines, ""]))
     return {
         **offline(),
         "PJRT_DEVICE": "CPU",
         "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",  # compiles in seconds
         "HF_ENDPOINT": hub,
-        "GIT_CONFIG_GLOBAL": str(config),
+        "GIT_CONFIG_GLOBAL": str(gitconfig),
         "PIP_FIND_LINKS": "",  # all requirements must already be installed
     }
+
+
+def repositories(folder: Path, sources: Mapping[str, tuple[Tree, str]], *, seen: Path | None = None) -> None:
+    """Git repositories of the vendors' sources in a folder, and a `gitconfig` that redirects their URLs to them. Their commit is on the
+    branch that the sandbox's jobs fetch.
+
+    Args:
+        sources: URL that jobs fetch from -> the tree, and the folder that they use.
+        seen: the folder's path where jobs run. Default: the same.
+    """
+    lines = ["[safe]", "\tdirectory = *"]
+    for number, (address, (tree, path)) in enumerate(sources.items()):
+        name = f"repository-{number}"
+        tree.copy(path, folder / name)
+        head_node.make_repository(folder / name)
+        lines += [f'[url "file://{seen or folder}/{name}"]', f"\tinsteadOf = {address}"]
+    (folder / "gitconfig").write_text("\n".join([*lines, ""]))
+
+
+def packages() -> list[Path]:
+    """The folders with the vendors' packages, and with pip."""
+    found = head_node.pip()
+    return [_packages(ENVIRONMENT), *([found] if found else [])]
+
+
+def modules(folder: Path) -> None:
+    """The fake of a module, in a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "libneuronxla.py").write_text(_LIBNEURONXLA)
 
 
 def install(home: Path) -> None:
     """Replace the fakes in the head node's virtual environment with the vendors' packages."""
     where = home / head_node.VENV
     venv.EnvBuilder(symlinks=True, with_pip=False, clear=True).create(where)
-
-    def packages(base: Path) -> Path:
-        return Path(sysconfig.get_path("purelib", "venv", {"base": str(base), "platbase": str(base)}))
-
-    (packages(where) / "vendor.pth").write_text(f"{packages(ENVIRONMENT)}\n{head_node.pip()}\n")
-    (packages(where) / "libneuronxla.py").write_text(_LIBNEURONXLA)
+    modules(_packages(where))
+    (_packages(where) / "vendor.pth").write_text("".join(f"{path}\n" for path in packages()))
     compiler = where / "bin/neuron_parallel_compile"
-    compiler.write_text(_PARALLEL_COMPILE)
+    compiler.write_text(PARALLEL_COMPILE)
     compiler.chmod(0o755)
+
+
+def _packages(base: Path) -> Path:
+    return Path(sysconfig.get_path("purelib", "venv", {"base": str(base), "platbase": str(base)}))
 
 
 def main() -> int:

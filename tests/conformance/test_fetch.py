@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import pytest
 
 from conformance import upstream
 
+ROOT = Path(__file__).parents[2]
 NAME = "owner/name"
 
 
@@ -81,3 +85,19 @@ def test_with_upstream_nothing_is_fetched(commits: list[str], tmp_path: Path, mo
     monkeypatch.setenv("UPSTREAM", str(tmp_path / "served"))
     assert upstream.find(NAME, commits[0]).read("file.txt") == "first"
     assert why_not(NAME, "0" * 40).startswith("no owner/name at 000000000000 below UPSTREAM")
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["no source", "a source without the pinned commit"])
+def test_what_was_not_checked_fails_the_run(there: bool, tmp_path: Path) -> None:
+    if there:
+        folder = tmp_path / "pytorch/xla"
+        folder.mkdir(parents=True)
+        git(folder, "init", "--quiet")
+        git(folder, "commit", "--quiet", "--allow-empty", "-m", "another")
+    command = [sys.executable, "-m", "pytest", "-q", "conformance/test_surfaces.py", "-k", "torch_xla.runtime"]
+    env = {**os.environ, "UPSTREAM": str(tmp_path)}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout
+    assert re.search(
+        r"recorded: torch_xla.runtime +pytorch/xla 5fab7053df86 +not checked: no pytorch/xla at", done.stdout
+    )

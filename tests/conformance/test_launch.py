@@ -23,7 +23,8 @@ def lines(start: Launched) -> list[str]:
     launcher = ["-m torch.distributed.run", *options(start.launcher)] if start.launcher else []
     command = [f"cd {start.folder}", " ".join(["python3", *launcher[:1]]), *launcher[1:]]
     environment = [f"{name}={value}" for name, value in sorted(start.environment.items())]
-    return [*command, start.program, *options(start.arguments), *environment]
+    corrected = [f"corrected: {start.corrections}"] if start.corrections else []
+    return [*command, *corrected, start.program, *options(start.arguments), *environment]
 
 
 def options(words: tuple[str, ...]) -> list[str]:
