@@ -75,8 +75,8 @@ class Launched:
     @property
     def corrections(self) -> str:
         """Names of the corrections with which the program is started; empty for none."""
-        before = self.command[self._program - 2 : self._program]
-        return before[1] if before[0].endswith(_CORRECTED) else ""
+        at = self._program
+        return self.command[at - 1] if at > 1 and self.command[at - 2].endswith(_CORRECTED) else ""
 
     @property
     def source(self) -> str:

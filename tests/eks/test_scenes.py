@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import boto3
 import pytest
@@ -20,16 +20,10 @@ from trainium_cdk.eks import manifests
 from trainium_cdk.eks.access import SCALER
 from trainium_cdk.eks.installation import Installation
 from trainium_cdk.outputs import ROLE_LABEL
+from trainium_cdk.storage.options import FileSystemMount
 
 NAME = "scenes"
 Open = Callable[[str, int], Scene]
-
-
-class Mounted(NamedTuple):
-    kind: str = "efs"
-    id: str = "fs-0123456789abcdef0"
-    dns_name: str = ""
-    mount_name: str = ""
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +35,7 @@ def kubernetes(tmp_path_factory: pytest.TempPathFactory, local_aws: LocalAws) ->
         running.add_system_nodes(labels={ROLE_LABEL: "system"})
         objects = [
             *manifests.namespaces(wanted), manifests.service_account(wanted), *manifests.scaler_access(),
-            *manifests.volumes(wanted, [Mounted()]), *manifests.queues(wanted),
+            *manifests.volumes(wanted, [FileSystemMount("efs", "fs-0123456789abcdef0", "/efs", dns_name="")]), *manifests.queues(wanted),
         ]  # fmt: skip
         file = running.directory / "applied.json"
         file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))

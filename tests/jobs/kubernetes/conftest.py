@@ -25,6 +25,7 @@ from trainium_cdk.jobs import Script
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, kubernetes_api
 from trainium_cdk.jobs.kubernetes.names import MANAGED_BY
 from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL, EksCluster, Fleet
+from trainium_cdk.storage.options import FileSystemMount
 
 NAME = "jobs-test"
 VOLUME = "training-efs"
@@ -75,11 +76,7 @@ def text(chunks: Any) -> str:
     return b"".join(c.data for c in chunks).decode()
 
 
-class Mounted(NamedTuple):
-    kind: str = "efs"
-    id: str = "fs-0123456789abcdef0"
-    dns_name: str = ""
-    mount_name: str = ""
+EFS = FileSystemMount("efs", "fs-0123456789abcdef0", "/efs", dns_name="")
 
 
 def make_cluster(*fleets: Fleet, **changes: Any) -> EksCluster:
@@ -114,7 +111,7 @@ def base_objects() -> list[Object]:
         manifests.service_account(wanted),
         *manifests.access(wanted),
         *network_policies.policies(wanted),
-        *manifests.volumes(wanted, [Mounted()]),
+        *manifests.volumes(wanted, [EFS]),
         *manifests.queues(wanted),
     ]
 
