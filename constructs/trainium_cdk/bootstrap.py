@@ -137,7 +137,7 @@ class TrnBootstrap(Construct):
         self.bucket, self.environment = bucket, environment
         scripts = scripts_dir()
         with tempfile.TemporaryDirectory() as folder:  # the CDK copies it into cdk.out at once
-            file = _pack(files(node_env.render(environment)), Path(folder) / "node.zip")
+            file = _pack(files(scripts, node_env.render(environment)), Path(folder) / "node.zip")
             packed = assets.Asset(self, "Scripts", path=str(file))
             scripts_digest = _sha256(file)
         entry = assets.Asset(self, "Entry", path=str(scripts / ENTRY))

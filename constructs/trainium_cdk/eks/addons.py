@@ -166,13 +166,8 @@ class TrnAddons(Construct):
         stack, kind = Stack.of(self), addon.file_system
         statements = []
         if kind:
-            service = {"efs": "elasticfilesystem", "fsx": "fsx"}[kind]
-            arns = [
-                stack.format_arn(service=service, resource="file-system", resource_name=mount.id)
-                for mount in self._mounts
-                if mount.kind == kind
-            ]
-            statements = file_system_statements(kind, arns)
+            ids = [mount.id for mount in self._mounts if mount.kind == kind]
+            statements = file_system_statements(stack, kind, ids)
         elif name == OBSERVABILITY:
             statements = observability_statements(self._log_groups())
         return PodRole(

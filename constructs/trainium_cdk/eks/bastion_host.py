@@ -58,7 +58,7 @@ class TrnBastionHost(Construct):
         super().__init__(scope, id)
         type_name = instance_type if isinstance(instance_type, str) else instance_type.to_string()
         if rules:
-            check_service_nodes(self, "bastion_host", {"instance_type": type_name})
+            check_service_nodes(self, "bastion_host", type_name)
         subnet = selected(vpc, vpc_subnets)[0]
         if security_group is None:
             out, what = https_out("AWS, the API"), "Bastion host: HTTPS out, nothing in"

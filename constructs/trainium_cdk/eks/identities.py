@@ -65,10 +65,11 @@ def observability_statements(log_groups: Sequence[str]) -> list[iam.PolicyStatem
     ]
 
 
-def file_system_statements(kind: str, arns: Sequence[str]) -> list[iam.PolicyStatement]:
-    """Permissions of a storage driver for existing volumes."""
-    actions = {
-        "efs": ["elasticfilesystem:DescribeMountTargets", "elasticfilesystem:DescribeFileSystems"],
-        "fsx": ["fsx:DescribeFileSystems"],
+def file_system_statements(stack: Stack, kind: str, ids: Sequence[str]) -> list[iam.PolicyStatement]:
+    """Permissions of a storage driver for existing file systems."""
+    service, actions = {
+        "efs": ("elasticfilesystem", ("DescribeMountTargets", "DescribeFileSystems")),
+        "fsx": ("fsx", ("DescribeFileSystems",)),
     }[kind]
-    return [allow(arns, *actions)]
+    arns = [stack.format_arn(service=service, resource="file-system", resource_name=each) for each in ids]
+    return [allow(arns, *(f"{service}:{action}" for action in actions))]

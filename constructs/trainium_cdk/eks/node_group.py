@@ -24,8 +24,8 @@ from trainium_cdk.eks.interfaces import Layout
 from trainium_cdk.eks.launch import Sizes, managed_group, training_template
 from trainium_cdk.eks.node_role import TrnNodeRole
 from trainium_cdk.eks.rules import check_group
-from trainium_cdk.eks.user_data import ApiServer, user_data
-from trainium_cdk.eks.view import AnyCluster, ClusterView, view_of
+from trainium_cdk.eks.user_data import user_data
+from trainium_cdk.eks.view import AnyCluster, view_of
 from trainium_cdk.outputs import Fleet
 from trainium_cdk.outputs.eks import group_fleet
 from trainium_cdk.settings import Environment
@@ -211,7 +211,7 @@ class TrnNodeGroup(Construct):
             lustre=bool(storage and storage.has_lustre) if lustre is None else lustre,
             lnc=lnc,
             own=startup_script,
-            cluster=_api_server(view, service_cidr) if image_id and service_cidr else None,
+            cluster=view.api_server(service_cidr) if image_id and service_cidr else None,
         )
         template = training_template(
             self,
@@ -377,13 +377,4 @@ def _capacity_word(construct: Construct, given: object) -> CapacityType:
     raise ValueError(
         f"{construct.node.path}: capacity_type = {given}: not a capacity type. Fix: write aws_eks_v2.CapacityType.ON_DEMAND; "
         f"the types are {choices}"
-    )
-
-
-def _api_server(view: ClusterView, service_cidr: str) -> ApiServer:
-    return ApiServer(
-        name=view.name,
-        endpoint=view.cluster.cluster_endpoint,
-        authority=view.cluster.cluster_certificate_authority_data,
-        cidr=service_cidr,
     )

@@ -113,7 +113,8 @@ class TrnPlugins(Construct):
         super().__init__(scope, id)
         refuse_tokens(self, job_networks=[each for each in job_networks if each.startswith(LIST_TOKEN)])
         install_once(self, cluster)
-        self._view, self._kubectl = view_of(cluster), kubectl_of(self, cluster)
+        self._view = view_of(cluster)
+        self._cluster, self._constructs = kubectl_of(self, cluster)
         refuse_duplicates(self, node_groups)
         namespace = namespace or self._view.namespace
         plugins = Plugins(
@@ -229,27 +230,27 @@ class TrnPlugins(Construct):
             self.ready.add(chart)
             if volcano:
                 chart.node.add_dependency(*system_nodes)
-                self.ready.add(self._apply("Queue", manifests.queues(wanted), after=chart))
+                queues = self._apply("Queue", manifests.queues(wanted))
+                queues.node.add_dependency(chart)
+                self.ready.add(queues)
 
-    def _apply(self, id: str, objects: list[manifests.Manifest], after: IDependable | None = None) -> Construct:
-        manifest: Construct = self._kubectl.constructs.KubernetesManifest(
+    def _apply(self, id: str, objects: list[manifests.Manifest]) -> Construct:
+        manifest: Construct = self._constructs.KubernetesManifest(
             self,
             id,
-            cluster=self._kubectl.cluster,
+            cluster=self._cluster,
             manifest=objects,
             overwrite=True,  # overwrites what a failed attempt has left
             prune=False,
             removal_policy=RemovalPolicy.RETAIN,
         )
-        if after:
-            manifest.node.add_dependency(after)
         return manifest
 
     def _install(self, release: Release, *, wait: bool) -> Construct:
-        chart: Construct = self._kubectl.constructs.HelmChart(
+        chart: Construct = self._constructs.HelmChart(
             self,
             release.name.capitalize(),
-            cluster=self._kubectl.cluster,
+            cluster=self._cluster,
             release=release.name,
             chart=release.chart,
             repository=release.repository,

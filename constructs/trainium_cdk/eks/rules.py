@@ -38,10 +38,11 @@ _CLUSTER_NAMES = {
     "eks": "cluster",
     "write endpoint: private": "none, for a private API",
 }
-_SIZES = {"min_nodes": "min_size", "nodes": "desired_size", "max_nodes": "max_size"}
 _GROUP_NAMES = {
     **REGION_NAMES,
-    **_SIZES,
+    "min_nodes": "min_size",
+    "nodes": "desired_size",
+    "max_nodes": "max_size",
     "reservation": "capacity_reservation_id",
     "custom_ami": "image_id",
     "root_volume_gib": "root_volume_size",
@@ -89,15 +90,14 @@ def check_group(construct: Construct, catalog: Catalog, group: Mapping[str, Any]
     Arguments(construct, ("eks", "node_groups", 0), _GROUP_NAMES, engine="eks").check(data, _OF_GROUPS)
 
 
-def check_service_nodes(construct: Construct, section: str, values: Mapping[str, Any]) -> None:
-    """Register problems of nodes without Trainium.
+def check_service_nodes(construct: Construct, section: str, instance_type: str) -> None:
+    """Register problems of the instance type of nodes without Trainium.
 
     Args:
         section: where an environment describes them: `system` or `bastion_host`.
-        values: by its keys.
     """
-    data = _of_region(construct, {section: known(values)})
-    Arguments(construct, ("eks", section), _SIZES).check(data, (nodes.service_nodes_are_x86_and_large_enough,))
+    data = _of_region(construct, {section: known({"instance_type": instance_type})})
+    Arguments(construct, ("eks", section)).check(data, (nodes.service_nodes_are_x86_and_large_enough,))
 
 
 def refuse_name(construct: Construct, name: str) -> None:

@@ -57,7 +57,7 @@ class TrnSystemNodes(Construct):
         rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
 
     Raises:
-        ValueError: the sizes are not known, or `name` cannot be the value of a label.
+        ValueError: the sizes are not in order or not known, or `name` cannot be the value of a label.
     """
 
     role: iam.IRole
@@ -84,10 +84,13 @@ class TrnSystemNodes(Construct):
     ) -> None:
         super().__init__(scope, id)
         refuse_tokens(self, min_size=min_size, desired_size=desired_size, max_size=max_size)
+        if not min_size <= desired_size <= max_size:
+            raise ValueError(
+                f"{self.node.path}: min_size {min_size}, desired_size {desired_size} and max_size {max_size} are not in that order"
+            )
         type_name = instance_type if isinstance(instance_type, str) else instance_type.to_string()
         if rules:
-            sizes = {"min_nodes": min_size, "nodes": desired_size, "max_nodes": max_size}
-            check_service_nodes(self, "system", {"instance_type": type_name, **sizes})
+            check_service_nodes(self, "system", type_name)
             check_tags(self, tags)
         view = view_of(cluster)
         storage = storage_in(self, view.vpc, storage) if storage else None

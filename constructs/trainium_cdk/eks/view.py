@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from weakref import WeakKeyDictionary
 
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from constructs import Construct, IConstruct, IDependable
+
+from trainium_cdk.eks.user_data import ApiServer
 
 if TYPE_CHECKING:
     from aws_cdk import aws_eks as eks_v1
@@ -64,6 +66,11 @@ class ClusterView:
         """The group that EKS creates for the cluster and all its nodes."""
         return self.cluster.cluster_security_group_id
 
+    def api_server(self, service_cidr: str) -> ApiServer:
+        """Its API, for nodes with an image of the caller's own."""
+        api = self.cluster
+        return ApiServer(self.name, api.cluster_endpoint, api.cluster_certificate_authority_data, service_cidr)
+
 
 class OwnCluster(Construct):
     """Base class of this library's cluster, so that others need not import the cluster construct, which loads kubectl."""
@@ -111,36 +118,25 @@ def install_once(construct: Construct, cluster: AnyCluster) -> None:
         )
 
 
-class Kubectl(NamedTuple):
-    """Installs manifests and charts in a cluster.
-
-    Attributes:
-        cluster: The cluster.
-        constructs: The module of the CDK that it is of: `aws_eks_v2` or `aws_eks`, whose constructs take the same arguments.
-    """
-
-    cluster: Any
-    constructs: Any
-
-
-def kubectl_of(construct: Construct, cluster: AnyCluster) -> Kubectl:
-    """What installs manifests and charts in the cluster.
+def kubectl_of(construct: Construct, cluster: AnyCluster) -> tuple[Any, Any]:
+    """What installs manifests and charts: the cluster, and the module of the CDK that it is of, `aws_eks_v2` or `aws_eks`, whose
+    constructs take the same arguments.
 
     Raises:
         ValueError: it has no kubectl provider (`aws_eks_v2`), or no role for it (`aws_eks`).
     """
     if isinstance(cluster, OwnCluster):
-        return Kubectl(cluster.cluster, eks)
+        return cluster.cluster, eks
     if hasattr(cluster, "kubectl_role"):  # only clusters of aws_eks have it
         if cluster.kubectl_role is None:
             raise ValueError(
                 f"{construct.node.path}: the cluster has no role for kubectl, which is needed to install anything in it. Give "
                 "Cluster.from_cluster_attributes kubectl_role_arn and kubectl_layer"
             )
-        return Kubectl(cluster, import_module("aws_cdk.aws_eks"))  # imported only for them: it takes time
+        return cluster, import_module("aws_cdk.aws_eks")  # imported only for them: it takes time
     if getattr(cluster, "kubectl_provider", None) is None:
         raise ValueError(
             f"{construct.node.path}: the cluster has no kubectl provider, which is needed to install anything in it. Give the "
             "cluster kubectl_provider_options with a kubectl_layer, or use TrnEksCluster"
         )
-    return Kubectl(cluster, eks)
+    return cluster, eks

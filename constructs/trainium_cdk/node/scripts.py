@@ -11,14 +11,9 @@ CONFIGURE = "configure-node.sh"
 """The script that entry.sh runs; the node zip file has it, lib/ and a rendered node.env."""
 
 
-def files(node_settings: str) -> dict[str, bytes]:
-    """What configure-node.sh needs on a node, by path: the scripts, and `node_settings` as node.env. No documentation, so that a word
-    there replaces no node.
-
-    Raises:
-        FileNotFoundError: the installation lacks the scripts.
-    """
-    folder = scripts_dir()
+def files(folder: Path, node_settings: str) -> dict[str, bytes]:
+    """What configure-node.sh needs on a node, by path: the scripts of the folder, and `node_settings` as node.env. No documentation,
+    so that a word there replaces no node."""
     found = {
         str(file.relative_to(folder)): file.read_bytes()
         for file in sorted(folder.rglob("*"))

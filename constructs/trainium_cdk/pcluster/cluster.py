@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import jsii
@@ -12,7 +13,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct, IDependable
 
-from trainium_cdk._cdk.permissions import grant_keys, job_file_statements, session_manager_statements
+from trainium_cdk._cdk.permissions import allow, grant_keys, job_file_statements, session_manager_statements
 from trainium_cdk._cdk.removal import removal_policy as policy_of
 from trainium_cdk.bootstrap import TrnBootstrap
 from trainium_cdk.bucket import TrnBucket
@@ -271,22 +272,17 @@ class TrnPcluster(Construct):
 
         ParallelCluster's own S3Access with write access allows every action.
         """
-        grant = iam.Grant.add_to_principal(
-            grantee=self.head_policy,
-            actions=["s3:GetObject", "s3:GetObjectVersion"],
-            resource_arns=[bucket.arn_for_objects(f"{PAYLOADS}*")],
-        )
-        for statement in job_file_statements(Stack.of(self).partition, bucket.bucket_name):
-            files = iam.Grant.add_to_principal(
-                grantee=self.node_policy,
-                actions=statement.actions,
-                resource_arns=statement.resources,
-                conditions=statement.conditions,
+        payloads = allow(bucket.arn_for_objects(f"{PAYLOADS}*"), "s3:GetObject", "s3:GetObjectVersion")
+        files = job_file_statements(Stack.of(self).partition, bucket.bucket_name)
+        allowed = ((self.head_policy, payloads), *((self.node_policy, statement) for statement in files))
+        grants = [
+            iam.Grant.add_to_principal(
+                grantee=policy, actions=s.actions, resource_arns=s.resources, conditions=s.conditions
             )
-            grant = grant.combine(files)
-        for key in (*grant_keys(self.head_policy, bucket), *grant_keys(self.node_policy, bucket, write=True)):
-            grant = grant.combine(key)
-        return grant
+            for policy, s in allowed
+        ]
+        grants += [*grant_keys(self.head_policy, bucket), *grant_keys(self.node_policy, bucket, write=True)]
+        return reduce(iam.Grant.combine, grants)
 
     def _policy(self, id: str, whose: str, statements: Sequence[iam.PolicyStatement]) -> iam.ManagedPolicy:
         what = f"What {whose} may do beside ParallelCluster's own permissions"

@@ -7,13 +7,13 @@ comments give the reason for values that are not obvious.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from trainium_cdk.node import yaml
 from trainium_cdk.node.env import queue_arguments
 from trainium_cdk.pcluster.merge import merged
-from trainium_cdk.settings import ComputeResource, Environment, Queue
+from trainium_cdk.settings import ComputeResource, Environment, LoginNodes, Queue
 
 Config = dict[str, Any]
 
@@ -62,17 +62,16 @@ class ClusterIds:
     efs_id: str | None = None
     fsx_id: str | None = None
     key_name: str | None = None
-    ssh_source: str = field(default=NO_ADDRESS)
+    ssh_source: str = NO_ADDRESS
     region: str | None = None
 
 
 def render(env: Environment, ids: ClusterIds) -> Config:
     """The cluster configuration of an environment. `pcluster.overrides` is merged in last."""
     p = env.pcluster
-    image: Config = {"Os": p.os} | ({"CustomAmi": p.custom_ami} if p.custom_ami else {})
     config: Config = {
         "Region": ids.region or env.region,
-        "Image": image,
+        "Image": _given(Os=p.os, CustomAmi=p.custom_ami),
         "Imds": {"ImdsSupport": "v2.0"},
         "HeadNode": _head(env, ids),
         "Scheduling": {
@@ -95,11 +94,9 @@ def render(env: Environment, ids: ClusterIds) -> Config:
         },
         "DevSettings": {"Timeouts": dict(BOOTSTRAP_SECONDS)},
     }
-    if p.login_nodes:
-        config["LoginNodes"] = _login(env, ids)
-    if env.tags:
-        config["Tags"] = [{"Key": key, "Value": value} for key, value in sorted(env.tags.items())]
-    return merged(config, p.overrides)
+    login = _login(p.login_nodes, ids) if p.login_nodes else None
+    tags = [{"Key": key, "Value": value} for key, value in sorted(env.tags.items())]
+    return merged(config | _given(LoginNodes=login, Tags=tags), p.overrides)
 
 
 def to_yaml(config: Config) -> str:
@@ -107,26 +104,28 @@ def to_yaml(config: Config) -> str:
     return yaml.dump(config, width=120)
 
 
+def _given(**values: Any) -> Config:
+    """The values without empty ones."""
+    return {key: value for key, value in values.items() if value}
+
+
 def _head(env: Environment, ids: ClusterIds) -> Config:
     head = env.pcluster.head
-    networking: Config = {"SubnetId": ids.head_subnet}
-    if head.subnet == "public":
-        networking["ElasticIp"] = True  # the public subnets assign no addresses automatically
-    if groups := [*ids.security_groups, *ids.head_security_groups]:
-        networking["AdditionalSecurityGroups"] = groups
-    ssh = {"AllowedIps": ids.ssh_source} | ({"KeyName": ids.key_name} if ids.key_name else {})
-    found: Config = {
+    public = head.subnet == "public"
+    return {
         "InstanceType": head.instance_type,
-        "Networking": networking,
-        "Ssh": ssh,
+        "Networking": _given(
+            SubnetId=ids.head_subnet,
+            ElasticIp=public,  # the public subnets assign no addresses automatically
+            AdditionalSecurityGroups=[*ids.security_groups, *ids.head_security_groups],
+        ),
+        "Ssh": _given(AllowedIps=ids.ssh_source, KeyName=ids.key_name),
         "LocalStorage": {"RootVolume": _root(head.root_volume_gib)},
         "CustomActions": _stable_actions(ids),
         "Iam": _iam(*ids.policies, *ids.head_policies),
         "Imds": {"Secured": True},
+        **_given(Image=_given(CustomAmi=head.custom_ami)),
     }
-    if head.custom_ami:
-        found["Image"] = {"CustomAmi": head.custom_ami}
-    return found
 
 
 def _stable_actions(ids: ClusterIds) -> Config:
@@ -148,17 +147,16 @@ def _root(gib: int) -> Config:
 
 def _slurm(env: Environment) -> Config:
     p = env.pcluster
-    found: Config = {
+    a = p.accounting
+    return {
         "ScaledownIdletime": p.scale_down_idle_minutes,
         "QueueUpdateStrategy": "DRAIN",  # a change waits for the running jobs
+        **_given(
+            Dns=None if _reaches_route_53(env) else {"DisableManagedDns": True, "UseEc2Hostnames": True},
+            CustomSlurmSettings=[dict(line) for line in p.slurm_settings],
+            Database=a and {"Uri": a.uri, "UserName": a.user, "PasswordSecretArn": a.password_secret},
+        ),
     }
-    if not _reaches_route_53(env):
-        found["Dns"] = {"DisableManagedDns": True, "UseEc2Hostnames": True}
-    if p.slurm_settings:
-        found["CustomSlurmSettings"] = [dict(line) for line in p.slurm_settings]
-    if a := p.accounting:
-        found["Database"] = {"Uri": a.uri, "UserName": a.user, "PasswordSecretArn": a.password_secret}
-    return found
 
 
 def _reaches_route_53(env: Environment) -> bool:
@@ -170,30 +168,25 @@ def _reaches_route_53(env: Environment) -> bool:
 def _queue(env: Environment, queue: Queue, ids: ClusterIds) -> Config:
     together = {r.name: _placement(env, queue, r) for r in queue.compute_resources}
     for_most = any(together.values())
-    storage: Config = {"RootVolume": _root(queue.root_volume_gib)}
-    if queue.local_storage_dir and any(
-        env.catalog.instance(r.instance_type).nvme.count for r in queue.compute_resources
-    ):
-        storage["EphemeralVolume"] = {"MountDir": queue.local_storage_dir}
-    networking: Config = {
-        "SubnetIds": [ids.queue_subnets[queue.name]],
-        "PlacementGroup": {"Enabled": for_most},
-    }
-    if ids.security_groups:
-        networking["AdditionalSecurityGroups"] = list(ids.security_groups)
+    disks = any(env.catalog.instance(r.instance_type).nvme.count for r in queue.compute_resources)
+    ephemeral = _given(MountDir=disks and queue.local_storage_dir)
     resources = []
     for resource in queue.compute_resources:
         rendered = _resource(env, resource)
         if together[resource.name] != for_most:
             rendered["Networking"] = {"PlacementGroup": {"Enabled": together[resource.name]}}
         resources.append(rendered)
-    found: Config = {
+    return {
         "Name": queue.name,
         "CapacityType": _CAPACITY[queue.capacity_type],
         "JobExclusiveAllocation": True,  # a node's devices belong to one job
-        "ComputeSettings": {"LocalStorage": storage},
+        "ComputeSettings": {"LocalStorage": _given(RootVolume=_root(queue.root_volume_gib), EphemeralVolume=ephemeral)},
         "ComputeResources": resources,
-        "Networking": networking,
+        "Networking": _given(
+            SubnetIds=[ids.queue_subnets[queue.name]],
+            PlacementGroup={"Enabled": for_most},
+            AdditionalSecurityGroups=list(ids.security_groups),
+        ),
         "CustomActions": {
             "OnNodeConfigured": {
                 "Script": ids.entry_url,
@@ -201,10 +194,8 @@ def _queue(env: Environment, queue: Queue, ids: ClusterIds) -> Config:
             }
         },
         "Iam": _iam(*ids.policies),
+        **_given(Image=_given(CustomAmi=queue.custom_ami)),
     }
-    if queue.custom_ami:
-        found["Image"] = {"CustomAmi": queue.custom_ami}
-    return found
 
 
 def _efa(env: Environment, resource: ComputeResource) -> bool:
@@ -221,17 +212,15 @@ def _placement(env: Environment, queue: Queue, resource: ComputeResource) -> boo
 
 
 def _resource(env: Environment, resource: ComputeResource) -> Config:
-    found: Config = {
+    return {
         "Name": resource.name,
         "InstanceType": resource.instance_type,
         "MinCount": resource.min_nodes,
         "MaxCount": resource.max_nodes,
         "DisableSimultaneousMultithreading": not resource.hyperthreads,
         "Efa": {"Enabled": _efa(env, resource)},
+        **_given(CapacityReservationTarget=_given(CapacityReservationId=resource.reservation)),
     }
-    if resource.reservation:
-        found["CapacityReservationTarget"] = {"CapacityReservationId": resource.reservation}
-    return found
 
 
 def _shared_storage(env: Environment, ids: ClusterIds) -> list[Config]:
@@ -258,22 +247,14 @@ def _shared_storage(env: Environment, ids: ClusterIds) -> list[Config]:
     return found
 
 
-def _login(env: Environment, ids: ClusterIds) -> Config:
-    login = env.pcluster.login_nodes
-    assert login is not None  # noqa: S101  checked by the caller
-    networking: Config = {"SubnetIds": [ids.login_subnet]}
-    if ids.security_groups:
-        networking["AdditionalSecurityGroups"] = list(ids.security_groups)
-    return {
-        "Pools": [
-            {
-                "Name": "login",
-                "InstanceType": login.instance_type,
-                "Count": login.count,
-                "Networking": networking,
-                "Ssh": {"AllowedIps": ids.ssh_source},
-                "CustomActions": _stable_actions(ids),
-                "Iam": _iam(*ids.policies, *ids.login_policies),
-            }
-        ]
+def _login(login: LoginNodes, ids: ClusterIds) -> Config:
+    pool = {
+        "Name": "login",
+        "InstanceType": login.instance_type,
+        "Count": login.count,
+        "Networking": _given(SubnetIds=[ids.login_subnet], AdditionalSecurityGroups=list(ids.security_groups)),
+        "Ssh": {"AllowedIps": ids.ssh_source},
+        "CustomActions": _stable_actions(ids),
+        "Iam": _iam(*ids.policies, *ids.login_policies),
     }
+    return {"Pools": [pool]}

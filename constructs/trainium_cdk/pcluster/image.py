@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainium_cdk.node import env as node_env
-from trainium_cdk.node.scripts import CONFIGURE, files
+from trainium_cdk.node.scripts import CONFIGURE, files, scripts_dir
 from trainium_cdk.outputs.contract import SOURCES
 from trainium_cdk.pcluster.config import Config
 from trainium_cdk.settings import Environment
@@ -112,7 +112,7 @@ def script(settings: str) -> str:
         gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as compressed,
         tarfile.open(fileobj=compressed, mode="w") as archive,
     ):
-        for name, content in files(settings).items():
+        for name, content in files(scripts_dir(), settings).items():
             member = tarfile.TarInfo(name)
             member.size, member.mode = len(content), 0o755 if name == CONFIGURE else 0o644
             archive.addfile(member, io.BytesIO(content))

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from aws_cdk import RemovalPolicy, Stack
+from aws_cdk import Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_efs as efs
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_kms as kms
 from constructs import Construct, DependencyGroup
 
-from trainium_cdk.storage.options import EfsOptions, FileSystemMount
+from trainium_cdk.storage.options import EfsOptions, FileSystemMount, Placement
 
 PORTS = (ec2.Port.tcp(2049),)
 MOUNT = "elasticfilesystem:ClientMount"
@@ -22,25 +19,14 @@ AS_ROOT = (MOUNT, WRITE, "elasticfilesystem:ClientRootAccess")
 class EfsFileSystem(Construct):
     """Encrypted at rest and, by its policy, in transit; only IAM identities with permission can mount it (see `TrnStorage.grant_read`)."""
 
-    def __init__(
-        self,
-        scope: Construct,
-        id: str,
-        *,
-        options: EfsOptions,
-        mount_dir: str,
-        subnets: Sequence[ec2.ISubnet],
-        security_group: ec2.ISecurityGroup,
-        encryption_key: kms.IKey | None,
-        removal_policy: RemovalPolicy,
-    ) -> None:
+    def __init__(self, scope: Construct, id: str, options: EfsOptions, placement: Placement) -> None:
         super().__init__(scope, id)
         provisioned = options.provisioned_throughput_per_second
         file_system = efs.CfnFileSystem(
             self,
             "Resource",
             encrypted=True,
-            kms_key_id=encryption_key.key_arn if encryption_key else None,
+            kms_key_id=placement.encryption_key.key_arn if placement.encryption_key else None,
             performance_mode="generalPurpose",
             throughput_mode=options.throughput_mode.value.lower(),
             provisioned_throughput_in_mibps=provisioned.to_mebibytes() if provisioned else None,
@@ -51,25 +37,20 @@ class EfsFileSystem(Construct):
             ],
             file_system_policy=_policy(),
         )
-        file_system.apply_removal_policy(removal_policy)
+        file_system.apply_removal_policy(placement.removal_policy)
         self.ready = DependencyGroup(file_system)
-        for subnet in subnets:
+        for subnet in placement.subnets:
             # its id comes from the subnet, so that another order or another subnet replaces no target
             target = efs.CfnMountTarget(
                 self,
                 f"Target{subnet.node.addr[-8:]}",
                 file_system_id=file_system.ref,
                 subnet_id=subnet.subnet_id,
-                security_groups=[security_group.security_group_id],
+                security_groups=[placement.security_group.security_group_id],
             )
             self.ready.add(target)
         self.arn = file_system.attr_arn
-        self.mount = FileSystemMount(
-            kind="efs",
-            id=file_system.ref,
-            mount_dir=mount_dir,
-            dns_name=dns_name(self, file_system.ref),
-        )
+        self.mount = FileSystemMount("efs", file_system.ref, placement.mount_dir, dns_name(self, file_system.ref))
 
 
 def existing(scope: Construct, given: efs.IFileSystem | str, mount_dir: str) -> FileSystemMount:

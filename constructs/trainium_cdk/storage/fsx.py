@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from aws_cdk import RemovalPolicy, Stack
+from aws_cdk import Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_fsx as fsx
-from aws_cdk import aws_kms as kms
 from constructs import Construct, DependencyGroup
 
 from trainium_cdk.settings.storage import FSX_THROUGHPUT
-from trainium_cdk.storage.options import FileSystemMount, LustreOptions, S3Link
+from trainium_cdk.storage.options import FileSystemMount, LustreOptions, Placement, S3Link
 
 # Lustre: requests, and connections between servers and clients (FSx for Lustre user guide, access control)
 PORTS = (ec2.Port.tcp(988), ec2.Port.tcp_range(1018, 1023))
@@ -20,20 +19,9 @@ _EVENTS = ["NEW", "CHANGED", "DELETED"]
 class LustreFileSystem(Construct):
     """Lustre 2.15 on SSD, in one subnet: the fleet's."""
 
-    def __init__(
-        self,
-        scope: Construct,
-        id: str,
-        *,
-        options: LustreOptions,
-        mount_dir: str,
-        subnet: ec2.ISubnet,
-        security_group: ec2.ISecurityGroup,
-        encryption_key: kms.IKey | None,
-        removal_policy: RemovalPolicy,
-    ) -> None:
+    def __init__(self, scope: Construct, id: str, options: LustreOptions, placement: Placement) -> None:
         super().__init__(scope, id)
-        kind, s3 = options.deployment_type.value, options.s3
+        kind, s3, key = options.deployment_type.value, options.s3, placement.encryption_key
         steps = next((steps for name, steps in FSX_THROUGHPUT.items() if name == kind), ())
         links_root = s3 is not None and kind != "PERSISTENT_2"
         file_system = fsx.CfnFileSystem(
@@ -43,9 +31,9 @@ class LustreFileSystem(Construct):
             file_system_type_version=LUSTRE_VERSION,
             storage_type="SSD",
             storage_capacity=options.capacity_gib,
-            subnet_ids=[subnet.subnet_id],
-            security_group_ids=[security_group.security_group_id],
-            kms_key_id=encryption_key.key_arn if encryption_key and options.persistent else None,
+            subnet_ids=[placement.subnets[0].subnet_id],
+            security_group_ids=[placement.security_group.security_group_id],
+            kms_key_id=key.key_arn if key and options.persistent else None,
             lustre_configuration=fsx.CfnFileSystem.LustreConfigurationProperty(
                 deployment_type=kind,
                 per_unit_storage_throughput=options.throughput_per_tib or (steps[0] if steps else None),
@@ -56,14 +44,14 @@ class LustreFileSystem(Construct):
                 auto_import_policy=("NEW_CHANGED_DELETED" if s3.auto_import else "NONE") if s3 and links_root else None,
             ),
         )
-        file_system.apply_removal_policy(removal_policy)
+        file_system.apply_removal_policy(placement.removal_policy)
         self.ready = DependencyGroup(file_system)
         if s3 and not links_root:
             self.ready.add(self._associate(file_system, s3))
         self.mount = FileSystemMount(
             kind="fsx",
             id=file_system.ref,
-            mount_dir=mount_dir,
+            mount_dir=placement.mount_dir,
             dns_name=file_system.attr_dns_name,
             mount_name=file_system.attr_lustre_mount_name,
         )

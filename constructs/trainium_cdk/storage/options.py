@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from aws_cdk import Duration, Size
+from aws_cdk import Duration, RemovalPolicy, Size
+from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_efs as efs
 from aws_cdk import aws_fsx as fsx
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 
 
@@ -82,6 +85,25 @@ class LustreOptions:
     @property
     def persistent(self) -> bool:
         return self.deployment_type not in {fsx.LustreDeploymentType.SCRATCH_1, fsx.LustreDeploymentType.SCRATCH_2}
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What new file systems of any kind need to know.
+
+    Attributes:
+        mount_dir: Where every node mounts it.
+        subnets: In each of them (EFS), or in the first (Lustre).
+        security_group: Of its servers.
+        encryption_key: None for the service's own.
+        removal_policy: For its data on `cdk destroy`.
+    """
+
+    mount_dir: str
+    subnets: Sequence[ec2.ISubnet]
+    security_group: ec2.ISecurityGroup
+    encryption_key: kms.IKey | None
+    removal_policy: RemovalPolicy
 
 
 @dataclass(frozen=True)

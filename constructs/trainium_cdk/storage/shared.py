@@ -20,7 +20,7 @@ from trainium_cdk.network import TrnNetwork
 from trainium_cdk.storage import efs, fsx
 from trainium_cdk.storage.connections import ServerConnections, Servers
 from trainium_cdk.storage.described import check_storage, efs_of, lustre_of
-from trainium_cdk.storage.options import EfsOptions, FileSystemMount, LustreOptions
+from trainium_cdk.storage.options import EfsOptions, FileSystemMount, LustreOptions, Placement
 
 
 @jsii.implements(ec2.IConnectable)
@@ -166,16 +166,9 @@ class TrnStorage(Construct):
         self, given: EfsOptions | aws_efs.IFileSystem | str, mount_dir: str, subnets: Sequence[ec2.ISubnet]
     ) -> FileSystemMount:
         if isinstance(given, EfsOptions):
-            created = efs.EfsFileSystem(
-                self,
-                "Efs",
-                options=given,
-                mount_dir=mount_dir,
-                subnets=subnets,
-                security_group=self._group("Efs", "EFS: NFS from its clients", efs.PORTS, "NFS"),
-                encryption_key=self._key,
-                removal_policy=self._removal_policy,
-            )
+            group = self._group("Efs", "EFS: NFS from its clients", efs.PORTS, "NFS")
+            placement = Placement(mount_dir, subnets, group, self._key, self._removal_policy)
+            created = efs.EfsFileSystem(self, "Efs", given, placement)
             self._efs_arn = created.arn
             self._ready.add(created.ready)
             return created.mount
@@ -203,16 +196,8 @@ class TrnStorage(Construct):
             )
             for port in fsx.PORTS:
                 group.connections.allow_internally(port, "Lustre among its servers")
-            created = fsx.LustreFileSystem(
-                self,
-                "Fsx",
-                options=given,
-                mount_dir=mount_dir,
-                subnet=subnets[0],
-                security_group=group,
-                encryption_key=self._key,
-                removal_policy=self._removal_policy,
-            )
+            placement = Placement(mount_dir, subnets, group, self._key, self._removal_policy)
+            created = fsx.LustreFileSystem(self, "Fsx", given, placement)
             self._ready.add(created.ready)
             return created.mount
         mount = fsx.existing(self, given, mount_dir, mount_name)
