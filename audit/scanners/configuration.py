@@ -18,6 +18,6 @@ def cluster_configuration(subjects: Subjects) -> list[Finding]:
             config = body.get("Properties", {}).get("ClusterConfiguration")
             if isinstance(config, dict):
                 for fault in faults(config):
-                    rule = ".".join(str(step) for step in fault.path if isinstance(step, str))
+                    rule = ".".join(str(step) for step in fault.key if isinstance(step, str))
                     found.append(Finding(NAME, rule, subject, resource, f"{fault.value!r}: {fault.reason}"))
     return found

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from typing import Any
+
+from trainium_cdk.errors import TrnError
 
 UNKNOWN_CALLER = frozenset(
     {
@@ -46,6 +50,17 @@ def credentials_error(error: Exception) -> str:
     if code not in UNKNOWN_CALLER:
         return ""
     return f"these AWS credentials have expired or are not valid: {reason}. Renew them (for example `aws sso login`), and try again"
+
+
+@contextlib.contextmanager
+def aws_errors_as(error: type[TrnError], what: str) -> Iterator[None]:
+    """Raise errors of boto3 as `error`: what failed, and the reason that AWS gives."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        yield
+    except (ClientError, BotoCoreError) as e:
+        raise error(f"{what}: {describe_error(e)}") from None
 
 
 def describe_error(error: Exception) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from trainium_cdk.checks.network import WIDEST_SSH
-from trainium_cdk.checks.rule import Rules
+from trainium_cdk.checks.rule import Rules, error, warning, with_values
 from trainium_cdk.checks.storage import assets_bucket
 from trainium_cdk.settings import Environment, Problem
-from trainium_cdk.settings.problems import KeyPath, Level
+from trainium_cdk.settings.problems import KeyPath
 
 Config = Mapping[str, Any]
 RULES = Rules()
@@ -22,29 +22,14 @@ _OWNS_ACCOUNT = re.compile(r":policy/(job-function/)?(AdministratorAccess|PowerU
 _FULL = re.compile(r":policy/.*FullAccess(V\d+)?$")
 
 
-@dataclass(frozen=True)
-class Fault:
-    """One problem in a cluster configuration.
-
-    Attributes:
-        path: keys and list indices from the top level.
-        value: the current value, or the effective default.
-    """
-
-    path: KeyPath
-    value: Any
-    level: Level
-    reason: str
-    fix: str
-
-
-def faults(config: Config) -> list[Fault]:
-    """Every problem of a cluster configuration. Values may be CloudFormation references, which cannot be checked."""
+def faults(config: Config) -> list[Problem]:
+    """Every problem of a cluster configuration; `key` is the path in it, `value` the current value or the effective default. Values
+    may be CloudFormation references, which cannot be checked."""
     problems = list(_metadata(config))
     for path, section in _nodes(config):
         for part in (_doors, _rights, _disks, _actions):
             problems += part(path, section)
-    return [*problems, *_whole(config)]
+    return list(with_values([*problems, *_whole(config)], config))
 
 
 @RULES.add
@@ -55,8 +40,8 @@ def merged_configuration_is_safe(env: Environment) -> Iterator[Problem]:
     before = faults(_rendered(env.model_copy(update={"pcluster": env.pcluster.model_copy(update={"overrides": {}})})))
     for fault in faults(_rendered(env)):
         if fault not in before:
-            key = ("pcluster", "overrides", *_place(env.pcluster.overrides, _rendered(env), fault.path))
-            yield Problem(key, fault.value, fault.reason, fault.fix, fault.level)
+            place = _place(env.pcluster.overrides, _rendered(env), fault.key)
+            yield replace(fault, key=("pcluster", "overrides", *place))
 
 
 def _rendered(env: Environment) -> Config:
@@ -74,21 +59,23 @@ def _nodes(config: Config) -> Iterator[tuple[KeyPath, Config]]:
             yield (parent, items, i), item
 
 
-def _metadata(config: Config) -> Iterator[Fault]:
+def _metadata(config: Config) -> Iterator[Problem]:
     support, secured = _section(config, "Imds").get("ImdsSupport"), _section(config, "HeadNode", "Imds").get("Secured")
     if support == "v1.0":
-        yield Fault(
-            ("Imds", "ImdsSupport"), support, "error",
-            "with version 1, anyone who can make a node send a request can get its credentials", "write v2.0",
-        )  # fmt: skip
+        yield error(
+            ("Imds", "ImdsSupport"),
+            "with version 1, anyone who can make a node send a request can get its credentials",
+            "write v2.0",
+        )
     if secured is False:
-        yield Fault(
-            ("HeadNode", "Imds", "Secured"), secured, "error",
-            "every user of the head node can get its credentials, which allow creating and changing nodes", "remove it",
-        )  # fmt: skip
+        yield error(
+            ("HeadNode", "Imds", "Secured"),
+            "every user of the head node can get its credentials, which allow creating and changing nodes",
+            "remove it",
+        )
 
 
-def _doors(path: KeyPath, node: Config) -> Iterator[Fault]:
+def _doors(path: KeyPath, node: Config) -> Iterator[Problem]:
     # Pools without AllowedIps inherit the head node's, which is checked separately.
     if path == ("HeadNode",) or "AllowedIps" in _section(node, "Ssh"):
         yield from _open((*path, "Ssh", "AllowedIps"), _section(node, "Ssh").get("AllowedIps", ALL_ADDRESSES), "SSH")
@@ -96,42 +83,45 @@ def _doors(path: KeyPath, node: Config) -> Iterator[Fault]:
         yield from _open((*path, "Dcv", "AllowedIps"), dcv.get("AllowedIps", ALL_ADDRESSES), "remote desktops (DCV)")
     network = _section(node, "Networking")
     if network.get("AssignPublicIp") is True:
-        yield Fault(
-            (*path, "Networking", "AssignPublicIp"), True, "warning",
-            "these nodes get public addresses but do not need them: use the head node or SSM to connect to them", "remove it",
-        )  # fmt: skip
+        yield warning(
+            (*path, "Networking", "AssignPublicIp"),
+            "these nodes get public addresses but do not need them: use the head node or SSM to connect to them",
+            "remove it",
+        )
     if network.get("SecurityGroups"):
-        yield Fault(
-            (*path, "Networking", "SecurityGroups"), network["SecurityGroups"], "warning",
+        yield warning(
+            (*path, "Networking", "SecurityGroups"),
             "they replace all security groups of ParallelCluster, and their rules cannot be checked here",
             "use AdditionalSecurityGroups",
-        )  # fmt: skip
+        )
 
 
-def _open(path: KeyPath, source: Any, what: str) -> Iterator[Fault]:
+def _open(path: KeyPath, source: Any, what: str) -> Iterator[Problem]:
     prefix = re.fullmatch(r"[0-9a-fA-F.:]+/(\d+)", source) if isinstance(source, str) else None
     if prefix and int(prefix[1]) < (WIDEST_SSH if ":" not in source else 2 * WIDEST_SSH):
-        yield Fault(
-            path, source, "error", f"this opens {what} to a large part of the internet",
+        yield error(
+            path,
+            f"this opens {what} to a large part of the internet",
             "give your own network, for example 203.0.113.0/24, or use SSM",
-        )  # fmt: skip
+            value=source,
+        )
 
 
-def _rights(path: KeyPath, node: Config) -> Iterator[Fault]:
+def _rights(path: KeyPath, node: Config) -> Iterator[Problem]:
     iam, at = _section(node, "Iam"), (*path, "Iam")
     for i, item in enumerate(_list(iam, "AdditionalIamPolicies")):
         arn = item.get("Policy")
         key = (*at, "AdditionalIamPolicies", i, "Policy")
         if isinstance(arn, str) and _OWNS_ACCOUNT.search(arn):
             reason = "every job on these nodes would have full access to the account"
-            yield Fault(key, arn, "error", reason, "give a policy that allows only what the jobs need")
+            yield error(key, reason, "give a policy that allows only what the jobs need")
         elif isinstance(arn, str) and _FULL.search(arn):
             reason = "every job on these nodes would have full access to that service"
-            yield Fault(key, arn, "warning", reason, "give a policy that allows only what the jobs need")
+            yield warning(key, reason, "give a policy that allows only what the jobs need")
     for name in ("InstanceRole", "InstanceProfile"):
         if name in iam:
             reason = "it replaces the stack's policies, and its permissions cannot be checked here"
-            yield Fault((*at, name), iam[name], "warning", reason, "use AdditionalIamPolicies")
+            yield warning((*at, name), reason, "use AdditionalIamPolicies")
     for i, item in enumerate(_list(iam, "S3Access")):
         key, bucket = (*at, "S3Access", i, "BucketName"), item.get("BucketName")
         if not isinstance(bucket, str):
@@ -142,17 +132,17 @@ def _rights(path: KeyPath, node: Config) -> Iterator[Fault]:
                 if assets_bucket(bucket)
                 else "the pattern matches several buckets"
             )
-            yield Fault(key, bucket, "error", f"{reason}, and every job could read it", "name a bucket for data")
+            yield error(key, f"{reason}, and every job could read it", "name a bucket for data")
 
 
-def _disks(path: KeyPath, node: Config) -> Iterator[Fault]:
+def _disks(path: KeyPath, node: Config) -> Iterator[Problem]:
     for above in ((), ("ComputeSettings",)):
         at = (*above, "LocalStorage", "RootVolume")
         if _section(node, *at).get("Encrypted") is False:
-            yield Fault((*path, *at, "Encrypted"), False, "warning", "the nodes' disks are not encrypted", "remove it")
+            yield warning((*path, *at, "Encrypted"), "the nodes' disks are not encrypted", "remove it")
 
 
-def _actions(path: KeyPath, node: Config) -> Iterator[Fault]:
+def _actions(path: KeyPath, node: Config) -> Iterator[Problem]:
     for event, action in _section(node, "CustomActions").items():
         many = action.get("Sequence") if isinstance(action, Mapping) and "Sequence" in action else [action]
         for i, one in enumerate(many if isinstance(many, list) else []):
@@ -160,10 +150,10 @@ def _actions(path: KeyPath, node: Config) -> Iterator[Fault]:
             if isinstance(script, str) and script.lower().startswith("http:"):
                 at: KeyPath = (*path, "CustomActions", event, *(("Sequence", i) if many != [action] else ()), "Script")
                 reason = "the script runs as root, and without encryption anyone on the network path can change it"
-                yield Fault(at, script, "error", reason, "give an s3:// or https:// address")
+                yield error(at, reason, "give an s3:// or https:// address")
 
 
-def _whole(config: Config) -> Iterator[Fault]:
+def _whole(config: Config) -> Iterator[Problem]:
     for i, system in enumerate(_list(config, "SharedStorage")):
         for kind, name, why in (
             ("EfsSettings", "EncryptionInTransit", "data is sent over the network unencrypted"),
@@ -171,17 +161,18 @@ def _whole(config: Config) -> Iterator[Fault]:
             ("EbsSettings", "Encrypted", "its data is not encrypted"),
         ):
             if _section(system, kind).get(name) is False:
-                yield Fault(("SharedStorage", i, kind, name), False, "warning", why, "remove it")
+                yield warning(("SharedStorage", i, kind, name), why, "remove it")
     directory = _section(config, "DirectoryService")
-    if (setting := directory.get("LdapTlsReqCert")) in ("never", "allow"):
-        yield Fault(
-            ("DirectoryService", "LdapTlsReqCert"), setting, "warning",
-            "the server's certificate is not verified: an attacker could impersonate the directory and let anyone in", "write hard",
-        )  # fmt: skip
+    if directory.get("LdapTlsReqCert") in ("never", "allow"):
+        yield warning(
+            ("DirectoryService", "LdapTlsReqCert"),
+            "the server's certificate is not verified: an attacker could impersonate the directory and let anyone in",
+            "write hard",
+        )
     for name in ("Cookbook", "NodePackage", "ClusterTemplate"):
-        if given := _section(config, "DevSettings").get(name):
+        if _section(config, "DevSettings").get(name):
             reason = "it replaces ParallelCluster's own and runs with all of its permissions"
-            yield Fault(("DevSettings", name), given, "warning", reason, "remove it")
+            yield warning(("DevSettings", name), reason, "remove it")
 
 
 def _place(overrides: Any, config: Any, path: KeyPath) -> KeyPath:

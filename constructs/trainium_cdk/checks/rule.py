@@ -29,15 +29,19 @@ class Rules(list[Rule]):
 
         @wraps(rule)
         def checked(env: Environment) -> Iterator[Problem]:
-            for problem in rule(env):
-                yield replace(problem, value=_value(env, problem.key)) if problem.value is _OF_KEY else problem
+            return with_values(rule(env), env)
 
         self.append(checked)
         return checked
 
 
-def _value(env: Environment, key: KeyPath) -> Any:
-    found: Any = env
+def with_values(problems: Iterable[Problem], described: Any) -> Iterator[Problem]:
+    """The problems, those that name no value with the value that their key has in what they describe."""
+    for problem in problems:
+        yield replace(problem, value=_value(described, problem.key)) if problem.value is _OF_KEY else problem
+
+
+def _value(found: Any, key: KeyPath) -> Any:
     for step in key:
         found = getattr(found, str(step)) if isinstance(found, BaseModel) else found[step]
     if isinstance(found, tuple):

@@ -121,7 +121,6 @@ class Pcluster:
         raise _error(answer)
 
     def _run(self, *words: str) -> tuple[int, dict[str, Any]]:
-
         done = subprocess.run(
             [*self._command, *words, "--region", self.region], capture_output=True, text=True, check=False
         )
@@ -139,7 +138,6 @@ def _command(version: str) -> list[str]:
     Raises:
         TrnError: neither it nor uvx nor pipx is installed.
     """
-
     if own := shutil.which("pcluster"):
         done = subprocess.run([own, "version"], capture_output=True, text=True, check=False)
         if f'"{version}"' in done.stdout:
@@ -186,18 +184,14 @@ def _official_image(env: Environment) -> str:
 
 def _upload(bucket: str, image: Bake, region: str) -> None:
     import boto3
-    from botocore.exceptions import BotoCoreError, ClientError
 
-    from trainium_cdk._aws import describe_error
+    from trainium_cdk._aws import aws_errors_as
 
-    try:
+    with aws_errors_as(TrnError, f"cannot put the build's script into s3://{bucket}/{image.key}"):
         boto3.client("s3", region_name=region).put_object(Bucket=bucket, Key=image.key, Body=image.script.encode())
-    except (ClientError, BotoCoreError) as e:
-        raise TrnError(f"cannot put the build's script into s3://{bucket}/{image.key}: {describe_error(e)}") from None
 
 
-def _error(answer: dict[str, Any]) -> Exception:
-
+def _error(answer: dict[str, Any]) -> TrnError:
     found = answer.get("configurationValidationErrors") or []
     reasons = [str(e.get("message")) for e in found if e.get("level") == "ERROR"]
     return TrnError(f"ParallelCluster rejected it: {' '.join([str(answer.get('message')), *reasons])}")

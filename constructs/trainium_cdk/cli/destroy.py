@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -184,17 +185,11 @@ def _end_jobs(stack: str, region: str, fate: Fate) -> None:
         say(f"the jobs could not be listed, and end with the cluster: {e}")
 
 
-@contextlib.contextmanager
-def _in_plain_words(stack: str) -> Iterator[None]:
-    """Raise errors of AWS as TeardownError."""
-    from botocore.exceptions import BotoCoreError, ClientError
+def _in_plain_words(stack: str) -> AbstractContextManager[None]:
+    """Errors of AWS as TeardownError."""
+    from trainium_cdk._aws import aws_errors_as
 
-    from trainium_cdk._aws import describe_error
-
-    try:
-        yield
-    except (ClientError, BotoCoreError) as e:
-        raise TeardownError(f"a request to AWS about {stack} or its resources failed: {describe_error(e)}") from None
+    return aws_errors_as(TeardownError, f"a request to AWS about {stack} or its resources failed")
 
 
 def clients(region: str | None) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -124,22 +125,8 @@ def _find_block(environment: Environment, kind: str, nodes: int, hours: int, *, 
     except AwsError as e:
         raise OutputsError(f"cannot list capacity blocks in {environment.region}: {e}") from None
     if as_json:
-        put(
-            [
-                {
-                    "id": o.id,
-                    "instance_type": o.instance_type,
-                    "nodes": o.nodes,
-                    "zone_id": o.zone,
-                    "start": o.start.isoformat(),
-                    "end": o.end.isoformat(),
-                    "price": o.price,
-                    "currency": o.currency,
-                    "instance_hour": round(o.hourly, 4),
-                }
-                for o in found
-            ]
-        )
+        times = ({"start": o.start.isoformat(), "end": o.end.isoformat()} for o in found)
+        put([{**asdict(o), **t, "instance_hour": round(o.hourly, 4)} for o, t in zip(found, times, strict=True)])
     else:
         for o in found:
             answer(f"{o.id}\t{o.price} {o.currency}\t{describe(o)}")

@@ -25,10 +25,8 @@ def scale(
     _env: EnvFile = None,
 ) -> None:
     """Set the number of nodes of an EKS node group. A shortage of capacity is reported, and AWS keeps trying."""
-    from botocore.exceptions import BotoCoreError, ClientError
-
     from trainium_cdk import engines, outputs
-    from trainium_cdk._aws import describe_error
+    from trainium_cdk._aws import aws_errors_as
     from trainium_cdk.cli.destroy import clients
     from trainium_cdk.operations import scale as scaling
 
@@ -37,10 +35,8 @@ def scale(
         raise ScaleError(f"stack {stack} runs {engines.get(found.engine).title}, which {found.scales_itself}")
     cluster = only(outputs.EksCluster, found, EKS.title, EKS_STACK)
     client: Any = clients(cluster.region)
-    try:
+    with aws_errors_as(ScaleError, f"cannot scale {group}"):
         name = scaling.scale(cluster, group, nodes, client)
         say(f"node group {group}: requested {nodes} nodes")
         if wait:
             scaling.wait(lambda: scaling.progress(cluster, name, client), say, timeout=timeout)
-    except (ClientError, BotoCoreError) as e:
-        raise ScaleError(f"cannot scale {group}: {describe_error(e)}") from None

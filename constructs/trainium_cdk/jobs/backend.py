@@ -24,9 +24,8 @@ _LONGEST_PAUSE = 15.0
 class Changes:
     """Passes a status on when it differs from the one before; to nobody if `notify` is None."""
 
-    def __init__(self, notify: Callable[[JobStatus], None] | None):
-        self._notify = notify
-        self._last: JobStatus | None = None
+    def __init__(self, notify: Callable[[JobStatus], None] | None, first: JobStatus | None = None):
+        self._notify, self._last = notify, first
 
     def __call__(self, status: JobStatus) -> bool:
         """Whether it differs."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pydantic import BaseModel, ValidationError
 
 from trainium_cdk import engines
-from trainium_cdk._aws import describe_error
+from trainium_cdk._aws import aws_errors_as
 from trainium_cdk._aws import region as aws_region
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import OutputsError
@@ -78,18 +78,17 @@ def read(stack: str, region: str | None = None, engine: str | None = None) -> Cl
         OutputsError: no credentials, no such stack, a deploy that is not complete, or outputs of something else.
     """
     import boto3
-    from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.exceptions import ClientError
 
-    try:
+    with aws_errors_as(OutputsError, f"cannot read stack {stack}"):
         client = boto3.client("cloudformation", region_name=aws_region(region))
-        found = client.describe_stacks(StackName=stack)["Stacks"][0]
-    except ClientError as e:
-        if "does not exist" in str(e):
+        try:
+            found = client.describe_stacks(StackName=stack)["Stacks"][0]
+        except ClientError as e:
+            if "does not exist" not in str(e):
+                raise
             there = client.meta.region_name
             raise OutputsError(missing(stack, there, elsewhere(stack, there), engine)) from None
-        raise OutputsError(f"cannot read stack {stack}: {describe_error(e)}") from None
-    except BotoCoreError as e:
-        raise OutputsError(f"cannot read stack {stack}: {describe_error(e)}") from None
     status = found["StackStatus"]
     if status not in {"CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE"}:
         next_step = f"Wait for it, or deploy it again: {deployment(stack)}"

@@ -137,7 +137,7 @@ class Offering:
     id: str
     instance_type: str
     nodes: int
-    zone: str
+    zone_id: str
     start: dt.datetime
     end: dt.datetime
     price: str
@@ -205,7 +205,7 @@ def evaluate_blocks(target: Target, available: dict[tuple[str, int], list[Offeri
 
 def describe(offer: Offering) -> str:
     return (
-        f"{offer.nodes} x {offer.instance_type} in {offer.zone} from {_moment(offer.start)} to {_moment(offer.end)} "
+        f"{offer.nodes} x {offer.instance_type} in {offer.zone_id} from {_moment(offer.start)} to {_moment(offer.end)} "
         f"({offer.hourly:,.2f} {offer.currency} for an instance and hour)"
     )
 

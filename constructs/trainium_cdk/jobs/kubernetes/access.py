@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainium_cdk._aws import describe_error
+from trainium_cdk._aws import aws_errors_as, describe_error
 from trainium_cdk.errors import TransportError
 from trainium_cdk.outputs import EksCluster
 
@@ -17,7 +17,7 @@ _PREFIX = "k8s-aws-v1."
 _SIGNED_SECONDS = 60
 TOKEN_SECONDS = 14 * 60
 """EKS accepts a token for 15 minutes after it was signed (EKS user guide)."""
-_SESSION = "trn-"
+_EXEC_API = "client.authentication.k8s.io/v1"
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Token:
     def to_exec_credential(self) -> str:
         """The format that `kubectl` reads from a credential plug-in (client.authentication.k8s.io/v1)."""
         credential = {
-            "apiVersion": "client.authentication.k8s.io/v1",
+            "apiVersion": _EXEC_API,
             "kind": "ExecCredential",
             "spec": {"interactive": False},
             "status": {"token": self.value, "expirationTimestamp": f"{self.until:%Y-%m-%dT%H:%M:%SZ}"},
@@ -147,7 +147,7 @@ def session_name(caller: str) -> str:
     Args:
         caller: ARN of the caller.
     """
-    return (_SESSION + re.sub(r"[^\w+=,.@-]", "-", caller.rpartition("/")[2], flags=re.ASCII))[:64]
+    return ("trn-" + re.sub(r"[^\w+=,.@-]", "-", caller.rpartition("/")[2], flags=re.ASCII))[:64]
 
 
 def find(cluster: EksCluster) -> Endpoint:
@@ -157,20 +157,17 @@ def find(cluster: EksCluster) -> Endpoint:
         TransportError: no credentials, or the cluster does not exist or is not active.
     """
     import boto3
-    from botocore.exceptions import BotoCoreError, ClientError
 
     name = cluster.cluster_name
-    try:
-        found = boto3.client("eks", region_name=cluster.region).describe_cluster(name=name)["cluster"]
-    except ClientError as e:
-        if e.response["Error"].get("Code") == "ResourceNotFoundException":
+    with aws_errors_as(TransportError, f"EKS did not describe cluster {name}"):
+        client = boto3.client("eks", region_name=cluster.region)
+        try:
+            found = client.describe_cluster(name=name)["cluster"]
+        except client.exceptions.ResourceNotFoundException:
             raise TransportError(
                 f"there is no EKS cluster {name} in {cluster.region}. Was {cluster.stack} destroyed? Deploy it, or name another "
                 "with --stack"
             ) from None
-        raise TransportError(f"EKS did not describe cluster {name}: {describe_error(e)}") from None
-    except BotoCoreError as e:
-        raise TransportError(f"EKS did not describe cluster {name}: {describe_error(e)}") from None
     if "endpoint" not in found or found.get("status") == "CREATING":
         raise TransportError(f"EKS cluster {name} is {found.get('status', 'not ready')}. Wait until it is ACTIVE")
     authority = base64.b64decode(found["certificateAuthority"]["data"]).decode()
@@ -195,7 +192,7 @@ def kubeconfig(cluster: EksCluster, endpoint: Endpoint, command: list[str]) -> s
     if endpoint.server_name:
         server["tls-server-name"] = endpoint.server_name
     plugin = {
-        "apiVersion": "client.authentication.k8s.io/v1",
+        "apiVersion": _EXEC_API,
         "command": command[0],
         "args": command[1:],
         "interactiveMode": "Never",

@@ -68,6 +68,12 @@ class Api:
         """Raises ApiError, with status 404 if it does not exist."""
         return self._call("GET", f"{self._path(kind)}/{name}")
 
+    def find(self, kind: str, name: str) -> Object | None:
+        """None if it does not exist."""
+        with absent_is_fine():
+            return self.get(kind, name)
+        return None
+
     def list(self, kind: str, *, labels: str = "", fields: str = "") -> list[Object]:
         query = {k: v for k, v in (("labelSelector", labels), ("fieldSelector", fields)) if v}
         found: list[Object] = []

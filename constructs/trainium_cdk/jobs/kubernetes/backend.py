@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import cached_property
 from typing import Any
 
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import ApiError, JobError, UnknownJob
 from trainium_cdk.jobs.backend import Backend, unknown_job
 from trainium_cdk.jobs.kubernetes import inside, logs, status, tensorboard
-from trainium_cdk.jobs.kubernetes.api import Api, absent_is_fine
+from trainium_cdk.jobs.kubernetes.api import Api
 from trainium_cdk.jobs.kubernetes.names import (
     JOB_LABEL,
     MANAGED_BY,
@@ -53,21 +55,17 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         sleep: Callable[[float], None] = time.sleep,
     ):
         self.cluster = cluster
-        self._api: Api | None = api if isinstance(api, Api) else None
-        self._make = api if callable(api) else None
+        self._make = api if callable(api) else lambda: api
         self._catalog, self.sleep = catalog, sleep
 
-    @property
+    @cached_property
     def api(self) -> Api:
         """The cluster's API.
 
         Raises:
             TransportError: it cannot be reached.
         """
-        if self._api is None:
-            assert self._make is not None  # noqa: S101
-            self._api = self._make()
-        return self._api
+        return self._make()
 
     def render(self, job: AnyJob, token: str | None = None) -> KubernetesSubmission:
         return render(job, self.cluster, new_token() if token is None else token, catalog=self._catalog)
@@ -154,34 +152,25 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         if status.ended(job) or any(p["spec"].get("nodeName") for p in pods if status.task(p) == "train"):
             return Seen(job, pods)
         name = f"{job['metadata']['name']}-{job['metadata']['uid']}"
-        group: Object | None = None
-        with absent_is_fine():
-            group = self.api.get("PodGroup", name)
+        group = self.api.find("PodGroup", name)
         events = self.api.list("Event", fields=f"involvedObject.name={name},type=Warning")
         events.sort(key=lambda e: str(e.get("lastTimestamp") or e.get("eventTime") or ""))
         return Seen(job, pods, group, tuple(str(e.get("message", "")) for e in events[-3:]), self._group_nodes(job))
 
     def _group_nodes(self, job: Object) -> Sequence[Object] | None:
         """The nodes of the job's node group; None if unknown."""
-        for task in job["spec"]["tasks"]:
-            group = task["template"]["spec"].get("nodeSelector", {}).get(GROUP_LABEL)
-            if group:
-                break
-        else:
-            return None
-        try:
-            return self.api.list("Node", labels=f"{GROUP_LABEL}={group}")
-        except ApiError:
-            return None  # the caller may not be allowed to list nodes
+        selectors = (task["template"]["spec"].get("nodeSelector", {}) for task in job["spec"]["tasks"])
+        group = next((selector[GROUP_LABEL] for selector in selectors if selector.get(GROUP_LABEL)), None)
+        with contextlib.suppress(ApiError):  # the caller may not be allowed to list nodes
+            return self.api.list("Node", labels=f"{GROUP_LABEL}={group}") if group else None
+        return None
 
     def _job(self, id: str) -> Object:
         """A job that `trn` has submitted. Volcano may have others, under any name."""
-        found: Object | None = None
         try:
-            found = self.api.get("Job", object_name(id))
-        except (ApiError, JobError) as e:
-            if isinstance(e, ApiError) and e.status != 404:
-                raise
+            found = self.api.find("Job", object_name(id))
+        except JobError:
+            found = None
         if found is None or not submitted_by_trn(found):
             raise unknown_job(id, self.cluster)
         return found

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from trainium_cdk.errors import ApiError, JobError, TransportError
-from trainium_cdk.jobs.backend import check_log
+from trainium_cdk.jobs.backend import Changes, check_log
 from trainium_cdk.jobs.kubernetes import status
 from trainium_cdk.jobs.kubernetes.api import Object
 from trainium_cdk.jobs.kubernetes.names import PREPARE, TRAIN, owners, task_pod
@@ -171,19 +171,17 @@ class _Reader(threading.Thread):
             TransportError: it cannot be read. Everything before it was delivered.
         """
         self.stop()
-        patience = Patience(ONE_QUESTION)
-        while True:
-            try:
-                pod: Object = self._backend.api.get("Pod", self._pod)
-                if self._owner not in owners(pod):
-                    return
-                text = b"".join(self._backend.api.log(self._pod, self._stage))
+        try:
+            pod, text = Patience(ONE_QUESTION).ask(self._whole)
+        except ApiError as e:
+            if e.status not in _NO_LOG:
+                raise
+        else:
+            if self._owner in owners(pod):
                 self._hand_out(text[self._got if pod["metadata"]["uid"] == self._uid else 0 :])
-                return
-            except TransportError as e:
-                if isinstance(e, ApiError) and e.status in _NO_LOG:
-                    return
-                patience.failed(e)
+
+    def _whole(self) -> tuple[Object, bytes]:
+        return self._backend.api.get("Pod", self._pod), b"".join(self._backend.api.log(self._pod, self._stage))
 
     def _follow_once(self) -> bool:
         """Whether the API responded. If not, the log is requested again, so that no output is lost."""
@@ -246,11 +244,11 @@ def _follow(
     offset: int,
     changed: Changed | None,
 ) -> Iterator[LogChunk]:
-    nodes, place, last = _nodes(now, stage, node), 0, now
+    nodes, place, last, report = _nodes(now, stage, node), 0, now, Changes(changed, now)
     for text, current in _pieces(backend, now.id, owner, stage, nodes):
-        if changed and current is not None and current != last:
-            changed(current)
-        last = current or last
+        if current is not None:
+            report(current)
+            last = current
         if place + len(text) > offset:
             yield LogChunk(stage, max(place, offset), text[max(0, offset - place) :])
         place += len(text)

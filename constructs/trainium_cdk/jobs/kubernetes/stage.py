@@ -13,7 +13,7 @@ from trainium_cdk.catalog.sources import sources
 from trainium_cdk.errors import ApiError, JobError, TransportError
 from trainium_cdk.jobs import quote, shell
 from trainium_cdk.jobs.kubernetes import pods, reader, status
-from trainium_cdk.jobs.kubernetes.api import Api, absent_is_fine
+from trainium_cdk.jobs.kubernetes.api import Api
 from trainium_cdk.jobs.kubernetes.names import labels
 from trainium_cdk.outputs import EksCluster
 
@@ -217,8 +217,7 @@ def run(
         TransportError: the cluster cannot be reached.
     """
     name = job["metadata"]["name"]
-    with absent_is_fine():
-        there = api.get("BatchJob", name)
+    if there := api.find("BatchJob", name):
         if _ended(there) is not None:
             api.delete("BatchJob", name, uid=there["metadata"]["uid"])
             _gone(api, name, sleep)
@@ -276,11 +275,7 @@ def _ended(job: Object) -> bool | None:
 def _gone(api: Api, name: str, sleep: Callable[[float], None]) -> None:
     end = time.monotonic() + reader.START_SECONDS
     while time.monotonic() < end:
-        try:
-            api.get("BatchJob", name)
-        except ApiError as e:
-            if e.status == 404:
-                return
-            raise
+        if api.find("BatchJob", name) is None:
+            return
         sleep(0.3)
     raise TransportError(f"the ended Job {name} was not deleted. Delete it with kubectl (trn kubeconfig)")

@@ -10,17 +10,14 @@ A line of Slurm's is used for a stage only if it has the stage's number, its job
 
 from __future__ import annotations
 
-import base64
-import gzip
 import json
 import re
-import zlib
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs import quote, shell
 from trainium_cdk.jobs.slurm.status import Known, stage
+from trainium_cdk.jobs.slurm.transport import unpack
 from trainium_cdk.jobs.status import Expected, JobStatus, Stage, whole
 from trainium_cdk.outputs import SlurmCluster
 
@@ -186,7 +183,7 @@ def parse(answer: str, cluster: SlurmCluster) -> Snapshot:
         elif key == "size":
             size = whole(rest)
         elif key == "data":
-            data = _bytes(rest)
+            data = unpack(rest)
         elif key == "no-file":
             regular = False
         elif raws:
@@ -204,14 +201,6 @@ def inactive_queue(cluster: SlurmCluster) -> str:
         f"Find the reason in the log group /aws/parallelcluster/{name}-*, fix it, then restart the queue: "
         f"pcluster update-compute-fleet --cluster-name {name} --region {cluster.region} --status START_REQUESTED"
     )
-
-
-def _bytes(text: str) -> bytes:
-    """Raises TransportError for damaged data: continuing would leave a gap in the log."""
-    try:
-        return gzip.decompress(base64.b64decode(text))
-    except (ValueError, OSError, EOFError, zlib.error):
-        raise TransportError("part of the head node's response was lost. Try again") from None
 
 
 def _of_job(raw: _Raw, key: str, rest: str) -> None:

@@ -8,7 +8,6 @@ import hashlib
 import re
 import secrets
 import time
-import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from trainium_cdk._aws import code_and_message, credentials_error, describe_erro
 from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs import quote
 from trainium_cdk.jobs.patience import Patience
-from trainium_cdk.jobs.slurm.transport import Result
+from trainium_cdk.jobs.slurm.transport import Result, unpack
 from trainium_cdk.outputs.contract import PAYLOADS
 
 if TYPE_CHECKING:
@@ -113,24 +112,21 @@ class SsmTransport:
         text = base64.b64encode(packed).decode()
         if len(text) <= INLINE and not private:
             return self._run(f"base64 -d > \"$d/in\" <<'EOF' || fail\n{text}\nEOF", timeout)
-        if self._s3 is None or not self._bucket:
-            why = (
-                "sets environment variables"
-                if private
-                else f"is too large for one SSM command ({len(text):,} characters)"
-            )
+        s3 = self._s3
+        if s3 is None or not self._bucket:
+            large = f"is too large for one SSM command ({len(text):,} characters)"
+            why = "sets environment variables" if private else large
             raise TransportError(f"the job {why}, and the stack has no bucket to send it through", again=False)
         key = f"{PAYLOADS}{secrets.token_hex(16)}"
-        version = self._put(key, packed)
+        version = self._put(s3, key, packed)
         try:
-            return self._run(self._fetch(key, version, hashlib.sha256(packed).hexdigest()), timeout)
+            return self._run(self._fetch(s3, key, version, hashlib.sha256(packed).hexdigest()), timeout)
         finally:
-            self._remove(key, version)
+            self._remove(s3, key, version)
 
-    def _fetch(self, key: str, version: str, digest: str) -> str:
+    def _fetch(self, s3: S3Client, key: str, version: str, digest: str) -> str:
         """The commands that fetch a payload: this version of the object, and only with this SHA-256."""
-        assert self._s3 is not None  # noqa: S101  checked by the caller
-        where = {"region": self._s3.meta.region_name, "bucket": self._bucket, "key": key, "version-id": version}
+        where = {"region": s3.meta.region_name, "bucket": self._bucket, "key": key, "version-id": version}
         options = " ".join(f"--{name} {quote.word(value)}" for name, value in where.items() if value)
         refuse = "{ echo 'the payload in the bucket is not the one that was sent' >&2; fail; }"
         return (
@@ -148,15 +144,12 @@ class SsmTransport:
         error, _, output = response[header.end() + 1 :].partition("\n")
         output = output[:size]
         while len(output) < size:
-            page = self._invoke(
-                f"tail -c +{len(output) + 1} {folder}/o | head -c {PAGE}"
-                + (f"; rm -rf {folder}" if len(output) + PAGE >= size else ""),
-                60,
-            )
+            end = f"; rm -rf {folder}" if len(output) + PAGE >= size else ""
+            page = self._invoke(f"tail -c +{len(output) + 1} {folder}/o | head -c {PAGE}{end}", 60)
             if not page:
                 raise TransportError(f"the head node {self._instance} lost part of its response. Try again")
             output += page
-        return Result(_unpack(output), _unpack(error), code)
+        return Result(unpack(output).decode(errors="replace"), unpack(error).decode(errors="replace"), code)
 
     def _invoke(self, command: str, timeout: float) -> str:
         """One Run Command to its end; its output.
@@ -191,10 +184,8 @@ class SsmTransport:
             try:
                 found = dict(self._ssm.get_command_invocation(CommandId=command_id, InstanceId=self._instance))
                 answered, tell_at = time.monotonic(), time.monotonic() + TELL_SECONDS
-            except (
-                ClientError,
-                BotoCoreError,
-            ) as e:  # not known in all of SSM yet, or the connection was lost: the command goes on
+            except (ClientError, BotoCoreError) as e:
+                # not known in all of SSM yet, or the connection was lost: the command goes on
                 error, now = aws_error(e, self._instance), time.monotonic()
                 if not (isinstance(e, ClientError) and e.response["Error"].get("Code") == "InvocationDoesNotExist"):
                     refused = isinstance(e, ClientError) and now - answered > UNANSWERED_SECONDS
@@ -207,9 +198,8 @@ class SsmTransport:
             if status == "Success":
                 return str(found["StandardOutputContent"])
             if status not in (None, "Pending", "InProgress", "Delayed", "Cancelling"):
-                raise TransportError(
-                    self._failure(str(status), str(details), str(found.get("StandardErrorContent", "")))
-                )
+                last_words = str(found.get("StandardErrorContent", ""))
+                raise TransportError(self._failure(str(status), str(details), last_words))
             if time.monotonic() > deadline:
                 self._ssm.cancel_command(CommandId=command_id)
                 raise TransportError(
@@ -228,39 +218,36 @@ class SsmTransport:
                 f"the command on the head node {self._instance} took too long and was stopped. Is Slurm's "
                 "controller up (`sinfo`)?"
             )
-        # the agent's own last line says no more than the status
-        lines = [
-            line for line in error.strip().splitlines() if not line.startswith("failed to run commands: exit status")
+        agents = "failed to run commands: exit status"  # says no more than the status
+        tail = [line for line in error.strip().splitlines() if not line.startswith(agents)][-1:] or [
+            "SSM gives no reason"
         ]
-        tail = lines[-1:] or ["SSM gives no reason"]
         ended = status if details in ("", status) else f"{status} ({details})"
         return f"the command on the head node {self._instance} ended as {ended}: {tail[0][:300]}"
 
-    def _put(self, key: str, body: bytes) -> str:
+    def _put(self, s3: S3Client, key: str, body: bytes) -> str:
         """Store a payload. Returns its version id; empty in a bucket without versioning."""
         from botocore.exceptions import BotoCoreError, ClientError
 
-        assert self._s3 is not None  # noqa: S101  checked by the caller
         try:
-            return self._s3.put_object(Bucket=self._bucket, Key=key, Body=body).get("VersionId", "")
+            return s3.put_object(Bucket=self._bucket, Key=key, Body=body).get("VersionId", "")
         except (ClientError, BotoCoreError) as e:
             if not isinstance(e, ClientError):
-                self._remove(key, "")  # it may have been stored without a response
+                self._remove(s3, key, "")  # it may have been stored without a response
             reason = credentials_error(e) or f"{e}. Request the permission s3:PutObject"
             raise TransportError(
                 f"cannot put the job into s3://{self._bucket}/{key}: {reason}", again=aws_error(e, self._instance).again
             ) from None
 
-    def _remove(self, key: str, version: str) -> None:
+    def _remove(self, s3: S3Client, key: str, version: str) -> None:
         """Delete a payload's version; if that is not allowed, add a delete marker. The bucket's expiry removes the rest."""
         from botocore.exceptions import BotoCoreError, ClientError
 
-        assert self._s3 is not None  # noqa: S101  checked by the caller
         patience = Patience(REMOVE_SECONDS, sleep=self._sleep)
         which: Any = {"VersionId": version} if version else {}
         while True:
             try:
-                self._s3.delete_object(Bucket=self._bucket, Key=key, **which)
+                s3.delete_object(Bucket=self._bucket, Key=key, **which)
                 return
             except (ClientError, BotoCoreError) as e:
                 error = aws_error(e, self._instance)
@@ -305,12 +292,3 @@ def aws_error(error: Any, instance: str) -> TransportError:
     return TransportError(
         f"AWS rejected {error.operation_name}: {code}: {message}", again=again or "Limit" in code or "Rate" in code
     )
-
-
-def _unpack(text: str) -> str:
-    if not text:
-        return ""
-    try:
-        return gzip.decompress(base64.b64decode(text)).decode(errors="replace")
-    except (ValueError, OSError, EOFError, zlib.error):
-        raise TransportError("part of the head node's answer was lost. Ask again") from None

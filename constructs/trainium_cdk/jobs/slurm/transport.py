@@ -3,11 +3,14 @@ node."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import gzip
 import os
 import signal
 import subprocess
 import tempfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -29,6 +32,18 @@ class Result:
     stdout: str
     stderr: str
     code: int
+
+
+def unpack(text: str) -> bytes:
+    """Output that was compressed and sent as base64.
+
+    Raises:
+        TransportError: it is damaged. To continue would leave a gap in a log.
+    """
+    try:
+        return gzip.decompress(base64.b64decode(text))
+    except (ValueError, OSError, EOFError, zlib.error):
+        raise TransportError("part of the head node's response was lost. Try again") from None
 
 
 class Transport(Protocol):

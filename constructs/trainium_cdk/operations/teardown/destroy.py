@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from trainium_cdk._aws import describe_error
@@ -107,17 +108,14 @@ def _clear_the_way(
 ) -> None:
     """Delete what commonly blocks a deletion: content of buckets and registries, and other resources in the VPC."""
     names = " ".join(name for name, _ in failed)
-    for bucket in found.buckets:
-        if bucket in names:
-            say(f"emptying bucket {bucket}")
-            _attempt(report, bucket, lambda b=bucket: _empty_bucket(client("s3"), b))  # type: ignore[misc]
-    for registry in found.registries:
-        if registry in names:
-            say(f"emptying registry {registry}")
-            _attempt(report, registry, lambda r=registry: _empty_registry(client("ecr"), r))  # type: ignore[misc]
-    if not any(
-        kind in names for kind in ("Custom::PclusterCluster", "AWS::EKS::Cluster")
-    ):  # the cluster would create them again
+    stores = [("bucket", bucket, partial(_empty_bucket, client("s3"))) for bucket in found.buckets]
+    stores += [("registry", registry, partial(_empty_registry, client("ecr"))) for registry in found.registries]
+    for kind, name, empty in stores:
+        if name in names:
+            say(f"emptying {kind} {name}")
+            _attempt(report, name, empty, name)
+    # a cluster would create them again
+    if not any(kind in names for kind in ("Custom::PclusterCluster", "AWS::EKS::Cluster")):
         _sweep(client, list(sweep.find(client, found.owner, blocking=True)), report, say)
     report.left.clear()  # only the final result is reported
 
@@ -125,16 +123,16 @@ def _clear_the_way(
 def _sweep(client: Client, found: list[sweep.Leftover], report: Report, say: Callable[[str], None]) -> None:
     for left in found:
         say(f"deleting {left.kind} {left.id}: {left.why}")
-        if _attempt(report, f"{left.kind} {left.id}", lambda x=left: sweep.delete(client, x)):  # type: ignore[misc]
+        if _attempt(report, f"{left.kind} {left.id}", sweep.delete, client, left):
             report.swept.append(left)
 
 
-def _attempt(report: Report, what: str, action: Callable[[], object]) -> bool:
+def _attempt(report: Report, what: str, action: Callable[..., object], *arguments: object) -> bool:
     """Whether it succeeded; a failure is added to the report."""
     from botocore.exceptions import ClientError
 
     try:
-        action()
+        action(*arguments)
     except ClientError as e:
         report.left.append((what, describe_error(e)))
         return False

@@ -9,6 +9,10 @@ from typing import Any
 from trainium_cdk.operations.teardown.owner import Owner
 from trainium_cdk.operations.teardown.survey import Client
 
+Find = Callable[[Client, Owner], Iterator[tuple[str, str]]]
+"""The ids of what belongs to a stack, each with the reason."""
+Delete = Callable[[Client, str], object]
+
 
 @dataclass(frozen=True)
 class Leftover:
@@ -29,8 +33,8 @@ class Kind:
     """A kind of leftover: how to find and how to delete it."""
 
     name: str
-    find: Callable[[Client, Owner], Iterator[tuple[str, str]]]
-    delete: Callable[[Client, str], object]
+    find: Find
+    delete: Delete
     before: bool = False
     """Whether it may block the stack's deletion."""
 
@@ -62,59 +66,45 @@ def _tags(item: dict[str, Any]) -> dict[str, str]:
     return {t["Key"]: t["Value"] for t in item.get("Tags") or item.get("TagSet") or []}
 
 
+def _items(client: Client, service: str, operation: str, key: str) -> Iterator[dict[str, Any]]:
+    """The items of all pages of a request."""
+    for page in client(service).get_paginator(operation).paginate():
+        yield from page.get(key, [])
+
+
 def _instances(client: Client, owner: Owner) -> Iterator[tuple[str, str]]:
-    states = [{"Name": "instance-state-name", "Values": ["pending", "running", "stopping", "stopped"]}]
-    for page in client("ec2").get_paginator("describe_instances").paginate(Filters=states):
-        for instance in [i for r in page["Reservations"] for i in r["Instances"]]:
-            if why := owner.why(_tags(instance)):
+    for reservation in _items(client, "ec2", "describe_instances", "Reservations"):
+        for instance in reservation["Instances"]:
+            alive = instance["State"]["Name"] in ("pending", "running", "stopping", "stopped")
+            if alive and (why := owner.why(_tags(instance))):
                 yield instance["InstanceId"], why
 
 
-def _balancers(client: Client, owner: Owner) -> Iterator[tuple[str, str]]:
-    elb = client("elbv2")
-    for page in elb.get_paginator("describe_load_balancers").paginate():
-        for balancer in page.get("LoadBalancers", []):
-            arn = balancer["LoadBalancerArn"]
-            described = elb.describe_tags(ResourceArns=[arn])["TagDescriptions"]
+def _balancing(service: str, operation: str, items: str, key: str, argument: str) -> Find:
+    """Load balancers and their target groups: their tags are in a request of their own."""
+
+    def find(client: Client, owner: Owner) -> Iterator[tuple[str, str]]:
+        for item in _items(client, service, operation, items):
+            described = client(service).describe_tags(**{argument: [item[key]]})["TagDescriptions"]
             if why := owner.why(_tags(described[0]) if described else {}):
-                yield arn, why
+                yield item[key], why
 
-
-def _classic_balancers(client: Client, owner: Owner) -> Iterator[tuple[str, str]]:
-    elb = client("elb")
-    for balancer in elb.describe_load_balancers().get("LoadBalancerDescriptions", []):
-        name = balancer["LoadBalancerName"]
-        described = elb.describe_tags(LoadBalancerNames=[name])["TagDescriptions"]
-        if why := owner.why(_tags(described[0]) if described else {}):
-            yield name, why
-
-
-def _target_groups(client: Client, owner: Owner) -> Iterator[tuple[str, str]]:
-    elb = client("elbv2")
-    for page in elb.get_paginator("describe_target_groups").paginate():
-        for group in page.get("TargetGroups", []):
-            arn = group["TargetGroupArn"]
-            described = elb.describe_tags(ResourceArns=[arn])["TagDescriptions"]
-            if why := owner.why(_tags(described[0]) if described else {}):
-                yield arn, why
+    return find
 
 
 def _interfaces(client: Client, owner: Owner) -> Iterator[tuple[str, str]]:
     """Only unused ones."""
-    for page in client("ec2").get_paginator("describe_network_interfaces").paginate():
-        for interface in page["NetworkInterfaces"]:
-            if interface.get("Status") != "available":
-                continue
-            vpc, description = interface.get("VpcId", ""), interface.get("Description") or ""
-            if why := owner.why_interface(_tags(interface), vpc, description):
-                yield interface["NetworkInterfaceId"], why
+    for interface in _items(client, "ec2", "describe_network_interfaces", "NetworkInterfaces"):
+        vpc, description = interface.get("VpcId", ""), interface.get("Description") or ""
+        why = owner.why_interface(_tags(interface), vpc, description)
+        if why and interface.get("Status") == "available":
+            yield interface["NetworkInterfaceId"], why
 
 
 def _groups(client: Client, owner: Owner) -> Iterator[tuple[str, str]]:
-    for page in client("ec2").get_paginator("describe_security_groups").paginate():
-        for group in page["SecurityGroups"]:
-            if group["GroupName"] != "default" and (why := owner.why(_tags(group))):
-                yield group["GroupId"], why
+    for group in _items(client, "ec2", "describe_security_groups", "SecurityGroups"):
+        if group["GroupName"] != "default" and (why := owner.why(_tags(group))):
+            yield group["GroupId"], why
 
 
 def _delete_group(client: Client, id: str) -> None:
@@ -137,37 +127,39 @@ def _delete_group(client: Client, id: str) -> None:
 
 def _volumes(client: Client, owner: Owner) -> Iterator[tuple[str, str]]:
     """Only those without an instance."""
-    for page in client("ec2").get_paginator("describe_volumes").paginate():
-        for volume in page["Volumes"]:
-            if volume.get("State") == "available" and (why := owner.why(_tags(volume))):
-                yield volume["VolumeId"], why
+    for volume in _items(client, "ec2", "describe_volumes", "Volumes"):
+        if volume.get("State") == "available" and (why := owner.why(_tags(volume))):
+            yield volume["VolumeId"], why
 
 
 def _logs(client: Client, owner: Owner) -> Iterator[tuple[str, str]]:
-    for page in client("logs").get_paginator("describe_log_groups").paginate():
-        for group in page["logGroups"]:
-            if why := owner.why_log(group["logGroupName"]):
-                yield group["logGroupName"], why
+    for group in _items(client, "logs", "describe_log_groups", "logGroups"):
+        if why := owner.why_log(group["logGroupName"]):
+            yield group["logGroupName"], why
+
+
+_balancers = _balancing("elbv2", "describe_load_balancers", "LoadBalancers", "LoadBalancerArn", "ResourceArns")
+_target_groups = _balancing("elbv2", "describe_target_groups", "TargetGroups", "TargetGroupArn", "ResourceArns")
+_classic_balancers = _balancing(
+    "elb", "describe_load_balancers", "LoadBalancerDescriptions", "LoadBalancerName", "LoadBalancerNames"
+)
+
+
+def _by(service: str, operation: str, argument: str, *, several: bool = False) -> Delete:
+    """Deletes by one request, whose argument is the id, or a list of ids."""
+    return lambda client, id: getattr(client(service), operation)(**{argument: [id] if several else id})
 
 
 KINDS: tuple[Kind, ...] = (
-    Kind("instance", _instances, lambda c, id: c("ec2").terminate_instances(InstanceIds=[id])),
-    Kind("load balancer", _balancers, lambda c, id: c("elbv2").delete_load_balancer(LoadBalancerArn=id), before=True),
+    Kind("instance", _instances, _by("ec2", "terminate_instances", "InstanceIds", several=True)),
+    Kind("load balancer", _balancers, _by("elbv2", "delete_load_balancer", "LoadBalancerArn"), before=True),
     Kind(
-        "classic load balancer",
-        _classic_balancers,
-        lambda c, id: c("elb").delete_load_balancer(LoadBalancerName=id),
-        before=True,
+        "classic load balancer", _classic_balancers, _by("elb", "delete_load_balancer", "LoadBalancerName"), before=True
     ),
-    Kind("target group", _target_groups, lambda c, id: c("elbv2").delete_target_group(TargetGroupArn=id), before=True),
-    Kind(
-        "network interface",
-        _interfaces,
-        lambda c, id: c("ec2").delete_network_interface(NetworkInterfaceId=id),
-        before=True,
-    ),
+    Kind("target group", _target_groups, _by("elbv2", "delete_target_group", "TargetGroupArn"), before=True),
+    Kind("network interface", _interfaces, _by("ec2", "delete_network_interface", "NetworkInterfaceId"), before=True),
     Kind("security group", _groups, _delete_group, before=True),
-    Kind("volume", _volumes, lambda c, id: c("ec2").delete_volume(VolumeId=id)),
-    Kind("log group", _logs, lambda c, id: c("logs").delete_log_group(logGroupName=id)),
+    Kind("volume", _volumes, _by("ec2", "delete_volume", "VolumeId")),
+    Kind("log group", _logs, _by("logs", "delete_log_group", "logGroupName")),
 )
 """In the order of deletion: each may block the ones after it."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainium_cdk._aws import describe_error
+from trainium_cdk._aws import aws_errors_as
 from trainium_cdk._aws import region as aws_region
 from trainium_cdk.errors import UpdateError
 from trainium_cdk.operations.updates.spec import command
@@ -110,20 +110,19 @@ def deployed(name: str, region: str | None = None) -> Template | None:
         UpdateError: AWS does not respond, or rejects the request; or the stack cannot be deployed to in its state.
     """
     import boto3
-    from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.exceptions import ClientError
 
-    try:
-        client = boto3.client("cloudformation", region_name=aws_region(region))
-        stack = client.describe_stacks(StackName=name)["Stacks"][0]
-        if stack["StackStatus"] in ("REVIEW_IN_PROGRESS", "DELETE_COMPLETE"):
-            return None
-        _refuse_state(name, stack["StackStatus"], client.meta.region_name)
-        body = client.get_template(StackName=name, TemplateStage="Original")["TemplateBody"]
-    except ClientError as e:
-        if "does not exist" in str(e):
-            return None
-        raise UpdateError(f"cannot read stack {name}: {describe_error(e)}") from None
-    except BotoCoreError as e:
-        raise UpdateError(f"cannot read stack {name}: {describe_error(e)}") from None
+    with aws_errors_as(UpdateError, f"cannot read stack {name}"):
+        try:
+            client = boto3.client("cloudformation", region_name=aws_region(region))
+            stack = client.describe_stacks(StackName=name)["Stacks"][0]
+            if stack["StackStatus"] in ("REVIEW_IN_PROGRESS", "DELETE_COMPLETE"):
+                return None
+            _refuse_state(name, stack["StackStatus"], client.meta.region_name)
+            body = client.get_template(StackName=name, TemplateStage="Original")["TemplateBody"]
+        except ClientError as e:
+            if "does not exist" in str(e):
+                return None
+            raise
     found: Template = json.loads(body) if isinstance(body, str) else json.loads(json.dumps(body))
     return found
