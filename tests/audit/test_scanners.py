@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,54 +13,7 @@ from audit.scanners import files
 from audit.scanners.process import THERE, run
 from tests.support import need
 
-BAD = """
-Resources:
-  Door:
-    Type: AWS::EC2::SecurityGroup
-    Properties:
-      GroupDescription: open
-      VpcId: vpc-1
-      SecurityGroupIngress:
-        - {IpProtocol: tcp, FromPort: 22, ToPort: 22, CidrIp: 0.0.0.0/0}
-  Cluster:
-    Type: AWS::EKS::Cluster
-    Properties:
-      RoleArn: arn:aws:iam::111122223333:role/x
-      ResourcesVpcConfig: {SubnetIds: [subnet-1, subnet-2]}
-  Node:
-    Type: AWS::EC2::LaunchTemplate
-    Properties:
-      LaunchTemplateData:
-        InstanceType: trn1.32xlarge
-        MetadataOptions: {HttpTokens: optional}
-        UserData:
-          Fn::Base64: |
-            MIME-Version: 1.0
-            Content-Type: multipart/mixed; boundary="X"
-
-            --X
-            Content-Type: text/x-shellscript; charset="us-ascii"
-
-            #!/bin/bash
-            rm -rf $1/*
-
-            --X--
-  Slurm:
-    Type: AWS::CloudFormation::CustomResource
-    Properties:
-      ServiceToken: arn:aws:lambda:us-east-1:111122223333:function:x
-      ClusterConfiguration: {HeadNode: {Ssh: {AllowedIps: 0.0.0.0/0}}}
-  Wrong:
-    Type: AWS::Logs::LogGroup
-    Properties: {RetentionInDays: 31}
-"""
-POD = """
-apiVersion: v1
-kind: Pod
-metadata: {name: bad}
-spec:
-  containers: [{name: c, image: x, securityContext: {privileged: true}}]
-"""
+HERE = Path(__file__).parent
 SEEN = [
     ("checkov", "CKV_AWS_24", "Door"),
     ("checkov", "CKV_AWS_58", "Cluster"),
@@ -81,11 +35,10 @@ SEEN = [
 def bad(tmp_path_factory: pytest.TempPathFactory) -> Subjects:
     need(THERE.exists(), f"the scanners are not installed ({THERE}): make audit")
     folder = tmp_path_factory.mktemp("bad")
-    (folder / "bad.yaml").write_text(BAD)
-    made = subjects.given(folder, [folder / "bad.yaml"])
+    made = subjects.given(folder, [HERE / "bad_template.yaml"])
     objects = folder / "objects" / "bad.pod.yaml"
     objects.parent.mkdir()
-    objects.write_text(POD)
+    shutil.copy(HERE / "bad_pod.yaml", objects)
     return Subjects(templates={"bad": next(iter(made.templates.values()))}, objects={"bad:mine": objects})
 
 

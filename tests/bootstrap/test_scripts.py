@@ -34,15 +34,6 @@ def test_shellcheck_has_no_finding() -> None:
     assert done.returncode == 0
 
 
-@pytest.mark.parametrize("script", SHELL, ids=lambda path: path.name)
-def test_bash_parses_it(script: Path) -> None:
-    subprocess.run(["bash", "-n", script], check=True)
-    text = script.read_text()
-    assert "\t" not in text
-    assert not re.search(r"[ ]+$", text, re.MULTILINE)
-    assert max(map(len, text.splitlines())) <= 180
-
-
 def test_every_key_is_documented_and_read() -> None:
     keys = set(table("SETTING_KINDS"))
     assert len(keys) > 20

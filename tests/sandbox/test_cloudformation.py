@@ -7,9 +7,11 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from sandbox import LocalAws
 from sandbox.leftovers import beyond, inventory
@@ -22,39 +24,7 @@ def resource(kind: str, **properties: Any) -> dict[str, Any]:
     return {"Type": f"AWS::{kind}", "Properties": properties}
 
 
-def ref(name: str) -> dict[str, str]:
-    return {"Ref": name}
-
-
-NETWORK: Template = {
-    "Resources": {
-        "Vpc": resource("EC2::VPC", CidrBlock="10.0.0.0/16"),
-        "Subnet": resource("EC2::Subnet", VpcId=ref("Vpc"), CidrBlock="10.0.0.0/20", AvailabilityZoneId="use1-az6"),
-        "Address": resource("EC2::EIP", Domain="vpc"),
-        "Nat": resource(
-            "EC2::NatGateway",
-            SubnetId=ref("Subnet"),
-            AllocationId={"Fn::GetAtt": ["Address", "AllocationId"]},
-            Tags=[{"Key": "Name", "Value": "first"}],
-        ),
-        "Group": resource("EC2::SecurityGroup", VpcId=ref("Vpc"), GroupDescription="all"),
-        "Ssh": resource(
-            "EC2::SecurityGroupIngress",
-            GroupId=ref("Group"),
-            IpProtocol="tcp",
-            FromPort=22,
-            ToPort=22,
-            CidrIp="10.0.0.0/8",
-        ),
-        "Lustre": resource(
-            "FSx::FileSystem",
-            FileSystemType="LUSTRE",
-            StorageCapacity="1200",
-            SubnetIds=[ref("Subnet")],
-            LustreConfiguration={"DeploymentType": "PERSISTENT_2", "PerUnitStorageThroughput": "250"},
-        ),
-    }
-}
+NETWORK: Template = yaml.safe_load(Path(__file__).with_name("network.yaml").read_text("utf-8"))
 
 
 @pytest.fixture

@@ -152,27 +152,6 @@ def test_a_gang_is_placed_runs_and_shares_a_volume(cluster: LocalKubernetes) -> 
     remove(cluster, "gang")
 
 
-@pytest.mark.sweep
-def test_a_job_larger_than_the_fleet_has_its_pods_and_starts_none(cluster: LocalKubernetes) -> None:
-    """Pods that wait are what a scaler of nodes can count. Volcano's own configuration would make none."""
-    api = cluster.api()
-    api.create(job("large", 3, "true"))
-
-    groups: list[Any] = []
-
-    def unschedulable() -> bool:
-        groups[:] = api.get(path_of(GROUPS, "PodGroup", namespace="default"))["items"]
-        conditions = [one["message"] for group in groups for one in group["status"].get("conditions", [])]
-        return "tasks in gang unschedulable: pod group is not ready, 3 Pending, 3 minAvailable" in "".join(conditions)
-
-    assert until(unschedulable), (groups, pods(cluster, "large"))
-    assert phase(cluster, "large") == "Pending"
-    assert [(one["status"]["phase"], one["spec"].get("nodeName")) for one in pods(cluster, "large")] == [
-        ("Pending", None)
-    ] * 3
-    remove(cluster, "large")
-
-
 def test_a_gang_that_fits_only_in_total_waits_as_a_whole(cluster: LocalKubernetes) -> None:
     """Three pods of 10 devices: 30 of 32 are there, but each node takes one pod. None may start."""
     body = job("sum", 3, "true")
@@ -199,19 +178,6 @@ def test_failure_and_exit_code_are_those_of_the_command(cluster: LocalKubernetes
     assert pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
     assert cluster.kubectl("logs", "fails-trainer-0").stdout == "to no avail\n"
     remove(cluster, "fails")
-
-
-@pytest.mark.sweep
-def test_restart_policy_of_the_job_starts_the_gang_again(cluster: LocalKubernetes) -> None:
-    command = "if [ -e /data/once ]; then echo resumed; else touch /data/once; exit 1; fi"
-    body = job("again", 2, command, maxRetry=3, policies=[{"event": "PodFailed", "action": "RestartJob"}])
-    pod = body["spec"]["tasks"][0]["template"]["spec"]
-    pod["volumes"].append({"name": "host", "hostPath": {"path": "/scratch/again"}})
-    pod["containers"][0]["volumeMounts"].append({"name": "host", "mountPath": "/data"})
-    cluster.api().create(body)
-    assert until(lambda: phase(cluster, "again") == "Completed"), cluster.kubectl("get", "vcjob,pods").stdout
-    assert cluster.kubectl("logs", "again-trainer-0").stdout == "resumed\n"
-    remove(cluster, "again")
 
 
 def test_deleting_a_job_ends_its_processes(cluster: LocalKubernetes) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from aws_cdk import CfnResource, Stack
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_kms as kms
 from aws_cdk.assertions import Template
 
 from tests.cdk import IN_US_EAST_1, findings, needs, only, properties, resources, synth
@@ -127,49 +126,29 @@ def test_efs_has_a_mount_target_in_each_zone_and_requires_tls() -> None:
     assert len(properties(one, "EFS::MountTarget")) == 1
 
 
+LZ4 = {"DataCompressionType": "LZ4"}
+ONE = {**LZ4, "DeploymentType": "PERSISTENT_1", "PerUnitStorageThroughput": 50, "AutomaticBackupRetentionDays": 0}
+TWO = {**ONE, "DeploymentType": "PERSISTENT_2", "PerUnitStorageThroughput": 125}
+SCRATCH = {**LZ4, "DeploymentType": "SCRATCH_2"}
+BACKUPS = {"AutomaticBackupRetentionDays": 7, "CopyTagsToBackups": True}
+IMPORT = {"ImportPath": "s3://corpus/train/", "AutoImportPolicy": "NEW_CHANGED_DELETED"}
+ONCE = {"ImportPath": "s3://corpus", "AutoImportPolicy": "NONE"}
+
+
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        (trn.Fsx(), {"DeploymentType": "SCRATCH_2", "DataCompressionType": "LZ4"}),
-        (trn.Fsx(compression=False), {"DeploymentType": "SCRATCH_2", "DataCompressionType": "NONE"}),
+        (trn.Fsx(), SCRATCH),
+        (trn.Fsx(compression=False), {**SCRATCH, "DataCompressionType": "NONE"}),
         (
             trn.Fsx(deployment="PERSISTENT_1", throughput=200, backup_days=7),
-            {
-                "DeploymentType": "PERSISTENT_1",
-                "PerUnitStorageThroughput": 200,
-                "DataCompressionType": "LZ4",
-                "AutomaticBackupRetentionDays": 7,
-                "CopyTagsToBackups": True,
-            },
+            {**ONE, "PerUnitStorageThroughput": 200, **BACKUPS},
         ),
-        (
-            trn.Fsx(deployment="PERSISTENT_2"),
-            {
-                "DeploymentType": "PERSISTENT_2",
-                "PerUnitStorageThroughput": 125,
-                "DataCompressionType": "LZ4",
-                "AutomaticBackupRetentionDays": 0,
-            },
-        ),
-        (
-            trn.Fsx(s3=trn.DataRepository(uri="s3://corpus/train/")),
-            {
-                "DeploymentType": "SCRATCH_2",
-                "DataCompressionType": "LZ4",
-                "ImportPath": "s3://corpus/train/",
-                "AutoImportPolicy": "NEW_CHANGED_DELETED",
-            },
-        ),
+        (trn.Fsx(deployment="PERSISTENT_2"), TWO),
+        (trn.Fsx(s3=trn.DataRepository(uri="s3://corpus/train/")), {**SCRATCH, **IMPORT}),
         (
             trn.Fsx(deployment="PERSISTENT_1", s3=trn.DataRepository(uri="s3://corpus", auto_import=False)),
-            {
-                "DeploymentType": "PERSISTENT_1",
-                "PerUnitStorageThroughput": 50,
-                "DataCompressionType": "LZ4",
-                "AutomaticBackupRetentionDays": 0,
-                "ImportPath": "s3://corpus",
-                "AutoImportPolicy": "NONE",
-            },
+            {**ONE, **ONCE},
         ),
     ],
 )
@@ -230,21 +209,6 @@ def test_kept_lustre_retains_its_network() -> None:
     assert (
         everything[subnet["Ref"]]["DeletionPolicy"] == everything[group["Fn::GetAtt"][0]]["DeletionPolicy"] == "Retain"
     )
-
-
-def test_own_kms_key() -> None:
-    def build(stack: Stack) -> None:
-        fsx = trn.Fsx(deployment="PERSISTENT_2")
-        storage(
-            stack, trn.Storage(efs=trn.Efs(), fsx=fsx), encryption_key=kms.Key(stack, "Key", enable_key_rotation=True)
-        )
-
-    template = synth(build)
-    [key] = resources(template, "KMS::Key")
-    for kind in ("EFS::FileSystem", "FSx::FileSystem"):
-        assert only(template, kind)["KmsKeyId"] == {"Fn::GetAtt": [key, "Arn"]}
-    scratch = synth(lambda s: storage(s, LUSTRE, encryption_key=kms.Key(s, "Key")))
-    assert "KmsKeyId" not in only(scratch, "FSx::FileSystem"), "SCRATCH_2 takes no key"
 
 
 def test_depending_on_storage_includes_mount_targets_links_and_rules() -> None:

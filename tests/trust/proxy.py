@@ -20,22 +20,14 @@ _BODIES = {
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: a reset instead of a goodbye
 
 
-class Cuts:
-    """Forwards to one port, one request a connection; `share` of them fail, until there have been `most`.
+class _Proxy:
+    """Forwards each connection to one port of this machine, in a thread of its own (`_one`)."""
 
-    Failures, in `seen`: `refused` before a byte is sent, `unsent` in the middle of the request, `unheard` after the
-    request has arrived (it is carried out, without a response), `half` in the middle of the response, `throttled`.
-    """
-
-    KINDS = ("refused", "unsent", "unheard", "half", "throttled")
-
-    def __init__(self, port: int, *, share: float, most: int, seed: int):
-        self._port, self._share, self.most = port, share, most
-        self._random = random.Random(seed)  # noqa: S311  the same each time
+    def __init__(self, port: int, seed: int):
+        self._port, self._random = port, random.Random(seed)  # noqa: S311  the same each time
         self._lock = threading.Lock()
-        self.seen: Counter[str] = Counter()
         self._socket = socket.create_server(("127.0.0.1", 0))
-        self.endpoint = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        self.port: int = self._socket.getsockname()[1]
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
     def __enter__(self) -> Self:
@@ -50,10 +42,6 @@ class Cuts:
         self._socket.close()
         self._thread.join(10)
 
-    @property
-    def total(self) -> int:
-        return sum(count for kind, count in self.seen.items() if kind in self.KINDS)
-
     def _serve(self) -> None:
         while True:
             try:
@@ -61,6 +49,29 @@ class Cuts:
             except OSError:
                 return
             threading.Thread(target=self._one, args=(client,), daemon=True).start()
+
+    def _one(self, client: socket.socket) -> None:
+        raise NotImplementedError
+
+
+class Cuts(_Proxy):
+    """Forwards to one port, one request a connection; `share` of them fail, until there have been `most`.
+
+    Failures, in `seen`: `refused` before a byte is sent, `unsent` in the middle of the request, `unheard` after the
+    request has arrived (it is carried out, without a response), `half` in the middle of the response, `throttled`.
+    """
+
+    KINDS = ("refused", "unsent", "unheard", "half", "throttled")
+
+    def __init__(self, port: int, *, share: float, most: int, seed: int):
+        super().__init__(port, seed)
+        self._share, self.most = share, most
+        self.seen: Counter[str] = Counter()
+        self.endpoint = f"http://127.0.0.1:{self.port}"
+
+    @property
+    def total(self) -> int:
+        return sum(count for kind, count in self.seen.items() if kind in self.KINDS)
 
     def _fault(self) -> tuple[str, float]:
         with self._lock:
@@ -126,38 +137,14 @@ def _message(connection: socket.socket) -> bytes:
     return head + b"\r\n\r\n" + body
 
 
-class Scissors:
+class Scissors(_Proxy):
     """Forwards to one port, any protocol (such as TLS), and cuts each connection at a random moment of its first
     `seconds`, whatever is transferred, until there have been `most` cuts."""
 
     def __init__(self, port: int, *, seconds: float, most: int, seed: int):
-        self._port, self._seconds, self._most = port, seconds, most
-        self._random = random.Random(seed)  # noqa: S311  the same each time
-        self._lock = threading.Lock()
+        super().__init__(port, seed)
+        self._seconds, self._most = seconds, most
         self.cut = 0
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._socket.getsockname()[1]
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
-        self._thread.join(10)
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                client, _ = self._socket.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._one, args=(client,), daemon=True).start()
 
     def _life(self) -> float:
         with self._lock:
