@@ -14,7 +14,7 @@ export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 1
 export PATH := $(CURDIR)/$(BIN):$(CURDIR)/node_modules/.bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: sbom conformance trust test-pythons audit bench help kubernetes slurm setup demo test lint test-system lock schema clean
+.PHONY: mutation sbom conformance trust test-pythons audit bench help kubernetes slurm setup demo test lint test-system lock schema clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 14
@@ -60,6 +60,9 @@ conformance: setup kubernetes slurm  ## the job kinds against the vendors' own p
 	@$(UV) venv --quiet --clear --python $(BIN)/python .venvs/$*
 	@VIRTUAL_ENV=.venvs/$* $(SYNC) $<
 	@touch $@
+
+mutation: setup .venvs/mutation/.done  ## small faults in the code, one at a time: which of them the tests find; ROOM=catalog, default all: hours
+	$(BIN)/python -m mutation $(ROOM)
 
 audit: setup .venvs/audit/.done  ## every security scanner over every template, script and job: one table
 	@$(BIN)/python -m audit

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import boto3
 import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError, EndpointConnectionError
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -15,8 +21,11 @@ from hypothesis import strategies as st
 from tests.support import many
 from trainium_cdk import outputs, settings
 from trainium_cdk.cli.common import read_cluster
+from trainium_cdk.outputs.read import deployment
 
-ENVIRONMENTS = sorted((Path(__file__).parent / "environments").glob("*.yaml"))
+FOLDER = Path(__file__).parent / "environments"
+ENVIRONMENTS = sorted(FOLDER.rglob("*.yaml"))
+GOLDEN = Path(__file__).parent / "outputs.txt"
 LARGEST = (
     """
 name: a-name-of-exactly-thirty-chars
@@ -36,41 +45,61 @@ pcluster:
 )
 
 
+def exports(env: settings.Environment, **more: str) -> outputs.Exports:
+    """What the stack of its engine would export."""
+    uri = "111122223333.dkr.ecr.us-east-1.amazonaws.com/trn" if env.registry.enabled else ""
+    if "eks" in env.model_fields_set:
+        more = {"bastion_host_id": "i-1", "build_project": "build" if uri else "", "access_role": "role"} | more
+        return outputs.eks_outputs(env, **{"bucket": "trn-bucket", "registry_uri": uri} | more)
+    more = {"head_node_id": "i-0123456789abcdef0"} | more
+    return outputs.slurm_outputs(env, **{"bucket": "trn-bucket", "registry_uri": uri} | more)
+
+
 def exported(env: settings.Environment, **more: str) -> dict[str, str]:
-    values = {"head_node_id": "i-0123456789abcdef0", "bucket": "trn-bucket"} | more
-    return {key: value for key, (value, _) in outputs.slurm_outputs(env, **values).items()}
+    return {key: value for key, (value, _) in exports(env, **more).items()}
 
 
-@pytest.mark.parametrize("file", ENVIRONMENTS, ids=lambda f: f.stem)
+@pytest.mark.parametrize("file", ENVIRONMENTS, ids=lambda f: f"{f.parent.stem}-{f.stem}")
 def test_round_trip(file: Path) -> None:
     env = settings.load(file)
-    uri = "" if not env.registry.enabled else "111122223333.dkr.ecr.us-east-1.amazonaws.com/trn"
-    cluster = outputs.parse("Stack", env.region, exported(env, registry_uri=uri))
-    assert isinstance(cluster, outputs.SlurmCluster)
-    assert (cluster.stack, cluster.region, cluster.registry_uri) == ("Stack", env.region, uri)
-    assert cluster.cluster_name == env.cluster_name
-    assert cluster.mount_dirs == env.storage.mount_dirs
-    assert cluster.shared_dir == env.storage.shared_dir
-    assert cluster.neuron_release == env.release.version
-    assert cluster.queues == tuple(q.name for q in env.pcluster.queues)
-    for queue in env.pcluster.queues:
-        found = cluster.queue(queue.name)
-        assert [(f.resource, f.instance_type, f.nodes) for f in found] == [
-            (r.name, r.instance_type, r.max_nodes) for r in queue.compute_resources
-        ]
-        for fleet, resource in zip(found, queue.compute_resources, strict=True):
-            kind = env.catalog.instance(fleet.instance_type)
-            assert fleet.cores == kind.logical_cores()
-            assert fleet.devices == kind.neuron_devices
-            assert fleet.efa == (0 if resource.efa == "off" else kind.efa_interfaces)
-            assert fleet.capacity_type == queue.capacity_type
-    assert cluster.queue() == cluster.queue(env.pcluster.queues[0].name)
+    cluster = outputs.parse("Stack", env.region, exported(env))
+    assert cluster.queues == tuple(dict.fromkeys(f.queue for f in cluster.fleets))
+    assert [f for queue in cluster.queues for f in cluster.queue(queue)] == list(cluster.fleets)
+    assert cluster.queue() == cluster.queue(cluster.queues[0])
+    assert outputs.from_json(cluster.model_dump_json()) == cluster
+    names = (
+        [g.name for g in env.eks.node_groups]
+        if "eks" in env.model_fields_set
+        else [q.name for q in env.pcluster.queues]
+    )
+    assert list(cluster.queues) == names
+
+
+def test_the_contract() -> None:
+    """What stacks export, and what a job reads: others depend on both. Read the difference; UPDATE_GOLDEN=1 writes it again."""
+    lines = []
+    for name in (
+        "trn1-2xlarge",
+        "fsx-persistent-s3",
+        "trn2u-reserved",
+        "eks/all-settings",
+        "eks/trn2u-reserved",
+        "eks/public",
+    ):
+        env = settings.load(FOLDER / f"{name}.yaml")
+        lines += [f"{name}: {key} = {value} ({text})" for key, (value, text) in exports(env).items()]
+        cluster = outputs.parse("Stack", env.region, exported(env)).model_dump(exclude={"fleets"})
+        lines += [f"{name}: cluster.{field} = {value!r}" for field, value in cluster.items()]
+    text = "\n".join([*lines, ""])
+    if os.environ.get("UPDATE_GOLDEN"):
+        GOLDEN.write_text(text, "utf-8")
+    assert GOLDEN.read_text("utf-8") == text
 
 
 @pytest.mark.parametrize("text", [LARGEST, *(f.read_text("utf-8") for f in ENVIRONMENTS)])
 def test_outputs_fit_cloudformation(text: str) -> None:
     """Names of letters and digits, values of 1 to 1,024 bytes, at most 200 of them, each described."""
-    found = outputs.slurm_outputs(settings.parse(text), head_node_id="i-0123456789abcdef0", bucket="b" * 63)
+    found = exports(settings.parse(text), bucket="b" * 63)
     assert len(found) <= 200
     for key, (value, description) in found.items():
         assert re.fullmatch(r"[A-Za-z0-9]{1,255}", key)
@@ -158,3 +187,93 @@ def test_an_unknown_queue() -> None:
     cluster = outputs.parse("S", "us-east-1", GOOD)
     with pytest.raises(outputs.OutputsError, match="S has no queue 'gpu'; it has compute1"):
         cluster.queue("gpu")
+
+
+class CloudFormation:
+    """An account: region -> stacks. A region without an entry does not answer."""
+
+    def __init__(
+        self, account: dict[str, dict[str, dict[str, Any]]], region: str | None, config: Config | None
+    ) -> None:
+        self.regions, self.meta, self.config = account, SimpleNamespace(region_name=region or "us-east-1"), config
+
+    def describe_stacks(self, StackName: str) -> dict[str, Any]:  # noqa: N803
+        if self.config is not None:
+            assert (self.config.connect_timeout, self.config.read_timeout) == (2, 5), "many regions are asked"
+            assert self.config.retries["total_max_attempts"] == 1
+        if self.meta.region_name not in self.regions:
+            raise EndpointConnectionError(endpoint_url=self.meta.region_name)
+        found = self.regions[self.meta.region_name].get(StackName)
+        if found is None:
+            message = "is not allowed" if StackName == "denied" else f"Stack with id {StackName} does not exist"
+            raise ClientError({"Error": {"Code": "ValidationError", "Message": message}}, "DescribeStacks")
+        return {"Stacks": [found]}
+
+    def get_paginator(self, operation: str) -> SimpleNamespace:
+        assert operation == "describe_stacks"
+        stacks = [{"StackName": n} | s for n, s in self.regions.get(self.meta.region_name, {}).items()]
+        return SimpleNamespace(paginate=lambda: [{"Stacks": stacks[:1]}, {"Stacks": stacks[1:]}])
+
+
+def stack(status: str = "CREATE_COMPLETE", **found: str) -> dict[str, Any]:
+    return {"StackStatus": status, "Outputs": [{"OutputKey": k, "OutputValue": v} for k, v in found.items()]}
+
+
+ACCOUNT = {
+    "us-east-1": {"TrnPclusterStack": stack(**GOOD), "b": stack("UPDATE_COMPLETE", **GOOD), "c": stack("DELETE_FAILED"),
+                  "d": stack("UPDATE_ROLLBACK_COMPLETE", **GOOD), "TrnEksStack-x": stack("CREATE_IN_PROGRESS"), "none": {"StackStatus": "CREATE_COMPLETE"}},
+    "us-east-2": {"mine": stack(**GOOD | {"TrnEngine": "eks"})},
+    "us-west-2": {"other": stack(VpcId="vpc-1"), "TrnPclusterStack-x": stack(**GOOD)},
+}  # fmt: skip
+
+
+@pytest.fixture
+def account(monkeypatch: pytest.MonkeyPatch) -> None:
+    def client(service: str, region_name: str | None = None, config: Config | None = None) -> CloudFormation:
+        assert service == "cloudformation"
+        return CloudFormation(ACCOUNT, region_name, config)
+
+    monkeypatch.setattr(boto3, "client", client)
+
+
+@pytest.mark.usefixtures("account")
+@pytest.mark.parametrize(
+    ("name", "region"), [("TrnPclusterStack", None), ("b", None), ("d", None), ("TrnPclusterStack-x", "us-west-2")]
+)
+def test_a_stack_is_read(name: str, region: str | None) -> None:
+    assert outputs.read(name, region) == outputs.parse(name, region or "us-east-1", GOOD)
+
+
+SLURMS = "TrnPclusterStack, b, d"
+DEPLOY = "`cdk deploy TrnPclusterStack -c env=FILE`, with the file of the environment y."
+
+
+@pytest.mark.usefixtures("account")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("c",), "stack c is DELETE_FAILED, not deployed. Delete the rest of it: `trn destroy c`"),
+        (("TrnEksStack-x",), "stack TrnEksStack-x is CREATE_IN_PROGRESS, not deployed. Wait for it, or deploy it again: "
+                             "`cdk deploy TrnEksStack -c env=FILE`, with the file of the environment x"),
+        (("none",), "stack none is not one of trainium-cdk: it has no output TrnContract. Name another stack"),
+        (("denied",), "cannot read stack denied: An error occurred (ValidationError) when calling the DescribeStacks operation: is not allowed"),
+        (("a", "eu-west-1"), 'cannot read stack a: Could not connect to the endpoint URL: "eu-west-1". Check your AWS credentials, region and network'),
+        (("a",), f"there is no stack a in us-east-1. In us-east-1 there are {SLURMS}: give --stack."),
+        (("a", "us-east-2"), "there is no stack a in us-east-2. In us-east-2 there is mine: give --stack."),
+        (("mine",), f"there is no stack mine in us-east-1. It is in us-east-2: give --region, or --env with the environment's file. In us-east-1 there are {SLURMS}: give --stack."),
+        (("TrnPclusterStack-y", "us-west-2"), f"there is no stack TrnPclusterStack-y in us-west-2. In us-west-2 there is TrnPclusterStack-x: give --stack. To deploy TrnPclusterStack-y: {DEPLOY}"),
+        (("TrnPclusterStack-y", "us-east-2", "slurm"), f"there is no stack TrnPclusterStack-y in us-east-2, and this command is for Slurm only. To deploy TrnPclusterStack-y: {DEPLOY}"),
+        (("TrnPclusterStack-y", "us-east-2", "eks"), "there is no stack TrnPclusterStack-y in us-east-2, and this command is for Kubernetes only. In us-east-2 there is mine: give --stack."),
+        (("TrnPclusterStack-x", "us-east-2", "slurm"), "there is no stack TrnPclusterStack-x in us-east-2, and this command is for Slurm only. It is in us-west-2: give --region, or --env with the environment's file."),
+        (("TrnEksStack", "us-west-2", "eks"), "there is no stack TrnEksStack in us-west-2, and this command is for Kubernetes only. "
+                                              "To deploy TrnEksStack: `cdk deploy TrnEksStack`, with `-c env=FILE` if a file describes the environment and TRN_ENV is not set."),
+    ],
+)  # fmt: skip
+def test_a_stack_that_cannot_be_read(arguments: tuple[str, ...], message: str) -> None:
+    with pytest.raises(outputs.OutputsError) as caught:
+        outputs.read(*arguments)
+    assert str(caught.value) == message
+
+
+def test_the_deployment_of_another_app() -> None:
+    assert deployment("TrnEksStackOfMine") == "with the CDK app that it is part of"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from importlib.resources import files
 
@@ -10,6 +11,10 @@ from ruamel.yaml import YAML
 
 from trainium_cdk.catalog import Catalog, CatalogOverrides, InstanceType
 from trainium_cdk.catalog.lookup import _read
+from trainium_cdk.catalog.models import Fact
+from trainium_cdk.catalog.plain import listed, plain
+from trainium_cdk.catalog.sources import sources
+from trainium_cdk.catalog.updates import updates
 from trainium_cdk.errors import UnknownCatalogEntry
 
 CATALOG = Catalog.load()
@@ -59,9 +64,34 @@ def test_instance_types_are_consistent(kind: InstanceType) -> None:
 
 def test_workers_by_logical_core_size() -> None:
     trn2 = CATALOG.instance("trn2.48xlarge")
+    assert [trn2.efa_of(setting) for setting in ("auto", "on", "off")] == [16, 16, 0]
     assert (trn2.default_lnc, trn2.logical_cores(1), trn2.logical_cores(2)) == (2, 128, 64)
     with pytest.raises(ValueError, match=r"trn1\.32xlarge supports LNC 1, not 2"):
         CATALOG.instance("trn1.32xlarge").logical_cores(2)
+
+
+PARALLELCLUSTER = CATALOG.parallelcluster.releases["3.16.1"]
+SMALLEST: list[tuple[Fact, dict[str, int]]] = [
+    (CATALOG.instance("trn1.2xlarge"), {"ultraserver": 2, "efa_interfaces": 0} | dict.fromkeys(
+        ("vcpus", "memory_gib", "neuron_devices", "cores_per_device", "hbm_gib", "network_cards", "network_gbps"), 1)),
+    (CATALOG.instance("trn1.2xlarge").nvme, {"count": 0, "size_gb": 0}),
+    (PARALLELCLUSTER, {"root_volume_gib": 1}),
+    (CATALOG.collectives[0], {"nodes": 1, "bus_gb_per_second": 1}),
+    (updates().kubernetes, {"minors_at_once": 1, "minors_behind": 1}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("entry", "smallest"), SMALLEST, ids=lambda value: type(value).__name__)
+def test_counts_have_a_smallest_value(entry: Fact, smallest: dict[str, int]) -> None:
+    for field, value in smallest.items():
+        assert getattr(entry.model_validate(entry.model_dump() | {field: value}), field) == value
+        with pytest.raises(ValueError, match="greater than"):
+            entry.model_validate(entry.model_dump() | {field: value - 1})
+
+
+def test_a_type_has_no_more_efa_interfaces_than_network_cards() -> None:
+    with pytest.raises(ValueError, match="efa_interfaces is 9, but each of the 8 network cards has at most one"):
+        Catalog.load(CatalogOverrides(instances={"trn1.32xlarge": {"efa_interfaces": 9}}))
 
 
 # release -> the types that it can train on, with which framework
@@ -102,7 +132,7 @@ def test_parallelcluster_entries_are_consistent() -> None:
     assert facts.provider_template.format(region="r", suffix="s", version="v").startswith(
         "https://r-aws-parallelcluster"
     )
-    assert facts.default in facts.releases
+    assert [facts.root_volume_gib(v) for v in (None, "3.15.0", "3.16.3", "9.9.9")] == [45, 45, 50, 50]
 
 
 def test_kube_proxy_is_of_each_kubernetes_version() -> None:
@@ -112,6 +142,38 @@ def test_kube_proxy_is_of_each_kubernetes_version() -> None:
         assert version.startswith(f"v{key}."), f"kube-proxy {version} for Kubernetes {key}"
     for name, addon in CATALOG.eks.addons.items():
         assert set(addon.versions) <= set(CATALOG.eks.versions), name
+
+
+def test_add_ons_and_charts_of_a_cluster() -> None:
+    facts, always = CATALOG.eks, ["vpc-cni", "kube-proxy", "eks-pod-identity-agent", "coredns"]
+    monitoring, observability = "eks-node-monitoring-agent", "amazon-cloudwatch-observability"
+    for given, more in (
+        ((set(), False, False), []),
+        (({"efs"}, True, False), ["aws-efs-csi-driver", monitoring]),
+        (({"fsx"}, False, True), ["aws-fsx-csi-driver", observability]),
+        (({"efs", "fsx"}, True, True), ["aws-fsx-csi-driver", "aws-efs-csi-driver", monitoring, observability]),
+    ):
+        found = facts.addons_for(given[0], node_monitoring=given[1], observability=given[2])
+        assert list(found) == always + more
+    assert facts.charts_for((), efa=True, volcano=True) == facts.charts
+    assert list(facts.charts_for((), efa=False, volcano=True)) == ["neuron", "volcano"]
+    mirrored = facts.charts_for([("efa", "oci://mirror/efa")], efa=True, volcano=False)
+    assert list(mirrored) == ["neuron", "efa"]
+    assert mirrored["neuron"] == facts.charts["neuron"]
+    assert mirrored["efa"] == facts.charts["efa"].model_copy(update={"chart": "oci://mirror/efa", "repository": None})
+
+
+def test_plain_data_is_what_yaml_and_json_have() -> None:
+    given = {"a": [dt.date(2026, 1, 2), (1, 2.5, None, True)], "b": {"c": "d"}}
+    assert plain(given) == {"a": ["2026-01-02", [1, 2.5, None, True]], "b": {"c": "d"}}
+    for bad, message in (
+        ({1: 2}, "the key 1 is not text"),
+        (float("inf"), "use a finite number"),
+        ([b""], "bytes is not"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            plain(bad)
+    assert [listed(""), listed("a"), listed("ab"), listed("abc", "or")] == ["none", "a", "a and b", "a, b or c"]
 
 
 @pytest.mark.parametrize("region", CATALOG.prices)
@@ -131,11 +193,16 @@ def test_prices_of_services_have_a_description(region: str) -> None:
 def test_unknown_prices_are_not_guessed() -> None:
     assert CATALOG.price("trn2.48xlarge", "us-east-2") is None
     assert CATALOG.price("trn1.32xlarge", "us-east-1") == 21.5
+    assert CATALOG.service_price("nat-gateway-hour", "us-east-1") == 0.045
+    assert CATALOG.service_price("nat-gateway-hour", "nowhere1") is None
 
 
 def test_published_throughput() -> None:
     points = CATALOG.throughput
     assert {p.nodes for p in points} == {1, 16, 32}, "only these are published"
+    for point in CATALOG.collectives:
+        assert CATALOG.collective(point.instance_type, point.nodes) is point
+    assert CATALOG.collective("trn1.32xlarge", 999) is None
     assert all(p.sdk and p.precision and p.global_batch_size and p.scaling for p in points)
 
 
@@ -174,4 +241,11 @@ def test_overrides_are_merged_by_key_and_do_not_change_ours() -> None:
     assert changed.instance("trn1.32xlarge").max_pods == 5
     assert changed.instance("trn1.32xlarge").vcpus == 128
     assert Catalog.load().instance("trn1.32xlarge").max_pods == 247
-    assert Catalog.load() is Catalog.load(CatalogOverrides()) or Catalog.load() == Catalog.load(CatalogOverrides())
+    assert Catalog.load() == Catalog.load(CatalogOverrides())
+    assert Catalog.load(CatalogOverrides(instances={"trn1.32xlarge": {"max_pods": 5}})) is changed
+    assert Catalog.load(CatalogOverrides(releases={"2.33.0": {"frameworks": None}})).release("2.33.0").frameworks == {}
+
+
+def test_sources_of_jobs() -> None:
+    assert {"nxd", "samples"} <= set(sources().repositories)
+    assert all(o.uri.startswith("s3://") for found in sources().datasets.values() for o in found)

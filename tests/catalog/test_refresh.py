@@ -11,6 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+import yaml
 
 from trainium_cdk.catalog import Catalog, refresh
 from trainium_cdk.catalog.models import numbers
@@ -26,10 +27,20 @@ def test_the_tables_are_what_the_command_writes(tmp_path: Path) -> None:
     ours = files("trainium_cdk.catalog") / "data"
     assert (tmp_path / "releases.yaml").read_text("utf-8") == (ours / "releases.yaml").read_text("utf-8")
     # the kept part of the change log is shorter: its content is in the table literally
-    table = (ours / "amis.yaml").read_text("utf-8")
-    kept = (tmp_path / "amis.yaml").read_text("utf-8").splitlines()
-    assert len(kept) > 10
-    assert not [line for line in kept if line not in table.splitlines()]
+    table, kept = ((folder / "amis.yaml").read_text("utf-8") for folder in (ours, tmp_path))
+    assert not set(kept.splitlines()) - set(table.splitlines())
+    found = {date: list(minors) for date, minors in yaml.safe_load(kept)["amis"].items()}
+    assert found == {d: ["1.36", "1.35", "1.33"] for d in ("20260714", "20260625")} | {"20260318": ["1.35", "1.33"]}
+
+
+def test_a_column_of_a_table_whose_cells_span_others() -> None:
+    rows = (
+        '<td>kernel</td><td colspan="2">6.12</td>',
+        "<td>efa</td><td>1</td><td> 2 </td>",
+        "<td>short</td><td>1</td>",
+    )
+    table = "<th>Package</th><th>A</th><th>B</th>" + "".join(f"<tr>{row}" for row in rows)
+    assert refresh._column(table.partition("<th>Package</th>")[2], "B") == {"kernel": "6.12", "efa": "2"}
 
 
 def test_every_release_of_the_manifest_is_in_the_catalogue_with_its_own_versions() -> None:

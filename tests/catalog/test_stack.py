@@ -11,7 +11,7 @@ import pytest
 from trainium_cdk import checks, settings
 from trainium_cdk.catalog import Catalog, Need, Stack, best_ami, choose, evaluate, nearest, python_of
 from trainium_cdk.catalog.models import numbers
-from trainium_cdk.catalog.stack import FrameworkChoice
+from trainium_cdk.catalog.stack import FrameworkChoice, alternatives
 
 CATALOG = Catalog.load()
 FAMILIES = ("trn1", "trn1n", "trn2", "trn2u", "trn3")
@@ -102,10 +102,14 @@ def test_the_nearest_combination_works_and_a_valid_one_is_unchanged() -> None:
         assert found
         assert evaluate(CATALOG, found)
         assert found.version == image[-1]
-    assert (
-        nearest(CATALOG, Stack.slurm(CATALOG, ("trn9",), release="2.28.1", framework="torch-xla", system="ubuntu2404"))
-        is None
-    )
+    assert nearest(CATALOG, slurm("trn9", "2.28.1", "torch-xla", "ubuntu2404")) is None
+
+
+@pytest.mark.parametrize("own", ["2.26.1", "2.28.1"])
+def test_a_release_that_must_be_named_is_proposed_to_nobody_else(own: str) -> None:
+    for stack in (slurm("trn1", own, "torch-xla", "ubuntu2404"), eks("trn1", own, "torch-xla", None)):
+        proposed = {other.release for other in alternatives(CATALOG, stack)}
+        assert proposed == {v for v, r in CATALOG.releases.items() if r.frameworks and (v == own or v != "2.26.1")}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -173,6 +177,7 @@ def rows() -> list[Stack]:
     found += [slurm("trn2", "2.28.1", "torch-xla", "ubuntu2404"), slurm("trn2", "2.30.0", "torch-xla", "ubuntu2404")]
     found += [slurm("trn2", "2.33.0", "torch-native", s) for s in ("ubuntu2204", "alinux2023")]
     found += [slurm("trn1", r, "torch-xla", "alinux2023") for r in ("2.28.1", "2.31.1")]
+    found.append(slurm("trn1", "2.28.1", "torch-xla", "rhel9"))
     found += [slurm("trn1", "2.28.1", "none", "alinux2023"), slurm("trn3", "2.28.1", "none", "ubuntu2404")]
     found += [
         slurm("trn1n", "2.33.0", "torch-native", "ubuntu2404"),
@@ -194,11 +199,12 @@ def described(stack: Stack) -> str:
     nodes = stack.system if stack.engine == "slurm" else f"k8s {stack.version}, AMI {stack.ami or 'newest'}"
     line = f"{stack.engine:5} {stack.families[0]:5} {nodes:22} {stack.release} {stack.framework:12} {verdict.level:11}"
     why = verdict.reason or (str(verdict.statement) if verdict.statement else "")
+    part = f"{verdict.part}: " if why else ""
     if better and better != stack and (verdict.level == "cannot" or verdict.statement):
         parts = {"release": better.release, "framework": better.framework, "system": better.system, "ami": better.ami}
         changed = [f"{k} {v or 'newest'}" for k, v in parts.items() if v != getattr(stack, k)]
         why += f" -> {', '.join(changed)}"
-    return f"{line} {why}".rstrip()
+    return f"{line} {part}{why}".rstrip()
 
 
 def test_a_readable_table() -> None:

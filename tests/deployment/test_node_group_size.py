@@ -16,7 +16,8 @@ class Eks:
     def __init__(self, groups: dict[str, tuple[str, int]]):
         self.groups = groups
 
-    def get_paginator(self, _name: str) -> Eks:
+    def get_paginator(self, operation: str) -> Eks:
+        assert operation == "list_nodegroups"
         return self
 
     def paginate(self, clusterName: str) -> list[dict[str, list[str]]]:  # noqa: N803  boto3's

@@ -16,7 +16,8 @@ class Ec2:
     def __init__(self, *offered: str) -> None:
         self.offered = offered
 
-    def get_paginator(self, _operation: str) -> Any:
+    def get_paginator(self, operation: str) -> Any:
+        assert operation == "describe_instance_type_offerings"
         return self
 
     def paginate(self, **request: Any) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Annotated, Any, TypeVar
 
@@ -100,13 +100,7 @@ class Catalog(Fact):
         """
         if overrides is None:
             return _built_in()
-        # one environment loads it many times: the catalogues of the most recent overrides are cached
-        key = overrides.model_dump_json()
-        if key not in _known:
-            while len(_known) >= 16:
-                _known.pop(next(iter(_known)))
-            _known[key] = _build(overrides)
-        return _known[key]
+        return _with(overrides.model_dump_json())
 
     def instance(self, name: str) -> InstanceType:
         return _find(self.instances, name, "instance type", "catalog.instances")
@@ -153,9 +147,6 @@ class Catalog(Fact):
         return tuple(sorted({r for z in self.instance(instance).zone_ids if (r := self.region_of(z))}))
 
 
-_known: dict[str, Catalog] = {}
-
-
 def _find(table: Mapping[str, T], key: str, kind: str, section: str) -> T:
     if key not in table:
         raise UnknownCatalogEntry(kind, key, table, section)
@@ -186,6 +177,12 @@ def _with_defaults(defaults: Mapping[str, Any], theirs: Any) -> Any:
 @cache
 def _built_in() -> Catalog:
     return _build(CatalogOverrides())
+
+
+@lru_cache(maxsize=16)
+def _with(overrides: str) -> Catalog:
+    """One environment loads its catalogue many times."""
+    return _build(CatalogOverrides.model_validate_json(overrides))
 
 
 def _build(overrides: CatalogOverrides) -> Catalog:

@@ -145,10 +145,6 @@ class TrainingImage(Fact):
 class Range(Fact):
     """A range of versions. An end that is not set is open."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", validate_by_alias=True, validate_by_name=True, defer_build=True
-    )
-
     first: Version | None = Field(default=None, alias="from")
     before: Version | None = None
 

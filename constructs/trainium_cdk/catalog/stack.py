@@ -240,10 +240,7 @@ def choose(
     """
     if release is not None and framework is not None:
         return release, framework
-    if framework == "none":
-        framework_choices: tuple[FrameworkChoice, ...] = ("none",)
-    else:
-        framework_choices = (framework,) if framework else ("torch-xla", "torch-native")
+    framework_choices: tuple[FrameworkChoice, ...] = (framework,) if framework else ("torch-xla", "torch-native")
     candidates: list[tuple[tuple[object, ...], str, FrameworkChoice]] = []
     for known in catalog.releases.values():
         if known.only_named and release is None:

@@ -1,0 +1,128 @@
+"""Runs the tests of a room on a copy of this checkout with one fault in it.
+
+Each run is a fork of this process, which has imported the packages of others already: that is half of what a test run does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+
+from mutation.rooms import ROOT
+from sandbox import LocalAws
+
+LIMIT = 300
+"""Seconds that a run may take: a fault may make a program wait forever."""
+_FORK = threading.Lock()
+
+
+def preload() -> None:
+    """Import what the tests need and is not ours."""
+    for name in ("boto3", "hypothesis", "pydantic", "pytest", "ruamel.yaml", "typer", "xdist.scheduler", "yaml"):
+        importlib.import_module(name)
+
+
+class Copy:
+    """A copy of the checkout's files, which runs of tests may change."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._changes = 0
+        self._aws: LocalAws | None = None
+        self.output = folder.with_suffix(".log")
+        shutil.rmtree(folder, ignore_errors=True)
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        for name in filter(None, listed.stdout.split("\0")):
+            if (ROOT / name).is_file():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, folder / name)
+        for name in (".venv", ".venvs", ".cache", "node_modules"):
+            (folder / name).symlink_to(ROOT / name)
+
+    def passes(self, tests: list[str], real: list[str]) -> bool:
+        """Whether the tests pass: those without servers, then those with them."""
+        return self._run(tests, parts="none") == 0 and (not real or self._run(real, parts="") == 0)
+
+    def passes_with(self, file: str, code: str, tests: list[str], real: list[str]) -> bool:
+        """As `passes`, with other contents of one file."""
+        path = self.folder / file
+        before, times = path.read_bytes(), path.stat()
+        path.write_text(code, "utf-8")
+        self._changes += 1  # Python knows an outdated compiled file by the second, and its size
+        os.utime(path, (self._changes, self._changes))
+        try:
+            return self.passes(tests, real)
+        finally:
+            path.write_bytes(before)
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+    def close(self) -> None:
+        if self._aws:
+            self._aws.stop()
+
+    def _run(self, tests: list[str], *, parts: str) -> int:
+        """pytest's exit code, or minus the number of the signal that ended it."""
+        with _FORK:
+            if not parts and self._aws is None:
+                self._aws = LocalAws.start()
+                self._aws.bootstrap()
+            pid = os.fork()
+        if pid == 0:
+            self._child(tests, parts)
+        until = time.monotonic() + LIMIT
+        while True:
+            found, status = os.waitpid(pid, os.WNOHANG)
+            if found:
+                break
+            if time.monotonic() > until:
+                os.killpg(pid, signal.SIGKILL)
+            time.sleep(0.05)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)  # what a failed test has started
+        return os.waitstatus_to_exitcode(status)
+
+    def _child(self, tests: list[str], parts: str) -> None:
+        import pytest
+
+        code = 99
+        try:
+            os.setsid()
+            output = os.open(self.output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.chdir(self.folder)
+            path = f"{Path(sys.executable).parent}:{ROOT / 'node_modules/.bin'}:{os.environ['PATH']}"
+            os.environ |= {"PARTS": parts, "PYTHONPATH": str(self.folder / "constructs"), "PATH": path}
+            for name in [n for n in sys.modules if n.partition(".")[0] in ("trainium_cdk", "stacks", "tests")]:
+                del sys.modules[name]  # the local AWS has imported them from the checkout
+            here = {str(ROOT), str(ROOT / "constructs"), ""}
+            sys.path[:] = [str(self.folder), *(entry for entry in sys.path if entry not in here)]
+            if self._aws is not None:  # one for all runs: it takes longer to start than most of them
+                aws = self._aws
+                setattr(LocalAws, "start", lambda *_, **__: contextlib.nullcontext(aws))  # noqa: B010
+                setattr(LocalAws, "bootstrap", lambda *_: None)  # noqa: B010
+            code = pytest.main(
+                ["-x", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning", *tests]
+            )
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(int(code))
