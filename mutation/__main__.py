@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from mutation.rooms import ROOMS, ROOT, SAMPLE, SEED, modules, real, tests
+from mutation.rooms import ROOMS, ROOT, SAMPLE, SEED, mirrored, modules, real
 from mutation.trial import Copy, preload
 
 PYTHON = ROOT / ".venvs/mutation/bin/python"
-FIGURES = ROOT / ".cache/figures"
+FIGURES = ROOT / "docs/figures/mutation.json"
+RECORDED = ROOT / "mutation/recorded.yaml"
 RESULTS = ROOT / ".cache/mutation"
 EQUIVALENT = ROOT / "mutation/equivalent.yaml"
 
@@ -55,23 +56,24 @@ def equivalent() -> dict[str, str]:
     return {f"{one['file']}\n{one['change'].strip()}": one["reason"] for one in entries}
 
 
-def tried(room: str, chosen: list[Mutant], workers: int) -> Iterator[tuple[Mutant, bool]]:
-    """Each mutant, and whether the tests have found it.
+def tried(room: str, chosen: list[Mutant], workers: int) -> Iterator[tuple[Mutant, str]]:
+    """Each mutant, and the test that has found it; empty if none has.
 
     Raises:
-        SystemExit: they fail without a fault.
+        RuntimeError: they fail without a fault.
     """
     copies: queue.Queue[Copy] = queue.Queue()
     for number in range(workers):
-        copy = Copy(RESULTS / f"{room}-{number}")
-        if number == 0 and not copy.passes(tests(room, ""), list(ROOMS[room].real.values())):
-            sys.exit(f"the tests of {room} fail without a fault:\n{copy.output.read_text()[-3000:]}")
-        copies.put(copy)
+        copies.put(Copy(RESULTS / f"{room}-{number}"))
+    called = copies.queue[0].called(mirrored(room))
+    if copies.queue[0].failing([], list(ROOMS[room].real.values())):
+        raise RuntimeError(f"{', '.join(ROOMS[room].real.values())} fail without a fault")
 
-    def one(mutant: Mutant) -> bool:
+    def one(mutant: Mutant) -> str:
         copy = copies.get()
         try:
-            return not copy.passes_with(mutant.file, mutant.code, tests(room, mutant.file), real(room, mutant.file))
+            first, then = mirrored(room, mutant.file, called), real(room, mutant.file)
+            return copy.failing_with(mutant.file, mutant.code, first, then)
         finally:
             copies.put(copy)
 
@@ -92,15 +94,15 @@ def measure(room: str, count: int, workers: int, again: bool) -> dict[str, Any]:
     chosen, places = mutants(room, count)
     print(f"{room}: {len(chosen)} of {places} places, seed {SEED}", flush=True)
     known, results = equivalent(), RESULTS / f"{room}.json"
-    last = set(json.loads(results.read_text())) if again and results.is_file() else set()
-    killed = {m.key for m in chosen if m.key in last}
+    last = json.loads(results.read_text()) if again and results.is_file() else {}
+    killed = {m.key: last[m.key] for m in chosen if m.key in last}
     same = [m for m in chosen if m.key in known]
-    for mutant, found in tried(room, [m for m in chosen if m.key not in killed | known.keys()], workers):
-        if found:
-            killed.add(mutant.key)
+    for mutant, test in tried(room, [m for m in chosen if m.key not in killed | known], workers):
+        if test:
+            killed[mutant.key] = test
         else:
             print(f"survived: {mutant.file}:{mutant.line} {mutant.operator}\n{mutant.change}\n", flush=True)
-        results.write_text(json.dumps(sorted(killed)))
+        results.write_text(json.dumps(killed, indent=1, sort_keys=True) + "\n")
     figures = {
         "places": places,
         "mutants": len(chosen),
@@ -119,13 +121,30 @@ def main(arguments: list[str]) -> int:
         "--workers", type=int, default=os.cpu_count(), help="tests beside each other (default: %(default)s)"
     )
     parser.add_argument("--again", action="store_true", help="only what survived last time, or is new")
+    parser.add_argument("--recorded", action="store_true", help="only the few of mutation/recorded.yaml: seconds")
     options = parser.parse_args(arguments)
     preload()
-    FIGURES.mkdir(parents=True, exist_ok=True)
+    if options.recorded:
+        return recorded()
     for room in options.rooms or ROOMS:
-        figures = measure(room, options.sample, options.workers, options.again)
-        (FIGURES / f"mutation-{room}.json").write_text(json.dumps(figures, indent=2) + "\n")
+        found = measure(room, options.sample, options.workers, options.again)
+        figures = json.loads(FIGURES.read_text("utf-8")) if FIGURES.is_file() else {}
+        FIGURES.write_text(json.dumps(figures | {room: found}, indent=1, sort_keys=True) + "\n", "utf-8")
     return 0
+
+
+def recorded() -> int:
+    """Try the faults that are written down; 1 if one is not found."""
+    copy, survived = Copy(RESULTS / "recorded"), 0
+    for one in yaml.safe_load(RECORDED.read_text("utf-8")):
+        source = (ROOT / one["file"]).read_text("utf-8")
+        if source.count(one["before"]) != 1:
+            print(f"{one['file']} has not one {one['before']!r}: record another fault in {RECORDED.name}")
+            return 1
+        test = copy.failing_with(one["file"], source.replace(one["before"], one["after"]), [one["test"]], [])
+        print(f"{one['file']}: {one['before']} -> {one['after']}: {test or 'survived'}", flush=True)
+        survived += not test
+    return min(survived, 1)
 
 
 if __name__ == "__main__":

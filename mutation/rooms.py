@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = Path("constructs/trainium_cdk")
-SEED, SAMPLE = "2026-11-24", 100
+SEED, SAMPLE = "2026-11-24", 60
 """Faults are tried at so many places of each room, the same ones each time where the code has not changed."""
 
 
@@ -29,8 +29,6 @@ ROOMS = {
         {
             "updates/pcluster": "tests/operations/updates/test_pcluster.py",
             "operations/updates": "tests/operations/updates/test_compare.py",
-            "operations/teardown": "tests/operations/teardown",
-            "operations/scale": "tests/operations/test_scale.py",
         },
     ),
     "checks": Room(("tests/checks",)),
@@ -50,20 +48,26 @@ def modules(room: str) -> list[str]:
     ]
 
 
-def tests(room: str, module: str) -> list[str]:
-    """The test files of a room; first those that are named as the module or its folder."""
-    found = [
-        file
-        for test in ROOMS[room].tests
-        for file in ([ROOT / test] if test.endswith(".py") else sorted((ROOT / test).rglob("test_*.py")))
-    ]
+def mirrored(room: str, module: str = "", called: Mapping[str, Sequence[str]] = {}) -> list[str]:
+    """The test files of a room; first those that are named as the module or its folder.
+
+    Args:
+        module: only tests that call it, or are named as it is; all of them if there are none. Default: all of them.
+        called: test file -> the modules that it calls.
+    """
+    found = [file for test in ROOMS[room].tests for file in _files(ROOT / test)]
     stem, folder = Path(module).stem, Path(module).parent.name
+    wanted = [file for file in found if stem in file.stem or module in called.get(str(file.relative_to(ROOT)), ())]
 
     def distance(file: Path) -> int:
         named, beside = stem in file.stem, file.parent.name == folder
         return 3 - 2 * named - beside
 
-    return [str(file.relative_to(ROOT)) for file in sorted(found, key=distance)]
+    return [str(file.relative_to(ROOT)) for file in sorted((module and wanted) or found, key=distance)]
+
+
+def _files(test: Path) -> list[Path]:
+    return [test] if test.suffix == ".py" else sorted(test.rglob("test_*.py"))
 
 
 def real(room: str, module: str) -> list[str]:

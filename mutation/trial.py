@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,12 +17,14 @@ import sys
 import threading
 import time
 import traceback
+import types
+from collections.abc import Sequence
 from pathlib import Path
 
 from mutation.rooms import ROOT
 from sandbox import LocalAws
 
-LIMIT = 300
+LIMIT = 1200
 """Seconds that a run may take: a fault may make a program wait forever."""
 _FORK = threading.Lock()
 
@@ -29,6 +33,28 @@ def preload() -> None:
     """Import what the tests need and is not ours."""
     for name in ("boto3", "hypothesis", "pydantic", "pytest", "ruamel.yaml", "typer", "xdist.scheduler", "yaml"):
         importlib.import_module(name)
+
+
+class Called:
+    """A plugin of pytest: which modules of ours the tests of each file call."""
+
+    def __init__(self, folder: Path, file: Path) -> None:
+        self._prefix, self._file, self._now = f"{folder}/", file, ""
+        self._found: dict[str, set[str]] = {}
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._now = nodeid.partition("::")[0]
+        sys.setprofile(self._call)
+        threading.setprofile(self._call)
+
+    def _call(self, frame: types.FrameType, event: str, _argument: object) -> None:
+        name = frame.f_code.co_filename
+        if event == "call" and name.startswith(self._prefix):
+            self._found.setdefault(self._now, set()).add(name.removeprefix(self._prefix))
+
+    def pytest_sessionfinish(self) -> None:
+        sys.setprofile(None)
+        self._file.write_text(json.dumps({test: sorted(names) for test, names in self._found.items()}, indent=1))
 
 
 class Copy:
@@ -54,19 +80,36 @@ class Copy:
         for name in (".venv", ".venvs", ".cache", "node_modules"):
             (folder / name).symlink_to(ROOT / name)
 
-    def passes(self, tests: list[str], real: list[str]) -> bool:
-        """Whether the tests pass: those without servers, then those with them."""
-        return self._run(tests, parts="none") == 0 and (not real or self._run(real, parts="") == 0)
+    def called(self, tests: list[str]) -> dict[str, list[str]]:
+        """Test file -> the modules that it calls.
 
-    def passes_with(self, file: str, code: str, tests: list[str], real: list[str]) -> bool:
-        """As `passes`, with other contents of one file."""
+        Raises:
+            RuntimeError: the tests fail without a fault.
+        """
+        file = self.folder.with_suffix(".called.json")
+        if self._run(tests, parts="none", plugins=[Called(self.folder, file)]):
+            raise RuntimeError(f"the tests fail without a fault:\n{self.output.read_text('utf-8', 'replace')[-3000:]}")
+        found: dict[str, list[str]] = json.loads(file.read_text())
+        return found
+
+    def failing(self, tests: list[str], real: list[str]) -> str:
+        """The first test that fails, of those without servers, then of those with them; empty if all pass."""
+        for some, parts in ((tests, "none"), (real, "")):
+            if some and (code := self._run(some, parts=parts)):
+                words = self.output.read_text("utf-8", "replace")
+                found = re.search(r"^(?:FAILED|ERROR) (\S+)", words, re.M)
+                return found[1] if found else f"pytest ended with {code}"
+        return ""
+
+    def failing_with(self, file: str, code: str, tests: list[str], real: list[str]) -> str:
+        """As `failing`, with other contents of one file."""
         path = self.folder / file
         before, times = path.read_bytes(), path.stat()
         path.write_text(code, "utf-8")
         self._changes += 1  # Python knows an outdated compiled file by the second, and its size
         os.utime(path, (self._changes, self._changes))
         try:
-            return self.passes(tests, real)
+            return self.failing(tests, real)
         finally:
             path.write_bytes(before)
             os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -75,7 +118,7 @@ class Copy:
         if self._aws:
             self._aws.stop()
 
-    def _run(self, tests: list[str], *, parts: str) -> int:
+    def _run(self, tests: list[str], *, parts: str, plugins: Sequence[object] = ()) -> int:
         """pytest's exit code, or minus the number of the signal that ended it."""
         with _FORK:
             if not parts and self._aws is None:
@@ -83,7 +126,7 @@ class Copy:
                 self._aws.bootstrap()
             pid = os.fork()
         if pid == 0:
-            self._child(tests, parts)
+            self._child(tests, parts, plugins)
         until = time.monotonic() + LIMIT
         while True:
             found, status = os.waitpid(pid, os.WNOHANG)
@@ -96,7 +139,7 @@ class Copy:
             os.killpg(pid, signal.SIGKILL)  # what a failed test has started
         return os.waitstatus_to_exitcode(status)
 
-    def _child(self, tests: list[str], parts: str) -> None:
+    def _child(self, tests: list[str], parts: str, plugins: Sequence[object]) -> None:
         import pytest
 
         code = 99
@@ -117,9 +160,8 @@ class Copy:
                 aws = self._aws
                 setattr(LocalAws, "start", lambda *_, **__: contextlib.nullcontext(aws))  # noqa: B010
                 setattr(LocalAws, "bootstrap", lambda *_: None)  # noqa: B010
-            code = pytest.main(
-                ["-x", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning", *tests]
-            )
+            options = ["-x", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+            code = pytest.main([*options, *tests], plugins)
         except BaseException:
             traceback.print_exc()
         finally:

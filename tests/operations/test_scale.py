@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from sandbox import LocalAws
 from trainium_cdk import outputs, settings
 from trainium_cdk.deployment.node_group_size import respond
 from trainium_cdk.deployment.request import Request
 from trainium_cdk.errors import ScaleError
-from trainium_cdk.operations.scale import Progress, progress, scale, wait
+from trainium_cdk.operations.scale import Progress, advice, progress, scale, wait
 
 SHORTAGE = (
     "AsgInstanceLaunchFailures: Could not launch On-Demand Instances. InsufficientInstanceCapacity - We currently do not have "
@@ -21,55 +20,95 @@ SHORTAGE = (
 )
 
 
-@pytest.fixture
-def cluster(local_aws: LocalAws) -> Iterator[outputs.EksCluster]:
-    """A cluster with one node group, in the local AWS."""
-    name, eks = f"scale-{uuid.uuid4().hex[:6]}", local_aws.client("eks")
-    eks.create_cluster(name=name, roleArn="arn:aws:iam::000000000000:role/r", resourcesVpcConfig={"subnetIds": []})
-    eks.create_nodegroup(
-        clusterName=name, nodegroupName=f"{name}-Grouptrn-x", subnets=[], nodeRole="arn:aws:iam::000000000000:role/r",
-        scalingConfig={"minSize": 0, "maxSize": 4, "desiredSize": 0}, labels={outputs.GROUP_LABEL: "trn"},
-    )  # fmt: skip
-    env = settings.Environment()
-    values = {k: v if isinstance(v, str) else "x" for k, (v, _) in outputs.eks_outputs(env, bucket="b").items()}
-    found = outputs.parse("TrnEksStack", "us-east-1", {**values, "ClusterName": name})
-    assert isinstance(found, outputs.EksCluster)
-    yield found
-    eks.delete_nodegroup(clusterName=name, nodegroupName=f"{name}-Grouptrn-x")
-    eks.delete_cluster(name=name)
+ENV = settings.Environment()
+CLUSTER = outputs.parse(
+    "TrnEksStack", "us-east-1", {k: v for k, (v, _) in outputs.eks_outputs(ENV, bucket="b").items()}
+)
+assert isinstance(CLUSTER, outputs.EksCluster)
+NAME = CLUSTER.cluster_name
 
 
-def desired(aws: LocalAws, cluster: outputs.EksCluster) -> int:
-    name = cluster.cluster_name
-    found = aws.client("eks").describe_nodegroup(clusterName=name, nodegroupName=f"{name}-Grouptrn-x")["nodegroup"]
-    return int(found["scalingConfig"]["desiredSize"])
+class Aws:
+    """The calls of EKS and EC2 that are made; a cluster with two node groups, one of them without a label."""
+
+    def __init__(self, status: str = "ACTIVE", **more: Any) -> None:
+        bounds = {"minSize": 1, "maxSize": 4, "desiredSize": 2}
+        self.groups = {
+            "other": {"status": "ACTIVE", "scalingConfig": bounds},
+            "S-Grouptrn-x": {"status": status, "scalingConfig": bounds, "labels": {outputs.GROUP_LABEL: "trn"}, **more},
+        }
+
+    def __call__(self, service: str) -> Aws:
+        assert service in ("eks", "ec2")
+        return self
+
+    def get_paginator(self, operation: str) -> Any:
+        pages = {"list_nodegroups": self._names, "describe_instances": self._instances}
+        return SimpleNamespace(paginate=pages[operation])
+
+    def _names(self, clusterName: str) -> list[dict[str, Any]]:  # noqa: N803  boto3's
+        assert clusterName == NAME
+        return [{"nodegroups": [name]} for name in self.groups]
+
+    def _instances(self, Filters: list[dict[str, Any]]) -> list[dict[str, Any]]:  # noqa: N803
+        assert {f["Name"]: f["Values"] for f in Filters} == {
+            "tag:eks:nodegroup-name": ["S-Grouptrn-x"], "tag:eks:cluster-name": [NAME], "instance-state-name": ["running"],
+        }  # fmt: skip
+        return [{"Reservations": [{"Instances": [1]}, {"Instances": [2, 3]}]}, {"Reservations": []}]
+
+    def describe_nodegroup(self, clusterName: str, nodegroupName: str) -> dict[str, Any]:  # noqa: N803
+        assert clusterName == NAME
+        return {"nodegroup": self.groups[nodegroupName]}
+
+    def update_nodegroup_config(self, clusterName: str, nodegroupName: str, scalingConfig: dict[str, int]) -> None:  # noqa: N803
+        assert clusterName == NAME
+        assert self.groups[nodegroupName]["scalingConfig"] != scalingConfig, "EKS would start an update"
+        self.groups[nodegroupName]["scalingConfig"] = scalingConfig
 
 
-def test_a_group_is_scaled_within_its_bounds(local_aws: LocalAws, cluster: outputs.EksCluster) -> None:
-    name = scale(cluster, "trn", 3, local_aws.client)
-    assert desired(local_aws, cluster) == 3
-    assert progress(cluster, name, local_aws.client).wanted == 3
-    assert scale(cluster, name, 3, local_aws.client) == name
-    with pytest.raises(ScaleError, match="between 0 and 4 nodes, but 5 were requested"):
-        scale(cluster, "trn", 5, local_aws.client)
-    with pytest.raises(ScaleError, match="has no node group tnr; it has trn"):
-        scale(cluster, "tnr", 1, local_aws.client)
-    assert desired(local_aws, cluster) == 3
+@pytest.mark.parametrize("nodes", [1, 2, 4])
+@pytest.mark.parametrize("group", ["trn", "S-Grouptrn-x"])
+def test_a_group_is_scaled_within_its_bounds(group: str, nodes: int) -> None:
+    aws = Aws()
+    assert scale(CLUSTER, group, nodes, aws) == "S-Grouptrn-x"
+    assert aws.groups["S-Grouptrn-x"]["scalingConfig"] == {"minSize": 1, "maxSize": 4, "desiredSize": nodes}
+    assert aws.groups["other"]["scalingConfig"]["desiredSize"] == 2
+    assert progress(CLUSTER, "S-Grouptrn-x", aws) == Progress(nodes, 3)
 
 
-def test_a_deployment_does_not_undo_it(local_aws: LocalAws, cluster: outputs.EksCluster) -> None:
+@pytest.mark.parametrize(
+    ("status", "group", "nodes", "message"),
+    [
+        ("ACTIVE", "trn", 5, "node group trn has between 1 and 4 nodes, but 5 were requested. Change max_nodes of the group"),
+        ("ACTIVE", "trn", 0, "between 1 and 4 nodes, but 0 were requested. Change min_nodes"),
+        ("ACTIVE", "tnr", 1, "has no node group tnr; it has other, trn"),
+        *((status, "trn", 3, f"node group trn is {status}. Wait until it is ACTIVE")
+          for status in ("CREATING", "DELETING", "CREATE_FAILED", "DELETE_FAILED")),
+    ],
+)  # fmt: skip
+def test_it_is_refused(status: str, group: str, nodes: int, message: str) -> None:
+    aws = Aws(status)
+    with pytest.raises(ScaleError) as refused:
+        scale(CLUSTER, group, nodes, aws)
+    assert message in str(refused.value)
+    assert aws.groups["S-Grouptrn-x"]["scalingConfig"]["desiredSize"] == 2
+
+
+def test_problems_are_those_that_aws_reports() -> None:
+    issues = [{"code": "A", "message": "b"}, {"code": "InsufficientInstanceCapacity", "message": "none"}]
+    found = progress(CLUSTER, "S-Grouptrn-x", Aws(health={"issues": issues}))
+    assert found == Progress(2, 3, "A: b; InsufficientInstanceCapacity: none")
+    assert (found.done, Progress(2, 2).done, advice("A: b")) == (False, True, "A: b")
+
+
+def test_a_deployment_does_not_undo_it() -> None:
     """What the function in the stack answers when a deployment changes another bound."""
-    scale(cluster, "trn", 3, local_aws.client)
-    properties = {
-        "Cluster": cluster.cluster_name,
-        "Label": outputs.GROUP_LABEL,
-        "Group": "trn",
-        "Nodes": "0",
-        "Min": "0",
-    }
+    aws = Aws()
+    scale(CLUSTER, "trn", 3, aws)
+    properties = {"Cluster": NAME, "Label": outputs.GROUP_LABEL, "Group": "trn", "Nodes": "0", "Min": "0"}
 
     def nodes(kind: str, most: str) -> int:
-        return int(respond(Request(kind, "stack", {**properties, "Max": most}), local_aws.client).attributes["Nodes"])
+        return int(respond(Request(kind, "stack", {**properties, "Max": most}), aws).attributes["Nodes"])
 
     assert (nodes("Update", "8"), nodes("Update", "2"), nodes("Create", "8")) == (3, 2, 0)
 
@@ -82,7 +121,9 @@ def looks(*each: Progress) -> Callable[[], Progress]:
 def test_a_shortage_is_reported_once_and_waited_for() -> None:
     messages: list[str] = []
     short = Progress(4, 2, SHORTAGE)
-    ended = wait(looks(Progress(4, 0), short, short, short, Progress(4, 4)), messages.append, sleep=lambda _: None)
+    slept: list[float] = []
+    ended = wait(looks(Progress(4, 0), short, short, short, Progress(4, 4)), messages.append, sleep=slept.append)
+    assert slept == [15] * 4
     assert ended.done
     assert [line.split(" ")[0] for line in messages] == ["0", "2", "4"]
     assert "keeps trying" in messages[1]
@@ -91,7 +132,7 @@ def test_a_shortage_is_reported_once_and_waited_for() -> None:
 
 
 def test_after_the_timeout_the_next_command_is_printed() -> None:
-    seconds: Any = iter([0.0, 10.0, 700.0])
+    seconds: Any = iter([100.0, 110.0, 700.0])
     short = Progress(4, 2, SHORTAGE)
     with pytest.raises(ScaleError, match="keep the running nodes: --nodes 2"):
         wait(looks(short, short, short), lambda _: None, timeout=600, sleep=lambda _: None, clock=lambda: next(seconds))
@@ -99,6 +140,5 @@ def test_after_the_timeout_the_next_command_is_printed() -> None:
 
 def test_no_cluster_creation_waits_for_capacity() -> None:
     """By default no capacity is requested at the creation of either cluster."""
-    env = settings.Environment()
-    assert {r.min_nodes for q in env.pcluster.queues for r in q.compute_resources} == {0}
-    assert {(g.min_nodes, g.nodes) for g in env.eks.node_groups} == {(0, 0)}
+    assert {r.min_nodes for q in ENV.pcluster.queues for r in q.compute_resources} == {0}
+    assert {(g.min_nodes, g.nodes) for g in ENV.eks.node_groups} == {(0, 0)}

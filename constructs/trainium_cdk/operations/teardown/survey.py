@@ -77,7 +77,7 @@ def survey(stack: str, client: Client) -> Survey | None:
         owner=Owner(
             stack=stack,
             stack_id=stack_id,
-            cluster=_cluster_name(template) or (by_type[kind][0] if kind else ""),
+            cluster=_cluster_name(template) or next(iter(by_type.get(kind, ())), ""),
             engine=clusters.get(kind, ""),
             vpcs=frozenset(by_type.get("AWS::EC2::VPC", ())),
             functions=frozenset(by_type.get("AWS::Lambda::Function", ())),

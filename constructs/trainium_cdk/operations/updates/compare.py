@@ -55,7 +55,7 @@ class _Resource:
             _short(old),
             _short(new),
             meaning,
-            advice.format(name=self.name),
+            advice.replace("{name}", self.name),
         )
 
 
