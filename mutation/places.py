@@ -111,6 +111,15 @@ def places(file: str) -> Iterator[dict[str, Any]]:
         yield {"file": file, "line": start[0], "ways": sorted(ways), "key": f"{file} {line} {texts[line]}"}
 
 
+def _compiles(code: str) -> bool:
+    """Cosmic Ray takes the stars of `f(**x)` for operators."""
+    try:
+        compile(code, "mutant", "exec")
+    except SyntaxError:
+        return False
+    return True
+
+
 def number(seed: str, key: str) -> int:
     """The same for the same place of a file, whatever changes around it: most of a sample stays as it was."""
     return int(hashlib.sha256(f"{seed} {key}".encode()).hexdigest(), 16)
@@ -132,7 +141,7 @@ def sample(seed: str, count: int, files: list[str]) -> list[dict[str, Any]]:
             continue
         source = Path(place["file"]).read_text("utf-8")
         code = mutate_code(source, operators()[name], occurrence)
-        if code is not None and code != source:
+        if code is not None and code != source and _compiles(code):
             chosen.append({"file": place["file"], "line": place["line"], "operator": name, "code": code})
             strings += name == "ReplaceString"
     return chosen

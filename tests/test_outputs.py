@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from tests.support import many
 from trainium_cdk import outputs, settings
 from trainium_cdk.cli.common import read_cluster
-from trainium_cdk.outputs.read import deployment
+from trainium_cdk.outputs.read import deployment, stacks
 
 FOLDER = Path(__file__).parent / "environments"
 ENVIRONMENTS = sorted(FOLDER.rglob("*.yaml"))
@@ -184,7 +184,8 @@ def test_any_file_is_a_cluster_or_an_error(data: bytes) -> None:
 
 
 def test_an_unknown_queue() -> None:
-    cluster = outputs.parse("S", "us-east-1", GOOD)
+    cluster = outputs.parse("S", "us-east-1", GOOD | {"Os": "+"})
+    assert cluster.os == "+", "only - is empty"
     with pytest.raises(outputs.OutputsError, match="S has no queue 'gpu'; it has compute1"):
         cluster.queue("gpu")
 
@@ -273,6 +274,12 @@ def test_a_stack_that_cannot_be_read(arguments: tuple[str, ...], message: str) -
     with pytest.raises(outputs.OutputsError) as caught:
         outputs.read(*arguments)
     assert str(caught.value) == message
+
+
+@pytest.mark.usefixtures("account")
+def test_stacks_of_a_region() -> None:
+    assert stacks("us-east-1") == ["TrnPclusterStack", "b", "d"]
+    assert (stacks("us-east-2", "slurm"), stacks("us-east-2", "eks"), stacks("eu-west-1")) == ([], ["mine"], [])
 
 
 def test_the_deployment_of_another_app() -> None:

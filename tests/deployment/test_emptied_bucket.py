@@ -125,8 +125,8 @@ def test_a_bucket_that_is_gone_is_empty(local_aws: LocalAws) -> None:
 def test_what_cannot_be_deleted_is_an_error(local_aws: LocalAws, bucket: str) -> None:
     s3 = local_aws.client("s3")
     s3.put_bucket_tagging(Bucket=bucket, Tagging=TAGGED)
-    s3.delete_objects = lambda **_: {"Errors": [{"Key": "a", "Message": "Access Denied", "Code": "AccessDenied"}]}
-    with pytest.raises(RuntimeError, match=f"1 objects of {bucket} could not be deleted, such as a: Access Denied"):
+    s3.delete_objects = lambda **_: {"Errors": [{"Key": key, "Message": "Access Denied"} for key in "ab"]}
+    with pytest.raises(RuntimeError, match=f"2 objects of {bucket} could not be deleted, such as a: Access Denied"):
         respond(deletion(bucket), lambda _: s3)
 
 

@@ -46,6 +46,11 @@ def test_the_subnet_is_in_a_zone_that_offers_the_type_and_stays(current: Any, of
     assert (response.physical_id, response.attributes) == (expected, {"SubnetId": expected})
 
 
+@pytest.mark.parametrize(("physical_id", "expected"), [("subnet-1", "subnet-1"), (None, "none")])
+def test_a_deletion_asks_nothing(physical_id: str | None, expected: str) -> None:
+    assert respond(Request("Delete", "stack", {}, physical_id), pytest.fail).physical_id == expected
+
+
 @pytest.mark.parametrize(("offered", "fix"), [(("usw2-az4",), "give a subnet in usw2-az4"), ((), "deploy to a region that offers it")])  # fmt: skip
 def test_no_subnet_fits(offered: Any, fix: str) -> None:
     request = Request("Create", "stack", {"InstanceTypes": ["trn1.32xlarge"], "SubnetIds": ["subnet-1"]})

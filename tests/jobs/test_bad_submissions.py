@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tests.jobs.conftest import fleet, make_cluster
-from trainium_cdk.jobs import BertLarge, Gpt, JobError, LlamaNxd, Script, SlurmBackend
+from trainium_cdk.jobs import BertLarge, Gpt, JobError, LlamaNxd, Script, SlurmBackend, SubmitError, TransportError
 from trainium_cdk.jobs.models import seconds
+from trainium_cdk.jobs.slurm.submit_script import LATER
 from trainium_cdk.jobs.slurm.transport import Result
 from trainium_cdk.outputs import SlurmCluster
 
@@ -127,6 +128,28 @@ def test_a_short_trial_may_leave_the_default_warm_up() -> None:
     assert LlamaNxd(steps=10).warmup_steps == 100
     assert BertLarge(steps=10, run_steps=5).steps == 10
     assert BertLarge(warmup_steps=9, steps=10).warmup_steps == 9
+
+
+@pytest.mark.parametrize(
+    ("field", "least"), [("warmup_steps", 0), ("steps", 1), ("checkpoint_interval", 1), ("global_batch_size", 1)]
+)
+def test_counts_have_a_smallest_value(field: str, least: int) -> None:
+    assert getattr(LlamaNxd(**{field: least}), field) == least
+    with pytest.raises(JobError, match=field):
+        LlamaNxd(**{field: least - 1})
+
+
+@pytest.mark.parametrize(
+    ("code", "error"), [(128, SubmitError), (129, TransportError), (-9, TransportError), (LATER, TransportError)]
+)
+def test_a_submission_that_was_killed_is_not_a_refusal(code: int, error: type[Exception]) -> None:
+    class Killed(Silent):
+        def run(self, script: str, timeout: float = 120, private: bool = False) -> Result:
+            return Result("", "ended", code)
+
+    with pytest.raises(error) as caught:
+        SlurmBackend(TUTORIAL, Killed(), sleep=lambda _: None).submit(BertLarge(), "token")
+    assert ("Submit it again with token token" in str(caught.value)) is (error is TransportError)
 
 
 def test_without_a_token_a_new_one_is_made() -> None:

@@ -52,6 +52,13 @@ def without_library(text: str) -> str:
     return text
 
 
+def test_a_checkpoint_must_be_there_before_anything_is_submitted() -> None:
+    of_a_job, file = (render(MORE[name], CLUSTER, "t").text for name in ("phase-2", "phase-2-file"))
+    assert "job bert-large-20261120-4f3a9c has written no checkpoint yet" in of_a_job
+    assert "has written no checkpoint" not in file
+    assert """|| die "there is no" '/efs/it'"'"'s/ckpt_28125.pt' "on the cluster.""" in file
+
+
 @pytest.mark.parametrize("name", JOBS)
 def test_golden(name: str) -> None:
     """TRN_UPDATE_GOLDEN=1 writes them again."""

@@ -65,6 +65,22 @@ def ended(archive: bytes, folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     return 0
 
 
+def test_only_what_the_owner_may_run_is_executable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, modes = io.BytesIO(), {"a": 0o700, "b": 0o677, "c": 0o4711, "d": 0}
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for name, mode in modes.items():
+            entry = tarfile.TarInfo(name)
+            entry.mode = mode
+            tar.addfile(entry)
+    mask = os.umask(0)
+    try:
+        assert ended(out.getvalue(), tmp_path / "to", monkeypatch) == 0
+    finally:
+        os.umask(mask)
+    found = {name: (tmp_path / "to" / name).stat().st_mode & 0o7777 for name in modes}
+    assert found == {"a": 0o755, "b": 0o644, "c": 0o755, "d": 0o644}
+
+
 GOOD = (
     (".", tarfile.DIRTYPE),
     ("./set/", tarfile.DIRTYPE),

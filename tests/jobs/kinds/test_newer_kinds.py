@@ -56,6 +56,9 @@ TRN1, TRN2 = cluster(**XLA), cluster("trn2.48xlarge", **NATIVE)
 def test_commands(job: Job, on: SlurmCluster, command: str, tmp_path: Path) -> None:
     files = render(job, on, "t").files
     text = files["node.sh"].decode()
+    if isinstance(job, Lora):
+        steps = f"steps={job.run_steps or -1}\n", f"  steps={job.run_steps or 5}\n"
+        assert steps[1] in text.partition(steps[0])[2], "a few steps compile every graph"
     lines = text.partition("command=(\n")[2].partition("\n)\n")[0].splitlines()
     assert command in " ".join(line.strip() for line in lines)
     for name in ("node.sh", "prepare.sh"):

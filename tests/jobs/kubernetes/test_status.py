@@ -48,6 +48,7 @@ def seen(phase: str, *codes: int | None, stages: tuple[str, ...] = (TRAIN,)) -> 
         ("Aborting", (143, None), "RUNNING", "exit code 143; ends", False),
         ("Aborted", (143, 143), "CANCELLED", "", True),
         ("Aborted", (), "CANCELLED", "", True),
+        ("Failed", (None, None), "FAILED", "failed in its only attempt: see its log", True),
     ],
 )
 def test_a_job_is_done_when_volcano_reports_it(

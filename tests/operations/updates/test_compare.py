@@ -344,6 +344,8 @@ def test_a_missing_database_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "cdk").chmod(0o755)
     with pytest.raises(SpecError, match="no resource database"):
         find()
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("TRN_CDK", str(tmp_path / "cdk"))
     (tmp_path / "db.json.gz").write_bytes(b"no gzip")
     with pytest.raises(SpecError, match="is not the CDK's resource database"):
         Spec.load()

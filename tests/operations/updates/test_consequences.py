@@ -14,7 +14,8 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from trainium_cdk.errors import UpdateError
 from trainium_cdk.operations.updates import Spec, compare
 from trainium_cdk.operations.updates.leaves import marked, references
-from trainium_cdk.operations.updates.live import Assembled, _pick, _reason, deployed
+from trainium_cdk.operations.updates.live import Assembled, _pick, _reason, assemble, deployed
+from trainium_cdk.operations.updates.pcluster import changes
 
 Data = dict[str, Any]
 STOP = (
@@ -138,6 +139,27 @@ def test_a_change(old: Data, new: Data, fleet_running: bool, expected: list[str]
     assert [str(change) for change in found] == expected
 
 
+@pytest.mark.parametrize(
+    ("least", "most", "verdict"),
+    [((0, 2), (4, 6), "live"), ((0, 2), (4, 5), "stop"), ((1, None), (4, 3), "live"), ((1, 2), (4, 4), "stop")],
+)
+def test_more_nodes_are_live(least: tuple[int, int | None], most: tuple[int, int], verdict: str) -> None:
+    """As many more at least as at most."""
+
+    def config(i: int) -> Data:
+        counts = {"MinCount": least[i], "MaxCount": most[i]}
+        return {"Scheduling": {"SlurmQueues": [{"Name": "q", "ComputeResources": [{"Name": "r", **counts}]}]}}
+
+    found = {change.path.rpartition(".")[2]: change.verdict for change in changes(config(0), config(1))}
+    assert found["MinCount"] == verdict
+
+
+def test_a_section_that_is_new_is_one_change() -> None:
+    [found] = changes({}, {"DirectoryService": {"DomainName": "a", "DomainAddr": "b"}})
+    assert (found.path, found.policy, found.verdict) == ("DirectoryService", "COMPUTE_AND_LOGIN_NODES_STOP", "stop")
+    assert found.new == {"DomainName": "a", "DomainAddr": "b"}
+
+
 def test_what_a_value_refers_to() -> None:
     value = [
         {"Ref": "A"}, {"Fn::GetAtt": "B.Arn"}, {"Fn::GetAtt": ["C", "Id"]}, {"Fn::Sub": "${D}-${E.Arn}-${!F}"},
@@ -188,6 +210,15 @@ def test_a_stack_without_a_name_has_its_id(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text("{}")
     with pytest.raises(UpdateError, match=r"^the app has no stack S; it has none$"):
         _pick("S", tmp_path)
+
+
+def test_a_synthesis_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cdk = tmp_path / "cdk"
+    cdk.write_text('#!/bin/sh\necho "$@"\necho broken >&2\nexit 3\n')
+    cdk.chmod(0o755)
+    monkeypatch.setenv("TRN_CDK", str(cdk))
+    with pytest.raises(UpdateError, match=r"^the app does not synthesise:\nbroken$"):
+        assemble("S", app=tmp_path)
 
 
 def test_what_the_cdk_reports_has_its_fix() -> None:

@@ -1,0 +1,84 @@
+"""Single requests to the Kubernetes API, without one."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tests.jobs.kubernetes.conftest import make_cluster
+from trainium_cdk.jobs import JobError
+from trainium_cdk.jobs.kubernetes import ApiError, inside, logs, reader
+from trainium_cdk.jobs.kubernetes.names import DESCRIPTION
+
+
+class Api:
+    """An API with one pod, which has ended and has this log in these pieces."""
+
+    client, namespace = None, "training"
+
+    def __init__(self, *pieces: bytes) -> None:
+        self.pieces, self.made, self.deleted, self.read = pieces, list[dict[str, Any]](), list[str](), 0
+
+    def create(self, kind: str, wanted: dict[str, Any]) -> None:
+        assert kind == "Pod"
+        self.made.append(wanted)
+
+    def get(self, kind: str, name: str) -> dict[str, Any]:
+        assert kind == "Pod"
+        return {"metadata": {"name": name, "ownerReferences": [{"uid": "u"}]}, "status": {"phase": "Succeeded"}}
+
+    def log(self, pod: str, container: str) -> Any:
+        if container == "precompile":
+            raise ApiError(400, "BadRequest", "no such container")
+        for piece in self.pieces:
+            self.read += 1
+            yield piece
+
+    def delete(self, kind: str, name: str) -> None:
+        self.deleted.append(name)
+
+
+def test_a_kept_log_is_read_by_a_pod_that_is_deleted() -> None:
+    api, cluster = Api(b"a", b"b"), make_cluster()
+    assert reader.kept_log(cast("Any", api), cluster, "job-1", "train", 2) == b"ab"
+    [made] = api.made
+    assert api.deleted == [made["metadata"]["name"]]
+    assert made["spec"]["activeDeadlineSeconds"] == 3600
+    [container] = made["spec"]["containers"]
+    program, option, script, name, file = container["command"]
+    assert (program, option, name, file) == (
+        "bash",
+        "-c",
+        "read",
+        f"{cluster.shared_dir}/trn/jobs/job-1/logs/train.2.log",
+    )
+    assert "cat" in script
+
+
+@pytest.mark.parametrize(
+    ("rank", "pieces", "read"), [(3, [b"x" * 4096, b"x", b"x"], 2), (3, [b"1\n2\n3\n", b"4\n", b"5\n"], 2)]
+)
+def test_only_the_begin_of_a_log_tells_its_ranks(rank: int, pieces: list[bytes], read: int) -> None:
+    api = Api(*pieces)
+    description = json.dumps({"nodes": 1, "ranks_per_node": 4, "stages": ["train"]})
+    job = {"metadata": {"name": "run", "uid": "u", "annotations": {DESCRIPTION: description}}}
+    backend = cast("Any", SimpleNamespace(api=api, seen=lambda _: SimpleNamespace(job=job)))
+    with pytest.raises(JobError, match="no node of run has reported rank 3 yet"):
+        logs.node_of_rank(backend, "run", rank)
+    assert api.read == read
+    with pytest.raises(JobError, match="run has ranks 0 to 3, not 4"):
+        logs.node_of_rank(backend, "run", 4)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_terminal_has_one_stream_of_output(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    import kubernetes.stream
+
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(kubernetes.stream, "stream", lambda *_, **options: asked.update(options))
+    inside._exec(cast("Any", Api()), "pod", "train", ("bash",), terminal)
+    assert (asked["stdin"], asked["stdout"], asked["stderr"], asked["tty"]) == (True, True, not terminal, terminal)
+    assert (asked["container"], asked["command"]) == ("train", ["bash"])
