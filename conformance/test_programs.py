@@ -110,7 +110,7 @@ def test_its_release_pins_the_versions_of_the_catalog() -> None:
     assert version is not None
     assert pins is not None
     assert f'__sdk_version__ = "{neuron.version}"' in version
-    [release] = [pin.partition("==")[2] for pin in PACKAGES if pin.startswith("optimum-neuron")]
+    [release] = [pin.partition("==")[2] for pin in PACKAGES.pins if pin.startswith("optimum-neuron")]
     assert f'__version__ = "{release}"' in version
     assert f'"torch-neuronx=={neuron.frameworks["torch-xla"].version}"' in pins
     assert f'"neuronx-cc=={neuron.compiler}"' in pins

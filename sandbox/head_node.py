@@ -9,6 +9,7 @@ import ensurepip
 import importlib.util
 import os
 import pwd
+import re
 import shlex
 import shutil
 import subprocess
@@ -16,7 +17,7 @@ import sys
 import sysconfig
 import venv
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from sandbox.slurm_config import ClusterPlan
@@ -24,7 +25,7 @@ from sandbox.slurm_packages import SYSTEM_PATH, which
 from sandbox.training.fakes import neuron_tools
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import UnknownCatalogEntry
-from trainium_cdk.jobs.kinds import bert_large
+from trainium_cdk.jobs.kinds import kinds
 
 VENV = "aws_neuron_venv_pytorch"
 """The virtual environment's name in the home directory, as in AWS's tutorials."""
@@ -61,9 +62,22 @@ def snapshot_download(repo_id: str, *, allow_patterns: list[str]) -> str:
         (place / name).write_text("{}")
     return str(place)
 ''',
+    "datasets": '''"""Downloads nothing, and like the original not even that if HF_DATASETS_OFFLINE=1."""
+
+import os
+from pathlib import Path
+
+
+def load_dataset(name: str, *, split: str) -> None:
+    if os.environ.get("HF_DATASETS_OFFLINE") == "1":
+        raise ConnectionError(f"Couldn't reach {name} on the Hub (OfflineModeIsEnabled)")
+    place = Path(os.environ["HF_HOME"]) / "datasets" / name.replace("/", "___")
+    place.mkdir(parents=True, exist_ok=True)
+    (place / split).touch()
+''',
 }
 """Modules of packages that jobs import here. The pinned packages of all kinds are wheels for pip, which resolves and installs
-them without the network; most are empty."""
+them without the network; most have an empty module."""
 
 
 def quoted(text: str) -> str:
@@ -257,23 +271,35 @@ def git_config(home: Path, repositories: Mapping[str, Path]) -> None:
 def wheels(where: Path) -> Path:
     """The packages that jobs install with pip, as wheels in a directory."""
     _fresh(where)
-    for name, _, version in (pin.partition("==") for pin in bert_large.PACKAGES):
-        wheel(where / f"{name.replace('-', '_')}-{version}-py3-none-any.whl", _MODULES.get(name))
+    for name, version in sorted(_pins()):
+        modules = {f"{name.replace('-', '_')}.py": _MODULES.get(name, "")}
+        wheel(where, name, version, modules, ["huggingface-hub"] if name == "optimum-neuron" else [])
     return where
 
 
-def wheel(file: Path, module: str | None = None) -> None:
-    """Write a wheel with one module, or none, of the package's name."""
-    package, version = file.name.split("-")[:2]
+def _pins() -> set[tuple[str, str]]:
+    """Name and version of all packages of all kinds; one that is not pinned has the version of a pin's bound, or 1."""
+    found = set()
+    for packages in filter(None, (kind.PACKAGES for kind in kinds().values())):
+        for pin in packages.pins:
+            name, version = re.fullmatch(r"([\w-]+)(?:\[\w+\])?[=>]*([\d.]*).*", pin).groups()  # type: ignore[union-attr]
+            found.add((name, version or "1"))
+        releases = Catalog.load().releases.values()
+        found |= {(name, r.libraries[name]) for name in packages.libraries for r in releases if name in r.libraries}
+    return found
+
+
+def wheel(where: Path, name: str, version: str, files: Mapping[str, str], requires: Iterable[str] = ()) -> None:
+    """Write the wheel of a package with these files."""
+    package = name.replace("-", "_")
     info = f"{package}-{version}.dist-info"
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr(
-            f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {package.replace('_', '-')}\nVersion: {version}\n"
-        )
+    needs = "".join(f"Requires-Dist: {other}\n" for other in requires)
+    with zipfile.ZipFile(where / f"{package}-{version}-py3-none-any.whl", "w") as archive:
+        for path, text in files.items():
+            archive.writestr(path, text)
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}")
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        archive.writestr(f"{info}/RECORD", f"{package}.py,,\n" if module else "")
-        if module:
-            archive.writestr(f"{package}.py", module)
+        archive.writestr(f"{info}/RECORD", "".join(f"{path},,\n" for path in files))
 
 
 def _profile(home: Path, env: Mapping[str, str]) -> None:

@@ -33,7 +33,7 @@ def test_a_data_set_of_too_few_shards_is_rejected(
         "PATH": os.environ["PATH"],
         "job": str(tmp_path),
         "trn": str(tmp_path),
-        "venv": "-",
+        "python": "-",
         "mode": mode,
         "UNPACK": "-",
     }

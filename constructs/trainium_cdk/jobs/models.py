@@ -11,6 +11,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from pydantic_core import PydanticCustomError
 
 from trainium_cdk.errors import JobError
+from trainium_cdk.jobs import packages
+from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.records import Reader
 from trainium_cdk.outputs import Cluster, Fleet
 
@@ -178,6 +180,8 @@ class Job(BaseModel):
     RELEASES: ClassVar[tuple[str, str]] = ("", "")
     """First Neuron SDK release that it runs with, and first release that it does not run with any more; empty: no bound."""
     UPSTREAM: ClassVar[Upstream | None] = None
+    PACKAGES: ClassVar[Packages | None] = None
+    """What its programs import beside the framework; None: it runs in the environment of the cluster, or of the image."""
     TENSORBOARD: ClassVar[str] = "output"
     """Folder of TensorBoard's files in the job's directory."""
     PREPARES: ClassVar[bool] = True
@@ -386,6 +390,8 @@ class Plan:
         ]
         if self.batch:
             lines.append(f"global batch size {self.batch}")
+        if self.job.PACKAGES:
+            lines.append(packages.describe(self.job.PACKAGES, self.job, self.cluster))
         return lines + list(self.notes)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from trainium_cdk import engines
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import JobError, OutputsError
-from trainium_cdk.jobs import versions
+from trainium_cdk.jobs import packages, versions
 from trainium_cdk.jobs.models import Batch as Batch
 from trainium_cdk.jobs.models import Job
 from trainium_cdk.jobs.models import Plan as Plan
@@ -29,6 +29,7 @@ def plan(job: Job, cluster: Cluster) -> Plan:
         )
     _image(job, cluster)
     _supported(job, cluster, fleet)
+    packages.check(job, cluster)
     notes = versions.notes(job.image, cluster, fleet)
     if fleet.ultraserver and job.nodes > 1:
         notes.append(

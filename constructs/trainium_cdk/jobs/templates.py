@@ -52,22 +52,23 @@ def data(source: str | None, dataset: str) -> tuple[str, str]:
     return f"data_prefix {name} {quote.word(source)}", f'"$trn/data/{name}"'
 
 
-def packages(*pins: str) -> str:
-    """A line that installs pinned packages; other pins are installed again."""
-    key = hashlib.sha256(" ".join(pins).encode()).hexdigest()[:12]
-    return f"packages {key} {quote.words(pins)}"
-
-
 def command(program: str, options: list[Option]) -> str:
     """The array `command`, which starts one process for each NeuronCore of the node. Option values are already quoted.
 
-    It is started as a module: the script `torchrun` runs the Python it was installed with, which on Kubernetes is the image's and
-    does not have the packages of the prepared environment.
+    It is started as a module: the script `torchrun` runs the Python it was installed with, which does not have the packages of
+    the job's environment.
     """
     lines = ["command=(", '  python3 -m torch.distributed.run --nproc_per_node "$NPROC_PER_NODE"']
     lines += ['  --nnodes "$NNODES" --node_rank "$NODE_RANK" --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT"']
     lines += [f"  {program}", *(f"  {' '.join(o) if isinstance(o, tuple) else o}" for o in options)]
     return "\n".join([*lines, ")"])
+
+
+ENVIRONMENT = """venv=$trn/environments/$(cat "$job/environment")
+if [ ! -f "$venv/bin/activate" ]; then die "the environment of this job, $venv, was removed. Submit the job again"; fi
+. "$venv/bin/activate"
+"""
+"""Activates the environment that `prepare` has made, or found, for the job's packages."""
 
 
 RUN = """if [ "$stage" = precompile ]; then

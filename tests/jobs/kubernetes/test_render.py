@@ -57,7 +57,12 @@ NATIVE = make_cluster(
 )
 NEWER: dict[str, tuple[AnyJob, EksCluster]] = {
     "llama3.1-8b": (LlamaNxd(nodes=2, data="/efs/it's tokens"), CLUSTER),
-    "lora": (Lora(nodes=2), make_cluster(neuron_release="2.26.1", neuron_driver="2.24.7.0")),
+    "lora": (
+        Lora(nodes=2),
+        make_cluster(
+            neuron_release="2.26.1", neuron_driver="2.24.7.0", image=Catalog.load().release("2.26.1").container
+        ),
+    ),
     "torchtitan-qwen3-8b": (TorchTitan(nodes=2, ref=REF), NATIVE),
     "torchtitan-llama3.1-8b": (
         TorchTitanLlama(nodes=2, ref=REF, module="graph_trainer.llama3", config="llama3_8b", assets="/efs/it's llama"),

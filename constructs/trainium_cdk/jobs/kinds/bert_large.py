@@ -17,20 +17,25 @@ from trainium_cdk.catalog.sources import sources
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import corrections, quote, templates
 from trainium_cdk.jobs.models import Data, Job, Scaling, Upstream, check_warm_up, wrong
+from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
 from trainium_cdk.jobs.records import NUMBER, Reader, Step, parse_number
 from trainium_cdk.jobs.templates import Option, Template
 from trainium_cdk.outputs import Fleet
 
-PACKAGES = (
-    "h5py==3.15.1",
-    "huggingface-hub==0.24.5",
-    "requests==2.31.0",
-    "tensorboard==2.21.0",
-    "transformers==4.44.0",
+PACKAGES = Packages(
+    pins=(
+        "h5py==3.15.1",
+        "huggingface-hub==0.24.5",
+        "requests==2.31.0",
+        "tensorboard==2.21.0",
+        "transformers==4.44.0",
+    ),
+    pythons=("3.10", "3.11", "3.12"),
+    megabytes=160,
 )
 """What the script imports, at the versions of the vendor's requirements.txt; h5py has none there. TensorBoard is newer: the vendor's
-2.14 imports pkg_resources, which setuptools no longer has."""
+2.14 imports pkg_resources, which setuptools no longer has. Pythons: those that tokenizers, at the version of transformers, has wheels for."""
 
 LAMB_NODES = 128
 """The largest documented number of nodes for phase 1 with LAMB and strong scaling (Neuron ParallelCluster tutorials)."""
@@ -86,6 +91,7 @@ class BertLarge(Job):
     UPSTREAM: ClassVar[Upstream | None] = Upstream(
         "aws-neuron/aws-neuron-samples", _TREE.commit, f"{_FOLDER}/{_SCRIPT}", "legacy: PyTorch/XLA"
     )
+    PACKAGES: ClassVar[Packages | None] = PACKAGES
     LOGS: ClassVar[tuple[Reader, ...]] = (read,)
 
     kind: Literal["bert-large"] = "bert-large"
@@ -248,7 +254,7 @@ mkdir -p "$output"
 {templates.RUN}"""
         prepare = f"""{templates.tree_ref("samples", _TREE)}
 source_tree samples {_TREE.url} "$samples_ref"
-{templates.packages(*PACKAGES)}
+{PACKAGES.lines(self, plan.cluster)}
 {"" if own_cache else f"hugging_face {_MODEL} config.json pytorch_model.bin" + chr(10)}{fetch}
 enough_files {data} {quote.word(_SHARDS)} {plan.workers} 'The training script needs a shard for each worker: use fewer nodes'"""
         require = templates.on_cluster(self.data or "", plan)

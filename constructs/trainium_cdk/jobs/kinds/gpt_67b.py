@@ -15,14 +15,16 @@ from pydantic import Field
 
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import templates
+from trainium_cdk.jobs import shell, templates
 from trainium_cdk.jobs.models import Data, Job, Upstream, Word
+from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
 from trainium_cdk.jobs.records import NUMBER, Reader, Step, parse_number
 from trainium_cdk.jobs.templates import Option, Template
 from trainium_cdk.outputs import Fleet
 
 _TREE = sources().repositories["nxdt"]
+_VENDOR = {name: sources().repositories[name] for name in ("apex", "containers")}
 _CONFIG = "megatron_gpt_config"
 _BAR = re.compile(r"\|\s{0,20}(?P<at>\d{1,15})/(?P<total>\d{1,15}) \[(?P<rest>[^\[\]\r\n]{0,2000})\]")
 _SETTING = re.compile(rf"(?P<key>[\w-]{{1,60}})=(?P<value>{NUMBER})(?=[,\]\s]|$)")
@@ -40,6 +42,17 @@ def read(text: str) -> Iterator[tuple[int, Step]]:
         yield match.start(), Step(number, loss, *rest, int(match["total"]))
 
 
+PACKAGES = Packages(
+    pins=("Cython", "packaging", "pybind11", "setuptools>=70,<81", "torchvision", "wheel"),
+    libraries=("neuronx_distributed", "neuronx_distributed_training"),
+    pythons=("3.10", "3.11", "3.12"),
+    megabytes=1200,
+    also="NeMo 2.1.0, Apex 25.07 and what the vendor's training image has with them",
+)
+"""What the vendor's nxdt_requirements.txt needs before it is installed (`shell/nxd_training.sh`); setuptools 81 has no pkg_resources.
+Pythons: those that numpy and PyYAML have wheels for, at its versions."""
+
+
 class Gpt(Job):
     """GPT 6.7B pre-training: 32 layers, hidden 4096, 32 heads, 2048 tokens."""
 
@@ -53,6 +66,7 @@ class Gpt(Job):
         "gpt3-6.7b": "the Neuron reference for Megatron-LM is unsupported since SDK 2.13 and uses functions that PyTorch, NumPy and "
         "torch-xla have removed since, so it runs on no release in the catalog"
     }
+    PACKAGES: ClassVar[Packages | None] = PACKAGES
     LOGS: ClassVar[tuple[Reader, ...]] = (read,)
 
     kind: Literal["gpt-6.7b"] = "gpt-6.7b"
@@ -120,8 +134,10 @@ if [ "$stage" = precompile ]; then COMPILE=1; fi
 export COMPILE
 {templates.command("training_orchestrator.py", options)}
 {templates.RUN}"""
-        prepare = f"""has_modules 'Install NxD Training and Apex (Neuron documentation, NxD Training installation guide), or use an image that has them' \\
-  neuronx_distributed_training apex nemo
+        trees = [f"{templates.tree_ref(name, tree)} {name}_url={tree.url}" for name, tree in _VENDOR.items()]
+        prepare = f"""{chr(10).join(trees)}
+{shell.read("nxd_training.sh").decode()}
+{PACKAGES.lines(self, plan.cluster)}
 {templates.tree_ref("nxdt", _TREE)}
 source_tree nxdt {_TREE.url} "$nxdt_ref"
 {fetch}"""

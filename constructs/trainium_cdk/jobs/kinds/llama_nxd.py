@@ -17,18 +17,22 @@ from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import corrections, quote, templates
 from trainium_cdk.jobs.kinds.bert_large import read
 from trainium_cdk.jobs.models import AbsolutePath, Job, Upstream, check_warm_up, wrong
+from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
 from trainium_cdk.jobs.records import Reader
 from trainium_cdk.jobs.templates import Option, Template
 from trainium_cdk.outputs import Fleet
 
-PACKAGES = (
-    "datasets==3.6.0",
-    "huggingface-hub==0.34.4",
-    "regex==2025.9.1",
-    "requests==2.31.0",
-    "tensorboard==2.21.0",
-    "transformers==4.48.0",
+PACKAGES = Packages(
+    pins=(
+        "datasets==3.6.0",
+        "huggingface-hub==0.34.4",
+        "regex==2025.9.1",
+        "tensorboard==2.21.0",
+        "transformers==4.48.0",
+    ),
+    libraries=("neuronx_distributed",),
+    megabytes=390,
 )
 """What the script imports, within the vendor's requirements.txt; TensorBoard as for BERT-Large."""
 
@@ -49,6 +53,7 @@ class LlamaNxd(Job):
     UPSTREAM: ClassVar[Upstream | None] = Upstream(
         "aws-neuron/neuronx-distributed", _TREE.commit, f"{_FOLDER}/{_SCRIPT}", "legacy: PyTorch/XLA"
     )
+    PACKAGES: ClassVar[Packages | None] = PACKAGES
     LOGS: ClassVar[tuple[Reader, ...]] = (read,)
 
     kind: Literal["llama3.1-8b"] = "llama3.1-8b"
@@ -147,10 +152,10 @@ fi
 mkdir -p "$output"
 {templates.command(corrections.program(_SCRIPT, *_CORRECTIONS), options)}
 {templates.RUN}"""
-        prepare = f"""has_modules 'Install it from the Neuron repository, or use an image that has it' neuronx_distributed
+        prepare = f"""{PACKAGES.lines(self, plan.cluster)}
 {templates.tree_ref("nxd", _TREE)}
 source_tree nxd {_TREE.url} "$nxd_ref"
-{templates.packages(*PACKAGES)}"""
+"""
         return Template(node, prepare, require=templates.on_cluster(self.data or "", plan))
 
     @property

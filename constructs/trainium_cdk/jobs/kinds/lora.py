@@ -15,12 +15,18 @@ from trainium_cdk.catalog.sources import sources
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import quote, templates
 from trainium_cdk.jobs.models import AbsolutePath, Job, Upstream
+from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan
 from trainium_cdk.jobs.templates import Option, Template
 from trainium_cdk.outputs import Fleet
 
-PACKAGES = ("datasets==3.6.0", "optimum-neuron[training]==0.4.5", "tensorboard==2.21.0")
-"""What the scripts import, beside PyTorch and NxD; `training` pins trl 0.24.0, peft 0.17.0 and accelerate 1.8.1."""
+PACKAGES = Packages(
+    pins=("datasets==3.6.0", "optimum-neuron[training]==0.4.5", "tensorboard==2.21.0"),
+    libraries=("neuronx_distributed",),
+    pythons=("3.10", "3.11"),
+    megabytes=450,
+)
+"""What the scripts import, beside PyTorch; `training` pins trl 0.24.0, peft 0.17.0 and accelerate 1.8.1. Pythons: pyproject.toml."""
 
 _TREE = sources().repositories["optimum-neuron"]
 _TENSOR_PARALLEL = {"trn1": 8, "trn1n": 8, "trn2": 4}
@@ -69,6 +75,7 @@ class Lora(Job):
     UPSTREAM: ClassVar[Upstream | None] = Upstream(
         "huggingface/optimum-neuron", _TREE.commit, "examples/training/{qwen3,llama}", "v0.4.5, which pins SDK 2.26.1"
     )
+    PACKAGES: ClassVar[Packages | None] = PACKAGES
     RESTARTS: ClassVar[bool] = False
 
     kind: Literal["lora"] = "lora"
@@ -153,11 +160,9 @@ mkdir -p "$output"
 {templates.command(example.program, options)}
 {templates.RUN}"""
         fetch = "" if self.weights else f"hugging_face {example.model} {quote.words(example.files)}\n"
-        prepare = f"""has_modules 'Install neuronx_distributed 0.15.22404 from the Neuron repository, or use an image that has it' \\
-  neuronx_distributed
+        prepare = f"""{PACKAGES.lines(self, plan.cluster)}
 {templates.tree_ref("optimum_neuron", _TREE)}
 source_tree optimum-neuron {_TREE.url} "$optimum_neuron_ref"
-{templates.packages(*PACKAGES)}
 {fetch}hugging_face_data {example.dataset}"""
         return Template(node, prepare, require=templates.on_cluster(self.weights or "", plan))
 

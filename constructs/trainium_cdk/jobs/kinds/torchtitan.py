@@ -17,6 +17,7 @@ from pydantic import Field, StringConstraints
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import templates
 from trainium_cdk.jobs.models import Job, Upstream
+from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan
 from trainium_cdk.jobs.records import NUMBER, Reader, Step, parse_number
 from trainium_cdk.jobs.templates import Option, Template
@@ -28,6 +29,8 @@ _MODULE = "torchtitan_neuron.models.qwen3"
 _CONFIG = "qwen3_8b_tp4_fsdp16_sac"
 _TENSOR_PARALLEL = 4
 _ASSETS = ("Qwen/Qwen3-8B", "config.json", "tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt")
+_PACKAGES = Packages(pins=("huggingface-hub",), also="TorchTitan's commit and its requirements.txt")
+_SOURCE = '"$trn/src/torchtitan-$torchtitan_ref"'
 _ONE_LOG = "--local-ranks-filter 0 --role rank --tee 3"
 """Options of the launcher, as TorchTitan's run_train.sh sets them: every worker logs every step, and the log shows one worker per node."""
 _LINE = re.compile(r"\bstep:\s{0,20}(?P<step>\d{1,15})\s{1,4}(?P<rest>loss:[^\r\n]{1,400})")
@@ -53,6 +56,7 @@ class Pretraining(Job):
     FRAMEWORKS: ClassVar[tuple[str, ...]] = ("torch-native",)
     FAMILIES: ClassVar[tuple[str, ...]] = ("trn2", "trn2u", "trn3")
     RELEASES: ClassVar[tuple[str, str]] = ("2.33.0", "")
+    PACKAGES: ClassVar[Packages | None] = _PACKAGES
     LOGS: ClassVar[tuple[Reader, ...]] = (read,)
 
     precompile: bool = Field(default=False, description="Not supported: TorchNeuron compiles while it runs.")
@@ -108,8 +112,7 @@ mkdir -p "$job/output"
 "${{command[@]}}\""""
         prepare = f"""torchtitan_ref=${{TRN_TORCHTITAN_REF:-{self.ref}}}
 source_tree torchtitan {_URL} "$torchtitan_ref"
-packages "torchtitan-$torchtitan_ref" huggingface-hub -r "$trn/src/torchtitan-$torchtitan_ref/requirements.txt" \\
-  -e "$trn/src/torchtitan-$torchtitan_ref"
+{_PACKAGES.lines(self, plan.cluster, f"-r {_SOURCE}/requirements.txt -e {_SOURCE}")}
 {fetch}""".rstrip()
         return Template(node, prepare)
 

@@ -10,13 +10,12 @@ A job is one Volcano Job of two tasks:
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import asdict
 from typing import Any
 
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.jobs import quote, shell, versions
+from trainium_cdk.jobs import quote, shell, templates, versions
 from trainium_cdk.jobs.environment import cache_lines, launch_environment
 from trainium_cdk.jobs.kubernetes.names import TRAIN, task_pod
 from trainium_cdk.jobs.models import seconds
@@ -37,7 +36,6 @@ stage=$1
 files={files}
 trn={shared}/trn
 job=$trn/jobs/{name}
-venv=$trn/venv/{venv}
 . "$files/pod.sh"
 {limit}export NNODES={nodes} NPROC_PER_NODE={cores} NODE_RANK=${{VC_TASK_INDEX:-0}}
 export MASTER_ADDR={master}
@@ -58,8 +56,7 @@ cache=$trn/neuron_cache/{cache}/$host
 launch() {{
 {check}mkdir -p "$cache"
 open_files
-if [ -f "$venv/bin/activate" ]; then . "$venv/bin/activate"; fi
-{before}{start}
+{activate}{before}{start}
 }}
 
 {ranks}begin
@@ -72,12 +69,9 @@ _PREPARE = """#!/bin/bash
 files={files}
 trn={shared}/trn
 job=$trn/jobs/{name}
-venv=$trn/venv/{venv}
+base={base} python=python3 index={index}
 . "$files/fetch.sh"
 {require}
-# packages that the image lacks, in addition to its own
-make_environment() {{ python3 -m venv --system-site-packages --without-pip "$venv"; }}
-once venv-{venv} "$venv/bin/python3" make_environment
 {prepare}
 """
 
@@ -92,7 +86,7 @@ def job_files(name: str, fitted: Plan, parts: Template, catalog: Catalog | None 
     }
     if "prepare" in fitted.stages:
         made["fetch.sh"] = shell.fetch()
-        made["prepare.sh"] = _prepare(name, fitted, parts).encode()
+        made["prepare.sh"] = _prepare(name, fitted, parts, catalog).encode()
     return made | {f"script/{filename}": content for filename, content in job.files.items()}
 
 
@@ -122,10 +116,6 @@ def image_of(fitted: Plan) -> str:
     return fitted.job.image or fitted.cluster.image
 
 
-def _venv(fitted: Plan) -> str:
-    return hashlib.sha256(image_of(fitted).encode()).hexdigest()[:12]
-
-
 def _node(name: str, fitted: Plan, parts: Template, catalog: Catalog | None) -> str:
     job = fitted.job
     env = launch_environment(fitted, catalog)
@@ -149,7 +139,7 @@ def _node(name: str, fitted: Plan, parts: Template, catalog: Catalog | None) -> 
         name=name,
         files=FILES,
         shared=_shared(fitted),
-        venv=_venv(fitted),
+        activate=templates.ENVIRONMENT if job.PACKAGES else "",
         limit=limit,
         # a user's script may not be able to resume
         once="" if job.RESTARTS else "fails_once=1\n",
@@ -170,7 +160,7 @@ def _node(name: str, fitted: Plan, parts: Template, catalog: Catalog | None) -> 
     )
 
 
-def _prepare(name: str, fitted: Plan, parts: Template) -> str:
+def _prepare(name: str, fitted: Plan, parts: Template, catalog: Catalog | None) -> str:
     # fetch.sh has its own `die`; a missing path fails the job at once, because a retry would fail too
     require = f'die() {{ printf "trn: %s\\n" "$*" >&2; exit 64; }}\n{parts.require}' if parts.require else ""
     return _PREPARE.format(
@@ -178,7 +168,8 @@ def _prepare(name: str, fitted: Plan, parts: Template) -> str:
         environment=quote.exports(fitted.job.env),
         files=FILES,
         shared=_shared(fitted),
-        venv=_venv(fitted),
+        base=quote.word(image_of(fitted)),
+        index=quote.word((catalog or Catalog.load()).repositories.pip),
         require=require,
         prepare=parts.prepare.strip(),
     )

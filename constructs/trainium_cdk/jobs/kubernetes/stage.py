@@ -166,7 +166,7 @@ def _job(
     volumes = pods.Volumes(cluster)
     fetch = shell.fetch().decode()
     shared = f"trn=${{TRN_SHARED_ROOT:-}}{quote.word(cluster.shared_dir)}/trn"
-    text = f"{shared}\njob=$trn venv=none mode=fetch\n{fetch}{_STAGE}"
+    text = f"{shared}\njob=$trn python=python3 mode=fetch\n{fetch}{_STAGE}"
     main = pods.container(
         "main",
         image,

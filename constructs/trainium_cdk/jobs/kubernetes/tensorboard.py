@@ -21,13 +21,15 @@ _HOURS = 12
 _READY_SECONDS = 120.0
 # On the pod's own loopback address: reached only by a port-forward, which needs permissions in the cluster.
 _SERVE = """
-venv=$(find "${TRN_SHARED_ROOT:-}$2/trn/venv" -mindepth 1 -maxdepth 1 -type d 2> /dev/null | head -n 1)
-if ! command -v tensorboard > /dev/null && [ -n "$venv" ]; then . "$venv/bin/activate"; fi
+job=${TRN_SHARED_ROOT:-}$1
+if ! command -v tensorboard > /dev/null && [ -f "$job/environment" ]; then
+  . "${job%/jobs/*}/environments/$(cat "$job/environment")/bin/activate"
+fi
 if ! command -v tensorboard > /dev/null; then
   echo "trn: the image has no tensorboard. Give one that has it as --image" >&2
   exit 64
 fi
-exec tensorboard --logdir "${TRN_SHARED_ROOT:-}$1" --port "$3" --host "${TRN_TENSORBOARD_HOST:-127.0.0.1}"
+exec tensorboard --logdir "$job" --port "$2" --host "${TRN_TENSORBOARD_HOST:-127.0.0.1}"
 """
 
 
@@ -77,7 +79,7 @@ def serve(
     directory = str(status.described(seen.job).get("directory", ""))
     image = image or str(seen.job["spec"]["tasks"][-1]["template"]["spec"]["containers"][0]["image"])
     name = f"trn-tensorboard-{secrets.token_hex(4)}"
-    command = ["bash", "-c", _SERVE, "tensorboard", directory, backend.cluster.shared_dir, str(PORT)]
+    command = ["bash", "-c", _SERVE, "tensorboard", directory, str(PORT)]
     pod = reader.pod(backend.cluster, name, "tensorboard", image, command, seconds=_HOURS * 3600, port=PORT)
     api = backend.api
     api.create("Pod", pod)

@@ -9,5 +9,9 @@ def read(*names: str) -> bytes:
 
 
 def fetch() -> bytes:
-    """fetch.sh, with unpack.py in its variable UNPACK."""
-    return b"read -r -d '' UNPACK << 'PYTHON' || true\n" + read("unpack.py") + b"PYTHON\n" + read("fetch.sh")
+    """fetch.sh and environments.sh, with unpack.py in the variable UNPACK and environment.py in ENVIRONMENT."""
+    programs = (b"read -r -d '' %s << 'PYTHON' || true\n%sPYTHON\n" % (name, read(file)) for name, file in _PROGRAMS)
+    return b"".join([*programs, read("fetch.sh", "environments.sh")])
+
+
+_PROGRAMS = ((b"UNPACK", "unpack.py"), (b"ENVIRONMENT", "environment.py"))

@@ -1,10 +1,10 @@
 # shellcheck shell=bash
 # Fetching code, data and packages once for all jobs. Sourced by prepare.sh, which has set: job, trn (the shared
-# directory of trn), venv, and mode (`fetch`; or `check`, which ends with code 3 if something must be fetched). Code 4: the
-# job cannot run with what is on the cluster.
+# directory of trn), python (the interpreter with the packages of the cluster or the image), and mode (`fetch`; or `check`, which
+# ends with code 3 if something must be fetched). Code 4: the job cannot run with what is on the cluster.
 # After an interruption, everything resumes.
 set -euo pipefail
-: "${job:?}" "${trn:?}" "${venv:?}" "${mode:?}" "${UNPACK:?}"
+: "${job:?}" "${trn:?}" "${python:?}" "${mode:?}" "${UNPACK:?}"
 
 export PART_BYTES=${TRN_PART_BYTES:-268435456}
 readonly STREAMS=8
@@ -171,24 +171,6 @@ get_part() {
 }
 export -f get_part
 
-# packages KEY ARGUMENTS...: pip install into the virtual environment.
-packages() {
-  local key=$1
-  shift
-  once "pip-$key" "$venv/.trn-$key" install_packages "$venv/.trn-$key" "$@"
-}
-
-install_packages() {
-  local marker=$1
-  shift
-  if [ ! -x "$venv/bin/python3" ]; then
-    die "there is no virtual environment at $venv: the head node's bootstrap has not finished, or failed"
-  fi
-  say "installing $*"
-  "$venv/bin/python3" -m pip install --quiet "$@"
-  : > "$marker"
-}
-
 # hugging_face MODEL FILE...: files of a model on Hugging Face, into the cache $trn/hf_cache that all nodes read.
 hugging_face() {
   once "hf-${1//\//--}-$(cksum <<< "$*" | cut -d ' ' -f 1)" "$trn/hf_cache/hub/models--${1//\//--}" download_model "$@"
@@ -196,7 +178,7 @@ hugging_face() {
 
 download_model() {
   say "fetching $1 from Hugging Face: ${*:2}"
-  HF_HOME=$trn/hf_cache "$venv/bin/python3" -c 'import sys, huggingface_hub as hub
+  HF_HOME=$trn/hf_cache "$python" -c 'import sys, huggingface_hub as hub
 hub.snapshot_download(sys.argv[1], allow_patterns=sys.argv[2:])' "$@" > /dev/null
 }
 
@@ -207,7 +189,7 @@ hugging_face_data() {
 
 download_dataset() {
   say "fetching the data set $1 from Hugging Face"
-  HF_HOME=$trn/hf_cache "$venv/bin/python3" -c 'import sys, datasets
+  HF_HOME=$trn/hf_cache "$python" -c 'import sys, datasets
 datasets.load_dataset(sys.argv[1], split="train")' "$1" > /dev/null
 }
 
@@ -215,7 +197,7 @@ datasets.load_dataset(sys.argv[1], split="train")' "$1" > /dev/null
 has_modules() {
   local fix=$1 absent
   shift
-  absent=$("$venv/bin/python3" -c 'import importlib.util as i, sys
+  absent=$("$python" -c 'import importlib.util as i, sys
 print(*[m for m in sys.argv[1:] if i.find_spec(m) is None])' "$@")
   if [ -n "$absent" ]; then
     printf 'trn: %s\n' "the environment of the workers has no $absent. $fix" >&2

@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # Sourced by node.sh in every container of a job on Kubernetes, which has set: stage, trn (the shared directory of trn), job
-# (the job's directory there), venv and files (where the job's files are mounted).
+# (the job's directory there) and files (where the job's files are mounted).
 set -euo pipefail
-: "${stage:?}" "${trn:?}" "${job:?}" "${venv:?}" "${files:?}"
+: "${stage:?}" "${trn:?}" "${job:?}" "${files:?}"
 readonly REFUSED=64 NOT_COMPILED=65 FAILED=66
 
 say() { printf 'trn: %s\n' "$*"; }

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.jobs import quote, shell, versions
+from trainium_cdk.jobs import quote, shell, templates, versions
 from trainium_cdk.jobs.environment import cache_lines, launch_environment
 from trainium_cdk.jobs.models import Job
 from trainium_cdk.jobs.plan import Plan, StageName, expected, plan
@@ -61,7 +61,7 @@ def render(job: Job, cluster: SlurmCluster, token: str, *, catalog: Catalog | No
     }
     if "prepare" in fitted.stages:
         job_files["fetch.sh"] = shell.fetch()
-        job_files["prepare.sh"] = _prepare(fitted, venv, parts).encode()
+        job_files["prepare.sh"] = _prepare(fitted, venv, parts, catalog).encode()
     for stage in fitted.stages:
         job_files[f"{stage}.sbatch"] = _batch(name, fitted, parts, stage).encode()
     job_files |= {f"script/{name}": content for name, content in job.files.items()}
@@ -139,12 +139,13 @@ fi
 """
 
 
-def _prepare(fitted: Plan, venv: str, parts: Template) -> str:
+def _prepare(fitted: Plan, venv: str, parts: Template, catalog: Catalog | None) -> str:
+    index = (catalog or Catalog.load()).repositories.pip
     return f"""#!/bin/bash
 # bash prepare.sh JOB fetch|check: fetches what this job needs and the cluster does not have yet.
 {quote.exports(fitted.job.env)}job=$1 mode=$2
 trn=${{job%/jobs/*}}
-venv={venv}
+base=$(readlink -f {venv}) python=$base/bin/python3 index={quote.word(index)}
 if [ "$mode" = fetch ]; then : > "$job/state/prepare.begun"; fi
 . "$job/fetch.sh"
 {parts.prepare.strip()}
@@ -201,7 +202,9 @@ run 2>&1 | tee -a "$job/logs/$stage.$NODE_RANK.log"
 def _node(name: str, fitted: Plan, venv: str, parts: Template, catalog: Catalog | None) -> str:
     env = launch_environment(fitted, catalog)
     activate = f"venv={venv}\n"
-    if fitted.cluster.framework == "none":
+    if fitted.job.PACKAGES:
+        activate = templates.ENVIRONMENT.rstrip("\n")
+    elif fitted.cluster.framework == "none":
         activate += 'if [ -f "$venv/bin/activate" ]; then . "$venv/bin/activate"; fi'
     else:
         activate += (

@@ -1,0 +1,134 @@
+"""What a job's programs import beside the framework, and whether a cluster can have it. `prepare` makes an environment of it, which
+belongs to no other packages (`shell/environments.sh`). Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.catalog.plain import listed
+from trainium_cdk.catalog.stack import python_of
+from trainium_cdk.errors import JobError
+from trainium_cdk.jobs import quote
+from trainium_cdk.outputs import ClusterOutputs
+
+
+class Job(Protocol):
+    """What is read of a job here."""
+
+    PACKAGES: ClassVar[Packages | None]
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def image(self) -> str | None: ...
+
+
+@dataclass(frozen=True)
+class Packages:
+    """The packages of a kind, at versions that go together. They are installed on top of the cluster's environment (Slurm) or the
+    image's packages (Kubernetes), of which PyTorch, the compiler and the runtime are never replaced.
+
+    Attributes:
+        pins: requirements, as pip takes them.
+        libraries: packages of the Neuron SDK, at the version of the cluster's release in the catalogue. An image of the user's own,
+            or a release that the catalogue does not know, must have them.
+        pythons: versions of Python that all of them have wheels for; empty: every one that the framework has.
+        megabytes: disk space, without the framework; as measured.
+        also: what else is installed, for the user to read; empty for nothing.
+    """
+
+    pins: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+    pythons: tuple[str, ...] = ()
+    megabytes: int = 0
+    also: str = ""
+
+    def describe(self) -> str:
+        """In one line: what is installed, for which Python."""
+        words = [*self.libraries, *self.pins, *([self.also] if self.also else [])]
+        return ", ".join(words) + (f" (Python {listed(self.pythons)})" if self.pythons else "")
+
+    def requirements(self, job: Job, cluster: ClusterOutputs) -> tuple[str, ...]:
+        """The requirements on a cluster, libraries with their versions.
+
+        Raises:
+            JobError: the cluster's Neuron release has no such library.
+        """
+        release = None if job.image else Catalog.load().releases.get(cluster.neuron_release)
+        if release is None:
+            return self.pins
+        absent = [library for library in self.libraries if library not in release.libraries]
+        if absent:
+            have = [
+                version for version, one in Catalog.load().releases.items() if {*self.libraries} <= {*one.libraries}
+            ]
+            raise JobError(
+                f"{job.kind} needs {listed(absent)}, which Neuron SDK {release.version} of {cluster.stack} does not have. Deploy with "
+                f"`bootstrap: {{neuron_release: ...}}`, one of {', '.join(have)}"
+            )
+        return (*(f"{library}=={release.libraries[library]}" for library in self.libraries), *self.pins)
+
+    def lines(self, job: Job, cluster: ClusterOutputs, *more: str) -> str:
+        """Lines of `prepare` that make the environment, or find it.
+
+        Args:
+            more: further arguments of pip, quoted for the shell.
+        """
+        found = self.requirements(job, cluster)
+        words = " ".join(filter(None, [quote.words(found), *more]))
+        line = f"environment {job.kind} {words}"
+        if not self.libraries:
+            return line
+        fix = quote.word("Use an image or a Neuron release that has it, or add it to bootstrap.pip_packages")
+        modules = f"has_modules {fix} {quote.words(self.libraries)}"
+        unversioned = found == self.pins  # then they must be there before anything is installed
+        return f"{modules}\n{line}" if unversioned else f"{line}\n{modules}"
+
+
+def python_on(image: str | None, cluster: ClusterOutputs) -> str:
+    """The Python of a cluster's environment, or of the image that a job uses; empty if it is not known."""
+    catalog = Catalog.load()
+    if cluster.containers:
+        known = catalog.images.get(image or cluster.image)
+        return known.python if known else ""
+    release = catalog.releases.get(cluster.neuron_release)
+    frameworks = release.frameworks.items() if release else ()
+    framework = next((found for name, found in frameworks if name == cluster.framework), None)
+    if framework is None or cluster.os not in catalog.parallelcluster.operating_systems:
+        return ""
+    return python_of(catalog, framework, cluster.os) or ""
+
+
+def check(job: Job, cluster: ClusterOutputs) -> None:
+    """Check that the packages of a job's kind exist for the cluster.
+
+    Raises:
+        JobError: they have no wheels for its Python, or its Neuron release does not have all of them.
+    """
+    packages = job.PACKAGES
+    if packages is None:
+        return
+    python = python_on(job.image, cluster)
+    if python and packages.pythons and python not in packages.pythons:
+        where = f"the image {job.image or cluster.image}" if cluster.containers else cluster.stack
+        fix = "Use another image" if cluster.containers else "Deploy with another `pcluster: {os: ...}`"
+        raise JobError(
+            f"the packages of {job.kind} have wheels for Python {listed(packages.pythons)}, and {where} has Python {python}. {fix}"
+        )
+    packages.requirements(job, cluster)
+
+
+def describe(packages: Packages, job: Job, cluster: ClusterOutputs) -> str:
+    """For the user, before the job runs: what `prepare` installs, on what, and how much it is."""
+    python = python_on(job.image, cluster)
+    container = cluster.containers
+    on = "the image" if container else f"Neuron SDK {cluster.neuron_release}"
+    words = [*packages.requirements(job, cluster), *([packages.also] if packages.also else [])]
+    size = f", about {packages.megabytes:,} MB" if packages.megabytes else ""
+    return (
+        f"packages of its own, on top of {on}{f' with Python {python}' if python else ''}: {', '.join(words)} (installed once in "
+        f"{cluster.shared_dir}{size}; trn environments)"
+    )
