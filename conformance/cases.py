@@ -55,7 +55,8 @@ def cluster(engine: str, kind: str = "bert-large") -> Cluster:
         instance, changes = "trn2.48xlarge", {**changes, "framework": "torch-native"}
     if engine == "slurm":
         return slurm.make_cluster(slurm.fleet(instance), **changes)
-    return kubernetes.make_cluster(kubernetes.fleet(instance, 16), **changes, **({"image": _IMAGE} if native else {}))
+    image = _IMAGE if native else neuron.container
+    return kubernetes.make_cluster(kubernetes.fleet(instance, 16), **changes, image=image)
 
 
 def start(engine: str, job: AnyJob, stage: str = "train", *checkpoints: str) -> Launched:

@@ -39,6 +39,8 @@ keep_nodes() { :; }
 _CALL = '{name}() {{ printf "%q " {name} "$@" >> "$RECORDS/calls"; echo >> "$RECORDS/calls"; }}\n'
 _CORRECTED = "/script/launch.py"
 """What starts a program with corrections; their names and the program follow."""
+_TOOLS = ("g++", "make", "python3-config")
+"""What a `prepare` needs of the head node or the image."""
 _SHELL = {"BASHOPTS", "SHELLOPTS", "PWD", "OLDPWD", "SHLVL", "_", "VIRTUAL_ENV", "RECORDS"}
 
 
@@ -173,10 +175,10 @@ class _Node:
             "TRN_SYS_ROOT": str(head_node.driver(root)),
             "RECORDS": str(root),
         }
+        environments = [self.job.parents[1] / "environments/made"]
+        (self.job / "environment").write_text("made\n")
         if isinstance(cluster, SlurmCluster):
-            activate = root / "home" / cluster.venv / "bin/activate"
-            activate.parent.mkdir(parents=True)
-            activate.touch()
+            environments.append(root / "home" / cluster.venv)
             self.variables |= {
                 **dict.fromkeys(("SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID"), "0"),
                 "SLURM_NTASKS": str(job.nodes * job.processes_per_node),
@@ -185,6 +187,10 @@ class _Node:
             }
         else:
             self.variables |= {"VC_TASK_INDEX": "0", "TRN_NODE": "node", "TRN_ATTEMPT": "0", "HOSTNAME": "pod"}
+        empty = [folder / "bin/activate" for folder in environments]
+        for file in (*empty, *(root / "bin" / tool for tool in _TOOLS)):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch(0o755)
 
     def run(self, script: str, *arguments: str) -> None:
         command = ["bash", "-c", _FUNCTIONS, "bash", str(self.files / script), *arguments]

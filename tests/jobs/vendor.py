@@ -143,6 +143,7 @@ class Site:
         for folder in (directory / "state", here):
             folder.mkdir(parents=True, exist_ok=True)
         for path, content in sent.files.items():
+            (here / path).parent.mkdir(exist_ok=True)
             (here / path).write_bytes(content.replace(b"files=/trn/job\n", f"files={here}\n".encode()))
         command = ["prepare.sh", str(here), mode] if cluster.engine == "slurm" else ["node.sh", "prepare"]
         return subprocess.Popen(

@@ -22,7 +22,7 @@ _LONGEST_PAUSE = 15.0
 
 
 class Changes:
-    """Passes a status on when it differs from the one before; to nobody if `notify` is None."""
+    """Passes a status on when it differs from the one before; to no one if `notify` is None."""
 
     def __init__(self, notify: Callable[[JobStatus], None] | None, first: JobStatus | None = None):
         self._notify, self._last = notify, first

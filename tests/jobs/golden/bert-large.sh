@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=f4691253fc2b77481ddf11dc4747422fd45a33957d124470b152fcb9e42ba69e
+digest=0cc182151cea0a13fd71b1278fe98c47f8f38d805d93ba96ef8cb1c65c7cb4fb
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -277,8 +277,8 @@ only_folder() {
 }
 
 run() {
-venv="$HOME"/aws_neuron_venv_pytorch
-if [ ! -f "$venv/bin/activate" ]; then die "there is no virtual environment at $venv"; fi
+venv=$trn/environments/$(cat "$job/environment")
+if [ ! -f "$venv/bin/activate" ]; then die "the environment of this job, $venv, was removed. Submit the job again"; fi
 . "$venv/bin/activate"
 check_versions
 mkdir -p "$cache"
@@ -346,12 +346,12 @@ cat > "$job/prepare.sh" <<'EOF'
 # bash prepare.sh JOB fetch|check: fetches what this job needs and the cluster does not have yet.
 job=$1 mode=$2
 trn=${job%/jobs/*}
-venv="$HOME"/aws_neuron_venv_pytorch
+base=$(readlink -f "$HOME"/aws_neuron_venv_pytorch) python=$base/bin/python3 index=https://pip.repos.neuron.amazonaws.com
 if [ "$mode" = fetch ]; then : > "$job/state/prepare.begun"; fi
 . "$job/fetch.sh"
 samples_ref=${TRN_SAMPLES_REF:-2015d650cd89e4c671ae5bd1b5f1d4499d94d4dd}
 source_tree samples https://github.com/aws-neuron/aws-neuron-samples.git "$samples_ref"
-packages 72fe51508a21 h5py==3.15.1 huggingface-hub==0.24.5 requests==2.31.0 tensorboard==2.21.0 transformers==4.44.0
+environment bert-large h5py==3.15.1 huggingface-hub==0.24.5 requests==2.31.0 tensorboard==2.21.0 transformers==4.44.0
 hugging_face bert-large-uncased config.json pytorch_model.bin
 data_archive bert-seqlen128 s3://neuron-s3/training_datasets/bert_pretrain_wikicorpus_tokenized_hdf5/bert_pretrain_wikicorpus_tokenized_hdf5_seqlen128.tar --no-sign-request
 enough_files "$trn/data/bert-seqlen128" '*_training_*.hdf5' 512 'The training script needs a shard for each worker: use fewer nodes'

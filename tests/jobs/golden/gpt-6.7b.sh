@@ -8,7 +8,7 @@ id=gpt-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=d791a3b9e3f852b2010cf2b186bf4ff848eff541c1614f41468059db4f3d8a17
+digest=639123c313d74d214a32ea83813e243a096c0a1b8295392ca17e635b84789abb
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -268,8 +268,8 @@ check_versions() {
 }
 
 run() {
-venv="$HOME"/aws_neuron_venv_pytorch
-if [ ! -f "$venv/bin/activate" ]; then die "there is no virtual environment at $venv"; fi
+venv=$trn/environments/$(cat "$job/environment")
+if [ ! -f "$venv/bin/activate" ]; then die "the environment of this job, $venv, was removed. Submit the job again"; fi
 . "$venv/bin/activate"
 check_versions
 mkdir -p "$cache"
@@ -329,11 +329,41 @@ cat > "$job/prepare.sh" <<'EOF'
 # bash prepare.sh JOB fetch|check: fetches what this job needs and the cluster does not have yet.
 job=$1 mode=$2
 trn=${job%/jobs/*}
-venv="$HOME"/aws_neuron_venv_pytorch
+base=$(readlink -f "$HOME"/aws_neuron_venv_pytorch) python=$base/bin/python3 index=https://pip.repos.neuron.amazonaws.com
 if [ "$mode" = fetch ]; then : > "$job/state/prepare.begun"; fi
 . "$job/fetch.sh"
-has_modules 'Install NxD Training and Apex (Neuron documentation, NxD Training installation guide), or use an image that has them' \
-  neuronx_distributed_training apex nemo
+apex_ref=${TRN_APEX_REF:-e74a67bba3ee679f778670e17edc21639008ae0a} apex_url=https://github.com/NVIDIA/apex.git
+containers_ref=${TRN_CONTAINERS_REF:-033cc6a872af8f112a2cd9a4c8d4236ac3e0832c} containers_url=https://github.com/aws-neuron/deep-learning-containers.git
+# NxD Training as the vendor's training images have it: NeMo, Apex and Megatron's core by their own requirements and scripts. Where
+# the cluster or the image has these, only NeMo's helper is compiled.
+for tool in g++ make python3-config; do
+  if ! command -v "$tool" > /dev/null; then
+    printf 'trn: there is no %s here, which NeMo needs. Install it (python3-config is in python3-dev), or use an image that has it\n' "$tool" >&2
+    exit 4
+  fi
+done
+
+steps() {
+  local containers=$trn/src/containers-$containers_ref work=$VIRTUAL_ENV/build packages nemo
+  if ! python3 -c 'import importlib.util as u; raise SystemExit(not all(map(u.find_spec, ["apex", "megatron", "nemo"])))'; then
+    source_tree containers "$containers_url" "$containers_ref"
+    source_tree apex "$apex_url" "$apex_ref"
+    mkdir "$work"
+    cp -r "$trn/src/apex-$apex_ref" "$work/apex"
+    cp "$containers/common/apex_setup.py" "$work/apex/setup.py"
+    pip install --no-build-isolation -r "$containers/common/nxdt_requirements.txt" "$work/apex"
+    (cd "$work" && bash "$containers/common/nxdt_install_setup.sh")
+    rm -rf "$work"
+  fi
+  # before it trains, rank 0 compiles this helper unless it is there: in a pod it could not, as NeMo is in the image
+  packages=$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  nemo=$(python3 -c 'import importlib.util as u; print(u.find_spec("nemo").submodule_search_locations[0])')
+  if [ "$nemo" != "$packages/nemo" ]; then cp -r "$nemo" "$packages/nemo"; fi
+  make -C "$packages/nemo/collections/nlp/data/language_modeling/megatron"
+}
+
+environment gpt-6.7b neuronx_distributed==0.17.26814 neuronx_distributed_training==1.7.0 Cython packaging pybind11 'setuptools>=70,<81' torchvision wheel
+has_modules 'Use an image or a Neuron release that has it, or add it to bootstrap.pip_packages' neuronx_distributed neuronx_distributed_training
 nxdt_ref=${TRN_NXDT_REF:-9169aa03f39efd4eb02da63891a7ed98defb1714}
 source_tree nxdt https://github.com/aws-neuron/neuronx-distributed-training.git "$nxdt_ref"
 data_file gpt2-wikipedia s3://models.huggingface.co/bert/gpt2-vocab.json --no-sign-request 196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783
