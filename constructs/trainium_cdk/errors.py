@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from trainium_cdk.settings import Problem, Source
+    from trainium_cdk.problems import Problem, Source
 
 
 class TrnError(Exception):

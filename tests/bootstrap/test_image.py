@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.bootstrap.conftest import NewNode
 from tests.bootstrap.fake_vendor import FI_INFO, KERNEL, NEURON_DEBS
 from tests.bootstrap.test_ubuntu import COMPUTE, FRAMEWORK, VENV, installed
-from trainium_cdk.pcluster.image import script
+from trainium_cdk.cluster_configuration.image import script
 
 
 def test_a_node_from_a_baked_image_installs_nothing(new_node: NewNode) -> None:

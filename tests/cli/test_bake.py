@@ -15,7 +15,7 @@ from sandbox.pcluster_validator import PCLUSTER_PYTHON, installed_version
 from tests.jobs.conftest import make_cluster
 from tests.support import need
 from trainium_cdk import settings
-from trainium_cdk.pcluster.image import bake
+from trainium_cdk.cluster_configuration.image import bake
 
 BIN = Path(sys.executable).parent
 BUCKET = "bake-files"

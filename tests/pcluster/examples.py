@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from trainium_cdk.pcluster.config import ClusterIds
+from trainium_cdk.cluster_configuration.config import ClusterIds
 from trainium_cdk.settings import Environment
 
 IDS = ClusterIds(

@@ -8,7 +8,7 @@ from typing import Any
 
 from sandbox import LocalAws
 from sandbox.pcluster_validator.seed import Seeded, reservation, seed
-from trainium_cdk.pcluster.config import NO_ADDRESS, ClusterIds, Config, render
+from trainium_cdk.cluster_configuration.config import NO_ADDRESS, ClusterIds, Config, render
 from trainium_cdk.settings import Environment
 from trainium_cdk.settings.inventory import inventory
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.pcluster.examples import ids_for
 from trainium_cdk import settings
-from trainium_cdk.pcluster.config import BOOTSTRAP_SECONDS, NO_ADDRESS, render, to_yaml
-from trainium_cdk.pcluster.merge import merged
+from trainium_cdk.cluster_configuration.config import BOOTSTRAP_SECONDS, NO_ADDRESS, render, to_yaml
+from trainium_cdk.cluster_configuration.merge import merged
 
 HERE = Path(__file__).parent
 ENVIRONMENTS = HERE.parent / "environments"

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 from trainium_cdk import settings
-from trainium_cdk.pcluster.config import to_yaml
-from trainium_cdk.pcluster.image import bake
+from trainium_cdk.cluster_configuration.config import to_yaml
+from trainium_cdk.cluster_configuration.image import bake
 
 GOLDEN = Path(__file__).parent / "golden" / "image.yaml"
 PRIVATE = """

@@ -17,7 +17,7 @@ from tests.pcluster.examples import IDS, ids_for
 from tests.pcluster.seeding import configuration
 from tests.support import need
 from trainium_cdk import settings
-from trainium_cdk.pcluster.config import Config, render
+from trainium_cdk.cluster_configuration.config import Config, render
 from trainium_cdk.settings.pcluster import LogDays
 
 ENVIRONMENTS = sorted(Path("tests/environments").glob("*.yaml"))

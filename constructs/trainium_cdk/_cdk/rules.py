@@ -15,9 +15,9 @@ from trainium_cdk import settings
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks import Rule
 from trainium_cdk.checks.pcluster import tags_are_allowed
+from trainium_cdk.problems import KeyPath, Source, errors, show
 from trainium_cdk.settings import Problem
 from trainium_cdk.settings.base import LIST_TOKEN, LOOKUP, NUMBER_TOKEN, PLACEHOLDERS
-from trainium_cdk.settings.problems import KeyPath, Source, errors, show
 
 REGION_NAMES = {
     "write region: ": "use a stack in ",

@@ -28,8 +28,8 @@ import trainium_cdk.checks.zones as zones
 from trainium_cdk import engines
 from trainium_cdk.checks.rule import Rule
 from trainium_cdk.errors import SettingsError
+from trainium_cdk.problems import errors
 from trainium_cdk.settings import Environment, Problem
-from trainium_cdk.settings.problems import errors
 
 __all__ = ["Rule", "check", "require", "rules"]
 

@@ -8,9 +8,9 @@ from ipaddress import IPv4Network
 
 from trainium_cdk.catalog.constants import GATEWAY_ENDPOINTS
 from trainium_cdk.checks.rule import Rules, duplicates, error, inventories, listed, warning
+from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.inventory import Inventory
-from trainium_cdk.settings.problems import KeyPath
 
 RESERVED = 5
 """Addresses of each subnet that AWS reserves (VPC user guide, 2026-11)."""

@@ -10,8 +10,8 @@ from typing import Any
 from trainium_cdk.checks.network import WIDEST_SSH
 from trainium_cdk.checks.rule import Rules, error, warning, with_values
 from trainium_cdk.checks.storage import assets_bucket
+from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Problem
-from trainium_cdk.settings.problems import KeyPath
 
 Config = Mapping[str, Any]
 RULES = Rules()
@@ -45,7 +45,7 @@ def merged_configuration_is_safe(env: Environment) -> Iterator[Problem]:
 
 
 def _rendered(env: Environment) -> Config:
-    from trainium_cdk.pcluster.config import ClusterIds, render
+    from trainium_cdk.cluster_configuration.config import ClusterIds, render
 
     subnets = {queue.name: "subnet" for queue in env.pcluster.queues}
     return render(env, ClusterIds("subnet", subnets, "s3://bucket/entry.sh", "s3://bucket/scripts", "/pointer"))

@@ -8,9 +8,9 @@ from ipaddress import IPv4Network
 
 from trainium_cdk.checks.addresses import PRIVATE
 from trainium_cdk.checks.rule import Rules, duplicates, error, groups, info, listed, near, warning
+from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.inventory import inventory
-from trainium_cdk.settings.problems import KeyPath
 
 WIDEST_NETWORK = 8
 """Shortest prefix that may reach a public API. No user owns a wider network."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainium_cdk.checks.rule import Rules, error, groups, info, listed, near, warning
+from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Problem
-from trainium_cdk.settings.problems import KeyPath
 
 VOLCANO_QUEUES = ("default", "root")
 """Queues that Volcano creates itself."""

@@ -9,9 +9,9 @@ from pathlib import PurePosixPath
 from trainium_cdk.catalog import Framework, NeuronRelease, Stack, evaluate, nearest
 from trainium_cdk.checks.rule import Rules, duplicates, error, info, inventories, listed, warning
 from trainium_cdk.errors import UnknownCatalogEntry
+from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.inventory import Inventory
-from trainium_cdk.settings.problems import KeyPath
 
 _AT = ("bootstrap", "framework")
 

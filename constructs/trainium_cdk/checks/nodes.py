@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from trainium_cdk.checks.rule import Rules, error, info, queues, warning
+from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Problem
-from trainium_cdk.settings.problems import KeyPath
 
 TOO_SMALL = ("nano", "micro", "small")
 # EC2 naming: letters, generation, then attributes, of which g is AWS Graviton: c7g, m7gd, im4gn; a1 is older than that

@@ -10,9 +10,9 @@ from typing import Any
 from trainium_cdk.catalog import Stack, evaluate
 from trainium_cdk.checks.rule import Rules, error, info, listed, near, queues, warning
 from trainium_cdk.errors import UnknownCatalogEntry
+from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.base import is_placeholder
-from trainium_cdk.settings.problems import KeyPath
 
 STACKS = ("TrnPclusterStack", "TrnEksStack")
 """Names of our stacks. An environment that is not named `trn` adds `-<name>`."""

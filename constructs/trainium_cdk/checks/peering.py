@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from ipaddress import IPv4Network
 
 from trainium_cdk.checks.rule import Rules, duplicates, error, warning
+from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Peering, Problem
-from trainium_cdk.settings.problems import KeyPath
 
 RULES = Rules()
 

@@ -11,10 +11,10 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 from trainium_cdk.catalog.plain import listed as listed
+from trainium_cdk.problems import KeyPath, Level
 from trainium_cdk.settings import Environment, NodeGroup, Problem, Queue
 from trainium_cdk.settings.inventory import Inventory, KnownNodes
 from trainium_cdk.settings.inventory import inventories as inventories
-from trainium_cdk.settings.problems import KeyPath, Level
 from trainium_cdk.settings.section import Placed
 
 Rule = Callable[[Environment], Iterator[Problem]]

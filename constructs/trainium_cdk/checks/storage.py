@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from trainium_cdk.checks.rule import Rules, error, info, listed, queues, warning
+from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Problem
-from trainium_cdk.settings.problems import KeyPath
 
 RULES = Rules()
 

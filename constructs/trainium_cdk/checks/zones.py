@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainium_cdk.checks.rule import Rules, duplicates, error, inventories, listed, warning, zoned
+from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.inventory import Inventory
-from trainium_cdk.settings.problems import KeyPath
 
 RULES = Rules()
 

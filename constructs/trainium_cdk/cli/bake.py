@@ -28,7 +28,7 @@ from trainium_cdk.engines import SLURM
 from trainium_cdk.errors import AwsError, TrnError
 
 if TYPE_CHECKING:
-    from trainium_cdk.pcluster.image import Bake
+    from trainium_cdk.cluster_configuration.image import Bake
     from trainium_cdk.settings import Environment
 
 
@@ -55,9 +55,9 @@ def bake(
     ParallelCluster's own command builds it; it is run with `uvx` or `pipx`, or found on the PATH. Run the same command again
     to see the progress, and the image's id when it is finished: write it as `custom_ami` of a queue, and deploy.
     """
+    from trainium_cdk.cluster_configuration.config import to_yaml
+    from trainium_cdk.cluster_configuration.image import bake as render
     from trainium_cdk.outputs import SlurmCluster, read
-    from trainium_cdk.pcluster.config import to_yaml
-    from trainium_cdk.pcluster.image import bake as render
     from trainium_cdk.settings import Environment
 
     env = described(ctx) or Environment()
@@ -109,7 +109,7 @@ class Pcluster:
 
     def build(self, image: Bake, *, check: bool) -> dict[str, Any]:
         """Start the build of an image, or only validate its configuration."""
-        from trainium_cdk.pcluster.config import to_yaml
+        from trainium_cdk.cluster_configuration.config import to_yaml
 
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
             file.write(to_yaml(image.configuration))

@@ -47,7 +47,7 @@ def validate(
 
     from trainium_cdk import checks, engines, settings
     from trainium_cdk.cli.preflight import engine_of
-    from trainium_cdk.settings.problems import errors
+    from trainium_cdk.problems import errors
 
     env = settings.load(file)
     described = (engine_of(stack, env),) if stack else env.engines

@@ -18,9 +18,9 @@ from trainium_cdk._cdk.removal import removal_policy as policy_of
 from trainium_cdk.bootstrap import TrnBootstrap
 from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.cluster_configuration.config import ClusterIds, render
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.outputs.contract import PAYLOADS
-from trainium_cdk.pcluster.config import ClusterIds, render
 from trainium_cdk.pcluster.described import (
     default_name,
     environment_of,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
-from trainium_cdk.pcluster.config import NO_ADDRESS
+from trainium_cdk.cluster_configuration.config import NO_ADDRESS
 from trainium_cdk.settings import Environment
 
 

@@ -6,6 +6,7 @@
 """
 
 from trainium_cdk.errors import SettingsError, SettingsFileError
+from trainium_cdk.problems import Problem, Source
 from trainium_cdk.settings.eks import Access, BastionHost, Eks, Mirror, NodeGroup, Plugins, SystemNodes
 from trainium_cdk.settings.environment import Bootstrap, Environment
 from trainium_cdk.settings.load import json_schema, load, parse, validate
@@ -19,7 +20,6 @@ from trainium_cdk.settings.pcluster import (
     Queue,
     Ssh,
 )
-from trainium_cdk.settings.problems import Problem, Source
 from trainium_cdk.settings.storage import (
     DataRepository,
     Efs,

@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.settings.problems import KeyPath, wrong
+from trainium_cdk.problems import KeyPath, wrong
 
 
 class Settings(BaseModel):

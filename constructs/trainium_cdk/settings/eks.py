@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from trainium_cdk.catalog import Catalog, Need
+from trainium_cdk.problems import wrong
 from trainium_cdk.settings.base import (
     AmiId,
     Arn,
@@ -17,7 +18,6 @@ from trainium_cdk.settings.base import (
     InstanceTypeName,
     Settings,
 )
-from trainium_cdk.settings.problems import wrong
 from trainium_cdk.settings.section import Nodes, Placed, Section, Sized
 
 PrincipalPattern = Annotated[str, StringConstraints(pattern=r"^arn:aws[a-z-]*:iam::[0-9]{12}:(role|user)/\S+$")]

@@ -23,11 +23,11 @@ from pydantic_core import PydanticCustomError
 from trainium_cdk import engines
 from trainium_cdk.catalog import Catalog, CatalogOverrides, NeuronRelease, best_ami, choose
 from trainium_cdk.catalog.eks import Addon, Ami, Chart
+from trainium_cdk.problems import Source, wrong
 from trainium_cdk.settings.base import AccountId, Region, Settings, Version
 from trainium_cdk.settings.eks import Eks
 from trainium_cdk.settings.network import Network
 from trainium_cdk.settings.pcluster import Pcluster
-from trainium_cdk.settings.problems import Source, wrong
 from trainium_cdk.settings.section import Section
 from trainium_cdk.settings.storage import Registry, Storage
 

@@ -15,9 +15,9 @@ from ruamel.yaml.constructor import RoundTripConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from trainium_cdk.errors import SettingsError, SettingsFileError
+from trainium_cdk.problems import KeyPath, Problem, Source
 from trainium_cdk.settings.base import PLACEHOLDERS, may_be_none
 from trainium_cdk.settings.environment import Environment, environment_model
-from trainium_cdk.settings.problems import KeyPath, Problem, Source
 from trainium_cdk.settings.shape import problems_of
 
 MAX_BYTES = 250_000

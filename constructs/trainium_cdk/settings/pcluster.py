@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from trainium_cdk.catalog import Catalog, Need
 from trainium_cdk.catalog.plain import plain
+from trainium_cdk.problems import KeyPath, wrong
 from trainium_cdk.settings.base import (
     AmiId,
     Arn,
@@ -21,7 +22,6 @@ from trainium_cdk.settings.base import (
     Settings,
     Version,
 )
-from trainium_cdk.settings.problems import KeyPath, wrong
 from trainium_cdk.settings.section import Nodes, Placed, Section, Sized
 
 # fewer choices than CloudWatch's: the schema of aws-parallelcluster 3.16.1

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from trainium_cdk.catalog import CapacityType, Catalog, Need
+from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings.base import InstanceTypeName, OnOff, ReservationId, Settings, ZoneId
-from trainium_cdk.settings.problems import KeyPath
 
 
 class Placed(Settings):

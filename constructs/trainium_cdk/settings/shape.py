@@ -14,8 +14,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.problems import KeyPath, Problem, show
 from trainium_cdk.settings.environment import CATALOG_ERROR, Environment
-from trainium_cdk.settings.problems import KeyPath, Problem, show
 
 _READ_AS = {bool: "true or false", int: "a number", float: "a number", dt.date: "a date", dt.datetime: "a date"}
 _NAME = "small letters, digits and hyphens, with a letter as the first and a letter or digit as the last"

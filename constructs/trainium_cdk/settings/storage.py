@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
+from trainium_cdk.problems import wrong
 from trainium_cdk.settings.base import MountDir, S3Uri, SecurityGroupId, Settings
-from trainium_cdk.settings.problems import wrong
 
 EfsId = Annotated[str, StringConstraints(pattern=r"^fs-[0-9a-f]{8,17}$")]
 FsxDeployment = Literal["SCRATCH_2", "PERSISTENT_1", "PERSISTENT_2"]

@@ -20,8 +20,8 @@ from tests.pcluster.examples import ids_for
 from tests.support import need
 from tests.trust.figures import record
 from trainium_cdk import settings
+from trainium_cdk.cluster_configuration.config import Config, render
 from trainium_cdk.operations.updates.pcluster import changes, policy
-from trainium_cdk.pcluster.config import Config, render
 
 Edit = Callable[[Config], object]
 BASE = {

@@ -25,7 +25,7 @@ from trainium_cdk.checks.live.model import Check, Finding, Level, Report, Target
 from trainium_cdk.checks.live.policy import policy
 from trainium_cdk.checks.live.run import run
 from trainium_cdk.errors import AwsError, NoCredentials
-from trainium_cdk.settings.problems import show
+from trainium_cdk.problems import show
 
 __all__ = ["Aws", "AwsError", "Check", "Finding", "Level", "Report", "Target", "checks_of", "examine", "policy"]
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.model import Check, Found, Subject, Target, listed
 from trainium_cdk.errors import Denied
-from trainium_cdk.settings.problems import KeyPath
+from trainium_cdk.problems import KeyPath
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from trainium_cdk import engines
 from trainium_cdk.catalog.plain import listed as listed
 from trainium_cdk.engines import Engine
+from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment
 from trainium_cdk.settings.inventory import Inventory, KnownNodes, Part, inventory
-from trainium_cdk.settings.problems import KeyPath
 
 if TYPE_CHECKING:
     from trainium_cdk.checks.live.aws import Aws

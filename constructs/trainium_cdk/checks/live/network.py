@@ -9,8 +9,8 @@ from typing import Any
 from trainium_cdk.checks.live.account import stack
 from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.model import Check, Found, Target, listed
+from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import ExistingSubnet, Peering
-from trainium_cdk.settings.problems import KeyPath
 
 Subnets = dict[str, dict[str, Any] | None]
 _FLAGS = {"enableDnsSupport": "enable-dns-support", "enableDnsHostnames": "enable-dns-hostnames"}

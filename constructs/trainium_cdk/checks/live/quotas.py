@@ -11,7 +11,7 @@ from trainium_cdk.catalog import CapacityType
 from trainium_cdk.checks.live.account import stack
 from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.model import Check, Found, Target, counted, listed
-from trainium_cdk.settings.problems import KeyPath
+from trainium_cdk.problems import KeyPath
 
 QUOTA = ("servicequotas:GetServiceQuota", "servicequotas:GetAWSDefaultServiceQuota")
 STANDARD = frozenset("acdhimrtz")

@@ -11,8 +11,8 @@ from typing import ClassVar, Literal
 
 from trainium_cdk.catalog import InstanceType, Stack
 from trainium_cdk.engines import Engine
+from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings.environment import Environment
-from trainium_cdk.settings.problems import KeyPath
 from trainium_cdk.settings.section import Nodes, Placed
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 from trainium_cdk.catalog import Stack
+from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings.inventory.base import Image, Inventory, KnownNodes, Part
-from trainium_cdk.settings.problems import KeyPath
 
 CONTROL_PLANE_ADDRESSES = 6
 """The free addresses that EKS requires in each subnet of a control plane (EKS user guide, subnet requirements)."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from trainium_cdk.catalog import Stack
+from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings.inventory.base import Image, Inventory, KnownNodes, Part
-from trainium_cdk.settings.problems import KeyPath
 
 
 class SlurmInventory(Inventory):

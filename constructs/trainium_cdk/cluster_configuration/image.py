@@ -14,10 +14,10 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from trainium_cdk.cluster_configuration.config import Config
 from trainium_cdk.node import env as node_env
 from trainium_cdk.node.scripts import CONFIGURE, files, scripts_dir
 from trainium_cdk.outputs.contract import SOURCES
-from trainium_cdk.pcluster.config import Config
 from trainium_cdk.settings import Environment
 
 ROOM_GIB = 10

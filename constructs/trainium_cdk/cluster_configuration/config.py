@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trainium_cdk.cluster_configuration.merge import merged
 from trainium_cdk.node import yaml
 from trainium_cdk.node.env import queue_arguments
-from trainium_cdk.pcluster.merge import merged
 from trainium_cdk.settings import ComputeResource, Environment, LoginNodes, Queue
 
 Config = dict[str, Any]
