@@ -8,7 +8,7 @@ import sys
 import trainium_cdk.jobs as jobs
 from tests.jobs.conftest import make_cluster
 from trainium_cdk.jobs import Backend, BertLarge, LocalTransport, SlurmBackend, Transport
-from trainium_cdk.jobs.slurm.logs import _Changes
+from trainium_cdk.jobs.backend import Changes
 from trainium_cdk.jobs.status import JobStatus, Stage
 
 
@@ -33,7 +33,7 @@ def test_a_status_is_passed_on_when_it_changes() -> None:
     stages = [Stage("train", "1", state) for state in ("PENDING", "RUNNING")]
     waits, runs = (JobStatus("a", "script", "trn", "trn1.32xlarge", 1, None, (stage,)) for stage in stages)
     seen: list[JobStatus] = []
-    changes = _Changes(seen.append)
+    changes = Changes(seen.append)
     for status in (waits, waits, runs, runs, waits):
         changes(status)
     assert seen == [waits, runs, waits]

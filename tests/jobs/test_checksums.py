@@ -36,7 +36,7 @@ def fetch(
         **aws.variables,
         "job": str(folder),
         "trn": str(folder),
-        "venv": "-",
+        "python": "python3",
         "mode": "fetch",
     }
     made |= {"TRN_PART_BYTES": "6000", "TRN_RETRY_SECONDS": "0"} | environment

@@ -8,7 +8,7 @@ id=gpt-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=639123c313d74d214a32ea83813e243a096c0a1b8295392ca17e635b84789abb
+digest=2d3e525030d050aa6f7c0916f20df76cc661ada519fc8cf8cabb1be74f45aed0
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -334,8 +334,10 @@ if [ "$mode" = fetch ]; then : > "$job/state/prepare.begun"; fi
 . "$job/fetch.sh"
 apex_ref=${TRN_APEX_REF:-e74a67bba3ee679f778670e17edc21639008ae0a} apex_url=https://github.com/NVIDIA/apex.git
 containers_ref=${TRN_CONTAINERS_REF:-033cc6a872af8f112a2cd9a4c8d4236ac3e0832c} containers_url=https://github.com/aws-neuron/deep-learning-containers.git
+# shellcheck shell=bash
 # NxD Training as the vendor's training images have it: NeMo, Apex and Megatron's core by their own requirements and scripts. Where
 # the cluster or the image has these, only NeMo's helper is compiled.
+: "${trn:?}" "${containers_url:?}" "${containers_ref:?}" "${apex_url:?}" "${apex_ref:?}"
 for tool in g++ make python3-config; do
   if ! command -v "$tool" > /dev/null; then
     printf 'trn: there is no %s here, which NeMo needs. Install it (python3-config is in python3-dev), or use an image that has it\n' "$tool" >&2

@@ -1,5 +1,7 @@
+# shellcheck shell=bash
 # NxD Training as the vendor's training images have it: NeMo, Apex and Megatron's core by their own requirements and scripts. Where
 # the cluster or the image has these, only NeMo's helper is compiled.
+: "${trn:?}" "${containers_url:?}" "${containers_ref:?}" "${apex_url:?}" "${apex_ref:?}"
 for tool in g++ make python3-config; do
   if ! command -v "$tool" > /dev/null; then
     printf 'trn: there is no %s here, which NeMo needs. Install it (python3-config is in python3-dev), or use an image that has it\n' "$tool" >&2
