@@ -82,6 +82,7 @@ def without_effect(source: str) -> list[Position]:
             (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
             or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
             or (isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__")
+            or (isinstance(node, ast.ClassDef) and any("Protocol" in ast.unparse(base) for base in node.bases))
         ):
             found.append(node)
     return [((n.lineno, n.col_offset), (n.end_lineno, n.end_col_offset)) for n in found]  # type: ignore[attr-defined]

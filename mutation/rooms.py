@@ -31,10 +31,16 @@ ROOMS = {
             "operations/updates": "tests/operations/updates/test_compare.py",
         },
     ),
-    "checks": Room(("tests/checks",)),
+    "checks": Room(("tests/checks",), {"checks/live": "tests/checks/live/test_preflight.py"}),
     "jobs": Room(("tests/jobs",), {"jobs/images": "tests/jobs/test_images.py"}),
     "eks": Room(
-        ("tests/eks", "tests/stacks/test_eks.py", "tests/foreign/test_eks.py", "tests/foreign/test_node_group.py"),
+        (
+            "tests/eks",
+            "tests/stacks/test_eks.py",
+            "tests/foreign/test_eks.py",
+            "tests/foreign/test_node_group.py",
+            "tests/foreign/test_refusals.py",
+        ),
         left_out="scaler",
     ),
 }

@@ -212,7 +212,9 @@ class CloudFormation:
 
     def get_paginator(self, operation: str) -> SimpleNamespace:
         assert operation == "describe_stacks"
-        stacks = [{"StackName": n} | s for n, s in self.regions.get(self.meta.region_name, {}).items()]
+        if self.meta.region_name not in self.regions:
+            raise EndpointConnectionError(endpoint_url=self.meta.region_name)
+        stacks = [{"StackName": n} | s for n, s in self.regions[self.meta.region_name].items()]
         return SimpleNamespace(paginate=lambda: [{"Stacks": stacks[:1]}, {"Stacks": stacks[1:]}])
 
 

@@ -202,7 +202,7 @@ pcluster: {queues: [{name: bert-large-pretraining, compute_resources: [{name: on
         "pcluster: {overrides: {SharedStorage: []}}",
         "warning",
         "pcluster.overrides.SharedStorage",
-        "the stack sets SharedStorage itself and relies on it. Fix: use storage",
+        "SharedStorage = []: the stack sets SharedStorage itself and relies on it. Fix: use storage",
     ),
     (
         "pcluster: {overrides: {HeadNode: {CustomActions: {}}}}",
@@ -254,6 +254,12 @@ pcluster:
         "info",
         "pcluster.accounting.uri",
         "port 3306 is used",
+    ),
+    (
+        "pcluster: {head: {custom_ami: ami-0123456789abcdef0}}",
+        "info",
+        "pcluster.head.custom_ami",
+        "nodes can only use an image that ParallelCluster 3.16.1 has built for ubuntu2404",
     ),
     (
         "pcluster: {queues: [{custom_ami: ami-0123456789abcdef0}]}",

@@ -53,6 +53,23 @@ def test_the_default_environment_has_no_findings() -> None:
     assert checks.check(settings.Environment()) == []
 
 
+@pytest.mark.parametrize(
+    "name", ["default", "kube-node-lease", "kube-public", "kube-system", "neuron-healthcheck-system", "volcano-system"]
+)
+def test_namespaces_of_the_system_are_reserved(name: str) -> None:
+    [found] = checks.check(settings.parse(f"eks: {{namespace: {name}}}"))
+    assert (found.level, found.dotted) == ("error", "eks.namespace")
+
+
+def test_a_node_image_of_the_catalogue_is_known() -> None:
+    dates = settings.load().catalog.amis("1.35")
+    assert [
+        d
+        for d in dates
+        if any(p.rule == "node_image_is_known" for p in checks.check(settings.parse(f"eks: {{ami_release: '{d}'}}")))
+    ] == []
+
+
 def test_every_rule_is_registered() -> None:
     written = set()
     for module in pkgutil.iter_modules(checks.__path__):

@@ -128,3 +128,10 @@ def test_the_add_on_enforces_them() -> None:
     assert json.loads(cni["ConfigurationValues"])["enableNetworkPolicy"] == "true"
     applied = json.dumps([r for r in template if r["Type"] == "Custom::AWSCDK-EKS-KubernetesResource"])
     assert all(p["metadata"]["name"] in applied for p in policies(Installation.of(settings.load())))
+
+
+def test_only_public_addresses_are_open_to_jobs() -> None:
+    """Private ranges of RFC 1918 and 6598, and link-local ones: the node's own metadata is among them."""
+    text = json.dumps(list(policies(Installation.of(ENV))))
+    private = ["10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16"]
+    assert json.dumps(private) in text

@@ -179,10 +179,10 @@ def test_charts_are_the_catalogues_and_reach_trainium_nodes() -> None:
     assert {n: r.version for n, r in found.items()} == {n: c.version for n, c in pinned.items()}
     assert found["neuron"].repository == "oci://public.ecr.aws/neuron/neuron-helm-chart"
     assert found["neuron"].values["neuronInstances"] == ["trn1.32xlarge", "trn1.2xlarge"]
-    assert found["efa"].values["supportedInstanceLabels"]["values"] == ["trn1.32xlarge"]
-    assert {"key": "aws.amazon.com/neuron", "operator": "Exists", "effect": "NoSchedule"} in found["efa"].values[
-        "tolerations"
-    ]
+    assert found["efa"].values == {
+        "supportedInstanceLabels": {"keys": ["node.kubernetes.io/instance-type"], "values": ["trn1.32xlarge"]},
+        "tolerations": [{"key": "aws.amazon.com/neuron", "operator": "Exists", "effect": "NoSchedule"}],
+    }
     assert found["volcano"].values["basic"]["image_tag_version"] == f"v{pinned['volcano'].version}"
 
 

@@ -69,7 +69,10 @@ def test_a_build_is_started_with_its_source_and_tag(
     assert pinned["Body"].read() == source.content
     variables = {v["name"]: v["value"] for v in call["environmentVariablesOverride"]}
     assert variables == {"IMAGE_TAG": source.tag(), "DOCKERFILE": "Dockerfile"}
-    assert any(line.startswith("CodeBuild runs images-test:") for line in messages)
+    assert (
+        messages[0] == f"sending {source.files} files, {len(source.content):,} bytes, to s3://images-test/{source.key}"
+    )
+    assert messages[1].startswith("CodeBuild runs images-test:")
 
 
 def test_an_existing_image_is_not_built_again(cluster: EksCluster, local_aws: LocalAws, folder: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from tests.jobs.kubernetes.conftest import make_cluster
-from trainium_cdk.jobs import JobError
+from trainium_cdk.jobs import JobError, kubernetes
 from trainium_cdk.jobs.kubernetes import ApiError, inside, logs, reader
 from trainium_cdk.jobs.kubernetes.names import DESCRIPTION
 
@@ -75,10 +75,24 @@ def test_only_the_begin_of_a_log_tells_its_ranks(rank: int, pieces: list[bytes],
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_a_terminal_has_one_stream_of_output(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    import kubernetes.stream
-
     asked: dict[str, Any] = {}
-    monkeypatch.setattr(kubernetes.stream, "stream", lambda *_, **options: asked.update(options))
+    monkeypatch.setattr("kubernetes.stream.stream", lambda *_, **options: asked.update(options))
     inside._exec(cast("Any", Api()), "pod", "train", ("bash",), terminal)
     assert (asked["stdin"], asked["stdout"], asked["stderr"], asked["tty"]) == (True, True, not terminal, terminal)
     assert (asked["container"], asked["command"]) == ("train", ["bash"])
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(None, 60.0), (5.0, 5.0)])
+def test_a_log_is_waited_for(seconds: float | None, expected: float) -> None:
+    asked: list[Any] = []
+    pieces = [b"a", b""]
+    reply = SimpleNamespace(read1=lambda _: pieces.pop(0), close=lambda: None, release_conn=lambda: None)
+
+    def send(*request: str, **options: Any) -> Any:
+        asked.append((*request, options))
+        return reply
+
+    api = cast("Any", SimpleNamespace(_path=lambda kind: f"/{kind}", _send=send))
+    assert list(kubernetes.Api.log(api, "p", "train", follow=True, seconds=seconds)) == [b"a"]
+    options = {"query": {"container": "train", "follow": "true"}, "raw": True, "timeout": (10.0, expected)}
+    assert asked == [("GET", "/Pod/p/log", options)]

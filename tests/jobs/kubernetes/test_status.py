@@ -9,6 +9,7 @@ import pytest
 
 from trainium_cdk.jobs.kubernetes import status
 from trainium_cdk.jobs.kubernetes.names import DESCRIPTION, TRAIN
+from trainium_cdk.jobs.status import Stage
 
 
 def seen(phase: str, *codes: int | None, stages: tuple[str, ...] = (TRAIN,)) -> status.Seen:
@@ -57,6 +58,21 @@ def test_a_job_is_done_when_volcano_reports_it(
     now = status.status(seen(phase, *codes))
     assert (now.state, now.current.reason, now.done) == (state, reason, done)
     assert now.done is status.ended(seen(phase, *codes).job)
+
+
+@pytest.mark.parametrize(
+    ("phase", "first", "second", "reason"),
+    [
+        ("Failed", "FAILED", "CANCELLED", "did not run: precompile did not complete"),
+        ("Failed", "CANCELLED", "CANCELLED", "did not run: precompile did not complete"),
+        ("Running", "RUNNING", "PENDING", "waits for precompile"),
+        ("Failed", "COMPLETED", "FAILED", "failed in its only attempt: see its log"),
+    ],
+)
+def test_a_stage_waits_for_the_one_before(phase: str, first: str, second: str, reason: str) -> None:
+    stages = [Stage("precompile", "", first), Stage(TRAIN, "", "PENDING")]
+    now = status._with_job(stages, seen(phase))[1]
+    assert (now.state, now.reason) == (second, reason)
 
 
 @pytest.mark.parametrize(

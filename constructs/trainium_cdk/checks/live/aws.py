@@ -162,6 +162,7 @@ def _of_botocore(error: Exception, service: str) -> AwsError:
     text = " ".join(str(error).split())
     if isinstance(error, no_credentials):
         return NoCredentials(text)
-    if isinstance(error, e.HTTPClientError):  # refused, timed out, no name, bad certificate, proxy
+    # refused, timed out, no name, bad certificate, proxy: botocore has no common base for them
+    if isinstance(error, e.HTTPClientError | e.ConnectionError):
         return Unreachable(service, text)
     return AwsError(text)
