@@ -23,7 +23,7 @@ demo: setup  ## deploy, submit, train, destroy: all of it in a local AWS and a l
 	@$(BIN)/python -m sandbox.slurm_packages --optional
 	@$(BIN)/python -m sandbox.demo
 
-test: setup .venvs/audit/.done .venvs/torchx/.done  ## every test, with the real parts (CI=true: nothing may be skipped)
+test: setup .venvs/audit/.done .venvs/mutation/.done .venvs/torchx/.done  ## every test, with the real parts (CI=true: nothing may be skipped)
 	@if [ "$$CI" = true ]; then $(MAKE) --no-print-directory test-system kubernetes slurm; else \
 	  $(BIN)/python -m sandbox.slurm_packages --optional; \
 	  if command -v go >/dev/null; then $(MAKE) --no-print-directory kubernetes || true; fi; fi
@@ -62,7 +62,7 @@ conformance: setup kubernetes slurm  ## the job kinds against the vendors' own p
 	@touch $@
 
 mutation: setup .venvs/mutation/.done  ## small faults in the code, one at a time: which of them the tests find; ROOM=catalog, default all: hours
-	$(BIN)/python -m mutation $(ROOM)
+	$(BIN)/python -m mutation $(ROOM) && $(BIN)/python -m tests.trust.report --render
 
 audit: setup .venvs/audit/.done  ## every security scanner over every template, script and job: one table
 	@$(BIN)/python -m audit

@@ -28,6 +28,8 @@ EQUIVALENT = ROOT / "mutation/equivalent.yaml"
 class Mutant(NamedTuple):
     file: str
     line: int
+    inside: bool
+    """Whether it is in a function; else its effect may be in tests that call none of its module."""
     operator: str
     code: str
 
@@ -72,7 +74,7 @@ def tried(room: str, chosen: list[Mutant], workers: int) -> Iterator[tuple[Mutan
     def one(mutant: Mutant) -> str:
         copy = copies.get()
         try:
-            first, then = mirrored(room, mutant.file, called), real(room, mutant.file)
+            first, then = mirrored(room, mutant.file, called if mutant.inside else None), real(room, mutant.file)
             return copy.failing_with(mutant.file, mutant.code, first, then)
         finally:
             copies.put(copy)

@@ -106,10 +106,13 @@ def places(file: str) -> Iterator[dict[str, Any]]:
             if not idle and not only_slower(name, lines[start[0] - 1]):
                 at.setdefault((start, end), []).append((name, occurrence))
     texts: dict[str, int] = {}
+    functions = [(f.lineno, f.end_lineno) for f in ast.walk(ast.parse(source)) if isinstance(f, ast.FunctionDef)]
     for (start, _), ways in sorted(at.items()):
         line = lines[start[0] - 1].strip()
         texts[line] = texts.get(line, 0) + 1
-        yield {"file": file, "line": start[0], "ways": sorted(ways), "key": f"{file} {line} {texts[line]}"}
+        inside = any(first <= start[0] <= last for first, last in functions)
+        key = f"{file} {line} {texts[line]}"
+        yield {"file": file, "line": start[0], "inside": inside, "ways": sorted(ways), "key": key}
 
 
 def _compiles(code: str) -> bool:
@@ -143,7 +146,8 @@ def sample(seed: str, count: int, files: list[str]) -> list[dict[str, Any]]:
         source = Path(place["file"]).read_text("utf-8")
         code = mutate_code(source, operators()[name], occurrence)
         if code is not None and code != source and _compiles(code):
-            chosen.append({"file": place["file"], "line": place["line"], "operator": name, "code": code})
+            mutant = {key: place[key] for key in ("file", "line", "inside")}
+            chosen.append({**mutant, "operator": name, "code": code})
             strings += name == "ReplaceString"
     return chosen
 

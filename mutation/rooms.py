@@ -57,22 +57,24 @@ def modules(room: str) -> list[str]:
     ]
 
 
-def mirrored(room: str, module: str = "", called: Mapping[str, Sequence[str]] = {}) -> list[str]:
-    """The test files of a room; first those that are named as the module or its folder.
+def mirrored(room: str, module: str = "", called: Mapping[str, Sequence[str]] | None = None) -> list[str]:
+    """The test files of a room; first those that are named as the module, or lie beside such a one.
 
     Args:
-        module: only tests that call it, or are named as it is; all of them if there are none. Default: all of them.
-        called: test file -> the modules that it calls.
+        called: test file -> the modules that it calls. Where it is given, only the tests that call the module, or are named as it is;
+            all of them if there are none.
     """
     found = [file for test in ROOMS[room].tests for file in _files(ROOT / test)]
     stem, folder = Path(module).stem, Path(module).parent.name
-    wanted = [file for file in found if stem in file.stem or module in called.get(str(file.relative_to(ROOT)), ())]
+    if called is not None:
+        names = {ROOT / test for test, modules in called.items() if module in modules}
+        found = [file for file in found if stem in file.stem or file in names] or found
 
     def distance(file: Path) -> int:
         named, beside = stem in file.stem, file.parent.name == folder
         return 3 - 2 * named - beside
 
-    return [str(file.relative_to(ROOT)) for file in sorted((module and wanted) or found, key=distance)]
+    return [str(file.relative_to(ROOT)) for file in sorted(found, key=distance)]
 
 
 def _files(test: Path) -> list[Path]:

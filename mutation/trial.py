@@ -26,6 +26,9 @@ from sandbox import LocalAws
 
 LIMIT = 1200
 """Seconds that a run may take: a fault may make a program wait forever."""
+_CRASHED = 99
+_NOT_RUN = {3, 4, 5, _CRASHED}
+"""Exit codes: pytest's own for an internal error, a wrong command line, and no tests; and ours."""
 _FORK = threading.Lock()
 
 
@@ -93,9 +96,16 @@ class Copy:
         return found
 
     def failing(self, tests: list[str], real: list[str]) -> str:
-        """The first test that fails, of those without servers, then of those with them; empty if all pass."""
+        """The first test that fails, of those without servers, then of those with them; empty if all pass.
+
+        Raises:
+            RuntimeError: pytest itself failed, for example as the disk is full: that says nothing about the tests.
+        """
         for some, parts in ((tests, "none"), (real, "")):
             if some and (code := self._run(some, parts=parts)):
+                self.close()  # what the failed test has left in the local AWS would make others fail
+                if code in _NOT_RUN:
+                    raise RuntimeError(f"pytest ended with {code}: {self.output.read_text('utf-8', 'replace')[-3000:]}")
                 words = self.output.read_text("utf-8", "replace")
                 found = re.search(r"^(?:FAILED|ERROR) (\S+)", words, re.M)
                 return found[1] if found else f"pytest ended with {code}"
@@ -117,6 +127,7 @@ class Copy:
     def close(self) -> None:
         if self._aws:
             self._aws.stop()
+            self._aws = None
 
     def _run(self, tests: list[str], *, parts: str, plugins: Sequence[object] = ()) -> int:
         """pytest's exit code, or minus the number of the signal that ended it."""
@@ -142,7 +153,7 @@ class Copy:
     def _child(self, tests: list[str], parts: str, plugins: Sequence[object]) -> None:
         import pytest
 
-        code = 99
+        code = _CRASHED
         try:
             os.setsid()
             output = os.open(self.output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -160,7 +171,16 @@ class Copy:
                 aws = self._aws
                 setattr(LocalAws, "start", lambda *_, **__: contextlib.nullcontext(aws))  # noqa: B010
                 setattr(LocalAws, "bootstrap", lambda *_: None)  # noqa: B010
-            options = ["-x", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+            options = [
+                "--basetemp",
+                str(self.folder.with_suffix(".tmp")),
+                "-x",
+                "-q",
+                "-p",
+                "no:cacheprovider",
+                "-W",
+                "ignore::pytest.PytestAssertRewriteWarning",
+            ]
             code = pytest.main([*options, *tests], plugins)
         except BaseException:
             traceback.print_exc()

@@ -1,0 +1,49 @@
+"""Security groups of the Kubernetes API, and what is known of node groups, in a stack without a cluster of ours."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from aws_cdk import App, Stack, aws_eks_v2
+from aws_cdk.assertions import Template
+
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.eks.control_plane import ApiGroups
+from trainium_cdk.eks.groups import ExistingNodeGroup, refuse_duplicates
+from trainium_cdk.outputs.eks import group_fleet
+
+FLEET = group_fleet(Catalog.load().instance("trn1.32xlarge"), name="trn", nodes=4)
+
+
+def test_only_clients_reach_the_api_and_they_reach_https_alone() -> None:
+    stack = Stack(App(), "S")
+    ApiGroups(stack, "vpc-0123456789abcdef0")
+    groups = Template.from_stack(stack).find_resources("AWS::EC2::SecurityGroup").values()
+    rules = [
+        r for group in groups for r in group["Properties"].get("SecurityGroupEgress", []) if r["IpProtocol"] != "icmp"
+    ]
+    out = [(r["IpProtocol"], r["FromPort"], r["ToPort"], r["CidrIp"]) for r in rules if r["CidrIp"] == "0.0.0.0/0"]
+    assert out == [("tcp", 443, 443, "0.0.0.0/0")]
+
+
+def test_the_arn_of_an_existing_group() -> None:
+    stack = Stack(App(), "S", env={"account": "111122223333", "region": "us-east-2"})
+    cluster = aws_eks_v2.Cluster.from_cluster_attributes(stack, "C", cluster_name="lab")
+    found = ExistingNodeGroup(cluster, "nodes", FLEET, None).nodegroup_arn
+    assert stack.resolve(found) == {
+        "Fn::Join": ["", ["arn:", {"Ref": "AWS::Partition"}, ":eks:us-east-2:111122223333:nodegroup/lab/nodes/*"]]
+    }
+
+
+def test_two_groups_of_one_name_are_refused() -> None:
+    construct = cast("Any", SimpleNamespace(node=SimpleNamespace(path="S/Plugins")))
+    group, other = (
+        cast("Any", SimpleNamespace(fleet=fleet)) for fleet in (FLEET, FLEET.model_copy(update={"resource": "b"}))
+    )
+    refuse_duplicates(construct, [group, other])
+    with pytest.raises(
+        ValueError, match="S/Plugins: node_groups: 2 are named trn, and queues and jobs select nodes by the name"
+    ):
+        refuse_duplicates(construct, [group, other, group])
