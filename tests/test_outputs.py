@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from tests.support import many
 from trainium_cdk import outputs, settings
-from trainium_cdk.cli.common import read_cluster
+from trainium_cdk.cli.options import read_cluster
 from trainium_cdk.outputs.read import deployment, stacks
 
 FOLDER = Path(__file__).parent / "environments"

@@ -12,7 +12,7 @@ import pytest
 
 CHILD = """
 import signal, sys
-from trainium_cdk.cli.common import hand_out
+from trainium_cdk.cli.output import hand_out
 place = [0]
 def count(size):
     place[0] += size

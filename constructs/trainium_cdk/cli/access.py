@@ -9,13 +9,8 @@ from typing import Annotated
 
 import typer
 
-from trainium_cdk.cli.common import EKS_STACK, ClusterFile, EnvFile, Region, Stack, answer, kubernetes, say, write_file
-
-
-def register(app: typer.Typer) -> None:
-    app.command()(kubeconfig)
-    app.command()(torchx)
-    app.command(hidden=True)(token)
+from trainium_cdk.cli.options import EKS_STACK, ClusterFile, EnvFile, Region, Stack, kubernetes
+from trainium_cdk.cli.output import answer, say, write_file
 
 
 def kubeconfig(

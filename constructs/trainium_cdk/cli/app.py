@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from trainium_cdk.cli import access, destroy, diff, environment, follow, images, inside, kinds, preflight, scale, submit
-from trainium_cdk.cli.common import say
+from trainium_cdk.cli.output import say
 from trainium_cdk.errors import TrnError
 
 _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
@@ -43,17 +43,24 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-submit.register(app)
-kinds.register(app)
-follow.register(app)
-environment.register(app)
-diff.register(app)
-destroy.register(app)
-scale.register(app)
-preflight.register(app)
-inside.register(app)
-images.register(app)
-access.register(app)
+for name, command in {
+    **{"submit": submit.listed, "kinds": kinds.kinds},
+    **{
+        "status": follow.status,
+        "logs": follow.logs,
+        "cancel": follow.cancel,
+        "wait": follow.wait,
+        "list": follow.list_,
+    },
+    **{"cluster": environment.cluster, "validate": environment.validate, "schema": environment.schema},
+    **{"catalog": environment.catalog, "diff": diff.diff, "destroy": destroy.destroy, "scale": scale.scale},
+    **{"preflight": preflight.preflight, "shell": inside.shell, "top": inside.top, "tensorboard": inside.tensorboard},
+    **{"kubeconfig": access.kubeconfig, "torchx": access.torchx},
+}.items():
+    app.command(name)(command)
+app.command(hidden=True)(access.token)
+app.add_typer(images.image, name="image")
+app.add_typer(images.data, name="data")
 
 
 def main() -> None:

@@ -10,20 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainium_cdk.cli.common import (
+from trainium_cdk.cli.options import (
     DEFAULT_STACK,
     ClusterFile,
     EnvFile,
     Json,
     Region,
     Stack,
-    answer,
     described,
     only,
-    put,
     read_cluster,
-    say,
 )
+from trainium_cdk.cli.output import answer, put, say
 from trainium_cdk.engines import SLURM
 from trainium_cdk.errors import AwsError, TrnError
 

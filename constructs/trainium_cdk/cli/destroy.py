@@ -10,24 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from trainium_cdk.cli.common import (
-    DEFAULT_STACK,
-    EnvFile,
-    Region,
-    described,
-    name_in_account,
-    say,
-    status_when_interrupted,
-)
+from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Region, described, name_in_account
+from trainium_cdk.cli.output import say, status_when_interrupted
 from trainium_cdk.errors import TeardownError, TrnError
 
 if TYPE_CHECKING:
     from trainium_cdk.operations.teardown import Report, Survey
     from trainium_cdk.operations.teardown.jobs import Fate
-
-
-def register(app: typer.Typer) -> None:
-    app.command()(destroy)
 
 
 def destroy(

@@ -10,16 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainium_cdk.cli.common import DEFAULT_STACK, EnvFile, Json, answer, described, id_in_app, put, say
+from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json, described, id_in_app
+from trainium_cdk.cli.output import answer, put, say
 
 if TYPE_CHECKING:
     from trainium_cdk.operations.updates import Change
 
 App = Annotated[Path | None, typer.Option(help="Folder with the app's cdk.json. Default: this one.")]
-
-
-def register(app: typer.Typer) -> None:
-    app.command()(diff)
 
 
 def diff(

@@ -7,22 +7,8 @@ from typing import Annotated
 
 import typer
 
-from trainium_cdk.cli.common import (
-    DEFAULT_STACK,
-    EnvFile,
-    Json,
-    Region,
-    Stack,
-    answer,
-    put,
-    say,
-    table,
-)
-
-
-def register(app: typer.Typer) -> None:
-    for command in (cluster, validate, schema, catalog):
-        app.command()(command)
+from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json, Region, Stack
+from trainium_cdk.cli.output import answer, put, say, table
 
 
 def cluster(stack: Stack = DEFAULT_STACK, region: Region = None, _env: EnvFile = None) -> None:

@@ -8,34 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainium_cdk.cli import terminal
-from trainium_cdk.cli.common import (
-    DEFAULT_STACK,
-    ClusterFile,
-    EnvFile,
-    JobId,
-    Json,
-    Local,
-    Region,
-    Stack,
-    at,
-    backend,
-    hand_out,
-    one_line,
-    put,
-    say,
-    shown,
-    status_when_interrupted,
-    table,
-)
+from trainium_cdk.cli.options import DEFAULT_STACK, ClusterFile, EnvFile, JobId, Json, Local, Region, Stack, at, backend
+from trainium_cdk.cli.output import hand_out, one_line, put, say, shown, status_when_interrupted, table
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import Expected, JobStatus, Summary
-
-
-def register(app: typer.Typer) -> None:
-    for command in (status, logs, cancel, wait):
-        app.command()(command)
-    app.command("list")(list_)
 
 
 def status(

@@ -8,33 +8,11 @@ from typing import Annotated
 import typer
 
 from trainium_cdk.cli.bake import bake
-from trainium_cdk.cli.common import (
-    EKS_STACK,
-    ClusterFile,
-    EnvFile,
-    Json,
-    Region,
-    Stack,
-    answer,
-    hand_out,
-    kubernetes,
-    put,
-    say,
-    shown,
-)
+from trainium_cdk.cli.options import EKS_STACK, ClusterFile, EnvFile, Json, Region, Stack, kubernetes
+from trainium_cdk.cli.output import answer, hand_out, put, say, shown
 
 image = typer.Typer(help="Images: of training containers, and of a Slurm cluster's nodes.", no_args_is_help=True)
 data = typer.Typer(help="Data sets on the shared file system.", no_args_is_help=True)
-
-
-def register(app: typer.Typer) -> None:
-    image.command("build")(build)
-    image.command("bake")(bake)
-    image.callback()(lambda: None)  # so that `build` stays a subcommand
-    data.command("stage")(stage)
-    data.callback()(lambda: None)
-    app.add_typer(image, name="image")
-    app.add_typer(data, name="data")
 
 
 def build(
@@ -102,3 +80,10 @@ def stage(
         if not staging.run(jobs.api, job, log=lambda text: hand_out(text, lambda _: None, show), say=say):
             say(f"{source} was not copied: see above. Run this again to fetch what is missing")
             raise typer.Exit(1)
+
+
+image.command()(build)
+image.command()(bake)
+image.callback()(lambda: None)  # so that a subcommand is not taken for the command itself
+data.command()(stage)
+data.callback()(lambda: None)

@@ -8,17 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainium_cdk.cli.common import DEFAULT_STACK, ClusterFile, EnvFile, JobId, Region, Stack, answer, backend, say
+from trainium_cdk.cli.options import DEFAULT_STACK, ClusterFile, EnvFile, JobId, Region, Stack, backend
+from trainium_cdk.cli.output import answer, say
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import Backend, Submission
 
 Node = Annotated[int, typer.Option(min=0, help="The job's node: 0, 1, ...")]
-
-
-def register(app: typer.Typer) -> None:
-    for command in (shell, top, tensorboard):
-        app.command()(command)
 
 
 def shell(

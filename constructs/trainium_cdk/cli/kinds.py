@@ -6,15 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainium_cdk.cli.common import Json, answer, put, say
+from trainium_cdk.cli.options import Json
+from trainium_cdk.cli.output import answer, put, say
 from trainium_cdk.errors import JobError
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs.models import Job
-
-
-def register(app: typer.Typer) -> None:
-    app.command()(kinds)
 
 
 def kinds(

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainium_cdk.cli.common import DEFAULT_STACK, EnvFile, Json, answer, id_in_app, put, say
+from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json, id_in_app
+from trainium_cdk.cli.output import answer, put, say
 from trainium_cdk.errors import AwsError, OutputsError
 
 if TYPE_CHECKING:
@@ -16,10 +17,6 @@ if TYPE_CHECKING:
     from trainium_cdk.settings import Environment
 
 _STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan", "ok": "green"}
-
-
-def register(app: typer.Typer) -> None:
-    app.command()(preflight)
 
 
 def preflight(

@@ -6,13 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from trainium_cdk.cli.common import EKS_STACK, EnvFile, Region, Stack, only, say
+from trainium_cdk.cli.options import EKS_STACK, EnvFile, Region, Stack, only
+from trainium_cdk.cli.output import say
 from trainium_cdk.engines import EKS
 from trainium_cdk.errors import ScaleError
-
-
-def register(app: typer.Typer) -> None:
-    app.command()(scale)
 
 
 def scale(

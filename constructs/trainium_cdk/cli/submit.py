@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 
 import typer
 
-from trainium_cdk.cli.common import (
+from trainium_cdk.cli.options import (
     DEFAULT_STACK,
     ClusterFile,
     Json,
@@ -19,17 +19,11 @@ from trainium_cdk.cli.common import (
     Region,
     Stack,
     SubmitEnvFile,
-    answer,
     at,
     backend,
     file_among_variables,
-    hand_out,
-    one_line,
-    put,
-    say,
-    shown,
-    status_when_interrupted,
 )
+from trainium_cdk.cli.output import answer, hand_out, one_line, put, say, shown, status_when_interrupted
 from trainium_cdk.errors import JobError, TrnError
 
 if TYPE_CHECKING:
@@ -44,11 +38,7 @@ _GIVEN_OTHERWISE = frozenset({"kind", "nodes", "env", "filename", "content", "ar
 """Fields without a generated option: they are arguments, or options defined below."""
 
 
-def register(app: typer.Typer) -> None:
-    app.command("submit")(_listed)
-
-
-def _listed() -> None:
+def listed() -> None:
     """Submit a training job: prepare, precompile and train, each after the one before.
 
     Prints the job's id. Running it again with the same --token changes nothing.
@@ -70,7 +60,7 @@ def command() -> Any:
     parameters = [*fixed.values(), *(p for p in options() if p.name not in fixed)]
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
-    run.__doc__ = _listed.__doc__
+    run.__doc__ = listed.__doc__
     app.command("submit")(run)
     return typer.main.get_command(app)
 
@@ -170,7 +160,7 @@ def submit(
     as_json: Json = False,
     fields: dict[str, Any],
 ) -> None:
-    """See `_listed`. `fields` are the options of the kinds; None if not given."""
+    """See `listed`. `fields` are the options of the kinds; None if not given."""
     from trainium_cdk.jobs import new_token
 
     given = {name: value for name, value in fields.items() if value is not None}
