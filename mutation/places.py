@@ -106,7 +106,9 @@ def places(file: str) -> Iterator[dict[str, Any]]:
             if not idle and not only_slower(name, lines[start[0] - 1]):
                 at.setdefault((start, end), []).append((name, occurrence))
     texts: dict[str, int] = {}
-    functions = [(f.lineno, f.end_lineno) for f in ast.walk(ast.parse(source)) if isinstance(f, ast.FunctionDef)]
+    functions = [
+        (f.lineno, f.end_lineno or f.lineno) for f in ast.walk(ast.parse(source)) if isinstance(f, ast.FunctionDef)
+    ]
     for (start, _), ways in sorted(at.items()):
         line = lines[start[0] - 1].strip()
         texts[line] = texts.get(line, 0) + 1

@@ -126,9 +126,11 @@ framework_install() {
     install -d -o "${TRN_USER}" -g "$(id -gn "${TRN_USER}")" "${venv}"
   fi
   as_user "${home}" "${TRN_PYTHON}" -m venv ${clear:+"${clear}"} "${venv}"
+  # a file, so that what jobs add to these packages comes from the same indices
+  printf '%s\n' '[global]' ${TRN_PIP_INDEX_URL:+"index-url = ${TRN_PIP_INDEX_URL}"} "extra-index-url = ${TRN_NEURON_PIP_URL}" |
+    as_user "${home}" tee "${venv}/pip.conf"
   retry "installation of $*" as_user "${home}" "${venv}/bin/python" -m pip install --no-input \
-    --disable-pip-version-check --no-cache-dir ${TRN_PIP_INDEX_URL:+--index-url "${TRN_PIP_INDEX_URL}"} \
-    --extra-index-url "${TRN_NEURON_PIP_URL}" "$@" ||
+    --disable-pip-version-check --no-cache-dir "$@" ||
     die "pip cannot install $* into ${venv} with $("${venv}/bin/python" --version)" \
       "The lines above show what pip reports; a release supports only some versions of Python"
   framework_complete "${venv}" "$@" || die "${venv} lacks packages after the installation: the log lists them" "See the lines above"

@@ -28,6 +28,8 @@ def test_another_framework_comes_beside_the_first_and_a_rollback_finds_its_own(n
     head.become("HeadNode")
     assert head.configure().code == 0
     first = linked(head)
+    indices = head.path(f"{first}/pip.conf").read_text()  # for what jobs add
+    assert indices == f"[global]\nindex-url = {SERVER}/pip\nextra-index-url = {SERVER}/pip\n"
     job = subprocess.Popen(
         head.words("bash", "-c", JOB, VENV), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

@@ -88,6 +88,33 @@ def test_a_job_from_submit_to_its_end(trn: Run, tmp_path: Path) -> None:
     assert records == [{"stage": "train", "record": "Step", "step": 7, "loss": 2.5, "learning_rate": 0.001, "throughput": 100.0, "grad_norm": None, "total_steps": None, "global_batch_size": None, "seconds": None, "tokens_per_second": None}]  # fmt: skip
 
 
+def test_environments(trn: Run, slurm: LocalSlurm) -> None:
+    place = Path(slurm.node_env()["TRN_SHARED_ROOT"]) / "efs/trn/environments"
+    facts = {"name": "x", "kind": "bert-large", "base": "/venv", "python": "3.12", "made": "2026-11-24T00:00:00+00:00"}
+    for name in ("a" * 12, "b" * 12):
+        (place / f".{name}.x").mkdir(parents=True)
+        record = {**facts, "requirements": ["a==1"], "megabytes": 1200, "seconds": 9}
+        (place / f".{name}.x/trn-environment.json").write_text(json.dumps(record))
+        (place / name).symlink_to(f".{name}.x")
+    assert [one["name"] for one in json.loads(trn("environments", "--json").stdout)] == ["a" * 12, "b" * 12]
+    rows = trn("environments").stdout.decode().splitlines()
+    assert rows[1].split("\t") == [
+        "a" * 12,
+        "bert-large",
+        "3.12",
+        "1,200",
+        "2026-11-24T00:00:00+00:00",
+        "",
+        "/venv",
+        "a==1",
+    ]
+    refused = trn("environments", "--remove", "c" * 12)
+    assert (refused.returncode, b"has no environment 'cccccccccccc'" in refused.stderr) == (1, True)
+    assert b"removed 1 environment, 1,200 MB" in trn("environments", "--remove", "a" * 12).stderr
+    assert b"removed 1 environment, 1,200 MB" in trn("environments", "--remove", "unused").stderr
+    assert [*place.iterdir()] == []
+
+
 def test_a_job_that_fails_makes_wait_and_follow_fail(trn: Run, tmp_path: Path) -> None:
     (tmp_path / "bad.sh").write_text("exit 5\n")
     id = trn("submit", "bad.sh", "--precompile").stdout.decode().strip()

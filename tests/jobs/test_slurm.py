@@ -29,6 +29,7 @@ from trainium_cdk.jobs import (
     SubmitError,
     TransportError,
     UnknownJob,
+    prepared,
 )
 from trainium_cdk.jobs.slurm.render import render
 from trainium_cdk.jobs.slurm.snapshot import NOT_THEIRS, ask_all, ask_cancel
@@ -173,6 +174,12 @@ def test_bert_is_prepared_compiled_and_trained_on_the_same_nodes(
     assert list(second.stages) == ["train"]
     assert backend.wait(second.id, 600).ok, log(backend, second.id)
     assert "ckpt_12.pt at step 12" in log(backend, second.id)
+    [environment] = prepared.prepared(backend)
+    prepared.remove(backend, [environment.name])
+    third = backend.submit(BertLarge(nodes=2, run_steps=1, data=data, precompile=False))
+    assert list(third.stages) == ["prepare", "train"]
+    assert backend.wait(third.id, 600).ok, log(backend, third.id)
+    assert [one.name for one in prepared.prepared(backend)] == [environment.name]
 
 
 def test_training_gets_the_nodes_that_compiled_though_others_are_free(backend: SlurmBackend, slurm: LocalSlurm) -> None:

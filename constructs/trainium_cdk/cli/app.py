@@ -11,6 +11,7 @@ import io
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -18,7 +19,20 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from trainium_cdk.cli import access, destroy, diff, environment, follow, images, inside, kinds, preflight, scale, submit
+from trainium_cdk.cli import (
+    access,
+    destroy,
+    diff,
+    environment,
+    follow,
+    images,
+    inside,
+    kinds,
+    preflight,
+    prepared,
+    scale,
+    submit,
+)
 from trainium_cdk.cli.output import say
 from trainium_cdk.errors import TrnError
 
@@ -43,21 +57,31 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for name, command in {
-    **{"submit": submit.listed, "kinds": kinds.kinds},
-    **{
-        "status": follow.status,
-        "logs": follow.logs,
-        "cancel": follow.cancel,
-        "wait": follow.wait,
-        "list": follow.list_,
-    },
-    **{"cluster": environment.cluster, "validate": environment.validate, "schema": environment.schema},
-    **{"catalog": environment.catalog, "diff": diff.diff, "destroy": destroy.destroy, "scale": scale.scale},
-    **{"preflight": preflight.preflight, "shell": inside.shell, "top": inside.top, "tensorboard": inside.tensorboard},
-    **{"kubeconfig": access.kubeconfig, "torchx": access.torchx},
-}.items():
-    app.command(name)(command)
+_COMMANDS: dict[str, Callable[..., None]] = {
+    "submit": submit.listed,
+    "kinds": kinds.kinds,
+    "status": follow.status,
+    "logs": follow.logs,
+    "cancel": follow.cancel,
+    "wait": follow.wait,
+    "list": follow.list_,
+    "environments": prepared.environments,
+    "cluster": environment.cluster,
+    "validate": environment.validate,
+    "schema": environment.schema,
+    "catalog": environment.catalog,
+    "diff": diff.diff,
+    "destroy": destroy.destroy,
+    "scale": scale.scale,
+    "preflight": preflight.preflight,
+    "shell": inside.shell,
+    "top": inside.top,
+    "tensorboard": inside.tensorboard,
+    "kubeconfig": access.kubeconfig,
+    "torchx": access.torchx,
+}
+for _name, _command in _COMMANDS.items():
+    app.command(_name)(_command)
 app.command(hidden=True)(access.token)
 app.add_typer(images.image, name="image")
 app.add_typer(images.data, name="data")

@@ -103,6 +103,10 @@ class Backend(Protocol[S]):
         """Cancel a job, and return its status. A job that has ended is not changed."""
         ...
 
+    def run_shared(self, script: str) -> str:
+        """Run a bash script on a machine of the cluster with the shared file systems, as the jobs' user; its output."""
+        ...
+
     def wait(
         self, id: str, timeout: float | None = None, changed: Callable[[JobStatus], None] | None = None
     ) -> JobStatus:

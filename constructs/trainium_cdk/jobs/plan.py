@@ -61,6 +61,11 @@ def _supported(job: Job, cluster: Cluster, fleet: Fleet) -> None:
             "another kind of job (`trn kinds` lists them)"
         )
     if job.image:
+        known = Catalog.load().images.get(job.image)
+        if known and job.needs_framework and known.framework not in job.FRAMEWORKS:
+            raise JobError(
+                f"image is {job.image}, which has {known.framework}, but {job.kind} needs {' or '.join(job.FRAMEWORKS)}. Use another image"
+            )
         return  # the image brings its own framework and Neuron release
     if job.needs_framework and cluster.framework not in job.FRAMEWORKS:
         raise JobError(

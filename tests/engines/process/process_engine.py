@@ -195,6 +195,9 @@ class ProcessBackend(Backend[ProcessSubmission]):
             os.killpg(int((self._jobs / id / "pid").read_text()), signal.SIGTERM)
         return self.status(id)
 
+    def run_shared(self, script: str) -> str:
+        return subprocess.run(["bash", "-c", script], check=True, capture_output=True, text=True).stdout
+
     def logs(
         self,
         id: str,

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.jobs.kubernetes.conftest import fleet, make_cluster
-from trainium_cdk.jobs import BertLarge, Gpt, JobError, Script, SlurmBackend
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.jobs import BertLarge, Gpt, JobError, Script, SlurmBackend, TorchTitan
 from trainium_cdk.jobs.kubernetes import Api, KubernetesBackend
 from trainium_cdk.outputs import EksCluster
 
@@ -24,6 +25,7 @@ SMALL = make_cluster(fleet("trn1.2xlarge", 4))
 TWO = make_cluster(fleet(nodes=2, resource="one"), fleet("trn2.48xlarge", 4, resource="two"))
 BARE = make_cluster(image="")
 NATIVE = make_cluster(framework="torch-native")
+TRN2 = make_cluster(fleet("trn2.48xlarge"), framework="torch-native")
 HELLO: dict[str, Any] = {"filename": "hello.sh", "content": b"echo hello\n"}
 
 CASES: list[tuple[str, EksCluster, Callable[[], Any], str]] = [
@@ -36,6 +38,10 @@ CASES: list[tuple[str, EksCluster, Callable[[], Any], str]] = [
     ("a type with too few", TWO, lambda: BertLarge(nodes=4, instance_type="trn1.32xlarge"), r"at most 2 of trn1.32xlarge.*node group one"),
     ("tensor parallelism", SMALL, lambda: Gpt(image="x/y:z"), r"tensor_parallel is 8; .*2 NeuronCores of trn1.2xlarge"),
     ("no image", BARE, lambda: BertLarge(), r"no container image: Neuron SDK 2.28.1 comes without one.*trn image build DIR.*--image"),
+    (
+        "an image of another framework", TRN2, lambda: TorchTitan(ref="0" * 40, image=Catalog.load().release("2.28.1").container),
+        r"image is public.*sdk2\.28\.0.*, which has torch-xla, but torchtitan-qwen3-8b needs torch-native. Use another image",
+    ),
     ("no image for a script", BARE, lambda: Script(**HELLO), r"no container image"),
     ("framework native", NATIVE, lambda: BertLarge(), r"bert-large needs framework torch-xla, .*have torch-native"),
     ("precompile without torch-xla", NATIVE, lambda: Script(precompile=True, **HELLO), r"precompiling needs torch-xla"),

@@ -10,7 +10,7 @@ from sandbox import LocalAws
 from sandbox.datasets import seed_datasets
 from tests.jobs.kubernetes.conftest import Running, text, until
 from tests.trust.figures import record
-from trainium_cdk.jobs import BertLarge, Follower, JobStatus
+from trainium_cdk.jobs import BertLarge, Follower, JobStatus, prepared
 from trainium_cdk.jobs.kubernetes import KubernetesBackend
 
 
@@ -59,6 +59,10 @@ def test_bert_large_from_scratch(backend: KubernetesBackend, running: Running) -
     again = backend.wait(backend.submit(job, "second").id, 600)
     assert again.ok, again
     assert "everything is already fetched" in text(backend.logs(again.id, stage="prepare"))
+    [environment] = prepared.prepared(backend)
+    assert (environment.kind, environment.jobs) == ("bert-large", ())
+    prepared.remove(backend, [environment.name])
+    assert [*(home / "environments").iterdir()] == []
 
 
 @pytest.mark.sweep

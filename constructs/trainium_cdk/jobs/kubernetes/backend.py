@@ -13,7 +13,7 @@ from typing import Any
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import ApiError, JobError, UnknownJob
 from trainium_cdk.jobs.backend import Backend, unknown_job
-from trainium_cdk.jobs.kubernetes import inside, logs, status, tensorboard
+from trainium_cdk.jobs.kubernetes import inside, logs, reader, status, tensorboard
 from trainium_cdk.jobs.kubernetes.api import Api
 from trainium_cdk.jobs.kubernetes.names import (
     JOB_LABEL,
@@ -122,6 +122,14 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
                     raise UnknownJob(f"job {id} was deleted meanwhile; a new job has its name, and was not cancelled")
                 self.sleep(0.3)
         return self.status(name)
+
+    def run_shared(self, script: str) -> str:
+        """Run a script in a pod on a system node; its output.
+
+        Raises:
+            TransportError: the pod did not start, or failed.
+        """
+        return reader.run(self.api, self.cluster, script).decode(errors="replace")
 
     def logs(
         self,

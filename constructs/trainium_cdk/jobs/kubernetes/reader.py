@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -54,16 +55,37 @@ def kept_log(api: Api, cluster: EksCluster, id: str, stage: str, node: int) -> b
     Raises:
         TransportError: the pod that reads it did not start, or failed.
     """
-    name = f"trn-read-{secrets.token_hex(4)}"
     file = f"{cluster.shared_dir}/trn/jobs/{id}/logs/{stage}.{node}.log"
-    script = 'file="${TRN_SHARED_ROOT:-}$1"; if [ -e "$file" ]; then cat "$file"; fi'
+    return run(api, cluster, 'file="${TRN_SHARED_ROOT:-}$1"; if [ -e "$file" ]; then cat "$file"; fi', file)
+
+
+def run(api: Api, cluster: EksCluster, script: str, *arguments: str) -> bytes:
+    """The output of a bash script in a pod with the shared file systems.
+
+    Raises:
+        TransportError: the pod did not start, or the script failed.
+    """
+    name = f"trn-read-{secrets.token_hex(4)}"
     image = cluster.shell_image or Catalog.load().eks.shell_image
-    api.create("Pod", pod(cluster, name, "read", image, ["bash", "-c", script, "read", file], seconds=3600))
+    command = ["bash", "-c", literal(script), "read", *arguments]
+    api.create("Pod", pod(cluster, name, "read", image, command, seconds=3600))
     try:
-        until(api, name, lambda found: found["status"].get("phase") in ("Succeeded", "Failed"))
-        return b"".join(api.log(name, "main"))
+        ended = until(api, name, lambda found: found["status"].get("phase") in ("Succeeded", "Failed"))
+        output = b"".join(api.log(name, "main"))
     finally:
         api.delete("Pod", name)
+    if ended["status"]["phase"] == "Failed":
+        raise TransportError(f"pod {name} failed: {output[-600:].decode(errors='replace').strip() or 'no output'}")
+    return output
+
+
+def literal(text: str) -> str:
+    """`text`, escaped for Kubernetes, which expands $(NAME) in commands.
+
+    >>> literal("s3://b/$(HOME)/x")
+    's3://b/$$(HOME)/x'
+    """
+    return re.sub(r"\$(?=\$*\()", "$$", text)
 
 
 def until(

@@ -170,14 +170,25 @@ def _job(
     main = pods.container(
         "main",
         image,
-        ["bash", "-c", text, "stage", literal(uri), literal(target), signing, mark, _mount(target, cluster), sha256],
+        [
+            "bash",
+            "-c",
+            text,
+            "stage",
+            reader.literal(uri),
+            reader.literal(target),
+            signing,
+            mark,
+            _mount(target, cluster),
+            sha256,
+        ],
         resources=_RESOURCES,
         mounts=volumes.mounts,
     )
     # as root, so never through a user's link
     made = 'for d in "$@"; do [ "$(realpath -m "$d")" != "$d" ] || [ -d "$d" ] || { mkdir -p "$d" && chmod 1777 "$d"; }; done'
     folder = pods.folder(cluster, image, volumes)
-    folder["command"] = ["bash", "-c", made, "folder", f"{cluster.shared_dir}/trn", literal(target)]
+    folder["command"] = ["bash", "-c", made, "folder", f"{cluster.shared_dir}/trn", reader.literal(target)]
     spec = pods.spec(cluster, containers=[main], init_containers=[folder], volumes=volumes, where=pods.ON_SYSTEM)
     mine = labels(name, "data")
     return {
@@ -191,15 +202,6 @@ def _job(
             "template": {"metadata": {"labels": mine}, "spec": spec},
         },
     }
-
-
-def literal(text: str) -> str:
-    """`text`, escaped for Kubernetes, which expands $(NAME) in commands.
-
-    >>> literal("s3://b/$(HOME)/x")
-    's3://b/$$(HOME)/x'
-    """
-    return re.sub(r"\$(?=\$*\()", "$$", text)
 
 
 def run(

@@ -136,7 +136,10 @@ prepare() {
           die "the image has no $tool, which fetches code and data. Build one that has it: trn image build examples/bert-large"
         fi
       done
-      logged bash "$files/prepare.sh" fetch
+      code=0
+      logged bash "$files/prepare.sh" fetch || code=$?
+      if [ "$code" -eq 4 ]; then code=$REFUSED; fi
+      return "$code"
       ;;
     *) die "prepare.sh failed while it checked what is already fetched" ;;
   esac

@@ -86,6 +86,17 @@ class SlurmBackend(Backend[SlurmSubmission]):
     def cancel(self, id: str) -> JobStatus:
         return self._one(id, snapshot.ask_cancel(self.cluster, self._known(id)))
 
+    def run_shared(self, script: str) -> str:
+        """Run a script on the head node; its output.
+
+        Raises:
+            TransportError: the head node cannot be reached, or the script failed.
+        """
+        result = self.transport.run(script, timeout=600)
+        if result.code != 0:
+            raise TransportError(f"the script on the head node failed: {_last_words(result)}")
+        return result.stdout
+
     def logs(
         self,
         id: str,

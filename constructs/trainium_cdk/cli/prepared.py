@@ -1,0 +1,53 @@
+"""`trn environments`: the Python environments that jobs have made on the shared file system."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from trainium_cdk.cli.options import DEFAULT_STACK, ClusterFile, EnvFile, Json, Local, Region, Stack, backend
+from trainium_cdk.cli.output import put, say, table
+
+UNUSED = "unused"
+
+
+def environments(
+    remove: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Remove this one; repeat it for more. `unused`: all that no running or waiting job uses.",
+        ),
+    ] = None,
+    stack: Stack = DEFAULT_STACK,
+    region: Region = None,
+    _env: EnvFile = None,
+    local: Local = None,
+    cluster: ClusterFile = None,
+    as_json: Json = False,
+) -> None:
+    """List the Python environments of jobs on the shared file system, or remove some.
+
+    A job that needs an environment makes it, unless it is there. Jobs that run or wait keep theirs.
+    """
+    from dataclasses import asdict
+
+    from trainium_cdk.jobs import prepared
+
+    jobs = backend(stack, region, local, cluster)
+    there = prepared.prepared(jobs)
+    if remove:
+        names = [one.name for one in there if not one.jobs] if UNUSED in remove else remove
+        prepared.remove(jobs, names)
+        freed = sum(one.megabytes for one in there if one.name in names)
+        say(f"removed {len(names)} environment{'' if len(names) == 1 else 's'}, {freed:,} MB")
+        return
+    if as_json:
+        put([asdict(one) for one in there])
+        return
+    rows = [
+        [o.name, o.kind, o.python, f"{o.megabytes:,}", o.made, ", ".join(o.jobs), o.base, " ".join(o.requirements)]
+        for o in there
+    ]
+    table("", ["environment", "kind", "Python", "MB", "made", "used by", "on top of", "packages"], rows)

@@ -1,0 +1,118 @@
+"""The environments that `prepare` has made for jobs' packages, on a cluster of any engine: which there are, and removing them.
+(What is in one: `packages.py`; how it is made: `shell/environments.sh`.)"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pydantic import TypeAdapter, ValidationError
+
+from trainium_cdk.errors import JobError
+from trainium_cdk.jobs import quote, shell
+
+if TYPE_CHECKING:
+    from trainium_cdk.jobs.backend import Backend
+    from trainium_cdk.jobs.submission import Submission
+
+_NAME = re.compile(r"[0-9a-f]{12}")
+_LIST = r"""
+cd "$trn/environments" 2> /dev/null || exit 0
+for name in [0-9a-f]*; do
+  if [ -f "$name/trn-environment.json" ]; then printf 'environment %s %s\n' "$name" "$(head -c 20000 "$name/trn-environment.json")"; fi
+done
+cd "$trn/jobs" 2> /dev/null || exit 0
+for file in */environment; do
+  if [ -f "$file" ]; then printf 'job %s %s\n' "${file%/*}" "$(head -c 12 "$file")"; fi
+done
+"""
+# The name goes first, so that no job finds half of it; folders that no name points to are of interrupted attempts
+_REMOVE = """
+cd "$trn/environments" 2> /dev/null || exit 0
+mkdir -p "$trn/done"
+for name; do
+  (
+    flock 9
+    rm -f "$name"
+    rm -rf ".$name".*
+  ) 9> "$trn/done/environment-$name.lock"
+done
+"""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An environment on a cluster's shared file system.
+
+    Attributes:
+        name: of its folder in `trn/environments`.
+        kind: of the job that it was made for.
+        base: what it adds packages to: an image, or the path of the cluster's environment.
+        python: version.
+        requirements: as pip took them.
+        megabytes: disk space.
+        seconds: for which it was made.
+        made: when, ISO 8601.
+        jobs: ids of the jobs that run or wait, and use it.
+    """
+
+    name: str
+    kind: str
+    base: str
+    python: str
+    requirements: tuple[str, ...]
+    megabytes: int
+    seconds: int
+    made: str
+    jobs: tuple[str, ...] = ()
+
+
+def prepared(backend: Backend[Submission]) -> tuple[Prepared, ...]:
+    """The environments of a cluster, the oldest first.
+
+    Raises:
+        TransportError: the cluster cannot be reached.
+    """
+    output = backend.run_shared(_script(backend, _LIST))
+    active = {job.id for job in backend.active()}
+    lines = [tuple(line.split(" ", 2)) for line in output.splitlines() if line.count(" ") >= 2]
+    users = [(id, name) for what, id, name in lines if what == "job" and id in active]
+    found = []
+    for what, name, record in lines:
+        if what == "environment" and _NAME.fullmatch(name):
+            try:
+                one = _RECORD.validate_json(record)
+            except ValidationError:
+                continue  # damaged
+            found.append(replace(one, name=name, jobs=tuple(job for job, used in users if used == name)))
+    return tuple(sorted(found, key=lambda one: one.made))
+
+
+def remove(backend: Backend[Submission], names: Sequence[str]) -> None:
+    """Remove environments. Jobs that run or wait keep theirs; a later job that needs a removed one makes it again.
+
+    Raises:
+        JobError: there is no such environment, or such a job uses it; then none is removed.
+        TransportError: the cluster cannot be reached.
+    """
+    there = {one.name: one for one in prepared(backend)}
+    for name in names:
+        if name not in there:
+            known = f"It has {', '.join(there)}" if there else "It has none"
+            raise JobError(f"{backend.cluster.stack} has no environment {name[:80]!r}. {known}")
+        if jobs := there[name].jobs:
+            raise JobError(
+                f"environment {name} is used by {', '.join(jobs)}. Wait until it has ended, or cancel it (trn cancel {jobs[0]})"
+            )
+    backend.run_shared(_script(backend, _REMOVE, *names))
+
+
+_RECORD = TypeAdapter(Prepared)
+
+
+def _script(backend: Backend[Submission], text: str, *words: str) -> str:
+    shared = f'"${{TRN_SHARED_ROOT:-}}"{quote.word(backend.cluster.shared_dir)}'
+    start = f"set -euo pipefail\nexport LC_ALL=C.UTF-8\ntrn={shared}/trn\n{shell.read('users.sh').decode()}"
+    return f"{start}set -- {quote.words(words)}\n{text}"

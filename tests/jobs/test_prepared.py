@@ -1,0 +1,93 @@
+"""Environments that are listed and removed, with the script that runs on the cluster."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.jobs.conftest import make_cluster
+from trainium_cdk.jobs import JobError, prepared
+
+NAMES = [f"{n:012x}" for n in range(3)]
+
+
+class Here:
+    """A backend whose shared file system is a folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.cluster, self.running = root, make_cluster(), ["bert-2"]
+
+    def active(self) -> list[Any]:
+        return [SimpleNamespace(id=id) for id in self.running]
+
+    def run_shared(self, script: str) -> str:
+        env = {"TRN_SHARED_ROOT": str(self.root), "PATH": "/usr/bin:/bin"}
+        return subprocess.run(["bash", "-c", script], env=env, check=True, capture_output=True, text=True).stdout
+
+
+def record(name: str, /, **changes: Any) -> str:
+    facts = {
+        "kind": "bert-large", "base": "image:1", "python": "3.12", "requirements": ["a==1"], "megabytes": 7, "seconds": 3,
+        "made": f"2026-11-2{NAMES.index(name)}T00:00:00+00:00",
+    }  # fmt: skip
+    return json.dumps({"name": name, **facts, **changes})
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Any:
+    trn = tmp_path / "efs/trn"
+    for name in NAMES:
+        folder = trn / "environments" / f".{name}.abcdef"
+        folder.mkdir(parents=True)
+        (folder / "trn-environment.json").write_text(record(name) + "\n")
+        (trn / "environments" / name).symlink_to(folder.name)
+    for job, name in (("bert-1", NAMES[0]), ("bert-2", NAMES[1])):
+        (trn / "jobs" / job).mkdir(parents=True)
+        (trn / "jobs" / job / "environment").write_text(f"{name}\n")
+    return Here(tmp_path)
+
+
+def test_they_are_listed_with_the_jobs_that_use_them(here: Any) -> None:
+    found = prepared.prepared(here)
+    assert [(one.name, one.jobs) for one in found] == [(NAMES[0], ()), (NAMES[1], ("bert-2",)), (NAMES[2], ())]
+    assert (found[0].megabytes, found[0].seconds, found[0].requirements) == (7, 3, ("a==1",))
+
+
+def test_they_are_removed(here: Any) -> None:
+    prepared.remove(here, [NAMES[0], NAMES[2]])
+    place = here.root / "efs/trn/environments"
+    assert sorted(p.name for p in place.iterdir()) == [f".{NAMES[1]}.abcdef", NAMES[1]]
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ([NAMES[0], NAMES[1]], f"environment {NAMES[1]} is used by bert-2.*trn cancel bert-2"),
+        (["../jobs"], r"TrnPclusterStack has no environment '\.\./jobs'\. It has 0000"),
+    ],
+)
+def test_what_is_used_or_unknown_is_refused(here: Any, names: list[str], message: str) -> None:
+    with pytest.raises(JobError, match=message):
+        prepared.remove(here, names)
+    assert len(prepared.prepared(here)) == 3
+
+
+def test_a_cluster_without_any(tmp_path: Path) -> None:
+    nothing: Any = Here(tmp_path)
+    assert prepared.prepared(nothing) == ()
+    with pytest.raises(JobError, match="It has none"):
+        prepared.remove(nothing, ["a" * 12])
+
+
+def test_what_a_job_writes_there_is_not_trusted(here: Any) -> None:
+    place = here.root / "efs/trn/environments"
+    for name, text in ((NAMES[0], "{"), (NAMES[1], record(NAMES[1], name="../../..")), (NAMES[2], "\n" * 3)):
+        (place / name / "trn-environment.json").write_text(text)
+    (place / "0 x").mkdir()
+    (place / "0 x/trn-environment.json").write_text(record(NAMES[0]))
+    assert [one.name for one in prepared.prepared(here)] == [NAMES[1]]
