@@ -1,0 +1,65 @@
+"""Options of the constructs for EKS, and what each leaves out or adds, in an app of its own."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from aws_cdk import App, Stack
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk.assertions import Template
+
+from tests.foreign.foreign import cluster, errors, stack, template, vpc
+from trainium_cdk import TrnAddons, TrnEksCluster, TrnPlugins
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.eks.identities import detector_statements
+
+
+def plugins(scope: Stack, **options: Any) -> TrnPlugins:
+    return TrnPlugins(scope, "Plugins", cluster=cluster(scope, kubectl=True), node_groups=[], **options)
+
+
+@pytest.mark.parametrize(("options", "roles"), [({}, 1), ({"node_problem_detector": False}, 0)])
+def test_the_node_problem_detector_has_a_role_where_it_is_installed(options: dict[str, Any], roles: int) -> None:
+    found = template(lambda s: plugins(s, **options)).find_resources("AWS::EKS::PodIdentityAssociation")
+    assert sum("detector" in one["Properties"]["ServiceAccount"] for one in found.values()) == roles
+
+
+def test_a_broken_node_is_replaced_only_in_its_own_cluster() -> None:
+    found = [s.to_statement_json() for s in detector_statements(Stack(App(), "S"), "lab", recovery=True)]
+    [replace] = [s for s in found if s["Action"] == "autoscaling:SetInstanceHealth"]
+    assert replace["Condition"] == {"StringEquals": {"aws:ResourceTag/eks:cluster-name": "lab"}}
+
+
+def test_rules_are_checked_unless_they_are_switched_off() -> None:
+    wrong = {"job_networks": ["10.0.0.0/40"]}
+    assert errors(lambda s: plugins(s, **wrong)) != []
+    template(lambda s: plugins(s, rules=False, **wrong))
+
+
+def test_the_network_add_on_keeps_addresses_and_enforces_policies() -> None:
+    found = template(lambda s: TrnAddons(s, "Addons", cluster=cluster(s)))
+    [cni] = [
+        a["Properties"] for a in found.find_resources("AWS::EKS::Addon").values()
+        if a["Properties"]["AddonName"] == "vpc-cni"
+    ]  # fmt: skip
+    addresses = Catalog.load().eks.pod_addresses
+    env = {"MINIMUM_IP_TARGET": str(addresses.minimum), "WARM_IP_TARGET": str(addresses.warm)}
+    assert json.loads(cni["ConfigurationValues"]) == {"env": env, "enableNetworkPolicy": "true"}
+
+
+def test_the_first_unknown_add_on_is_named() -> None:
+    with pytest.raises(ValueError, match=re.escape("addon_versions names a; add-ons are ")):
+        TrnAddons(own := stack(), "Addons", cluster=cluster(own), addon_versions={"b": "1", "a": "1"})
+
+
+def test_a_cluster_takes_connections_and_manifests_that_are_never_pruned() -> None:
+    own = stack()
+    mine = TrnEksCluster(own, "Lab", vpc=vpc(own))
+    ec2.Connections(security_groups=[mine.client_group]).allow_to(mine, ec2.Port.tcp(443))
+    TrnPlugins(own, "Plugins", cluster=mine, node_groups=[])
+    manifests = Template.from_stack(own).find_resources("Custom::AWSCDK-EKS-KubernetesResource")
+    assert manifests
+    assert [name for name, one in manifests.items() if "PruneLabel" in one["Properties"]] == []
