@@ -19,6 +19,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "original(artefact, original): the row of the table")
+    config.addinivalue_line("markers", "shown(text): what of the artefact this test shows")
     if config.getoption("--record") and (files := record.uncommitted()):
         raise pytest.UsageError(
             f"a run is recorded with its commit, and these files are not committed: {', '.join(files)}"
@@ -29,7 +30,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if (mark := item.get_closest_marker("original")) is not None:
-        report.user_properties.append(("original", mark.args))
+        artefact, original = mark.args
+        shown = item.get_closest_marker("shown")
+        report.user_properties.append(("original", (f"{artefact}: {shown.args[0]}" if shown else artefact, original)))
     return report
 
 

@@ -112,9 +112,7 @@ def on_kubernetes(folder: Path, samples: Tree, hub: str) -> Iterator[Site]:
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(
-            on, marks=pytest.mark.original(f"bert-large on {name}, 2 nodes: three stages, a restart, phase 2", ORIGINAL)
-        )
+        pytest.param(on, marks=pytest.mark.original(f"bert-large on {name}, 2 nodes", ORIGINAL))
         for name, on in (("slurm", on_slurm), ("kubernetes", on_kubernetes))
     ],
 )
@@ -132,23 +130,25 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         yield running
 
 
-@pytest.mark.timeout(3 * HANGS)
-def test_the_script_trains_and_goes_on_from_its_checkpoints(site: Site) -> None:
-    backend, shared = site.backend, site.shared
-    files = sorted((shared / "shards128").iterdir())
-    random.Random(0).shuffle(files)  # noqa: S311  the script's own order
-    held, aside = files[2], shared / "aside"
-    held.rename(aside)
-    os.mkfifo(held)  # reading it blocks: training stops after the first checkpoint
-    job = BertLarge(
+def job(**fields: Any) -> BertLarge:
+    """Nine steps; three in each shard, which has a checkpoint at its end."""
+    return BertLarge(
         nodes=2, batch_size=4, accumulation=4, steps=20, run_steps=9, warmup_steps=2, data="/efs/shards128",
-        precompile=False,
+        precompile=False, **fields,
     )  # fmt: skip
-    first = backend.submit(job)
-    assert list(first.stages) == ["prepare", "train"]
+
+
+def interrupted(site: Site, job: BertLarge) -> Submitted:
+    """A job whose training is ended after its first checkpoint, in the third shard, and starts again."""
+    files = sorted((site.shared / "shards128").iterdir())
+    random.Random(0).shuffle(files)  # noqa: S311  the script's own order
+    held, aside = files[2], site.shared / "aside"
+    held.rename(aside)
+    os.mkfifo(held)  # reading it blocks
+    first = site.backend.submit(job)
 
     def checkpoints_written() -> bool:
-        status = backend.status(first.id)
+        status = site.backend.status(first.id)
         assert not status.done, "\n".join(site.log(first.id, s.name)[-6000:] for s in status.stages)
         return status.state == "RUNNING" and site.log(first.id).count("Checkpointing done") >= WORKERS
 
@@ -156,6 +156,21 @@ def test_the_script_trains_and_goes_on_from_its_checkpoints(site: Site) -> None:
     held.unlink()
     aside.rename(held)
     site.interrupt(first)
+    return first
+
+
+def steps(text: str) -> dict[int, tuple[float | None, float | None]]:
+    """Loss and learning rate of each step, as last logged."""
+    records = [record for record in Follower().feed(text.encode()) if isinstance(record, Step)]
+    return {record.step or 0: (record.loss, record.learning_rate) for record in records}
+
+
+@pytest.mark.timeout(3 * HANGS)
+@pytest.mark.shown("three stages, a restart, phase 2")
+def test_the_script_trains_and_goes_on_from_its_checkpoints(site: Site) -> None:
+    backend, shared = site.backend, site.shared
+    first = interrupted(site, job())
+    assert list(first.stages) == ["prepare", "train"]
     ended = backend.wait(first.id, HANGS)
     text = "".join(file.read_text() for file in sorted((shared / "trn/jobs" / first.id / "logs").glob("train.*.log")))
     assert ended.ok, text[-6000:]
@@ -184,6 +199,29 @@ def test_the_script_trains_and_goes_on_from_its_checkpoints(site: Site) -> None:
     assert_metrics(text, 1, 3)
     assert "step_loss" not in site.log(second_id, "precompile")
     assert (shared / "trn" / "jobs" / second_id / "output" / "ckpt_12.pt").exists()
+
+
+@pytest.mark.timeout(3 * HANGS)
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        pytest.param(name, marks=pytest.mark.shown(f"a restart with {name} equals no restart"))
+        for name in ("lamb", "adamw")
+    ],
+)
+def test_a_restart_equals_a_training_that_was_not_interrupted(site: Site, optimizer: Any) -> None:
+    """To the last bit: weights, the optimizer's state and its types, learning rate, loss of each step, and the place in the data."""
+    first, whole = interrupted(site, job(optimizer=optimizer)), site.backend.submit(job(optimizer=optimizer))
+    logs = []
+    for id in (first.id, whole.id):
+        assert site.backend.wait(id, HANGS).ok, site.log(id)[-6000:]
+        files = sorted((site.shared / "trn/jobs" / id / "logs").glob("train.*.log"))
+        logs.append("".join(file.read_text() for file in files))
+    assert len(re.findall("resuming from checkpoint", logs[0])) == WORKERS
+    assert "resuming from checkpoint" not in logs[1]
+    assert steps(logs[0]) == steps(logs[1])
+    ends = [str(site.shared / "trn/jobs" / id / "output/ckpt_9.pt") for id in (first.id, whole.id)]
+    vendor.run(Path(__file__).with_name("same_checkpoint.py"), *ends)
 
 
 def assert_metrics(text: str, first: int, last: int) -> None:

@@ -110,6 +110,95 @@ def test_the_optimizer_of_a_restart_equals_an_uninterrupted_one(tmp_path: Path, 
     assert {dtype for _, dtype, _ in uncorrected[0]} == {"torch.bfloat16"}
 
 
+SCHEDULE = """
+import json, pathlib, sys, torch
+weight = torch.nn.Parameter(torch.ones(1))
+optimizer = torch.optim.SGD([{"params": [weight]}, {"params": []}], 1e-2)
+saved = torch.load("ckpt.pt") if pathlib.Path("ckpt.pt").exists() else None
+if saved:
+    optimizer.load_state_dict(saved["optimizer"])
+schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(step / 4, 1), -1 if saved is None else 0)
+if saved:
+    schedule.load_state_dict(saved["schedule"])
+for step in range(saved["step"] if saved else 0, 6):
+    if step == int(sys.argv[1]):
+        torch.save({"step": step, "optimizer": optimizer.state_dict(), "schedule": schedule.state_dict()}, "ckpt.pt")
+        break
+    print(json.dumps([step, *(group["lr"] for group in optimizer.param_groups)]))
+    optimizer.step()
+    schedule.step()
+"""
+
+
+def test_the_first_step_of_a_restart_has_its_learning_rate(tmp_path: Path, torch: str) -> None:
+    (tmp_path / "train.py").write_text(SCHEDULE)
+    whole = run(torch, tmp_path, "train.py", "9").stdout
+    before = run(torch, tmp_path, "train.py", "3").stdout
+    assert before + launch(torch, tmp_path, "keep_learning_rate", "train.py", "9").stdout == whole
+    assert before + run(torch, tmp_path, "train.py", "9").stdout != whole
+
+
+XLA = """
+_state = 3
+def get_rng_state():
+    return _state
+def set_rng_state(state):
+    global _state
+    _state = state
+def draw():
+    set_rng_state((_state * 1103515245 + 12345) % 2**31)
+    return _state
+"""
+LOADER = """
+class MpDeviceLoader:
+    def __init__(self, loader):
+        self.loader = loader
+    def __iter__(self):
+        return iter(self.loader)
+"""
+DRAWS = """
+import json, pathlib, sys, torch
+import torch_xla.core.xla_model as xm
+from torch.utils.data import DataLoader, RandomSampler
+from torch_xla.distributed import parallel_loader
+torch.manual_seed(7)
+first = 0
+if pathlib.Path("ckpt_1.pt").exists():
+    first = torch.load("ckpt_1.pt")["step"]
+    torch.rand(3)  # as moving the model does
+for step in range(first, int(sys.argv[1])):
+    rows = list(range(8))
+    loader = parallel_loader.MpDeviceLoader(DataLoader(rows, sampler=RandomSampler(rows), batch_size=4))
+    for batch in loader:
+        print(json.dumps([step, batch.tolist(), torch.rand(1).item(), xm.draw()]))
+    torch.save({"step": step + 1, "optimizer": {}}, f"ckpt_{step + 1}.pt")
+torch.save(torch.ones(1), "other.pt")
+"""
+
+
+def test_random_numbers_go_on_where_the_training_stopped(tmp_path: Path, torch: str) -> None:
+    """Of the host and of the device; a checkpoint of a script that is not corrected is loaded too."""
+    for name, text in (("core/xla_model", XLA), ("distributed/parallel_loader", LOADER)):
+        file = tmp_path / f"torch_xla/{name}.py"
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+    (tmp_path / "train.py").write_text(DRAWS)
+
+    def drawn(correct: bool, steps: int) -> list[Any]:
+        done = (launch(torch, tmp_path, "keep_random_state", "train.py", str(steps)) if correct
+                else run(torch, tmp_path, "train.py", str(steps)))  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    whole = drawn(True, 3)
+    assert len(whole) == 6
+    assert drawn(True, 3) == whole[2:]
+    assert drawn(False, 3) != whole[2:]
+    (tmp_path / "ckpt_1.pt").unlink()
+    assert drawn(False, 1)[0][1:3] == whole[0][1:3]
+    assert len(drawn(True, 3)) == 4
+
+
 DATA = """
 from torch.utils.data import DataLoader, DistributedSampler
 def create_llama_pretraining_dataset(batch):
@@ -169,8 +258,12 @@ def test_data_go_on_where_the_training_stopped(stop: int, tmp_path: Path, torch:
 @pytest.mark.parametrize(
     ("job", "names"),
     [
-        (BertLarge(), ["limit_metadata"]),
-        (BertLarge(optimizer="adamw"), ["limit_metadata", "keep_fp32_state"]),
+        (BertLarge(), ["limit_metadata", "keep_random_state", "keep_learning_rate"]),
+        (
+            BertLarge(optimizer="adamw"),
+            ["limit_metadata", "keep_random_state", "keep_learning_rate", "keep_fp32_state"],
+        ),
+        (BertLarge(phase=2, checkpoint="a"), ["limit_metadata"]),
         (LlamaNxd(data="/fsx/d"), ["limit_metadata", "keep_data_position"]),
     ],
 )

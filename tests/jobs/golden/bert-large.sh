@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=0cc182151cea0a13fd71b1278fe98c47f8f38d805d93ba96ef8cb1c65c7cb4fb
+digest=100488efdbc3f2f6b8a80f75a4242e58adbad96969fdb6f4a47884bc0352a7b4
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -307,7 +307,7 @@ export HF_HOME=$trn/hf_cache
 command=(
   python3 -m torch.distributed.run --nproc_per_node "$NPROC_PER_NODE"
   --nnodes "$NNODES" --node_rank "$NODE_RANK" --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT"
-  "$job/script/launch.py" limit_metadata dp_bert_large_hf_pretrain_hdf5.py
+  "$job/script/launch.py" limit_metadata,keep_random_state,keep_learning_rate dp_bert_large_hf_pretrain_hdf5.py
   --data_dir "$data"
   --output_dir "$output"
   --metrics_file "$output/results.json"
@@ -466,8 +466,73 @@ def apply() -> None:
 
     plain.connect = limited
 EOF
+cat > "$job/script/"keep_random_state.py <<'EOF'
+"""A training that resumes goes on with the random numbers of the one that stopped.
+
+The script's checkpoints have no generator's state: each restart would begin again with the seed, and repeat the dropout and the order
+in the shards of its first steps. All ranks draw equally many numbers from one seed, so that the state of rank 0 is that of each.
+"""
+
+import importlib
+from collections.abc import Iterator
+from typing import Any
+
+KEY = "random_state"
+
+
+def apply() -> None:
+    torch: Any = importlib.import_module("torch")
+    device: Any = importlib.import_module("torch_xla.core.xla_model")
+    loader: Any = importlib.import_module("torch_xla.distributed.parallel_loader").MpDeviceLoader
+    save, load, iterate = torch.save, torch.load, loader.__iter__
+    loaded: list[Any] = []
+
+    def saving(data: Any, *arguments: Any, **named: Any) -> None:
+        if isinstance(data, dict) and "optimizer" in data:
+            data = {**data, KEY: (torch.get_rng_state(), device.get_rng_state())}
+        save(data, *arguments, **named)
+
+    def loading(*arguments: Any, **named: Any) -> Any:
+        found = load(*arguments, **named)
+        loaded[:] = [found.pop(KEY)] if isinstance(found, dict) and KEY in found else []
+        return found
+
+    def iterating(self: Any) -> Iterator[Any]:
+        if loaded:  # what the script does before its first batch takes numbers too
+            host, of_device = loaded.pop()
+            torch.set_rng_state(host)
+            device.set_rng_state(of_device)
+        batches: Iterator[Any] = iterate(self)
+        return batches
+
+    torch.save, torch.load, loader.__iter__ = saving, loading, iterating
+EOF
+cat > "$job/script/"keep_learning_rate.py <<'EOF'
+"""The first step after a restart has its own learning rate.
+
+The script creates its schedule anew, which sets the rate of the first step of all, and then loads the schedule's place: PyTorch sets the
+rate that belongs to it only with the next step.
+"""
+
+import importlib
+from typing import Any
+
+
+def apply() -> None:
+    schedule: Any = importlib.import_module("torch.optim.lr_scheduler").LambdaLR
+    load = schedule.load_state_dict
+
+    def exactly(self: Any, state_dict: Any) -> None:
+        load(self, state_dict)
+        for group, rate in zip(self.optimizer.param_groups, self.get_last_lr(), strict=True):
+            group["lr"] = rate
+
+    schedule.load_state_dict = exactly
+EOF
 chmod 700 "$job/script/"launch.py
 chmod 700 "$job/script/"limit_metadata.py
+chmod 700 "$job/script/"keep_random_state.py
+chmod 700 "$job/script/"keep_learning_rate.py
 printf '%s\n' "$digest" > "$job/digest"
 
 # Fetching uses a separate node, and is skipped if everything is already fetched.

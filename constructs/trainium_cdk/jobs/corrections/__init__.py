@@ -11,7 +11,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Literal
 
-Correction = Literal["limit_metadata", "keep_fp32_state", "keep_data_position"]
+Correction = Literal[
+    "limit_metadata", "keep_fp32_state", "keep_data_position", "keep_random_state", "keep_learning_rate"
+]
 _LAUNCH = "launch.py"
 
 

@@ -148,9 +148,10 @@ class BertLarge(Job):
 
     @property
     def _corrections(self) -> tuple[corrections.Correction, ...]:
-        # phase 2 restores no state of the optimizer
-        precise = self.optimizer == "adamw" and self.phase == 1
-        return ("limit_metadata", "keep_fp32_state") if precise else ("limit_metadata",)
+        if self.phase == 2:  # restores weights only
+            return ("limit_metadata",)
+        exact: tuple[corrections.Correction, ...] = ("limit_metadata", "keep_random_state", "keep_learning_rate")
+        return (*exact, "keep_fp32_state") if self.optimizer == "adamw" else exact
 
     @property
     def files(self) -> Mapping[str, bytes]:
