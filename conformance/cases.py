@@ -8,7 +8,7 @@ from conformance.launched import Cluster, Launched, launched, prepared
 from tests.jobs import conftest as slurm
 from tests.jobs.kubernetes import conftest as kubernetes
 from trainium_cdk.catalog import Catalog, NeuronRelease
-from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, LlamaNxd, Lora, Nccom, Script, TorchTitan, TorchTitanLlama
+from trainium_cdk.jobs import AnyJob, BertLarge, Finetune, Gpt, LlamaNxd, Lora, Nccom, Script, TorchTitan
 
 NODES = 4
 REF = "0123456789abcdef0123456789abcdef01234567"
@@ -16,6 +16,7 @@ ENGINES = ("slurm", "kubernetes")
 
 JOBS: Mapping[str, AnyJob] = {
     "bert-large": BertLarge(nodes=NODES),
+    "finetune": Finetune(nodes=2),
     "gpt-6.7b": Gpt(nodes=NODES),
     "llama3.1-8b": LlamaNxd(nodes=NODES, data="/efs/tokens"),
     "lora": Lora(),
@@ -23,10 +24,7 @@ JOBS: Mapping[str, AnyJob] = {
     "script": Script(
         filename="run.sh", content=b'#!/bin/bash\npython3 train.py "$@"\n', nodes=2, args=("--name", "a b")
     ),
-    "torchtitan-llama3.1-8b": TorchTitanLlama(
-        nodes=2, ref=REF, module="graph_trainer.llama3", config="llama3_8b", assets="/efs/llama"
-    ),
-    "torchtitan-qwen3-8b": TorchTitan(nodes=2, ref=REF),
+    "torchtitan": TorchTitan(nodes=2, ref=REF, preset="qwen3-8b"),
 }
 """By kind: what the golden files show."""
 
@@ -34,11 +32,20 @@ MORE: Mapping[str, AnyJob] = {
     "bert-large, AdamW": BertLarge(nodes=NODES, optimizer="adamw"),
     "bert-large, phase 2": BertLarge(nodes=NODES, phase=2, checkpoint="/efs/ckpt_7032.pt"),
     "bert-large, phase 2, AdamW": BertLarge(nodes=NODES, phase=2, checkpoint="/efs/ckpt_28125.pt", optimizer="adamw"),
+    "finetune, full": Finetune(nodes=2, method="full", data="/efs/chats", weights="/efs/model", override=("packing",)),
     "lora, llama3.1-8b": Lora(model="llama3.1-8b", weights="/efs/model"),
+    "torchtitan, llama3.1-8b": TorchTitan(
+        nodes=2, ref=REF, preset="llama3.1-8b", assets="/efs/llama", data="/efs/text"
+    ),
+    "torchtitan, deepseek-v3-16b": TorchTitan(
+        nodes=2, ref=REF, preset="deepseek-v3-16b", override=("training.seq_len=4096",)
+    ),
+    "torchtitan, gpt-oss-20b": TorchTitan(nodes=2, ref=REF, preset="gpt-oss-20b", lnc=1),
+    "torchtitan, qwen3-8b-sft": TorchTitan(nodes=2, ref=REF, preset="qwen3-8b-sft", data="/efs/chats"),
 }
 
 
-_SDK = {"lora": "2.26.1", "torchtitan-llama3.1-8b": "2.33.0", "torchtitan-qwen3-8b": "2.33.0"}
+_SDK = {"finetune": "2.33.0", "lora": "2.26.1", "torchtitan": "2.33.0"}
 _IMAGE = "111122223333.dkr.ecr.us-east-1.amazonaws.com/torch-neuron:1"
 
 
@@ -51,7 +58,7 @@ def cluster(engine: str, kind: str = "bert-large") -> Cluster:
     """16 nodes on which the kind runs: trn2.48xlarge for TorchNeuron, else trn1.32xlarge."""
     neuron = release(kind)
     instance, changes = "trn1.32xlarge", {"neuron_release": neuron.version, "neuron_driver": neuron.dkms}
-    if native := kind.startswith("torchtitan"):
+    if native := neuron.version == "2.33.0":
         instance, changes = "trn2.48xlarge", {**changes, "framework": "torch-native"}
     if engine == "slurm":
         return slurm.make_cluster(slurm.fleet(instance), **changes)

@@ -93,12 +93,15 @@ def options(kind: str, arguments: Iterable[str]) -> dict[str, Any]:
 def parser(kind: str) -> argparse.ArgumentParser:
     """The recorded parser of a kind's program: `surface.Refused` where it does not take an argument."""
     if kind.startswith("torchtitan"):
-        parts = ("trainer", "config", "checkpoint", "metrics")
+        parts = ("trainer", "config", "checkpoint", "metrics", "loader", "text")
         classes = {
             name: fields
             for part in parts
             for name, fields in RECORDED[f"torchtitan-{part}"].recorded["classes"].items()
         }
+        loaders = ("ParallelAwareDataloader.Config", "HuggingFaceTextDataLoader.Config")  # derived from the first
+        for name in loaders:
+            classes["BaseDataLoader.Config"] = {**classes["BaseDataLoader.Config"], **classes[name]}
         module = {name: {"required": True} for name in RECORDED["torchtitan-manager"].recorded["literals"]}
         return surface.parser({**surface.class_options(classes, "Trainer.Config"), **module})
     if kind == "lora":

@@ -169,7 +169,7 @@ def run_hydra(examples: Path, start: Launched) -> dict[str, Any]:
     return found
 
 
-CHECKED = {"bert-large", "gpt-6.7b", "llama3.1-8b", "lora", "torchtitan-qwen3-8b"}
+CHECKED = {"bert-large", "finetune", "gpt-6.7b", "llama3.1-8b", "lora", "torchtitan"}
 REST = {name: kind.UPSTREAM for name, kind in kinds().items() if kind.UPSTREAM and name not in CHECKED}
 
 

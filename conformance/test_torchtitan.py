@@ -30,16 +30,18 @@ from torchtitan.config import ConfigManager
 c = ConfigManager().parse_args(sys.argv[1:])
 print(json.dumps({"steps": c.training.steps, "dump_folder": c.dump_folder, "assets": c.hf_assets_path, "enable": c.checkpoint.enable,
     "interval": c.checkpoint.interval, "load_step": c.checkpoint.load_step, "log_freq": c.metrics.log_freq,
-    "tensorboard": c.metrics.enable_tensorboard}))
+    "tensorboard": c.metrics.enable_tensorboard, "data": getattr(c.dataloader, "dataset_path", None),
+    "seq_len": c.training.seq_len}))
 """
 
 
 def parse(start: Launched, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Parse a program's arguments in TorchTitan's environment, in a folder with its module."""
+    """Parse a program's arguments in TorchTitan's environment, in a folder with the fork's module."""
     given = dict(zip(start.arguments, start.arguments[1:], strict=False))
-    place = folder / Path(*given["--module"].split("."))
-    place.mkdir(parents=True, exist_ok=True)
-    (place / "config_registry.py").write_text(_MODULE.format(config=given["--config"]))
+    if "." in given["--module"]:
+        place = folder / Path(*given["--module"].split("."))
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "config_registry.py").write_text(_MODULE.format(config=given["--config"]))
     command = [str(ENVIRONMENT / "bin/python"), "-c", _PARSE, *start.arguments]
     env = {**os.environ, **vendor.offline(), "PYTHONPATH": str(folder), "LAUNCHER": json.dumps(start.launcher)}
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
@@ -47,14 +49,11 @@ def parse(start: Launched, folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(
     "engine",
-    [
-        pytest.param(e, marks=pytest.mark.original(f"torchtitan-qwen3-8b on {e}: arguments", ORIGINAL))
-        for e in cases.ENGINES
-    ],
+    [pytest.param(e, marks=pytest.mark.original(f"torchtitan on {e}: arguments", ORIGINAL)) for e in cases.ENGINES],
 )
 def test_its_configuration_takes_our_arguments(engine: str, tmp_path: Path) -> None:
     vendor.need("torchtitan")
-    start = cases.start(engine, TorchTitan(nodes=2, ref="a" * 40, steps=30, checkpoint_interval=7))
+    start = cases.start(engine, TorchTitan(nodes=2, ref="a" * 40, preset="qwen3-8b", steps=30, checkpoint_interval=7))
     assert start.program == "torchtitan.train"
     done = parse(start, tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -66,6 +65,26 @@ def test_its_configuration_takes_our_arguments(engine: str, tmp_path: Path) -> N
     refused = parse(replace(start, command=(*start.command, "--training.no_such_option", "1")), tmp_path)
     assert refused.returncode != 0
     assert "no_such_option" in refused.stderr + refused.stdout
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.original(f"{name}: its own configuration, options and data", ORIGINAL))
+        for name in cases.MORE
+        if name.startswith("torchtitan, ")
+    ],
+)
+def test_presets_are_configurations_that_it_has(name: str, tmp_path: Path) -> None:
+    """The real module and configuration of pytorch/torchtitan, with the job's data set."""
+    vendor.need("torchtitan")
+    job = cases.MORE[name]
+    assert isinstance(job, TorchTitan)
+    done = parse(cases.start("slurm", job), tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    parsed = json.loads(done.stdout.splitlines()[-1])
+    assert parsed["data"] == job.data or not job.data
+    assert parsed["seq_len"] == 4096 or not job.override
 
 
 _LOG = """import time
@@ -86,7 +105,7 @@ one.log(7, 3.25, 3.5, 0.75)
 """
 
 
-@pytest.mark.original("torchtitan-qwen3-8b: reading its log", ORIGINAL)
+@pytest.mark.original("torchtitan: reading its log", ORIGINAL)
 def test_its_log_lines_are_read() -> None:
     vendor.need("torchtitan")
     command = [str(ENVIRONMENT / "bin/python"), "-c", _LOG]
@@ -98,7 +117,7 @@ def test_its_log_lines_are_read() -> None:
     assert 1_000_000 < step.tokens_per_second <= 10_000_000
 
 
-@pytest.mark.original("torchtitan-qwen3-8b: training", ORIGINAL)
+@pytest.mark.original("torchtitan: training", ORIGINAL)
 def test_it_trains_on_cpus() -> None:
     pytest.skip(
         "it has no CPU path: its device is CUDA where there is no accelerator, and its attention has no backward on CPUs"

@@ -15,7 +15,12 @@ from trainium_cdk.jobs.kinds import kinds
 
 GIVEN = {"kind", "nodes", "env", "filename", "content", "args"}
 """Fields without an option of their own."""
-NEEDS = {"phase=2": ["--checkpoint", "bert-large-1"], "checkpoint": ["--phase", "2"]}
+NEEDS = {
+    "module": ["--config", "c"],
+    "config": ["--module", "m"],
+    "phase=2": ["--checkpoint", "bert-large-1"],
+    "checkpoint": ["--phase", "2"],
+}
 TEXTS = {
     "name": "bert-2",
     "queue": "compute1",
@@ -31,6 +36,11 @@ TEXTS = {
     "ref": "a" * 40,
     "module": "llama3",
     "config": "llama3_8b",
+    "dataset": "owner/name",
+    "max_length": "9",
+    "model": "owner/name",
+    "override": "a.b=1",
+    "preset": "llama3.1-8b",
 }
 
 
@@ -53,7 +63,8 @@ def documented() -> Iterator[tuple[str, str, str, object]]:
             if choices := submit.choices_of(field):
                 yield from ((kind, name, c, json.loads(c) if c.isdigit() else c) for c in choices)
             elif name in TEXTS:
-                yield kind, name, TEXTS[name], TEXTS[name]
+                value: Any = int(TEXTS[name]) if TEXTS[name].isdigit() else TEXTS[name]
+                yield kind, name, TEXTS[name], (value,) if "tuple" in text else value
             elif "bool" in text:
                 yield from ((kind, name, str(value), value) for value in (True, False))
             else:
@@ -75,8 +86,8 @@ def made(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> tuple[Job, st
 def test_each_documented_value(
     kind: str, name: str, text: str, value: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    script = tmp_path / "run.sh"
-    script.write_text("true\n")
+    script = tmp_path / "run.py"
+    script.write_text("1\n")
     dashed = name.replace("_", "-")
     option = [f"--{dashed}" if value else f"--no-{dashed}"] if isinstance(value, bool) else [f"--{dashed}", text]
     needs = NEEDS.get(f"{name}={text}", NEEDS.get(name, []))

@@ -7,12 +7,13 @@ from functools import cache
 import pytest
 
 from conformance import cases, compare, surface
+from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.jobs import kinds
 
 JOBS = {name: job for name, job in {**cases.JOBS, **cases.MORE}.items() if f"launch of {name}" in compare.RECORDED}
-WITHOUT = {"nccom", "script", "torchtitan-llama3.1-8b"}
-"""Kinds without a launch script: nccom-test is a program of the SDK, a script is the user's, Llama's configuration is named by the job."""
+WITHOUT = {"finetune", "nccom", "script"}
+"""Kinds without a launch script: TRL and nccom-test are programs with examples only, a script is the user's."""
 LISTED = compare.listed()
 
 
@@ -49,7 +50,7 @@ def test_each_listed_difference_is_one(kind: str) -> None:
     assert LISTED[kind].keys() <= found
 
 
-@pytest.mark.parametrize("kind", ["bert-large", "gpt-6.7b", "llama3.1-8b", "lora", "torchtitan-llama3.1-8b"])
+@pytest.mark.parametrize("kind", ["bert-large", "gpt-6.7b", "llama3.1-8b", "lora", "torchtitan"])
 def test_the_recorded_parser_takes_our_arguments_and_no_others(kind: str) -> None:
     job = cases.JOBS[kind]
     wrong = "trainer.no_such_key=1" if kind == "gpt-6.7b" else "--no_such_option"
@@ -67,8 +68,8 @@ def test_the_recorded_parser_takes_our_arguments_and_no_others(kind: str) -> Non
         ("bert-large", "--batch_size many", "invalid int value: 'many'"),
         ("lora", "--bf16 perhaps --model_id x", "invalid _boolean value: 'perhaps'"),
         ("lora", "--bf16", "--model_id"),
-        ("torchtitan-qwen3-8b", "--module a --config b --training.dtype int8", "invalid choice: 'int8'"),
-        ("torchtitan-qwen3-8b", "--module a", "--config"),
+        ("torchtitan", "--module a --config b --training.dtype int8", "invalid choice: 'int8'"),
+        ("torchtitan", "--module a", "--config"),
         ("gpt-6.7b", "trainer.max_steps=all", "trainer.max_steps is 'all', and the configuration has 20000"),
     ],
 )
@@ -88,3 +89,10 @@ def test_data_sets_are_where_the_vendors_tutorials_fetch_them(name: str) -> None
     kind = "gpt-6.7b" if name == "gpt2-wikipedia" else "bert-large"
     fetched = compare.RECORDED[f"data of {kind}"].recorded["objects"]
     assert {one.uri for one in sources().datasets[name]} <= set(fetched)
+
+
+def test_torchtitans_presets_are_configurations_of_its_repository() -> None:
+    """Those of AWS's own module are in its documentation alone."""
+    for name, preset in Catalog.load().torchtitan.items():
+        if not preset.module.startswith("torchtitan_neuron."):
+            assert preset.config in compare.RECORDED[f"torchtitan presets of {preset.module}"].recorded["names"], name

@@ -34,6 +34,15 @@ def test_the_newest_that_was_written_to_its_end(tmp_path: Path) -> None:
     assert bash(f'newest_checkpoint "{tmp_path}/none"').stdout == ""
 
 
+def test_the_newest_of_a_trainer_that_has_its_state(tmp_path: Path) -> None:
+    for step, state in ((9, "{}"), (100, "{}"), (200, "")):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        (tmp_path / f"checkpoint-{step}/trainer_state.json").write_text(state)
+    (tmp_path / "checkpoint-300").mkdir()
+    assert bash(f'newest_trainer_checkpoint "{tmp_path}"').stdout == f"{tmp_path}/checkpoint-100\n"
+    assert bash(f'newest_trainer_checkpoint "{tmp_path}/none"').stdout == ""
+
+
 @pytest.mark.parametrize(("rank", "left"), [("0", ["ckpt_10.pt"]), ("1", ["ckpt_10.pt", "ckpt_100.pt", "ckpt_9.pt"])])
 def test_a_restart_leaves_one(rank: str, left: list[str], tmp_path: Path) -> None:
     """Of this folder, and only node 0 deletes; results and other files stay."""

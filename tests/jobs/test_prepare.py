@@ -17,7 +17,7 @@ from tests.jobs.conftest import make_cluster as slurm
 from tests.jobs.kubernetes.conftest import make_cluster as eks
 from tests.jobs.vendor import MEGATRON, NEMO, Site
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.jobs import BertLarge, Gpt, Job, LlamaNxd, Lora, TorchTitan, TorchTitanLlama
+from trainium_cdk.jobs import BertLarge, Finetune, Gpt, Job, LlamaNxd, Lora, TorchTitan
 from trainium_cdk.outputs import ClusterOutputs
 
 ROOT = Path(__file__).parents[2]
@@ -33,11 +33,11 @@ JOBS: dict[str, Job] = {
         LLAMA,
         GPT,
         Lora(nodes=2),
-        TorchTitan(nodes=2, ref=REF),
-        TorchTitanLlama(nodes=2, ref=REF, module="graph_trainer.llama3", config="llama3_8b", assets="/efs/llama"),
+        TorchTitan(nodes=2, ref=REF, preset="qwen3-8b"),
+        Finetune(nodes=2),
     )
 }
-RELEASES = {"lora": "2.26.1", "torchtitan-qwen3-8b": "2.33.0", "torchtitan-llama3.1-8b": "2.33.0"}
+RELEASES = {"finetune": "2.33.0", "lora": "2.26.1", "torchtitan": "2.33.0"}
 ENGINES = ["slurm", "eks"]
 
 

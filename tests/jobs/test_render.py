@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -43,13 +44,13 @@ WORDS = {"script", "phase-2-file", "own-data"}
 
 
 def without_library(text: str) -> str:
-    """The text with the two files that are the same in every submission left out."""
-    for name in ("stage.sh", "fetch.sh"):
-        begin = text.find(f'cat > "$job/{name}" <<')
-        if begin >= 0:
-            end = text.index("\nEOF\n", begin)
-            text = f"{text[:begin]}[{name}]{text[end + 4 :]}"
-    return text
+    """The text with the files left out that are sent as they are: the library, and corrections."""
+    return re.sub(
+        r"""^cat > ("\$job/"?(?:stage\.sh|fetch\.sh)"|"\$job/script/"\w+\.py) <<.*?\nEOF$""",
+        r"[\1]",
+        text,
+        flags=re.M | re.S,
+    )
 
 
 def test_a_checkpoint_must_be_there_before_anything_is_submitted() -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.jobs.conftest import fleet
 from tests.jobs.conftest import make_cluster as slurm
 from tests.jobs.kubernetes.conftest import make_cluster as eks
-from trainium_cdk.jobs import AnyJob, Script, TorchTitan, TorchTitanLlama, render
+from trainium_cdk.jobs import AnyJob, Script, TorchTitan, render
 from trainium_cdk.jobs.kubernetes import render as render_for_kubernetes
 
 REF = "0123456789abcdef0123456789abcdef01234567"
@@ -30,7 +30,9 @@ def node_script(engine: str, job: AnyJob, lnc: int, **versions: str) -> list[str
 @pytest.mark.parametrize("lnc", [0, 1, 2])
 @pytest.mark.parametrize("engine", ["slurm", "eks"])
 @pytest.mark.parametrize(
-    "job", [TorchTitan(ref=REF, nodes=2), TorchTitanLlama(ref=REF, nodes=2, **LLAMA), SCRIPT], ids=lambda job: job.kind
+    "job",
+    [TorchTitan(ref=REF, nodes=2, preset="qwen3-8b"), TorchTitan(ref=REF, nodes=2, **LLAMA), SCRIPT],
+    ids=["preset", "own", "script"],
 )
 def test_compiler_flags_are_unchanged(engine: str, job: AnyJob, lnc: int) -> None:
     lines = node_script(engine, job, lnc, **NATIVE)

@@ -23,6 +23,7 @@ from trainium_cdk.catalog.models import (
     Repositories,
     Statement,
     ThroughputPoint,
+    TorchTitanPreset,
     TrainingImage,
     numbers,
 )
@@ -61,6 +62,7 @@ class CatalogOverrides(Fact):
     regions: dict[str, str] = Field(
         default={}, description="region by zone-id prefix, for example {euc1: eu-central-1}"
     )
+    torchtitan: Entries = Field(default={}, description="presets of the job kind torchtitan by name")
 
 
 class Catalog(Fact):
@@ -85,6 +87,7 @@ class Catalog(Fact):
     parallelcluster: ParallelClusterFacts
     eks: EksFacts
     zone_regions: dict[str, str] = Field(description="region by zone-id prefix")
+    torchtitan: dict[str, TorchTitanPreset]
 
     def __hash__(self) -> int:
         """By identity, so that results for a catalogue can be cached. `load` returns the same object for the same
@@ -208,5 +211,6 @@ def _build(overrides: CatalogOverrides) -> Catalog:
             "parallelcluster": _read("parallelcluster"),
             "eks": {**_read("eks"), "amis": _read("amis")["amis"]},
             "zone_regions": {**instances["regions"], **overrides.regions},
+            "torchtitan": _merged(_read("torchtitan")["presets"], overrides.torchtitan),
         }
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
@@ -255,6 +255,25 @@ class ParallelClusterFacts(Fact):
         """Size of the official images' root volume, GiB. For an unknown version, that of the newest known one."""
         known = self.releases.get(version or self.default)
         return (known or self.releases[max(self.releases, key=numbers)]).root_volume_gib
+
+
+class TorchTitanPreset(Fact):
+    """Values of the options of the job kind `torchtitan`, under a name. See there for what each one means."""
+
+    title: str = ""
+    module: str
+    config: str
+    model: str | None = None
+    initial_weights: bool = False
+    dataset: str | None = None
+    chat: bool = False
+    tensor_parallel: int = Field(default=1, ge=1)
+    steps: int | None = Field(default=None, ge=1)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that it sets, by name."""
+        return {name: value for name, value in self if name in self.model_fields_set - {"title"}}
 
 
 class ThroughputPoint(Fact):

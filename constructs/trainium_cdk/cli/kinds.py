@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainium_cdk.cli.options import Json
+from trainium_cdk.cli.options import DEFAULT_STACK, ClusterFile, EnvFile, Json, Region, Stack, read_cluster
 from trainium_cdk.cli.output import answer, put, say
 from trainium_cdk.errors import JobError
 
@@ -16,6 +17,13 @@ if TYPE_CHECKING:
 
 def kinds(
     name: Annotated[str | None, typer.Argument(metavar="KIND", help="Only this one, with its options.")] = None,
+    here: Annotated[
+        bool, typer.Option("--here", help="Say for each whether the cluster (--stack or --cluster) can run it.")
+    ] = False,
+    stack: Stack = DEFAULT_STACK,
+    region: Region = None,
+    _env: EnvFile = None,
+    cluster: ClusterFile = None,
     as_json: Json = False,
 ) -> None:
     """List the kinds of jobs: what they train, on which instances, with which Neuron SDK, and where their program comes from."""
@@ -25,6 +33,13 @@ def kinds(
     if name is not None and name not in every:
         raise JobError(f"there is no kind of job {name[:80]!r}. Use one of {', '.join(every)}")
     described = [_describe(kind, every[kind]) for kind in ([name] if name else every)]
+    if here:
+        from trainium_cdk import outputs
+        from trainium_cdk.jobs.plan import obstacle
+
+        deployed = read_cluster(cluster) if cluster else outputs.read(stack, region)
+        for one in described:
+            one["here"] = obstacle(every[one["kind"]], deployed) or "yes"
     if as_json:
         put(described)
         return
@@ -32,12 +47,29 @@ def kinds(
     for one in described:
         needs = [", ".join(one["families"]) or "any instance", " or ".join(one["frameworks"]) or "any framework"]
         needs.append(f"Neuron SDK {one['releases']}" if one["releases"] else "any Neuron SDK")
-        for label, text in ((one["kind"], one["title"]), ("", "; ".join(needs)), ("", one["upstream"])):
+        lines = [one["title"], "; ".join(needs), one["upstream"]]
+        lines += [f"packages of its own: {one['packages']}"] if one["packages"] else []
+        lines += [f"on {deployed.stack}: {one['here']}"] if here else []
+        for label, text in zip((one["kind"], *[""] * len(lines)), lines, strict=False):
             answer(f"{label:{width}}{text}")
         for option, help in one["options"].items() if name else ():
             answer(f"  --{option.replace('_', '-')}\n      {help}")
+    for line in _ended(described):
+        say(line)
     if name is None:
         say("options of a kind: trn kinds KIND. Submit it: trn submit KIND. Submit your own script: trn submit FILE")
+
+
+def _ended(described: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """What AWS no longer supports of these kinds in its newest releases, and the kinds that stay."""
+    from trainium_cdk.catalog import Catalog
+
+    for notice in Catalog.load().notices:
+        if notice.supported or notice.releases.before:
+            continue
+        kinds = [one["kind"] for one in described if one["frameworks"] == [notice.framework]]
+        if kinds:
+            yield f"{', '.join(kinds)}: {notice.text} ({notice.source}, {notice.date}). For new work use a kind with torch-native"
 
 
 def _describe(name: str, kind: type[Job]) -> dict[str, Any]:
@@ -51,6 +83,7 @@ def _describe(name: str, kind: type[Job]) -> dict[str, Any]:
         "frameworks": list(kind.FRAMEWORKS),
         "releases": ", ".join(bounds),
         "upstream": str(kind.UPSTREAM or "your own"),
+        "packages": kind.PACKAGES.describe() if kind.PACKAGES else "",
         "options": {n: _help(kind, n) for n in kind.model_fields if n not in hidden},
     }
 

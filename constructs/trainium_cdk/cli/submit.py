@@ -10,6 +10,7 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
+from click import get_current_context
 
 from trainium_cdk.cli.options import (
     DEFAULT_STACK,
@@ -21,6 +22,7 @@ from trainium_cdk.cli.options import (
     SubmitEnvFile,
     at,
     backend,
+    described,
     file_among_variables,
 )
 from trainium_cdk.cli.output import answer, hand_out, one_line, put, say, shown, status_when_interrupted
@@ -85,7 +87,8 @@ def options() -> Iterator[inspect.Parameter]:
         dashed = name.replace("_", "-")
         flags = [f"--{dashed}/--no-{dashed}" if kind_of_value is bool else f"--{dashed}"]
         option = _Of(*flags, help=description, metavar=(choices or None) if kind_of_value is not bool else None)
-        annotation = Annotated[kind_of_value | None, option]  # type: ignore[valid-type]
+        value = list[str] if all(_is_list(field) for field in of.values()) else kind_of_value
+        annotation = Annotated[value | None, option]  # type: ignore[valid-type]
         yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
@@ -112,6 +115,10 @@ def choices_of(field: FieldInfo) -> list[str]:
     """The allowed values of a field, if limited."""
     literals = [part for part in _parts(field.annotation) if get_origin(part) is Literal]
     return [str(value) for part in literals for value in get_args(part)]
+
+
+def _is_list(field: FieldInfo) -> bool:
+    return any(get_origin(part) is tuple for part in _parts(field.annotation))
 
 
 def _type(field: FieldInfo) -> type:
@@ -164,6 +171,7 @@ def submit(
     from trainium_cdk.jobs import new_token
 
     given = {name: value for name, value in fields.items() if value is not None}
+    given |= _of_environment(given)
     made = make(job, tuple(args or ()), {**given, "nodes": nodes, "env": _pairs(env or [])})
     jobs = backend(stack, region, local, cluster)
     token = new_token() if token is None else token
@@ -240,6 +248,15 @@ def make(job: str, args: tuple[str, ...], fields: dict[str, Any]) -> Job:
             f"there is no kind of job and no file {job[:80]!r}. Give {', '.join(submittable())}, or the path of a script"
         )
     return Script.from_file(job, args=args, **fields)
+
+
+def _of_environment(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a preset that the environment file adds or changes; those that are given win."""
+    preset = given.get("preset")
+    environment = described(get_current_context()) if preset else None
+    if environment is None or preset not in environment.overrides.torchtitan:
+        return {}
+    return {**environment.catalog.torchtitan[preset].options, **given}
 
 
 def _pairs(texts: list[str]) -> dict[str, str]:

@@ -15,13 +15,13 @@ from trainium_cdk.jobs.connect import connect
 from trainium_cdk.jobs.environment import launch_environment
 from trainium_cdk.jobs.kinds import kinds
 from trainium_cdk.jobs.kinds.bert_large import BertLarge
+from trainium_cdk.jobs.kinds.finetune import Finetune
 from trainium_cdk.jobs.kinds.gpt_67b import Gpt
 from trainium_cdk.jobs.kinds.llama_nxd import LlamaNxd
 from trainium_cdk.jobs.kinds.lora import Lora
 from trainium_cdk.jobs.kinds.nccom import Nccom
 from trainium_cdk.jobs.kinds.script import Script
 from trainium_cdk.jobs.kinds.torchtitan import TorchTitan
-from trainium_cdk.jobs.kinds.torchtitan_llama import TorchTitanLlama
 from trainium_cdk.jobs.metrics import Follower, Summary, parse_line
 from trainium_cdk.jobs.models import AnyJob, Job, Upstream
 from trainium_cdk.jobs.plan import Batch, Plan, expected, plan
@@ -36,6 +36,7 @@ __all__ = [
     "BertLarge",
     "Board",
     "Expected",
+    "Finetune",
     "Follower",
     "Gpt",
     "Job",
@@ -57,7 +58,6 @@ __all__ = [
     "Submitted",
     "Summary",
     "TorchTitan",
-    "TorchTitanLlama",
     "Transport",
     "TransportError",
     "TrnError",

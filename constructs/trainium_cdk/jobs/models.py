@@ -27,6 +27,9 @@ AbsolutePath = Annotated[str, StringConstraints(pattern=r"^/[^\x00\n]*$", max_le
 Image = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._:/-]*(:[\w.-]{1,128})?(@sha256:[0-9a-f]{64})?$")]
 Data = Annotated[str, StringConstraints(pattern=r"^(/[^\x00\n]*|s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\x00\n]*)?)$")]
 
+Override = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_.-]*(=[^\x00\n]*)?$", max_length=1000)]
+"""An option of a kind's program: KEY=VALUE, or KEY alone."""
+
 _HINTS = {
     "name": "small letters, digits, dots and hyphens, at most 40, with a letter or digit as the first and the last, for example "
     "bert-large-2",
@@ -216,6 +219,10 @@ class Job(BaseModel):
         description="Compile cache, shared with other jobs of this name. Default: the kind's name, or the script's.",
     )
     image: Image | None = Field(default=None, description="Kubernetes: container image. Default: the cluster's.")
+    lnc: Literal[1, 2] | None = Field(
+        default=None,
+        description="Trn2 and Trn3: physical NeuronCores of one logical NeuronCore. Default: the queue's, or 2.",
+    )
     restarts: int | None = Field(
         default=None,
         ge=0,

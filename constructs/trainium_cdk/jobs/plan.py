@@ -21,7 +21,7 @@ def plan(job: Job, cluster: Cluster) -> Plan:
     Raises:
         JobError: it does not fit; the message names the value and what would fit.
     """
-    fleet = _fleet(job, cluster)
+    fleet = _with_lnc(job, cluster, _fleet(job, cluster))
     if job.nodes > 1 and fleet.efa == 0:
         raise JobError(
             f"nodes is {job.nodes}, but {fleet.instance_type} in queue {fleet.queue} has no EFA: training over "
@@ -51,6 +51,22 @@ def plan(job: Job, cluster: Cluster) -> Plan:
     )
     job.check(made)
     return made
+
+
+def obstacle(kind: type[Job], cluster: Cluster) -> str:
+    """Why no job of a kind can run on a cluster, whatever its options: its instances, framework, Neuron release, packages; else empty."""
+    job = kind.model_construct(kind=str(kind.model_fields["kind"].default))
+    reasons = []
+    for fleet in cluster.fleets:
+        try:
+            _image(job, cluster)
+            _supported(job, cluster, fleet)
+            packages.check(job, cluster)
+        except JobError as e:
+            reasons.append(str(e))
+        else:
+            return ""
+    return reasons[0] if reasons else f"{cluster.stack} has no nodes"
 
 
 def _supported(job: Job, cluster: Cluster, fleet: Fleet) -> None:
@@ -118,6 +134,23 @@ def _fleet(job: Job, cluster: Cluster) -> Fleet:
         f"--nodes {most.nodes} or "
         f"fewer, or raise max_nodes of {engines.get(cluster.engine).nodes_noun} {most.resource} and deploy again"
     )
+
+
+def _with_lnc(job: Job, cluster: Cluster, fleet: Fleet) -> Fleet:
+    """The nodes as the job sees them. In pods, the nodes' device plug-in has decided already."""
+    if job.lnc is None:
+        return fleet
+    kind = Catalog.load().instances.get(fleet.instance_type)
+    if kind is None or job.lnc not in kind.lnc:
+        can = f"runs with {or_list(list(kind.lnc))}" if kind else "is not in the catalogue"
+        raise JobError(f"lnc is {job.lnc}, but {fleet.instance_type} of queue {fleet.queue} {can}. Remove it")
+    cores = kind.logical_cores(job.lnc)
+    if cluster.containers and cores != fleet.cores:
+        raise JobError(
+            f"lnc is {job.lnc}, but the nodes of {fleet.queue} offer {fleet.cores} NeuronCores of LNC {kind.physical_cores // fleet.cores} "
+            f"to pods. Deploy the node group with `lnc: {job.lnc}`"
+        )
+    return fleet.model_copy(update={"lnc": job.lnc, "cores": cores})
 
 
 def or_list(numbers: list[int]) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
+from typing import Literal
 
 from trainium_cdk.catalog.sources import SourceTree, sources
 from trainium_cdk.jobs import quote
@@ -52,14 +54,24 @@ def data(source: str | None, dataset: str) -> tuple[str, str]:
     return f"data_prefix {name} {quote.word(source)}", f'"$trn/data/{name}"'
 
 
-def command(program: str, options: list[Option]) -> str:
-    """The array `command`, which starts one process for each NeuronCore of the node. Option values are already quoted.
+def overrides(given: Iterable[str]) -> list[Option]:
+    """Options of a program that a job adds, from KEY=VALUE or KEY alone."""
+    return [f"--{quote.words(each.split('=', 1))}" for each in given]
 
-    It is started as a module: the script `torchrun` runs the Python it was installed with, which does not have the packages of
-    the job's environment.
-    """
-    lines = ["command=(", '  python3 -m torch.distributed.run --nproc_per_node "$NPROC_PER_NODE"']
-    lines += ['  --nnodes "$NNODES" --node_rank "$NODE_RANK" --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT"']
+
+_LAUNCHERS = {
+    "torchrun": """  python3 -m torch.distributed.run --nproc_per_node "$NPROC_PER_NODE"
+  --nnodes "$NNODES" --node_rank "$NODE_RANK" --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT\"""",
+    "accelerate": """  python3 -m accelerate.commands.launch --multi_gpu --num_processes "$((NNODES * NPROC_PER_NODE))"
+  --num_machines "$NNODES" --machine_rank "$NODE_RANK" --main_process_ip "$MASTER_ADDR" --main_process_port "$MASTER_PORT\"""",
+}
+"""Started as modules: the script `torchrun` runs the Python it was installed with, which does not have the packages of the job's
+environment. `--multi_gpu` is Accelerate's name for several processes on any accelerator."""
+
+
+def command(program: str, options: list[Option], launcher: Literal["torchrun", "accelerate"] = "torchrun") -> str:
+    """The array `command`, which starts one process for each NeuronCore of the node. Option values are already quoted."""
+    lines = ["command=(", _LAUNCHERS[launcher]]
     lines += [f"  {program}", *(f"  {' '.join(o) if isinstance(o, tuple) else o}" for o in options)]
     return "\n".join([*lines, ")"])
 

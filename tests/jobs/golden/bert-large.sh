@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=100488efdbc3f2f6b8a80f75a4242e58adbad96969fdb6f4a47884bc0352a7b4
+digest=4268e6b968d4b25acd83ad7403f52220d79008f542490cad1d619ed4c0bc6f3e
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -207,7 +207,7 @@ EOF
 cat > "$job/summary.json" <<'EOF'
 {"expected": null, "global_batch_size": 65536, "instance_type": "trn1.32xlarge", "kind": "bert-large", "nodes": 16, "queue": "compute1"}
 EOF
-[stage.sh]
+["$job/stage.sh"]
 cat > "$job/node.sh" <<'EOF'
 #!/bin/bash
 # One node of bert-large-20261120-4f3a9c: bash node.sh JOB STAGE, started on each node by srun.
@@ -340,7 +340,7 @@ trap ended EXIT
 
 run 2>&1 | tee -a "$job/logs/$stage.$NODE_RANK.log"
 EOF
-[fetch.sh]
+["$job/fetch.sh"]
 cat > "$job/prepare.sh" <<'EOF'
 #!/bin/bash
 # bash prepare.sh JOB fetch|check: fetches what this job needs and the cluster does not have yet.
@@ -416,119 +416,10 @@ export TRN_CHECKPOINT
 delete_other_checkpoints "$TRN_CHECKPOINT"
 launch
 EOF
-cat > "$job/script/"launch.py <<'EOF'
-#!/usr/bin/env python3
-"""Runs a training script with corrections: `launch.py NAME,NAME SCRIPT ARGUMENTS`. To the script, nothing else is different."""
-
-import importlib
-import runpy
-import sys
-from pathlib import Path
-
-
-def main() -> None:
-    """Each correction is a module beside this file with a function `apply`, which finds the script's own modules."""
-    names, script, *arguments = sys.argv[1:]
-    corrections = [importlib.import_module(name) for name in names.split(",")]
-    sys.argv = [script, *arguments]
-    sys.path[0] = str(Path(script).resolve().parent)
-    for correction in corrections:
-        correction.apply()
-    runpy.run_path(script, run_name="__main__")
-
-
-if __name__ == "__main__":
-    main()
-EOF
-cat > "$job/script/"limit_metadata.py <<'EOF'
-"""The instance metadata service must answer within seconds.
-
-Pods and nodes may not reach it. Scripts ask it for the instance type without a time limit, and where packets are dropped, Linux
-tries for 127 s to connect (tcp(7): tcp_syn_retries) while all nodes wait for the first one.
-"""
-
-import socket
-from typing import Any
-
-SERVICE = ("169.254.169.254", "fd00:ec2::254")
-"""Its addresses (EC2 user guide, 2026-11)."""
-SECONDS = 2.0
-
-
-def apply() -> None:
-    plain: Any = socket.socket  # `connect` is patched for every library that uses sockets
-    connect = plain.connect
-
-    def limited(self: socket.socket, address: Any) -> None:
-        if isinstance(address, tuple) and address[0] in SERVICE:
-            self.settimeout(min(self.gettimeout() or SECONDS, SECONDS))
-        connect(self, address)
-
-    plain.connect = limited
-EOF
-cat > "$job/script/"keep_random_state.py <<'EOF'
-"""A training that resumes goes on with the random numbers of the one that stopped.
-
-The script's checkpoints have no generator's state: each restart would begin again with the seed, and repeat the dropout and the order
-in the shards of its first steps. All ranks draw equally many numbers from one seed, so that the state of rank 0 is that of each.
-"""
-
-import importlib
-from collections.abc import Iterator
-from typing import Any
-
-KEY = "random_state"
-
-
-def apply() -> None:
-    torch: Any = importlib.import_module("torch")
-    device: Any = importlib.import_module("torch_xla.core.xla_model")
-    loader: Any = importlib.import_module("torch_xla.distributed.parallel_loader").MpDeviceLoader
-    save, load, iterate = torch.save, torch.load, loader.__iter__
-    loaded: list[Any] = []
-
-    def saving(data: Any, *arguments: Any, **named: Any) -> None:
-        if isinstance(data, dict) and "optimizer" in data:
-            data = {**data, KEY: (torch.get_rng_state(), device.get_rng_state())}
-        save(data, *arguments, **named)
-
-    def loading(*arguments: Any, **named: Any) -> Any:
-        found = load(*arguments, **named)
-        loaded[:] = [found.pop(KEY)] if isinstance(found, dict) and KEY in found else []
-        return found
-
-    def iterating(self: Any) -> Iterator[Any]:
-        if loaded:  # what the script does before its first batch takes numbers too
-            host, of_device = loaded.pop()
-            torch.set_rng_state(host)
-            device.set_rng_state(of_device)
-        batches: Iterator[Any] = iterate(self)
-        return batches
-
-    torch.save, torch.load, loader.__iter__ = saving, loading, iterating
-EOF
-cat > "$job/script/"keep_learning_rate.py <<'EOF'
-"""The first step after a restart has its own learning rate.
-
-The script creates its schedule anew, which sets the rate of the first step of all, and then loads the schedule's place: PyTorch sets the
-rate that belongs to it only with the next step.
-"""
-
-import importlib
-from typing import Any
-
-
-def apply() -> None:
-    schedule: Any = importlib.import_module("torch.optim.lr_scheduler").LambdaLR
-    load = schedule.load_state_dict
-
-    def exactly(self: Any, state_dict: Any) -> None:
-        load(self, state_dict)
-        for group, rate in zip(self.optimizer.param_groups, self.get_last_lr(), strict=True):
-            group["lr"] = rate
-
-    schedule.load_state_dict = exactly
-EOF
+["$job/script/"launch.py]
+["$job/script/"limit_metadata.py]
+["$job/script/"keep_random_state.py]
+["$job/script/"keep_learning_rate.py]
 chmod 700 "$job/script/"launch.py
 chmod 700 "$job/script/"limit_metadata.py
 chmod 700 "$job/script/"keep_random_state.py

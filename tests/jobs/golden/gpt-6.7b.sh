@@ -8,7 +8,7 @@ id=gpt-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=2d3e525030d050aa6f7c0916f20df76cc661ada519fc8cf8cabb1be74f45aed0
+digest=1f4113fa200a73b6a87228eb0d931363eb30149c238bc7c59611f8caaa2e41b8
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -207,7 +207,7 @@ EOF
 cat > "$job/summary.json" <<'EOF'
 {"expected": null, "global_batch_size": 1024, "instance_type": "trn1.32xlarge", "kind": "gpt-6.7b", "nodes": 16, "queue": "compute1"}
 EOF
-[stage.sh]
+["$job/stage.sh"]
 cat > "$job/node.sh" <<'EOF'
 #!/bin/bash
 # One node of gpt-6.7b-20261120-4f3a9c: bash node.sh JOB STAGE, started on each node by srun.
@@ -323,7 +323,7 @@ trap ended EXIT
 
 run 2>&1 | tee -a "$job/logs/$stage.$NODE_RANK.log"
 EOF
-[fetch.sh]
+["$job/fetch.sh"]
 cat > "$job/prepare.sh" <<'EOF'
 #!/bin/bash
 # bash prepare.sh JOB fetch|check: fetches what this job needs and the cluster does not have yet.

@@ -8,7 +8,7 @@ id=run-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=932d7bafbb5b26ecd557dfc51dda32b9dc9f9beaea8e3869cb78028a035505c7
+digest=7d9d0820d0311f1912c81a9caa144716fe950edd7c6fab7364ccdee295e77914
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -210,7 +210,7 @@ EOF
 cat > "$job/summary.json" <<'EOF'
 {"expected": null, "global_batch_size": null, "instance_type": "trn1.32xlarge", "kind": "script", "nodes": 2, "queue": "compute1"}
 EOF
-[stage.sh]
+["$job/stage.sh"]
 cat > "$job/node.sh" <<'EOF'
 #!/bin/bash
 # One node of run-20261120-4f3a9c: bash node.sh JOB STAGE, started on each node by srun.

@@ -11,14 +11,20 @@ from typing import Any
 import pytest
 
 from tests.jobs.conftest import fleet, make_cluster
-from trainium_cdk.jobs import Job, JobError, Lora, TorchTitan, TorchTitanLlama, render
+from trainium_cdk.jobs import Finetune, Job, JobError, Lora, Script, TorchTitan, render
 from trainium_cdk.outputs import SlurmCluster
 
 SHELLCHECK = Path(sys.executable).with_name("shellcheck")
 REF = "0123456789abcdef0123456789abcdef01234567"
 XLA = {"neuron_release": "2.26.1", "neuron_driver": "2.24.7.0", "os": "ubuntu2204"}
 NATIVE = {"neuron_release": "2.33.0", "neuron_driver": "2.31.7.0", "framework": "torch-native"}
-LLAMA = {"ref": REF, "module": "graph_trainer.llama3", "config": "llama3_8b", "assets": "/efs/it's llama"}
+LLAMA: dict[str, Any] = {
+    "ref": REF,
+    "module": "graph_trainer.llama3",
+    "config": "llama3_8b",
+    "assets": "/efs/it's llama",
+}
+QWEN: dict[str, Any] = {"ref": REF, "preset": "qwen3-8b"}
 
 
 def cluster(kind: str = "trn1.32xlarge", **changes: Any) -> SlurmCluster:
@@ -44,14 +50,51 @@ TRN1, TRN2 = cluster(**XLA), cluster("trn2.48xlarge", **NATIVE)
             "finetune_llama.py --model_id \"${TRN_SHARED_ROOT:-}\"'/efs/it'\"'\"'s llama' --output_dir",
         ),
         (
-            TorchTitan(ref=REF, nodes=2, steps=5),
+            TorchTitan(**QWEN, nodes=2, steps=5),
             TRN2,
             "-m torchtitan.train --module torchtitan_neuron.models.qwen3 --config qwen3_8b_tp4_fsdp16_sac --training.steps 5 "
             "--dump_folder \"$job/output\" --hf_assets_path \"${assets[0]}\" --checkpoint.enable --checkpoint.interval 500",
         ),
-        (TorchTitanLlama(**LLAMA), TRN2, "-m torchtitan.train --module graph_trainer.llama3 --config llama3_8b --training.steps 10000"),
+        (TorchTitan(**LLAMA), TRN2, "-m torchtitan.train --module graph_trainer.llama3 --config llama3_8b --training.steps 10000"),
+        (
+            TorchTitan(**LLAMA, data="/efs/it's text", override=("training.seq_len=4 k", "compile.enable")),
+            TRN2,
+            "--metrics.log_freq 1 --metrics.enable_tensorboard --dataloader.dataset c4_test "
+            "--dataloader.dataset_path \"${TRN_SHARED_ROOT:-}\"'/efs/it'\"'\"'s text' --training.seq_len '4 k' --compile.enable",
+        ),
+        (
+            TorchTitan(ref=REF, preset="qwen3-8b-sft", data="/efs/chats"),
+            TRN2,
+            "--module qwen3 --config sft_qwen3_8b_math --training.steps 180 --dump_folder \"$job/output\" --hf_assets_path \"${assets[0]}\" "
+            "--checkpoint.enable --checkpoint.interval 500 --metrics.log_freq 1 --metrics.enable_tensorboard "
+            "--dataloader.dataset_path \"${TRN_SHARED_ROOT:-}\"/efs/chats",
+        ),
+        (
+            Finetune(run_steps=5, weights="/efs/it's llama", data="/efs/chats", lora_rank=8, override=("packing",)),
+            TRN2,
+            "-m trl.scripts.sft --model_name_or_path \"${TRN_SHARED_ROOT:-}\"'/efs/it'\"'\"'s llama' --dataset_name \"${TRN_SHARED_ROOT:-}\"/efs/chats "
+            "--output_dir \"$job/output\" --num_train_epochs 1 --max_steps 5 --max_length 2048 --per_device_train_batch_size 1 "
+            "--gradient_accumulation_steps 8 --learning_rate 0.0002 --dtype bfloat16 --bf16 true --fsdp --fsdp_config \"$job/script/fsdp.json\" "
+            "--gradient_checkpointing false --save_strategy steps --save_steps 100 --save_total_limit 2 --logging_steps 1 --disable_tqdm true "
+            "--report_to tensorboard --use_peft --lora_target_modules all-linear --lora_r 8 --lora_alpha 4 --packing \"${resume[@]}\"",
+        ),
+        (
+            Finetune(method="full", dataset="openai/gsm8k main"), TRN2,
+            "-m trl.scripts.sft --model_name_or_path Qwen/Qwen3-8B --dataset_name openai/gsm8k --dataset_config main --output_dir",
+        ),
+        (
+            Script(filename="train.py", content=b"1", args=("--lr", "1 e"), launcher="torchrun"), TRN2,
+            'python3 -m torch.distributed.run --nproc_per_node "$NPROC_PER_NODE" --nnodes "$NNODES" --node_rank "$NODE_RANK" '
+            '--master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT" "$job/script"/train.py --lr \'1 e\'',
+        ),
+        (
+            Script(filename="train.py", content=b"1", launcher="accelerate"), TRN2,
+            'python3 -m accelerate.commands.launch --multi_gpu --num_processes "$((NNODES * NPROC_PER_NODE))" --num_machines "$NNODES" '
+            '--machine_rank "$NODE_RANK" --main_process_ip "$MASTER_ADDR" --main_process_port "$MASTER_PORT" "$job/script"/train.py',
+        ),
     ],
-    ids=["lora", "lora-llama", "torchtitan", "torchtitan-llama"],
+    ids=["lora", "lora-llama", "torchtitan", "torchtitan-llama", "torchtitan-data", "torchtitan-sft", "finetune", "finetune-full",
+         "torchrun", "accelerate"],
 )  # fmt: skip
 def test_commands(job: Job, on: SlurmCluster, command: str, tmp_path: Path) -> None:
     files = render(job, on, "t").files
@@ -61,7 +104,7 @@ def test_commands(job: Job, on: SlurmCluster, command: str, tmp_path: Path) -> N
         assert steps[1] in text.partition(steps[0])[2], "a few steps compile every graph"
     lines = text.partition("command=(\n")[2].partition("\n)\n")[0].splitlines()
     assert command in " ".join(line.strip() for line in lines)
-    for name in ("node.sh", "prepare.sh"):
+    for name in ("node.sh", "prepare.sh")[: 1 + job.PREPARES]:
         (tmp_path / name).write_bytes(files[name])
         found = subprocess.run(
             [SHELLCHECK, "-s", "bash", "-e", "SC1090,SC1091,SC2154,SC2034,SC2016", tmp_path / name],
@@ -84,15 +127,20 @@ def test_a_global_batch_comes_from_model_copies(kind: str, each: int, copies: in
     ("job", "on", "message"),
     [
         (Lora(), make_cluster(), r"lora runs with Neuron SDK releases from 2\.26\.1 on and before 2\.27\.0, but .* has 2\.28\.1"),
-        (Lora(model="llama3.1-8b"), TRN1, "meta-llama/Llama-3.1-8B is gated.*--weights; or use --model qwen3-8b"),
+        (Lora(model="llama3.1-8b"), TRN1, "meta-llama/Llama-3.1-8B is gated.*--env HF_TOKEN.*directory as --weights"),
         (Lora(), cluster("trn1.2xlarge", **XLA), "8 NeuronCores, but trn1.2xlarge has 2"),
         (Lora(), cluster("trn3.48xlarge", **XLA), "lora runs on trn1, trn1n, trn2, but queue compute1 has trn3.48xlarge"),
-        (TorchTitan(), TRN2, "ref is not given.*git ls-remote"),
-        (TorchTitan(ref=REF, precompile=True), TRN2, "cannot precompile: TorchNeuron compiles while it runs"),
-        (TorchTitan(ref=REF), TRN1, "runs on trn2, trn2u, trn3, but queue compute1 has trn1.32xlarge"),
-        (TorchTitanLlama(ref=REF), TRN2, "module and config are not given.*tutorial-simple-fsdp-training.*--module and --config"),
-        (TorchTitanLlama(**{**LLAMA, "assets": None}), TRN2, "assets is not given: the tokenizer of Llama 3.1 is gated"),
-        (TorchTitanLlama(**{**LLAMA, "ref": None}), TRN2, "ref is not given"),
+        (Finetune(precompile=True), TRN2, "finetune cannot precompile: TorchNeuron compiles while it runs"),
+        (Finetune(), TRN1, "finetune runs on trn2, trn2u, trn3, but queue compute1 has trn1.32xlarge"),
+        (Finetune(model="meta-llama/Llama-3.1-8B"), TRN2, "Llama-3.1-8B is gated.*--env HF_TOKEN.*directory as --weights"),
+        (TorchTitan(preset="qwen3-8b"), TRN2, "ref is not given.*git ls-remote"),
+        (TorchTitan(**QWEN, precompile=True), TRN2, "cannot precompile: TorchNeuron compiles while it runs"),
+        (TorchTitan(**QWEN), TRN1, "runs on trn2, trn2u, trn3, but queue compute1 has trn1.32xlarge"),
+        (TorchTitan(**QWEN, tensor_parallel=3), TRN2, "64 NeuronCores, which do not divide by the tensor parallelism 3"),
+        (TorchTitan(**QWEN, lnc=2), TRN1, "lnc is 2, but trn1.32xlarge of queue compute1 runs with 1. Remove it"),
+        (TorchTitan(ref=REF, preset="llama3.1-8b"), TRN2, "meta-llama/Llama-3.1-8B is gated.*--env HF_TOKEN.*directory as --assets"),
+        (TorchTitan(**{**LLAMA, "assets": None}), TRN2, "neither model nor assets is given.*Give --model OWNER/NAME or --assets DIRECTORY"),
+        (TorchTitan(**{**LLAMA, "ref": None}), TRN2, "ref is not given"),
     ],
 )  # fmt: skip
 def test_impossible_jobs_are_refused(job: Job, on: SlurmCluster, message: str) -> None:
@@ -103,7 +151,81 @@ def test_impossible_jobs_are_refused(job: Job, on: SlurmCluster, message: str) -
 @pytest.mark.parametrize("field", ["module", "config"])
 def test_names_of_configurations_are_validated(field: str) -> None:
     with pytest.raises(JobError, match=rf"{field} is '\$\(id\)'"):
-        TorchTitanLlama(**{**LLAMA, field: "$(id)"})
+        TorchTitan(**{**LLAMA, field: "$(id)"})
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"preset": "gpt-5"},
+            "there is no preset 'gpt-5'. Give --preset, one of qwen3-8b, llama3.1-8b, deepseek-v3-16b",
+        ),
+        ({"module": "llama3"}, "module is given without config. Give both, or --preset, one of qwen3-8b"),
+        ({**QWEN, "override": ("--x",)}, "override is .*'--x'"),
+        ({**QWEN, "model": "Qwen3"}, "model is 'Qwen3'"),
+    ],
+)
+def test_a_preset_or_a_configuration_that_exists(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(JobError, match=message):
+        TorchTitan(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"data": "/efs/d", "dataset": "a/b"}, "data is /efs/d and dataset is a/b: give one of them"),
+        ({"dataset": "a/b c d"}, "dataset is 'a/b c d'"),
+        ({"model": "$(id)/x"}, "model is"),
+    ],
+)
+def test_what_fine_tuning_does_not_take(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(JobError, match=re.escape(message)):
+        Finetune(**fields)
+
+
+@pytest.mark.parametrize(
+    ("filename", "tasks", "message"),
+    [
+        ("run.sh", 1, "run.sh is not a .py file, and torchrun starts"),
+        ("a.py", 2, "tasks_per_node is 2, and torchrun starts"),
+    ],
+)
+def test_a_launcher_starts_python_scripts(filename: str, tasks: int, message: str) -> None:
+    with pytest.raises(JobError, match=message):
+        Script(filename=filename, content=b"1", tasks_per_node=tasks, launcher="torchrun")
+
+
+def test_fine_tuning_goes_on_from_its_newest_checkpoint() -> None:
+    files = render(Finetune(nodes=2), TRN2, "t").files
+    assert (
+        'TRN_CHECKPOINT=$(newest_trainer_checkpoint "$job/output")\nexport TRN_CHECKPOINT'
+        in files["train.sbatch"].decode()
+    )
+    assert 'resume=(--resume_from_checkpoint "$TRN_CHECKPOINT")' in files["node.sh"].decode()
+    batch = render(Finetune(nodes=2, batch_size=2, accumulation=4), TRN2, "t").plan.batch
+    assert batch
+    assert batch.global_size == 2 * 4 * 128
+
+
+def test_presets_are_values_that_others_win_over() -> None:
+    """Gated models are fetched with a token; a model that was fetched is not asked for again while training."""
+    job = TorchTitan(ref=REF, preset="qwen3-8b-sft", steps=7, dataset="openai/gsm8k socratic")
+    assert (job.label, job.cache_set) == ("torchtitan-qwen3-8b-sft", "torchtitan-qwen3-8b-sft")
+    files = render(job, TRN2, "t").files
+    prepare, node = files["prepare.sh"].decode(), files["node.sh"].decode()
+    assert "hugging_face Qwen/Qwen3-8B '*.json' '*.model' merges.txt '*.safetensors'" in prepare
+    assert "hugging_face_data openai/gsm8k socratic\n" in prepare
+    assert "--training.steps 7\n" in node
+    assert "export HF_HUB_OFFLINE=1\n" in node
+    gated = TorchTitan(ref=REF, preset="llama3.1-8b", env={"HF_TOKEN": "hf_x"})
+    assert "export HF_TOKEN=hf_x\n" in render(gated, TRN2, "t").files["prepare.sh"].decode()
+
+
+@pytest.mark.parametrize(("lnc", "cores"), [(None, 64), (1, 128), (2, 64)])
+def test_logical_cores_decide_on_the_workers(lnc: int | None, cores: int) -> None:
+    plan = render(TorchTitan(**QWEN, lnc=lnc), TRN2, "t").plan
+    assert (plan.workers, plan.fleet.lnc) == (cores, lnc or 0)
 
 
 def test_aws_statements_on_the_release_are_in_the_plan() -> None:

@@ -39,8 +39,8 @@ CASES: list[tuple[str, EksCluster, Callable[[], Any], str]] = [
     ("tensor parallelism", SMALL, lambda: Gpt(image="x/y:z"), r"tensor_parallel is 8; .*2 NeuronCores of trn1.2xlarge"),
     ("no image", BARE, lambda: BertLarge(), r"no container image: Neuron SDK 2.28.1 comes without one.*trn image build DIR.*--image"),
     (
-        "an image of another framework", TRN2, lambda: TorchTitan(ref="0" * 40, image=Catalog.load().release("2.28.1").container),
-        r"image is public.*sdk2\.28\.0.*, which has torch-xla, but torchtitan-qwen3-8b needs torch-native. Use another image",
+        "an image of another framework", TRN2, lambda: TorchTitan(ref="0" * 40, preset="qwen3-8b", image=Catalog.load().release("2.28.1").container),
+        r"image is public.*sdk2\.28\.0.*, which has torch-xla, but torchtitan needs torch-native. Use another image",
     ),
     ("no image for a script", BARE, lambda: Script(**HELLO), r"no container image"),
     ("framework native", NATIVE, lambda: BertLarge(), r"bert-large needs framework torch-xla, .*have torch-native"),

@@ -20,7 +20,7 @@ from sandbox.kubernetes import schemas
 from tests.jobs.kubernetes.conftest import fleet, make_cluster
 from tests.support import swept
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, LlamaNxd, Lora, Script, TorchTitan, TorchTitanLlama
+from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, LlamaNxd, Lora, Script, TorchTitan
 from trainium_cdk.jobs.kubernetes import KubernetesSubmission, render
 from trainium_cdk.jobs.kubernetes.names import MAX_NAME, object_name
 from trainium_cdk.outputs import EksCluster
@@ -63,9 +63,16 @@ NEWER: dict[str, tuple[AnyJob, EksCluster]] = {
             neuron_release="2.26.1", neuron_driver="2.24.7.0", image=Catalog.load().release("2.26.1").container
         ),
     ),
-    "torchtitan-qwen3-8b": (TorchTitan(nodes=2, ref=REF), NATIVE),
+    "torchtitan-qwen3-8b": (TorchTitan(nodes=2, ref=REF, preset="qwen3-8b"), NATIVE),
     "torchtitan-llama3.1-8b": (
-        TorchTitanLlama(nodes=2, ref=REF, module="graph_trainer.llama3", config="llama3_8b", assets="/efs/it's llama"),
+        TorchTitan(
+            nodes=2,
+            ref=REF,
+            preset="llama3.1-8b",
+            assets="/efs/it's llama",
+            data="/efs/it's text",
+            override=("compile.enable", "training.seq_len=4 k"),
+        ),
         NATIVE,
     ),
 }

@@ -1,6 +1,6 @@
 """The first step after a restart has its own learning rate.
 
-The script creates its schedule anew, which sets the rate of the first step of all, and then loads the schedule's place: PyTorch sets the
+The script creates its schedule again, which sets the rate of the first step of all, and then loads the schedule's place: PyTorch sets the
 rate that belongs to it only with the next step.
 """
 

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import quote, templates
+from trainium_cdk.jobs import hub, quote, templates
 from trainium_cdk.jobs.models import AbsolutePath, Job, Upstream
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan
@@ -40,7 +40,6 @@ class Example:
 
     Attributes:
         folder: below examples/training.
-        files: the model's files on Hugging Face that training needs; empty for a gated model.
         options: in addition to those of all examples.
     """
 
@@ -51,13 +50,12 @@ class Example:
     accumulation: int
     learning_rate: float
     options: tuple[str, ...]
-    files: tuple[str, ...] = ()
 
 
 EXAMPLES = {
     "qwen3-8b": Example(
         "qwen3", "finetune_qwen3.py", "Qwen/Qwen3-8B", "tengomucho/simple_recipes", 8, 8e-4,
-        ("--lr_scheduler_type cosine",), ("*.json", "*.safetensors", "merges.txt"),
+        ("--lr_scheduler_type cosine",),
     ),
     "llama3.1-8b": Example(
         "llama", "finetune_llama.py", "meta-llama/Llama-3.1-8B", "databricks/databricks-dolly-15k", 16, 1e-4,
@@ -82,7 +80,7 @@ class Lora(Job):
     model: Literal["qwen3-8b", "llama3.1-8b"] = Field(default="qwen3-8b", description="Model to fine-tune.")
     weights: AbsolutePath | None = Field(
         default=None,
-        description="Directory on the cluster with the model's files. Default: from Hugging Face; Llama is gated and needs it.",
+        description="Directory on the cluster with the model's files. Default: from Hugging Face; Llama is gated: --env HF_TOKEN.",
     )
     epochs: int = Field(default=3, ge=1, description="Passes over the data set.")
     run_steps: int | None = Field(default=None, ge=1, description="Stop after this many steps. Default: all.")
@@ -115,12 +113,8 @@ class Lora(Job):
         return Batch(1, self.accumulation or self._example.accumulation, copies)
 
     def check(self, plan: Plan) -> None:
-        if self.weights is None and not self._example.files:
-            public = " or ".join(name for name, example in EXAMPLES.items() if example.files)
-            raise JobError(
-                f"weights is not given: {self._example.model} is gated, so it cannot be fetched. Put its files on the cluster "
-                f"(`hf download`, with your token), and name their directory as --weights; or use --model {public}"
-            )
+        if self.weights is None:
+            hub.check_gated(self, self._example.model, "--weights")
 
     def launch_environment(self, plan: Plan, torch: tuple[int, ...]) -> dict[str, str]:
         return {
@@ -159,7 +153,7 @@ fi
 mkdir -p "$output"
 {templates.command(example.program, options)}
 {templates.RUN}"""
-        fetch = "" if self.weights else f"hugging_face {example.model} {quote.words(example.files)}\n"
+        fetch = "" if self.weights else hub.fetch(example.model, weights=True) + "\n"
         prepare = f"""{PACKAGES.lines(self, plan.cluster)}
 {templates.tree_ref("optimum_neuron", _TREE)}
 source_tree optimum-neuron {_TREE.url} "$optimum_neuron_ref"

@@ -21,7 +21,7 @@ class Script(Job):
     """A user's script, started on each node with the rendezvous in its environment.
 
     MASTER_ADDR, MASTER_PORT, NNODES, NODE_RANK and NPROC_PER_NODE (the NeuronCores of a node) are set; with `tasks_per_node`
-    above 1 also RANK, LOCAL_RANK and WORLD_SIZE.
+    above 1, or a launcher, also RANK, LOCAL_RANK and WORLD_SIZE.
     """
 
     TITLE: ClassVar[str] = "a script of your own"
@@ -34,6 +34,11 @@ class Script(Job):
     content: bytes = Field(max_length=MAX_SCRIPT_BYTES, repr=False)
     args: tuple[str, ...] = ()
     tasks_per_node: int = Field(default=1, ge=1, le=256, description="Copies of the script on each node.")
+    launcher: Literal["none", "torchrun", "accelerate"] = Field(
+        default="none",
+        description="Start a Python script once for each NeuronCore: with PyTorch's torchrun, or with Hugging Face's accelerate, which "
+        "must be installed. none: the script is started as it is, and starts its processes itself.",
+    )
     framework: Literal["torch-xla", "torch-native"] | None = Field(
         default=None,
         description="torch-xla or torch-native (TorchNeuron): decides which variables set the compile cache. Default: the cluster's.",
@@ -70,6 +75,15 @@ class Script(Job):
             raise wrong(f"the script {self.filename} is empty. Give a script with content")
         if reason := _not_runnable(self.filename, self.content):
             raise wrong(f"the script {self.filename} {reason}")
+        if self.launcher != "none" and (not self.filename.endswith(".py") or self.tasks_per_node > 1):
+            what = (
+                f"tasks_per_node is {self.tasks_per_node}"
+                if self.filename.endswith(".py")
+                else f"{self.filename} is not a .py file"
+            )
+            raise wrong(
+                f"{what}, and {self.launcher} starts one Python process for each NeuronCore itself. Remove --launcher, or change that"
+            )
         fits(self._env_size() + sum(passable(f"argument {shown(word)}", word) for word in self.args))
         return self
 
@@ -100,6 +114,10 @@ class Script(Job):
 
     def template(self, plan: Plan) -> Template:
         name = quote.word(self.filename)
+        if self.launcher != "none":
+            given: list[templates.Option] = [quote.words(self.args)] if self.args else []
+            start = templates.command(f'"$job/script"/{name}', given, self.launcher)
+            return Template(f'cd "$job/work"\n{start}\n{templates.RUN}')
         if self.content.startswith(b"#!"):
             start = f'"$job/script"/{name}'
         else:

@@ -1,34 +1,32 @@
-"""Pre-training with TorchTitan on TorchNeuron (Trn2 and Trn3, Neuron SDK 2.33): what its kinds share, and Qwen3-8B.
+"""Training with TorchTitan on TorchNeuron (Trn2 and Trn3, Neuron SDK 2.33): any configuration, and presets for common models.
 
-Sources: Neuron documentation, TorchTitan Neuron (set-up of 2026-10-18, basic training tutorial of 2026-10-15); options of
-pytorch/torchtitan, of which the vendor's repository is a fork. The fork has no release, and no commit of it is pinned here: the job
-must give one.
+Sources: Neuron documentation, TorchTitan Neuron (set-up of 2026-10-18, basic training tutorial of 2026-10-15, release notes of
+2026-10-19); options of pytorch/torchtitan, which the vendor's repository extends. No commit of that is pinned here: the job must give one.
 """
 
 from __future__ import annotations
 
 import re
-from abc import abstractmethod
-from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, model_validator
 
+from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import templates
-from trainium_cdk.jobs.models import Job, Upstream
+from trainium_cdk.jobs import hub, quote, templates
+from trainium_cdk.jobs.models import AbsolutePath, Data, Job, Override, Upstream, Word, shown, wrong
 from trainium_cdk.jobs.packages import Packages
-from trainium_cdk.jobs.plan import Batch, Plan
+from trainium_cdk.jobs.plan import Plan
 from trainium_cdk.jobs.records import NUMBER, Reader, Step, parse_number
 from trainium_cdk.jobs.templates import Option, Template
 from trainium_cdk.outputs import Fleet
 
 _REPOSITORY = "aws-neuron/torchtitan-neuron"
 _URL = f"https://github.com/{_REPOSITORY}.git"
-_MODULE = "torchtitan_neuron.models.qwen3"
-_CONFIG = "qwen3_8b_tp4_fsdp16_sac"
-_TENSOR_PARALLEL = 4
-_ASSETS = ("Qwen/Qwen3-8B", "config.json", "tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt")
+_DEFAULT = "qwen3-8b"
+_OWN = "torchtitan_neuron."
+"""Modules whose configurations AWS has written for Trainium."""
 _PACKAGES = Packages(pins=("huggingface-hub",), also="TorchTitan's commit and its requirements.txt")
 _SOURCE = '"$trn/src/torchtitan-$torchtitan_ref"'
 _ONE_LOG = "--local-ranks-filter 0 --role rank --tee 3"
@@ -50,99 +48,163 @@ def read(text: str) -> Iterator[tuple[int, Step]]:
         yield match.start(), step
 
 
-class Pretraining(Job):
-    """Base class of the TorchTitan kinds. A subclass defines the configuration and the tokenizer."""
+PythonName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w.]{0,199}$")]
 
+
+class TorchTitan(Job):
+    """A configuration of TorchTitan: one of a preset, or any that its repository has."""
+
+    TITLE: ClassVar[str] = (
+        "pre-training or fine-tuning with TorchTitan: Qwen3, Llama, DeepSeek, GPT-OSS, or any configuration"
+    )
     FRAMEWORKS: ClassVar[tuple[str, ...]] = ("torch-native",)
     FAMILIES: ClassVar[tuple[str, ...]] = ("trn2", "trn2u", "trn3")
     RELEASES: ClassVar[tuple[str, str]] = ("2.33.0", "")
     PACKAGES: ClassVar[Packages | None] = _PACKAGES
     LOGS: ClassVar[tuple[Reader, ...]] = (read,)
+    UPSTREAM: ClassVar[Upstream | None] = Upstream(_REPOSITORY, "", "torchtitan.train", "beta; name a commit as --ref")
+    REPLACES: ClassVar[Mapping[str, str]] = {
+        "torchtitan-qwen3-8b": "it is a preset now (trn submit torchtitan --preset qwen3-8b)",
+        "torchtitan-llama3.1-8b": "it is a preset now (trn submit torchtitan --preset llama3.1-8b)",
+    }
 
-    precompile: bool = Field(default=False, description="Not supported: TorchNeuron compiles while it runs.")
-    steps: int = Field(default=10_000, ge=1, description="Optimizer steps.")
+    kind: Literal["torchtitan"] = "torchtitan"
+    preset: Word | None = Field(
+        default=None,
+        description="Model, with all that it needs: qwen3-8b, llama3.1-8b, deepseek-v3-16b, gpt-oss-20b, qwen3-8b-sft, or one of the "
+        "environment file (catalog: torchtitan). Other options change its values. Default, without module and config: qwen3-8b.",
+    )
+    module: PythonName | None = Field(default=None, description="TorchTitan's --module. Default: the preset's.")
+    config: PythonName | None = Field(default=None, description="TorchTitan's --config. Default: the preset's.")
+    override: tuple[Override, ...] = Field(
+        default=(),
+        description="Further option of TorchTitan, as KEY=VALUE or KEY, for example training.seq_len=4096. Repeat it for more.",
+    )
     ref: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")] | None = Field(
         default=None, description=f"Commit of {_REPOSITORY}, all 40 digits. Required."
     )
+    model: hub.Model | None = Field(
+        default=None, description="Model on Hugging Face, whose tokenizer is fetched. Default: the preset's."
+    )
+    initial_weights: bool = Field(
+        default=False, description="Fetch the model's weights too, as fine-tuning needs them."
+    )
+    assets: AbsolutePath | None = Field(
+        default=None, description="Directory on the cluster with the model's files, which are not fetched then."
+    )
+    data: Data | None = Field(
+        default=None,
+        description="Directory on the cluster, or s3://, with a data set that the library datasets reads: JSON lines with `text`, or, of "
+        "conversations, as its configuration expects. No internet is needed then. Default: the configuration's own.",
+    )
+    dataset: hub.Dataset | None = Field(
+        default=None,
+        description="Data set of the configuration on Hugging Face, to be fetched first: OWNER/NAME, or OWNER/NAME CONFIGURATION.",
+    )
+    chat: bool = Field(default=False, description="The data set has conversations, as for fine-tuning.")
+    tensor_parallel: int = Field(default=1, ge=1, description="NeuronCores of one part of the model, to be checked.")
+    precompile: bool = Field(default=False, description="Not supported: TorchNeuron compiles while it runs.")
+    steps: int = Field(default=10_000, ge=1, description="Optimizer steps.")
     checkpoint_interval: int = Field(default=500, ge=1, description="Steps between two checkpoints.")
 
-    @property
-    @abstractmethod
-    def configuration(self) -> tuple[str, str]:
-        """Module and name of the configuration: TorchTitan's --module and --config."""
+    @model_validator(mode="before")
+    @classmethod
+    def _of_preset(cls, data: Any) -> Any:
+        """The preset's values, where no others are given."""
+        known, own = Catalog.load().torchtitan, [name for name in ("module", "config") if data.get(name)]
+        name = data.get("preset", None if own else _DEFAULT)
+        if name in known:
+            return {**known[name].options, "preset": name, **data}
+        if len(own) == 1:
+            raise wrong(
+                f"{own[0]} is given without {'config' if own == ['module'] else 'module'}. Give both, or --preset, one of {', '.join(known)}"
+            )
+        if not own:
+            raise wrong(
+                f"there is no preset {shown(name)}. Give --preset, one of {', '.join(known)}; or TorchTitan's --module and --config"
+            )
+        return data
 
     @property
-    @abstractmethod
-    def tokenizer(self) -> tuple[str, str]:
-        """(shell lines that fetch the tokenizer, its folder, quoted for the shell)."""
+    def label(self) -> str:
+        return self.name or f"{self.kind}-{self.preset}"[:40].rstrip(".-") if self.preset else super().label
 
-    def batch(self, fleet: Fleet, notes: list[str]) -> Batch | None:
+    @property
+    def cache_set(self) -> str:
+        return self.cache or f"{self.kind}-{self.preset or self.config}"
+
+    def batch(self, fleet: Fleet, notes: list[str]) -> None:
         if self.ref is None:
             raise JobError(
-                f"ref is not given, and no commit of {_URL} is pinned here: TorchTitan Neuron is in beta, without a release. "
+                f"ref is not given, and no commit of {_URL} is pinned here: TorchTitan Neuron is in beta. "
                 f"Give one as --ref; `git ls-remote {_URL} main` prints the newest"
             )
-        notes.append("the data set c4 is streamed from Hugging Face during training")
-        return None  # defined by the configuration
+        if (fleet.cores * self.nodes) % self.tensor_parallel:
+            raise JobError(
+                f"{fleet.instance_type} has {fleet.cores} NeuronCores, which do not divide by the tensor parallelism "
+                f"{self.tensor_parallel} of this configuration. Use another instance type"
+            )
+        if not (self.module or "").startswith(_OWN):
+            notes.append(
+                f"{self.module} {self.config} is a configuration of pytorch/torchtitan itself, written for GPUs: AWS names none for this model"
+            )
+        if not (self.data or self.dataset):
+            notes.append(
+                "the configuration's own data set, c4 if it names no other, is streamed from Hugging Face during training"
+            )
 
     def check(self, plan: Plan) -> None:
         if self.precompile:
             raise JobError(
                 f"{self.kind} cannot precompile: TorchNeuron compiles while it runs. Submit it without --precompile"
             )
+        if self.assets is None and self.model is None:
+            raise JobError(
+                "neither model nor assets is given, and the tokenizer is needed. Give --model OWNER/NAME or --assets DIRECTORY"
+            )
+        if self.model and self.assets is None:
+            hub.check_gated(self, self.model, "--assets")
 
     def launch_environment(self, plan: Plan, torch: tuple[int, ...]) -> dict[str, str]:
-        return {"LOG_RANK": "0"}
+        fetched = {"HF_DATASETS_OFFLINE": "1", "HF_HUB_OFFLINE": "1"} if self.data or self.dataset else {}
+        return {"LOG_RANK": "0", **fetched}
 
     def template(self, plan: Plan) -> Template:
-        (module, config), (fetch, assets) = self.configuration, self.tokenizer
+        fetch, data, assets = [], "", f'"${{TRN_SHARED_ROOT:-}}"{quote.word(self.assets or "")}'
+        if self.assets is None and self.model:
+            fetch.append(hub.fetch(self.model, weights=self.initial_weights))
+            assets = hub.folder(self.model)
+        if self.data:
+            lines, data = templates.data(self.data, "")
+            fetch += [*lines.splitlines(), f"hugging_face_data {data}"]
+        elif self.dataset:
+            fetch.append(f"hugging_face_data {self.dataset}")
         options: list[Option] = [
-            f"--module {module} --config {config}",
+            f"--module {self.module} --config {self.config}",
             f"--training.steps {self.steps}",
             '--dump_folder "$job/output"',
             '--hf_assets_path "${assets[0]}"',
             f"--checkpoint.enable --checkpoint.interval {self.checkpoint_interval}",
             "--metrics.log_freq 1 --metrics.enable_tensorboard",
+            *([] if self.chat or not data else ["--dataloader.dataset c4_test"]),  # reads any files with `text`
+            *([("--dataloader.dataset_path", data)] if data else []),
+            *templates.overrides(self.override),
         ]
         node = f"""torchtitan_ref=${{TRN_TORCHTITAN_REF:-{self.ref}}}
 cd "$trn/src/torchtitan-$torchtitan_ref"
+export HF_HOME=$trn/hf_cache
 assets=({assets})
 mkdir -p "$job/output"
 {templates.command(f"{_ONE_LOG} -m torchtitan.train", options)}
 "${{command[@]}}\""""
-        prepare = f"""torchtitan_ref=${{TRN_TORCHTITAN_REF:-{self.ref}}}
-source_tree torchtitan {_URL} "$torchtitan_ref"
-{_PACKAGES.lines(self, plan.cluster, f"-r {_SOURCE}/requirements.txt -e {_SOURCE}")}
-{fetch}""".rstrip()
-        return Template(node, prepare)
-
-
-class TorchTitan(Pretraining):
-    """Qwen3-8B pre-training in eager mode: tensor parallelism 4, FSDP over the rest, selective activation checkpointing."""
-
-    TITLE: ClassVar[str] = "Qwen3-8B pre-training with TorchTitan"
-    UPSTREAM: ClassVar[Upstream | None] = Upstream(
-        _REPOSITORY, "", f"{_MODULE} {_CONFIG}", "beta; name a commit as --ref"
-    )
-
-    kind: Literal["torchtitan-qwen3-8b"] = "torchtitan-qwen3-8b"
-
-    @property
-    def configuration(self) -> tuple[str, str]:
-        return _MODULE, _CONFIG
-
-    @property
-    def tokenizer(self) -> tuple[str, str]:
-        folder = f'"$trn/hf_cache/hub/models--{_ASSETS[0].replace("/", "--")}/snapshots"/*'
-        return f"hugging_face {' '.join(_ASSETS)}", folder
-
-    def batch(self, fleet: Fleet, notes: list[str]) -> Batch | None:
-        if (fleet.cores * self.nodes) % _TENSOR_PARALLEL:
-            raise JobError(
-                f"{fleet.instance_type} has {fleet.cores} NeuronCores, which do not divide by the tensor parallelism {_TENSOR_PARALLEL} "
-                "of this configuration. Use another instance type"
-            )
-        return super().batch(fleet, notes)
+        prepare = [
+            f"torchtitan_ref=${{TRN_TORCHTITAN_REF:-{self.ref}}}",
+            f'source_tree torchtitan {_URL} "$torchtitan_ref"',
+            _PACKAGES.lines(self, plan.cluster, f"-r {_SOURCE}/requirements.txt -e {_SOURCE}"),
+            *fetch,
+        ]
+        required = templates.on_cluster(self.assets or "", plan) + templates.on_cluster(self.data or "", plan)
+        return Template(node, "\n".join(prepare), require=required)
 
 
 KIND = TorchTitan

@@ -21,6 +21,12 @@ whole() {
   tail -c 66000 "$1" | LC_ALL=C grep -aF $'PK\x05\x06' > /dev/null
 }
 
+# Prints the newest complete checkpoint-<step> of Hugging Face's Trainer in a directory, if any: it writes trainer_state.json last.
+newest_trainer_checkpoint() {
+  if [ ! -d "$1" ]; then return 0; fi
+  find "$1" -mindepth 2 -maxdepth 2 -path '*/checkpoint-*/trainer_state.json' -size +0 -printf '%h\n' | sort -V | tail -n 1
+}
+
 # Deletes the other checkpoints beside one, which the training script, started again, no longer knows. Node 0 does it for all.
 delete_other_checkpoints() { # file; empty: nothing to do
   if [ -z "$1" ] || [ "${NODE_RANK:-0}" != 0 ]; then return 0; fi

@@ -182,15 +182,16 @@ download_model() {
 hub.snapshot_download(sys.argv[1], allow_patterns=sys.argv[2:])' "$@" > /dev/null
 }
 
-# hugging_face_data DATASET: the part `train` of a data set on Hugging Face, into the same cache.
+# hugging_face_data DATASET [CONFIGURATION]: the part `train` of a data set on Hugging Face, or of the files in a directory, into the
+# same cache.
 hugging_face_data() {
-  once "hf-data-${1//\//--}" "$trn/hf_cache/datasets" download_dataset "$1"
+  once "hf-data-$(tr / - <<< "$*" | tr ' ' _ | tail -c 100)-$(cksum <<< "$*" | cut -d ' ' -f 1)" "$trn/hf_cache/datasets" read_dataset "$@"
 }
 
-download_dataset() {
-  say "fetching the data set $1 from Hugging Face"
+read_dataset() {
+  say "reading the data set $*"
   HF_HOME=$trn/hf_cache "$python" -c 'import sys, datasets
-datasets.load_dataset(sys.argv[1], split="train")' "$1" > /dev/null
+datasets.load_dataset(*sys.argv[1:], split="train")' "$@" > /dev/null
 }
 
 # has_modules FIX MODULE...: reject the job if the environment lacks a Python module.

@@ -1,0 +1,154 @@
+"""TRL's own program fine-tunes a small model with the arguments of the kind `finetune`, on CPUs with two processes, and goes on from its
+checkpoint as if it had not been interrupted.
+
+It is told to use CPUs: on Trainium, Transformers and Accelerate find the device `neuron`. Accelerate shards a model on accelerators
+only: FSDP2 is configured here and not used.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance import cases, vendor
+from trainium_cdk.jobs import Finetune, Follower, Script
+from trainium_cdk.jobs.records import Step
+
+PYTHON = vendor.ROOT / ".venvs/torchtitan/bin/python"
+ORIGINAL = "TRL 1.16.0, Transformers 5.23.0, PEFT 0.21.2, Accelerate 1.15.0 (PyPI)"
+ON_CPUS = {**vendor.offline(), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    vendor.need("torchtitan")
+    made = tmp_path_factory.mktemp("finetune")
+    script = Path(__file__).with_name("tiny_chat.py")
+    subprocess.run([PYTHON, script, made], env={**os.environ, **ON_CPUS}, check=True, capture_output=True)
+    return made
+
+
+def train(folder: Path, output: Path, engine: str, method: Any, *more: str) -> tuple[str, dict[str, object]]:
+    """The log, and the state of the last checkpoint."""
+    job = Finetune(
+        method=method, data="/efs/chats", weights="/efs/model", run_steps=8, accumulation=2, batch_size=2, max_length=64,
+        checkpoint_interval=4, learning_rate=1e-2,
+    )  # fmt: skip
+    start = cases.start(engine, job)
+    assert start.program == "trl.scripts.sft"
+    configuration = folder / "fsdp.json"
+    configuration.write_bytes(job.files["fsdp.json"])
+    places = {"/efs/chats": folder / "chats", "/efs/model": folder / "model"}
+    places |= {
+        f"/efs/trn/jobs/finetune-t/{part}": place
+        for part, place in (("output", output), ("script/fsdp.json", configuration))
+    }
+    arguments = [str(places.get(word, word)) for word in start.arguments]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    launcher = ["torch.distributed.run", "--nproc_per_node", "2", "--master_port", str(port)]
+    env = {
+        **os.environ,
+        **start.environment,
+        **ON_CPUS,
+        "HF_HOME": str(folder / "hf"),
+        "TENSORBOARD_LOGGING_DIR": str(output),
+    }
+    done = subprocess.run(
+        [PYTHON, "-m", *launcher, "-m", start.program, *arguments, "--use_cpu", "true", *more],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-9000:]
+    state = json.loads((output / "checkpoint-8/trainer_state.json").read_text())
+    for step in state["log_history"]:
+        del step["num_tokens"]  # TRL counts them again after a restart
+    assert list(output.glob("events.out.tfevents.*"))
+    return done.stdout + done.stderr, state
+
+
+@pytest.mark.parametrize(
+    ("engine", "method"),
+    [
+        pytest.param(
+            engine,
+            method,
+            marks=pytest.mark.original(f"finetune, {method} on {engine}: a restart equals no restart", ORIGINAL),
+        )
+        for engine, method in (("slurm", "lora"), ("kubernetes", "full"))
+    ],
+)
+def test_a_restart_equals_a_training_that_was_not_interrupted(
+    engine: str, method: str, folder: Path, tmp_path: Path
+) -> None:
+    log, whole = train(folder, tmp_path / "whole", engine, method)
+    steps = [found for found in Follower().feed(log.encode()) if isinstance(found, Step)]
+    assert len(steps) == 8
+    assert all(step.loss and step.learning_rate for step in steps)
+    shutil.copytree(tmp_path / "whole/checkpoint-4", tmp_path / "again/checkpoint-4")
+    _, again = train(
+        folder, tmp_path / "again", engine, method, "--resume_from_checkpoint", str(tmp_path / "again/checkpoint-4")
+    )
+    assert again == whole
+    weights = "adapter_model.safetensors" if method == "lora" else "model.safetensors"
+    for name in (weights, "optimizer.pt", "scheduler.pt"):
+        one, other = ((tmp_path / run / "checkpoint-8" / name).read_bytes() for run in ("whole", "again"))
+        assert one == other, name
+
+
+_RANKS = b"""import os, pathlib, sys
+import torch.distributed as dist
+dist.init_process_group("gloo")
+pathlib.Path(sys.argv[1], str(dist.get_rank())).write_text(f"{dist.get_world_size()} {os.environ['LOCAL_RANK']}")
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        pytest.param(
+            name, marks=pytest.mark.original(f"script: started by {name}", "PyTorch 2.14, Accelerate 1.15.0 (PyPI)")
+        )
+        for name in ("torchrun", "accelerate")
+    ],
+)
+def test_a_script_is_started_once_for_each_core(launcher: Any, tmp_path: Path) -> None:
+    """The command of the second of two nodes, and that of the first, at once."""
+    vendor.need("torchtitan")
+    script = Script(filename="ranks.py", content=_RANKS, nodes=2, args=("RESULTS",), launcher=launcher)
+    start = cases.start("slurm", script)
+    (tmp_path / "ranks.py").write_bytes(_RANKS)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    nodes = []
+    for node in ("0", "1"):
+        words = [
+            tmp_path / "ranks.py" if word.endswith("/ranks.py") else tmp_path if word == "RESULTS" else word
+            for word in start.command
+        ]
+        given = {"--node_rank": node, "--machine_rank": node, "--nproc_per_node": "2", "--num_processes": "4"}
+        given |= {
+            "--master_addr": "127.0.0.1",
+            "--main_process_ip": "127.0.0.1",
+            "--master_port": port,
+            "--main_process_port": port,
+        }
+        words = [given.get(str(before), word) for before, word in zip(["", *words], words, strict=False)]
+        env = {**os.environ, **ON_CPUS, "HF_HOME": str(tmp_path / "hf")}
+        nodes.append(subprocess.Popen([PYTHON, *words], env=env, stderr=subprocess.PIPE, text=True))
+    for process in nodes:
+        _, log = process.communicate(timeout=600)
+        assert process.returncode == 0, log[-3000:]
+    found = {file.name: file.read_text() for file in tmp_path.glob("[0-9]")}
+    assert found == {str(rank): f"4 {rank % 2}" for rank in range(4)}

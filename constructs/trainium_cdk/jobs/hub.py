@@ -1,0 +1,49 @@
+"""Models and data sets on Hugging Face: their names, where `prepare` puts them, and those that need a token."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import StringConstraints
+
+from trainium_cdk.errors import JobError
+from trainium_cdk.jobs import quote
+from trainium_cdk.jobs.models import Job
+
+_PART = "[A-Za-z0-9_][A-Za-z0-9_.-]*"
+Model = Annotated[str, StringConstraints(pattern=f"^{_PART}/{_PART}$", max_length=200)]
+"""OWNER/NAME."""
+Dataset = Annotated[str, StringConstraints(pattern=f"^{_PART}/{_PART}( {_PART})?$", max_length=300)]
+"""OWNER/NAME, and the name of a configuration."""
+TOKEN = "HF_TOKEN"  # noqa: S105  the name of a variable
+_GATED = ("meta-llama/",)
+"""Beginnings of names of models that need a token (huggingface.co/meta-llama, 2026-11). Others report it when they are fetched."""
+_TOKENIZER = ("*.json", "*.model", "merges.txt")
+_WEIGHTS = "*.safetensors"
+
+
+def fetch(model: str, *, weights: bool) -> str:
+    """A line of `prepare` that fetches a model's configuration and tokenizer, and its weights."""
+    return f"hugging_face {model} {quote.words((*_TOKENIZER, *([_WEIGHTS] if weights else [])))}"
+
+
+def folder(model: str) -> str:
+    """A word of the shell that expands to the one directory of a fetched model's files."""
+    return f'"$trn/hf_cache/hub/models--{model.replace("/", "--")}/snapshots"/*'
+
+
+def check_gated(job: Job, model: str, otherwise: str) -> None:
+    """Check that a job has a token for a model that only some may read.
+
+    Args:
+        otherwise: the option that names a directory with its files.
+
+    Raises:
+        JobError: it has none.
+    """
+    if model.startswith(_GATED) and TOKEN not in job.env:
+        raise JobError(
+            f"{model} is gated: Hugging Face gives it to those who have accepted its licence. Accept it there, and give your token as "
+            f"--env {TOKEN} (the value is taken from your environment); or put its files on the cluster (`hf download`), and name their "
+            f"directory as {otherwise}"
+        )

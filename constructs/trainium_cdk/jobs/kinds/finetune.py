@@ -1,0 +1,156 @@
+"""Supervised fine-tuning with Hugging Face's libraries on TorchNeuron (Trn2 and Trn3, Neuron SDK 2.33): LoRA, or all weights.
+
+The program is TRL's own (`trl.scripts.sft`), on Transformers, PEFT and Accelerate, which know the device `neuron`; FSDP2 shards the
+model over all NeuronCores. Sources: Neuron documentation, "Train models on Neuron" (2026-09-01); TRL 1.16.0, Transformers 5.23.0,
+PEFT 0.21.2 and Accelerate 1.15.0 from PyPI, whose options these are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from trainium_cdk.errors import JobError
+from trainium_cdk.jobs import hub, quote, templates
+from trainium_cdk.jobs.models import AbsolutePath, Data, Job, Override, Upstream, wrong
+from trainium_cdk.jobs.packages import Packages
+from trainium_cdk.jobs.plan import Batch, Plan
+from trainium_cdk.jobs.templates import Option, Template
+from trainium_cdk.outputs import Fleet
+
+PACKAGES = Packages(
+    pins=(
+        "accelerate==1.15.0",
+        "datasets==4.7.0",
+        "huggingface-hub==1.33.0",
+        "peft==0.21.2",
+        "tensorboard==2.21.0",
+        "transformers==5.23.0",
+        "trl==1.16.0",
+    ),
+    pythons=("3.11", "3.12", "3.13", "3.14"),
+    megabytes=420,
+)
+FSDP = {"version": 2, "auto_wrap_policy": "TRANSFORMER_BASED_WRAP", "activation_checkpointing": True}
+"""Transformers' fsdp_config: each layer of the model is a shard; its activations are computed again in the backward pass."""
+_LEARNING_RATE = {"lora": 2e-4, "full": 2e-5}
+"""As in the examples of TRL's program."""
+
+
+class Finetune(Job):
+    """Supervised fine-tuning of a causal language model of Hugging Face, sharded with FSDP2."""
+
+    TITLE: ClassVar[str] = (
+        "supervised fine-tuning (LoRA or full) of a model of Hugging Face with Transformers, PEFT and TRL"
+    )
+    FRAMEWORKS: ClassVar[tuple[str, ...]] = ("torch-native",)
+    FAMILIES: ClassVar[tuple[str, ...]] = ("trn2", "trn2u", "trn3")
+    RELEASES: ClassVar[tuple[str, str]] = ("2.33.0", "")
+    UPSTREAM: ClassVar[Upstream | None] = Upstream("", "", "trl.scripts.sft", "TRL 1.16.0 of PyPI")
+    PACKAGES: ClassVar[Packages | None] = PACKAGES
+
+    kind: Literal["finetune"] = "finetune"
+    model: hub.Model = Field(
+        default="Qwen/Qwen3-8B", description="Model on Hugging Face. Llama is gated: --env HF_TOKEN."
+    )
+    weights: AbsolutePath | None = Field(
+        default=None, description="Directory on the cluster with the model's files, which are not fetched then."
+    )
+    dataset: hub.Dataset | None = Field(
+        default=None,
+        description="Data set on Hugging Face: OWNER/NAME, or OWNER/NAME CONFIGURATION. Default, without data: trl-lib/Capybara.",
+    )
+    data: Data | None = Field(
+        default=None,
+        description="Directory on the cluster, or s3://, with JSON lines of `messages`, or of `prompt` and `completion`, or of `text`.",
+    )
+    method: Literal["lora", "full"] = Field(default="lora", description="Train adapters, or all weights.")
+    lora_rank: int = Field(default=32, ge=1, le=1024, description="Rank of the adapters of all linear layers.")
+    lora_alpha: int | None = Field(default=None, ge=1, description="Scale of the adapters. Default: half their rank.")
+    epochs: int = Field(default=1, ge=1, description="Passes over the data set.")
+    run_steps: int | None = Field(default=None, ge=1, description="Stop after this many steps. Default: all.")
+    max_length: int = Field(default=2048, ge=8, description="Tokens of a sequence; longer ones are cut.")
+    batch_size: int = Field(default=1, ge=1, description="Sequences of one microstep of one NeuronCore.")
+    accumulation: int = Field(default=8, ge=1, description="Gradient accumulation microsteps.")
+    learning_rate: float | None = Field(
+        default=None, gt=0, lt=1, description="Peak learning rate. Default: lora 2e-4, full 2e-5."
+    )
+    checkpoint_interval: int = Field(default=100, ge=1, description="Steps between two checkpoints.")
+    override: tuple[Override, ...] = Field(
+        default=(),
+        description="Further option of TRL's sft, as KEY=VALUE or KEY, for example packing. Repeat it for more.",
+    )
+    precompile: bool = Field(default=False, description="Not supported: TorchNeuron compiles while it runs.")
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.data and self.dataset:
+            raise wrong(f"data is {self.data} and dataset is {self.dataset}: give one of them")
+        return self
+
+    @property
+    def files(self) -> Mapping[str, bytes]:
+        return {"fsdp.json": (json.dumps(FSDP, indent=2) + "\n").encode()}
+
+    def batch(self, fleet: Fleet, notes: list[str]) -> Batch:
+        return Batch(self.batch_size, self.accumulation, fleet.cores * self.nodes)
+
+    def check(self, plan: Plan) -> None:
+        if self.precompile:
+            raise JobError(
+                "finetune cannot precompile: TorchNeuron compiles while it runs. Submit it without --precompile"
+            )
+        if self.weights is None:
+            hub.check_gated(self, self.model, "--weights")
+
+    def launch_environment(self, plan: Plan, torch: tuple[int, ...]) -> dict[str, str]:
+        return {"HF_DATASETS_OFFLINE": "1", "HF_HUB_OFFLINE": "1"}  # `prepare` has fetched all
+
+    def template(self, plan: Plan) -> Template:
+        fetch, model, (dataset, _, configuration) = "", self.model, (self.dataset or "trl-lib/Capybara").partition(" ")
+        source: list[Option] = [
+            ("--dataset_name", dataset),
+            *([f"--dataset_config {configuration}"] if configuration else []),
+        ]
+        reads = " ".join(filter(None, (dataset, configuration)))
+        if self.data:
+            fetch, reads = templates.data(self.data, "")
+            source = [("--dataset_name", reads)]
+        if self.weights:
+            model = f'"${{TRN_SHARED_ROOT:-}}"{quote.word(self.weights)}'
+        adapters = f"--use_peft --lora_target_modules all-linear --lora_r {self.lora_rank} --lora_alpha {self.lora_alpha or (self.lora_rank + 1) // 2}"
+        options: list[Option] = [
+            ("--model_name_or_path", model),
+            *source,
+            ("--output_dir", '"$job/output"'),
+            f"--num_train_epochs {self.epochs} --max_steps {self.run_steps or -1} --max_length {self.max_length}",
+            f"--per_device_train_batch_size {self.batch_size} --gradient_accumulation_steps {self.accumulation}",
+            f"--learning_rate {templates.number(self.learning_rate or _LEARNING_RATE[self.method])} --dtype bfloat16 --bf16 true",
+            '--fsdp --fsdp_config "$job/script/fsdp.json" --gradient_checkpointing false',
+            f"--save_strategy steps --save_steps {self.checkpoint_interval} --save_total_limit 2",
+            "--logging_steps 1 --disable_tqdm true --report_to tensorboard",
+            *([adapters] if self.method == "lora" else []),
+            *templates.overrides(self.override),
+            '"${resume[@]}"',
+        ]
+        node = f"""export HF_HOME=$trn/hf_cache TENSORBOARD_LOGGING_DIR=$job/output
+mkdir -p "$job/output"
+resume=()
+if [ -n "${{TRN_CHECKPOINT:-}}" ]; then resume=(--resume_from_checkpoint "$TRN_CHECKPOINT"); fi
+{templates.command("-m trl.scripts.sft", options)}
+"${{command[@]}}\""""
+        prepare = [
+            PACKAGES.lines(self, plan.cluster),
+            *([] if self.weights else [hub.fetch(self.model, weights=True)]),
+            *fetch.splitlines(),
+            f"hugging_face_data {reads}",
+        ]
+        before = 'TRN_CHECKPOINT=$(newest_trainer_checkpoint "$job/output")\nexport TRN_CHECKPOINT'
+        required = templates.on_cluster(self.weights or "", plan) + templates.on_cluster(self.data or "", plan)
+        return Template(node, "\n".join(prepare), before, require=required)
+
+
+KIND = Finetune

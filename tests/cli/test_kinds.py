@@ -1,0 +1,80 @@
+"""`trn kinds`, and presets of an environment file in `trn submit`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.jobs.conftest import fleet, make_cluster
+from trainium_cdk.cli.app import app
+
+RUN = CliRunner()
+NATIVE = {"neuron_release": "2.33.0", "neuron_driver": "2.31.7.0", "framework": "torch-native"}
+
+
+@pytest.fixture
+def trn2(tmp_path: Path) -> str:
+    file = tmp_path / "cluster.json"
+    file.write_text(make_cluster(fleet("trn2.48xlarge"), **NATIVE).model_dump_json())
+    return str(file)
+
+
+def test_each_kind_says_what_it_needs_and_whether_the_cluster_has_it(trn2: str) -> None:
+    done = RUN.invoke(app, ["kinds", "--here", "--cluster", trn2, "--json"])
+    assert done.exit_code == 0, done.output
+    found = {one["kind"]: one for one in json.loads(done.stdout)}
+    assert {kind for kind, one in found.items() if one["here"] == "yes"} == {
+        "finetune",
+        "nccom",
+        "script",
+        "torchtitan",
+    }
+    assert found["gpt-6.7b"]["here"].startswith("gpt-6.7b runs on trn1, trn1n, but queue compute1 has trn2.48xlarge")
+    assert found["bert-large"]["here"].startswith("bert-large needs framework torch-xla, but the nodes of")
+    assert "trl==1.16.0" in found["finetune"]["packages"]
+    assert found["script"]["packages"] == ""
+
+
+def test_kinds_of_what_aws_no_longer_supports_are_named() -> None:
+    done = RUN.invoke(app, ["kinds"])
+    assert "bert-large, gpt-6.7b, llama3.1-8b, lora: PyTorch/XLA is no longer supported for training" in done.stderr
+    assert "2026-05-20). For new work use a kind with torch-native" in done.stderr
+    assert "For new work" not in RUN.invoke(app, ["kinds", "torchtitan"]).stderr
+
+
+def test_a_preset_of_the_environment_file(trn2: str, tmp_path: Path) -> None:
+    """It is new, or changes one; options win over both."""
+    environment = tmp_path / "environment.yaml"
+    environment.write_text(
+        "catalog: {torchtitan: {mine: {module: my.models, config: small, model: me/small}, llama3.1-8b: {model: me/llama}}}\n"
+    )
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        base = [
+            "submit",
+            "torchtitan",
+            "--ref",
+            "a" * 40,
+            "--cluster",
+            trn2,
+            "--dry-run",
+            "--environment",
+            str(environment),
+        ]
+        command = [sys.executable, "-m", "trainium_cdk.cli", *base, *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    own = run("--preset", "mine", "--config", "large").stdout
+    assert "--module my.models --config large\n" in own
+    assert "hugging_face me/small '*.json'" in own
+    changed = run("--preset", "llama3.1-8b").stdout
+    assert "--module llama3 --config llama3_8b\n" in changed
+    assert "hugging_face me/llama '*.json'" in changed
+    unknown = run("--preset", "his")
+    assert unknown.returncode == 1
+    assert "there is no preset 'his'. Give --preset, one of qwen3-8b" in unknown.stderr
