@@ -10,7 +10,6 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
-from click import get_current_context
 
 from trainium_cdk.cli.options import (
     DEFAULT_STACK,
@@ -133,6 +132,7 @@ def _type_of_values(part: Any) -> Any:
 
 
 def submit(
+    ctx: typer.Context,
     job: Annotated[
         str, typer.Argument(metavar="JOB", help="A kind of job (`trn kinds` lists them), or your own script file.")
     ],
@@ -171,7 +171,7 @@ def submit(
     from trainium_cdk.jobs import new_token
 
     given = {name: value for name, value in fields.items() if value is not None}
-    given |= _of_environment(given)
+    given |= _of_environment(ctx, given)
     made = make(job, tuple(args or ()), {**given, "nodes": nodes, "env": _pairs(env or [])})
     jobs = backend(stack, region, local, cluster)
     token = new_token() if token is None else token
@@ -250,10 +250,10 @@ def make(job: str, args: tuple[str, ...], fields: dict[str, Any]) -> Job:
     return Script.from_file(job, args=args, **fields)
 
 
-def _of_environment(given: Mapping[str, Any]) -> dict[str, Any]:
+def _of_environment(ctx: typer.Context, given: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a preset that the environment file adds or changes; those that are given win."""
     preset = given.get("preset")
-    environment = described(get_current_context()) if preset else None
+    environment = described(ctx) if preset else None
     if environment is None or preset not in environment.overrides.torchtitan:
         return {}
     return {**environment.catalog.torchtitan[preset].options, **given}
