@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from trainium_cdk.cli import submit
 from trainium_cdk.jobs import Job
 from trainium_cdk.jobs.kinds import kinds
 
+ROOT = Path(__file__).parents[2]
 GIVEN = {"kind", "nodes", "env", "filename", "content", "args"}
 """Fields without an option of their own."""
 NEEDS = {
@@ -100,3 +103,13 @@ def test_a_token_is_passed_on_as_it_is_given(monkeypatch: pytest.MonkeyPatch) ->
     """An empty one is refused later: a new one in its place would submit the job of a repeated script twice."""
     assert made(monkeypatch, ["bert-large", "--token", ""])[1] == ""
     assert made(monkeypatch, ["bert-large"])[1]
+
+
+@pytest.mark.parametrize("line", re.findall(r"^trn submit .*", (ROOT / "docs/jobs.md").read_text(), re.MULTILINE))
+def test_each_documented_command(line: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_TOKEN", "hf_x")
+    Path("train.py").write_text("1\n")
+    words = shlex.split(line.replace("COMMIT", "a" * 40))[2:]
+    job, _ = made(monkeypatch, words)
+    assert job.kind in (words[0], "script")
