@@ -23,7 +23,7 @@ demo: setup  ## deploy, submit, train, destroy: all of it in a local AWS and a l
 	@$(BIN)/python -m sandbox.slurm_packages --optional
 	@$(BIN)/python -m sandbox.demo
 
-test: setup .venvs/audit/.done .venvs/mutation/.done .venvs/torchx/.done  ## every test, with the real parts (CI=true: nothing may be skipped)
+test: setup .venvs/audit/.done .venvs/mutation/.done .venvs/torchx/.done .venvs/sbom/.done  ## every test, with the real parts (CI=true: nothing may be skipped)
 	@if [ "$$CI" = true ]; then $(MAKE) --no-print-directory test-system kubernetes slurm; else \
 	  $(BIN)/python -m sandbox.slurm_packages --optional; \
 	  if command -v go >/dev/null; then $(MAKE) --no-print-directory kubernetes || true; fi; fi
@@ -38,10 +38,10 @@ test-pythons: $(PYTHONS:%=.venvs/py%/.done)  ## on each supported Python, the te
 	  PARTS=none .venvs/py$$v/bin/python -m pytest -n $(WORKERS) -q -r fE || exit 1; done
 
 # pyenv's commands work for the versions that it is told to use.
-.venvs/py%/.done: requirements.txt pyproject.toml node_modules/.done
+.venvs/py%/.done: requirements-dev.txt pyproject.toml node_modules/.done
 	@echo "setup: Python $*"
 	@PYENV_VERSION=$$(pyenv versions --bare 2>/dev/null | paste -sd:) $(UV) venv --quiet --clear --python $* .venvs/py$*
-	@VIRTUAL_ENV=.venvs/py$* && export VIRTUAL_ENV && $(SYNC) requirements.txt && $(OURSELVES)
+	@VIRTUAL_ENV=.venvs/py$* && export VIRTUAL_ENV && $(SYNC) requirements-dev.txt && $(OURSELVES)
 	@touch $@
 
 kubernetes: setup  ## the programs of the local Kubernetes, compiled from their Go modules (Go included): minutes, once
@@ -88,13 +88,13 @@ lint: setup  ## style and types, without the tests
 
 setup: $(VENV)/.done .venvs/aws/.done .venvs/pcluster/.done node_modules/.done  ## the environments, from pinned versions
 
-$(VENV)/.done: requirements.txt pyproject.toml
+$(VENV)/.done: requirements-dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "trainium-cdk needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Name another: make PYTHON=python3.12 ...")'
 	@echo "setup: Python environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
-	@sed -n '/^uv==/,/[^\\]$$/p' requirements.txt | $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r /dev/stdin
+	@sed -n '/^uv==/,/[^\\]$$/p' requirements-dev.txt | $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r /dev/stdin
 	@# uv again by itself: its cache then holds it too, for the environments that the tests make without a network.
-	@VIRTUAL_ENV=$(VENV) && export VIRTUAL_ENV && $(SYNC) --reinstall-package uv requirements.txt && $(OURSELVES)
+	@VIRTUAL_ENV=$(VENV) && export VIRTUAL_ENV && $(SYNC) --reinstall-package uv requirements-dev.txt && $(OURSELVES)
 	@touch $@
 
 .venvs/%/.done: sandbox/requirements-%.txt $(VENV)/.done
@@ -117,15 +117,16 @@ LOCK := $(UV) pip compile --quiet --python-version 3.11 --universal --generate-h
 LOCKS := $(wildcard sandbox/requirements-*.in conformance/requirements-*.in)
 
 lock:  ## pin again, with hashes, what pyproject.toml and the .in files ask for
-	@$(LOCK) pyproject.toml --extra dev -o requirements.txt
+	@$(LOCK) pyproject.toml --extra dev --extra node -o requirements-dev.txt
+	@$(LOCK) pyproject.toml --extra node --constraints requirements-dev.txt -o requirements.txt
 	@for f in $(LOCKS:.in=); do $(LOCK) $$f.in -o $$f.txt; done
 
 SBOM := dist/sbom
 
-sbom: setup  ## bills of materials of every lock file (CycloneDX), in dist/sbom
+sbom: setup .venvs/sbom/.done  ## bills of materials of every lock file (CycloneDX), in dist/sbom
 	@mkdir -p $(SBOM)
-	@for f in requirements $(LOCKS:.in=); do \
-	  $(BIN)/cyclonedx-py requirements $$f.txt --pyproject pyproject.toml --output-reproducible --no-validate --output-format JSON \
+	@for f in requirements requirements-dev $(LOCKS:.in=); do \
+	  .venvs/sbom/bin/cyclonedx-py requirements $$f.txt --pyproject pyproject.toml --output-reproducible --no-validate --output-format JSON \
 	    --output-file $(SBOM)/$$(basename $$f).cdx.json || exit 1; done
 	@$(BIN)/npm sbom --sbom-format=cyclonedx --package-lock-only > $(SBOM)/node.cdx.json
 	@ls $(SBOM)

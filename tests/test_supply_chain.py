@@ -6,19 +6,22 @@ import hashlib
 import json
 import re
 import subprocess
-import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.utils import canonicalize_name
 
 from sandbox import install, paths
 from tests.support import need
+from tests.wheels import closure
 from trainium_cdk.catalog import Catalog
 
 ROOT = Path(__file__).parent.parent
 LOCKS = [
     ROOT / "requirements.txt",
+    ROOT / "requirements-dev.txt",
     *sorted(ROOT.glob("sandbox/requirements-*.txt")),
     *sorted(ROOT.glob("conformance/requirements-*.txt")),
 ]
@@ -39,6 +42,19 @@ def pinned(lock: Path) -> dict[tuple[str, str], set[str]]:
 def test_every_requirement_is_pinned_with_hashes(lock: Path) -> None:
     assert pinned(lock)
     assert all(pinned(lock).values())
+
+
+@pytest.mark.parametrize(
+    ("lock", "extras"), [("requirements.txt", ["node"]), ("requirements-dev.txt", ["node", "dev"])]
+)
+def test_pip_finds_everything_that_a_locked_package_requires(lock: str, extras: list[str]) -> None:
+    """pip resolves again what uv has locked: a requirement that was taken out of the file makes it fail."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = [*project["dependencies"], *(line for extra in extras for line in project["optional-dependencies"][extra])]
+    names = {canonicalize_name(name) for name, _ in pinned(ROOT / lock)}
+    missing = {name for name, _ in closure(asked)} - names
+    assert missing == set()
+    assert names <= {canonicalize_name(name) for name, _ in pinned(ROOT / "requirements-dev.txt")}
 
 
 def test_hashes_are_required_wherever_something_is_installed() -> None:
@@ -93,8 +109,18 @@ def test_npm_packages_have_hashes() -> None:
 
 
 def test_the_bill_of_materials_has_every_locked_package(tmp_path: Path) -> None:
-    need(Path(sys.executable).with_name("cyclonedx-py").exists(), "cyclonedx-bom is not installed: make setup")
-    command = ["make", "--no-print-directory", "-o", "setup", "sbom", f"SBOM={tmp_path}", "LOCKS="]
+    need((ROOT / ".venvs/sbom/.done").exists(), "cyclonedx-bom is not installed: make .venvs/sbom/.done")
+    command = [
+        "make",
+        "--no-print-directory",
+        "-o",
+        "setup",
+        "-o",
+        ".venvs/sbom/.done",
+        "sbom",
+        f"SBOM={tmp_path}",
+        "LOCKS=",
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     python = json.loads((tmp_path / "requirements.cdx.json").read_text())

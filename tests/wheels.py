@@ -6,11 +6,13 @@ import os
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterable
 from email import message_from_string
 from importlib.metadata import requires, version
 from pathlib import Path
 
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 
@@ -33,17 +35,24 @@ def required_by(wheel: Path) -> set[str]:
     """What the wheel requires, and what that requires in turn, in the versions that are installed here."""
     with zipfile.ZipFile(wheel) as z:
         metadata = z.read(next(n for n in z.namelist() if n.endswith("dist-info/METADATA"))).decode()
-    wanted = [(line, {""}) for line in message_from_string(metadata).get_all("Requires-Dist") or []]
+    lines = message_from_string(metadata).get_all("Requires-Dist") or []
+    return {f"{name}=={version(name)}" for name, _ in closure(lines)}
+
+
+def closure(lines: Iterable[str]) -> set[tuple[str, frozenset[str]]]:
+    """What requirements require in turn, as (name, extras), from the versions that are installed here."""
+    wanted = [(line, {""}) for line in lines]
     found: set[tuple[str, frozenset[str]]] = set()
     while wanted:
         line, extras = wanted.pop()
         requirement = Requirement(line)
         if requirement.marker and not any(requirement.marker.evaluate({"extra": extra}) for extra in extras):
             continue
-        if (requirement_key := (requirement.name, frozenset(requirement.extras))) not in found:
-            found.add(requirement_key)
+        key = (canonicalize_name(requirement.name), frozenset(requirement.extras))
+        if key not in found:
+            found.add(key)
             wanted += [(line, {"", *requirement.extras}) for line in requires(requirement.name) or []]
-    return {f"{name}=={version(name)}" for name, _ in found}
+    return found
 
 
 def fresh_environment(folder: Path, *wheels: Path, extra: tuple[str, ...] = ()) -> Path:
