@@ -25,6 +25,7 @@ from trainium_cdk.checks.pcluster import system_is_known
 from trainium_cdk.node import env as node_env
 from trainium_cdk.node.scripts import ENTRY, files, scripts_dir
 from trainium_cdk.settings import Environment
+from trainium_cdk.settings.inventory import inventory
 
 _KIND = "TrnNodeScripts"
 _NAMES = {
@@ -129,15 +130,19 @@ class TrnBootstrap(Construct):
         self._build(environment, bucket, parameter_name)
 
     @classmethod
-    def from_settings(cls, scope: Construct, id: str, *, environment: Environment, bucket: s3.IBucket) -> TrnBootstrap:
-        """The scripts of the Slurm nodes of an environment."""
-        return _OfEnvironment(scope, id, environment=environment, bucket=bucket)
+    def from_settings(
+        cls, scope: Construct, id: str, *, environment: Environment, bucket: s3.IBucket, engine: str = "slurm"
+    ) -> TrnBootstrap:
+        """The scripts of the nodes of one Slurm engine of an environment."""
+        return _OfEnvironment(scope, id, environment=environment, bucket=bucket, engine=engine)
 
-    def _build(self, environment: Environment, bucket: s3.IBucket, parameter_name: str | None) -> None:
+    def _build(
+        self, environment: Environment, bucket: s3.IBucket, parameter_name: str | None, engine: str = "slurm"
+    ) -> None:
         self.bucket, self.environment = bucket, environment
         scripts = scripts_dir()
         with tempfile.TemporaryDirectory() as folder:  # the CDK copies it into cdk.out at once
-            file = _pack(files(scripts, node_env.render(environment)), Path(folder) / "node.zip")
+            file = _pack(files(scripts, node_env.render(environment, engine=engine)), Path(folder) / "node.zip")
             packed = assets.Asset(self, "Scripts", path=str(file))
             scripts_digest = _sha256(file)
         entry = assets.Asset(self, "Entry", path=str(scripts / ENTRY))
@@ -216,9 +221,10 @@ def _refuse_text(construct: Construct, **lists: Sequence[str]) -> None:
 class _OfEnvironment(TrnBootstrap):
     """The scripts of an environment's nodes."""
 
-    def __init__(self, scope: Construct, id: str, *, environment: Environment, bucket: s3.IBucket) -> None:
+    def __init__(self, scope: Construct, id: str, *, environment: Environment, bucket: s3.IBucket, engine: str) -> None:
         Construct.__init__(self, scope, id)
-        self._build(environment, bucket, f"/trainium/{environment.cluster_name}/node-scripts")
+        name = inventory(environment, engine).cluster
+        self._build(environment, bucket, f"/trainium/{name}/node-scripts", engine)
 
 
 def _pack(contents: Mapping[str, bytes], target: Path) -> Path:

@@ -68,7 +68,7 @@ def check(env: Environment, *names: str) -> list[Problem]:
     problems = [
         replace(p, rule=rule.__name__, engine=p.engine or sections.get(p.key[0])) for rule in rules() for p in rule(env)
     ]
-    return [p for p in _without_duplicates(problems) if p.engine in wanted]
+    return _without_duplicates([p for p in problems if p.engine in wanted])
 
 
 def require(env: Environment, *names: str) -> list[Problem]:
@@ -84,7 +84,7 @@ def require(env: Environment, *names: str) -> list[Problem]:
 
 
 def _without_duplicates(problems: list[Problem]) -> list[Problem]:
-    """The problems, with one entry for both engines if both have the same problem."""
+    """The problems, with one entry for all engines that have the same problem."""
     kept: list[Problem] = []
     for problem in problems:
         same = next((i for i, p in enumerate(kept) if replace(p, engine=None) == replace(problem, engine=None)), None)

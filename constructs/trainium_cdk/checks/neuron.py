@@ -38,16 +38,16 @@ def versions_are_compatible(env: Environment) -> Iterator[Problem]:
         if verdict.level == "works" and verdict.statement is None:
             continue
         better = nearest(env.catalog, stack)
-        at, value = _place(env, verdict.part)
+        at, value = _place(env, cluster, verdict.part)
         if verdict.level == "cannot":
-            yield error(at, verdict.reason, _fix(env, stack, better), value=value, engine=cluster.engine.name)
+            yield error(at, verdict.reason, _fix(env, cluster, stack, better), value=value, engine=cluster.engine.name)
         elif verdict.statement:
             level = warning if verdict.level == "unsupported" else info
             what = (
                 "it runs, but AWS does not support it" if verdict.level == "unsupported" else "AWS advises against it"
             )
             fix = (
-                _fix(env, stack, better)
+                _fix(env, cluster, stack, better)
                 if better and evaluate(env.catalog, better).statement is None
                 else "plan the migration"
             )
@@ -67,13 +67,18 @@ def framework_is_finished(env: Environment) -> Iterator[Problem]:
 
 @RULES.add
 def packages_can_be_installed(env: Environment) -> Iterator[Problem]:
+    for engine in env.slurm_sections:
+        yield from _packages(env, engine)
+
+
+def _packages(env: Environment, engine: str) -> Iterator[Problem]:
     packages = env.bootstrap.pip_packages
     if packages and env.framework == "none":
         yield error(
             ("bootstrap", "pip_packages"),
             "with framework: none there is no virtual environment in which to install them",
             "choose a framework, or remove pip_packages",
-            engine="slurm",
+            engine=engine,
         )
     names = [re.split(r"[\[=<>!~]", p)[0].lower().replace("_", "-").replace(".", "-") for p in packages]
     for i in duplicates(names):
@@ -81,7 +86,7 @@ def packages_can_be_installed(env: Environment) -> Iterator[Problem]:
             ("bootstrap", "pip_packages", i),
             f"{names[i]} is listed twice, which pip rejects",
             "keep one",
-            engine="slurm",
+            engine=engine,
         )
     framework = _framework(env)
     if framework and framework.package in names:
@@ -90,16 +95,21 @@ def packages_can_be_installed(env: Environment) -> Iterator[Problem]:
             f"Neuron {env.release.version} pins {framework.package} {framework.version}",
             "remove it here, and choose the version with bootstrap.neuron_release",
             value=framework.package,
-            engine="slurm",
+            engine=engine,
         )
 
 
 @RULES.add
 def venv_is_shared(env: Environment) -> Iterator[Problem]:
+    for engine in env.slurm_sections:
+        yield from _venv(env, engine)
+
+
+def _venv(env: Environment, engine: str) -> Iterator[Problem]:
     venv, key = env.bootstrap.venv, ("bootstrap", "venv")
     path = PurePosixPath(venv)
     if ".." in path.parts:
-        yield error(key, "the path contains ..", "write the path without ..", engine="slurm")
+        yield error(key, "the path contains ..", "write the path without ..", engine=engine)
     elif (
         env.framework != "none"
         and path.is_absolute()
@@ -109,7 +119,7 @@ def venv_is_shared(env: Environment) -> Iterator[Problem]:
             key,
             f"it is not on shared storage ({listed(env.storage.mount_dirs)}, /home): each node would need its own",
             f"write {env.storage.shared_dir}/{path.name}, or a name without a path",
-            engine="slurm",
+            engine=engine,
         )
 
 
@@ -139,32 +149,36 @@ def _pinned(env: Environment) -> str | None:
 _KEYS: dict[str, KeyPath] = {
     "release": ("bootstrap", "neuron_release"),
     "framework": _AT,
-    "system": ("pcluster", "os"),
     "ami": ("eks", "ami_release"),
 }
-"""The setting of each part of a stack."""
+"""The setting of each part of a stack but the operating system, which has one in each section."""
 
 
-def _place(env: Environment, part: str) -> tuple[KeyPath, str]:
+def _key(cluster: Inventory, part: str) -> KeyPath:
+    return (cluster.engine.section, "os") if part == "system" else _KEYS[part]
+
+
+def _place(env: Environment, cluster: Inventory, part: str) -> tuple[KeyPath, str]:
     """The setting to report for a part of a stack: its own, or the release if only the release is set."""
+    slurm = env.slurm_sections.get(cluster.engine.name)
     values = {
         "release": env.bootstrap.neuron_release,
         "framework": env.bootstrap.framework,
-        "system": env.pcluster.os if "os" in env.pcluster.model_fields_set else None,
+        "system": slurm.os if slurm and "os" in slurm.model_fields_set else None,
         "ami": env.eks.ami_release,
     }
     effective = {
         "release": env.release.version,
         "framework": env.framework,
-        "system": env.pcluster.os,
+        "system": slurm.os if slurm else "",
         "ami": _pinned(env) or "(EKS's newest)",
     }
     if values[part] is None and values["release"] is not None:
         part = "release"
-    return _KEYS[part], effective[part]
+    return _key(cluster, part), effective[part]
 
 
-def _fix(env: Environment, stack: Stack, better: Stack | None) -> str:
+def _fix(env: Environment, cluster: Inventory, stack: Stack, better: Stack | None) -> str:
     """What to write for the nearest stack that works."""
     if better is None:
         if len(stack.families) > 1:
@@ -176,4 +190,4 @@ def _fix(env: Environment, stack: Stack, better: Stack | None) -> str:
     given = {"release": env.bootstrap.neuron_release, "framework": env.bootstrap.framework, "ami": env.eks.ami_release}
     follows = {p for p in changed if given.get(p, p) is None}  # what is not set is chosen automatically
     changed = {p: v for p, v in changed.items() if p not in follows} or changed
-    return "write " + listed(f"{'.'.join(map(str, _KEYS[p]))}: {v}" for p, v in changed.items())
+    return "write " + listed(f"{'.'.join(map(str, _key(cluster, p)))}: {v}" for p, v in changed.items())

@@ -13,14 +13,16 @@ from trainium_cdk.outputs import Fleet, fleets
 from trainium_cdk.settings import Environment
 
 
-def values(env: Environment, *, image: bool = False) -> dict[str, str]:
+def values(env: Environment, *, image: bool = False, engine: str = "slurm") -> dict[str, str]:
     """The settings that are equal on all nodes; empty values are left out.
 
     Args:
         image: for the build of an image, which can reach package repositories even if the nodes cannot.
+        engine: whose nodes.
     """
     release, repositories = env.release, env.catalog.repositories
-    system = env.catalog.parallelcluster.operating_systems[env.pcluster.os]
+    name = env.slurm_sections[engine].os
+    system = env.catalog.parallelcluster.operating_systems[name]
     found = {"TRN_USER": system.user, "TRN_MOUNTS": " ".join(env.storage.mount_dirs)}
     if not image and not _reaches_repositories(env):  # the packages on the custom image are kept
         return found
@@ -37,22 +39,22 @@ def values(env: Environment, *, image: bool = False) -> dict[str, str]:
         "TRN_EFA_INSTALLER": env.catalog.efa_installer,
         "TRN_EFA_URL": repositories.efa,
     }
-    return found | {k: v for k, v in _framework(env).items() if v}
+    return found | {k: v for k, v in _framework(env, name).items() if v}
 
 
-def render(env: Environment, *, image: bool = False) -> str:
-    """The text of `node.env`; `image` as of `values`. Every value is quoted here, and nowhere else."""
-    lines = _lines(values(env, image=image))
+def render(env: Environment, *, image: bool = False, engine: str = "slurm") -> str:
+    """The text of `node.env`; `image` and `engine` as of `values`. Every value is quoted here, and nowhere else."""
+    lines = _lines(values(env, image=image, engine=engine))
     return "".join(f"{line}\n" for line in ["# Written by trainium-cdk at deployment.", *lines])
 
 
-def queue_arguments(env: Environment, queue: str) -> tuple[str, ...]:
+def queue_arguments(env: Environment, queue: str, engine: str = "slurm") -> tuple[str, ...]:
     """Arguments for the nodes of one queue, as KEY=VALUE: the expected number of devices and EFA interfaces.
 
     A number that differs between the queue's instance types is not checked: ParallelCluster passes the same
     arguments to every node of a queue.
     """
-    of_queue = [f for f in fleets(env) if f.queue == queue]
+    of_queue = [f for f in fleets(env, engine) if f.queue == queue]
     return (
         f"TRN_NEURON_DEVICES_EXPECTED={_common(of_queue, 'devices')}",
         f"TRN_EFA_EXPECTED={_common(of_queue, 'efa')}",
@@ -64,12 +66,12 @@ def _common(of_queue: list[Fleet], field: str) -> int:
     return numbers.pop() if len(numbers) == 1 else 0
 
 
-def _framework(env: Environment) -> dict[str, str]:
+def _framework(env: Environment, system: str) -> dict[str, str]:
     kind = env.framework
     framework = None if kind == "none" else env.release.frameworks.get(kind)
     if framework is None:
         return {}
-    python = python_of(env.catalog, framework, env.pcluster.os)
+    python = python_of(env.catalog, framework, system)
     extra = [] if kind == "torch-xla" else [f"{framework.package}=={framework.version}", *framework.requires]
     return {
         "TRN_PYTHON": f"python{python}" if python else "",

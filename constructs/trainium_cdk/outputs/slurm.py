@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
 
 from trainium_cdk.outputs.contract import COMMON_KEYS, ClusterOutputs, Exports, Fleet, Keys, export
 
@@ -26,7 +27,7 @@ class SlurmCluster(ClusterOutputs):
     )
     version_fix = "Deploy with another bootstrap: {neuron_release: ...}, or replace the node if its driver is not that of the release"
 
-    engine: Literal["slurm"] = "slurm"
+    engine: str = "slurm"
     head_node_id: str
     """EC2 instance id: where SSM sends the commands."""
     job_user: str
@@ -34,30 +35,39 @@ class SlurmCluster(ClusterOutputs):
     venv: str
     """The virtual environment: a path, or a name in the user's home directory."""
 
+    @property
+    def identity(self) -> str:
+        """What tells this cluster from a later one of the same name: jobs record it."""
+        return self.head_node_id
+
 
 def slurm_outputs(env: Environment, *, head_node_id: str, bucket: str, registry_uri: str = "") -> Exports:
     """What the stack of an environment exports. The arguments may be CDK tokens; the rest is plain text."""
-    os = env.catalog.parallelcluster.operating_systems[env.pcluster.os]
-    values = {
-        "cluster_name": env.cluster_name,
-        "head_node_id": head_node_id,
+    values = {"cluster_name": env.cluster_name, "head_node_id": head_node_id, "venv": env.bootstrap.venv}
+    values |= of_nodes(env, "slurm", bucket=bucket, registry_uri=registry_uri)
+    return export("slurm", SlurmCluster.keys, values, fleets(env))
+
+
+def of_nodes(env: Environment, engine: str, *, bucket: str, registry_uri: str) -> Mapping[str, str]:
+    """The outputs that any Slurm cluster has: what its nodes are and mount."""
+    name = env.slurm_sections[engine].os
+    os = env.catalog.parallelcluster.operating_systems[name]
+    return {
         "job_user": os.user,
         "shared_dir": env.storage.shared_dir,
         "mount_dirs": ",".join(env.storage.mount_dirs),
-        "os": env.pcluster.os,
+        "os": name,
         "kernel": os.kernel,
         "neuron_driver": env.release.dkms,
         "neuron_release": env.release.version,
         "framework": env.framework,
-        "venv": env.bootstrap.venv,
         "bucket": bucket,
         "registry_uri": registry_uri,
     }
-    return export("slurm", SlurmCluster.keys, values, fleets(env))
 
 
-def fleets(env: Environment) -> tuple[Fleet, ...]:
-    """The fleets of an environment's Slurm queues, first queue first."""
+def fleets(env: Environment, engine: str = "slurm") -> tuple[Fleet, ...]:
+    """The fleets of the queues of one Slurm engine, first queue first."""
     return tuple(
         Fleet(
             queue=queue.name,
@@ -71,6 +81,6 @@ def fleets(env: Environment) -> tuple[Fleet, ...]:
             ultraserver=kind.ultraserver or 0,
             capacity_type=queue.capacity_type,
         )
-        for queue in env.pcluster.queues
+        for queue in env.slurm_sections[engine].queues
         for resource in queue.compute_resources
     )

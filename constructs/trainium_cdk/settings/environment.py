@@ -29,6 +29,7 @@ from trainium_cdk.settings.eks import Eks
 from trainium_cdk.settings.network import Network
 from trainium_cdk.settings.pcluster import Pcluster
 from trainium_cdk.settings.section import Section
+from trainium_cdk.settings.slurm import SlurmSection
 from trainium_cdk.settings.storage import Registry, Storage
 
 SERVICE_NETWORKS = ("172.20.0.0/16", "10.100.0.0/16", "192.168.0.0/16")
@@ -161,6 +162,11 @@ class Environment(Settings):
     def sections(self) -> Mapping[str, Section]:
         """The section of each engine, by the engine's name."""
         return {name: getattr(self, engine.section) for name, engine in engines.every().items()}
+
+    @property
+    def slurm_sections(self) -> Mapping[str, SlurmSection]:
+        """The sections of the engines that run Slurm, by the engine's name."""
+        return {name: section for name, section in self.sections.items() if isinstance(section, SlurmSection)}
 
     @property
     def node_image(self) -> Ami | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
@@ -10,7 +9,7 @@ from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from trainium_cdk.catalog import Catalog, Need
 from trainium_cdk.catalog.plain import plain
-from trainium_cdk.problems import KeyPath, wrong
+from trainium_cdk.problems import wrong
 from trainium_cdk.settings.base import (
     AmiId,
     Arn,
@@ -22,11 +21,11 @@ from trainium_cdk.settings.base import (
     Settings,
     Version,
 )
-from trainium_cdk.settings.section import Nodes, Placed, Section, Sized
+from trainium_cdk.settings.section import Nodes
+from trainium_cdk.settings.slurm import SlurmQueue, SlurmResource, SlurmSection
 
 # fewer choices than CloudWatch's: the schema of aws-parallelcluster 3.16.1
 LogDays = Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1827, 3653]
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$", max_length=25)]
 
 
 def _not_everywhere(cidr: str) -> str:
@@ -35,12 +34,6 @@ def _not_everywhere(cidr: str) -> str:
             "this opens SSH to every IPv4 address", "give your own network, for example 203.0.113.0/24, or use SSM"
         )
     return cidr
-
-
-def _refuse_duplicates(names: list[str], kind: str) -> None:
-    twice = [n for n, count in Counter(names).items() if count > 1]
-    if twice:
-        raise wrong(f"{names.count(twice[0])} {kind}s are named {twice[0]}", f"give each {kind} a unique name")
 
 
 class Ssh(Settings):
@@ -69,33 +62,16 @@ class HeadNode(Settings):
     """Its image. Default: `pcluster.custom_ami`, else ParallelCluster's image."""
 
 
-class ComputeResource(Sized):
+class ComputeResource(SlurmResource):
     """Nodes of one instance type in a queue."""
 
-    name: Name = "trn"
-    """Its name, unique in the queue. It is part of the nodes' host names."""
-    min_nodes: int = Field(default=0, ge=0)
-    """Static nodes. They always run and are always charged."""
-    max_nodes: int = Field(default=16, ge=1)
-    """Maximum number of nodes, static and dynamic together."""
     hyperthreads: bool = False
     """Simultaneous multithreading: two threads for each core. Off is better for training."""
 
-    @model_validator(mode="after")
-    def _counts(self) -> ComputeResource:
-        if self.min_nodes > self.max_nodes:
-            raise wrong(
-                f"min_nodes {self.min_nodes} is more than max_nodes {self.max_nodes}",
-                f"set max_nodes: {self.min_nodes}",
-            )
-        return self
 
-
-class Queue(Placed):
+class Queue(SlurmQueue):
     """A Slurm partition."""
 
-    name: Name = "compute1"
-    """The partition's name."""
     compute_resources: tuple[ComputeResource, ...] = Field(default=(ComputeResource(),), min_length=1)
     """Its nodes: one entry for each instance type."""
     local_storage_dir: MountDir | None = "/local_storage"
@@ -104,13 +80,12 @@ class Queue(Placed):
     """Image of its nodes. Default: `pcluster.custom_ami`, else ParallelCluster's image."""
 
     @model_validator(mode="after")
-    def _names(self) -> Queue:
+    def _not_reserved(self) -> Queue:
         if self.name == "default":
             raise wrong(
                 "a queue cannot be named default: ParallelCluster reserves that name",
                 "choose another name, for example compute1",
             )
-        _refuse_duplicates([r.name for r in self.compute_resources], "compute resource")
         return self
 
 
@@ -162,7 +137,7 @@ class Provider(Settings):
         return self
 
 
-class Pcluster(Section):
+class Pcluster(SlurmSection):
     """A ParallelCluster cluster with Slurm."""
 
     version: Version | None = None
@@ -192,16 +167,8 @@ class Pcluster(Section):
     Queues and other
     list items are matched by their `Name`; null removes a key. ParallelCluster validates the result."""
 
-    @model_validator(mode="after")
-    def _names(self) -> Pcluster:
-        _refuse_duplicates([q.name for q in self.queues], "queue")
-        return self
-
     def nodes(self) -> Iterator[Nodes]:
-        for i, queue in enumerate(self.queues):
-            at: KeyPath = ("pcluster", "queues", i)
-            for j, resource in enumerate(queue.compute_resources):
-                yield Nodes((*at, "compute_resources", j), at, queue, resource)
+        return self.nodes_of("pcluster")
 
     def need(self, catalog: Catalog, families: tuple[str, ...]) -> Need:  # noqa: ARG002
         return Need("slurm", families, self.os, self.version)

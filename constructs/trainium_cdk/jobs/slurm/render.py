@@ -71,7 +71,7 @@ def render(job: Job, cluster: SlurmCluster, token: str, *, catalog: Catalog | No
         directory,
         fitted,
         job_files,
-        script=submit_script(name, fitted, cluster.head_node_id, require_venv(venv), parts, job_files),
+        script=submit_script(name, fitted, cluster.identity, require_venv(venv), parts, job_files),
     )
 
 

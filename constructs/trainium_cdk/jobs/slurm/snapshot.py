@@ -32,7 +32,7 @@ def head(cluster: SlurmCluster) -> str:
     own = 'unset "${!SQUEUE_@}" "${!SACCT_@}" "${!SCONTROL_@}"  # the user\'s own defaults'
     functions = shell.read("users.sh", "ask.sh").decode()
     return (
-        f"set -u\nexport LC_ALL=C.UTF-8 TZ=UTC\n{own}\ntrn={shared}/trn\ncluster={quote.word(cluster.head_node_id)}\n"
+        f"set -u\nexport LC_ALL=C.UTF-8 TZ=UTC\n{own}\ntrn={shared}/trn\ncluster={quote.word(cluster.identity)}\n"
         f"{functions}"
     )
 
@@ -223,7 +223,7 @@ def _of_job(raw: _Raw, key: str, rest: str) -> None:
 
 def _status(raw: _Raw, slurm: _Slurm, cluster: SlurmCluster, inactive: str) -> JobStatus:
     stages: list[Stage] = []
-    elsewhere = raw.cluster if raw.cluster not in (None, cluster.head_node_id) else None
+    elsewhere = raw.cluster if raw.cluster not in (None, cluster.identity) else None
     for name, number in raw.stages.items():
         state = raw.states.get(name)
         if state and state[1] != number:

@@ -1,0 +1,77 @@
+"""What the sections of the Slurm engines have in common: queues, compute resources, the nodes' system and image."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+from pydantic import Field, StringConstraints, model_validator
+
+from trainium_cdk.problems import KeyPath, wrong
+from trainium_cdk.settings.base import AmiId
+from trainium_cdk.settings.section import Nodes, Placed, Section, Sized
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$", max_length=25)]
+
+
+def refuse_duplicates(names: list[str], kind: str) -> None:
+    twice = [n for n, count in Counter(names).items() if count > 1]
+    if twice:
+        raise wrong(f"{names.count(twice[0])} {kind}s are named {twice[0]}", f"give each {kind} a unique name")
+
+
+class SlurmResource(Sized):
+    """Nodes of one instance type in a queue."""
+
+    name: Name = "trn"
+    """Its name, unique in the queue. It is part of the nodes' host names."""
+    min_nodes: int = Field(default=0, ge=0)
+    """Static nodes. They always run and are always charged."""
+    max_nodes: int = Field(default=16, ge=1)
+    """Maximum number of nodes, static and dynamic together."""
+
+    @model_validator(mode="after")
+    def _counts(self) -> SlurmResource:
+        if self.min_nodes > self.max_nodes:
+            raise wrong(
+                f"min_nodes {self.min_nodes} is more than max_nodes {self.max_nodes}",
+                f"set max_nodes: {self.min_nodes}",
+            )
+        return self
+
+
+class SlurmQueue(Placed):
+    """A Slurm partition."""
+
+    name: Name = "compute1"
+    """The partition's name."""
+    compute_resources: Sequence[SlurmResource]
+    custom_ami: AmiId | None = None
+    """Image of its nodes. Default: the section's `custom_ami`, else the service's own image."""
+
+    @model_validator(mode="after")
+    def _names(self) -> SlurmQueue:
+        refuse_duplicates([r.name for r in self.compute_resources], "compute resource")
+        return self
+
+
+class SlurmSection(Section):
+    """A Slurm cluster."""
+
+    os: str
+    queues: Sequence[SlurmQueue]
+    custom_ami: AmiId | None = None
+    """Image of every node without a custom_ami of its own."""
+
+    @model_validator(mode="after")
+    def _names(self) -> SlurmSection:
+        refuse_duplicates([q.name for q in self.queues], "queue")
+        return self
+
+    def nodes_of(self, section: str) -> Iterator[Nodes]:
+        """Its Trainium nodes, with their key paths below the section's name."""
+        for i, queue in enumerate(self.queues):
+            at: KeyPath = (section, "queues", i)
+            for j, resource in enumerate(queue.compute_resources):
+                yield Nodes((*at, "compute_resources", j), at, queue, resource)
