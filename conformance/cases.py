@@ -46,7 +46,7 @@ MORE: Mapping[str, AnyJob] = {
 
 
 _SDK = {"finetune": "2.33.0", "lora": "2.26.1", "torchtitan": "2.33.0"}
-_IMAGE = "111122223333.dkr.ecr.us-east-1.amazonaws.com/torch-neuron:1"
+IMAGE = "111122223333.dkr.ecr.us-east-1.amazonaws.com/torch-neuron:1"
 
 
 def release(kind: str) -> NeuronRelease:
@@ -54,26 +54,27 @@ def release(kind: str) -> NeuronRelease:
     return Catalog.load().release(_SDK.get(kind, "2.28.1"))
 
 
-def cluster(engine: str, kind: str = "bert-large") -> Cluster:
-    """16 nodes on which the kind runs: trn2.48xlarge for TorchNeuron, else trn1.32xlarge."""
-    neuron = release(kind)
+def cluster(engine: str, job: AnyJob) -> Cluster:
+    """16 nodes on which the job runs: trn2.48xlarge for TorchNeuron, else trn1.32xlarge."""
+    neuron = release(job.kind)
     instance, changes = "trn1.32xlarge", {"neuron_release": neuron.version, "neuron_driver": neuron.dkms}
     if native := neuron.version == "2.33.0":
         instance, changes = "trn2.48xlarge", {**changes, "framework": "torch-native"}
     if engine == "slurm":
         return slurm.make_cluster(slurm.fleet(instance), **changes)
-    image = _IMAGE if native else neuron.container
-    return kubernetes.make_cluster(kubernetes.fleet(instance, 16), **changes, image=image)
+    image = IMAGE if native else neuron.container
+    cores = Catalog.load().instance(instance).logical_cores(job.lnc)
+    return kubernetes.make_cluster(kubernetes.fleet(instance, 16, cores=cores), **changes, image=image)
 
 
 def start(engine: str, job: AnyJob, stage: str = "train", *checkpoints: str) -> Launched:
     """The program that the job starts on such a cluster, on which the files that it names exist."""
-    return launched(job, cluster(engine, job.kind), stage=stage, files=[*_named(job), *checkpoints])
+    return launched(job, cluster(engine, job), stage=stage, files=[*_named(job), *checkpoints])
 
 
 def prepare(engine: str, job: AnyJob) -> list[str]:
     """What the job fetches on such a cluster: see `prepared`."""
-    return prepared(job, cluster(engine, job.kind), files=_named(job))
+    return prepared(job, cluster(engine, job), files=_named(job))
 
 
 def _named(job: AnyJob) -> list[str]:

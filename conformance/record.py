@@ -34,7 +34,7 @@ def digests() -> dict[str, str]:
         found[file.relative_to(ROOT).as_posix()] = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
     for engine in cases.ENGINES:
         for name, job in {**cases.JOBS, **cases.MORE}.items():
-            files = rendered(job, cases.cluster(engine, job.kind)).files
+            files = rendered(job, cases.cluster(engine, job)).files
             text = b"".join(path.encode() + b"\0" + content + b"\0" for path, content in sorted(files.items()))
             found[f"{name} on {engine}"] = hashlib.sha256(text).hexdigest()[:16]
     return found

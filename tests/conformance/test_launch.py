@@ -64,7 +64,9 @@ def test_a_restarted_job_starts_from_its_newest_checkpoint(engine: str) -> None:
 
 
 def test_a_script_that_fails_is_reported() -> None:
+    job = BertLarge(phase=2, checkpoint="/efs/ckpt_1.pt")
+    on = cases.cluster("kubernetes", job)
     with pytest.raises(
         RuntimeError, match=r"(?s)node\.sh of bert-large-t did not run to its end: .*there is no checkpoint"
     ):
-        launched(BertLarge(phase=2, checkpoint="/efs/ckpt_1.pt"), cases.cluster("kubernetes"))
+        launched(job, on)

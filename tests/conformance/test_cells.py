@@ -1,0 +1,119 @@
+"""Every kind on every instance type and engine: started up to its program, with the Neuron release that docs/jobs.md names; or refused
+before anything is submitted, with the reason."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from conformance import cases
+from conformance.launched import Cluster, launched
+from trainium_cdk import outputs, settings
+from trainium_cdk.catalog import Catalog, Stack, evaluate
+from trainium_cdk.catalog.models import numbers
+from trainium_cdk.jobs import AnyJob, JobError, kinds, plan
+
+ROOT = Path(__file__).parents[2]
+TRN3 = "tests/environments/trn3-catalog.yaml"
+"""An environment that adds the type: the catalogue does not have it."""
+NODES = {
+    "slurm": "pcluster: {{os: {system}, queues: [{{name: q, compute_resources: [{{instance_type: {type}, max_nodes: 4}}]}}]}}\n",
+    "kubernetes": "eks: {{node_groups: [{{instance_type: {type}, max_nodes: 4}}]}}\n",
+}
+REASONS = {
+    "bert-large": "bert-large runs on trn1, trn1n, trn2, trn2u, but",
+    "finetune": "finetune runs on trn2, trn2u, trn3, but",
+    "gpt-6.7b": r"gpt-6\.7b runs on trn1, trn1n, but|tensor_parallel is 8; it must divide .* the 2 NeuronCores of trn1\.2xlarge",
+    "llama3.1-8b": r"llama3\.1-8b runs on trn1, trn1n, but|over 32 NeuronCores, but trn1\.2xlarge has 2",
+    "lora": r"lora runs on trn1, trn1n, trn2, but|over 8 NeuronCores, but trn1\.2xlarge has 2",
+    "torchtitan": "torchtitan runs on trn2, trn2u, trn3, but",
+}
+
+
+def table() -> tuple[list[str], dict[str, list[str]]]:
+    """Instance types, and by kind the release in each column; empty where it cannot run."""
+    text = (ROOT / "docs/jobs.md").read_text("utf-8")
+    rows = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in re.findall(r"^\|.*", text, re.M)]
+    start = next(i for i, row in enumerate(rows) if "trn1.2xlarge" in row)
+    lines = rows[start + 2 : start + 2 + len(kinds())]
+    return rows[start][1:], {row[0]: row[1:] for row in lines}
+
+
+TYPES, TABLE = table()
+
+
+@cache
+def clusters(engine: str, instance: str) -> list[Cluster]:
+    """What can be deployed with this instance type, by the catalogue: first what AWS says nothing against, and the newest release."""
+    document = (ROOT / TRN3).read_text("utf-8") if instance == "trn3.48xlarge" else ""
+    added = "catalog:" + document.partition("catalog:")[2].partition("  releases:")[0] if document else ""
+    known = settings.parse(added).catalog
+    family = (known.instance(instance).family,)
+    found = []
+    for release, one in known.releases.items():
+        for framework in one.frameworks:
+            versions = {"release": release, "framework": framework}
+            if engine == "slurm":
+                stacks = [
+                    Stack.slurm(known, family, **versions, system=s) for s in known.parallelcluster.operating_systems
+                ]
+            else:
+                stacks = [Stack.eks(known, family, **versions, ami=a) for a in (*known.amis(known.eks.default), None)]
+            for stack in [stack for stack in stacks if evaluate(known, stack)][:1]:
+                rank = (evaluate(known, stack).statement is None, numbers(release))
+                nodes = NODES[engine].format(system=stack.system, type=instance)
+                pins = f"bootstrap: {{neuron_release: {release}, framework: {framework}}}\n"
+                found.append((rank, cluster(engine, settings.parse(added + nodes + pins))))
+    return [deployed for _, deployed in sorted(found, key=lambda one: one[0], reverse=True)]
+
+
+def cluster(engine: str, env: settings.Environment) -> Cluster:
+    if engine == "slurm":
+        exported = outputs.slurm_outputs(env, head_node_id="i-0123456789abcdef0", bucket="trn-bucket")
+    else:
+        exported = outputs.eks_outputs(env, bucket="trn-bucket")
+    found = outputs.parse("TrnStack", env.region, {key: value for key, (value, _) in exported.items()})
+    assert isinstance(found, Cluster)
+    return found if engine == "slurm" or found.image else found.model_copy(update={"image": cases.IMAGE})
+
+
+def first(kind: str, engine: str, instance: str) -> tuple[AnyJob, Cluster] | list[str]:
+    """The job of the kind, on the first cluster that takes it; or why none does."""
+    reasons = []
+    for on in clusters(engine, instance):
+        job = cases.JOBS[kind].model_copy(update={"nodes": 2 if on.fleets[0].efa else 1})
+        try:
+            plan(job, on)
+        except JobError as e:
+            reasons.append(str(e))
+        else:
+            return job, on
+    return reasons
+
+
+def test_the_table_has_every_kind_and_type() -> None:
+    assert TABLE.keys() == kinds().keys()
+    assert [*Catalog.load().instances, "trn3.48xlarge"] == TYPES
+
+
+@pytest.mark.parametrize("instance", TYPES)
+@pytest.mark.parametrize("engine", cases.ENGINES)
+@pytest.mark.parametrize("kind", TABLE)
+def test_cell(kind: str, engine: str, instance: str) -> None:
+    expected = TABLE[kind][TYPES.index(instance)]
+    found = first(kind, engine, instance)
+    if isinstance(found, list):
+        assert expected == ""
+        assert any(re.search(REASONS[kind], reason) for reason in found), found
+        return
+    job, on = found
+    assert expected == (on.neuron_release if job.needs_framework else "any")
+    files = [value for _, value in job if isinstance(value, str) and value.startswith("/")]
+    start = launched(job, on, files=files)
+    assert start.command
+    if start.launcher:
+        options = dict(zip(start.launcher[::2], start.launcher[1::2], strict=True))
+        assert (options["--nproc_per_node"], options["--nnodes"]) == (str(on.fleets[0].cores), str(job.nodes))
