@@ -232,10 +232,10 @@ def test_a_selected_engine_must_be_right(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_the_command_line_shows_warnings(tmp_path: Path) -> None:
     file = tmp_path / "meant.yaml"
-    file.write_text("pcluster:\n  overrides: {Region: us-east-1}\n")
+    file.write_text("pcluster:\n  overrides: {SharedStorage: []}\n")
     done = run_cdk("synth", "--quiet", "--output", tmp_path / "out", "-c", f"env={file}")
     assert done.returncode == 0, done.stderr
-    assert f"WARNING {file}:2: warning: pcluster.overrides.Region" in done.stderr
+    assert f"WARNING {file}:2: warning: pcluster.overrides.SharedStorage" in done.stderr
 
 
 def test_the_command_line_ends_with_the_reason(tmp_path: Path) -> None:

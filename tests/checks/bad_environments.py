@@ -260,9 +260,9 @@ pcluster:
         "a cluster can have at most 50 compute resources in all queues together",
     ),
     (
-        "tags:  # <-\n" + "".join(f"  t{i}: x\n" for i in range(41)),
+        "tags:  # <-\n" + "".join(f"  t{i}: x\n" for i in range(40)),
         "tags",
-        "a cluster can have at most 40 tags",
+        "a cluster can have at most 39 tags",
     ),
     (
         "tags: {aws:owner: me}  # <-",

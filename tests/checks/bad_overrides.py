@@ -2,7 +2,103 @@
 
 from __future__ import annotations
 
+
+def _queue(line: str) -> str:
+    """An override of a key of the default queue."""
+    return f"""
+pcluster:
+  overrides:
+    Scheduling:
+      SlurmQueues:
+        - Name: compute1
+          {line}  # <-
+"""
+
+
+_AT = "pcluster.overrides.Scheduling.SlurmQueues[0]"
+_POLICY = "Policy: arn:aws:iam::111122223333:policy"
+
+CONTROLLED = [
+    (
+        "pcluster: {overrides: {Region: us-east-1}}  # <-",
+        "pcluster.overrides.Region",
+        "the stack sets Region itself and relies on it. Fix: use region.",
+    ),
+    (
+        "pcluster: {overrides: {HeadNode: {InstanceType: c5.large}}}  # <-",
+        "pcluster.overrides.HeadNode.InstanceType",
+        "Fix: use pcluster.head.instance_type.",
+    ),
+    (
+        "pcluster: {overrides: {HeadNode: {Ssh: {AllowedIps: 203.0.113.0/24}}}}  # <-",
+        "pcluster.overrides.HeadNode.Ssh.AllowedIps",
+        "Fix: use pcluster.head.ssh.from_cidrs.",
+    ),
+    (
+        "pcluster: {overrides: {HeadNode: {Iam: {InstanceRole: arn:aws:iam::111122223333:role/x}}}}  # <-",
+        "pcluster.overrides.HeadNode.Iam.InstanceRole",
+        "Fix: add policies with Iam.AdditionalIamPolicies: another role has none of the stack's permissions.",
+    ),
+    (
+        "pcluster: {overrides: {HeadNode: {Iam: null}}}  # <-",
+        "pcluster.overrides.HeadNode.Iam",
+        "Fix: add policies with Iam.AdditionalIamPolicies",
+    ),
+    (
+        _queue("Networking: {AdditionalSecurityGroups: null}"),
+        f"{_AT}.Networking.AdditionalSecurityGroups",
+        "null would remove the stack's own AdditionalSecurityGroups",
+    ),
+    (
+        _queue("CustomActions: {OnNodeConfigured: {Script: s3://mine/x.sh}}"),
+        f"{_AT}.CustomActions.OnNodeConfigured",
+        "the stack sets Scheduling.SlurmQueues.CustomActions.OnNodeConfigured itself and relies on it. Fix: use bootstrap.",
+    ),
+    (
+        _queue("CustomActions: {OnNodeConfigured: {Sequence: [{Script: s3://mine/x.sh}]}}"),
+        f"{_AT}.CustomActions.OnNodeConfigured",
+        "Fix: use bootstrap.",
+    ),
+    (_queue("CustomActions: null"), f"{_AT}.CustomActions", "Fix: use bootstrap."),
+    (
+        _queue("ComputeResources: [{Name: trn, Efa: {Enabled: false}}]"),
+        f"{_AT}.ComputeResources[0].Efa",
+        "Fix: use pcluster.queues[].compute_resources[].efa.",
+    ),
+    (
+        _queue("ComputeResources: [{Name: trn, InstanceType: trn1.2xlarge}]"),
+        f"{_AT}.ComputeResources[0].InstanceType",
+        "Fix: use pcluster.queues[].compute_resources[].instance_type.",
+    ),
+    (
+        _queue("ComputeResources: [{Name: trn, MaxCount: 64}]"),
+        f"{_AT}.ComputeResources[0].MaxCount",
+        "Fix: use pcluster.queues[].compute_resources[].max_nodes.",
+    ),
+    (
+        _queue("ComputeResources: [{Name: trm, SchedulableMemory: 1000}]"),
+        f"{_AT}.ComputeResources[0].Name",
+        "there is no compute resource of this name, and a new one needs InstanceType or Instances. Fix: name trn, or add",
+    ),
+    (
+        "pcluster: {overrides: {Scheduling: {SlurmQueues: [{Name: compute, CapacityType: SPOT}]}}}  # <-",
+        f"{_AT}.Name",
+        "there is no queue of this name, and a new one needs Networking and ComputeResources. Fix: name compute1, or add",
+    ),
+    (
+        "pcluster: {overrides: {Scheduling: {SlurmQueues: [{HealthChecks: {Gpu: {Enabled: false}}}]}}}  # <-",
+        _AT,
+        "it has no Name, so that the list would replace the stack's own queues. Fix: add Name: compute1.",
+    ),
+    (
+        _queue(f"Iam: {{AdditionalIamPolicies: [{{{_POLICY}/parallelcluster/ok}}, {{{_POLICY}/data}}]}}"),
+        f"{_AT}.Iam.AdditionalIamPolicies[1].Policy",
+        "ParallelCluster may only attach policies of the account whose name begins with parallelcluster, and some of AWS's",
+    ),
+]
+
 TABLE = [
+    *CONTROLLED,
     (
         "pcluster: {overrides: {HeadNode: {Ssh: {AllowedIps: 0.0.0.0/0}}}}  # <-",
         "pcluster.overrides.HeadNode.Ssh.AllowedIps",
@@ -82,7 +178,7 @@ pcluster:
   overrides:
     Scheduling:
       SlurmQueues:
-        - Name: own
+        - Name: compute1
           CustomActions: {OnNodeStart: {Sequence: [{Script: s3://b/x}, {Script: http://example.com/x}]}}  # <-
 """,
         "pcluster.overrides.Scheduling.SlurmQueues[0].CustomActions.OnNodeStart.Sequence[1].Script",

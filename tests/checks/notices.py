@@ -202,25 +202,23 @@ pcluster: {queues: [{name: bert-large-pretraining, compute_resources: [{name: on
         "pcluster: {overrides: {SharedStorage: []}}",
         "warning",
         "pcluster.overrides.SharedStorage",
-        "SharedStorage = []: the stack sets SharedStorage itself and relies on it. Fix: use storage",
+        "SharedStorage = []: the stack sets SharedStorage itself and relies on it: the nodes' security groups do not reach",
     ),
     (
-        "pcluster: {overrides: {HeadNode: {CustomActions: {}}}}",
-        "warning",
-        "pcluster.overrides.HeadNode.CustomActions",
-        "Fix: use bootstrap",
-    ),
-    (
-        "pcluster: {overrides: {HeadNode: {Iam: {AdditionalIamPolicies: [{Policy: arn:aws:iam::aws:policy/AmazonS3FullAccess}]}}}}",
+        """
+pcluster:
+  provider: {policies: [arn:aws:iam::111122223333:policy/attaches-them]}
+  overrides: {HeadNode: {Iam: {AdditionalIamPolicies: [{Policy: arn:aws:iam::aws:policy/AmazonS3FullAccess}]}}}
+""",
         "warning",
         "pcluster.overrides.HeadNode.Iam.AdditionalIamPolicies[0].Policy",
         "every job on these nodes would have full access to that service",
     ),
     (
-        "pcluster: {overrides: {HeadNode: {Iam: {InstanceRole: arn:aws:iam::111122223333:role/x}}}}",
+        "pcluster: {overrides: {LoginNodes: {Pools: [{Name: own, InstanceType: c5.large, Networking: {SubnetIds: [subnet-1]}}]}}}",
         "warning",
-        "pcluster.overrides.HeadNode.Iam.InstanceRole",
-        "it replaces the stack's policies, and its permissions cannot be checked here",
+        "pcluster.overrides.LoginNodes.Pools[0].Name",
+        "the pool is new: it has none of our scripts and permissions, and `trn submit` does not use it",
     ),
     (
         "pcluster: {overrides: {HeadNode: {LocalStorage: {RootVolume: {Encrypted: false}}}}}",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aws_cdk import CfnParameter, Duration, Size, Stack
+from aws_cdk import CfnParameter, Duration, Size, Stack, Tags
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks as eks_v1
 from aws_cdk import aws_eks_v2 as eks
@@ -48,6 +48,13 @@ TOKEN = "is a token of the CDK, which has no value before the deployment: give a
 
 def group(scope: Stack, **given: Any) -> TrnNodeGroup:
     return TrnNodeGroup(scope, "Trn", cluster=cluster(scope), **given)
+
+
+def tagged(scope: Stack) -> None:
+    """Tags of the stack, which ParallelCluster's function adds to the cluster's: 39 are allowed, the function adds one."""
+    for i in range(30):
+        Tags.of(scope).add(f"s{i}", "x")
+    TrnPcluster(scope, "Slurm", vpc=vpc(scope), tags={f"t{i}": "x" for i in range(10)})
 
 
 def number(scope: Stack) -> Any:
@@ -198,6 +205,11 @@ def test_refused(build: Callable[[Stack], Any], message: str) -> None:
         (lambda s: files(s, LustreDeploymentType.SCRATCH_1), "S] lustre.deployment_type = SCRATCH_1: not one of the allowed values"),
         (lambda s: group(s, tags={"aws:x": "y"}), "Trn] tags.aws:x = y: tags that begin with aws: are reserved. Fix: rename it, for example to my-x"),
         (lambda s: system(s, tags={"aws:x": "y"}), "System] tags.aws:x = y: tags that begin with aws: are reserved"),
+        (
+            lambda s: TrnPcluster(s, "Slurm", vpc=vpc(s), overrides={"HeadNode": {"InstanceType": "c5.large"}}),
+            "Slurm] overrides.HeadNode.InstanceType = c5.large: the stack sets HeadNode.InstanceType itself and relies on it. Fix: use head_node.",
+        ),
+        (tagged, "Slurm] the stack Foreign and its cluster have 40 tags; a cluster can have at most 39. Fix: remove some."),
         (lambda s: TrnPcluster(s, "Slurm", vpc=vpc(s), tags={"aws:x": "y"}), "Slurm] tags.aws:x = y: tags that begin with aws: are reserved"),
     ],
 )  # fmt: skip
@@ -217,7 +229,7 @@ def test_the_rules_of_environments_hold_for_arguments(build: Callable[[Stack], A
         (lambda s: TrnNetwork(s, "Net", cidr="10.0.0.1/16"), "Net: error: cidr = 10.0.0.1/16: not an IPv4 network .* has host bits set"),
         (
             lambda s: TrnPcluster(s, "Slurm", vpc=vpc(s), scale_down_idle_time=Duration.minutes(0)),
-            "Slurm: error: scale_down_idle_time = 0: should be greater than or equal to 1",
+            "Slurm: error: scale_down_idle_time = 0: 0 would stop nodes before their job starts",
         ),
     ],
 )  # fmt: skip

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.pcluster.examples import ids_for
-from trainium_cdk import settings
+from tests.pcluster.examples import IDS, ids_for
+from trainium_cdk import checks, settings
+from trainium_cdk.checks import overrides
 from trainium_cdk.cluster_configuration.config import BOOTSTRAP_SECONDS, NO_ADDRESS, render, to_yaml
 from trainium_cdk.cluster_configuration.merge import merged
 
@@ -97,21 +98,86 @@ def test_nodes_keep_ec2s_names_where_route_53_is_out_of_reach(network: dict[str,
 
 
 def test_overrides_come_last_and_find_queues_by_name() -> None:
-    overrides = {
+    given_overrides = {
         "DevSettings": {"Timeouts": {"HeadNodeBootstrapTimeout": 2400}},
         "Scheduling": {
             "SlurmSettings": {"QueueUpdateStrategy": "TERMINATE"},
-            "SlurmQueues": [{"Name": "compute1", "HealthChecks": {"Gpu": {"Enabled": False}}, "Iam": None}],
+            "SlurmQueues": [
+                {"Name": "compute1", "HealthChecks": {"Gpu": {"Enabled": False}}, "JobExclusiveAllocation": None}
+            ],
         },
     }
-    env = settings.validate({"pcluster": {"overrides": overrides}})
+    env = settings.validate({"pcluster": {"overrides": given_overrides}})
     config = render(env, ids_for(env))
     assert config["DevSettings"]["Timeouts"] == {**BOOTSTRAP_SECONDS, "HeadNodeBootstrapTimeout": 2400}
     assert config["Scheduling"]["SlurmSettings"] == {"ScaledownIdletime": 10, "QueueUpdateStrategy": "TERMINATE"}
     [queue] = config["Scheduling"]["SlurmQueues"]
     assert queue["HealthChecks"] == {"Gpu": {"Enabled": False}}
     assert queue["ComputeResources"][0]["MaxCount"] == 16
-    assert "Iam" not in queue
+    assert "JobExclusiveAllocation" not in queue
+
+
+def test_policies_security_groups_and_slurm_settings_are_added_to_ours() -> None:
+    """The nodes cannot start without the stack's own: their scripts, their file systems, Session Manager."""
+    nodes = {
+        "Iam": {"AdditionalIamPolicies": [{"Policy": "arn:aws:iam::aws:policy/AmazonS3ReadOnlyAccess"}]},
+        "Networking": {"AdditionalSecurityGroups": ["sg-0000000000000000b"]},
+    }
+    queues = {
+        "SlurmQueues": [{"Name": "compute1", **nodes}],
+        "SlurmSettings": {"CustomSlurmSettings": [{"PriorityType": "x"}]},
+    }
+    data = {"slurm_settings": [{"MaxJobCount": 20000}], "overrides": {"HeadNode": nodes, "Scheduling": queues}}
+    env = settings.validate({"pcluster": data})
+    assert checks.check(env, "slurm") == []
+    config = render(env, ids_for(env))
+    for node, own in ((config["HeadNode"], ["nodes", "head"]), (config["Scheduling"]["SlurmQueues"][0], ["nodes"])):
+        policies = [p["Policy"].rpartition("/")[2] for p in node["Iam"]["AdditionalIamPolicies"]]
+        assert policies == [*own, "AmazonS3ReadOnlyAccess"]
+        assert node["Networking"]["AdditionalSecurityGroups"] == [*IDS.security_groups, "sg-0000000000000000b"]
+    assert config["Scheduling"]["SlurmSettings"]["CustomSlurmSettings"] == [
+        {"MaxJobCount": 20000},
+        {"PriorityType": "x"},
+    ]
+
+
+# What no setting controls: overrides may change it, and the rules of `checks.cluster_configuration` look at what is unsafe.
+FREE = {
+    "Imds.ImdsSupport", "HeadNode.Imds.Secured", "Monitoring.Logs.CloudWatch.Enabled", "Monitoring.Logs.CloudWatch.DeletionPolicy",
+    "HeadNode.LocalStorage.RootVolume.VolumeType", "HeadNode.LocalStorage.RootVolume.Encrypted",
+    "Scheduling.SlurmSettings.QueueUpdateStrategy", "Scheduling.SlurmSettings.Dns",
+    "Scheduling.SlurmQueues.*.JobExclusiveAllocation",
+    "Scheduling.SlurmQueues.*.ComputeSettings.LocalStorage.RootVolume.VolumeType",
+    "Scheduling.SlurmQueues.*.ComputeSettings.LocalStorage.RootVolume.Encrypted",
+    "LoginNodes.Pools.*.Count", "LoginNodes.Pools.*.Ssh.AllowedIps", "SharedStorage", "DevSettings.Timeouts",
+}  # fmt: skip
+LISTS = (
+    "Iam.AdditionalIamPolicies",
+    "Networking.AdditionalSecurityGroups",
+    "SlurmSettings.CustomSlurmSettings",
+    "*.Name",
+)
+
+
+def leaves(value: Any, path: str = "") -> set[str]:
+    if isinstance(value, dict):
+        return {leaf for key, item in value.items() for leaf in leaves(item, f"{path}.{key}".removeprefix("."))}
+    named = isinstance(value, list) and bool(value) and isinstance(value[0], dict) and "Name" in value[0]
+    return {leaf for item in value for leaf in leaves(item, f"{path}.*")} if named else {path}
+
+
+def test_every_key_that_we_render_is_controlled_added_to_or_free() -> None:
+    """A key that a setting controls is not forgotten in the table of the rule."""
+    known = {*overrides.CONTROLLED, *overrides.FIXED, *FREE}
+    rendered: set[str] = set()
+    for file in (None, *ENVIRONMENTS.glob("*.yaml")):
+        env = settings.load(file)
+        env = env.model_copy(update={"pcluster": env.pcluster.model_copy(update={"overrides": {}})})
+        rendered |= leaves(render(env, ids_for(env)))
+    forgotten = {
+        leaf for leaf in rendered if not leaf.endswith(LISTS) and not any(f"{leaf}.".startswith(f"{k}.") for k in known)
+    }
+    assert forgotten == set()
 
 
 TREES = st.recursive(

@@ -17,6 +17,7 @@ from tests.pcluster.examples import IDS, ids_for
 from tests.pcluster.seeding import configuration
 from tests.support import need
 from trainium_cdk import settings
+from trainium_cdk.catalog import Catalog
 from trainium_cdk.cluster_configuration.config import Config, render
 from trainium_cdk.settings.pcluster import LogDays
 
@@ -100,6 +101,18 @@ def test_overrides_are_validated_too(
     found = errors(validator.validate(stringified(configuration(local_aws, env)), env.cluster_name))
     assert found
     assert message in str(found)
+
+
+def test_as_many_tags_as_the_rules_allow_pass_with_that_of_the_function(
+    validator: PclusterValidator, local_aws: LocalAws
+) -> None:
+    """The provider adds a tag of its own: one more of ours, and ParallelCluster refuses the cluster."""
+    most = Catalog.load().parallelcluster.limits.tags
+    for count, refused in ((most, []), (most + 1, ["ComputeResourceTagsValidator"])):
+        env = settings.validate({"tags": {f"t{i}": "x" for i in range(count)}})
+        config = configuration(local_aws, env)
+        config["Tags"].append({"Key": "parallelcluster:custom_resource", "Value": "cluster"})
+        assert [f.type for f in errors(validator.validate(stringified(config), env.cluster_name))] == refused
 
 
 Change = Callable[[dict[str, Any]], None]

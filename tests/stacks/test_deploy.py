@@ -121,7 +121,7 @@ def test_life_of_a_stack(cdk: Cdk, local_aws: LocalAws, name: str, tmp_path: Pat
 @pytest.mark.sweep
 def test_what_parallelcluster_refuses_is_rolled_back(cdk: Cdk, local_aws: LocalAws, name: str) -> None:
     """No rule of ours covers this, but its validators do: the deployment fails with their message."""
-    code, output = deploy(cdk, {"pcluster": {"overrides": {"HeadNode": {"InstanceType": "c5.huge"}}}})
+    code, output = deploy(cdk, {"pcluster": {"head": {"instance_type": "c5.huge"}}})
     assert code == 1
     assert "[c5.huge]" in output
     found = local_aws.client("cloudformation").describe_stacks(StackName=f"TrnPclusterStack-{name}")["Stacks"][0]

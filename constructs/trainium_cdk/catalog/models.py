@@ -245,6 +245,9 @@ class ParallelClusterFacts(Fact):
     reserved_mount_dirs: tuple[str, ...]
     reserved_tag_prefixes: tuple[str, ...]
     top_level_keys: tuple[str, ...] = Field(description="sections of a cluster configuration")
+    attachable_policies: tuple[str, ...] = Field(
+        description="AWS's policies that the provider's role may attach to nodes, beside the account's named parallelcluster*"
+    )
     denied_slurm_settings: tuple[str, ...] = Field(description="slurm.conf parameters that it sets itself, lower case")
     denied_slurm_settings_with_accounting: tuple[str, ...]
     endpoints: tuple[str, ...] = Field(description="AWS services that its nodes call, except S3")

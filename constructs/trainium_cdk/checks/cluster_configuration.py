@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from trainium_cdk.checks.network import WIDEST_SSH
-from trainium_cdk.checks.rule import Rules, error, warning, with_values
+from trainium_cdk.checks.rule import error, warning, with_values
 from trainium_cdk.checks.storage import assets_bucket
-from trainium_cdk.problems import KeyPath
-from trainium_cdk.settings import Environment, Problem
+from trainium_cdk.problems import KeyPath, Problem
 
 Config = Mapping[str, Any]
-RULES = Rules()
 
 ALL_ADDRESSES = "0.0.0.0/0"
 """ParallelCluster's default of every `AllowedIps`."""
@@ -30,25 +27,6 @@ def faults(config: Config) -> list[Problem]:
         for part in (_doors, _rights, _disks, _actions):
             problems += part(path, section)
     return list(with_values([*problems, *_whole(config)], config))
-
-
-@RULES.add
-def merged_configuration_is_safe(env: Environment) -> Iterator[Problem]:
-    """Reports only what the overrides add. Other settings have their own rules."""
-    if not env.pcluster.overrides:
-        return
-    before = faults(_rendered(env.model_copy(update={"pcluster": env.pcluster.model_copy(update={"overrides": {}})})))
-    for fault in faults(_rendered(env)):
-        if fault not in before:
-            place = _place(env.pcluster.overrides, _rendered(env), fault.key)
-            yield replace(fault, key=("pcluster", "overrides", *place))
-
-
-def _rendered(env: Environment) -> Config:
-    from trainium_cdk.cluster_configuration.config import ClusterIds, render
-
-    subnets = {queue.name: "subnet" for queue in env.pcluster.queues}
-    return render(env, ClusterIds("subnet", subnets, "s3://bucket/entry.sh", "s3://bucket/scripts", "/pointer"))
 
 
 def _nodes(config: Config) -> Iterator[tuple[KeyPath, Config]]:
@@ -173,29 +151,6 @@ def _whole(config: Config) -> Iterator[Problem]:
         if _section(config, "DevSettings").get(name):
             reason = "it replaces ParallelCluster's own and runs with all of its permissions"
             yield warning(("DevSettings", name), reason, "remove it")
-
-
-def _place(overrides: Any, config: Any, path: KeyPath) -> KeyPath:
-    """The path in the overrides that sets the value at a path of the merged configuration, or its nearest parent."""
-    origin: list[str | int] = []
-    for step in path:
-        place: str | int | None = None
-        if isinstance(overrides, Mapping):
-            place = step if step in overrides else None
-            config = config.get(step) if isinstance(config, Mapping) else None
-        elif isinstance(overrides, list | tuple) and isinstance(config, list | tuple) and isinstance(step, int):
-            config = config[step]
-            same = (i for i, item in enumerate(overrides) if item == config or _name(item) == _name(config) != "")
-            place = next(same, None)
-        if place is None:
-            break
-        origin.append(place)
-        overrides = overrides[place]
-    return tuple(origin)
-
-
-def _name(item: Any) -> Any:
-    return item.get("Name", "") if isinstance(item, Mapping) else ""
 
 
 def _section(config: Any, *path: str) -> Config:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from trainium_cdk.catalog import Stack, evaluate
-from trainium_cdk.checks.rule import Rules, error, info, listed, near, queues, warning
+from trainium_cdk.checks.rule import Rules, error, info, near, queues, warning
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Problem
@@ -21,17 +19,6 @@ HOST_NAME = 63
 DATABASE_PORT = 3306
 _NODE_LINES = ("nodename", "nodeset", "partitionname", "downnodes")  # slurm.conf lines of several parameters
 _TAG = re.compile(r"^[\w\s_.:/=+\-@]*$")
-# what the stack relies on: path in the cluster configuration -> the setting that controls it
-_OURS: dict[tuple[str, ...], str] = {
-    ("Region",): "region",
-    ("SharedStorage",): "storage",
-    ("Scheduling", "Scheduler"): "nothing: only Slurm is supported",
-    ("Image", "Os"): "pcluster.os",
-    ("HeadNode", "Networking", "SubnetId"): "network and pcluster.head.subnet",
-    ("HeadNode", "CustomActions"): "bootstrap",
-}
-
-
 RULES = Rules()
 
 
@@ -251,27 +238,6 @@ def slurm_settings_are_allowed(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def overrides_are_sections(env: Environment) -> Iterator[Problem]:
-    known = env.catalog.parallelcluster.top_level_keys
-    for name in env.pcluster.overrides:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            yield error(
-                ("pcluster", "overrides", name),
-                "a cluster configuration does not have this section",
-                f"write {close[0] if close else listed(known, 'or')}",
-            )
-    for path, ours in _OURS.items():
-        value = _dig(env.pcluster.overrides, path)
-        if value is not _ABSENT:
-            yield warning(
-                ("pcluster", "overrides", *path),
-                f"the stack sets {'.'.join(path)} itself and relies on it",
-                f"use {ours}" if ":" not in ours else "remove it",
-            )
-
-
-@RULES.add
 def accounting_is_reachable(env: Environment) -> Iterator[Problem]:
     accounting = env.pcluster.accounting
     if not accounting:
@@ -313,14 +279,3 @@ def _partition(region: str) -> str:
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, version.split(".")))
-
-
-_ABSENT = object()
-
-
-def _dig(data: Any, path: tuple[str, ...]) -> Any:
-    for step in path:
-        if not isinstance(data, dict) or step not in data:
-            return _ABSENT
-        data = data[step]
-    return data

@@ -5,20 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+ADDED = frozenset({"AdditionalIamPolicies", "AdditionalSecurityGroups", "CustomSlurmSettings"})
+"""Keys of lists to which items are added."""
+
 
 def merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
     """`theirs` over `ours`, key by key and all the way down; neither is changed.
 
     A list whose items have a `Name` (queues, compute resources, pools, file systems) is merged item by item by that name, and
-    new names are added at its end. Any other list or value is replaced. A null removes the key.
+    new names are added at its end. Policies, security groups and lines of slurm.conf are added to ours, without which the nodes do not
+    start (`ADDED`). Any other list or value is replaced. A null removes the key.
     """
     found = dict(ours)
     for key, value in theirs.items():
         if value is None:
             found.pop(key, None)
         else:
-            found[key] = _value(found.get(key), value)
+            found[key] = _added(found.get(key), value) if key in ADDED else _value(found.get(key), value)
     return found
+
+
+def _added(ours: Any, theirs: Any) -> Any:
+    if not (isinstance(ours, list | tuple) and isinstance(theirs, list | tuple)):
+        return _value(ours, theirs)
+    return [*ours, *(item for item in theirs if item not in ours)]
 
 
 def _value(ours: Any, theirs: Any) -> Any:

@@ -22,6 +22,7 @@ from trainium_cdk.cluster_configuration.config import ClusterIds, render
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.outputs.contract import PAYLOADS
 from trainium_cdk.pcluster.described import (
+    TagsFit,
     default_name,
     environment_of,
     refuse_the_stacks_name,
@@ -202,6 +203,7 @@ class TrnPcluster(Construct):
     ) -> None:
         self.environment, self.storage = environment, storage
         refuse_the_stacks_name(environment, Stack.of(self).stack_name)
+        self.node.add_validation(TagsFit(self, environment))
         p = environment.pcluster
         file_systems = {each.kind: each.id for each in storage.file_systems}
         clients = p.accounting.client_security_group if p.accounting else None

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import jsii
 from aws_cdk import Names, Stack
-from constructs import Construct
+from constructs import Construct, IValidation
 
 import trainium_cdk.checks.capacity as capacity
 import trainium_cdk.checks.network as network
 import trainium_cdk.checks.neuron as neuron
 import trainium_cdk.checks.nodes as nodes
+import trainium_cdk.checks.overrides as overrides
 import trainium_cdk.checks.pcluster as pcluster
 import trainium_cdk.checks.zones as zones
 from trainium_cdk import settings as trn
@@ -26,6 +28,7 @@ from trainium_cdk.storage import TrnStorage
 _RULES = (
     *capacity.RULES,
     *pcluster.RULES,
+    *overrides.RULES,
     *nodes.RULES,
     network.ssh_is_for_own_networks,
     local_storage_is_separate_from_shared,
@@ -35,6 +38,7 @@ _NAMES = {
     **REGION_NAMES,
     "os": "operating_system",
     "head": "head_node",
+    "use head.": "use head_node.",
     "scale_down_idle_minutes": "scale_down_idle_time",
 }
 
@@ -135,6 +139,25 @@ def refuse_the_stacks_name(environment: Environment, stack_name: str) -> None:
     """
     if found := list(_stacks_name_is_free(environment, stack_name)):
         raise SettingsError(found, environment.source)
+
+
+@jsii.implements(IValidation)
+class TagsFit:
+    """Fails the synthesis if the cluster's tags with those of its stack, which ParallelCluster's function adds, are too many. Tags of
+    `cdk deploy --tags` are not known here."""
+
+    def __init__(self, construct: Construct, environment: Environment):
+        self._construct, self._own = construct, environment.tags
+        self._most = environment.catalog.parallelcluster.limits.tags
+
+    def validate(self) -> list[str]:
+        stack = Stack.of(self._construct)
+        count = len({*self._own, *stack.tags.tag_values()})
+        if count <= self._most:
+            return []
+        return [
+            f"the stack {stack.stack_name} and its cluster have {count} tags; a cluster can have at most {self._most}. Fix: remove some."
+        ]
 
 
 def _stacks_name_is_free(environment: Environment, stack_name: str) -> Iterator[trn.Problem]:

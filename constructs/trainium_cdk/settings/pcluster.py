@@ -36,6 +36,12 @@ def _not_everywhere(cidr: str) -> str:
     return cidr
 
 
+def _minutes_or_never(minutes: int) -> int:
+    if minutes == 0:
+        raise wrong("0 would stop nodes before their job starts", "write 1 or more, or -1 for never")
+    return minutes
+
+
 class Ssh(Settings):
     """SSH to the head node. Set it before the cluster is created: ParallelCluster cannot change the key later. SSM
     Session Manager
@@ -153,8 +159,8 @@ class Pcluster(SlurmSection):
     accounting: Accounting | None = None
     custom_ami: AmiId | None = None
     """Image of every node without a custom_ami of its own."""
-    scale_down_idle_minutes: int = Field(default=10, ge=1)
-    """A dynamic node without work is stopped after this time."""
+    scale_down_idle_minutes: Annotated[int, AfterValidator(_minutes_or_never), Field(ge=-1)] = 10
+    """A dynamic node without work is stopped after this time; -1: never."""
     slurm_settings: tuple[dict[str, str | int], ...] = ()
     """Lines for slurm.conf, for example `- {MaxJobCount: 20000}`."""
     log_days: LogDays = 30
@@ -163,9 +169,9 @@ class Pcluster(SlurmSection):
     dashboard: bool = True
     """CloudWatch dashboard of the cluster."""
     overrides: Annotated[dict[str, Any], AfterValidator(plain)] = Field(default_factory=dict)
-    """Keys merged last into the cluster configuration that is sent to ParallelCluster, in ParallelCluster's spelling.
-    Queues and other
-    list items are matched by their `Name`; null removes a key. ParallelCluster validates the result."""
+    """Keys merged last into the cluster configuration that is sent to ParallelCluster, in ParallelCluster's spelling. Queues and other
+    list items are matched by their `Name`; policies, security groups and lines of slurm.conf are added to the stack's own; null removes
+    a key. What a setting controls is refused. ParallelCluster validates the result."""
 
     def nodes(self) -> Iterator[Nodes]:
         return self.nodes_of("pcluster")

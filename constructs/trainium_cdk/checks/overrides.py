@@ -1,0 +1,263 @@
+"""`pcluster.overrides`: keys that a setting controls, names that do not exist, and what makes the cluster unsafe."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+from typing import Any, NamedTuple
+
+from trainium_cdk.checks.cluster_configuration import faults
+from trainium_cdk.checks.rule import Rules, error, listed, near, warning
+from trainium_cdk.cluster_configuration.config import ClusterIds, render
+from trainium_cdk.problems import KeyPath
+from trainium_cdk.settings import Environment, Problem
+
+RULES = Rules()
+Path = tuple[str | int, ...]
+
+_QUEUE, _POOL = "Scheduling.SlurmQueues.*", "LoginNodes.Pools.*"
+_RESOURCE, _RESOURCES = f"{_QUEUE}.ComputeResources.*", "pcluster.queues[].compute_resources[]"
+CONTROLLED: dict[str, str] = {
+    "Region": "region",
+    "Tags": "tags",
+    "Image.Os": "pcluster.os",
+    "Image.CustomAmi": "pcluster.custom_ami",
+    "HeadNode.InstanceType": "pcluster.head.instance_type",
+    "HeadNode.Image.CustomAmi": "pcluster.head.custom_ami",
+    "HeadNode.LocalStorage.RootVolume.Size": "pcluster.head.root_volume_gib",
+    "HeadNode.Networking.SubnetId": "network and pcluster.head.subnet",
+    "HeadNode.Networking.ElasticIp": "pcluster.head.subnet",
+    "HeadNode.Ssh.AllowedIps": "pcluster.head.ssh.from_cidrs",
+    "HeadNode.Ssh.KeyName": "pcluster.head.ssh.key_name",
+    "Scheduling.SlurmSettings.ScaledownIdletime": "pcluster.scale_down_idle_minutes",
+    "Scheduling.SlurmSettings.Database": "pcluster.accounting",
+    f"{_QUEUE}.CapacityType": "pcluster.queues[].capacity_type",
+    f"{_QUEUE}.ComputeSettings.LocalStorage.RootVolume.Size": "pcluster.queues[].root_volume_gib",
+    f"{_QUEUE}.ComputeSettings.LocalStorage.EphemeralVolume": "pcluster.queues[].local_storage_dir",
+    f"{_QUEUE}.Networking.SubnetIds": "network and pcluster.queues[].zone_id",
+    f"{_QUEUE}.Networking.PlacementGroup": "pcluster.queues[].placement_group",
+    f"{_QUEUE}.Image.CustomAmi": "pcluster.queues[].custom_ami",
+    f"{_RESOURCE}.InstanceType": f"{_RESOURCES}.instance_type",
+    f"{_RESOURCE}.Instances": f"{_RESOURCES}.instance_type",
+    f"{_RESOURCE}.MinCount": f"{_RESOURCES}.min_nodes",
+    f"{_RESOURCE}.MaxCount": f"{_RESOURCES}.max_nodes",
+    f"{_RESOURCE}.Efa": f"{_RESOURCES}.efa",
+    f"{_RESOURCE}.DisableSimultaneousMultithreading": f"{_RESOURCES}.hyperthreads",
+    f"{_RESOURCE}.CapacityReservationTarget": f"{_RESOURCES}.reservation",
+    f"{_RESOURCE}.Networking.PlacementGroup": "pcluster.queues[].placement_group",
+    f"{_POOL}.InstanceType": "pcluster.login_nodes.instance_type",
+    f"{_POOL}.Networking.SubnetIds": "pcluster.login_nodes.subnet",
+    "Monitoring.Logs.CloudWatch.RetentionInDays": "pcluster.log_days",
+    "Monitoring.Dashboards.CloudWatch.Enabled": "pcluster.dashboard",
+    **{
+        f"{nodes}.CustomActions.{action}": "bootstrap"
+        for nodes in ("HeadNode", _QUEUE, _POOL)
+        for action in ("OnNodeConfigured", "OnNodeUpdated")
+    },
+}
+"""Path in a cluster configuration, `*` for each item of a list -> the setting that controls it. Login nodes' `Count` is not here:
+0 is possible only as an override."""
+FIXED: dict[str, str] = {
+    "Scheduling.Scheduler": "remove it: only Slurm is supported",
+    **{
+        f"{nodes}.Iam.{key}": "add policies with Iam.AdditionalIamPolicies: another role has none of the stack's permissions"
+        for nodes in ("HeadNode", _QUEUE, _POOL)
+        for key in ("InstanceRole", "InstanceProfile")
+    },
+}
+"""Path -> what to do instead, where no setting exists."""
+_LISTS = [
+    *(f"{nodes}.{key}" for nodes in ("HeadNode", _QUEUE, _POOL) for key in
+      ("Iam.AdditionalIamPolicies", "Networking.AdditionalSecurityGroups")),
+    "Scheduling.SlurmSettings.CustomSlurmSettings",
+]  # fmt: skip
+
+
+class _Items(NamedTuple):
+    """A list whose items have names: where it is, what an item is called, whose names the settings have, what a new one needs."""
+
+    place: str
+    kind: str
+    setting: str
+    one_of: tuple[tuple[str, ...], ...]
+
+
+_NAMED = (
+    _Items("Scheduling.SlurmQueues", "queue", "pcluster.queues", (("Networking",), ("ComputeResources",))),
+    _Items(f"{_QUEUE}.ComputeResources", "compute resource", _RESOURCES, (("InstanceType", "Instances"),)),
+    _Items("LoginNodes.Pools", "pool", "pcluster.login_nodes", (("InstanceType",), ("Networking",))),
+)
+
+
+@RULES.add
+def overrides_are_sections(env: Environment) -> Iterator[Problem]:
+    known = env.catalog.parallelcluster.top_level_keys
+    for name in env.pcluster.overrides:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            yield error(
+                ("pcluster", "overrides", name),
+                "a cluster configuration does not have this section",
+                f"write {close[0] if close else listed(known, 'or')}",
+            )
+    if "SharedStorage" in env.pcluster.overrides:
+        yield warning(
+            ("pcluster", "overrides", "SharedStorage"),
+            "the stack sets SharedStorage itself and relies on it: the nodes' security groups do not reach what is added here",
+            "use storage",
+        )
+
+
+@RULES.add
+def overrides_leave_what_the_cluster_needs(env: Environment) -> Iterator[Problem]:
+    """One problem for each place, the most severe."""
+    if not env.pcluster.overrides:
+        return
+    found: dict[Path, Problem] = {}
+    for problem in (*_unsafe(env), *_unknown_names(env), *_controlled(env), *_policies(env)):
+        path = problem.key
+        if path not in found or (found[path].level, problem.level) == ("warning", "error"):
+            found[path] = problem
+    yield from (replace(p, key=("pcluster", "overrides", *path)) for path, p in found.items())
+
+
+def _unsafe(env: Environment) -> Iterator[Problem]:
+    """What only the overrides add. Other settings have their own rules."""
+    config = _rendered(env)
+    before = faults(_rendered(env.model_copy(update={"pcluster": env.pcluster.model_copy(update={"overrides": {}})})))
+    for fault in faults(config):
+        if fault not in before:
+            yield replace(fault, key=_origin(env.pcluster.overrides, config, fault.key))
+
+
+def _controlled(env: Environment) -> Iterator[Problem]:
+    fixes = {path: f"use {setting}" for path, setting in CONTROLLED.items()} | FIXED
+    for pattern, fix in fixes.items():
+        for path in _places(env.pcluster.overrides, pattern.split(".")):
+            if not _of_a_new_item(env, path):
+                yield error(path, f"the stack sets {pattern.replace('.*', '')} itself and relies on it", fix)
+    for pattern in _LISTS:
+        for path in _places(env.pcluster.overrides, pattern.split(".")):
+            if _at(env.pcluster.overrides, path) is None and not _of_a_new_item(env, path):
+                yield error(path, f"null would remove the stack's own {pattern.rpartition('.')[2]}", "remove it")
+
+
+def _unknown_names(env: Environment) -> Iterator[Problem]:
+    """A further queue, pool or compute resource is possible, but has nothing of ours: it must be complete."""
+    overrides = env.pcluster.overrides
+    for items in _NAMED:
+        for at in _places(overrides, items.place.split(".")):
+            given = _at(overrides, at)
+            if not isinstance(given, list | tuple) or _of_a_new_item(env, at):
+                continue
+            for i, item in enumerate(given):
+                name = item.get("Name") if isinstance(item, Mapping) else None
+                known = _names(env, overrides, at)
+                if not isinstance(name, str):
+                    reason = f"it has no Name, so that the list would replace the stack's own {items.kind}s"
+                    yield error((*at, i), reason, f"add Name: {listed(sorted(known), 'or')}")
+                elif name not in known:
+                    missing = [keys for keys in items.one_of if not set(keys) & item.keys()]
+                    absent = listed([" or ".join(keys) for keys in missing])
+                    if missing:
+                        reason = f"there is no {items.kind} of this name, and a new one needs {absent}"
+                        yield error((*at, i, "Name"), reason, f"name {near(name, known)}, or add {absent}")
+                    else:
+                        reason = f"the {items.kind} is new: it has none of our scripts and permissions, and `trn submit` does not use it"
+                        yield warning((*at, i, "Name"), reason, f"use {items.setting} for Trainium nodes")
+
+
+def _policies(env: Environment) -> Iterator[Problem]:
+    """Policies that ParallelCluster's function may not attach to the nodes' roles."""
+    if env.pcluster.provider.role or env.pcluster.provider.policies:
+        return
+    attachable = env.catalog.parallelcluster.attachable_policies
+    for pattern in _LISTS:
+        for at in _places(env.pcluster.overrides, pattern.split(".")):
+            for i, item in enumerate(_at(env.pcluster.overrides, at) or ()):
+                arn = item.get("Policy") if isinstance(item, Mapping) else None
+                found = (
+                    re.fullmatch(r"arn:aws[a-z-]*:iam::(\d{12}|aws):policy/(\S+)", arn)
+                    if isinstance(arn, str)
+                    else None
+                )
+                if (
+                    found
+                    and found[2] not in attachable
+                    and not (found[1] != "aws" and found[2].startswith("parallelcluster"))
+                ):
+                    yield error(
+                        (*at, i, "Policy"),
+                        "ParallelCluster may only attach policies of the account whose name begins with parallelcluster, and some of AWS's",
+                        "give such a policy, use Iam.S3Access, or allow iam:AttachRolePolicy for it in a policy in pcluster.provider.policies",
+                    )  # fmt: skip
+
+
+def _places(data: Any, pattern: Sequence[str]) -> Iterator[Path]:
+    """The paths that a pattern matches: * is each item of a list. A null matches for what it removes."""
+    if not pattern or data is None:
+        yield ()
+        return
+    first, *rest = pattern
+    if first == "*":
+        steps: Iterable[str | int] = range(len(data)) if isinstance(data, list | tuple) else ()
+    else:
+        steps = [first] if isinstance(data, Mapping) and first in data else []
+    for step in steps:
+        yield from ((step, *more) for more in _places(data[step], rest))
+
+
+def _at(data: Any, path: Iterable[str | int]) -> Any:
+    return reduce(lambda found, step: found[step], path, data)
+
+
+def _names(env: Environment, overrides: Any, path: Path) -> set[str]:
+    """The settings' names of the items of a list."""
+    p = env.pcluster
+    if path[0] == "LoginNodes":
+        return {"login"} if p.login_nodes else set()
+    if path[-1] == "SlurmQueues":
+        return {queue.name for queue in p.queues}
+    [queue] = [q for q in p.queues if q.name == _name(_at(overrides, path[:3]))]
+    return {resource.name for resource in queue.compute_resources}
+
+
+def _of_a_new_item(env: Environment, path: Path) -> bool:
+    """Whether a path is in a queue, a pool or a compute resource that the settings do not have."""
+    overrides = env.pcluster.overrides
+    return any(
+        isinstance(step, int) and path[i - 1] in {"SlurmQueues", "Pools", "ComputeResources"}
+        and _name(_at(overrides, path[: i + 1])) not in _names(env, overrides, path[:i])
+        for i, step in enumerate(path)
+    )  # fmt: skip
+
+
+def _rendered(env: Environment) -> Mapping[str, Any]:
+    subnets = {queue.name: "subnet" for queue in env.pcluster.queues}
+    return render(env, ClusterIds("subnet", subnets, "s3://bucket/entry.sh", "s3://bucket/scripts", "/pointer"))
+
+
+def _origin(overrides: Any, config: Any, path: KeyPath) -> Path:
+    """The path in the overrides that sets the value at a path of the merged configuration, or its nearest parent."""
+    origin: list[str | int] = []
+    for step in path:
+        place: str | int | None = None
+        if isinstance(overrides, Mapping):
+            place = step if step in overrides else None
+            config = config.get(step) if isinstance(config, Mapping) else None
+        elif isinstance(overrides, list | tuple) and isinstance(config, list | tuple) and isinstance(step, int):
+            config = config[step]
+            same = (i for i, item in enumerate(overrides) if item == config or _name(item) == _name(config) != "")
+            place = next(same, None)
+        if place is None:
+            break
+        origin.append(place)
+        overrides = overrides[place]
+    return tuple(origin)
+
+
+def _name(item: Any) -> Any:
+    return item.get("Name", "") if isinstance(item, Mapping) else ""
