@@ -110,8 +110,9 @@ test-system:  ## Debian packages of the tests' real parts; needs root
 	if [ -n "$$missing" ]; then echo "system: installing" $$missing; \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; fi
 
-bench: setup  ## how long the commands take, side by side
+bench: setup  ## how long the commands take, side by side; how fast logs are read
 	@$(BIN)/python -m benchmarks.commands
+	@$(BIN)/python -m benchmarks.logs
 
 LOCK := $(UV) pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-annotate
 LOCKS := $(wildcard sandbox/requirements-*.in conformance/requirements-*.in)

@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainium_cdk.jobs import metrics
 from trainium_cdk.jobs.metrics import (
     CacheStatus,
     CompileCount,
     CompileError,
     Follower,
     Record,
+    Start,
     Step,
     Summary,
     parse_line,
@@ -40,6 +42,8 @@ TITAN = (
     "grad_norm:  1.4273  \x1b[38;2;54;234;195mmemory: 24.31GiB(25.32%)  \x1b[34mtps: 1,532  \x1b[36mtflops: 88.71  \x1b[35mmfu: 13.30%\x1b[39m"
 )
 TRAINER = "{'loss': 2.3051, 'grad_norm': 1.25, 'learning_rate': 4.8e-05, 'epoch': 0.02}"
+START = "trn: train: Slurm job 7 on compute1-dy-trn-[1-2], 2026-11-20T08:00:05Z"
+COUNT = "2023-06-11 23:04:08.000738: INFO ||PARALLEL_COMPILE||: Total failed compilations: 0"
 BERT_STEP = Step(14, 11.25, 2.8e-6, 6497.86)
 
 
@@ -61,7 +65,7 @@ BERT_STEP = Step(14, 11.25, 2.8e-6, 6497.86)
         (TRAINER, [Step(None, 2.3051, 4.8e-5, grad_norm=1.25)]),
         ("Sanity Checking:  50%|#####     | 1/2 [00:01<00:01,  1.0it/s]", []),
         (
-            "2023-06-11 23:04:08.000738: INFO ||PARALLEL_COMPILE||: Total failed compilations: 0",
+            COUNT,
             [CompileCount("failed", 0)],
         ),
         (
@@ -77,6 +81,15 @@ BERT_STEP = Step(14, 11.25, 2.8e-6, 6497.86)
             "INFO ||NEURON_CACHE||: Current remaining items are 0, locked are 2, failed are 0, done are 32, total is 34",
             [CacheStatus(0, 2, 0, 32, 34)],
         ),
+        (
+            START,
+            [Start("train", 1795161605)],
+        ),
+        (
+            "0: trn: precompile: node 0 of 2, ranks 0 to 31, on ip-10-0-1-2, attempt 1, 2026-11-20T08:00:05Z",
+            [Start("precompile", 1795161605, 1)],
+        ),
+        ("trn: train: Slurm job 7 on n, 2026-02-31T08:00:05Z", []),
         ("nothing of interest", []),
         ("", []),
     ],
@@ -97,6 +110,33 @@ def test_any_bytes_are_parsed_without_an_error(parts: list[bytes]) -> None:
         if isinstance(record, Step):
             assert record.step >= 0
             assert record.loss is None or math.isfinite(record.loss)
+
+
+LINES = [x.encode() for x in (BERT, MEGATRON, NEMO, NXDT, TITAN, TRAINER, START, COUNT)]
+
+
+@given(
+    st.lists(
+        st.one_of(st.sampled_from([*LINES, b"\n", b"\r", b"loss", b"iteration ", b"trn: "]), st.binary(max_size=20))
+    )
+)
+def test_the_lines_that_are_skipped_have_no_record(parts: list[bytes]) -> None:
+    log, reader = b"".join(parts), Follower()
+    lines = log.replace(b"\r", b"\n").split(b"\n")
+    assert [*reader.feed(log), *reader.close()] == [record for line in lines for record in parse_line(line)]
+
+
+@pytest.mark.parametrize(("marked", "looked_at"), [(True, 1), (False, 1001)])
+def test_only_lines_with_a_mark_are_looked_at(marked: bool, looked_at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kind of another package whose reader has no marks reads every line."""
+    readers = (*metrics.readers(), *([] if marked else [lambda _: iter(())]))
+    monkeypatch.setattr(metrics, "readers", lambda: readers)
+    seen: list[bytes] = []
+    monkeypatch.setattr(metrics, "parse_line", lambda line: seen.append(line) or ())
+    metrics.marks.cache_clear()
+    Follower().feed(b"INFO ||NEURON_CC_WRAPPER||: Using a cached neff\n" * 1000 + BERT.encode() + b"\n")
+    metrics.marks.cache_clear()
+    assert len([line for line in seen if line]) == looked_at
 
 
 @given(st.data())

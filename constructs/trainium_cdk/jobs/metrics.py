@@ -4,6 +4,7 @@ and of well-known trainers that scripts use. Never raises, whatever the bytes.""
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,11 +16,15 @@ from trainium_cdk.jobs.records import (
     CacheStatus,
     CompileCount,
     CompileError,
+    MarkedReader,
     Reader,
     Record,
+    Start,
     Step,
     parse_number,
+    reads,
 )
+from trainium_cdk.jobs.status import whole
 
 LONGEST_LINE = 100_000
 """Only this much of a line is read; lines of a training are shorter."""
@@ -45,6 +50,12 @@ _CACHE = re.compile(
     r"failed are (?P<failed>\d{1,9}), "
     r"done are (?P<done>\d{1,9}), total is (?P<total>\d{1,9}?)" + _END
 )
+_START = re.compile(
+    r"trn: (?P<stage>prepare|precompile|train): .{0,300}?(?:, attempt (?P<attempt>\d{1,6}))?, "
+    r"(?P<time>20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ)"
+)
+_OTHERS = ("_COMPILE||: ", "_CACHE||: ", "trn: ")
+"""One of them is in each line of the compiler, or with a start."""
 
 
 def parse_line(line: bytes | str) -> Iterator[Record]:
@@ -53,13 +64,23 @@ def parse_line(line: bytes | str) -> Iterator[Record]:
     text = _COLOUR.sub("", text)
     found: list[tuple[int, Record]] = []
     for reader in readers():
-        found += reader(text)
-    for match in _COUNT.finditer(text):
-        found.append((match.start(), CompileCount(match["what"].split()[0], int(match["count"]))))
-    found += [(m.start(), CompileError(int(m["code"]))) for m in _ERROR.finditer(text)]
-    for match in _CACHE.finditer(text):
-        found.append((match.start(), CacheStatus(**{k: int(v) for k, v in match.groupdict().items()})))
+        if not isinstance(reader, MarkedReader) or any(mark in text for mark in reader.marks):
+            found += reader(text)
+    if any(mark in text for mark in _OTHERS):
+        found += _others(text)
     yield from (record for _, record in sorted(found, key=lambda f: f[0]))
+
+
+def _others(text: str) -> Iterator[tuple[int, Record]]:
+    for match in _COUNT.finditer(text):
+        yield match.start(), CompileCount(match["what"].split()[0], int(match["count"]))
+    for match in _ERROR.finditer(text):
+        yield match.start(), CompileError(int(match["code"]))
+    for match in _CACHE.finditer(text):
+        yield match.start(), CacheStatus(**{k: int(v) for k, v in match.groupdict().items()})
+    for match in _START.finditer(text):
+        if (time := _seconds(match["time"])) is not None:
+            yield match.start(), Start(match["stage"], time, whole(match["attempt"]))
 
 
 @cache
@@ -69,6 +90,43 @@ def readers() -> tuple[Reader, ...]:
     return tuple(dict.fromkeys([*of_kinds, _megatron_lines, hugging_face]))
 
 
+@cache
+def marks() -> tuple[bytes, ...] | None:
+    """A line without any of these has no record; None if a reader has no marks."""
+    found = dict.fromkeys(_OTHERS)
+    for reader in readers():
+        if not isinstance(reader, MarkedReader):
+            return None
+        found |= dict.fromkeys(reader.marks)
+    return tuple(mark.encode() for mark in found if not any(other != mark and other in mark for other in found))
+
+
+def _candidates(text: bytes) -> Iterator[bytes]:
+    """The lines that may have records, in their order. `text` is whole lines."""
+    words = marks()
+    if words is None:
+        yield from text.split(b"\n")
+        return
+    begins = set()
+    for mark in words:
+        at = text.find(mark)
+        while at >= 0:
+            begins.add(text.rfind(b"\n", 0, at) + 1)
+            end = text.find(b"\n", at)
+            at = text.find(mark, end) if end >= 0 else -1
+    for line in sorted(begins):
+        end = text.find(b"\n", line)
+        yield text[line : end if end >= 0 else len(text)]
+
+
+def _seconds(text: str) -> int | None:
+    try:
+        return int(dt.datetime.fromisoformat(text).timestamp())
+    except ValueError:  # the 31st of February
+        return None
+
+
+@reads("'loss': ")
 def hugging_face(text: str) -> Iterator[tuple[int, Step]]:
     """The dictionaries that Hugging Face's Trainer prints; they have no step."""
     for match in _DICTIONARY.finditer(text):
@@ -79,6 +137,7 @@ def hugging_face(text: str) -> Iterator[tuple[int, Step]]:
         )
 
 
+@reads("iteration ")
 def _megatron_lines(text: str) -> Iterator[tuple[int, Step]]:
     for match in _MEGATRON.finditer(text):
         yield match.start(), _megatron(match)
@@ -111,7 +170,10 @@ class Summary:
     failed_graphs: int = 0
     compile_errors: int = 0
     cache: CacheStatus | None = None
-    _speeds: list[float] = field(default_factory=list, repr=False)
+    starts: list[Start] = field(default_factory=list)
+    _first: list[float] = field(default_factory=list, repr=False)
+    _sum: float = field(default=0.0, repr=False)
+    _count: int = field(default=0, repr=False)
 
     def add(self, record: Record) -> None:
         if isinstance(record, Step):
@@ -120,43 +182,50 @@ class Summary:
             self.steps += 1
             self.last = record
             self.first_loss = record.loss if self.first_loss is None else self.first_loss
-            if record.throughput is not None:
-                self._speeds.append(record.throughput)
+            if record.throughput is None:
+                return
+            if len(self._first) < self.warmup:
+                self._first.append(record.throughput)
+            else:
+                self._sum, self._count = self._sum + record.throughput, self._count + 1
         elif isinstance(record, CompileCount):
             self.graphs += record.count if record.what == "graphs" else 0
             self.failed_graphs += record.count if record.what == "failed" else 0
         elif isinstance(record, CompileError):
             self.compile_errors += 1
+        elif isinstance(record, Start):
+            self.starts.append(record)
         else:
             self.cache = record
 
     @property
     def throughput(self) -> float | None:
         """Mean sequences per second after the warm-up, or of all steps during it."""
-        speeds = self._speeds[self.warmup :] or self._speeds
-        return sum(speeds) / len(speeds) if speeds else None
+        if self._count:
+            return self._sum / self._count
+        return sum(self._first) / len(self._first) if self._first else None
 
 
 @dataclass
 class Follower:
-    """Reads a log in pieces of any size and returns the records of its complete lines."""
+    """Reads a log in pieces of any size and returns the records of its complete lines. It keeps the last, incomplete line only."""
 
     summary: Summary = field(default_factory=Summary)
     _rest: bytes = b""
 
     def feed(self, data: bytes) -> list[Record]:
-        *lines, self._rest = (self._rest + data).replace(b"\r", b"\n").split(b"\n")
+        text, _, self._rest = (self._rest + data).replace(b"\r", b"\n").rpartition(b"\n")
         if len(self._rest) > 1_000_000:  # not a line of a training: dropped
             self._rest = b""
-        return self._take(lines)
+        return self._take(text)
 
     def close(self) -> list[Record]:
         """The records of what came after the last line end."""
         rest, self._rest = self._rest, b""
-        return self._take([rest])
+        return self._take(rest)
 
-    def _take(self, lines: list[bytes]) -> list[Record]:
-        records = [record for line in lines for record in parse_line(line)]
+    def _take(self, text: bytes) -> list[Record]:
+        records = [record for line in _candidates(text) for record in parse_line(line)]
         for record in records:
             self.summary.add(record)
         return records

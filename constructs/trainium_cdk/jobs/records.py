@@ -55,9 +55,40 @@ class CacheStatus:
     total: int
 
 
-Record = Step | CompileCount | CompileError | CacheStatus
+@dataclass(frozen=True)
+class Start:
+    """A stage begins, for the first time or again.
+
+    Attributes:
+        time: seconds since 1970.
+        attempt: 0, 1, ... on Kubernetes. None on Slurm, whose log has each of them.
+    """
+
+    stage: str
+    time: int
+    attempt: int | None = None
+
+
+Record = Step | CompileCount | CompileError | CacheStatus | Start
 Reader = Callable[[str], Iterator[tuple[int, Step]]]
 """Finds the steps in a line: where each begins, and what it is."""
+
+
+@dataclass(frozen=True)
+class MarkedReader:
+    """A reader of lines that contain one of some words: most lines of a log have none, and are skipped. Made by `reads`."""
+
+    marks: tuple[str, ...]
+    read: Reader
+
+    def __call__(self, text: str) -> Iterator[tuple[int, Step]]:
+        return self.read(text)
+
+
+def reads(*marks: str) -> Callable[[Reader], MarkedReader]:
+    """Decorator of a reader: its records are only in lines with one of these words. A reader without it reads every line, which is slow."""
+    return lambda read: MarkedReader(marks, read)
+
 
 # the number of digits is limited: otherwise a line of digits would take minutes
 NUMBER = r"[-+]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE][-+]?\d{1,4})?|nan|inf|-inf|NaN"

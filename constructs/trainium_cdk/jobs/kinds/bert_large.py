@@ -19,7 +19,7 @@ from trainium_cdk.jobs import corrections, quote, templates
 from trainium_cdk.jobs.models import Data, Job, Scaling, Upstream, check_warm_up, wrong
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
-from trainium_cdk.jobs.records import NUMBER, Reader, Step, parse_number
+from trainium_cdk.jobs.records import NUMBER, Reader, Step, parse_number, reads
 from trainium_cdk.jobs.templates import Option, Template
 from trainium_cdk.outputs import Fleet
 
@@ -75,6 +75,7 @@ _LINE = re.compile(
 )
 
 
+@reads("loss")
 def read(text: str) -> Iterator[tuple[int, Step]]:
     """The vendor's `LOG ...` lines; NeuronX Distributed's examples print the same."""
     for match in _LINE.finditer(text):

@@ -19,7 +19,7 @@ from trainium_cdk.jobs import shell, templates
 from trainium_cdk.jobs.models import Data, Job, Upstream, Word
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
-from trainium_cdk.jobs.records import NUMBER, Reader, Step, parse_number
+from trainium_cdk.jobs.records import NUMBER, Reader, Step, parse_number, reads
 from trainium_cdk.jobs.templates import Option, Template
 from trainium_cdk.outputs import Fleet
 
@@ -30,6 +30,7 @@ _BAR = re.compile(r"\|\s{0,20}(?P<at>\d{1,15})/(?P<total>\d{1,15}) \[(?P<rest>[^
 _SETTING = re.compile(rf"(?P<key>[\w-]{{1,60}})=(?P<value>{NUMBER})(?=[,\]\s]|$)")
 
 
+@reads("loss", "global_step")
 def read(text: str) -> Iterator[tuple[int, Step]]:
     """The progress bars of NxD Training and NeMo. The step is `global_step`, from 0; the bar counts batches of the data loader."""
     for match in _BAR.finditer(text):

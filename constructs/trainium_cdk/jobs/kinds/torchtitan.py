@@ -18,7 +18,7 @@ from trainium_cdk.jobs import hub, quote, templates
 from trainium_cdk.jobs.models import AbsolutePath, Data, Job, Override, Upstream, Word, shown, wrong
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Plan
-from trainium_cdk.jobs.records import NUMBER, Reader, Step, parse_number
+from trainium_cdk.jobs.records import NUMBER, Reader, Step, parse_number, reads
 from trainium_cdk.jobs.templates import Option, Template
 from trainium_cdk.outputs import Fleet
 
@@ -35,6 +35,7 @@ _LINE = re.compile(r"\bstep:\s{0,20}(?P<step>\d{1,15})\s{1,4}(?P<rest>loss:[^\r\
 _PAIR = re.compile(rf"(?P<key>\w{{2,20}}):\s{{0,20}}(?P<value>{NUMBER}|\d{{1,3}}(?:,\d{{3}}){{1,5}})(?=[\s%G]|$)")
 
 
+@reads("loss")
 def read(text: str) -> Iterator[tuple[int, Step]]:
     """TorchTitan's lines, without their colours."""
     for match in _LINE.finditer(text):
