@@ -1,11 +1,13 @@
-"""The programs of a Kubernetes cluster, built from their Go modules and kept in `.cache/kubernetes/<key>/`.
+"""The programs of a Kubernetes cluster, built from their Go modules and kept in `.cache/kubernetes/`.
 
-`module/go.mod` alone pins the modules and versions. `<key>` is a digest of that folder, so that only a change causes a new
-build. One binary contains all programs (see main.go); `bin/` has a link to it for each name.
+There are two parts, each with a folder that its own key names, so that a change in one does not build the other again:
 
-Two modules are built from a patched copy (`PATCHES`): kwok's newest release for this Kubernetes still requires an
-annotation that Kubernetes 1.34 removed, and the newest release of Volcano's API module on the module proxy is one behind
-Volcano's own and lacks one constant.
+- `module/`: Kubernetes, kwok, Volcano and Helm's engine in one binary (see main.go), to which `bin/` has a link for each name;
+- `module_kueue/`: Kueue and JobSet, which need newer libraries of Kubernetes, as their own projects build them.
+
+A folder's go.mod alone pins modules and versions. Three modules are built from a patched copy (`patches`): kwok's newest release for this
+Kubernetes still requires an annotation that Kubernetes 1.34 removed; the newest release of Volcano's API module on the module proxy
+is one behind Volcano's own and lacks one constant; Kueue looks for certificates of its metrics where only root can write.
 """
 
 from __future__ import annotations
@@ -17,92 +19,177 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox import paths
 from sandbox.kubernetes import golang
 from sandbox.kubernetes.progress import shown
 
-MODULE = Path(__file__).parent / "module"
 CACHE = paths.CACHE / "kubernetes"
-PROGRAMS = (
-    "certificates",
-    "etcd",
-    "kube-apiserver",
-    "kube-controller-manager",
-    "kube-scheduler",
-    "kubectl",
-    "kwok",
-    "network-policies",
-    "vc-controller-manager",
-    "vc-scheduler",
-    "vc-webhook-manager",
-)
-_BINARY = "kubernetes"
-_MODULES_MB = 125
-"""Size of the modules' archives, in MB (measured 2026-11-22)."""
-PATCHES = (
-    (
-        "sigs.k8s.io/kwok",
-        "pkg/utils/informer/informer.go",
-        "metav1.InitialEventsListBlueprintAnnotationKey",
-        "metav1.InitialEventsAnnotationKey",
+_HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Part:
+    """Programs that are built together from one go.mod.
+
+    Attributes:
+        folder: with go.mod.
+        programs: their names.
+        packages: what is compiled: "." makes one binary with all programs, others one each with the last part of its path as name.
+        modules: those named in messages.
+        kept: parts of modules that are copied: (module, its folder or file, name under `directory`).
+        patches: (module, file, old text, new text; without an old text the new one is appended).
+        size: of the modules' archives, in MB (measured 2026-11-24).
+    """
+
+    folder: Path
+    programs: tuple[str, ...]
+    packages: tuple[str, ...]
+    modules: tuple[str, ...]
+    kept: tuple[tuple[str, str, str], ...]
+    patches: tuple[tuple[str, str, str, str], ...]
+    size: int
+
+    @functools.cached_property
+    def key(self) -> str:
+        """Digest of the inputs: the folder's files and the build options."""
+        digest = hashlib.sha256(repr((self.patches, self.kept, self.command(Path()))).encode())
+        for file in sorted(self.folder.iterdir()):
+            digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+        return digest.hexdigest()[:16]
+
+    @property
+    def directory(self) -> Path:
+        """The folder of this key's programs."""
+        return CACHE / f"{self.folder.name}-{self.key}"
+
+    @property
+    def built(self) -> bool:
+        return all((self.directory / "bin" / name).exists() for name in self.programs)
+
+    @property
+    def go(self) -> str:
+        """The Go version that it needs."""
+        found = re.search(r"^go (\S+)", (self.folder / "go.mod").read_text(), re.MULTILINE)
+        return found[1] if found else "1.26"
+
+    def version(self, module: str) -> str | None:
+        """The version of a module in go.mod, without the `v`; None if it is not there."""
+        text = (self.folder / "go.mod").read_text()
+        found = re.search(rf"^\t(?:require )?{re.escape(module)} v(\S+)", text, re.MULTILINE)
+        return found[1] if found else None
+
+    def command(self, output: Path) -> list[str]:
+        """Without inlining (-l), which makes compilation a fifth shorter; the programs mostly wait."""
+        stamps = ""
+        if kubernetes := self.version("k8s.io/kubernetes"):
+            major, minor, _ = kubernetes.split(".", 2)
+            fields = {"gitVersion": f"v{kubernetes}", "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+            stamps = "".join(f" -X k8s.io/component-base/version.{name}={value}" for name, value in fields.items())
+        flags = ["-trimpath", "-buildvcs=false", "-mod=readonly", "-gcflags=all=-l", f"-ldflags=-s -w{stamps}"]
+        return ["build", *flags, f"-o={output}", *self.packages]
+
+
+CLUSTER = Part(
+    folder=_HERE / "module",
+    programs=(
+        "certificates",
+        "etcd",
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kube-scheduler",
+        "kubectl",
+        "kwok",
+        "network-policies",
+        "render-chart",
+        "vc-controller-manager",
+        "vc-scheduler",
+        "vc-webhook-manager",
     ),
-    (
-        "volcano.sh/apis",
-        "pkg/apis/scheduling/v1beta1/labels.go",
-        "",
-        '\nconst QueueAllocationGateKey = GroupName + "/queue-allocation-gate"\n',
+    packages=(".",),
+    modules=("k8s.io/kubernetes", "volcano.sh/volcano"),
+    kept=(
+        ("volcano.sh/volcano", "config/crd/volcano/bases", "crds/volcano"),
+        ("sigs.k8s.io/kwok", "kustomize/crd/bases", "crds/kwok"),
     ),
+    patches=(
+        (
+            "sigs.k8s.io/kwok",
+            "pkg/utils/informer/informer.go",
+            "metav1.InitialEventsListBlueprintAnnotationKey",
+            "metav1.InitialEventsAnnotationKey",
+        ),
+        (
+            "volcano.sh/apis",
+            "pkg/apis/scheduling/v1beta1/labels.go",
+            "",
+            '\nconst QueueAllocationGateKey = GroupName + "/queue-allocation-gate"\n',
+        ),
+    ),
+    size=130,
 )
-"""(module, file, old text, new text; without an old text the new one is appended)."""
-_CRDS = {"volcano.sh/volcano": "config/crd/volcano/bases", "sigs.k8s.io/kwok": "kustomize/crd/bases"}
+KUEUE = Part(
+    folder=_HERE / "module_kueue",
+    programs=("jobset", "kueue"),
+    packages=("sigs.k8s.io/jobset", "sigs.k8s.io/kueue/cmd/kueue"),
+    modules=("sigs.k8s.io/kueue", "sigs.k8s.io/jobset"),
+    kept=(
+        ("sigs.k8s.io/jobset", "charts/jobset", "charts/jobset"),
+        ("sigs.k8s.io/kueue", "charts/kueue", "charts/kueue"),
+        ("k8s.io/autoscaler/cluster-autoscaler/apis", "config/crd", "crds/autoscaler"),
+    ),
+    patches=(
+        (
+            "sigs.k8s.io/kueue",
+            "cmd/kueue/main.go",
+            'metricsCertPath := "/etc/kueue/metrics/certs"',
+            "metricsCertPath := cfg.Webhook.CertDir",
+        ),
+    ),
+    size=60,
+)
+PARTS = (CLUSTER, KUEUE)
 
 
 class BuildFailed(RuntimeError):
     """The programs could not be built; the message has the reason and the fix."""
 
 
-@functools.cache
-def key() -> str:
-    """Digest of the inputs: the module's files and the build options."""
-    digest = hashlib.sha256(repr((PATCHES, _command(Path()))).encode())
-    for file in sorted(MODULE.iterdir()):
-        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
-    return digest.hexdigest()[:16]
-
-
-def directory() -> Path:
-    """The folder of this key's programs."""
-    return CACHE / key()
-
-
 def program(name: str) -> Path:
-    """The path of one of `PROGRAMS`."""
-    return directory() / "bin" / name
+    """The path of one of the parts' programs."""
+    [part] = [part for part in PARTS if name in part.programs]
+    return part.directory / "bin" / name
 
 
-def crds(module: str) -> list[Path]:
-    """The custom resource definitions of `volcano.sh/volcano` or `sigs.k8s.io/kwok`."""
-    return sorted((directory() / "crds" / module.rpartition("/")[2]).glob("*.yaml"))
+def crds(name: str) -> list[Path]:
+    """The custom resource definitions of volcano, kwok or autoscaler."""
+    [folder] = [f for part in PARTS if (f := part.directory / "crds" / name).exists()]
+    return sorted(folder.glob("*.yaml"))
+
+
+def chart(name: str) -> Path:
+    """The folder of the Helm chart of jobset or kueue."""
+    return KUEUE.directory / "charts" / name
 
 
 def version(module: str) -> str:
-    """The version of a module in `go.mod`, without the `v`.
+    """The version of a module, without the `v`.
 
     Raises:
-        KeyError: the module is not in it.
+        KeyError: no part requires it.
     """
-    found = re.search(rf"^\t(?:require )?{re.escape(module)} v(\S+)", (MODULE / "go.mod").read_text(), re.MULTILINE)
-    if found is None:
-        raise KeyError(module)
-    return found[1]
+    for part in PARTS:
+        if (found := part.version(module)) is not None:
+            return found
+    raise KeyError(module)
 
 
 def available() -> str | None:
     """Why the programs are not available, or None."""
-    if all(program(name).exists() for name in PROGRAMS):
+    if all(part.built for part in PARTS):
         return None
     reason = cannot_build()
     return f"Kubernetes is not built ({reason})" if reason else "Kubernetes is not built (run `make kubernetes`)"
@@ -112,87 +199,82 @@ def cannot_build() -> str | None:
     """Why this machine cannot build it, as far as can be checked before the build."""
     if sys.platform != "linux":
         return f"its nodes and pods need Linux, and this is {sys.platform}"
-    if golang.find(_needed()) is None and platform.machine() not in ("x86_64", "aarch64"):
-        return f"Go {_needed()} or newer is not installed, and {golang.pinned()} is not made for {platform.machine()}"
+    needed = max(part.go for part in PARTS)
+    if golang.find(needed) is None and platform.machine() not in ("x86_64", "aarch64"):
+        return f"Go {needed} or newer is not installed, and {golang.pinned()} is not made for {platform.machine()}"
     return None
 
 
-def build(report: Callable[[str], None] = print) -> Path:
-    """Build what is missing; returns the folder with the programs. Takes minutes the first time.
+def build(report: Callable[[str], None] = print) -> None:
+    """Build what is missing. Takes minutes the first time.
 
     If no Go on the PATH is new enough, one is installed into `.venvs/go` first.
 
     Raises:
         BuildFailed: Go is not available, the module proxy does not respond, or the code does not compile.
     """
-    target = directory()
-    if available() is None:
-        report(f"kubernetes: already built, {target}")
-        return target
-    if (reason := cannot_build()) is not None:
-        raise BuildFailed(reason)
-    (target / "bin").mkdir(parents=True, exist_ok=True)
-    versions = ", ".join(f"{name} {version(name)}" for name in ("k8s.io/kubernetes", "volcano.sh/volcano"))
-    began = time.monotonic()
-    try:
-        go = golang.get(_needed(), report)
-        report(f"kubernetes: downloading the Go modules of {versions} and their dependencies, about {_MODULES_MB} MB")
-        with shown("downloading") as progress:
-            modules, size = golang.download(go, MODULE, progress)
-        report(f"kubernetes: {modules} modules, {size:.0f} MB, downloaded in {time.monotonic() - began:.0f} s")
-        source = _source(go, target)
-        for module, folder in _CRDS.items():
-            place = target / "crds" / module.rpartition("/")[2]
-            shutil.rmtree(place, ignore_errors=True)
-            shutil.copytree(_folder_of(go, module, source) / folder, place, copy_function=shutil.copyfile)
-            _make_writable(place)
-        part = target / "bin" / f"{_BINARY}.part"
-        with shown("compiling") as progress:
-            golang.compile(go, _command(part), source, progress)
-    except golang.GoFailed as problem:
-        raise BuildFailed(str(problem)) from None
-    part.replace(target / "bin" / _BINARY)
-    for name in PROGRAMS:
-        link = target / "bin" / name
-        link.unlink(missing_ok=True)
-        link.symlink_to(_BINARY)
-    shutil.rmtree(source)
+    for part in PARTS:
+        if part.built:
+            report(f"kubernetes: already built, {part.directory}")
+        elif (reason := cannot_build()) is not None:
+            raise BuildFailed(reason)
+        else:
+            try:
+                _build(part, report)
+            except golang.GoFailed as problem:
+                raise BuildFailed(str(problem)) from None
     current = CACHE / "current"
     current.unlink(missing_ok=True)
-    current.symlink_to(target.name)
-    _drop_older(target)
-    report(f"kubernetes: built in {time.monotonic() - began:.0f} s, {target}")
-    return target
+    current.symlink_to(CLUSTER.directory.name)
+    _drop_older()
 
 
-def _needed() -> str:
-    found = re.search(r"^go (\S+)", (MODULE / "go.mod").read_text(), re.MULTILINE)
-    return found[1] if found else "1.25"
+def _build(part: Part, report: Callable[[str], None]) -> None:
+    target, began = part.directory, time.monotonic()
+    (target / "bin").mkdir(parents=True, exist_ok=True)
+    names = ", ".join(f"{name} {part.version(name)}" for name in part.modules)
+    go = golang.get(part.go, report)
+    report(f"kubernetes: downloading the Go modules of {names} and their dependencies, about {part.size} MB")
+    with shown("downloading") as progress:
+        modules, size = golang.download(go, part.folder, progress)
+    report(f"kubernetes: {modules} modules, {size:.0f} MB, downloaded in {time.monotonic() - began:.0f} s")
+    source = _source(go, part)
+    for module, origin, name in part.kept:
+        place = target / name
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(_folder_of(go, module, part.folder) / origin, place, copy_function=shutil.copyfile)
+        _make_writable(place)
+    made = target / "made"
+    shutil.rmtree(made, ignore_errors=True)
+    made.mkdir()
+    with shown("compiling") as progress:
+        golang.compile(go, part.command(made), source, progress, part.packages)
+    for file in made.iterdir():
+        file.replace(target / "bin" / file.name)
+    for name in part.programs:
+        link = target / "bin" / name
+        if part.packages == (".",):
+            link.unlink(missing_ok=True)
+            link.symlink_to("sandbox")
+    shutil.rmtree(source)
+    made.rmdir()
+    disk = sum(file.stat().st_size for file in target.rglob("*") if not file.is_symlink()) / 1e6
+    report(f"kubernetes: built in {time.monotonic() - began:.0f} s, {disk:.0f} MB, {target}")
 
 
-def _command(output: Path) -> list[str]:
-    """Without inlining (-l), which makes compilation a fifth shorter; the programs mostly wait."""
-    kubernetes = version("k8s.io/kubernetes")
-    major, minor, _ = kubernetes.split(".", 2)
-    fields = {"gitVersion": f"v{kubernetes}", "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
-    stamps = " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in fields.items())
-    flags = ["-trimpath", "-buildvcs=false", "-mod=readonly", "-gcflags=all=-l", f"-ldflags=-s -w {stamps}"]
-    return ["build", *flags, f"-o={output}", "."]
-
-
-def _source(go: Path, target: Path) -> Path:
-    """The sources to compile: the module, and the patched copies of others."""
-    source = target / "source"
+def _source(go: Path, part: Part) -> Path:
+    """The sources to compile: the part's folder, and the patched copies of modules."""
+    source = part.directory / "source"
     shutil.rmtree(source, ignore_errors=True)
-    shutil.copytree(MODULE, source)
-    for module, name, old, new in PATCHES:
+    shutil.copytree(part.folder, source)
+    for module, name, old, new in part.patches:
         copy = source / "mended" / module.rpartition("/")[2]
-        shutil.copytree(_folder_of(go, module, MODULE), copy, copy_function=shutil.copyfile)
+        shutil.copytree(_folder_of(go, module, part.folder), copy, copy_function=shutil.copyfile)
         _make_writable(copy)
         file = copy / name
         text = file.read_text()
         if old not in text:
-            raise BuildFailed(f"{module} no longer needs the patch: {old!r} is not in {name}. Remove it from PATCHES")
+            raise BuildFailed(f"{module} no longer needs the patch: {old!r} is not in {name}. Remove it from `patches`")
         file.write_text(text.replace(old, new) if old else text + new)
         replace = f"-replace={module}=./{copy.relative_to(source)}"
         golang.run(go, ["mod", "edit", replace], "use the changed copy", source)
@@ -209,8 +291,9 @@ def _make_writable(folder: Path) -> None:
         place.chmod(0o755)
 
 
-def _drop_older(target: Path) -> None:
+def _drop_older(parts: Iterable[Part] = PARTS) -> None:
     """Remove earlier builds: each is about 150 MB."""
+    current = {part.directory for part in parts}
     for other in CACHE.iterdir():
-        if other != target and re.fullmatch(r"[0-9a-f]{16}", other.name):
+        if other not in current and re.fullmatch(r"(\w+-)?[0-9a-f]{16}", other.name):
             shutil.rmtree(other, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""A real Kubernetes on this machine: API server, controllers, schedulers, Volcano, and virtual nodes by kwok.
+"""A real Kubernetes on this machine: API server, controllers, schedulers, JobSet, Kueue, Volcano, and virtual nodes by kwok.
 
 Everything listens on 127.0.0.1 only, and keeps its state in one directory; the caller stops it::
 
@@ -21,12 +21,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from sandbox import paths, processes
-from sandbox.kubernetes import build, daemons, kwok_config, nodes, volcano
+from sandbox.kubernetes import build, daemons, kueue, kwok_config, nodes, volcano
 from sandbox.kubernetes.api import Api, ApiError, Object, load_all, path_of
 from sandbox.kubernetes.daemons import Places
 from sandbox.kubernetes.readiness import node_ready, served
 from sandbox.processes import Started
 from trainium_cdk.catalog import InstanceType
+from trainium_cdk.eks import provisioning_requests
 from trainium_cdk.eks.charts import SCHEDULER
 
 _STATE = "local-kubernetes.json"
@@ -334,9 +335,10 @@ class LocalKubernetes:
         self._daemon("kube-apiserver", daemons.apiserver(at, token_webhook=token_webhook))
         api = self.api()
         self._wait("kube-apiserver", lambda: api.call("GET", "/readyz", timeout=5) == "ok", timeout)
-        for module in ("volcano.sh/volcano", "sigs.k8s.io/kwok"):
-            for definition in load_all(build.crds(module)):
+        for name in ("volcano", "kwok"):
+            for definition in load_all(build.crds(name)):
                 api.create(definition)
+        api.create(provisioning_requests.definition())
         api.create(volcano.namespace())
         self._daemon("kube-controller-manager", daemons.controller_manager(at))
         self._daemon("kube-scheduler", daemons.scheduler(at))
@@ -344,6 +346,7 @@ class LocalKubernetes:
         self._daemon("kwok", daemons.kwok(at))
         for registration in volcano.webhook_configurations(at.ports["admission"], self.ca_data):
             api.create(registration)
+        self._start_kueue(api, timeout)
         self._daemon("vc-controller-manager", daemons.volcano_controllers(at))
         self._daemon("vc-scheduler", daemons.volcano_scheduler(at))
         self._daemon("pods", self._pods_command(), job_environment)
@@ -353,6 +356,25 @@ class LocalKubernetes:
         self._wait("vc-scheduler", lambda: api.get(queue)["status"]["state"] == "Open", timeout)
         if admission:
             self.start_admission(timeout=timeout)
+
+    def _start_kueue(self, api: Api, timeout: float) -> None:
+        at = self._places
+        for release in kueue.releases():
+            name = release.name
+            controller = kueue.install(api, release, at.ports[f"{name}-webhook"], self.ca_data)
+            ports = kueue.Ports(*(at.ports[f"{name}-{which}"] for which in ("webhook", "metrics", "health")))
+            folder = self.directory / name
+            kueue.certificates(folder, at.certificate("server"), at.key("server"))
+            (folder / "config.json").write_text(json.dumps(kueue.configured(controller.config, ports, folder)))
+            who = {"token": kueue.token(api, release.namespace, controller.account)}
+            file = Path(at.kubeconfig(name))
+            file.touch(mode=0o600)
+            file.write_text(daemons.kubeconfig(at.endpoint, self.ca_data, who))
+            command = [str(build.program(name)), f"--config={folder / 'config.json'}", *controller.arguments]
+            self._daemon(name, command, {"KUBECONFIG": str(file)})
+        for name in kueue.NAMES:
+            ready = f"http://127.0.0.1:{at.ports[f'{name}-health']}/readyz"
+            self._wait(name, lambda: kueue.ready(ready), timeout)  # noqa: B023  called in this turn
 
     def _pods_command(self) -> list[str]:
         run = ["--run"] if self._state["run_jobs"] else []

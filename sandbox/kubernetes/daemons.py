@@ -14,7 +14,10 @@ from sandbox.kubernetes.build import program
 SERVICE_RANGE = "10.100.0.0/16"
 """EKS's service range (except for a VPC in 10.0.0.0/8 or 192.168.0.0/16)."""
 SERVICE_IP = "10.100.0.1"
-PORTS = ("etcd", "peers", "api", "controllers", "scheduler", "kubelet", "vc-scheduler", "vc-controllers", "admission")
+PORTS = (
+    "etcd", "peers", "api", "controllers", "scheduler", "kubelet", "vc-scheduler", "vc-controllers", "admission",
+    *(f"{name}-{which}" for name in ("jobset", "kueue") for which in ("webhook", "metrics", "health")),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

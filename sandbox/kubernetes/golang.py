@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sandbox import install, paths
@@ -143,13 +143,13 @@ def download(go: Path, where: Path, progress: Progress) -> tuple[int, float]:
     return len(sizes), sum(sizes) / 1e6
 
 
-def compile(go: Path, arguments: list[str], where: Path, progress: Progress) -> None:
-    """`go build ...`, with progress by the source size of each compiled package.
+def compile(go: Path, arguments: list[str], where: Path, progress: Progress, packages: Sequence[str]) -> None:
+    """`go build ...` of these packages, with progress by the source size of each package that they need.
 
     Raises:
         GoFailed: it does not compile.
     """
-    listing = ["list", "-deps", "-f", '{{.ImportPath}}\t{{.Dir}}\t{{join .GoFiles ","}}', "."]
+    listing = ["list", "-deps", "-f", '{{.ImportPath}}\t{{.Dir}}\t{{join .GoFiles ","}}', *packages]
     weights = {}
     for row in run(go, listing, "list its packages", where).splitlines():
         package, folder, files = row.split("\t")

@@ -156,9 +156,9 @@ def test_add_ons_and_charts_of_a_cluster() -> None:
         found = facts.addons_for(given[0], node_monitoring=given[1], observability=given[2])
         assert list(found) == always + more
     assert facts.charts_for((), efa=True, volcano=True) == facts.charts
-    assert list(facts.charts_for((), efa=False, volcano=True)) == ["neuron", "volcano"]
+    assert list(facts.charts_for((), efa=False, volcano=True)) == ["neuron", "jobset", "kueue", "volcano"]
     mirrored = facts.charts_for([("efa", "oci://mirror/efa")], efa=True, volcano=False)
-    assert list(mirrored) == ["neuron", "efa"]
+    assert list(mirrored) == ["neuron", "efa", "jobset", "kueue"]
     assert mirrored["neuron"] == facts.charts["neuron"]
     assert mirrored["efa"] == facts.charts["efa"].model_copy(update={"chart": "oci://mirror/efa", "repository": None})
 

@@ -54,7 +54,16 @@ def test_the_default_environment_has_no_findings() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["default", "kube-node-lease", "kube-public", "kube-system", "neuron-healthcheck-system", "volcano-system"]
+    "name",
+    [
+        "default",
+        "kube-node-lease",
+        "kube-public",
+        "kube-system",
+        "neuron-healthcheck-system",
+        "kueue-system",
+        "volcano-system",
+    ],
 )
 def test_namespaces_of_the_system_are_reserved(name: str) -> None:
     [found] = checks.check(settings.parse(f"eks: {{namespace: {name}}}"))

@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 from sandbox.kubernetes import volcano
 from trainium_cdk import outputs, settings
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.eks import access, charts, manifests
+from trainium_cdk.eks import access, charts, kueue, manifests
 from trainium_cdk.eks.installation import Installation
 from trainium_cdk.eks.interfaces import Layout, interfaces
 from trainium_cdk.eks.user_data import ApiServer, user_data
@@ -209,7 +209,7 @@ def test_charts_by_plugins() -> None:
     off = {"neuron_scheduler": True, "node_problem_detector": False, "volcano": False, "autoscaler": False}
     data = env(eks={"plugins": off, "node_groups": [{"instance_type": "trn1.2xlarge", "max_nodes": 1}]})
     found = charts.releases(Installation.of(data))
-    assert [r.name for r in found] == ["neuron"]
+    assert [r.name for r in found] == ["neuron", "jobset", "kueue"]
     assert (found[0].values["scheduler"]["enabled"], found[0].values["npd"]["enabled"]) == (True, False)
 
 
@@ -248,7 +248,7 @@ def test_objects_as_parsed() -> None:
     wanted = Installation.of(data)
     found = [
         *manifests.namespaces(wanted), manifests.service_account(wanted), *manifests.access(wanted),
-        *manifests.volumes(wanted, [EFS, FSX]), *manifests.queues(wanted),
+        *manifests.volumes(wanted, [EFS, FSX]), *manifests.queues(wanted), *kueue.queues(wanted),
     ]  # fmt: skip
     yaml, text = YAML(typ="safe", pure=True), io.StringIO()
     yaml.default_flow_style = False

@@ -91,9 +91,9 @@ def test_any_cluster_becomes_one_for_training(built: tuple[Any, Template]) -> No
     charts = {
         c["Properties"]["Release"]: key for key, c in found.find_resources("Custom::AWSCDK-EKS-HelmChart").items()
     }
-    assert set(charts) == {"neuron", "efa", "volcano"}
+    assert set(charts) == {"neuron", "efa", "jobset", "kueue", "volcano"}
     system = next(k for k, g in resources(found, "EKS::Nodegroup").items() if g["Properties"]["Labels"]["trainium-cdk/role"] == "system")  # fmt: skip
-    assert system in needs(found, charts["volcano"])
+    assert all(system in needs(found, charts[name]) for name in ("jobset", "kueue", "volcano"))
     early = {k for k, a in resources(found, "EKS::Addon").items() if a["Properties"]["AddonName"] == "vpc-cni"}
     assert early <= needs(found, system)
     for key, addon in resources(found, "EKS::Addon").items():

@@ -248,7 +248,7 @@ def test_wrong_jobs_are_refused(cluster: LocalKubernetes, place: str, value: Any
 def test_the_definitions_kept_here_are_those_of_the_version_built() -> None:
     need(available() is None, str(available()))
     kept = Path(build.__file__).parent / "volcano_crds"
-    came = {file.name: file for file in build.crds("volcano.sh/volcano")}
+    came = {file.name: file for file in build.crds("volcano")}
     for file in kept.glob("*.yaml"):
         assert load_all([file]) == load_all([came[file.name]])
 
@@ -263,7 +263,7 @@ def test_stop_from_another_process_leaves_nothing(tmp_path: Path) -> None:
     marked = lambda env: env.get("TRN_SANDBOX_KUBERNETES") == str(tmp_path / "cluster")  # noqa: E731
     assert until(lambda: any(name == "sleep" for _, name, _ in processes.with_environment(marked)))
     daemons = cluster.processes
-    assert set(daemons) > {"etcd", "kube-apiserver", "kwok", "vc-scheduler", "pods"}
+    assert set(daemons) > {"etcd", "kube-apiserver", "kwok", "jobset", "kueue", "vc-scheduler", "pods"}
     done = subprocess.run(
         [sys.executable, "-m", "sandbox.kubernetes", "down", str(tmp_path / "cluster")],
         cwd=paths.HOME,

@@ -359,7 +359,7 @@ def test_compiling_is_measured_by_source(tmp_path: Path) -> None:
     )
     go.chmod(0o755)
     seen: list[tuple[float, str]] = []
-    golang.compile(go, ["build", "."], tmp_path, lambda done, now: seen.append((done, now)))
+    golang.compile(go, ["build", "."], tmp_path, lambda done, now: seen.append((done, now)), ["."])
     assert seen == [(0.75, "b"), (1.0, "a")]
 
 
@@ -375,7 +375,12 @@ def test_an_unreachable_module_proxy_is_named(monkeypatch: pytest.MonkeyPatch, t
 def test_the_built_versions_are_those_of_the_catalogue() -> None:
     facts = Catalog.load().eks
     assert build.version("k8s.io/kubernetes").rpartition(".")[0] == facts.default
-    assert build.version("volcano.sh/volcano") == facts.charts["volcano"].version
+    for module, chart in {
+        "volcano.sh/volcano": "volcano",
+        "sigs.k8s.io/kueue": "kueue",
+        "sigs.k8s.io/jobset": "jobset",
+    }.items():
+        assert build.version(module) == facts.charts[chart].version
 
 
 def test_containers_of_an_ordinary_user_may_write_to_dev_null() -> None:

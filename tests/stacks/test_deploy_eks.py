@@ -21,6 +21,7 @@ from tests.support import need
 from tests.trust.figures import record
 from trainium_cdk import outputs
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.eks.charts import CONTROLLERS
 from trainium_cdk.jobs import Script
 from trainium_cdk.jobs.kubernetes.access import Identity
 from trainium_cdk.jobs.kubernetes.render import render
@@ -144,7 +145,7 @@ def test_life_of_a_cluster(
     called = {c["release"]: c for c in helm.calls(local_aws.directory) if c["verb"] == "upgrade"}
     for release, chart in pinned.items():
         assert called[release]["version"] == chart.version
-        assert called[release]["wait"] is (release == "volcano")
+        assert called[release]["wait"] is (release in CONTROLLERS)
 
     # the role that `trn` takes: only Volcano's jobs in the one namespace
     for key, value in local_aws.variables.items():

@@ -13,6 +13,7 @@ from tests.cdk import needs, only, properties, resources
 from tests.stacks.eks_synthesis import NAMES, document, environment, groups, template, template_of
 from tests.support import swept
 from trainium_cdk import outputs, settings
+from trainium_cdk.eks.charts import CONTROLLERS
 from trainium_cdk.eks.interfaces import interfaces
 
 LONGEST_SECONDS = 745
@@ -59,7 +60,7 @@ def test_the_support_setting() -> None:
 def test_charts_of_the_accounts_own_registry_may_be_pulled() -> None:
     policies = resources(template("eks/no-internet"), "IAM::ManagedPolicy")
     text = json.dumps([r for k, r in policies.items() if "ClusterKubectl" in k])
-    for chart in ("neuron-helm-chart", "aws-efa-k8s-device-plugin", "volcano"):
+    for chart in ("neuron-helm-chart", "aws-efa-k8s-device-plugin", "jobset", "kueue", "volcano"):
         assert f":ecr:us-east-2:111122223333:repository/charts/{chart}" in text
     default = resources(template("default"), "IAM::ManagedPolicy")
     assert ":repository/" not in json.dumps([r for k, r in default.items() if "ClusterKubectl" in k])
@@ -265,7 +266,7 @@ def test_user_data_by_node_settings() -> None:
 # --- what is installed ---
 
 
-def test_helm_ends_before_lambda_and_waits_for_volcano_alone(name: str) -> None:
+def test_helm_ends_before_lambda_and_waits_for_controllers_alone(name: str) -> None:
     env = environment(name)
     charts = {
         c["Properties"]["Release"]: c for c in template(name).find_resources("Custom::AWSCDK-EKS-HelmChart").values()
@@ -274,32 +275,36 @@ def test_helm_ends_before_lambda_and_waits_for_volcano_alone(name: str) -> None:
     assert set(charts) == {
         "neuron",
         *(["efa"] if efa else []),
+        "jobset",
+        "kueue",
         *(["volcano"] if env.eks.plugins.volcano else []),
     }
     nodes = {group["Id"] for group in groups(name).values()}
     for release, chart in charts.items():
         found = chart["Properties"]
         assert int(found["Timeout"].removesuffix("s")) < 900
-        assert ("Wait" in found) is (release == "volcano")
+        assert ("Wait" in found) is (release in CONTROLLERS)
         assert (
             found["Version"] == env.catalog.eks.charts[release].version
         )  # an OCI chart without one crashes the handler
         assert chart["DeletionPolicy"] == "Retain"
     system = {groups(name)["system"]["Id"]}
     for key, chart in template(name).find_resources("Custom::AWSCDK-EKS-HelmChart").items():
-        expected = system if chart["Properties"]["Release"] == "volcano" else set()
+        expected = system if chart["Properties"]["Release"] in CONTROLLERS else set()
         assert nodes & needs(template(name), key) == expected
 
 
-def test_queues_are_applied_after_volcano(name: str) -> None:
-    found = template(name).find_resources("Custom::AWSCDK-EKS-KubernetesResource")
-    queues = [
-        key for key, item in found.items() if '"kind":"Queue"' in json.dumps(item["Properties"]).replace("\\", "")
-    ]
+def test_queues_are_applied_after_what_serves_them(name: str) -> None:
+    applied = template(name).find_resources("Custom::AWSCDK-EKS-KubernetesResource")
     charts = template(name).find_resources("Custom::AWSCDK-EKS-HelmChart")
-    volcano = {key for key, chart in charts.items() if chart["Properties"]["Release"] == "volcano"}
-    assert len(queues) == len(volcano) == environment(name).eks.plugins.volcano
-    assert all(volcano <= needs(template(name), key) for key in queues)
+    release = {chart["Properties"]["Release"]: key for key, chart in charts.items()}
+    texts = {key: json.dumps(item["Properties"]).replace("\\", "") for key, item in applied.items()}
+    for kind, chart in (("ClusterQueue", "kueue"), ("Queue", "volcano")):
+        queues = [key for key, text in texts.items() if f'"kind":"{kind}"' in text]
+        assert len(queues) == (chart in release)
+        assert all(release[chart] in needs(template(name), key) for key in queues)
+    [base] = [key for key, text in texts.items() if '"kind":"CustomResourceDefinition"' in text]
+    assert base in needs(template(name), release["kueue"]), "Kueue looks for ProvisioningRequests only when it starts"
 
 
 def test_kubectl_has_memory_and_leaves_no_logs(name: str) -> None:

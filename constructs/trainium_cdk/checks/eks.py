@@ -16,7 +16,8 @@ WIDEST_NETWORK = 8
 """Shortest prefix that may reach a public API. No user owns a wider network."""
 SOON_DAYS = 90
 RESERVED_NAMESPACES = (
-    "default", "kube-node-lease", "kube-public", "kube-system", "neuron-healthcheck-system", "volcano-system",
+    "default", "kube-node-lease", "kube-public", "kube-system", "neuron-healthcheck-system", "jobset-system", "kueue-system",
+    "volcano-system",
 )  # fmt: skip
 SERVICE_PREFIXES = range(12, 25)
 """Allowed sizes of a cluster's service network (CloudFormation, KubernetesNetworkConfig.ServiceIpv4Cidr, 2026-11)."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
 from trainium_cdk.catalog.eks import Chart
 from trainium_cdk.eks.installation import Installation
+from trainium_cdk.eks.kueue import configuration
 
 DETECTOR_NAMESPACE = "neuron-healthcheck-system"
 """Namespace of the Neuron chart's node problem detector."""
@@ -37,6 +39,8 @@ are placed). Without pods, the number of nodes that a job needs is unknown, and 
 ADMISSIONS = ("/jobs/mutate", "/jobs/validate", "/podgroups/validate")
 """Volcano's admission webhooks that are on. Not those of queues: a queue that is applied before they are up is rejected (volcano issue 3254),
 and the stack's queues need no defaults."""
+CONTROLLERS = ("jobset", "kueue", "volcano")
+"""Charts with controllers, each in a namespace of its own, on the system nodes. Deployments wait until they respond."""
 _INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
 
@@ -61,7 +65,7 @@ class Release:
 
 def releases(wanted: Installation) -> tuple[Release, ...]:
     """The charts, in the order in which they are installed."""
-    values = {"neuron": _neuron, "efa": _efa, "volcano": _volcano}
+    values = {"neuron": _neuron, "efa": _efa, "jobset": _jobset, "kueue": _kueue, "volcano": _volcano}
     return tuple(_release(wanted, name, chart, values[name](wanted)) for name, chart in wanted.charts.items())
 
 
@@ -73,7 +77,7 @@ def _release(wanted: Installation, name: str, chart: Chart, values: dict[str, An
         where, what = chart.repository, chart.chart
     else:
         where, what = chart.chart, chart.chart.rpartition("/")[2]
-    return Release(name, what, where, chart.version, chart.namespace, values, create_namespace=name == "volcano")
+    return Release(name, what, where, chart.version, chart.namespace, values, create_namespace=name in CONTROLLERS)
 
 
 def _put(values: dict[str, Any], place: list[str], value: str) -> None:
@@ -106,6 +110,27 @@ def _efa(wanted: Installation) -> dict[str, Any]:
         "supportedInstanceLabels": {"keys": [_INSTANCE_TYPE], "values": _types(wanted, efa=True)},
         "tolerations": [{"key": wanted.catalog.eks.taint, "operator": "Exists", "effect": "NoSchedule"}],
     }
+
+
+def _jobset(wanted: Installation) -> dict[str, Any]:
+    """The chart names an image of the project's own builds; the released one is the catalogue's."""
+    return {"image": {**_image(wanted, "jobset"), "pullPolicy": "IfNotPresent"}}
+
+
+def _kueue(wanted: Installation) -> dict[str, Any]:
+    """The image as in `_jobset`. Kueue reads its configuration from a text."""
+    image = {**_image(wanted, "kueue"), "pullPolicy": "IfNotPresent"}
+    text = json.dumps(configuration(), indent=1)  # JSON is YAML
+    return {
+        "controllerManager": {"manager": {"image": image}},
+        "managerConfig": {"controllerManagerConfigYaml": text},
+    }
+
+
+def _image(wanted: Installation, name: str) -> dict[str, str]:
+    chart = wanted.charts[name]
+    [repository] = chart.images.values()
+    return {"repository": repository, "tag": f"v{chart.version}"}
 
 
 def _volcano(wanted: Installation) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from trainium_cdk.eks.access import EDITORS, SCALER, VIEWERS
 from trainium_cdk.eks.charts import DETECTOR_NAMESPACE
 from trainium_cdk.eks.installation import Installation
+from trainium_cdk.eks.kueue import NAMESPACE_LABEL
 from trainium_cdk.outputs import SERVICE_ACCOUNT, Fleet
 from trainium_cdk.outputs.eks import claim_of
 
@@ -26,6 +27,12 @@ _NOMINAL = "1200Gi"
 _VOLCANO_JOBS = {"apiGroups": ["batch.volcano.sh"], "resources": ["jobs", "jobs/status"]}
 _VOLCANO_GROUPS = {"apiGroups": ["scheduling.volcano.sh"], "resources": ["podgroups", "podgroups/status"]}
 _COMMANDS = {"apiGroups": ["bus.volcano.sh"], "resources": ["commands"]}
+_JOB_SETS = {"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets", "jobsets/status"]}
+_WAITING = [
+    {"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads", "workloads/status", "localqueues"]},
+    {"apiGroups": ["autoscaling.x-k8s.io"], "resources": ["provisioningrequests", "provisioningrequests/status"]},
+]
+_QUEUES = ["clusterqueues", "cohorts", "resourceflavors", "workloadpriorityclasses", "admissionchecks"]
 _READ = ["get", "list", "watch"]
 _WRITE = [*_READ, "create", "update", "patch", "delete", "deletecollection"]
 
@@ -35,6 +42,7 @@ def namespaces(wanted: Installation) -> list[Manifest]:
     standard = {f"pod-security.kubernetes.io/{mode}-version": "latest" for mode in ("enforce", "audit", "warn")}
     jobs = {
         **OWNER,
+        **NAMESPACE_LABEL,
         # enough for devices and huge pages; what `restricted` would reject (root in an image) is a warning
         "pod-security.kubernetes.io/enforce": "baseline",
         "pod-security.kubernetes.io/audit": "restricted",
@@ -55,12 +63,14 @@ def service_account(wanted: Installation) -> Manifest:
 
 
 def access(wanted: Installation) -> list[Manifest]:
-    """Permissions that EKS's access policies lack: Volcano's jobs in the namespace, and reading nodes, queues and volumes."""
+    """Permissions that EKS's access policies lack: JobSets and Volcano's jobs in the namespace, and reading nodes, queues and volumes."""
     namespace = wanted.namespace
-    edit = [{**_VOLCANO_JOBS, "verbs": _WRITE}, {**_COMMANDS, "verbs": _WRITE}, {**_VOLCANO_GROUPS, "verbs": _READ}]
-    view = [{**_VOLCANO_JOBS, "verbs": _READ}, {**_VOLCANO_GROUPS, "verbs": _READ}]
+    waiting = [{**rule, "verbs": _READ} for rule in (*_WAITING, _VOLCANO_GROUPS)]
+    edit = [{**rule, "verbs": _WRITE} for rule in (_JOB_SETS, _VOLCANO_JOBS, _COMMANDS)] + waiting
+    view = [{**rule, "verbs": _READ} for rule in (_JOB_SETS, _VOLCANO_JOBS)] + waiting
     look = [
         {"apiGroups": [""], "resources": ["nodes", "persistentvolumes", "namespaces"], "verbs": _READ},
+        {"apiGroups": ["kueue.x-k8s.io"], "resources": _QUEUES, "verbs": _READ},
         {"apiGroups": ["scheduling.volcano.sh"], "resources": ["queues"], "verbs": _READ},
         {"apiGroups": ["storage.k8s.io"], "resources": ["storageclasses"], "verbs": _READ},
     ]

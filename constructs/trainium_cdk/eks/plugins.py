@@ -16,10 +16,10 @@ from trainium_cdk._cdk.permissions import grant_keys, job_file_statements
 from trainium_cdk._cdk.rules import refuse_tokens
 from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.eks import manifests, network_policies
+from trainium_cdk.eks import kueue, manifests, network_policies, provisioning_requests
 from trainium_cdk.eks.access import Policy
 from trainium_cdk.eks.access_entry import access_entry
-from trainium_cdk.eks.charts import DETECTOR_ACCOUNT, DETECTOR_NAMESPACE, Release, releases
+from trainium_cdk.eks.charts import CONTROLLERS, DETECTOR_ACCOUNT, DETECTOR_NAMESPACE, Release, releases
 from trainium_cdk.eks.groups import NodeGroup, refuse_duplicates
 from trainium_cdk.eks.identities import PodRole, detector_statements
 from trainium_cdk.eks.installation import Installation
@@ -215,6 +215,7 @@ class TrnPlugins(Construct):
         base = self._apply(
             "Base",
             [
+                provisioning_requests.definition(),  # before Kueue, which looks for it only when it starts
                 *manifests.namespaces(wanted),
                 manifests.service_account(wanted),
                 *manifests.access(wanted),
@@ -223,16 +224,16 @@ class TrnPlugins(Construct):
                 *manifests.volumes(wanted, self._mounts),
             ],
         )
+        queues = {"kueue": ("Queues", kueue.queues(wanted)), "volcano": ("Queue", manifests.queues(wanted))}
         for release in releases(wanted):
-            volcano = release.name == "volcano"
-            chart = self._install(release, wait=volcano)
-            chart.node.add_dependency(base)
+            controller = release.name in CONTROLLERS
+            chart = self._install(release, wait=controller)
+            chart.node.add_dependency(base, *(system_nodes if controller else ()))
             self.ready.add(chart)
-            if volcano:
-                chart.node.add_dependency(*system_nodes)
-                queues = self._apply("Queue", manifests.queues(wanted))
-                queues.node.add_dependency(chart)
-                self.ready.add(queues)
+            if objects := queues.get(release.name):
+                made = self._apply(*objects)
+                made.node.add_dependency(chart)
+                self.ready.add(made)
 
     def _apply(self, id: str, objects: list[manifests.Manifest]) -> Construct:
         manifest: Construct = self._constructs.KubernetesManifest(

@@ -178,7 +178,7 @@ class Mirror(Settings):
     caches or other
     registries."""
 
-    charts: dict[Literal["neuron", "efa", "volcano"], ChartAddress] = Field(default_factory=dict)
+    charts: dict[Literal["neuron", "efa", "jobset", "kueue", "volcano"], ChartAddress] = Field(default_factory=dict)
     """Charts in the catalogue's versions, for example neuron:
     oci://111122223333.dkr.ecr.us-east-1.amazonaws.com/neuron-helm-chart."""
     images: dict[RegistryPath, RegistryPath] = Field(default_factory=dict)

@@ -33,6 +33,7 @@ func main() {
 		"kwok":                    kwok,
 		"certificates":            certificates,
 		"network-policies":        networkPolicies,
+		"render-chart":            renderChart,
 		"vc-scheduler":            volcanoScheduler,
 		"vc-controller-manager":   volcanoControllers,
 		"vc-webhook-manager":      volcanoWebhooks,
