@@ -1,6 +1,7 @@
 """Capacity reservations and capacity blocks, for which ministack only returns an empty list.
 
-Two files in the sandbox's folder change the responses; both are read for each request. `reservations.json` is an object
+Files in the sandbox's folder change the responses; they are read for each request. `capacity.json` limits the instances of a type,
+running or reserved; `unreservable.json` is a list of types for which EC2 makes no reservations. `reservations.json` is an object
 reservation id -> fields that replace those of DescribeCapacityReservations. `block-offerings.json` is the list of
 offered blocks: `{"InstanceType", "InstanceCount", "AvailabilityZoneId", "StartInHours", "Hours", "UpfrontFee"}`.
 """
@@ -8,6 +9,7 @@ offered blocks: `{"InstanceType", "InstanceCount", "AvailabilityZoneId", "StartI
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import os
 import uuid
@@ -58,18 +60,24 @@ def _reserve(instance_type: str, count: int, zone: str, *, block: bool, end: str
 
 def create_capacity_reservation(params: dict[str, Any]) -> Response:
     """An on-demand capacity reservation (ODCR)."""
-    zone_id = ec2._p(params, "AvailabilityZoneId")
+    zone_id, kind, count = (ec2._p(params, key) for key in ("AvailabilityZoneId", "InstanceType", "InstanceCount"))
     zone = require_zone(zone_id) if zone_id else ec2._p(params, "AvailabilityZone")
     if not zone:
         raise ApiError("MissingParameter", "AvailabilityZone or AvailabilityZoneId is required")
+    if (ec2._p(params, "EndDateType") == "limited") != bool(ec2._p(params, "EndDate")):
+        raise ApiError("InvalidParameterCombination", "EndDate is given if, and only if, EndDateType is limited")
+    if kind in (_given("unreservable.json") or []):
+        raise ApiError("Unsupported", f"The requested configuration is currently not supported for {kind}")
+    if room(kind) < int(count):
+        text = f"We currently do not have sufficient {kind} capacity in the Availability Zone you requested ({zone})."
+        raise ApiError("InsufficientInstanceCapacity", text, 500)
     reservation = _reserve(
-        ec2._p(params, "InstanceType"),
-        int(ec2._p(params, "InstanceCount")),
-        zone,
-        block=False,
-        end=ec2._p(params, "EndDate") or None,
-        match=ec2._p(params, "InstanceMatchCriteria") or "open",
-    )
+        kind, int(count), zone,
+        block=False, end=ec2._p(params, "EndDate") or None, match=ec2._p(params, "InstanceMatchCriteria") or "open",
+    )  # fmt: skip
+    numbers = itertools.takewhile(lambda i: ec2._p(params, f"TagSpecifications.1.Tag.{i}.Key"), itertools.count(1))
+    tags = [{part: ec2._p(params, f"TagSpecifications.1.Tag.{i}.{part}") for part in ("Key", "Value")} for i in numbers]
+    reservation["Tags"] = tags
     return ec2_response("CreateCapacityReservation", {"CapacityReservation": reservation})
 
 
@@ -90,6 +98,10 @@ def describe_capacity_reservations(params: dict[str, Any]) -> Response:
     chosen = [_known(key) for key in ids] if ids else list(_reservations.values())
     keys = {"state": "State", "instance-type": "InstanceType", "availability-zone": "AvailabilityZone"}
     for name, values in ec2._parse_filters(params).items():
+        if name.startswith("tag:"):
+            tag = name.removeprefix("tag:")
+            chosen = [e for e in chosen if any(t["Key"] == tag and t["Value"] in values for t in e["Tags"])]
+            continue
         if name not in keys:
             raise ApiError("InvalidParameterValue", f"The filter '{name}' is invalid")
         chosen = [entry for entry in chosen if entry[keys[name]] in values]
@@ -144,6 +156,31 @@ def purchase_capacity_block(params: dict[str, Any]) -> Response:
         block=True, end=offer["EndDate"], match="targeted",
     )  # fmt: skip
     return ec2_response("PurchaseCapacityBlock", {"CapacityReservation": reservation})
+
+
+def room(kind: str) -> int:
+    """How many more instances of a type can be launched or reserved."""
+    bounds: dict[str, int] = _given("capacity.json") or {}
+    there: int = sum(i["InstanceType"] == kind and i["State"]["Name"] == "running" for i in ec2._instances.values())
+    return max(0, int(bounds.get(kind, 10**6)) - there - available(kind))
+
+
+def available(kind: str) -> int:
+    """How many instances of a type are reserved on demand and not launched yet."""
+    return sum(int(entry["AvailableInstanceCount"]) for entry in _open(kind))
+
+
+def take(kind: str, count: int) -> None:
+    """Launch instances into open reservations."""
+    for entry in _open(kind):
+        used = min(count, entry["AvailableInstanceCount"])
+        entry["AvailableInstanceCount"] -= used
+        count -= used
+
+
+def _open(kind: str) -> list[dict[str, Any]]:
+    wanted = {"InstanceType": kind, "State": "active", "InstanceMatchCriteria": "open", "ReservationType": "default"}
+    return [entry for entry in _reservations.values() if wanted.items() <= entry.items()]
 
 
 def reservations() -> list[str]:

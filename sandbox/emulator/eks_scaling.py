@@ -2,25 +2,27 @@
 
 A node group's `scalingConfig` is authoritative; EKS shows the size of its Auto Scaling group in the same way. Instances are
 launched on each read, within the capacity: `capacity.json` in the sandbox's folder limits the instances of a type,
-`{"trn1.32xlarge": 11}`. Missing instances are reported as EKS reports them, and launched when there is capacity.
+`{"trn1.32xlarge": 11}`; what is reserved for it counts as used. Missing instances are reported as EKS reports them, and launched when
+there is capacity. A smaller size ends the oldest instances (EKS's termination policies, which cannot be changed: containers-roadmap
+issue 1311), except those that are protected from scale-in.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import uuid
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from ministack.services import autoscaling, ec2, eks
 
+from sandbox.emulator import ec2_reservations
 from sandbox.emulator.query import call_ec2
 
 _ROUTE = re.compile(r"/clusters/([A-Za-z0-9_-]+)/node-groups/([A-Za-z0-9_-]+)/update-config")
 _SIZES = ("minSize", "maxSize", "desiredSize")
+_PROTECTED_AT_ONCE = 50
 _IMAGE = "ami-0123456789abcdef0"
 Group = dict[str, Any]
 
@@ -50,6 +52,7 @@ def install() -> None:
     set_desired = autoscaling._ACTION_MAP["SetDesiredCapacity"]
     autoscaling._ACTION_MAP["SetDesiredCapacity"] = lambda p: _set_desired(p, set_desired)
     autoscaling._ACTION_MAP["TerminateInstanceInAutoScalingGroup"] = _terminate
+    autoscaling._ACTION_MAP["SetInstanceProtection"] = _protect
 
 
 def update(cluster: str, name: str, request: dict[str, Any]) -> Any:
@@ -82,9 +85,11 @@ def reconcile() -> None:
         missing = sizes["desiredSize"] - len(asg["Instances"])
         kind = _instance_type(group)
         if missing < 0:
-            _end([i["InstanceId"] for i in asg["Instances"][missing:]])
-            del asg["Instances"][missing:]
-        elif launched := min(missing, _room(kind)):
+            over = [i for i in asg["Instances"] if not i["ProtectedFromScaleIn"]][:-missing]
+            _end([i["InstanceId"] for i in over])
+            asg["Instances"] = [i for i in asg["Instances"] if i not in over]
+        elif missing and (launched := min(missing, ec2_reservations.room(kind) + ec2_reservations.available(kind))):
+            ec2_reservations.take(kind, launched)
             asg["Instances"] += _launch(group, kind, launched)
         short = missing > 0 and len(asg["Instances"]) < sizes["desiredSize"]
         group["health"] = {"issues": [_shortage(name, kind)] if short else []}
@@ -106,7 +111,10 @@ def _new_asg(name: str, group: Group) -> dict[str, Any]:
         {"Key": k, "Value": v, "ResourceId": name, "ResourceType": "auto-scaling-group", "PropagateAtLaunch": True}
         for k, v in tags.items()
     ]
+    autoscaling._tags[name] = asg["Tags"]  # to which CreateOrUpdateTags adds
     asg["_nodegroup"] = group["nodegroupName"]
+    if zones := {ec2._subnets[id]["AvailabilityZone"] for id in group.get("subnets", []) if id in ec2._subnets}:
+        asg["AvailabilityZones"] = sorted(zones)
     return asg
 
 
@@ -149,6 +157,22 @@ def _terminate(params: Any) -> Any:
     )
 
 
+def _protect(params: Any) -> Any:
+    ids = autoscaling._parse_member_list(params, "InstanceIds")
+    if len(ids) > _PROTECTED_AT_ONCE:
+        return autoscaling._error("ValidationError", f"The number of instance IDs must be at most {_PROTECTED_AT_ONCE}")
+    asg = autoscaling._asgs.get(autoscaling._p(params, "AutoScalingGroupName")) or {"Instances": []}
+    has = {i["InstanceId"]: i for i in asg["Instances"]}
+    if unknown := [id for id in ids if has.get(id, {}).get("LifecycleState") != "InService"]:
+        return autoscaling._error(
+            "ValidationError", f"The instance {unknown[0]} is not part of the group or not in InService."
+        )
+    for id in ids:
+        has[id]["ProtectedFromScaleIn"] = autoscaling._p(params, "ProtectedFromScaleIn") == "true"
+    reconcile()
+    return autoscaling._xml(200, "SetInstanceProtectionResponse", "<SetInstanceProtectionResult/>")
+
+
 def _group_of(asg: str) -> Group | None:
     named = (g for g in eks._nodegroups.values() if g["resources"]["autoScalingGroups"][0]["name"] == asg)
     return next(named, None)
@@ -164,16 +188,6 @@ def _instance_type(group: Group) -> str:
         LaunchTemplateVersion=[str(template.get("version") or template.get("Version") or "$Latest")],
     )
     return found.findtext(".//instanceType") or "unknown"
-
-
-def _room(kind: str) -> int:
-    """How many more instances of a type can be launched."""
-    try:
-        bounds: dict[str, int] = json.loads((Path(os.environ["SANDBOX_DIR"]) / "capacity.json").read_text())
-    except FileNotFoundError:
-        return 10**6
-    there: int = sum(i["InstanceType"] == kind and i["State"]["Name"] == "running" for i in ec2._instances.values())
-    return max(0, int(bounds.get(kind, 10**6)) - there)
 
 
 def _launch(group: Group, kind: str, count: int) -> list[dict[str, Any]]:

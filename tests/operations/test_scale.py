@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ from trainium_cdk import outputs, settings
 from trainium_cdk.deployment.node_group_size import respond
 from trainium_cdk.deployment.request import Request
 from trainium_cdk.errors import ScaleError
-from trainium_cdk.operations.scale import Progress, advice, progress, scale, wait
+from trainium_cdk.operations.scale import Progress, advice, busy, progress, scale, wait
 
 SHORTAGE = (
     "AsgInstanceLaunchFailures: Could not launch On-Demand Instances. InsufficientInstanceCapacity - We currently do not have "
@@ -37,9 +38,13 @@ class Aws:
             "other": {"status": "ACTIVE", "scalingConfig": bounds},
             "S-Grouptrn-x": {"status": status, "scalingConfig": bounds, "labels": {outputs.GROUP_LABEL: "trn"}, **more},
         }
+        for name, group in self.groups.items():
+            group["resources"] = {"autoScalingGroups": [{"name": f"eks-{name}"}]}
+        self.instances: dict[str, bool] = {}
+        """Whether each is protected from scale-in."""
 
     def __call__(self, service: str) -> Aws:
-        assert service in ("eks", "ec2")
+        assert service in ("eks", "ec2", "autoscaling")
         return self
 
     def get_paginator(self, operation: str) -> Any:
@@ -56,6 +61,18 @@ class Aws:
         }  # fmt: skip
         return [{"Reservations": [{"Instances": [1]}, {"Instances": [2, 3]}]}, {"Reservations": []}]
 
+    def describe_auto_scaling_groups(self, AutoScalingGroupNames: list[str]) -> dict[str, Any]:  # noqa: N803
+        assert AutoScalingGroupNames == ["eks-S-Grouptrn-x"]
+        found = [
+            {"InstanceId": i, "ProtectedFromScaleIn": p, "LifecycleState": "InService"}
+            for i, p in self.instances.items()
+        ]
+        return {"AutoScalingGroups": [{"Instances": found}]}
+
+    def set_instance_protection(self, **given: Any) -> None:
+        assert given["AutoScalingGroupName"] == "eks-S-Grouptrn-x"
+        self.instances |= dict.fromkeys(given["InstanceIds"], given["ProtectedFromScaleIn"])
+
     def describe_nodegroup(self, clusterName: str, nodegroupName: str) -> dict[str, Any]:  # noqa: N803
         assert clusterName == NAME
         return {"nodegroup": self.groups[nodegroupName]}
@@ -66,11 +83,59 @@ class Aws:
         self.groups[nodegroupName]["scalingConfig"] = scalingConfig
 
 
+def idle(nodegroup: str) -> set[str]:
+    assert nodegroup == "S-Grouptrn-x"
+    return set()
+
+
+@pytest.mark.parametrize(
+    ("protected", "pods", "nodes", "force", "kept"),
+    [
+        ("a", "", 1, False, "a"),
+        ("", "b", 1, False, "b"),  # the scaler has not seen its pods yet, or there is no scaler
+        ("ab", "bc", 3, False, "abc"),
+        ("ab", "bc", 2, False, "3 of the 4 nodes of trn are in use, and 2 were requested. Request at least 3 (idle nodes end first)"),
+        ("ab", "bc", 2, True, "ab"),
+        ("abcd", "", 1, True, "a"),
+    ],
+)  # fmt: skip
+def test_a_smaller_size_ends_idle_nodes_only(protected: str, pods: str, nodes: int, force: bool, kept: str) -> None:
+    aws = Aws()
+    aws.groups["S-Grouptrn-x"]["scalingConfig"] = {"minSize": 1, "maxSize": 4, "desiredSize": 4}
+    aws.instances = {each: each in protected for each in "abcd"}
+    if " " in kept:
+        with pytest.raises(ScaleError, match=re.escape(kept)):
+            scale(CLUSTER, "trn", nodes, aws, busy=lambda _: set(pods), force=force)
+        assert aws.groups["S-Grouptrn-x"]["scalingConfig"]["desiredSize"] == 4
+    else:
+        scale(CLUSTER, "trn", nodes, aws, busy=lambda _: set(pods), force=force)
+        assert "".join(each for each, on in aws.instances.items() if on) == kept
+
+
+def test_nodes_are_in_use_by_the_jobs_pods() -> None:
+    def node(name: str) -> dict[str, Any]:
+        return {"metadata": {"name": name}, "spec": {"providerID": f"aws:///z/i-{name}"}}
+
+    def pod(name: str, phase: str) -> dict[str, Any]:
+        return {"spec": {"nodeName": name}, "status": {"phase": phase}}
+
+    found = {
+        "Node": [node(n) for n in "abc"],
+        "Pod": [
+            pod("a", "Running"),
+            pod("b", "Succeeded"),
+            pod("x", "Running"),
+            {"spec": {}, "status": {"phase": "Pending"}},
+        ],
+    }
+    assert busy(SimpleNamespace(list=lambda kind, **_: found[kind]), "n") == {"i-a"}
+
+
 @pytest.mark.parametrize("nodes", [1, 2, 4])
 @pytest.mark.parametrize("group", ["trn", "S-Grouptrn-x"])
 def test_a_group_is_scaled_within_its_bounds(group: str, nodes: int) -> None:
     aws = Aws()
-    assert scale(CLUSTER, group, nodes, aws) == "S-Grouptrn-x"
+    assert scale(CLUSTER, group, nodes, aws, busy=idle) == "S-Grouptrn-x"
     assert aws.groups["S-Grouptrn-x"]["scalingConfig"] == {"minSize": 1, "maxSize": 4, "desiredSize": nodes}
     assert aws.groups["other"]["scalingConfig"]["desiredSize"] == 2
     assert progress(CLUSTER, "S-Grouptrn-x", aws) == Progress(nodes, 3)
@@ -89,7 +154,7 @@ def test_a_group_is_scaled_within_its_bounds(group: str, nodes: int) -> None:
 def test_it_is_refused(status: str, group: str, nodes: int, message: str) -> None:
     aws = Aws(status)
     with pytest.raises(ScaleError) as refused:
-        scale(CLUSTER, group, nodes, aws)
+        scale(CLUSTER, group, nodes, aws, busy=idle)
     assert message in str(refused.value)
     assert aws.groups["S-Grouptrn-x"]["scalingConfig"]["desiredSize"] == 2
 
@@ -104,7 +169,7 @@ def test_problems_are_those_that_aws_reports() -> None:
 def test_a_deployment_does_not_undo_it() -> None:
     """What the function in the stack answers when a deployment changes another bound."""
     aws = Aws()
-    scale(CLUSTER, "trn", 3, aws)
+    scale(CLUSTER, "trn", 3, aws, busy=idle)
     properties = {"Cluster": NAME, "Label": outputs.GROUP_LABEL, "Group": "trn", "Nodes": "0", "Min": "0"}
 
     def nodes(kind: str, most: str) -> int:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from trainium_cdk.cli.options import EKS_STACK, EnvFile, Region, Stack, only
 from trainium_cdk.cli.output import say
 from trainium_cdk.engines import EKS
-from trainium_cdk.errors import ScaleError
+from trainium_cdk.errors import ScaleError, TransportError
+
+if TYPE_CHECKING:
+    from trainium_cdk.outputs import EksCluster
 
 
 def scale(
@@ -17,11 +20,15 @@ def scale(
     nodes: Annotated[int, typer.Option("--nodes", "-N", min=0, help="Number of nodes.")],
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the nodes run.")] = True,
     timeout: Annotated[float | None, typer.Option(min=0, help="Seconds. Default: no limit.")] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="End nodes with running jobs, too, if too few are idle.")
+    ] = False,
     stack: Stack = EKS_STACK,
     region: Region = None,
     _env: EnvFile = None,
 ) -> None:
-    """Set the number of nodes of an EKS node group. A shortage of capacity is reported, and AWS keeps trying."""
+    """Set the number of nodes of an EKS node group. A smaller number ends idle nodes only. A shortage of capacity is reported, and AWS
+    keeps trying."""
     from trainium_cdk import engines, outputs
     from trainium_cdk._aws import aws_errors_as
     from trainium_cdk.cli.destroy import clients
@@ -33,7 +40,23 @@ def scale(
     cluster = only(outputs.EksCluster, found, EKS.title, EKS_STACK)
     client: Any = clients(cluster.region)
     with aws_errors_as(ScaleError, f"cannot scale {group}"):
-        name = scaling.scale(cluster, group, nodes, client)
+        name = scaling.scale(cluster, group, nodes, client, busy=lambda name: _busy(cluster, name, force), force=force)
         say(f"node group {group}: requested {nodes} nodes")
         if wait:
             scaling.wait(lambda: scaling.progress(cluster, name, client), say, timeout=timeout)
+
+
+def _busy(cluster: EksCluster, nodegroup: str, force: bool) -> set[str]:
+    from trainium_cdk.jobs.kubernetes.connect import kubernetes_api
+    from trainium_cdk.operations import scale as scaling
+
+    try:
+        api = kubernetes_api(cluster)
+    except TransportError as error:
+        if force:
+            return set()
+        raise ScaleError(f"cannot see which nodes are in use: {error}. Connect, or end any node with --force") from None
+    try:
+        return scaling.busy(api, nodegroup)
+    finally:
+        api.close()

@@ -238,7 +238,7 @@ class TrnNodeGroup(Construct):
             purpose="training",
             sizes=Sizes(desired_size, min_size, max_size),
             template=template,
-            after=[*view.before_nodes, *routes_of(candidates), *([storage.ready] if storage else [])],
+            after=(),
             labels=labels,
             cluster_name=view.name,
             node_role=role_arn(self.role),
@@ -255,6 +255,7 @@ class TrnNodeGroup(Construct):
                 for t in taints
             ],
         )
+        self._wait_for(*view.before_nodes, *routes_of(candidates), *([storage.ready] if storage else []))
         self.nodegroup_name: str = self._resource.attr_nodegroup_name
         self.nodegroup_arn: str = self._resource.attr_arn
         self._connections: ec2.Connections | None = None
@@ -312,8 +313,13 @@ class TrnNodeGroup(Construct):
             catalog=environment.catalog,
             rules=False,  # the whole environment is already checked
         )
-        group._resource.node.add_dependency(network.internet_ready, *after)
+        group._wait_for(network.internet_ready, *after)
         return group
+
+    def _wait_for(self, *needed: IDependable) -> None:
+        """The reading of its size waits, too: the scaler may change the size during a deployment, until the group's turn."""
+        for each in (self._resource, self.node.find_child("Size")):
+            each.node.add_dependency(*needed)
 
     @classmethod
     def from_nodegroup_attributes(

@@ -3,12 +3,14 @@
 If AWS has no capacity, a node group that is created with nodes fails, and the whole stack is rolled back. So groups start with
 the size in the environment (0 by default), and get more nodes by `scale`: a shortage then only costs time.
 A deployment does not undo it, as long as the group's size in the environment stays the same.
+
+To lower a size, AWS ends the oldest instances, whatever runs on them. So nodes in use are protected from it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,11 +39,24 @@ class Progress:
         return self.running == self.wanted
 
 
-def scale(cluster: EksCluster, group: str, nodes: int, client: Client) -> str:
-    """Request a number of nodes for a node group. Returns EKS's name of the group.
+def scale(
+    cluster: EksCluster,
+    group: str,
+    nodes: int,
+    client: Client,
+    *,
+    busy: Callable[[str], Collection[str]],
+    force: bool = False,
+) -> str:
+    """Request a number of nodes for a node group. Idle nodes end first. Returns EKS's name of the group.
+
+    Args:
+        busy: EKS's name of the group -> ids of the instances on which pods run; asked only if the size is lowered.
+        force: end nodes in use, too, if there are not enough idle ones.
 
     Raises:
-        ScaleError: the group does not exist, the number is outside its limits, or another change of it is in progress.
+        ScaleError: the group does not exist, the number is outside its limits, another change of it is in progress, or nodes in use
+            would end.
         botocore.exceptions.ClientError: AWS rejected a request.
     """
     name, found = _find(cluster, group, client("eks"))
@@ -56,11 +71,48 @@ def scale(cluster: EksCluster, group: str, nodes: int, client: Client) -> str:
         raise ScaleError(
             f"node group {group} is {found['status']}. Wait until it is ACTIVE, or fix it with a deployment"
         )
+    if nodes < bounds["desiredSize"]:
+        _spare(found, group, nodes, client("autoscaling"), busy(name), force=force)
     if bounds["desiredSize"] != nodes:
         client("eks").update_nodegroup_config(
             clusterName=cluster.cluster_name, nodegroupName=name, scalingConfig={**bounds, "desiredSize": nodes}
         )
     return name
+
+
+def _spare(found: dict[str, Any], group: str, nodes: int, scaling: Any, busy: Collection[str], *, force: bool) -> None:
+    """Protect the instances in use from scale-in, and only as many as may stay. The scaler's function protects them, too."""
+    asg = found["resources"]["autoScalingGroups"][0]["name"]
+    [described] = scaling.describe_auto_scaling_groups(AutoScalingGroupNames=[asg])["AutoScalingGroups"]
+    there = {
+        i["InstanceId"]: i["ProtectedFromScaleIn"] for i in described["Instances"] if i["LifecycleState"] == "InService"
+    }
+    used = sorted(id for id, protected in there.items() if protected or id in busy)
+    if len(used) > nodes and not force:
+        raise ScaleError(
+            f"{len(used)} of the {len(there)} nodes of {group} are in use, and {nodes} were requested. Request at least {len(used)} "
+            "(idle nodes end first), cancel the jobs first, or end nodes with running jobs with --force"
+        )
+    kept = set(used[:nodes])
+    for protect in (True, False):
+        ids = [id for id, protected in there.items() if (id in kept) == protect != protected]
+        for at in range(0, len(ids), 50):  # of one request
+            scaling.set_instance_protection(
+                AutoScalingGroupName=asg, InstanceIds=ids[at : at + 50], ProtectedFromScaleIn=protect
+            )
+
+
+def busy(api: Any, nodegroup: str) -> set[str]:
+    """Ids of the instances of a node group on which pods of the jobs' namespace run, by EKS's name of the group.
+
+    Args:
+        api: `jobs.kubernetes.connect.kubernetes_api(cluster)`.
+    """
+    running = {
+        pod["spec"].get("nodeName") for pod in api.list("Pod") if pod["status"].get("phase") in ("Pending", "Running")
+    }
+    nodes = api.list("Node", labels=f"eks.amazonaws.com/nodegroup={nodegroup}")
+    return {n["spec"]["providerID"].rpartition("/")[2] for n in nodes if n["metadata"]["name"] in running}
 
 
 def progress(cluster: EksCluster, name: str, client: Client) -> Progress:
