@@ -146,7 +146,7 @@ BAD: list[tuple[list[str | bytes], int, str]] = [
     (["submit", "bert-large", "--nodes", "many"], 2, "--nodes.*valid integer"),
     (["submit", "bert-large", "--speed"], 2, "No such option.*--speed"),
     (["frobnicate"], 2, "No such command 'frobnicate'"),
-    (["submit", "bert"], 1, "there is no kind of job and no file 'bert'. Give bert-large, gpt-6.7b, .*or the path"),
+    (["submit", "bert"], 1, "there is no kind of job and no file 'bert'. Give bert-large, finetune, gpt-6.7b, .*or the path"),
     (["submit", "gpt3-6.7b"], 1, "gpt3-6.7b cannot run: the Neuron reference for Megatron-LM.*since SDK 2.13.*Use gpt-6.7b"),
     (["submit", ""], 1, "there is no kind of job and no file ''. Give bert-large, "),
     (["submit", "./none.sh"], 1, "cannot read the script ./none.sh: No such file or directory"),

@@ -9,7 +9,7 @@ import pytest
 from botocore import exceptions
 
 from tests.checks.live.cases import BY_NAME, NOW, target
-from trainium_cdk.checks.live import quotas
+from trainium_cdk.checks.live import checks_of, quotas
 from trainium_cdk.checks.live.aws import _of_botocore
 from trainium_cdk.checks.live.data import FileSystem
 from trainium_cdk.checks.live.network import fetch_vpc
@@ -124,15 +124,15 @@ OWN = "custom_ami: ami-0123456789abcdef0"
 
 
 @pytest.mark.parametrize(
-    ("text", "engine", "wanted"),
+    ("text", "wanted"),
     [
-        ("", "slurm", True),
-        ("", "eks", False),
-        (f"pcluster: {{{OWN}}}", "slurm", False),
-        (f"pcluster: {{head: {{{OWN}}}}}", "slurm", True),
-        (f"pcluster: {{queues: [{{{OWN}}}]}}", "slurm", True),
-        (f"pcluster: {{head: {{{OWN}}}, queues: [{{{OWN}}}]}}", "slurm", False),
+        ("", True),
+        (f"pcluster: {{{OWN}}}", False),
+        (f"pcluster: {{head: {{{OWN}}}}}", True),
+        (f"pcluster: {{queues: [{{{OWN}}}]}}", True),
+        (f"pcluster: {{head: {{{OWN}}}, queues: [{{{OWN}}}]}}", False),
     ],
 )
-def test_official_images_are_looked_up_where_a_node_uses_one(text: str, engine: str, wanted: bool) -> None:
-    assert BY_NAME["parallelcluster"].wanted(target(text, engine)) is wanted
+def test_official_images_are_looked_up_where_a_node_uses_one(text: str, wanted: bool) -> None:
+    assert BY_NAME["parallelcluster"].wanted(target(text, "slurm")) is wanted
+    assert "parallelcluster" not in {check.name for check in checks_of("eks")}

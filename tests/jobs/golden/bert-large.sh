@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=4268e6b968d4b25acd83ad7403f52220d79008f542490cad1d619ed4c0bc6f3e
+digest=f1958336cf2290a35e9723796074748a3056b06b4781566f804e91d0d036a930
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -307,7 +307,7 @@ export HF_HOME=$trn/hf_cache
 command=(
   python3 -m torch.distributed.run --nproc_per_node "$NPROC_PER_NODE"
   --nnodes "$NNODES" --node_rank "$NODE_RANK" --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT"
-  "$job/script/launch.py" limit_metadata,keep_random_state,keep_learning_rate dp_bert_large_hf_pretrain_hdf5.py
+  "$job/script/launch.py" "limit_metadata,keep_random_state,keep_learning_rate" dp_bert_large_hf_pretrain_hdf5.py
   --data_dir "$data"
   --output_dir "$output"
   --metrics_file "$output/results.json"

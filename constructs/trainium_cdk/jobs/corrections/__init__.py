@@ -25,4 +25,4 @@ def sent(*names: Correction) -> Mapping[str, bytes]:
 
 def program(script: str, *names: Correction) -> str:
     """The program and its first arguments, as words of the shell: `script` with these corrections."""
-    return f'"$job/script/{_LAUNCH}" {",".join(names)} {script}'
+    return f'"$job/script/{_LAUNCH}" "{",".join(names)}" {script}'
