@@ -59,14 +59,16 @@ framework_finished() {
 
 # framework_link LINK VENV: an atomic move, so that the link always exists.
 framework_link() {
-  local link="$1" venv="$2"
+  local link="$1" venv="$2" staged
   [[ "$(readlink "${link}" || true)" != "${venv##*/}" ]] || return 0
   [[ ! -e ${link} || -L ${link} ]] ||
     die "${link} is not a link but a folder, so the virtual environment cannot be replaced while jobs run" \
       "Rename it when no job uses it (mv ${link} ${link}.old), or choose another bootstrap.venv"
-  ln -s "${venv##*/}" "${link}.new.$$"
-  chown -h "${TRN_USER}:" "${link}.new.$$"
-  mv -T "${link}.new.$$" "${link}"
+  # Nodes that start together on a shared file system often have equal process ids.
+  staged="$(mktemp -u "${link}.$(uname -n).XXXXXXXX")"
+  ln -sT "${venv##*/}" "${staged}"
+  chown -h "${TRN_USER}:" "${staged}"
+  mv -T "${staged}" "${link}"
   changed "${link} now points to ${venv##*/}"
 }
 

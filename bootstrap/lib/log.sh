@@ -46,7 +46,7 @@ take_lock() {
     announce "another run is under way, waiting up to ${TRN_LOCK_WAIT} s"
     if ! flock -w "${TRN_LOCK_WAIT}" 9; then
       report "trn-bootstrap: another run still holds ${TRN_STATE_DIR}/lock after ${TRN_LOCK_WAIT} s; see 'ps' and ${TRN_LOG}"
-      exit 1
+      end_failed 1
     fi
   fi
 }
@@ -126,7 +126,17 @@ run_step() {
       "${name}" "${TRN_NODE_ROLE}" "$(uname -n)" "${message:-the step ended with status ${status}.}" \
       "${TRN_LOG}" "${TRN_STATE_DIR}/status.json"
   )"
-  exit "${status}"
+  end_failed "${status}"
+}
+
+# end_failed STATUS: ends a run that has failed. A status that is not 0 fails an update of a cluster for good: CloudFormation cannot
+# even roll it back (ParallelCluster's provider). So an update only reports, and nodes that need what is missing fail with their reason.
+end_failed() {
+  if [[ ${TRN_ON_FAILURE} == report ]]; then
+    report "trn-bootstrap: the cluster's update continues without it. Remove the cause and run on this node: sudo ${LIB_DIR%/lib}/configure-node.sh"
+    exit 0
+  fi
+  exit "$1"
 }
 
 # retry WHAT COMMAND...: five attempts; the delay starts at TRN_RETRY_DELAY seconds and doubles.

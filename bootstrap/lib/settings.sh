@@ -34,6 +34,7 @@ declare -rA SETTING_KINDS=(
   [TRN_STATE_DIR]=path
   [TRN_RETRY_DELAY]=count
   [TRN_LOCK_WAIT]=count
+  [TRN_ON_FAILURE]=outcome
 )
 
 declare -rA SETTING_DEFAULTS=(
@@ -55,6 +56,7 @@ declare -rA SETTING_DEFAULTS=(
   [TRN_STATE_DIR]=/var/lib/trn-bootstrap
   [TRN_RETRY_DELAY]=3
   [TRN_LOCK_WAIT]=900
+  [TRN_ON_FAILURE]=fail
 )
 
 # TYPE -> pattern, and a description for messages. An empty value is allowed where there is no default.
@@ -71,6 +73,7 @@ declare -rA KIND_PATTERNS=(
   [requirements]='^[A-Za-z0-9][]A-Za-z0-9._<>=!~,[-]*( [A-Za-z0-9][]A-Za-z0-9._<>=!~,[-]*)*$'
   [python]='^python3([.][0-9]{1,2})?$'
   [yesno]='^(yes|no)$'
+  [outcome]='^(fail|report)$'
 )
 declare -rA KIND_DESCRIPTIONS=(
   [role]='head, compute, login, standalone or image'
@@ -85,6 +88,7 @@ declare -rA KIND_DESCRIPTIONS=(
   [requirements]='pip requirements separated by one space (no options, no spaces inside one)'
   [python]='an interpreter such as python3.12'
   [yesno]='yes or no'
+  [outcome]='fail or report'
 )
 
 settings_fail() {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -113,3 +114,34 @@ def test_bad_settings_are_refused_before_anything_happens(new_node: NewNode) -> 
     assert "cfn_node_type='Toaster' is not HeadNode, ComputeFleet or LoginNode" in node.configure().err
     assert not node.path("/pwned").exists()
     assert not node.path("/var/lib/trn-bootstrap").exists()
+
+
+LINKED_TOGETHER = """
+set -Eeuo pipefail
+source lib/framework.sh
+TRN_USER=ubuntu
+changed() { :; }
+chown() { until [[ $(ls "${started}" | wc -l) == 16 ]]; do sleep 0.01; done; }
+for node in {1..16}; do
+  (touch "${started}/${node}"; framework_link "${link}" "${link}-new") &
+done
+status=0
+for job in $(jobs -p); do wait "${job}" || status=1; done
+exit "${status}"
+"""
+
+
+def test_nodes_with_equal_process_ids_move_the_link_together(tmp_path: Path) -> None:
+    """On a shared file system, after a rollback. Subshells have the process id of their shell in `$$`."""
+    for folder in ("started", "shared", "shared/venv-old", "shared/venv-new"):
+        (tmp_path / folder).mkdir()
+    link = tmp_path / "shared/venv"
+    link.symlink_to("venv-old")
+    done = subprocess.run(
+        ["bash", "-c", LINKED_TOGETHER], cwd=FOLDER, env={**os.environ, "started": str(tmp_path / "started"), "link": str(link)},
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert link.readlink() == Path("venv-new")
+    assert sorted(p.name for p in link.parent.iterdir()) == ["venv", "venv-new", "venv-old"]
+    assert list((link.parent / "venv-new").iterdir()) == []

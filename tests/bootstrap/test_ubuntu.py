@@ -177,6 +177,7 @@ def test_a_head_nodes_reason_reaches_the_logs_that_survive(new_node: NewNode) ->
     assert listener.stdout.readline() == "ready\n"
     done = head.configure()
     refused = head.configure("TRN_MOUNTS=fsx")
+    updated = head.configure("TRN_ON_FAILURE=report")
     logged, _ = listener.communicate(timeout=600)
     for result, reason in (
         (done, f"step 'check-mounts' failed on head node {HOSTNAME}: /fsx is not mounted. Check the file system's"),
@@ -187,6 +188,15 @@ def test_a_head_nodes_reason_reaches_the_logs_that_survive(new_node: NewNode) ->
         assert reason in result.err
         assert f"trn-bootstrap: trn-bootstrap: {reason}" in logged
     assert "trn-bootstrap: --- the last 20 lines of step check-mounts ---" in logged
+    # an update of the cluster does not fail, and reports as much
+    assert updated.code == 0
+    assert "step 'check-mounts' failed on head node" in updated.out
+    assert (
+        "the cluster's update continues without it. Remove the cause and run on this node: sudo /opt/trn/configure-node.sh"
+        in updated.out
+    )
+    assert logged.count("step 'check-mounts' failed on head node") == 2
+    assert head.status()["result"] == "failed"
     assert len(done.err.splitlines()) == 2  # a compute node's stderr becomes one event: only the reason
 
 

@@ -121,8 +121,7 @@ pcluster: {queues: [{compute_resources: [{instance_type: trn2.48xlarge}]}]}
         f"pcluster: {{queues: [{', '.join(f'{{name: q{i}}}' for i in range(20))}]}}",
         "warning",
         "pcluster.queues",
-        "with 20 queues or more, cluster updates may fail: the head node has 30 s to read the launch "
-        "templates of all queues, and ParallelCluster's function",
+        "with 20 queues or more, cluster updates may fail: the head node has 30 s to read the launch templates of all queues. Fix",
     ),
     (
         "pcluster: {version: 3.17.0}",

@@ -1,9 +1,11 @@
-"""A Slurm cluster whose creation fails: its logs stay, and a cluster of another stack is never touched."""
+"""A Slurm cluster that fails inside ParallelCluster's function, at each step; a cluster of another stack is never touched."""
 
 from __future__ import annotations
 
 import copy
 import json
+import re
+import shlex
 import subprocess
 import sys
 import uuid
@@ -18,6 +20,8 @@ from sandbox.leftovers import beyond, inventory
 from stacks.pcluster import TrnPclusterStack
 from tests.faults.driver import Driver, Template, assemble, publish
 from trainium_cdk import settings
+from trainium_cdk.errors import UpdateError
+from trainium_cdk.operations.updates.live import deployed
 
 TRN = Path(sys.executable).with_name("trn")
 CLUSTER = "named-slurm"
@@ -113,7 +117,7 @@ def test_a_cluster_of_this_name_in_another_region_is_not_touched(
 def test_a_failed_creation_keeps_its_logs(local_aws: LocalAws, drivers: list[Driver], template: Template) -> None:
     driver, _ = drivers
     before = inventory(local_aws.client)
-    local_aws.set_answers("cluster-faults", {CLUSTER: "HeadNodeBootstrapFailure"})
+    local_aws.set_answers("cluster-faults", {CLUSTER: {"create": "HeadNodeBootstrapFailure"}})
     assert driver.create(template) == "ROLLBACK_COMPLETE"
     assert f"{CLUSTER}: HeadNodeBootstrapFailure (LogGroup: /aws/lambda/pcluster-cfn-" in driver.failures()
     [first] = log_groups(local_aws)
@@ -130,3 +134,103 @@ def test_a_failed_creation_keeps_its_logs(local_aws: LocalAws, drivers: list[Dri
     assert destroyed.returncode == 0, destroyed.stderr
     assert f"log group {first['logGroupName']}: it is the log of the cluster's nodes" in destroyed.stderr
     assert beyond(inventory(local_aws.client), before) == {}
+
+
+def with_configuration(template: Template, **sections: Any) -> Template:
+    """The template with other sections of the cluster configuration."""
+    found = copy.deepcopy(template)
+    [cluster] = [r for r in found["Resources"].values() if r["Type"] == "Custom::PclusterCluster"]
+    cluster["Properties"]["ClusterConfiguration"] |= sections
+    return found
+
+
+def tagged(template: Template, value: str) -> Template:
+    return with_configuration(template, Tags=[{"Key": "team", "Value": value}])
+
+
+def configured_tags(aws: LocalAws) -> list[dict[str, str]]:
+    record = json.loads((aws.directory / f"clusters/{CLUSTER}/cluster.json").read_text())
+    return [tag for tag in record["config"]["Tags"] if tag["Key"] == "team"]
+
+
+def resumed(driver: Driver, *skipped: str) -> str:
+    more = {"ResourcesToSkip": list(skipped)} if skipped else {}
+    driver.client.continue_update_rollback(StackName=driver.name, **more)
+    return driver.settle()
+
+
+def advice(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The command that `trn diff` prints, and `trn preflight` for a stack of the environment."""
+    for key, value in driver.aws.env.items():
+        monkeypatch.setenv(key, value)
+    with pytest.raises(UpdateError) as refused:
+        deployed(driver.name)
+    found = re.search(r"\((aws cloudformation continue-update-rollback [^)]*)\)", str(refused.value))
+    assert found, str(refused.value)
+    return shlex.split(found[1])
+
+
+def test_a_failed_update_is_left_by_the_command_that_trn_diff_prints(
+    local_aws: LocalAws, drivers: list[Driver], template: Template, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rollback sends the earlier configuration, in which nothing has changed, and the cluster is still UPDATE_FAILED."""
+    driver, _ = drivers
+    assert driver.create(template) == "CREATE_COMPLETE", driver.failures()
+    made = driver.physical()
+    local_aws.set_answers("cluster-faults", {CLUSTER: {"update": "OnNodeUpdated"}})
+    assert driver.update(tagged(template, "speech")) == "UPDATE_ROLLBACK_FAILED"
+    assert f"{CLUSTER}:  (LogGroup: /aws/lambda/pcluster-cfn-" in driver.failures()
+    local_aws.set_answers("cluster-faults", None)
+    assert [resumed(driver) for _ in range(2)] == ["UPDATE_ROLLBACK_FAILED"] * 2
+
+    command = advice(driver, monkeypatch)
+    [cluster] = [k for k, r in template["Resources"].items() if r["Type"] == "Custom::PclusterCluster"]
+    assert command[3:5] == ["--stack-name", driver.name]
+    assert command[command.index("--resources-to-skip") + 1 :] == [cluster]
+    assert resumed(driver, cluster) == "UPDATE_ROLLBACK_COMPLETE"
+    assert (driver.physical(), configured_tags(local_aws)) == (made, [])
+    assert driver.update(tagged(template, "vision")) == "UPDATE_COMPLETE", driver.failures()
+    assert configured_tags(local_aws) == [{"Key": "team", "Value": "vision"}]
+    assert driver.delete() == "DELETE_COMPLETE"
+
+
+@pytest.mark.sweep
+def test_other_failures_inside_the_function(local_aws: LocalAws, drivers: list[Driver], template: Template) -> None:
+    driver, _ = drivers
+    before = inventory(local_aws.client)
+    # the request for the cluster's state is throttled: its creation succeeds, and the rollback deletes the cluster
+    local_aws.set_answers("cluster-faults", {CLUSTER: {"poll": "Rate exceeded"}})
+    assert driver.create(template) == "ROLLBACK_COMPLETE"
+    local_aws.set_answers("cluster-faults", None)
+    assert driver.delete() == "DELETE_COMPLETE"
+    assert driver.create(template) == "CREATE_COMPLETE", driver.failures()
+    # what ParallelCluster refuses has changed nothing
+    system = with_configuration(template, Image={"Os": "ubuntu2204"})
+    assert driver.update(system) == "UPDATE_ROLLBACK_COMPLETE"
+    assert "Restore 'Os' value to 'ubuntu2404'" in driver.failures()
+    # throttled again: the update is made nevertheless, and undone as soon as the function is answered
+    local_aws.set_answers("cluster-faults", {CLUSTER: {"poll": "Rate exceeded"}})
+    assert driver.update(tagged(template, "speech")) == "UPDATE_ROLLBACK_FAILED"
+    local_aws.set_answers("cluster-faults", None)
+    assert resumed(driver) == "UPDATE_ROLLBACK_COMPLETE"
+    assert configured_tags(local_aws) == []
+    # a change that its update policy does not see is not made
+    template_only = with_configuration(template, **strategy(template, "TERMINATE"))
+    assert driver.update(template_only) == "UPDATE_COMPLETE", driver.failures()
+    record = json.loads((local_aws.directory / f"clusters/{CLUSTER}/cluster.json").read_text())
+    assert record["config"]["Scheduling"]["SlurmSettings"]["QueueUpdateStrategy"] == "DRAIN"
+
+    local_aws.set_answers("cluster-faults", {CLUSTER: {"delete": ""}})
+    assert driver.delete() == "DELETE_FAILED"
+    local_aws.set_answers("cluster-faults", None)
+    assert driver.delete() == "DELETE_COMPLETE"
+    for group in log_groups(local_aws):
+        local_aws.client("logs").delete_log_group(logGroupName=group["logGroupName"])
+    assert beyond(inventory(local_aws.client), before) == {}
+
+
+def strategy(template: Template, value: str) -> dict[str, Any]:
+    [cluster] = [r for r in template["Resources"].values() if r["Type"] == "Custom::PclusterCluster"]
+    scheduling = copy.deepcopy(cluster["Properties"]["ClusterConfiguration"]["Scheduling"])
+    scheduling["SlurmSettings"]["QueueUpdateStrategy"] = value
+    return {"Scheduling": scheduling}

@@ -57,3 +57,43 @@ def test_a_reason_is_cut_as_crhelper_cuts_it(crhelper: list[tuple[str, str]]) ->
 def test_crhelper_generates_the_id_of_a_failed_creation(crhelper: list[tuple[str, str]]) -> None:
     """So the cluster's name is read from the template, where a creation has failed."""
     assert all(physical_id.startswith("Trn_Cluster_") for _, physical_id in crhelper)
+
+
+def test_a_cluster_whose_update_was_rolled_back_counts_as_failed() -> None:
+    """As in the fake's `updateFailed`: ParallelCluster's own mapping."""
+    need(installed_version(), f"aws-parallelcluster is not installed ({PCLUSTER_PYTHON}): make setup")
+    ask = (
+        "from pcluster.api.converters import cloud_formation_status_to_cluster_status as c;"
+        "print(c('UPDATE_ROLLBACK_COMPLETE'), c('UPDATE_COMPLETE'))"
+    )
+    done = subprocess.run([PCLUSTER_PYTHON, "-W", "ignore", "-c", ask], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["UPDATE_FAILED", "UPDATE_COMPLETE"]
+
+
+_IN_THE_EMULATOR = """
+import json
+from ministack.services.cloudformation import custom_resource
+import sandbox.emulator.cfn.failed_rollbacks
+from sandbox.emulator.pcluster_provider.handler import flatten
+
+taken = []
+for size in (3900, 4100):
+    custom_resource.register_token("t")
+    custom_resource.deliver_response("t", {"Status": "SUCCESS", "Data": {"a": "x" * size}})
+    taken.append(custom_resource._pending["t"]["result"])
+flatten({"headNode": {"publicIpAddress": "203.0.113.7"}})
+print(json.dumps([taken, flatten({"headNode": {"state": "running"}, "pools": [{"n": 1}]})]))
+"""
+
+
+def test_limits_of_responses() -> None:
+    emulator = Path(".venvs/aws/bin/python")
+    need(emulator.exists(), f"the emulator is not installed ({emulator}): make setup")
+    done = subprocess.run(
+        [emulator, "-c", _IN_THE_EMULATOR], capture_output=True, text=True, check=True, env={"PYTHONPATH": "."}
+    )
+    (short, long), flat = json.loads(done.stdout.splitlines()[-1])
+    assert short["Status"] == "SUCCESS"
+    assert (long["Status"], long["Reason"], long["Data"]) == ("FAILED", "Response object is too long.", {})
+    # the names of the response before, as in a function that has served a request already
+    assert flat == {"headNode.publicIpAddress": "203.0.113.7", "headNode.state": "running", "pools.0.n": 1}

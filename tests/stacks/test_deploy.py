@@ -104,7 +104,7 @@ def test_life_of_a_stack(cdk: Cdk, local_aws: LocalAws, name: str, tmp_path: Pat
     newer = local_aws.client("ssm").get_parameter(Name=f"/trainium/{name}-slurm/node-scripts")["Parameter"]["Value"]
     assert newer != pointer
     assert exists(local_aws, newer)
-    assert after["config"]["HeadNode"]["CustomActions"]["OnNodeUpdated"]["Args"] == [newer]
+    assert after["config"]["HeadNode"]["CustomActions"]["OnNodeUpdated"]["Args"] == [newer, "TRN_ON_FAILURE=report"]
 
     refused = {**grown, "bootstrap": {}, "pcluster": {**grown["pcluster"], "os": "ubuntu2204"}}
     code, output = deploy(cdk, refused)

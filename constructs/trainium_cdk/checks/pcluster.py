@@ -153,8 +153,7 @@ def counts_are_within_limits(env: Environment) -> Iterator[Problem]:
     if facts.many_queues <= len(queue_list) <= limits.queues:
         yield warning(
             key,
-            f"with {facts.many_queues} queues or more, cluster updates may fail: the head node has 30 s to read the launch templates of all queues, "
-            "and ParallelCluster's function has 60 s to validate them",
+            f"with {facts.many_queues} queues or more, cluster updates may fail: the head node has 30 s to read the launch templates of all queues",
             "combine queues: a queue can have several compute resources",
             value=f"{len(queue_list)} queues",
             engine="slurm",

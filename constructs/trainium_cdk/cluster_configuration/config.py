@@ -130,10 +130,11 @@ def _head(env: Environment, ids: ClusterIds) -> Config:
 
 def _stable_actions(ids: ClusterIds) -> Config:
     """Actions of head and login nodes. ParallelCluster rejects any change of OnNodeConfigured there, its arguments
-    included, so both refer to the pointer to the current scripts; new scripts arrive with OnNodeUpdated."""
+    included, so both refer to the pointer to the current scripts; new scripts arrive with OnNodeUpdated. A failure of that would fail
+    the update, which CloudFormation then cannot roll back: it is reported only."""
     return {
         "OnNodeConfigured": {"Script": ids.entry_url, "Args": [f"ssm://{ids.pointer}"]},
-        "OnNodeUpdated": {"Script": ids.entry_url, "Args": [ids.scripts_url]},
+        "OnNodeUpdated": {"Script": ids.entry_url, "Args": [ids.scripts_url, "TRN_ON_FAILURE=report"]},
     }
 
 

@@ -13,9 +13,16 @@ As in the original (cloudformation/custom_resource/cluster.yaml and its crhelper
 - A failed creation has a generated physical id, not the cluster's name.
 - Only the last 240 characters of a reason are kept.
 - The configuration's `DeletionPolicy` decides whether the log group is kept, also after a failed creation.
+- A cluster whose update failed stays UPDATE_FAILED until an update with another configuration succeeds. The same configuration
+  again, which is what CloudFormation sends when it rolls back, is "No changes found" and fails as well. So a failed update always
+  ends in UPDATE_ROLLBACK_FAILED. No reason is given: ParallelCluster lists failures of creations only.
+- What its update policy does not see as a change is not applied.
+- Keys of the last response are in the next one, because `flatten` of the original has a mutable default.
 
-`cluster-faults.json` in the sandbox's folder, `{"<cluster>": "<reason>"}`, makes the creation of that cluster fail after its
-stack, log group and head node exist, like a failed bootstrap of the head node.
+`cluster-faults.json` in the sandbox's folder, `{"<cluster>": {"<step>": "<reason>"}}`, makes these steps fail:
+`create` after the cluster's stack, log group and head node exist, like a failed bootstrap of the head node; `update` after the
+validation, like a failed OnNodeUpdated, with a rollback of the cluster's stack; `delete`; and `poll`: the request that reads the
+cluster's state is throttled, while its creation or update succeeds.
 """
 
 from __future__ import annotations
@@ -67,15 +74,18 @@ def _validator_env() -> dict[str, str]:
     }
 
 
+_flat: dict[str, Any] = {}
+
+
 def flatten(value: Any, path: str = "") -> dict[str, Any]:
-    """Nested maps and lists flattened to dotted names, as the provider returns describe-cluster for Fn::GetAtt."""
+    """Nested maps and lists flattened to dotted names, as the provider returns describe-cluster for Fn::GetAtt. As in the original,
+    the names of earlier calls stay."""
     if not isinstance(value, dict | list):
-        return {path: value}
-    items = value.items() if isinstance(value, dict) else enumerate(value)
-    flat: dict[str, Any] = {}
-    for key, item in items:
-        flat.update(flatten(item, f"{path}.{key}" if path else str(key)))
-    return flat
+        _flat[path] = value
+        return _flat
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+        flatten(item, f"{path}.{key}" if path else str(key))
+    return _flat
 
 
 def _validate(validator: PclusterValidator, name: str, config: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -163,7 +173,20 @@ def _describe(name: str, record: Mapping[str, Any], messages: list[dict[str, str
         "version": os.environ["SANDBOX_PCLUSTER_VERSION"],
         "headNode": head,
     }
-    return {**flatten(cluster), "validationMessages": json.dumps(messages)[:2048]}
+    if pools := (record["typedConfig"].get("LoginNodes") or {}).get("Pools"):
+        cluster["loginNodes"] = [
+            {
+                "poolName": pool["Name"],
+                "status": "active",
+                "address": f"{name}-{pool['Name']}-0123456789abcdef.elb.{os.environ['AWS_REGION']}.amazonaws.com",
+                "scheme": "internal",
+                "healthyNodes": int(pool["Count"]),
+                "unhealthyNodes": 0,
+            }
+            for pool in pools
+        ]
+    text = json.dumps(messages)
+    return {**flatten(cluster), "validationMessages": f"TRUNCATED:{text[:2048]}" if len(text) > 2048 else text}
 
 
 def _write(name: str, record: Mapping[str, Any]) -> None:
@@ -240,10 +263,18 @@ def _free_log_group(name: str, now: datetime) -> str:
     return f"{prefix}{now:%Y%m%d%H%M}"
 
 
-def _planned_failure(name: str) -> str:
-    """The injected failure of this cluster's head node; empty if none."""
-    file = Path(os.environ["SANDBOX_DIR"]) / "cluster-faults.json"
-    return str(json.loads(file.read_text()).get(name, "")) if file.is_file() else ""
+def _planned_failure(name: str, step: str) -> str | None:
+    """The injected failure of this step; None if there is none."""
+    file = _sandbox() / "cluster-faults.json"
+    return json.loads(file.read_text()).get(name, {}).get(step) if file.is_file() else None
+
+
+def _poll(name: str, *, failed: str | None, throttled: bool = False) -> None:
+    """What the original finds when it polls the cluster."""
+    if throttled:
+        raise ClusterError("")  # of an exception of ParallelCluster's API, whose text is empty
+    if failed is not None:
+        raise ClusterError(f"{name}: {failed} (LogGroup: /aws/lambda/{os.environ['AWS_LAMBDA_FUNCTION_NAME']})")
 
 
 def _region(name: str) -> str:
@@ -280,8 +311,7 @@ def _create(event: Event, name: str) -> dict[str, Any]:
         "typedConfig": typed,
     }
     _write(name, record)
-    if reason := _planned_failure(name):
-        raise ClusterError(f"{name}: {reason} (LogGroup: /aws/lambda/{os.environ['AWS_LAMBDA_FUNCTION_NAME']})")
+    _poll(name, failed=_planned_failure(name, "create"), throttled=_planned_failure(name, "poll") is not None)
     _attach(name)
     return _describe(name, record, messages)
 
@@ -289,6 +319,14 @@ def _create(event: Event, name: str) -> dict[str, Any]:
 def _update(event: Event, name: str) -> dict[str, Any]:
     if event["PhysicalResourceId"] != name:
         raise ClusterError("Cannot update the ClusterName in the properties.")
+    if not _region(name):
+        raise ClusterError(
+            json.dumps(
+                {
+                    "message": f"Cluster '{name}' does not exist or belongs to an incompatible ParallelCluster major version."
+                }
+            )
+        )
     record = _read(name)
     config = _configuration(event["ResourceProperties"], event["StackId"])
     running = record["computeFleetStatus"] != "STOPPED"
@@ -309,8 +347,15 @@ def _update(event: Event, name: str) -> dict[str, Any]:
             for change in blocked
         ]
         raise ClusterError(json.dumps({"message": "Update failure", "update_validation_errors": reasons}))
-    record.update(config=config, typedConfig=typed, updated=datetime.now(UTC).isoformat())
-    _write(name, record)
+    if changes:
+        failed = _planned_failure(name, "update") is not None
+        record |= {"updateFailed": True} if failed else {"updateFailed": False, "config": config, "typedConfig": typed}
+        _write(name, record | {"updated": datetime.now(UTC).isoformat()})
+    _poll(
+        name,
+        failed="" if record.get("updateFailed") else None,
+        throttled=_planned_failure(name, "poll") is not None,
+    )
     _attach(name)
     return _describe(name, record, messages)
 
@@ -319,6 +364,7 @@ def _delete(event: Event, name: str) -> dict[str, Any]:
     """Delete the cluster with this name, whichever stack created it, like the original."""
     if event["ResourceProperties"].get("DeletionPolicy") == "Retain" or _region(name) != os.environ["AWS_REGION"]:
         return {}
+    _poll(name, failed=_planned_failure(name, "delete"))
     record = _read(name)
     ec2 = boto3.client("ec2")
     ec2.terminate_instances(InstanceIds=[record["headNode"]])

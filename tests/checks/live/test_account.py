@@ -42,6 +42,10 @@ def identity(account: str) -> dict[str, str]:
     return {"Account": account, "Arn": f"arn:aws:iam::{account}:user/me"}
 
 
+def resource(name: str, kind: str = "Custom::PclusterCluster", status: str = "UPDATE_FAILED") -> dict[str, str]:
+    return {"LogicalResourceId": name, "ResourceType": kind, "ResourceStatus": status}
+
+
 HEAD_IMAGE = "pcluster: {os: ubuntu2204, head: {custom_ami: ami-0123456789abcdef0}}"
 
 
@@ -62,7 +66,10 @@ TABLE = [
     Case("stack", "", (None, None), [("ok", "it will be created")]),
     Case("stack", "", ({"StackStatus": "UPDATE_COMPLETE"}, None), [("ok", "UPDATE_COMPLETE", "not counted again")]),
     Case("stack", "", ({"StackStatus": "ROLLBACK_COMPLETE"}, None), [("error", "npx cdk destroy TrnPclusterStack")]),
-    Case("stack", "", ({"StackStatus": "UPDATE_ROLLBACK_FAILED"}, None), [("error", "continue-update-rollback")]),
+    Case("stack", "", ({"StackStatus": "UPDATE_ROLLBACK_FAILED", "Resources": [resource("Files", "AWS::EFS::FileSystem")]}, None),
+         [("error", "repair the stack first: aws cloudformation continue-update-rollback --stack-name TrnPclusterStack --region us-east-1 [")]),
+    Case("stack", "", ({"StackStatus": "UPDATE_ROLLBACK_FAILED", "Resources": [resource("Slurm"), resource("Files", "AWS::EFS::FileSystem")]}, None),
+         [("error", "continue-update-rollback --stack-name TrnPclusterStack --region us-east-1 --resources-to-skip Slurm [")]),
     Case("stack", "", ({"StackStatus": "DELETE_FAILED"}, None), [("error", "npx cdk destroy")]),
     Case("stack", "name: mine", ({"StackStatus": "CREATE_IN_PROGRESS"}, None), [("error", "stack TrnPclusterStack-mine", "wait")]),
     Case("stack", "", (None, {"StackStatus": "CREATE_COMPLETE"}), [("error", "stack trn-slurm", "pcluster.cluster_name"), ("ok",)]),

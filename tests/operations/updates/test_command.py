@@ -105,15 +105,27 @@ def test_a_change_that_loses_data(local_aws: LocalAws, app: Path, name: str, mon
         ("ROLLBACK_FAILED", "its creation failed. Delete it"),
         ("DELETE_FAILED", "its deletion failed. Delete the rest of it (trn destroy small --region us-east-1)"),
         ("UPDATE_FAILED", "roll it back (aws cloudformation rollback-stack --stack-name small --region us-east-1)"),
-        ("UPDATE_ROLLBACK_FAILED", "roll it back (aws cloudformation continue-update-rollback --stack-name small"),
+        (
+            "UPDATE_ROLLBACK_FAILED",
+            "roll it back (aws cloudformation continue-update-rollback --stack-name small --region us-east-1 --resources-to-skip Slurm), then",
+        ),
     ],
 )
 def test_a_stack_that_no_deployment_can_follow(status: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     client = boto3.client("cloudformation", "us-east-1", aws_access_key_id="a", aws_secret_access_key="b")
     monkeypatch.setattr(boto3, "client", lambda *_, **__: client)
-    stack = {"StackName": "small", "CreationTime": "2026-11-01T00:00:00Z", "StackStatus": status}
+    since = "2026-11-01T00:00:00Z"
+    stack = {"StackName": "small", "CreationTime": since, "StackStatus": status}
+    summaries = [
+        {"LogicalResourceId": name, "ResourceType": kind, "ResourceStatus": state, "LastUpdatedTimestamp": since}
+        for name, kind, state in (
+            ("Slurm", "Custom::PclusterCluster", "UPDATE_FAILED"),
+            ("Files", "AWS::EFS::FileSystem", "UPDATE_COMPLETE"),
+        )
+    ]
     with Stubber(client) as answers:
         answers.add_response("describe_stacks", {"Stacks": [stack]})
+        answers.add_response("list_stack_resources", {"StackResourceSummaries": summaries})
         with pytest.raises(UpdateError) as refused:
             deployed("small")
     assert f"stack small is {status}: " in str(refused.value)

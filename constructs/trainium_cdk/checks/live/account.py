@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from trainium_cdk.checks.live.aws import Aws
@@ -10,6 +11,7 @@ from trainium_cdk.checks.live.model import Check, Found, Target
 OLDEST_BOOTSTRAP = 6
 """The version that the CDK's templates require (rule CheckBootstrapVersion in every synthesised stack, aws-cdk-lib
 2.275)."""
+CLUSTER = "Custom::PclusterCluster"
 Stacks = tuple[dict[str, Any] | None, dict[str, Any] | None]
 
 
@@ -64,7 +66,9 @@ def evaluate_stacks(target: Target, stacks: Stacks) -> Found:
     if status == "ROLLBACK_COMPLETE" or status.endswith("_FAILED"):
         fix = f"read the stack's events, then: npx cdk destroy {target.stack}"
         if status.startswith("UPDATE"):
-            fix = f"repair the stack first: aws cloudformation continue-update-rollback --stack-name {target.stack}"
+            fix = (
+                f"repair the stack first: {resume_rollback(target.stack, target.env.region, ours.get('Resources', ()))}"
+            )
         yield own.error(status, "CloudFormation cannot update a stack in this state", fix)
     elif status.endswith("_IN_PROGRESS"):
         yield own.error(status, "the stack is being changed", "wait until that is finished")
@@ -72,9 +76,27 @@ def evaluate_stacks(target: Target, stacks: Stacks) -> Found:
         yield own.ok(status, "it exists and will be updated: its resources are not counted again")
 
 
+def resume_rollback(stack: str, region: str, resources: Iterable[Mapping[str, Any]]) -> str:
+    """The command that ends a failed rollback.
+
+    ParallelCluster's function reports a cluster whose update failed as failed again when the rollback sends the earlier configuration.
+    ParallelCluster itself has gone back to it already, so the cluster is skipped; the next change of its configuration is made
+    (aws-parallelcluster 3.16.1, `converters.py`, and its provider of 3.11.1: run 2026-11-23).
+
+    Args:
+        resources: the stack's, as of ListStackResources.
+    """
+    command = f"aws cloudformation continue-update-rollback --stack-name {stack} --region {region}"
+    failed = [r for r in resources if r["ResourceType"] == CLUSTER and r["ResourceStatus"].endswith("FAILED")]
+    return f"{command} --resources-to-skip {' '.join(r['LogicalResourceId'] for r in failed)}" if failed else command
+
+
 def fetch_stacks(target: Target, aws: Aws) -> Stacks:
-    """Our stack, and another stack that already has the name of the new cluster."""
+    """Our stack with its resources, and another stack that already has the name of the new cluster."""
     ours = stack(target, aws)
+    listed = aws.find("cloudformation:ListStackResources", StackName=target.stack)
+    if ours:
+        ours = {**ours, "Resources": (listed or {}).get("StackResourceSummaries", [])}
     deployed = {o["OutputKey"]: o["OutputValue"] for o in (ours or {}).get("Outputs", [])}.get("ClusterName")
     new = target.inventory.own_stacks() and deployed != target.cluster
     return ours, _stack(aws, target.cluster) if new else None
@@ -95,5 +117,7 @@ IDENTITY = Check("credentials", ("sts:GetCallerIdentity",), fetch_identity, eval
 """The first check. Without credentials no other check can run."""
 CHECKS: tuple[Check[Any], ...] = (
     Check("bootstrap", ("ssm:GetParameter",), fetch_bootstrap, evaluate_bootstrap),
-    Check("stack", ("cloudformation:DescribeStacks",), fetch_stacks, evaluate_stacks),
+    Check(
+        "stack", ("cloudformation:DescribeStacks", "cloudformation:ListStackResources"), fetch_stacks, evaluate_stacks
+    ),
 )

@@ -14,6 +14,7 @@ from trainium_cdk.errors import Absent, AwsError, Denied, NoCredentials, Unreach
 OPERATIONS: dict[str, tuple[str, str]] = {
     "sts:GetCallerIdentity": ("sts", "get_caller_identity"),
     "cloudformation:DescribeStacks": ("cloudformation", "describe_stacks"),
+    "cloudformation:ListStackResources": ("cloudformation", "list_stack_resources"),
     "ssm:GetParameter": ("ssm", "get_parameter"),
     "iam:GetRole": ("iam", "get_role"),
     "servicequotas:GetServiceQuota": ("service-quotas", "get_service_quota"),

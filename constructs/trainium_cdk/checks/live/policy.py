@@ -33,14 +33,16 @@ def _resources(target: Target) -> dict[str, list[str]]:
     region, account_id = target.env.region, target.env.account or target.account or "*"
     partition = "aws-cn" if region.startswith("cn-") else "aws-us-gov" if region.startswith("us-gov-") else "aws"
     parameters = [f"arn:{partition}:ssm:{region}:{account_id}:parameter/cdk-bootstrap/{target.qualifier}/version"]
-    stacks = [target.stack, *target.inventory.own_stacks()]
+    own, *others = (
+        f"arn:{partition}:cloudformation:{region}:{account_id}:stack/{name}/*"
+        for name in (target.stack, *target.inventory.own_stacks())
+    )
     # public: it belongs to no account
     parameters += [f"arn:{partition}:ssm:{region}:*:parameter{name}" for name in target.inventory.public_parameters()]
     return {
         "ssm:GetParameter": parameters,
-        "cloudformation:DescribeStacks": [
-            f"arn:{partition}:cloudformation:{region}:{account_id}:stack/{name}/*" for name in stacks
-        ],
+        "cloudformation:DescribeStacks": [own, *others],
+        "cloudformation:ListStackResources": [own],
         # a role that does not exist has no path
         "iam:GetRole": [
             f"arn:{partition}:iam::{account_id}:role/{path}{role.name}"

@@ -13,6 +13,7 @@ from typing import Any
 
 from trainium_cdk._aws import aws_errors_as
 from trainium_cdk._aws import region as aws_region
+from trainium_cdk.checks.live.account import resume_rollback
 from trainium_cdk.errors import UpdateError
 from trainium_cdk.operations.updates.spec import command
 
@@ -82,13 +83,10 @@ def _pick(stack: str, folder: Path) -> Assembled:
     raise UpdateError(f"the app has no stack {stack}; it has {', '.join(names) or 'none'}")
 
 
-def _refuse_state(name: str, status: str, region: str) -> None:
+def _refuse_state(client: Any, name: str, status: str) -> None:
     """Raises an error for a stack whose template is not what is deployed, because a deployment failed or has not ended."""
-    destroy, rollback = (
-        f"trn destroy {name} --region {region}",
-        f"aws cloudformation rollback-stack --stack-name {name}",
-    )
-    resume = f"aws cloudformation continue-update-rollback --stack-name {name}"
+    region = client.meta.region_name
+    destroy = f"trn destroy {name} --region {region}"
     if status.endswith("_IN_PROGRESS"):
         raise UpdateError(f"stack {name} is {status}: wait until that has ended, and run this again")
     if status in ("CREATE_FAILED", "ROLLBACK_COMPLETE", "ROLLBACK_FAILED"):
@@ -96,10 +94,13 @@ def _refuse_state(name: str, status: str, region: str) -> None:
     if status == "DELETE_FAILED":
         raise UpdateError(f"stack {name} is {status}: its deletion failed. Delete the rest of it ({destroy})")
     if status.endswith("_FAILED"):
-        again = rollback if status == "UPDATE_FAILED" else resume
+        again = f"aws cloudformation rollback-stack --stack-name {name} --region {region}"
+        if status != "UPDATE_FAILED":
+            pages = client.get_paginator("list_stack_resources").paginate(StackName=name)
+            again = resume_rollback(name, region, [r for page in pages for r in page["StackResourceSummaries"]])
         raise UpdateError(
             f"stack {name} is {status}: its last deployment failed. Correct what its events name, and roll it back "
-            f"({again} --region {region}), then run this again"
+            f"({again}), then run this again"
         )
 
 
@@ -118,7 +119,7 @@ def deployed(name: str, region: str | None = None) -> Template | None:
             stack = client.describe_stacks(StackName=name)["Stacks"][0]
             if stack["StackStatus"] in ("REVIEW_IN_PROGRESS", "DELETE_COMPLETE"):
                 return None
-            _refuse_state(name, stack["StackStatus"], client.meta.region_name)
+            _refuse_state(client, name, stack["StackStatus"])
             body = client.get_template(StackName=name, TemplateStage="Original")["TemplateBody"]
         except ClientError as e:
             if "does not exist" in str(e):
