@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -14,8 +15,9 @@ from typing import Any
 import pytest
 
 from sandbox.head_node import torch_python
+from tests.jobs.conftest import make_cluster
 from tests.support import need
-from trainium_cdk.jobs import BertLarge, JobError, LlamaNxd, corrections
+from trainium_cdk.jobs import BertLarge, Gpt, Job, JobError, LlamaNxd, corrections, render
 from trainium_cdk.jobs.corrections import limit_metadata
 
 ARGUMENTS = """
@@ -255,6 +257,23 @@ def test_data_go_on_where_the_training_stopped(stop: int, tmp_path: Path, torch:
     assert batches(stop) + batches(7) == whole
 
 
+PRECISION = """
+def get_mixed_precision_config(use):
+    return {"use_master_weights": bool(use), "use_fp32_grad_acc": bool(use), "use_master_weights_in_ckpt": False}
+"""
+
+
+@pytest.mark.parametrize("use", [0, 1])
+def test_checkpoints_have_the_fp32_weights(use: int, tmp_path: Path) -> None:
+    """NeuronX Distributed loads them in place of the model's: conformance/test_nxd.py."""
+    (tmp_path / "training_utils.py").write_text(PRECISION)
+    (tmp_path / "train.py").write_text(
+        f"from training_utils import get_mixed_precision_config\nprint(*get_mixed_precision_config({use}).values())\n"
+    )
+    done = launch(sys.executable, tmp_path, "keep_master_weights", "train.py")
+    assert done.stdout.split() == [str(bool(use))] * 3, done.stderr
+
+
 @pytest.mark.parametrize(
     ("job", "names"),
     [
@@ -264,7 +283,7 @@ def test_data_go_on_where_the_training_stopped(stop: int, tmp_path: Path, torch:
             ["limit_metadata", "keep_random_state", "keep_learning_rate", "keep_fp32_state"],
         ),
         (BertLarge(phase=2, checkpoint="a"), ["limit_metadata"]),
-        (LlamaNxd(data="/fsx/d"), ["limit_metadata", "keep_data_position"]),
+        (LlamaNxd(data="/fsx/d"), ["limit_metadata", "keep_data_position", "keep_master_weights"]),
     ],
 )
 def test_kinds_send_what_they_start(job: BertLarge | LlamaNxd, names: list[str]) -> None:
@@ -272,22 +291,30 @@ def test_kinds_send_what_they_start(job: BertLarge | LlamaNxd, names: list[str])
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("job", "fields", "message"),
     [
-        ({}, ""),
-        ({"run_steps": 100}, ""),
-        ({"run_steps": 1000}, ""),
-        ({"run_steps": 1250}, "the last 250 steps would be lost. Stop after 1000 steps, or give another --checkpoint-interval"),
-        ({"steps": 700, "checkpoint_interval": 300}, "after step 700, but writes checkpoints every 300 steps only"),
+        (LlamaNxd, {}, ""),
+        (LlamaNxd, {"run_steps": 100}, ""),
+        (LlamaNxd, {"run_steps": 1000}, ""),
+        (LlamaNxd, {"run_steps": 1250}, "the last 250 steps would be lost. Stop after 1000 steps, or give another --checkpoint-interval"),
+        (LlamaNxd, {"steps": 700, "checkpoint_interval": 300}, "after step 700, but writes checkpoints every 300 steps only"),
+        (Gpt, {"steps": 100}, ""),
+        (Gpt, {"steps": 600}, ""),
+        (Gpt, {"steps": 500}, "the last 100 steps would be lost. Stop after 400 steps, or give another --checkpoint-interval"),
     ],
 )  # fmt: skip
-def test_the_last_step_of_llama_has_a_checkpoint(fields: Mapping[str, int], message: str) -> None:
-    if not message:
-        LlamaNxd(data="/fsx/d", **fields)  # type: ignore[arg-type]
+def test_the_last_step_has_a_checkpoint(job: type[Job], fields: Mapping[str, int], message: str) -> None:
+    """Of programs that write one every so many steps only: shorter trainings write it at their end."""
+    if message:
+        with pytest.raises(JobError, match=re.escape(message)):
+            job(**fields)
         return
-    with pytest.raises(JobError, match="checkpoints") as raised:
-        LlamaNxd(data="/fsx/d", **fields)  # type: ignore[arg-type]
-    assert message in str(raised.value)
+    made = job(**fields, **({"data": "/fsx/d"} if job is LlamaNxd else {}))
+    interval = min(500 if job is LlamaNxd else 200, *fields.values()) if fields else 500
+    option = (
+        "--checkpoint_freq {}" if job is LlamaNxd else "exp_manager.checkpoint_callback_params.every_n_train_steps={} "
+    )
+    assert option.format(interval) in render(made, make_cluster(), "t").files["node.sh"].decode()
 
 
 def launch(python: str, folder: Path, name: corrections.Correction, *words: str) -> subprocess.CompletedProcess[str]:

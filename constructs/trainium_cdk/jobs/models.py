@@ -145,6 +145,15 @@ def check_warm_up(warmup: int | None, steps: int) -> None:
         )
 
 
+def check_checkpoints(last: int, interval: int) -> None:
+    """Refuses a training whose last steps would be in no checkpoint, where the program writes one every `interval` steps only."""
+    if last > interval and last % interval:
+        raise wrong(
+            f"it stops after step {last}, but writes checkpoints every {interval} steps only, so that the last {last % interval} "
+            f"steps would be lost. Stop after {last - last % interval} steps, or give another --checkpoint-interval"
+        )
+
+
 @dataclass(frozen=True)
 class Upstream:
     """The origin of the program that a kind runs.

@@ -8,7 +8,7 @@ id=gpt-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=1f4113fa200a73b6a87228eb0d931363eb30149c238bc7c59611f8caaa2e41b8
+digest=0db0bcbd9b721aaa7c8e030049efbed63a5ee2f7ebd1af56dbcd5351e0587b16
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -296,6 +296,7 @@ command=(
   trainer.devices="$NPROC_PER_NODE" trainer.num_nodes="$NNODES"
   trainer.max_steps=20000
   exp_manager.explicit_log_dir="$job/output"
+  exp_manager.checkpoint_callback_params.every_n_train_steps=200 exp_manager.checkpoint_callback_params.use_master_weights_in_ckpt=True
   distributed_strategy.tensor_model_parallel_size=8
   data.micro_batch_size=1 data.global_batch_size=1024
   "data.data_prefix=[1.0,$data/my-gpt2_text_document]"

@@ -12,7 +12,12 @@ from importlib.resources import files
 from typing import Literal
 
 Correction = Literal[
-    "limit_metadata", "keep_fp32_state", "keep_data_position", "keep_random_state", "keep_learning_rate"
+    "limit_metadata",
+    "keep_fp32_state",
+    "keep_data_position",
+    "keep_random_state",
+    "keep_learning_rate",
+    "keep_master_weights",
 ]
 _LAUNCH = "launch.py"
 

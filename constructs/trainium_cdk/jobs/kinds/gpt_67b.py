@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import shell, templates
-from trainium_cdk.jobs.models import Data, Job, Upstream, Word
+from trainium_cdk.jobs.models import Data, Job, Upstream, Word, check_checkpoints
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
 from trainium_cdk.jobs.records import NUMBER, Reader, Step, parse_number, reads
@@ -26,6 +26,7 @@ from trainium_cdk.outputs import Fleet
 _TREE = sources().repositories["nxdt"]
 _VENDOR = {name: sources().repositories[name] for name in ("apex", "containers")}
 _CONFIG = "megatron_gpt_config"
+_CHECKPOINTS = "exp_manager.checkpoint_callback_params"
 _BAR = re.compile(r"\|\s{0,20}(?P<at>\d{1,15})/(?P<total>\d{1,15}) \[(?P<rest>[^\[\]\r\n]{0,2000})\]")
 _SETTING = re.compile(rf"(?P<key>[\w-]{{1,60}})=(?P<value>{NUMBER})(?=[,\]\s]|$)")
 
@@ -43,6 +44,10 @@ def read(text: str) -> Iterator[tuple[int, Step]]:
         yield match.start(), Step(number, loss, *rest, int(match["total"]))
 
 
+_RANDOM = (
+    "a restarted training goes on with its weights, optimizer, learning rate and data, but repeats the random numbers of its first steps "
+    "for dropout: NxD Training does not save the generators' states"
+)
 PACKAGES = Packages(
     pins=("Cython", "packaging", "pybind11", "setuptools>=70,<81", "torchvision", "wheel"),
     libraries=("neuronx_distributed", "neuronx_distributed_training"),
@@ -76,6 +81,7 @@ class Gpt(Job):
     micro_batch_size: int = Field(default=1, ge=1, description="Sequences of one microstep.")
     steps: int = Field(default=20_000, ge=1, description="Optimizer steps.")
     learning_rate: float = Field(default=0.00015, gt=0, lt=1, description="Peak learning rate.")
+    checkpoint_interval: int = Field(default=200, ge=1, description="Steps between two checkpoints.")
     data: Data | None = Field(
         default=None,
         description="A directory or s3:// prefix with gpt2-vocab.json, gpt2-merges.txt and <data-name>.bin/.idx. Default: Wikipedia.",
@@ -83,6 +89,11 @@ class Gpt(Job):
     data_name: Word = Field(
         default="my-gpt2_text_document", description="File name of the .bin and .idx files, without ending."
     )
+
+    @model_validator(mode="after")
+    def _last_checkpoint(self) -> Self:
+        check_checkpoints(self.steps, self.checkpoint_interval)
+        return self
 
     def batch(self, fleet: Fleet, notes: list[str]) -> Batch:
         suitable = [t for t in (1, 2, 4, 8, 16, 32) if fleet.cores % t == 0]
@@ -100,6 +111,7 @@ class Gpt(Job):
                 f"({self.micro_batch_size} sequences x {each * self.nodes // self.micro_batch_size} data-parallel). {use} "
                 "--global-batch-size"
             )
+        notes.append(_RANDOM)
         copies = each * self.nodes // self.micro_batch_size
         return Batch(self.micro_batch_size, self.global_batch_size // (each * self.nodes), copies)
 
@@ -119,6 +131,7 @@ class Gpt(Job):
             'trainer.devices="$NPROC_PER_NODE" trainer.num_nodes="$NNODES"',
             f"trainer.max_steps={self.steps}",
             'exp_manager.explicit_log_dir="$job/output"',
+            f"{_CHECKPOINTS}.every_n_train_steps={min(self.checkpoint_interval, self.steps)} {_CHECKPOINTS}.use_master_weights_in_ckpt=True",
             f"distributed_strategy.tensor_model_parallel_size={self.tensor_parallel}",
             f"data.micro_batch_size={self.micro_batch_size} data.global_batch_size={self.global_batch_size}",
             f'"data.data_prefix=[1.0,$data/{self.data_name}]"',

@@ -16,7 +16,7 @@ from trainium_cdk.catalog.sources import sources
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import corrections, quote, templates
 from trainium_cdk.jobs.kinds.bert_large import read
-from trainium_cdk.jobs.models import AbsolutePath, Job, Upstream, check_warm_up, wrong
+from trainium_cdk.jobs.models import AbsolutePath, Job, Upstream, check_checkpoints, check_warm_up
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
 from trainium_cdk.jobs.records import Reader
@@ -41,7 +41,7 @@ _FOLDER = "examples/training/llama/tp_zero1_llama_hf_pretrain"
 _SCRIPT = "tp_zero1_llama_hf_pretrain.py"
 _TENSOR_PARALLEL = 32
 _PRECOMPILE_STEPS = 2
-_CORRECTIONS: tuple[corrections.Correction, ...] = ("limit_metadata", "keep_data_position")
+_CORRECTIONS: tuple[corrections.Correction, ...] = ("limit_metadata", "keep_data_position", "keep_master_weights")
 
 
 class LlamaNxd(Job):
@@ -71,12 +71,7 @@ class LlamaNxd(Job):
 
     @model_validator(mode="after")
     def _schedule(self) -> Self:
-        last, interval = self.run_steps or self.steps, self.checkpoint_interval
-        if last > interval and last % interval:
-            raise wrong(
-                f"it stops after step {last}, but writes checkpoints every {interval} steps only, so that the last {last % interval} "
-                f"steps would be lost. Stop after {last - last % interval} steps, or give another --checkpoint-interval"
-            )
+        check_checkpoints(self.run_steps or self.steps, self.checkpoint_interval)
         if "warmup_steps" in self.model_fields_set:  # a short trial run may leave the default
             check_warm_up(self.warmup_steps, self.steps)
         return self

@@ -1,0 +1,34 @@
+"""`sitecustomize.py` of Pythons that run NeuronX Distributed on CPUs: what it imports of the Neuron SDK, of AWS's SDK and of `datasets`, and
+does not use here, is there by name."""
+
+import json
+import sys
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
+
+ABSENT = ("torch_neuronx", "neuronxcc", "nki", "boto3", "botocore", "s3transfer", "awscrt", "tenacity", "datasets")
+INFERENCE = tuple(f"neuronx_distributed.{name}" for name in ("trace", "kernels", "inference"))
+
+
+class Absent:
+    """Finds the modules, and makes them."""
+
+    def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> ModuleSpec | None:
+        if name.split(".")[0] in ABSENT or name.startswith(INFERENCE):
+            return ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
+        return None
+
+    def create_module(self, spec: ModuleSpec) -> Any:
+        made = MagicMock(name=spec.name)
+        made.__name__, made.__path__, made.__spec__ = spec.name, [], spec
+        made.get_platform_target = lambda: "trn1"
+        made.load_from_disk = lambda folder: json.loads((Path(folder) / "rows.json").read_text())
+        return made
+
+    def exec_module(self, _module: Any) -> None:
+        pass
+
+
+sys.meta_path.insert(0, Absent())
