@@ -12,6 +12,7 @@ from sandbox import slurm as local_slurm
 from sandbox.datasets import seed_datasets
 from sandbox.demo import eks, slurm
 from sandbox.demo.narrator import Narrator, StepFailed, plain_environment
+from sandbox.demo.slurm import REPORT
 from sandbox.kubernetes import KubernetesFailed
 from sandbox.local_aws import LocalAws, SandboxError
 from sandbox.slurm_layout import SlurmFailed
@@ -52,6 +53,7 @@ def _skipped(path: str) -> list[str]:
 
 def _tell(aws: LocalAws, directory: Path, options: argparse.Namespace, skipped: list[str]) -> int:
     narrator = Narrator(plain_environment(aws.env), paths.HOME, directory / "cdk.out")
+    REPORT.unlink(missing_ok=True)  # an earlier demo's
     narrator.step("bootstrap a local AWS: an empty account")
     seed_datasets(aws.client("s3"))  # public data, not a leftover
     aws.bootstrap()
@@ -67,6 +69,8 @@ def _tell(aws: LocalAws, directory: Path, options: argparse.Namespace, skipped: 
     narrator.print("resources were left behind" if left else "nothing except the CDK's bootstrap")
     for what in skipped:
         narrator.print(f"skipped on this machine: {what}")
+    if REPORT.exists():
+        narrator.print(f"the report of the training: {REPORT}")
     narrator.print(f"done in {narrator.elapsed:.0f} s")
     return 1 if left else 0
 

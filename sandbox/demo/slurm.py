@@ -9,9 +9,12 @@ from ruamel.yaml import YAML
 from sandbox import slurm
 from sandbox.demo.narrator import Narrator
 from sandbox.local_aws import LocalAws
+from sandbox.paths import HOME
 from trainium_cdk.outputs import SlurmCluster, parse
 
 STACK = "TrnPclusterStack"
+REPORT = HOME / ".cache/demo/report.html"
+"""The page about the job: it stays after the demo."""
 TOKEN = "demo"  # noqa: S105  no secret: it names the job
 
 
@@ -62,6 +65,9 @@ def _train(narrator: Narrator, aws: LocalAws, cluster: SlurmCluster, directory: 
         narrator.step("follow it until it ends")
         narrator.run("trn", "logs", job, "--follow", "--node", "0")
         narrator.run("trn", "status", job)
+        narrator.step("its report: curves, times, cost")
+        REPORT.parent.mkdir(parents=True, exist_ok=True)
+        narrator.run("trn", "report", job, "--output", str(REPORT))
 
 
 def _outputs(aws: LocalAws) -> SlurmCluster:

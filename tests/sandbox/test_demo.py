@@ -19,6 +19,7 @@ SHOWN = (
     r"step 20: loss \d\.\d+, from 3\.\d+",
     "gang-demo: COMPLETED",
     "hold-cancelled.*CANCELLED",
+    r"the report of the training: \S+/report.html",
     "nothing except the CDK's bootstrap",
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Mapping
 from functools import cache, lru_cache
@@ -82,6 +83,8 @@ class Catalog(Fact):
     efa_installer: str
     prices: dict[str, dict[str, float]]
     service_prices: dict[str, dict[str, float]]
+    prices_source: str
+    prices_date: dt.date
     throughput: tuple[ThroughputPoint, ...]
     collectives: tuple[CollectivePoint, ...]
     parallelcluster: ParallelClusterFacts
@@ -206,6 +209,8 @@ def _build(overrides: CatalogOverrides) -> Catalog:
             "efa_installer": neuron["efa_installer"],
             "prices": _merged(_read("prices")["prices"], overrides.prices),
             "service_prices": _merged(_read("prices")["services"], overrides.service_prices),
+            "prices_source": _read("prices")["source"],
+            "prices_date": _read("prices")["date"],
             "throughput": _read("throughput")["points"],
             "collectives": _read("throughput")["collectives"],
             "parallelcluster": _read("parallelcluster"),

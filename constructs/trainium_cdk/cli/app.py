@@ -30,6 +30,7 @@ from trainium_cdk.cli import (
     kinds,
     preflight,
     prepared,
+    report,
     scale,
     submit,
 )
@@ -65,6 +66,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "cancel": follow.cancel,
     "wait": follow.wait,
     "list": follow.list_,
+    "report": report.report,
     "environments": prepared.environments,
     "cluster": environment.cluster,
     "validate": environment.validate,

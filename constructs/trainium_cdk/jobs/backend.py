@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from trainium_cdk.errors import JobError, JobTimeout, TransportError, UnknownJob
 from trainium_cdk.jobs.models import AnyJob
@@ -90,6 +90,10 @@ class Backend(Protocol[S]):
     def status(self, id: str) -> JobStatus:
         """The status of a job."""
         ...
+
+    def settings(self, id: str) -> Mapping[str, Any]:  # noqa: ARG002
+        """What the job was submitted with, beside the defaults of its kind; empty if that is not known. Without its variables."""
+        return {}
 
     def list(self, limit: int = 50) -> tuple[JobStatus, ...]:
         """The newest jobs, newest first."""

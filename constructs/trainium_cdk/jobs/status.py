@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -134,3 +135,12 @@ def whole(value: object) -> int | None:
     if isinstance(value, int):
         return int(value)
     return int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,18}", value) else None
+
+
+def settings_in(record: str) -> dict[str, Any]:
+    """The settings in a job's record. It lies where jobs can write: empty if it is damaged."""
+    try:
+        found = json.loads(record)["job"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

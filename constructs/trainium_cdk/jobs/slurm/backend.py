@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from typing import Any
 
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import JobError, SubmitError, TransportError
@@ -17,7 +18,7 @@ from trainium_cdk.jobs.slurm.render import SlurmSubmission, render
 from trainium_cdk.jobs.slurm.snapshot import Snapshot
 from trainium_cdk.jobs.slurm.submit_script import LATER, RESULT, TAKEN
 from trainium_cdk.jobs.slurm.transport import Result, Transport
-from trainium_cdk.jobs.status import JobStatus, LogChunk, Submitted
+from trainium_cdk.jobs.status import JobStatus, LogChunk, Submitted, settings_in
 from trainium_cdk.jobs.submission import new_token
 from trainium_cdk.outputs import SlurmCluster
 
@@ -78,6 +79,11 @@ class SlurmBackend(Backend[SlurmSubmission]):
 
     def list(self, limit: int = 50) -> tuple[JobStatus, ...]:
         return self._ask(snapshot.ask_all(self.cluster, limit)).jobs
+
+    def settings(self, id: str) -> Mapping[str, Any]:
+        """As recorded in the job's directory. Errors as of `status`."""
+        result = self.transport.run(snapshot.ask_settings(self.cluster, self._known(id)), timeout=120)
+        return settings_in(result.stdout.rpartition(snapshot.SETTINGS)[2])
 
     def active(self) -> tuple[JobStatus, ...]:
         """The jobs that run or wait, from Slurm's queue; of each, only its id and stages."""

@@ -64,6 +64,18 @@ for job in ${{jobs[@]+"${{jobs[@]}}"}}; do describe "${{job#./}}"; done
 """
 
 
+SETTINGS = "trn-settings "
+"""What comes before the record of a job's settings: a login message may come before that."""
+
+
+def ask_settings(cluster: SlurmCluster, id: str) -> str:
+    """A job's record: its first 200 kB, which is more than a valid one has."""
+    return f"""{head(cluster)}
+printf %s {quote.word(SETTINGS)}
+head -c 200000 "$trn/jobs/"{quote.word(id)}/job.json
+"""
+
+
 def ask_active(cluster: SlurmCluster) -> str:
     """The jobs that run or wait, from Slurm itself: neither a job's files nor the number of jobs can hide one."""
     return f"""{head(cluster)}

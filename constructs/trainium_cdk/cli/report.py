@@ -1,0 +1,48 @@
+"""`trn report`: one HTML page about jobs."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trainium_cdk.cli.options import DEFAULT_STACK, ClusterFile, EnvFile, Local, Region, Stack, backend, described
+from trainium_cdk.cli.output import answer, say, write_file
+
+_MODE = 0o644
+
+
+def report(
+    ctx: typer.Context,
+    jobs: Annotated[
+        list[str], typer.Argument(metavar="JOB...", help="Ids of one or several jobs, which are compared.")
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The file. Default: report-JOB.html in this folder.")
+    ] = None,
+    stack: Stack = DEFAULT_STACK,
+    region: Region = None,
+    _env: EnvFile = None,
+    local: Local = None,
+    cluster: ClusterFile = None,
+) -> None:
+    """Write a page about jobs: curves over each other, compile time, restarts, cost, failures, settings.
+
+    One HTML file that needs no network. Prints its path.
+    """
+    from trainium_cdk.catalog import Catalog
+    from trainium_cdk.jobs.report import collect
+    from trainium_cdk.jobs.report import report as page
+
+    env = described(ctx)
+    catalog = env.catalog if env else Catalog.load()
+    on = backend(stack, region, local, cluster)
+    runs = []
+    for id in dict.fromkeys(jobs):
+        say(f"reading {id}")
+        runs.append(collect(on, id, catalog))
+    file = output or Path(f"report-{runs[0].status.id}.html")
+    write_file(file, page(runs, on.cluster, catalog, time.time()), _MODE)
+    answer(str(file.resolve()))

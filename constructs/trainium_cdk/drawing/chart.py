@@ -1,0 +1,177 @@
+"""Charts as SVG: lines over a common axis, and bars of time. The text takes the page's colour; lines also differ by their dashes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from xml.etree.ElementTree import Element
+
+from trainium_cdk.drawing.markup import element
+
+WIDTH, HEIGHT = 480, 300
+"""In pixels. Wide enough for a phone: there, text is not much smaller."""
+FONT = 13
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8c6d00", "#56b4e9", "#7f3c8d", "#666666")
+"""Distinct also without red or green (after Okabe and Ito), and legible on white and black."""
+_DASHES = (None, "7 3", "2 3", "9 3 2 3", "12 4", "4 4", "1 2", "14 3 3 3")
+_LEFT, _RIGHT, _TOP, _BOTTOM = 68, 26, 34, 46
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a chart: points (x, y) in the order in which they are joined.
+
+    Attributes:
+        marked: also draw each point.
+    """
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    marked: bool = False
+
+
+def chart(lines: Sequence[Line], *, x: str, y: str, zero: bool = False) -> Element:
+    """Lines over each other, with axes and a legend if there are several.
+
+    Args:
+        lines: each has a point; each keeps the colour of its place.
+        x, y: what the axes show, with the unit.
+        zero: the y axis begins at 0.
+
+    Raises:
+        ValueError: there is no point. Show a message instead of an empty chart.
+    """
+    points = [point for line in lines for point in line.points]
+    if not points:
+        raise ValueError("a chart needs a point")
+    xs, ys = ticks([p[0] for p in points], whole=True), ticks([*(p[1] for p in points), *([0.0] if zero else [])])
+    legend = 20 * len(lines) if len(lines) > 1 else 0
+    height = HEIGHT + legend
+    right, bottom = WIDTH - _RIGHT, HEIGHT - _BOTTOM
+
+    def place(point: tuple[float, float]) -> tuple[float, float]:
+        return (
+            _LEFT + (point[0] - xs[0]) / (xs[-1] - xs[0]) * (right - _LEFT),
+            bottom - (point[1] - ys[0]) / (ys[-1] - ys[0]) * (bottom - _TOP),
+        )
+
+    parts = [_text(x, (_LEFT + right) / 2, HEIGHT - 6, "middle")]
+    parts.append(element("text", y, x=2, y=16, font_weight=600, fill="currentColor"))
+    for tick in ys:
+        _, at = place((xs[0], tick))
+        parts += [_rule(_LEFT, at, right, at), _text(number(tick, ys), _LEFT - 6, at + 4, "end")]
+    for tick in xs:
+        at, _ = place((tick, ys[0]))
+        parts += [_rule(at, bottom, at, bottom + 4, 0.6), _text(number(tick, xs), at, bottom + 18, "middle")]
+    for i, line in enumerate(lines):
+        parts += _drawn(i, line, [place(p) for p in line.points])
+        if legend:
+            at = HEIGHT + 20.0 * i + 10
+            parts += [_stroke(i, f"M{_LEFT} {at:.0f}h28"), _text(line.name, _LEFT + 36, at + 4, "start")]
+    return picture(WIDTH, height, f"{y} over {x}", parts)
+
+
+def bars(rows: Sequence[tuple[str, Sequence[tuple[str, float, float]]]], *, unit: str) -> Element:
+    """Bars of time: for each row its name, and its parts with name, begin and end.
+
+    Raises:
+        ValueError: there is no part.
+    """
+    ends = [end for _, parts in rows for _, _, end in parts]
+    if not ends:
+        raise ValueError("bars need a part")
+    xs = ticks([0.0, *ends])
+    names = list(dict.fromkeys(name for _, parts in rows for name, _, _ in parts))
+    bottom = 46 * len(rows) + 4
+    scale = (WIDTH - 24) / xs[-1]
+    drawn = [_text(unit, WIDTH / 2, bottom + 38, "middle")]
+    for tick in xs:
+        at = 10 + tick * scale
+        drawn += [_rule(at, 0, at, bottom), _text(number(tick, xs), at, bottom + 18, "middle")]
+    for i, (name, parts) in enumerate(rows):
+        drawn.append(_text(name, 10, 46 * i + 16, "start"))
+        for part, begin, end in parts:
+            title = element("title", f"{part}: {number(end - begin)} {unit}")
+            colour = COLOURS[names.index(part) % len(COLOURS)]
+            width = max(1.5, (end - begin) * scale)
+            drawn.append(
+                element("rect", title, x=10 + begin * scale, y=46 * i + 22, width=width, height=18, fill=colour)
+            )
+    at = 10.0
+    for i, name in enumerate(names):
+        drawn += [element("rect", x=at, y=bottom + 50, width=12, height=12, fill=COLOURS[i % len(COLOURS)])]
+        drawn += [_text(name, at + 18, bottom + 61, "start")]
+        at += 40 + 8 * len(name)
+    return picture(WIDTH, bottom + 70, f"stages in {unit}", drawn)
+
+
+def picture(width: float, height: float, title: str, parts: Sequence[Element]) -> Element:
+    """An SVG picture that shrinks with the page; `title` is for those who cannot see it."""
+    return element(
+        "svg", *parts, xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {width:.0f} {height:.0f}", width=float(width), height=float(height),
+        role="img", aria_label=title, font_size=FONT, font_family="system-ui, DejaVu Sans, Arial, sans-serif",
+    )  # fmt: skip
+
+
+def ticks(values: Sequence[float], *, whole: bool = False) -> list[float]:
+    """Four to eight round numbers, of which the first and the last enclose the values.
+
+    >>> ticks([0.2, 10.9])
+    [0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0]
+    """
+    low, high = min(values), max(values)
+    if low == high:
+        room = abs(low) * 0.1 or 1.0
+        low, high = (low - 1, high + 1) if whole else (low - room, high + room)
+    rough = (high - low) / 5
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
+    if whole:
+        step = max(1.0, round(step))
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [round(i * step, 12) for i in range(first, last + 1)]
+
+
+def number(value: float, among: Sequence[float] = ()) -> str:
+    """A number as axes and tables show it.
+
+    >>> [number(v) for v in (0.0, 0.00028, 11.25, 6497.86, 1_250_000.0)]
+    ['0', '0.00028', '11.25', '6,498', '1.25M']
+    """
+    if value == 0:
+        return "0"
+    most = max([abs(value), *map(abs, among)])
+    if most >= 1e6:
+        return f"{value / 1e6:.4g}M"
+    if most >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.4g}" if abs(value) >= 1e-4 else f"{value:.3g}"
+
+
+def _drawn(i: int, line: Line, places: Sequence[tuple[float, float]]) -> list[Element]:
+    drawn = []
+    if len(places) > 1:
+        drawn.append(_stroke(i, "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)))
+    if line.marked or len(places) == 1:
+        colour = COLOURS[i % len(COLOURS)]
+        for (x, y), point in zip(places, line.points, strict=True):
+            title = element("title", f"{line.name}: {number(point[1])} at {number(point[0])}")
+            drawn.append(element("circle", title, cx=x, cy=y, r=3.5, fill=colour))
+    return drawn
+
+
+def _stroke(i: int, path: str) -> Element:
+    i %= len(COLOURS)
+    return element(
+        "path", d=path, fill="none", stroke=COLOURS[i], stroke_width=2.0, stroke_linejoin="round", stroke_dasharray=_DASHES[i]
+    )  # fmt: skip
+
+
+def _rule(x1: float, y1: float, x2: float, y2: float, opacity: float = 0.18) -> Element:
+    d = f"M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}"
+    return element("path", d=d, stroke="currentColor", stroke_opacity=f"{opacity}")
+
+
+def _text(text: str, x: float, y: float, anchor: str) -> Element:
+    return element("text", text, x=float(x), y=float(y), text_anchor=anchor, fill="currentColor")

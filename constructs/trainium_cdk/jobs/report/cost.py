@@ -1,0 +1,47 @@
+"""What a job's nodes cost so far, at the catalogue's on-demand prices. Nothing is guessed: an unknown price is said to be unknown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.jobs.status import JobStatus
+from trainium_cdk.outputs import Cluster
+
+NOT_COUNTED = (
+    "not in it: storage, network, the head node or control plane, the stage prepare, and nodes while they start or idle"
+)
+
+
+@dataclass(frozen=True)
+class Price:
+    """The price of one node of a job.
+
+    Attributes:
+        hour: USD an hour; None if it is not known.
+        note: what it is, or why it is not known.
+    """
+
+    hour: float | None
+    note: str
+
+    def of(self, node_hours: float | None) -> float | None:
+        """USD for so many hours of one node."""
+        return None if self.hour is None or node_hours is None else self.hour * node_hours
+
+
+def price(status: JobStatus, cluster: Cluster, catalog: Catalog) -> Price:
+    """The price of one of a job's nodes, as its queue is paid for."""
+    kind = status.instance_type
+    fleets = [f for f in cluster.fleets if (f.queue, f.instance_type) == (status.queue, kind)]
+    capacity = fleets[0].capacity_type if fleets else "on-demand"
+    if capacity == "capacity-block":
+        return Price(None, "the capacity block was paid for when it was bought")
+    hour = catalog.price(kind, cluster.region)
+    if hour is None:
+        return Price(
+            None,
+            f"the catalogue has no price of {kind} in {cluster.region}; add catalog.prices.{cluster.region}.{kind} to the environment file",
+        )
+    spot = "; spot nodes cost less" if capacity == "spot" else ""
+    return Price(hour, f"{hour:,.2f} USD an hour for a {kind} on demand in {cluster.region}{spot}")

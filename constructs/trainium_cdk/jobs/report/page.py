@@ -1,0 +1,277 @@
+"""The report: one HTML page about one or several jobs. Pure. It needs no network and no script, and prints well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from importlib.resources import files
+from xml.etree.ElementTree import Element
+
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.drawing.chart import Line, bars, chart, number
+from trainium_cdk.drawing.markup import element, html
+from trainium_cdk.jobs.report.cost import NOT_COUNTED
+from trainium_cdk.jobs.report.curve import METRICS
+from trainium_cdk.jobs.report.run import Run
+from trainium_cdk.jobs.report.text import dollars, duration, moment, percent
+from trainium_cdk.jobs.status import ACTIVE, Stage
+from trainium_cdk.outputs import Cluster
+
+_ALWAYS = ("loss", "throughput")
+"""Charts whose absence is explained; of the others, only those with values are shown."""
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+_OUT_OF_MEMORY = -9
+
+
+def report(runs: Sequence[Run], cluster: Cluster, catalog: Catalog, now: float, refresh: int | None = None) -> str:
+    """The page.
+
+    Args:
+        runs: the jobs, at least one; each has its colour in all charts.
+        now: when it is made, in seconds since 1970.
+        refresh: seconds after which a browser loads it again. Default: never.
+    """
+    names = runs[0].status.id if len(runs) == 1 else f"{len(runs)} jobs"
+    place = f"{cluster.stack} in {cluster.region}, Neuron SDK {cluster.neuron_release}, {cluster.framework}; made {moment(now)}"
+    body = element(
+        "body", element("h1", f"Training report: {names}"), element("p", place, class_="note"),
+        *_overview(runs), *_curves(runs), *_scaling(runs), *_times(runs), *_failures(runs), *_settings(runs),
+        element("footer", *(element("p", line, class_="note") for line in _sources(runs, catalog))),
+    )  # fmt: skip
+    head = element(
+        "head", element("meta", charset="utf-8"), element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        element("meta", http_equiv="refresh", content=str(refresh)) if refresh else None,
+        element("title", f"Training report: {names}"), element("style", files(__package__).joinpath("style.css").read_text("utf-8")),
+    )  # fmt: skip
+    return html(element("html", head, body, lang="en"))
+
+
+def _overview(runs: Sequence[Run]) -> list[Element]:
+    rows: list[tuple[str, Callable[[Run], str]]] = [
+        ("state", lambda r: r.status.state),
+        ("kind", lambda r: r.status.kind),
+        ("nodes", lambda r: f"{r.status.nodes} x {r.status.instance_type}, queue {r.status.queue}"),
+        ("global batch size", lambda r: f"{r.status.global_batch_size:,}" if r.status.global_batch_size else "not set"),
+        ("began", lambda r: moment(next((t for s in r.status.stages if (t := r.began(s))), None), "not yet, or not known")),
+        ("steps", _steps),
+        ("loss", _loss),
+        ("throughput", _throughput),
+        ("compile time", lambda r: _took(r, "precompile")),
+        ("graphs", _graphs),
+        ("training time", lambda r: _took(r, "train")),
+        ("restarts", lambda r: str(r.restarts)),
+        ("node hours", lambda r: "not known" if r.node_hours is None else f"{r.node_hours:,.2f}"),
+        ("cost of its nodes", lambda r: dollars(r.cost) if r.cost is not None else f"not known: {_why_no_cost(r)}"),
+    ]  # fmt: skip
+    return [element("h2", "Overview"), _table(runs, [(name, [value(run) for run in runs]) for name, value in rows])]
+
+
+def _why_no_cost(run: Run) -> str:
+    return run.price.note if run.price.hour is None else "the scheduler has forgotten when its stages began or ended"
+
+
+def _steps(run: Run) -> str:
+    if run.curves.step is None:
+        return "none yet" if not run.status.done else "none in its log"
+    return f"{run.curves.step:,}" + (f" of {run.last_step:,}" if run.last_step else "")
+
+
+def _loss(run: Run) -> str:
+    curve = run.curves.get("loss")
+    if curve is None:
+        return "none in its log"
+    first = run.reader.summary.first_loss
+    return number(run.curves.last["loss"]) + (f", from {number(first)}" if first is not None else "")
+
+
+def _throughput(run: Run) -> str:
+    if run.throughput is None:
+        tokens = run.curves.last.get("tokens_per_second")
+        return f"{number(tokens)} tokens/s of one worker at last" if tokens else "none in its log"
+    mean = f"{run.throughput:,.1f} sequences/s on average"
+    expected = run.status.expected
+    if run.of_published is not None:
+        return f"{mean}, {percent(run.of_published)} of {expected}"
+    return f"{mean}; nothing is published of the same job" if expected is None else mean
+
+
+def _took(run: Run, name: str) -> str:
+    stage = run.stage(name)
+    if stage is None:
+        return "no stage of its own"
+    if stage.state == "PENDING":
+        return f"waits: {stage.reason}" if stage.reason else "waits"
+    took = duration(run.seconds(stage))
+    return took + (" so far" if stage.state in ACTIVE else "")
+
+
+def _graphs(run: Run) -> str:
+    counted = run.compiled.get("graphs")
+    if counted is None and run.cache is None:
+        return "none reported"
+    if counted is None and run.cache is not None:
+        return f"{run.cache.done} of {run.cache.total} compiled on one node, {run.cache.failed} failed"
+    return f"{counted:,} on all nodes, {run.compiled.get('failed', 0):,} failed"
+
+
+def _curves(runs: Sequence[Run]) -> list[Element]:
+    figures: list[Element] = []
+    for name, label in METRICS.items():
+        lines = [Line(run.status.id, curve.all() if (curve := run.curves.get(name)) else ()) for run in runs]
+        if any(line.points for line in lines):
+            missing = [line.name for line in lines if not line.points]
+            drawn = chart(lines, x="step", y=label, zero=name in ("throughput", "tokens_per_second"))
+            note = element("p", f"Not in the log of {', '.join(missing)}.", class_="note") if missing else None
+            figures.append(element("figure", drawn, note))
+        elif name in _ALWAYS and not (name == "throughput" and any("tokens_per_second" in r.curves for r in runs)):
+            figures.append(element("figure", element("figcaption", label), *_absence(runs, label)))
+    return [element("h2", "Curves"), element("div", *figures, class_="charts")]
+
+
+def _absence(runs: Sequence[Run], label: str) -> Iterator[Element]:
+    """Why there is no curve."""
+    for run in runs:
+        train = run.stage("train")
+        if run.problem:
+            why = run.problem
+        elif train is None or train.state == "PENDING":
+            why = f"the training has not begun{f' ({train.reason})' if train and train.reason else ''}"
+        elif run.curves:
+            why = "its log has no such values"
+        else:
+            why = "no line of its log is a training step that trn can read"
+        yield element("p", f"No {label} of {run.status.id}: {why}.")
+
+
+def _scaling(runs: Sequence[Run]) -> list[Element]:
+    """Throughput over nodes, of jobs of the same kind on the same instances."""
+    points = {(r.status.kind, r.status.instance_type, r.status.nodes): r for r in runs if r.throughput is not None}
+    groups = sorted({(kind, instance) for kind, instance, _ in points})
+    lines, rows = [], []
+    for kind, instance in groups:
+        of = sorted((n, r) for (k, i, n), r in points.items() if (k, i) == (kind, instance))
+        if len(of) < 2:
+            continue
+        least, first = of[0]
+        lines.append(Line(f"{kind} on {instance}", [(n, r.throughput or 0.0) for n, r in of], marked=True))
+        if published := [(n, r.status.expected.sequences_per_second) for n, r in of if r.status.expected]:
+            lines.append(Line(f"{kind}, published", published, marked=True))
+        for n, r in of:
+            each = (r.throughput or 0.0) / n / ((first.throughput or 1.0) / least)
+            batch = f"{r.status.global_batch_size:,}" if r.status.global_batch_size else "not set"
+            rows.append([f"{kind}, {n} x {instance}", batch, f"{r.throughput:,.1f}", percent(each)])
+    if not lines:
+        return []
+    head = ["job", "global batch size", "sequences/s", "of each node, compared with the fewest nodes"]
+    return [
+        element("h2", "Scaling"),
+        element("figure", chart(lines, x="nodes", y="sequences/s", zero=True), class_="one"),
+        _grid(head, rows),
+    ]
+
+
+def _times(runs: Sequence[Run]) -> list[Element]:
+    rows = []
+    for run in runs:
+        times = [
+            (s.name, b, took) for s in run.status.stages if (b := run.began(s)) and (took := run.seconds(s)) is not None
+        ]
+        first = min((b for _, b, _ in times), default=0.0)
+        rows.append((run.status.id, [(name, (b - first) / 60, (b - first + took) / 60) for name, b, took in times]))
+    drawn = [row for row in rows if row[1]]
+    missing = [name for name, parts in rows if not parts]
+    parts: list[Element] = [element("h2", "Time of the stages")]
+    if drawn:
+        parts.append(element("figure", bars(drawn, unit="minutes since its first stage began"), class_="one"))
+    if missing:
+        parts.append(
+            element("p", f"Not known of {', '.join(missing)}: no stage has begun, or the scheduler has forgotten when.")
+        )
+    return parts
+
+
+def _failures(runs: Sequence[Run]) -> list[Element]:
+    found = [failure for run in runs for failure in _failed(run)]
+    return [element("h2", "Failures"), *(found or [element("p", "None.")])]
+
+
+def _failed(run: Run) -> Iterator[Element]:
+    id = run.status.id
+    for stage in run.status.stages:
+        if stage.state in ACTIVE or stage.state == "COMPLETED":
+            continue
+        yield _failure(f"{id}: {stage.name} {stage.state}", _reason(stage), f"trn logs {id} --stage {stage.name}")
+    if _OUT_OF_MEMORY in run.errors:
+        why = "the compiler ran out of the host's memory (code -9). Compile fewer graphs at once, with NEURON_NUM_PARALLEL_COMPILE_WORKERS"
+        yield _failure(
+            f"{id}: {run.errors.count(_OUT_OF_MEMORY)} graphs were not compiled",
+            why,
+            f"trn logs {id} --stage precompile",
+        )
+    if others := [code for code in run.errors if code != _OUT_OF_MEMORY]:
+        codes = ", ".join(sorted({str(code) for code in others}))
+        yield _failure(
+            f"{id}: {len(others)} graphs were not compiled",
+            f"the compiler ended with code {codes}; its log has the reason",
+            f"trn logs {id} --stage precompile",
+        )
+    if run.problem:
+        yield _failure(f"{id}: incomplete", run.problem, f"trn report {id}")  # fmt: skip
+
+
+def _reason(stage: Stage) -> str:
+    where = f" Nodes: {stage.nodes}." if stage.nodes else ""
+    code = f" Exit code {stage.exit_code}." if stage.exit_code and "exit code" not in stage.reason else ""
+    text = stage.reason or ("it was cancelled" if stage.state == "CANCELLED" else "no reason was reported")
+    return f"{text[:1].upper()}{text[1:].removesuffix('.')}.{code}{where}"
+
+
+def _failure(title: str, why: str, command: str) -> Element:
+    return element(
+        "div", element("h3", title), element("p", why), element("p", "See ", element("code", command)), class_="failed"
+    )
+
+
+def _settings(runs: Sequence[Run]) -> list[Element]:
+    names = list(dict.fromkeys(name for run in runs for name in run.settings))
+    if not names:
+        return [element("h2", "Settings"), element("p", "Not known: the jobs' records could not be read.")]
+    rows = [
+        (name, [_value(run.settings[name]) if name in run.settings else "default" for run in runs]) for name in names
+    ]
+    note = element("p", "Beside the defaults of the kind; those that differ are bold.", class_="note")
+    return [element("h2", "Settings"), note, _table(runs, rows, differences=True)]
+
+
+def _value(value: object) -> str:
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _sources(runs: Sequence[Run], catalog: Catalog) -> Iterator[str]:
+    for note in dict.fromkeys(run.price.note for run in runs):
+        yield f"Price of a node: {note}."
+    if any(run.cost is not None for run in runs):
+        yield (
+            f"Cost: nodes x hours from the first attempt of each stage to its end x that price; {NOT_COUNTED}. Prices of {catalog.prices_date}: "
+            f"{catalog.prices_source}; an environment file may have replaced some."
+        )
+    yield "Throughput: the mean after the first 5 steps. Curves: neighbouring steps are averaged where there are more than 1,000."
+
+
+def _table(runs: Sequence[Run], rows: Sequence[tuple[str, Sequence[str]]], *, differences: bool = False) -> Element:
+    """A row for each value, a column for each job."""
+    head = element("tr", element("th", ""), *(element("th", run.status.id, scope="col") for run in runs))
+    lines = []
+    for name, values in rows:
+        cells = [element("td", value) for value in values]
+        differs = differences and len(set(values)) > 1
+        lines.append(element("tr", element("th", name, scope="row"), *cells, class_="differs" if differs else None))
+    return element("div", element("table", element("thead", head), element("tbody", *lines)), class_="wide")
+
+
+def _grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Element:
+    lines = [element("tr", *(element("td", cell) for cell in row)) for row in rows]
+    titles = element("tr", *(element("th", title, scope="col") for title in head))
+    return element("div", element("table", element("thead", titles), element("tbody", *lines)), class_="wide")

@@ -1,0 +1,158 @@
+"""One job as its status and its logs tell it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.errors import TrnError
+from trainium_cdk.jobs.backend import Backend
+from trainium_cdk.jobs.metrics import Follower
+from trainium_cdk.jobs.records import CacheStatus, CompileCount, CompileError, Start, Step
+from trainium_cdk.jobs.report.cost import Price, price
+from trainium_cdk.jobs.report.curve import Curves
+from trainium_cdk.jobs.status import ACTIVE, JobStatus, Stage
+
+FAR_ABOVE = 3
+"""A throughput so many times the published one is not Trainium's: for example the sandbox's stand-in."""
+
+
+@dataclass
+class Run:
+    """A job, and what its logs have said so far.
+
+    Attributes:
+        price: of one node.
+        settings: what it was submitted with, beside the defaults; empty if unknown.
+        problem: why its logs could not be read; empty if they could.
+        now: seconds since 1970, for stages that still run.
+    """
+
+    status: JobStatus
+    price: Price
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    problem: str = ""
+    now: float = field(default_factory=time.time)
+    curves: Curves = field(default_factory=Curves)
+    starts: dict[str, list[Start]] = field(default_factory=dict)
+    compiled: dict[str, int] = field(default_factory=dict)
+    errors: list[int] = field(default_factory=list)
+    cache: CacheStatus | None = None
+    total_steps: int | None = None
+    reader: Follower = field(default_factory=Follower, repr=False)
+
+    def feed(self, stage: str, data: bytes) -> None:
+        """Take a piece of a stage's log. Steps of other stages than `train` are trials, and not of the training."""
+        for record in self.reader.feed(data):
+            if isinstance(record, Step) and stage == "train":
+                self.curves.add(record)
+                self.total_steps = record.total_steps or self.total_steps
+            elif isinstance(record, CompileCount):
+                self.compiled[record.what] = self.compiled.get(record.what, 0) + record.count
+            elif isinstance(record, CompileError):
+                self.errors.append(record.code)
+            elif isinstance(record, CacheStatus):
+                self.cache = record
+            elif isinstance(record, Start) and record.stage == stage:
+                self.starts.setdefault(stage, []).append(record)
+
+    def began(self, stage: Stage) -> float | None:
+        """When a stage first began, in seconds since 1970. The schedulers tell it of the last attempt only, and for a while."""
+        times = [s.time for s in self.starts.get(stage.name, ())] + ([stage.started] if stage.started else [])
+        return min(times, default=None)
+
+    def seconds(self, stage: Stage) -> float | None:
+        """How long a stage took, or has taken so far, from its first attempt on; None if it has not begun, or that is not known."""
+        began = self.began(stage)
+        if began is None or stage.state == "PENDING":
+            return None
+        end = self.now if stage.state in ACTIVE else stage.ended
+        return None if end is None else max(0.0, end - began)
+
+    def stage(self, name: str) -> Stage | None:
+        return next((s for s in self.status.stages if s.name == name), None)
+
+    @property
+    def restarts(self) -> int:
+        """How often stages began again."""
+        found = 0
+        for starts in self.starts.values():
+            numbered = [s.attempt for s in starts if s.attempt is not None]
+            found += max(numbered, default=0) if numbered else len(starts) - 1
+        return found
+
+    @property
+    def node_hours(self) -> float | None:
+        """Hours of one node that the stages on Trainium nodes took; None where their times are not known."""
+        begun = [s for s in self.status.stages if s.name != "prepare" and s.state != "PENDING" and not _never(s)]
+        took = [self.seconds(s) for s in begun]
+        if None in took:
+            return None
+        return self.status.nodes * sum(s for s in took if s is not None) / 3600
+
+    @property
+    def cost(self) -> float | None:
+        """USD so far; None if it is not known."""
+        return self.price.of(self.node_hours)
+
+    @property
+    def throughput(self) -> float | None:
+        """Mean sequences per second after the warm-up."""
+        return self.reader.summary.throughput if "throughput" in self.curves else None
+
+    @property
+    def of_published(self) -> float | None:
+        """Its part of the published throughput; None where none is published of the same job, or it was not on Trainium."""
+        expected = self.status.expected
+        if self.throughput is None or expected is None or expected.sequences_per_second <= 0:
+            return None
+        part = self.throughput / expected.sequences_per_second
+        return part if part < FAR_ABOVE else None
+
+    @property
+    def last_step(self) -> int | None:
+        """The step at which it ends, where the log or the settings tell it."""
+        wanted = self.settings.get("run_steps") or self.settings.get("steps") or self.total_steps
+        return int(wanted) if isinstance(wanted, int | float) and wanted > 0 else None
+
+
+def _never(stage: Stage) -> bool:
+    return stage.state == "CANCELLED" and not stage.nodes and stage.started is None
+
+
+def begun(status: JobStatus) -> list[str]:
+    """The stages that may have a log."""
+    return [s.name for s in status.stages if s.state != "PENDING" and not _never(s)]
+
+
+def described(jobs: Backend[Any], status: JobStatus, catalog: Catalog) -> Run:
+    """A job without what its logs tell."""
+    run = Run(status, price(status, jobs.cluster, catalog))
+    with suppress(TrnError):  # the report of a job is worth reading without them
+        run.settings = jobs.settings(status.id)
+    return run
+
+
+def collect(jobs: Backend[Any], id: str, catalog: Catalog | None = None) -> Run:
+    """A job with what its logs tell, read once. A log that cannot be read is the run's `problem`.
+
+    Raises:
+        UnknownJob: there is no such job.
+        TransportError: the cluster cannot be reached.
+    """
+    run = described(jobs, jobs.status(id), catalog or Catalog.load())
+    for stage in begun(run.status):
+        if stage == "prepare":
+            continue
+        try:
+            for chunk in jobs.logs(run.status.id, stage=stage):
+                run.feed(stage, chunk.data)
+        except TrnError as e:
+            run.problem = f"the log of {stage} cannot be read: {e}"
+        run.feed(stage, b"\n")  # an incomplete last line
+    run.now = time.time()
+    return run

@@ -1,0 +1,37 @@
+"""Values as people read them."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+
+def duration(seconds: float | None, unknown: str = "not known") -> str:
+    """A time span, with its two largest units.
+
+    >>> [duration(s) for s in (0.4, 59, 61, 3_725, 100_000)]
+    ['0 s', '59 s', '1 min 1 s', '1 h 2 min', '1 d 3 h']
+    """
+    if seconds is None:
+        return unknown
+    left = round(seconds)
+    units = [("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)]
+    parts = []
+    for unit, size in units:
+        count, left = divmod(left, size)
+        parts.append(f"{count} {unit}")
+    first = next((i for i, part in enumerate(parts) if not part.startswith("0 ")), len(parts) - 1)
+    return " ".join(part for part in parts[first : first + 2] if part == parts[first] or not part.startswith("0 "))
+
+
+def moment(seconds: float | None, unknown: str = "not known") -> str:
+    """A time in UTC, to the minute."""
+    return unknown if seconds is None else f"{dt.datetime.fromtimestamp(seconds, dt.UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def dollars(amount: float | None, unknown: str = "not known") -> str:
+    """An amount in USD."""
+    return unknown if amount is None else f"{amount:,.2f} USD"
+
+
+def percent(part: float) -> str:
+    return f"{part:.0%}"

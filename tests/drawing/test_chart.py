@@ -1,0 +1,62 @@
+"""Charts: axes enclose the values, lines are where the values are, nothing is drawn without values."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainium_cdk.drawing.chart import HEIGHT, WIDTH, Line, bars, chart, ticks
+from trainium_cdk.drawing.markup import svg
+
+NUMBERS = st.floats(-1e12, 1e12, allow_subnormal=False).filter(lambda v: v == 0 or abs(v) > 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("values", "whole", "expected"),
+    [
+        ([0, 3000], True, [0, 1000, 2000, 3000]),
+        ([1, 16], True, [0, 5, 10, 15, 20]),
+        ([2.1, 11.3], False, [2, 4, 6, 8, 10, 12]),
+        ([0.0, 0.0004], False, [0, 0.0001, 0.0002, 0.0003, 0.0004]),
+        ([7, 7], True, [6, 7, 8]),
+    ],
+)
+def test_ticks(values: list[float], whole: bool, expected: list[float]) -> None:
+    assert ticks(values, whole=whole) == expected
+
+
+@given(st.lists(NUMBERS, min_size=1, max_size=20), st.booleans())
+def test_ticks_enclose_any_values(values: list[float], whole: bool) -> None:
+    found = ticks(values, whole=whole)
+    room = (found[-1] - found[0]) * 1e-6
+    assert found[0] - room <= min(values)
+    assert max(values) <= found[-1] + room
+    assert 2 <= len(found) <= 9
+    assert found == sorted(set(found))
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**9), NUMBERS), min_size=1, max_size=30))
+def test_every_point_is_in_the_picture(points: list[tuple[float, float]]) -> None:
+    picture = chart([Line("a", points)], x="step", y="loss")
+    drawn = [p.get("d", "") for p in picture.iter("path") if p.get("stroke-width") == "2"]
+    places = [tuple(map(float, pair)) for d in drawn for pair in re.findall(r"[ML](-?[\d.]+) (-?[\d.]+)", d)]
+    assert len(places) == (len(points) if len(points) > 1 else 0)
+    assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in places)
+
+
+def test_lines_differ_without_colour_and_have_a_legend() -> None:
+    picture = chart([Line(f"job-{i}", [(1, i), (2, i)]) for i in range(3)], x="step", y="loss")
+    drawn = {(p.get("stroke"), p.get("stroke-dasharray")) for p in picture.iter("path") if p.get("stroke-width") == "2"}
+    assert len(drawn) == 3
+    assert len({dashes for _, dashes in drawn}) == 3
+    assert all(f">job-{i}</text>" in svg(picture) for i in range(3))
+
+
+def test_there_is_no_empty_picture() -> None:
+    with pytest.raises(ValueError, match="a chart needs a point"):
+        chart([Line("a", [])], x="step", y="loss")
+    with pytest.raises(ValueError, match="bars need a part"):
+        bars([("a", [])], unit="minutes")

@@ -1,0 +1,57 @@
+"""Jobs as their logs tell them: recorded lines of the vendor's script, of compilations, and of restarts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tests.jobs.conftest import make_cluster
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.jobs.report import Run
+from trainium_cdk.jobs.report.cost import price
+from trainium_cdk.jobs.status import Expected, JobStatus, Stage
+
+CLUSTER = make_cluster()
+CATALOG = Catalog.load()
+BEGAN = 1795161600  # 2026-11-20T08:00:00Z
+PUBLISHED = Expected(3826.6, "published for 1 node, SDK 2.28")
+
+
+def status(*stages: Stage, id: str = "bert-large-20261120-4f3a9c", nodes: int = 1, **changes: Any) -> JobStatus:
+    fields = {"queue": "compute1", "instance_type": "trn1.32xlarge", "global_batch_size": 16384 * nodes, **changes}
+    return JobStatus(id=id, kind="bert-large", nodes=nodes, stages=stages, **fields)
+
+
+def run(found: JobStatus, **changes: Any) -> Run:
+    return Run(found, price(found, CLUSTER, CATALOG), now=BEGAN + 20_000, **changes)
+
+
+def trained(
+    nodes: int = 1,
+    *,
+    steps: int = 400,
+    id: str = "bert-large-20261120-4f3a9c",
+    starts: Sequence[int] = (3000,),
+    each: float = 3600.0,
+    **changes: Any,
+) -> Run:
+    """A job whose compilation took 21 minutes and whose training ended 2 h 46 min after the submission."""
+    stages = (
+        Stage("prepare", "1", "COMPLETED", "", "n-1", 0, BEGAN, BEGAN + 90),
+        Stage("precompile", "2", "COMPLETED", "", "n-[1-2]", 0, None, BEGAN + 1380),
+        changes.pop("train", Stage("train", "3", "COMPLETED", "", "n-[1-2]", 0, None, BEGAN + 10_000)),
+    )
+    made = run(status(*stages, id=id, nodes=nodes, **changes), settings={"nodes": nodes, "optimizer": "adamw"})
+    made.feed("precompile", b"trn: precompile: Slurm job 2 on n-[1-2], 2026-11-20T08:02:00Z\n")
+    for line in ("Total graphs: 36", "Total successful compilations: 36", "Total failed compilations: 0"):
+        made.feed("precompile", f"2026-11-20 08:20:00.000738: INFO ||PARALLEL_COMPILE||: {line}\n".encode())
+    for start in starts:
+        clock = f"{8 + start // 3600:02}:{start // 60 % 60:02}:{start % 60:02}"
+        made.feed("train", f"trn: train: Slurm job 3 on n-[1-2], 2026-11-20T{clock}Z\n".encode())
+    for step in range(1, steps + 1):
+        made.feed(
+            "train",
+            b"LOG Fri Nov 20 09:00:05 2026 - (0, %d) step_loss : %.4f learning_rate : %.2e throughput : %.2f \n"
+            % (step, 11 - 8 * step / (step + 60), 4e-4 * step / steps, each * nodes + step % 7),
+        )
+    return made

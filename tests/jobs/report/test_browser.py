@@ -1,0 +1,29 @@
+"""The report in a browser: nothing is cut and nothing is too wide, on a screen and on a phone; it prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.jobs.report import browser
+from tests.jobs.report.runs import PUBLISHED, run, status, trained
+from tests.jobs.report.test_page import WAITS, page
+from trainium_cdk.jobs.report import Run
+
+
+@pytest.fixture(params=["one", "several", "waits"])
+def runs(request: pytest.FixtureRequest) -> list[Run]:
+    if request.param == "waits":
+        return [run(status(*WAITS))]
+    if request.param == "one":
+        return [trained(expected=PUBLISHED, steps=150, each=615_000.0)]
+    return [trained(nodes, id=f"bert-large-with-a-long-name-20261120-{nodes:06x}") for nodes in (1, 4, 16)]
+
+
+@pytest.mark.parametrize("width", [1100, 380])
+def test_nothing_is_cut(runs: list[Run], width: int, tmp_path: Path) -> None:
+    browser.available()
+    content, window, cut = browser.measured(page(*runs), width, tmp_path)
+    assert (content, cut) == (window, [])
+    assert window <= width

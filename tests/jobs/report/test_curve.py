@@ -1,0 +1,48 @@
+"""A curve of any length keeps its course in few points."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainium_cdk.jobs.records import Step
+from trainium_cdk.jobs.report.curve import POINTS, Curve, Curves
+
+
+def test_a_long_run_is_averaged() -> None:
+    curve = Curve()
+    for step in range(1, 100_001):
+        curve.add(step, step / 2)
+    points = curve.all()
+    assert POINTS / 2 <= len(points) <= POINTS
+    assert all(abs(y - x / 2) < 1e-9 for x, y in points)
+    assert (points[0][0], points[-1][0]) == (64.5, 99_984.5)
+
+
+def test_what_a_restart_trains_again_is_replaced() -> None:
+    curve = Curve()
+    for step in [1, 2, 3, 4, 5, 3, 4, 5, 6]:
+        curve.add(step, 10.0 * len(curve.points))
+    assert [x for x, _ in curve.all()] == [1, 2, 3, 4, 5, 6]
+
+
+@given(st.lists(st.integers(0, 5000), max_size=3000))
+def test_points_are_few_and_in_order(steps: list[int]) -> None:
+    curve = Curve()
+    for step in steps:
+        curve.add(step, 1.0)
+    xs = [x for x, _ in curve.all()]
+    assert xs == sorted(set(xs))
+    assert len(xs) <= POINTS
+    assert bool(xs) == bool(steps)
+
+
+def test_only_metrics_with_values_have_a_curve() -> None:
+    curves = Curves()
+    curves.add(Step(None, loss=2.0))
+    curves.add(Step(None, loss=1.5, grad_norm=0.1))
+    assert {name: curve.all() for name, curve in curves.items()} == {
+        "loss": [(1, 2.0), (2, 1.5)],
+        "grad_norm": [(2, 0.1)],
+    }
+    assert (curves.step, curves.last) == (2, {"loss": 1.5, "grad_norm": 0.1})

@@ -1,0 +1,130 @@
+"""The report: what it says of jobs that trained, wait, failed, or whose record is incomplete."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from tests.jobs.report.runs import BEGAN, CATALOG, CLUSTER, PUBLISHED, run, status, trained
+from trainium_cdk.jobs.report import Run, report
+from trainium_cdk.jobs.report.cost import price
+from trainium_cdk.jobs.status import Stage
+
+WAITS = (Stage("prepare", "1", "RUNNING", "", "n-1", None, BEGAN), Stage("train", "2", "PENDING", "waits for nodes"))
+
+
+def page(*runs: Run) -> str:
+    return report(runs, CLUSTER, CATALOG, BEGAN + 20_000)
+
+
+def text(*runs: Run) -> str:
+    """What a reader sees: each element on its own line."""
+    lines: list[str] = []
+    reader = HTMLParser()
+    reader.handle_data = lambda data: lines.append(data.strip())  # type: ignore[method-assign]
+    reader.feed(page(*runs))
+    return "\n".join(filter(None, lines))
+
+
+def test_a_job_that_trained() -> None:
+    found = text(trained(expected=PUBLISHED, starts=(1500, 3000)))
+    for wanted in (
+        "state\nCOMPLETED",
+        "steps\n400",
+        "loss\n4.043, from 10.87",
+        "throughput\n3,603.0 sequences/s on average, 94% of 3,827 sequences/s (published for 1 node, SDK 2.28)",
+        "compile time\n21 min",
+        "graphs\n36 on all nodes, 0 failed",
+        "training time\n2 h 21 min",
+        "restarts\n1",
+        "node hours\n2.71",
+        "cost of its nodes\n58.29 USD",
+        "Failures\nNone.",
+        "optimizer\nadamw",
+    ):
+        assert wanted in found, wanted
+    assert f"Prices of {CATALOG.prices_date}" in found
+    assert "Price of a node: 21.50 USD an hour for a trn1.32xlarge on demand in us-east-1." in found
+
+
+def test_several_jobs_are_compared() -> None:
+    found = page(trained(1, id="one-1"), trained(4, id="four-2"))
+    assert found.count("<svg") == 5  # loss, throughput, learning rate, scaling, times
+    assert ">1 x trn1.32xlarge, queue compute1</td><td>4 x" in found
+    assert '<tr class="differs"><th scope="row">nodes</th><td>1</td><td>4</td></tr>' in found
+    assert '<tr><th scope="row">optimizer</th>' in found
+    assert ">bert-large, 4 x trn1.32xlarge</td><td>65,536</td><td>14,403.0</td><td>100%</td>" in found
+
+
+UNPRICED = status(*trained().status.stages, instance_type="trn2.48xlarge")
+
+
+@pytest.mark.parametrize(
+    ("made", "messages"),
+    [
+        (
+            run(status(*WAITS)),
+            [
+                "No loss of bert-large-20261120-4f3a9c: the training has not begun (waits for nodes).",
+                "training time\nwaits: waits for nodes",
+                "cost of its nodes\n0.00 USD",
+                "Settings\nNot known",
+            ],
+        ),
+        (
+            run(status(Stage("train", "2", "COMPLETED", "", "n-1", 0, None, None))),
+            [
+                "no line of its log is a training step that trn can read",
+                "Not known of bert-large-20261120-4f3a9c: no stage has begun, or the scheduler has forgotten when.",
+                "not known: the scheduler has forgotten when its stages began or ended",
+            ],
+        ),
+        (
+            run(status(Stage("train", "2", "FAILED", "exit code 1, on node 3 first", "n-[1-4]", 1)), problem="the log is gone"),
+            ["bert-large-20261120-4f3a9c: train FAILED\nExit code 1, on node 3 first. Nodes: n-[1-4].", "the log is gone"],
+        ),
+        (
+            Run(UNPRICED, price(UNPRICED, CLUSTER, CATALOG)),
+            ["the catalogue has no price of trn2.48xlarge in us-east-1; add catalog.prices.us-east-1.trn2.48xlarge"],
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_missing_is_said(made: Run, messages: list[str]) -> None:
+    found = text(made)
+    for message in messages:
+        assert message in found, message
+    assert "step" not in [line for line in found.splitlines() if line == "step"]  # the axis of a chart
+
+
+def test_failures_of_the_compiler_have_their_mend() -> None:
+    made = trained()
+    error = (
+        b"ERROR ||PARALLEL_COMPILE||: parallel compilation with neuronx-cc exited with error.Received error code: %d\n"
+    )
+    made.feed("precompile", error % -9 + error % 70)
+    found = text(made)
+    assert "1 graphs were not compiled\nthe compiler ran out of the host's memory (code -9)" in found
+    assert "the compiler ended with code 70" in found
+
+
+def test_a_throughput_far_above_the_published_is_not_compared() -> None:
+    assert "% of" not in text(trained(expected=PUBLISHED.__class__(100.0, "published")))
+
+
+def test_it_needs_no_network_and_runs_no_script() -> None:
+    found = page(*(trained(id=f"job-{i}", steps=5000) for i in range(8)))
+    assert len(found) < 1_000_000
+    linked = re.findall(r"""(?:src|href|url|@import)\s*[=(]\s*["']?([^"')\s>]+)""", found)
+    assert linked == []
+    assert "<script" not in found
+    assert "default-src 'none'" in found
+
+
+def test_what_a_job_wrote_is_only_text() -> None:
+    hostile = "<img src=x onerror=alert(1)>\x1b[2J\u202e"
+    made = run(status(Stage("train", "2", "FAILED", hostile, hostile)), settings={hostile: [hostile]}, problem=hostile)
+    found = page(made)
+    assert "<img" not in found
+    assert not set("\x1b\u202e") & set(found)
