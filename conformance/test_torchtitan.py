@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +21,7 @@ from conformance.launched import Launched
 from trainium_cdk.jobs import Follower, TorchTitan
 from trainium_cdk.jobs.records import Step
 
+HERE = Path(__file__).parent
 ENVIRONMENT = vendor.ROOT / ".venvs/torchtitan"
 ORIGINAL = "torchtitan 0.3.0 (PyPI), torch 2.14.0"
 _MODULE = "from torchtitan.models.qwen3.config_registry import qwen3_debugmodel as {config}\n"
@@ -35,13 +38,18 @@ print(json.dumps({"steps": c.training.steps, "dump_folder": c.dump_folder, "asse
 """
 
 
-def parse(start: Launched, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Parse a program's arguments in TorchTitan's environment, in a folder with the fork's module."""
+def module(start: Launched, folder: Path) -> None:
+    """Write the fork's module."""
     given = dict(zip(start.arguments, start.arguments[1:], strict=False))
     if "." in given["--module"]:
         place = folder / Path(*given["--module"].split("."))
         place.mkdir(parents=True, exist_ok=True)
         (place / "config_registry.py").write_text(_MODULE.format(config=given["--config"]))
+
+
+def parse(start: Launched, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Parse a program's arguments in TorchTitan's environment, in a folder with the fork's module."""
+    module(start, folder)
     command = [str(ENVIRONMENT / "bin/python"), "-c", _PARSE, *start.arguments]
     env = {**os.environ, **vendor.offline(), "PYTHONPATH": str(folder), "LAUNCHER": json.dumps(start.launcher)}
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
@@ -115,6 +123,55 @@ def test_its_log_lines_are_read() -> None:
     assert (step.step, step.loss, step.grad_norm) == (7, 3.25, 0.75)
     assert step.tokens_per_second is not None
     assert 1_000_000 < step.tokens_per_second <= 10_000_000
+
+
+@pytest.fixture(scope="module")
+def assets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tokenizer, texts, and the fork's module."""
+    vendor.need("torchtitan")
+    made = tmp_path_factory.mktemp("titan")
+    env = {**os.environ, **vendor.offline()}
+    subprocess.run([ENVIRONMENT / "bin/python", HERE / "tiny_chat.py", made], env=env, check=True, capture_output=True)
+    (made / "text").mkdir()
+    lines = [json.dumps({"text": f"text {n} " * (n % 7 + 1)}) for n in range(30)]
+    (made / "text/train.jsonl").write_text("\n".join(lines))
+    return made
+
+
+def train(assets: Path, output: Path, stop: int) -> list[list[Any]]:
+    """The steps of the job's command in a new process, which is lost after a step."""
+    job = TorchTitan(
+        ref="a" * 40, preset="qwen3-8b", assets="/efs/model", data="/efs/text", steps=9, checkpoint_interval=3,
+        override=("training.seq_len=32", "training.local_batch_size=2", "optimizer.implementation=foreach"),
+    )  # fmt: skip
+    start = cases.start("slurm", job)
+    module(start, assets)
+    places = {
+        "/efs/model": assets / "model",
+        "/efs/text": assets / "text",
+        "/efs/trn/jobs/torchtitan-qwen3-8b-t/output": output,
+    }
+    words = [str(places.get(word, word)) for word in start.arguments]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    env = {
+        **os.environ, **start.environment, **vendor.offline(), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+        "PYTHONPATH": str(assets), "HF_HOME": str(assets / "hf"), "CUDA_VISIBLE_DEVICES": "",
+    }  # fmt: skip
+    command = [str(ENVIRONMENT / "bin/python"), str(HERE / "tiny_titan.py"), str(stop), *words]
+    done = subprocess.run(command, cwd=assets, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads(line.removeprefix("step ")) for line in done.stdout.splitlines() if line.startswith("step ")]
+
+
+@pytest.mark.original("torchtitan: a restart on its loader and checkpoints", ORIGINAL)
+def test_a_restart_equals_a_training_without_one(assets: Path, tmp_path: Path) -> None:
+    """Step, learning rate, data, loss, weights and the optimizer's state, to the last bit; steps after the checkpoint are made again."""
+    whole = train(assets, tmp_path / "whole", 0)
+    assert [step[0] for step in whole] == [*range(1, 10)]
+    assert len({str(step[2]) for step in whole}) == 9
+    assert train(assets, tmp_path / "parts", 5) == whole[:5]
+    assert train(assets, tmp_path / "parts", 0) == whole[3:]
 
 
 @pytest.mark.original("torchtitan: training", ORIGINAL)
