@@ -1,0 +1,91 @@
+"""What the node scaler's function does for jobs, on nodes that are always there: it answers Kueue's ProvisioningRequests, and lets jobs
+enter their queue after `prepare`. For clusters without node groups; where there are some, the deployed function runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import parse_qsl
+
+from sandbox.kubernetes.api import Api, ApiError, Object
+from sandbox.kubernetes.cluster import LocalKubernetes
+from trainium_cdk.eks.kueue import PROVISIONING_CLASS
+from trainium_cdk.eks.scaler import after
+from trainium_cdk.outputs import GROUP_LABEL
+
+_REQUESTS = "/apis/autoscaling.x-k8s.io/v1"
+
+
+class Kubernetes:
+    """The sandbox's client with the methods of the function's."""
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+
+    def list(self, path: str, select: str = "") -> list[Object]:
+        return list(self.api.get(path, **dict(parse_qsl(select)))["items"])
+
+    def patch(self, path: str, body: Object) -> None:
+        self.api.call("PATCH", path, body, kind="application/merge-patch+json")
+
+
+@contextlib.contextmanager
+def supplying(cluster: LocalKubernetes, seconds: float = 0.3) -> Iterator[None]:
+    """Answer every so often, until the end of this context."""
+    ended = threading.Event()
+    kubernetes = Kubernetes(cluster.api())
+
+    def run() -> None:
+        while not ended.wait(seconds):
+            with contextlib.suppress(ApiError, OSError):
+                after.release(kubernetes, time.time())
+                answer(kubernetes)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def answer(kubernetes: Kubernetes) -> None:
+    """Provisioned, once there are as many nodes in the group as there are pods; until then how many are missing."""
+    nodes = kubernetes.list("/api/v1/nodes")
+    for request in kubernetes.list(f"{_REQUESTS}/provisioningrequests"):
+        there = {c["type"]: c for c in request.get("status", {}).get("conditions", [])}
+        if (
+            request["spec"]["provisioningClassName"] != PROVISIONING_CLASS
+            or there.get("Provisioned", {}).get("status") == "True"
+        ):
+            continue
+        metadata = request["metadata"]
+        [pods] = request["spec"]["podSets"]
+        template = kubernetes.api.get(
+            f"/api/v1/namespaces/{metadata['namespace']}/podtemplates/{pods['podTemplateRef']['name']}"
+        )
+        group = template["template"]["spec"]["nodeSelector"][GROUP_LABEL]
+        missing = pods["count"] - sum(node["metadata"]["labels"].get(GROUP_LABEL) == group for node in nodes)
+        message = (
+            f"waits for {missing} nodes of {group}" if missing > 0 else f"{pods['count']} nodes of {group} are there"
+        )
+        if there.get("Provisioned", {}).get("message") != message:
+            kubernetes.patch(
+                f"{_REQUESTS}/namespaces/{metadata['namespace']}/provisioningrequests/{metadata['name']}/status",
+                {
+                    "status": {
+                        "conditions": [_condition("Accepted", True), _condition("Provisioned", missing <= 0, message)]
+                    }
+                },
+            )
+
+
+def _condition(kind: str, true: bool, message: str = "") -> dict[str, Any]:
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    status = "True" if true else "False"
+    return {"type": kind, "status": status, "reason": kind, "message": message, "lastTransitionTime": now}

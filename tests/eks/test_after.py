@@ -1,0 +1,75 @@
+"""JobSets that enter their queue after a Job. Pure; on a real Kueue in jobs/kubernetes/test_backend.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainium_cdk.eks.scaler import after
+
+PATH = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/training/jobsets/run"
+DIGEST = {"trainium-cdk/digest": "d"}
+
+
+class Cluster:
+    """One JobSet that waits for the Job `run-prepare`, and that Job in some state."""
+
+    def __init__(self, ended: str, digest: dict[str, str], of_set: str = "") -> None:
+        self.sent: list[tuple[str, Any]] = []
+        conditions = [{"type": ended, "status": "True", "message": "why"}] if ended else []
+        self.job = {"metadata": {"name": "run-prepare", "annotations": digest}, "status": {"conditions": conditions}}
+        labels = {"trainium-cdk/after-job": "run-prepare", "trainium-cdk/job": "run"}
+        metadata = {"name": "run", "namespace": "training", "uid": "u", "resourceVersion": "7", "labels": labels}
+        known = {"type": of_set or "Suspended", "status": "True"}
+        self.set = {
+            "metadata": {**metadata, "annotations": {**DIGEST, "trainium-cdk/queue": "trn"}},
+            "status": {"conditions": [known]},
+        }
+
+    def list(self, path: str, select: str) -> Any:
+        if path == "/apis/jobset.x-k8s.io/v1alpha2/jobsets":
+            assert select == "labelSelector=trainium-cdk/after-job"
+            return iter([self.set])
+        assert (path, select) == (
+            "/apis/batch/v1/namespaces/training/jobs",
+            "fieldSelector=metadata.name%3Drun-prepare",
+        )
+        return iter([self.job])
+
+    def patch(self, path: str, body: Any) -> None:
+        assert {body["metadata"].pop(key) for key in ("uid", "resourceVersion")} == {"u", "7"}
+        self.sent.append((path, body))
+
+
+def test_a_jobset_enters_its_queue_once_its_job_has_completed() -> None:
+    cluster = Cluster("Complete", DIGEST)
+    assert after.release(cluster, 0) == {"training/run": "enters its queue"}
+    labels = {"trainium-cdk/after-job": None, "kueue.x-k8s.io/queue-name": "trn"}
+    assert cluster.sent == [(PATH, {"metadata": {"labels": labels}})]
+
+
+def test_a_jobset_fails_with_its_job() -> None:
+    cluster = Cluster("Failed", DIGEST)
+    after.release(cluster, 0)
+    [(path, body)] = cluster.sent
+    assert (path, body["status"]["terminalState"]) == (f"{PATH}/status", "Failed")
+    kept, failed = body["status"]["conditions"]
+    assert kept["type"] == "Suspended"
+    assert (failed["type"], failed["reason"], failed["message"]) == (
+        "Failed",
+        "PrepareFailed",
+        "run-prepare failed: why",
+    )
+    assert failed["lastTransitionTime"] == "1970-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("ended", "digest", "of_set"),
+    [("", DIGEST, ""), ("Complete", {}, ""), ("Complete", {"trainium-cdk/digest": "another"}, ""), ("Failed", DIGEST, "Failed")],
+    ids=["it runs", "another client's", "of another submission", "cancelled"],
+)  # fmt: skip
+def test_otherwise_nothing_is_done(ended: str, digest: dict[str, str], of_set: str) -> None:
+    cluster = Cluster(ended, digest, of_set)
+    assert after.release(cluster, 0) == {}
+    assert cluster.sent == []
