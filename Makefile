@@ -14,7 +14,7 @@ export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 1
 export PATH := $(CURDIR)/$(BIN):$(CURDIR)/node_modules/.bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: mutation sbom conformance trust test-pythons audit bench help kubernetes slurm setup demo test lint test-system lock schema clean
+.PHONY: pictures mutation sbom conformance trust test-pythons audit bench help kubernetes slurm setup demo test lint test-system lock schema clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 14
@@ -134,6 +134,9 @@ sbom: setup .venvs/sbom/.done  ## bills of materials of every lock file (Cyclone
 
 schema: setup  ## environment.schema.json: editors complete the environment file with it
 	@$(BIN)/trn schema > environment.schema.json
+
+pictures: setup  ## docs/pictures: the stacks' architecture, and a report in a browser
+	@$(BIN)/python -m tests.pictures
 
 clean:  ## remove all that the other targets made
 	rm -rf $(VENV) .venvs node_modules cdk.out dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

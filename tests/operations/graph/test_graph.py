@@ -1,0 +1,112 @@
+"""The picture of a stack: what is drawn comes from the template, and the docs' pictures are current."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import fromstring
+
+import pytest
+
+from tests import pictures
+from tests.stacks import eks_synthesis, synthesis
+from trainium_cdk.cli import app as cli
+from trainium_cdk.drawing.markup import svg
+from trainium_cdk.errors import UpdateError
+from trainium_cdk.operations.graph import Architecture, mermaid, picture, read
+
+
+def flows(found: Architecture) -> set[tuple[str, str, str]]:
+    titles = {box.id: box.title for box in found.boxes}
+    return {(titles[f.source], titles[f.target], f.label) for f in found.flows}
+
+
+def test_the_pictures_of_the_docs_are_current() -> None:
+    for file, text in pictures.graphs():
+        assert file.read_text("utf-8") == text, f"{file.name} is not what the stack is now: make pictures"
+
+
+def test_a_slurm_stack_with_lustre_and_s3() -> None:
+    found = read("Stack", synthesis.template("fsx-persistent-s3").to_json())
+    titles = {box.title: box for box in found.boxes}
+    assert "FSx for Lustre" in titles
+    machines = {box.title for box in found.boxes if box.area == "private"}
+    assert len(machines) >= 2
+    assert flows(found) >= {(title, "FSx for Lustre", "Lustre, port 988") for title in machines}
+    assert {box.area for box in found.boxes if box.title.startswith("Queue ")} == {"private"}
+
+
+def test_several_queues_and_a_public_head_node() -> None:
+    found = read("Stack", synthesis.template("many-queues").to_json())
+    env = synthesis.environment("many-queues")
+    queues = [box for box in found.boxes if box.title.startswith("Queue ")]
+    assert [box.title.split()[1] for box in queues] == [q.name for q in env.pcluster.queues]
+    for box, queue in zip(queues, env.pcluster.queues, strict=True):
+        assert [line.split(",")[0] for line in box.lines] == [
+            f"{r.min_nodes} to {r.max_nodes} x {r.instance_type}" for r in queue.compute_resources
+        ]
+    public = read("Stack", synthesis.template("public-ssh").to_json())
+    assert [b.area for b in public.boxes if b.title == "Head node"] == ["public"]
+
+
+def test_an_eks_stack() -> None:
+    found = read("Stack", eks_synthesis.document("default"))
+    assert flows(found) >= {
+        ("Node group trn", "EFS", "NFS, port 2049"),
+        ("Node group trn", "EKS control plane", "Kubernetes API"),
+        ("Pods of trn-job", "S3 bucket files", "reads, writes"),
+        ("CodeBuild: images", "ECR repository", "pushes images"),
+        ("Lambda: scaler", "Node group trn", "sets its size"),
+    }
+    [nodes] = [b for b in found.boxes if b.title == "Node group trn"]
+    assert nodes.lines[0] == "0 to 2 x trn1.32xlarge"
+
+
+@pytest.mark.parametrize("name", ["default", "existing-vpc", "no-internet", "login-and-accounting"])
+def test_everything_is_drawn_or_counted(name: str) -> None:
+    template: dict[str, Any] = dict(synthesis.template(name).to_json())
+    found = read("Stack", template)
+    ids = {box.id.partition(".")[0] for box in found.boxes} & set(template["Resources"])
+    assert len(ids) + sum(count for _, count in found.others) == len(template["Resources"])
+    drawn = svg(picture(found))
+    fromstring(drawn)  # noqa: S314  ours
+    for box in found.boxes:
+        assert box.title[:30] in re.sub("&amp;", "&", drawn)
+    text = mermaid(found)
+    assert text.count("-->") == len(found.flows)
+    assert text.count("subgraph") == len(re.findall(r"^ +end$", text, re.MULTILINE))
+
+
+def test_words_of_a_template_do_not_end_a_label_of_mermaid() -> None:
+    group = {"Type": "AWS::EKS::Nodegroup", "Properties": {"Labels": {"trainium-cdk/node-group": 'a"]; click x <b>'}}}
+    text = mermaid(read("S", {"Resources": {"Group": group}}))
+    assert "click x" in text
+    assert text.count('"') == 6  # network, subnets, box
+    assert "<b>Node group a#34;#93;#59; click x #60;b#62;</b>" in text
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    template, picture_file = tmp_path / "t.json", tmp_path / "p.svg"
+    template.write_text(json.dumps(eks_synthesis.document("default")))
+    cli.app(["graph", "--template", str(template), "--format", "mermaid"], standalone_mode=False)
+    assert capsys.readouterr().out.startswith("flowchart LR\n")
+    cli.app(["graph", "TrnEksStack", "--template", str(template), "-o", str(picture_file)], standalone_mode=False)
+    assert picture_file.read_text().startswith("<svg")
+    assert capsys.readouterr().out == f"{picture_file}\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("no JSON", "is not a template of CloudFormation in JSON. `cdk synth` writes them to cdk.out"),
+        ("{}", "is not a template of CloudFormation in JSON"),
+        ('{"Resources": {"A": {"Type": "AWS::SNS::Topic"}}}', "has nothing that is drawn"),
+    ],
+)
+def test_what_is_no_template_is_refused(content: str, message: str, tmp_path: Path) -> None:
+    template = tmp_path / "t.json"
+    template.write_text(content)
+    with pytest.raises(UpdateError, match=re.escape(message)):
+        cli.app(["graph", "--template", str(template)], standalone_mode=False)
