@@ -234,9 +234,8 @@ def choose(
 ) -> tuple[str, FrameworkChoice]:
     """The best release and framework for nodes that satisfy all needs. A value that is given is kept.
 
-    Order: supported by AWS, no advice against it, not beta, then the newest. If nothing works, the nearest match is
-    returned and
-    the checks report it.
+    Order: supported by AWS, no advice against it, not beta, then the newest. If nothing works, one that at least trains on the families
+    is returned, the default if possible, and the checks report what does not fit.
     """
     if release is not None and framework is not None:
         return release, framework
@@ -254,7 +253,7 @@ def choose(
             rank = (
                 unfit,
                 bool(wrong),
-                unfit and known.version != catalog.default_release,
+                bool(wrong) and known.version != catalog.default_release,
                 any(v.level == "unsupported" for v in verdicts),
                 any(v.statement for v in verdicts),
                 kind != "none" and known.frameworks[kind].beta,

@@ -27,7 +27,7 @@ def validate(
 ) -> None:
     """Check an environment file as `cdk synth` does. Exit code 1 if a stack that it describes would be rejected.
 
-    Problems of a stack that the file does not describe are warnings.
+    What would be wrong with a stack that the file does not describe is a warning, which names the stack.
     """
     from dataclasses import replace
 
@@ -38,10 +38,12 @@ def validate(
     env = settings.load(file)
     described = (engine_of(stack, env),) if stack else env.engines
     problems = checks.check(env, *described)
-    if not stack:
-        others = [name for name in engines.names() if name not in described]
-        more = checks.check(env, *others) if others else []
-        problems += [replace(p, level="warning") if p.level == "error" else p for p in more if p not in problems]
+    for other in [] if stack else [engine for name, engine in engines.every().items() if name not in described]:
+        problems += [
+            replace(p, level="warning", reason=f"{other.stack}, which the file does not describe: {p.reason}")
+            for p in checks.check(env, other.name)
+            if p.level != "info" and p.engine == other.name and p not in problems
+        ]
     if as_json:
         put([{"key": p.dotted, "level": p.level, "reason": p.reason, "fix": p.fix, "rule": p.rule} for p in problems])
     for problem in problems:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from trainium_cdk.catalog import Catalog, Need
+from trainium_cdk.catalog.models import numbers
 from trainium_cdk.problems import wrong
 from trainium_cdk.settings.base import (
     AmiId,
@@ -282,4 +283,11 @@ class Eks(Section):
             yield Nodes(("eks", "node_groups", i), ("eks", "node_groups", i), group, group)
 
     def need(self, catalog: Catalog, families: tuple[str, ...]) -> Need:
-        return Need("eks", families, version=self.version or catalog.eks.default, custom_ami=self.has_own_images)
+        return Need("eks", families, version=self.kubernetes(catalog), custom_ami=self.has_own_images)
+
+    def kubernetes(self, catalog: Catalog) -> str:
+        """The version of Kubernetes. A rule rejects one that is too old to be created: all else is as for the default version."""
+        known = catalog.eks.versions
+        if self.version in known or (self.version and numbers(self.version) > max(map(numbers, known))):
+            return self.version
+        return catalog.eks.default

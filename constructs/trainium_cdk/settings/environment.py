@@ -199,7 +199,7 @@ class Environment(Settings):
 
     @property
     def kubernetes_version(self) -> str:
-        return self.eks.version or self.catalog.eks.default
+        return self.eks.kubernetes(self.catalog)
 
     @property
     def eks_addons(self) -> dict[str, Addon]:
