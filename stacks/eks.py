@@ -94,7 +94,7 @@ class TrnEksStack(Stack):
             storage=storage,
             bucket=bucket,
         )
-        if eks.plugins.autoscaler and eks.plugins.volcano:
+        if eks.plugins.autoscaler:
             TrnScaler.from_settings(
                 self,
                 "Scaler",

@@ -174,6 +174,45 @@ eks:
     ("eks: {data_buckets: [corpus, corpus]}  # <-", "eks.data_buckets[1]", "it is listed twice"),
 ]
 
+QUEUES = [
+    ("eks: {queues: [{namespace: kueue-system}]}  # <-", "eks.queues[0].namespace", "reserved for the system"),
+    ("eks: {queues: [{namespace: training}]}  # <-", "eks.queues[0].namespace", "or is the jobs' own"),
+    (
+        "eks: {queues: [{namespace: a}, {namespace: a}]}  # <-",
+        "eks.queues[1].namespace",
+        "two teams have this namespace",
+    ),
+    (
+        "eks: {queues: [{namespace: a, nodes: {trm: 1}}]}  # <-",
+        "eks.queues[0].nodes.trm",
+        "no node group has this name. Fix: write trn",
+    ),
+    (
+        "eks: {queues: [{namespace: a, max_nodes: {trn: 3}}]}  # <-",
+        "eks.queues[0].max_nodes.trn",
+        "node group trn has at most 2 nodes. Fix: write at most 2, or raise max_nodes of the group",
+    ),
+    (
+        "eks: {queues: [{namespace: a, nodes: {trn: 2}, max_nodes: {trn: 1}}]}  # <-",
+        "eks.queues[0].max_nodes.trn",
+        "the team's own nodes are 2. Fix: write at least 2",
+    ),
+    (
+        "eks: {queues: [{namespace: a, nodes: {trn: 1}}, {namespace: b, nodes: {trn: 2}}]}  # <-",
+        "eks.queues[1].nodes.trn",
+        "the teams so far have 3 nodes of trn of their own, and the group has at most 2",
+    ),
+    (
+        "eks: {access: [{principal: 'arn:aws:iam::111122223333:role/R', namespace: speach}], queues: [{namespace: speech}]}  # <-",
+        "eks.access[0].namespace",
+        "it is the namespace of no team in eks.queues. Fix: write speech",
+    ),
+    (
+        "eks: {access: [{principal: 'arn:aws:iam::111122223333:role/R', policy: cluster-admin, namespace: a}], queues: [{namespace: a}]}  # <-",
+        "eks.access[0].namespace",
+        "cluster-admin is for the whole cluster",
+    ),
+]
 ACCESS = [
     (
         "eks: {access: [{principal: 'arn:aws:sts::111122223333:assumed-role/Researcher/ada'}]}  # <-",
@@ -359,4 +398,4 @@ SHAPE = [
 ]
 """Of the wrong shape already: no rule sees them."""
 
-TABLE = [*CLUSTER, *ACCESS, *NODES]
+TABLE = [*CLUSTER, *QUEUES, *ACCESS, *NODES]

@@ -346,10 +346,10 @@ pcluster: {login_nodes: {subnet: public}}
         "these nodes have no EFA interfaces",
     ),
     (
-        "eks: {plugins: {volcano: false}}",
-        "warning",
-        "eks.plugins.volcano",
-        "`trn submit` and the autoscaler need Volcano",
+        "eks: {plugins: {autoscaler: false}}",
+        "info",
+        "eks.plugins.autoscaler",
+        "a job in the queue does not wait for its nodes",
     ),
     (
         "eks: {}\nbootstrap: {neuron_release: 2.31.0, framework: none}",

@@ -281,6 +281,38 @@ def test_a_file_system_that_grows_changes_no_claim() -> None:
     assert manifests.volumes(small, [FSX]) == manifests.volumes(large, [FSX])
 
 
+def test_teams_share_the_groups() -> None:
+    """Quotas in nodes of 16 devices: what the teams leave is the jobs' own; all borrow up to their maximum."""
+    teams = [
+        {"namespace": "speech", "nodes": {"a": 6}},
+        {"namespace": "vision", "nodes": {"a": 1}, "max_nodes": {"a": 3, "b": 0}},
+    ]
+    wanted = Installation.of(
+        env(eks={"node_groups": [{"name": "a", "max_nodes": 8}, {"name": "b", "max_nodes": 2}], "queues": teams})
+    )
+    found = kueue.queues(wanted)
+    quotas = {}
+    for queue in (o for o in found if o["kind"] == "ClusterQueue"):
+        device = queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]
+        assert queue["spec"]["preemption"] == {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
+        own, borrowed = int(device["nominalQuota"]) // 16, int(device["borrowingLimit"]) // 16
+        quotas[queue["metadata"]["name"]] = (queue["spec"]["cohortName"], own, borrowed)
+    assert quotas == {
+        "a": ("a", 1, 7), "a.speech": ("a", 6, 2), "a.vision": ("a", 1, 2), "b": ("b", 2, 0), "b.speech": ("b", 0, 2),
+    }  # fmt: skip
+    local = {(o["metadata"]["namespace"], o["metadata"]["name"]): o["spec"]["clusterQueue"] for o in found if o["kind"] == "LocalQueue"}  # fmt: skip
+    assert local == {
+        ("training", "a"): "a", ("speech", "a"): "a.speech", ("vision", "a"): "a.vision",
+        ("training", "b"): "b", ("speech", "b"): "b.speech",
+    }  # fmt: skip
+
+
+def test_without_the_autoscaler_no_queue_waits_for_it() -> None:
+    found = kueue.queues(Installation.of(env(eks={"plugins": {"autoscaler": False}})))
+    assert not [o for o in found if o["kind"] in ("AdmissionCheck", "ProvisioningRequestConfig")]
+    assert all("admissionChecksStrategy" not in o.get("spec", {}) for o in found)
+
+
 def test_each_group_has_a_queue_of_its_size() -> None:
     data = env(eks={"node_groups": [{"name": "a", "max_nodes": 3}, {"name": "b", "max_nodes": 1, "efa": "off"}]})
     found = {

@@ -42,7 +42,11 @@ def cluster(scope: Stack, id: str = "Mine", *, within: ec2.IVpc | None = None, k
     )
 
 
-def cluster_v1(scope: Stack, within: ec2.IVpc) -> eks_v1.Cluster:
+def cluster_v1(
+    scope: Stack,
+    within: ec2.IVpc,
+    authentication_mode: eks_v1.AuthenticationMode | None = eks_v1.AuthenticationMode.API,
+) -> eks_v1.Cluster:
     """A cluster of `aws_eks`, which a custom resource of the CDK creates."""
     return eks_v1.Cluster(
         scope,
@@ -50,7 +54,7 @@ def cluster_v1(scope: Stack, within: ec2.IVpc) -> eks_v1.Cluster:
         version=eks_v1.KubernetesVersion.V1_33,
         vpc=within,
         kubectl_layer=KubectlV35Layer(scope, "Kubectl"),
-        authentication_mode=eks_v1.AuthenticationMode.API,
+        authentication_mode=authentication_mode,
         default_capacity=0,
     )
 

@@ -7,16 +7,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aws_cdk import Duration, Stack
+from aws_cdk import Duration, Environment, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks as eks_v1
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from aws_cdk.assertions import Template
+from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
 
 from tests.cdk import findings, needs, only, properties, resources
-from tests.foreign.foreign import cluster, cluster_v1, template, vpc
+from tests.foreign.foreign import cluster, cluster_v1, errors, template, vpc
 from trainium_cdk import (
     TrnAddons,
     TrnBastionHost,
@@ -30,7 +31,7 @@ from trainium_cdk import (
     TrnSystemNodes,
     outputs,
 )
-from trainium_cdk.settings import Plugins
+from trainium_cdk.settings import Plugins, TeamQueue
 
 
 def whole(scope: Stack, mine: TrnEksCluster | eks.ICluster | eks_v1.ICluster, within: ec2.IVpc) -> None:
@@ -241,7 +242,35 @@ def test_impossible_clusters_are_refused_with_the_fix() -> None:
         within = ec2.Vpc(scope, "Vpc", ip_protocol=ec2.IpProtocol.DUAL_STACK)
         TrnAddons(scope, "A", cluster=eks.Cluster(scope, "C", version=eks.KubernetesVersion.V1_33, vpc=within, ip_family=eks.IpFamily.IP_V6))  # fmt: skip
 
+    def imported_twice(scope: Stack) -> None:
+        """Two stacks of one app, each with its own import of one cluster."""
+        other = Stack(scope.node.root, "Other", env=Environment(account=scope.account, region=scope.region))
+        for stack in (scope, other):
+            imported = eks_v1.Cluster.from_cluster_attributes(
+                stack,
+                "Theirs",
+                cluster_name="theirs",
+                vpc=vpc(stack),
+                cluster_security_group_id="sg-0123456789abcdef0",
+                kubectl_role_arn="arn:aws:iam::111122223333:role/Kubectl",
+                kubectl_layer=KubectlV35Layer(stack, "Layer"),
+            )
+            TrnPlugins(stack, "P", cluster=imported, node_groups=[])
+
+    def config_map(scope: Stack) -> None:
+        mine = cluster_v1(scope, vpc(scope), authentication_mode=None)
+        group = TrnNodeGroup(scope, "T", cluster=mine)
+        TrnScaler(scope, "S", cluster=mine, node_groups=[group], plugins=TrnPlugins(scope, "P", cluster=mine, node_groups=[group]))  # fmt: skip
+
+    def config_map_users(scope: Stack) -> None:
+        mine = cluster_v1(scope, vpc(scope), authentication_mode=eks_v1.AuthenticationMode.CONFIG_MAP)
+        plugins = TrnPlugins(scope, "P", cluster=mine, node_groups=[])
+        plugins.grant_access("Users", "arn:aws:iam::111122223333:role/Users", "edit")
+
     for build, expected in (
+        (imported_twice, "Other/P: the cluster has a TrnPlugins already, Foreign/P"),
+        (config_map, "Foreign/S: the cluster Foreign/.* from a ConfigMap alone .*API_AND_CONFIG_MAP"),
+        (config_map_users, "Foreign/P: the cluster Foreign/.* from a ConfigMap alone"),
         (twice, "Foreign/Q: the cluster has a TrnPlugins already, Foreign/P, and both would install the same"),
         (ipv6, "Foreign/A: the cluster's pods have IPv6 addresses, .*ip_family is IP_V4"),
         (without_kubectl, "no kubectl provider.*kubectl_provider_options"),
@@ -251,6 +280,47 @@ def test_impossible_clusters_are_refused_with_the_fix() -> None:
     ):
         with pytest.raises(ValueError, match=expected):
             template(build)
+
+
+def test_what_a_cluster_has_already_gets_our_queues_and_is_not_installed_again() -> None:
+    def build(scope: Stack) -> None:
+        mine = cluster(scope, kubectl=True)
+        group = TrnNodeGroup(scope, "T", cluster=mine)
+        existing = ("jobset", "kueue", "provisioning-requests", "neuron")
+        TrnPlugins(scope, "P", cluster=mine, node_groups=[group], existing=existing, volcano=False)
+
+    found = template(build)
+    charts = found.find_resources("Custom::AWSCDK-EKS-HelmChart")
+    assert [c["Properties"]["Release"] for c in charts.values()] == ["efa"]
+    applied = {k: str(o) for k, o in found.find_resources("Custom::AWSCDK-EKS-KubernetesResource").items()}
+    assert not [key for key, text in applied.items() if "CustomResourceDefinition" in text]
+    [queues] = [key for key, text in applied.items() if '"kind":"ClusterQueue"' in text]
+    [base] = [key for key, text in applied.items() if '"kind":"Namespace"' in text]
+    assert base in needs(found, queues)
+
+
+def test_teams_have_namespaces_identities_and_groups_of_their_own() -> None:
+    def build(scope: Stack) -> None:
+        mine = cluster(scope, kubectl=True)
+        group = TrnNodeGroup(scope, "T", cluster=mine, name="trn", max_size=8)
+        queues = [TeamQueue(namespace="speech", nodes={"trn": 6})]
+        plugins = TrnPlugins(scope, "P", cluster=mine, node_groups=[group], queues=queues)
+        plugins.grant_access("Speech", "arn:aws:iam::111122223333:role/Speech", "edit", team="speech")
+
+    found = template(build)
+    [entry] = [e for e in properties(found, "EKS::AccessEntry") if str(e["PrincipalArn"]).endswith(":role/Speech")]
+    assert entry["KubernetesGroups"] == ["trainium:edit:speech"]
+    assert entry["AccessPolicies"][0]["AccessScope"] == {"Type": "namespace", "Namespaces": ["speech"]}
+    identities = {(a["Namespace"], a["ServiceAccount"]) for a in properties(found, "EKS::PodIdentityAssociation")}
+    assert identities >= {("training", "trn-job"), ("speech", "trn-job")}
+
+    def too_many(scope: Stack) -> None:
+        mine = cluster(scope, kubectl=True)
+        group = TrnNodeGroup(scope, "T", cluster=mine, name="trn", max_size=4)
+        queues = [TeamQueue(namespace="speech", nodes={"trn": 6})]
+        TrnPlugins(scope, "P", cluster=mine, node_groups=[group], queues=queues)
+
+    assert errors(too_many) == ["P] queues[0].nodes.trn = 6: node group trn has at most 4 nodes. Fix: write at most 4, or raise max_nodes of the group."]  # fmt: skip
 
 
 def test_plugins_have_the_settings_of_an_environment() -> None:

@@ -229,7 +229,7 @@ def test_a_deployment_does_not_undo_a_scaling(name: str) -> None:
 
 def test_the_scaler_changes_its_groups_sizes_and_nothing_else(name: str) -> None:
     env, found = environment(name), resources(template(name), "Events::Rule")
-    if not (env.eks.plugins.autoscaler and env.eks.plugins.volcano):
+    if not env.eks.plugins.autoscaler:
         assert found == {}
         return
     [function] = (f for f in properties(template(name), "Lambda::Function") if "SETTINGS" in str(f.get("Environment")))
@@ -366,18 +366,21 @@ def test_pods_identities_are_of_this_cluster_alone(name: str) -> None:
 def test_access_is_limited_to_the_named_principals(name: str) -> None:
     env = environment(name)
     entries = properties(template(name), "EKS::AccessEntry")
-    named = {a.principal: a.policy for a in env.eks.access}
+    named = {a.principal: a for a in env.eks.access}
     given = {e["PrincipalArn"]: e for e in entries if isinstance(e["PrincipalArn"], str)}
     assert set(given) == set(named)
     words = {"cluster-admin": "ClusterAdmin", "admin": "Admin", "edit": "Edit", "view": "View"}
-    for principal, policy in named.items():
+    groups_of = {"admin": ["trainium:edit"], "edit": ["trainium:edit"], "view": ["trainium:view"], "cluster-admin": None}
+    for principal, access in named.items():
         [association] = given[principal]["AccessPolicies"]
-        assert f"AmazonEKS{words[policy]}Policy" in json.dumps(association["PolicyArn"])
-        whole = policy == "cluster-admin"
-        expected = {"Type": "cluster"} if whole else {"Type": "namespace", "Namespaces": [env.eks.namespace]}
+        assert f"AmazonEKS{words[access.policy]}Policy" in json.dumps(association["PolicyArn"])
+        whole, namespace = access.policy == "cluster-admin", access.namespace or env.eks.namespace
+        expected = {"Type": "cluster"} if whole else {"Type": "namespace", "Namespaces": [namespace]}
         assert association["AccessScope"] == expected
+        team = [f"trainium:edit:{access.namespace}"] if access.namespace else groups_of[access.policy]
+        assert given[principal].get("KubernetesGroups") == team, "rights in one namespace are none in another"
     # and ours: the function that deploys, the role that `trn` takes, and the scaler, which has no policy of EKS
-    scales = env.eks.plugins.autoscaler and env.eks.plugins.volcano
+    scales = env.eks.plugins.autoscaler
     assert len(entries) == len(named) + 2 + scales
     scalers = [e for e in entries if e.get("KubernetesGroups") == ["trainium:scaler"]]
     assert [e.get("AccessPolicies") for e in scalers] == [None] * scales

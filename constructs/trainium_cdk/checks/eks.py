@@ -225,6 +225,42 @@ def namespace_is_not_reserved(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
+def queues_share_the_node_groups(env: Environment) -> Iterator[Problem]:
+    sizes = {group.name: group.max_nodes for _, group in groups(env)}
+    given = dict.fromkeys(sizes, 0)
+    for i, team in enumerate(env.eks.queues):
+        at: KeyPath = (*_AT, "queues", i)
+        if team.namespace in (*RESERVED_NAMESPACES, env.eks.namespace):
+            text = "this namespace is reserved for the system or a plug-in, or is the jobs' own"
+            yield error((*at, "namespace"), text, "write another name, for example speech")
+        for key, shares in (("nodes", team.nodes), ("max_nodes", team.max_nodes)):
+            for name, nodes in shares.items():
+                if name not in sizes:
+                    yield error((*at, key, name), "no node group has this name", f"write {near(name, sizes)}")
+                elif nodes > sizes[name]:
+                    text = f"node group {name} has at most {sizes[name]} nodes"
+                    yield error((*at, key, name), text, f"write at most {sizes[name]}, or raise max_nodes of the group")
+        for name, nodes in team.nodes.items():
+            most = team.max_nodes.get(name, nodes)
+            if most < nodes:
+                yield error((*at, "max_nodes", name), f"the team's own nodes are {nodes}", f"write at least {nodes}")
+            elif name in sizes and nodes <= sizes[name] < (total := given[name] + nodes):
+                text = f"the teams so far have {total} nodes of {name} of their own, and the group has at most {sizes[name]}"
+                yield error((*at, "nodes", name), text, "lower the teams' nodes, or raise max_nodes of the group")
+            given[name] = given.get(name, 0) + nodes
+    for i in duplicates(team.namespace for team in env.eks.queues):
+        yield error((*_AT, "queues", i, "namespace"), "two teams have this namespace", "keep one")
+    known = {env.eks.namespace, *(team.namespace for team in env.eks.queues)}
+    for i, access in enumerate(env.eks.access):
+        if access.namespace and access.namespace not in known:
+            text = "it is the namespace of no team in eks.queues"
+            yield error((*_AT, "access", i, "namespace"), text, f"write {near(access.namespace, known)}")
+        elif access.namespace and access.policy == "cluster-admin":
+            text = "cluster-admin is for the whole cluster"
+            yield error((*_AT, "access", i, "namespace"), text, "remove it, or write policy: admin")
+
+
+@RULES.add
 def addons_are_known(env: Environment) -> Iterator[Problem]:
     known = env.catalog.eks.addons
     for name, version in env.eks.addon_versions.items():
@@ -277,9 +313,9 @@ def plugins_are_compatible(env: Environment) -> Iterator[Problem]:
     if plugins.neuron_scheduler:
         text = "jobs of `trn submit` use whole nodes and do not need it. It is only for your own pods that use a part of a node"
         yield info((*_AT, "plugins", "neuron_scheduler"), text, "remove it if you have no such pods")
-    if not plugins.volcano:
-        text = "`trn submit` and the autoscaler need Volcano: without it nothing starts the nodes of a job together"
-        yield warning((*_AT, "plugins", "volcano"), text, "write volcano: true")
+    if not plugins.autoscaler:
+        text = "a job in the queue does not wait for its nodes: its pods wait, until `trn scale` has started nodes for all of them"
+        yield info((*_AT, "plugins", "autoscaler"), text, "write autoscaler: true")
 
 
 @RULES.add

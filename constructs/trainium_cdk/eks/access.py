@@ -18,8 +18,13 @@ EDITORS = "trainium:edit"
 VIEWERS = "trainium:view"
 SCALER = "trainium:scaler"
 """Kubernetes group of the function that starts and stops nodes."""
-GROUPS = {"admin": EDITORS, "edit": EDITORS, "view": VIEWERS}
-"""Policy -> Kubernetes group. EKS's policies do not cover Volcano's jobs; a group's members get them by RBAC."""
+_GROUPS = {"admin": EDITORS, "edit": EDITORS, "view": VIEWERS}
+
+
+def groups_of(policy: Policy, team: str | None = None) -> list[str]:
+    """The Kubernetes groups of a policy's principals. EKS's policies do not cover JobSets, Kueue and Volcano; a group's members get them by
+    RBAC, in the jobs' namespace or in a team's."""
+    return [_GROUPS[policy] + (f":{team}" if team else "")] if policy in _GROUPS else []
 
 
 _ECR = re.compile(r"oci://(\d{12})\.dkr\.ecr\.([a-z0-9-]+)\.[^/]+/(.+)")

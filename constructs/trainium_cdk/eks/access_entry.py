@@ -9,20 +9,29 @@ from constructs import Construct
 from trainium_cdk._cdk.rules import Arguments, unresolved
 from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.checks.eks import principals_are_roles_or_users
-from trainium_cdk.eks.access import GROUPS, POLICIES, Policy, policy_arn
+from trainium_cdk.eks.access import POLICIES, Policy, groups_of, policy_arn
 
 _Entry = eks.CfnAccessEntry
 
 
 def access_entry(
-    scope: Construct, id: str, *, cluster_name: str, principal: AnyRole | str, policy: Policy, namespace: str
+    scope: Construct,
+    id: str,
+    *,
+    cluster_name: str,
+    principal: AnyRole | str,
+    policy: Policy,
+    namespace: str,
+    team: str | None = None,
 ) -> eks.CfnAccessEntry:
-    """Policies of EKS do not cover Volcano's jobs, so each also has a Kubernetes group, whose permissions in the jobs'
-    namespace come with the plug-ins.
+    """Policies of EKS do not cover JobSets and Kueue, so each also has a Kubernetes group, whose permissions in the namespace come with the
+    plug-ins.
 
     Args:
         principal: a role, or the ARN of a role or user.
-        policy: `cluster-admin` applies to all of the cluster, the others to `namespace`.
+        policy: `cluster-admin` applies to all of the cluster, the others to one namespace.
+        namespace: the jobs' namespace.
+        team: a team's namespace instead of it.
 
     Raises:
         ValueError: there is no such policy.
@@ -40,12 +49,12 @@ def access_entry(
         cluster_name=cluster_name,
         principal_arn=principal if isinstance(principal, str) else principal.role_arn,
         type="STANDARD",
-        kubernetes_groups=[GROUPS[policy]] if policy in GROUPS else None,
+        kubernetes_groups=groups_of(policy, team) or None,
         access_policies=[
             _Entry.AccessPolicyProperty(
                 policy_arn=policy_arn(Stack.of(scope).partition, policy),
                 access_scope=_Entry.AccessScopeProperty(
-                    type="cluster" if whole else "namespace", namespaces=None if whole else [namespace]
+                    type="cluster" if whole else "namespace", namespaces=None if whole else [team or namespace]
                 ),
             )
         ],

@@ -191,7 +191,7 @@ class TrnEksCluster(OwnCluster):
             rules=False,
         )
         for i, access in enumerate(settings.access):
-            cluster.grant_access(f"Access{i}", access.principal, access.policy)
+            cluster.grant_access(f"Access{i}", access.principal, access.policy, team=access.namespace)
         return cluster
 
     @property
@@ -215,17 +215,25 @@ class TrnEksCluster(OwnCluster):
         `cluster` wait for it anyway."""
         return self._ready
 
-    def grant_access(self, id: str, principal: AnyRole | str, policy: Policy) -> None:
+    def grant_access(self, id: str, principal: AnyRole | str, policy: Policy, *, team: str | None = None) -> None:
         """Let a role or user (an ARN) use the Kubernetes API.
 
         Args:
-            policy: `cluster-admin` for all of the cluster; `admin`, `edit` or `view` for the jobs' namespace, Volcano's jobs included.
+            policy: `cluster-admin` for all of the cluster; `admin`, `edit` or `view` for the jobs' namespace, JobSets included.
+            team: A team's namespace instead of the jobs' namespace. Default: none.
         """
-        self._entry(id, principal, policy)
+        self._entry(id, principal, policy, team)
 
-    def _entry(self, id: str, principal: AnyRole | str, policy: Policy) -> eks.CfnAccessEntry:
-        name, namespace = self._resource.ref, self.namespace
-        return access_entry(self, id, cluster_name=name, principal=principal, policy=policy, namespace=namespace)
+    def _entry(self, id: str, principal: AnyRole | str, policy: Policy, team: str | None = None) -> eks.CfnAccessEntry:
+        return access_entry(
+            self,
+            id,
+            cluster_name=self._resource.ref,
+            principal=principal,
+            policy=policy,
+            namespace=self.namespace,
+            team=None if team == self.namespace else team,
+        )
 
     def _with_kubectl(
         self, vpc: ec2.IVpc, subnets: Sequence[ec2.ISubnet], charts: Sequence[str], before: Sequence[IDependable]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.eks import Chart
 from trainium_cdk.outputs import Fleet, eks_fleets
-from trainium_cdk.settings import Environment, Mirror, Plugins
+from trainium_cdk.settings import Environment, Mirror, Plugins, Scaling, TeamQueue
+
+Existing = Literal["neuron", "efa", "jobset", "kueue", "provisioning-requests", "volcano"]
+"""Software that a cluster can have already."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,9 @@ class Installation:
         plugins: what is installed.
         mirror: sources of charts and images instead of their public registries.
         job_networks: private networks to which jobs may connect, on all ports.
+        teams: shares of the nodes, each with a namespace of its own.
+        scaling: how long jobs are waited for.
+        existing: what the cluster has already; it is not installed, but gets the queues.
     """
 
     fleets: Sequence[Fleet]
@@ -30,6 +37,9 @@ class Installation:
     plugins: Plugins
     mirror: Mirror
     job_networks: Sequence[str] = ()
+    teams: Sequence[TeamQueue] = ()
+    scaling: Scaling = Scaling()  # noqa: RUF009  frozen
+    existing: Collection[Existing] = ()
 
     @classmethod
     def of(cls, environment: Environment) -> Installation:
@@ -42,11 +52,19 @@ class Installation:
             plugins=eks.plugins,
             mirror=eks.mirror,
             job_networks=eks.job_networks,
+            teams=eks.queues,
+            scaling=eks.scaling,
         )
 
     @property
     def charts(self) -> dict[str, Chart]:
-        """The Helm charts, by name, in the order in which they are installed."""
-        return self.catalog.eks.charts_for(
+        """The Helm charts to install, by name, in the order in which they are installed."""
+        found = self.catalog.eks.charts_for(
             self.mirror.charts.items(), efa=any(fleet.efa for fleet in self.fleets), volcano=self.plugins.volcano
         )
+        return {name: chart for name, chart in found.items() if name not in self.existing}
+
+    @property
+    def namespaces(self) -> list[str]:
+        """The namespaces of jobs: the jobs' own, then the teams'."""
+        return [self.namespace, *(team.namespace for team in self.teams)]

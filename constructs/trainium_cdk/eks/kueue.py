@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from trainium_cdk.eks.installation import Installation
@@ -31,6 +32,10 @@ FRAMEWORKS = (
 """Kinds of jobs that Kueue manages. Those whose definitions are not installed cost nothing."""
 _UNLIMITED = {"cpu": "1M", "memory": "1Pi", "ephemeral-storage": "1Pi", "hugepages-2Mi": "1Pi", "hugepages-1Gi": "1Pi"}
 """More than any cluster has; the sum over all queues must fit into 63 bits."""
+_PAUSES = 8
+"""The pause before a job is tried again doubles up to this many times the first one."""
+_ALWAYS = 2**31 - 1
+"""Attempts after which Kueue gives a job up: the highest number that it accepts."""
 _OWNER = {"app.kubernetes.io/managed-by": "trainium-cdk"}
 
 
@@ -39,8 +44,11 @@ def priority_class(name: str) -> str:
     return f"trn-{name}"
 
 
-def configuration() -> Manifest:
-    """The configuration of Kueue's controller: its chart's, but only jobs that name a queue, and only in our namespaces."""
+def configuration(wanted: Installation) -> Manifest:
+    """The configuration of Kueue's controller: its chart's, but only jobs that name a queue, only in our namespaces; and a job whose pods do
+    not all run in time gives its nodes back and waits again, in its old place."""
+    start, pause = f"{wanted.scaling.start_minutes}m", wanted.scaling.retry_minutes * 60
+    again = {"timestamp": "Creation", "backoffBaseSeconds": pause, "backoffMaxSeconds": _PAUSES * pause}
     return {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
         "kind": "Configuration",
@@ -51,27 +59,24 @@ def configuration() -> Manifest:
         "clientConnection": {"qps": 50, "burst": 100},
         "manageJobsWithoutQueueName": False,
         "managedJobsNamespaceSelector": {"matchLabels": NAMESPACE_LABEL},
+        "waitForPodsReady": {"timeout": start, "recoveryTimeout": start, "requeuingStrategy": again},
         "integrations": {"frameworks": list(FRAMEWORKS)},
     }
 
 
 def queues(wanted: Installation) -> list[Manifest]:
-    """A queue for each node group, in the order in which the objects refer to each other."""
-    device = wanted.catalog.eks.resources.device
+    """A queue for each node group, and one for each team that may use it, in the order in which the objects refer to each other."""
     found = [_object("ResourceFlavor", SHARED_FLAVOR, {})]
     found += [_flavor(wanted, fleet) for fleet in wanted.fleets]
-    found += _checks(device)
+    if wanted.plugins.autoscaler:
+        found += _checks(wanted)
+    about = "Jobs of trn submit --priority"
     found += [
-        {
-            **_object("WorkloadPriorityClass", priority_class(name)),
-            "value": value,
-            "description": "Jobs of trn submit --priority",
-        }
+        {**_object("WorkloadPriorityClass", priority_class(name)), "value": value, "description": about}
         for name, value in PRIORITIES.items()
     ]
     for fleet in wanted.fleets:
-        found.append(_cluster_queue(wanted, fleet))
-        found.append(_object("LocalQueue", fleet.queue, {"clusterQueue": fleet.queue}, namespace=wanted.namespace))
+        found += _queues_of(wanted, fleet)
     return found
 
 
@@ -83,39 +88,61 @@ def _flavor(wanted: Installation, fleet: Fleet) -> Manifest:
     return _object("ResourceFlavor", fleet.queue, spec)
 
 
-def _checks(device: str) -> list[Manifest]:
+def _checks(wanted: Installation) -> list[Manifest]:
+    pause = wanted.scaling.retry_minutes * 60
+    requests = {
+        "provisioningClassName": PROVISIONING_CLASS,
+        "managedResources": [wanted.catalog.eks.resources.device],
+        "retryStrategy": {
+            "backoffLimitCount": _ALWAYS,
+            "backoffBaseSeconds": pause,
+            "backoffMaxSeconds": _PAUSES * pause,
+        },
+    }
     parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": CHECK}
-    return [
-        _object(
-            "ProvisioningRequestConfig",
-            CHECK,
-            {"provisioningClassName": PROVISIONING_CLASS, "managedResources": [device]},
-        ),
-        _object(
-            "AdmissionCheck",
-            CHECK,
-            {"controllerName": "kueue.x-k8s.io/provisioning-request", "parameters": parameters},
-        ),
-    ]
+    check = {"controllerName": "kueue.x-k8s.io/provisioning-request", "parameters": parameters}
+    return [_object("ProvisioningRequestConfig", CHECK, requests), _object("AdmissionCheck", CHECK, check)]
 
 
-def _cluster_queue(wanted: Installation, fleet: Fleet) -> Manifest:
-    names = wanted.catalog.eks.resources
-    spec = {
-        "namespaceSelector": {"matchLabels": NAMESPACE_LABEL},
+def _queues_of(wanted: Installation, fleet: Fleet) -> list[Manifest]:
+    """The jobs' own namespace has what the teams do not: without teams, the whole group. All may borrow what others do not use."""
+    name, found = fleet.queue, []
+    shares = {team.namespace: team.nodes.get(name, 0) for team in wanted.teams}
+    shares = {wanted.namespace: fleet.nodes - sum(shares.values()), **shares}
+    most = {team.namespace: team.max_nodes.get(name, fleet.nodes) for team in wanted.teams}
+    for namespace, nodes in shares.items():
+        if not (limit := most.get(namespace, fleet.nodes)):
+            continue
+        queue = name if namespace == wanted.namespace else f"{name}.{namespace}"
+        quota = {"nominalQuota": str(nodes * fleet.devices)}
+        if wanted.teams:
+            quota["borrowingLimit"] = str((limit - nodes) * fleet.devices)
+        found.append(_cluster_queue(wanted, fleet, queue, namespace, quota))
+        found.append(_object("LocalQueue", name, {"clusterQueue": queue}, namespace=namespace))
+    return found
+
+
+def _cluster_queue(wanted: Installation, fleet: Fleet, name: str, namespace: str, quota: Mapping[str, str]) -> Manifest:
+    names, preemption = wanted.catalog.eks.resources, {"withinClusterQueue": "LowerPriority"}
+    spec: Manifest = {
+        "namespaceSelector": {"matchLabels": {**NAMESPACE_LABEL, "kubernetes.io/metadata.name": namespace}},
         "queueingStrategy": "StrictFIFO",
-        "preemption": {"withinClusterQueue": "LowerPriority"},
-        "admissionChecksStrategy": {"admissionChecks": [{"name": CHECK}]},
+        "preemption": preemption,
         "resourceGroups": [
-            _resources(fleet.queue, {names.device: str(fleet.nodes * fleet.devices)}),
-            _resources(SHARED_FLAVOR, {**_UNLIMITED, names.efa: "1M"}),
+            _resources(fleet.queue, {names.device: quota}),
+            _resources(SHARED_FLAVOR, {r: {"nominalQuota": q} for r, q in {**_UNLIMITED, names.efa: "1M"}.items()}),
         ],
     }
-    return _object("ClusterQueue", fleet.queue, spec)
+    if wanted.plugins.autoscaler:
+        spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": CHECK}]}
+    if wanted.teams:
+        spec["cohortName"] = fleet.queue
+        preemption["reclaimWithinCohort"] = "Any"
+    return _object("ClusterQueue", name, spec)
 
 
-def _resources(flavor: str, quotas: dict[str, str]) -> Manifest:
-    limits = [{"name": name, "nominalQuota": quota} for name, quota in quotas.items()]
+def _resources(flavor: str, quotas: Mapping[str, Mapping[str, str]]) -> Manifest:
+    limits = [{"name": name, **quota} for name, quota in quotas.items()]
     return {"coveredResources": list(quotas), "flavors": [{"name": flavor, "resources": limits}]}
 
 

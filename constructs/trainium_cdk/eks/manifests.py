@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from trainium_cdk.eks.access import EDITORS, SCALER, VIEWERS
+from trainium_cdk.eks.access import SCALER, groups_of
 from trainium_cdk.eks.charts import DETECTOR_NAMESPACE
 from trainium_cdk.eks.installation import Installation
 from trainium_cdk.eks.kueue import NAMESPACE_LABEL
@@ -38,7 +38,7 @@ _WRITE = [*_READ, "create", "update", "patch", "delete", "deletecollection"]
 
 
 def namespaces(wanted: Installation) -> list[Manifest]:
-    """The jobs' namespace, in which no pod is privileged, and that of the node problem detector."""
+    """The namespaces of jobs, in which no pod is privileged, and that of the node problem detector."""
     standard = {f"pod-security.kubernetes.io/{mode}-version": "latest" for mode in ("enforce", "audit", "warn")}
     jobs = {
         **OWNER,
@@ -49,22 +49,21 @@ def namespaces(wanted: Installation) -> list[Manifest]:
         "pod-security.kubernetes.io/warn": "restricted",
         **standard,
     }
-    found = [_object("v1", "Namespace", wanted.namespace, labels=jobs)]
+    found = [_object("v1", "Namespace", name, labels=jobs) for name in wanted.namespaces]
     if wanted.plugins.node_problem_detector:
         watched = {**OWNER, "pod-security.kubernetes.io/enforce": "privileged"}  # it reads the kernel's messages
         found.append(_object("v1", "Namespace", DETECTOR_NAMESPACE, labels=watched))
     return found
 
 
-def service_account(wanted: Installation) -> Manifest:
+def service_account(wanted: Installation, namespace: str | None = None) -> Manifest:
     """The jobs' identity. EKS Pod Identity gives it its role; it has no permissions in the Kubernetes API."""
-    found = _object("v1", "ServiceAccount", SERVICE_ACCOUNT, namespace=wanted.namespace)
+    found = _object("v1", "ServiceAccount", SERVICE_ACCOUNT, namespace=namespace or wanted.namespace)
     return {**found, "automountServiceAccountToken": False}
 
 
 def access(wanted: Installation) -> list[Manifest]:
-    """Permissions that EKS's access policies lack: JobSets and Volcano's jobs in the namespace, and reading nodes, queues and volumes."""
-    namespace = wanted.namespace
+    """Permissions that EKS's access policies lack: JobSets and Volcano's jobs in each namespace, and reading nodes, queues and volumes."""
     waiting = [{**rule, "verbs": _READ} for rule in (*_WAITING, _VOLCANO_GROUPS)]
     edit = [{**rule, "verbs": _WRITE} for rule in (_JOB_SETS, _VOLCANO_JOBS, _COMMANDS)] + waiting
     view = [{**rule, "verbs": _READ} for rule in (_JOB_SETS, _VOLCANO_JOBS)] + waiting
@@ -75,14 +74,18 @@ def access(wanted: Installation) -> list[Manifest]:
         {"apiGroups": ["storage.k8s.io"], "resources": ["storageclasses"], "verbs": _READ},
     ]
     rbac = "rbac.authorization.k8s.io/v1"
-    return [
-        {**_object(rbac, "Role", "trn-edit", namespace=namespace), "rules": edit},
-        {**_object(rbac, "Role", "trn-view", namespace=namespace), "rules": view},
-        {**_object(rbac, "ClusterRole", "trn-look"), "rules": look},
-        _binding("RoleBinding", "trn-edit", "Role", [EDITORS], namespace),
-        _binding("RoleBinding", "trn-view", "Role", [VIEWERS], namespace),
-        _binding("ClusterRoleBinding", "trn-look", "ClusterRole", [EDITORS, VIEWERS]),
-    ]
+    found, everyone = [{**_object(rbac, "ClusterRole", "trn-look"), "rules": look}], []
+    for namespace in wanted.namespaces:
+        team = None if namespace == wanted.namespace else namespace
+        editors, viewers = groups_of("edit", team), groups_of("view", team)
+        found += [
+            {**_object(rbac, "Role", "trn-edit", namespace=namespace), "rules": edit},
+            {**_object(rbac, "Role", "trn-view", namespace=namespace), "rules": view},
+            _binding("RoleBinding", "trn-edit", "Role", editors, namespace),
+            _binding("RoleBinding", "trn-view", "Role", viewers, namespace),
+        ]
+        everyone += [*editors, *viewers]
+    return [*found, _binding("ClusterRoleBinding", "trn-look", "ClusterRole", everyone)]
 
 
 def scaler_access() -> list[Manifest]:
@@ -101,7 +104,7 @@ def scaler_access() -> list[Manifest]:
 
 
 def volumes(wanted: Installation, mounted: Sequence[FileSystemMount]) -> list[Manifest]:
-    """A volume and a claim for each of the stack's file systems, bound to each other. Deleting them does not delete the file
+    """A volume and a claim for each of the stack's file systems in each namespace, bound to each other. Deleting them does not delete the file
     systems, and no file system is created by the drivers, which the stack would leave behind."""
     kind = _object("storage.k8s.io/v1", "StorageClass", STORAGE_CLASS)
     found: list[Manifest] = [
@@ -112,8 +115,9 @@ def volumes(wanted: Installation, mounted: Sequence[FileSystemMount]) -> list[Ma
             "volumeBindingMode": "Immediate",
         }
     ]
-    for system in mounted:
-        found += _volume(wanted, system)
+    for namespace in wanted.namespaces:
+        for system in mounted:
+            found += _volume(namespace, system)
     return found
 
 
@@ -135,8 +139,8 @@ def _queue(wanted: Installation, fleet: Fleet) -> Manifest:
     return {**found, "spec": {"weight": 1, "reclaimable": True, "capability": capability}}
 
 
-def _volume(wanted: Installation, system: FileSystemMount) -> list[Manifest]:
-    namespace, claim = wanted.namespace, claim_of(system.kind)
+def _volume(namespace: str, system: FileSystemMount) -> list[Manifest]:
+    claim = claim_of(system.kind)
     name = f"{namespace}-{claim.removesuffix('-claim')}"
     if system.kind == "fsx":
         driver: Manifest = {

@@ -20,7 +20,7 @@ PRIVATE = ("10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "172.16.0.0/12", "19
 
 
 def policies(wanted: Installation) -> list[Manifest]:
-    """Policies of the jobs' namespace.
+    """Policies of each namespace of jobs.
 
     Ingress: only what a job's own policy allows. Egress: the namespace's pods (subject to their own policies), DNS, credentials,
     HTTPS to everything but the instance's metadata (AWS's endpoints may be in the VPC), the internet, and `eks.job_networks`.
@@ -39,18 +39,22 @@ def policies(wanted: Installation) -> list[Manifest]:
         {"to": [everywhere, *({"ipBlock": {"cidr": cidr}} for cidr in wanted.job_networks)]},
     ]
     return [
-        _policy(wanted, "trn-deny-in", {"policyTypes": ["Ingress"]}),
-        _policy(wanted, "trn-out", {"policyTypes": ["Egress"], "egress": egress}),
+        policy
+        for namespace in wanted.namespaces
+        for policy in (
+            _policy(namespace, "trn-deny-in", {"policyTypes": ["Ingress"]}),
+            _policy(namespace, "trn-out", {"policyTypes": ["Egress"], "egress": egress}),
+        )
     ]
 
 
-def _policy(wanted: Installation, name: str, spec: Manifest) -> Manifest:
+def _policy(namespace: str, name: str, spec: Manifest) -> Manifest:
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
         "metadata": {
             "name": name,
-            "namespace": wanted.namespace,
+            "namespace": namespace,
             "labels": {"app.kubernetes.io/managed-by": "trainium-cdk"},
         },
         "spec": {"podSelector": {}, **spec},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import jsii
@@ -22,11 +22,11 @@ from trainium_cdk.eks.access_entry import access_entry
 from trainium_cdk.eks.charts import CONTROLLERS, DETECTOR_ACCOUNT, DETECTOR_NAMESPACE, Release, releases
 from trainium_cdk.eks.groups import NodeGroup, refuse_duplicates
 from trainium_cdk.eks.identities import PodRole, detector_statements
-from trainium_cdk.eks.installation import Installation
+from trainium_cdk.eks.installation import Existing, Installation
 from trainium_cdk.eks.rules import check_plugins
-from trainium_cdk.eks.view import AnyCluster, install_once, kubectl_of, view_of
+from trainium_cdk.eks.view import AnyCluster, install_once, kubectl_of, refuse_config_map, view_of
 from trainium_cdk.outputs import SERVICE_ACCOUNT
-from trainium_cdk.settings import Environment, Mirror, Plugins
+from trainium_cdk.settings import Environment, Mirror, Plugins, Scaling, TeamQueue
 from trainium_cdk.settings.base import LIST_TOKEN
 from trainium_cdk.storage import AnyStorage, TrnStorage
 from trainium_cdk.storage.given import mounts
@@ -40,10 +40,14 @@ HELM_MINUTES = 10
 
 @jsii.implements(iam.IGrantable)
 class TrnPlugins(Construct):
-    """Neuron's device plug-in, EFA's, Volcano with the jobs' queues; the jobs' namespace, identity and volumes.
+    """Neuron's device plug-in, EFA's, JobSet, Kueue with the jobs' queues; the jobs' namespace, identity and volumes.
 
-    Volcano is installed on the system nodes, and the deployment waits for its pods, so that jobs can be submitted afterwards. The other
-    charts are DaemonSets for Trainium nodes, which may start much later, so nothing waits for them.
+    JobSet and Kueue are installed on the system nodes, and the deployment waits for their pods, so that jobs can be submitted afterwards. The
+    device plug-ins are DaemonSets for Trainium nodes, which may start much later, so nothing waits for them.
+
+    A cluster that has some of this already keeps it: name it in `existing`. Kueue must then be of version 0.15 or later (API v1beta2) and
+    manage JobSets, and the definition of ProvisioningRequest must be there when it starts: restart it after the first deployment. If its
+    managedJobsNamespaceSelector does not select the jobs' namespaces, their jobs start without waiting for the queue.
 
     When the stack is destroyed, nothing is uninstalled: it is deleted with the cluster. (Otherwise a namespace or a chart's
     clean-up job could wait forever for nodes that no longer exist.) So a plug-in that is turned off later stays in the cluster
@@ -60,13 +64,17 @@ class TrnPlugins(Construct):
             attributes `kubectl_role_arn` and `kubectl_layer`.
         node_groups: The Trainium node groups, `TrnNodeGroup`s or what `TrnNodeGroup.from_nodegroup_attributes` returns; each has a
             queue of its name.
-        system_nodes: Nodes for Volcano, which waits for them. Default: none.
+        system_nodes: Nodes for the controllers, which wait for them. Default: none.
         storage: File systems that become claims in the namespace, as for `TrnNodeGroup`. Default: none.
         bucket: The stack's bucket, in which jobs may read and write `jobs/`. Default: none.
         data_buckets: Buckets that jobs may read and write as a whole. Default: none.
         namespace: Namespace of the jobs. Default: the cluster's; training for one that is no `TrnEksCluster`.
-        volcano: Gang scheduling; `trn submit` needs it. Default: True.
-        scaler: Kubernetes rights for a `TrnScaler`. Default: True.
+        queues: Shares of the nodes for teams, each with a namespace of its own. Default: all nodes are for `namespace`.
+        existing: What the cluster has already. It is not installed again, but gets the queues. Default: nothing.
+        volcano: The scheduler Volcano, for components of TorchX. Default: True.
+        scaler: Jobs wait for nodes of a `TrnScaler`, which gets its Kubernetes rights. Default: True.
+        start_time: A job whose pods do not all run within this time gives its nodes back, and waits again. Default: 20 minutes.
+        retry_time: Pause before such a job, or one without capacity, is tried again. It doubles, up to eightfold. Default: 30 minutes.
         neuron_scheduler: Neuron's scheduler extension, for pods that use a part of a node. Default: False.
         node_problem_detector: Watches the devices of every node. Default: True.
         node_recovery: Lets the detector replace a node whose devices failed; not together with EKS's node monitoring agent, which
@@ -100,8 +108,12 @@ class TrnPlugins(Construct):
         bucket: s3.IBucket | None = None,
         data_buckets: Sequence[s3.IBucket] = (),
         namespace: str | None = None,
+        queues: Sequence[TeamQueue] = (),
+        existing: Collection[Existing] = (),
         volcano: bool = True,
         scaler: bool = True,
+        start_time: Duration | None = None,
+        retry_time: Duration | None = None,
         neuron_scheduler: bool = False,
         node_problem_detector: bool = True,
         node_recovery: bool = False,
@@ -130,7 +142,13 @@ class TrnPlugins(Construct):
                 "plugins": plugins.model_dump(),
                 "mirror": mirror.model_dump(),
                 "job_networks": list(job_networks),
+                "queues": [queue.model_dump() for queue in queues],
             }
+            if queues:
+                values["node_groups"] = [
+                    {"name": f.queue, "instance_type": f.instance_type, "max_nodes": f.nodes}
+                    for f in (group.fleet for group in node_groups)
+                ]
             check_plugins(self, {"namespace": namespace, **values})
         self.namespace, self.ready = namespace, DependencyGroup()
         self._mounts = mounts(self, storage)
@@ -141,15 +159,19 @@ class TrnPlugins(Construct):
             plugins=plugins,
             mirror=mirror,
             job_networks=job_networks,
+            teams=queues,
+            scaling=_scaling(start_time, retry_time),
+            existing=existing,
         )
         self._install_all(installation, system_nodes)
         partition = Stack.of(self).partition
         own, data = bucket.bucket_name if bucket else "", [each.bucket_name for each in data_buckets]
-        self.role = self._identity("Job", namespace, SERVICE_ACCOUNT, job_file_statements(partition, own, data))
+        statements = job_file_statements(partition, own, data)
+        self.role = self._identity("Job", installation.namespaces, SERVICE_ACCOUNT, statements)
         grant_keys(self.role, bucket, *data_buckets, write=True)
         if node_problem_detector:
             statements = detector_statements(Stack.of(self), self._view.name, recovery=node_recovery)
-            self._identity("Detector", DETECTOR_NAMESPACE, DETECTOR_ACCOUNT, statements)
+            self._identity("Detector", [DETECTOR_NAMESPACE], DETECTOR_ACCOUNT, statements)
 
     @classmethod
     def from_settings(
@@ -178,8 +200,11 @@ class TrnPlugins(Construct):
                 s3.Bucket.from_bucket_name(scope, f"{id}Data{i}", name) for i, name in enumerate(settings.data_buckets)
             ],
             namespace=settings.namespace,
+            queues=settings.queues,
             volcano=settings.plugins.volcano,
             scaler=settings.plugins.autoscaler,
+            start_time=Duration.minutes(settings.scaling.start_minutes),
+            retry_time=Duration.minutes(settings.scaling.retry_minutes),
             neuron_scheduler=settings.plugins.neuron_scheduler,
             node_problem_detector=settings.plugins.node_problem_detector,
             node_recovery=settings.plugins.node_recovery,
@@ -194,14 +219,19 @@ class TrnPlugins(Construct):
         """The jobs' role: `bucket.grant_read(plugins)`."""
         return self.role
 
-    def grant_access(self, id: str, principal: AnyRole | str, policy: Policy) -> None:
+    def grant_access(self, id: str, principal: AnyRole | str, policy: Policy, *, team: str | None = None) -> None:
         """Let a role or user (an ARN) use the Kubernetes API: `TrnEksCluster.grant_access` for a cluster of your own.
 
-        `trn` needs `edit`. Volcano's jobs are included, which no access policy of EKS covers.
+        `trn` needs `edit`. JobSets are included, which no access policy of EKS covers.
 
         Args:
             policy: `cluster-admin` for all of the cluster; `admin`, `edit` or `view` for the jobs' namespace.
+            team: A team's namespace instead of the jobs' namespace. Default: none.
+
+        Raises:
+            ValueError: the cluster takes its users from a ConfigMap alone.
         """
+        refuse_config_map(self, self._cluster)
         access_entry(
             self,
             id,
@@ -209,31 +239,36 @@ class TrnPlugins(Construct):
             principal=principal,
             policy=policy,
             namespace=self.namespace,
+            team=None if team == self.namespace else team,
         )
 
     def _install_all(self, wanted: Installation, system_nodes: Sequence[IDependable]) -> None:
         base = self._apply(
             "Base",
             [
-                provisioning_requests.definition(),  # before Kueue, which looks for it only when it starts
+                # before Kueue, which looks for it only when it starts
+                *([] if "provisioning-requests" in wanted.existing else [provisioning_requests.definition()]),
                 *manifests.namespaces(wanted),
-                manifests.service_account(wanted),
+                *(manifests.service_account(wanted, name) for name in wanted.namespaces),
                 *manifests.access(wanted),
                 *network_policies.policies(wanted),
                 *(manifests.scaler_access() if wanted.plugins.autoscaler else []),
                 *manifests.volumes(wanted, self._mounts),
             ],
         )
-        queues = {"kueue": ("Queues", kueue.queues(wanted)), "volcano": ("Queue", manifests.queues(wanted))}
+        charts: dict[str, Construct] = {}
         for release in releases(wanted):
             controller = release.name in CONTROLLERS
-            chart = self._install(release, wait=controller)
+            chart = charts[release.name] = self._install(release, wait=controller)
             chart.node.add_dependency(base, *(system_nodes if controller else ()))
-            self.ready.add(chart)
-            if objects := queues.get(release.name):
-                made = self._apply(*objects)
-                made.node.add_dependency(chart)
-                self.ready.add(made)
+        queues = {"Queues": (kueue.queues(wanted), "kueue")}
+        if wanted.plugins.volcano:
+            queues["Queue"] = (manifests.queues(wanted), "volcano")
+        for id, (objects, server) in queues.items():
+            made = self._apply(id, objects)
+            made.node.add_dependency(charts.get(server, base))
+            self.ready.add(made)
+        self.ready.add(*charts.values())
 
     def _apply(self, id: str, objects: list[manifests.Manifest]) -> Construct:
         manifest: Construct = self._constructs.KubernetesManifest(
@@ -265,7 +300,9 @@ class TrnPlugins(Construct):
         )
         return chart
 
-    def _identity(self, id: str, namespace: str, account: str, statements: Sequence[iam.PolicyStatement]) -> iam.Role:
+    def _identity(
+        self, id: str, namespaces: Sequence[str], account: str, statements: Sequence[iam.PolicyStatement]
+    ) -> iam.Role:
         identity = PodRole(
             self,
             f"{id}Identity",
@@ -273,12 +310,18 @@ class TrnPlugins(Construct):
             account=Stack.of(self).account,
             statements=statements,
         )
-        eks.CfnPodIdentityAssociation(
-            self,
-            f"{id}Association",
-            cluster_name=self._view.reference,
-            namespace=namespace,
-            service_account=account,
-            role_arn=identity.role.role_arn,
-        )
+        for i, namespace in enumerate(namespaces):
+            eks.CfnPodIdentityAssociation(
+                self,
+                f"{id}Association{i or ''}",
+                cluster_name=self._view.reference,
+                namespace=namespace,
+                service_account=account,
+                role_arn=identity.role.role_arn,
+            )
         return identity.role
+
+
+def _scaling(start: Duration | None, retry: Duration | None) -> Scaling:
+    given = {"start_minutes": start, "retry_minutes": retry}
+    return Scaling(**{key: int(time.to_minutes()) for key, time in given.items() if time})

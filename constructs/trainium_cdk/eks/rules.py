@@ -24,7 +24,7 @@ _OF_CLUSTER = (
     eks.service_network_is_free,
     eks.namespace_is_not_reserved,
 )
-_OF_PLUGINS = (eks.namespace_is_not_reserved, eks.plugins_are_compatible)
+_OF_PLUGINS = (eks.namespace_is_not_reserved, eks.plugins_are_compatible, eks.queues_share_the_node_groups)
 _OF_GROUPS = (
     *capacity.RULES,
     eks_nodes.node_group_names_are_not_reserved,

@@ -23,7 +23,7 @@ from trainium_cdk._cdk.permissions import allow
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks.access import SCALER
 from trainium_cdk.eks.groups import NodeGroup, refuse_duplicates
-from trainium_cdk.eks.view import AnyCluster, ClusterView, view_of
+from trainium_cdk.eks.view import AnyCluster, ClusterView, refuse_config_map, view_of
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.outputs import GROUP_LABEL
 from trainium_cdk.settings import Environment
@@ -73,7 +73,7 @@ class TrnScaler(Construct):
         catalog: The catalogue with the nodes' resources. Default: this release's.
 
     Raises:
-        ValueError: no node group is given, two have one name, or there are more than the variables of a function have room for (about 60).
+        ValueError: no node group is given, two have one name, the cluster takes its users from a ConfigMap alone, or there are more than the variables of a function have room for (about 60).
     """
 
     def __init__(
@@ -95,6 +95,7 @@ class TrnScaler(Construct):
         if not node_groups:
             raise ValueError(f"{self.node.path}: node_groups is empty: there is nothing to scale")
         refuse_duplicates(self, node_groups)
+        refuse_config_map(self, cluster)
         view = view_of(cluster)
         limits = {"idle": idle_time, "capacity": capacity_time, "start": start_time, "retry": retry_time}
         settings = {

@@ -9,11 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from weakref import WeakKeyDictionary
 
+from aws_cdk import Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from constructs import Construct, IConstruct, IDependable
 
+from trainium_cdk._cdk.rules import unresolved
 from trainium_cdk.eks.user_data import ApiServer
 
 if TYPE_CHECKING:
@@ -96,7 +98,7 @@ def view_of(cluster: AnyCluster) -> ClusterView:
 
 
 _installed: WeakKeyDictionary[IConstruct, dict[str, Construct]] = WeakKeyDictionary()
-"""Of each cluster of this library, by class; of others in each app, by class and the cluster's path."""
+"""Of each cluster of this library, by class; of others in each app, by class and the cluster's name, account and region."""
 
 
 def install_once(construct: Construct, cluster: AnyCluster) -> None:
@@ -105,7 +107,7 @@ def install_once(construct: Construct, cluster: AnyCluster) -> None:
     if isinstance(cluster, OwnCluster):
         first = _installed.setdefault(cluster, {}).setdefault(kind, construct)
     else:
-        first = _installed.setdefault(construct.node.root, {}).setdefault(f"{kind} {cluster.node.path}", construct)
+        first = _installed.setdefault(construct.node.root, {}).setdefault(f"{kind} {_identity(cluster)}", construct)
     if first is not construct:
         raise ValueError(
             f"{construct.node.path}: the cluster has a {kind} already, {first.node.path}, and both would install the same: give that "
@@ -115,6 +117,27 @@ def install_once(construct: Construct, cluster: AnyCluster) -> None:
         raise ValueError(
             f"{construct.node.path}: the cluster's pods have IPv6 addresses, and what {kind} installs is for IPv4: give a cluster "
             "whose ip_family is IP_V4"
+        )
+
+
+def _identity(cluster: TheirCluster) -> str:
+    """What two constructs for one cluster have in common: its name in its account and region; its path if the name is not known."""
+    stack = Stack.of(cluster)
+    if unresolved(cluster.cluster_name):
+        return cluster.node.path
+    return f"{cluster.cluster_name} {stack.account} {stack.region}"
+
+
+def refuse_config_map(construct: Construct, cluster: AnyCluster) -> None:
+    """Raises ValueError for a cluster of `aws_eks` that has no access entries, as is that module's default. Of an imported cluster it is
+    not known."""
+    if not (hasattr(cluster, "kubectl_role") and hasattr(cluster, "add_nodegroup_capacity")):
+        return  # not of aws_eks, or imported
+    mode = getattr(getattr(cluster, "authentication_mode", None), "name", "CONFIG_MAP")
+    if mode == "CONFIG_MAP":
+        raise ValueError(
+            f"{construct.node.path}: the cluster {cluster.node.path} takes its users from a ConfigMap alone (authentication_mode), and EKS "
+            "refuses access entries for it. Give the cluster authentication_mode=AuthenticationMode.API_AND_CONFIG_MAP"
         )
 
 

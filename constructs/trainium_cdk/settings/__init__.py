@@ -7,7 +7,17 @@
 
 from trainium_cdk.errors import SettingsError, SettingsFileError
 from trainium_cdk.problems import Problem, Source
-from trainium_cdk.settings.eks import Access, BastionHost, Eks, Mirror, NodeGroup, Plugins, SystemNodes
+from trainium_cdk.settings.eks import (
+    Access,
+    BastionHost,
+    Eks,
+    Mirror,
+    NodeGroup,
+    Plugins,
+    Scaling,
+    SystemNodes,
+    TeamQueue,
+)
 from trainium_cdk.settings.environment import Bootstrap, Environment
 from trainium_cdk.settings.load import json_schema, load, parse, validate
 from trainium_cdk.settings.network import ExistingSubnet, ExistingVpc, Network, Peering
@@ -57,12 +67,14 @@ __all__ = [
     "Problem",
     "Queue",
     "Registry",
+    "Scaling",
     "SettingsError",
     "SettingsFileError",
     "Source",
     "Ssh",
     "Storage",
     "SystemNodes",
+    "TeamQueue",
     "ZoneSubnets",
     "json_schema",
     "load",

@@ -53,7 +53,23 @@ class Access(Settings):
     principal: Arn
     """IAM role or user."""
     policy: Literal["cluster-admin", "admin", "edit", "view"] = "edit"
-    """EKS access policy: cluster-admin for all of the cluster, the others for the jobs' namespace."""
+    """EKS access policy: cluster-admin for all of the cluster, the others for one namespace."""
+    namespace: DnsLabel | None = None
+    """Namespace of a team (see `eks.queues`). Default: the jobs' namespace."""
+
+
+class TeamQueue(Settings):
+    """A team's namespace, with a share of the Trainium nodes. What the teams leave is the share of `eks.namespace`."""
+
+    namespace: DnsLabel
+    """Its namespace, which the stack creates. Jobs in it name a queue by the node group, as everywhere."""
+    nodes: dict[str, Annotated[int, Field(ge=0, le=450)]] = Field(default_factory=dict)
+    """Number of nodes by node group, for example trn: 4, that the team gets whenever it asks: jobs of others that have
+    borrowed them are
+    stopped, and wait again. Default: none."""
+    max_nodes: dict[str, Annotated[int, Field(ge=0, le=450)]] = Field(default_factory=dict)
+    """Maximum number of nodes by node group, including those that others do not use at the time. Default: all of the
+    group."""
 
 
 class BastionHost(Settings):
@@ -145,10 +161,13 @@ class Plugins(Settings):
     """Let Neuron's detector replace a node whose devices failed. Only without `node_monitoring`, because both would
     replace it."""
     volcano: bool = True
-    """Gang scheduling; `trn submit` needs it."""
+    """The scheduler Volcano, with a queue for each node group, for components of TorchX (see `trn torchx`). Jobs of `trn
+    submit` do not
+    need it."""
     autoscaler: bool = True
-    """Start nodes, from zero, when a gang of pods waits for them, and stop idle nodes (see `eks.scaling`). Needs
-    Volcano."""
+    """Start nodes, from zero, for the jobs in the queues, and stop idle nodes (see `eks.scaling`). Without it, jobs start
+    on nodes that
+    `trn scale` has started."""
 
 
 class Scaling(Settings):
@@ -223,6 +242,9 @@ class Eks(Section):
     system: SystemNodes = SystemNodes()
     node_groups: tuple[NodeGroup, ...] = Field(default=(NodeGroup(),), min_length=1)
     """The Trainium nodes; jobs without a named one use the first."""
+    queues: tuple[TeamQueue, ...] = ()
+    """Shares of the nodes for teams, each with a namespace of its own. Default: everyone uses `namespace`, and all nodes
+    are for it."""
     plugins: Plugins = Plugins()
     mirror: Mirror = Mirror()
     scaling: Scaling = Scaling()

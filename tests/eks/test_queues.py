@@ -1,0 +1,173 @@
+"""Kueue under the deployed configuration, with our queues: who gets the quota of a node group. No node is needed for that."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from sandbox import processes
+from sandbox.kubernetes import LocalKubernetes, available
+from sandbox.kubernetes.api import Api, ApiError, Object, path_of
+from tests.support import need
+from trainium_cdk import settings
+from trainium_cdk.eks import kueue, manifests
+from trainium_cdk.eks.installation import Installation
+
+QUEUE, DEVICE = "kueue.x-k8s.io/queue-name", "aws.amazon.com/neuron"
+TEAMS = {
+    "node_groups": [{"name": "trn", "max_nodes": 8}],
+    "queues": [{"namespace": "speech", "nodes": {"trn": 4}}, {"namespace": "vision", "max_nodes": {"trn": 2}}],
+}
+ALONE = {"node_groups": [{"name": "trn", "max_nodes": 4}]}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKubernetes]:
+    need(available() is None, str(available()))
+    with LocalKubernetes.start(tmp_path_factory.mktemp("queues")) as running:
+        yield running
+
+
+@pytest.fixture
+def api(cluster: LocalKubernetes, request: pytest.FixtureRequest) -> Iterator[Api]:
+    """The API with the queues of an environment (`eks: ...`, the test's parameter)."""
+    wanted, client = Installation.of(settings.validate({"eks": request.param})), cluster.api()
+    made = [*manifests.namespaces(wanted), *kueue.queues(wanted)]
+    for thing in made:
+        client.apply(thing)
+    yield client
+    for namespace in wanted.namespaces:
+        for job in client.get(path_of("jobset.x-k8s.io/v1alpha2", "JobSet", namespace=namespace))["items"]:
+            client.delete(_path(job), propagationPolicy="Foreground")
+    assert _until(lambda: not client.get(path_of(kueue.API, "Workload"))["items"])
+    for thing in reversed(made):
+        if thing["apiVersion"] == kueue.API:
+            path = _path(thing)
+            client.delete(path)
+            assert _until(functools.partial(_gone, client, path))
+
+
+def _path(thing: Object) -> str:
+    metadata = thing["metadata"]
+    return path_of(thing["apiVersion"], thing["kind"], metadata["name"], metadata.get("namespace"))
+
+
+def _gone(client: Api, path: str) -> bool:
+    try:
+        client.get(path)
+    except ApiError as error:
+        return error.status == 404
+    return False
+
+
+def _until(done: Callable[[], bool]) -> bool:
+    return processes.wait_until(done, 120, pause=0.1)
+
+
+def jobset(name: str, nodes: int, namespace: str = "training", *, priority: str = "", queue: str = "trn") -> Object:
+    limits = {DEVICE: "16", "vpc.amazonaws.com/efa": "8", "cpu": "100", "memory": "400Gi", "hugepages-2Mi": "5120Mi"}
+    train = {
+        "restartPolicy": "Never",
+        "containers": [{"name": "train", "image": "train", "resources": {"limits": limits}}],
+    }
+    job = {"parallelism": nodes, "completions": nodes, "completionMode": "Indexed", "template": {"spec": train}}
+    labels = {QUEUE: queue} | ({"kueue.x-k8s.io/priority-class": kueue.priority_class(priority)} if priority else {})
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "spec": {"replicatedJobs": [{"name": "train", "template": {"spec": job}}]},
+    }
+
+
+def conditions(client: Api, name: str, namespace: str = "training") -> dict[str, Object]:
+    """Of a job's workload, by type."""
+    for workload in client.get(path_of(kueue.API, "Workload", namespace=namespace))["items"]:
+        if workload["metadata"]["ownerReferences"][0]["name"] == name:
+            return {c["type"]: c for c in workload.get("status", {}).get("conditions", [])}
+    return {}
+
+
+def has(client: Api, name: str, namespace: str = "training") -> bool:
+    """Whether the job has its quota."""
+    return bool(conditions(client, name, namespace).get("QuotaReserved", {}).get("status") == "True")
+
+
+def reason(client: Api, name: str, namespace: str = "training") -> str:
+    return str(conditions(client, name, namespace).get("QuotaReserved", {}).get("message", ""))
+
+
+@pytest.mark.parametrize("api", [ALONE], indirect=True)
+def test_a_large_job_is_not_overtaken_and_a_priority_goes_first(api: Api) -> None:
+    api.create(jobset("first", 3))
+    assert _until(lambda: has(api, "first"))
+    api.create(jobset("large", 4))
+    assert _until(lambda: "insufficient unused quota" in reason(api, "large"))
+    api.create(jobset("small", 1))
+    assert _until(lambda: bool(conditions(api, "small")))
+    api.create(jobset("urgent", 1, priority="high"))
+    assert _until(lambda: has(api, "urgent")), "it is before those that wait, and there is room"
+    assert not has(api, "large")
+    assert not has(api, "small"), "there is no room for a later one, as long as the large one waits"
+    api.create(jobset("more-urgent", 4, priority="high"))
+    assert _until(lambda: "quota" in reason(api, "more-urgent"))
+    assert has(api, "urgent"), "an equal priority is not stopped"
+    assert has(api, "first"), "nor is a lower one, if that does not make room"
+    api.delete(path_of("jobset.x-k8s.io/v1alpha2", "JobSet", "urgent", "training"), propagationPolicy="Foreground")
+    assert _until(lambda: has(api, "more-urgent")), reason(api, "more-urgent")
+    assert not has(api, "first"), "the lower priority gives its nodes back, and waits again"
+    assert conditions(api, "first")["Evicted"]["reason"] == "Preempted"
+
+
+@pytest.mark.parametrize("api", [ALONE], indirect=True)
+def test_a_pod_set_without_devices_is_bound_to_no_node_and_asks_for_none(api: Api) -> None:
+    """The usual shape of MPI and PyTorch: a launcher that needs no device."""
+    body = jobset("launched", 2)
+    template = {
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": [{"name": "l", "image": "l", "resources": {"requests": {"cpu": "1"}}}],
+        }
+    }
+    body["spec"]["replicatedJobs"].insert(0, {"name": "launcher", "template": {"spec": {"parallelism": 1, "completions": 1, "completionMode": "Indexed", "template": template}}})  # fmt: skip
+    api.create(body)
+    requests = path_of("autoscaling.x-k8s.io/v1", "ProvisioningRequest", namespace="training")
+    assert _until(lambda: bool(api.get(requests)["items"]))
+    [request] = api.get(requests)["items"]
+    assert request["spec"]["provisioningClassName"] == kueue.PROVISIONING_CLASS
+    [pods] = request["spec"]["podSets"]
+    assert pods["count"] == 2
+    pod = api.get(path_of("v1", "PodTemplate", pods["podTemplateRef"]["name"], "training"))["template"]["spec"]
+    assert pod["nodeSelector"] == {"trainium-cdk/node-group": "trn"}
+    assert {"key": DEVICE, "operator": "Exists", "effect": "NoSchedule"} in pod["tolerations"]
+    done = {"lastTransitionTime": "2026-11-24T00:00:00Z", "message": "2 nodes of trn are ready", "status": "True"}
+    status = {"conditions": [{**done, "type": kind, "reason": kind} for kind in ("Accepted", "Provisioned")]}
+    api.patch_status(_path({**request, "apiVersion": "autoscaling.x-k8s.io/v1", "kind": "ProvisioningRequest"}), request["metadata"]["uid"], status)  # fmt: skip
+    listed = path_of("v1", "Pod", namespace="training")
+    assert _until(lambda: len(api.get(listed)["items"]) == 3)
+    selectors = {p["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"]: p["spec"].get("nodeSelector") for p in api.get(listed)["items"]}  # fmt: skip
+    assert selectors == {"launcher": None, "train": {"trainium-cdk/node-group": "trn"}}
+
+
+@pytest.mark.parametrize("api", [TEAMS], indirect=True)
+def test_teams_borrow_and_get_their_own_back(api: Api) -> None:
+    api.create(jobset("wide", 8))
+    assert _until(lambda: has(api, "wide")), "one team may use all that the others do not"
+    api.create(jobset("seen", 3, "vision"))
+    assert _until(lambda: "quota" in reason(api, "seen", "vision")), "more than its maximum"
+    api.create(jobset("own", 4, "speech"))
+    assert _until(lambda: has(api, "own", "speech")), reason(api, "own", "speech")
+    assert _until(lambda: conditions(api, "wide").get("Evicted", {}).get("reason") == "Preempted")
+    assert not has(api, "seen", "vision")
+
+
+@pytest.mark.parametrize("api", [TEAMS], indirect=True)
+def test_a_namespace_uses_its_own_queue_alone(api: Api) -> None:
+    """A user of one team cannot take the share of another by a name."""
+    for queue in ("trn.speech", "trn.vision"):
+        api.create(jobset(f"thief-{queue[4:]}", 1, queue=queue))
+    api.create(jobset("honest", 1))
+    assert _until(lambda: has(api, "honest"))
+    assert not any(has(api, f"thief-{team}") for team in ("speech", "vision"))
