@@ -35,7 +35,7 @@ def chart(lines: Sequence[Line], *, x: str, y: str, zero: bool = False) -> Eleme
     """Lines over each other, with axes and a legend if there are several.
 
     Args:
-        lines: each has a point; each keeps the colour of its place.
+        lines: each has the colour of its place; those without a point are left out.
         x, y: what the axes show, with the unit.
         zero: the y axis begins at 0.
 
@@ -46,7 +46,8 @@ def chart(lines: Sequence[Line], *, x: str, y: str, zero: bool = False) -> Eleme
     if not points:
         raise ValueError("a chart needs a point")
     xs, ys = ticks([p[0] for p in points], whole=True), ticks([*(p[1] for p in points), *([0.0] if zero else [])])
-    legend = 20 * len(lines) if len(lines) > 1 else 0
+    shown = [i for i, line in enumerate(lines) if line.points]
+    legend = 20 * len(shown) if len(lines) > 1 else 0
     height = HEIGHT + legend
     right, bottom = WIDTH - _RIGHT, HEIGHT - _BOTTOM
 
@@ -64,10 +65,11 @@ def chart(lines: Sequence[Line], *, x: str, y: str, zero: bool = False) -> Eleme
     for tick in xs:
         at, _ = place((tick, ys[0]))
         parts += [_rule(at, bottom, at, bottom + 4, 0.6), _text(number(tick, xs), at, bottom + 18, "middle")]
-    for i, line in enumerate(lines):
+    for row, i in enumerate(shown):
+        line = lines[i]
         parts += _drawn(i, line, [place(p) for p in line.points])
         if legend:
-            at = HEIGHT + 20.0 * i + 10
+            at = HEIGHT + 20.0 * row + 10
             parts += [_stroke(i, f"M{_LEFT} {at:.0f}h28"), _text(line.name, _LEFT + 36, at + 4, "start")]
     return picture(WIDTH, height, f"{y} over {x}", parts)
 

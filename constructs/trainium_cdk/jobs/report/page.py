@@ -131,16 +131,17 @@ def _curves(runs: Sequence[Run]) -> list[Element]:
 def _absence(runs: Sequence[Run], label: str) -> Iterator[Element]:
     """Why there is no curve."""
     for run in runs:
-        train = run.stage("train")
-        if run.problem:
-            why = run.problem
-        elif train is None or train.state == "PENDING":
-            why = f"the training has not begun{f' ({train.reason})' if train and train.reason else ''}"
-        elif run.curves:
-            why = "its log has no such values"
-        else:
-            why = "no line of its log is a training step that trn can read"
-        yield element("p", f"No {label} of {run.status.id}: {why}.")
+        yield element("p", f"No {label} of {run.status.id}: {why_no_curve(run)}.")
+
+
+def why_no_curve(run: Run) -> str:
+    """Why a job's log has no values of a metric."""
+    train = run.stage("train")
+    if run.problem:
+        return run.problem
+    if train is None or train.state == "PENDING":
+        return f"the training has not begun{f' ({train.reason})' if train and train.reason else ''}"
+    return "its log has no such values" if run.curves else "no line of its log is a training step that trn can read"
 
 
 def _scaling(runs: Sequence[Run]) -> list[Element]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +17,7 @@ from trainium_cdk.jobs.report.cost import Price, price
 from trainium_cdk.jobs.report.curve import Curves
 from trainium_cdk.jobs.status import ACTIVE, JobStatus, Stage
 
+Take = Callable[[str, int, Step], None]
 FAR_ABOVE = 3
 """A throughput so many times the published one is not Trainium's: for example the sandbox's stand-in."""
 
@@ -43,6 +44,7 @@ class Run:
     errors: list[int] = field(default_factory=list)
     cache: CacheStatus | None = None
     total_steps: int | None = None
+    take: Take | None = field(default=None, repr=False)
     reader: Follower = field(default_factory=Follower, repr=False)
 
     def feed(self, stage: str, data: bytes) -> None:
@@ -50,6 +52,8 @@ class Run:
         for record in self.reader.feed(data):
             if isinstance(record, Step) and stage == "train":
                 self.curves.add(record)
+                if self.take:
+                    self.take(self.status.id, self.curves.step or 0, record)
                 self.total_steps = record.total_steps or self.total_steps
             elif isinstance(record, CompileCount):
                 self.compiled[record.what] = self.compiled.get(record.what, 0) + record.count
@@ -137,14 +141,18 @@ def described(jobs: Backend[Any], status: JobStatus, catalog: Catalog) -> Run:
     return run
 
 
-def collect(jobs: Backend[Any], id: str, catalog: Catalog | None = None) -> Run:
+def collect(jobs: Backend[Any], id: str, catalog: Catalog | None = None, take: Take | None = None) -> Run:
     """A job with what its logs tell, read once. A log that cannot be read is the run's `problem`.
+
+    Args:
+        take: is given each step: the job's id, the step's number, the step.
 
     Raises:
         UnknownJob: there is no such job.
         TransportError: the cluster cannot be reached.
     """
     run = described(jobs, jobs.status(id), catalog or Catalog.load())
+    run.take = take
     for stage in begun(run.status):
         if stage == "prepare":
             continue

@@ -1,0 +1,70 @@
+"""The metrics of jobs as files: every step that the logs have, in their order, in constant memory."""
+
+from __future__ import annotations
+
+import csv
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from trainium_cdk.jobs.records import Step
+from trainium_cdk.jobs.report.curve import METRICS
+from trainium_cdk.jobs.report.events import EventWriter
+from trainium_cdk.jobs.report.run import Take
+
+
+@contextmanager
+def as_csv(file: Path) -> Iterator[Take]:
+    """A table: a row for each step, a column for each metric."""
+    with file.open("w", encoding="utf-8", newline="") as out:
+        writer = csv.writer(out)
+        writer.writerow(["job", "step", *METRICS])
+        yield lambda id, number, step: writer.writerow([id, number, *(getattr(step, name) for name in METRICS)])
+
+
+@contextmanager
+def as_json(file: Path) -> Iterator[Take]:
+    """A list of objects; metrics that a line does not have are left out."""
+    with file.open("w", encoding="utf-8") as out:
+        before = "[\n"
+
+        def take(id: str, number: int, step: Step) -> None:
+            nonlocal before
+            found: dict[str, Any] = {"job": id, "step": number, **_values(step)}
+            out.write(before + json.dumps(found))
+            before = ",\n"
+
+        yield take
+        out.write("[]\n" if before == "[\n" else "\n]\n")
+
+
+@contextmanager
+def as_events(folder: Path) -> Iterator[Take]:
+    """A folder for TensorBoard (`tensorboard --logdir FOLDER`), with one run for each job.
+
+    The logs have no time for each step, so that all have the time of the export.
+    """
+    now, writers = time.time(), dict[str, tuple[IO[bytes], EventWriter]]()
+
+    def take(id: str, number: int, step: Step) -> None:
+        if id not in writers:
+            (folder / id).mkdir(parents=True, exist_ok=True)
+            for earlier in (folder / id).glob("events.out.tfevents.*.trn"):
+                earlier.unlink()  # TensorBoard would draw both
+            file = (folder / id / f"events.out.tfevents.{int(now)}.trn").open("wb")
+            writers[id] = file, EventWriter(file, now)
+        for name, value in _values(step).items():
+            writers[id][1].scalar(name, value, number, now)
+
+    try:
+        yield take
+    finally:
+        for file, _ in writers.values():
+            file.close()
+
+
+def _values(step: Step) -> dict[str, float]:
+    return {name: value for name in METRICS if (value := getattr(step, name)) is not None}
