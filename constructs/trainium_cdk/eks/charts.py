@@ -120,7 +120,7 @@ def _jobset(wanted: Installation) -> dict[str, Any]:
 def _kueue(wanted: Installation) -> dict[str, Any]:
     """The image as in `_jobset`. Kueue reads its configuration from a text."""
     image = {**_image(wanted, "kueue"), "pullPolicy": "IfNotPresent"}
-    text = json.dumps(configuration(wanted), indent=1)  # JSON is YAML
+    text = json.dumps(configuration(), indent=1)  # JSON is YAML
     return {
         "controllerManager": {"manager": {"image": image}},
         "managerConfig": {"controllerManagerConfigYaml": text},

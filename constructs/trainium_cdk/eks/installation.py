@@ -13,6 +13,7 @@ from trainium_cdk.settings import Environment, Mirror, Plugins, Scaling, TeamQue
 
 Existing = Literal["neuron", "efa", "jobset", "kueue", "provisioning-requests", "volcano"]
 """Software that a cluster can have already."""
+RETRY_MINUTES: int = Scaling().retry_minutes
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Installation:
         mirror: sources of charts and images instead of their public registries.
         job_networks: private networks to which jobs may connect, on all ports.
         teams: shares of the nodes, each with a namespace of its own.
-        scaling: how long jobs are waited for.
+        retry_minutes: pause before a job without nodes is tried again.
         existing: what the cluster has already; it is not installed, but gets the queues.
     """
 
@@ -38,7 +39,7 @@ class Installation:
     mirror: Mirror
     job_networks: Sequence[str] = ()
     teams: Sequence[TeamQueue] = ()
-    scaling: Scaling = Scaling()  # noqa: RUF009  frozen
+    retry_minutes: int = RETRY_MINUTES
     existing: Collection[Existing] = ()
 
     @classmethod
@@ -53,7 +54,7 @@ class Installation:
             mirror=eks.mirror,
             job_networks=eks.job_networks,
             teams=eks.queues,
-            scaling=eks.scaling,
+            retry_minutes=eks.scaling.retry_minutes,
         )
 
     @property

@@ -44,11 +44,11 @@ def priority_class(name: str) -> str:
     return f"trn-{name}"
 
 
-def configuration(wanted: Installation) -> Manifest:
-    """The configuration of Kueue's controller: its chart's, but only jobs that name a queue, only in our namespaces; and a job whose pods do
-    not all run in time gives its nodes back and waits again, in its old place."""
-    start, pause = f"{wanted.scaling.start_minutes}m", wanted.scaling.retry_minutes * 60
-    again = {"timestamp": "Creation", "backoffBaseSeconds": pause, "backoffMaxSeconds": _PAUSES * pause}
+def configuration() -> Manifest:
+    """The configuration of Kueue's controller: its chart's, but only jobs that name a queue, and only in our namespaces.
+
+    Not waitForPodsReady: a pod that compiles in its init container is not ready for hours, and Kueue would stop its job.
+    """
     return {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
         "kind": "Configuration",
@@ -59,7 +59,6 @@ def configuration(wanted: Installation) -> Manifest:
         "clientConnection": {"qps": 50, "burst": 100},
         "manageJobsWithoutQueueName": False,
         "managedJobsNamespaceSelector": {"matchLabels": NAMESPACE_LABEL},
-        "waitForPodsReady": {"timeout": start, "recoveryTimeout": start, "requeuingStrategy": again},
         "integrations": {"frameworks": list(FRAMEWORKS)},
     }
 
@@ -89,7 +88,7 @@ def _flavor(wanted: Installation, fleet: Fleet) -> Manifest:
 
 
 def _checks(wanted: Installation) -> list[Manifest]:
-    pause = wanted.scaling.retry_minutes * 60
+    pause = wanted.retry_minutes * 60
     requests = {
         "provisioningClassName": PROVISIONING_CLASS,
         "managedResources": [wanted.catalog.eks.resources.device],

@@ -22,11 +22,11 @@ from trainium_cdk.eks.access_entry import access_entry
 from trainium_cdk.eks.charts import CONTROLLERS, DETECTOR_ACCOUNT, DETECTOR_NAMESPACE, Release, releases
 from trainium_cdk.eks.groups import NodeGroup, refuse_duplicates
 from trainium_cdk.eks.identities import PodRole, detector_statements
-from trainium_cdk.eks.installation import Existing, Installation
+from trainium_cdk.eks.installation import RETRY_MINUTES, Existing, Installation
 from trainium_cdk.eks.rules import check_plugins
 from trainium_cdk.eks.view import AnyCluster, install_once, kubectl_of, refuse_config_map, view_of
 from trainium_cdk.outputs import SERVICE_ACCOUNT
-from trainium_cdk.settings import Environment, Mirror, Plugins, Scaling, TeamQueue
+from trainium_cdk.settings import Environment, Mirror, Plugins, TeamQueue
 from trainium_cdk.settings.base import LIST_TOKEN
 from trainium_cdk.storage import AnyStorage, TrnStorage
 from trainium_cdk.storage.given import mounts
@@ -73,8 +73,7 @@ class TrnPlugins(Construct):
         existing: What the cluster has already. It is not installed again, but gets the queues. Default: nothing.
         volcano: The scheduler Volcano, for components of TorchX. Default: True.
         scaler: Jobs wait for nodes of a `TrnScaler`, which gets its Kubernetes rights. Default: True.
-        start_time: A job whose pods do not all run within this time gives its nodes back, and waits again. Default: 20 minutes.
-        retry_time: Pause before such a job, or one without capacity, is tried again. It doubles, up to eightfold. Default: 30 minutes.
+        retry_time: Pause before a job without nodes is tried again, while others may start. It doubles, up to eightfold. Default: 30 minutes.
         neuron_scheduler: Neuron's scheduler extension, for pods that use a part of a node. Default: False.
         node_problem_detector: Watches the devices of every node. Default: True.
         node_recovery: Lets the detector replace a node whose devices failed; not together with EKS's node monitoring agent, which
@@ -112,7 +111,6 @@ class TrnPlugins(Construct):
         existing: Collection[Existing] = (),
         volcano: bool = True,
         scaler: bool = True,
-        start_time: Duration | None = None,
         retry_time: Duration | None = None,
         neuron_scheduler: bool = False,
         node_problem_detector: bool = True,
@@ -160,7 +158,7 @@ class TrnPlugins(Construct):
             mirror=mirror,
             job_networks=job_networks,
             teams=queues,
-            scaling=_scaling(start_time, retry_time),
+            retry_minutes=int(retry_time.to_minutes()) if retry_time else RETRY_MINUTES,
             existing=existing,
         )
         self._install_all(installation, system_nodes)
@@ -203,7 +201,6 @@ class TrnPlugins(Construct):
             queues=settings.queues,
             volcano=settings.plugins.volcano,
             scaler=settings.plugins.autoscaler,
-            start_time=Duration.minutes(settings.scaling.start_minutes),
             retry_time=Duration.minutes(settings.scaling.retry_minutes),
             neuron_scheduler=settings.plugins.neuron_scheduler,
             node_problem_detector=settings.plugins.node_problem_detector,
@@ -320,8 +317,3 @@ class TrnPlugins(Construct):
                 role_arn=identity.role.role_arn,
             )
         return identity.role
-
-
-def _scaling(start: Duration | None, retry: Duration | None) -> Scaling:
-    given = {"start_minutes": start, "retry_minutes": retry}
-    return Scaling(**{key: int(time.to_minutes()) for key, time in given.items() if time})
