@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from conformance import cases
 from trainium_cdk.cli import submit
-from trainium_cdk.jobs import Job
+from trainium_cdk.jobs import Job, plan
 from trainium_cdk.jobs.kinds import kinds
 
 ROOT = Path(__file__).parents[2]
@@ -105,11 +106,32 @@ def test_a_token_is_passed_on_as_it_is_given(monkeypatch: pytest.MonkeyPatch) ->
     assert made(monkeypatch, ["bert-large"])[1]
 
 
-@pytest.mark.parametrize("line", re.findall(r"^trn submit .*", (ROOT / "docs/jobs.md").read_text(), re.MULTILINE))
-def test_each_documented_command(line: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def printed() -> list[str]:
+    """The submissions that README and docs print, in blocks and in sentences."""
+    texts = [file.read_text("utf-8") for file in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))]
+    found = [
+        line
+        for text in texts
+        for line in re.findall(r"^ *(trn submit [^#\n`]+)|`(trn submit [^`]+)`", text, re.MULTILINE)
+    ]
+    every = [" ".join("".join(line).split()) for line in found]
+    return [
+        line
+        for line in dict.fromkeys(every)
+        if not line.startswith("trn submit -") and " " in line.removeprefix("trn submit ")
+    ]
+
+
+@pytest.mark.parametrize("line", printed())
+def test_each_printed_command(line: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It is a job, which fits a cluster of each engine on which its kind runs."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_TOKEN", "hf_x")
-    Path("train.py").write_text("1\n")
-    words = shlex.split(line.replace("COMMIT", "a" * 40))[2:]
+    for name in ("train.py", "my-script.py"):
+        Path(name).write_text("1\n")
+    words = shlex.split(line.replace("COMMIT", "a" * 40).replace("IMAGE", "an/image:1"))[2:]
     job, _ = made(monkeypatch, words)
     assert job.kind in (words[0], "script")
+    for engine in cases.ENGINES:
+        if not (job.image and engine == "slurm"):
+            assert plan(job, cases.cluster(engine, job)).job is job

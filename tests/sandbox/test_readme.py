@@ -28,6 +28,7 @@ NOT_RUN = {
     "trn tensorboard JOB": "it needs TensorBoard in the image",
     "cdk destroy": "named beside trn destroy, which does that too",
     "trn submit": "named alone",
+    **dict.fromkeys(("trn --env", "cdk -c env="), "options"),
     "trn scale": "named alone",
     **dict.fromkeys(("trn logs --raw", "trn image build", "trn data stage", "trn submit --restarts"), "named alone"),
 }
@@ -50,6 +51,14 @@ class Shell:
     def split(self, command: str) -> list[str]:
         script = "; ".join(["set -e", *self._exports, f"exec {command}"])
         return [sys.executable, "-m", "sandbox", "shell", "--dir", str(self._sandbox), "--", "bash", "-c", script]
+
+    def refused(self, command: str, reason: str) -> None:
+        """Run a command that this cluster cannot serve."""
+        done = subprocess.run(
+            self.split(command), cwd=self.checkout, env=self._environment(), capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 1
+        assert reason in done.stderr
 
     def run(self, command: str, stdin: str = "") -> str:
         """Run one command as it is printed; a prompt is replaced by an option. Returns its standard output."""
@@ -96,7 +105,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
         if entry.name not in ("cdk.out", "environment.yaml", "cdk.context.json"):
             (checkout / entry.name).symlink_to(entry)
     (checkout / "environment.yaml").write_text(readme.example())
-    (checkout / "my-script.sh").write_text('#!/bin/bash\necho "got: $*"\n')
+    (checkout / "my-script.py").write_text('import sys\nprint("got:", *sys.argv[1:])\n')
     directory = tmp_path_factory.mktemp("sandbox")
     where = ["--dir", str(directory)]
     sandbox = [sys.executable, "-m", "sandbox"]
@@ -105,7 +114,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
         aws = LocalAws.attach(directory)
         assert aws is not None
         with tarfile.open(directory / "set.tar", "w") as tar:
-            tar.add(checkout / "my-script.sh", "part-0")
+            tar.add(checkout / "my-script.py", "part-0")
         client = aws.client("s3")
         client.create_bucket(Bucket="bucket")
         client.upload_file(str(directory / "set.tar"), "bucket", "set.tar")
@@ -141,11 +150,15 @@ def test_slurm_step_by_step(shell: Shell) -> None:
     for command in printed()[0]:
         if command.startswith("trn logs -f"):
             shell.follow(command)
+        elif re.match("trn submit (torchtitan|finetune)", command):
+            shell.refused(
+                command.replace("COMMIT", "a" * 40), "runs on trn2, trn2u, trn3, but queue compute1 has trn1.32xlarge"
+            )
         elif command.startswith("trn submit"):
             job = shell.run(command).strip()
             if "bert-large" in command:
                 shell.job = job
-            elif "my-script.sh" in command:
+            elif "my-script.py" in command:
                 assert "got: its arguments" in shell.run(f"trn logs -f {shlex.quote(job)}")
             else:
                 shell.run(f"trn cancel {shlex.quote(job)}")
