@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,14 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks import answers
+
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv/bin"
 EMPTY_APP = "import aws_cdk as cdk; app = cdk.App(); cdk.Stack(app, 'Empty'); app.synth()"
 MANY = 50
+QUICK = 4
+"""Runs of a command that takes less than a second, for each of one that takes more."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,7 @@ class Case:
 
     Attributes:
         context: passed to the CDK app with `-c`; `env` names one of `ENVIRONMENTS`.
+        most: the ratio of processor time that it should not exceed.
     """
 
     name: str
@@ -42,6 +48,7 @@ class Case:
     floor: str
     context: dict[str, str] = field(default_factory=dict)
     validation: bool = False
+    most: float | None = None
 
 
 @dataclass(frozen=True)
@@ -71,16 +78,20 @@ EMPTY = "cdk app: an empty stack"
 VALIDATED = "cdk app: an empty stack, validated"
 """As a new app of the CDK is: it validates its templates, unless CDK_VALIDATION=false. Ours does where it is true."""
 OURS = (PYTHON, "app.py")
+TRN = str(BIN / "trn")
+IMPORTS = "python: import boto3, pydantic"
+SUBMIT = ("submit", "bert-large", "--nodes", "2")
 NAIVE = (PYTHON, "-m", "benchmarks.naive_stack")
 CASES = (
     Case("python: nothing", (PYTHON, "-c", "pass"), "python: nothing"),
-    Case("python: import boto3, pydantic", (PYTHON, "-c", "import boto3, pydantic"), "python: nothing"),
-    Case("trn --help", (str(BIN / "trn"), "--help"), "python: import boto3, pydantic"),
-    Case(
-        "trn validate",
-        (str(BIN / "trn"), "validate", "tests/environments/tutorial.yaml"),
-        "python: import boto3, pydantic",
-    ),
+    Case(IMPORTS, (PYTHON, "-c", "import boto3, pydantic"), "python: nothing"),
+    Case("trn --help", (TRN, "--help"), IMPORTS),
+    Case("trn kinds", (TRN, "kinds"), IMPORTS, most=0.7),
+    Case("trn submit --dry-run", (TRN, *SUBMIT, "--dry-run", "--cluster", "{cluster}"), IMPORTS, most=1.0),
+    Case("trn submit", (TRN, *SUBMIT), IMPORTS, most=1.5),
+    Case("trn list", (TRN, "list"), IMPORTS, most=1.5),
+    Case("trn status", (TRN, "status", answers.JOB), IMPORTS, most=1.5),
+    Case("trn validate", (TRN, "validate", "tests/environments/tutorial.yaml"), IMPORTS),
     Case(EMPTY, (PYTHON, "-c", EMPTY_APP), EMPTY),
     Case("cdk app: a naive Slurm stack", (*NAIVE, "slurm", os.devnull), EMPTY),
     Case("cdk app: one queue", OURS, EMPTY, {"engine": "slurm", "env": "one queue"}),
@@ -102,20 +113,22 @@ CASES = (
 )
 
 
-def measure(case: Case, folder: Path) -> Run:
-    """One run; it writes to `folder`, which has the environments."""
+def measure(case: Case, folder: Path, aws: Mapping[str, str]) -> Run:
+    """One run; it writes to `folder`, which has the environments. `aws`: the variables of `answers.serving`."""
     context = dict(case.context)
     if name := context.get("env"):
         context["env"] = str(folder / f"{name}.yaml")
     env = {
         **os.environ,
+        **aws,
         "PATH": f"{BIN}:{os.environ['PATH']}",
         "CDK_OUTDIR": str(folder / "out"),
         "CDK_CONTEXT_JSON": json.dumps(context),
         "CDK_VALIDATION": str(case.validation).lower(),
     }
+    arguments = [word.format(cluster=folder / "cluster.json") for word in case.arguments]
     before, began = _cpu(), time.perf_counter()
-    subprocess.run(case.arguments, cwd=ROOT, env=env, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.run(arguments, cwd=ROOT, env=env, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return Run(time.perf_counter() - began, _cpu() - before)
 
 
@@ -127,23 +140,31 @@ def _cpu() -> float:
 def main() -> int:
     """Measure and print the table; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=5)
-    runs = parser.parse_args().runs
-    measured: dict[str, list[Run]] = {c.name: [] for c in CASES}
-    with tempfile.TemporaryDirectory() as name:
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--only", default="", help="cases whose names contain this")
+    options = parser.parse_args()
+    cases = [case for case in CASES if options.only in case.name or case.name == IMPORTS]
+    measured: dict[str, list[Run]] = {case.name: [] for case in cases}
+    with tempfile.TemporaryDirectory() as name, answers.serving() as aws:
         folder = Path(name)
+        (folder / "cluster.json").write_text(answers.CLUSTER.model_dump_json())
         for file, environment in ENVIRONMENTS.items():
             (folder / f"{file}.yaml").write_text(json.dumps(environment))  # JSON is YAML
-        for case in CASES:
-            measure(case, folder)  # caches
-        for _ in track(range(runs), description="measuring", console=Console(stderr=True), transient=True):
-            for case in CASES:
-                measured[case.name].append(measure(case, folder))
-    table = Table("command", "elapsed s", "ratio", "CPU s", "ratio", "to", title=f"medians of {runs} interleaved runs")
-    for case in CASES:
-        mine, floor = _median(measured[case.name]), _median(measured[case.floor])
+        for case in cases:
+            measure(case, folder, aws)  # caches
+        for _ in track(range(options.runs), description="measuring", console=Console(stderr=True), transient=True):
+            for case in cases:
+                times = 1 if "cdk app" in case.name else QUICK
+                measured[case.name] += [measure(case, folder, aws) for _ in range(times)]
+    columns = ("command", "elapsed s", "ratio", "CPU s", "ratio", "at most", "to")
+    table = Table(
+        *columns, title=f"medians of {options.runs} interleaved runs, {QUICK} times as many of short commands"
+    )
+    for case in cases:
+        mine, floor = _median(measured[case.name]), _median(measured.get(case.floor, measured[case.name]))
         wall, cpu = mine.wall / floor.wall, mine.cpu / floor.cpu
-        table.add_row(case.name, f"{mine.wall:.2f}", f"{wall:.2f}", f"{mine.cpu:.2f}", f"{cpu:.2f}", case.floor)
+        figures = (f"{mine.wall:.2f}", f"{wall:.2f}", f"{mine.cpu:.3f}", f"{cpu:.2f}")
+        table.add_row(case.name, *figures, f"{case.most:.1f}" if case.most else "", case.floor)
     Console().print(table)
     return 0
 

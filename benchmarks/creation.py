@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import Field
 from ruamel.yaml import YAML
 
-from trainium_cdk.catalog.models import Fact
+from trainium_cdk.catalog.facts import Fact
 
 
 class CreationTimes(Fact):

@@ -6,6 +6,7 @@ import ast
 import json
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +26,16 @@ def test_every_construct_is_found_in_the_package() -> None:
         trainium_cdk.TrnNothing  # noqa: B018
 
 
-def test_type_checkers_and_python_find_the_same_names() -> None:
-    """The imports for type checkers, in `trainium_cdk/__init__.py`, against its table."""
-    tree = ast.parse(Path(trainium_cdk.__file__).read_text("utf-8"))
+@pytest.mark.parametrize("package", ["", ".catalog", ".jobs", ".jobs.slurm"])
+def test_type_checkers_and_python_find_the_same_names(package: str) -> None:
+    """The imports for type checkers in a package, against its table; also once a module that has such a name is imported."""
+    found = import_module(f"trainium_cdk{package}")
+    tree = ast.parse(Path(str(found.__file__)).read_text("utf-8"))
     [typed] = [node for node in tree.body if isinstance(node, ast.If)]
-    imported = {
-        (node.module, name.name) for node in typed.body if isinstance(node, ast.ImportFrom) for name in node.names
-    }
-    assert imported == {(f"trainium_cdk.{module}", name) for name, module in trainium_cdk._HOMES.items()}
+    imported = [(node.module, node.names[0].name) for node in typed.body if isinstance(node, ast.ImportFrom)]
+    assert sorted(name for _, name in imported) == found.__all__
+    for module, name in imported:
+        assert getattr(found, name) is getattr(import_module(str(module)), name)
 
 
 def test_the_package_alone_does_not_load_the_cdk() -> None:

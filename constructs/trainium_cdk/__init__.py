@@ -6,8 +6,9 @@ only submits jobs never loads them.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from trainium_cdk import _lazy
 
 if TYPE_CHECKING:
     from trainium_cdk.bootstrap import TrnBootstrap as TrnBootstrap
@@ -36,37 +37,30 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = {
-    "bootstrap": ("TrnBootstrap",),
-    "bucket": ("TrnBucket",),
-    "efa": ("TrnEfaSecurityGroup",),
-    "eks.addons": ("TrnAddons",),
-    "eks.bastion_host": ("TrnBastionHost",),
-    "eks.cluster": ("TrnEksCluster",),
-    "eks.images": ("TrnImageBuilder",),
-    "eks.node_group": ("TrnNodeGroup",),
-    "eks.node_role": ("TrnNodeRole",),
-    "eks.plugins": ("TrnPlugins",),
-    "eks.scaling": ("TrnScaler",),
-    "eks.system_nodes": ("TrnSystemNodes",),
-    "network": ("TrnNetwork", "TrnPeering"),
-    "pcluster.cluster": ("TrnPcluster",),
-    "pcluster.provider": ("TrnPclusterProvider",),
-    "registry": ("TrnRegistry",),
-    "stack_outputs": ("TrnOutputs",),
-    "storage": ("EfsOptions", "FileSystemMount", "LustreOptions", "S3Link", "TrnStorage"),
-}
-"""Every public name, by the module that holds it. (Type checkers read the imports above; a test compares the two.)"""
-_HOMES = {name: module for module, names in _MODULES.items() for name in names}
-
-__all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__, __all__ = _lazy.names(
+    __name__,
+    {
+        "bootstrap": "TrnBootstrap",
+        "bucket": "TrnBucket",
+        "efa": "TrnEfaSecurityGroup",
+        "eks.addons": "TrnAddons",
+        "eks.bastion_host": "TrnBastionHost",
+        "eks.cluster": "TrnEksCluster",
+        "eks.images": "TrnImageBuilder",
+        "eks.node_group": "TrnNodeGroup",
+        "eks.node_role": "TrnNodeRole",
+        "eks.plugins": "TrnPlugins",
+        "eks.scaling": "TrnScaler",
+        "eks.system_nodes": "TrnSystemNodes",
+        "network": "TrnNetwork TrnPeering",
+        "pcluster.cluster": "TrnPcluster",
+        "pcluster.provider": "TrnPclusterProvider",
+        "registry": "TrnRegistry",
+        "stack_outputs": "TrnOutputs",
+        "storage": "EfsOptions FileSystemMount LustreOptions S3Link TrnStorage",
+    },
+)
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_HOMES]
+    return [*globals(), *__all__]

@@ -26,7 +26,6 @@ TrnError
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -71,6 +70,8 @@ class UnknownCatalogEntry(TrnError, LookupError):
     """
 
     def __init__(self, kind: str, key: str, known: Iterable[str], section: str):
+        import difflib  # slow, and seldom needed
+
         known = sorted(known)
         close = difflib.get_close_matches(key, known, n=1)
         hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}."

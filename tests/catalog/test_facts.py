@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
+import marshal
+import os
 import re
+import sys
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 from ruamel.yaml import YAML
 
 from trainium_cdk.catalog import Catalog, CatalogOverrides, InstanceType
-from trainium_cdk.catalog.lookup import _read
-from trainium_cdk.catalog.models import Fact
+from trainium_cdk.catalog import files as files_module
+from trainium_cdk.catalog.facts import Fact
+from trainium_cdk.catalog.files import load, read
 from trainium_cdk.catalog.plain import listed, plain
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.catalog.updates import updates
@@ -43,7 +48,26 @@ def test_its_files_mean_the_same_in_both_versions_of_yaml() -> None:
     """They are read as YAML 1.1, in which `no` is false and `1:30` is 90; users write 1.2 in their own entries."""
     for file in files("trainium_cdk.catalog").joinpath("data").iterdir():
         if file.name.endswith(".yaml"):
-            assert _read(file.name.removesuffix(".yaml")) == YAML(typ="safe", pure=True).load(file.read_text("utf-8"))
+            assert read(file.name.removesuffix(".yaml")) == plain(
+                YAML(typ="safe", pure=True).load(file.read_text("utf-8"))
+            )
+
+
+def test_a_changed_file_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiled copy is of one file, size and time of change; a damaged one is replaced."""
+    monkeypatch.setattr(files_module, "__file__", str(tmp_path / "files.py"))
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    file = tmp_path / "one.yaml"
+    file.write_text("a: 2026-11-24\n")
+    assert load(file) == load(file) == {"a": "2026-11-24"}
+    [compiled] = (tmp_path / "__pycache__").iterdir()
+    assert marshal.loads(compiled.read_bytes())[1] == {"a": "2026-11-24"}  # noqa: S302  just written
+    for damaged in (b"", b"x", compiled.read_bytes()[:-3]):
+        compiled.write_bytes(damaged)
+        assert load(file) == {"a": "2026-11-24"}
+    file.write_text("a: 2026-11-25\n")
+    os.utime(file, ns=(1, 1))
+    assert load(file) == {"a": "2026-11-25"}
 
 
 def test_every_type_is_in_the_table() -> None:
@@ -247,5 +271,11 @@ def test_overrides_are_merged_by_key_and_do_not_change_ours() -> None:
 
 
 def test_sources_of_jobs() -> None:
+    for tree in sources().repositories.values():
+        assert re.fullmatch(r"https://\S+", tree.url)
+        assert re.fullmatch(r"[0-9a-f]{40}", tree.commit)
+        assert re.fullmatch(r"[A-Z_]+", tree.ref_variable)
+    for one in (o for found in sources().datasets.values() for o in found):
+        assert re.fullmatch(r"s3://[a-z0-9.-]+/[\w./-]+", one.uri)
+        assert one.sha256 is None or re.fullmatch(r"[0-9a-f]{64}", one.sha256)
     assert {"nxd", "samples"} <= set(sources().repositories)
-    assert all(o.uri.startswith("s3://") for found in sources().datasets.values() for o in found)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from conformance import cases
-from trainium_cdk.cli import submit
+from trainium_cdk.cli import app, submit
 from trainium_cdk.jobs import Job, plan
 from trainium_cdk.jobs.kinds import kinds
 
@@ -79,7 +79,7 @@ def documented() -> Iterator[tuple[str, str, str, object]]:
 def made(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> tuple[Job, str]:
     monkeypatch.setattr(submit, "backend", lambda *_: Jobs())
     with pytest.raises(Made) as caught:
-        submit.command().main(arguments, standalone_mode=False)
+        app.app(["submit", *arguments], standalone_mode=False)
     job, token = caught.value.args
     return job, token
 

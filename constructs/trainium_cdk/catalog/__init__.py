@@ -8,44 +8,43 @@ Nothing in this package imports the AWS SDK or the CDK.
 8
 """
 
-from trainium_cdk.catalog.lookup import Catalog, CatalogOverrides
-from trainium_cdk.catalog.models import (
-    CapacityType,
-    Framework,
-    FrameworkName,
-    InstanceType,
-    NeuronRelease,
-    Nvme,
-    OperatingSystem,
-    ParallelClusterFacts,
-    Repositories,
-    Statement,
-    ThroughputPoint,
-)
-from trainium_cdk.catalog.stack import Need, Stack, Verdict, best_ami, choose, evaluate, nearest, python_of
-from trainium_cdk.errors import UnknownCatalogEntry
+from __future__ import annotations
 
-__all__ = [
-    "CapacityType",
-    "Catalog",
-    "CatalogOverrides",
-    "Framework",
-    "FrameworkName",
-    "InstanceType",
-    "Need",
-    "NeuronRelease",
-    "Nvme",
-    "OperatingSystem",
-    "ParallelClusterFacts",
-    "Repositories",
-    "Stack",
-    "Statement",
-    "ThroughputPoint",
-    "UnknownCatalogEntry",
-    "Verdict",
-    "best_ami",
-    "choose",
-    "evaluate",
-    "nearest",
-    "python_of",
-]
+from typing import TYPE_CHECKING
+
+from trainium_cdk import _lazy
+
+if TYPE_CHECKING:
+    from trainium_cdk.catalog.lookup import Catalog as Catalog
+    from trainium_cdk.catalog.lookup import CatalogOverrides as CatalogOverrides
+    from trainium_cdk.catalog.models import CapacityType as CapacityType
+    from trainium_cdk.catalog.models import Framework as Framework
+    from trainium_cdk.catalog.models import FrameworkName as FrameworkName
+    from trainium_cdk.catalog.models import InstanceType as InstanceType
+    from trainium_cdk.catalog.models import NeuronRelease as NeuronRelease
+    from trainium_cdk.catalog.models import Nvme as Nvme
+    from trainium_cdk.catalog.models import OperatingSystem as OperatingSystem
+    from trainium_cdk.catalog.models import ParallelClusterFacts as ParallelClusterFacts
+    from trainium_cdk.catalog.models import Repositories as Repositories
+    from trainium_cdk.catalog.models import Statement as Statement
+    from trainium_cdk.catalog.models import ThroughputPoint as ThroughputPoint
+    from trainium_cdk.catalog.stack import Need as Need
+    from trainium_cdk.catalog.stack import Stack as Stack
+    from trainium_cdk.catalog.stack import Verdict as Verdict
+    from trainium_cdk.catalog.stack import best_ami as best_ami
+    from trainium_cdk.catalog.stack import choose as choose
+    from trainium_cdk.catalog.stack import evaluate as evaluate
+    from trainium_cdk.catalog.stack import nearest as nearest
+    from trainium_cdk.catalog.stack import python_of as python_of
+    from trainium_cdk.errors import UnknownCatalogEntry as UnknownCatalogEntry
+
+__getattr__, __all__ = _lazy.names(
+    __name__,
+    {
+        "catalog.lookup": "Catalog CatalogOverrides",
+        "catalog.models": "CapacityType Framework FrameworkName InstanceType NeuronRelease Nvme OperatingSystem ParallelClusterFacts "
+        "Repositories Statement ThroughputPoint",
+        "catalog.stack": "Need Stack Verdict best_ami choose evaluate nearest python_of",
+        "errors": "UnknownCatalogEntry",
+    },
+)

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from trainium_cdk.catalog.models import Fact, Version, ZoneId
+from trainium_cdk.catalog.facts import Fact
+from trainium_cdk.catalog.models import Version, ZoneId
 
 
 class KubernetesVersion(Fact):

@@ -6,16 +6,15 @@ import datetime as dt
 import re
 from collections.abc import Mapping
 from functools import cache, lru_cache
-from importlib.resources import files
 from typing import Annotated, Any, TypeVar
 
-import yaml
 from pydantic import AfterValidator, Field, model_validator
 
 from trainium_cdk.catalog.eks import Ami, EksFacts
+from trainium_cdk.catalog.facts import Fact
+from trainium_cdk.catalog.files import read
 from trainium_cdk.catalog.models import (
     CollectivePoint,
-    Fact,
     Incompatible,
     InstanceType,
     NeuronRelease,
@@ -30,11 +29,6 @@ from trainium_cdk.catalog.models import (
 )
 from trainium_cdk.catalog.plain import plain
 from trainium_cdk.errors import UnknownCatalogEntry
-
-try:
-    from yaml import CSafeLoader
-except ImportError:  # a PyYAML that was built without libyaml
-    from yaml import SafeLoader as CSafeLoader
 
 T = TypeVar("T")
 _SDK_IMAGE = re.compile(r"(^|/)[a-z-]+-neuronx:[^/]*-sdk(?P<sdk>\d+\.\d+\.\d+)(-|$)")
@@ -159,14 +153,6 @@ def _find(table: Mapping[str, T], key: str, kind: str, section: str) -> T:
     return table[key]
 
 
-@cache
-def _read(name: str) -> dict[str, Any]:
-    text = files("trainium_cdk.catalog").joinpath("data", f"{name}.yaml").read_text("utf-8")
-    data = yaml.load(text, Loader=CSafeLoader)  # ten times as fast as ruamel.yaml, whose line numbers users' files need
-    assert isinstance(data, dict)  # noqa: S101  our own file
-    return data
-
-
 def _merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
     both = {k: {**ours.get(k, {}), **v} if isinstance(v, Mapping) else v for k, v in theirs.items()}
     return {**ours, **both}
@@ -192,9 +178,9 @@ def _with(overrides: str) -> Catalog:
 
 
 def _build(overrides: CatalogOverrides) -> Catalog:
-    instances, neuron = _read("instances"), _read("neuron")
+    instances, neuron = read("instances"), read("neuron")
     types = _merged(instances["instances"], overrides.instances)
-    releases = _merged(_merged(_read("releases")["releases"], neuron["releases"]), overrides.releases)
+    releases = _merged(_merged(read("releases")["releases"], neuron["releases"]), overrides.releases)
     releases = {
         k: {**releases[k], "frameworks": _with_defaults(neuron["frameworks"], releases[k].get("frameworks"))}
         for k in sorted(releases, key=numbers)
@@ -207,15 +193,15 @@ def _build(overrides: CatalogOverrides) -> Catalog:
             **{k: neuron[k] for k in ("images", "incompatible", "notices", "older_driver")},
             "repositories": {**neuron["repositories"], **overrides.repositories},
             "efa_installer": neuron["efa_installer"],
-            "prices": _merged(_read("prices")["prices"], overrides.prices),
-            "service_prices": _merged(_read("prices")["services"], overrides.service_prices),
-            "prices_source": _read("prices")["source"],
-            "prices_date": _read("prices")["date"],
-            "throughput": _read("throughput")["points"],
-            "collectives": _read("throughput")["collectives"],
-            "parallelcluster": _read("parallelcluster"),
-            "eks": {**_read("eks"), "amis": _read("amis")["amis"]},
+            "prices": _merged(read("prices")["prices"], overrides.prices),
+            "service_prices": _merged(read("prices")["services"], overrides.service_prices),
+            "prices_source": read("prices")["source"],
+            "prices_date": read("prices")["date"],
+            "throughput": read("throughput")["points"],
+            "collectives": read("throughput")["collectives"],
+            "parallelcluster": read("parallelcluster"),
+            "eks": {**read("eks"), "amis": read("amis")["amis"]},
             "zone_regions": {**instances["regions"], **overrides.regions},
-            "torchtitan": _merged(_read("torchtitan")["presets"], overrides.torchtitan),
+            "torchtitan": _merged(read("torchtitan")["presets"], overrides.torchtitan),
         }
     )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime as dt
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, model_validator
+
+from trainium_cdk.catalog.facts import Fact, HttpsUrl
 
 CapacityType = Literal["on-demand", "spot", "capacity-block"]
 Version = Annotated[str, StringConstraints(pattern=r"^\d+(\.\d+)+$")]
@@ -13,16 +15,11 @@ PythonVersion = Annotated[str, StringConstraints(pattern=r"^3\.\d+$")]
 FrameworkName = Literal["torch-xla", "torch-native"]
 """PyTorch/XLA, and its successor TorchNeuron: both are the package torch-neuronx."""
 ZoneId = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,5}\d+-az\d+$")]
-HttpsUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s'\"]+$")]
 
 
 def numbers(version: str) -> tuple[int, ...]:
     """The parts of a version as numbers, for comparing versions."""
     return tuple(int(part) for part in version.split(".") if part.isdigit())
-
-
-class Fact(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 class Nvme(Fact):
@@ -36,7 +33,7 @@ class InstanceType(Fact):
     """One EC2 instance type with Trainium devices."""
 
     name: str = ""
-    family: Annotated[str, StringConstraints(pattern=r"^trn\d\w*$")] = Field(
+    family: Annotated[str, StringConstraints(pattern=r"^trn[0-9][a-z0-9]*$")] = Field(
         description="for example trn1, trn1n, trn2"
     )
     vcpus: int = Field(gt=0)
@@ -126,7 +123,7 @@ class NeuronRelease(Fact):
     libraries: dict[str, Version] = Field(
         default={}, description="training libraries by package, for example neuronx_distributed"
     )
-    frameworks: dict[FrameworkName, Framework] = {}
+    frameworks: dict[FrameworkName, Framework] = Field(default={})
     container: str | None = Field(default=None, description="training image, fully pinned")
     only_named: bool = Field(
         default=False, description="never chosen or proposed: used only if the environment names it"

@@ -1,38 +1,44 @@
-"""Sources of the job templates' code and data: pinned commits and public data sets, with source and date."""
+"""Sources of the job templates' code and data: pinned commits and public data sets, with source and date.
+
+Plain data classes: commands that only list the kinds of jobs need no validation of our own file, which the tests do.
+"""
 
 from __future__ import annotations
 
-import datetime as dt
+from dataclasses import dataclass
 from functools import cache
-from typing import Annotated
 
-from pydantic import Field, StringConstraints
-
-from trainium_cdk.catalog.lookup import _read
-from trainium_cdk.catalog.models import Fact, HttpsUrl
+from trainium_cdk.catalog.files import read
 
 
-class SourceTree(Fact):
-    """A git repository at one commit."""
+@dataclass(frozen=True)
+class SourceTree:
+    """A git repository at one commit.
 
-    url: HttpsUrl
-    commit: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
-    ref_variable: Annotated[str, StringConstraints(pattern=r"^[A-Z_]+$")]
-    """Environment variable on the nodes that overrides the commit with another ref."""
+    Attributes:
+        ref_variable: environment variable on the nodes that overrides the commit with another ref.
+    """
 
-
-class PublicObject(Fact):
-    """One object in a public S3 bucket."""
-
-    uri: Annotated[str, StringConstraints(pattern=r"^s3://[a-z0-9.-]+/[\w./-]+$")]
-    size_gb: float | None = Field(default=None, gt=0)
-    sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] | None = None
-    """Of the whole object, where it is known."""
+    url: str
+    commit: str
+    ref_variable: str
 
 
-class Sources(Fact):
-    source: str
-    date: dt.date
+@dataclass(frozen=True)
+class PublicObject:
+    """One object in a public S3 bucket.
+
+    Attributes:
+        sha256: of the whole object, where it is known.
+    """
+
+    uri: str
+    size_gb: float | None = None
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class Sources:
     repositories: dict[str, SourceTree]
     datasets: dict[str, tuple[PublicObject, ...]]
 
@@ -40,4 +46,8 @@ class Sources(Fact):
 @cache
 def sources() -> Sources:
     """The source trees and data sets of the job templates."""
-    return Sources.model_validate(_read("models"))
+    found = read("models")
+    return Sources(
+        {name: SourceTree(**tree) for name, tree in found["repositories"].items()},
+        {name: tuple(PublicObject(**one) for one in objects) for name, objects in found["datasets"].items()},
+    )

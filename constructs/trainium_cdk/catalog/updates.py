@@ -7,8 +7,8 @@ from functools import cache
 
 from pydantic import Field
 
-from trainium_cdk.catalog.lookup import _read
-from trainium_cdk.catalog.models import Fact
+from trainium_cdk.catalog.facts import Fact
+from trainium_cdk.catalog.files import read
 
 
 class KubernetesUpdates(Fact):
@@ -53,4 +53,4 @@ class Updates(Fact):
 @cache
 def updates() -> Updates:
     """The effects of changes."""
-    return Updates.model_validate(_read("updates"))
+    return Updates.model_validate(read("updates"))

@@ -11,43 +11,100 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperArgument, TyperGroup, TyperOption
 
-from trainium_cdk.cli import (
-    access,
-    destroy,
-    diff,
-    environment,
-    follow,
-    graph,
-    images,
-    inside,
-    kinds,
-    plot,
-    preflight,
-    prepared,
-    report,
-    scale,
-    submit,
-)
-from trainium_cdk.cli.output import say
+from trainium_cdk.cli.settings import SETTINGS
 from trainium_cdk.errors import TrnError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
+_COMMANDS = {
+    "submit": "submit:listed",
+    "kinds": "kinds:kinds",
+    "status": "follow:status",
+    "logs": "follow:logs",
+    "cancel": "follow:cancel",
+    "wait": "follow:wait",
+    "list": "follow:list_",
+    "report": "report:report",
+    "plot": "plot:plot",
+    "graph": "graph:graph",
+    "environments": "prepared:environments",
+    "cluster": "environment:cluster",
+    "validate": "environment:validate",
+    "schema": "environment:schema",
+    "catalog": "environment:catalog",
+    "diff": "diff:diff",
+    "destroy": "destroy:destroy",
+    "scale": "scale:scale",
+    "preflight": "preflight:preflight",
+    "shell": "inside:shell",
+    "top": "inside:top",
+    "tensorboard": "inside:tensorboard",
+    "kubeconfig": "access:kubeconfig",
+    "torchx": "access:torchx",
+    "image": "images:image",
+    "data": "images:data",
+    "token": "access:token",
+}
+"""Where each command is: a module of this folder, and the function, or an app of subcommands. In the order of `trn --help`."""
+_HIDDEN = frozenset({"token"})
+
+
+def _without_conversion(kind: type[TyperOption | TyperArgument]) -> None:
+    """Typer converts every value with pydantic, also those that are not given or have the right type: that takes a third of the time of a
+    short command."""
+    convert = kind.process_value
+
+    def process_value(self: Any, ctx: Any, value: Any) -> Any:
+        if type(value) is not self.type_descriptor.annotation and (value is not None or self.required):
+            return convert(self, ctx, value)
+        return self.callback(ctx, self, value) if self.callback else value
+
+    kind.process_value = process_value  # type: ignore[method-assign]
+
+
+_without_conversion(TyperOption)
+_without_conversion(TyperArgument)
 
 
 class _Commands(TyperGroup):
-    """The commands; the options of `trn submit` are those of the kinds of jobs, which are loaded when it is called."""
+    """Commands whose modules are imported when they are called."""
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        name, command, rest = super().resolve_command(ctx, args)
-        return name, submit.command() if name == "submit" else command, rest
+    def __init__(self, **attributes: Any):
+        super().__init__(**attributes)
+        loaded: dict[str, Any] = dict.fromkeys(_COMMANDS)
+        self.commands = {**loaded, **self.commands}
+
+    def get_command(self, ctx: Any, name: str) -> Any:
+        found = super().get_command(ctx, name)
+        return self._load(name, _COMMANDS[name]) if found is None and name in _COMMANDS else found
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[:1] == ["submit"]:
+            return "submit", self._load("submit", "submit:with_options"), args[1:]
+        return super().resolve_command(ctx, args)
+
+    def _load(self, name: str, place: str) -> Any:
+        module, _, attribute = place.partition(":")
+        found = getattr(import_module(f"trainium_cdk.cli.{module}"), attribute)
+        if attribute == "with_options":
+            found = found()
+        return typer.main.get_command(found if isinstance(found, typer.Typer) else _single(name, found))
+
+
+def _single(name: str, function: Callable[..., None]) -> typer.Typer:
+    one = typer.Typer(**SETTINGS)
+    one.command(name, hidden=name in _HIDDEN)(function)
+    return one
 
 
 app = typer.Typer(
@@ -55,42 +112,24 @@ app = typer.Typer(
     cls=_Commands,
     help="Submit and follow training jobs on a cluster of trainium-cdk.",
     no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    **SETTINGS,
 )
-_COMMANDS: dict[str, Callable[..., None]] = {
-    "submit": submit.listed,
-    "kinds": kinds.kinds,
-    "status": follow.status,
-    "logs": follow.logs,
-    "cancel": follow.cancel,
-    "wait": follow.wait,
-    "list": follow.list_,
-    "report": report.report,
-    "plot": plot.plot,
-    "environments": prepared.environments,
-    "cluster": environment.cluster,
-    "validate": environment.validate,
-    "schema": environment.schema,
-    "catalog": environment.catalog,
-    "diff": diff.diff,
-    "graph": graph.graph,
-    "destroy": destroy.destroy,
-    "scale": scale.scale,
-    "preflight": preflight.preflight,
-    "shell": inside.shell,
-    "top": inside.top,
-    "tensorboard": inside.tensorboard,
-    "kubeconfig": access.kubeconfig,
-    "torchx": access.torchx,
-}
-for _name, _command in _COMMANDS.items():
-    app.command(_name)(_command)
-app.command(hidden=True)(access.token)
-app.add_typer(images.image, name="image")
-app.add_typer(images.data, name="data")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        from trainium_cdk.cli.output import answer
+
+        answer(f"trn {version('trainium-cdk')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None: ...
 
 
 def main() -> None:
@@ -112,10 +151,16 @@ def main() -> None:
     except Exception as e:
         if os.environ.get("TRN_DEBUG") == "1":
             raise
-        say(f"trn: {_paragraph(e)}")
+        _say(f"trn: {_paragraph(e)}")
         raise SystemExit(1) from None
     finally:
         _flush()
+
+
+def _say(text: str) -> None:
+    from trainium_cdk.cli.output import say
+
+    say(text)
 
 
 def _flush() -> None:
@@ -125,7 +170,7 @@ def _flush() -> None:
     except OSError as e:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(e, BrokenPipeError):
-            say(f"trn: {_paragraph(e)}")
+            _say(f"trn: {_paragraph(e)}")
             raise SystemExit(1) from None
 
 

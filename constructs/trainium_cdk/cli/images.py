@@ -10,9 +10,12 @@ import typer
 from trainium_cdk.cli.bake import bake
 from trainium_cdk.cli.options import EKS_STACK, ClusterFile, EnvFile, Json, Region, Stack, kubernetes
 from trainium_cdk.cli.output import answer, hand_out, put, say, shown
+from trainium_cdk.cli.settings import SETTINGS
 
-image = typer.Typer(help="Images: of training containers, and of a Slurm cluster's nodes.", no_args_is_help=True)
-data = typer.Typer(help="Data sets on the shared file system.", no_args_is_help=True)
+image = typer.Typer(
+    help="Images: of training containers, and of a Slurm cluster's nodes.", no_args_is_help=True, **SETTINGS
+)
+data = typer.Typer(help="Data sets on the shared file system.", no_args_is_help=True, **SETTINGS)
 
 
 def build(

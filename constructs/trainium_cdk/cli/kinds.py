@@ -32,7 +32,8 @@ def kinds(
     every = known()
     if name is not None and name not in every:
         raise JobError(f"there is no kind of job {name[:80]!r}. Use one of {', '.join(every)}")
-    described = [_describe(kind, every[kind]) for kind in ([name] if name else every)]
+    details = bool(name) or as_json
+    described = [_describe(kind, every[kind], details=details) for kind in ([name] if name else every)]
     if here:
         from trainium_cdk import outputs
         from trainium_cdk.jobs.plan import obstacle
@@ -62,17 +63,20 @@ def kinds(
 
 def _ended(described: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """What AWS no longer supports of these kinds in its newest releases, and the kinds that stay."""
-    from trainium_cdk.catalog import Catalog
+    from trainium_cdk.catalog.files import read
 
-    for notice in Catalog.load().notices:
-        if notice.supported or notice.releases.before:
+    for notice in read("neuron")["notices"]:
+        if notice["supported"] or "before" in notice["releases"]:
             continue
-        kinds = [one["kind"] for one in described if one["frameworks"] == [notice.framework]]
+        kinds = [one["kind"] for one in described if one["frameworks"] == [notice["framework"]]]
         if kinds:
-            yield f"{', '.join(kinds)}: {notice.text} ({notice.source}, {notice.date}). For new work use a kind with torch-native"
+            yield (
+                f"{', '.join(kinds)}: {notice['text']} ({notice['source']}, {notice['date']}). "
+                "For new work use a kind with torch-native"
+            )
 
 
-def _describe(name: str, kind: type[Job]) -> dict[str, Any]:
+def _describe(name: str, kind: type[Job], *, details: bool) -> dict[str, Any]:
     first, before = kind.RELEASES
     bounds = [f"from {first}"] * bool(first) + [f"before {before}"] * bool(before)
     hidden = {"kind", "filename", "content", "args"}
@@ -84,7 +88,7 @@ def _describe(name: str, kind: type[Job]) -> dict[str, Any]:
         "releases": ", ".join(bounds),
         "upstream": str(kind.UPSTREAM or "your own"),
         "packages": kind.PACKAGES.describe() if kind.PACKAGES else "",
-        "options": {n: _help(kind, n) for n in kind.model_fields if n not in hidden},
+        "options": {n: _help(kind, n) for n in kind.model_fields if details and n not in hidden},
     }
 
 

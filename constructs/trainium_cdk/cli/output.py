@@ -8,7 +8,6 @@ import os
 import select
 import signal
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +35,7 @@ def write_file(file: Path, text: str, mode: int) -> None:
     Raises:
         TrnError: it cannot be written.
     """
+    import tempfile
 
     place = file.resolve()  # the target of a link, so that the link is kept
     new = None

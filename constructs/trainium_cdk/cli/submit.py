@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -46,11 +46,8 @@ def listed() -> None:
     """
 
 
-def command() -> Any:
+def with_options() -> Callable[..., None]:
     """The command with the options of every kind. The kinds are loaded only for this command."""
-    app = typer.Typer(
-        add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]}
-    )
 
     def run(**values: Any) -> None:
         of_kinds = {name: value for name, value in values.items() if name not in fixed}
@@ -62,8 +59,7 @@ def command() -> Any:
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     run.__doc__ = listed.__doc__
-    app.command("submit")(run)
-    return typer.main.get_command(app)
+    return run
 
 
 def options() -> Iterator[inspect.Parameter]:

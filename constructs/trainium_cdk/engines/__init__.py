@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from importlib.metadata import entry_points
 from types import MappingProxyType
 
+from trainium_cdk.engines import plugins
 from trainium_cdk.engines.eks import EKS
 from trainium_cdk.engines.manifest import Engine, load
 from trainium_cdk.engines.slurm import SLURM
@@ -39,7 +39,7 @@ def every() -> Mapping[str, Engine]:
         EngineError: an installed package's engine cannot be loaded, or has a name that exists already.
     """
     found = {e.name: e for e in (SLURM, EKS)}
-    for entry in sorted(entry_points(group=GROUP)):
+    for entry in plugins.entry_points(GROUP):
         try:
             engine = entry.load()
         except Exception as e:

@@ -9,68 +9,78 @@ True
 The command `trn` does the same in a shell. Errors are `TrnError`s: see `trainium_cdk.errors`.
 """
 
-from trainium_cdk.errors import JobError, SubmitError, TransportError, TrnError, UnknownJob
-from trainium_cdk.jobs.backend import Backend, Board
-from trainium_cdk.jobs.connect import connect
-from trainium_cdk.jobs.environment import launch_environment
-from trainium_cdk.jobs.kinds import kinds
-from trainium_cdk.jobs.kinds.bert_large import BertLarge
-from trainium_cdk.jobs.kinds.finetune import Finetune
-from trainium_cdk.jobs.kinds.gpt_67b import Gpt
-from trainium_cdk.jobs.kinds.llama_nxd import LlamaNxd
-from trainium_cdk.jobs.kinds.lora import Lora
-from trainium_cdk.jobs.kinds.nccom import Nccom
-from trainium_cdk.jobs.kinds.script import Script
-from trainium_cdk.jobs.kinds.torchtitan import TorchTitan
-from trainium_cdk.jobs.metrics import Follower, Summary, parse_line
-from trainium_cdk.jobs.models import AnyJob, Job, Upstream
-from trainium_cdk.jobs.plan import Batch, Plan, expected, plan
-from trainium_cdk.jobs.slurm import LocalTransport, Result, SlurmBackend, SsmTransport, Transport, is_head_node, render
-from trainium_cdk.jobs.status import Expected, JobStatus, LogChunk, Stage, Submitted
-from trainium_cdk.jobs.submission import Submission, job_id, new_token
+from __future__ import annotations
 
-__all__ = [
-    "AnyJob",
-    "Backend",
-    "Batch",
-    "BertLarge",
-    "Board",
-    "Expected",
-    "Finetune",
-    "Follower",
-    "Gpt",
-    "Job",
-    "JobError",
-    "JobStatus",
-    "LlamaNxd",
-    "LocalTransport",
-    "LogChunk",
-    "Lora",
-    "Nccom",
-    "Plan",
-    "Result",
-    "Script",
-    "SlurmBackend",
-    "SsmTransport",
-    "Stage",
-    "Submission",
-    "SubmitError",
-    "Submitted",
-    "Summary",
-    "TorchTitan",
-    "Transport",
-    "TransportError",
-    "TrnError",
-    "UnknownJob",
-    "Upstream",
-    "connect",
-    "expected",
-    "is_head_node",
-    "job_id",
-    "kinds",
-    "launch_environment",
-    "new_token",
-    "parse_line",
-    "plan",
-    "render",
-]
+from typing import TYPE_CHECKING
+
+from trainium_cdk import _lazy
+
+if TYPE_CHECKING:
+    from trainium_cdk.errors import JobError as JobError
+    from trainium_cdk.errors import SubmitError as SubmitError
+    from trainium_cdk.errors import TransportError as TransportError
+    from trainium_cdk.errors import TrnError as TrnError
+    from trainium_cdk.errors import UnknownJob as UnknownJob
+    from trainium_cdk.jobs.backend import Backend as Backend
+    from trainium_cdk.jobs.backend import Board as Board
+    from trainium_cdk.jobs.connect import connect as connect
+    from trainium_cdk.jobs.environment import launch_environment as launch_environment
+    from trainium_cdk.jobs.kinds import kinds as kinds
+    from trainium_cdk.jobs.kinds.bert_large import BertLarge as BertLarge
+    from trainium_cdk.jobs.kinds.finetune import Finetune as Finetune
+    from trainium_cdk.jobs.kinds.gpt_67b import Gpt as Gpt
+    from trainium_cdk.jobs.kinds.llama_nxd import LlamaNxd as LlamaNxd
+    from trainium_cdk.jobs.kinds.lora import Lora as Lora
+    from trainium_cdk.jobs.kinds.nccom import Nccom as Nccom
+    from trainium_cdk.jobs.kinds.script import Script as Script
+    from trainium_cdk.jobs.kinds.torchtitan import TorchTitan as TorchTitan
+    from trainium_cdk.jobs.metrics import Follower as Follower
+    from trainium_cdk.jobs.metrics import Summary as Summary
+    from trainium_cdk.jobs.metrics import parse_line as parse_line
+    from trainium_cdk.jobs.models import AnyJob as AnyJob
+    from trainium_cdk.jobs.models import Job as Job
+    from trainium_cdk.jobs.models import Upstream as Upstream
+    from trainium_cdk.jobs.plan import Batch as Batch
+    from trainium_cdk.jobs.plan import Plan as Plan
+    from trainium_cdk.jobs.plan import expected as expected
+    from trainium_cdk.jobs.plan import plan as plan
+    from trainium_cdk.jobs.slurm import LocalTransport as LocalTransport
+    from trainium_cdk.jobs.slurm import Result as Result
+    from trainium_cdk.jobs.slurm import SlurmBackend as SlurmBackend
+    from trainium_cdk.jobs.slurm import SsmTransport as SsmTransport
+    from trainium_cdk.jobs.slurm import Transport as Transport
+    from trainium_cdk.jobs.slurm import is_head_node as is_head_node
+    from trainium_cdk.jobs.slurm import render as render
+    from trainium_cdk.jobs.status import Expected as Expected
+    from trainium_cdk.jobs.status import JobStatus as JobStatus
+    from trainium_cdk.jobs.status import LogChunk as LogChunk
+    from trainium_cdk.jobs.status import Stage as Stage
+    from trainium_cdk.jobs.status import Submitted as Submitted
+    from trainium_cdk.jobs.submission import Submission as Submission
+    from trainium_cdk.jobs.submission import job_id as job_id
+    from trainium_cdk.jobs.submission import new_token as new_token
+
+__getattr__, __all__ = _lazy.names(
+    __name__,
+    {
+        "errors": "JobError SubmitError TransportError TrnError UnknownJob",
+        "jobs.backend": "Backend Board",
+        "jobs.connect": "connect",
+        "jobs.environment": "launch_environment",
+        "jobs.kinds": "kinds",
+        "jobs.kinds.bert_large": "BertLarge",
+        "jobs.kinds.finetune": "Finetune",
+        "jobs.kinds.gpt_67b": "Gpt",
+        "jobs.kinds.llama_nxd": "LlamaNxd",
+        "jobs.kinds.lora": "Lora",
+        "jobs.kinds.nccom": "Nccom",
+        "jobs.kinds.script": "Script",
+        "jobs.kinds.torchtitan": "TorchTitan",
+        "jobs.metrics": "Follower Summary parse_line",
+        "jobs.models": "AnyJob Job Upstream",
+        "jobs.plan": "Batch Plan expected plan",
+        "jobs.slurm": "LocalTransport Result SlurmBackend SsmTransport Transport is_head_node render",
+        "jobs.status": "Expected JobStatus LogChunk Stage Submitted",
+        "jobs.submission": "Submission job_id new_token",
+    },
+)

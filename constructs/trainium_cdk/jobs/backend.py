@@ -5,16 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from trainium_cdk.errors import JobError, JobTimeout, TransportError, UnknownJob
-from trainium_cdk.jobs.models import AnyJob
 from trainium_cdk.jobs.patience import FOLLOWING, Patience
 from trainium_cdk.jobs.status import JobStatus, LogChunk, Submitted
-from trainium_cdk.jobs.submission import Submission
-from trainium_cdk.outputs import ClusterOutputs
 
-S = TypeVar("S", bound=Submission)
+if TYPE_CHECKING:
+    from trainium_cdk.jobs.models import AnyJob
+    from trainium_cdk.jobs.submission import Submission
+    from trainium_cdk.outputs import ClusterOutputs
+
+S = TypeVar("S", bound="Submission")
 
 
 _LONGEST_PAUSE = 15.0

@@ -6,9 +6,13 @@ scripts of the vendor's samples, as of 2026-11. What depends on the node (the co
 
 from __future__ import annotations
 
-from trainium_cdk.catalog import Catalog
+from typing import TYPE_CHECKING
+
 from trainium_cdk.errors import UnknownCatalogEntry
-from trainium_cdk.jobs.plan import Plan
+
+if TYPE_CHECKING:
+    from trainium_cdk.catalog import Catalog
+    from trainium_cdk.jobs.plan import Plan
 
 LARGE = 64
 """From this number of nodes, torch-xla's rendezvous store is not used. The vendor documents no number; `env` overrides."""
@@ -55,6 +59,8 @@ def cache_lines(framework: str) -> str:
 
 def torch_version(plan: Plan, catalog: Catalog | None = None) -> tuple[int, ...]:
     """(major, minor) of the PyTorch of the cluster's Neuron release; the newest if unknown."""
+    from trainium_cdk.catalog import Catalog
+
     try:
         known = (catalog or Catalog.load()).release(plan.cluster.neuron_release).frameworks
     except UnknownCatalogEntry:

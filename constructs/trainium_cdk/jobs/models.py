@@ -14,17 +14,19 @@ from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import packages
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.records import Reader
-from trainium_cdk.outputs import Cluster, Fleet
 
 if TYPE_CHECKING:
     from trainium_cdk.catalog import ThroughputPoint
+    from trainium_cdk.outputs import Cluster, Fleet
 
 Scaling = Literal["strong", "weak"]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]{0,38}[a-z0-9])?$")]
 Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 AbsolutePath = Annotated[str, StringConstraints(pattern=r"^/[^\x00\n]*$", max_length=1024)]
-Image = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._:/-]*(:[\w.-]{1,128})?(@sha256:[0-9a-f]{64})?$")]
+Image = Annotated[
+    str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._:/-]*(:[A-Za-z0-9_.-]{1,128})?(@sha256:[0-9a-f]{64})?$")
+]
 Data = Annotated[str, StringConstraints(pattern=r"^(/[^\x00\n]*|s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\x00\n]*)?)$")]
 
 Override = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_.-]*(=[^\x00\n]*)?$", max_length=1000)]

@@ -4,14 +4,14 @@ belongs to no other packages (`shell/environments.sh`). Pure."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.plain import listed
-from trainium_cdk.catalog.stack import python_of
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import quote
-from trainium_cdk.outputs import ClusterOutputs
+
+if TYPE_CHECKING:
+    from trainium_cdk.outputs import ClusterOutputs
 
 
 class Job(Protocol):
@@ -57,6 +57,8 @@ class Packages:
         Raises:
             JobError: the cluster's Neuron release has no such library.
         """
+        from trainium_cdk.catalog import Catalog
+
         release = None if job.image else Catalog.load().releases.get(cluster.neuron_release)
         if release is None:
             return self.pins
@@ -90,6 +92,8 @@ class Packages:
 
 def python_on(image: str | None, cluster: ClusterOutputs) -> str:
     """The Python of a cluster's environment, or of the image that a job uses; empty if it is not known."""
+    from trainium_cdk.catalog import Catalog, python_of
+
     catalog = Catalog.load()
     if cluster.containers:
         known = catalog.images.get(image or cluster.image)

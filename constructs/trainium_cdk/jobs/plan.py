@@ -3,16 +3,20 @@ if it cannot work."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from trainium_cdk import engines
-from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import JobError, OutputsError
 from trainium_cdk.jobs import packages, versions
 from trainium_cdk.jobs.models import Batch as Batch
 from trainium_cdk.jobs.models import Job
 from trainium_cdk.jobs.models import Plan as Plan
 from trainium_cdk.jobs.models import StageName as StageName
-from trainium_cdk.jobs.status import Expected
-from trainium_cdk.outputs import Cluster, Fleet
+
+if TYPE_CHECKING:
+    from trainium_cdk.catalog import Catalog
+    from trainium_cdk.jobs.status import Expected
+    from trainium_cdk.outputs import Cluster, Fleet
 
 
 def plan(job: Job, cluster: Cluster) -> Plan:
@@ -77,6 +81,8 @@ def _supported(job: Job, cluster: Cluster, fleet: Fleet) -> None:
             "another kind of job (`trn kinds` lists them)"
         )
     if job.image:
+        from trainium_cdk.catalog import Catalog
+
         known = Catalog.load().images.get(job.image)
         if known and job.needs_framework and known.framework not in job.FRAMEWORKS:
             raise JobError(
@@ -140,6 +146,8 @@ def _with_lnc(job: Job, cluster: Cluster, fleet: Fleet) -> Fleet:
     """The nodes as the job sees them. In pods, the nodes' device plug-in has decided already."""
     if job.lnc is None:
         return fleet
+    from trainium_cdk.catalog import Catalog
+
     kind = Catalog.load().instances.get(fleet.instance_type)
     if kind is None or job.lnc not in kind.lnc:
         can = f"runs with {or_list(list(kind.lnc))}" if kind else "is not in the catalogue"
@@ -162,6 +170,9 @@ def expected(plan: Plan, catalog: Catalog | None = None) -> Expected | None:
     """The throughput published for the same job, or None. Nothing is extrapolated."""
     if plan.fleet.instance_type != "trn1.32xlarge":
         return None
+    from trainium_cdk.catalog import Catalog
+    from trainium_cdk.jobs.status import Expected
+
     sdk = _numbers(plan.cluster.neuron_release)[:2]
     for point in (catalog or Catalog.load()).throughput:
         same = (plan.job.kind, plan.job.nodes, sdk) == (point.model, point.nodes, _numbers(point.sdk))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -101,3 +103,15 @@ def parse_number(text: str | None) -> float | None:
         return None
     value = float(text)
     return value if math.isfinite(value) and abs(value) < 1e15 else None
+
+
+class Pattern:
+    """A regular expression that is compiled when it is used first: a list of the kinds of jobs needs none."""
+
+    def __init__(self, text: str):
+        self._text = text
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(re.compile(self._text), name)
+        setattr(self, name, method)
+        return method

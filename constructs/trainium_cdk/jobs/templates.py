@@ -6,7 +6,6 @@ accumulation steps by the nodes without regard to the remainder.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable
 from typing import Literal
@@ -47,6 +46,8 @@ def data(source: str | None, dataset: str) -> tuple[str, str]:
         return "\n".join(lines), f'"$trn/data/{dataset}"'
     if source.startswith("/"):
         return "", f'"${{TRN_SHARED_ROOT:-}}"{quote.word(source)}'
+    import hashlib  # slow to load, for those who only list the kinds
+
     stem = re.sub(r"[^a-z0-9]+", "-", source.removeprefix("s3://").lower()).strip("-")[-40:]
     name = f"{stem}-{hashlib.sha256(source.encode()).hexdigest()[:8]}"
     if source.endswith(".tar"):

@@ -3,12 +3,16 @@ node; and what AWS publishes about the versions. Pure."""
 
 from __future__ import annotations
 
-from trainium_cdk.catalog import Catalog, Stack, evaluate
-from trainium_cdk.catalog.models import Range
-from trainium_cdk.catalog.stack import NODE_SYSTEM, FrameworkChoice
+from typing import TYPE_CHECKING
+
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import quote
-from trainium_cdk.outputs import Cluster, Fleet
+
+if TYPE_CHECKING:
+    from trainium_cdk.catalog import Catalog, Stack
+    from trainium_cdk.catalog.models import Range
+    from trainium_cdk.catalog.stack import FrameworkChoice
+    from trainium_cdk.outputs import Cluster, Fleet
 
 _FRAMEWORKS: dict[str, FrameworkChoice] = {"torch-xla": "torch-xla", "torch-native": "torch-native"}
 _DEPLOYED = "deployed"
@@ -25,6 +29,8 @@ def notes(image: str | None, cluster: Cluster, fleet: Fleet, catalog: Catalog | 
     Raises:
         JobError: the runtime in the image is not compatible with the nodes' driver.
     """
+    from trainium_cdk.catalog import Catalog, evaluate
+
     known = catalog or Catalog.load()
     release = known.releases.get(cluster.neuron_release)
     if release is None:
@@ -48,6 +54,8 @@ def notes(image: str | None, cluster: Cluster, fleet: Fleet, catalog: Catalog | 
 
 
 def _stack(cluster: Cluster, fleet: Fleet, framework: FrameworkChoice, runtime: str) -> Stack:
+    from trainium_cdk.catalog.stack import NODE_SYSTEM, Stack
+
     return Stack(
         cluster.engine,
         (fleet.family,),
@@ -99,6 +107,8 @@ def node_check(cluster: Cluster, required: bool, catalog: Catalog | None = None)
     Args:
         required: whether the job needs a driver. If not, problems are only reported.
     """
+    from trainium_cdk.catalog import Catalog
+
     rules = [
         _RULE.format(
             driver=_bounds(rule.driver),

@@ -9,7 +9,6 @@ from pydantic import BaseModel, ValidationError
 from trainium_cdk import engines
 from trainium_cdk._aws import aws_errors_as
 from trainium_cdk._aws import region as aws_region
-from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import OutputsError
 from trainium_cdk.outputs.contract import CONTRACT, CONTRACT_KEY, ClusterOutputs
 
@@ -164,6 +163,8 @@ def stacks(region: str, engine: str | None = None) -> list[str]:
 
 def _regions() -> set[str]:
     """Where Trainium is offered."""
+    from trainium_cdk.catalog import Catalog
+
     known = Catalog.load()
     return {region for name in known.instances for region in known.regions_of(name)}
 

@@ -39,7 +39,8 @@ KEY_ARN = re.compile(r"arn:aws[a-z-]*:kms:(?P<region>[a-z0-9-]+):(?P<account>[0-
 CATALOG_ERROR = "trn_catalog"
 """Type of the error that collects all mistakes under `catalog`."""
 Requirement = Annotated[
-    str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(\[[a-z0-9,_-]+\])?([=<>!~]=?[0-9][\w.*+!-]*)?$")
+    str,
+    StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(\[[a-z0-9,_-]+\])?([=<>!~]=?[0-9][A-Za-z0-9_.*+!-]*)?$"),
 ]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Literal
 
 Correction = Literal[
@@ -19,13 +19,13 @@ Correction = Literal[
     "keep_learning_rate",
     "keep_master_weights",
 ]
-_LAUNCH = "launch.py"
+_HERE, _LAUNCH = Path(__file__).parent, "launch.py"
 
 
 @cache
 def sent(*names: Correction) -> Mapping[str, bytes]:
     """The files that a job with these corrections sends, by name."""
-    return {name: files(__name__).joinpath(name).read_bytes() for name in (_LAUNCH, *(f"{name}.py" for name in names))}
+    return {name: (_HERE / name).read_bytes() for name in (_LAUNCH, *(f"{name}.py" for name in names))}
 
 
 def program(script: str, *names: Correction) -> str:

@@ -14,10 +14,10 @@ import pkgutil
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from inspect import isabstract
 from types import MappingProxyType
 
+from trainium_cdk.engines import plugins
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs.models import Job
 
@@ -34,7 +34,7 @@ def kinds() -> Mapping[str, type[Job]]:
     found: dict[str, type[Job]] = {}
     for kind in _built_in():
         found[name_of(kind)] = kind
-    for entry in sorted(entry_points(group=GROUP)):
+    for entry in plugins.entry_points(GROUP):
         try:
             kind = entry.load()
         except Exception as e:

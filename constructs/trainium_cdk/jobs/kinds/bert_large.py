@@ -5,23 +5,24 @@ Numbers: Neuron documentation, BERT pre-training tutorial, and the launch script
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from trainium_cdk.catalog import ThroughputPoint
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import corrections, quote, templates
 from trainium_cdk.jobs.models import Data, Job, Scaling, Upstream, check_warm_up, wrong
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
-from trainium_cdk.jobs.records import NUMBER, Reader, Step, parse_number, reads
+from trainium_cdk.jobs.records import NUMBER, Pattern, Reader, Step, parse_number, reads
 from trainium_cdk.jobs.templates import Option, Template
-from trainium_cdk.outputs import Fleet
+
+if TYPE_CHECKING:
+    from trainium_cdk.catalog import ThroughputPoint
+    from trainium_cdk.outputs import Fleet
 
 PACKAGES = Packages(
     pins=(
@@ -68,7 +69,7 @@ NUMBERS: dict[tuple[int, str], Numbers] = {
     (2, "adamw"): Numbers(2, 512, 1563, 2.8e-4, 781),
 }
 
-_LINE = re.compile(
+_LINE = Pattern(
     rf"LOG .{{10,40}}? - \(\d{{1,15}}, (?P<step>\d{{1,15}})\) step_loss : (?P<loss>{NUMBER})\s+learning_rate : "
     rf"(?P<lr>{NUMBER})\s+throughput : (?P<speed>{NUMBER})"
     rf"(?:\s+grad-norm : (?P<norm>{NUMBER}))?"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -19,7 +19,9 @@ from trainium_cdk.jobs.models import AbsolutePath, Data, Job, Override, Upstream
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan
 from trainium_cdk.jobs.templates import Option, Template
-from trainium_cdk.outputs import Fleet
+
+if TYPE_CHECKING:
+    from trainium_cdk.outputs import Fleet
 
 PACKAGES = Packages(
     pins=(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -19,16 +19,18 @@ from trainium_cdk.jobs import shell, templates
 from trainium_cdk.jobs.models import Data, Job, Upstream, Word, check_checkpoints
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
-from trainium_cdk.jobs.records import NUMBER, Reader, Step, parse_number, reads
+from trainium_cdk.jobs.records import NUMBER, Pattern, Reader, Step, parse_number, reads
 from trainium_cdk.jobs.templates import Option, Template
-from trainium_cdk.outputs import Fleet
+
+if TYPE_CHECKING:
+    from trainium_cdk.outputs import Fleet
 
 _TREE = sources().repositories["nxdt"]
 _VENDOR = {name: sources().repositories[name] for name in ("apex", "containers")}
 _CONFIG = "megatron_gpt_config"
 _CHECKPOINTS = "exp_manager.checkpoint_callback_params"
-_BAR = re.compile(r"\|\s{0,20}(?P<at>\d{1,15})/(?P<total>\d{1,15}) \[(?P<rest>[^\[\]\r\n]{0,2000})\]")
-_SETTING = re.compile(rf"(?P<key>[\w-]{{1,60}})=(?P<value>{NUMBER})(?=[,\]\s]|$)")
+_BAR = Pattern(r"\|\s{0,20}(?P<at>\d{1,15})/(?P<total>\d{1,15}) \[(?P<rest>[^\[\]\r\n]{0,2000})\]")
+_SETTING = Pattern(rf"(?P<key>[\w-]{{1,60}})=(?P<value>{NUMBER})(?=[,\]\s]|$)")
 
 
 @reads("loss", "global_step")

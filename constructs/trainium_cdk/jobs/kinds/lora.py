@@ -7,7 +7,7 @@ release of it pins one Neuron SDK; this one pins 2.26.1 (torch-neuronx 2.8.0.2.1
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -18,7 +18,9 @@ from trainium_cdk.jobs.models import AbsolutePath, Job, Upstream
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan
 from trainium_cdk.jobs.templates import Option, Template
-from trainium_cdk.outputs import Fleet
+
+if TYPE_CHECKING:
+    from trainium_cdk.outputs import Fleet
 
 PACKAGES = Packages(
     pins=("datasets==3.6.0", "optimum-neuron[training]==0.4.5", "tensorboard==2.21.0"),

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import quote, shell
 from trainium_cdk.jobs.models import Job, Upstream
 from trainium_cdk.jobs.plan import Plan
 from trainium_cdk.jobs.templates import Template
-from trainium_cdk.outputs import Fleet
+
+if TYPE_CHECKING:
+    from trainium_cdk.outputs import Fleet
 
 SLOW = 0.75
 """A bandwidth below this fraction of the published one fails: as much as remains without two of eight EFA interfaces."""
@@ -52,6 +53,8 @@ class Nccom(Job):
         return {_PROGRAM: shell.read(_PROGRAM)}
 
     def batch(self, fleet: Fleet, notes: list[str]) -> None:
+        from trainium_cdk.catalog import Catalog
+
         point = Catalog.load().collective(fleet.instance_type, self.nodes)
         if point is None:
             notes.append(
@@ -66,6 +69,8 @@ class Nccom(Job):
             )
 
     def template(self, plan: Plan) -> Template:
+        from trainium_cdk.catalog import Catalog
+
         fleet, point = plan.fleet, Catalog.load().collective(plan.fleet.instance_type, self.nodes)
         settings: dict[str, object] = {"devices": fleet.devices, "cores": fleet.cores, "efa": fleet.efa}
         if point:

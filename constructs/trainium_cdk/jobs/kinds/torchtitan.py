@@ -6,21 +6,21 @@ Sources: Neuron documentation, TorchTitan Neuron (set-up of 2026-10-18, basic tr
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import hub, quote, templates
 from trainium_cdk.jobs.models import AbsolutePath, Data, Job, Override, Upstream, Word, shown, wrong
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Plan
-from trainium_cdk.jobs.records import NUMBER, Reader, Step, parse_number, reads
+from trainium_cdk.jobs.records import NUMBER, Pattern, Reader, Step, parse_number, reads
 from trainium_cdk.jobs.templates import Option, Template
-from trainium_cdk.outputs import Fleet
+
+if TYPE_CHECKING:
+    from trainium_cdk.outputs import Fleet
 
 _REPOSITORY = "aws-neuron/torchtitan-neuron"
 _URL = f"https://github.com/{_REPOSITORY}.git"
@@ -31,8 +31,8 @@ _PACKAGES = Packages(pins=("huggingface-hub",), also="TorchTitan's commit and it
 _SOURCE = '"$trn/src/torchtitan-$torchtitan_ref"'
 _ONE_LOG = "--local-ranks-filter 0 --role rank --tee 3"
 """Options of the launcher, as TorchTitan's run_train.sh sets them: every worker logs every step, and the log shows one worker per node."""
-_LINE = re.compile(r"\bstep:\s{0,20}(?P<step>\d{1,15})\s{1,4}(?P<rest>loss:[^\r\n]{1,400})")
-_PAIR = re.compile(rf"(?P<key>\w{{2,20}}):\s{{0,20}}(?P<value>{NUMBER}|\d{{1,3}}(?:,\d{{3}}){{1,5}})(?=[\s%G]|$)")
+_LINE = Pattern(r"\bstep:\s{0,20}(?P<step>\d{1,15})\s{1,4}(?P<rest>loss:[^\r\n]{1,400})")
+_PAIR = Pattern(rf"(?P<key>\w{{2,20}}):\s{{0,20}}(?P<value>{NUMBER}|\d{{1,3}}(?:,\d{{3}}){{1,5}})(?=[\s%G]|$)")
 
 
 @reads("loss")
@@ -49,7 +49,7 @@ def read(text: str) -> Iterator[tuple[int, Step]]:
         yield match.start(), step
 
 
-PythonName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w.]{0,199}$")]
+PythonName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.]{0,199}$")]
 
 
 class TorchTitan(Job):
@@ -112,6 +112,8 @@ class TorchTitan(Job):
     @classmethod
     def _of_preset(cls, data: Any) -> Any:
         """The preset's values, where no others are given."""
+        from trainium_cdk.catalog import Catalog
+
         known, own = Catalog.load().torchtitan, [name for name in ("module", "config") if data.get(name)]
         name = data.get("preset", None if own else _DEFAULT)
         if name in known:

@@ -1,11 +1,13 @@
 """The shell scripts that are sent with every job."""
 
-from importlib.resources import files
+from pathlib import Path
+
+_HERE = Path(__file__).parent
 
 
 def read(*names: str) -> bytes:
     """The content of one or more of them, joined."""
-    return b"\n".join(files(__name__).joinpath(name).read_bytes() for name in names)
+    return b"\n".join((_HERE / name).read_bytes() for name in names)
 
 
 def fetch() -> bytes:

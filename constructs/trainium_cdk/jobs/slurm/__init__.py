@@ -1,19 +1,29 @@
 """Jobs on Slurm: a chain of Slurm jobs, submitted by one script on the head node of a stack's cluster."""
 
-from trainium_cdk.jobs.slurm.backend import SlurmBackend
-from trainium_cdk.jobs.slurm.connect import connect
-from trainium_cdk.jobs.slurm.render import SlurmSubmission, render
-from trainium_cdk.jobs.slurm.ssm import SsmTransport
-from trainium_cdk.jobs.slurm.transport import LocalTransport, Result, Transport, is_head_node
+from __future__ import annotations
 
-__all__ = [
-    "LocalTransport",
-    "Result",
-    "SlurmBackend",
-    "SlurmSubmission",
-    "SsmTransport",
-    "Transport",
-    "connect",
-    "is_head_node",
-    "render",
-]
+from typing import TYPE_CHECKING
+
+from trainium_cdk import _lazy
+
+if TYPE_CHECKING:
+    from trainium_cdk.jobs.slurm.backend import SlurmBackend as SlurmBackend
+    from trainium_cdk.jobs.slurm.connect import connect as connect
+    from trainium_cdk.jobs.slurm.render import SlurmSubmission as SlurmSubmission
+    from trainium_cdk.jobs.slurm.render import render as render
+    from trainium_cdk.jobs.slurm.ssm import SsmTransport as SsmTransport
+    from trainium_cdk.jobs.slurm.transport import LocalTransport as LocalTransport
+    from trainium_cdk.jobs.slurm.transport import Result as Result
+    from trainium_cdk.jobs.slurm.transport import Transport as Transport
+    from trainium_cdk.jobs.slurm.transport import is_head_node as is_head_node
+
+__getattr__, __all__ = _lazy.names(
+    __name__,
+    {
+        "jobs.slurm.backend": "SlurmBackend",
+        "jobs.slurm.connect": "connect",
+        "jobs.slurm.render": "SlurmSubmission render",
+        "jobs.slurm.ssm": "SsmTransport",
+        "jobs.slurm.transport": "LocalTransport Result Transport is_head_node",
+    },
+)

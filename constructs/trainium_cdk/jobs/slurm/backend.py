@@ -6,25 +6,31 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import JobError, SubmitError, TransportError
 from trainium_cdk.jobs.backend import Backend, Board, unknown_job
-from trainium_cdk.jobs.models import AnyJob
 from trainium_cdk.jobs.patience import ONE_QUESTION, Patience
 from trainium_cdk.jobs.slurm import logs, snapshot
-from trainium_cdk.jobs.slurm.render import SlurmSubmission, render
 from trainium_cdk.jobs.slurm.snapshot import Snapshot
 from trainium_cdk.jobs.slurm.submit_script import LATER, RESULT, TAKEN
 from trainium_cdk.jobs.slurm.transport import Result, Transport
 from trainium_cdk.jobs.status import JobStatus, LogChunk, Submitted, settings_in
-from trainium_cdk.jobs.submission import new_token
 from trainium_cdk.outputs import SlurmCluster
 
+if TYPE_CHECKING:
+    from trainium_cdk.catalog import Catalog
+    from trainium_cdk.jobs.models import AnyJob
+    from trainium_cdk.jobs.slurm.render import SlurmSubmission
 
-class SlurmBackend(Backend[SlurmSubmission]):
-    """Jobs of one cluster, through one transport."""
+
+class SlurmBackend(Backend["SlurmSubmission"]):
+    """Jobs of one cluster, through one transport.
+
+    Args:
+        transport: the way to the head node, or a function that creates it on first use.
+    """
 
     ordered_logs = True
     cluster: SlurmCluster
@@ -32,19 +38,32 @@ class SlurmBackend(Backend[SlurmSubmission]):
     def __init__(
         self,
         cluster: SlurmCluster,
-        transport: Transport,
+        transport: Transport | Callable[[], Transport],
         *,
         catalog: Catalog | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ):
-        self.cluster, self.transport = cluster, transport
+        self.cluster = cluster
+        self._make = transport if callable(transport) else lambda: transport
         self._catalog, self.sleep = catalog, sleep
+
+    @cached_property
+    def transport(self) -> Transport:
+        """The way to the head node.
+
+        Raises:
+            TransportError: no credentials or no region were found.
+        """
+        return self._make()
 
     @property
     def interval(self) -> float:
         return self.transport.interval
 
     def render(self, job: AnyJob, token: str | None = None) -> SlurmSubmission:
+        from trainium_cdk.jobs.slurm.render import render
+        from trainium_cdk.jobs.submission import new_token
+
         return render(job, self.cluster, new_token() if token is None else token, catalog=self._catalog)
 
     def send(self, submission: SlurmSubmission) -> Submitted:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from trainium_cdk.jobs.slurm.backend import SlurmBackend
-from trainium_cdk.jobs.slurm.ssm import SsmTransport
 from trainium_cdk.jobs.slurm.transport import LocalTransport, Transport, is_head_node
 from trainium_cdk.outputs import SlurmCluster
 
@@ -15,5 +14,10 @@ def connect(
 ) -> SlurmBackend:
     """Arguments and errors as of `jobs.connect`."""
     here = is_head_node(cluster) if local is None else local
-    transport: Transport = LocalTransport() if here else SsmTransport.of(cluster, say)
-    return SlurmBackend(cluster, transport)
+    return SlurmBackend(cluster, LocalTransport() if here else lambda: _ssm(cluster, say))
+
+
+def _ssm(cluster: SlurmCluster, say: Callable[[str], None] | None) -> Transport:
+    from trainium_cdk.jobs.slurm.ssm import SsmTransport  # with boto3
+
+    return SsmTransport.of(cluster, say)

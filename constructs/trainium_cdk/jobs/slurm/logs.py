@@ -17,8 +17,10 @@ LOG_BYTES = 196_608
 class LogSource(Protocol):
     """The part of the backend that reads logs."""
 
-    transport: Transport
     sleep: Callable[[float], None]
+
+    @property
+    def transport(self) -> Transport: ...
 
     def status(self, id: str) -> JobStatus: ...
 

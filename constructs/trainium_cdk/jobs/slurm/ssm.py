@@ -9,6 +9,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trainium_cdk._aws import code_and_message, credentials_error, describe_error
@@ -71,7 +72,7 @@ class SsmTransport:
         instance_id: str,
         user: str,
         *,
-        s3: S3Client | None = None,
+        s3: S3Client | Callable[[], S3Client] | None = None,
         bucket: str = "",
         sleep: Callable[[float], None] = time.sleep,
         say: Callable[[str], None] | None = None,
@@ -80,7 +81,8 @@ class SsmTransport:
         Args:
             instance_id: the head node.
             user: the jobs' user on it.
-            s3, bucket: for payloads that are private or larger than `INLINE`; deleted as soon as they were read.
+            s3, bucket: for payloads that are private or larger than `INLINE`; deleted as soon as they were read. A function creates
+                the client on first use.
             say: called with a message if AWS does not respond for a while, or a payload could not be deleted.
         """
         self._ssm, self._instance, self._user = ssm, instance_id, user
@@ -99,11 +101,14 @@ class SsmTransport:
         from botocore.exceptions import BotoCoreError
 
         config = Config(retries={"mode": "standard", "max_attempts": 3}, connect_timeout=10)  # callers retry
-        try:
-            ssm = boto3.client("ssm", region_name=cluster.region, config=config)
-            s3 = boto3.client("s3", region_name=cluster.region, config=config)
-        except BotoCoreError as e:
-            raise TransportError(f"cannot use AWS: {e}. Check your credentials and region") from None
+
+        def client(service: Any) -> Any:
+            try:
+                return boto3.client(service, region_name=cluster.region, config=config)
+            except BotoCoreError as e:
+                raise TransportError(f"cannot use AWS: {e}. Check your credentials and region") from None
+
+        ssm, s3 = client("ssm"), partial(client, "s3")
         return cls(ssm, cluster.head_node_id, cluster.job_user, s3=s3, bucket=cluster.bucket, say=say)
 
     def run(self, script: str, timeout: float = 120, private: bool = False) -> Result:
@@ -112,7 +117,7 @@ class SsmTransport:
         text = base64.b64encode(packed).decode()
         if len(text) <= INLINE and not private:
             return self._run(f"base64 -d > \"$d/in\" <<'EOF' || fail\n{text}\nEOF", timeout)
-        s3 = self._s3
+        s3 = self._s3() if callable(self._s3) else self._s3
         if s3 is None or not self._bucket:
             large = f"is too large for one SSM command ({len(text):,} characters)"
             why = "sets environment variables" if private else large

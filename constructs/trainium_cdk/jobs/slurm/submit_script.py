@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from trainium_cdk.jobs import quote, shell
-from trainium_cdk.jobs.plan import Plan, StageName
-from trainium_cdk.jobs.templates import Template
+
+if TYPE_CHECKING:
+    from trainium_cdk.jobs.models import Plan, Template
 
 RESULT = "trn-result: "
 """The prefix of the line in which the submission reports its result."""
@@ -234,6 +235,8 @@ def submit_script(
         head_node: id of its instance, which distinguishes clusters on the same file system.
         require_venv: lines that end it if the virtual environment is missing.
     """
+    from trainium_cdk.jobs.models import StageName
+
     stages = "".join(_PREPARE if s == "prepare" else f"submit {s}\n" for s in fitted.stages)
     written = "".join(quote.file(_target(path), content) for path, content in job_files.items())
     executable = [f for f in job_files if f.startswith("script/")]

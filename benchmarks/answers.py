@@ -1,0 +1,125 @@
+"""Immediate responses of AWS for the benchmark of `trn list`, `status` and `submit`: what the commands themselves take, beside AWS's own
+time. CloudFormation describes one Slurm stack; its head node answers every command with one job, which is in all three responses."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from urllib.parse import parse_qs
+from xml.sax.saxutils import escape
+
+from trainium_cdk.outputs import CONTRACT, CONTRACT_KEY, Fleet, SlurmCluster
+
+JOB = "bert-large-benchmark"
+_FLEET = Fleet(
+    queue="compute1",
+    resource="trn",
+    instance_type="trn1.32xlarge",
+    nodes=16,
+    devices=16,
+    cores=32,
+    efa=8,
+    family="trn1",
+)
+CLUSTER = SlurmCluster(
+    stack="TrnPclusterStack",
+    region="us-west-2",
+    cluster_name="trn-slurm",
+    shared_dir="/efs",
+    mount_dirs=("/efs",),
+    kernel="6.8",
+    neuron_driver="2.26.10.0",
+    neuron_release="2.28.0",
+    framework="torch-xla",
+    os="ubuntu2404",
+    bucket="benchmark",
+    head_node_id="i-0123456789abcdef0",
+    job_user="ubuntu",
+    venv="aws_neuron_venv",
+    fleets=(_FLEET,),
+)
+_MARK = "0123456789abcdef"
+_STATE = {"kind": "bert-large", "queue": "compute1", "instance_type": "trn1.32xlarge", "nodes": 2}
+_OUTPUT = f"""trn-mark {_MARK}
+{_MARK} job {JOB}
+{_MARK} json {json.dumps(_STATE)}
+{_MARK} stage train 7
+{_MARK} queue 7|RUNNING|None|trn-[1-2]|2026-11-24T07:00:00|N/A|{JOB}:train|trn:{JOB}
+trn-result: {json.dumps({"existing": False, "stages": {"train": "7"}})}
+"""
+
+
+def outputs() -> dict[str, str]:
+    """The stack's outputs."""
+    values = {key: getattr(CLUSTER, name) for key, (name, _) in SlurmCluster.keys.items()}
+    values |= {"MountDirs": ",".join(CLUSTER.mount_dirs), CONTRACT_KEY: CONTRACT, "TrnEngine": "slurm"}
+    return {key: value or "-" for key, value in values.items()} | {"Fleet0": _FLEET.model_dump_json()}
+
+
+def _stacks() -> str:
+    members = "".join(
+        f"<member><OutputKey>{key}</OutputKey><OutputValue>{escape(value)}</OutputValue></member>"
+        for key, value in outputs().items()
+    )
+    return (
+        '<DescribeStacksResponse xmlns="http://cloudformation.amazonaws.com/doc/2010-05-15/"><DescribeStacksResult><Stacks><member>'
+        f"<StackName>{CLUSTER.stack}</StackName><CreationTime>2026-11-24T07:00:00Z</CreationTime>"
+        f"<StackStatus>CREATE_COMPLETE</StackStatus><Outputs>{members}</Outputs>"
+        "</member></Stacks></DescribeStacksResult></DescribeStacksResponse>"
+    )
+
+
+def _head_node() -> str:
+    output, error = (base64.b64encode(gzip.compress(text.encode())).decode() for text in (_OUTPUT, ""))
+    return f"trn-ssm 0 {len(output)} /tmp/trn-ssm-x\n{error}\n{output}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+        target = self.headers.get("X-Amz-Target", "").removeprefix("AmazonSSM.")
+        if target == "SendCommand":
+            self._respond(json.dumps({"Command": {"CommandId": "c" * 36}}), "application/x-amz-json-1.1")
+        elif target == "GetCommandInvocation":
+            found = {"Status": "Success", "StatusDetails": "Success", "StandardOutputContent": _head_node()}
+            self._respond(json.dumps(found), "application/x-amz-json-1.1")
+        elif parse_qs(body).get("Action") == ["DescribeStacks"]:
+            self._respond(_stacks(), "text/xml")
+        else:
+            self.send_error(400)
+
+    def _respond(self, text: str, kind: str) -> None:
+        content = text.encode()
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing is logged."""
+
+
+@contextmanager
+def serving() -> Iterator[dict[str, str]]:
+    """The environment of commands that use it."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}",
+            "AWS_REGION": CLUSTER.region,
+            "AWS_ACCESS_KEY_ID": "benchmark",
+            "AWS_SECRET_ACCESS_KEY": "benchmark",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -1,0 +1,13 @@
+"""The base class of catalogue entries."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, StringConstraints
+
+HttpsUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s'\"]+$")]
+
+
+class Fact(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
