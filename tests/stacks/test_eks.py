@@ -370,7 +370,12 @@ def test_access_is_limited_to_the_named_principals(name: str) -> None:
     given = {e["PrincipalArn"]: e for e in entries if isinstance(e["PrincipalArn"], str)}
     assert set(given) == set(named)
     words = {"cluster-admin": "ClusterAdmin", "admin": "Admin", "edit": "Edit", "view": "View"}
-    groups_of = {"admin": ["trainium:edit"], "edit": ["trainium:edit"], "view": ["trainium:view"], "cluster-admin": None}
+    groups_of = {
+        "admin": ["trainium:edit"],
+        "edit": ["trainium:edit"],
+        "view": ["trainium:view"],
+        "cluster-admin": None,
+    }
     for principal, access in named.items():
         [association] = given[principal]["AccessPolicies"]
         assert f"AmazonEKS{words[access.policy]}Policy" in json.dumps(association["PolicyArn"])

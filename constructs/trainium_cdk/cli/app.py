@@ -36,6 +36,8 @@ _COMMANDS = {
     "list": "follow:list_",
     "report": "report:report",
     "plot": "plot:plot",
+    "plan": "plan:listed",
+    "cost": "cost:cost",
     "graph": "graph:graph",
     "environments": "prepared:environments",
     "cluster": "environment:cluster",
@@ -89,8 +91,8 @@ class _Commands(TyperGroup):
         return self._load(name, _COMMANDS[name]) if found is None and name in _COMMANDS else found
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args[:1] == ["submit"]:
-            return "submit", self._load("submit", "submit:with_options"), args[1:]
+        if args[:1] in (["submit"], ["plan"]):
+            return args[0], self._load(args[0], f"{args[0]}:with_options"), args[1:]
         return super().resolve_command(ctx, args)
 
     def _load(self, name: str, place: str) -> Any:

@@ -48,17 +48,22 @@ def listed() -> None:
 
 def with_options() -> Callable[..., None]:
     """The command with the options of every kind. The kinds are loaded only for this command."""
+    return of_kinds(submit, listed.__doc__)
+
+
+def of_kinds(function: Callable[..., None], doc: str | None) -> Callable[..., None]:
+    """A command whose parameter `fields` is made of the options of every kind."""
 
     def run(**values: Any) -> None:
-        of_kinds = {name: value for name, value in values.items() if name not in fixed}
-        submit(**{name: values[name] for name in fixed}, fields=of_kinds)
+        fields = {name: value for name, value in values.items() if name not in fixed}
+        function(**{name: values[name] for name in fixed}, fields=fields)
 
-    signature = inspect.signature(submit, eval_str=True)
+    signature = inspect.signature(function, eval_str=True)
     fixed = {name: p for name, p in signature.parameters.items() if name != "fields"}
     parameters = [*fixed.values(), *(p for p in options() if p.name not in fixed)]
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
-    run.__doc__ = listed.__doc__
+    run.__doc__ = doc
     return run
 
 

@@ -272,6 +272,11 @@ class Job(BaseModel):
         return self.cache or self.kind
 
     @property
+    def total_steps(self) -> int | None:
+        """Optimizer steps of this run; None if its program decides."""
+        return getattr(self, "run_steps", None) or getattr(self, "steps", None)
+
+    @property
     def processes_per_node(self) -> int:
         """Copies of `Template.node` that the scheduler starts on each node."""
         return 1

@@ -163,6 +163,10 @@ class BertLarge(Job):
     def _numbers(self) -> Numbers:
         return NUMBERS[self.phase, self.optimizer]
 
+    @property
+    def total_steps(self) -> int:
+        return self.run_steps or self.steps or self._numbers.steps
+
     def batch(self, fleet: Fleet, notes: list[str]) -> Batch:
         numbers = self._numbers
         per_worker = self.batch_size or numbers.batch_size

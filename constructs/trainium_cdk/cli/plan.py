@@ -1,0 +1,153 @@
+"""`trn plan`: what a job would need on several numbers of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trainium_cdk.cli.options import (
+    DEFAULT_STACK,
+    ClusterFile,
+    Json,
+    Region,
+    Stack,
+    SubmitEnvFile,
+    described,
+    read_cluster,
+)
+from trainium_cdk.cli.output import put, say, table
+from trainium_cdk.cli.submit import make, of_kinds
+from trainium_cdk.errors import JobError, OutputsError
+
+if TYPE_CHECKING:
+    from trainium_cdk.jobs.forecast import Forecast
+    from trainium_cdk.outputs import Cluster
+    from trainium_cdk.settings import Environment
+
+
+def listed() -> None:
+    """Print what a job would need on several numbers of nodes: batch, published throughput, hours and cost.
+
+    Nothing is submitted. The cluster is that of the environment file, deployed or not, else that of the stack.
+    """
+
+
+def with_options() -> Callable[..., None]:
+    """The command with the options of every kind."""
+    return of_kinds(plan, listed.__doc__)
+
+
+def plan(
+    ctx: typer.Context,
+    job: Annotated[
+        str, typer.Argument(metavar="JOB", help="A kind of job (`trn kinds` lists them), or your own script file.")
+    ],
+    *,
+    nodes: Annotated[str, typer.Option("--nodes", "-N", metavar="N,N,...", help="Numbers of compute nodes.")] = "1",
+    stack: Stack = DEFAULT_STACK,
+    region: Region = None,
+    _env: SubmitEnvFile = None,
+    cluster: ClusterFile = None,
+    as_json: Json = False,
+    fields: dict[str, Any],
+) -> None:
+    """See `listed`. `fields` are the options of the kinds; None if not given."""
+    from trainium_cdk.catalog import Catalog
+    from trainium_cdk.jobs.forecast import forecast
+
+    counts = _counts(nodes)
+    environment = described(ctx)
+    catalog = environment.catalog if environment else Catalog.load()
+    on = _cluster(environment, stack, region, cluster)
+    given = {name: value for name, value in fields.items() if value is not None}
+    made = make(job, (), {**given, "nodes": counts[0]})
+    found = forecast(made, counts, on, catalog)
+    if as_json:
+        put(
+            {
+                "job": job,
+                "stack": on.stack,
+                "region": on.region,
+                "prices": str(catalog.prices_date),
+                "plans": [f.to_dict() for f in found],
+            }
+        )
+    else:
+        _show(found)
+        for line in _notes(found, on, catalog.prices_date):
+            say(line)
+    if all(f.refused for f in found):
+        raise typer.Exit(1)
+
+
+def _counts(text: str) -> list[int]:
+    """Raises JobError: it is not a list of numbers."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not words or not all(word.isdecimal() and 1 <= int(word[:6]) <= 10_000 for word in words) or len(words) > 100:
+        raise JobError(f"--nodes is {text[:80]!r}. Write numbers of nodes, from 1 on, for example --nodes 1,2,4,8")
+    return list(dict.fromkeys(int(word) for word in words))
+
+
+def _cluster(environment: Environment | None, stack: str, region: str | None, file: Path | None) -> Cluster:
+    from trainium_cdk import outputs
+
+    if file:
+        return read_cluster(file)
+    if environment:
+        from trainium_cdk import engines
+        from trainium_cdk.cli.preflight import engine_of
+
+        engine, unknown = engine_of(stack, environment), "not-deployed"
+        if engine == engines.SLURM.name:
+            exports = outputs.slurm_outputs(environment, head_node_id=unknown, bucket=unknown)
+        elif engine == engines.EKS.name:
+            exports = outputs.eks_outputs(environment, bucket=unknown)
+        else:
+            raise OutputsError(
+                f"{stack} can be planned once it is deployed: leave out the environment file, and give --stack and --region"
+            )
+        return outputs.parse(stack, environment.region, {key: value for key, (value, _) in exports.items()})
+    return outputs.read(stack, region)
+
+
+def _show(found: list[Forecast]) -> None:
+    rows = []
+    for one in found:
+        if one.refused:
+            rows.append([str(one.nodes), "", "refused", "", "", "", ""])
+            continue
+        speed = f"{one.expected.sequences_per_second:,.0f} (published)" if one.expected else "not published"
+        rows.append([
+            f"{one.nodes} x {one.instance_type}", f"{one.cores:,}", one.batch or "set by the program", speed,
+            _number(one.hour_usd), _number(one.hours), _number(one.usd),
+        ])  # fmt: skip
+    table("", ["nodes", "NeuronCores", "global batch size", "sequences/s", "USD/h", "hours", "USD"], rows)
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:,.2f}"
+
+
+def _notes(found: list[Forecast], cluster: Cluster, date: Any) -> list[str]:
+    lines = [f"{one.nodes} nodes refused: {one.refused}" for one in found if one.refused]
+    good = [one for one in found if not one.refused]
+    lines += dict.fromkeys(note for one in good for note in one.notes)
+    if steps := next((one.steps for one in good if one.steps), None):
+        lines.append(f"hours: of all {steps:,} steps, without compilation")
+    lines += [f"{one.nodes} nodes: {one.expected}" for one in good if one.expected]
+    if any(one.expected is None for one in good):
+        lines.append(
+            "not published: AWS has published no throughput of this very job. Nothing is extrapolated: measure it with a short run "
+            "(--run-steps, --steps), and look at `trn report`"
+        )
+    if any(one.hour_usd is None for one in good):
+        lines.append(
+            f"unknown price: the catalogue has none in {cluster.region}, or a capacity block is paid for when it is bought. Add "
+            f"catalog.prices.{cluster.region} to the environment file"
+        )
+    elif good:
+        lines.append(f"on-demand prices of {date}, nodes only: `trn cost` has the rest")
+    return lines

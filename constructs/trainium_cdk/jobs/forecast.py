@@ -1,0 +1,76 @@
+"""What a job would need with several numbers of nodes: batch, throughput, hours and cost. Pure; only published figures, nothing extrapolated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.errors import JobError
+from trainium_cdk.jobs.models import Job
+from trainium_cdk.jobs.plan import Plan, expected, plan
+from trainium_cdk.jobs.status import Expected
+from trainium_cdk.outputs import Cluster
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A job on one number of nodes.
+
+    Attributes:
+        refused: why it does not work; empty if it does. Then nothing else is known.
+        hour_usd: what the nodes cost in an hour; None if the price is not known.
+        hours: of the whole training; None if no throughput is published of this very job, or its steps are not known.
+    """
+
+    nodes: int
+    refused: str = ""
+    instance_type: str = ""
+    cores: int = 0
+    batch: str = ""
+    global_batch_size: int | None = None
+    steps: int | None = None
+    expected: Expected | None = None
+    hour_usd: float | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def hours(self) -> float | None:
+        if self.expected is None or not self.steps or not self.global_batch_size:
+            return None
+        return self.steps * self.global_batch_size / self.expected.sequences_per_second / 3600
+
+    @property
+    def usd(self) -> float | None:
+        """Cost of the whole training; None if its hours or the price are not known."""
+        return None if self.hours is None or self.hour_usd is None else self.hours * self.hour_usd
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for `--json`."""
+        published = (
+            {"sequences_per_second": e.sequences_per_second, "source": e.source} if (e := self.expected) else None
+        )
+        return {**self.__dict__, "expected": published, "notes": list(self.notes), "hours": self.hours, "usd": self.usd}
+
+
+def forecast(job: Job, counts: Iterable[int], cluster: Cluster, catalog: Catalog) -> list[Forecast]:
+    """A job, as it would run on each number of nodes."""
+    found = []
+    for nodes in counts:
+        try:
+            found.append(_of(plan(job.model_copy(update={"nodes": nodes}), cluster), catalog))
+        except JobError as e:
+            found.append(Forecast(nodes, refused=str(e)))
+    return found
+
+
+def _of(fitted: Plan, catalog: Catalog) -> Forecast:
+    job, fleet = fitted.job, fitted.fleet
+    price = (
+        None if fleet.capacity_type == "capacity-block" else catalog.price(fleet.instance_type, fitted.cluster.region)
+    )
+    return Forecast(
+        job.nodes, "", fleet.instance_type, fitted.workers, str(fitted.batch or ""), fitted.batch.global_size if fitted.batch else None,
+        job.total_steps, expected(fitted, catalog), None if price is None else price * job.nodes, fitted.notes,
+    )  # fmt: skip
