@@ -10,6 +10,7 @@ Everything listens on 127.0.0.1 only, and keeps its state in one directory; the 
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import os
 import shutil
@@ -60,6 +61,7 @@ class LocalKubernetes:
         token_webhook: str | None = None,
         run_jobs: bool = False,
         job_environment: Mapping[str, str] | None = None,
+        volcano: bool = True,
         admission: bool = True,
         timeout: float = 300.0,
     ) -> Self:
@@ -73,8 +75,9 @@ class LocalKubernetes:
             run_jobs: whether pods of Volcano's scheduler run their commands here for real (see `pods.py`); if not,
                 they run until their annotations end them (see `kwok_config.py`).
             job_environment: additional environment variables of commands in pods (`PATH`, ...).
-                admission: whether Volcano's registered admission webhooks are also served. If not, `start_admission` starts them
-                    later.
+            volcano: whether Volcano runs, which jobs of TorchX need.
+            admission: whether Volcano's registered admission webhooks are also served. If not, `start_admission` starts them
+                later.
             timeout: seconds until all must respond.
 
         Raises:
@@ -91,7 +94,13 @@ class LocalKubernetes:
         cluster = cls(directory, {"name": name, "ports": ports, "daemons": {}, "hosts": 0, "run_jobs": run_jobs})
         try:
             cluster._lay_out(token_webhook)
-            cluster._launch(token_webhook is not None, dict(job_environment or {}), timeout, admission=admission)
+            cluster._launch(
+                token_webhook is not None,
+                dict(job_environment or {}),
+                timeout,
+                with_volcano=volcano,
+                admission=admission,
+            )
         except BaseException:
             cluster.stop()
             raise
@@ -329,35 +338,53 @@ class LocalKubernetes:
             file.touch(mode=0o600)  # the URL holds a secret
             file.write_text(daemons.token_webhook(token_webhook))
 
-    def _launch(self, token_webhook: bool, job_environment: dict[str, str], timeout: float, *, admission: bool) -> None:
+    def _launch(
+        self,
+        token_webhook: bool,
+        job_environment: dict[str, str],
+        timeout: float,
+        *,
+        with_volcano: bool,
+        admission: bool,
+    ) -> None:
         at = self._places
         self._daemon("etcd", daemons.etcd(at))
         self._daemon("kube-apiserver", daemons.apiserver(at, token_webhook=token_webhook))
         api = self.api()
         self._wait("kube-apiserver", lambda: api.call("GET", "/readyz", timeout=5) == "ok", timeout)
-        for name in ("volcano", "kwok"):
-            for definition in load_all(build.crds(name)):
-                api.create(definition)
+        for definition in load_all(build.crds("kwok")):
+            api.create(definition)
         api.create(provisioning_requests.definition())
-        api.create(volcano.namespace())
         self._daemon("kube-controller-manager", daemons.controller_manager(at))
         self._daemon("kube-scheduler", daemons.scheduler(at))
-        self._wait("kube-apiserver", lambda: served(api), timeout)
+        if with_volcano:
+            self._install_volcano(api)
+        self._wait("kube-apiserver", lambda: served(api, volcano=with_volcano), timeout)
         self._daemon("kwok", daemons.kwok(at))
-        for registration in volcano.webhook_configurations(at.ports["admission"], self.ca_data):
-            api.create(registration)
-        self._start_kueue(api, timeout)
-        self._daemon("vc-controller-manager", daemons.volcano_controllers(at))
-        self._daemon("vc-scheduler", daemons.volcano_scheduler(at))
+        self._start_kueue(api)
+        if with_volcano:
+            self._daemon("vc-controller-manager", daemons.volcano_controllers(at))
+            self._daemon("vc-scheduler", daemons.volcano_scheduler(at))
         self._daemon("pods", self._pods_command(), job_environment)
         account = path_of("v1", "ServiceAccount", "default", "default")
         self._wait("kube-controller-manager", lambda: api.get(account) is not None, timeout)
-        queue = path_of("scheduling.volcano.sh/v1beta1", "Queue", "default")
-        self._wait("vc-scheduler", lambda: api.get(queue)["status"]["state"] == "Open", timeout)
-        if admission:
-            self.start_admission(timeout=timeout)
+        for name in kueue.NAMES:
+            url = f"http://127.0.0.1:{at.ports[f'{name}-health']}/readyz"
+            self._wait(name, functools.partial(kueue.ready, url), timeout)
+        if with_volcano:
+            queue = path_of("scheduling.volcano.sh/v1beta1", "Queue", "default")
+            self._wait("vc-scheduler", lambda: api.get(queue)["status"]["state"] == "Open", timeout)
+            if admission:
+                self.start_admission(timeout=timeout)
 
-    def _start_kueue(self, api: Api, timeout: float) -> None:
+    def _install_volcano(self, api: Api) -> None:
+        for definition in load_all(build.crds("volcano")):
+            api.create(definition)
+        api.create(volcano.namespace())
+        for registration in volcano.webhook_configurations(self._places.ports["admission"], self.ca_data):
+            api.create(registration)
+
+    def _start_kueue(self, api: Api) -> None:
         at = self._places
         for release in kueue.releases():
             name = release.name
@@ -366,15 +393,12 @@ class LocalKubernetes:
             folder = self.directory / name
             kueue.certificates(folder, at.certificate("server"), at.key("server"))
             (folder / "config.json").write_text(json.dumps(kueue.configured(controller.config, ports, folder)))
-            who = {"token": kueue.token(api, release.namespace, controller.account)}
             file = Path(at.kubeconfig(name))
             file.touch(mode=0o600)
+            who = {"token": kueue.token(api, release.namespace, controller.account)}
             file.write_text(daemons.kubeconfig(at.endpoint, self.ca_data, who))
             command = [str(build.program(name)), f"--config={folder / 'config.json'}", *controller.arguments]
             self._daemon(name, command, {"KUBECONFIG": str(file)})
-        for name in kueue.NAMES:
-            ready = f"http://127.0.0.1:{at.ports[f'{name}-health']}/readyz"
-            self._wait(name, lambda: kueue.ready(ready), timeout)  # noqa: B023  called in this turn
 
     def _pods_command(self) -> list[str]:
         run = ["--run"] if self._state["run_jobs"] else []

@@ -12,15 +12,20 @@ def node_ready(node: Object) -> bool:
     return seen and any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
-def served(api: Api) -> bool:
+def served(api: Api, *, volcano: bool) -> bool:
     """Whether the kinds that were defined a moment ago can be asked for."""
-    for version, kind in (
+    kinds = [
         ("kwok.x-k8s.io/v1alpha1", "Logs"),
         ("kwok.x-k8s.io/v1alpha1", "Exec"),
         ("kwok.x-k8s.io/v1alpha1", "PortForward"),
-        ("batch.volcano.sh/v1alpha1", "Job"),
-        ("scheduling.volcano.sh/v1beta1", "PodGroup"),
-        ("scheduling.volcano.sh/v1beta1", "Queue"),
-    ):
+        ("autoscaling.x-k8s.io/v1", "ProvisioningRequest"),
+    ]
+    if volcano:
+        kinds += [
+            ("batch.volcano.sh/v1alpha1", "Job"),
+            ("scheduling.volcano.sh/v1beta1", "PodGroup"),
+            ("scheduling.volcano.sh/v1beta1", "Queue"),
+        ]
+    for version, kind in kinds:
         api.get(path_of(version, kind))
     return True
