@@ -12,8 +12,9 @@ import pytest
 
 from conformance import cases
 from conformance.launched import Launched, launched
-from trainium_cdk.jobs import BertLarge, kinds
+from trainium_cdk.jobs import BertLarge, Script, TorchTitan, kinds
 
+ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "golden"
 CHECKPOINT = "/efs/trn/jobs/bert-large-t/output/ckpt_10.pt"
 
@@ -61,6 +62,27 @@ def test_a_restarted_job_starts_from_its_newest_checkpoint(engine: str) -> None:
     first = cases.start(engine, BertLarge(nodes=2))
     again = cases.start(engine, BertLarge(nodes=2), "train", CHECKPOINT)
     assert again.arguments == (*first.arguments, "--resume_ckpt", "--resume_ckpt_path", CHECKPOINT)
+
+
+@pytest.mark.parametrize("engine", cases.ENGINES)
+def test_a_script_has_the_documented_variables(engine: str) -> None:
+    """Of the table in docs/jobs.md: what a program finds on PyTorch/XLA with several tasks, and on TorchNeuron with a launcher and an LNC.
+    Ranks are then the launcher's."""
+    table = (ROOT / "docs/jobs.md").read_text("utf-8").partition("| variable | value |")[2].partition("\n\n")[0]
+    documented = {
+        name for row in table.splitlines() for name in re.findall(r"`([A-Z_]+)`", row.split("|")[1] if row else "")
+    }
+    assert len(documented) == 13
+    several = cases.start(engine, Script(filename="run.sh", content=b"python3 train.py", nodes=2, tasks_per_node=2))
+    launched_by = Script(filename="train.py", content=b"1", nodes=2, launcher="torchrun", lnc=1)
+    native = cases.cluster(engine, TorchTitan(lnc=1)).model_copy(
+        update={"image": cases.IMAGE} if engine == "kubernetes" else {}
+    )
+    one = launched(launched_by, native)
+    assert documented <= several.environment.keys() | one.environment.keys()
+    assert several.environment["WORLD_SIZE"] == "4"
+    assert (one.environment["NPROC_PER_NODE"], one.environment["NEURON_LOGICAL_NC_CONFIG"]) == ("128", "1")
+    assert "--cache_dir=" in several.environment["NEURON_CC_FLAGS"]
 
 
 def test_a_script_that_fails_is_reported() -> None:

@@ -108,12 +108,18 @@ class Catalog(Fact):
     def release(self, version: str | None = None) -> NeuronRelease:
         return _find(self.releases, version or self.default_release, "Neuron SDK release", "catalog.releases")
 
+    @staticmethod
+    def sdk_of(image: str) -> str | None:
+        """The release of the Neuron SDK that the name of a training image of AWS gives; None for other images."""
+        tag = _SDK_IMAGE.search(image)
+        return tag["sdk"] if tag else None
+
     def runtime_of(self, image: str) -> str | None:
         """Version of the Neuron runtime in a container image, by the image's name; None if the catalogue does not know
         it."""
         known = self.images.get(image)
-        if known is None and (tag := _SDK_IMAGE.search(image)):
-            release = self.releases.get(tag["sdk"])
+        if known is None and (sdk := self.sdk_of(image)):
+            release = self.releases.get(sdk)
             return release.runtime if release else None
         return known.runtime if known else None
 

@@ -80,6 +80,7 @@ def _supported(job: Job, cluster: Cluster, fleet: Fleet) -> None:
             f"{job.kind} runs on {', '.join(job.FAMILIES)}, but queue {fleet.queue} has {fleet.instance_type}. Use another queue, or "
             "another kind of job (`trn kinds` lists them)"
         )
+    release, has, fix = cluster.neuron_release, cluster.stack, "Deploy with another `bootstrap: {neuron_release: ...}`"
     if job.image:
         from trainium_cdk.catalog import Catalog
 
@@ -88,19 +89,21 @@ def _supported(job: Job, cluster: Cluster, fleet: Fleet) -> None:
             raise JobError(
                 f"image is {job.image}, which has {known.framework}, but {job.kind} needs {' or '.join(job.FRAMEWORKS)}. Use another image"
             )
-        return  # the image brings its own framework and Neuron release
-    if job.needs_framework and cluster.framework not in job.FRAMEWORKS:
+        sdk = Catalog.sdk_of(job.image)
+        if sdk is None:
+            return  # the image brings its own framework and Neuron release
+        release, has, fix = sdk, f"image {job.image}", "Use another image"
+    elif job.needs_framework and cluster.framework not in job.FRAMEWORKS:
         raise JobError(
             f"{job.kind} needs framework {' or '.join(job.FRAMEWORKS)}, but the nodes of {cluster.stack} have {cluster.framework}. "
             f"Deploy with `bootstrap: {{framework: {job.FRAMEWORKS[0]}}}`, or choose another kind of job (`trn kinds` lists them)"
         )
-    first, before = job.RELEASES
-    release = _numbers(cluster.neuron_release)
-    if (first and release < _numbers(first)) or (before and release >= _numbers(before)):
+    (first, before), numbers = job.RELEASES, _numbers(release)
+    if (first and numbers < _numbers(first)) or (before and numbers >= _numbers(before)):
         bounds = " and ".join([*([f"from {first} on"] if first else []), *([f"before {before}"] if before else [])])
         raise JobError(
-            f"{job.kind} runs with Neuron SDK releases {bounds}, but {cluster.stack} has {cluster.neuron_release}. Deploy with another "
-            "`bootstrap: {neuron_release: ...}`, or choose another kind of job (`trn kinds` lists them)"
+            f"{job.kind} runs with Neuron SDK releases {bounds}, but {has} has {release}. {fix}, or choose another kind of job "
+            "(`trn kinds` lists them)"
         )
 
 
