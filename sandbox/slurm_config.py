@@ -32,6 +32,7 @@ class VirtualNode:
     Attributes:
         features: Slurm features as ParallelCluster sets them: static or dynamic, instance type, compute resource, efa.
         threads: hardware threads of a core that Slurm may use: 1 where simultaneous multithreading is off, else 2.
+        weight: Slurm uses nodes of a lower weight first.
     """
 
     name: str
@@ -41,6 +42,7 @@ class VirtualNode:
     static: bool
     features: tuple[str, ...]
     threads: int
+    weight: int
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,11 @@ def _nodes_of(queue: Mapping[str, Any], resource: Mapping[str, Any], static: int
         # A compute resource with several instance types has no feature for its type.
         features = ["static" if is_static else "dynamic", *(kinds if len(kinds) == 1 else []), cr, *["efa"] * efa]
         short = "st" if is_static else "dy"
-        return VirtualNode(f"{name}-{short}-{cr}-{number}", name, cr, kinds[0], is_static, tuple(features), threads)
+        weight = int(
+            resource.get("StaticNodePriority" if is_static else "DynamicNodePriority", 1 if is_static else 1000)
+        )
+        named = f"{name}-{short}-{cr}-{number}"
+        return VirtualNode(named, name, cr, kinds[0], is_static, tuple(features), threads, weight)
 
     return [node(i, True) for i in range(1, static + 1)] + [node(i, False) for i in range(1, number - static + 1)]
 
@@ -247,7 +253,7 @@ def _node_line(node: VirtualNode, port: int, host: str) -> str:
     return (
         f"NodeName={node.name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} RealMemory={memory}"
         f" Feature={','.join(node.features)}"
-        f" Weight={1 if node.static else 1000} State=UNKNOWN"
+        f" Weight={node.weight} State=UNKNOWN"
     )
 
 

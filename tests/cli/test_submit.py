@@ -29,6 +29,7 @@ TEXTS = {
     "name": "bert-2",
     "queue": "compute1",
     "instance_type": "trn1.32xlarge",
+    "compute_resource": "trn",
     "time_limit": "2-00:00:00",
     "cache": "shared",
     "image": "registry/name:tag",

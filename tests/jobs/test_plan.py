@@ -8,6 +8,7 @@ import pytest
 
 from tests.jobs.conftest import fleet, make_cluster
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import (
     AnyJob,
     BertLarge,
@@ -130,10 +131,25 @@ def test_fetching_runs_where_it_costs_least() -> None:
     assert plan(BertLarge(), make_cluster(fleet(), block)).prepare_queue == "compute1"
 
 
-def test_a_queue_of_several_fleets_is_constrained_to_one() -> None:
-    mixed = make_cluster(fleet(nodes=2, resource="a"), fleet("trn2.48xlarge", 4, resource="b"))
+def test_a_job_may_use_all_nodes_of_its_type_in_the_queue() -> None:
+    """For example a reservation, and on-demand nodes after it."""
+    other = fleet("trn2.48xlarge", 4, resource="b")
+    mixed = make_cluster(fleet(nodes=2, resource="a"), other)
     assert (plan(BertLarge(nodes=2), mixed).constraint, plan(BertLarge(nodes=4), mixed).constraint) == ("a", "b")
     assert plan(BertLarge(nodes=2), WIDE).constraint is None
+    alike = fleet(nodes=2, resource="reserved"), fleet(nodes=8, resource="free")
+    assert plan(BertLarge(nodes=8), make_cluster(*alike)).constraint is None
+    assert plan(BertLarge(nodes=2), make_cluster(*alike, other)).constraint == "reserved|free"
+    without_efa = fleet(nodes=2, resource="slow", efa=0)
+    assert plan(BertLarge(nodes=2), make_cluster(*alike, without_efa)).constraint == "reserved|free"
+    chosen = plan(BertLarge(nodes=2, compute_resource="free"), make_cluster(*alike))
+    assert (chosen.constraint, chosen.fleet.resource) == ("free", "free")
+    with pytest.raises(JobError, match=r"nodes is 11, but queue compute1 has at most 10 of trn1\.32xlarge"):
+        plan(BertLarge(nodes=11), make_cluster(*alike))
+    with pytest.raises(JobError, match="nodes is 3, but queue compute1 has at most 2"):
+        plan(BertLarge(nodes=3, compute_resource="reserved"), make_cluster(*alike))
+    with pytest.raises(JobError, match=r"no compute resource odd; it has reserved, free\. Choose one"):
+        plan(BertLarge(compute_resource="odd"), make_cluster(*alike))
 
 
 @pytest.mark.parametrize(

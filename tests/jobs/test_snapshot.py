@@ -42,6 +42,44 @@ def marked(text: str, mark: str = MARK) -> str:
             ("PENDING", "waits for nodes"),
             ("PENDING", "waits for precompile"),
         ),
+        (  # EC2 has no capacity: the queue's own nodes count, and of those the ones that EC2 refused
+            "trn-queue 7|PENDING|Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions||N/A|N/A\n"
+            "trn-queue 8|PENDING|Dependency||N/A|N/A\n"
+            f"trn-down other|{T}|other-dy-trn-1|(Code:VcpuLimitExceeded)Failure when resuming nodes\n"
+            f"trn-down compute1|{T}|compute1-dy-trn-9|Not responding\n"
+            f"trn-down compute1|{T}|compute1-dy-trn-[1-2]|(Code:InsufficientInstanceCapacity)Failure when resuming nodes\n",
+            (
+                "PENDING",
+                "waits for nodes; EC2 reported InsufficientInstanceCapacity for compute1-dy-trn-[1-2] at 10:00 UTC, and ParallelCluster "
+                "tries again at 10:10 UTC: EC2 has no free instance of this type in this zone. Wait, as it is retried; ask for fewer "
+                "nodes; or reserve them (a capacity block, or an on-demand capacity reservation)",
+            ),
+            ("PENDING", "waits for precompile"),
+        ),
+        (  # a code that is not of capacity is retried at once; a lost node has Slurm's reason
+            "trn-queue 7|PENDING|Resources||N/A|N/A\ntrn-queue 8|PENDING|ReqNodeNotAvail, UnavailableNodes:n9||N/A|N/A\n"
+            "trn-down compute1|N/A|n9|(Code:NewCode)Failure when resuming nodes\n",
+            ("PENDING", "waits for nodes; EC2 reported NewCode for n9"),
+            (
+                "PENDING",
+                "waits for the nodes that compiled: at least one is down or taken (ReqNodeNotAvail); EC2 reported NewCode for n9",
+            ),
+        ),
+        (
+            "trn-queue 7|PENDING|ReqNodeNotAvail, UnavailableNodes:n9||N/A|N/A\ntrn-queue 8|PENDING|PartitionDown||N/A|N/A\n"
+            f"trn-down compute1|{T}|n9|Not responding\n",
+            ("PENDING", "waits for nodes; n9 is down: Not responding"),
+            (
+                "PENDING",
+                "the queue takes jobs, but starts none: its partition is DOWN. An administrator has set that (scontrol update "
+                "partitionname=QUEUE state=up ends it)",
+            ),
+        ),
+        (  # a maintenance reservation
+            "trn-queue 7|PENDING|ReqNodeNotAvail, Reserved for maintenance||N/A|N/A\ntrn-queue 8|PENDING|Dependency||N/A|N/A\n",
+            ("PENDING", "waits for nodes that are reserved (scontrol show reservation)"),
+            ("PENDING", "waits for precompile"),
+        ),
         (  # ParallelCluster has stopped the queue
             "trn-queue 7|PENDING|PartitionInactive||N/A|N/A\ntrn-queue 8|PENDING|Dependency||N/A|N/A\n",
             ("PENDING", inactive_queue(CLUSTER)),

@@ -83,8 +83,35 @@ def test_a_script_runs_as_the_user_and_returns_its_output(ssm: SsmTransport) -> 
 
 def test_long_responses_are_paged(ssm: SsmTransport) -> None:
     before = put_aside()
-    done = ssm.run("head -c 90000 /dev/urandom | base64 -w 60")
-    assert (len(done.stdout), done.code) == (122000, 0)
+    done = ssm.run("head -c 60000 /dev/urandom | base64 -w 60")
+    assert (len(done.stdout), done.code) == (81334, 0)
+    fetched(before)
+
+
+@pytest.mark.parametrize("bucket", [BUCKET, "no-such-bucket"])
+def test_large_responses_come_through_the_bucket(bucket: str, local_aws: LocalAws, head: str) -> None:
+    """Without access to it, page by page."""
+    before, commands = put_aside(), 0
+
+    class Counting:
+        def __init__(self, ssm: Any) -> None:
+            self._ssm = ssm
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._ssm, name)
+
+        def send_command(self, **wanted: Any) -> Any:
+            nonlocal commands
+            commands += 1
+            return self._ssm.send_command(**wanted)
+
+    many = transport(local_aws, head, bucket=bucket)
+    many._ssm = Counting(many._ssm)
+    size = 30_000_000 if bucket == BUCKET else 200_000
+    done = many.run(f"head -c {size} /dev/urandom | base64 -w 0")
+    assert len(done.stdout) == -(-size // 3) * 4
+    assert commands == 3 if bucket == BUCKET else commands > 10
+    assert "Contents" not in local_aws.client("s3").list_objects_v2(Bucket=BUCKET)
     fetched(before)
 
 

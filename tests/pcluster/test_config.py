@@ -58,6 +58,8 @@ def test_a_reserved_resource_beside_others_keeps_out_of_the_placement_group() ->
     assert queue["Networking"]["PlacementGroup"] == {"Enabled": True}
     free, reserved = queue["ComputeResources"]
     assert "Networking" not in free
+    # and is used first: 1000 is ParallelCluster's default
+    assert (free["DynamicNodePriority"], reserved.get("DynamicNodePriority")) == (2000, None)
     assert reserved["Networking"] == {"PlacementGroup": {"Enabled": False}}
 
 
@@ -146,7 +148,7 @@ FREE = {
     "Imds.ImdsSupport", "HeadNode.Imds.Secured", "Monitoring.Logs.CloudWatch.Enabled", "Monitoring.Logs.CloudWatch.DeletionPolicy",
     "HeadNode.LocalStorage.RootVolume.VolumeType", "HeadNode.LocalStorage.RootVolume.Encrypted",
     "Scheduling.SlurmSettings.QueueUpdateStrategy", "Scheduling.SlurmSettings.Dns",
-    "Scheduling.SlurmQueues.*.JobExclusiveAllocation",
+    "Scheduling.SlurmQueues.*.JobExclusiveAllocation", "Scheduling.SlurmQueues.*.ComputeResources.*.DynamicNodePriority",
     "Scheduling.SlurmQueues.*.ComputeSettings.LocalStorage.RootVolume.VolumeType",
     "Scheduling.SlurmQueues.*.ComputeSettings.LocalStorage.RootVolume.Encrypted",
     "LoginNodes.Pools.*.Count", "LoginNodes.Pools.*.Ssh.AllowedIps", "SharedStorage", "DevSettings.Timeouts",

@@ -25,7 +25,27 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Show a job's status: each stage with its state and the reason."""
-    show(backend(stack, region, local, cluster).status(id), as_json)
+    jobs = backend(stack, region, local, cluster)
+    found = jobs.status(id)
+    show(found, as_json)
+    if not as_json and found.state in _PROGRAM_FAILED:
+        name = found.current.name
+        begin = jobs.tail_offset(id, name, None, _LAST_LINES)
+        if begin or jobs.ordered_logs:
+            end = b"".join(chunk.data for chunk in jobs.logs(id, stage=name, offset=begin))
+            known(end)
+
+
+_PROGRAM_FAILED = {"FAILED", "OUT_OF_MEMORY", "NODE_FAIL", "TIMEOUT"}
+_LAST_LINES, _LAST_BYTES = 400, 400_000
+
+
+def known(log: bytes) -> None:
+    """Print the known errors in the end of a log."""
+    from trainium_cdk.catalog.known_errors import found_in
+
+    for error, line in found_in(log[-_LAST_BYTES:].decode(errors="replace").splitlines()).values():
+        say(terminal.line(f"{error}. The log has: {line[:300]}"))
 
 
 def logs(
@@ -37,6 +57,16 @@ def logs(
     node: Annotated[int | None, typer.Option(help="Only the output of this node: 0, 1, ... Default: all.")] = None,
     rank: Annotated[int | None, typer.Option(min=0, help="Only the node of this process.")] = None,
     offset: Annotated[int, typer.Option(min=0, help="Byte of the stage's log to begin at.")] = 0,
+    tail: Annotated[
+        int | None, typer.Option(min=0, help="Only the last lines, of those that the other options select.")
+    ] = None,
+    grep: Annotated[str | None, typer.Option(help="Only lines with this regular expression.")] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            help="Only lines since then: 30m, 2h, 1d, or a time in UTC. A line without a time has that of the line before."
+        ),
+    ] = None,
     metrics: Annotated[bool, typer.Option("--metrics", help="Only the metrics, one JSON record per line.")] = False,
     raw: Annotated[
         bool, typer.Option("--raw", help="Keep control characters, also on a terminal, which they can control.")
@@ -47,24 +77,32 @@ def logs(
     local: Local = None,
     cluster: ClusterFile = None,
 ) -> None:
-    """Print a job's log, and a summary of its metrics on standard error.
+    """Print what a job's log has now, and a summary of its metrics on standard error; of a job that failed, also known errors.
 
     The output is the unchanged log; on a terminal, control characters (also colours) are removed unless --raw is given.
     """
     import json
     from dataclasses import asdict
 
-    from trainium_cdk.jobs import Follower, TransportError
+    from trainium_cdk.cli.filters import Lines, moment
+    from trainium_cdk.jobs import Follower, JobError, TransportError
 
+    filters: Lines | None = None
+    if (grep, since) != (None, None) or (tail is not None and not follow):
+        filters = Lines(tail=None if follow else tail, grep=grep, since=moment(since) if since else None)
     jobs = backend(stack, region, local, cluster)
+    if tail is not None and (follow or (grep, since) == (None, None)):
+        if follow and not jobs.ordered_logs:
+            raise JobError("--tail together with -f needs a Slurm cluster. Leave one of them out")
+        offset = max(offset, jobs.tail_offset(id, stage, node, tail))
     if rank is not None:
         node = jobs.node_of_rank(id, rank)
         say(f"rank {rank} is on node {node}")
-    reader, last, end, show = Follower(), "", "", shown(raw=raw)
+    reader, last, end, show, recent = Follower(), "", "", shown(raw=raw), b""
 
     def handed_out(size: int) -> None:
         nonlocal offset
-        offset += 0 if metrics else size
+        offset += 0 if metrics or filters else size
 
     changed = (lambda s: say(one_line(s))) if follow else None
     try:
@@ -81,8 +119,12 @@ def logs(
                     {"stage": chunk.stage, "record": type(record).__name__, **asdict(record)} for record in records
                 )
                 text = b"".join(json.dumps(one).encode() + b"\n" for one in lines)
+            elif filters:
+                text = filters.feed(text)
             hand_out(text, handed_out, show)
-            offset = chunk.next_offset
+            offset, recent = chunk.next_offset, (recent + chunk.data)[-_LAST_BYTES:]
+        if filters and not metrics:
+            hand_out(filters.close(), handed_out, show)
     except (KeyboardInterrupt, SystemExit, TransportError) as e:
         if last or not isinstance(e, TransportError):
             words = f" --stage {last}" if last else ""
@@ -98,6 +140,8 @@ def logs(
         say(f"{end or _no_output(ended, offset)}. {one_line(ended)}")
     for line in summarize(reader.summary, ended.expected):
         say(line)
+    if ended.state in _PROGRAM_FAILED:
+        known(recent)
     if follow and not ended.ok:
         raise typer.Exit(1)
 

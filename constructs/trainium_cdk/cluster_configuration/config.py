@@ -24,6 +24,8 @@ connect."""
 BOOTSTRAP_SECONDS = {"HeadNodeBootstrapTimeout": 3300, "ComputeNodeBootstrapTimeout": 2700}
 """ParallelCluster's 2,100 s are for its own set-up; building the driver and installing the framework come on top. The head node
 must finish within the hour that CloudFormation allows a custom resource."""
+AFTER_RESERVED = 2000
+"""Slurm's weight of nodes beside reserved ones, which are used first: ParallelCluster's default for dynamic nodes is 1000."""
 _CAPACITY = {"on-demand": "ONDEMAND", "spot": "SPOT", "capacity-block": "CAPACITY_BLOCK"}
 
 
@@ -174,6 +176,8 @@ def _queue(env: Environment, queue: Queue, ids: ClusterIds) -> Config:
     resources = []
     for resource in queue.compute_resources:
         rendered = _resource(env, resource)
+        if not resource.reservation and any(other.reservation for other in queue.compute_resources):
+            rendered["DynamicNodePriority"] = AFTER_RESERVED
         if together[resource.name] != for_most:
             rendered["Networking"] = {"PlacementGroup": {"Enabled": together[resource.name]}}
         resources.append(rendered)

@@ -170,6 +170,14 @@ class Backend(Protocol[S]):
         """
         ...
 
+    def tail_offset(self, id: str, stage: str | None, node: int | None, lines: int) -> int:  # noqa: ARG002
+        """The byte at which the last lines of a log begin, to read on from there; 0 where the cluster cannot tell it.
+
+        Raises:
+            JobError: the job has no such stage or node.
+        """
+        return 0
+
     def node_of_rank(self, id: str, rank: int) -> int:
         """The job's node (0, 1, ...) on which a training process runs.
 

@@ -218,6 +218,10 @@ class Job(BaseModel):
     )
     queue: Word | None = Field(default=None, description="Queue. Default: the cluster's first.")
     instance_type: Word | None = Field(default=None, description="Instance type, where a queue mixes several.")
+    compute_resource: Word | None = Field(
+        default=None,
+        description="Slurm: compute resource. Default: all of the queue that have the job's instance type and EFA.",
+    )
     time_limit: TimeLimit | None = Field(
         default=None, description="Time limit of the training: minutes, HH:MM:SS or D-HH:MM:SS. Default: the queue's."
     )
@@ -362,10 +366,10 @@ class Plan:
     """A job that fits its cluster.
 
     Attributes:
-        fleet: the nodes it runs on.
+        fleet: the nodes it runs on; the first of several that are alike.
         batch: None if the job defines no global batch, for example a user's script.
         prepare_queue: the queue in which `prepare` runs: the one with the fewest NeuronCores per node, which costs least.
-        constraint: Slurm feature that selects the fleet, if the queue has several.
+        constraint: Slurm features that select the fleets, if the queue has others too.
         notes: for the user, before the job runs.
     """
 

@@ -3,6 +3,7 @@ if it cannot work."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from trainium_cdk import engines
@@ -25,7 +26,8 @@ def plan(job: Job, cluster: Cluster) -> Plan:
     Raises:
         JobError: it does not fit; the message names the value and what would fit.
     """
-    fleet = _with_lnc(job, cluster, _fleet(job, cluster))
+    alike = _fleets(job, cluster)
+    fleet = _with_lnc(job, cluster, alike[0].model_copy(update={"nodes": _nodes(alike)}))
     if job.nodes > 1 and fleet.efa == 0:
         raise JobError(
             f"nodes is {job.nodes}, but {fleet.instance_type} in queue {fleet.queue} has no EFA: training over "
@@ -41,7 +43,7 @@ def plan(job: Job, cluster: Cluster) -> Plan:
             "communicate through EFA"
         )
     batch = job.batch(fleet, notes)
-    several = len({f.resource for f in cluster.queue(fleet.queue)}) > 1
+    others = {f.resource for f in cluster.queue(fleet.queue)} - {f.resource for f in alike}
     own = [f for f in cluster.fleets if f.capacity_type != "capacity-block" or f.queue == fleet.queue]
     cheapest = min(own, key=lambda f: (f.cores, f.queue != fleet.queue))
     made = Plan(
@@ -50,7 +52,7 @@ def plan(job: Job, cluster: Cluster) -> Plan:
         fleet=fleet,
         batch=batch,
         prepare_queue=cheapest.queue,
-        constraint=fleet.resource if several else None,
+        constraint="|".join(f.resource for f in alike) if others else None,
         notes=tuple(notes),
     )
     job.check(made)
@@ -122,11 +124,24 @@ def _image(job: Job, cluster: Cluster) -> None:
         )
 
 
-def _fleet(job: Job, cluster: Cluster) -> Fleet:
+def _fleets(job: Job, cluster: Cluster) -> tuple[Fleet, ...]:
+    """The fleets of one queue that the job may use: all of the same instance type and EFA, as a reservation beside on-demand nodes."""
     try:
         fleets = cluster.fleets if job.instance_type and not job.queue else cluster.queue(job.queue)
     except OutputsError as e:
         raise JobError(f"{e}. Give one of them as --queue") from None
+    if job.compute_resource:
+        if cluster.containers:
+            raise JobError(
+                f"compute_resource is {job.compute_resource}, but {cluster.stack} runs Kubernetes. Use --queue"
+            )
+        found = tuple(f for f in fleets if f.resource == job.compute_resource)
+        if not found:
+            has = ", ".join(dict.fromkeys(f.resource for f in fleets))
+            raise JobError(
+                f"queue {fleets[0].queue} has no compute resource {job.compute_resource}; it has {has}. Choose one of them"
+            )
+        fleets = found
     if job.instance_type:
         found = tuple(f for f in fleets if f.instance_type == job.instance_type)
         if not found:
@@ -134,15 +149,24 @@ def _fleet(job: Job, cluster: Cluster) -> Fleet:
             where = f"queue {job.queue}" if job.queue else cluster.stack
             raise JobError(f"{where} has no {job.instance_type}; it has {has}. Choose one of them")
         fleets = found
-    for fleet in fleets:
-        if job.nodes <= fleet.nodes:
-            return fleet
-    most = max(fleets, key=lambda f: f.nodes)
+    groups: dict[tuple[object, ...], list[Fleet]] = {}
+    for fleet in fleets:  # node groups may be in different subnets, a queue is in one
+        own = fleet.resource if cluster.containers else ""
+        groups.setdefault((fleet.queue, fleet.instance_type, fleet.efa, own), []).append(fleet)
+    for group in groups.values():
+        if job.nodes <= _nodes(group):
+            return tuple(group)
+    most = max(groups.values(), key=_nodes)
+    first = most[0]
     raise JobError(
-        f"nodes is {job.nodes}, but queue {most.queue} has at most {most.nodes} of {most.instance_type}. Use "
-        f"--nodes {most.nodes} or "
-        f"fewer, or raise max_nodes of {engines.get(cluster.engine).nodes_noun} {most.resource} and deploy again"
+        f"nodes is {job.nodes}, but queue {first.queue} has at most {_nodes(most)} of {first.instance_type}. Use "
+        f"--nodes {_nodes(most)} or "
+        f"fewer, or raise max_nodes of {engines.get(cluster.engine).nodes_noun} {first.resource} and deploy again"
     )
+
+
+def _nodes(group: Iterable[Fleet]) -> int:
+    return sum(fleet.nodes for fleet in group)
 
 
 def _with_lnc(job: Job, cluster: Cluster, fleet: Fleet) -> Fleet:

@@ -21,6 +21,9 @@ CONTRACT_KEY = "TrnContract"
 PAYLOADS = "trn/payloads/"
 """Prefix, in the stack's bucket, of what the client sends to the cluster and SSM must not keep: each is there for one command."""
 
+RESPONSES = "trn/responses/"
+"""Prefix, in the stack's bucket, of what the head node returns and Run Command has no room for: each is there for one command."""
+
 SOURCES = "images/"
 """Prefix, in the stack's bucket, of the zip files that images are built from: jobs cannot write there."""
 

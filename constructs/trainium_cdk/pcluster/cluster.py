@@ -20,7 +20,7 @@ from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.cluster_configuration.config import ClusterIds, render
 from trainium_cdk.network import TrnNetwork
-from trainium_cdk.outputs.contract import PAYLOADS
+from trainium_cdk.outputs.contract import PAYLOADS, RESPONSES
 from trainium_cdk.pcluster.described import (
     TagsFit,
     default_name,
@@ -270,13 +270,19 @@ class TrnPcluster(Construct):
         self.resource.node.add_dependency(*others)
 
     def grant_bucket(self, bucket: s3.IBucket) -> iam.Grant:
-        """Let every node read and write the jobs' files in the stack's bucket, and the head node read what `trn` sends to it.
+        """Let every node read and write the jobs' files in the stack's bucket, and the head node read what `trn` sends to it, and
+        store what it returns.
 
         ParallelCluster's own S3Access with write access allows every action.
         """
         payloads = allow(bucket.arn_for_objects(f"{PAYLOADS}*"), "s3:GetObject", "s3:GetObjectVersion")
+        responses = allow(bucket.arn_for_objects(f"{RESPONSES}*"), "s3:PutObject")
         files = job_file_statements(Stack.of(self).partition, bucket.bucket_name)
-        allowed = ((self.head_policy, payloads), *((self.node_policy, statement) for statement in files))
+        allowed = (
+            (self.head_policy, payloads),
+            (self.head_policy, responses),
+            *((self.node_policy, statement) for statement in files),
+        )
         grants = [
             iam.Grant.add_to_principal(
                 grantee=policy, actions=s.actions, resource_arns=s.resources, conditions=s.conditions

@@ -71,6 +71,13 @@ queue() {
   if [ -n "$numbers" ]; then ask -t all -j "$numbers" -o "$mark queue %A|%T|%r|%N|%S|%e|%j|%k"; fi
 }
 
+# The nodes that are down, with the reason, if a stage waits: ParallelCluster records there what EC2 reported.
+unavailable() {
+  case $answer in
+    *'|PENDING|'*) sinfo -h -a -t down,drain,fail -o "$mark down %R|%H|%N|%E" 2> /dev/null | head -n 50 || true ;;
+  esac
+}
+
 # What a stage has last recorded, into the caller's how, begun, code, ended and why; name and job are the caller's, too.
 recorded() {
   first "$job/state/${name##*:}" 4000
@@ -123,6 +130,7 @@ known() { # id
   queue
   remind
   if [ -n "$answer" ]; then printf '%s\n' "$answer"; fi
+  unavailable
   describe "$1"
   if [ -n "$numbers" ]; then
     sacct -X -n -P -j "$numbers" --name="$1:prepare,$1:precompile,$1:train" \

@@ -10,9 +10,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.errors import JobError, SubmitError, TransportError
-from trainium_cdk.jobs.backend import Backend, Board, unknown_job
+from trainium_cdk.jobs.backend import Backend, Board, check_log, unknown_job
 from trainium_cdk.jobs.patience import ONE_QUESTION, Patience
 from trainium_cdk.jobs.slurm import logs, snapshot
+from trainium_cdk.jobs.slurm.logs import Piece
 from trainium_cdk.jobs.slurm.snapshot import Snapshot
 from trainium_cdk.jobs.slurm.submit_script import LATER, RESULT, TAKEN
 from trainium_cdk.jobs.slurm.transport import Result, Transport
@@ -174,9 +175,9 @@ class SlurmBackend(Backend["SlurmSubmission"]):
             "--document-name AWS-StartPortForwardingSession --parameters portNumber=6006,localPortNumber=6006"
         )
 
-    def log_piece(self, id: str, stage: str, node: int | None, offset: int, most: int) -> tuple[LogChunk, JobStatus]:
-        """The next piece of a log, and the job's status just before it was read. A piece without data is at the log's end, if
-        that is before `offset`."""
+    def log_piece(self, id: str, stage: str, node: int | None, offset: int, most: int) -> Piece:
+        """The next piece of a log, with the log's size and the job's status just before it was read. A piece without data is at the
+        log's end, if that is before `offset`."""
         script = snapshot.ask_log(self.cluster, self._known(id), stage, node, offset, most)
         found = self._parse(self.transport.run(script, timeout=120))
         if not found.jobs:
@@ -186,7 +187,14 @@ class SlurmBackend(Backend["SlurmSubmission"]):
                 f"the log of {id}'s {stage} is not a regular file, and was not opened. The job has replaced it"
             )
         end = offset if found.data or found.size is None else min(offset, found.size)
-        return LogChunk(stage, end, found.data), found.jobs[0]
+        return Piece(LogChunk(stage, end, found.data), found.jobs[0], found.size or 0)
+
+    def tail_offset(self, id: str, stage: str | None, node: int | None, lines: int) -> int:
+        status = self.status(id)
+        check_log(status, stage, node)
+        name = logs.last_begun(status) if stage is None else stage
+        found = self._ask(snapshot.ask_tail(self.cluster, self._known(id), name, node, lines))
+        return max(0, (found.size or 0) - found.tail)
 
     def _known(self, id: str) -> str:
         """A valid id: only such ids are passed to scripts. Raises UnknownJob for others."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainium_cdk.jobs import quote, shell
-from trainium_cdk.jobs.slurm.status import Known, stage
+from trainium_cdk.jobs.slurm.status import Down, Known, stage
 from trainium_cdk.jobs.slurm.transport import unpack
 from trainium_cdk.jobs.status import Expected, JobStatus, Stage, whole
 from trainium_cdk.outputs import SlurmCluster
@@ -29,7 +29,7 @@ NOT_THEIRS = 77
 def head(cluster: SlurmCluster) -> str:
     """The beginning of each script: it sets the jobs' directory."""
     shared = f'"${{TRN_SHARED_ROOT:-}}"{quote.word(cluster.shared_dir)}'
-    own = 'unset "${!SQUEUE_@}" "${!SACCT_@}" "${!SCONTROL_@}"  # the user\'s own defaults'
+    own = 'unset "${!SQUEUE_@}" "${!SACCT_@}" "${!SCONTROL_@}" "${!SINFO_@}"  # the user\'s own defaults'
     functions = shell.read("users.sh", "ask.sh").decode()
     return (
         f"set -u\nexport LC_ALL=C.UTF-8 TZ=UTC\n{own}\ntrn={shared}/trn\ncluster={quote.word(cluster.identity)}\n"
@@ -60,6 +60,7 @@ for job in ${{jobs[@]+"${{jobs[@]}}"}}; do claim "${{job#./}}"; done
 queue  # before the files, as in `known`
 remind
 if [ -n "$answer" ]; then printf '%s\\n' "$answer"; fi
+unavailable
 for job in ${{jobs[@]+"${{jobs[@]}}"}}; do describe "${{job#./}}"; done
 """
 
@@ -95,6 +96,19 @@ if [ -f "$log" ]; then
   put "data $(tail -c +{int(offset) + 1} "$log" | head -c {int(most)} | gzip -c | base64 -w 0)"
 elif [ -e "$log" ]; then
   put 'no-file'
+fi
+"""
+
+
+def ask_tail(cluster: SlurmCluster, id: str, stage: str, node: int | None, lines: int) -> str:
+    """The job as in `ask_one`, then the size of a log, and that of its last lines."""
+    file = f"{stage}.log" if node is None else f"{stage}.{int(node)}.log"
+    return f"""{ask_one(cluster, id)}
+log=$trn/jobs/$id/logs/{quote.word(file)}
+if [ -f "$log" ]; then
+  size=$(stat -L -c %s "$log")
+  put "size $size"
+  put "tail $(head -c "$size" "$log" | tail -n {int(lines)} | wc -c)"
 fi
 """
 
@@ -140,20 +154,23 @@ class _Raw:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A parsed response. `size` is None if the log does not exist, `regular` is False if it is not a regular file."""
+    """A parsed response. `size` is None if the log does not exist, `tail` the size of the last lines that were asked for, `regular` False if
+    it is not a regular file."""
 
     jobs: tuple[JobStatus, ...]
     size: int | None = None
     data: bytes = b""
     regular: bool = True
+    tail: int = 0
 
 
 @dataclass
 class _Slurm:
-    """Slurm's records by job number. `full`: no block of the shared file system is free."""
+    """Slurm's records by job number. `down`: nodes that are down. `full`: no block of the shared file system is free."""
 
     queue: dict[str, list[str]] = field(default_factory=dict)
     accounts: dict[str, list[str]] = field(default_factory=dict)
+    down: list[Down] = field(default_factory=list)
     full: bool = False
 
     def row(self, id: str, stage: str, number: str) -> list[str] | None:
@@ -176,7 +193,7 @@ def parse(answer: str, cluster: SlurmCluster) -> Snapshot:
     mark = next((found[1] for line in lines if (found := _MARK.fullmatch(line))), "")
     raws: list[_Raw] = []
     slurm, active = _Slurm(), dict[str, _Raw]()
-    size, data, regular = None, b"", True
+    size, data, regular, tail = None, b"", True, 0
     for line in lines:
         before, _, ours = line.partition(" ")
         if not mark or before != mark:
@@ -190,10 +207,14 @@ def parse(answer: str, cluster: SlurmCluster) -> Snapshot:
                 active.setdefault(name[1], _Raw(name[1])).stages[name[2]] = row[0]
         elif key == "sacct":
             slurm.accounts[rest.partition("|")[0]] = rest.split("|", 6)
+        elif key == "down" and rest.count("|") >= 3:
+            slurm.down.append(Down(*rest.split("|", 3)))
         elif key == "free":
             slurm.full = rest == "0"
         elif key == "size":
             size = whole(rest)
+        elif key == "tail":
+            tail = whole(rest) or 0
         elif key == "data":
             data = unpack(rest)
         elif key == "no-file":
@@ -202,7 +223,7 @@ def parse(answer: str, cluster: SlurmCluster) -> Snapshot:
             _of_job(raws[-1], key, rest)
     inactive = inactive_queue(cluster)
     jobs = tuple(_status(raw, slurm, cluster, inactive) for raw in [*raws, *active.values()])
-    return Snapshot(jobs, size, data, regular)
+    return Snapshot(jobs, size, data, regular, tail)
 
 
 def inactive_queue(cluster: SlurmCluster) -> str:
@@ -250,6 +271,7 @@ def _status(raw: _Raw, slurm: _Slurm, cluster: SlurmCluster, inactive: str) -> J
             elsewhere=elsewhere,
             inactive=inactive,
             full=cluster.shared_dir if slurm.full else "",
+            down=tuple(d for d in slurm.down if name == "prepare" or d.queue == raw.described.get("queue")),
         )
         stages.append(stage(name, number, known))
     described = raw.described

@@ -17,7 +17,7 @@ from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs import quote
 from trainium_cdk.jobs.patience import Patience
 from trainium_cdk.jobs.slurm.transport import Result, unpack
-from trainium_cdk.outputs.contract import PAYLOADS
+from trainium_cdk.outputs.contract import PAYLOADS, RESPONSES
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -31,6 +31,9 @@ maximum request size; this one is a cautious choice."""
 FIRST_PAGE, PAGE = 16_000, 22_000
 """Characters of output in one response: Run Command returns the first 24,000 (SSM API reference,
 GetCommandInvocation)."""
+
+THROUGH_BUCKET = FIRST_PAGE + 4 * PAGE
+"""Characters of output from which on it comes through the stack's bucket, and not page by page."""
 
 TELL_SECONDS = 10.0
 """Seconds without a response from AWS until a message reports it; repeated every 30 s."""
@@ -148,6 +151,8 @@ class SsmTransport:
         code, size, folder = int(header[1]), int(header[2]), header[3]
         error, _, output = response[header.end() + 1 :].partition("\n")
         output = output[:size]
+        if size > THROUGH_BUCKET:
+            output = self._through_bucket(folder) or output
         while len(output) < size:
             end = f"; rm -rf {folder}" if len(output) + PAGE >= size else ""
             page = self._invoke(f"tail -c +{len(output) + 1} {folder}/o | head -c {PAGE}{end}", 60)
@@ -155,6 +160,32 @@ class SsmTransport:
                 raise TransportError(f"the head node {self._instance} lost part of its response. Try again")
             output += page
         return Result(unpack(output).decode(errors="replace"), unpack(error).decode(errors="replace"), code)
+
+    def _through_bucket(self, folder: str) -> str:
+        """The whole output, which the head node stores in the bucket for this moment; empty if it, or the caller, may not use the
+        bucket."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        if (s3 := self._s3) is None or not self._bucket:
+            return ""
+        key = f"{RESPONSES}{secrets.token_hex(16)}"
+        where = {"region": s3.meta.region_name, "bucket": self._bucket, "key": key, "body": f"{folder}/o"}
+        options = " ".join(f"--{name} {quote.word(value)}" for name, value in where.items())
+        stored = self._invoke(
+            f'v=$(aws s3api put-object {options} --query VersionId --output text 2> /dev/null) && echo "stored $v" || true',
+            300,
+        )
+        if not stored.startswith("stored "):
+            return ""
+        try:
+            found = s3.get_object(Bucket=self._bucket, Key=key)["Body"].read().decode("ascii")
+        except (ClientError, BotoCoreError):
+            return ""
+        finally:
+            version = stored.split()[1]
+            self._remove(s3, key, "" if version == "None" else version)
+        self._invoke(f"rm -rf {folder}", 60)
+        return found
 
     def _invoke(self, command: str, timeout: float) -> str:
         """One Run Command to its end; its output.
@@ -263,7 +294,7 @@ class SsmTransport:
                     patience.failed(error)
                 except TransportError:
                     self._say(
-                        f"the job's script, with its variables, is still in s3://{self._bucket}/{key}: {code_and_message(e)[0] or e}. "
+                        f"a job's script or log is still in s3://{self._bucket}/{key}: {code_and_message(e)[0] or e}. "
                         "Delete it; the bucket does so after a day"
                     )
                     return

@@ -40,11 +40,14 @@ _WAITS = {
     "JobHeldUser": "held by its user: scontrol release {number}",
     "launch failed requeued held": "it could not be started on its nodes, and is retried",
     "JobHeldAdmin": "held by an administrator",
-    "Resources": "waits for nodes",
-    "Priority": "waits behind other jobs",
-    "ReqNodeNotAvail": "waits for the nodes that compiled: at least one is down or taken (ReqNodeNotAvail)",
+    "Resources": "{nodes}",
+    "Nodes required for job are DOWN": "{nodes}",
+    "Priority": "{nodes}",
+    "ReqNodeNotAvail": "{nodes}",
     "BeginTime": "{begins}",
     "PartitionInactive": "{inactive}",
+    "PartitionDown": "the queue takes jobs, but starts none: its partition is DOWN. An administrator has set that (scontrol update "
+    "partitionname=QUEUE state=up ends it)",
     "PartitionNodeLimit": "requests more nodes than the queue has",
 }
 """Why a pending job waits. Slurm keeps it as the reason of a job that is cancelled meanwhile."""
@@ -62,6 +65,16 @@ _STOPPED = {"CANCELLED": "", "TIMEOUT": "reached its time limit"}
 
 
 @dataclass(frozen=True)
+class Down:
+    """Nodes of a queue that are down since a time, with the reason that Slurm has."""
+
+    queue: str
+    since: str
+    nodes: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Known:
     """What is known of a stage.
 
@@ -75,6 +88,7 @@ class Known:
         elsewhere: the head node of the cluster it was submitted to, if that is another one.
         inactive: why its queue takes no jobs, if that is the reason.
         full: the shared file system, if no block of it is free.
+        down: the nodes of its queue that are down.
     """
 
     before: Stage | None = None
@@ -86,6 +100,7 @@ class Known:
     elsewhere: str | None = None
     inactive: str = ""
     full: str = ""
+    down: tuple[Down, ...] = ()
 
 
 def stage(name: str, number: str, known: Known) -> Stage:
@@ -211,9 +226,49 @@ def _of_queue(name: str, number: str, known: Known, code: int | None) -> Stage:
             unlaunched=_UNLAUNCHED.format(nodes) if code is None else _failed(known, code),
             inactive=known.inactive,
             number=number,
+            nodes=_waits_for_nodes(known, text),
             begins="starts again in a moment" if state else "starts in a moment",
         )
     return Stage(name, number, current, text, nodes or (state[4] if state else ""), code, started, ended)
+
+
+_EC2_CODE = re.compile(r"\(Code:(\w{1,60})\)")
+_NO_CAPACITY = {
+    "InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity", "MaxSpotInstanceCountExceeded",
+    "SpotMaxPriceTooLow", "Unsupported",
+}  # fmt: skip
+RETRY_SECONDS = 600
+"""After one of these codes, ParallelCluster does not use a compute resource for this time (user guide, fast insufficient capacity
+fail-over, 2026-11-24: `insufficient_capacity_timeout`)."""
+
+
+def _waits_for_nodes(known: Known, text: str) -> str:
+    """Why nodes are not there: what EC2 reported for those that could not be started, or what Slurm says of those that are down."""
+    compiled = known.before is not None and known.before.name == "precompile"
+    waits = "waits behind other jobs" if text == "Priority" else "waits for nodes"
+    if text.startswith("ReqNodeNotAvail") and "Reserved" in text:
+        waits = "waits for nodes that are reserved (scontrol show reservation)"
+    elif text.startswith("ReqNodeNotAvail") and compiled:
+        waits = "waits for the nodes that compiled: at least one is down or taken (ReqNodeNotAvail)"
+    from trainium_cdk.catalog.known_errors import explain  # only here: not for each `trn status`
+
+    refused = [d for d in known.down if _EC2_CODE.search(d.reason)]
+    for down in (refused or (() if text == "Priority" else known.down))[:1]:
+        code = _EC2_CODE.search(down.reason)
+        if code is None:
+            return f"{waits}; {down.nodes[:200]} is down: {down.reason[:200]}"
+        since = _time(down.since)
+        error = explain(down.reason)
+        at = f" at {_clock(since)}" if since else ""
+        again = ""
+        if since and code[1] in _NO_CAPACITY:
+            again = f", and ParallelCluster tries again at {_clock(since + RETRY_SECONDS)}"
+        return f"{waits}; EC2 reported {code[1]} for {down.nodes[:200]}{at}{again}" + (f": {error}" if error else "")
+    return waits
+
+
+def _clock(seconds: int) -> str:
+    return f"{dt.datetime.fromtimestamp(seconds, dt.UTC):%H:%M} UTC"
 
 
 def _ended(name: str, number: str, known: Known, state: Sequence[str], code: int | None) -> Stage:

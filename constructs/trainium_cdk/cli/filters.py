@@ -1,0 +1,96 @@
+"""What `trn logs` prints of a log: its last lines, those with a pattern, those since a time."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections import deque
+
+from trainium_cdk.errors import JobError
+
+_TIME = re.compile(
+    rb"(20\d\d)-(\d\d|[A-Z][a-z]{2})-(\d\d)[ T](\d\d):(\d\d):(\d\d)"  # also Neuron's 2026-Nov-24
+)
+_MONTHS = dict(
+    zip(
+        (b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"),
+        range(1, 13),
+        strict=True,
+    )
+)
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def moment(since: str, now: dt.datetime | None = None) -> dt.datetime:
+    """A time in UTC: a duration before now (30m, 2h, 1d) or an ISO time.
+
+    Raises:
+        JobError: it is neither.
+    """
+    now = now or dt.datetime.now(dt.UTC)
+    if found := re.fullmatch(r"(\d{1,6})([smhd])", since):
+        return now - dt.timedelta(seconds=int(found[1]) * _UNITS[found[2]])
+    try:
+        given = dt.datetime.fromisoformat(since)
+    except ValueError:
+        raise JobError(
+            f"since is {since!r}. Write a duration such as 30m, 2h or 1d, or a time such as 2026-11-24T07:00:00"
+        ) from None
+    return given if given.tzinfo else given.replace(tzinfo=dt.UTC)
+
+
+def time_of(line: bytes) -> dt.datetime | None:
+    """The first time in a line; nodes log in UTC."""
+    found = _TIME.search(line[:1000])
+    if not found:
+        return None
+    year, month, day, hour, minute, second = found.groups()
+    try:
+        return dt.datetime(
+            int(year), _MONTHS.get(month) or int(month), int(day), int(hour), int(minute), int(second), tzinfo=dt.UTC
+        )
+    except ValueError:
+        return None
+
+
+class Lines:
+    """A filter for the bytes of a log. Lines without a time have that of the line before.
+
+    Args:
+        tail: the last lines only, of those that the others let through; they come with `close`.
+        grep: a regular expression.
+    """
+
+    def __init__(self, *, tail: int | None = None, grep: str | None = None, since: dt.datetime | None = None):
+        try:
+            self._grep = re.compile(grep.encode()) if grep is not None else None
+        except re.error as e:
+            raise JobError(
+                f"grep is {grep!r}, which is not a regular expression: {e}. Put a backslash before special characters"
+            ) from None
+        self._since, self._recent = since, since is None
+        self._last: deque[bytes] | None = deque(maxlen=tail) if tail is not None else None
+        self._rest = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """The part that may be printed now."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return self._kept([line + b"\n" for line in lines])
+
+    def close(self) -> bytes:
+        """What is left at the log's end."""
+        rest, self._rest = self._rest, b""
+        kept = self._kept([rest] if rest else [])
+        return kept if self._last is None else b"".join(self._last)
+
+    def _kept(self, lines: list[bytes]) -> bytes:
+        found = [line for line in lines if self._is_recent(line) and (self._grep is None or self._grep.search(line))]
+        if self._last is None:
+            return b"".join(found)
+        self._last.extend(found)
+        return b""
+
+    def _is_recent(self, line: bytes) -> bool:
+        if self._since is not None and (at := time_of(line)):
+            self._recent = at >= self._since
+        return self._recent

@@ -1,0 +1,59 @@
+"""The lines of a log that `trn logs` prints with --tail, --grep and --since."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainium_cdk.cli.filters import Lines, moment, time_of
+from trainium_cdk.errors import JobError
+
+NOW = dt.datetime(2026, 11, 24, 7, 0, tzinfo=dt.UTC)
+LOG = b"""0: trn: train: Slurm job 7 on n1, 2026-11-24T06:00:00Z
+step 1 loss 9
+2026-Nov-24 06:30:00.0123 1:1 ERROR NRT failed
+Traceback
+2026-11-24 06:50:01,123 step 2 loss 8
+last, without an end"""
+
+
+@pytest.mark.parametrize(
+    ("options", "printed"),
+    [
+        ({}, LOG),
+        ({"tail": 2}, b"\n".join(LOG.split(b"\n")[-2:])),
+        ({"tail": 0}, b""),
+        ({"grep": r"loss \d"}, b"step 1 loss 9\n2026-11-24 06:50:01,123 step 2 loss 8\n"),
+        ({"grep": r"loss \d", "tail": 1}, b"2026-11-24 06:50:01,123 step 2 loss 8\n"),
+        ({"since": moment("45m", NOW)}, b"\n".join(LOG.split(b"\n")[2:])),
+        ({"since": moment("45m", NOW), "grep": "Traceback"}, b"Traceback\n"),
+        ({"since": moment("2026-11-24T06:50", NOW)}, b"\n".join(LOG.split(b"\n")[4:])),
+        ({"since": moment("1s", NOW)}, b""),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_lines(options: dict[str, object], printed: bytes, size: int) -> None:
+    lines = Lines(**options)  # type: ignore[arg-type]
+    found = b"".join(lines.feed(LOG[i : i + size]) for i in range(0, len(LOG), size)) + lines.close()
+    assert found == printed
+
+
+@given(st.binary(max_size=300), st.integers(1, 50))
+def test_without_a_filter_every_byte_is_printed(log: bytes, size: int) -> None:
+    lines = Lines()
+    assert b"".join(lines.feed(log[i : i + size]) for i in range(0, len(log), size)) + lines.close() == log
+
+
+@given(st.binary(max_size=200))
+def test_any_line_has_a_time_or_none(line: bytes) -> None:
+    time_of(line)
+
+
+def test_a_wrong_pattern_or_time_is_refused() -> None:
+    with pytest.raises(JobError, match=r"grep is '\(', which is not a regular expression"):
+        Lines(grep="(")
+    with pytest.raises(JobError, match=r"since is 'yesterday'\. Write a duration such as 30m"):
+        moment("yesterday")

@@ -1,0 +1,95 @@
+"""Nodes that EC2 does not give, on a real Slurm with two compute resources of one type: a reservation, and on-demand nodes."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from sandbox.slurm import LocalSlurm, available
+from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
+from tests.support import need
+from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
+
+NO_CAPACITY = "(Code:InsufficientInstanceCapacity)Failure when resuming nodes"
+RESERVED, FREE = "compute1-dy-reserved-[1-2]", "compute1-dy-free-[1-4]"
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSlurm]:
+    need(available() is None, str(available()))
+    configuration = copy.deepcopy(CONFIGURATION)
+    [queue] = configuration["Scheduling"]["SlurmQueues"]  # type: ignore[index]
+    [kind] = queue["ComputeResources"]
+    queue["ComputeResources"] = [
+        {**kind, "Name": "free", "MaxCount": 4, "DynamicNodePriority": 2000},
+        {**kind, "Name": "reserved", "MaxCount": 2},
+    ]
+    with LocalSlurm.start(tmp_path_factory.mktemp("slurm"), configuration) as running:
+        yield running
+
+
+@pytest.fixture
+def backend(slurm: LocalSlurm) -> Iterator[SlurmBackend]:
+    fleets = fleet(nodes=2, resource="reserved"), fleet(nodes=4, resource="free")
+    yield SlurmBackend(make_cluster(*fleets), LocalTransport(env=slurm.node_env(), interval=0.2))
+    for nodes in (RESERVED, FREE):
+        slurm.run(["scontrol", "update", f"nodename={nodes}", "state=resume"])
+
+
+def refuse(slurm: LocalSlurm, nodes: str) -> None:
+    """As ParallelCluster's resume program does."""
+    slurm.run(["scontrol", "update", f"nodename={nodes}", "state=down", f"reason={NO_CAPACITY}"])
+
+
+def script(nodes: int, **given: str) -> Script:
+    return Script(filename="x.sh", content=b"true", nodes=nodes, precompile=False, **given)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 300
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_the_reservation_is_used_first(backend: SlurmBackend) -> None:
+    ended = backend.wait(backend.submit(script(2)).id, 600)
+    assert (ended.state, ended.current.nodes) == ("COMPLETED", RESERVED)
+
+
+def test_a_job_starts_where_plain_sbatch_would(backend: SlurmBackend, slurm: LocalSlurm) -> None:
+    refuse(slurm, RESERVED)
+    ended = backend.wait(backend.submit(script(3)).id, 600)
+    assert (ended.state, ended.current.nodes) == ("COMPLETED", "compute1-dy-free-[1-3]")
+
+
+def test_what_ec2_reported_is_named(backend: SlurmBackend, slurm: LocalSlurm) -> None:
+    refuse(slurm, RESERVED)
+    refuse(slurm, FREE)
+    job = backend.submit(script(2))
+    until(lambda: "EC2 reported" in backend.status(job.id).current.reason)
+    for found in (backend.status(job.id), next(j for j in backend.list() if j.id == job.id)):
+        reason = found.current.reason
+        assert reason.startswith("waits for nodes; EC2 reported InsufficientInstanceCapacity for compute1-dy-")
+        assert "and ParallelCluster tries again at " in reason
+        assert "compiled" not in reason
+    chosen = backend.submit(script(1, compute_resource="free"))
+    until(lambda: "EC2 reported" in backend.status(chosen.id).current.reason)
+    slurm.run(["scontrol", "update", f"nodename={FREE}", "state=resume"])
+    assert backend.wait(job.id, 600).current.nodes.startswith("compute1-dy-free-")
+    assert backend.wait(chosen.id, 600).ok
+
+
+def test_reserved_nodes_are_not_called_nodes_that_compiled(backend: SlurmBackend, slurm: LocalSlurm) -> None:
+    begins = ["starttime=now", "duration=60", "users=root", "flags=maint", f"nodes={RESERVED},{FREE}"]
+    slurm.run(["scontrol", "create", "reservation", "reservationname=upgrade", *begins])
+    try:
+        job = backend.submit(script(1))
+        until(lambda: "reserved" in backend.status(job.id).current.reason)
+        assert "compiled" not in backend.status(job.id).current.reason
+        backend.cancel(job.id)
+    finally:
+        slurm.run(["scontrol", "delete", "reservationname=upgrade"])
