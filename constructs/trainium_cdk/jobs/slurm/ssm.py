@@ -166,7 +166,8 @@ class SsmTransport:
         bucket."""
         from botocore.exceptions import BotoCoreError, ClientError
 
-        if (s3 := self._s3) is None or not self._bucket:
+        s3 = self._s3() if callable(self._s3) else self._s3
+        if s3 is None or not self._bucket:
             return ""
         key = f"{RESPONSES}{secrets.token_hex(16)}"
         where = {"region": s3.meta.region_name, "bucket": self._bucket, "key": key, "body": f"{folder}/o"}
