@@ -17,7 +17,7 @@ from trainium_cdk.jobs import Job, plan
 from trainium_cdk.jobs.kinds import kinds
 
 ROOT = Path(__file__).parents[2]
-GIVEN = {"kind", "nodes", "env", "filename", "content", "args"}
+GIVEN = {"kind", "nodes", "env", "filename", "content", "args", "inside", "tree", "workdir"}
 """Fields without an option of their own."""
 NEEDS = {
     "module": ["--config", "c"],
@@ -128,7 +128,8 @@ def test_each_printed_command(line: str, monkeypatch: pytest.MonkeyPatch, tmp_pa
     """It is a job, which fits a cluster of each engine on which its kind runs."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_TOKEN", "hf_x")
-    for name in ("train.py", "my-script.py"):
+    Path("my-project").mkdir()
+    for name in ("train.py", "my-script.py", "my-project/train.py"):
         Path(name).write_text("1\n")
     words = shlex.split(line.replace("COMMIT", "a" * 40).replace("IMAGE", "an/image:1"))[2:]
     job, _ = made(monkeypatch, words)

@@ -79,7 +79,7 @@ def _ended(described: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 def _describe(name: str, kind: type[Job], *, details: bool) -> dict[str, Any]:
     first, before = kind.RELEASES
     bounds = [f"from {first}"] * bool(first) + [f"before {before}"] * bool(before)
-    hidden = {"kind", "filename", "content", "args"}
+    hidden = {"kind", "filename", "content", "args", "inside", "tree"}
     return {
         "kind": name,
         "title": kind.TITLE,

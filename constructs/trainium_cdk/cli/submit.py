@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from trainium_cdk.jobs.plan import Plan
 
 _Of = typer.Option
-_GIVEN_OTHERWISE = frozenset({"kind", "nodes", "env", "filename", "content", "args"})
+_GIVEN_OTHERWISE = frozenset({"kind", "nodes", "env", "filename", "content", "args", "inside", "tree", "workdir"})
 """Fields without a generated option: they are arguments, or options defined below."""
 
 
@@ -156,6 +157,14 @@ def submit(
             help="Added to the launch environment; NAME alone takes its value from your environment.",
         ),
     ] = None,
+    workdir: Annotated[
+        Path | None,
+        _Of(
+            metavar="DIR",
+            help="Folder of your code, in which the script runs, without what its .gitignore and .trnignore name. It is sent once, later "
+            "only what has changed.",
+        ),
+    ] = None,
     token: Annotated[str | None, _Of(help="Submit only once with this token, however often this is run.")] = None,
     dry_run: Annotated[
         bool, _Of("--dry-run", help="Print what would be sent, byte for byte, and send nothing.")
@@ -173,7 +182,8 @@ def submit(
 
     given = {name: value for name, value in fields.items() if value is not None}
     given |= _of_environment(ctx, given)
-    made = make(job, tuple(args or ()), {**given, "nodes": nodes, "env": _pairs(env or [])})
+    given |= {"nodes": nodes, "env": _pairs(env or [])}
+    made = make(job, tuple(args or ()), {**given, "workdir": workdir} if workdir else given)
     jobs = backend(stack, region, local, cluster)
     token = new_token() if token is None else token
     submission = jobs.render(made, token)
@@ -183,6 +193,8 @@ def submit(
     for line in submission.plan.describe():
         say(line)
     _compare(submission.plan)
+    if workdir:
+        say(f"workdir {made.workdir}")  # type: ignore[attr-defined]
     with status_when_interrupted(
         lambda: (
             f"interrupted: {submission.id} will be submitted completely or not at all (trn status "
@@ -191,6 +203,13 @@ def submit(
     ):
         say(f"submitting {submission.id} (if this is interrupted, run it again with --token {token})")
         sent = jobs.send(submission)
+        if sent.sent is not None:
+            files, size = sent.sent
+            say(
+                f"sent {files:,} new or changed files, {size:,} bytes packed"
+                if files
+                else "the workdir was sent before"
+            )
         stages = ", ".join(f"{stage} {number}" for stage, number in sent.stages.items())
         if sent.resubmitted:
             say(f"the scheduler had lost {', '.join(sent.resubmitted)}: submitted again")
@@ -229,17 +248,19 @@ def make(job: str, args: tuple[str, ...], fields: dict[str, Any]) -> Job:
     Raises:
         JobError: the kind or script does not exist, or does not have an option.
     """
-    from pathlib import Path
-
     from trainium_cdk.jobs.kinds import by_name, submittable
     from trainium_cdk.jobs.kinds.script import Script
 
     if kind := by_name(job):
+        if "workdir" in fields:
+            raise JobError(f"{job} has its own program, and takes no --workdir. Remove it, or submit your own script")
         if args:
             raise JobError(
                 f"{job} takes no arguments, but was given {args[0][:80]!r}. Remove it, or submit your own script"
             )
         return kind(**fields)
+    if "workdir" in fields:
+        return Script.from_workdir(fields.pop("workdir"), job, args=args, **fields)
     try:
         exists = "/" in job or "." in job or bool(job and Path(job).exists())
     except (OSError, ValueError):  # the name is too long, or contains a NUL byte

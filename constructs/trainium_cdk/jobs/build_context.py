@@ -139,13 +139,13 @@ class _Rules:
                     f"{file}, line {number}: {line.strip()[:80]!r} is not a pattern. Correct it, or remove the line"
                 ) from None
             ignored += patterns
-            wanted += [p[1:] for p in patterns if p.startswith("!") and _is_secret(p[1:])]
+            wanted += [p[1:] for p in patterns if p.startswith("!") and is_secret(p[1:])]
         return cls(PathSpec.from_lines("gitignore", ignored), PathSpec.from_lines("gitignore", wanted))
 
     def leave_out(self, name: str, mode: int) -> str:
         """The name under which a file is reported as left out; empty if it is sent."""
         parts = name.split("/")
-        secret = next((i for i, part in enumerate(parts) if _is_secret(part)), None)
+        secret = next((i for i, part in enumerate(parts) if is_secret(part)), None)
         if secret is not None and not self.wanted.match_file(name):
             return "/".join(parts[: secret + 1])
         if self.ignored.match_file(name):
@@ -153,7 +153,7 @@ class _Rules:
         return "" if stat.S_ISREG(mode) or stat.S_ISLNK(mode) else f"{name}, which is not a regular file"
 
 
-def _is_secret(path: str) -> bool:
+def is_secret(path: str) -> bool:
     return any(fnmatch.fnmatchcase(part, name) for part in path.split("/") for name in NOT_SENT)
 
 

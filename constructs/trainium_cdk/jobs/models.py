@@ -291,6 +291,11 @@ class Job(BaseModel):
         return {}
 
     @property
+    def prepares(self) -> bool:
+        """Whether something is fetched first."""
+        return self.PREPARES
+
+    @property
     def needs_framework(self) -> bool:
         """Whether the nodes must have one of `FRAMEWORKS`."""
         return bool(self.FRAMEWORKS)
@@ -405,7 +410,7 @@ class Plan:
     @property
     def stages(self) -> tuple[StageName, ...]:
         """In their order; `prepare` runs only if something must be fetched."""
-        first: tuple[StageName, ...] = ("prepare",) if self.job.PREPARES else ()
+        first: tuple[StageName, ...] = ("prepare",) if self.job.prepares else ()
         middle: tuple[StageName, ...] = ("precompile",) if self.job.precompile else ()
         return (*first, *middle, "train")
 

@@ -105,6 +105,7 @@ class Submitted:
         existing: whether it already existed, from an earlier submission with the same token.
         stages: the scheduler's ids by stage. `prepare` is missing if everything was already fetched.
         resubmitted: stages that the scheduler had lost, and that were now submitted again.
+        sent: files and bytes (packed) of the workdir that the bucket did not have; None without a workdir.
     """
 
     id: str
@@ -112,6 +113,7 @@ class Submitted:
     stages: dict[str, str]
     directory: str
     resubmitted: tuple[str, ...] = ()
+    sent: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)

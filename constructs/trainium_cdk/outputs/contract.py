@@ -30,6 +30,9 @@ SOURCES = "images/"
 JOB_FILES = "jobs/"
 """Prefix, in the stack's bucket, of what jobs read and write: all of the bucket that nodes and pods have access to."""
 
+CODE = f"{JOB_FILES}code"
+"""Prefix of what is sent of workdirs (`trn submit --workdir`), in the stack's bucket."""
+
 _FLEET = "Fleet"
 _NONE = "-"
 """CloudFormation refuses empty outputs."""

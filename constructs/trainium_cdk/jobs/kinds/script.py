@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,10 +12,14 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import quote, templates
+from trainium_cdk.jobs import quote, shell, templates
 from trainium_cdk.jobs.models import MAX_SCRIPT_BYTES, Job, fits, passable, shown, wrong
 from trainium_cdk.jobs.plan import Plan
 from trainium_cdk.jobs.templates import Template
+from trainium_cdk.outputs.contract import CODE
+
+_AT_ONCE = 50_000_000
+"""Bytes of a workdir that a head node fetches while a job is submitted."""
 
 
 class Script(Job):
@@ -26,13 +31,25 @@ class Script(Job):
 
     TITLE: ClassVar[str] = "a script of your own"
     FRAMEWORKS: ClassVar[tuple[str, ...]] = ()
-    PREPARES: ClassVar[bool] = False
+    PREPARES: ClassVar[bool] = False  # but with a workdir
     RESTARTS: ClassVar[bool] = False
 
     kind: Literal["script"] = "script"
     filename: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}$")]
     content: bytes = Field(max_length=MAX_SCRIPT_BYTES, repr=False)
     args: tuple[str, ...] = ()
+    workdir: Any = Field(
+        default=None,
+        repr=False,
+        exclude=True,
+        description="Folder of your code, in which the script runs, without what its .gitignore and .trnignore name. It is sent once, and "
+        "later only what has changed.",
+    )
+    """A `jobs.workdir.Workdir`; None: the script alone."""
+    inside: str = ""
+    """The script's path in the folder."""
+    tree: str = ""
+    """The folder's digest."""
     tasks_per_node: int = Field(default=1, ge=1, le=256, description="Copies of the script on each node.")
     launcher: Literal["none", "torchrun", "accelerate"] = Field(
         default="none",
@@ -69,6 +86,30 @@ class Script(Job):
             )
         return cls(filename=path.name, content=content, **fields)
 
+    @classmethod
+    def from_workdir(cls, folder: str | Path, script: str, **fields: Any) -> Self:
+        """The job of a script in a folder, which is sent with it.
+
+        Args:
+            script: its path in the folder, or from here.
+
+        Raises:
+            JobError: see `workdir.read` and `from_file`; or the script is not in the folder, or left out of it.
+        """
+        from trainium_cdk.jobs.workdir import read
+
+        workdir = read(Path(folder))
+        places = (Path(os.path.normpath(folder / script)) for folder in (workdir.folder, Path.cwd()))
+        file = next((place for place in places if place.is_file()), None)
+        if file is None or not file.is_relative_to(workdir.folder):
+            raise JobError(f"there is no script {script[:300]} in {workdir.folder}. Give its path in the workdir")
+        path = file.relative_to(workdir.folder).as_posix()
+        if path not in {entry.name for entry in workdir.entries}:
+            raise JobError(
+                f"{path} is left out of the workdir, by its .gitignore or .trnignore. Add !{path} to .trnignore"
+            )
+        return cls.from_file(file, workdir=workdir, inside=path, tree=workdir.digest, **fields)
+
     @model_validator(mode="after")
     def _arguments(self) -> Self:
         if not self.content.strip():
@@ -101,8 +142,12 @@ class Script(Job):
         return self.tasks_per_node
 
     @property
+    def prepares(self) -> bool:
+        return self.workdir is not None
+
+    @property
     def files(self) -> Mapping[str, bytes]:
-        return {self.filename: self.content}
+        return {} if self.workdir else {self.filename: self.content}
 
     def check(self, plan: Plan) -> None:
         own_image = self.image and not self.framework  # then the framework is unknown
@@ -113,19 +158,36 @@ class Script(Job):
             )
 
     def template(self, plan: Plan) -> Template:
-        name = quote.word(self.filename)
+        folder, file, prepare = '"$job/work"', f'"$job/script"/{quote.word(self.filename)}', ""
+        if self.workdir:
+            # in front, so that the script also finds modules at the top of the folder
+            folder, file = (
+                '"$job/code"\nexport PYTHONPATH="$job/code${PYTHONPATH:+:$PYTHONPATH}"',
+                f'"$job/code"/{quote.word(self.inside)}',
+            )
+            prepare = _fetch(self.workdir, plan.cluster.bucket)
         if self.launcher != "none":
             given: list[templates.Option] = [quote.words(self.args)] if self.args else []
-            start = templates.command(f'"$job/script"/{name}', given, self.launcher)
-            return Template(f'cd "$job/work"\n{start}\n{templates.RUN}')
-        if self.content.startswith(b"#!"):
-            start = f'"$job/script"/{name}'
-        else:
-            start = f'{"python3" if self.filename.endswith(".py") else "bash"} "$job/script"/{name}'
+            start = templates.command(file, given, self.launcher)
+            return Template(f"cd {folder}\n{start}\n{templates.RUN}", prepare)
+        program = "python3" if self.filename.endswith(".py") else "bash"
+        start = file if self.content.startswith(b"#!") and self._executable else f"{program} {file}"
         words = f" {quote.words(self.args)}" if self.args else ""
-        return Template(f"""cd "$job/work"
-command=({start}{words})
-{templates.RUN}""")
+        return Template(f"cd {folder}\ncommand=({start}{words})\n{templates.RUN}", prepare)
+
+    @property
+    def _executable(self) -> bool:
+        """Whether the nodes may start the file itself: those that are sent alone are made executable there."""
+        return not self.workdir or any(e.kind == "program" for e in self.workdir.entries if e.name == self.inside)
+
+
+def _fetch(workdir: Any, bucket: str) -> str:
+    """Lines of `prepare` that put the folder's files into the job's. A head node does so itself, unless there are many."""
+    later = 'if [ "$mode" = check ]; then exit 3; fi\n' if workdir.size > _AT_ONCE else ""
+    address = quote.word(f"s3://{bucket}/{CODE}")
+    return f"""if [ ! -d "$job/code" ]; then
+{later}python3 -c {quote.word(shell.read("code.py").decode())} {address} {workdir.digest} "$job/code" || exit 4
+fi"""
 
 
 def _not_runnable(name: str, content: bytes) -> str:

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -71,7 +72,10 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         return render(job, self.cluster, new_token() if token is None else token, catalog=self._catalog)
 
     def send(self, submission: KubernetesSubmission) -> Submitted:
-        return Submitter(self.cluster, self.api, self.sleep).send(submission)
+        from trainium_cdk.jobs.workdir import deliver
+
+        sent = deliver(submission.plan)
+        return replace(Submitter(self.cluster, self.api, self.sleep).send(submission), sent=sent)
 
     def status(self, id: str) -> JobStatus:
         return status.status(self.seen(id))

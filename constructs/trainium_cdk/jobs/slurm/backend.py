@@ -68,6 +68,9 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         return render(job, self.cluster, new_token() if token is None else token, catalog=self._catalog)
 
     def send(self, submission: SlurmSubmission) -> Submitted:
+        from trainium_cdk.jobs.workdir import deliver
+
+        sent = deliver(submission.plan)
         result = self._patience().ask(lambda: self._send(submission))
         results = [line for line in result.stdout.splitlines() if line.startswith(RESULT)]
         if result.code != 0 or not results:
@@ -79,7 +82,7 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         answer = json.loads(results[-1].removeprefix(RESULT))
         stages = {str(k): str(v) for k, v in answer["stages"].items()}
         again = tuple(str(answer.get("resubmitted", "")).split())
-        return Submitted(submission.id, bool(answer["existing"]), stages, submission.directory, again)
+        return Submitted(submission.id, bool(answer["existing"]), stages, submission.directory, again, sent)
 
     def _send(self, submission: SlurmSubmission) -> Result:
         result = self.transport.run(submission.text, timeout=300, private=bool(submission.plan.job.env))

@@ -1,0 +1,302 @@
+"""The folder of a submission (`trn submit --workdir DIR`): what of it is sent, and sending it to the stack's bucket.
+
+Content is sent once. A tree is named after the SHA-256 of its list of files, and lies in the bucket as that list and as packs of file
+contents; a later submission sends one more pack, with the contents that no pack has yet. The list and all contents are compared with
+their SHA-256 when a job fetches them (`shell/code.py`): other jobs may write to the bucket.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import stat
+import tarfile
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from trainium_cdk.errors import JobError, TransportError
+from trainium_cdk.jobs.build_context import is_secret
+from trainium_cdk.outputs.contract import CODE
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
+
+    from trainium_cdk.jobs.models import Plan
+
+MAX_BYTES, MAX_FILES = 500_000_000, 20_000
+"""Of all files together. Data and checkpoints belong on the shared file system."""
+MOST_PACKS = 20
+"""A tree of more packs is sent as one again."""
+PREFIX = f"{CODE}/"
+_IGNORE = (".gitignore", ".trnignore")
+_NOT_SENT = frozenset({"__pycache__", ".venv", "node_modules", ".mypy_cache", ".pytest_cache", ".ruff_cache"})
+Kind = Literal["file", "program", "link"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file of the folder: `digest` is the SHA-256 of its content, or of a link's target."""
+
+    name: str
+    kind: Kind
+    digest: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Workdir:
+    """A folder as it is sent.
+
+    Attributes:
+        digest: of all entries: the same files give the same digest.
+        left_out: names that ignore files, or their content (credentials, caches), leave out, at most ten.
+    """
+
+    folder: Path
+    entries: tuple[Entry, ...] = field(repr=False)
+    digest: str
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        return sum(entry.size for entry in self.entries)
+
+    def __str__(self) -> str:
+        left = f"; left out: {', '.join(self.left_out)}" if self.left_out else ""
+        return f"{self.folder}: {len(self.entries):,} files, {self.size:,} bytes{left}"
+
+
+class Sent(NamedTuple):
+    """What sending a folder took: nothing if it was there already. `size`: packed."""
+
+    files: int = 0
+    size: int = 0
+
+
+def read(folder: Path) -> Workdir:
+    """A folder without what `.gitignore` and `.trnignore` files leave out, nor credentials and caches.
+
+    Raises:
+        JobError: it is no folder, cannot be read, is too large, or has a link that leads out of it.
+    """
+    folder = folder.expanduser().resolve()
+    if not folder.is_dir():
+        raise JobError(f"workdir is {folder}, which is not a folder. Give the folder of your code")
+    entries: list[Entry] = []
+    left: list[str] = []
+    by_top = Counter[str]()
+    for file, name, mode in _walk(folder, left):
+        entry = _entry(folder, file, name, mode)
+        entries.append(entry)
+        by_top[name.partition("/")[0]] += entry.size
+        if by_top.total() > MAX_BYTES or len(entries) > MAX_FILES:
+            most = ", ".join(f"{top} ({size:,} bytes)" for top, size in by_top.most_common(3))
+            raise JobError(
+                f"workdir {folder} has more than {MAX_BYTES:,} bytes, or more than {MAX_FILES:,} files; most so far are in {most}. Name what "
+                "the job does not need in .trnignore, and put data on the shared file system (trn cp, trn data stage)"
+            )
+    if not entries:
+        raise JobError(f"workdir {folder} has no files that are sent. Check its .gitignore and .trnignore")
+    return Workdir(folder, tuple(entries), _digest(entries), tuple(left[:10]))
+
+
+def deliver(plan: Plan) -> Sent | None:
+    """Send a job's folder, if it has one, to the bucket of its cluster. Raises as `send` does."""
+    workdir = getattr(plan.job, "workdir", None)
+    return send(workdir, plan.cluster.bucket, plan.cluster.region) if workdir else None
+
+
+def send(workdir: Workdir, bucket: str, region: str) -> Sent:
+    """Send what the bucket does not have.
+
+    Raises:
+        JobError: a file has changed since it was read.
+        TransportError: AWS cannot be reached, or does not allow it.
+    """
+    import boto3
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    from trainium_cdk._aws import describe_error
+
+    if not bucket:
+        raise JobError("the stack has no bucket to send the workdir through. Deploy it with a bucket")
+    try:
+        return _send(workdir, boto3.client("s3", region_name=region), bucket)
+    except (ClientError, BotoCoreError) as e:
+        raise TransportError(
+            f"cannot send {workdir.folder} to s3://{bucket}/{PREFIX}: {describe_error(e)}. Nothing was submitted"
+        ) from None
+
+
+def _send(workdir: Workdir, s3: Any, bucket: str) -> Sent:
+    if _get(s3, bucket, f"trees/{workdir.digest}.json") is not None:
+        return Sent()
+    latest = f"latest/{hashlib.sha256(str(workdir.folder).encode()).hexdigest()[:32]}.json"
+    known: dict[str, str] = {}  # content -> pack
+    for pack, contents in (_get(s3, bucket, latest) or {}).get("packs", {}).items():
+        known |= dict.fromkeys(contents, pack)
+    wanted = {entry.digest: entry for entry in workdir.entries}
+    packs: dict[str, list[str]] = {}
+    for digest in wanted.keys() & known.keys():
+        packs.setdefault(known[digest], []).append(digest)
+    there = {pack for pack in packs if _exists(s3, bucket, f"packs/{pack}.tar.gz")}
+    packs = {pack: digests for pack, digests in packs.items() if pack in there} if len(packs) < MOST_PACKS else {}
+    have = {digest for digests in packs.values() for digest in digests}
+    new = [entry for digest, entry in wanted.items() if digest not in have]
+    if new:
+        with tempfile.TemporaryFile() as file:
+            name = _pack(workdir.folder, new, file)
+            size = file.tell()
+            file.seek(0)
+            s3.upload_fileobj(file, bucket, f"{PREFIX}packs/{name}.tar.gz")
+        packs[name] = [entry.digest for entry in new]
+    else:
+        size = 0
+    tree = json.dumps({"entries": _plain(workdir.entries), "packs": packs}, sort_keys=True).encode()
+    for key in (f"trees/{workdir.digest}.json", latest):
+        s3.put_object(Bucket=bucket, Key=f"{PREFIX}{key}", Body=tree)
+    return Sent(len(new), size)
+
+
+def _pack(folder: Path, entries: list[Entry], file: Any) -> str:
+    """Write the contents as a compressed tar file; returns its SHA-256."""
+    with tarfile.open(fileobj=file, mode="w:gz", compresslevel=6, format=tarfile.PAX_FORMAT) as pack:
+        for entry in entries:
+            content = _content(folder / entry.name, entry.kind == "link")
+            if hashlib.sha256(content).hexdigest() != entry.digest:
+                raise JobError(f"{entry.name} changed while the workdir was sent. Submit again")
+            member = tarfile.TarInfo(entry.digest)
+            member.size = len(content)
+            pack.addfile(member, io.BytesIO(content))
+    file.seek(0)
+    digest = hashlib.file_digest(file, "sha256").hexdigest()
+    file.seek(0, os.SEEK_END)
+    return digest
+
+
+def _walk(folder: Path, left: list[str]) -> Iterator[tuple[Path, str, int]]:
+    """The files of a folder, sorted, with their name in it and their mode. What is left out is added to `left`."""
+    rules = [(above, found) for above in _above(folder) if (found := _rules(above))]
+
+    def below(current: Path, rules: list[tuple[Path, GitIgnoreSpec]]) -> Iterator[tuple[Path, str, int]]:
+        if current != folder and (found := _rules(current)):
+            rules = [*rules, (current, found)]
+        try:
+            with os.scandir(current) as listed:
+                children = sorted(listed, key=lambda child: child.name)
+        except OSError as e:
+            raise JobError(f"cannot read {current}: {e.strerror}. Name it in .trnignore, or make it readable") from None
+        for child in children:
+            file = Path(child.path)
+            name, is_folder = file.relative_to(folder).as_posix(), child.is_dir(follow_symlinks=False)
+            mode = child.stat(follow_symlinks=False).st_mode
+            odd = not (is_folder or stat.S_ISREG(mode) or stat.S_ISLNK(mode))
+            if is_secret(child.name) or child.name in _NOT_SENT or odd or _ignored(file, is_folder, rules):
+                left.append(name + "/" * is_folder)
+            elif is_folder:
+                yield from below(file, rules)
+            else:
+                yield file, name, mode
+
+    yield from below(folder, rules)
+
+
+def _above(folder: Path) -> list[Path]:
+    """The folder, after those above it that belong to the same git repository."""
+    chain = [folder, *folder.parents]
+    root = next((number for number, place in enumerate(chain) if (place / ".git").exists()), 0)
+    return chain[root::-1]
+
+
+def _rules(folder: Path) -> GitIgnoreSpec | None:
+    lines: list[str] = []
+    for file in (folder / name for name in _IGNORE):
+        try:
+            lines += file.read_text("utf-8-sig").splitlines() if file.is_file() else []
+        except (OSError, UnicodeDecodeError) as e:
+            raise JobError(f"cannot read {file}: {e}. Save it as UTF-8 text, or remove it") from None
+    if not lines:
+        return None
+    from pathspec import GitIgnoreSpec
+
+    try:
+        return GitIgnoreSpec.from_lines(lines)
+    except ValueError as e:
+        raise JobError(f"{folder}/.gitignore or .trnignore has an invalid pattern: {e}. Correct it") from None
+
+
+def _ignored(file: Path, is_folder: bool, rules: list[tuple[Path, GitIgnoreSpec]]) -> bool:
+    """As git decides: the deepest ignore file with a matching line."""
+    for place, spec in reversed(rules):
+        found = spec.check_file(file.relative_to(place).as_posix() + "/" * is_folder).include
+        if found is not None:
+            return found
+    return False
+
+
+def _entry(folder: Path, file: Path, name: str, mode: int) -> Entry:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise JobError(
+            f"the file name {os.fsencode(name)!r} is not UTF-8. Rename it, or name it in .trnignore"
+        ) from None
+    if link := stat.S_ISLNK(mode):
+        if not Path(os.path.realpath(file)).is_relative_to(folder) or file.readlink().is_absolute():
+            raise JobError(
+                f"{name} is a link to {file.readlink()}, which leads out of {folder}. Put the file itself there, or name the link in "
+                ".trnignore"
+            )
+    elif file.stat().st_size > MAX_BYTES:
+        raise JobError(
+            f"{name} has {file.stat().st_size:,} bytes; {MAX_BYTES:,} is the maximum of a workdir. Name it in .trnignore, and put it on the "
+            "shared file system (trn cp)"
+        )
+    content = _content(file, link)
+    kind: Kind = "link" if link else "program" if mode & 0o111 else "file"
+    return Entry(name, kind, hashlib.sha256(content).hexdigest(), len(content))
+
+
+def _content(file: Path, link: bool) -> bytes:
+    try:
+        return os.fsencode(file.readlink()) if link else file.read_bytes()
+    except OSError as e:
+        raise JobError(f"cannot read {file}: {e.strerror}. Name it in .trnignore, or make it readable") from None
+
+
+def _plain(entries: tuple[Entry, ...] | list[Entry]) -> list[list[str]]:
+    return [[entry.name, entry.kind, entry.digest] for entry in entries]
+
+
+def _digest(entries: list[Entry]) -> str:
+    """As `shell/code.py` computes it."""
+    return hashlib.sha256(json.dumps(_plain(entries)).encode()).hexdigest()
+
+
+def _get(s3: Any, bucket: str, key: str) -> dict[str, Any] | None:
+    """A JSON object of the bucket; None if there is none, or it is not ours."""
+    try:
+        found = json.loads(s3.get_object(Bucket=bucket, Key=f"{PREFIX}{key}")["Body"].read())
+    except s3.exceptions.NoSuchKey:
+        return None
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _exists(s3: Any, bucket: str, key: str) -> bool:
+    from botocore.exceptions import ClientError
+
+    try:
+        s3.head_object(Bucket=bucket, Key=f"{PREFIX}{key}")
+    except ClientError as e:
+        if e.response["Error"]["Code"] not in ("404", "NoSuchKey"):
+            raise
+        return False
+    return True

@@ -1,0 +1,223 @@
+"""`--workdir`: what of a folder is sent, once, and what a job finds: with the S3 of the local AWS, the real AWS CLI and a real Slurm."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox import LocalAws
+from sandbox.slurm import LocalSlurm
+from tests.jobs.conftest import fleet, make_cluster
+from tests.jobs.kubernetes.conftest import make_cluster as make_eks
+from trainium_cdk.errors import JobError, SubmitError
+from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend, shell, workdir
+from trainium_cdk.jobs.kubernetes.render import render as render_eks
+from trainium_cdk.outputs.contract import CODE
+
+BUCKET = "trn-workdir"
+TRAIN = "import sys, helper, pkg.mod\nprint('found', helper.X, pkg.mod.Y, open('data.txt').read(), sys.argv[1:])\n"
+
+
+def write(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    files = {
+        "train.py": TRAIN,
+        "helper.py": "X = 1\n",
+        "pkg/__init__.py": "",
+        "pkg/mod.py": "Y = 2\n",
+        "data.txt": "three",
+    }
+    return write(tmp_path / "project", files)
+
+
+@pytest.mark.parametrize(
+    ("files", "sent"),
+    [
+        ({".gitignore": "*.log\n/top\n", "a.log": "", "top/x": "", "sub/top/x": ""}, "sub/top/x"),
+        ({".gitignore": "*\n!keep*\n!.gitignore\n", "keep.py": "", "other.py": ""}, "keep.py"),
+        ({"sub/.gitignore": "x\n", "sub/x": "", "x": ""}, "x"),
+        ({".gitignore": "x\n", "sub/.gitignore": "!x\n", "sub/x": "", "x": ""}, "sub/x"),
+        ({".gitignore": "x\n", ".trnignore": "!x\ny\n", "x": "", "y": ""}, "x"),
+        ({".gitignore": "folder/\n", "folder/a": "", "file/folder": ""}, "file/folder"),
+        ({".env": "", ".git/config": "", ".aws/credentials": "", "__pycache__/m.pyc": "", ".venv/x": "", "a": ""}, "a"),
+    ],
+)
+def test_what_is_sent(tmp_path: Path, files: dict[str, str], sent: str) -> None:
+    found = [entry.name for entry in workdir.read(write(tmp_path, files)).entries]
+    assert [name for name in found if "ignore" not in name] == sent.split()
+
+
+def test_ignore_files_agree_with_git(tmp_path: Path) -> None:
+    names = [
+        "a.py",
+        "a.log",
+        "build/x",
+        "src/build/y",
+        "src/keep.log",
+        "docs/b.txt",
+        "docs/deep/b.txt",
+        "x y/#z",
+        "!odd",
+    ]
+    rules = {".gitignore": "*.log\n!keep.log\n/build\ndocs/**/b.txt\n\\!odd\n", "src/.gitignore": "/build/\n"}
+    write(tmp_path, {**dict.fromkeys(names, ""), **rules})
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    git = ["git", "-C", str(tmp_path), "ls-files", "-z", "--others", "--exclude-standard"]
+    by_git = subprocess.run(git, capture_output=True, text=True, check=True).stdout.split("\0")
+    assert sorted(entry.name for entry in workdir.read(tmp_path).entries) == sorted(filter(None, by_git))
+    below = [name.removeprefix("src/") for name in by_git if name.startswith("src/")]
+    assert sorted(entry.name for entry in workdir.read(tmp_path / "src").entries) == sorted(below)
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        ("true", "has no files that are sent"),
+        ("ln -s /etc/passwd x", r"x is a link to /etc/passwd, which leads out of .*\.trnignore"),
+        ("ln -s ../outside x; touch ../outside", "leads out of"),
+        ("touch a b c d", r"has more than 4 bytes, or more than 3 files; most so far are in a \(0 bytes\)"),
+        ("printf 12345 > big", "big has 5 bytes; 4 is the maximum"),
+        ("printf '\\xff' > .gitignore", "cannot read .*gitignore: .*Save it as UTF-8"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, made: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    subprocess.run(["bash", "-c", made], cwd=folder, check=True)
+    monkeypatch.setattr(workdir, "MAX_BYTES", 4)
+    monkeypatch.setattr(workdir, "MAX_FILES", 3)
+    with pytest.raises(JobError, match=message):
+        workdir.read(folder)
+
+
+def test_the_script_is_in_the_folder(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (project / ".gitignore").write_text("data.txt\nhidden.py\n")
+    write(project, {"hidden.py": "1", "../elsewhere.py": "1"})
+    monkeypatch.chdir(project / "pkg")
+    for script in ("pkg/mod.py", "mod.py", str(project / "pkg/mod.py")):
+        assert Script.from_workdir(project, script).inside == "pkg/mod.py"
+    for script, message in {
+        "none.py": "there is no script none.py in",
+        "../elsewhere.py": "there is no script",
+        "hidden.py": "left out",
+    }.items():
+        with pytest.raises(JobError, match=message):
+            Script.from_workdir(project, script)
+    with pytest.raises(JobError, match="not a folder"):
+        Script.from_workdir(project / "train.py", "train.py")
+
+
+@pytest.fixture
+def backend(slurm: LocalSlurm, local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmBackend]:
+    """As on a head node, with the S3 of the local AWS."""
+    for name, value in local_aws.variables.items():
+        monkeypatch.setenv(name, value)
+    s3 = local_aws.client("s3")
+    s3.create_bucket(Bucket=BUCKET)
+    path = f"{Path(sys.executable).parent}:{slurm.node_env()['PATH']}"
+    transport = LocalTransport(env={**slurm.node_env(), **local_aws.variables, "PATH": path}, interval=0.2)
+    yield SlurmBackend(make_cluster(fleet(nodes=4), bucket=BUCKET, region=local_aws.region), transport)
+    for found in s3.list_objects_v2(Bucket=BUCKET).get("Contents", []):
+        s3.delete_object(Bucket=BUCKET, Key=found["Key"])
+    s3.delete_bucket(Bucket=BUCKET)
+
+
+def log(backend: SlurmBackend, id: str) -> str:
+    done = backend.wait(id, timeout=300)
+    text = b"".join(chunk.data for chunk in backend.logs(id)).decode()
+    assert done.ok, text
+    return text
+
+
+def test_every_node_has_the_same_files_and_only_changes_are_sent(
+    backend: SlurmBackend, project: Path, shared: Path
+) -> None:
+    (project / "run.sh").write_text("#!/bin/bash\npwd -P\n")
+    (project / "run.sh").chmod(0o755)
+    (project / "link.py").symlink_to("helper.py")
+    sent = backend.submit(Script.from_workdir(project, "train.py", args=("a b", "$x"), nodes=2, cache="w"))
+    assert sent.sent is not None
+    assert sent.sent[0] == 7  # contents: the link's target is one
+    assert sent.stages.keys() == {"train"}, "the head node has fetched so few files itself"
+    assert log(backend, sent.id).count("found 1 2 three ['a b', '$x']") == 2
+    code = Path(str(shared.parent) + sent.directory) / "code"
+    assert (code / "link.py").readlink() == Path("helper.py")
+    assert os.access(code / "run.sh", os.X_OK)
+    assert not os.access(code / "train.py", os.X_OK)
+
+    again = backend.submit(Script.from_workdir(project, "run.sh", cache="w"))
+    assert again.sent == (0, 0)
+    assert again.directory in log(backend, again.id)
+
+    (project / "helper.py").write_text("X = 10\n")
+    changed = backend.submit(Script.from_workdir(project, "train.py", cache="w"))
+    assert changed.sent is not None
+    assert changed.sent[0] == 1
+    assert "found 10 2 three []" in log(backend, changed.id)
+    assert (code / "helper.py").read_text() == "X = 1\n", "the first job keeps its own"
+
+
+@pytest.mark.parametrize("part", ["trees", "packs"])
+def test_content_that_was_replaced_is_refused(
+    backend: SlurmBackend, local_aws: LocalAws, project: Path, part: str
+) -> None:
+    job, s3 = Script.from_workdir(project, "train.py"), local_aws.client("s3")
+    backend.submit(job)
+    [key] = [o["Key"] for o in s3.list_objects_v2(Bucket=BUCKET, Prefix=f"{CODE}/{part}/")["Contents"]]
+    body = s3.get_object(Bucket=BUCKET, Key=key)["Body"].read()
+    s3.put_object(Bucket=BUCKET, Key=key, Body=body.replace(b"helper.py", b"halper.py") if part == "trees" else b"x")
+    with pytest.raises(SubmitError, match=r"not the one that was sent|another content than was sent"):
+        backend.submit(job)
+
+
+def test_kubernetes_fetches_it_in_prepare(project: Path) -> None:
+    job = Script.from_workdir(project, "train.py", nodes=2)
+    found = render_eks(job, make_eks(fleet(queue="trn")), "t")
+    assert found.plan.stages == ("prepare", "train")
+    prepare, node = found.files["prepare.sh"].decode(), found.files["node.sh"].decode()
+    assert f'{CODE} {job.workdir.digest} "$job/code" || exit 4' in prepare
+    assert 'cd "$job/code"' in node
+
+
+def test_a_large_folder_is_fetched_by_a_node(
+    backend: SlurmBackend, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[Script.__module__], "_AT_ONCE", 10)
+    sent = backend.submit(Script.from_workdir(project, "train.py"))
+    assert list(sent.stages) == ["prepare", "train"]
+    assert "found 1 2 three" in log(backend, sent.id)
+
+
+def test_a_file_that_changes_meanwhile(local_aws: LocalAws, backend: SlurmBackend, project: Path) -> None:
+    job = Script.from_workdir(project, "train.py")
+    (project / "helper.py").write_text("X = 5\n")
+    with pytest.raises(JobError, match=r"helper.py changed while the workdir was sent. Submit again"):
+        backend.submit(job)
+
+
+def test_the_program_on_nodes_names_what_is_wrong(tmp_path: Path) -> None:
+    """Without the AWS CLI, and with a list that is no list."""
+    program = [sys.executable, "-c", shell.read("code.py").decode(), "s3://b/c", "0" * 64, str(tmp_path / "code")]
+    done = subprocess.run(program, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "the workdir cannot be fetched: [Errno 2] No such file or directory: 'aws'" in done.stderr
+    aws = (
+        write(tmp_path, {"aws": f"#!{sys.executable}\nimport sys; open(sys.argv[-1], 'w').write('{json.dumps([])}')\n"})
+        / "aws"
+    )
+    aws.chmod(0o755)
+    done = subprocess.run(program, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False)
+    assert (done.returncode, (tmp_path / "code").exists()) == (1, False)
