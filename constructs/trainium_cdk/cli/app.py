@@ -34,6 +34,7 @@ _COMMANDS = {
     "cancel": "follow:cancel",
     "wait": "follow:wait",
     "list": "follow:list_",
+    "watch": "watch:watch",
     "report": "report:report",
     "plot": "plot:plot",
     "plan": "plan:listed",

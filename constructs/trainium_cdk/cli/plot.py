@@ -22,7 +22,7 @@ TABLES = (".csv", ".json")
 
 
 def plot(
-    jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="Ids of one or several jobs.")],
+    jobs: Annotated[list[str], typer.Argument(metavar="JOB", help="Ids of one or several jobs.")],
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The file: .png, .svg, .csv or .json; or a folder, for TensorBoard's events.")
     ] = Path("plot.svg"),

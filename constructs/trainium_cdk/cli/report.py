@@ -16,9 +16,7 @@ _MODE = 0o644
 
 def report(
     ctx: typer.Context,
-    jobs: Annotated[
-        list[str], typer.Argument(metavar="JOB...", help="Ids of one or several jobs, which are compared.")
-    ],
+    jobs: Annotated[list[str], typer.Argument(metavar="JOB", help="Ids of one or several jobs, which are compared.")],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The file. Default: report-JOB.html in this folder.")
     ] = None,

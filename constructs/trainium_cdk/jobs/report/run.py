@@ -123,6 +123,22 @@ class Run:
         wanted = self.settings.get("run_steps") or self.settings.get("steps") or self.total_steps
         return int(wanted) if isinstance(wanted, int | float) and wanted > 0 else None
 
+    @property
+    def left(self) -> float | None:
+        """Seconds that the training still takes at its mean throughput; None if that, or its last step, is not known."""
+        if self.curves.step is None or self.last_step is None or self.status.done:
+            return None
+        steps, batch = self.last_step - self.curves.step, self.status.global_batch_size
+        if steps < 0 or not batch or not self.throughput:
+            return None
+        return steps * batch / self.throughput
+
+    @property
+    def expected_cost(self) -> float | None:
+        """USD until it ends, without further restarts."""
+        rest = None if self.left is None else self.price.of(self.left / 3600 * self.status.nodes)
+        return None if rest is None or self.cost is None else self.cost + rest
+
 
 def _never(stage: Stage) -> bool:
     return stage.state == "CANCELLED" and not stage.nodes and stage.started is None

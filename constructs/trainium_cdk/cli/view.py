@@ -1,0 +1,116 @@
+"""What `trn watch` shows in a terminal. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.columns import Columns
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from trainium_cdk.cli.terminal import line
+from trainium_cdk.drawing.braille import plot
+from trainium_cdk.drawing.chart import number
+from trainium_cdk.jobs.report.curve import METRICS
+from trainium_cdk.jobs.report.page import why_no_curve
+from trainium_cdk.jobs.report.text import dollars, duration, percent
+
+if TYPE_CHECKING:
+    from trainium_cdk.jobs import JobStatus
+    from trainium_cdk.jobs.report import Run
+
+_STYLES = {"COMPLETED": "green", "RUNNING": "cyan", "PENDING": "yellow", "CANCELLED": "magenta"}
+_LATE = 30.0
+"""Seconds without an answer after which that is shown."""
+_BAR = 20
+KEYS = "q leave  m metrics  r write the report"
+
+
+def job_view(run: Run, *, answered: float, problem: str, width: int, metrics: Sequence[str]) -> Group:
+    """One job: stages, compilation, steps, money, and curves of two metrics."""
+    status = run.status
+    batch = f", global batch size {status.global_batch_size:,}" if status.global_batch_size else ""
+    where = f"{status.nodes} x {status.instance_type} in queue {status.queue}{batch}"
+    parts: list[RenderableType] = [
+        Text.assemble((line(status.id), "bold"), "  ", _state(status.state), "  ", line(where))
+    ]
+    if problem or run.now - answered > _LATE:
+        said = f": {line(problem)}" if problem else ""
+        parts.append(Text(f"no answer for {duration(run.now - answered)}, still trying{said}", "bold red"))
+    parts += [_stages(run), _numbers(run), _curves(run, width, metrics), Text(KEYS, "dim")]
+    return Group(*parts)
+
+
+def jobs_view(jobs: Sequence[JobStatus], problem: str) -> Group:
+    """All jobs of a cluster."""
+    made = Table("job", "stage", "state", "nodes", "queue", "reason", expand=True)
+    for job in jobs:
+        now = job.current
+        made.add_row(
+            Text(line(job.id), overflow="fold"), now.name, _state(now.state), str(job.nodes), line(job.queue), Text(line(now.reason))
+        )  # fmt: skip
+    parts: list[RenderableType] = [made if jobs else Text("there are no jobs. Submit one: trn submit KIND (trn kinds)")]
+    parts += [Text(f"no answer, still trying: {line(problem)}", "bold red")] if problem else []
+    return Group(*parts, Text("q leave; one job with its curves: trn watch JOB", "dim"))
+
+
+def _state(state: str) -> Text:
+    return Text(state, _STYLES.get(state, "bold red"))
+
+
+def _stages(run: Run) -> Table:
+    made = Table("stage", "state", "time", "nodes", "reason", box=None, padding=(0, 2, 0, 0))
+    for stage in run.status.stages:
+        took = run.seconds(stage)
+        made.add_row(
+            stage.name, _state(stage.state), duration(took, ""), Text(line(stage.nodes), overflow="fold"), Text(line(stage.reason), overflow="fold")
+        )  # fmt: skip
+    return made
+
+
+def _numbers(run: Run) -> Table:
+    made = Table.grid(padding=(0, 2, 0, 0))
+    if run.cache is not None and run.cache.total:
+        failed = f", {run.cache.failed} failed" if run.cache.failed else ""
+        made.add_row(
+            "compiled", f"{_bar(run.cache.done, run.cache.total)}{run.cache.done} of {run.cache.total} graphs{failed}"
+        )
+    elif "graphs" in run.compiled:
+        made.add_row("compiled", f"{run.compiled['graphs']} graphs, {run.compiled.get('failed', 0)} failed")
+    step, last = run.curves.step, run.last_step
+    if step is not None:
+        left = f", {duration(run.left)} left" if run.left is not None else ""
+        made.add_row("step", f"{_bar(step, last)}{step:,} of {last:,}{left}" if last else f"{step:,}")
+    if run.throughput is not None:
+        part = f", {percent(run.of_published)} of {run.status.expected}" if run.of_published is not None else ""
+        made.add_row("throughput", f"{run.throughput:,.1f} sequences/s on average{part}")
+    expected = f", {dollars(run.expected_cost)} expected" if run.expected_cost is not None else ""
+    made.add_row(
+        "cost", f"not known: {run.price.note}" if run.cost is None else f"{dollars(run.cost)} so far{expected}"
+    )
+    made.add_row("restarts", str(run.restarts))
+    return made
+
+
+def _bar(done: int, total: int) -> str:
+    full = min(_BAR, done * _BAR // total)
+    return f"{'█' * full}{'░' * (_BAR - full)} "
+
+
+def _curves(run: Run, width: int, metrics: Sequence[str]) -> Columns | Text:
+    shown = [name for name in metrics if name in run.curves]
+    if not shown:
+        return Text(f"no curves: {why_no_curve(run)}", "dim")
+    each = max(30, width // min(2, len(shown)) - 2) if width >= 70 else width
+    panels = []
+    for name in shown[:2]:
+        points = run.curves[name].all()
+        values = [value for _, value in points]
+        lines = plot(points, each - 4, 8)
+        ends = f"{number(min(values))} to {number(max(values))}, now {number(run.curves.last[name])}"
+        title = f"{METRICS[name]}: {ends}"
+        panels.append(Panel(Text("\n".join(lines), "cyan"), title=title, title_align="left", width=each))
+    return Columns(panels, padding=(0, 1))

@@ -1,0 +1,96 @@
+"""A job that is followed in the background: what its logs and its status tell, as they come."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.errors import TrnError, UnknownJob
+from trainium_cdk.jobs.backend import Backend
+from trainium_cdk.jobs.report.run import Run, described
+
+_PAUSE = 5.0
+"""Seconds before a connection that was lost is tried again."""
+
+
+class Live:
+    """One job, followed until it has ended. Reading begins with the first stage's log, so that its whole course is there.
+
+    Attributes:
+        answered: when the cluster answered last, in seconds since 1970.
+        problem: why it does not answer now; empty if it does.
+        ended: set when the job has ended and all of its logs are read, or the job no longer exists.
+
+    Raises:
+        UnknownJob, TransportError: as `Backend.status`.
+    """
+
+    def __init__(self, jobs: Backend[Any], id: str, catalog: Catalog, clock: Callable[[], float] = time.time):
+        self._jobs, self._catalog, self._clock = jobs, catalog, clock
+        self._run = described(jobs, jobs.status(id), catalog)
+        self._lock = threading.Lock()
+        self.answered, self.problem = clock(), ""
+        self.ended, self._stopped = threading.Event(), threading.Event()
+        self._threads = [threading.Thread(target=t, daemon=True) for t in (self._follow, self._look)]
+
+    def __enter__(self) -> Live:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+
+    @contextmanager
+    def run(self) -> Iterator[Run]:
+        """The job as it is now; it does not change meanwhile."""
+        with self._lock:
+            self._run.now = self._clock()
+            yield self._run
+
+    def _look(self) -> None:
+        """Ask for the status regularly: it also tells whether the cluster answers."""
+        pause = max(_PAUSE, self._jobs.interval)
+        while not self._stopped.wait(pause) and not self.ended.is_set():
+            try:
+                status = self._jobs.status(self._run.status.id)
+            except TrnError as e:
+                self.problem = str(e)
+                if isinstance(e, UnknownJob):
+                    self.ended.set()
+                continue
+            with self._lock:
+                self._run.status = status
+            self.answered, self.problem = self._clock(), ""
+
+    def _follow(self) -> None:
+        """Read the logs to their end; from the beginning again, if the connection was lost for good."""
+        id = self._run.status.id
+        while not self._stopped.is_set():
+            try:
+                for chunk in self._jobs.logs(id, follow=True):
+                    with self._lock:
+                        self._run.feed(chunk.stage, chunk.data)
+                    self.answered = self._clock()
+                    if self._stopped.is_set():
+                        return
+                status = self._jobs.status(id)
+                with self._lock:
+                    self._run.feed("train", b"\n")
+                    self._run.status = status
+                if status.done:
+                    self.ended.set()
+                    return
+            except TrnError as e:
+                self.problem = str(e)
+                if isinstance(e, UnknownJob):
+                    self.ended.set()
+                    return
+                self._stopped.wait(_PAUSE)
+            with self._lock:
+                run = self._run
+                self._run = Run(run.status, run.price, run.settings)

@@ -1,0 +1,253 @@
+"""`trn watch`: what it shows, in a real terminal, over a lost connection, and to a browser."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tests.jobs.report.runs import BEGAN, CATALOG, CLUSTER, PUBLISHED, run, status, trained
+from tests.jobs.report.test_export import LOG
+from trainium_cdk.cli import app as cli
+from trainium_cdk.cli import watch
+from trainium_cdk.cli.view import job_view, jobs_view
+from trainium_cdk.cli.web import serve
+from trainium_cdk.errors import TransportError, TrnError, UnknownJob
+from trainium_cdk.jobs.report import Run, live
+from trainium_cdk.jobs.report.live import Live
+from trainium_cdk.jobs.status import JobStatus, LogChunk, Stage
+
+RUNS = Stage("train", "3", "RUNNING", "", "n-[1-2]", None, BEGAN + 3000)
+
+
+def text(found: Any, width: int = 120) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width).print(found)
+    return out.getvalue()
+
+
+def view(made: Run, width: int = 120, problem: str = "", answered: float | None = None) -> str:
+    made.now = BEGAN + 5000
+    at = made.now if answered is None else answered
+    return text(job_view(made, answered=at, problem=problem, width=width, metrics=("loss", "throughput")), width)
+
+
+def test_a_job_that_trains() -> None:
+    made = trained(train=RUNS, expected=PUBLISHED)
+    made.settings = {"steps": 1000}
+    shown = view(made)
+    left = 600 * 16384 / 3603  # seconds
+    spent = (1380 - 120 + 2000) / 3600 * 21.5
+    for wanted in (
+        "RUNNING  1 x trn1.32xlarge in queue compute1, global batch size 16,384",
+        "████████░░░░░░░░░░░░ 400 of 1,000, 45 min 28 s left",
+        "3,603.0 sequences/s on average, 94% of 3,827 sequences/s (published for 1 node, SDK 2.28)",
+        f"{spent:.2f} USD so far, {spent + left / 3600 * 21.5:.2f} USD expected",
+        "compiled        36 graphs, 0 failed",
+        "loss: 4.043 to 10.87, now 4.043",
+        "q leave",
+    ):
+        assert re.sub(r" +", " ", wanted) in re.sub(r" +", " ", shown), (wanted, shown)
+    assert re.search("[\u2801-\u28ff]{20}", shown)
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_no_line_is_too_long_and_no_id_is_cut(width: int) -> None:
+    made = trained(train=RUNS, id="bert-large-with-a-long-name-20261120-4f3a9c")
+    shown = view(made, width)
+    assert all(len(one) <= width for one in shown.splitlines())
+    assert made.status.id in shown.replace("\n", "")
+
+
+def test_the_progress_of_the_compilation() -> None:
+    made = run(
+        status(
+            Stage("precompile", "2", "RUNNING", "", "n-1", None, BEGAN),
+            Stage("train", "3", "PENDING", "waits for precompile"),
+        )
+    )
+    made.feed(
+        "precompile",
+        b"INFO ||NEURON_CACHE||: Current remaining items are 10, locked are 2, failed are 1, done are 21, total is 34\n",
+    )
+    shown = view(made)
+    assert "████████████░░░░░░░░ 21 of 34 graphs, 1 failed" in shown
+    assert "no curves: the training has not begun (waits for precompile)" in shown
+
+
+def test_a_lost_connection_is_said() -> None:
+    assert "no answer" not in view(trained(train=RUNS))
+    assert "no answer for 1 min 40 s, still trying\n" in view(trained(train=RUNS), answered=BEGAN + 4900)
+    assert "still trying: cannot reach the head node" in view(trained(train=RUNS), problem="cannot reach the head node")
+
+
+def test_what_a_job_wrote_cannot_control_the_terminal() -> None:
+    hostile = "\x1b]52;c;Zm9v\x07[red]\u202e"
+    made = run(status(Stage("train", "3", "RUNNING", hostile, hostile), id=f"x{hostile}"))
+    assert not set("\x1b\x07\u202e") & set(view(made) + text(jobs_view([made.status], hostile)))
+    assert "[red]" in view(made)
+
+
+class Jobs:
+    """A cluster whose connection is cut once."""
+
+    cluster = CLUSTER
+    interval = 0.01
+
+    def __init__(self, *, cut: bool = False, final: str = "COMPLETED", gone: bool = False):
+        self.cut, self.final, self.gone, self.open = cut, final, gone, True
+
+    def status(self, id: str) -> JobStatus:
+        return status(Stage("train", "3", "RUNNING" if self.open else self.final, "", "n-1", None, BEGAN), id=id)
+
+    def settings(self, id: str) -> dict[str, Any]:
+        return {"steps": 4}
+
+    def list(self, limit: int) -> tuple[JobStatus, ...]:
+        return (self.status("a-1"), self.status("b-2"))
+
+    def logs(self, id: str, *, follow: bool) -> Iterator[LogChunk]:
+        assert follow
+        if self.gone:
+            raise UnknownJob(f"there is no job {id!r}")
+        yield LogChunk("train", 0, LOG[:200])
+        if self.cut:
+            self.cut = False
+            raise TransportError("the head node does not answer")
+        yield LogChunk("train", 200, LOG[200:-1])
+        self.open = False
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "_PAUSE", 0.01)
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_job_is_followed_to_its_end(cut: bool) -> None:
+    with Live(Jobs(cut=cut), "a-1", CATALOG) as followed:  # type: ignore[arg-type]
+        assert followed.ended.wait(60)
+        with followed.run() as made:
+            assert made.status.state == "COMPLETED"
+            assert [x for x, _ in made.curves["loss"].all()] == [1, 2, 3, 4]
+            assert made.reader.summary.steps == 6  # each line once, also over the lost connection
+
+
+def test_a_job_that_was_deleted_ends_the_view() -> None:
+    with Live(Jobs(gone=True), "a-1", CATALOG) as followed:  # type: ignore[arg-type]
+        assert followed.ended.wait(60)
+        assert followed.problem == "there is no job 'a-1'"
+
+
+@pytest.mark.parametrize(("final", "code"), [("COMPLETED", 0), ("FAILED", 1)])
+def test_plain_lines_in_a_pipe(
+    final: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(watch, "backend", lambda *_: Jobs(final=final))
+    assert (cli.app(["watch", "a-1"], standalone_mode=False) or 0) == code
+    assert capsys.readouterr().out.splitlines()[-1] == f"a-1: train {final}"
+
+
+def test_all_jobs_need_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "backend", lambda *_: Jobs())
+    with pytest.raises(TrnError, match="needs a terminal"):
+        cli.app(["watch"], standalone_mode=False)
+    with pytest.raises(TrnError, match="Name it: trn watch JOB --web"):
+        cli.app(["watch", "--web"], standalone_mode=False)
+
+
+PROGRAM = """
+import sys
+sys.path[:0] = ["constructs", "."]
+from tests.cli.test_watch import Jobs
+from trainium_cdk.cli import app, watch
+class Waits(Jobs):
+    def logs(self, id, *, follow):
+        yield from list(super().logs(id, follow=follow))[:1]
+        import threading
+        threading.Event().wait()
+watch.backend = lambda *_: Waits()
+app.app(sys.argv[1:], prog_name="trn")
+"""
+
+
+@pytest.fixture
+def terminal() -> Iterator[Callable[..., tuple[int, str]]]:
+    """Runs `trn` in a terminal of its own, and presses a key whenever a text has appeared."""
+    running: list[subprocess.Popen[bytes]] = []
+
+    def run_in(*words: str, keys: list[tuple[str, bytes]]) -> tuple[int, str]:
+        ours, theirs = pty.openpty()
+        env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"}
+        command = ["setsid", "--ctty", "--wait", sys.executable, "-c", PROGRAM, *words]
+        program = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=env, close_fds=True)
+        running.append(program)
+        os.close(theirs)
+        seen, until, waiting = "", time.monotonic() + 300, list(keys)
+        try:
+            while time.monotonic() < until:
+                ready, _, _ = select.select([ours], [], [], 1)
+                try:
+                    seen += os.read(ours, 65536).decode(errors="replace") if ready else ""
+                except OSError:  # the program has ended
+                    break
+                if waiting and waiting[0][0] in seen:
+                    os.write(ours, waiting.pop(0)[1])
+        finally:
+            os.close(ours)
+        assert not waiting, seen
+        return program.wait(60), seen
+
+    yield run_in
+    for program in running:
+        program.kill()
+        program.wait()
+
+
+def test_it_is_used_by_keyboard(terminal: Callable[..., tuple[int, str]]) -> None:
+    code, seen = terminal("watch", "a-1", keys=[("loss: 8 to 9", b"m"), ("learning rate: ", b"q")])
+    assert code == 0
+    assert "\x1b[?1049h" in seen  # the screen is another one, and the old one comes back
+    assert "\x1b[?1049l" in seen
+    code, seen = terminal("watch", keys=[("b-2", b"q")])
+    assert code == 0
+
+
+def test_ctrl_c_says_that_the_job_goes_on(terminal: Callable[..., tuple[int, str]]) -> None:
+    _, seen = terminal("watch", "a-1", keys=[("loss: 8 to 9", b"\x03")])
+    assert "a-1 is not affected. To watch it again: trn watch a-1" in seen
+
+
+def get(url: str, host: str | None = None) -> tuple[int, str]:
+    request = urllib.request.Request(url, headers={"Host": host} if host else {})  # noqa: S310  ours
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310  ours
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as e:
+        with e:
+            return e.code, ""
+
+
+def test_the_page_is_for_this_user_alone() -> None:
+    pages = iter(["first", "second"])
+    with serve(lambda: next(pages)) as url:
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{22}/", url)
+        assert get(url) == (200, "first")
+        assert get(url.rsplit("/", 2)[0] + "/")[0] == 404
+        assert get(url, host="evil.example")[0] == 404
+        assert get(url) == (200, "second")
+        port = int(url.split(":")[2].split("/")[0])
+        with pytest.raises(TrnError, match=f"port {port} of this machine cannot be used"), serve(lambda: "", port):
+            pass
