@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+import re
+import struct
 import sys
+import tempfile
+import zlib
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rich._export_format import CONSOLE_SVG_FORMAT
+from rich.console import Console
+
+from tests.jobs.report import browser
+from tests.jobs.report.runs import CATALOG, CLUSTER, recorded
 from tests.stacks import eks_synthesis, synthesis
+from trainium_cdk.cli.view import job_view
 from trainium_cdk.drawing.markup import svg
+from trainium_cdk.jobs.report import report
 from trainium_cdk.operations.graph import mermaid, picture, read
 
 FOLDER = Path(__file__).parent.parent / "docs/pictures"
@@ -32,12 +45,56 @@ def graphs() -> Iterator[tuple[Path, str]]:
         yield FOLDER / f"{name}.mmd", mermaid(architecture)
 
 
+def page() -> str:
+    """The report of two recorded jobs."""
+    return report([recorded(1), recorded(2)], CLUSTER, CATALOG, 1_795_510_800)  # 2026-11-24 09:00 UTC
+
+
+def terminal() -> str:
+    """`trn watch` of a recorded job, as SVG."""
+    made = recorded(1, steps=240)
+    began = made.began(made.status.stages[-1])
+    made.now = (began or 0) + 33
+    console = Console(record=True, width=112, file=io.StringIO(), force_terminal=True)
+    console.print(job_view(made, answered=made.now, problem="", width=112, metrics=("loss", "throughput")))
+    # without the fonts that rich would load from the network
+    style = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
+    return console.export_svg(title="trn watch bert-large-20261124-1", code_format=style, unique_id="watch")
+
+
+def drawn() -> Iterator[tuple[Path, str]]:
+    """Every picture that is text."""
+    yield from graphs()
+    yield FOLDER / "watch.svg", terminal()
+
+
+def source_of(picture: Path) -> str:
+    """The SHA-256 of the page that a screenshot shows, as written in it."""
+    found = re.search(rb"tEXtSource\x00([0-9a-f]{64})", picture.read_bytes())
+    assert found, f"{picture} does not say what it shows: make pictures"
+    return found[1].decode()
+
+
+def _screenshot(picture: Path) -> None:
+    text = b"tEXt" + b"Source\0" + hashlib.sha256(page().encode()).hexdigest().encode()
+    with tempfile.TemporaryDirectory() as folder:
+        browser.screenshot(page(), picture, 1000, 1210, Path(folder))
+    data = picture.read_bytes()
+    chunk = struct.pack(">I", len(text) - 4) + text + struct.pack(">I", zlib.crc32(text))
+    picture.write_bytes(data[:33] + chunk + data[33:])  # behind the header
+
+
 def main() -> int:
     """Write them; returns the exit code."""
     FOLDER.mkdir(exist_ok=True)
-    for file, text in graphs():
+    for file, text in drawn():
         file.write_text(text, "utf-8")
         print(file)
+    if browser.PROGRAM is None:
+        print("report.png stays: there is no Chromium here (apt-get install chromium)")
+        return 1
+    _screenshot(FOLDER / "report.png")
+    print(FOLDER / "report.png")
     return 0
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from tests.jobs.conftest import make_cluster
@@ -15,6 +18,25 @@ CLUSTER = make_cluster()
 CATALOG = Catalog.load()
 BEGAN = 1795161600  # 2026-11-20T08:00:00Z
 PUBLISHED = Expected(3826.6, "published for 1 node, SDK 2.28")
+
+
+def recorded(nodes: int, steps: int | None = None) -> Run:
+    """A job of bert-large on the sandbox's Slurm, recorded on 2026-11-24: all lines of its logs that have a record. With `steps`, while it
+    ran: after so many."""
+    found = json.loads((Path(__file__).parent / f"recorded/nodes-{nodes}.json").read_text("utf-8"))
+    fields = found["status"]
+    stages = [Stage(**stage) for stage in fields["stages"]]
+    lines = found["logs"]["train"]
+    if steps is not None:
+        stages[-1] = replace(stages[-1], state="RUNNING", exit_code=None, ended=None)
+        lines = lines[: 1 + steps]
+    expected = Expected.of(fields["expected"])
+    made = run(JobStatus(**{**fields, "stages": tuple(stages), "expected": expected}), settings=found["settings"])
+    for line in found["logs"]["precompile"]:
+        made.feed("precompile", f"{line}\n".encode())
+    for line in lines:
+        made.feed("train", f"{line}\n".encode())
+    return made
 
 
 def status(*stages: Stage, id: str = "bert-large-20261120-4f3a9c", nodes: int = 1, **changes: Any) -> JobStatus:

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from tests.jobs.report.runs import BEGAN, CATALOG, CLUSTER, PUBLISHED, run, status, trained
+from tests.jobs.report.runs import BEGAN, CATALOG, CLUSTER, PUBLISHED, recorded, run, status, trained
 from trainium_cdk.jobs.report import Run, report
 from trainium_cdk.jobs.report.cost import price
 from trainium_cdk.jobs.status import Stage
@@ -110,7 +110,12 @@ def test_failures_of_the_compiler_have_their_mend() -> None:
 
 
 def test_a_throughput_far_above_the_published_is_not_compared() -> None:
-    assert "% of" not in text(trained(expected=PUBLISHED.__class__(100.0, "published")))
+    found = text(trained(expected=PUBLISHED.__class__(100.0, "published for 1 node")))
+    assert "% of" not in found
+    assert (
+        "3,603.0 sequences/s on average; not Trainium's: far above the published 100 sequences/s (published for 1 node)"
+        in found
+    )
 
 
 def test_it_needs_no_network_and_runs_no_script() -> None:
@@ -128,3 +133,10 @@ def test_what_a_job_wrote_is_only_text() -> None:
     found = page(made)
     assert "<img" not in found
     assert not set("\x1b\u202e") & set(found)
+
+
+def test_recorded_jobs() -> None:
+    found = text(recorded(1), recorded(2))
+    assert "steps\n400 of 400\n400 of 400" in found
+    assert "graphs\n6 on all nodes, 0 failed\n12 on all nodes, 0 failed" in found
+    assert "compile time\n3 s\n3 s" in found
