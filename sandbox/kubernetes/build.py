@@ -3,7 +3,7 @@
 There are two parts, each with a folder that its own key names, so that a change in one does not build the other again:
 
 - `module/`: Kubernetes, kwok, Volcano and Helm's engine in one binary (see main.go), to which `bin/` has a link for each name;
-- `module_kueue/`: Kueue and JobSet, which need newer libraries of Kubernetes, as their own projects build them.
+- `module_kueue/`: Kueue, JobSet and Kubeflow Trainer, which need newer libraries of Kubernetes, as their own projects build them.
 
 A folder's go.mod alone pins modules and versions. Three modules are built from a patched copy (`patches`): kwok's newest release for this
 Kubernetes still requires an annotation that Kubernetes 1.34 removed; the newest release of Volcano's API module on the module proxy
@@ -133,10 +133,15 @@ CLUSTER = Part(
 )
 KUEUE = Part(
     folder=_HERE / "module_kueue",
-    programs=("jobset", "kueue"),
-    packages=("sigs.k8s.io/jobset", "sigs.k8s.io/kueue/cmd/kueue"),
-    modules=("sigs.k8s.io/kueue", "sigs.k8s.io/jobset"),
+    programs=("jobset", "kueue", "trainer-controller-manager"),
+    packages=(
+        "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager",
+        "sigs.k8s.io/jobset",
+        "sigs.k8s.io/kueue/cmd/kueue",
+    ),
+    modules=("sigs.k8s.io/kueue", "sigs.k8s.io/jobset", "github.com/kubeflow/trainer/v2"),
     kept=(
+        ("github.com/kubeflow/trainer/v2", "charts/kubeflow-trainer", "charts/trainer"),
         ("sigs.k8s.io/jobset", "charts/jobset", "charts/jobset"),
         ("sigs.k8s.io/kueue", "charts/kueue", "charts/kueue"),
         ("k8s.io/autoscaler/cluster-autoscaler/apis", "config/crd", "crds/autoscaler"),
@@ -149,7 +154,7 @@ KUEUE = Part(
             "metricsCertPath := cfg.Webhook.CertDir",
         ),
     ),
-    size=60,
+    size=114,
 )
 PARTS = (CLUSTER, KUEUE)
 
@@ -171,7 +176,7 @@ def crds(name: str) -> list[Path]:
 
 
 def chart(name: str) -> Path:
-    """The folder of the Helm chart of jobset or kueue."""
+    """The folder of the Helm chart of jobset, kueue or trainer."""
     return KUEUE.directory / "charts" / name
 
 

@@ -29,7 +29,7 @@ from sandbox.kubernetes.readiness import node_ready, served
 from sandbox.processes import Started
 from trainium_cdk.catalog import InstanceType
 from trainium_cdk.eks import provisioning_requests
-from trainium_cdk.eks.charts import SCHEDULER
+from trainium_cdk.eks.charts import SCHEDULER, Release
 
 _STATE = "local-kubernetes.json"
 _USERS = ("admin", "controller-manager", "scheduler", "kwok", "volcano")
@@ -247,6 +247,15 @@ class LocalKubernetes:
         api.delete(path_of("storage.k8s.io/v1", "CSINode", name))
         api.delete(path_of("v1", "Node", name))
 
+    def start_trainer(self, *, timeout: float = 300.0) -> None:
+        """Install Kubeflow Trainer, as a user does, and wait until it responds.
+
+        Raises:
+            KubernetesFailed: it does not respond in time.
+        """
+        self._start_controller(self.api(), kueue.trainer())
+        self._controller_ready("trainer", timeout)
+
     def start_admission(self, *, timeout: float = 300.0) -> None:
         """Start Volcano's admission webhooks, and wait until they respond.
 
@@ -361,7 +370,8 @@ class LocalKubernetes:
             self._install_volcano(api)
         self._wait("kube-apiserver", lambda: served(api, volcano=with_volcano), timeout)
         self._daemon("kwok", daemons.kwok(at))
-        self._start_kueue(api)
+        for release in kueue.releases():
+            self._start_controller(api, release)
         if with_volcano:
             self._daemon("vc-controller-manager", daemons.volcano_controllers(at))
             self._daemon("vc-scheduler", daemons.volcano_scheduler(at))
@@ -369,8 +379,7 @@ class LocalKubernetes:
         account = path_of("v1", "ServiceAccount", "default", "default")
         self._wait("kube-controller-manager", lambda: api.get(account) is not None, timeout)
         for name in kueue.NAMES:
-            url = f"http://127.0.0.1:{at.ports[f'{name}-health']}/readyz"
-            self._wait(name, functools.partial(kueue.ready, url), timeout)
+            self._controller_ready(name, timeout)
         if with_volcano:
             queue = path_of("scheduling.volcano.sh/v1beta1", "Queue", "default")
             self._wait("vc-scheduler", lambda: api.get(queue)["status"]["state"] == "Open", timeout)
@@ -384,21 +393,12 @@ class LocalKubernetes:
         for registration in volcano.webhook_configurations(self._places.ports["admission"], self.ca_data):
             api.create(registration)
 
-    def _start_kueue(self, api: Api) -> None:
-        at = self._places
-        for release in kueue.releases():
-            name = release.name
-            controller = kueue.install(api, release, at.ports[f"{name}-webhook"], self.ca_data)
-            ports = kueue.Ports(*(at.ports[f"{name}-{which}"] for which in ("webhook", "metrics", "health")))
-            folder = self.directory / name
-            kueue.certificates(folder, at.certificate("server"), at.key("server"))
-            (folder / "config.json").write_text(json.dumps(kueue.configured(controller.config, ports, folder)))
-            file = Path(at.kubeconfig(name))
-            file.touch(mode=0o600)
-            who = {"token": kueue.token(api, release.namespace, controller.account)}
-            file.write_text(daemons.kubeconfig(at.endpoint, self.ca_data, who))
-            command = [str(build.program(name)), f"--config={folder / 'config.json'}", *controller.arguments]
-            self._daemon(name, command, {"KUBECONFIG": str(file)})
+    def _start_controller(self, api: Api, release: Release) -> None:
+        self._daemon(release.name, *kueue.install(api, release, self._places, self.ca_data))
+
+    def _controller_ready(self, name: str, timeout: float) -> None:
+        url = f"http://127.0.0.1:{self._places.ports[f'{name}-health']}/readyz"
+        self._wait(name, functools.partial(kueue.ready, url), timeout)
 
     def _pods_command(self) -> list[str]:
         run = ["--run"] if self._state["run_jobs"] else []

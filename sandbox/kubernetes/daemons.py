@@ -16,7 +16,7 @@ SERVICE_RANGE = "10.100.0.0/16"
 SERVICE_IP = "10.100.0.1"
 PORTS = (
     "etcd", "peers", "api", "controllers", "scheduler", "kubelet", "vc-scheduler", "vc-controllers", "admission",
-    *(f"{name}-{which}" for name in ("jobset", "kueue") for which in ("webhook", "metrics", "health")),
+    *(f"{name}-{which}" for name in ("jobset", "kueue", "trainer") for which in ("webhook", "metrics", "health")),
 )  # fmt: skip
 
 

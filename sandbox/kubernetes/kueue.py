@@ -1,4 +1,4 @@
-"""JobSet and Kueue as their Helm charts install them with the stack's values, without the images: Helm's own engine renders the charts, and the
+"""JobSet, Kueue and Kubeflow Trainer as their Helm charts install them with the stack's values, without the images: Helm's own engine renders the charts, and the
 programs run on this machine, each as its service account with the chart's permissions.
 
 What differs from a deployment: webhooks are called by URL and use the sandbox's certificates, there is one instance (no election of a
@@ -12,15 +12,16 @@ import shutil
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
 
-from sandbox.kubernetes import build
-from sandbox.kubernetes.api import Api, Object, path_of
+from sandbox.kubernetes import build, daemons
+from sandbox.kubernetes.api import Api, ApiError, Object, path_of
+from sandbox.kubernetes.daemons import Places
+from sandbox.processes import wait_until
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks import charts
 from trainium_cdk.eks.installation import Installation
@@ -28,6 +29,7 @@ from trainium_cdk.settings import Mirror, Plugins
 
 NAMES = ("jobset", "kueue")
 """In the order in which they start."""
+_PROGRAMS = {"trainer": "trainer-controller-manager"}
 _CONFIG = "controller_manager_config.yaml"
 _HOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 _APPLIED = (
@@ -37,20 +39,18 @@ _APPLIED = (
 _LEFT_OUT = {"Deployment", "Service", "Secret", "APIService"}
 
 
-@dataclass(frozen=True)
-class Ports:
-    """Free ports of 127.0.0.1."""
-
-    webhook: int
-    metrics: int
-    health: int
-
-
 def releases() -> list[charts.Release]:
     """What the stack installs, with its values."""
     wanted = Installation((), Catalog.load(), "training", Plugins(), Mirror())
     found = {release.name: release for release in charts.releases(wanted)}
     return [found[name] for name in NAMES]
+
+
+def trainer() -> charts.Release:
+    """Kubeflow Trainer, which users install by themselves, on the JobSet that is there."""
+    version = build.version("github.com/kubeflow/trainer/v2")
+    values = {"jobset": {"install": False}}
+    return charts.Release("trainer", "kubeflow-trainer", "", version, "kubeflow-system", values)
 
 
 def rendered(release: charts.Release) -> list[Object]:
@@ -67,47 +67,57 @@ def rendered(release: charts.Release) -> list[Object]:
     return [one for one in YAML(typ="safe").load_all(done.stdout) if one]
 
 
-@dataclass(frozen=True)
-class Controller:
-    """How a chart runs its controller.
-
-    Attributes:
-        account: its service account.
-        arguments: of the program, without the configuration file.
-        config: the configuration file's content.
-    """
-
-    account: str
-    arguments: list[str]
-    config: Object
-
-
-def install(api: Api, release: charts.Release, port: int, authority: str) -> Controller:
-    """Create the chart's objects.
+def install(api: Api, release: charts.Release, at: Places, authority: str) -> tuple[list[str], dict[str, str]]:
+    """Create the chart's objects; returns the command of its controller, and its variables.
 
     Args:
-        port: of the webhooks, on 127.0.0.1.
-        authority: base64 of the certificate that signed the webhook server's.
+        authority: base64 of the certificate that signed the sandbox's certificates.
 
     Raises:
         RuntimeError: the chart has objects of an unknown kind.
     """
-    objects = rendered(release)
+    name, objects, ports = release.name, rendered(release), _ports(release.name, at)
     if unknown := {one["kind"] for one in objects} - {*_APPLIED, *_LEFT_OUT}:
-        raise RuntimeError(
-            f"chart {release.name} {release.version} has objects of kinds that are not known here: {unknown}"
-        )
+        raise RuntimeError(f"chart {name} {release.version} has objects of kinds that are not known here: {unknown}")
     api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": release.namespace}})
     created = sorted((o for o in objects if o["kind"] in _APPLIED), key=lambda o: _APPLIED.index(o["kind"]))
     for one in created:
         for client in _clients(one):
             service = client.pop("service")
-            client |= {"url": f"https://127.0.0.1:{port}{service['path']}", "caBundle": authority}
+            client |= {"url": f"https://127.0.0.1:{ports['webhook']}{service['path']}", "caBundle": authority}
         api.create(one)
+    wait_until(lambda: all(_served(api, one) for one in created), 60, pause=0.1)
     [config] = [o["data"][_CONFIG] for o in objects if o["kind"] == "ConfigMap" and _CONFIG in o["data"]]
     [pod] = [o["spec"]["template"]["spec"] for o in objects if o["kind"] == "Deployment"]
     arguments = [a for a in pod["containers"][0]["args"] if not a.startswith("--config=")]
-    return Controller(pod["serviceAccountName"], arguments, YAML(typ="safe").load(config))
+    folder, kubeconfig = at.root / name, Path(at.kubeconfig(name))
+    file = folder / "config.json"
+    local = _configured(YAML(typ="safe").load(config), ports, _certificates(folder, at))
+    file.write_text(json.dumps(local))
+    kubeconfig.touch(mode=0o600)
+    who = {"token": _token(api, release.namespace, pod["serviceAccountName"])}
+    kubeconfig.write_text(daemons.kubeconfig(at.endpoint, authority, who))
+    command = [str(build.program(_PROGRAMS.get(name, name))), f"--config={file}", *arguments]
+    return command, {"KUBECONFIG": str(kubeconfig), "TMPDIR": str(folder)}
+
+
+def _served(api: Api, one: Object) -> bool:
+    """Whether the API server lists a kind that was defined, so that clients find it; true for other objects."""
+    if one["kind"] != "CustomResourceDefinition":
+        return True
+    spec = one["spec"]
+    try:
+        for version in (v["name"] for v in spec["versions"] if v["served"]):
+            listed = api.get(f"/apis/{spec['group']}/{version}")["resources"]
+            if spec["names"]["plural"] not in {resource["name"] for resource in listed}:
+                return False
+    except ApiError:
+        return False
+    return True
+
+
+def _ports(name: str, at: Places) -> dict[str, int]:
+    return {which: at.ports[f"{name}-{which}"] for which in ("webhook", "metrics", "health")}
 
 
 def _clients(one: Object) -> Iterator[Object]:
@@ -118,28 +128,33 @@ def _clients(one: Object) -> Iterator[Object]:
         yield one["spec"]["conversion"]["webhook"]["clientConfig"]
 
 
-def configured(config: Object, ports: Ports, certificates: Path) -> Object:
+def _configured(config: Object, ports: Mapping[str, int], certificates: Path) -> Object:
     """The controller's configuration for this machine."""
     local: dict[str, Any] = {
-        "webhook": {"port": ports.webhook, "host": "127.0.0.1", "certDir": str(certificates)},
-        "metrics": {"bindAddress": f"127.0.0.1:{ports.metrics}"},
-        "health": {"healthProbeBindAddress": f"127.0.0.1:{ports.health}"},
+        "webhook": {"port": ports["webhook"], "host": "127.0.0.1"},
+        "metrics": {"bindAddress": f"127.0.0.1:{ports['metrics']}"},
+        "health": {"healthProbeBindAddress": f"127.0.0.1:{ports['health']}"},
         "leaderElection": {"leaderElect": False},
-        "internalCertManagement": {"enable": False},
     }
+    if "trainer" in config["apiVersion"]:
+        return {**config, **local, "certManagement": {"enable": False}}
+    local["webhook"]["certDir"] = str(certificates)
+    local["internalCertManagement"] = {"enable": False}
     if "kueue" in config["apiVersion"]:
         local["featureGates"] = {"VisibilityOnDemand": False}
     return {**config, **local}
 
 
-def certificates(folder: Path, certificate: str, key: str) -> None:
-    """Write the webhook server's certificate where the programs look for it."""
-    folder.mkdir(mode=0o700)
-    shutil.copyfile(certificate, folder / "tls.crt")
-    shutil.copyfile(key, folder / "tls.key")
+def _certificates(folder: Path, at: Places) -> Path:
+    """The folder with the webhook server's certificate: where a controller without a setting for it looks, below $TMPDIR."""
+    place = folder / "k8s-webhook-server" / "serving-certs"
+    place.mkdir(mode=0o700, parents=True)
+    shutil.copyfile(at.certificate("server"), place / "tls.crt")
+    shutil.copyfile(at.key("server"), place / "tls.key")
+    return place
 
 
-def token(api: Api, namespace: str, account: str) -> str:
+def _token(api: Api, namespace: str, account: str) -> str:
     """A token of a service account, for a day."""
     path = path_of("v1", "ServiceAccount", account, namespace)
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 86400}}

@@ -3,6 +3,7 @@ module sandbox
 go 1.26.0
 
 tool (
+	github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager
 	sigs.k8s.io/jobset
 	sigs.k8s.io/kueue/cmd/kueue
 )
