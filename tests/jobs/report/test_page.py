@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from tests.jobs.report.runs import BEGAN, CATALOG, CLUSTER, PUBLISHED, recorded, run, status, trained
+from trainium_cdk.catalog.known_errors import known_errors
 from trainium_cdk.jobs.report import Run, report
 from trainium_cdk.jobs.report.cost import price
 from trainium_cdk.jobs.status import Stage
@@ -107,6 +108,18 @@ def test_failures_of_the_compiler_have_their_mend() -> None:
     found = text(made)
     assert "1 graphs were not compiled\nthe compiler ran out of the host's memory (code -9)" in found
     assert "the compiler ended with code 70" in found
+
+
+def test_a_failed_stage_has_the_end_of_its_log_and_what_is_known_of_it() -> None:
+    failed = Stage("train", "3", "FAILED", "exit code 1, on node 0 first", "n-1", 1, None, BEGAN + 10_000)
+    made = trained(train=failed)
+    sample = next(error for error in known_errors() if error.name == "no-capacity").samples[1]
+    made.feed("train", f"first\n{sample}\n".encode() + b"".join(b"line %d\n" % i for i in range(20)))
+    found = text(made)
+    assert "To do: wait, as it is retried; ask for fewer nodes" in found
+    assert sample in found
+    assert "line 12\nline 13" in found
+    assert "line 11\n" not in found
 
 
 def test_a_throughput_far_above_the_published_is_not_compared() -> None:

@@ -7,6 +7,7 @@ from importlib.resources import files
 from xml.etree.ElementTree import Element
 
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.catalog.known_errors import found_in
 from trainium_cdk.drawing.chart import Line, bars, chart, number
 from trainium_cdk.drawing.markup import element, html
 from trainium_cdk.jobs.report.cost import NOT_COUNTED
@@ -20,6 +21,8 @@ _ALWAYS = ("loss", "throughput")
 """Charts whose absence is explained; of the others, only those with values are shown."""
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _OUT_OF_MEMORY = -9
+_LINES = 8
+"""Lines of a failed stage's log that are shown."""
 
 
 def report(runs: Sequence[Run], cluster: Cluster, catalog: Catalog, now: float, refresh: int | None = None) -> str:
@@ -205,7 +208,20 @@ def _failed(run: Run) -> Iterator[Element]:
     for stage in run.status.stages:
         if stage.state in ACTIVE or stage.state == "COMPLETED":
             continue
-        yield _failure(f"{id}: {stage.name} {stage.state}", _reason(stage), f"trn logs {id} --stage {stage.name}")
+        made = _failure(f"{id}: {stage.name} {stage.state}", _reason(stage), f"trn logs {id} --stage {stage.name}")
+        tail = run.tail(stage.name)
+        for error, line in found_in(tail).values():
+            made.append(
+                element(
+                    "p",
+                    f"{error.cause[:1].upper()}{error.cause[1:]}. To do: {error.fix}.",
+                    element("br"),
+                    element("code", line[:500]),
+                )
+            )
+        if tail:
+            made.append(element("pre", "\n".join(line[:500] for line in tail[-_LINES:])))
+        yield made
     if _OUT_OF_MEMORY in run.errors:
         why = "the compiler ran out of the host's memory (code -9). Compile fewer graphs at once, with NEURON_NUM_PARALLEL_COMPILE_WORKERS"
         yield _failure(

@@ -17,6 +17,8 @@ from trainium_cdk.jobs.report.cost import Price, price
 from trainium_cdk.jobs.report.curve import Curves
 from trainium_cdk.jobs.status import ACTIVE, JobStatus, Stage
 
+TAIL_BYTES = 65_536
+"""Of the end of each stage's log, in which a failure is looked for."""
 Take = Callable[[str, int, Step], None]
 FAR_ABOVE = 3
 """A throughput so many times the published one is not Trainium's: for example the sandbox's stand-in."""
@@ -43,12 +45,14 @@ class Run:
     compiled: dict[str, int] = field(default_factory=dict)
     errors: list[int] = field(default_factory=list)
     cache: CacheStatus | None = None
+    tails: dict[str, bytes] = field(default_factory=dict, repr=False)
     total_steps: int | None = None
     take: Take | None = field(default=None, repr=False)
     reader: Follower = field(default_factory=Follower, repr=False)
 
     def feed(self, stage: str, data: bytes) -> None:
         """Take a piece of a stage's log. Steps of other stages than `train` are trials, and not of the training."""
+        self.tails[stage] = (self.tails.get(stage, b"") + data)[-TAIL_BYTES:]
         for record in self.reader.feed(data):
             if isinstance(record, Step) and stage == "train":
                 self.curves.add(record)
@@ -79,6 +83,11 @@ class Run:
 
     def stage(self, name: str) -> Stage | None:
         return next((s for s in self.status.stages if s.name == name), None)
+
+    def tail(self, stage: str) -> list[str]:
+        """The last lines of a stage's log."""
+        lines = self.tails.get(stage, b"").decode(errors="replace").replace("\r", "\n").split("\n")
+        return [line for line in lines if line.strip()]
 
     @property
     def restarts(self) -> int:
