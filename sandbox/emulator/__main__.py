@@ -56,6 +56,7 @@ def install() -> None:
     for module in (ec2_catalogue, ec2_reservations, ec2_keypairs):
         ec2._ACTION_MAP.update(module.ACTIONS)
     ec2_launch.install_placement()
+    ec2_launch.keep_in_templates()
     ec2._ACTION_MAP.update(ec2_launch.wrapped_actions())
     ec2._ACTION_MAP.update({name: _guarded(action) for name, action in ec2._ACTION_MAP.items()})
     ec2._zone_name_for_az_id = ec2_catalogue.zone_name

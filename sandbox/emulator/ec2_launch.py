@@ -6,12 +6,18 @@ import itertools
 from collections.abc import Callable
 from ipaddress import IPv4Network
 from typing import Any
+from xml.sax.saxutils import escape
 
 from ministack.services import ec2
 
 from sandbox.emulator.ec2_catalogue import offered
 from sandbox.emulator.query import ApiError, Response, call_ec2
 
+_KEPT = {
+    "_placement": "Placement.GroupName",
+    "_reservation": "CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId",
+    "_market": "InstanceMarketOptions.MarketType",
+}
 Action = Callable[[dict[str, Any]], Response]
 
 
@@ -66,6 +72,30 @@ def place(instance: dict[str, Any], *, address_chosen: bool) -> None:
         address = next(str(free) for free in addresses if str(free) not in taken)
         instance["PrivateIpAddress"] = address
         instance["PrivateDnsName"] = f"ip-{address.replace('.', '-')}.ec2.internal"
+
+
+def keep_in_templates() -> None:
+    """Launch templates keep where to launch, which ministack drops: the placement group, and the capacity reservation."""
+    parse, render = ec2._parse_lt_data, ec2._lt_version_inner_xml
+
+    def parsed(params: dict[str, Any]) -> dict[str, Any]:
+        kept = {name: ec2._p(params, f"LaunchTemplateData.{path}") for name, path in _KEPT.items()}
+        return {**parse(params), **{name: value for name, value in kept.items() if value}}
+
+    def rendered(version: dict[str, Any]) -> str:
+        data, text = version["LaunchTemplateData"], str(render(version))
+        more = "".join(
+            _nested([part[0].lower() + part[1:] for part in path.split(".")], str(data[name]))
+            for name, path in _KEPT.items()
+            if name in data
+        )
+        return text.replace("</launchTemplateData>", f"{more}</launchTemplateData>")
+
+    ec2._parse_lt_data, ec2._lt_version_inner_xml = parsed, rendered
+
+
+def _nested(tags: list[str], text: str) -> str:
+    return f"<{tags[0]}>{_nested(tags[1:], text) if tags[1:] else escape(text)}</{tags[0]}>"
 
 
 def install_placement() -> None:

@@ -26,10 +26,10 @@ _reservations = AccountRegionScopedDict()
 _offerings = AccountRegionScopedDict()
 
 
-def _given(name: str) -> Any:
-    """The content of a file in the sandbox's folder; None if it does not exist."""
+def given(name: str, default: Any = None) -> Any:
+    """The content of a file in the sandbox's folder, or the default if it does not exist."""
     path = Path(os.environ["SANDBOX_DIR"]) / name
-    return json.loads(path.read_text()) if path.is_file() else None
+    return json.loads(path.read_text()) if path.is_file() else default
 
 
 def _now() -> datetime.datetime:
@@ -66,7 +66,7 @@ def create_capacity_reservation(params: dict[str, Any]) -> Response:
         raise ApiError("MissingParameter", "AvailabilityZone or AvailabilityZoneId is required")
     if (ec2._p(params, "EndDateType") == "limited") != bool(ec2._p(params, "EndDate")):
         raise ApiError("InvalidParameterCombination", "EndDate is given if, and only if, EndDateType is limited")
-    if kind in (_given("unreservable.json") or []):
+    if kind in (given("unreservable.json", [])):
         raise ApiError("Unsupported", f"The requested configuration is currently not supported for {kind}")
     if room(kind) < int(count):
         text = f"We currently do not have sufficient {kind} capacity in the Availability Zone you requested ({zone})."
@@ -105,8 +105,8 @@ def describe_capacity_reservations(params: dict[str, Any]) -> Response:
         if name not in keys:
             raise ApiError("InvalidParameterValue", f"The filter '{name}' is invalid")
         chosen = [entry for entry in chosen if entry[keys[name]] in values]
-    given = _given("reservations.json") or {}
-    shown = [{**entry, **given.get(entry["CapacityReservationId"], {})} for entry in chosen]
+    changed = given("reservations.json", {})
+    shown = [{**entry, **changed.get(entry["CapacityReservationId"], {})} for entry in chosen]
     return ec2_response("DescribeCapacityReservations", {"CapacityReservations": shown})
 
 
@@ -124,7 +124,7 @@ def describe_capacity_block_offerings(params: dict[str, Any]) -> Response:
     """One offering per zone, starting now, for any request; or the matching ones of the file."""
     kind, count = ec2._p(params, "InstanceType"), int(ec2._p(params, "InstanceCount") or 1)
     hours = int(ec2._p(params, "CapacityDurationHours") or 24)
-    sold = _given("block-offerings.json")
+    sold = given("block-offerings.json")
     if sold is None:
         plain = {"InstanceType": kind, "InstanceCount": count, "StartInHours": 0, "Hours": hours, "UpfrontFee": "0"}
         sold = [{**plain, "AvailabilityZoneId": zone} for zone in zone_ids(get_region())]
@@ -160,7 +160,7 @@ def purchase_capacity_block(params: dict[str, Any]) -> Response:
 
 def room(kind: str) -> int:
     """How many more instances of a type can be launched or reserved."""
-    bounds: dict[str, int] = _given("capacity.json") or {}
+    bounds: dict[str, int] = given("capacity.json", {})
     there: int = sum(i["InstanceType"] == kind and i["State"]["Name"] == "running" for i in ec2._instances.values())
     return max(0, int(bounds.get(kind, 10**6)) - there - available(kind))
 

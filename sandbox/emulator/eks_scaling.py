@@ -3,7 +3,7 @@
 A node group's `scalingConfig` is authoritative; EKS shows the size of its Auto Scaling group in the same way. Instances are
 launched on each read, within the capacity: `capacity.json` in the sandbox's folder limits the instances of a type,
 `{"trn1.32xlarge": 11}`; what is reserved for it counts as used. Missing instances are reported as EKS reports them, and launched when
-there is capacity. A smaller size ends the oldest instances (EKS's termination policies, which cannot be changed: containers-roadmap
+there is capacity. `nodegroups.json`, name -> fields, replaces fields of DescribeNodegroup. A smaller size ends the oldest instances (EKS's termination policies, which cannot be changed: containers-roadmap
 issue 1311), except those that are protected from scale-in.
 """
 
@@ -29,6 +29,14 @@ Group = dict[str, Any]
 
 def install() -> None:
     handle, describe, delete = eks._handle_request_sync, eks._describe_nodegroup, eks._delete_nodegroup
+    create = eks._create_nodegroup
+
+    def created(cluster: str, body: dict[str, Any]) -> Any:
+        answer = create(cluster, body)
+        if body.get("launchTemplate"):  # ministack drops it when it is not in a template of CloudFormation
+            made = eks._nodegroups[f"{cluster}/{body['nodegroupName']}"]
+            made |= {"launchTemplate": body["launchTemplate"], "instanceTypes": body.get("instanceTypes", [])}
+        return answer
 
     def with_scaling(method: str, path: str, headers: Any, body: bytes, query: Any) -> Any:
         found = _ROUTE.fullmatch(path)
@@ -38,7 +46,11 @@ def install() -> None:
 
     def described(cluster: str, name: str) -> Any:
         reconcile()
-        return describe(cluster, name)
+        code, headers, body = describe(cluster, name)
+        if fields := ec2_reservations.given("nodegroups.json", {}).get(name):
+            found = json.loads(body)
+            body = json.dumps({"nodegroup": {**found["nodegroup"], **fields}}).encode()
+        return code, headers, body
 
     def deleted(cluster: str, name: str) -> Any:
         answer = delete(cluster, name)
@@ -46,7 +58,7 @@ def install() -> None:
         return answer
 
     eks._handle_request_sync = with_scaling
-    eks._describe_nodegroup, eks._delete_nodegroup = described, deleted
+    eks._describe_nodegroup, eks._delete_nodegroup, eks._create_nodegroup = described, deleted, created
     for action in ("DescribeAutoScalingGroups", "DescribeAutoScalingInstances"):
         autoscaling._ACTION_MAP[action] = _after_reconciling(autoscaling._ACTION_MAP[action])
     set_desired = autoscaling._ACTION_MAP["SetDesiredCapacity"]
@@ -107,6 +119,10 @@ def _new_asg(name: str, group: Group) -> dict[str, Any]:
     autoscaling._create_asg({"AutoScalingGroupName": name, "MaxSize": "0"})
     asg: dict[str, Any] = autoscaling._asgs[name]
     tags = {"eks:cluster-name": group["clusterName"], "eks:nodegroup-name": group["nodegroupName"]}
+    tags |= {
+        f"k8s.io/cluster-autoscaler/{key}": value
+        for key, value in (("enabled", "true"), (group["clusterName"], "owned"))
+    }
     asg["Tags"] = [
         {"Key": k, "Value": v, "ResourceId": name, "ResourceType": "auto-scaling-group", "PropagateAtLaunch": True}
         for k, v in tags.items()

@@ -129,7 +129,9 @@ def sync_nodes(
         names = []
     for name in names:
         group = eks.describe_nodegroup(clusterName=kubernetes.name, nodegroupName=name)["nodegroup"]
-        asg = group["resources"]["autoScalingGroups"][0]["name"]
+        if not (groups := group["resources"].get("autoScalingGroups")):
+            continue  # it is being created
+        asg = groups[0]["name"]
         [found] = scaling.describe_auto_scaling_groups(AutoScalingGroupNames=[asg])["AutoScalingGroups"]
         running = [i["InstanceId"] for i in found["Instances"] if i["LifecycleState"] == "InService"]
         have = has.setdefault(name, {})

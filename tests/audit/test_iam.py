@@ -29,8 +29,18 @@ TABLE: list[Row] = [
 ]
 OF_THIS_CLUSTER, OF_THIS_REGION = "aws:ResourceTag/eks:cluster-name", "aws:RequestedRegion"
 CONDITIONS = {
-    ("ScalerPolicy", "autoscaling:SetDesiredCapacity"): OF_THIS_CLUSTER,
-    ("ScalerPolicy", "autoscaling:TerminateInstanceInAutoScalingGroup"): OF_THIS_CLUSTER,
+    **{
+        ("ScalerPolicy", f"autoscaling:{action}"): OF_THIS_CLUSTER
+        for action in (
+            "CreateOrUpdateTags",
+            "DeleteTags",
+            "SetDesiredCapacity",
+            "SetInstanceProtection",
+            "TerminateInstanceInAutoScalingGroup",
+        )
+    },
+    ("ScalerPolicy", "ec2:CreateTags"): "aws:RequestTag/trainium-cdk:cluster",
+    ("ScalerPolicy", "ec2:CancelCapacityReservation"): "aws:ResourceTag/trainium-cdk:cluster",
     ("PluginsDetectorIdentityPolicy", "autoscaling:SetInstanceHealth"): OF_THIS_CLUSTER,
     ("NetworkEndpoint*", "*"): "aws:PrincipalAccount",
     ("ClusterKubectlHandler*", "ecr-public:GetAuthorizationToken"): OF_THIS_REGION,

@@ -27,6 +27,7 @@ NAMES = {
     "other_secret": f"arn:aws:ssm:{HERE}:parameter/other-team/db-password",
     "ssh_key": f"arn:aws:ssm:{HERE}:parameter/ec2/keypair/key-0123456789abcdef0",
     "instance": f"arn:aws:ec2:{HERE}:instance/i-0123456789abcdef0",
+    "reservation": f"arn:aws:ec2:{HERE}:capacity-reservation/cr-0",
     "group": f"arn:aws:autoscaling:{HERE}:autoScalingGroup:0:autoScalingGroupName/eks-grouptrn-0",
     "interface": f"arn:aws:ec2:{HERE}:network-interface/*",
     "handler": f"arn:aws:lambda:{HERE}:function:clusterkubectlproviderhandler",

@@ -1,176 +1,291 @@
-"""A cluster in the local AWS with a real API server and a real Volcano, whose nodes are started and stopped by the scaler alone.
+"""A cluster in the local AWS with a real API server, Kueue and JobSet under the deployed configuration, whose nodes the stack's function
+alone starts and stops.
 
-Time is simulated, in minutes that pass immediately. What the real components do between two minutes is awaited by
-its result.
+Time is simulated for the function, in minutes that pass immediately. What the real components do between two minutes is awaited by its
+result.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import boto3
+import pytest
 
 from sandbox import LocalAws, processes
 from sandbox.kubernetes import LocalKubernetes, eks
 from sandbox.kubernetes.api import Object, path_of
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.eks.scaler.decide import Limits, Plan
-from trainium_cdk.eks.scaler.function import Kubernetes, Scaler, Settings
+from trainium_cdk.eks.kueue import API as KUEUE
+from trainium_cdk.eks.kueue import CHECK, priority_class
+from trainium_cdk.eks.scaler.function import Kubernetes, RunFailed, Settings, Supplier
 from trainium_cdk.eks.scaler.look import GroupSettings
-from trainium_cdk.jobs import Script
-from trainium_cdk.jobs.kubernetes import status
-from trainium_cdk.jobs.kubernetes.render import render
-from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL, EksCluster
+from trainium_cdk.eks.scaler.supply import Limits, Plan
+from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL
 
+NAME = "scenes"
 LIMITS = Limits()
 TRN1 = Catalog.load().instance("trn1.32xlarge")
-JOBS, GROUPS, NAMESPACE = "batch.volcano.sh/v1alpha1", "scheduling.volcano.sh/v1beta1", "training"
-ENDS = {"metadata": {"annotations": {"sandbox/ends-after": "0s"}}}
+NAMESPACE, QUEUE = "training", "trn"
+NEURON, EFA = "aws.amazon.com/neuron", "vpc.amazonaws.com/efa"
+JOB_SETS, PODS = (
+    path_of("jobset.x-k8s.io/v1alpha2", "JobSet", namespace=NAMESPACE),
+    path_of("v1", "Pod", namespace=NAMESPACE),
+)
 SLACK = 180
 """Seconds beyond the stated ones: a run that sees a node idle, one that cordons it, one that ends it."""
+ENDS, FAILS = {"sandbox/ends-after": "0s"}, {"sandbox/ends-after": "0s", "sandbox/exit-code": "1"}
+MERGE = "application/merge-patch+json"
+
+
+def pod(devices: int, **spec: Any) -> Object:
+    """A pod's template; without devices for 0."""
+    wanted = {NEURON: str(devices)} if devices else {}
+    container = {"name": "c", "image": "x:1", "command": ["true"], "resources": {"limits": wanted, "requests": wanted}}
+    return {"spec": {"restartPolicy": "Never", "containers": [container], **spec}}
+
+
+def job(nodes: int, template: Object) -> Object:
+    indexed = {"parallelism": nodes, "completions": nodes, "completionMode": "Indexed", "backoffLimit": 0}
+    return {**indexed, "template": template}
+
+
+def thing(version: str, kind: str, name: str, labels: dict[str, str] | None = None, **more: Any) -> Object:
+    """An object in the jobs' namespace."""
+    return {
+        "apiVersion": version,
+        "kind": kind,
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels or {}},
+        **more,
+    }
+
+
+def jobset(name: str, jobs: dict[str, Object], priority: str = "") -> Object:
+    """A JobSet of a user's own, with no trace of `trn`."""
+    labels = {"kueue.x-k8s.io/queue-name": QUEUE}
+    if priority:
+        labels["kueue.x-k8s.io/priority-class"] = priority_class(priority)
+    parts = [{"name": part, "replicas": 1, "template": {"spec": spec}} for part, spec in jobs.items()]
+    spec = {"failurePolicy": {"maxRestarts": 3}, "replicatedJobs": parts}
+    return thing("jobset.x-k8s.io/v1alpha2", "JobSet", name, labels, spec=spec)
 
 
 class Scene:
     """One node group of trn1.32xlarge, empty at first."""
 
     def __init__(
-        self,
-        name: str,
-        maximum: int,
-        kubernetes: LocalKubernetes,
-        aws: LocalAws,
-        cluster: EksCluster,
-        session: boto3.Session,
+        self, name: str, maximum: int, kubernetes: LocalKubernetes, aws: LocalAws, session: boto3.Session, **group: Any
     ) -> None:
         self.name, self.now, self.devices = name, float(int(time.time())), True
-        self._kubernetes, self._aws, self._cluster = kubernetes, aws, cluster
-        self._idle: dict[str, float] = {}
-        self._ids: dict[str, str] = {}
+        self.kubernetes, self.aws = kubernetes, aws
         self._made: list[str] = []
         self.most = 0
-        self.eks, self.api = aws.client("eks"), kubernetes.api()
+        self.nodes: list[str] = []
+        self.eks, self.scaling, self.api = aws.client("eks"), aws.client("autoscaling"), kubernetes.api()
         [subnet, *_] = aws.client("ec2").describe_subnets()["Subnets"]
+        kind = {} if "launchTemplate" in group else {"instanceTypes": [TRN1.name]}
         self.eks.create_nodegroup(
             clusterName=kubernetes.name,
             nodegroupName=name,
             subnets=[subnet["SubnetId"]],
             nodeRole="arn:aws:iam::000000000000:role/nodes",
             scalingConfig={"minSize": 0, "maxSize": maximum, "desiredSize": 0},
-            instanceTypes=[TRN1.name],
-            labels={GROUP_LABEL: "trn", ROLE_LABEL: "training"},
+            labels={GROUP_LABEL: QUEUE, ROLE_LABEL: "training"},
             taints=[{"key": "aws.amazon.com/neuron", "value": "true", "effect": "NO_SCHEDULE"}],
+            **kind,
+            **group,
         )
-        group = GroupSettings("trn", name, TRN1.name, TRN1.neuron_devices)
-        self.settings = Settings(kubernetes.name, "aws.amazon.com/neuron", GROUP_LABEL, LIMITS, (group,))
+        mine = GroupSettings(QUEUE, name, TRN1.name, (TRN1.neuron_devices, TRN1.efa_interfaces))
+        self.settings = Settings(kubernetes.name, NAMESPACE, (NEURON, EFA), GROUP_LABEL, True, LIMITS, (mine,))
         self._session = session
 
-    def minute(self) -> Plan:
-        """One run of the scaler, and what AWS makes of it; then a minute later. No node may be idle for longer than is stated."""
-        described = self.eks.describe_cluster(name=self._kubernetes.name)["cluster"]
-        plan = Scaler(self.settings, Kubernetes(described, self._session), self._aws.client).run(self.now)
-        self.nodes = eks.sync_nodes(self._kubernetes, self._aws.client, devices=self.devices)[self.name]
-        self.most = max(self.most, len(self.nodes))
-        pods = self.pods()
-        works = {self._job_of(pod) for pod in pods if pod["status"].get("phase") not in ("Succeeded", "Failed")}
-        busy = {pod["spec"].get("nodeName") for pod in pods if self._job_of(pod) in works}
-        self._idle = {node: self._idle.get(node, self.now) for node in self.nodes if node not in busy}
-        waits = any(status.phase(job) == "Pending" for job in self.jobs())
-        most = LIMITS.idle + SLACK + (LIMITS.capacity if waits else 0)
-        assert all(self.now - since <= most for since in self._idle.values()), (
-            f"idle nodes bill in silence: {self._idle}"
-        )
+    # --- time ---
+
+    def supplier(self) -> Supplier:
+        described = self.eks.describe_cluster(name=self.kubernetes.name)["cluster"]
+        return Supplier(self.settings, Kubernetes(described, self._session), self.aws.client)
+
+    def minute(self, *, fails: str = "") -> Plan | None:
+        """One run of the function, and what AWS makes of it; then a minute later.
+
+        Args:
+            fails: what the run ends with, after it has done everything else. Default: it succeeds.
+        """
+        plan = None
+        if fails:
+            with pytest.raises(RunFailed, match=re.escape(fails)):
+                self.supplier().run(self.now)
+        else:
+            plan = self.supplier().run(self.now)
+        self.sync()
         self.now += 60
         return plan
 
-    def submit(self, name: str, nodes: int) -> None:
-        """A job as `trn submit` sends it; its pods are there when this returns."""
-        job = Script(filename="run.sh", content=b"true\n", nodes=nodes, name=name, image="registry.example/train:1")
-        sent = render(job, self._cluster, self.name)
-        for thing in sent.objects:
-            self.api.create(thing)
-            self._made.append(path_of(thing["apiVersion"], thing["kind"], thing["metadata"]["name"], NAMESPACE))
-        self._ids[name] = sent.id
-        assert until(lambda: len(self.pods(name)) == nodes)
-
-    def pods(self, name: str = "") -> list[Object]:
-        chosen = f"volcano.sh/job-name={self._ids[name]}" if name else "volcano.sh/job-name"
-        listed = self.api.get(path_of("v1", "Pod", namespace=NAMESPACE), labelSelector=chosen)
-        return list(listed["items"])
-
-    def _job_of(self, pod: Object) -> str:
-        return str(pod["metadata"]["labels"]["volcano.sh/job-name"])
-
-    def jobs(self) -> list[Object]:
-        return list(self.api.get(path_of(JOBS, "Job", namespace=NAMESPACE))["items"])
-
-    def job(self, name: str) -> Object:
-        found: Object = self.api.get(path_of(JOBS, "Job", self._ids[name], NAMESPACE))
-        return found
-
-    def runs(self, name: str) -> set[str]:
-        """Waits until the job runs; its nodes. It has not been started twice."""
-        assert until(lambda: status.phase(self.job(name)) == "Running"), self._kubernetes.kubectl(
-            "get", "pods,nodes", "-A"
-        ).stdout
-        assert not self.job(name)["status"].get("retryCount")
-        return {pod["spec"]["nodeName"] for pod in self.pods(name)}
-
-    def end_pod(self, pod: Object) -> None:
-        """The command of one pod ends well."""
-        path = path_of("v1", "Pod", pod["metadata"]["name"], NAMESPACE)
-        self.api.call("PATCH", path, ENDS, kind="application/merge-patch+json")
-
-    def end(self, name: str) -> None:
-        """The job's commands end well."""
-        for pod in self.pods(name):
-            self.end_pod(pod)
-        assert until(lambda: status.phase(self.job(name)) == "Completed")
-
-    def why(self, name: str) -> str:
-        """What `trn status` reports about the job."""
-        job = self.job(name)
-        group = self.api.get(path_of(GROUPS, "PodGroup", f"{self._ids[name]}-{job['metadata']['uid']}", NAMESPACE))
-        seen = status.Seen(job, self.pods(name), group, (), None)
-        return status.status(seen).stages[-1].reason
+    def sync(self) -> None:
+        """Nodes for the instances that there are now."""
+        self.nodes = eks.sync_nodes(self.kubernetes, self.aws.client, devices=self.devices)[self.name]
+        self.most = max(self.most, len(self.nodes))
 
     def minutes(self, count: int) -> list[Plan]:
-        return [self.minute() for _ in range(count)]
+        return [plan for _ in range(count) if (plan := self.minute()) is not None]
+
+    def settled(self, count: int = 3) -> None:
+        """Nothing changes in so many minutes."""
+        assert not any(plan.changes for plan in self.minutes(count))
 
     def until_gone(self) -> float:
-        """Minutes pass until no node is there; how many."""
+        """Minutes pass until no node is there; the seconds."""
         began = self.now
         while self.nodes:
             self.minute()
-        return (self.now - began) / 60
+        return self.now - began
+
+    # --- jobs ---
+
+    def create(self, body: Object) -> None:
+        self.api.create(body)
+        self._made.append(path_of(body["apiVersion"], body["kind"], body["metadata"]["name"], NAMESPACE))
+
+    def submit(
+        self, name: str, nodes: int, priority: str = "", devices: int = TRN1.neuron_devices, **spec: Any
+    ) -> None:
+        """A JobSet; Kueue has seen it when this returns."""
+        self.create(jobset(name, {"train": job(nodes, pod(devices, **spec))}, priority))
+        assert until(lambda: self.workload(name))
+        time.sleep(0.3)  # so that the next one is younger
+
+    def pods(self, name: str) -> list[Object]:
+        """Of a JobSet; or those that a label selects."""
+        listed = self.api.get(PODS, labelSelector=name if "=" in name else f"jobset.sigs.k8s.io/jobset-name={name}")
+        return [p for p in listed["items"] if not p["metadata"].get("deletionTimestamp")]
+
+    def workload(self, name: str) -> Object | None:
+        found = self.api.get(path_of(KUEUE, "Workload", namespace=NAMESPACE))["items"]
+        return next((w for w in found if w["metadata"]["ownerReferences"][0]["name"] == name), None)
+
+    def is_(self, name: str, condition: str) -> bool:
+        conditions = (self.workload(name) or {}).get("status", {}).get("conditions", [])
+        return any(c["type"] == condition and c["status"] == "True" for c in conditions)
+
+    def why(self, name: str) -> str:
+        """What Kueue reports about its nodes."""
+        status = (self.workload(name) or {}).get("status", {})
+        evicted = [c for c in status.get("conditions", []) if c["type"] == "Evicted"]
+        return "; ".join(s.get("message", "") for s in [*status.get("admissionChecks", []), *evicted])
+
+    def asks(self, name: str) -> None:
+        """Waits until Kueue has asked for the job's nodes."""
+        paths = path_of("autoscaling.x-k8s.io/v1", "ProvisioningRequest", namespace=NAMESPACE)
+        workload = (self.workload(name) or {})["metadata"]["name"]
+
+        def asked() -> bool:
+            found = [r for r in self.api.get(paths)["items"] if r["metadata"]["name"].startswith(f"{workload}-")]
+            return any(not any(c["type"] == "Failed" for c in r.get("status", {}).get("conditions", [])) for r in found)
+
+        assert until(asked), self.workload(name)
+
+    def phases(self, name: str) -> list[str]:
+        return sorted(p["status"].get("phase", "") for p in self.pods(name))
+
+    def running(self, name: str, nodes: int) -> set[str]:
+        """Waits until all its pods run; their nodes."""
+        assert until(lambda: self.phases(name) == ["Running"] * nodes), self.kubernetes.kubectl(
+            "get", "pods,nodes,workloads,provisioningrequests", "-A", "-o", "wide"
+        ).stdout
+        return {p["spec"]["nodeName"] for p in self.pods(name)}
+
+    def runs(self, name: str, nodes: int) -> set[str]:
+        """The function starts the nodes, and the job runs on them, in two minutes; its nodes."""
+        self.asks(name)
+        self.minutes(2)
+        return self.running(name, nodes)
+
+    def end_pod(self, found: Object, how: Object = ENDS) -> None:
+        self.api.call("PATCH", f"{PODS}/{found['metadata']['name']}", {"metadata": {"annotations": how}}, kind=MERGE)
+
+    def end(self, name: str) -> None:
+        """The job's commands end well."""
+        for each in self.pods(name):
+            self.end_pod(each)
+        assert until(lambda: self.is_(name, "Finished"))
+
+    def cancel(self, name: str) -> None:
+        self.api.delete(f"{JOB_SETS}/{name}", propagationPolicy="Foreground")
+        assert until(lambda: not self.workload(name) and not self.pods(name))
+
+    # --- AWS and nodes ---
+
+    @property
+    def asg(self) -> Object:
+        described = self.eks.describe_nodegroup(clusterName=self.kubernetes.name, nodegroupName=self.name)["nodegroup"]
+        name = described["resources"]["autoScalingGroups"][0]["name"]
+        [found] = self.scaling.describe_auto_scaling_groups(AutoScalingGroupNames=[name])["AutoScalingGroups"]
+        return dict(found)
 
     @property
     def desired(self) -> int:
-        found = self.eks.describe_nodegroup(clusterName=self._kubernetes.name, nodegroupName=self.name)["nodegroup"]
-        return int(found["scalingConfig"]["desiredSize"])
+        return int(self.asg["DesiredCapacity"])
+
+    def instances(self, *, protected: bool = False) -> set[str]:
+        return {i["InstanceId"] for i in self.asg["Instances"] if i["ProtectedFromScaleIn"] or not protected}
+
+    def instance(self, node: str) -> str:
+        provider: str = self.api.get(path_of("v1", "Node", node))["spec"]["providerID"]
+        return provider.rpartition("/")[2]
+
+    def lose(self, node: str) -> None:
+        """AWS ends the node's instance, and its group starts another one. Kubernetes removes the node and its pods."""
+        self.scaling.terminate_instance_in_auto_scaling_group(
+            InstanceId=self.instance(node), ShouldDecrementDesiredCapacity=False
+        )
+        self.sync()
+        for each in self.api.get(PODS, fieldSelector=f"spec.nodeName={node}")["items"]:  # pod GC, which waits for 40 s
+            self.api.delete(f"{PODS}/{each['metadata']['name']}", gracePeriodSeconds=0)
+
+    def file(self, name: str, content: object) -> None:
+        """A file with which the local AWS is changed; None removes it."""
+        path = self.aws.directory / name
+        if content is None:
+            path.unlink(missing_ok=True)
+        else:
+            path.write_text(json.dumps(content))
 
     def capacity(self, nodes: int | None) -> None:
         """How many instances AWS has; None for no limit."""
-        file: Path = self._aws.directory / "capacity.json"
-        if nodes is None:
-            file.unlink(missing_ok=True)
-        else:
-            file.write_text(json.dumps({TRN1.name: nodes}))
+        self.file("capacity.json", None if nodes is None else {TRN1.name: nodes})
 
-    def announce_devices(self) -> None:
-        self._kubernetes.announce_devices(TRN1, self.nodes)
+    def retry_after_seconds(self, seconds: int) -> None:
+        """How long Kueue waits before it asks again; the deployed time is half an hour, of the real clock."""
+        path = path_of(KUEUE, "ProvisioningRequestConfig", CHECK)
+        strategy = {
+            **(self.api.get(path)["spec"].get("retryStrategy") or {}),
+            "backoffBaseSeconds": seconds,
+            "backoffMaxSeconds": seconds,
+        }
+        self.api.call("PATCH", path, {"spec": {"retryStrategy": strategy}}, kind=MERGE)
+
+    def reserved(self) -> list[Object]:
+        """The function's reservations that have not been cancelled."""
+        filters = [
+            {"Name": "tag:trainium-cdk:cluster", "Values": [self.kubernetes.name]},
+            {"Name": "state", "Values": ["active"]},
+        ]
+        return list(self.aws.client("ec2").describe_capacity_reservations(Filters=filters)["CapacityReservations"])
 
     def close(self) -> None:
-        self.capacity(None)
+        for name in ("capacity.json", "unreservable.json", "reservations.json", "nodegroups.json"):
+            self.file(name, None)
         for path in self._made:
             self.api.delete(path, propagationPolicy="Foreground")
-        assert until(lambda: not self.pods())
-        self.eks.delete_nodegroup(clusterName=self._kubernetes.name, nodegroupName=self.name)
-        eks.sync_nodes(self._kubernetes, self._aws.client)
+        everything = path_of(KUEUE, "Workload", namespace=NAMESPACE)
+        assert until(lambda: not self.api.get(PODS)["items"] and not self.api.get(everything)["items"])
+        self.eks.delete_nodegroup(clusterName=self.kubernetes.name, nodegroupName=self.name)
+        eks.sync_nodes(self.kubernetes, self.aws.client)
 
 
 def until(found: Callable[[], Any]) -> bool:
-    return processes.wait_until(lambda: bool(found()), 600, pause=0.1)
+    return processes.wait_until(lambda: bool(found()), 120, pause=0.1)

@@ -1,173 +1,200 @@
-"""Nodes for gangs, with the real Volcano under the configuration that is deployed: they come from none on, as many as the gang
-has, and none stays for longer than is stated."""
+"""Whole sets of nodes for jobs, with the real Kueue and JobSet under the configuration that is deployed: they come from none on, as many
+as the job has, no job loses one, and none stays for longer than is stated. The jobs are users' own: nothing of `trn` is in them."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
-from typing import Any
-
-import boto3
-import pytest
-
-from sandbox import LocalAws
-from sandbox.kubernetes import LocalKubernetes, available, eks
-from sandbox.kubernetes.api import path_of
-from tests.eks.scenes import LIMITS, SLACK, Scene, until
-from tests.support import need, swept
-from trainium_cdk import outputs, settings
-from trainium_cdk.eks import manifests
-from trainium_cdk.eks.access import SCALER
-from trainium_cdk.eks.installation import Installation
-from trainium_cdk.outputs import ROLE_LABEL
-from trainium_cdk.storage.options import FileSystemMount
-
-NAME = "scenes"
-Open = Callable[[str, int], Scene]
+from tests.eks.conftest import Open
+from tests.eks.scenes import (
+    FAILS,
+    JOB_SETS,
+    LIMITS,
+    NAME,
+    SLACK,
+    TRN1,
+    job,
+    jobset,
+    pod,
+    thing,
+    until,
+)
 
 
-@pytest.fixture(scope="module")
-def kubernetes(tmp_path_factory: pytest.TempPathFactory, local_aws: LocalAws) -> Iterator[LocalKubernetes]:
-    need(available() is None, str(available()))
-    secret, wanted = eks.new_secret(), Installation.of(settings.load())
-    webhook = eks.webhook_url(local_aws.endpoint, NAME, secret)
-    with LocalKubernetes.start(tmp_path_factory.mktemp("scenes"), name=NAME, token_webhook=webhook) as running:
-        running.add_system_nodes(labels={ROLE_LABEL: "system"})
-        objects = [
-            *manifests.namespaces(wanted), manifests.service_account(wanted), *manifests.scaler_access(),
-            *manifests.volumes(wanted, [FileSystemMount("efs", "fs-0123456789abcdef0", "/efs", dns_name="")]), *manifests.queues(wanted),
-        ]  # fmt: skip
-        file = running.directory / "applied.json"
-        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
-        done = running.kubectl("apply", "-f", str(file))
-        assert done.returncode == 0, done.stderr
-        queue = path_of("scheduling.volcano.sh/v1beta1", "Queue", "trn")
-        assert until(lambda: running.api().get(queue).get("status", {}).get("state") == "Open")
-        eks.attach(local_aws.directory, running, secret)
-        yield running
-        eks.detach(local_aws.directory, NAME)
-
-
-@pytest.fixture(scope="module")
-def session(kubernetes: LocalKubernetes, local_aws: LocalAws) -> Iterator[boto3.Session]:
-    """A client with exactly the scaler's permissions in the cluster."""
-    client, iam = local_aws.client("eks"), local_aws.client("iam")
-    role = f"arn:aws:iam::{eks.ACCOUNT}:role/eks"
-    client.create_cluster(name=NAME, roleArn=role, resourcesVpcConfig={"subnetIds": ["subnet-1", "subnet-2"]})
-    arn = iam.create_user(UserName=NAME)["User"]["Arn"]
-    key = iam.create_access_key(UserName=NAME)["AccessKey"]
-    client.create_access_entry(clusterName=NAME, principalArn=arn, kubernetesGroups=[SCALER])
-    yield boto3.Session(key["AccessKeyId"], key["SecretAccessKey"], region_name="us-east-1")
-    client.delete_cluster(name=NAME)
-    iam.delete_access_key(UserName=NAME, AccessKeyId=key["AccessKeyId"])
-    iam.delete_user(UserName=NAME)
-
-
-@pytest.fixture
-def opened(kubernetes: LocalKubernetes, local_aws: LocalAws, session: boto3.Session) -> Iterator[Open]:
-    made: list[Scene] = []
-
-    def open_scene(name: str, maximum: int) -> Scene:
-        env = settings.validate({"eks": {"node_groups": [{"name": "trn", "max_nodes": maximum}]}})
-        printed: dict[str, Any] = outputs.eks_outputs(env, bucket="b")
-        values = {key: value for key, (value, _) in printed.items()}
-        cluster = outputs.parse("TrnEksStack", "us-east-1", values)
-        assert isinstance(cluster, outputs.EksCluster)
-        made.append(Scene(name, maximum, kubernetes, local_aws, cluster, session))
-        for queue in manifests.queues(Installation.of(env)):
-            kubernetes.api().apply(queue)
-        return made[-1]
-
-    yield open_scene
-    for scene in made:
-        scene.close()
-
-
-def test_a_gang_of_16_from_no_node(opened: Open) -> None:
+def test_nodes_for_a_job_from_no_node(opened: Open) -> None:
+    """zero: all in one minute, within one reservation, which is cancelled."""
     scene = opened("zero", 32)
     scene.minute()
     assert (scene.nodes, scene.desired) == ([], 0)
     scene.submit("gang", 16)
+    scene.asks("gang")
     scene.minute()
     assert scene.desired == 16
-    assert scene.runs("gang") == set(scene.nodes)
-    assert not any(plan.groups or plan.attempts for plan in scene.minutes(5)[1:])
+    assert "waits for 16 nodes of trn, since " in scene.why("gang")
+    scene.minute()
+    assert scene.running("gang", 16) == set(scene.nodes)
+    assert scene.reserved() == []
+    scene.minute()
+    scene.settled()
     scene.end("gang")
-    assert scene.until_gone() * 60 <= LIMITS.idle + SLACK
+    assert scene.until_gone() <= LIMITS.idle + SLACK
     assert (scene.desired, scene.most) == (0, 16)
 
 
-@pytest.mark.sweep
+def test_no_node_of_a_live_job_is_removed(opened: Open) -> None:
+    """straggler: one pod has ended long ago, the other works."""
+    scene = opened("straggler", 4)
+    scene.submit("gang", 2)
+    nodes = scene.runs("gang", 2)
+    scene.end_pod(scene.pods("gang")[0])
+    assert until(lambda: scene.phases("gang") == ["Running", "Succeeded"])
+    scene.minutes(int((LIMITS.idle + SLACK) / 60) + 5)
+    assert set(scene.nodes) == nodes
+    assert scene.phases("gang") == ["Running", "Succeeded"]
+    assert len(scene.instances(protected=True)) == 2
+    scene.end("gang")
+    assert scene.until_gone() <= LIMITS.idle + SLACK
+
+
+def test_a_job_that_lost_a_node_keeps_the_others(opened: Open) -> None:
+    """lost: it starts again before younger ones."""
+    scene = opened("lost", 4)
+    scene.submit("a", 3)
+    before = scene.runs("a", 3)
+    scene.submit("b", 3)
+    scene.capacity(2)
+    scene.lose(sorted(before)[0])
+    assert until(lambda: "Running" not in scene.phases("a"))
+    scene.minutes(int((LIMITS.idle + SLACK) / 60))
+    assert len(set(scene.nodes) & before) == 2
+    assert not scene.is_("b", "QuotaReserved")
+    scene.capacity(None)
+    scene.minutes(2)
+    assert len(scene.running("a", 3) & before) == 2
+    assert (scene.desired, scene.pods("b")) == (3, [])
+    scene.end("a")
+    assert scene.runs("b", 3) == set(scene.nodes)
+
+
+def test_a_job_that_waits_is_not_overtaken(opened: Open) -> None:
+    """order"""
+    scene = opened("order", 4)
+    for name in ("s1", "s2"):
+        scene.submit(name, 2)
+        scene.runs(name, 2)
+    scene.submit("large", 4)
+    scene.submit("s3", 2)
+    scene.minutes(2)
+    scene.end("s1")
+    scene.minutes(3)
+    assert not scene.is_("s3", "QuotaReserved")
+    scene.end("s2")
+    assert scene.runs("large", 4) == set(scene.nodes)
+    assert (scene.pods("s3"), scene.desired, scene.most) == ([], 4, 4)
+
+
+def test_a_higher_priority_takes_the_nodes_of_a_lower_one(opened: Open) -> None:
+    """They are not started again, and the job that gave way comes back on them."""
+    scene = opened("priority", 2)
+    scene.submit("low", 2, "low")
+    nodes = scene.runs("low", 2)
+    scene.submit("high", 2, "high")
+    assert scene.runs("high", 2) == nodes
+    scene.end("high")
+    assert scene.runs("low", 2) == nodes
+    assert scene.most == 2
+
+
+def test_a_smaller_size_never_ends_a_busy_node(opened: Open) -> None:
+    """shrink: AWS ends the oldest instances; the job runs on them."""
+    scene = opened("shrink", 8)
+    scene.submit("a", 4)
+    mine = {scene.instance(node) for node in scene.runs("a", 4)}
+    scene.submit("b", 4)
+    scene.runs("b", 4)
+    scene.end("b")
+    scene.minute()
+    assert scene.instances(protected=True) == mine
+    bounds = {"minSize": 0, "maxSize": 8, "desiredSize": 4}
+    scene.eks.update_nodegroup_config(clusterName=NAME, nodegroupName="shrink", scalingConfig=bounds)
+    assert scene.instances() == mine
+    scene.sync()
+    assert scene.phases("a") == ["Running"] * 4
+
+
+AFFINE = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+    {"matchExpressions": [{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["trn2.48xlarge"]}]}]}}}  # fmt: skip
+
+
+def test_nodes_are_counted_for_pods_with_devices_only(opened: Open) -> None:
+    """mixed: a master without devices, and two workers that share a node."""
+    scene = opened("mixed", 4)
+    scene.create(jobset("own", {"master": job(1, pod(0)), "worker": job(2, pod(8)), "whole": job(1, pod(16))}))
+    assert until(lambda: scene.workload("own"))
+    scene.asks("own")
+    scene.minutes(2)
+    scene.running("own", 4)
+    assert (scene.desired, len(scene.nodes)) == (2, 2)
+
+
+def test_a_job_for_other_nodes_starts_none(opened: Open) -> None:
+    """mixed: required node affinity. The reason is told."""
+    scene = opened("affinity", 4)
+    scene.submit("aff", 2, affinity=AFFINE)
+    scene.asks("aff")
+    scene.minute()
+    assert until(lambda: "no node group has nodes with the labels and resources of these pods" in scene.why("aff"))
+    scene.minutes(2)
+    assert (scene.desired, scene.most) == (0, 0)
+
+
+def test_a_plain_job_of_kubernetes_gets_nodes(opened: Open) -> None:
+    """A batch Job with the queue's label. A gated pod, and one without a queue, start nothing."""
+    scene = opened("plain", 4)
+    scene.create(thing("v1", "Pod", "gated", **pod(16, schedulingGates=[{"name": "example.com/wait"}])))
+    scene.create(thing("v1", "Pod", "unqueued", **pod(16)))
+    assert not any(plan.changes for plan in scene.minutes(2))
+    scene.create(thing("batch/v1", "Job", "own", {"kueue.x-k8s.io/queue-name": "trn"}, spec=job(2, pod(16))))
+    assert until(lambda: scene.workload("own"))
+    scene.asks("own")
+    scene.minutes(4)
+    own = "job-name=own"
+    assert until(lambda: scene.phases(own) == ["Running"] * 2)
+    assert scene.desired == 3, "the other pod has taken one of the job's nodes"
+
+
 def test_a_larger_job_after_a_smaller_one(opened: Open) -> None:
+    """grow"""
     scene = opened("grow", 4)
     scene.submit("small", 2)
-    scene.minute()
-    first = scene.runs("small")
+    first = scene.runs("small", 2)
     scene.submit("large", 4)
     scene.minutes(3)
     assert scene.desired == 2
-    assert "waits for room: trn has at most 4 nodes, of which 2 in use" in scene.why("large")
     scene.end("small")
-    scene.minute()
-    assert scene.runs("large") == set(scene.nodes) > first
+    assert scene.runs("large", 4) == set(scene.nodes) > first
     assert (scene.desired, scene.most) == (4, 4)
-
-
-def test_the_node_of_a_pod_that_ended_stays_while_its_gang_works(opened: Open) -> None:
-    """Without it Volcano would start the whole job again."""
-    scene = opened("straggler", 2)
-    scene.submit("gang", 2)
-    scene.minute()
-    nodes = scene.runs("gang")
-    scene.end_pod(scene.pods("gang")[0])
-    assert until(lambda: sorted(p["status"]["phase"] for p in scene.pods("gang")) == ["Running", "Succeeded"])
-    assert not any(plan.groups for plan in scene.minutes(int((LIMITS.idle + SLACK) / 60) + 2))
-    assert scene.runs("gang") == nodes == set(scene.nodes)
-    scene.end("gang")
-    assert scene.until_gone() * 60 <= LIMITS.idle + SLACK
-
-
-@pytest.mark.parametrize("sizes", swept([(11, 16), (3, 4)], (3, 4)), ids="{0[0]} of {0[1]}".format)
-def test_a_gang_gets_no_node_while_one_is_unavailable(sizes: tuple[int, int], opened: Open) -> None:
-    some, size = sizes
-    scene = opened(f"part-{size}", size)
-    scene.capacity(some)
-    scene.submit("gang", size)
-    scene.minute()
-    assert (len(scene.nodes), scene.desired) == (some, size)
-    assert f"waits for {size} nodes of trn" in scene.why("gang")
-    scene.minutes(int(LIMITS.capacity / 60))
-    assert scene.desired == some
-    printed = scene.why("gang")
-    assert f"{some} of {size} nodes of trn came within 10 minutes" in printed
-    assert "InsufficientInstanceCapacity" in printed
-    assert "next attempt at" in printed
-    assert scene.until_gone() * 60 <= LIMITS.idle + SLACK
-    assert not any(plan.groups for plan in scene.minutes(2))
-    scene.capacity(None)
-    while not scene.nodes:
-        scene.minute()
-    assert scene.runs("gang") == set(scene.nodes)
-    assert (scene.desired, scene.most) == (size, size)
 
 
 def test_devices_that_are_announced_late(opened: Open) -> None:
+    """late: no second set of nodes, and the job starts only when all devices are there."""
     scene = opened("late", 8)
     scene.devices = False
     scene.submit("gang", 4)
+    scene.asks("gang")
     scene.minutes(5)
-    assert (len(scene.nodes), scene.desired) == (4, 4)
-    scene.announce_devices()
-    assert scene.runs("gang") == set(scene.nodes)
-    scene.minutes(2)
+    assert (len(scene.nodes), scene.desired, scene.pods("gang")) == (4, 4, [])
+    scene.kubernetes.announce_devices(TRN1, scene.nodes)
+    scene.minute()
+    assert scene.running("gang", 4) == set(scene.nodes)
     assert (scene.desired, scene.most) == (4, 4)
 
 
-@pytest.mark.sweep
-def test_nodes_that_never_announce_devices_do_not_stay(opened: Open) -> None:
-    scene = opened("broken", 8)
-    scene.devices = False
+def test_a_job_that_fails_starts_again_on_its_nodes(opened: Open) -> None:
+    scene = opened("restart", 4)
     scene.submit("gang", 2)
-    scene.minutes(int(LIMITS.start / 60) + 1)
-    assert "its pods were not placed on trn within 20 minutes" in scene.why("gang")
-    assert scene.until_gone() * 60 <= SLACK
+    nodes = scene.runs("gang", 2)
+    scene.submit("younger", 4)
+    scene.end_pod(scene.pods("gang")[0], FAILS)
+    assert until(lambda: scene.api.get(f"{JOB_SETS}/gang")["status"].get("restarts") == 1)
+    assert scene.running("gang", 2) == nodes
+    scene.minutes(2)
+    assert (scene.desired, scene.pods("younger")) == (2, [])

@@ -16,15 +16,15 @@ from sandbox.kubernetes import LocalKubernetes, available, eks, helm
 from sandbox.kubernetes.api import Api, path_of
 from sandbox.leftovers import beyond, inventory
 from sandbox.processes import wait_until
+from tests.eks.scenes import job as jobs_of
+from tests.eks.scenes import jobset, pod
 from tests.stacks import keys
 from tests.support import need
 from tests.trust.figures import record
 from trainium_cdk import outputs
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks.charts import CONTROLLERS
-from trainium_cdk.jobs import Script
 from trainium_cdk.jobs.kubernetes.access import Identity
-from trainium_cdk.jobs.kubernetes.render import render
 
 ROOT = Path(__file__).parents[2]
 Cdk = Callable[..., str]
@@ -158,27 +158,25 @@ def test_life_of_a_cluster(
     assert not may(user, "delete", "", "nodes", "")
     assert not may(user, "get", "", "secrets", "kube-system")
 
-    # the queue came although Volcano's admission did not answer yet; now it does, and nodes start for a job, from none on
+    # nodes start for a job, from none on
     kubernetes.start_admission()
     eks.sync_nodes(kubernetes, local_aws.client)
-    sent = render(
-        Script(filename="run.sh", content=b"true\n", nodes=2, image="registry.example/train:1"), made, "first"
-    )
-    for thing in sent.objects:
-        api.create(thing)
-    job = path_of("batch.volcano.sh/v1alpha1", "Job", sent.id, "training")
+    job = path_of("jobset.x-k8s.io/v1alpha2", "JobSet", "first", "training")
+    api.create(jobset("first", {"train": jobs_of(2, pod(16))}))
+    requests = path_of("autoscaling.x-k8s.io/v1", "ProvisioningRequest", namespace="training")
     pods = path_of("v1", "Pod", namespace="training")
-    assert wait_until(lambda: len(api.get(pods)["items"]) == 2, 600)
+    assert wait_until(lambda: len(api.get(requests)["items"]) == 1, 600)
     [scaler] = [
         f["FunctionName"]
         for f in local_aws.client("lambda").list_functions()["Functions"]
         if f["Description"] == f"Starts and stops the Trainium nodes of {made.cluster_name} for waiting jobs"
     ]
-    answer = local_aws.client("lambda").invoke(FunctionName=scaler)
-    assert "FunctionError" not in answer, answer["Payload"].read()
-    eks.sync_nodes(kubernetes, local_aws.client)
-    assert wait_until(lambda: api.get(job)["status"]["state"]["phase"] == "Running", 600)
-    assert len({pod["spec"]["nodeName"] for pod in api.get(pods)["items"]}) == 2
+    for _ in range(2):  # minutes
+        answer = local_aws.client("lambda").invoke(FunctionName=scaler)
+        assert "FunctionError" not in answer, answer["Payload"].read()
+        eks.sync_nodes(kubernetes, local_aws.client)
+    assert wait_until(lambda: [p["status"]["phase"] for p in api.get(pods)["items"]] == ["Running"] * 2, 600)
+    assert len({one["spec"]["nodeName"] for one in api.get(pods)["items"]}) == 2
     api.delete(job, propagationPolicy="Foreground")
     assert wait_until(lambda: not api.get(pods)["items"], 600)
 

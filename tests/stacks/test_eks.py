@@ -241,11 +241,22 @@ def test_the_scaler_changes_its_groups_sizes_and_nothing_else(name: str) -> None
     policies = [document(name)["Resources"][arn["Ref"]]["Properties"] for arn in role["ManagedPolicyArns"]]
     statements = [s for policy in policies for s in policy["PolicyDocument"]["Statement"]]
     [changes] = (s for s in statements if "autoscaling:SetDesiredCapacity" in s["Action"])
-    assert changes["Action"] == ["autoscaling:SetDesiredCapacity", "autoscaling:TerminateInstanceInAutoScalingGroup"]
+    assert changes["Action"] == [f"autoscaling:{action}" for action in (
+        "CreateOrUpdateTags", "DeleteTags", "SetDesiredCapacity", "SetInstanceProtection", "TerminateInstanceInAutoScalingGroup",
+    )]  # fmt: skip
     assert changes["Condition"] == {"StringEquals": {"aws:ResourceTag/eks:cluster-name": env.eks_cluster_name}}
     resources_of = changes["Resource"] if isinstance(changes["Resource"], list) else [changes["Resource"]]
     assert len(resources_of) == len(env.eks.node_groups)
     assert groups(name)["system"]["Id"] not in json.dumps(changes)
+    alarm = only(template(name), "CloudWatch::Alarm")
+    assert (alarm["TreatMissingData"], alarm["ComparisonOperator"], alarm["Threshold"]) == (
+        "breaching",
+        "LessThanThreshold",
+        1,
+    )
+    assert {m["Expression"] for m in alarm["Metrics"] if "Expression" in m} == {"FILL(runs, 0) - FILL(failures, 0)"}
+    topic = env.eks.scaling.alarm_topic
+    assert alarm.get("AlarmActions") == ([topic] if topic else None)
 
 
 def _parts(function: dict[str, Any]) -> list[Any]:

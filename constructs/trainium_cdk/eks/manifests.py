@@ -12,6 +12,7 @@ from trainium_cdk.eks.access import SCALER, groups_of
 from trainium_cdk.eks.charts import DETECTOR_NAMESPACE
 from trainium_cdk.eks.installation import Installation
 from trainium_cdk.eks.kueue import NAMESPACE_LABEL
+from trainium_cdk.eks.scaler.look import LEASE
 from trainium_cdk.outputs import SERVICE_ACCOUNT, Fleet
 from trainium_cdk.outputs.eks import claim_of
 
@@ -32,6 +33,7 @@ _WAITING = [
     {"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads", "workloads/status", "localqueues"]},
     {"apiGroups": ["autoscaling.x-k8s.io"], "resources": ["provisioningrequests", "provisioningrequests/status"]},
 ]
+_LEASE = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": [LEASE]}
 _QUEUES = ["clusterqueues", "cohorts", "resourceflavors", "workloadpriorityclasses", "admissionchecks"]
 _READ = ["get", "list", "watch"]
 _WRITE = [*_READ, "create", "update", "patch", "delete", "deletecollection"]
@@ -64,7 +66,7 @@ def service_account(wanted: Installation, namespace: str | None = None) -> Manif
 
 def access(wanted: Installation) -> list[Manifest]:
     """Permissions that EKS's access policies lack: JobSets and Volcano's jobs in each namespace, and reading nodes, queues and volumes."""
-    waiting = [{**rule, "verbs": _READ} for rule in (*_WAITING, _VOLCANO_GROUPS)]
+    waiting = [{**rule, "verbs": _READ} for rule in (*_WAITING, _VOLCANO_GROUPS)] + [{**_LEASE, "verbs": ["get"]}]
     edit = [{**rule, "verbs": _WRITE} for rule in (_JOB_SETS, _VOLCANO_JOBS, _COMMANDS)] + waiting
     view = [{**rule, "verbs": _READ} for rule in (_JOB_SETS, _VOLCANO_JOBS)] + waiting
     look = [
@@ -88,18 +90,27 @@ def access(wanted: Installation) -> list[Manifest]:
     return [*found, _binding("ClusterRoleBinding", "trn-look", "ClusterRole", everyone)]
 
 
-def scaler_access() -> list[Manifest]:
-    """Permissions of the scaler: to read pods and pod groups, cordon nodes, and write annotations."""
-    look = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}
-    nodes = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "patch"]}
-    gangs = {
-        "apiGroups": ["scheduling.volcano.sh"],
-        "resources": ["podgroups", "queues"],
-        "verbs": ["list", "patch"],
-    }
+def scaler_access(wanted: Installation) -> list[Manifest]:
+    """Permissions of the scaler: to read pods and requests for nodes, cordon and annotate nodes, and write its answers; and the Lease
+    that shows when it ran last."""
+    rules = [
+        {"apiGroups": [""], "resources": ["pods", "podtemplates"], "verbs": ["list"]},
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "patch"]},
+        {"apiGroups": ["autoscaling.x-k8s.io"], "resources": ["provisioningrequests"], "verbs": ["list"]},
+        {"apiGroups": ["autoscaling.x-k8s.io"], "resources": ["provisioningrequests/status"], "verbs": ["patch"]},
+        # JobSets that enter their queue after a Job
+        {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["list"]},
+        {"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets"], "verbs": ["list", "patch"]},
+        {"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets/status"], "verbs": ["patch"]},
+    ]
+    lease = {**_LEASE, "verbs": ["patch"]}
+    rbac, name, namespace = "rbac.authorization.k8s.io/v1", "trn-scaler", wanted.namespace
     return [
-        {**_object("rbac.authorization.k8s.io/v1", "ClusterRole", "trn-scaler"), "rules": [look, nodes, gangs]},
-        _binding("ClusterRoleBinding", "trn-scaler", "ClusterRole", [SCALER]),
+        {**_object(rbac, "ClusterRole", name), "rules": rules},
+        _binding("ClusterRoleBinding", name, "ClusterRole", [SCALER]),
+        {**_object(rbac, "Role", name, namespace=namespace), "rules": [lease]},
+        _binding("RoleBinding", name, "Role", [SCALER], namespace),
+        {**_object("coordination.k8s.io/v1", "Lease", LEASE, namespace=namespace), "spec": {"holderIdentity": name}},
     ]
 
 

@@ -249,7 +249,7 @@ class TrnPlugins(Construct):
                 *(manifests.service_account(wanted, name) for name in wanted.namespaces),
                 *manifests.access(wanted),
                 *network_policies.policies(wanted),
-                *(manifests.scaler_access() if wanted.plugins.autoscaler else []),
+                *(manifests.scaler_access(wanted) if wanted.plugins.autoscaler else []),
                 *manifests.volumes(wanted, self._mounts),
             ],
         )

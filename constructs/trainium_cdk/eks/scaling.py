@@ -1,4 +1,4 @@
-"""`TrnScaler`: starts and stops Trainium nodes for gangs."""
+"""`TrnScaler`: starts and stops Trainium nodes for the jobs of Kueue's queues."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aws_cdk import Duration, IgnoreMode, Stack
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as functions
+from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from trainium_cdk._cdk.functions import function_role, log_group
@@ -23,6 +26,7 @@ from trainium_cdk._cdk.permissions import allow
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks.access import SCALER
 from trainium_cdk.eks.groups import NodeGroup, refuse_duplicates
+from trainium_cdk.eks.scaler.look import CLUSTER
 from trainium_cdk.eks.view import AnyCluster, ClusterView, refuse_config_map, view_of
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.outputs import GROUP_LABEL
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 
 _HERE = Path(__file__).parent
 _MEMORY_MIB = 512
+_ALARM_PERIOD = Duration.minutes(5)
 _EVERY = Duration.minutes(1)
 _VARIABLES = 4096 - len("SETTINGS")
 """Characters of all variables of a function and their names (AWS Lambda quotas, 2026-11)."""
@@ -45,14 +50,14 @@ _GENERATED = 40
 
 
 class TrnScaler(Construct):
-    """A function that sets the sizes of the node groups each minute to the needs of Volcano's gangs (see `scaler.decide`).
+    """A function that gives jobs their nodes: all of them or none. Each minute it answers the ProvisioningRequests of Kueue's queues, sets
+    the sizes of the node groups, and removes nodes that no job needs (see `scaler.supply`). Who goes first is Kueue's decision.
 
     As a function it needs no image and no node, its log outlives the cluster, and one IAM role has its permissions: to change the
-    size of these groups, and in Kubernetes to list pods and pod groups, cordon nodes and write annotations. It costs well below
-    one dollar a month.
+    sizes of these groups and reserve instances for them, and in Kubernetes to list pods and requests, cordon nodes and write answers.
+    It costs about one dollar a month, its alarm 0.20.
 
-    Cluster Autoscaler and Karpenter do not fit gangs: they react to pods marked `Unschedulable`, one by one, and Volcano marks the
-    members of a waiting gang that would fit as `Schedulable`. Kueue's atomic provisioning does not support Volcano jobs.
+    Cluster Autoscaler and Karpenter start the nodes of a job one by one; on AWS neither has an atomic request (karpenter issue 3138).
 
     Example:
         plugins = TrnPlugins(self, "Plugins", cluster=cluster, node_groups=[group], storage=storage)
@@ -61,15 +66,18 @@ class TrnScaler(Construct):
     Args:
         cluster: A `TrnEksCluster`, or any cluster of `aws_eks_v2` or `aws_eks` whose authentication mode includes API.
         node_groups: The groups to scale: `TrnNodeGroup`s, or what `TrnNodeGroup.from_nodegroup_attributes` returns.
-        plugins: Required in the cluster before the first run: Volcano, and the scaler's Kubernetes role.
-        vpc_subnets: Subnets of the function; they must reach AWS's endpoints and the Kubernetes API. Default: the private subnets of
-            the cluster's VPC.
+        plugins: Required in the cluster before the first run: Kueue, and the function's Kubernetes role.
+        vpc_subnets: Subnets of the function; they must reach AWS's endpoints and the Kubernetes API. The CDK refuses public ones. Default:
+            the private subnets of the cluster's VPC.
         idle_time: A node without pods is removed after this time. Default: 10 minutes.
-        capacity_time: If AWS has not launched all instances of a job within this time, the job's other nodes are released. Default:
-            10 minutes.
-        start_time: If the pods of a job are not all placed within this time, its nodes are released. Default: 20 minutes.
-        retry_time: Pause before such a job is tried again. It doubles, up to eightfold, while attempts start nodes without success. Default:
-            30 minutes.
+        capacity_time: If AWS has not launched all instances of a job within this time, others have their turn. Default: 10 minutes.
+        start_time: If the nodes of a job cannot all be used within this time, others have their turn. Default: 20 minutes.
+        reserve: Before on-demand nodes are started, reserve all of them in one request, which fails as a whole if AWS has too few. A
+            reservation is charged like its instances, is cancelled when they run (usually in the next minute), and otherwise ends by
+            itself between `capacity_time` and an hour later. Not for spot, for a group with a reservation or capacity block, or where
+            EC2 refuses it. Default: True.
+        alarm_topic: Where an alarm is sent when the function has failed, or has not run, for ten minutes. Default: none; the alarm is in
+            CloudWatch.
         catalog: The catalogue with the nodes' resources. Default: this release's.
 
     Raises:
@@ -88,7 +96,8 @@ class TrnScaler(Construct):
         idle_time: Duration | None = None,
         capacity_time: Duration | None = None,
         start_time: Duration | None = None,
-        retry_time: Duration | None = None,
+        reserve: bool = True,
+        alarm_topic: sns.ITopic | None = None,
         catalog: Catalog | None = None,
     ) -> None:
         super().__init__(scope, id)
@@ -97,15 +106,19 @@ class TrnScaler(Construct):
         refuse_duplicates(self, node_groups)
         refuse_config_map(self, cluster)
         view = view_of(cluster)
-        limits = {"idle": idle_time, "capacity": capacity_time, "start": start_time, "retry": retry_time}
+        limits = {"idle": idle_time, "capacity": capacity_time, "start": start_time}
+        names = (catalog or Catalog.load()).eks.resources
         settings = {
             "cluster": view.name,
-            "device": (catalog or Catalog.load()).eks.resources.device,
+            "namespace": plugins.namespace,
+            "resources": [names.device, names.efa],
+            "reserve": reserve,
             "label": GROUP_LABEL,
             "limits": {key: _MINUTES[key] * 60 if t is None else int(t.to_seconds()) for key, t in limits.items()},
             "types": _by_type(node_groups),
         }
         role = self._function(view, vpc_subnets, settings, node_groups)
+        self._alarm(view, alarm_topic)
         entry = eks.CfnAccessEntry(
             self,
             "Access",
@@ -140,7 +153,10 @@ class TrnScaler(Construct):
             idle_time=Duration.minutes(limits.idle_minutes),
             capacity_time=Duration.minutes(limits.capacity_minutes),
             start_time=Duration.minutes(limits.start_minutes),
-            retry_time=Duration.minutes(limits.retry_minutes),
+            reserve=limits.reserve,
+            alarm_topic=sns.Topic.from_topic_arn(scope, f"{id}Topic", limits.alarm_topic)
+            if limits.alarm_topic
+            else None,
             catalog=environment.catalog,
         )
 
@@ -155,10 +171,11 @@ class TrnScaler(Construct):
         first, *more = [
             node_groups[i : i + _GROUPS_OF_A_POLICY] for i in range(0, len(node_groups), _GROUPS_OF_A_POLICY)
         ]
-        role, _ = function_role(self, log, _reading(view) + _sizes(stack, view, first), in_vpc=True)
+        statements = _reading(view) + (_reserving(stack, view) if settings["reserve"] else [])
+        role, _ = function_role(self, log, statements + _sizes(stack, view, first), in_vpc=True)
         for i, groups in enumerate(more, 1):
             iam.ManagedPolicy(self, f"Groups{i}", statements=_sizes(stack, view, groups), roles=[role])
-        function = functions.Function(
+        self.function = functions.Function(
             self,
             "Resource",
             description=f"Starts and stops the Trainium nodes of {view.name} for waiting jobs",
@@ -182,9 +199,33 @@ class TrnScaler(Construct):
             description=f"Runs the scaler of {view.name}",
             schedule=events.Schedule.rate(_EVERY),
             # no retry: the next run comes soon enough
-            targets=[targets.LambdaFunction(function, retry_attempts=0, max_event_age=_EVERY)],
+            targets=[targets.LambdaFunction(self.function, retry_attempts=0, max_event_age=_EVERY)],
         )
         return role
+
+    def _alarm(self, view: ClusterView, topic: sns.ITopic | None) -> None:
+        """One alarm for both: runs that fail, and none at all."""
+        measured = {
+            "runs": self.function.metric_invocations(period=_ALARM_PERIOD),
+            "failures": self.function.metric_errors(period=_ALARM_PERIOD),
+        }
+        self.alarm = cloudwatch.Alarm(
+            self,
+            "Alarm",
+            alarm_description=f"{view.name}: nodes for jobs are neither started nor stopped; the function's log has the reason",
+            metric=cloudwatch.MathExpression(
+                expression="FILL(runs, 0) - FILL(failures, 0)",
+                label="Good runs",
+                using_metrics=measured,
+                period=_ALARM_PERIOD,
+            ),
+            comparison_operator=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
+            threshold=1,
+            evaluation_periods=2,
+            treat_missing_data=cloudwatch.TreatMissingData.BREACHING,
+        )
+        if topic:
+            self.alarm.add_alarm_action(actions.SnsAction(topic))
 
     def _variable(self, stack: Stack, settings: Mapping[str, object]) -> str:
         text = re.sub(_TOKEN, "x" * _GENERATED, json.dumps(settings, separators=(",", ":")))
@@ -203,16 +244,16 @@ class TrnScaler(Construct):
         return group
 
 
-_MINUTES = {"idle": 10, "capacity": 10, "start": 20, "retry": 30}
+_MINUTES = {"idle": 10, "capacity": 10, "start": 20}
 
 
 def _by_type(node_groups: Iterable[NodeGroup]) -> list[dict[str, object]]:
     """Instance types, with the names of their groups: in the environment, which is also the queue's, and in EKS."""
-    types: dict[tuple[str, int], dict[str, str]] = {}
+    types: dict[tuple[str, int, int], dict[str, str]] = {}
     for group in node_groups:
-        kind = (group.fleet.instance_type, group.fleet.devices)
+        kind = (group.fleet.instance_type, group.fleet.devices, group.fleet.efa)
         types.setdefault(kind, {})[group.fleet.resource] = group.nodegroup_name
-    return [{"type": name, "devices": devices, "groups": groups} for (name, devices), groups in types.items()]
+    return [{"type": name, "resources": counts, "groups": groups} for (name, *counts), groups in types.items()]
 
 
 def _reading(view: ClusterView) -> list[iam.PolicyStatement]:
@@ -220,7 +261,31 @@ def _reading(view: ClusterView) -> list[iam.PolicyStatement]:
     return [
         allow(view.arn, "eks:DescribeCluster"),
         # AWS accepts no narrower resource for these
-        allow("*", "autoscaling:DescribeAutoScalingGroups", "ec2:DescribeInstances"),
+        allow(
+            "*",
+            "autoscaling:DescribeAutoScalingGroups",
+            "ec2:DescribeCapacityReservations",
+            "ec2:DescribeInstances",
+            "ec2:DescribeLaunchTemplateVersions",
+            "ec2:DescribePlacementGroups",
+        ),
+    ]
+
+
+def _reserving(stack: Stack, view: ClusterView) -> list[iam.PolicyStatement]:
+    """Permissions to make capacity reservations with the cluster's tag, and to cancel those."""
+    prefix = f"arn:{stack.partition}:ec2:{stack.region}:{stack.account}"
+    reservations, tagged = f"{prefix}:capacity-reservation/*", {f"aws:RequestTag/{CLUSTER}": view.name}
+    made = {"ec2:CreateAction": "CreateCapacityReservation"}
+    return [
+        allow(reservations, "ec2:CreateCapacityReservation", conditions={"StringEquals": tagged}),
+        allow(f"{prefix}:placement-group/*", "ec2:CreateCapacityReservation"),
+        allow(reservations, "ec2:CreateTags", conditions={"StringEquals": {**tagged, **made}}),
+        allow(
+            reservations,
+            "ec2:CancelCapacityReservation",
+            conditions={"StringEquals": {f"aws:ResourceTag/{CLUSTER}": view.name}},
+        ),
     ]
 
 
@@ -232,7 +297,10 @@ def _sizes(stack: Stack, view: ClusterView, node_groups: Sequence[NodeGroup]) ->
         allow([group.nodegroup_arn for group in node_groups], "eks:DescribeNodegroup"),
         allow(
             scaling,
+            "autoscaling:CreateOrUpdateTags",
+            "autoscaling:DeleteTags",
             "autoscaling:SetDesiredCapacity",
+            "autoscaling:SetInstanceProtection",
             "autoscaling:TerminateInstanceInAutoScalingGroup",
             conditions={"StringEquals": {"aws:ResourceTag/eks:cluster-name": view.name}},
         ),

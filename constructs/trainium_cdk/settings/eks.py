@@ -171,16 +171,23 @@ class Plugins(Settings):
 
 
 class Scaling(Settings):
-    """How long the autoscaler lets Trainium nodes wait. Waiting nodes are charged."""
+    """How Trainium nodes are started for jobs, and how long they may wait. Waiting nodes are charged."""
 
     idle_minutes: int = Field(default=10, ge=1, le=1440)
     """A node without pods is removed after this time."""
     capacity_minutes: int = Field(default=10, ge=2, le=1440)
-    """If AWS has not launched all instances of a job within this time, the job's other nodes are released."""
+    """If AWS has not launched all instances of a job within this time, others have their turn."""
     start_minutes: int = Field(default=20, ge=5, le=1440)
-    """If the pods of a job are not all placed within this time, its nodes are released."""
+    """If the nodes of a job cannot all be used within this time, others have their turn."""
     retry_minutes: int = Field(default=30, ge=1, le=1440)
     """Time before nodes are started again for such a job. It doubles after each failed attempt, up to eightfold."""
+    reserve: bool = True
+    """Reserve all on-demand instances of a job in one request before any is started, so that AWS never starts and charges
+    a part of them. A reservation is charged like its instances; it is cancelled when they run, usually after a minute. Not
+    used for spot, reservations and capacity blocks, or where EC2 refuses it."""
+    alarm_topic: Arn | None = None
+    """SNS topic that is told when nodes have not been started or stopped for ten minutes. Default: none; the alarm is in
+    CloudWatch."""
 
 
 class Observability(Settings):

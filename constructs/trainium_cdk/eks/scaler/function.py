@@ -1,47 +1,46 @@
-"""The scaler's function: reads the cluster and its node groups, decides, and applies the changes. It keeps no state between runs.
+"""The function: reads the cluster and its node groups, decides, and applies the changes. It keeps no state between runs.
 
 Environment: SETTINGS (`Settings` as JSON).
 
-A node is removed in two runs: the first cordons it, and the next terminates its instance, unless a pod was
-placed on it in the meantime.
+A node is removed in two runs: the first cordons it, and the next ends its instance, unless a pod was placed on it in the meantime.
+What fails for one group, or for one object, stops nothing else; the run then ends as an error, for the alarm.
 """
 
 from __future__ import annotations
 
-import base64
+import datetime as dt
 import json
 import os
-import ssl
 import time
-import urllib.error
-import urllib.request
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import boto3
-from botocore.auth import SigV4QueryAuth
-from botocore.awsrequest import AWSRequest
+from botocore.exceptions import BotoCoreError, ClientError
 
-from . import look
-from .decide import Change, Group, Limits, Plan, decide
+from . import after, look
+from .aws import Found, NodeGroups
+from .kubernetes import Kubernetes
+from .supply import Answer, Group, Limits, Plan, answer, decide
 
-_VOLCANO = "/apis/scheduling.volcano.sh/v1beta1"
-_PAGE = 500
+_REQUESTS = "/apis/autoscaling.x-k8s.io/v1"
+_ON_NODES = "fieldSelector=spec.nodeName%21%3D"
+_KUEUES = "labelSelector=kueue.x-k8s.io%2Fmanaged%3Dtrue"
+
+
+class RunFailed(Exception):
+    """Some groups or objects could not be read or changed. The others were."""
 
 
 def handler(_event: object, _context: object) -> dict[str, Any]:
-    """Entry point of AWS Lambda. What was done is returned, and printed for the log."""
+    """Entry point of AWS Lambda. What was done is printed for the log, and returned."""
     settings = Settings.read(os.environ["SETTINGS"])
     session = boto3.Session()
     cluster = session.client("eks").describe_cluster(name=settings.cluster)["cluster"]
-    plan = Scaler(settings, Kubernetes(cluster, session), session.client).run(time.time())
-    done = {
-        "groups": {name: vars(change) for name, change in plan.groups.items()},
-        "gangs": {key: attempt.why for key, attempt in plan.attempts.items()},
-    }
-    if any(done.values()):
-        print(json.dumps(done))
-    return done
+    done = Supplier(settings, Kubernetes(cluster, session), session.client).run(time.time())
+    return {"groups": {name: vars(change) for name, change in done.changes.items()}}
 
 
 @dataclass(frozen=True)
@@ -50,13 +49,17 @@ class Settings:
 
     Attributes:
         cluster: its name.
-        device: Kubernetes name of the devices.
-        label: Kubernetes label that names a node's group.
+        namespace: of the jobs, which has the Lease that shows when the function ran last.
+        resources: Kubernetes names of the resources that are counted, the devices first.
+        label: the label that names a node's group.
+        reserve: whether to reserve all new instances of a workload before they are started.
     """
 
     cluster: str
-    device: str
+    namespace: str
+    resources: tuple[str, ...]
     label: str
+    reserve: bool
     limits: Limits
     groups: tuple[look.GroupSettings, ...]
 
@@ -65,52 +68,15 @@ class Settings:
         """From JSON."""
         data = json.loads(text)
         groups = tuple(
-            look.GroupSettings(name, nodegroup, kind["type"], kind["devices"])
-            for kind in data["types"]
+            look.GroupSettings(name, nodegroup, kind["type"], tuple(kind["resources"]))
+            for kind in data.pop("types")
             for name, nodegroup in kind["groups"].items()
         )
-        return cls(data["cluster"], data["device"], data["label"], Limits(**data["limits"]), groups)
+        limits, names = Limits(**data.pop("limits")), tuple(data.pop("resources"))
+        return cls(**data, resources=names, limits=limits, groups=groups)
 
 
-class Kubernetes:
-    """The API of a cluster, as the session's identity (an EKS access entry).
-
-    Args:
-        cluster: as returned by DescribeCluster.
-    """
-
-    def __init__(self, cluster: dict[str, Any], session: Any) -> None:
-        self._endpoint = cluster["endpoint"]
-        authority = base64.b64decode(cluster["certificateAuthority"]["data"]).decode()
-        https = urllib.request.HTTPSHandler(context=ssl.create_default_context(cadata=authority))
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), https)
-        self._token = _token(cluster["name"], session)
-
-    def list(self, path: str) -> list[dict[str, Any]]:
-        """All objects of a kind."""
-        found: list[dict[str, Any]] = []
-        more = ""
-        while True:
-            page = self._call("GET", f"{path}?limit={_PAGE}{more}")
-            found += page["items"]
-            if not (token := page["metadata"].get("continue")):
-                return found
-            more = f"&continue={token}"
-
-    def patch(self, path: str, body: dict[str, Any]) -> None:
-        """Change an object (merge patch)."""
-        self._call("PATCH", path, body)
-
-    def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        headers = {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
-        headers |= {"Content-Type": "application/merge-patch+json"} if body else {}
-        data = json.dumps(body).encode() if body else None
-        request = urllib.request.Request(self._endpoint + path, data, headers, method=method)  # noqa: S310  https, EKS's
-        with self._opener.open(request, timeout=30) as reply:
-            return json.load(reply)
-
-
-class Scaler:
+class Supplier:
     """One run over a cluster's node groups.
 
     Args:
@@ -119,99 +85,143 @@ class Scaler:
 
     def __init__(self, settings: Settings, kubernetes: Any, client: Any) -> None:
         self._settings, self._kubernetes = settings, kubernetes
-        self._eks, self._scaling, self._ec2 = client("eks"), client("autoscaling"), client("ec2")
+        self._groups, self._failed = NodeGroups(settings.cluster, client), list[str]()
 
     def run(self, now: float) -> Plan:
-        """Read, decide and apply. Returns the decision."""
-        settings, kubernetes = self._settings, self._kubernetes
-        described = {g.name: self._describe(g.nodegroup) for g in settings.groups}
-        scaling = {name: self._auto_scaling_group(found) for name, found in described.items()}
-        launched = self._launched([i["InstanceId"] for found in scaling.values() for i in found["Instances"]])
-        nodes, pods = kubernetes.list("/api/v1/nodes"), kubernetes.list("/api/v1/pods")
-        podgroups = kubernetes.list(f"{_VOLCANO}/podgroups")
-        queues = {q["metadata"]["name"]: q for q in kubernetes.list(f"{_VOLCANO}/queues")}
-        groups: list[Group] = []
-        for each in settings.groups:
-            found = scaling[each.name]
-            mine = look.nodes(found["Instances"], launched, nodes, pods, now, settings.device)
-            for node, since in look.idle_marks(mine, nodes, now).items():
-                self._patch_node(node, {look.IDLE_SINCE: since})
-            for node in look.taken_back(mine):
-                self._patch_node(node, {look.LEAVING: None}, cordoned=False)
-            groups.append(look.group(each, described[each.name], found, queues.get(each.name), mine))
-        labels = {g.name: look.labels(g, described[g.name]) for g in settings.groups}
-        gangs = look.gangs(podgroups, pods, labels, settings.device, settings.label)
-        plan = decide(groups, gangs, now, settings.limits)
-        for key, attempt in plan.attempts.items():
-            namespace, name = key.split("/")
-            path = f"{_VOLCANO}/namespaces/{namespace}/podgroups/{name}"
-            self._patch(path, {"metadata": {"annotations": {look.ATTEMPT: look.annotation(attempt)}}})
-        for each, group in zip(settings.groups, groups, strict=True):
-            if change := plan.groups.get(each.name):
-                self._change(each.name, scaling[each.name]["AutoScalingGroupName"], group, change)
+        """Read, decide and apply: sizes first, then answers, then notes. Returns the decision.
+
+        Raises:
+            RunFailed: something could not be done.
+        """
+        settings, api = self._settings, self._kubernetes
+        found, reasons = self._find()
+        names = settings.resources
+        joined = {n["spec"].get("providerID", "").rpartition("/")[2]: n for n in map(_small, api.list("/api/v1/nodes"))}
+        pods = [p for one in api.list("/api/v1/pods", _ON_NODES) if (p := look.pod(one, names))]
+        templates = {
+            f"{t['metadata']['namespace']}/{t['metadata']['name']}": look.template(t, names)
+            for t in api.list("/api/v1/podtemplates", _KUEUES)
+        }
+        asked = {look.key(r): r for r in api.list(f"{_REQUESTS}/provisioningrequests")}
+        of = {g.name: g for g in settings.groups}
+        labels = {
+            name: look.labels(of[name], one.described, one.scaling["AvailabilityZones"]) for name, one in found.items()
+        }
+        # requests for groups that cannot be read now wait for them
+        labels |= {name: {settings.label: name} for name in reasons}
+        alive = [n["metadata"]["name"] for n in joined.values() if look.ready(n)]
+        requests = look.requests(asked.values(), templates, pods, labels, alive)
+        groups = self._describe(found, joined, pods, {r.key for r in requests}, now)
+        plan = decide(groups.values(), requests, now, settings.limits)
+        for name, change in plan.changes.items():
+            with self._guard(f"node group {name}"):
+                if trouble := self._groups.change(
+                    groups[name], found[name], change, now, settings.limits.capacity / 60
+                ):
+                    groups[name] = replace(groups[name], trouble=trouble)
+            for node in change.cordon:
+                with self._guard(f"node {node}"):
+                    self._annotate(node, {look.LEAVING: "true"}, cordoned=True)
+        for name, one in found.items():
+            with self._guard(f"tags of node group {name}"):
+                self._groups.keep_others_off(one)
+        answers = {r.key: self._answer(r, plan, groups, reasons, now) for r in requests if not r.provisioned}
+        for key, told in answers.items():
+            self._tell(asked[key], told, now)
+        for node, notes in look.marks([n for g in groups.values() for n in g.nodes], joined, now).items():
+            with self._guard(f"node {node}"):
+                self._annotate(node, notes, cordoned=False if look.LEAVING in notes else None)
+        released: dict[str, str] = {}
+        with self._guard("JobSets after a Job"):
+            released = after.release(api, now)
+        self._report(plan, {k: a.message for k, a in answers.items()} | released, now)
         return plan
 
-    def _change(self, queue: str, auto_scaling_group: str, group: Group, change: Change) -> None:
-        if change.desired is not None:
-            self._scaling.set_desired_capacity(
-                AutoScalingGroupName=auto_scaling_group, DesiredCapacity=change.desired, HonorCooldown=False
-            )
-        left = len(change.remove)
-        for node in (n for n in group.nodes if n.instance in change.remove):
-            if node.name and not node.leaving:
-                self._patch_node(node.name, {look.LEAVING: "true"}, cordoned=True)
-                continue
-            self._scaling.terminate_instance_in_auto_scaling_group(
-                InstanceId=node.instance, ShouldDecrementDesiredCapacity=True
-            )
-            left -= 1
-        requested = None if change.requested is None else str(change.requested + left)
-        annotations = {look.REQUESTED: requested}
-        self._patch(f"{_VOLCANO}/queues/{queue}", {"metadata": {"annotations": annotations}})
+    def _find(self) -> tuple[dict[str, Found], dict[str, str]]:
+        """The groups that could be read, and why the others could not."""
+        found: dict[str, Found] = {}
+        reasons: dict[str, str] = {}
+        for group in self._settings.groups:
+            try:
+                found[group.name] = self._groups.find(group.nodegroup)
+            except LookupError as error:  # while a stack is deployed
+                reasons[group.name] = str(error)
+            except (ClientError, BotoCoreError) as error:
+                reasons[group.name] = f"node group {group.name} cannot be read: {error}"
+                self._failed.append(reasons[group.name])
+        return found, reasons
 
-    def _describe(self, nodegroup: str) -> dict[str, Any]:
-        found: dict[str, Any] = self._eks.describe_nodegroup(
-            clusterName=self._settings.cluster, nodegroupName=nodegroup
-        )["nodegroup"]
-        return found
+    def _describe(
+        self, found: Mapping[str, Found], joined: Mapping[str, Any], pods: list[look.Pod], live: set[str], now: float
+    ) -> dict[str, Group]:
+        settings, on = self._settings, dict[str, list[look.Pod]]()
+        for pod in pods:
+            on.setdefault(pod.node, []).append(pod)
+        ids = [i["InstanceId"] for one in found.values() for i in one.scaling["Instances"]]
+        launched: dict[str, float] = {}
+        with self._guard("launch times"):
+            launched = self._groups.launched([id for id in ids if id not in joined])
+        made: dict[str, list[Any]] = {}
+        if settings.reserve:
+            with self._guard("capacity reservations"):
+                made = self._groups.reserved()
+        groups = {}
+        for each in settings.groups:
+            if one := found.get(each.name):
+                counted = dict(zip(settings.resources, each.resources, strict=True))
+                taints = [t["key"] for t in one.described.get("taints", [])]
+                nodes = look.nodes(one.scaling["Instances"], launched, joined, on, counted, taints, live, now)
+                groups[each.name] = look.group(
+                    each, one.described, one.scaling, nodes, reservation=one.reservation,
+                    made=made.get(each.name, []), atomic=settings.reserve, now=now,
+                )  # fmt: skip
+        return groups
 
-    def _auto_scaling_group(self, described: dict[str, Any]) -> dict[str, Any]:
-        name = described["resources"]["autoScalingGroups"][0]["name"]
-        [found] = self._scaling.describe_auto_scaling_groups(AutoScalingGroupNames=[name])["AutoScalingGroups"]
-        return dict(found)
+    def _answer(
+        self, request: Any, plan: Plan, groups: Mapping[str, Group], reasons: Mapping[str, str], now: float
+    ) -> Answer:
+        if not (set(request.groups) & set(groups)) and request.groups:
+            return Answer("Waiting", "NodeGroupUnavailable", reasons[request.groups[0]])
+        return answer(request, plan.places.get(request.key), groups, now, self._settings.limits)
 
-    def _launched(self, instances: list[str]) -> dict[str, float]:
-        """The launch time of each instance, except those that EC2 does not know yet."""
-        if not instances:
-            return {}
-        filters = [{"Name": "instance-id", "Values": instances[at : at + 200]} for at in range(0, len(instances), 200)]
-        pages = [p for f in filters for p in self._ec2.get_paginator("describe_instances").paginate(Filters=[f])]
-        found = [i for page in pages for r in page["Reservations"] for i in r["Instances"]]
-        return {i["InstanceId"]: i["LaunchTime"].timestamp() for i in found}
+    def _tell(self, request: Mapping[str, Any], told: Answer, now: float) -> None:
+        key = look.key(request)
+        namespace, name = key.split("/")
+        if status := look.status(told, request.get("status", {}), now):
+            with self._guard(f"ProvisioningRequest {key}"):
+                path = f"{_REQUESTS}/namespaces/{namespace}/provisioningrequests/{name}/status"
+                self._kubernetes.patch(path, {"status": status})
 
-    def _patch_node(self, name: str, annotations: dict[str, str | None], *, cordoned: bool | None = None) -> None:
+    def _report(self, plan: Plan, told: Mapping[str, str], now: float) -> None:
+        changes = {name: {k: v for k, v in vars(change).items() if v} for name, change in plan.changes.items()}
+        if changes or told:
+            print(json.dumps({"groups": changes, "jobs": told}))
+        with self._guard("Lease trn-scaler"):
+            path = f"/apis/coordination.k8s.io/v1/namespaces/{self._settings.namespace}/leases/{look.LEASE}"
+            at = dt.datetime.fromtimestamp(now, dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+            self._kubernetes.patch(path, {"spec": {"renewTime": at}})
+        if self._failed:
+            raise RunFailed("; ".join(self._failed))
+
+    def _annotate(self, node: str, annotations: Mapping[str, str | None], *, cordoned: bool | None) -> None:
         spec = {} if cordoned is None else {"spec": {"unschedulable": cordoned or None}}
-        self._patch(f"/api/v1/nodes/{name}", {"metadata": {"annotations": annotations}, **spec})
+        self._kubernetes.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": dict(annotations)}, **spec})
 
-    def _patch(self, path: str, body: dict[str, Any]) -> None:
-        """Change an object, unless it was deleted."""
+    @contextmanager
+    def _guard(self, what: str) -> Iterator[None]:
+        """What fails inside is raised at the end of the run."""
         try:
-            self._kubernetes.patch(path, body)
-        except urllib.error.HTTPError as error:
-            if error.code != 404:
-                raise
+            yield
+        except (ClientError, BotoCoreError, OSError) as error:
+            print(f"{what}: {error}")
+            self._failed.append(f"{what}: {error}")
 
 
-def _token(cluster: str, session: Any) -> str:
-    """A bearer token of EKS: a presigned GetCallerIdentity with the cluster's name in it."""
-    region = session.region_name
-    china = session.get_partition_for_region(region) == "aws-cn"
-    request = AWSRequest(
-        "GET",
-        f"https://sts.{region}.amazonaws.com{'.cn' if china else ''}/",
-        params={"Action": "GetCallerIdentity", "Version": "2011-06-15"},
-        headers={"x-k8s-aws-id": cluster},
-    )
-    credentials = session.get_credentials().get_frozen_credentials()
-    SigV4QueryAuth(credentials, "sts", region, expires=60).add_auth(request)
-    return "k8s-aws-v1." + base64.urlsafe_b64encode(str(request.prepare().url).encode()).decode().rstrip("=")
+def _small(node: dict[str, Any]) -> dict[str, Any]:
+    """A node without what is not needed: images, and who set which field."""
+    metadata, status = node["metadata"], node.get("status", {})
+    return {
+        "metadata": {k: metadata[k] for k in ("name", "creationTimestamp", "annotations") if k in metadata},
+        "spec": node["spec"],
+        "status": {k: status[k] for k in ("conditions", "allocatable") if k in status},
+    }

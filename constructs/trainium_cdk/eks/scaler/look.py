@@ -1,29 +1,40 @@
-"""Conversion of objects of Kubernetes and AWS to the scaler's input, and of its decisions to annotations. Pure."""
+"""Conversion of objects of Kubernetes and AWS to the function's input, and of its answers to conditions. Pure."""
 
 from __future__ import annotations
 
 import datetime as dt
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from .decide import Attempt, Gang, Group, Node
+from .supply import Answer, Group, Node, Request, Reservation, Resources, clock
 
 Object = dict[str, Any]
 
-ATTEMPT = "trainium-cdk/nodes"
-"""Annotation of a PodGroup: its `Attempt`, JSON."""
-REQUESTED = "trainium-cdk/requested"
-"""Annotation of a node group's queue: `Group.requested`."""
+CLASS = "node-group.trainium-cdk"
+"""The class of the ProvisioningRequests that the function answers."""
+OF_REQUEST = "autoscaling.x-k8s.io/consume-provisioning-request"
+"""Kueue's annotation of a pod with the name of its ProvisioningRequest."""
 IDLE_SINCE = "trainium-cdk/idle-since"
-"""Annotation of a node: since when no pod has used it, seconds since 1970."""
+"""Annotation of a node: since when no pod has used it, seconds since 1970; empty while one does; none until it was usable once."""
 LEAVING = "trainium-cdk/leaving"
-"""Annotation of a node that the scaler has cordoned to remove it."""
-_GANG = "scheduling.k8s.io/group-name"
-_SCHEDULER = "volcano"
-_ENDED = ("Succeeded", "Failed")
+"""Annotation of a node that was cordoned to remove it."""
+NOT_OURS = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+"""Annotation of a node that a Cluster Autoscaler in the same cluster leaves alone."""
+REQUESTED = "trainium-cdk:requested"
+"""Tag of an Auto Scaling group: `Group.requested`."""
+CLUSTER = "trainium-cdk:cluster"
+"""Tag of a capacity reservation: the cluster for which it was made; `RESERVED_FOR` is the node group."""
+RESERVED_FOR = "trainium-cdk:node-group"
+LEASE = "trn-scaler"
+"""A Lease in the jobs' namespace: when the function ran last."""
+_ASKED = "asked"
+_KEEPS_OFF = ("NoSchedule", "NoExecute")
 _LAUNCHED = ("Pending", "InService")
+_ENDED = ("Succeeded", "Failed")
+_EKS_STOPS = dt.timedelta(minutes=40)
+"""EKS scales the group of a capacity block to 0 this long before the block's end (EKS user guide, capacity blocks, 2026-11)."""
 
 
 @dataclass(frozen=True)
@@ -31,170 +42,295 @@ class GroupSettings:
     """A node group, as described by the stack.
 
     Attributes:
-        name: its name in the environment, and of its Volcano queue.
+        name: its name in the environment, and of its queue.
         nodegroup: its name in EKS.
-        devices: of one node.
+        resources: of one node.
     """
 
     name: str
     nodegroup: str
     instance_type: str
-    devices: int
+    resources: Resources
 
 
-def gangs(
-    podgroups: Sequence[Object],
-    pods: Sequence[Object],
+class Pod(NamedTuple):
+    """What is kept of a pod that is on a node.
+
+    Attributes:
+        request: key of its ProvisioningRequest; empty if it has none.
+        phase: `Deleted` while it is being deleted.
+    """
+
+    node: str
+    request: str
+    needs: Resources
+    phase: str
+
+
+class Template(NamedTuple):
+    """What is kept of a PodTemplate."""
+
+    needs: Resources
+    selector: Mapping[str, str]
+    affinity: Sequence[Object]
+
+
+def pod(found: Object, names: Sequence[str]) -> Pod | None:
+    """A pod; None if it belongs to its node (a static pod, or one of a DaemonSet) or is on none."""
+    metadata, spec = found["metadata"], found["spec"]
+    owners = {owner["kind"] for owner in metadata.get("ownerReferences", [])}
+    if not spec.get("nodeName") or owners & {"DaemonSet", "Node"}:
+        return None
+    request = metadata.get("annotations", {}).get(OF_REQUEST)
+    phase = "Deleted" if metadata.get("deletionTimestamp") else found["status"].get("phase", "")
+    return Pod(spec["nodeName"], f"{metadata['namespace']}/{request}" if request else "", requested(spec, names), phase)
+
+
+def template(found: Object, names: Sequence[str]) -> Template:
+    spec = found["template"]["spec"]
+    node = spec.get("affinity", {}).get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution", {})
+    return Template(requested(spec, names), spec.get("nodeSelector", {}), node.get("nodeSelectorTerms", []))
+
+
+def requested(spec: Object, names: Sequence[str]) -> Resources:
+    """The request of a pod for each resource: all containers together, or the largest init container."""
+
+    def of(container: Object, name: str) -> int:
+        resources = container.get("resources", {})
+        return int({**resources.get("limits", {}), **resources.get("requests", {})}.get(name, 0))
+
+    containers, first = spec["containers"], spec.get("initContainers", [])
+    return tuple(max(sum(of(c, n) for c in containers), *(of(c, n) for c in first), 0) for n in names)
+
+
+def requests(
+    found: Iterable[Object],
+    templates: Mapping[str, Template],
+    pods: Iterable[Pod],
     labels: Mapping[str, Mapping[str, str]],
-    device: str,
-    label: str,
-) -> list[Gang]:
-    """Volcano's gangs, each with the node groups that its waiting pods may use.
+    alive: Iterable[str],
+) -> list[Request]:
+    """The ProvisioningRequests of our class that have not failed.
 
     Args:
+        templates: by namespace and name.
         labels: those of each node group's nodes, by the group's name.
-        device: Kubernetes name of the devices.
-        label: the label that names a node's group.
+        alive: names of Ready nodes. On others, a pod that is being deleted may stay for ever.
     """
-    members: dict[str, list[Object]] = {}
-    for pod in pods:
-        if gang := _gang_of(pod):
-            members.setdefault(gang, []).append(pod)
-    found = []
-    for podgroup in podgroups:
-        key = f"{podgroup['metadata']['namespace']}/{podgroup['metadata']['name']}"
-        mine = members.get(key, [])
-        waiting = [pod for pod in mine if _waits(pod)]
-        able = [
-            name for name, has in labels.items() if waiting and all(_fits(pod, has, device, label) for pod in waiting)
-        ]
-        found.append(
-            Gang(
-                key=key,
-                groups=tuple(able),
-                needs=tuple(requested(pod, device) for pod in waiting),
-                created=seconds(podgroup["metadata"]["creationTimestamp"]),
-                priority=max((int(pod["spec"].get("priority") or 0) for pod in waiting), default=0),
-                complete=len(mine) >= int(podgroup["spec"].get("minMember") or 1),
-                attempt=attempt(podgroup),
+    ready, placed = set(alive), dict[str, Counter[Resources]]()
+    for each in pods:
+        if each.request and each.phase != "Failed" and (each.phase != "Deleted" or each.node in ready):
+            placed.setdefault(each.request, Counter())[each.needs] += 1
+    known = []
+    for one in found:
+        spec, metadata, state = one["spec"], one["metadata"], one.get("status", {})
+        true = {c["type"] for c in state.get("conditions", []) if c["status"] == "True"}
+        own, names = key(one), [s["podTemplateRef"]["name"] for s in spec["podSets"]]
+        sets = [templates[path] for name in names if (path := f"{metadata['namespace']}/{name}") in templates]
+        if spec["provisioningClassName"] != CLASS or "Failed" in true or len(sets) < len(names):
+            continue  # Kueue creates the templates first: without one, the request is being deleted
+        needs: Counter[Resources] = Counter()
+        for chosen, count in zip(sets, (s["count"] for s in spec["podSets"]), strict=True):
+            needs[chosen.needs] += count
+        known.append(
+            Request(
+                key=own,
+                groups=tuple(name for name, has in labels.items() if all(_matches(pods, has) for pods in sets)),
+                needs=tuple((needs - placed.get(own, Counter())).elements()),
+                created=seconds(metadata["creationTimestamp"]),
+                asked=float(state.get("provisioningClassDetails", {}).get(_ASKED) or 0),
+                provisioned="Provisioned" in true,
             )
         )
-    return found
+    return known
+
+
+def status(answer: Answer, before: Object, now: float) -> Object | None:
+    """The new status of a ProvisioningRequest; None if it is unchanged. Kueue shows the message of `Provisioned` to the workload's
+    owner, whether it is true or not."""
+    has = {c["type"]: c for c in before.get("conditions", [])}
+    wanted = {
+        "Accepted": (True, "Accepted", "a node group of this cluster supplies the nodes"),
+        "Provisioned": (answer.state == "Provisioned", answer.reason, answer.message),
+    }
+    if answer.state == "Failed":
+        wanted["Failed"] = (True, answer.reason, answer.message)
+    conditions = []
+    for kind, (true, reason, message) in wanted.items():
+        old, changed = has.get(kind, {}), dt.datetime.fromtimestamp(now, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        since = old["lastTransitionTime"] if old.get("status") == str(true) else changed
+        conditions.append(
+            {"type": kind, "status": str(true), "reason": reason, "message": message, "lastTransitionTime": since}
+        )
+    new = {
+        "conditions": conditions,
+        "provisioningClassDetails": {_ASKED: str(int(answer.asked)) if answer.asked else ""},
+    }
+    return new if any(before.get(key) != value for key, value in new.items()) else None
 
 
 def nodes(
     instances: Sequence[Object],
     launched: Mapping[str, float],
-    kubernetes: Sequence[Object],
-    pods: Sequence[Object],
+    joined: Mapping[str, Object],
+    pods: Mapping[str, Sequence[Pod]],
+    resources: Mapping[str, int],
+    own_taints: Iterable[str],
+    live: Iterable[str],
     now: float,
-    device: str,
 ) -> tuple[Node, ...]:
     """The instances of an Auto Scaling group with their Kubernetes nodes; terminating ones are left out.
 
     Args:
         instances: as returned by DescribeAutoScalingGroups.
-        launched: launch times, by id.
-        pods: all pods of the cluster.
+        launched: launch times of those that have not joined, by id.
+        joined: Kubernetes nodes, by instance.
+        pods: by the name of their node.
+        resources: of one node, by Kubernetes name.
+        own_taints: keys of the group's own taints.
+        live: keys of the requests.
     """
-    joined = {node["spec"].get("providerID", "").rpartition("/")[2]: node for node in kubernetes}
-    live = {_gang_of(pod) for pod in pods if not _ended(pod)} - {None}
-    on: dict[str, list[Object]] = {}
-    for pod in pods:
-        # an ended pod whose node is removed is deleted, and Volcano then starts all of its gang again
-        if not _ended(pod) or _gang_of(pod) in live:
-            on.setdefault(pod["spec"].get("nodeName", ""), []).append(pod)
-    found = []
+    own, lives, found = set(own_taints), set(live), []
     for instance in instances:
-        id = instance["InstanceId"]
-        if not instance["LifecycleState"].startswith(_LAUNCHED):
+        id, state = instance["InstanceId"], instance["LifecycleState"]
+        if not state.startswith(_LAUNCHED):
             continue
         if (node := joined.get(id)) is None:
-            found.append(Node(id, since=launched.get(id, now)))
+            found.append(Node(id, free=tuple(resources.values()), since=launched.get(id, now)))
             continue
-        name, notes = node["metadata"]["name"], node["metadata"].get("annotations", {})
-        mine = [pod for pod in on.get(name, []) if not _of_the_node(pod)]
-        leaving = LEAVING in notes
+        metadata, notes = node["metadata"], node["metadata"].get("annotations", {})
+        usable, leaving, mark = _usable(node, resources, own), LEAVING in notes, notes.get(IDLE_SINCE)
+        # on a node that is lost, a pod that is being deleted stays for ever
+        mine = [p for p in pods.get(metadata["name"], []) if p.phase != "Deleted" or ready(node)]
+        works = [p for p in mine if p.phase not in (*_ENDED, "Deleted")]
+        # the node of an ended pod stays while its workload lives
+        busy = any(p.phase not in _ENDED or p.request in lives for p in mine)
+        new = mark is None and not _lacks(node, resources)
         found.append(
             Node(
                 id,
-                name=name,
-                since=now if mine else float(notes.get(IDLE_SINCE) or now),
-                used=sum(requested(pod, device) for pod in mine if not _ended(pod)),
-                busy=bool(mine),
-                cordoned=bool(node["spec"].get("unschedulable")) and not leaving,
+                name=metadata["name"],
+                state="usable" if usable or (leaving and mark) else "starting" if new else "unusable",
+                free=tuple(has - sum(p.needs[i] for p in works) for i, has in enumerate(resources.values())),
+                since=now if busy else float(mark or (now if usable else seconds(metadata["creationTimestamp"]))),
+                busy=busy,
+                holders=frozenset(p.request for p in mine) - {""},
                 leaving=leaving,
+                protected=instance.get("ProtectedFromScaleIn", False) if state == "InService" else None,
             )
         )
     return tuple(found)
 
 
-def idle_marks(nodes: Sequence[Node], kubernetes: Sequence[Object], now: float) -> dict[str, str | None]:
-    """New values of IDLE_SINCE by node name; None removes it."""
-    noted = {n["metadata"]["name"]: n["metadata"].get("annotations", {}).get(IDLE_SINCE) for n in kubernetes}
-    found: dict[str, str | None] = {}
+def ready(node: Object) -> bool:
+    """Whether the node's kubelet answers."""
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in node.get("status", {}).get("conditions", []))
+
+
+def _usable(node: Object, resources: Mapping[str, int], own_taints: set[str]) -> bool:
+    """Whether the node takes pods, and announces all of its devices."""
+    spec, has = node["spec"], node.get("status", {}).get("allocatable", {})
+    foreign = [t for t in spec.get("taints", []) if t["effect"] in _KEEPS_OFF and t["key"] not in own_taints]
+    whole = all(int(has.get(name, 0)) >= count for name, count in resources.items())
+    return ready(node) and not foreign and not spec.get("unschedulable") and whole
+
+
+def _lacks(node: Object, resources: Mapping[str, int]) -> bool:
+    """Whether a plug-in has announced devices, but not all: one is broken."""
+    has = node.get("status", {}).get("allocatable", {})
+    return any(0 < int(has.get(name, 0)) < count for name, count in resources.items())
+
+
+def marks(nodes: Iterable[Node], joined: Mapping[str, Object], now: float) -> dict[str, dict[str, str | None]]:
+    """New annotations, by the name of a node."""
+    found: dict[str, dict[str, str | None]] = {}
     for node in nodes:
-        if node.name and node.busy and noted[node.name]:
-            found[node.name] = None
-        elif node.name and not node.busy and not noted[node.name]:
-            found[node.name] = str(int(now))
+        if not node.name or node.state == "starting":
+            continue
+        notes = joined[node.instance]["metadata"].get("annotations", {})
+        mark = "" if node.busy else notes.get(IDLE_SINCE) or str(int(now))
+        new: dict[str, str | None] = {IDLE_SINCE: mark} if mark != notes.get(IDLE_SINCE) else {}
+        if NOT_OURS not in notes:
+            new[NOT_OURS] = "true"
+        if node.leaving and node.busy:  # it got a pod just before it was cordoned
+            new[LEAVING] = None
+        if new:
+            found[node.name] = new
     return found
 
 
-def taken_back(nodes: Sequence[Node]) -> list[str]:
-    """Names of nodes that were to be removed, but got a pod just before they were cordoned."""
-    return [node.name for node in nodes if node.leaving and node.busy]
-
-
 def group(
-    settings: GroupSettings, described: Object, scaling: Object, queue: Object | None, nodes: tuple[Node, ...]
+    settings: GroupSettings,
+    described: Object,
+    scaling: Object,
+    nodes: tuple[Node, ...],
+    *,
+    reservation: Object | None,
+    made: Iterable[Object],
+    atomic: bool,
+    now: float,
 ) -> Group:
-    """A node group from EKS's description of it, its Auto Scaling group and its queue."""
-    noted = (queue or {"metadata": {}})["metadata"].get("annotations", {}).get(REQUESTED, "")
+    """A node group.
+
+    Args:
+        described: by DescribeNodegroup.
+        scaling: its Auto Scaling group.
+        reservation: the capacity reservation or block that its launch template names.
+        made: reservations that were made for it.
+        atomic: whether to reserve new instances before they are started.
+    """
+    noted = {tag["Key"]: tag["Value"] for tag in scaling.get("Tags", [])}.get(REQUESTED, "")
     issues = described.get("health", {}).get("issues", [])
+    own = tuple(
+        Reservation(r["CapacityReservationId"], r["CreateDate"].timestamp(), r["AvailableInstanceCount"]) for r in made
+    )
     return Group(
         name=settings.name,
-        devices=settings.devices,
+        resources=settings.resources,
         minimum=scaling["MinSize"],
         maximum=scaling["MaxSize"],
         desired=scaling["DesiredCapacity"],
         nodes=nodes,
         requested=int(noted) if noted.isdigit() else None,
+        status=described["status"],
         trouble="; ".join(str(issue.get("message") or issue.get("code")) for issue in issues),
+        closed=closed(reservation, now) if reservation else "",
+        reserved=reservation is not None,
+        # spot and reserved capacity need none, and a reservation is for one zone
+        atomic=atomic
+        and not reservation
+        and described.get("capacityType") == "ON_DEMAND"
+        and len(scaling["AvailabilityZones"]) == 1,
+        reservations=own,
     )
 
 
-def labels(settings: GroupSettings, described: Object) -> dict[str, str]:
+def closed(reservation: Object, now: float) -> str:
+    """Why a capacity reservation or block launches nothing now; empty if it does."""
+    id, state, end = reservation["CapacityReservationId"], reservation["State"], reservation.get("EndDate")
+    block = reservation.get("ReservationType") == "capacity-block"
+    what = f"capacity {'block' if block else 'reservation'} {id}"
+    if state == "active":
+        if block and end and now >= (last := (end - _EKS_STOPS).timestamp()):
+            return f"{what} ends at {clock(end.timestamp())}, and EKS starts no nodes in it after {clock(last)}"
+        return ""
+    if state in ("scheduled", "pending", "payment-pending", "assessing", "delayed"):
+        return f"waits for {what}, which begins at {clock(reservation['StartDate'].timestamp())}"
+    return f"{what} is {state}; give the node group another one (reservation)"
+
+
+def labels(settings: GroupSettings, described: Object, zones: Sequence[str]) -> dict[str, str]:
     """The labels of a group's nodes that pods may select."""
     own = {
         "node.kubernetes.io/instance-type": settings.instance_type,
         "eks.amazonaws.com/nodegroup": settings.nodegroup,
+        "eks.amazonaws.com/capacityType": described.get("capacityType", "ON_DEMAND"),
+        "kubernetes.io/arch": "amd64",
+        "kubernetes.io/os": "linux",
     }
+    if len(zones) == 1:
+        own |= {"topology.kubernetes.io/zone": zones[0], "topology.kubernetes.io/region": zones[0][:-1]}
     return {**described.get("labels", {}), **own}
-
-
-def attempt(podgroup: Object) -> Attempt:
-    """The state in a PodGroup; a new one if it has none, or an invalid one."""
-    try:
-        return Attempt(**json.loads(podgroup["metadata"].get("annotations", {})[ATTEMPT]))
-    except (KeyError, ValueError, TypeError):
-        return Attempt()
-
-
-def annotation(attempt: Attempt) -> str | None:
-    """The annotation for a PodGroup; None for none."""
-    return json.dumps(asdict(attempt), sort_keys=True) if attempt != Attempt() else None
-
-
-def requested(pod: Object, resource: str) -> int:
-    """The request of a pod for an extended resource: all containers together, or the largest init container."""
-
-    def of(container: Object) -> int:
-        resources = container.get("resources", {})
-        return int({**resources.get("limits", {}), **resources.get("requests", {})}.get(resource, 0))
-
-    spec = pod["spec"]
-    return max(sum(map(of, spec["containers"])), *map(of, spec.get("initContainers", [])), 0)
 
 
 def seconds(text: str) -> float:
@@ -202,34 +338,29 @@ def seconds(text: str) -> float:
     return dt.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
 
 
-def _gang_of(pod: Object) -> str | None:
-    """Namespace and name of its PodGroup; None if it has none."""
-    name = pod["metadata"].get("annotations", {}).get(_GANG)
-    return f"{pod['metadata']['namespace']}/{name}" if name else None
+def key(found: Mapping[str, Any]) -> str:
+    """Namespace and name."""
+    return f"{found['metadata']['namespace']}/{found['metadata']['name']}"
 
 
-def _ended(pod: Object) -> bool:
-    return pod["status"].get("phase") in _ENDED
-
-
-def _waits(pod: Object) -> bool:
-    return (
-        not _ended(pod)
-        and not pod["spec"].get("nodeName")
-        and pod["spec"].get("schedulerName") == _SCHEDULER
-        and not pod["metadata"].get("deletionTimestamp")
-    )
-
-
-def _fits(pod: Object, labels: Mapping[str, str], device: str, label: str) -> bool:
-    """Whether a pod requests nodes of this group: devices, or the group by name, and no label that its nodes lack."""
-    selector = pod["spec"].get("nodeSelector", {})
-    if not (requested(pod, device) or label in selector):
+def _matches(pods: Template, labels: Mapping[str, str]) -> bool:
+    """Whether nodes with these labels fit a pod's node selector and required node affinity."""
+    if any(labels.get(key) != value for key, value in pods.selector.items()):
         return False
-    return all(labels.get(key) == value for key, value in selector.items())
+    return not pods.affinity or any(_term(term, labels) for term in pods.affinity)
 
 
-def _of_the_node(pod: Object) -> bool:
-    """Whether a pod belongs to its node: a static pod, or one of a DaemonSet."""
-    owners = {owner["kind"] for owner in pod["metadata"].get("ownerReferences", [])}
-    return bool(owners & {"DaemonSet", "Node"})
+def _term(term: Object, labels: Mapping[str, str]) -> bool:
+    rules = term.get("matchExpressions", [])
+    return bool(rules) and not term.get("matchFields") and all(_rule(rule, labels.get(rule["key"])) for rule in rules)
+
+
+def _rule(rule: Object, has: str | None) -> bool:
+    operator, values = rule["operator"], list[str](rule.get("values", []))
+    if operator in ("In", "NotIn"):
+        return bool((has in values) == (operator == "In"))
+    if operator in ("Exists", "DoesNotExist"):
+        return bool((has is not None) == (operator == "Exists"))
+    if has is None or not has.lstrip("-").isdigit():
+        return False
+    return int(has) > int(values[0]) if operator == "Gt" else int(has) < int(values[0])

@@ -1,0 +1,81 @@
+"""The Kubernetes API, with the standard library: as an EKS access entry's identity."""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+from botocore.auth import SigV4QueryAuth
+from botocore.awsrequest import AWSRequest
+
+_PAGE = 250
+"""Objects of one response: only so many are in memory at once."""
+
+
+class Kubernetes:
+    """The API of a cluster, as the session's identity.
+
+    Args:
+        cluster: as returned by DescribeCluster.
+    """
+
+    def __init__(self, cluster: dict[str, Any], session: Any) -> None:
+        self._endpoint = cluster["endpoint"]
+        authority = base64.b64decode(cluster["certificateAuthority"]["data"]).decode()
+        https = urllib.request.HTTPSHandler(context=ssl.create_default_context(cadata=authority))
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), https)
+        self._token = _token(cluster["name"], session)
+
+    def list(self, path: str, select: str = "") -> Iterator[dict[str, Any]]:
+        """All objects of a kind, page by page.
+
+        Args:
+            select: for example `labelSelector=a%3Db`.
+        """
+        more = ""
+        while True:
+            page = self._call("GET", f"{path}?limit={_PAGE}{f'&{select}' if select else ''}{more}")
+            yield from page["items"]
+            if not (token := page["metadata"].get("continue")):
+                return
+            more = f"&continue={token}"
+
+    def patch(self, path: str, body: dict[str, Any]) -> None:
+        """Change an object (merge patch), unless it was deleted or changed in the meantime: the next run sees that.
+
+        Raises:
+            OSError: the API refused it or cannot be reached.
+        """
+        try:
+            self._call("PATCH", path, body)
+        except urllib.error.HTTPError as error:
+            if error.code not in (404, 409):
+                raise OSError(f"PATCH {path}: HTTP {error.code}: {error.read(1000).decode(errors='replace')}") from None
+
+    def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        headers = {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
+        headers |= {"Content-Type": "application/merge-patch+json"} if body else {}
+        data = json.dumps(body).encode() if body else None
+        request = urllib.request.Request(self._endpoint + path, data, headers, method=method)  # noqa: S310  https, EKS's
+        with self._opener.open(request, timeout=30) as reply:
+            return json.load(reply)
+
+
+def _token(cluster: str, session: Any) -> str:
+    """A bearer token of EKS: a presigned GetCallerIdentity with the cluster's name in it."""
+    region = session.region_name
+    china = session.get_partition_for_region(region) == "aws-cn"
+    request = AWSRequest(
+        "GET",
+        f"https://sts.{region}.amazonaws.com{'.cn' if china else ''}/",
+        params={"Action": "GetCallerIdentity", "Version": "2011-06-15"},
+        headers={"x-k8s-aws-id": cluster},
+    )
+    credentials = session.get_credentials().get_frozen_credentials()
+    SigV4QueryAuth(credentials, "sts", region, expires=60).add_auth(request)
+    return "k8s-aws-v1." + base64.urlsafe_b64encode(str(request.prepare().url).encode()).decode().rstrip("=")

@@ -1,0 +1,73 @@
+"""The cluster of the scenes: a real Kubernetes with Kueue and JobSet, known to the local AWS as an EKS cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import boto3
+import pytest
+
+from sandbox import LocalAws
+from sandbox.kubernetes import LocalKubernetes, available, eks
+from tests.eks.scenes import NAME, Scene
+from tests.support import need
+from trainium_cdk import settings
+from trainium_cdk.eks import kueue, manifests
+from trainium_cdk.eks.access import SCALER
+from trainium_cdk.eks.installation import Installation
+from trainium_cdk.outputs import ROLE_LABEL
+
+Open = Callable[..., Scene]
+
+
+@pytest.fixture(scope="session")
+def kubernetes(tmp_path_factory: pytest.TempPathFactory, local_aws: LocalAws) -> Iterator[LocalKubernetes]:
+    need(available() is None, str(available()))
+    secret, wanted = eks.new_secret(), Installation.of(settings.load())
+    webhook = eks.webhook_url(local_aws.endpoint, NAME, secret)
+    with LocalKubernetes.start(tmp_path_factory.mktemp("scenes"), name=NAME, token_webhook=webhook) as running:
+        running.add_system_nodes(labels={ROLE_LABEL: "system"})
+        objects = [
+            *manifests.namespaces(wanted), manifests.service_account(wanted), *manifests.scaler_access(wanted),
+            *kueue.queues(wanted),
+        ]  # fmt: skip
+        file = running.directory / "applied.json"
+        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+        done = running.kubectl("apply", "-f", str(file))
+        assert done.returncode == 0, done.stderr
+        eks.attach(local_aws.directory, running, secret)
+        yield running
+        eks.detach(local_aws.directory, NAME)
+
+
+@pytest.fixture(scope="session")
+def session(kubernetes: LocalKubernetes, local_aws: LocalAws) -> Iterator[boto3.Session]:
+    """A client with exactly the scaler's permissions in the cluster."""
+    client, iam = local_aws.client("eks"), local_aws.client("iam")
+    role = f"arn:aws:iam::{eks.ACCOUNT}:role/eks"
+    client.create_cluster(name=NAME, roleArn=role, resourcesVpcConfig={"subnetIds": ["subnet-1", "subnet-2"]})
+    arn = iam.create_user(UserName=NAME)["User"]["Arn"]
+    key = iam.create_access_key(UserName=NAME)["AccessKey"]
+    client.create_access_entry(clusterName=NAME, principalArn=arn, kubernetesGroups=[SCALER])
+    yield boto3.Session(key["AccessKeyId"], key["SecretAccessKey"], region_name="us-east-1")
+    client.delete_cluster(name=NAME)
+    iam.delete_access_key(UserName=NAME, AccessKeyId=key["AccessKeyId"])
+    iam.delete_user(UserName=NAME)
+
+
+@pytest.fixture
+def opened(kubernetes: LocalKubernetes, local_aws: LocalAws, session: boto3.Session) -> Iterator[Open]:
+    made: list[Scene] = []
+
+    def open_scene(name: str, maximum: int, **group: Any) -> Scene:
+        made.append(Scene(name, maximum, kubernetes, local_aws, session, **group))
+        env = settings.validate({"eks": {"node_groups": [{"name": "trn", "max_nodes": maximum}]}})
+        for each in kueue.queues(Installation.of(env)):
+            kubernetes.api().apply(each)
+        return made[-1]
+
+    yield open_scene
+    for scene in made:
+        scene.close()

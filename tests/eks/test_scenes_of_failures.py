@@ -1,0 +1,283 @@
+"""What goes wrong while nodes are supplied: in the cluster of `test_scenes.py`."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from sandbox import LocalAws
+from sandbox.kubernetes.api import ApiError, path_of
+from tests.eks.conftest import Open
+from tests.eks.scenes import LIMITS, MERGE, NAME, NAMESPACE, SLACK, TRN1, Scene, until
+from tests.support import swept
+from trainium_cdk.eks.scaler.function import RunFailed
+
+
+def test_instances_that_come_while_a_size_is_lowered_are_the_ones_that_end(opened: Open) -> None:
+    """shrink: the job was cancelled, and AWS launches its nodes between the function's look and its change."""
+    scene = opened("race", 8)
+    scene.settings = replace(scene.settings, reserve=False)
+    scene.submit("a", 4)
+    mine = {scene.instance(node) for node in scene.runs("a", 4)}
+    scene.capacity(4)
+    scene.submit("b", 4)
+    scene.asks("b")
+    scene.minute()
+    assert scene.desired == 8
+    scene.cancel("b")
+    supplier = scene.supplier()
+    change, came = supplier._groups.change, []
+
+    def late(*given: Any) -> str:
+        scene.capacity(8)
+        came.extend(scene.instances())
+        return change(*given)
+
+    supplier._groups.change = late  # type: ignore[method-assign, assignment]
+    supplier.run(scene.now)
+    assert len(came) == 8
+    assert scene.instances() == mine
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"spec": {"taints": [{"key": "aws.amazon.com/neuron", "value": "true", "effect": "NoSchedule"}, {"key": "example.com/unreachable", "effect": "NoSchedule"}]}},
+        {"status": {"capacity": {"aws.amazon.com/neuron": "15"}, "allocatable": {"aws.amazon.com/neuron": "15"}}},
+    ],
+    ids=["tainted", "lacks a device"],
+)  # fmt: skip
+def test_a_node_that_cannot_be_used_is_replaced(broken: dict[str, Any], opened: Open) -> None:
+    """unusable: neither free nor counted."""
+    scene = opened("broken", 4)
+    scene.submit("first", 2)
+    scene.runs("first", 2)
+    scene.end("first")
+    scene.minute()
+    [bad, good] = sorted(scene.nodes)
+    path = path_of("v1", "Node", bad) + ("/status" if "status" in broken else "")
+    scene.api.call("PATCH", path, broken, kind=MERGE)
+    scene.submit("second", 2)
+    scene.asks("second")
+    scene.minute()
+    assert scene.desired == 3
+    nodes = scene.runs("second", 2)
+    assert good in nodes
+    assert bad not in nodes
+    scene.minutes(int(LIMITS.unusable / 60) + 3)
+    assert bad not in scene.nodes
+    assert scene.desired == 2
+
+
+@pytest.mark.parametrize("sizes", swept([(11, 16), (3, 4)], (3, 4)), ids="{0[0]} of {0[1]}".format)
+def test_no_node_is_started_while_one_is_unavailable(sizes: tuple[int, int], opened: Open) -> None:
+    """part: all or none, with a reservation. Kueue tries again later."""
+    some, size = sizes
+    scene = opened(f"part-{size}", size)
+    scene.retry_after_seconds(1)
+    scene.capacity(some)
+    scene.submit("gang", size)
+    scene.asks("gang")
+    scene.minute()
+    assert (scene.nodes, scene.desired, scene.reserved()) == ([], 0, [])
+    assert f"waits for {size} nodes of trn" in scene.why("gang")
+    assert "AWS: InsufficientInstanceCapacity: We currently do not have sufficient" in scene.why("gang")
+    scene.minutes(int(LIMITS.capacity / 60) + 1)
+    assert until(
+        lambda: f"Retrying after failure: 0 of {size} nodes of trn came within 10 minutes" in scene.why("gang")
+    )
+    assert scene.most == 0
+    scene.capacity(None)
+    assert scene.runs("gang", size) == set(scene.nodes)
+    assert (scene.desired, scene.most) == (size, size)
+
+
+def test_without_a_reservation_a_part_is_released(opened: Open) -> None:
+    """part: EC2 makes no reservation for the type."""
+    scene = opened("refused", 4)
+    scene.retry_after_seconds(1)
+    scene.file("unreservable.json", [TRN1.name])
+    scene.capacity(3)
+    scene.submit("gang", 4)
+    scene.asks("gang")
+    scene.minute()
+    assert (len(scene.nodes), scene.desired) == (3, 4)
+    scene.minutes(int(LIMITS.capacity / 60))
+    assert until(
+        lambda: (
+            "3 of 4 nodes of trn came within 10 minutes; idle nodes are removed after 10 minutes. AWS: Could not"
+            in scene.why("gang")
+        )
+    )
+    scene.cancel("gang")
+    scene.minute()
+    assert scene.desired == 3
+    assert scene.until_gone() <= LIMITS.idle + SLACK
+
+
+def test_a_reservation_does_not_stay(opened: Open) -> None:
+    """Its job is cancelled before the nodes have started; or the function did not run for a while."""
+    scene = opened("forgotten", 4)
+    supplier = scene.supplier()
+    scene.submit("gang", 4)
+    scene.asks("gang")
+    supplier._groups._scaling = Broken(scene.scaling)
+    with pytest.raises(RunFailed, match="broken"):
+        supplier.run(scene.now)
+    [made] = scene.reserved()
+    assert made["AvailableInstanceCount"] == 4
+    assert (made["EndDate"].timestamp() - scene.now) == LIMITS.capacity
+    scene.cancel("gang")
+    scene.minute()
+    assert (scene.reserved(), scene.desired) == ([], 0)
+
+
+def test_bad_input_of_one_group_stops_nothing_else(opened: Open) -> None:
+    """bad input: a group is gone, one is being created, a note is refused. The run ends as an error, for the alarm."""
+    scene = opened("good", 4)
+    [mine] = scene.settings.groups
+    gone, coming = replace(mine, name="gone", nodegroup="gone"), replace(mine, name="coming", nodegroup="coming")
+    scene.settings = replace(scene.settings, groups=(gone, coming, mine))
+    scene.eks.create_nodegroup(
+        clusterName=NAME, nodegroupName="coming", subnets=[s["SubnetId"] for s in scene.aws.client("ec2").describe_subnets()["Subnets"][:1]],
+        nodeRole="arn:aws:iam::000000000000:role/nodes", scalingConfig={"minSize": 0, "maxSize": 1, "desiredSize": 0}, instanceTypes=[TRN1.name],
+    )  # fmt: skip
+    scene.file("nodegroups.json", {"coming": {"status": "CREATING", "resources": {}}})
+    policy = {
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "no-notes"},
+        "spec": {
+            "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["nodes"]}]},
+            "validations": [{"expression": "!('trainium-cdk/idle-since' in object.metadata.annotations)", "message": "no notes"}],
+        },
+    }  # fmt: skip
+    binding = {
+        **policy,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "spec": {"policyName": "no-notes", "validationActions": ["Deny"]},
+    }
+    note = {"metadata": {"annotations": {"trainium-cdk/idle-since": "1"}}}
+    folder = "/apis/admissionregistration.k8s.io/v1/validatingadmission"
+    try:
+        scene.submit("gang", 2)
+        scene.asks("gang")
+        scene.minute(fails="node group gone cannot be read")
+        assert scene.desired == 2
+        scene.api.call("POST", f"{folder}policies", policy)
+        scene.api.call("POST", f"{folder}policybindings", binding)
+        assert until(lambda: refused(scene, path_of("v1", "Node", scene.nodes[0]), note))
+        scene.minute(fails="no notes")
+        scene.running("gang", 2)
+        scene.end("gang")
+    finally:
+        scene.api.delete(f"{folder}policybindings/no-notes")
+        scene.api.delete(f"{folder}policies/no-notes")
+        scene.file("nodegroups.json", None)
+        scene.eks.delete_nodegroup(clusterName=NAME, nodegroupName="coming")
+    assert until(lambda: not refused(scene, path_of("v1", "Node", scene.nodes[0]), note))
+    lease = scene.api.get(f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/trn-scaler")
+    assert lease["spec"]["renewTime"].startswith(time.strftime("%Y-%m-%dT%H:%M:", time.gmtime(scene.now - 60)))
+    scene.settings = replace(scene.settings, groups=(mine,))
+    assert scene.until_gone() <= LIMITS.idle + SLACK
+
+
+def test_a_group_that_is_updated_is_left_alone(opened: Open) -> None:
+    """update"""
+    scene = opened("update", 4)
+    scene.submit("first", 2)
+    scene.runs("first", 2)
+    scene.end("first")
+    scene.file("nodegroups.json", {"update": {"status": "UPDATING"}})
+    try:
+        scene.submit("second", 4)
+        scene.asks("second")
+        assert not any(plan.changes for plan in scene.minutes(int((LIMITS.idle + SLACK) / 60)))
+        assert until(lambda: "node group trn is UPDATING; nodes start when it is ACTIVE" in scene.why("second"))
+        assert scene.desired == 2
+    finally:
+        scene.file("nodegroups.json", None)
+    assert scene.runs("second", 4) == set(scene.nodes)
+
+
+def test_nodes_are_requested_when_a_capacity_block_opens(opened: Open, local_aws: LocalAws) -> None:
+    """block: within a minute, and not in its last 40 minutes."""
+    ec2 = local_aws.client("ec2")
+    zone = ec2.describe_subnets()["Subnets"][0]["AvailabilityZone"]
+    made = ec2.create_capacity_reservation(
+        InstanceType=TRN1.name, InstancePlatform="Linux/UNIX", AvailabilityZone=zone, InstanceCount=4, InstanceMatchCriteria="targeted"
+    )["CapacityReservation"]["CapacityReservationId"]  # fmt: skip
+    target = {"CapacityReservationTarget": {"CapacityReservationId": made}}
+    template = ec2.create_launch_template(
+        LaunchTemplateName="block", LaunchTemplateData={"InstanceType": TRN1.name, "CapacityReservationSpecification": target}
+    )["LaunchTemplate"]["LaunchTemplateId"]  # fmt: skip
+    scene = opened("block", 4, launchTemplate={"id": template, "version": "1"}, capacityType="CAPACITY_BLOCK")
+    begin = datetime.fromtimestamp(scene.now, UTC) + timedelta(minutes=45)
+    dates = {
+        "StartDate": stamp(begin),
+        "EndDate": stamp(begin + timedelta(hours=24)),
+        "ReservationType": "capacity-block",
+    }
+    scene.file("reservations.json", {made: {**dates, "State": "scheduled"}})
+    scene.submit("gang", 4)
+    scene.asks("gang")
+    assert not any(plan.changes for plan in scene.minutes(45))
+    assert f"waits for capacity block {made}, which begins at {begin:%Y-%m-%d %H:%M} UTC" in scene.why("gang")
+    scene.file("reservations.json", {made: {**dates, "State": "active"}})
+    scene.capacity(0)
+    scene.minute()
+    assert scene.desired == 4
+    scene.minutes(15)
+    assert scene.desired == 4, "what is paid for is requested until it comes"
+    scene.capacity(4)
+    assert scene.runs("gang", 4) == set(scene.nodes)
+    scene.end("gang")
+    assert scene.until_gone() <= LIMITS.idle + SLACK
+    scene.now = begin.timestamp() + 23 * 3600 + 21 * 60
+    scene.submit("late", 1)
+    scene.asks("late")
+    scene.minutes(2)
+    assert (scene.desired, scene.nodes) == (0, [])
+    assert "and EKS starts no nodes in it after" in scene.why("late")
+    ec2.delete_launch_template(LaunchTemplateId=template)
+
+
+@pytest.mark.sweep
+def test_nodes_that_never_announce_devices_do_not_stay(opened: Open) -> None:
+    scene = opened("broken", 8)
+    scene.devices = False
+    scene.submit("gang", 2)
+    scene.asks("gang")
+    scene.minutes(int(LIMITS.start / 60) + 1)
+    assert until(lambda: "only 0 of 2 nodes of trn could be used within 20 minutes" in scene.why("gang"))
+    scene.cancel("gang")
+    assert scene.until_gone() <= SLACK
+
+
+class Broken:
+    """Auto Scaling that can be read only."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+
+    def set_desired_capacity(self, **_: object) -> None:
+        raise ClientError({"Error": {"Code": "Throttling", "Message": "broken"}}, "SetDesiredCapacity")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+def refused(scene: Scene, path: str, body: dict[str, Any]) -> bool:
+    """Whether the API server refuses to change an object."""
+    try:
+        scene.api.call("PATCH", path, body, kind=MERGE, query={"dryRun": "All"})
+    except ApiError as error:
+        return error.status in (403, 422)
+    return False
+
+
+def stamp(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.000Z")

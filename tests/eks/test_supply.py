@@ -1,0 +1,188 @@
+"""Decisions of the function that supplies nodes. With real parts: `test_scenes.py`."""
+
+from __future__ import annotations
+
+import resource
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainium_cdk.eks.scaler import look
+from trainium_cdk.eks.scaler.supply import (
+    Answer,
+    Change,
+    Group,
+    Limits,
+    Node,
+    Plan,
+    Request,
+    Reservation,
+    answer,
+    decide,
+)
+
+NOW, LIMITS, WHOLE = 1_800_000_000.0, Limits(), (16, 8)
+
+
+def nodes(count: int, first: int = 0, **more: Any) -> tuple[Node, ...]:
+    """Usable ones that have been idle for a minute."""
+    start: dict[str, Any] = {"state": "usable", "free": WHOLE, "since": NOW - 60, "protected": False, **more}
+    return tuple(Node(f"i-{i}", name=f"n{i}", **start) for i in range(first, first + count))
+
+
+def group(*there: Node, desired: int | None = None, **more: Any) -> Group:
+    return Group("trn", WHOLE, 0, 16, len(there) if desired is None else desired, there, **more)
+
+
+def request(key: str, count: int, *, per_pod: tuple[int, int] = WHOLE, **more: Any) -> Request:
+    return Request(key, ("trn",), (per_pod,) * count, **{"created": NOW - 60, **more})
+
+
+def change(plan: Plan) -> Change:
+    return plan.changes.get("trn", Change())
+
+
+BUSY = {"busy": True, "free": (0, 0), "since": NOW, "protected": True}
+OLD = NOW - LIMITS.idle
+
+
+@pytest.mark.parametrize(
+    ("what", "there", "asked", "expected"),
+    [
+        ("nothing to do", group(), [], Change()),
+        ("from none", group(), [request("a", 3)], Change(desired=3, requested=3)),
+        ("reserved first", group(atomic=True), [request("a", 3)], Change(desired=3, reserve=3, requested=3)),
+        ("a reservation is there", group(atomic=True, reservations=(Reservation("cr", NOW - 60, 3),)), [request("a", 3)], Change(desired=3, requested=3)),
+        ("it is used up", group(*nodes(3, state="starting"), reservations=(Reservation("cr", NOW - 60, 0),)), [request("a", 3)], Change(protect=("i-0", "i-1", "i-2"), cancel=("cr",))),
+        ("it was forgotten", group(desired=3, requested=3, reservations=(Reservation("cr", NOW - 600, 3),)), [request("a", 3)], Change(cancel=("cr",), requested=3)),
+        ("larger than the group", group(), [request("a", 17)], Change()),
+        ("nodes that are there", group(*nodes(2)), [request("a", 3)], Change(desired=3, protect=("i-0", "i-1"), requested=3)),
+        ("nodes that start", group(*nodes(2, state="starting"), desired=3, requested=3), [request("a", 3)], Change(requested=3, protect=("i-0", "i-1"))),
+        ("unusable ones are not counted", group(*nodes(2), *nodes(1, 2, state="unusable")), [request("a", 3)], Change(desired=4, protect=("i-0", "i-1"), requested=4)),
+        ("pods that share nodes", group(), [request("a", 3, per_pod=(8, 4))], Change(desired=2, requested=2)),
+        ("EFA does not fit twice", group(), [request("a", 2, per_pod=(1, 8))], Change(desired=2, requested=2)),
+        ("its job is gone", group(*nodes(2, **BUSY), desired=4, requested=4), [], Change(desired=2, requested=2)),
+        ("a size that a person has set", group(*nodes(2, **BUSY), desired=4), [], Change()),
+        ("idle", group(*nodes(2, since=OLD)), [], Change(cordon=("n0", "n1"))),
+        ("idle, but a job starts again on them", group(*nodes(2, since=OLD, protected=True)), [request("a", 2, provisioned=True)], Change()),
+        ("cordoned before", group(*nodes(2, since=OLD, leaving=True, protected=True), requested=2), [], Change(terminate=(("i-0", True), ("i-1", True)), unprotect=("i-0", "i-1"), requested=0)),
+        ("the minimum stays", replace(group(*nodes(3, since=OLD)), minimum=2), [], Change(cordon=("n0",))),
+        ("an unusable one is replaced", replace(group(*nodes(1, state="unusable", since=NOW - 300, leaving=True)), minimum=1), [], Change(terminate=(("i-0", False),))),
+        ("it never joined", group(Node("i-0", since=NOW - 1200)), [], Change(terminate=(("i-0", True),))),
+        ("it lost its job", group(*nodes(1, protected=True)), [], Change(unprotect=("i-0",))),
+        ("an update", group(*nodes(2, since=OLD), status="UPDATING"), [request("a", 3)], Change()),
+        ("a block that is closed", group(*nodes(1), closed="waits"), [request("a", 3)], Change()),
+        ("a job that lost a node in a full group", replace(group(*nodes(2, busy=True, holders=frozenset({"a"}), protected=True)), maximum=2), [request("a", 1, provisioned=True)], Change()),
+    ],
+    ids=lambda value: value.replace(" ", "-") if isinstance(value, str) else "",
+)  # fmt: skip
+def test_changes(what: str, there: Group, asked: list[Request], expected: Change) -> None:
+    assert change(decide([there], asked, NOW, LIMITS)) == replace(expected, requested=expected.requested)
+
+
+def told(there: Group, asked: Request) -> Answer:
+    return answer(asked, decide([there], [asked], NOW, LIMITS).places.get(asked.key), {"trn": there}, NOW, LIMITS)
+
+
+SHORT = "InsufficientInstanceCapacity: none"
+
+
+@pytest.mark.parametrize(
+    ("there", "asked", "state", "message"),
+    [
+        (group(*nodes(3)), request("a", 3), "Provisioned", "3 nodes of trn can be used"),
+        (group(), request("a", 3), "Waiting", "waits for 3 nodes of trn, since 2027-01-15 08:00 UTC"),
+        (group(trouble=SHORT), request("a", 3, asked=NOW - 60), "Waiting", f"waits for 3 nodes of trn, since 2027-01-15 07:59 UTC. AWS: {SHORT}"),
+        (group(trouble=SHORT), request("a", 3, asked=NOW - 600), "Failed", f"0 of 3 nodes of trn came within 10 minutes. AWS: {SHORT}"),
+        (group(*nodes(2)), request("a", 3, asked=NOW - 600), "Failed", "2 of 3 nodes of trn came within 10 minutes; idle nodes are removed after 10 minutes"),
+        (group(reserved=True), request("a", 3, asked=NOW - 6000), "Waiting", "waits for 3 nodes of trn"),
+        (group(*nodes(3, state="starting")), request("a", 3, asked=NOW - 1199), "Waiting", "waits for 3 nodes of trn"),
+        (group(*nodes(3, state="starting")), request("a", 3, asked=NOW - 1200), "Failed", "only 0 of 3 nodes of trn could be used within 20 minutes"),
+        (group(*nodes(16, **BUSY)), request("a", 1), "Waiting", "waits for room: trn has at most 16 nodes, of which 16 in use"),
+        (group(*nodes(15, **BUSY), *nodes(1, 15, state="unusable")), request("a", 1), "Waiting", "of which 15 in use and 1 unusable"),
+        (group(status="UPDATING"), request("a", 1), "Waiting", "node group trn is UPDATING; nodes start when it is ACTIVE"),
+        (group(*nodes(1), status="UPDATING"), request("a", 1), "Provisioned", "1 node of trn can be used"),
+        (group(closed="waits for capacity block cr-1"), request("a", 1), "Waiting", "waits for capacity block cr-1"),
+        (group(), replace(request("a", 1), groups=()), "Failed", "no node group has nodes with the labels and resources of these pods"),
+    ],
+)  # fmt: skip
+def test_answers(there: Group, asked: Request, state: str, message: str) -> None:
+    found = told(there, asked)
+    assert (found.state, message in found.message) == (state, True), found
+
+
+STATES = st.sampled_from(["usable", "starting", "unusable"])
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> tuple[Group, list[Request]]:
+    there = []
+    for i in range(draw(st.integers(0, 6))):
+        busy = draw(st.booleans())
+        there.append(
+            Node(f"i-{i}", f"n{i}", draw(STATES), (0, 0) if busy else WHOLE, NOW - draw(st.integers(0, 3000)), busy, frozenset(), False, draw(st.booleans()))
+        )  # fmt: skip
+    least = draw(st.integers(0, 2))
+    found = Group(
+        "trn",
+        WHOLE,
+        least,
+        8,
+        max(least, len(there) + draw(st.integers(0, 2))),
+        tuple(there),
+        requested=draw(st.none() | st.integers(0, 8)),
+    )
+    asked = [
+        request(f"r{i}", draw(st.integers(1, 5)), created=NOW - i, provisioned=draw(st.booleans()))
+        for i in range(draw(st.integers(0, 3)))
+    ]
+    return found, asked
+
+
+@given(situations())
+@settings(deadline=None)
+def test_what_always_holds(situation: tuple[Group, list[Request]]) -> None:
+    there, asked = situation
+    plan = decide([there], asked, NOW, LIMITS)
+    done = change(plan)
+    busy, names = {n.instance for n in there.nodes if n.busy}, {n.name: n.instance for n in there.nodes}
+    ending = {i for i, _ in done.terminate} | {names[n] for n in done.cordon}
+    assert not ending & busy
+    size = there.desired if done.desired is None else done.desired
+    assert there.minimum <= size <= max(there.maximum, there.desired)
+    if size < there.desired:  # what AWS may end: no node in use
+        protected = {n.instance for n in there.nodes if n.protected} | set(done.protect)
+        assert busy <= protected - set(done.unprotect) | {n.instance for n in there.nodes if n.protected is None}
+    given_ = {
+        key: place for key, place in plan.places.items() if not next(r for r in asked if r.key == key).provisioned
+    }
+    assert all(place.nodes for place in given_.values())
+    assert sum(place.nodes for place in plan.places.values()) <= there.maximum
+
+
+def test_a_pod_matches_the_labels_of_a_group() -> None:
+    labels = {"zone": "a", "type": "trn1", "disks": "4"}
+
+    def fits(selector: dict[str, str], *rules: tuple[str, str, list[str]]) -> bool:
+        terms = [{"matchExpressions": [{"key": k, "operator": o, "values": v}]} for k, o, v in rules]
+        return look._matches(look.Template(WHOLE, selector, terms), labels)
+
+    assert [
+        fits({}), fits({"zone": "a"}), fits({"zone": "b"}), fits({}, ("type", "In", ["trn2"])), fits({}, ("type", "In", ["trn2"]), ("zone", "In", ["a"])),
+        fits({}, ("type", "NotIn", ["trn2"])), fits({}, ("x", "Exists", [])), fits({}, ("x", "DoesNotExist", [])), fits({}, ("disks", "Gt", ["3"])),
+        fits({}, ("disks", "Lt", ["3"])), fits({}, ("x", "Gt", ["3"])),
+    ] == [True, True, False, False, True, True, False, True, True, False, False]  # fmt: skip
+
+
+def test_50_groups_500_nodes_and_all_their_jobs() -> None:
+    """The decision alone; with the API server: docs/design.md."""
+    groups = [replace(group(*nodes(10, 10 * i, **BUSY)), name=f"g{i}", maximum=20) for i in range(50)]
+    asked = [replace(request(f"r{i}", 4), groups=(f"g{i % 50}",)) for i in range(100)]
+    began = time.process_time()
+    assert len(decide(groups, asked, NOW, LIMITS).changes) == 50
+    assert time.process_time() - began < 2
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2**21
