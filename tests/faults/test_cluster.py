@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,6 +52,30 @@ def log_groups(aws: LocalAws) -> list[dict[str, Any]]:
         logGroupNamePrefix=f"/aws/parallelcluster/{CLUSTER}-"
     )["logGroups"]
     return found
+
+
+def node_log(aws: LocalAws, group: str, stream: str, *lines: str) -> None:
+    """As the CloudWatch agent of a node does."""
+    logs = aws.client("logs")
+    logs.create_log_stream(logGroupName=group, logStreamName=stream)
+    now = int(time.time() * 1000)
+    logs.put_log_events(
+        logGroupName=group, logStreamName=stream, logEvents=[{"timestamp": now, "message": m} for m in lines]
+    )
+
+
+def trn(aws: LocalAws, *arguments: str) -> str:
+    done = subprocess.run(
+        [TRN, *arguments],
+        env=aws.env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def head_node(aws: LocalAws) -> tuple[str, str]:
@@ -122,10 +147,23 @@ def test_a_failed_creation_keeps_its_logs(local_aws: LocalAws, drivers: list[Dri
     assert f"{CLUSTER}: HeadNodeBootstrapFailure (LogGroup: /aws/lambda/pcluster-cfn-" in driver.failures()
     [first] = log_groups(local_aws)
     assert first["retentionInDays"] == 30
+    step = "trn-bootstrap: step 'check-mounts' failed on head node ip-10-0-0-5: /fsx is not mounted. Check its security groups"
+    node_log(local_aws, first["logGroupName"], "ip-10-0-0-5.i-0123456789abcdef0.syslog", "Started sshd", step)
+    explained = trn(local_aws, "why", driver.name)
+    cause, *_ = explained.splitlines()
+    assert cause.startswith("first cause: Cluster")
+    assert f"{CLUSTER}: HeadNodeBootstrapFailure (LogGroup: /aws/lambda/pcluster-cfn-" in cause
+    assert "  -> the head node did not finish its set-up. The lines of the head node below" in explained
+    assert f"{first['logGroupName']} ip-10-0-0-5.i-0123456789abcdef0.syslog, " in explained
+    assert f": {step}\n  -> a step of the node scripts failed" in explained
+    assert "sshd" not in explained
+
     assert driver.delete() == "DELETE_COMPLETE"
+    assert step in trn(local_aws, "why", driver.name)  # CloudFormation keeps its record
     assert driver.create(template) == "ROLLBACK_COMPLETE"
+    assert step not in trn(local_aws, "why", driver.name)  # of the creation before
     groups = log_groups(local_aws)
-    assert (len(groups), groups[0]) == (2, first)
+    assert (len(groups), groups[0]["creationTime"]) == (2, first["creationTime"])
 
     destroyed = subprocess.run(
         [TRN, "destroy", driver.name, "--yes"], env=local_aws.env, stdin=subprocess.DEVNULL,
@@ -180,6 +218,10 @@ def test_a_failed_update_is_left_by_the_command_that_trn_diff_prints(
     local_aws.set_answers("cluster-faults", {CLUSTER: {"update": "OnNodeUpdated"}})
     assert driver.update(tagged(template, "speech")) == "UPDATE_ROLLBACK_FAILED"
     assert f"{CLUSTER}:  (LogGroup: /aws/lambda/pcluster-cfn-" in driver.failures()
+    explained = trn(local_aws, "why", driver.name)
+    assert "first cause: Cluster" in explained
+    assert "  -> the cluster's own update failed and was rolled back; ParallelCluster gives no reason" in explained
+    assert "`trn diff` prints the command that ends the rollback (--resources-to-skip)" in explained
     local_aws.set_answers("cluster-faults", None)
     assert [resumed(driver) for _ in range(2)] == ["UPDATE_ROLLBACK_FAILED"] * 2
 

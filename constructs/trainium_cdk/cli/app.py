@@ -48,6 +48,7 @@ _COMMANDS = {
     "diff": "diff:diff",
     "destroy": "destroy:destroy",
     "scale": "scale:scale",
+    "why": "why:why",
     "preflight": "preflight:preflight",
     "shell": "inside:shell",
     "top": "inside:top",

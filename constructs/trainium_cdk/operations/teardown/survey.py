@@ -55,11 +55,11 @@ def survey(stack: str, client: Client) -> Survey | None:
         botocore.exceptions.ClientError: AWS rejected a request.
     """
     cloudformation = client("cloudformation")
-    found = _find(cloudformation, stack)
+    found = find_stack(cloudformation, stack)
     if found is None:
         return None
     stack_id, status = found["StackId"], found["StackStatus"]
-    template = _template(cloudformation, stack_id)
+    template = template_of(cloudformation, stack_id)
     if CONTRACT_KEY not in template.get("Outputs", {}):
         raise TeardownError(
             f"nothing was deleted: stack {stack} is not one of trainium-cdk, as its template has no output {CONTRACT_KEY}. Name "
@@ -77,7 +77,7 @@ def survey(stack: str, client: Client) -> Survey | None:
         owner=Owner(
             stack=stack,
             stack_id=stack_id,
-            cluster=_cluster_name(template) or next(iter(by_type.get(kind, ())), ""),
+            cluster=cluster_name_in(template) or next(iter(by_type.get(kind, ())), ""),
             engine=clusters.get(kind, ""),
             vpcs=frozenset(by_type.get("AWS::EC2::VPC", ())),
             functions=frozenset(by_type.get("AWS::Lambda::Function", ())),
@@ -102,7 +102,7 @@ _HELD = {"AWS::EC2::VPC", "AWS::EC2::Subnet", "AWS::EC2::SecurityGroup"}
 """Resources that kept data depends on, and that are kept too."""
 
 
-def _find(cloudformation: Any, stack: str) -> dict[str, Any] | None:
+def find_stack(cloudformation: Any, stack: str) -> dict[str, Any] | None:
     pages = cloudformation.get_paginator("list_stacks").paginate()
     named = [s for page in pages for s in page["StackSummaries"] if stack in (s["StackName"], s["StackId"])]
     alive = [s for s in named if s["StackStatus"] != "DELETE_COMPLETE"]
@@ -149,7 +149,7 @@ def _by_type(resources: list[dict[str, Any]]) -> dict[str, list[str]]:
     return found
 
 
-def _template(cloudformation: Any, stack_id: str) -> dict[str, Any]:
+def template_of(cloudformation: Any, stack_id: str) -> dict[str, Any]:
     body = cloudformation.get_template(StackName=stack_id, TemplateStage="Original")["TemplateBody"]
     if isinstance(body, str):
         try:
@@ -160,7 +160,7 @@ def _template(cloudformation: Any, stack_id: str) -> dict[str, Any]:
     return template
 
 
-def _cluster_name(template: Mapping[str, Any]) -> str:
+def cluster_name_in(template: Mapping[str, Any]) -> str:
     """Name of the Slurm cluster; empty for none. Not its physical id, which differs after a failed creation."""
     for resource in template.get("Resources", {}).values():
         if resource.get("Type") == "Custom::PclusterCluster":

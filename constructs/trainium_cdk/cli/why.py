@@ -1,0 +1,59 @@
+"""`trn why`: why a stack failed."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from trainium_cdk.cli import terminal
+from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json, Region, described, name_in_account
+from trainium_cdk.cli.output import answer, put, say
+
+
+def why(
+    ctx: typer.Context,
+    stack: Annotated[
+        str, typer.Argument(envvar="TRN_STACK", help="Stack, by its name in the account or its id.")
+    ] = DEFAULT_STACK,
+    region: Region = None,
+    _env: EnvFile = None,
+    as_json: Json = False,
+) -> None:
+    """Show why a stack's creation or update failed, or its nodes do not start.
+
+    It reads CloudFormation's events, the logs of functions and nodes, EKS's health issues and Auto Scaling's activities, and explains the
+    errors that it knows.
+    """
+    from trainium_cdk._aws import aws_errors_as
+    from trainium_cdk.cli.destroy import clients
+    from trainium_cdk.errors import TrnError
+    from trainium_cdk.operations import why as reasons
+
+    env = described(ctx)
+    name = name_in_account(stack, env) if env else stack
+    with aws_errors_as(TrnError, f"cannot read stack {name}"):
+        report = reasons.why(name, clients(region))
+    found = [*([report.first] if report.first else []), *report.evidence]
+    if as_json:
+        put({"stack": name, "status": report.status, "evidence": [_plain(each) for each in found]})
+        return
+    say(f"stack {name} is {report.status}")
+    told: set[str] = set()
+    for number, each in enumerate(found):
+        label = "first cause: " if number == 0 and report.first else ""
+        answer(terminal.line(f"{label}{each.where}{', ' + each.time[:19] + 'Z' if each.time else ''}: {each.text}"))
+        if each.error and each.error.name not in told:
+            told.add(each.error.name)
+            answer(f"  -> {each.error}.")
+    if not found:
+        say("no failure is recorded: not by CloudFormation, the nodes' logs, EKS or Auto Scaling")
+
+
+def _plain(evidence: Any) -> dict[str, Any]:
+    known = evidence.error
+    return {
+        **asdict(evidence),
+        "error": {"name": known.name, "cause": known.cause, "fix": known.fix} if known else None,
+    }

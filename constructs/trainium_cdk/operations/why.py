@@ -1,0 +1,215 @@
+"""Why a stack's last creation or update failed, or its nodes do not start: what AWS has recorded, with the known errors in it.
+
+Read only, and each source alone: CloudFormation's events (of nested stacks and of ParallelCluster's own stack too), the logs of the
+functions that they name and of the cluster's nodes, EKS's health issues, and Auto Scaling's activities. A deleted stack is read as well.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainium_cdk.catalog.known_errors import KnownError, explain
+from trainium_cdk.errors import TeardownError
+from trainium_cdk.operations.teardown.survey import cluster_name_in, find_stack, template_of
+
+Client = Callable[[str], Any]
+"""Service name -> boto3 client."""
+SLURM_CLUSTER = "Custom::PclusterCluster"
+_STACK = "AWS::CloudFormation::Stack"
+_BEGINS = {"CREATE_IN_PROGRESS", "UPDATE_IN_PROGRESS"}
+_CONSEQUENCE = re.compile(r"cancelled|The following resource\(s\) failed|^$", re.IGNORECASE)
+_LOG_GROUP = re.compile(r"LogGroup: ?(/[\w./-]+)")
+_TELLS = re.compile(r"trn-bootstrap|\(Code:|\b(ERROR|FATAL|CRITICAL)\b|[Ff]ailed|Traceback|exception", re.ASCII)
+_OWN = re.compile(r"trn-bootstrap( entry)?: ")
+PAGES, LINES, EVENTS = 20, 12, 8
+"""Most pages of a log that are read, lines of a log and events of a stack that are shown."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One record of AWS.
+
+    Attributes:
+        where: what it is about, or the log that has it.
+        text: as it is recorded.
+        time: ISO 8601 in UTC; empty if it is of now.
+        error: the known error in it.
+    """
+
+    where: str
+    text: str
+    time: str = ""
+    error: KnownError | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """What is known about a stack. `first` is the first failure of its last creation or update."""
+
+    stack: str
+    status: str
+    first: Evidence | None
+    evidence: tuple[Evidence, ...]
+
+
+def why(stack: str, client: Client) -> Report:
+    """Read what AWS has recorded about a stack.
+
+    Raises:
+        TeardownError: there is no such stack, and CloudFormation has no record of one.
+        botocore.exceptions.ClientError: AWS rejected the requests about the stack itself.
+    """
+    cloudformation = client("cloudformation")
+    found = find_stack(cloudformation, stack)
+    if found is None:
+        raise TeardownError(f"there is no stack {stack} in this region, and CloudFormation has no record of one")
+    stack_id = found["StackId"]
+    since, failures = failed_events(cloudformation, stack_id)
+    cluster = cluster_name_in(template_of(cloudformation, stack_id))
+    if cluster:
+        failures += _allowed(lambda: _of_cluster_stack(cloudformation, cluster, since))
+    failures.sort(key=lambda e: e.time)
+    groups = dict.fromkeys(g for e in failures for g in _LOG_GROUP.findall(e.text))
+    more: list[Evidence] = []
+    for group in groups:
+        more += _allowed(lambda: log_lines(client("logs"), group, since))  # noqa: B023  called at once
+    if cluster:
+        more += _allowed(lambda: _of_nodes(client("logs"), cluster, since))
+    more += _of_eks(client, cloudformation, stack_id)
+    return Report(stack, found["StackStatus"], failures[0] if failures else None, (*failures[1:EVENTS], *more))
+
+
+def failed_events(cloudformation: Any, stack_id: str) -> tuple[dt.datetime, list[Evidence]]:
+    """When the last creation or update of a stack began, and what failed in it, first failure first. Failures that only follow from
+    others are left out."""
+    pages = cloudformation.get_paginator("describe_stack_events").paginate(StackName=stack_id)
+    failed: list[Evidence] = []
+    since = dt.datetime.now(dt.UTC)
+    for event in (e for page in pages for e in page["StackEvents"]):
+        since, reason = event["Timestamp"], event.get("ResourceStatusReason") or ""
+        own = event.get("PhysicalResourceId") == event["StackId"]
+        if own and event["ResourceStatus"] in _BEGINS:
+            break
+        if event["ResourceStatus"].endswith("FAILED") and not _CONSEQUENCE.search(reason):
+            what = f"{event['LogicalResourceId']} ({event['ResourceType']}) {event['ResourceStatus']}"
+            failed.append(Evidence(what, reason, _iso(since), explain(reason)))
+            nested = event.get("PhysicalResourceId") or ""
+            if event["ResourceType"] == _STACK and nested.startswith("arn:") and not own:
+                failed += reversed(_allowed(lambda: failed_events(cloudformation, nested)[1]))  # noqa: B023  called at once
+    return since, failed[::-1]
+
+
+def _of_cluster_stack(cloudformation: Any, cluster: str, since: dt.datetime) -> list[Evidence]:
+    """Failures in the stack that ParallelCluster creates for a cluster, which is deleted after a failed creation."""
+    found = find_stack(cloudformation, cluster)
+    failures = failed_events(cloudformation, found["StackId"])[1] if found else []
+    return [Evidence(f"stack {cluster}: {e.where}", e.text, e.time, e.error) for e in failures if e.time >= _iso(since)]
+
+
+def log_lines(logs: Any, group: str, since: dt.datetime) -> list[Evidence]:
+    """The lines of a log group that tell of a failure: known errors and the node scripts' own messages first, else the last of the others."""
+    best: dict[str, Evidence] = {}
+    others: list[Evidence] = []
+    for event in _events(logs, group, since):
+        for line in event["message"].splitlines():
+            error = explain(line)
+            if error is None and not _TELLS.search(line):
+                continue
+            at = _iso(dt.datetime.fromtimestamp(event["timestamp"] / 1000, dt.UTC))
+            found = Evidence(f"{group} {event.get('logStreamName', '')}".strip(), line.strip()[:1000], at, error)
+            if error or _OWN.search(line):
+                best.setdefault(error.name if error else line, found)
+            else:
+                others.append(found)
+    return sorted(best.values(), key=lambda e: e.time)[:LINES] or others[-LINES:]
+
+
+def _events(logs: Any, group: str, since: dt.datetime) -> Iterator[Mapping[str, Any]]:
+    request = {"logGroupName": group, "startTime": int(since.timestamp() * 1000)}
+    for number, page in enumerate(logs.get_paginator("filter_log_events").paginate(**request)):
+        yield from page["events"]
+        if number + 1 == PAGES:
+            return
+
+
+def _of_nodes(logs: Any, cluster: str, since: dt.datetime) -> list[Evidence]:
+    """The newest log group of a Slurm cluster: system log, bootstrap and ParallelCluster's daemons of its nodes."""
+    pages = logs.get_paginator("describe_log_groups").paginate(logGroupNamePrefix=f"/aws/parallelcluster/{cluster}-")
+    own = re.compile(rf"/aws/parallelcluster/{re.escape(cluster)}-\d{{12}}")
+    groups = [g for page in pages for g in page["logGroups"] if own.fullmatch(g["logGroupName"])]
+    newest = max(groups, key=lambda g: (g.get("creationTime", 0), g["logGroupName"]), default=None)
+    return log_lines(logs, newest["logGroupName"], since) if newest else []
+
+
+def _of_eks(client: Client, cloudformation: Any, stack_id: str) -> list[Evidence]:
+    """Health issues of EKS clusters and their node groups and add-ons in the stack, and failed launches of their nodes."""
+    pages = cloudformation.get_paginator("describe_stack_events").paginate(StackName=stack_id)
+    names = {
+        e["PhysicalResourceId"]
+        for page in pages
+        for e in page["StackEvents"]
+        if e["ResourceType"] == "AWS::EKS::Cluster" and e.get("PhysicalResourceId")
+    }
+    return [e for name in sorted(names) for e in _allowed(lambda: eks_issues(client, name))]  # noqa: B023  called at once
+
+
+def eks_issues(client: Client, cluster: str) -> list[Evidence]:
+    """Health issues that EKS reports, and the failed activities of the Auto Scaling groups of node groups."""
+    eks, scaling = client("eks"), client("autoscaling")
+    found = [_issue(f"EKS cluster {cluster}", i) for i in _health(eks.describe_cluster(name=cluster)["cluster"])]
+    for page in eks.get_paginator("list_addons").paginate(clusterName=cluster):
+        for name in page["addons"]:
+            addon = eks.describe_addon(clusterName=cluster, addonName=name)["addon"]
+            found += [_issue(f"add-on {name}", i) for i in _health(addon)]
+    for page in eks.get_paginator("list_nodegroups").paginate(clusterName=cluster):
+        for name in page["nodegroups"]:
+            group = eks.describe_nodegroup(clusterName=cluster, nodegroupName=name)["nodegroup"]
+            found += [_issue(f"node group {name}", i) for i in _health(group)]
+            for asg in group.get("resources", {}).get("autoScalingGroups", []):
+                found += _activities(scaling, name, asg["name"])
+    return found
+
+
+def _activities(scaling: Any, group: str, asg: str) -> list[Evidence]:
+    """Failed activities newest first, each message once. Of a group that launches again, older failures are past."""
+    found: dict[str, Evidence] = {}
+    for activity in scaling.describe_scaling_activities(AutoScalingGroupName=asg, MaxRecords=20)["Activities"]:
+        if activity["StatusCode"] == "Successful":
+            break
+        text = activity.get("StatusMessage") or ""
+        if activity["StatusCode"] in {"Failed", "Cancelled"} and text:
+            found.setdefault(
+                text, Evidence(f"node group {group} (Auto Scaling)", text, _iso(activity["StartTime"]), explain(text))
+            )
+    return list(found.values())
+
+
+def _health(described: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    issues: Iterable[Mapping[str, Any]] = (described.get("health") or {}).get("issues", [])
+    return issues
+
+
+def _issue(where: str, issue: Mapping[str, Any]) -> Evidence:
+    text = f"{issue.get('code', '')}: {issue.get('message', '')}"
+    return Evidence(where, text, "", explain(text))
+
+
+def _allowed(read: Callable[[], list[Evidence]]) -> list[Evidence]:
+    """What a source has; a source that is gone, or that the caller may not read, is reported as that."""
+    from botocore.exceptions import ClientError
+
+    try:
+        return read()
+    except ClientError as e:
+        code = e.response.get("Error", {}).get("Code", "")
+        if code in {"ResourceNotFoundException", "ValidationError", "NotFoundException"}:
+            return []
+        return [Evidence(f"{e.operation_name} was refused", str(e))]
+
+
+def _iso(moment: dt.datetime) -> str:
+    return moment.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

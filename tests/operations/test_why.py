@@ -1,0 +1,152 @@
+"""What `trn why` reads: CloudFormation's events, logs, EKS and Auto Scaling; the responses have the form of botocore's models. A failed
+creation and a failed update of a Slurm cluster: tests/faults/test_cluster.py."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Any
+
+import boto3
+import pytest
+from botocore.stub import Stubber
+
+from trainium_cdk.operations.why import EVENTS, LINES, _allowed, eks_issues, failed_events, log_lines
+
+NOW = dt.datetime(2026, 11, 24, 7, 0, tzinfo=dt.UTC)
+ID = "arn:aws:cloudformation:us-east-1:111122223333:stack/TrnEksStack/0"
+NESTED = "arn:aws:cloudformation:us-east-1:111122223333:stack/TrnEksStack-Nested/1"
+Answers = Callable[[str], Any]
+
+
+def client(service: str) -> Any:
+    return boto3.client(service, "us-east-1", aws_access_key_id="a", aws_secret_access_key="b")
+
+
+def event(
+    minute: int, name: str, kind: str, status: str, reason: str = "", physical: str = "", stack: str = ID
+) -> dict[str, Any]:
+    return {
+        "StackId": stack, "EventId": f"{stack}{minute}{name}", "StackName": stack.split("/")[1], "LogicalResourceId": name,
+        "PhysicalResourceId": physical, "ResourceType": kind, "Timestamp": NOW + dt.timedelta(minutes=minute), "ResourceStatus": status,
+        "ResourceStatusReason": reason,
+    }  # fmt: skip
+
+
+STACK = "AWS::CloudFormation::Stack"
+
+
+def test_the_first_cause_is_found_in_a_nested_stack_and_consequences_are_left_out() -> None:
+    denied = "User: x is not authorized to perform: ec2:CreateFlowLogs on resource: *"
+    own = [
+        event(
+            9,
+            "TrnEksStack",
+            STACK,
+            "UPDATE_ROLLBACK_FAILED",
+            "The following resource(s) failed to update: [Nested].",
+            ID,
+        ),
+        event(6, "Other", "AWS::EC2::VPC", "UPDATE_FAILED", "Resource update cancelled"),
+        event(5, "Nested", STACK, "UPDATE_FAILED", "Embedded stack was not successfully updated", NESTED),
+        event(1, "TrnEksStack", STACK, "UPDATE_IN_PROGRESS", "User Initiated", ID),
+        event(-9, "Before", "AWS::EC2::VPC", "CREATE_FAILED", "of an earlier creation"),
+    ]
+    nested = [
+        event(4, "Role", "AWS::IAM::Role", "CREATE_FAILED", "Resource creation Cancelled", stack=NESTED),
+        event(3, "Flow", "AWS::EC2::FlowLog", "CREATE_FAILED", denied, stack=NESTED),
+        event(2, "TrnEksStack-Nested", STACK, "UPDATE_IN_PROGRESS", "", NESTED, NESTED),
+    ]
+    cloudformation = client("cloudformation")
+    with Stubber(cloudformation) as answers:
+        answers.add_response("describe_stack_events", {"StackEvents": own}, {"StackName": ID})
+        answers.add_response("describe_stack_events", {"StackEvents": nested}, {"StackName": NESTED})
+        since, failed = failed_events(cloudformation, ID)
+    assert since == NOW + dt.timedelta(minutes=1)
+    assert [(e.where.split()[0], e.error and e.error.name) for e in failed] == [
+        ("Flow", "not-authorized"),
+        ("Nested", None),
+    ]
+    assert len(failed) < EVENTS
+
+
+def log(*messages: str) -> dict[str, Any]:
+    at = int(NOW.timestamp() * 1000)
+    return {"events": [{"logStreamName": "s", "timestamp": at + i, "message": m} for i, m in enumerate(messages)]}
+
+
+@pytest.mark.parametrize(
+    ("messages", "told"),
+    [
+        (["INFO ok", "step 1"], []),
+        (["ERROR one", "2026 [ERROR] two\nTraceback"], ["ERROR one", "2026 [ERROR] two", "Traceback"]),
+        (
+            ["ERROR noise", "(Code:InsufficientInstanceCapacity)Failure when resuming nodes"] * 3,
+            ["(Code:InsufficientInstanceCapacity)Failure when resuming nodes"],
+        ),
+        ([f"ERROR {i}" for i in range(50)], [f"ERROR {i}" for i in range(50 - LINES, 50)]),
+    ],
+)
+def test_known_errors_come_before_other_lines(messages: list[str], told: list[str]) -> None:
+    logs = client("logs")
+    with Stubber(logs) as answers:
+        answers.add_response("filter_log_events", log(*messages))
+        assert [e.text for e in log_lines(logs, "/g", NOW)] == told
+
+
+def test_issues_of_eks_and_failed_launches() -> None:
+    eks, scaling = client("eks"), client("autoscaling")
+    quota = "Could not launch On-Demand Instances. VcpuLimitExceeded - You have requested more vCPU capacity than your current vCPU limit of 0 allows"
+    shortage = "Could not launch On-Demand Instances. InsufficientInstanceCapacity - We currently do not have sufficient trn1.32xlarge capacity"
+
+    def activity(minute: int, status: str, text: str) -> dict[str, Any]:
+        at = NOW + dt.timedelta(minutes=minute)
+        return {
+            "ActivityId": str(minute),
+            "AutoScalingGroupName": "asg",
+            "Cause": "c",
+            "StartTime": at,
+            "StatusCode": status,
+            "StatusMessage": text,
+        }
+
+    group = {
+        "health": {
+            "issues": [
+                {
+                    "code": "NodeCreationFailure",
+                    "message": "Instances failed to join the kubernetes cluster",
+                    "resourceIds": ["i-0"],
+                }
+            ]
+        },
+        "resources": {"autoScalingGroups": [{"name": "asg"}]},
+    }
+    activities = [
+        activity(4, "Failed", shortage), activity(3, "Failed", shortage), activity(2, "Successful", "Launching a new EC2 instance: i-0"), activity(1, "Failed", quota),
+    ]  # fmt: skip
+    with Stubber(eks) as answers, Stubber(scaling) as scaled:
+        answers.add_response("describe_cluster", {"cluster": {"health": {"issues": []}}}, {"name": "trn"})
+        answers.add_response("list_addons", {"addons": ["vpc-cni"]}, {"clusterName": "trn"})
+        conflict = {"code": "ConfigurationConflict", "message": "Conflicts found", "resourceIds": []}
+        answers.add_response("describe_addon", {"addon": {"health": {"issues": [conflict]}}})
+        answers.add_response("list_nodegroups", {"nodegroups": ["trn1"]})
+        answers.add_response("describe_nodegroup", {"nodegroup": group})
+        scaled.add_response("describe_scaling_activities", {"Activities": activities})
+        found = eks_issues({"eks": eks, "autoscaling": scaling}.__getitem__, "trn")
+    assert [(e.where, e.text, e.error.name if e.error else "") for e in found] == [
+        ("add-on vpc-cni", "ConfigurationConflict: Conflicts found", ""),
+        ("node group trn1", "NodeCreationFailure: Instances failed to join the kubernetes cluster", "node-not-joined"),
+        ("node group trn1 (Auto Scaling)", shortage, "no-capacity"),
+    ]
+
+
+def test_what_may_not_be_read_is_told_and_what_is_gone_is_not() -> None:
+    logs = client("logs")
+    with Stubber(logs) as answers:
+        answers.add_client_error("filter_log_events", "AccessDeniedException", "not allowed")
+        answers.add_client_error("filter_log_events", "ResourceNotFoundException", "gone")
+        [refused] = _allowed(lambda: log_lines(logs, "/g", NOW))
+        assert _allowed(lambda: log_lines(logs, "/g", NOW)) == []
+    assert refused.where == "FilterLogEvents was refused"
+    assert "not allowed" in refused.text
