@@ -119,7 +119,7 @@ def test_tasks_of_a_node_have_ranks(backend: SlurmBackend) -> None:
 def test_a_queue_that_parallelcluster_stopped_is_reported_with_the_fix(
     backend: SlurmBackend, slurm: LocalSlurm
 ) -> None:
-    restart = f"pcluster update-compute-fleet --cluster-name {backend.cluster.cluster_name} --region us-east-1"
+    restart = f"trn fleet start --stack {backend.cluster.stack} --region us-east-1"
     slurm.run(["scontrol", "update", "partitionname=compute1", "state=INACTIVE"])
     try:
         with pytest.raises(SubmitError, match="Required partition not available") as refused:

@@ -49,6 +49,7 @@ _COMMANDS = {
     "destroy": "destroy:destroy",
     "scale": "scale:scale",
     "why": "why:why",
+    "fleet": "fleet:fleet",
     "preflight": "preflight:preflight",
     "shell": "inside:shell",
     "top": "inside:top",

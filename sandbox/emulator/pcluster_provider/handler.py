@@ -316,6 +316,16 @@ def _create(event: Event, name: str) -> dict[str, Any]:
     return _describe(name, record, messages)
 
 
+def _fleet_status(name: str, record: Mapping[str, Any]) -> str:
+    """As `trn fleet` has set it on the head node of the cluster's Slurm, else as `LocalAws.set_compute_fleet` has."""
+    node = _folder(name) / "node.json"
+    if node.is_file():
+        status = Path(json.loads(node.read_text())["env"]["TRN_SHARED_ROOT"]) / "fleet-status"
+        if status.is_file():
+            return status.read_text().strip()
+    return str(record["computeFleetStatus"])
+
+
 def _update(event: Event, name: str) -> dict[str, Any]:
     if event["PhysicalResourceId"] != name:
         raise ClusterError("Cannot update the ClusterName in the properties.")
@@ -329,7 +339,7 @@ def _update(event: Event, name: str) -> dict[str, Any]:
         )
     record = _read(name)
     config = _configuration(event["ResourceProperties"], event["StackId"])
-    running = record["computeFleetStatus"] != "STOPPED"
+    running = _fleet_status(name, record) != "STOPPED"
     with PclusterValidator(_validator_env(), Path(os.environ["SANDBOX_PCLUSTER_PYTHON"])) as validator:
         # create-cluster rejects a name in use before validation; update-cluster does not check
         messages = _validate(validator, f"{name[:50]}-update", config)

@@ -228,11 +228,10 @@ def parse(answer: str, cluster: SlurmCluster) -> Snapshot:
 
 def inactive_queue(cluster: SlurmCluster) -> str:
     """The message for a queue whose partition is inactive: the reason and the fix."""
-    name = cluster.cluster_name
     return (
         "the queue is inactive: ParallelCluster stops a queue (fleet status PROTECTED) after 10 nodes that failed to start. "
-        f"Find the reason in the log group /aws/parallelcluster/{name}-*, fix it, then restart the queue: "
-        f"pcluster update-compute-fleet --cluster-name {name} --region {cluster.region} --status START_REQUESTED"
+        f"Find the reason (trn why {cluster.stack} --region {cluster.region}), fix it, then start the fleet again "
+        f"(trn fleet start --stack {cluster.stack} --region {cluster.region})"
     )
 
 

@@ -1,0 +1,10 @@
+#!/bin/bash
+# Replaces ParallelCluster's script of this name on a head node. Its daemon, which stops and starts nodes, is not there: what was
+# requested is done when the status is read for the second time.
+file=${TRN_SHARED_ROOT:?}/fleet-status
+status=$(cat "$file" 2> /dev/null || echo RUNNING)
+printf '{"lastStatusUpdatedTime": "%s", "status": "%s"}\n' "$(date -u +%FT%T.000Z)" "$status"
+case $status in
+  STOP_REQUESTED) echo STOPPED > "$file" ;;
+  START_REQUESTED) echo RUNNING > "$file" ;;
+esac

@@ -1,0 +1,92 @@
+"""`trn fleet`: the fleet of a real Slurm is stopped and started with (fakes of) ParallelCluster's own scripts on its head node."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.slurm import LocalSlurm
+from tests.jobs.conftest import fleet as nodes
+from tests.jobs.conftest import make_cluster, with_program
+from trainium_cdk.errors import ScaleError, TransportError
+from trainium_cdk.jobs import Script, SlurmBackend
+from trainium_cdk.jobs.slurm import fleet
+
+TRN = Path(sys.executable).with_name("trn")
+
+
+def script(body: str) -> Script:
+    return Script(filename="x.sh", content=body.encode(), precompile=False)
+
+
+def test_the_fleet_is_stopped_and_started(backend: SlurmBackend, slurm: LocalSlurm, tmp_path: Path) -> None:
+    file = tmp_path / "cluster.json"
+    file.write_text(backend.cluster.model_dump_json())
+
+    def trn(*words: str, code: int = 0) -> str:
+        done = subprocess.run(
+            [TRN, "fleet", *words, "--cluster", str(file), "--local"], env=slurm.node_env(), capture_output=True, text=True, check=False
+        )  # fmt: skip
+        assert done.returncode == code, done.stderr
+        return done.stderr
+
+    assert "the fleet of trn-slurm is RUNNING since 20" in trn("status")
+    assert trn("start") == "the fleet is RUNNING already\n"
+    job = backend.submit(script("sleep 3600"))
+    refused = trn("stop", code=1)
+    assert f"1 jobs run or wait ({job.id}), and stopping the fleet ends their nodes" in refused
+    assert fleet.status(backend).status == "RUNNING"
+    backend.cancel(job.id)
+    assert trn("stop") == "the fleet is STOP_REQUESTED\nthe fleet is STOPPED\n"
+    assert trn("stop") == "the fleet is STOPPED already\n"
+    assert set(slurm.node_states().values()) <= {"down", "down*"}
+    assert trn("start").endswith("the fleet is RUNNING\n")
+    assert backend.wait(backend.submit(script("true")).id, 600).ok
+
+
+def test_a_job_goes_on_after_a_stop_with_force(backend: SlurmBackend, slurm: LocalSlurm) -> None:
+    job = backend.submit(script("if [ -e mark ]; then exit 0; fi; touch mark; sleep 3600"))
+    mark = Path(slurm.node_env()["TRN_SHARED_ROOT"]) / f"efs/trn/jobs/{job.id}/work/mark"
+    while not mark.exists():
+        assert not backend.status(job.id).done
+    fleet.change(backend, "STOPPED", force=True)
+    fleet.wait(backend, "STOPPED", lambda _: None)
+    assert backend.status(job.id).state == "PENDING"
+    fleet.change(backend, "RUNNING")
+    fleet.wait(backend, "RUNNING", lambda _: None)
+    assert backend.wait(job.id, 600).ok
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        ("echo 'not json'; exit 0", "the head node's response is not a fleet status: 'not json"),
+        ("echo '[1]'; exit 0", "is not a fleet status"),
+        ("exit 0", "is not a fleet status"),
+        ("echo 'sudo: a password is required' >&2; exit 1", "a password is required"),
+    ],
+)
+def test_a_response_that_cannot_be_read(
+    answer: str, error: str, backend: SlurmBackend, slurm: LocalSlurm, tmp_path: Path
+) -> None:
+    odd = SlurmBackend(backend.cluster, with_program(slurm, tmp_path, "sudo", answer))
+    with pytest.raises((ScaleError, TransportError)) as refused:
+        fleet.status(odd)
+    assert error in str(refused.value)
+
+
+def test_a_protected_fleet_is_told_with_the_command_that_explains_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Protected:
+        cluster, interval = make_cluster(nodes()), 0.0
+        sleep: Any = staticmethod(lambda _: None)
+
+    monkeypatch.setattr(fleet, "status", lambda _: fleet.FleetStatus("PROTECTED"))
+    with pytest.raises(ScaleError, match=r"nodes failed to start\. `trn why TrnPclusterStack` has the reason"):
+        fleet.wait(Protected(), "RUNNING", lambda _: None)  # type: ignore[arg-type]
+    monkeypatch.setattr(fleet, "status", lambda _: fleet.FleetStatus("STARTING"))
+    with pytest.raises(ScaleError, match="the fleet is STARTING, not RUNNING, after 0 s"):
+        fleet.wait(Protected(), "RUNNING", lambda _: None, timeout=0)  # type: ignore[arg-type]
