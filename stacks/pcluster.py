@@ -45,7 +45,10 @@ class TrnPclusterStack(Stack):
         )
         storage = TrnStorage.from_settings(self, "Storage", environment.storage, network=network, on_destroy=on_destroy)
         bucket = TrnBucket(
-            self, "Files", expiration={PAYLOADS: Duration.days(1), RESPONSES: Duration.days(1)}, removal_policy=removal_policy(on_destroy)
+            self,
+            "Files",
+            expiration={PAYLOADS: Duration.days(1), RESPONSES: Duration.days(1)},
+            removal_policy=removal_policy(on_destroy),
         )
         registry = TrnRegistry.from_settings(self, "Registry", environment.registry, on_destroy=on_destroy)
         bootstrap = TrnBootstrap.from_settings(self, "Bootstrap", environment=environment, bucket=bucket.bucket)

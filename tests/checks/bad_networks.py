@@ -338,4 +338,17 @@ network:
     ),
 ]
 
-TABLE = [*ZONES, *ADDRESSES, *NETWORK, *PEERING]
+GOVERNMENT = [
+    (
+        """
+region: us-gov-west-1  # <-
+pcluster: {}
+catalog: {instances: {trn1.32xlarge: {zone_ids: [usgw1-az1]}}}
+""",
+        "region",
+        "Fix: list the zones that your account sees under catalog.instances.trn1.32xlarge.zone_ids, and the beginning of their ids under "
+        "catalog.regions, for example {usgw1: us-gov-west-1}.",
+    ),
+]
+
+TABLE = [*GOVERNMENT, *ZONES, *ADDRESSES, *NETWORK, *PEERING]

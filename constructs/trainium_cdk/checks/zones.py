@@ -19,11 +19,15 @@ def region_offers_every_type(env: Environment) -> Iterator[Problem]:
         for name in _offered_somewhere(cluster):
             if not env.catalog.zone_ids(name, env.region):
                 regions = env.catalog.regions_of(name)
+                named = f"list the zones that your account sees under catalog.instances.{name}.zone_ids"
+                if env.region not in env.catalog.zone_regions.values():
+                    named += (
+                        f", and the beginning of their ids under catalog.regions, for example {{usgw1: {env.region}}}"
+                    )
                 yield error(
                     ("region",),
                     f"the catalogue has no zone of this region that offers {name}",
-                    f"write region: {listed(regions, 'or')}, or list the zones that your account sees under "
-                    f"catalog.instances.{name}.zone_ids",
+                    f"write region: {listed(regions, 'or')}, or {named}" if regions else named,
                     engine=cluster.engine.name,
                 )
 

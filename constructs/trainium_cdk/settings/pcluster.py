@@ -123,9 +123,10 @@ class Provider(Settings):
     """AWS's function that creates, updates and deletes the cluster."""
 
     role: Annotated[str, StringConstraints(pattern=r"^arn:aws[a-z-]*:iam::[0-9]{12}:role/\S+$")] | None = None
-    """The function's role, if your account's administrators create the roles. Default: a new role with
-    ParallelCluster's published
-    policies and permission to create the cluster's roles."""
+    """The function's role, if your account's administrators create the roles. It must allow what the new role would: the policies
+    ParallelClusterClusterPolicy1 and 2 and DefaultParallelClusterIamAdminPolicy of ParallelCluster's parallelcluster-policies.yaml,
+    AWSLambdaBasicExecutionRole, events:PutRule, DeleteRule, PutTargets and RemoveTargets on rule/*, and s3:*Object, ListBucket and
+    ListBucketVersions on the function's bucket (its name begins with the stack's); and trust lambda.amazonaws.com. Default: a new role."""
     policies: tuple[
         Annotated[str, StringConstraints(pattern=r"^arn:aws[a-z-]*:iam::([0-9]{12}|aws):policy/\S+$")], ...
     ] = Field(default=(), max_length=4)

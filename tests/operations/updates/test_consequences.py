@@ -18,10 +18,7 @@ from trainium_cdk.operations.updates.live import Assembled, _pick, _reason, asse
 from trainium_cdk.operations.updates.pcluster import changes
 
 Data = dict[str, Any]
-STOP = (
-    "Stop the fleet first (pcluster update-compute-fleet --status STOP_REQUESTED --cluster-name lab), deploy with --fleet-stopped, "
-    "and start it again"
-)
+STOP = "Stop the fleet first (trn fleet stop), compare again with --fleet-stopped, deploy, and start it again (trn fleet start)"
 LOGIN = (
     "Set pcluster.overrides: {LoginNodes: {Pools: [{Name: login, Count: 0}]}} and deploy, then deploy this without it"
 )
@@ -102,6 +99,11 @@ COPY = "Leave it as it was, or copy its data first and then give --allow Part"
          [f"refused: C LoginNodes.Pools[p].InstanceType (Custom::PclusterCluster): a -> b: ParallelCluster rejects it while login nodes run. {LOGIN}"]),
         (lab(), lab(login="b"), True,
          ["safe: C LoginNodes.Pools[p].InstanceType (Custom::PclusterCluster): a -> b: the running cluster is updated without interruption"]),
+        (lab("DRAIN"), lab("TERMINATE"), True,
+         ["safe: C Scheduling.SlurmSettings.QueueUpdateStrategy (Custom::PclusterCluster): DRAIN -> TERMINATE: ParallelCluster does not see this "
+          "change, and leaves the cluster as it is until something else of its configuration changes. Change something else with it, for example a tag"]),
+        (lab(Networking={"PlacementGroup": {"Enabled": True}}), lab(Networking={"PlacementGroup": {"Enabled": False}}), True,
+         [f"interrupts: C Scheduling.SlurmQueues[q].Networking.PlacementGroup.Enabled (Custom::PclusterCluster): true -> false: {DRAIN}"]),
         (lab(), lab(os="alinux2023"), False,
          [f"refused: C Image.Os (Custom::PclusterCluster): ubuntu2404 -> alinux2023: ParallelCluster cannot change it in an existing cluster. {ANOTHER}"]),
         (lab(), lab(name="den"), True, [f"refused: C ClusterName (Custom::PclusterCluster): lab -> den: ParallelCluster does not rename a cluster. {ANOTHER}"]),

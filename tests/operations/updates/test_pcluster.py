@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from sandbox import LocalAws
 from sandbox.pcluster_validator import PCLUSTER_PYTHON, PclusterValidator, ValidatorError, installed_version
 from tests.pcluster.examples import ids_for
+from tests.pcluster.test_validators import stringified
 from tests.support import need
 from tests.trust.figures import record
 from trainium_cdk import settings
@@ -247,6 +248,15 @@ def test_one_change(what: str, validator: PclusterValidator) -> None:
     assert old != new
     agree(validator, old, new)
     agree(validator, new, old)
+
+
+@pytest.mark.parametrize("what", ["no placement group", "a placement group for one", "fewer nodes", "spot"])
+def test_values_as_cloudformation_sends_them(what: str, validator: PclusterValidator) -> None:
+    """Text: ParallelCluster takes "false" as true where it looks for a placement group that it created."""
+    old, new = base(), base()
+    EDITS[what](new)
+    agree(validator, stringified(old), stringified(new))
+    agree(validator, stringified(new), stringified(old))
 
 
 @examples(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])

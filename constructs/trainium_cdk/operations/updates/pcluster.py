@@ -202,7 +202,9 @@ def _managed_group(f: _Found, config: Config) -> bool:
     )
     if not chosen or chosen.get("Name") or chosen.get("Id"):
         return False
-    return bool(text(chosen.get("Enabled")) == "true")
+    return bool(
+        chosen.get("Enabled")
+    )  # as ParallelCluster: the text "false", which CloudFormation sends, counts as true
 
 
 def _entry(entries: Any, steps: tuple[str, ...], name: str) -> Mapping[str, Any]:

@@ -17,10 +17,7 @@ _ANOTHER = (
     "leave it as it was; or give the cluster another name (pcluster.cluster_name): a new cluster is created on "
     "the same file systems, and this one is deleted after it"
 )
-_STOP = (
-    "stop the fleet first (pcluster update-compute-fleet --status STOP_REQUESTED --cluster-name {cluster}), deploy with "
-    "--fleet-stopped, and start it again"
-)
+_STOP = "stop the fleet first (trn fleet stop), compare again with --fleet-stopped, deploy, and start it again (trn fleet start)"
 _STOP_LOGIN = (
     "set pcluster.overrides: {LoginNodes: {Pools: [{Name: login, Count: 0}]}} and deploy, then deploy this without it"
 )
@@ -30,7 +27,6 @@ Consequence = tuple[Level, str, str, str, Any, Any]
 
 def consequences(old: Mapping[str, Any], new: Mapping[str, Any], fleet_running: bool) -> Iterator[Consequence]:
     """The consequences of a change of the cluster resource's properties."""
-    name = str(new.get("ClusterName"))
     if text(old.get("ClusterName")) != text(new.get("ClusterName")):
         yield (
             "refused",
@@ -40,13 +36,15 @@ def consequences(old: Mapping[str, Any], new: Mapping[str, Any], fleet_running: 
             old.get("ClusterName"),
             new.get("ClusterName"),
         )
-    before, after = (_configuration(p) for p in (old, new))
-    for change in changes(before, after):
-        level, meaning, advice = _WORDS[_effective(change.verdict, fleet_running)]
+    before, after = (text(_configuration(p)) for p in (old, new))  # as CloudFormation sends it
+    found = changes(before, after)
+    unseen = all(change.policy == "IGNORED" for change in found)
+    for change in found:
+        level, meaning, advice = _UNSEEN if unseen else _WORDS[_effective(change.verdict, fleet_running)]
         yield (
             level,
             meaning,
-            advice.replace("{cluster}", name),
+            advice,
             change.path,
             _value(change.old),
             _value(change.new),
@@ -83,6 +81,11 @@ def _effective(verdict: Verdict, fleet_running: bool) -> Verdict | str:
     return {"stop": "stopped", "stop-both": "stop-login"}.get(verdict, verdict)
 
 
+_UNSEEN: tuple[Level, str, str] = (
+    "safe",
+    "ParallelCluster does not see this change, and leaves the cluster as it is until something else of its configuration changes",
+    "change something else with it, for example a tag",
+)
 _WORDS: dict[str, tuple[Level, str, str]] = {
     "live": ("safe", "the running cluster is updated without interruption", ""),
     "drain": (
