@@ -46,7 +46,7 @@ def view(made: Run, width: int = 120, problem: str = "", answered: float | None 
 
 def test_a_job_that_trains() -> None:
     made = trained(train=RUNS, expected=PUBLISHED)
-    made.settings = {"steps": 1000}
+    made.planned_steps = 1000
     shown = view(made)
     left = 600 * 16384 / 3603  # seconds
     spent = (1380 - 120 + 2000) / 3600 * 21.5

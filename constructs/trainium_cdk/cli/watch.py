@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainium_cdk.cli.options import DEFAULT_STACK, ClusterFile, EnvFile, Local, Region, Stack, backend, described
+from trainium_cdk.cli.options import DEFAULT_STACK, ClusterFile, EnvFile, Local, Region, Stack, at, backend, described
 from trainium_cdk.cli.output import answer, one_line, say, status_when_interrupted, write_file
 from trainium_cdk.errors import TrnError
 
@@ -58,7 +58,9 @@ def watch(
     environment = described(ctx)
     catalog = environment.catalog if environment else Catalog.load()
     with (
-        status_when_interrupted(lambda: f"{job} is not affected. To watch it again: trn watch {job}"),
+        status_when_interrupted(
+            lambda: f"{job} is not affected. To watch it again: trn watch {job}{at(stack, region)}"
+        ),
         Live(jobs, job, catalog) as live,
     ):
         if web:

@@ -31,7 +31,11 @@ def recorded(nodes: int, steps: int | None = None) -> Run:
         stages[-1] = replace(stages[-1], state="RUNNING", exit_code=None, ended=None)
         lines = lines[: 1 + steps]
     expected = Expected.of(fields["expected"])
-    made = run(JobStatus(**{**fields, "stages": tuple(stages), "expected": expected}), settings=found["settings"])
+    made = run(
+        JobStatus(**{**fields, "stages": tuple(stages), "expected": expected}),
+        settings=found["settings"],
+        planned_steps=found["settings"]["run_steps"],
+    )
     for line in found["logs"]["precompile"]:
         made.feed("precompile", f"{line}\n".encode())
     for line in lines:

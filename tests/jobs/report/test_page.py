@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
+from unittest.mock import Mock
 
 import pytest
 
@@ -11,6 +13,7 @@ from tests.jobs.report.runs import BEGAN, CATALOG, CLUSTER, PUBLISHED, recorded,
 from trainium_cdk.catalog.known_errors import known_errors
 from trainium_cdk.jobs.report import Run, report
 from trainium_cdk.jobs.report.cost import price
+from trainium_cdk.jobs.report.run import described
 from trainium_cdk.jobs.status import Stage
 
 WAITS = (Stage("prepare", "1", "RUNNING", "", "n-1", None, BEGAN), Stage("train", "2", "PENDING", "waits for nodes"))
@@ -146,6 +149,35 @@ def test_what_a_job_wrote_is_only_text() -> None:
     found = page(made)
     assert "<img" not in found
     assert not set("\x1b\u202e") & set(found)
+
+
+def test_times_of_a_restarted_pod_are_a_lower_bound() -> None:
+    made = trained(starts=())
+    made.feed("train", b"0: trn: train: node 0 of 2, ranks 0 to 31, on ip-1, attempt 2, 2026-11-20T09:00:05Z\n")
+    found = text(made)
+    assert "restarts\n2" in found
+    assert re.search(r"node hours\nat least \d", found)
+    assert re.search(r"cost of its nodes\nat least \d+\.\d\d USD", found)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "steps"),
+    [
+        ("bert-large", {"optimizer": "adamw"}, 28_125),
+        ("bert-large", {"run_steps": 50}, 50),
+        ("bert-large", {"run_steps": "many"}, None),
+        ("bert-large", {"phase": "third"}, None),
+        ("llama3.1-8b", {"data": "/efs/x"}, 10_000),
+        ("script", {"filename": "a.sh"}, None),
+        ("of-another-package", {"steps": 5}, None),
+    ],
+)
+def test_the_last_step_follows_from_kind_and_settings(
+    kind: str, settings: dict[str, object], steps: int | None
+) -> None:
+    found = status(Stage("train", "2", "RUNNING"))
+    jobs = Mock(cluster=CLUSTER, settings=lambda _: settings)
+    assert described(jobs, replace(found, kind=kind), CATALOG).last_step == steps
 
 
 def test_recorded_jobs() -> None:

@@ -93,4 +93,4 @@ class Live:
                 self._stopped.wait(_PAUSE)
             with self._lock:
                 run = self._run
-                self._run = Run(run.status, run.price, run.settings)
+                self._run = Run(run.status, run.price, run.settings, planned_steps=run.planned_steps)

@@ -63,10 +63,14 @@ def _overview(runs: Sequence[Run]) -> list[Element]:
         ("graphs", _graphs),
         ("training time", lambda r: _took(r, "train")),
         ("restarts", lambda r: str(r.restarts)),
-        ("node hours", lambda r: "not known" if r.node_hours is None else f"{r.node_hours:,.2f}"),
-        ("cost of its nodes", lambda r: dollars(r.cost) if r.cost is not None else f"not known: {_why_no_cost(r)}"),
+        ("node hours", lambda r: "not known" if r.node_hours is None else f"{_least(r)}{r.node_hours:,.2f}"),
+        ("cost of its nodes", lambda r: f"{_least(r)}{dollars(r.cost)}" if r.cost is not None else f"not known: {_why_no_cost(r)}"),
     ]  # fmt: skip
     return [element("h2", "Overview"), _table(runs, [(name, [value(run) for run in runs]) for name, value in rows])]
+
+
+def _least(run: Run) -> str:
+    return "at least " if run.first_attempts_lost else ""
 
 
 def _why_no_cost(run: Run) -> str:

@@ -11,11 +11,12 @@ from typing import Any
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import TrnError
 from trainium_cdk.jobs.backend import Backend
+from trainium_cdk.jobs.kinds import kinds
 from trainium_cdk.jobs.metrics import Follower
 from trainium_cdk.jobs.records import CacheStatus, CompileCount, CompileError, Start, Step
 from trainium_cdk.jobs.report.cost import Price, price
 from trainium_cdk.jobs.report.curve import Curves
-from trainium_cdk.jobs.status import ACTIVE, JobStatus, Stage
+from trainium_cdk.jobs.status import ACTIVE, JobStatus, Stage, whole
 
 TAIL_BYTES = 65_536
 """Of the end of each stage's log, in which a failure is looked for."""
@@ -46,6 +47,7 @@ class Run:
     errors: list[int] = field(default_factory=list)
     cache: CacheStatus | None = None
     tails: dict[str, bytes] = field(default_factory=dict, repr=False)
+    planned_steps: int | None = None
     total_steps: int | None = None
     take: Take | None = field(default=None, repr=False)
     reader: Follower = field(default_factory=Follower, repr=False)
@@ -128,9 +130,13 @@ class Run:
 
     @property
     def last_step(self) -> int | None:
-        """The step at which it ends, where the log or the settings tell it."""
-        wanted = self.settings.get("run_steps") or self.settings.get("steps") or self.total_steps
-        return int(wanted) if isinstance(wanted, int | float) and wanted > 0 else None
+        """The step at which it ends, where its kind and settings, or its log, tell it."""
+        return self.planned_steps or self.total_steps
+
+    @property
+    def first_attempts_lost(self) -> bool:
+        """Whether the logs begin with a later attempt, as those of restarted pods do: times and cost are then of what is left."""
+        return any(starts[0].attempt for starts in self.starts.values())
 
     @property
     def left(self) -> float | None:
@@ -163,6 +169,9 @@ def described(jobs: Backend[Any], status: JobStatus, catalog: Catalog) -> Run:
     run = Run(status, price(status, jobs.cluster, catalog))
     with suppress(TrnError):  # the report of a job is worth reading without them
         run.settings = jobs.settings(status.id)
+    if run.settings and (kind := kinds().get(status.kind)):
+        with suppress(TypeError, ValueError, KeyError):  # the record lies where jobs can write
+            run.planned_steps = whole(kind.model_construct(None, **run.settings).total_steps)
     return run
 
 
