@@ -24,6 +24,7 @@ NOT_RUN = {
     "python -m sandbox up --slurm --kubernetes": "the fixture runs it",
     "python -m sandbox shell": "every command runs in it",
     "python -m sandbox down": "the fixture runs it",
+    "trn watch bert-large-...": "it ends with the job: tests/cli/test_watch.py",
     "trn top JOB": "it needs the vendor's neuron-top",
     "trn tensorboard JOB": "it needs TensorBoard in the image",
     "cdk destroy": "named beside trn destroy, which does that too",
