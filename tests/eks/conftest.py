@@ -18,6 +18,7 @@ from trainium_cdk.eks import kueue, manifests
 from trainium_cdk.eks.access import SCALER
 from trainium_cdk.eks.installation import Installation
 from trainium_cdk.outputs import ROLE_LABEL
+from trainium_cdk.storage.options import FileSystemMount
 
 Open = Callable[..., Scene]
 
@@ -28,10 +29,11 @@ def kubernetes(tmp_path_factory: pytest.TempPathFactory, local_aws: LocalAws) ->
     secret, wanted = eks.new_secret(), Installation.of(settings.load())
     webhook = eks.webhook_url(local_aws.endpoint, NAME, secret)
     with LocalKubernetes.start(tmp_path_factory.mktemp("scenes"), name=NAME, token_webhook=webhook) as running:
+        running.start_trainer()  # first: Kueue looks for its kinds at growing intervals, up to two minutes
         running.add_system_nodes(labels={ROLE_LABEL: "system"})
         objects = [
             *manifests.namespaces(wanted), manifests.service_account(wanted), *manifests.scaler_access(wanted),
-            *kueue.queues(wanted),
+            *manifests.volumes(wanted, [FileSystemMount("efs", "fs-0123456789abcdef0", "/efs", dns_name="")]), *kueue.queues(wanted),
         ]  # fmt: skip
         file = running.directory / "applied.json"
         file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))

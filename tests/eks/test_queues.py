@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
 from sandbox import processes
 from sandbox.kubernetes import LocalKubernetes, available
 from sandbox.kubernetes.api import Api, ApiError, Object, path_of
-from sandbox.kubernetes.supplier import supplying
 from tests.support import need
 from trainium_cdk import settings
-from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks import kueue, manifests
 from trainium_cdk.eks.installation import Installation
-from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL
-from trainium_cdk.storage.options import FileSystemMount
 
 QUEUE, DEVICE = "kueue.x-k8s.io/queue-name", "aws.amazon.com/neuron"
 TEAMS = {
@@ -32,7 +27,6 @@ ALONE = {"node_groups": [{"name": "trn", "max_nodes": 4}]}
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKubernetes]:
     need(available() is None, str(available()))
     with LocalKubernetes.start(tmp_path_factory.mktemp("queues"), volcano=False) as running:
-        running.start_trainer()  # first: Kueue looks for it at growing intervals, up to two minutes
         yield running
 
 
@@ -177,35 +171,3 @@ def test_a_namespace_uses_its_own_queue_alone(api: Api) -> None:
     api.create(jobset("honest", 1))
     assert _until(lambda: has(api, "honest"))
     assert not any(has(api, f"thief-{team}") for team in ("speech", "vision"))
-
-
-EXAMPLES = Path(__file__).parents[2] / "examples" / "kubernetes"
-
-
-@pytest.mark.parametrize("api", [ALONE], indirect=True)
-@pytest.mark.parametrize(("name", "job"), [("jobset", "llama"), ("trainjob", "mistral")])
-def test_a_users_own_job_gets_nodes_and_runs(cluster: LocalKubernetes, api: Api, name: str, job: str) -> None:
-    """The examples as they are, with the real Kubeflow Trainer: admitted by Kueue, answered for their nodes, placed and running."""
-    wanted = Installation.of(settings.validate({"eks": ALONE, "storage": {"efs": {}}}))
-    mounted = FileSystemMount("efs", "fs-0123456789abcdef0", "/efs", dns_name="")
-    for thing in [*manifests.volumes(wanted, [mounted]), manifests.service_account(wanted)]:
-        api.apply(thing)
-    kind = Catalog.load().instance("trn1.32xlarge")
-    nodes = cluster.add_nodes(kind, 2, labels={GROUP_LABEL: "trn", ROLE_LABEL: "training"})
-    apply = ("apply", "-f", str(EXAMPLES / f"{name}.yaml"))
-    assert _until(lambda: cluster.kubectl(*apply).returncode == 0), cluster.kubectl(*apply).stderr
-    chosen = f"jobset.sigs.k8s.io/jobset-name={job}"
-    listed = path_of("v1", "Pod", namespace="training")
-    with supplying(cluster):
-        assert _until(
-            lambda: (
-                [p["status"].get("phase") for p in api.get(listed, labelSelector=chosen)["items"]] == ["Running"] * 2
-            )
-        ), cluster.kubectl("get", "workloads,provisioningrequests,jobsets,pods", "-n", "training", "-o", "wide").stdout
-    assert {p["spec"]["nodeName"] for p in api.get(listed, labelSelector=chosen)["items"]} == set(nodes)
-    [workload] = api.get(path_of(kueue.API, "Workload", namespace="training"))["items"]
-    assert {c["type"]: c["status"] for c in workload["status"]["conditions"]}["Admitted"] == "True"
-    deleted = cluster.kubectl("delete", "-f", str(EXAMPLES / f"{name}.yaml"), "--cascade=foreground")
-    assert deleted.returncode == 0, deleted.stderr
-    for node in nodes:
-        cluster.remove_node(node)
