@@ -53,6 +53,9 @@ RESPONSES: dict[str, Any] = {
         {"GroupId": "sg-managed", "GroupName": "x", "Tags": OURS}, {"GroupId": "sg-2", "GroupName": "x", "Tags": THEIRS}]}],
     "ec2.describe_volumes": [{"Volumes": [{"VolumeId": id, "State": state, "Tags": OURS} for id, state in
                                           (("vol-1", "available"), ("vol-kept", "available"), ("vol-used", "in-use"))]}],
+    "ec2.describe_capacity_reservations": [{"CapacityReservations": [
+        {"CapacityReservationId": id, "State": state, "Tags": tags} for id, state, tags in
+        (("cr-1", "active", OURS), ("cr-2", "active", THEIRS), ("cr-3", "cancelled", OURS))]}],
     "logs.describe_log_groups": [{"logGroups": [{"logGroupName": f"/aws/lambda/{id}"} for id in ("f", "g")]}],
 }  # fmt: skip
 
@@ -105,12 +108,14 @@ BLOCKING = [
     Leftover("network interface", "eni-1", TAGGED),
     Leftover("network interface", "eni-vpc", IN_VPC),
     Leftover("security group", "sg-1", TAGGED),
+    Leftover("capacity reservation", "cr-1", TAGGED),
 ]
 EVERY = [
     Leftover("instance", "i-1", TAGGED),
     Leftover("instance", "i-3", TAGGED),
-    *BLOCKING,
+    *BLOCKING[:-1],
     Leftover("security group", "sg-managed", TAGGED),
+    BLOCKING[-1],
     Leftover("volume", "vol-1", TAGGED),
     Leftover("log group", "/aws/lambda/f", "it is the log of a function of the stack"),
 ]
@@ -141,6 +146,7 @@ def test_each_leftover_is_deleted_with_its_own_request() -> None:
         ("ec2.revoke_security_group_egress", {"GroupId": "sg-default", "IpPermissions": [ALONE]}),
         ("ec2.delete_security_group", {"GroupId": "sg-1"}),
         ("ec2.delete_security_group", {"GroupId": "sg-managed"}),
+        ("ec2.cancel_capacity_reservation", {"CapacityReservationId": "cr-1"}),
         ("ec2.delete_volume", {"VolumeId": "vol-1"}),
         ("logs.delete_log_group", {"logGroupName": "/aws/lambda/f"}),
     ]

@@ -9,6 +9,7 @@ What fails for one group, or for one object, stops nothing else; the run then en
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import json
 import os
 import time
@@ -18,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import boto3
+from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from . import after, look
@@ -26,6 +28,8 @@ from .kubernetes import Kubernetes
 from .supply import Answer, Group, Limits, Plan, answer, decide
 
 _REQUESTS = "/apis/autoscaling.x-k8s.io/v1"
+_QUICK = Config(connect_timeout=5, read_timeout=15, retries={"mode": "standard", "total_max_attempts": 2})
+"""A shortage of capacity is an error that boto3 tries again, but the next run comes soon enough."""
 _ON_NODES = "fieldSelector=spec.nodeName%21%3D"
 _KUEUES = "labelSelector=kueue.x-k8s.io%2Fmanaged%3Dtrue"
 
@@ -38,8 +42,9 @@ def handler(_event: object, _context: object) -> dict[str, Any]:
     """Entry point of AWS Lambda. What was done is printed for the log, and returned."""
     settings = Settings.read(os.environ["SETTINGS"])
     session = boto3.Session()
-    cluster = session.client("eks").describe_cluster(name=settings.cluster)["cluster"]
-    done = Supplier(settings, Kubernetes(cluster, session), session.client).run(time.time())
+    client = functools.partial(session.client, config=_QUICK)
+    cluster = client("eks").describe_cluster(name=settings.cluster)["cluster"]
+    done = Supplier(settings, Kubernetes(cluster, session), client).run(time.time())
     return {"groups": {name: vars(change) for name, change in done.changes.items()}}
 
 

@@ -132,6 +132,13 @@ def _volumes(client: Client, owner: Owner) -> Iterator[tuple[str, str]]:
             yield volume["VolumeId"], why
 
 
+def _reservations(client: Client, owner: Owner) -> Iterator[tuple[str, str]]:
+    """Those that the scaler has made to start nodes: unused, they are charged, and their placement group cannot be deleted."""
+    for one in _items(client, "ec2", "describe_capacity_reservations", "CapacityReservations"):
+        if one["State"] == "active" and (why := owner.why(_tags(one))):
+            yield one["CapacityReservationId"], why
+
+
 def _logs(client: Client, owner: Owner) -> Iterator[tuple[str, str]]:
     for group in _items(client, "logs", "describe_log_groups", "logGroups"):
         if why := owner.why_log(group["logGroupName"]):
@@ -159,6 +166,12 @@ KINDS: tuple[Kind, ...] = (
     Kind("target group", _target_groups, _by("elbv2", "delete_target_group", "TargetGroupArn"), before=True),
     Kind("network interface", _interfaces, _by("ec2", "delete_network_interface", "NetworkInterfaceId"), before=True),
     Kind("security group", _groups, _delete_group, before=True),
+    Kind(
+        "capacity reservation",
+        _reservations,
+        _by("ec2", "cancel_capacity_reservation", "CapacityReservationId"),
+        before=True,
+    ),
     Kind("volume", _volumes, _by("ec2", "delete_volume", "VolumeId")),
     Kind("log group", _logs, _by("logs", "delete_log_group", "logGroupName")),
 )
