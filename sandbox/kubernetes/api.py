@@ -30,6 +30,7 @@ _FOLDERS = {
     "Exec": "execs",
     "Job": "jobs",
     "JobSet": "jobsets",
+    "Lease": "leases",
     "LocalQueue": "localqueues",
     "Logs": "logs",
     "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
