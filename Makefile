@@ -19,9 +19,9 @@ export PATH := $(CURDIR)/$(BIN):$(CURDIR)/node_modules/.bin:$(PATH)
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 14
 
-demo: setup  ## deploy, submit, train, destroy: all of it in a local AWS and a local Slurm
+demo: setup  ## deploy, submit, train, destroy: all of it in a local AWS and a local Slurm; PCS=1: on AWS PCS
 	@$(BIN)/python -m sandbox.slurm_packages --optional
-	@$(BIN)/python -m sandbox.demo
+	@$(BIN)/python -m sandbox.demo $(if $(PCS),--path pcs --nodes 2)
 
 test: setup .venvs/audit/.done .venvs/mutation/.done .venvs/torchx/.done .venvs/sbom/.done  ## every test, with the real parts (CI=true: nothing may be skipped)
 	@if [ "$$CI" = true ]; then $(MAKE) --no-print-directory test-system kubernetes slurm; else \

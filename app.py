@@ -26,7 +26,7 @@ if (_node := Path(sys.executable).with_name("node")).is_file():
 
 
 _SERVICES = ("ec2", "iam", "s3", "logs", "kms", "efs", "fsx", "lambda", "ecr")
-"""The services of both engines. Importing their modules sends Node no request, so that another thread can do it."""
+"""The services that several engines use. Importing their modules sends Node no request, so that another thread can do it."""
 
 
 def _ahead() -> None:

@@ -30,6 +30,8 @@ source "${here}/lib/apt.sh"
 source "${here}/lib/dnf.sh"
 # shellcheck source=lib/hosts.sh
 source "${here}/lib/hosts.sh"
+# shellcheck source=lib/mounts.sh
+source "${here}/lib/mounts.sh"
 # shellcheck source=lib/limits.sh
 source "${here}/lib/limits.sh"
 # shellcheck source=lib/kernel.sh
@@ -46,8 +48,8 @@ source "${here}/lib/checks.sh"
 # The steps of each role, in order. A head node has no Neuron device: no driver, no kernel headers, no EFA there.
 steps_of() {
   case "$1" in
-    head) echo hosts check-mounts os-packages limits neuron-packages profile framework check-tools ;;
-    compute) echo hosts sysctl check-mounts os-packages kernel-headers efa limits neuron-packages profile \
+    head) echo hosts mounts check-mounts os-packages limits neuron-packages profile framework check-tools ;;
+    compute) echo hosts sysctl mounts check-mounts os-packages kernel-headers efa limits neuron-packages profile \
       framework check-tools check-devices check-efa ;;
     login) echo check-mounts os-packages limits profile ;;
     standalone) echo sysctl check-mounts os-packages kernel-headers efa limits neuron-packages profile \

@@ -102,7 +102,7 @@ def prepare(directory: Path, link: Path, plan: ClusterPlan, environment: Mapping
         (shared / mount.strip("/")).mkdir(parents=True, exist_ok=True)
     home.mkdir(mode=0o700, exist_ok=True)
     commands = _commands(directory)
-    virtual_environment(home / VENV)
+    virtual_environment(shared / plan.venv.strip("/") if plan.venv else home / VENV)
     cloned = repositories(directory / "repositories")
     git_config(home, cloned)
     built = wheels(directory / "wheels")

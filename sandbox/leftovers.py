@@ -127,6 +127,7 @@ KINDS: dict[str, Callable[[Client], Names]] = {
     "event rules": _listed("events", "list_rules", "Rules", "Name"),
     "state machines": _listed("stepfunctions", "list_state_machines", "stateMachines", "name"),
     "EKS clusters": _clusters,
+    "PCS clusters": _listed("pcs", "list_clusters", "clusters", "name"),
 }
 """Kind of resource -> function that lists its names. Add an entry when a stack creates a new kind."""
 

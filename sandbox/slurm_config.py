@@ -62,11 +62,13 @@ class ClusterPlan:
         queues: in the configuration's order; the first one is the default partition.
         mount_dirs: absolute mount directories of the shared storage, for example `/efs`.
         left_out: virtual nodes that are omitted because of the maximum.
+        venv: where the virtual environment is on a shared file system; empty: in the home directory.
     """
 
     queues: tuple[Queue, ...]
     mount_dirs: tuple[str, ...]
     left_out: int = 0
+    venv: str = ""
 
     @property
     def nodes(self) -> tuple[VirtualNode, ...]:
@@ -74,7 +76,7 @@ class ClusterPlan:
 
 
 def plan(config: Mapping[str, Any], max_nodes: int = MAX_NODES) -> ClusterPlan:
-    """Read a cluster configuration (numbers and booleans can be strings, as CloudFormation passes them).
+    """Read a cluster configuration (numbers and booleans can be strings, as CloudFormation passes them), or a cluster of AWS PCS.
 
     Every compute resource gets nodes up to its MaxCount until there are `max_nodes`; beyond that, compute
     resources share the nodes in proportion to their MaxCount.
@@ -82,6 +84,10 @@ def plan(config: Mapping[str, Any], max_nodes: int = MAX_NODES) -> ClusterPlan:
     Raises:
         BadClusterConfiguration: no queue, no node, or a value that is not a number.
     """
+    if pcs := config.get("Pcs"):
+        from sandbox.pcs import plan as plan_of_pcs
+
+        return plan_of_pcs(pcs, max_nodes)
     queues = _list(_get(config, "Scheduling", "the cluster configuration"), "SlurmQueues", "Scheduling")
     requested = [
         (queue, resource, _count(resource, "MinCount", 0, where), _count(resource, "MaxCount", 10, where))
@@ -94,7 +100,7 @@ def plan(config: Mapping[str, Any], max_nodes: int = MAX_NODES) -> ClusterPlan:
         raise BadClusterConfiguration(
             "no queue has a node: every MaxCount is 0; set MaxCount to 1 or more in a compute resource"
         )
-    granted = _shares([most for *_, most in requested], max_nodes)
+    granted = shares([most for *_, most in requested], max_nodes)
     nodes: dict[str, list[VirtualNode]] = {str(q["Name"]): [] for q in queues}
     for (queue, resource, least, _), number in zip(requested, granted, strict=True):
         nodes[str(queue["Name"])] += _nodes_of(queue, resource, min(least, number), number)
@@ -128,7 +134,7 @@ def _nodes_of(queue: Mapping[str, Any], resource: Mapping[str, Any], static: int
     return [node(i, True) for i in range(1, static + 1)] + [node(i, False) for i in range(1, number - static + 1)]
 
 
-def _shares(requested: Sequence[int], most: int) -> list[int]:
+def shares(requested: Sequence[int], most: int) -> list[int]:
     """Distribute `most` nodes: first one each, then in proportion to the requested numbers."""
     shares = [0] * len(requested)
     for _ in range(min(most, sum(requested))):

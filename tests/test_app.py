@@ -137,7 +137,7 @@ def test_the_environment_is_the_one_that_trn_uses(tmp_path: Path, monkeypatch: p
 def test_the_command_line_needs_no_credentials_and_no_active_environment(tmp_path: Path) -> None:
     done = run_cdk("ls", "--output", tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["TrnPclusterStack", "TrnEksStack"]
+    assert done.stdout.split() == ["TrnPclusterStack", "TrnEksStack", "TrnPcsStack"]
 
 
 def test_errors_of_one_engine_do_not_stop_the_other(tmp_path: Path) -> None:
@@ -154,10 +154,10 @@ def test_errors_of_one_engine_do_not_stop_the_other(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "stacks"),
     [
-        ("name: trn", {"TrnPclusterStack", "TrnEksStack"}),
-        ("pcluster: {}", {"TrnPclusterStack", "TrnEksStack"}),
+        ("name: trn", {"TrnPclusterStack", "TrnEksStack", "TrnPcsStack"}),
+        ("pcluster: {}", {"TrnPclusterStack", "TrnEksStack", "TrnPcsStack"}),
         # one zone is enough for Slurm, and EKS was not selected
-        ("pcluster: {}\nnetwork: {zone_ids: [use1-az6]}", {"TrnPclusterStack"}),
+        ("pcluster: {}\nnetwork: {zone_ids: [use1-az6]}", {"TrnPclusterStack", "TrnPcsStack"}),
         # a region that ParallelCluster's default nodes are not offered in
         ("region: ap-south-2\neks: {node_groups: [{instance_type: trn2.48xlarge}]}", {"TrnEksStack"}),
     ],
@@ -180,10 +180,10 @@ def test_the_stacks_are_those_that_the_environment_describes_or_that_fit_it(
         ({"engine": "eks"}, ["TrnEksStack"]),
         ({"engine": "eks, slurm"}, ["TrnEksStack", "TrnPclusterStack"]),
         ({"aws:cdk:bundling-stacks": ["TrnPclusterStack"]}, ["TrnPclusterStack"]),
-        ({"aws:cdk:bundling-stacks": ["TrnP*"]}, ["TrnPclusterStack"]),
-        ({"aws:cdk:bundling-stacks": ["**"]}, ["TrnPclusterStack", "TrnEksStack"]),
-        ({"aws:cdk:bundling-stacks": []}, ["TrnPclusterStack", "TrnEksStack"]),
-        ({"aws:cdk:bundling-stacks": ["Another"]}, ["TrnPclusterStack", "TrnEksStack"]),
+        ({"aws:cdk:bundling-stacks": ["TrnP*"]}, ["TrnPclusterStack", "TrnPcsStack"]),
+        ({"aws:cdk:bundling-stacks": ["**"]}, ["TrnPclusterStack", "TrnEksStack", "TrnPcsStack"]),
+        ({"aws:cdk:bundling-stacks": []}, ["TrnPclusterStack", "TrnEksStack", "TrnPcsStack"]),
+        ({"aws:cdk:bundling-stacks": ["Another"]}, ["TrnPclusterStack", "TrnEksStack", "TrnPcsStack"]),
     ],
 )
 def test_only_the_selected_stacks_are_built(context: dict[str, Any], stacks: list[str], tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_nothing_of_another_engine_is_imported(tmp_path: Path) -> None:
 
 def test_an_unknown_engine_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert app.run(cdk.App(context={"engine": "nomad"}, outdir=str(tmp_path / "cdk.out"))) == 1
-    assert capsys.readouterr().err == "unknown engine 'nomad'. Choose one of slurm, eks\n"
+    assert capsys.readouterr().err == "unknown engine 'nomad'. Choose one of slurm, eks, pcs\n"
 
 
 def test_a_selected_engine_must_be_right(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -138,8 +138,8 @@ def test_no_path_of_one_machine() -> None:
     assert found == []
 
 
-ENGINES = {"slurm", "eks"}
-OF_ONE_ENGINE = {"SlurmCluster", "EksCluster", "SlurmBackend", "KubernetesBackend"}
+ENGINES = {"slurm", "eks", "pcs"}
+OF_ONE_ENGINE = {"PcsCluster", "SlurmCluster", "EksCluster", "SlurmBackend", "KubernetesBackend"}
 
 
 def _compares_engine(node: ast.AST) -> bool:

@@ -77,4 +77,8 @@ done
 unset _trn_dir
 export PATH
 PROFILE
+  [[ -z ${TRN_SLURM_BIN} ]] || write_file /etc/profile.d/trn-slurm.sh 0644 <<PROFILE
+# Slurm's commands for every login shell (written by trn-bootstrap).
+export PATH="${TRN_SLURM_BIN}:\${PATH}"
+PROFILE
 }

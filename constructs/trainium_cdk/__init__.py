@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from trainium_cdk.network import TrnPeering as TrnPeering
     from trainium_cdk.pcluster.cluster import TrnPcluster as TrnPcluster
     from trainium_cdk.pcluster.provider import TrnPclusterProvider as TrnPclusterProvider
+    from trainium_cdk.pcs.cluster import TrnPcsCluster as TrnPcsCluster
     from trainium_cdk.registry import TrnRegistry as TrnRegistry
     from trainium_cdk.stack_outputs import TrnOutputs as TrnOutputs
     from trainium_cdk.storage import EfsOptions as EfsOptions
@@ -55,6 +56,7 @@ __getattr__, __all__ = _lazy.names(
         "network": "TrnNetwork TrnPeering",
         "pcluster.cluster": "TrnPcluster",
         "pcluster.provider": "TrnPclusterProvider",
+        "pcs.cluster": "TrnPcsCluster",
         "registry": "TrnRegistry",
         "stack_outputs": "TrnOutputs",
         "storage": "EfsOptions FileSystemMount LustreOptions S3Link TrnStorage",

@@ -72,6 +72,8 @@ class TrnBootstrap(Construct):
 
     entry_url: str
     """s3:// URL of entry.sh."""
+    entry_checksum: str
+    """SHA-256 of entry.sh, as 64 hexadecimal digits."""
     scripts_url: str
     """s3:// URL of the zip file with configure-node.sh, lib/ and node.env."""
     environment: Environment
@@ -148,8 +150,8 @@ class TrnBootstrap(Construct):
         entry = assets.Asset(self, "Entry", path=str(scripts / ENTRY))
         # Our own hash of the content: the key then depends on nothing but the bytes, whichever CDK release makes it; and
         # entry.sh runs no zip file that has another one.
-        digest = _sha256(scripts / ENTRY)[:32]
-        keys = {f"{PREFIX}entry-{digest}.sh": entry, f"{PREFIX}{scripts_digest}.zip": packed}
+        self.entry_checksum = _sha256(scripts / ENTRY)
+        keys = {f"{PREFIX}entry-{self.entry_checksum[:32]}.sh": entry, f"{PREFIX}{scripts_digest}.zip": packed}
         published = self._publish(keys)
         self.entry_url, self.scripts_url = (f"s3://{bucket.bucket_name}/{key}" for key in keys)
         pointer = ssm.StringParameter(

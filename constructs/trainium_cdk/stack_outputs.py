@@ -14,9 +14,10 @@ from trainium_cdk._cdk.stack_wide import stack_wide
 from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.catalog import Catalog, Need, choose
 from trainium_cdk.eks.view import AnyCluster, view_of
-from trainium_cdk.outputs import Exports, slurm_outputs
+from trainium_cdk.outputs import Exports, pcs_outputs, slurm_outputs
 from trainium_cdk.outputs.eks import claim_of, cluster_outputs
 from trainium_cdk.pcluster.cluster import TrnPcluster
+from trainium_cdk.pcs.cluster import TrnPcsCluster
 from trainium_cdk.storage.given import mounts
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class TrnOutputs(Construct):
         TrnOutputs(self, "Outputs", cluster=eks_cluster, node_groups=[group], bucket=bucket)
 
     Args:
-        cluster: The stack's cluster: a `TrnPcluster`, a `TrnEksCluster`, or any cluster of `aws_eks_v2` or `aws_eks`.
+        cluster: The stack's cluster: a `TrnPcluster`, a `TrnPcsCluster`, a `TrnEksCluster`, or any cluster of `aws_eks_v2` or `aws_eks`.
         bucket: Where jobs keep files, below `jobs/`: its nodes (Slurm) or pods (EKS) must be granted to read and write it.
         repository: Where training images are. Default: none.
         node_groups: On EKS: the Trainium node groups, as for `TrnPlugins`; jobs run in the first where none is named. Default: none,
@@ -59,7 +60,7 @@ class TrnOutputs(Construct):
         scope: Construct,
         id: str,
         *,
-        cluster: TrnPcluster | AnyCluster,
+        cluster: TrnPcluster | TrnPcsCluster | AnyCluster,
         bucket: s3.IBucket,
         repository: ecr.IRepository | None = None,
         node_groups: Sequence[NodeGroup] = (),
@@ -81,6 +82,18 @@ class TrnOutputs(Construct):
                 slurm_outputs(
                     cluster.environment,
                     head_node_id=cluster.head_node_id,
+                    bucket=bucket.bucket_name,
+                    registry_uri=registry_uri,
+                ),
+            )
+            return
+        if isinstance(cluster, TrnPcsCluster):
+            _export(
+                self,
+                pcs_outputs(
+                    cluster.environment,
+                    cluster_id=cluster.cluster_id,
+                    login_group_id=cluster.login_group_id,
                     bucket=bucket.bucket_name,
                     registry_uri=registry_uri,
                 ),

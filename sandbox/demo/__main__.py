@@ -21,7 +21,12 @@ from sandbox.slurm_layout import SlurmFailed
 def main(arguments: list[str] | None = None) -> int:
     """Run the demo; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m sandbox.demo", description=__doc__)
-    parser.add_argument("--path", choices=["all", "slurm", "eks"], default="all", help="which stack (%(default)s)")
+    parser.add_argument(
+        "--path",
+        choices=["all", "slurm", "eks", "pcs"],
+        default="all",
+        help="which stack; all: slurm and eks (%(default)s)",
+    )
     parser.add_argument("--nodes", type=int, default=16, help="nodes of the training job (%(default)s)")
     parser.add_argument("--steps", type=int, default=20, help="training steps (%(default)s)")
     options = parser.parse_args(arguments)
@@ -46,7 +51,7 @@ def _skipped(path: str) -> list[str]:
     found = []
     if path != "eks" and (reason := local_slurm.available()):
         found.append(f"training on a local Slurm ({reason})")
-    if path != "slurm" and (reason := eks.unavailable()):
+    if path in ("all", "eks") and (reason := eks.unavailable()):
         found.append(f"jobs on a real Kubernetes API ({reason})")
     return found
 
@@ -57,9 +62,11 @@ def _tell(aws: LocalAws, directory: Path, options: argparse.Namespace, skipped: 
     narrator.step("bootstrap a local AWS: an empty account")
     seed_datasets(aws.client("s3"))  # public data, not a leftover
     aws.bootstrap()
-    if options.path != "eks":
+    if options.path in ("all", "slurm"):
         slurm.run(narrator, aws, directory, options.nodes, options.steps)
-    if options.path != "slurm":
+    if options.path == "pcs":
+        slurm.run(narrator, aws, directory, options.nodes, options.steps, "TrnPcsStack")
+    if options.path in ("all", "eks"):
         eks.run(narrator, aws, directory)
 
     narrator.step("what is left in the account")

@@ -1,4 +1,4 @@
-"""The Slurm path: deploy `TrnPclusterStack`, train BERT-Large on 16 virtual nodes, destroy everything."""
+"""The Slurm paths: deploy `TrnPclusterStack` or `TrnPcsStack`, train BERT-Large on virtual nodes, destroy everything."""
 
 from __future__ import annotations
 
@@ -18,34 +18,36 @@ REPORT = HOME / ".cache/demo/report.html"
 TOKEN = "demo"  # noqa: S105  no secret: it names the job
 
 
-def run(narrator: Narrator, aws: LocalAws, directory: Path, nodes: int, steps: int) -> None:
+def run(narrator: Narrator, aws: LocalAws, directory: Path, nodes: int, steps: int, stack: str = STACK) -> None:
     """Run the path; without training where this machine cannot run Slurm.
 
     Raises:
         StepFailed: a command failed.
     """
-    narrator.step(f"deploy {STACK} with the CDK's command line")
-    narrator.cdk("deploy", STACK, "--require-approval", "never")
+    narrator.step(f"deploy {stack} with the CDK's command line")
+    narrator.cdk("deploy", stack, "--require-approval", "never")
 
     narrator.step("the stack's outputs for jobs")
-    cluster = _outputs(aws)
+    cluster = _outputs(aws, stack)
     for fleet in cluster.fleets:
         narrator.print(
             f"queue {fleet.queue}: up to {fleet.nodes} x {fleet.instance_type} "
             f"({fleet.cores} NeuronCores, {fleet.efa} EFA interfaces each)"
         )
     narrator.print(
-        f"head node {cluster.head_node_id}, shared {cluster.shared_dir}, Neuron SDK {cluster.neuron_release}"
+        f"head node {cluster.head_node_id or 'none: AWS runs the controller'}, shared {cluster.shared_dir}, Neuron SDK {cluster.neuron_release}"
     )
 
     if slurm.available():
         narrator.step("no local Slurm: render the job instead of running it")
-        narrator.run("trn", "submit", "bert-large", "--nodes", str(nodes), "--dry-run", on_line=lambda _: None)
+        narrator.run(
+            "trn", "submit", "bert-large", "--nodes", str(nodes), "--stack", stack, "--dry-run", on_line=lambda _: None
+        )
     else:
         _train(narrator, aws, cluster, directory, nodes, steps)
 
-    narrator.step(f"destroy {STACK}")
-    narrator.cdk("destroy", STACK, "--force")
+    narrator.step(f"destroy {stack}")
+    narrator.cdk("destroy", stack, "--force")
 
 
 def _train(narrator: Narrator, aws: LocalAws, cluster: SlurmCluster, directory: Path, nodes: int, steps: int) -> None:
@@ -59,20 +61,21 @@ def _train(narrator: Narrator, aws: LocalAws, cluster: SlurmCluster, directory: 
             narrator.print(notice)
 
         narrator.step(f"submit BERT-Large on {nodes} nodes, through SSM: prepare, precompile, then train")
-        narrator.run("trn", "submit", "bert-large", "--nodes", str(nodes), "--steps", str(steps), "--token", TOKEN)
+        of = ("--stack", cluster.stack)
+        narrator.run("trn", "submit", "bert-large", "--nodes", str(nodes), "--steps", str(steps), "--token", TOKEN, *of)
         job = f"bert-large-{TOKEN}"
 
         narrator.step("follow it until it ends")
-        narrator.run("trn", "logs", job, "--follow", "--node", "0")
-        narrator.run("trn", "status", job)
+        narrator.run("trn", "logs", job, "--follow", "--node", "0", *of)
+        narrator.run("trn", "status", job, *of)
         narrator.step("its report: curves, times, cost")
         REPORT.parent.mkdir(parents=True, exist_ok=True)
-        narrator.run("trn", "report", job, "--output", str(REPORT))
+        narrator.run("trn", "report", job, "--output", str(REPORT), *of)
 
 
-def _outputs(aws: LocalAws) -> SlurmCluster:
-    found = aws.client("cloudformation").describe_stacks(StackName=STACK)["Stacks"][0]["Outputs"]
-    cluster = parse(STACK, aws.region, {o["OutputKey"]: o["OutputValue"] for o in found})
+def _outputs(aws: LocalAws, stack: str) -> SlurmCluster:
+    found = aws.client("cloudformation").describe_stacks(StackName=stack)["Stacks"][0]["Outputs"]
+    cluster = parse(stack, aws.region, {o["OutputKey"]: o["OutputValue"] for o in found})
     if not isinstance(cluster, SlurmCluster):
-        raise TypeError(f"{STACK} does not export a Slurm cluster")
+        raise TypeError(f"{stack} does not export a Slurm cluster")
     return cluster

@@ -33,6 +33,7 @@ from sandbox.emulator import (
     iam_users,
     lambda_logs,
     pcluster_provider,
+    pcs,
     service_quotas,
     ssm,
 )
@@ -62,11 +63,14 @@ def install() -> None:
     ec2._zone_name_for_az_id = ec2_catalogue.zone_name
     router.SERVICE_PATTERNS["fsx"] = {"target_prefixes": [fsx.TARGET]}
     app.SERVICE_HANDLERS["fsx"] = fsx.handle_request
+    router.SERVICE_PATTERNS["pcs"] = {"target_prefixes": [pcs.TARGET]}
+    app.SERVICE_HANDLERS["pcs"] = pcs.handle_request
     router.SERVICE_PATTERNS["servicequotas"] = {"target_prefixes": [service_quotas.TARGET]}
     app.SERVICE_HANDLERS["servicequotas"] = service_quotas.handle_request
-    for name in ("fsx", "servicequotas"):
+    for name in ("fsx", "pcs", "servicequotas"):
         iam_actions.SERVICE_TO_IAM_NAMESPACE.setdefault(name, name)
     ssm.install()
+    pcs.install()
     pcluster_provider.install()
     eks.install()
     eks_scaling.install()

@@ -25,6 +25,7 @@ from typing import Any
 from ministack.core.responses import error_response_json, get_region, json_response
 from ministack.services import ec2, ssm
 
+from sandbox.emulator import pcs
 from sandbox.emulator.query import Response
 
 _AL2023 = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-{}-x86_64"
@@ -37,13 +38,13 @@ _sessions: set[str] = set()
 
 
 def _cluster_of(instance_id: str) -> str | None:
-    """The cluster whose head node this running instance is, or None."""
+    """The cluster whose head node, or PCS login node, this running instance is, or None."""
     instance = ec2._instances.get(instance_id)
     if not instance or instance["State"]["Name"] != "running":
         return None
     tags = {tag["Key"]: tag["Value"] for tag in ec2._tags.get(instance_id) or []}
     if tags.get("parallelcluster:node-type") != "HeadNode":
-        return None
+        return pcs.login_node_of(instance_id) if pcs.CLUSTER_TAG in tags else None
     return tags.get("parallelcluster:cluster-name")
 
 

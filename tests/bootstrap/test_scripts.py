@@ -145,3 +145,25 @@ def test_nodes_with_equal_process_ids_move_the_link_together(tmp_path: Path) -> 
     assert link.readlink() == Path("venv-new")
     assert sorted(p.name for p in link.parent.iterdir()) == ["venv", "venv-new", "venv-old"]
     assert list((link.parent / "venv-new").iterdir()) == []
+
+
+def test_a_node_mounts_its_file_systems_itself(new_node: NewNode) -> None:
+    """On AWS PCS. The `mount` of the test mounts memory, and says what it was asked for; fstab is the system's."""
+    node = new_node(
+        TRN_MOUNTS="/efs /fsx", TRN_NODE_ROLE="head", TRN_SLURM_BIN="/opt/aws/pcs/scheduler/slurm-25.11/bin"
+    )
+    fake = '#!/bin/bash\ngrep -q "^[^ ]* $1 " /etc/fstab && echo "$1" >>/root/mounted && /bin/mount -t tmpfs trn "$1"\n'
+    node.write("/usr/local/sbin/mount", fake, 0o755)
+    sources = "TRN_MOUNT_SOURCES=efs:fs-0123456789abcdef0:/efs fsx:fs-1.fsx.us-east-1.amazonaws.com:abcdefgh:/fsx"
+    for _ in range(2):  # again changes nothing
+        done = node.configure(sources)
+        assert done.code == 0, done.err
+    assert node.read("/root/mounted").split() == ["/efs", "/fsx"]
+    lines = [line for line in node.read("/etc/fstab").splitlines() if "fs-" in line]
+    assert lines == [
+        "fs-0123456789abcdef0:/ /efs efs _netdev,noresvport,tls,iam 0 0",
+        "fs-1.fsx.us-east-1.amazonaws.com@tcp:/abcdefgh /fsx lustre _netdev,relatime,flock 0 0",
+    ]
+    assert "slurm-25.11/bin" in node.run("bash", "-lc", "echo $PATH").out
+    bad = node.configure("TRN_MOUNT_SOURCES=efs:fs-0123456789abcdef0:efs")
+    assert "is not efs:FILE-SYSTEM-ID:PATH or fsx:DNS-NAME:MOUNT-NAME:PATH" in bad.err

@@ -5,7 +5,7 @@ The line with the mistake, or the nearest one above it that is there, ends in `#
 
 from __future__ import annotations
 
-from tests.checks import bad_eks, bad_networks, bad_overrides
+from tests.checks import bad_eks, bad_networks, bad_overrides, bad_pcs
 
 CAPACITY = [
     (
@@ -474,6 +474,7 @@ TABLE = [
     *STORAGE,
     *ENCRYPTION,
     *bad_eks.TABLE,
+    *bad_pcs.TABLE,
 ]
 SHAPE = [
     (

@@ -382,4 +382,11 @@ pcluster: {login_nodes: {subnet: public}}
         "eks.node_groups[0].min_nodes",
         "2 x trn1.32xlarge always run and are always charged: 43.00 USD an hour",
     ),
+    (
+        "region: us-east-2\npcs: {queues: [{capacity_type: capacity-block, compute_resources: [{instance_type: trn2.48xlarge, reservation: "
+        "cr-0123456789abcdef0}]}]}",
+        "info",
+        "pcs.queues[0].capacity_type",
+        "PCS's user guide names only P types for capacity blocks",
+    ),
 ]

@@ -270,6 +270,7 @@ TRN2 = "pcluster: {queues: [{name: q, compute_resources: [{instance_type: trn2.4
             TRN2 + "bootstrap: {framework: torch-native}\n",
             ["3: info: bootstrap.framework = torch-native: .* is a beta",
              "3: warning: bootstrap.framework = torch-native: TrnEksStack, which the file does not describe: .* on trn1, only on",
+             "3: warning: bootstrap.framework = torch-native: TrnPcsStack, which the file does not describe: .* on trn1, only on",
              "valid, can be deployed"],
         ),
     ],

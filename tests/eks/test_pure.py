@@ -14,10 +14,10 @@ from ruamel.yaml import YAML
 
 from sandbox.kubernetes import volcano
 from trainium_cdk import outputs, settings
+from trainium_cdk._cdk.interfaces import Layout, interfaces
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks import access, charts, kueue, manifests
 from trainium_cdk.eks.installation import Installation
-from trainium_cdk.eks.interfaces import Layout, interfaces
 from trainium_cdk.eks.user_data import ApiServer, user_data
 from trainium_cdk.settings import Environment
 

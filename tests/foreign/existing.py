@@ -134,6 +134,7 @@ GIVEN: dict[str, Callable[[LocalAws], AbstractContextManager[Context]]] = {
     "existing_cluster": cluster,
     "imported_cluster": administered_cluster,
     "slurm_existing_efs": file_system,
+    "pcs_cluster": file_system,
     "capacity_block": block,
     "peering": other_account,
 }

@@ -32,6 +32,7 @@ ALONE: dict[str, Callable[[Stack], object]] = {
     "TrnNodeRole": lambda s: trn.TrnNodeRole(s, "It"),
     "TrnPcluster": lambda s: trn.TrnPcluster(s, "It", vpc=vpc(s)),
     "TrnPclusterProvider": lambda s: trn.TrnPclusterProvider(s, "It"),
+    "TrnPcsCluster": lambda s: trn.TrnPcsCluster(s, "It", vpc=vpc(s)),
     "TrnPeering": lambda s: trn.TrnPeering(s, "It", vpc=vpc(s), peer_vpc_id="vpc-0123456789abcdef0", peer_cidr="10.1.0.0/16"),
     "TrnRegistry": lambda s: trn.TrnRegistry(s, "It"),
     "TrnStorage": lambda s: trn.TrnStorage(s, "It", vpc=vpc(s)),

@@ -13,8 +13,8 @@ from tests.cdk import needs, only, properties, resources
 from tests.stacks.eks_synthesis import NAMES, document, environment, groups, template, template_of
 from tests.support import swept
 from trainium_cdk import outputs, settings
+from trainium_cdk._cdk.interfaces import interfaces
 from trainium_cdk.eks.charts import CONTROLLERS
-from trainium_cdk.eks.interfaces import interfaces
 from trainium_cdk.outputs import GROUP_LABEL
 
 LONGEST_SECONDS = 745

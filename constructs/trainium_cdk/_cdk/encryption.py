@@ -20,6 +20,8 @@ Setter = Callable[[CfnResource, str], None]
 _USE = ("kms:Decrypt", "kms:DescribeKey", "kms:Encrypt", "kms:GenerateDataKey*", "kms:ReEncrypt*")
 AUTO_SCALING_ROLE = "aws-service-role/autoscaling.amazonaws.com/AWSServiceRoleForAutoScaling"
 """Path of the role with which Auto Scaling starts nodes. KMS rejects a key policy with a role that does not exist."""
+PCS_ROLE = "aws-service-role/pcs.amazonaws.com/AWSServiceRoleForPCS"
+"""Path of the role with which AWS PCS starts nodes."""
 
 
 class TrnKey(Construct):
@@ -32,6 +34,7 @@ class TrnKey(Construct):
         description: what the key is for.
         auto_scaling: whether Auto Scaling starts nodes whose volumes have this key (on EKS). Its service-linked role must exist.
             Default: no.
+        pcs: the same for AWS PCS. Default: no.
         grants: whether grants can be created, with which most services use a key. Logs and queues need none. Default: yes.
         on_destroy: for the key on `cdk destroy`. Without the key, encrypted data that is kept cannot be read. Default:
             deleted, after KMS's waiting period of 30 days.
@@ -44,13 +47,16 @@ class TrnKey(Construct):
         *,
         description: str,
         auto_scaling: bool = False,
+        pcs: bool = False,
         grants: bool = True,
         on_destroy: OnDestroy = "delete",
     ) -> None:
         super().__init__(scope, id)
         key = own_key(self, "Resource", description, removal_policy(on_destroy))
         if auto_scaling:
-            _allow_auto_scaling(key)
+            _allow_volumes(key, AUTO_SCALING_ROLE)
+        if pcs:
+            _allow_volumes(key, PCS_ROLE)
         if not grants:
             _deny_grants(key)
         self.key: kms.IKey = key
@@ -58,13 +64,21 @@ class TrnKey(Construct):
 
 
 def stack_key(
-    scope: Construct, encryption: str, *, description: str, auto_scaling: bool = False, on_destroy: OnDestroy = "delete"
+    scope: Construct,
+    encryption: str,
+    *,
+    description: str,
+    auto_scaling: bool = False,
+    pcs: bool = False,
+    on_destroy: OnDestroy = "delete",
 ) -> kms.IKey | None:
     """The key for an environment's `encryption`: none, a new one, or the given one."""
     if encryption == "aws-managed":
         return None
     if encryption == "customer-key":
-        return TrnKey(scope, "Key", description=description, auto_scaling=auto_scaling, on_destroy=on_destroy).key
+        return TrnKey(
+            scope, "Key", description=description, auto_scaling=auto_scaling, pcs=pcs, on_destroy=on_destroy
+        ).key
     return kms.Key.from_key_arn(scope, "Key", encryption)
 
 
@@ -94,9 +108,9 @@ def _deny_grants(key: kms.Key) -> None:
     )
 
 
-def _allow_auto_scaling(key: kms.Key) -> None:
+def _allow_volumes(key: kms.Key, path: str) -> None:
     stack = Stack.of(key)
-    role = iam.ArnPrincipal(f"arn:{stack.partition}:iam::{stack.account}:role/{AUTO_SCALING_ROLE}")
+    role = iam.ArnPrincipal(f"arn:{stack.partition}:iam::{stack.account}:role/{path}")
     for_volumes = {"Bool": {"kms:GrantIsForAWSResource": "true"}}
     key.add_to_resource_policy(allow("*", *_USE, sid="VolumesOfNodes", to=role))
     grant = allow("*", "kms:CreateGrant", sid="VolumesOfNodesAttached", to=role, conditions=for_volumes)

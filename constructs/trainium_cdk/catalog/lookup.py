@@ -27,6 +27,7 @@ from trainium_cdk.catalog.models import (
     TrainingImage,
     numbers,
 )
+from trainium_cdk.catalog.pcs import PcsFacts
 from trainium_cdk.catalog.plain import plain
 from trainium_cdk.errors import UnknownCatalogEntry
 
@@ -82,6 +83,7 @@ class Catalog(Fact):
     throughput: tuple[ThroughputPoint, ...]
     collectives: tuple[CollectivePoint, ...]
     parallelcluster: ParallelClusterFacts
+    pcs: PcsFacts
     eks: EksFacts
     zone_regions: dict[str, str] = Field(description="region by zone-id prefix")
     torchtitan: dict[str, TorchTitanPreset]
@@ -206,6 +208,7 @@ def _build(overrides: CatalogOverrides) -> Catalog:
             "throughput": read("throughput")["points"],
             "collectives": read("throughput")["collectives"],
             "parallelcluster": read("parallelcluster"),
+            "pcs": read("pcs"),
             "eks": {**read("eks"), "amis": read("amis")["amis"]},
             "zone_regions": {**instances["regions"], **overrides.regions},
             "torchtitan": _merged(read("torchtitan")["presets"], overrides.torchtitan),

@@ -121,6 +121,12 @@ def _service_nodes(env: Environment) -> Iterator[tuple[KeyPath, str, str, str]]:
     yield ("pcluster", "head", "instance_type"), env.pcluster.head.instance_type, *slurm
     if env.pcluster.login_nodes:
         yield ("pcluster", "login_nodes", "instance_type"), env.pcluster.login_nodes.instance_type, *slurm
+    yield (
+        ("pcs", "login", "instance_type"),
+        env.pcs.login.instance_type,
+        "c5.2xlarge",
+        "the installation of the framework",
+    )
     yield ("eks", "system", "instance_type"), env.eks.system.instance_type, "m5.large", "the cluster's own pods"
     if env.eks.bastion_host:
         yield ("eks", "bastion_host", "instance_type"), env.eks.bastion_host.instance_type, "", ""

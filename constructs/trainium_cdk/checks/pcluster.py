@@ -12,7 +12,7 @@ from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.base import is_placeholder
 
-STACKS = ("TrnPclusterStack", "TrnEksStack")
+STACKS = ("TrnPclusterStack", "TrnEksStack", "TrnPcsStack")
 """Names of our stacks. An environment that is not named `trn` adds `-<name>`."""
 HOST_NAME = 63
 """Maximum length of a fully qualified host name. With a longer one the Neuron collectives fail to start."""

@@ -20,7 +20,9 @@ _STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan", "ok": "gree
 
 
 def preflight(
-    stack: Annotated[str, typer.Argument(envvar="TRN_STACK", help="TrnPclusterStack or TrnEksStack.")] = DEFAULT_STACK,
+    stack: Annotated[
+        str, typer.Argument(envvar="TRN_STACK", help="TrnPclusterStack, TrnEksStack or TrnPcsStack.")
+    ] = DEFAULT_STACK,
     env: EnvFile = None,
     as_json: Json = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with code 2 if there are warnings.")] = False,

@@ -13,6 +13,8 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct, IDependable
 
 from trainium_cdk import settings as trn
+from trainium_cdk._cdk.interfaces import Layout
+from trainium_cdk._cdk.launch_templates import training_template
 from trainium_cdk._cdk.once import gibibytes, group_id, role_arn, to_gibibytes
 from trainium_cdk._cdk.rules import check_tags, refuse_tokens
 from trainium_cdk._cdk.subnets import offering_subnet, routes_of, selected
@@ -20,8 +22,7 @@ from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.catalog import CapacityType, Catalog
 from trainium_cdk.efa import TrnEfaSecurityGroup
 from trainium_cdk.eks.groups import ExistingNodeGroup, NodeGroup
-from trainium_cdk.eks.interfaces import Layout
-from trainium_cdk.eks.launch import Sizes, managed_group, training_template
+from trainium_cdk.eks.launch import Sizes, managed_group
 from trainium_cdk.eks.node_role import TrnNodeRole
 from trainium_cdk.eks.rules import check_group
 from trainium_cdk.eks.user_data import user_data

@@ -12,10 +12,11 @@ from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from constructs import Construct, IDependable
 
+from trainium_cdk._cdk.launch_templates import launch_template
 from trainium_cdk._cdk.rules import check_tags, refuse_tokens
 from trainium_cdk._cdk.subnets import routes_of, selected
 from trainium_cdk._cdk.types import AnyRole
-from trainium_cdk.eks.launch import Sizes, launch_template, managed_group
+from trainium_cdk.eks.launch import Sizes, managed_group
 from trainium_cdk.eks.node_role import TrnNodeRole
 from trainium_cdk.eks.rules import check_service_nodes, refuse_name
 from trainium_cdk.eks.user_data import user_data

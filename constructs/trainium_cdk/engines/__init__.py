@@ -1,6 +1,6 @@
 """The engines that run jobs: one manifest each, which names the places of everything in which they differ.
 
-Two are built in. A package brings another one as an entry point in the group `trainium_cdk.engines`, which names its manifest:
+Three are built in. A package brings another one as an entry point in the group `trainium_cdk.engines`, which names its manifest:
 
     [project.entry-points."trainium_cdk.engines"]
     process = "my_package.process:PROCESS"
@@ -8,8 +8,8 @@ Two are built in. A package brings another one as an entry point in the group `t
 The manifest is an `Engine`; see there for its facets.
 
 >>> from trainium_cdk import engines
->>> engines.names()[:2], engines.get("eks").title
-(('slurm', 'eks'), 'Kubernetes')
+>>> engines.names()[:3], engines.get("eks").title
+(('slurm', 'eks', 'pcs'), 'Kubernetes')
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from types import MappingProxyType
 from trainium_cdk.engines import plugins
 from trainium_cdk.engines.eks import EKS
 from trainium_cdk.engines.manifest import Engine, load
+from trainium_cdk.engines.pcs import PCS
 from trainium_cdk.engines.slurm import SLURM
 from trainium_cdk.errors import EngineError
 
-__all__ = ["EKS", "SLURM", "Engine", "every", "get", "load", "names", "of_stack"]
+__all__ = ["EKS", "PCS", "SLURM", "Engine", "every", "get", "load", "names", "of_stack"]
 
 GROUP = "trainium_cdk.engines"
 DEFAULT = SLURM.stack
@@ -38,7 +39,7 @@ def every() -> Mapping[str, Engine]:
     Raises:
         EngineError: an installed package's engine cannot be loaded, or has a name that exists already.
     """
-    found = {e.name: e for e in (SLURM, EKS)}
+    found = {e.name: e for e in (SLURM, EKS, PCS)}
     for entry in plugins.entry_points(GROUP):
         try:
             engine = entry.load()

@@ -48,13 +48,16 @@ def render(env: Environment, *, image: bool = False, engine: str = "slurm") -> s
     return "".join(f"{line}\n" for line in ["# Written by trainium-cdk at deployment.", *lines])
 
 
-def queue_arguments(env: Environment, queue: str, engine: str = "slurm") -> tuple[str, ...]:
+def queue_arguments(env: Environment, queue: str, engine: str = "slurm", resource: str = "") -> tuple[str, ...]:
     """Arguments for the nodes of one queue, as KEY=VALUE: the expected number of devices and EFA interfaces.
 
     A number that differs between the queue's instance types is not checked: ParallelCluster passes the same
     arguments to every node of a queue.
+
+    Args:
+        resource: only its nodes. Default: those of the whole queue.
     """
-    of_queue = [f for f in fleets(env, engine) if f.queue == queue]
+    of_queue = [f for f in fleets(env, engine) if f.queue == queue and resource in ("", f.resource)]
     return (
         f"TRN_NEURON_DEVICES_EXPECTED={_common(of_queue, 'devices')}",
         f"TRN_EFA_EXPECTED={_common(of_queue, 'efa')}",

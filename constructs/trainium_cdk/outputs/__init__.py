@@ -11,6 +11,7 @@ from trainium_cdk.outputs.eks import (
     eks_fleets,
     eks_outputs,
 )
+from trainium_cdk.outputs.pcs import PcsCluster, pcs_outputs, pcs_venv
 from trainium_cdk.outputs.read import Cluster, from_json, parse, read
 from trainium_cdk.outputs.slurm import SlurmCluster, fleets, slurm_outputs
 
@@ -26,6 +27,7 @@ __all__ = [
     "Exports",
     "Fleet",
     "OutputsError",
+    "PcsCluster",
     "SlurmCluster",
     "claims",
     "eks_fleets",
@@ -33,6 +35,8 @@ __all__ = [
     "fleets",
     "from_json",
     "parse",
+    "pcs_outputs",
+    "pcs_venv",
     "read",
     "slurm_outputs",
 ]

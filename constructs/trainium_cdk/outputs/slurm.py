@@ -40,6 +40,11 @@ class SlurmCluster(ClusterOutputs):
         """What tells this cluster from a later one of the same name: jobs record it."""
         return self.head_node_id
 
+    @property
+    def session_target(self) -> str:
+        """The instance for `aws ssm start-session --target`, as a word of a shell."""
+        return self.head_node_id
+
 
 def slurm_outputs(env: Environment, *, head_node_id: str, bucket: str, registry_uri: str = "") -> Exports:
     """What the stack of an environment exports. The arguments may be CDK tokens; the rest is plain text."""

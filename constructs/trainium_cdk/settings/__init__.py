@@ -30,6 +30,7 @@ from trainium_cdk.settings.pcluster import (
     Queue,
     Ssh,
 )
+from trainium_cdk.settings.pcs import Pcs, PcsLoginNode, PcsQueue, PcsResource
 from trainium_cdk.settings.storage import (
     DataRepository,
     Efs,
@@ -62,6 +63,10 @@ __all__ = [
     "Network",
     "NodeGroup",
     "Pcluster",
+    "Pcs",
+    "PcsLoginNode",
+    "PcsQueue",
+    "PcsResource",
     "Peering",
     "Plugins",
     "Problem",

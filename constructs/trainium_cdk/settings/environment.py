@@ -28,6 +28,7 @@ from trainium_cdk.settings.base import AccountId, Region, Settings, Version
 from trainium_cdk.settings.eks import Eks
 from trainium_cdk.settings.network import Network
 from trainium_cdk.settings.pcluster import Pcluster
+from trainium_cdk.settings.pcs import Pcs
 from trainium_cdk.settings.section import Section
 from trainium_cdk.settings.slurm import SlurmSection
 from trainium_cdk.settings.storage import Registry, Storage
@@ -100,6 +101,7 @@ class Environment(Settings):
     bootstrap: Bootstrap = Bootstrap()
     pcluster: Pcluster = Pcluster()
     eks: Eks = Eks()
+    pcs: Pcs = Pcs()
     overrides: CatalogOverrides = Field(default=CatalogOverrides(), alias="catalog")
     """Instance types, Neuron releases, prices and package mirrors of your own."""
 
@@ -193,6 +195,10 @@ class Environment(Settings):
         """Name of the Slurm cluster. It is never the stack's name, because ParallelCluster creates a stack with the
         cluster's name."""
         return self.pcluster.cluster_name or f"{self.name}-slurm"
+
+    @property
+    def pcs_cluster_name(self) -> str:
+        return self.pcs.cluster_name or f"{self.name}-pcs"
 
     @property
     def eks_cluster_name(self) -> str:

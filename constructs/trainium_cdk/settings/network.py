@@ -21,7 +21,7 @@ from trainium_cdk.settings.base import (
 
 InterfaceEndpoint = Literal[
     "ssm", "ssmmessages", "ec2messages", "ec2", "ecr.api", "ecr.dkr", "logs", "sts", "cloudformation", "dynamodb",
-    "elasticfilesystem", "fsx", "eks", "monitoring", "secretsmanager", "autoscaling", "route53", "elasticloadbalancing",
+    "elasticfilesystem", "fsx", "eks", "monitoring", "secretsmanager", "autoscaling", "route53", "elasticloadbalancing", "pcs",
     "eks-auth", "lambda",
 ]  # fmt: skip
 

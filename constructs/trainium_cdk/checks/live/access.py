@@ -30,6 +30,7 @@ ROLES = {
     "scaling": Role("AWSServiceRoleForAutoScaling", "autoscaling.amazonaws.com"),
     "efs": Role("AWSServiceRoleForAmazonElasticFileSystem", "elasticfilesystem.amazonaws.com"),
     "fsx": Role("AWSServiceRoleForAmazonFSx", "fsx.amazonaws.com"),
+    "pcs": Role("AWSServiceRoleForPCS", "pcs.amazonaws.com"),
     "balancer": Role("AWSServiceRoleForElasticLoadBalancing", "elasticloadbalancing.amazonaws.com"),
 }
 

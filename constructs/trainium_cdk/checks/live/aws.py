@@ -22,6 +22,7 @@ OPERATIONS: dict[str, tuple[str, str]] = {
     "s3:ListBucket": ("s3", "head_bucket"),
     "eks:DescribeClusterVersions": ("eks", "describe_cluster_versions"),
     "eks:DescribeAddonVersions": ("eks", "describe_addon_versions"),
+    "pcs:ListClusters": ("pcs", "list_clusters"),
     "elasticfilesystem:DescribeFileSystems": ("efs", "describe_file_systems"),
     "elasticfilesystem:DescribeMountTargets": ("efs", "describe_mount_targets"),
     "fsx:DescribeFileSystems": ("fsx", "describe_file_systems"),

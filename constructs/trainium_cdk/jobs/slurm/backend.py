@@ -154,7 +154,7 @@ class SlurmBackend(Backend["SlurmSubmission"]):
             JobError: always; the message has the commands to run.
         """
         status, cluster = self.status(id), self.cluster
-        head = f"aws ssm start-session --region {cluster.region} --target {cluster.head_node_id}"
+        head = f"aws ssm start-session --region {cluster.region} --target {cluster.session_target}"
         there = f"; then, as {cluster.job_user}: srun --jobid {status.current.number} --overlap --pty {command[0]}"
         raise JobError(f"{cluster.stack} runs Slurm: nodes are reached from the head node. Run {head}{there}")
 
@@ -174,7 +174,7 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         directory, cluster = self.status(id).directory, self.cluster
         raise JobError(
             f"{cluster.stack} runs Slurm. Run tensorboard --logdir {directory} --host 127.0.0.1 on its head node, and "
-            f"forward the port: aws ssm start-session --region {cluster.region} --target {cluster.head_node_id} "
+            f"forward the port: aws ssm start-session --region {cluster.region} --target {cluster.session_target} "
             "--document-name AWS-StartPortForwardingSession --parameters portNumber=6006,localPortNumber=6006"
         )
 

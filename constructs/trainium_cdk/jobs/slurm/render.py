@@ -128,6 +128,8 @@ def _batch(name: str, fitted: Plan, parts: Template, stage: StageName) -> str:
 
 def _venv(cluster: SlurmCluster) -> str:
     venv = cluster.venv
+    if any(f"{venv}/".startswith(f"{d}/") for d in cluster.mount_dirs):
+        return f'"${{TRN_SHARED_ROOT:-}}"{quote.word(venv)}'
     return quote.word(venv) if venv.startswith("/") else f'"$HOME"/{quote.word(venv)}'
 
 

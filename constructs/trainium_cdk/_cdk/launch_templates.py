@@ -1,0 +1,135 @@
+"""Launch templates of nodes, for EKS and for AWS PCS."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+from aws_cdk import CfnTag, Fn
+from aws_cdk import aws_ec2 as ec2
+from constructs import Construct
+
+from trainium_cdk._cdk.interfaces import Interface, Layout, interfaces
+from trainium_cdk.catalog import InstanceType
+
+_Data = ec2.CfnLaunchTemplate
+
+
+def launch_template(
+    scope: Construct,
+    *,
+    instance_type: str | None,
+    root_gib: float,
+    tags: Mapping[str, str],
+    root_device: str = "/dev/xvda",
+    **data: object,
+) -> ec2.CfnLaunchTemplate:
+    """A launch template (not the CDK's construct, which does not support network interfaces).
+
+    Args:
+        instance_type: None where the service that uses the template has it from elsewhere.
+        root_device: name of the image's root volume: Amazon Linux's is /dev/xvda, Ubuntu's /dev/sda1.
+    """
+    return ec2.CfnLaunchTemplate(
+        scope,
+        "Template",
+        launch_template_data=_Data.LaunchTemplateDataProperty(
+            instance_type=instance_type,
+            block_device_mappings=[
+                _Data.BlockDeviceMappingProperty(
+                    device_name=root_device,
+                    ebs=_Data.EbsProperty(
+                        volume_size=root_gib, volume_type="gp3", encrypted=True, delete_on_termination=True
+                    ),
+                )
+            ],
+            monitoring=_Data.MonitoringProperty(enabled=True),  # metrics each minute
+            # one hop: only for programs of the node and pods on its own network
+            metadata_options=_Data.MetadataOptionsProperty(http_tokens="required", http_put_response_hop_limit=1),
+            tag_specifications=[
+                _Data.TagSpecificationProperty(
+                    resource_type=kind, tags=[CfnTag(key=k, value=v) for k, v in sorted(tags.items())]
+                )
+                for kind in ("instance", "volume")
+            ],
+            **data,  # type: ignore[arg-type]
+        ),
+    )
+
+
+def training_template(
+    scope: Construct,
+    *,
+    kind: InstanceType,
+    layout: Layout | None,
+    security_group_ids: Sequence[str],
+    root_gib: float,
+    tags: Mapping[str, str],
+    user_data: str,
+    image_id: str | None,
+    placement_group: ec2.IPlacementGroup | bool,
+    capacity_reservation_id: str | None,
+    capacity_block: bool,
+    subnet_id: str | None = None,
+    root_device: str = "/dev/xvda",
+) -> ec2.CfnLaunchTemplate:
+    """The launch template of Trainium nodes.
+
+    Args:
+        layout: of the EFA interfaces; None for no EFA.
+        user_data: as text; empty for none.
+        placement_group: an existing one, or whether to create a cluster placement group.
+        subnet_id: of the EFA interfaces; None where the service that uses the template sets it.
+    """
+    if isinstance(placement_group, bool):
+        placement = ec2.CfnPlacementGroup(scope, "Placement", strategy="cluster").ref if placement_group else None
+    else:
+        placement = placement_group.placement_group_name
+    reservation = _Data.CapacityReservationTargetProperty(capacity_reservation_id=capacity_reservation_id)
+    template = launch_template(
+        scope,
+        instance_type=kind.name,
+        root_gib=root_gib,
+        root_device=root_device,
+        tags=tags,
+        image_id=image_id,
+        user_data=_base64(user_data) if user_data else None,
+        security_group_ids=None if layout else list(security_group_ids),
+        network_interfaces=_properties(interfaces(kind, layout), tuple(security_group_ids), subnet_id)
+        if layout
+        else None,
+        placement=_Data.PlacementProperty(group_name=placement) if placement else None,
+        capacity_reservation_specification=_Data.CapacityReservationSpecificationProperty(
+            capacity_reservation_target=reservation
+        )
+        if capacity_reservation_id
+        else None,
+        instance_market_options=_Data.InstanceMarketOptionsProperty(market_type="capacity-block")
+        if capacity_block
+        else None,
+    )
+    # cfn-lint's lists of types lack new ones; the type is already checked against the catalogue
+    template.add_metadata("cfn-lint", {"config": {"ignore_checks": ["E3628"]}})
+    return template
+
+
+@cache
+def _base64(text: str) -> str:
+    return Fn.base64(text)
+
+
+@cache
+def _properties(
+    found: tuple[Interface, ...], security_group_ids: tuple[str, ...], subnet_id: str | None
+) -> Sequence[_Data.NetworkInterfaceProperty]:
+    return [
+        _Data.NetworkInterfaceProperty(
+            network_card_index=i.card,
+            device_index=i.device,
+            interface_type=i.kind,
+            groups=list(security_group_ids),
+            subnet_id=subnet_id,
+            delete_on_termination=True,
+        )
+        for i in found
+    ]

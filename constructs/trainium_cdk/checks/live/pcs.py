@@ -1,0 +1,57 @@
+"""AWS PCS in the account: its image, and the clusters that exist already."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainium_cdk.checks.live.account import stack
+from trainium_cdk.checks.live.aws import Aws
+from trainium_cdk.checks.live.images import images
+from trainium_cdk.checks.live.model import Check, Found, Target, counted
+
+
+def evaluate_image(target: Target, image: str | None) -> Found:
+    subject = target.about("PCS-ready image", "pcs", "os")
+    if image:
+        yield subject.ok(
+            image, "the newest: nodes are replaced when a deployment finds another; pcs.custom_ami keeps one"
+        )
+    else:
+        reason = f"AWS publishes no PCS-ready image of {target.env.pcs.os} in {target.env.region}"
+        yield subject.error("none", reason, "choose another region, or give pcs.custom_ami")
+
+
+def fetch_image(target: Target, aws: Aws) -> str | None:
+    answer = aws.find("ssm:GetParameter", Name=target.inventory.public_parameters()[0])
+    return str(answer["Parameter"]["Value"]) if answer else None
+
+
+def evaluate_clusters(target: Target, names: list[str]) -> Found:
+    """`names`: of the other clusters in the region."""
+    if target.cluster in names:
+        subject = target.about(f"PCS cluster {target.cluster}", "pcs", "cluster_name")
+        yield subject.error("exists", "a cluster of this name already exists", "write another pcs.cluster_name")
+    limit = target.env.catalog.pcs.limits.clusters
+    subject = target.about("quota PCS clusters")
+    reason = f"{counted(len(names), 'other cluster')} in {target.env.region}"
+    if len(names) < limit:
+        yield subject.ok(limit, reason)
+    else:
+        fix = "delete one, or request an increase of the quota Clusters of AWS Parallel Computing Service"
+        yield subject.warning(limit, f"{reason}, and this is the default limit", fix)
+
+
+def fetch_clusters(target: Target, aws: Aws) -> list[str]:
+    names = [str(c["name"]) for c in aws("pcs:ListClusters").get("clusters", [])]
+    ours = stack(target, aws)
+    deployed = {o["OutputKey"]: o["OutputValue"] for o in (ours or {}).get("Outputs", [])}.get("ClusterName")
+    return [name for name in names if name != deployed]
+
+
+CHECKS: tuple[Check[Any], ...] = (
+    images(),
+    Check(
+        "pcs-image", ("ssm:GetParameter",), fetch_image, evaluate_image, lambda t: bool(t.inventory.public_parameters())
+    ),
+    Check("pcs-clusters", ("pcs:ListClusters", "cloudformation:DescribeStacks"), fetch_clusters, evaluate_clusters),
+)

@@ -1,0 +1,138 @@
+"""AWS PCS: versions, names, counts, Slurm settings, access to AWS."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+
+from trainium_cdk.catalog.pcs import Size
+from trainium_cdk.checks.rule import Rules, error, info, listed, near
+from trainium_cdk.problems import KeyPath
+from trainium_cdk.settings import Environment, PcsQueue, PcsResource, Problem
+from trainium_cdk.settings.pcs import group_name
+
+LOGIN = "login"
+"""Name of the login node's group."""
+SHORTEST = 3
+"""Characters that the name of a queue or node group has at least (PCS API reference)."""
+
+RULES = Rules()
+
+
+@RULES.add
+def system_has_an_image(env: Environment) -> Iterator[Problem]:
+    known, images, p = env.catalog.parallelcluster.operating_systems, env.catalog.pcs.images, env.pcs
+    if p.os not in known:
+        yield error(("pcs", "os"), "Neuron cannot be installed on this operating system", f"write {near(p.os, images)}")
+    elif p.os not in images and not p.custom_ami:
+        yield error(
+            ("pcs", "os"),
+            f"AWS publishes no PCS-ready image of it, only of {listed(images)}",
+            f"write {listed(images, 'or')}, or give pcs.custom_ami: an image with PCS's agent",
+        )
+
+
+@RULES.add
+def slurm_is_offered(env: Environment) -> Iterator[Problem]:
+    facts, version = env.catalog.pcs, env.pcs.version
+    if version is not None and version not in facts.versions:
+        yield error(
+            ("pcs", "version"), "PCS creates no cluster with this Slurm", f"write {listed(facts.versions, 'or')}"
+        )
+
+
+@RULES.add
+def node_groups_have_names_of_their_own(env: Environment) -> Iterator[Problem]:
+    limit, seen = env.catalog.pcs.limits.name, {LOGIN: "the login node"}
+    for i, queue in enumerate(env.pcs.queues):
+        if len(queue.name) < SHORTEST:
+            key: KeyPath = ("pcs", "queues", i, "name")
+            yield error(
+                key, f"it has {len(queue.name)} characters, PCS needs {SHORTEST}", f"write {queue.name:q<{SHORTEST}}"
+            )
+    for at, queue, resource in _resources(env):
+        name, key = group_name(queue, resource), (*at, "name")
+        if len(name) > limit:
+            reason = f"its node group is named {name}: {len(name)} characters, and PCS accepts {limit}"
+            yield error(key, reason, "shorten the name of the queue or of the compute resource")
+        elif other := seen.get(name):
+            yield error(key, f"its node group is named {name}, as that of {other}", "choose another name")
+        seen.setdefault(name, f"{queue.name}/{resource.name}")
+
+
+@RULES.add
+def node_groups_are_within_limits(env: Environment) -> Iterator[Problem]:
+    limits, groups = env.catalog.pcs.limits, [r for _, _, r in _resources(env)]
+    key = ("pcs", "queues")
+    if len(env.pcs.queues) > limits.queues:
+        reason = f"a cluster has at most {limits.queues} queues, and here are {len(env.pcs.queues)}"
+        yield error(key, reason, "remove queues, or use a second environment", value=len(env.pcs.queues))
+    if len(groups) + 1 > limits.compute_node_groups:
+        reason = (
+            f"a cluster has at most {limits.compute_node_groups} node groups: one for the login node and, here, "
+            f"{len(groups)} for compute resources"
+        )
+        yield error(key, reason, "remove compute resources, or use a second environment", value=len(groups))
+
+
+@RULES.add
+def size_holds_the_nodes(env: Environment) -> Iterator[Problem]:
+    sizes, p = env.catalog.pcs.sizes, env.pcs
+    nodes = sum(r.max_nodes for _, _, r in _resources(env)) + 1
+    if nodes <= sizes[p.size].nodes:
+        return
+    larger: list[Size] = [name for name, size in sizes.items() if size.nodes >= nodes]
+    fix = f"write size: {larger[0]}, or lower max_nodes" if larger else "lower max_nodes, or use several environments"
+    reason = f"it has at most {sizes[p.size].nodes:,} nodes, and this cluster up to {nodes:,}, the login node included"
+    yield error(("pcs", "size"), reason, fix)
+
+
+@RULES.add
+def slurm_settings_are_for_clusters(env: Environment) -> Iterator[Problem]:
+    known = env.catalog.pcs.cluster_settings
+    for name in env.pcs.slurm_settings:
+        if name not in known:
+            reason = "PCS does not let a cluster set this"
+            yield error(
+                ("pcs", "slurm_settings", name),
+                reason,
+                f"remove it{_meant(name, known)}; PCS's user guide lists what it supports",
+            )
+
+
+@RULES.add
+def pcs_nodes_reach_aws(env: Environment) -> Iterator[Problem]:
+    network, p = env.network, env.pcs
+    if not network.existing and network.nat == "none":
+        if missing := sorted(set(env.catalog.pcs.endpoints) - set(network.interface_endpoints)):
+            reason = f"without a NAT gateway nodes cannot reach {listed(missing)}"
+            fix = f"add {listed(missing)}, or write nat: one"
+            yield error(("network", "interface_endpoints"), reason, fix, engine="pcs")
+        if not network.s3_endpoint:
+            reason = "without a NAT gateway nodes need the S3 endpoint, because their start scripts are in S3"
+            yield error(("network", "s3_endpoint"), reason, "write s3_endpoint: true, or nat: one", engine="pcs")
+    if not network.reaches_internet and not p.custom_ami:
+        reason = "without access to the internet nodes cannot install Neuron, and AWS's image does not contain it"
+        yield error(("pcs", "custom_ami"), reason, "give an image that contains Neuron and PCS's agent")
+
+
+@RULES.add
+def capacity_blocks_are_documented(env: Environment) -> Iterator[Problem]:
+    for i, queue in enumerate(env.pcs.queues):
+        if queue.capacity_type == "capacity-block":
+            yield info(
+                ("pcs", "queues", i, "capacity_type"),
+                "PCS's user guide names only P types for capacity blocks; others have run Trainium on one, without AWS's support for it",
+                "try it with one node, or use TrnPclusterStack or TrnEksStack for a block",
+            )
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f", or write {close[0]}" if close else ""
+
+
+def _resources(env: Environment) -> Iterator[tuple[KeyPath, PcsQueue, PcsResource]]:
+    for i, queue in enumerate(env.pcs.queues):
+        for j, resource in enumerate(queue.compute_resources):
+            yield ("pcs", "queues", i, "compute_resources", j), queue, resource

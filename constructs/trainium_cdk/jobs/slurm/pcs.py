@@ -1,0 +1,70 @@
+"""The jobs of a deployed cluster of AWS PCS: the same scripts, run on its login node, which is found by its tag."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trainium_cdk._aws import describe_error
+from trainium_cdk.errors import TransportError
+from trainium_cdk.jobs.slurm.backend import SlurmBackend
+from trainium_cdk.jobs.slurm.ssm import SsmTransport
+from trainium_cdk.jobs.slurm.transport import LocalTransport, Result, Transport
+from trainium_cdk.outputs.pcs import GROUP_TAG, PcsCluster
+
+
+def connect(
+    cluster: PcsCluster, *, local: bool | None = None, say: Callable[[str], None] | None = None
+) -> SlurmBackend:
+    """Arguments and errors as of `jobs.connect`; on a login node, give `local`: it is not detected."""
+    transport: Transport = LocalTransport() if local else LoginNodeTransport(cluster, say)
+    return SlurmBackend(cluster, transport)
+
+
+class LoginNodeTransport:
+    """Runs scripts on the running login node, through SSM. It is looked up again after a failure: PCS may have replaced it."""
+
+    interval = SsmTransport.interval
+
+    def __init__(self, cluster: PcsCluster, say: Callable[[str], None] | None = None):
+        self._cluster, self._say = cluster, say
+        self._ssm: SsmTransport | None = None
+
+    def run(self, script: str, timeout: float = 120, private: bool = False) -> Result:
+        if self._ssm is None:
+            node = login_node(self._cluster)
+            self._ssm = SsmTransport.of(self._cluster.model_copy(update={"head_node_id": node}), self._say)
+        try:
+            return self._ssm.run(script, timeout, private)
+        except TransportError:
+            self._ssm = None
+            raise
+
+
+def login_node(cluster: PcsCluster) -> str:
+    """EC2 instance id of the login node that has run longest.
+
+    Raises:
+        TransportError: none runs, or EC2 cannot be queried.
+    """
+    import boto3
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    filters = {f"tag:{GROUP_TAG}": cluster.login_group_id, "instance-state-name": "running"}
+    try:
+        found = boto3.client("ec2", region_name=cluster.region).describe_instances(
+            Filters=[{"Name": name, "Values": [value]} for name, value in filters.items()]
+        )["Reservations"]
+    except ClientError as e:
+        code = e.response["Error"].get("Code", "")
+        denied = ". Request the permission ec2:DescribeInstances" if "Unauthorized" in code else ""
+        raise TransportError(f"cannot look up the login node: {e}{denied}", again=not denied) from None
+    except BotoCoreError as e:
+        raise TransportError(f"cannot look up the login node: {describe_error(e)}") from None
+    nodes = [instance for reservation in found for instance in reservation["Instances"]]
+    if not nodes:
+        raise TransportError(
+            f"no login node of {cluster.cluster_name} is running (node group {cluster.login_group_id}): PCS starts one within minutes. "
+            "If none comes, read the group's errors: aws pcs get-compute-node-group --cluster-identifier "
+            f"{cluster.cluster_id} --compute-node-group-identifier {cluster.login_group_id} --region {cluster.region}"
+        )
+    return str(min(nodes, key=lambda node: node["LaunchTime"])["InstanceId"])

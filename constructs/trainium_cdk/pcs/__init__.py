@@ -1,0 +1,1 @@
+"""The Slurm engine on AWS Parallel Computing Service (PCS)."""

@@ -1,0 +1,299 @@
+"""`TrnPcsCluster`: a Slurm cluster on AWS Parallel Computing Service (PCS)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+
+import jsii
+from aws_cdk import Duration, Names
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_pcs as pcs
+from aws_cdk import aws_s3 as s3
+from constructs import Construct, IDependable
+
+from trainium_cdk._cdk.permissions import allow, grant_keys, job_file_statements, session_manager_policy
+from trainium_cdk.bootstrap import TrnBootstrap
+from trainium_cdk.bucket import TrnBucket
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.catalog.pcs import Size
+from trainium_cdk.efa import TrnEfaSecurityGroup
+from trainium_cdk.network import TrnNetwork
+from trainium_cdk.outputs.contract import PAYLOADS, RESPONSES
+from trainium_cdk.pcs.described import ClusterSubnets, chosen_subnets, environment_of, environments_subnets
+from trainium_cdk.pcs.groups import PATH, Shared, login_group, node_role, training_group
+from trainium_cdk.settings import Environment, PcsLoginNode, PcsQueue
+from trainium_cdk.settings.inventory import inventory
+from trainium_cdk.storage import AnyStorage, TrnStorage
+from trainium_cdk.storage.given import wrapped
+
+
+@jsii.implements(iam.IGrantable, ec2.IConnectable)
+class TrnPcsCluster(Construct):
+    """A Slurm cluster on AWS PCS, in any VPC: AWS runs the controller. Each queue is in one subnet, as EFA does not cross subnets.
+
+    Example:
+        TrnPcsCluster(self, "Slurm", vpc=vpc, storage=existing_efs, queues=[settings.PcsQueue(name="trn")])
+
+    Args:
+        vpc: Where the cluster is.
+        queues: The partitions. Default: one, of up to 16 trn1.32xlarge.
+        storage: File systems that every node mounts: a `TrnStorage`, or an EFS or FSx for Lustre file system of the CDK. Default: a new EFS.
+        bootstrap: The scripts that every node runs at its start, for the same operating system, mounts and types. Default: a `TrnBootstrap`,
+            in a `TrnBucket`.
+        vpc_subnets: Where nodes may be: for each queue one of them is chosen, in an availability zone that offers its types. The
+            controller and the login node are in the first. Default: the private subnets of the VPC.
+        queue_subnets: The subnets of queues, by name. Default: chosen from `vpc_subnets`.
+        login_node: Default: a c5.2xlarge, which Session Manager reaches.
+        cluster_name: Default: from the construct's path.
+        operating_system: ubuntu2404; ubuntu2204 or alinux2023 with an image of your own. Default: ubuntu2404.
+        version: Version of Slurm. Default: the catalogue's.
+        size: The controller's size: small, medium or large. Default: small, for up to 31 nodes and 256 jobs.
+        accounting: Slurm accounting, in a database that AWS runs and charges. Default: False.
+        custom_ami: Image of every node without an image of its own. Default: AWS's newest PCS-ready image.
+        scale_down_idle_time: A dynamic node without work is stopped after this time. Default: 10 minutes.
+        slurm_settings: Settings of slurm.conf that PCS lets a cluster set. Default: none.
+        tags: Tags of the cluster's instances. Default: none.
+        catalog: The catalogue with the instance types of the queues. Default: this release's.
+        rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
+
+    Raises:
+        SettingsError: a value is not valid.
+        ValueError: the VPC has no subnet of a required kind.
+    """
+
+    cluster_id: str
+    """The cluster's id in PCS, which is also its identity for jobs."""
+    login_group_id: str
+    """Id of the node group of the login node."""
+    node_role: iam.Role
+    """Role of the compute nodes, where jobs run."""
+    login_role: iam.Role
+    """Role of the login node: with Session Manager and Run Command."""
+    environment: Environment
+    """The environment that describes the cluster."""
+    storage: TrnStorage
+    """The file systems that its nodes mount."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        vpc: ec2.IVpc,
+        queues: Sequence[PcsQueue] = (PcsQueue(),),
+        storage: AnyStorage | None = None,
+        bootstrap: TrnBootstrap | None = None,
+        vpc_subnets: ec2.SubnetSelection | None = None,
+        queue_subnets: Mapping[str, ec2.ISubnet] | None = None,
+        login_node: PcsLoginNode = PcsLoginNode(),  # noqa: B008  frozen
+        cluster_name: str | None = None,
+        operating_system: str = "ubuntu2404",
+        version: str | None = None,
+        size: Size = "small",
+        accounting: bool = False,
+        custom_ami: str | None = None,
+        scale_down_idle_time: Duration | None = None,
+        slurm_settings: Mapping[str, str | int] | None = None,
+        tags: Mapping[str, str] | None = None,
+        catalog: Catalog | None = None,
+        rules: bool = True,
+    ) -> None:
+        super().__init__(scope, id)
+        catalog = catalog or Catalog.load()
+        if not isinstance(storage, TrnStorage):
+            storage = wrapped(self, "Storage", vpc, storage) if storage else TrnStorage(self, "Storage", vpc=vpc)
+        environment = environment_of(
+            self,
+            storage=storage,
+            tags=tags or {},
+            catalog=catalog,
+            rules=rules,
+            queues=queues,
+            cluster_name=cluster_name or Names.unique_resource_name(self, max_length=40, separator="-"),
+            login=login_node,
+            os=operating_system,
+            version=version,
+            size=size,
+            accounting=accounting,
+            custom_ami=custom_ami,
+            scale_down_idle_minutes=int(scale_down_idle_time.to_minutes()) if scale_down_idle_time else None,
+            slurm_settings=dict(slurm_settings or {}),
+        )
+        if bootstrap:
+            environment = environment.model_copy(update={"bootstrap": bootstrap.environment.bootstrap})
+        else:
+            bootstrap = TrnBootstrap(
+                self,
+                "Bootstrap",
+                bucket=TrnBucket(self, "Files").bucket,
+                instance_types=inventory(environment, "pcs").instance_types,
+                operating_system=operating_system,
+                mount_dirs=environment.storage.mount_dirs,
+                catalog=catalog,
+                rules=rules,
+            )
+        subnets = chosen_subnets(self, vpc, vpc_subnets, queues, queue_subnets or {})
+        self._build(environment, vpc, subnets, storage, bootstrap)
+
+    @classmethod
+    def from_settings(
+        cls,
+        scope: Construct,
+        id: str,
+        *,
+        environment: Environment,
+        network: TrnNetwork,
+        storage: TrnStorage,
+        bootstrap: TrnBootstrap,
+    ) -> TrnPcsCluster:
+        """The PCS cluster of an environment."""
+        return _OfEnvironment(scope, id, environment, network, storage, bootstrap)
+
+    @property
+    def grant_principal(self) -> iam.IPrincipal:
+        """The role of the compute nodes: `bucket.grant_read(cluster)`."""
+        return self.node_role
+
+    @property
+    def connections(self) -> ec2.Connections:
+        """Network access to its nodes and its controller."""
+        return self._group.connections
+
+    def _build(
+        self,
+        environment: Environment,
+        vpc: ec2.IVpc,
+        subnets: ClusterSubnets,
+        storage: TrnStorage,
+        bootstrap: TrnBootstrap,
+    ) -> None:
+        self.environment, self.storage = environment, storage
+        p, facts = environment.pcs, environment.catalog.pcs
+        self._group = TrnEfaSecurityGroup(self, "Nodes", vpc=vpc)
+        self.resource = cluster = self._cluster(environment, subnets)
+        cluster.node.add_dependency(*subnets.ready, self._group)
+        self.cluster_id = cluster.attr_id
+        self.node_role = node_role(self, "NodeRole", storage, bootstrap)
+        self.login_role = node_role(self, "LoginRole", storage, bootstrap)
+        self.login_role.add_managed_policy(session_manager_policy(self))
+        for role in (self.node_role, self.login_role):
+            role.add_to_policy(allow(cluster.attr_arn, "pcs:RegisterComputeNodeGroupInstance", sid="JoinCluster"))
+        nodes, login = (
+            iam.InstanceProfile(self, f"{id}Profile", role=role, path=PATH)
+            for id, role in (("Node", self.node_role), ("Login", self.login_role))
+        )
+        image = p.custom_ami or _own_image(self, facts.images[p.os])
+        groups = (self._group.security_group, storage.client_security_group)
+        shared = Shared(environment, cluster, storage, bootstrap, [g.security_group_id for g in groups], image)
+        scope = Construct(self, "Login")
+        self.login = login_group(scope, shared, subnets.controller, login.instance_profile_arn)
+        self.login.node.add_dependency(self.login_role)
+        self.login_group_id = self.login.attr_id
+        for i, queue in enumerate(p.queues):
+            of_queue = []
+            scope = Construct(self, f"Queue{queue.name}")
+            for resource in queue.compute_resources:
+                group = training_group(
+                    Construct(scope, resource.name),
+                    shared,
+                    queue,
+                    resource,
+                    subnets.queues[queue.name],
+                    nodes.instance_profile_arn,
+                )
+                group.node.add_dependency(self.node_role)
+                of_queue.append(group)
+            _queue(scope, cluster, queue.name, of_queue, default=i == 0)
+
+    def _cluster(self, environment: Environment, subnets: ClusterSubnets) -> pcs.CfnCluster:
+        p = environment.pcs
+        settings = [
+            pcs.CfnCluster.SlurmCustomSettingProperty(parameter_name=key, parameter_value=str(value))
+            for key, value in p.slurm_settings.items()
+        ]
+        return pcs.CfnCluster(
+            self,
+            "Resource",
+            name=environment.pcs_cluster_name,
+            size=p.size.upper(),
+            scheduler=pcs.CfnCluster.SchedulerProperty(
+                type="SLURM", version=p.version or environment.catalog.pcs.default
+            ),
+            networking=pcs.CfnCluster.NetworkingProperty(
+                subnet_ids=[subnets.controller], security_group_ids=[self._group.security_group.security_group_id]
+            ),
+            slurm_configuration=pcs.CfnCluster.SlurmConfigurationProperty(
+                scale_down_idle_time_in_seconds=p.scale_down_idle_minutes * 60,
+                slurm_custom_settings=settings or None,
+                accounting=pcs.CfnCluster.AccountingProperty(mode="STANDARD") if p.accounting else None,
+            ),
+        )
+
+    def wait_for(self, *others: IDependable) -> None:
+        """Create the cluster after these, and delete it before them."""
+        self.resource.node.add_dependency(*others)
+
+    def grant_bucket(self, bucket: s3.IBucket) -> iam.Grant:
+        """Let every node read and write the jobs' files in the stack's bucket, and the login node read what `trn` sends to it, and
+        store what it returns."""
+        payloads = allow(bucket.arn_for_objects(f"{PAYLOADS}*"), "s3:GetObject", "s3:GetObjectVersion")
+        responses = allow(bucket.arn_for_objects(f"{RESPONSES}*"), "s3:PutObject")
+        files = job_file_statements(self.resource.stack.partition, bucket.bucket_name)
+        roles = (self.node_role, self.login_role)
+        login = ((self.login_role, payloads), (self.login_role, responses))
+        allowed = (*login, *((role, statement) for role in roles for statement in files))
+        grants = [
+            iam.Grant.add_to_principal(
+                grantee=role, actions=s.actions, resource_arns=s.resources, conditions=s.conditions
+            )
+            for role, s in allowed
+        ]
+        for role in roles:
+            grants += grant_keys(role, bucket, write=True)
+        return reduce(iam.Grant.combine, grants)
+
+
+def _queue(
+    scope: Construct, cluster: pcs.CfnCluster, name: str, groups: Sequence[pcs.CfnComputeNodeGroup], *, default: bool
+) -> None:
+    """A partition in which each job has its nodes to itself, as on ParallelCluster."""
+    settings = {"OverSubscribe": "EXCLUSIVE", **({"Default": "YES"} if default else {})}
+    pcs.CfnQueue(
+        scope,
+        "Queue",
+        cluster_id=cluster.attr_id,
+        name=name,
+        compute_node_group_configurations=[
+            pcs.CfnQueue.ComputeNodeGroupConfigurationProperty(compute_node_group_id=group.attr_id) for group in groups
+        ],
+        slurm_configuration=pcs.CfnQueue.SlurmConfigurationProperty(
+            slurm_custom_settings=[
+                pcs.CfnQueue.SlurmCustomSettingProperty(parameter_name=key, parameter_value=value)
+                for key, value in settings.items()
+            ]
+        ),
+    )
+
+
+def _own_image(scope: Construct, parameter: str) -> str:
+    """AWS's newest image at each deployment."""
+    return ec2.MachineImage.from_ssm_parameter(parameter).get_image(scope).image_id
+
+
+class _OfEnvironment(TrnPcsCluster):
+    """The cluster of an environment."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        environment: Environment,
+        network: TrnNetwork,
+        storage: TrnStorage,
+        bootstrap: TrnBootstrap,
+    ) -> None:
+        Construct.__init__(self, scope, id)
+        subnets = environments_subnets(environment, network)
+        self._build(environment, network.vpc, subnets, storage, bootstrap)

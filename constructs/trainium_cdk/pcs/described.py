@@ -1,0 +1,122 @@
+"""The environment of a cluster of AWS PCS that is described by keyword arguments, and its subnets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aws_cdk import aws_ec2 as ec2
+from constructs import Construct, IDependable
+
+import trainium_cdk.checks.capacity as capacity
+import trainium_cdk.checks.pcs as pcs
+import trainium_cdk.checks.zones as zones
+from trainium_cdk import settings as trn
+from trainium_cdk._cdk.rules import REGION_NAMES, Arguments, check_tags, own_entries, region_of
+from trainium_cdk._cdk.subnets import offering_subnet, routes_of, selected
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.network import TrnNetwork
+from trainium_cdk.settings import Environment
+from trainium_cdk.storage import TrnStorage
+
+_RULES = (*capacity.RULES, *pcs.RULES, zones.region_offers_every_type)
+_NAMES = {
+    **REGION_NAMES,
+    "os": "operating_system",
+    "login": "login_node",
+    "scale_down_idle_minutes": "scale_down_idle_time",
+}
+
+
+@dataclass(frozen=True)
+class ClusterSubnets:
+    """The subnet ids of a cluster's controller and nodes, and what must exist before the nodes reach the internet."""
+
+    controller: str
+    queues: Mapping[str, str]
+    ready: Sequence[IDependable]
+
+
+def environment_of(
+    construct: Construct,
+    *,
+    storage: TrnStorage,
+    tags: Mapping[str, str],
+    queues: Sequence[trn.PcsQueue],
+    catalog: Catalog,
+    rules: bool,
+    **values: Any,
+) -> Environment:
+    """The environment of a cluster in any app.
+
+    Args:
+        catalog: has the instance types of the queues.
+        rules: whether to register problems that the rules find.
+        values: of `trn.Pcs`.
+
+    Raises:
+        SettingsError: a value is not valid.
+    """
+    types = {r.instance_type for queue in queues for r in queue.compute_resources} & set(catalog.instances)
+    regions = [set(catalog.regions_of(kind)) for kind in types]
+    mounts = {mount.kind: {"mount_dir": mount.mount_dir} for mount in storage.file_systems}
+    arguments = Arguments(construct, ("pcs",), _NAMES, engine="pcs")
+    environment = arguments.validated(
+        {
+            "region": region_of(construct, sorted(set.intersection(*regions)) if regions else ()),
+            "tags": dict(tags),
+            "storage": {"efs": None, "fsx": None} | mounts,
+            "pcs": {"queues": tuple(queues)} | {k: v for k, v in values.items() if v is not None},
+            **own_entries(catalog, sorted(types)),
+        }
+    )
+    arguments.require(environment, pcs.system_has_an_image)
+    if rules:
+        check_tags(construct, tags)
+        arguments.check_environment(environment, _RULES)
+    return environment
+
+
+def chosen_subnets(
+    scope: Construct,
+    vpc: ec2.IVpc,
+    candidates: ec2.SubnetSelection | None,
+    queues: Sequence[trn.PcsQueue],
+    given: Mapping[str, ec2.ISubnet],
+) -> ClusterSubnets:
+    """For each queue the given subnet, or one of the candidates in a zone that offers its types; the controller is in the first.
+
+    Raises:
+        ValueError: `given` names something that is no queue.
+    """
+    if unknown := sorted(set(given) - {queue.name for queue in queues}):
+        names = ", ".join(queue.name for queue in queues)
+        raise ValueError(
+            f"{scope.node.path}: queue_subnets names {unknown[0]!r}, which is no queue; queues are {names}"
+        )
+    subnets = selected(vpc, candidates)
+    return ClusterSubnets(
+        controller=subnets[0].subnet_id,
+        queues={
+            queue.name: given[queue.name].subnet_id
+            if queue.name in given
+            else offering_subnet(
+                scope,
+                f"Subnet{queue.name}",
+                subnets=subnets,
+                instance_types=[resource.instance_type for resource in queue.compute_resources],
+            )
+            for queue in queues
+        },
+        ready=routes_of([*subnets, *given.values()]),
+    )
+
+
+def environments_subnets(environment: Environment, network: TrnNetwork) -> ClusterSubnets:
+    """The subnets that an environment names, in its network."""
+    return ClusterSubnets(
+        controller=network.private_subnet(None).subnet_id,
+        queues={q.name: network.private_subnet(q.zone_id).subnet_id for q in environment.pcs.queues},
+        ready=[network.internet_ready],
+    )

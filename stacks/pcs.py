@@ -1,0 +1,91 @@
+"""`TrnPcsStack`: a complete Slurm cluster on AWS PCS, from the VPC to the jobs' bucket."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aws_cdk import CfnOutput, Duration, Stack
+from constructs import Construct
+
+from trainium_cdk._cdk.encryption import TrnKey, encrypt, encrypt_operations, stack_key
+from trainium_cdk._cdk.managed_policies import manage_policies
+from trainium_cdk._cdk.removal import removal_policy
+from trainium_cdk._cdk.stack_functions import STRICT, StackFunctions
+from trainium_cdk.bootstrap import TrnBootstrap
+from trainium_cdk.bucket import TrnBucket
+from trainium_cdk.network import TrnNetwork
+from trainium_cdk.outputs import pcs_outputs
+from trainium_cdk.outputs.contract import PAYLOADS, RESPONSES
+from trainium_cdk.pcs.cluster import TrnPcsCluster
+from trainium_cdk.registry import TrnRegistry
+from trainium_cdk.settings import Environment
+from trainium_cdk.settings.inventory import inventory
+from trainium_cdk.storage import TrnStorage
+
+
+class TrnPcsStack(Stack):
+    """A cluster of AWS PCS with Trainium queues, and everything it needs.
+
+    Args:
+        environment: what to build. Its tags go on every resource, and on the cluster's nodes.
+    """
+
+    def __init__(self, scope: Construct, id: str, *, environment: Environment, **kwargs: Any):
+        kwargs.setdefault(
+            "description", f"Trainium on Slurm (AWS PCS): cluster {environment.pcs_cluster_name} (trainium-cdk)"
+        )
+        super().__init__(scope, id, tags={**environment.tags, **kwargs.pop("tags", {})}, **kwargs)
+        name, on_destroy = environment.name, environment.on_destroy
+        data_key = stack_key(
+            self, environment.encryption, description=f"Data of {name}", pcs=True, on_destroy=on_destroy
+        )
+        network = TrnNetwork.from_settings(
+            self,
+            "Network",
+            environment.network,
+            zone_ids=inventory(environment, "pcs").zone_ids,
+            name=name,
+            on_destroy=on_destroy,
+        )
+        storage = TrnStorage.from_settings(self, "Storage", environment.storage, network=network, on_destroy=on_destroy)
+        bucket = TrnBucket(
+            self,
+            "Files",
+            expiration={PAYLOADS: Duration.days(1), RESPONSES: Duration.days(1)},
+            removal_policy=removal_policy(on_destroy),
+        )
+        registry = TrnRegistry.from_settings(self, "Registry", environment.registry, on_destroy=on_destroy)
+        bootstrap = TrnBootstrap.from_settings(
+            self, "Bootstrap", environment=environment, bucket=bucket.bucket, engine="pcs"
+        )
+        cluster = TrnPcsCluster.from_settings(
+            self, "Cluster", environment=environment, network=network, storage=storage, bootstrap=bootstrap
+        )
+        cluster.grant_bucket(bucket.bucket)
+        if registry:
+            registry.grant_pull(cluster.node_role)
+        strict = environment.functions == "strict"
+        own_key = (
+            data_key or TrnKey(self, "LogsKey", description=f"Logs of {name}", grants=False, on_destroy=on_destroy).key
+        )
+        StackFunctions(
+            self,
+            "Functions",
+            encryption_key=own_key,
+            network=network if strict else None,
+            at_once=STRICT if strict else None,
+        )
+        if data_key:
+            encrypt(self, data_key, users=[cluster.node_role, cluster.login_role, bootstrap.publisher])
+        else:
+            encrypt_operations(self, own_key)
+        manage_policies(self)
+        outputs = pcs_outputs(
+            environment,
+            cluster_id=cluster.cluster_id,
+            login_group_id=cluster.login_group_id,
+            bucket=bucket.bucket.bucket_name,
+            registry_uri=registry.uri if registry else "",
+        )
+        for key, (value, description) in outputs.items():
+            CfnOutput(self, key, value=value, description=description)

@@ -1,0 +1,237 @@
+"""`TrnPcsStack`: its template, and its whole life in the local AWS: deployed, trained on, changed, refused, removed."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import aws_cdk as cdk_lib
+import pytest
+from aws_cdk.assertions import Template
+from ruamel.yaml import YAML
+
+from sandbox import LocalAws, slurm
+from sandbox.datasets import seed_datasets
+from sandbox.leftovers import beyond, inventory
+from stacks.pcs import TrnPcsStack
+from tests.cdk import app, findings, needs, only, properties, resources
+from tests.stacks import keys
+from tests.support import need
+from trainium_cdk import outputs, settings
+from trainium_cdk.errors import TransportError
+from trainium_cdk.jobs.slurm.pcs import login_node
+from trainium_cdk.outputs.pcs import GROUP_TAG
+
+ROOT = Path(__file__).parents[2]
+NAMES = ["default", *(f"pcs/{f.stem}" for f in sorted((ROOT / "tests/environments/pcs").glob("*.yaml")))]
+Cdk = Callable[..., tuple[int, str]]
+
+
+def environment(name: str) -> settings.Environment:
+    return settings.load(None if name == "default" else ROOT / f"tests/environments/{name}.yaml")
+
+
+@functools.cache
+def template(name: str) -> Template:
+    env = environment(name)
+    context = json.loads((ROOT / "cdk.json").read_text())["context"]
+    stack = TrnPcsStack(
+        app(context), "TrnPcsStack", environment=env, env=cdk_lib.Environment(account=env.account, region=env.region)
+    )
+    return Template.from_stack(stack)
+
+
+def groups(found: Template) -> dict[str, dict[str, Any]]:
+    return {g["Name"]: g for g in properties(found, "PCS::ComputeNodeGroup")}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_cloudformation_accepts_it(name: str) -> None:
+    assert findings(template(name)) == []
+
+
+def test_every_setting_reaches_the_service() -> None:
+    found, of = template("pcs/all-settings"), groups(template("pcs/all-settings"))
+    cluster = only(found, "PCS::Cluster")
+    assert (cluster["Name"], cluster["Size"], cluster["Scheduler"]["Version"]) == ("speech-training", "MEDIUM", "25.11")
+    assert cluster["SlurmConfiguration"] == {
+        "Accounting": {"Mode": "STANDARD"},
+        "ScaleDownIdleTimeInSeconds": 1200,
+        "SlurmCustomSettings": [{"ParameterName": "MinJobAge", "ParameterValue": "86400"}],
+    }
+    assert {n: (g["ScalingConfiguration"]["MinInstanceCount"], g["ScalingConfiguration"]["MaxInstanceCount"]) for n, g in of.items()} == {
+        "login": (1, 1), "bert-kept": (0, 4), "bert-more": (0, 16), "cheap-small": (0, 40),
+    }  # fmt: skip
+    assert [of[n]["AmiId"][-1] for n in ("login", "bert-kept", "cheap-small")] == ["0", "0", "1"]
+    assert [of[n]["PurchaseOption"] for n in ("bert-kept", "cheap-small")] == ["ONDEMAND", "SPOT"]
+    of_slurm = {
+        n: {s["ParameterName"]: s["ParameterValue"] for s in g["SlurmConfiguration"]["SlurmCustomSettings"]}
+        for n, g in of.items()
+        if n != "login"
+    }
+    assert of_slurm["bert-kept"] == {"Features": "kept,trn1.32xlarge,efa", "Weight": "1"}
+    assert of_slurm["bert-more"] == {"Features": "more,trn1.32xlarge,efa", "Weight": "1000"}
+    queues = {q["Name"]: q for q in properties(found, "PCS::Queue")}
+    assert [len(queues[n]["ComputeNodeGroupConfigurations"]) for n in ("bert", "cheap")] == [2, 1]
+    defaults = {
+        n: {s["ParameterName"] for s in q["SlurmConfiguration"]["SlurmCustomSettings"]} for n, q in queues.items()
+    }
+    assert defaults == {"bert": {"OverSubscribe", "Default"}, "cheap": {"OverSubscribe"}}
+    assert [
+        q["Name"]
+        for q in properties(found, "PCS::Queue")
+        if {"ParameterName": "OverSubscribe", "ParameterValue": "EXCLUSIVE"}
+        not in q["SlurmConfiguration"]["SlurmCustomSettings"]
+    ] == []
+
+
+def test_nodes_mount_and_configure_themselves() -> None:
+    [script] = groups(template("pcs/all-settings"))["bert-more"]["NodeLifecycleActions"]["Stages"]["NodeBootstrapped"]
+    assert (script["OnError"], len(script["ScriptSource"]["Checksum"])) == ("TERMINATE", 64)
+    text = json.dumps(script["Arguments"])
+    for part in (
+        "TRN_NODE_ROLE=compute",
+        "TRN_NEURON_DEVICES_EXPECTED=16",
+        "TRN_EFA_EXPECTED=8",
+        "TRN_MOUNT_SOURCES=efs:",
+        " fsx:",
+        "TRN_VENV=/efs/",
+    ):
+        assert part in text
+
+
+def test_launch_templates_and_roles() -> None:
+    found = template("pcs/all-settings")
+    by_name = {
+        next(t["Value"] for t in data["TagSpecifications"][0]["Tags"] if t["Key"] == "Name"): data
+        for data in (p["LaunchTemplateData"] for p in properties(found, "EC2::LaunchTemplate"))
+    }
+    kept, more, login = (by_name[f"speech-training-{n}"] for n in ("bert-kept", "bert-more", "login"))
+    assert [i["InterfaceType"] for i in more["NetworkInterfaces"]] == ["efa", *["efa-only"] * 7]
+    assert ("Placement" in more, "Placement" in kept) == (True, False)
+    assert (
+        kept["CapacityReservationSpecification"]["CapacityReservationTarget"]["CapacityReservationId"]
+        == "cr-0123456789abcdef0"
+    )
+    assert all(d["MetadataOptions"]["HttpTokens"] == "required" for d in by_name.values())
+    assert all(d["BlockDeviceMappings"][0]["Ebs"]["KmsKeyId"] for d in by_name.values())
+    assert "NetworkInterfaces" not in login
+    for kind in ("IAM::InstanceProfile",):
+        assert {p["Path"] for p in properties(found, kind)} == {"/aws-pcs/"}
+    block = groups(template("pcs/trn2-capacity-block"))["compute1-trn"]
+    assert block["PurchaseOption"] == "CAPACITY_BLOCK"
+
+
+def test_a_node_starts_when_everything_that_it_needs_is_there() -> None:
+    found = template("default")
+    ids = {r["Properties"]["Name"]: i for i, r in resources(found, "PCS::ComputeNodeGroup").items()}
+    kinds = {found.to_json()["Resources"][r]["Type"] for r in needs(found, ids["login"])}
+    assert {"AWS::EFS::MountTarget", "AWS::EC2::Route", "Custom::TrnNodeScripts", "AWS::IAM::ManagedPolicy"} <= kinds
+
+
+@pytest.fixture
+def name() -> str:
+    return f"pcs-{uuid.uuid4().hex[:6]}"
+
+
+@pytest.fixture
+def cdk(local_aws: LocalAws, name: str, tmp_path: Path) -> Iterator[Cdk]:
+    """`cdk(verb, {...environment...}, *flags)`: exit code and what was printed. Nothing is left after the test."""
+    seed_datasets(local_aws.client("s3"))
+    before, file = inventory(local_aws.client), tmp_path / "environment.yaml"
+
+    def run(verb: str, environment: dict[str, Any], *flags: str) -> tuple[int, str]:
+        YAML().dump({"name": name, **environment}, file)
+        done = local_aws.cdk(
+            verb, "TrnPcsStack", "-c", f"env={file}", "--output", str(tmp_path / "cdk.out"), "--exclusively", *flags,
+            cwd=ROOT, check=False,
+        )  # fmt: skip
+        return done.returncode, done.stdout
+
+    yield run
+    code, output = run("destroy", {}, "--force")
+    assert code == 0, output
+    assert beyond(inventory(local_aws.client), before) == {}
+
+
+def small(nodes: int = 2, **more: Any) -> dict[str, Any]:
+    return {"pcs": {"queues": [{"name": "bert", "compute_resources": [{"max_nodes": nodes}]}], **more}}
+
+
+def test_life_of_a_cluster(
+    cdk: Cdk, local_aws: LocalAws, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need(slurm.available() is None, str(slurm.available()))
+    stack, file = f"TrnPcsStack-{name}", tmp_path / "environment.yaml"
+
+    def trn(*words: str, ok: bool = True) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "trainium_cdk.cli", *words],
+            cwd=ROOT, env={**local_aws.env, "TRN_ENV": str(file)}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (done.returncode == 0) is ok, (done.stdout + done.stderr)[-3000:]
+        return done.stdout + done.stderr
+
+    first = {**small(), "encryption": "customer-key"}
+    YAML().dump({"name": name, **small()}, file)
+    shown = trn("preflight", "TrnPcsStack")
+    assert "PCS-ready image" in shown
+    assert "the catalogue has no price of Slurm controller: small" in " ".join(shown.split())
+    code, output = cdk("deploy", first, "--require-approval", "never")
+    assert code == 0, output
+    assert keys.without(local_aws, stack) == {}
+    found = local_aws.client("cloudformation").describe_stacks(StackName=stack)["Stacks"][0]["Outputs"]
+    cluster = outputs.parse(stack, "us-east-1", {o["OutputKey"]: o["OutputValue"] for o in found})
+    assert isinstance(cluster, outputs.PcsCluster)
+    config = YAML(typ="safe", pure=True).load(local_aws.directory / f"clusters/{name}-pcs/config.yaml")
+    with slurm.LocalSlurm.start(tmp_path / "slurm", config, environment=local_aws.variables) as local:
+        local.attach(local_aws.directory / f"clusters/{name}-pcs")
+        of = ("--stack", stack)
+        trn("submit", "bert-large", "--nodes", "2", "--steps", "4", "--token", "life", *of)
+        assert "step 4: loss" in trn("logs", "bert-large-life", "--follow", "--node", "0", *of)
+        assert "bert-[1-2]" not in trn("status", "bert-large-life", *of)
+        assert "bert-trn-[1-2]" in trn("status", "bert-large-life", *of)
+        # PCS replaces a login node that failed; the next command finds the new one
+        ec2 = local_aws.client("ec2")
+        tagged = [{"Name": f"tag:{GROUP_TAG}", "Values": [cluster.login_group_id]}]
+        [old] = [
+            i["InstanceId"] for r in ec2.describe_instances(Filters=tagged)["Reservations"] for i in r["Instances"]
+        ]
+        ec2.terminate_instances(InstanceIds=[old])
+        for key, value in local_aws.env.items():
+            monkeypatch.setenv(key, value)
+        with pytest.raises(TransportError, match=f"no login node of {name}-pcs is running"):
+            login_node(cluster)
+        code, output = cdk(
+            "deploy",
+            small(3, login={"root_volume_gib": 120}) | {"encryption": "customer-key"},
+            "--require-approval",
+            "never",
+        )
+        assert code == 0, output
+        assert "bert-large-life: COMPLETED" in trn("status", "bert-large-life", *of)
+    assert cluster.cluster_id == local_aws.client("pcs").list_clusters()["clusters"][0]["id"]
+    assert "no change" in trn("diff", "TrnPcsStack")
+    # what PCS does not change is refused before CloudFormation finds that the name is taken
+    larger = {**small(3, size="medium"), "encryption": "customer-key"}
+    YAML().dump({"name": name, **larger}, file)
+    assert "PCS does not change it" in trn("diff", "TrnPcsStack", ok=False)
+    code, output = cdk("deploy", larger, "--require-approval", "never")
+    assert code == 1
+    assert f"A cluster named {name}-pcs already exists" in output
+
+
+def test_job_scripts_name_the_cluster_and_the_shared_environment() -> None:
+    exported = outputs.pcs_outputs(settings.load(), cluster_id="pcs_abc1234567", login_group_id="pcs_def", bucket="b")
+    cluster = outputs.parse("TrnPcsStack", "us-east-1", {k: v for k, (v, _) in exported.items()})
+    assert isinstance(cluster, outputs.PcsCluster)
+    assert (cluster.identity, cluster.venv, cluster.engine) == ("pcs_abc1234567", "/efs/aws_neuron_venv_pytorch", "pcs")
+    assert cluster.fleets == outputs.fleets(settings.load(), "pcs")
+    assert outputs.from_json(cluster.model_dump_json()) == cluster
+    assert "tag:aws:pcs:compute-node-group-id,Values=pcs_def" in cluster.session_target
