@@ -17,7 +17,7 @@ from trainium_cdk.jobs import Job, plan
 from trainium_cdk.jobs.kinds import kinds
 
 ROOT = Path(__file__).parents[2]
-GIVEN = {"kind", "nodes", "env", "filename", "content", "args", "inside", "tree", "workdir"}
+GIVEN = {"kind", "nodes", "env", "filename", "content", "args", "inside", "tree", "user", "workdir"}
 """Fields without an option of their own."""
 NEEDS = {
     "module": ["--config", "c"],
@@ -36,6 +36,7 @@ TEXTS = {
     "data": "/efs/data",
     "data_name": "corpus",
     "checkpoint": "bert-large-1",
+    "after": "train-20261124-0123ab",
     "assets": "/efs/assets",
     "weights": "/efs/weights",
     "ref": "a" * 40,
@@ -135,5 +136,5 @@ def test_each_printed_command(line: str, monkeypatch: pytest.MonkeyPatch, tmp_pa
     job, _ = made(monkeypatch, words)
     assert job.kind in (words[0], "script")
     for engine in cases.ENGINES:
-        if not (job.image and engine == "slurm"):
+        if not (job.image and engine == "slurm") and not (job.after and engine != "slurm"):
             assert plan(job, cases.cluster(engine, job)).job is job

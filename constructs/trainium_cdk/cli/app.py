@@ -1,5 +1,4 @@
-"""The command `trn`. Results go to standard output, messages to standard error. Exit code 0: success; 1: failure;
-2: a command line that is not valid.
+"""The command `trn`. Results go to standard output, messages to standard error. Exit codes: see `app`.
 
 Slow imports (boto3) are inside the functions that need them: `trn --help` is fast, and needs no AWS.
 """
@@ -112,12 +111,16 @@ def _single(name: str, function: Callable[..., None]) -> typer.Typer:
     return one
 
 
+_ABOUT_COMPLETION = frozenset({"--install-completion", "--show-completion", "-h", "--help"})
+"""Finding out the shell takes a while: only where its options are used or shown."""
 app = typer.Typer(
     name="trn",
     cls=_Commands,
     help="Submit and follow training jobs on a cluster of trainium-cdk.",
+    epilog="Exit codes: 0 success; 1 failure, also of a job that is waited for or followed; 2 a command line that is not valid; "
+    "130 Ctrl-C; 143 SIGTERM. `trn shell` has that of its command.",
     no_args_is_help=True,
-    **SETTINGS,
+    **{**SETTINGS, "add_completion": not _ABOUT_COMPLETION.isdisjoint(sys.argv)},
 )
 
 

@@ -8,15 +8,44 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainium_cdk.cli import terminal
-from trainium_cdk.cli.options import DEFAULT_STACK, ClusterFile, EnvFile, JobId, Json, Local, Region, Stack, at, backend
+from trainium_cdk.cli.named import age, did_you_mean, duration, length, user, whole
+from trainium_cdk.cli.options import (
+    DEFAULT_STACK,
+    ClusterFile,
+    EnvFile,
+    JobId,
+    JobIds,
+    Json,
+    Local,
+    Region,
+    Stack,
+    at,
+    backend,
+)
 from trainium_cdk.cli.output import hand_out, one_line, put, say, shown, status_when_interrupted, table
+from trainium_cdk.errors import JobError, TrnError
+
+STATES = frozenset(
+    {
+        "PENDING",
+        "RUNNING",
+        "COMPLETED",
+        "FAILED",
+        "CANCELLED",
+        "TIMEOUT",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "LOST",
+        "UNKNOWN",
+    }
+)
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import Expected, JobStatus, Summary
 
 
 def status(
-    id: JobId,
+    ids: JobIds,
     stack: Stack = DEFAULT_STACK,
     region: Region = None,
     _env: EnvFile = None,
@@ -24,16 +53,20 @@ def status(
     cluster: ClusterFile = None,
     as_json: Json = False,
 ) -> None:
-    """Show a job's status: each stage with its state and the reason."""
+    """Show the status of jobs: each stage with its state and the reason."""
     jobs = backend(stack, region, local, cluster)
-    found = jobs.status(id)
-    show(found, as_json)
-    if not as_json and found.state in _PROGRAM_FAILED:
-        name = found.current.name
-        begin = jobs.tail_offset(id, name, None, _LAST_LINES)
-        if begin or jobs.ordered_logs:
-            end = b"".join(chunk.data for chunk in jobs.logs(id, stage=name, offset=begin))
-            known(end)
+    found = [jobs.status(whole(jobs, id)) for id in ids]
+    if as_json:
+        put_jobs(found)
+        return
+    for job in found:
+        show(job)
+        if job.state in _PROGRAM_FAILED:
+            name = job.current.name
+            begin = jobs.tail_offset(job.id, name, None, _LAST_LINES)
+            if begin or jobs.ordered_logs:
+                end = b"".join(chunk.data for chunk in jobs.logs(job.id, stage=name, offset=begin))
+                known(end)
 
 
 _PROGRAM_FAILED = {"FAILED", "OUT_OF_MEMORY", "NODE_FAIL", "TIMEOUT"}
@@ -91,6 +124,7 @@ def logs(
     if (grep, since) != (None, None) or (tail is not None and not follow):
         filters = Lines(tail=None if follow else tail, grep=grep, since=moment(since) if since else None)
     jobs = backend(stack, region, local, cluster)
+    id = whole(jobs, id)
     if tail is not None and (follow or (grep, since) == (None, None)):
         if follow and not jobs.ordered_logs:
             raise JobError("--tail together with -f needs a Slurm cluster. Leave one of them out")
@@ -131,7 +165,7 @@ def logs(
             words += "" if node is None else f" --node {node}"
             if last and (node is not None or jobs.ordered_logs):
                 words += f" --offset {offset}"
-            flag, goes_on = (" -f", f"{id} continues to run. ") if follow else ("", "")
+            flag, goes_on = (" -f", f"Ctrl-C does not end a job: {id} continues to run. ") if follow else ("", "")
             say(f"\n{goes_on}To continue: trn logs{flag} {id}{words}{at(stack, region)}")
         raise
     reader.close()
@@ -152,7 +186,7 @@ def _no_output(status: JobStatus, offset: int) -> str:
 
 
 def cancel(
-    id: JobId,
+    ids: JobIds,
     stack: Stack = DEFAULT_STACK,
     region: Region = None,
     _env: EnvFile = None,
@@ -160,15 +194,30 @@ def cancel(
     cluster: ClusterFile = None,
     as_json: Json = False,
 ) -> None:
-    """Cancel a job."""
-    found = backend(stack, region, local, cluster).cancel(id)
-    if found.ok:
-        say(f"{id} had already completed: nothing to cancel")
-    show(found, as_json)
+    """Cancel jobs. Exit code 1 if one of them could not be cancelled; the others are."""
+    jobs, found, failed = backend(stack, region, local, cluster), [], False
+    for id in [whole(jobs, id) for id in ids]:
+        try:
+            job = jobs.cancel(id)
+        except TrnError as e:
+            if len(ids) == 1:
+                raise
+            failed = True
+            say(f"trn: {e}")
+            continue
+        found.append(job)
+        if job.ok:
+            say(f"{id} had already completed: nothing to cancel")
+        if not as_json:
+            show(job)
+    if as_json:
+        put_jobs(found)
+    if failed:
+        raise typer.Exit(1)
 
 
 def wait(
-    id: JobId,
+    ids: JobIds,
     timeout: Annotated[float | None, typer.Option(min=0, help="Seconds. Default: no limit.")] = None,
     stack: Stack = DEFAULT_STACK,
     region: Region = None,
@@ -177,16 +226,40 @@ def wait(
     cluster: ClusterFile = None,
     as_json: Json = False,
 ) -> None:
-    """Wait until a job has ended. Exit code 0: it completed; 1: it failed, was cancelled, or has not ended within --timeout."""
-    with status_when_interrupted(lambda: f"{id} continues to run. To wait again: trn wait {id}{at(stack, region)}"):
-        found = backend(stack, region, local, cluster).wait(id, timeout, lambda s: say(one_line(s)))
-    show(found, as_json)
-    if not found.ok:
+    """Wait until jobs have ended. Exit code 0: all completed; 1: one failed, was cancelled, or has not ended within --timeout."""
+    jobs, found = backend(stack, region, local, cluster), []
+    ids = [whole(jobs, id) for id in ids]
+    end = None if timeout is None else time.monotonic() + timeout
+    named = " ".join(ids)
+    with status_when_interrupted(
+        lambda: (
+            f"Ctrl-C does not end a job: {named} continues to run. To wait again: trn wait {named}{at(stack, region)}"
+        )
+    ):
+        for id in ids:
+            left = None if end is None else max(0.0, end - time.monotonic())
+            found.append(jobs.wait(id, left, lambda s: say(one_line(s))))
+    if as_json:
+        put_jobs(found)
+    else:
+        for job in found:
+            show(job)
+    if not all(job.ok for job in found):
         raise typer.Exit(1)
 
 
 def list_(
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of jobs.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of jobs that are looked at.")] = 50,
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Only jobs in this state (running, failed, ...); repeat it for more. `active`: that run or wait."
+        ),
+    ] = None,
+    mine: Annotated[bool, typer.Option("--mine", help="Only jobs that you submitted, by your user name.")] = False,
+    since: Annotated[
+        str | None, typer.Option(help="Only jobs submitted since then: 30m, 2h, 1d, or a time in UTC.")
+    ] = None,
     stack: Stack = DEFAULT_STACK,
     region: Region = None,
     _env: EnvFile = None,
@@ -195,27 +268,58 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """List the jobs of a cluster, newest first."""
-    found = backend(stack, region, local, cluster).list(limit)
+    from trainium_cdk.cli.filters import moment
+
+    begin = moment(since).timestamp() if since else None
+    states = {name.upper() for name in state or ()}
+    if unknown := states - STATES - {"ACTIVE"}:
+        raise JobError(
+            f"there is no state {min(unknown)}{did_you_mean(min(unknown), STATES)}. Use {', '.join(sorted(STATES))}"
+        )
+    found = [
+        job
+        for job in backend(stack, region, local, cluster).list(limit)
+        if (not states or job.state in states or ("ACTIVE" in states and not job.done))
+        and (not mine or job.user == user())
+        and (begin is None or (job.submitted or 0) >= begin)
+    ]
     if as_json:
         put([job.to_dict() for job in found])
         return
-    rows = [[j.id, f"{j.current.name} {j.state}", str(j.nodes), j.queue, j.current.reason] for j in found]
-    table("", ["job", "state", "nodes", "queue", "reason"], rows)
+    rows = [
+        [j.id, f"{j.current.name} {j.state}", str(j.nodes), j.queue, age(j), duration(j), j.user, j.current.reason]
+        for j in found
+    ]
+    table("", ["job", "state", "nodes", "queue", "age", "duration", "user", "reason"], rows)
 
 
-def show(found: JobStatus, as_json: bool) -> None:
-    if as_json:
-        put(found.to_dict())
-        return
+def put_jobs(found: list[JobStatus]) -> None:
+    """One job as an object, several as a list."""
+    put(found[0].to_dict() if len(found) == 1 else [job.to_dict() for job in found])
+
+
+def show(found: JobStatus) -> None:
     batch = f", global batch size {found.global_batch_size}" if found.global_batch_size else ""
     first = f"{found.id}: {found.state}; {found.nodes} x {found.instance_type} in queue {found.queue}{batch}"
     say(terminal.line(f"{first}; {found.directory}"))
-    rows = [[s.name, s.number, s.state, _clock(s.started), _clock(s.ended), s.nodes, s.reason] for s in found.stages]
-    table("", ["stage", "id", "state", "started", "ended", "nodes", "reason"], rows)
+    now = time.time()
+    rows = [
+        [
+            s.name,
+            s.number,
+            s.state,
+            _clock(s.started),
+            length((s.ended or now) - s.started) if s.started else "",
+            s.nodes,
+            s.reason,
+        ]
+        for s in found.stages
+    ]
+    table("", ["stage", "id", "state", "started", "duration", "nodes", "reason"], rows)
 
 
 def _clock(seconds: int | None) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds)) if seconds else ""
+    return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(seconds)) if seconds else ""
 
 
 def summarize(summary: Summary, published: Expected | None = None) -> list[str]:

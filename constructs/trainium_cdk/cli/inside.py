@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trainium_cdk.cli.named import whole
 from trainium_cdk.cli.options import DEFAULT_STACK, ClusterFile, EnvFile, JobId, Region, Stack, backend
 from trainium_cdk.cli.output import answer, say
 
@@ -55,7 +56,8 @@ def tensorboard(
     cluster: ClusterFile = None,
 ) -> None:
     """Show a job's TensorBoard at a port of this machine, until Ctrl-C. It is not public."""
-    with backend(stack, region, None, cluster).tensorboard(id, image=image, port=port, say=say) as board:
+    jobs = backend(stack, region, None, cluster)
+    with jobs.tensorboard(whole(jobs, id), image=image, port=port, say=say) as board:
         answer(board.url)
         say("Ctrl-C ends it")
         if browser and sys.stdout.isatty():
@@ -67,5 +69,5 @@ def tensorboard(
 
 
 def _run(id: str, node: int, command: list[str], jobs: Backend[Submission]) -> None:
-    if code := jobs.execute(id, node, command):
+    if code := jobs.execute(whole(jobs, id), node, command):
         raise typer.Exit(code)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trainium_cdk.cli.named import did_you_mean
 from trainium_cdk.cli.options import DEFAULT_STACK, ClusterFile, EnvFile, Json, Region, Stack, read_cluster
 from trainium_cdk.cli.output import answer, put, say
 from trainium_cdk.errors import JobError
@@ -31,7 +32,9 @@ def kinds(
 
     every = known()
     if name is not None and name not in every:
-        raise JobError(f"there is no kind of job {name[:80]!r}. Use one of {', '.join(every)}")
+        raise JobError(
+            f"there is no kind of job {name[:80]!r}{did_you_mean(name[:80], every)}. Use one of {', '.join(every)}"
+        )
     details = bool(name) or as_json
     described = [_describe(kind, every[kind], details=details) for kind in ([name] if name else every)]
     if here:
@@ -79,7 +82,7 @@ def _ended(described: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 def _describe(name: str, kind: type[Job], *, details: bool) -> dict[str, Any]:
     first, before = kind.RELEASES
     bounds = [f"from {first}"] * bool(first) + [f"before {before}"] * bool(before)
-    hidden = {"kind", "filename", "content", "args", "inside", "tree"}
+    hidden = {"kind", "filename", "content", "args", "inside", "tree", "user"}
     return {
         "kind": name,
         "title": kind.TITLE,

@@ -90,7 +90,9 @@ ClusterFile = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
-JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, as `trn submit` and `trn list` print it.")]
+_ID_HELP = "Id of the job, as `trn submit` and `trn list` print it; a beginning of it that is enough, or `latest`."
+JobId = Annotated[str, typer.Argument(metavar="JOB", help=_ID_HELP)]
+JobIds = Annotated[list[str], typer.Argument(metavar="JOB...", help=_ID_HELP)]
 
 
 def name_in_account(stack: str, env: Environment) -> str:

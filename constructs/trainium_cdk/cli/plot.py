@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trainium_cdk.cli.named import whole
 from trainium_cdk.cli.options import DEFAULT_STACK, ClusterFile, EnvFile, Local, Region, Stack, backend
 from trainium_cdk.cli.output import answer, say
 from trainium_cdk.errors import TrnError
@@ -52,7 +53,7 @@ def plot(
     try:
         with _writer(output, kind) as (take, place):
             runs = []
-            for id in dict.fromkeys(jobs):
+            for id in dict.fromkeys(whole(on, job) for job in jobs):
                 say(f"reading {id}")
                 runs.append(collect(on, id, take=take))
             _check(runs, metric if kind in PICTURES else None)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from trainium_cdk.cli.named import whole
 from trainium_cdk.cli.options import DEFAULT_STACK, ClusterFile, EnvFile, Local, Region, Stack, backend, described
 from trainium_cdk.cli.output import answer, say, write_file
 
@@ -38,7 +39,7 @@ def report(
     catalog = env.catalog if env else Catalog.load()
     on = backend(stack, region, local, cluster)
     runs = []
-    for id in dict.fromkeys(jobs):
+    for id in dict.fromkeys(whole(on, job) for job in jobs):
         say(f"reading {id}")
         runs.append(collect(on, id, catalog))
     file = output or Path(f"report-{runs[0].status.id}.html")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 
 import typer
 
+from trainium_cdk.cli.named import did_you_mean, user, whole
 from trainium_cdk.cli.options import (
     DEFAULT_STACK,
     ClusterFile,
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
     from trainium_cdk.jobs.plan import Plan
 
 _Of = typer.Option
-_GIVEN_OTHERWISE = frozenset({"kind", "nodes", "env", "filename", "content", "args", "inside", "tree", "workdir"})
+_GIVEN_OTHERWISE = frozenset(
+    {"kind", "nodes", "env", "filename", "content", "args", "inside", "tree", "user", "workdir"}
+)
 """Fields without a generated option: they are arguments, or options defined below."""
 
 
@@ -165,6 +168,14 @@ def submit(
             "only what has changed.",
         ),
     ] = None,
+    follow: Annotated[
+        bool,
+        _Of(
+            "--follow",
+            "-f",
+            help="Then print the log until the job has ended, as `trn logs -f`. Ctrl-C does not end the job.",
+        ),
+    ] = False,
     token: Annotated[str | None, _Of(help="Submit only once with this token, however often this is run.")] = None,
     dry_run: Annotated[
         bool, _Of("--dry-run", help="Print what would be sent, byte for byte, and send nothing.")
@@ -181,10 +192,14 @@ def submit(
     from trainium_cdk.jobs import new_token
 
     given = {name: value for name, value in fields.items() if value is not None}
+    if follow and (as_json or dry_run):
+        raise JobError("--follow prints the log. Leave out --json and --dry-run, or --follow")
     given |= _of_environment(ctx, given)
-    given |= {"nodes": nodes, "env": _pairs(env or [])}
-    made = make(job, tuple(args or ()), {**given, "workdir": workdir} if workdir else given)
     jobs = backend(stack, region, local, cluster)
+    if "after" in given:
+        given["after"] = whole(jobs, given["after"])
+    given |= {"nodes": nodes, "env": _pairs(env or []), "user": user()}
+    made = make(job, tuple(args or ()), {**given, "workdir": workdir} if workdir else given)
     token = new_token() if token is None else token
     submission = jobs.render(made, token)
     if dry_run:
@@ -217,7 +232,8 @@ def submit(
         if sent.existing and not sent.resubmitted:
             _as_it_is(jobs, sent.id)
         say(f"logs: {submission.log_dir}; TensorBoard: {submission.tensorboard_dir}")
-        say(f"follow it with: trn logs -f {sent.id}{at(stack, region)}")
+        if not follow:
+            say(f"follow it with: trn logs -f {sent.id}{at(stack, region)}")
     if as_json:
         batch = submission.plan.batch
         put(
@@ -231,6 +247,10 @@ def submit(
         )
     else:
         answer(sent.id)
+    if follow:
+        from trainium_cdk.cli.follow import logs
+
+        logs(sent.id, follow=True, stack=stack, region=region, local=local, cluster=cluster)
 
 
 def _as_it_is(jobs: Backend[Any], id: str) -> None:
@@ -267,7 +287,8 @@ def make(job: str, args: tuple[str, ...], fields: dict[str, Any]) -> Job:
         exists = False
     if not exists:
         raise JobError(
-            f"there is no kind of job and no file {job[:80]!r}. Give {', '.join(submittable())}, or the path of a script"
+            f"there is no kind of job and no file {job[:80]!r}{did_you_mean(job[:80], submittable())}. Give {', '.join(submittable())}, or "
+            "the path of a script"
         )
     return Script.from_file(job, args=args, **fields)
 

@@ -44,6 +44,7 @@ _HINTS = {
     "cache": "letters, digits and . _ -, with a letter or digit as the first, for example bert-large",
     "image": "the name of a container image, for example <registry>/<repository>:<tag>",
     "scaling": "strong or weak",
+    "after": "the id of a job, as trn list prints it",
 }
 _MAX_DAYS = 365
 _RENAME = " Rename the file, or copy it, to a name of at most 100 letters, digits and . _ + -, with a letter, a digit or _ as the first"
@@ -238,6 +239,12 @@ class Job(BaseModel):
         default=None,
         description="Trn2 and Trn3: physical NeuronCores of one logical NeuronCore. Default: the queue's, or 2.",
     )
+    after: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]{0,89}$")] | None = Field(
+        default=None,
+        description="Slurm: id of a job that must have completed before this one begins; it is cancelled if that one fails.",
+    )
+    user: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{0,40}$")] = ""
+    """Who submits it, for `trn list`."""
     restarts: int | None = Field(
         default=None,
         ge=0,

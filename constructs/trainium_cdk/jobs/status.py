@@ -66,6 +66,10 @@ class JobStatus:
     stages: tuple[Stage, ...]
     directory: str = ""
     expected: Expected | None = None
+    user: str = ""
+    """Who submitted it, by the user name of the machine that did; empty if that is not known."""
+    submitted: int | None = None
+    """Seconds since 1970; None if that is not known."""
 
     @property
     def current(self) -> Stage:

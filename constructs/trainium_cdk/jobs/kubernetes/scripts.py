@@ -95,6 +95,7 @@ def describe(name: str, fitted: Plan, catalog: Catalog | None) -> dict[str, Any]
     published = expected(fitted, catalog)
     return {
         "id": name,
+        **({"user": fitted.job.user} if fitted.job.user else {}),
         "kind": fitted.job.kind,
         "queue": fitted.fleet.queue,
         "instance_type": fitted.fleet.instance_type,

@@ -84,6 +84,8 @@ def status(seen: Seen) -> JobStatus:
         stages=tuple(_with_job(stages, seen)),
         directory=str(description.get("directory", "")),
         expected=Expected.of(description.get("expected")),
+        user=str(description.get("user", "")),
+        submitted=seconds(seen.job["metadata"].get("creationTimestamp")),
     )
 
 

@@ -43,6 +43,7 @@ describe() { # id
   put "job $1"
   first "$job/summary.json" 4000
   put "json $line"
+  put "submitted $(stat -c %Y "$job/digest" 2> /dev/null || true)"
   first "$job/cluster" 200
   put "cluster ${line:-$cluster}"
   for stage in ${stages[@]+"${stages[@]}"}; do

@@ -55,7 +55,9 @@ def render(job: Job, cluster: SlurmCluster, token: str, *, catalog: Catalog | No
     described = _describe(name, fitted, catalog)
     job_files: dict[str, bytes] = {
         "job.json": (json.dumps(described, indent=2, sort_keys=True) + "\n").encode(),
-        "summary.json": (json.dumps({k: described[k] for k in _SUMMARY}, sort_keys=True) + "\n").encode(),
+        "summary.json": (
+            json.dumps({k: described[k] for k in _SUMMARY if k in described}, sort_keys=True) + "\n"
+        ).encode(),
         "stage.sh": shell.read("stage.sh", "checkpoints.sh"),
         "node.sh": _node(name, fitted, venv, parts, catalog).encode(),
     }
@@ -75,7 +77,7 @@ def render(job: Job, cluster: SlurmCluster, token: str, *, catalog: Catalog | No
     )
 
 
-_SUMMARY = ("kind", "queue", "instance_type", "nodes", "global_batch_size", "expected")
+_SUMMARY = ("kind", "queue", "instance_type", "nodes", "global_batch_size", "expected", "user")
 """What `trn list` shows of a job: one line, so that reading it is limited whatever the job wrote."""
 
 
@@ -93,6 +95,7 @@ def _describe(name: str, fitted: Plan, catalog: Catalog | None) -> dict[str, Any
         "global_batch_size": fitted.batch.global_size if fitted.batch else None,
         "stages": list(fitted.stages),
         "expected": asdict(published) if published else None,
+        **({"user": job.user} if job.user else {}),
     }
 
 

@@ -150,6 +150,7 @@ class _Raw:
     stages: dict[str, str] = field(default_factory=dict)
     states: dict[str, list[str]] = field(default_factory=dict)
     cancelled: bool = False
+    submitted: int | None = None
 
 
 @dataclass(frozen=True)
@@ -249,6 +250,8 @@ def _of_job(raw: _Raw, key: str, rest: str) -> None:
         raw.stages[words[0]] = words[1]
     elif key == "state" and len(words) >= 5:
         raw.states[words[0]] = words[1:]
+    elif key == "submitted":
+        raw.submitted = whole(rest)
     elif key == "cancelled":
         raw.cancelled = True
 
@@ -284,4 +287,6 @@ def _status(raw: _Raw, slurm: _Slurm, cluster: SlurmCluster, inactive: str) -> J
         stages=tuple(stages) or (Stage("train", "", "UNKNOWN", "its record on the cluster (stages) is damaged"),),
         directory=f"{cluster.shared_dir}/trn/jobs/{raw.id}",
         expected=Expected.of(described.get("expected")),
+        user=str(described.get("user") or ""),
+        submitted=raw.submitted,
     )

@@ -86,10 +86,10 @@ forget() {{ scancel --name="$id:$1" || later "Slurm does not answer"; }}
 
 # The first stage begins in some minutes, or as soon as everything is recorded, so that no stage can end before the next
 # one is submitted. Unlike a held job, it begins even if Slurm forgets that it was released.
-previous='' compiled='' # on these nodes, which training must get
+{after}previous='' compiled='' # on these nodes, which training must get
 submit() {{
   local number options=(--begin=now+{grace})
-  if [ -n "$previous" ]; then options=(--dependency="afterok:$previous" --kill-on-invalid-dep=yes); fi
+{wait}  if [ -n "$previous" ]; then options=(--dependency="afterok:$previous" --kill-on-invalid-dep=yes); fi
   if [ -n "$compiled" ]; then options+=(--nodelist="$compiled"); fi
   : >> "$job/logs/$1.log" # NFS caches for half a minute that a file does not exist
   if ! {{ number=$(sbatch --parsable "${{options[@]}}" --output="$job/logs/$1.log" "$job/$1.sbatch" "$job"); }} 2> "$job/sbatch.error"; then
@@ -214,6 +214,24 @@ resubmitted=''
 report false
 """
 
+_AFTER = r"""# Sets the dependency of the first stage on the last one of another job, unless that has completed.
+after_job() {{
+  local id={other} job=$trn/jobs/{other} number
+  if [ ! -f "$job/stages" ]; then die "there is no job $id on this cluster. Give another one as --after"; fi
+  if [ "$(< "$job/cluster")" != "$cluster" ]; then die "$id is a job of another cluster on this file system. Remove --after"; fi
+  number=$(sed -n 's/^train //p' "$job/stages")
+  look train "$number"
+  case $how in
+    completed) ;;
+    active) options+=(--dependency="afterok:$number" --kill-on-invalid-dep=yes) ;;
+    *) die "$id has not completed, and does not run: this job would never begin. Remove --after, or submit $id again" ;;
+  esac
+}}
+
+"""
+_WAIT = """  if [ -z "$previous" ]; then after_job; fi
+"""
+
 _PREPARE = """# Fetching uses a separate node, and is skipped if everything is already fetched.
 code=0
 bash "$job/prepare.sh" "$job" check || code=$?
@@ -256,6 +274,8 @@ def submit_script(
         head_node=quote.word(head_node),
         users=shell.read("users.sh").decode().rstrip("\n"),
         grace=GRACE_SECONDS,
+        after=_AFTER.format(other=quote.word(fitted.job.after)) if fitted.job.after else "",
+        wait=_WAIT if fitted.job.after else "",
         names=" ".join(get_args(StageName)),
         require=require + "\n" if require else "",
         files=written.rstrip("\n"),

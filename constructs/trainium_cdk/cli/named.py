@@ -1,0 +1,95 @@
+"""Jobs as users name them on the command line, and times as they read them."""
+
+from __future__ import annotations
+
+import getpass
+import re
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from trainium_cdk.cli.output import say
+from trainium_cdk.errors import JobError, UnknownJob
+
+if TYPE_CHECKING:
+    from trainium_cdk.jobs import Backend
+    from trainium_cdk.jobs.status import JobStatus
+
+LATEST = "latest"
+_WHOLE = re.compile(r".+-\d{8}-[0-9a-f]{6}")
+"""An id with a token that `trn` made: it is no beginning of another one."""
+_MOST = 1000
+_UNITS = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
+
+
+def whole(jobs: Backend[Any], given: str) -> str:
+    """The id of a job: by its id, by a beginning of it that no other one of the newest 1000 jobs has, or by `latest`.
+
+    Raises:
+        JobError: several jobs begin like that.
+        UnknownJob: none does; the message has ids that are similar.
+    """
+    unknown = UnknownJob("there are no jobs on this cluster")
+    if given != LATEST:
+        if _WHOLE.fullmatch(given):
+            return given
+        try:
+            return jobs.status(given).id
+        except UnknownJob as e:
+            unknown = e
+    ids = [job.id for job in jobs.list(1 if given == LATEST else _MOST)]
+    found = ids if given == LATEST else [id for id in ids if given and id.startswith(given)]
+    if len(found) > 1:
+        more = ", ..." if len(found) > 5 else ""
+        raise JobError(f"{len(found)} jobs begin with {given}: {', '.join(found[:5])}{more}. Give more of the id")
+    if not found:
+        raise UnknownJob(f"{unknown}{did_you_mean(given, ids)}") from None
+    say(f"{given} is {found[0]}")
+    return found[0]
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """A sentence with what is similar; empty if nothing is."""
+    import difflib
+
+    close = difflib.get_close_matches(given, list(known), n=2)
+    return f". Did you mean {' or '.join(close)}?" if close else ""
+
+
+def user() -> str:
+    """The user of this machine, in characters that a record may have."""
+    try:
+        return re.sub(r"[^A-Za-z0-9_.-]+", "-", getpass.getuser()).strip("-.")[:40]
+    except (KeyError, OSError):  # a container's user without a name
+        return ""
+
+
+def length(seconds: float | None) -> str:
+    """A duration in its two largest units; empty for None.
+
+    >>> length(59), length(3 * 3600 + 120), length(90_061), length(None)
+    ('59s', '3h 2m', '1d 1h', '')
+    """
+    if seconds is None:
+        return ""
+    left = max(0, int(seconds))
+    parts: list[str] = []
+    for unit, size in _UNITS:
+        if left >= size or (unit == "s" and not parts):
+            parts.append(f"{left // size}{unit}")
+            left %= size
+    return " ".join(parts[:2])
+
+
+def age(job: JobStatus) -> str:
+    """How long ago it was submitted; empty if that is not known."""
+    return length(time.time() - job.submitted) if job.submitted else ""
+
+
+def duration(job: JobStatus) -> str:
+    """From the start of its first stage to the end of its last one, or to now."""
+    begun = [stage.started for stage in job.stages if stage.started]
+    ended = [stage.ended for stage in job.stages if stage.ended]
+    if not begun:
+        return ""
+    return length((max(ended, default=None) if job.done and ended else time.time()) - min(begun))  # type: ignore[operator]

@@ -1,0 +1,127 @@
+"""How users name jobs, and what `trn list` shows of them."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from trainium_cdk.cli import app, follow, named
+from trainium_cdk.errors import JobError, TransportError, UnknownJob
+from trainium_cdk.jobs.status import JobStatus, Stage
+
+NOW = int(time.time())
+
+
+def job(id: str, state: str = "RUNNING", user: str = "", submitted: int | None = None) -> JobStatus:
+    stage = Stage("train", "7", state, started=NOW - 3700, ended=None if state == "RUNNING" else NOW - 100)
+    return JobStatus(id, "script", "q", "trn1.32xlarge", 2, None, (stage,), user=user, submitted=submitted)
+
+
+class Jobs:
+    def __init__(self, *found: JobStatus):
+        self.found = {job.id: job for job in found}
+        self.cancelled: list[str] = []
+
+    def status(self, id: str) -> JobStatus:
+        if id not in self.found:
+            raise UnknownJob(f"there is no job {id}")
+        return self.found[id]
+
+    def list(self, limit: int = 50) -> tuple[JobStatus, ...]:
+        return tuple(self.found.values())[:limit]
+
+    def cancel(self, id: str) -> JobStatus:
+        if id == "b-2":
+            raise TransportError("the head node does not answer")
+        self.cancelled.append(id)
+        return self.found[id]
+
+    def wait(self, id: str, timeout: float | None, _: Any) -> JobStatus:
+        return self.found[id]
+
+
+JOBS = (
+    job("bert-3", user="me", submitted=NOW - 60),
+    job("a-1", "FAILED", "other", NOW - 7200),
+    job("a"),
+    job("b-2", "COMPLETED"),
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [("latest", "bert-3"), ("a", "a"), ("a-", "a-1"), ("be", "bert-3"), ("x-20261124-0123ab", "x-20261124-0123ab")],
+)
+def test_whole(given: str, found: str) -> None:
+    assert named.whole(Jobs(*JOBS), given) == found  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ("b", JobError, "2 jobs begin with b: bert-3, b-2. Give more of the id"),
+        ("brt-3", UnknownJob, "there is no job brt-3. Did you mean bert-3"),
+        ("zzz", UnknownJob, "there is no job zzz$"),
+        ("", UnknownJob, "there is no job"),
+    ],
+)
+def test_not_one_job(given: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        named.whole(Jobs(*JOBS), given)  # type: ignore[arg-type]
+    with pytest.raises(UnknownJob, match="there are no jobs"):
+        named.whole(Jobs(), "latest")  # type: ignore[arg-type]
+
+
+def run(monkeypatch: pytest.MonkeyPatch, jobs: Jobs, *words: str) -> int:
+    monkeypatch.setattr(follow, "backend", lambda *_: jobs)
+    return app.app(list(words), standalone_mode=False) or 0
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ([], ["bert-3", "a-1", "a", "b-2"]),
+        (["--state", "failed"], ["a-1"]),
+        (["--state", "active", "--state", "COMPLETED"], ["bert-3", "a", "b-2"]),
+        (["--mine"], ["bert-3"]),
+        (["--since", "1h"], ["bert-3"]),
+    ],
+)
+def test_list(
+    options: list[str], found: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(follow, "user", lambda: "me")
+    monkeypatch.setattr("time.time", lambda: float(NOW))
+    assert run(monkeypatch, Jobs(*JOBS), "list", *options) == 0
+    head, *rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert head == ["job", "state", "nodes", "queue", "age", "duration", "user", "reason"]
+    assert [row[0] for row in rows] == found
+    if not options:
+        assert rows[0][4:7] == ["1m", "1h 1m", "me"]
+        assert rows[1][4:7] == ["2h", "1h", "other"]
+
+
+def test_a_state_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(JobError, match=r"there is no state RUNING\. Did you mean RUNNING"):
+        run(monkeypatch, Jobs(*JOBS), "list", "--state", "runing")
+
+
+def test_several_jobs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = Jobs(*JOBS)
+    assert run(monkeypatch, jobs, "status", "bert", "a-1", "--json") == 0
+    assert [one["id"] for one in json.loads(capsys.readouterr().out)] == ["bert-3", "a-1"]
+    assert run(monkeypatch, jobs, "cancel", "bert", "b-2", "a-1") == 1
+    assert jobs.cancelled == ["bert-3", "a-1"], "one that fails does not keep the others"
+    assert "the head node does not answer" in capsys.readouterr().err
+    assert run(monkeypatch, jobs, "wait", "b-2") == 0
+    assert run(monkeypatch, jobs, "wait", "b-2", "a-1") == 1
+
+
+def test_nothing_is_cancelled_if_one_of_the_names_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = Jobs(*JOBS)
+    with pytest.raises(UnknownJob):
+        run(monkeypatch, jobs, "cancel", "a-1", "nothing-there")
+    assert jobs.cancelled == []
