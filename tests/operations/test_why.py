@@ -4,6 +4,7 @@ creation and a failed update of a Slurm cluster: tests/faults/test_cluster.py.""
 from __future__ import annotations
 
 import datetime as dt
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,8 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from trainium_cdk.operations.why import EVENTS, LINES, _allowed, eks_issues, failed_events, log_lines
+from sandbox import LocalAws
+from trainium_cdk.operations.why import EVENTS, LINES, _allowed, eks_issues, failed_events, log_lines, why
 
 NOW = dt.datetime(2026, 11, 24, 7, 0, tzinfo=dt.UTC)
 ID = "arn:aws:cloudformation:us-east-1:111122223333:stack/TrnEksStack/0"
@@ -139,6 +141,48 @@ def test_issues_of_eks_and_failed_launches() -> None:
         ("node group trn1", "NodeCreationFailure: Instances failed to join the kubernetes cluster", "node-not-joined"),
         ("node group trn1 (Auto Scaling)", shortage, "no-capacity"),
     ]
+
+
+def test_a_node_group_without_capacity_in_the_local_aws(local_aws: LocalAws) -> None:
+    name, cluster = "why-eks", "why-cluster"
+    role = {
+        "Version": "2012-10-17",
+        "Statement": [{"Effect": "Allow", "Principal": {"Service": "eks.amazonaws.com"}, "Action": "sts:AssumeRole"}],
+    }
+    subnet = {"VpcId": {"Ref": "Vpc"}}
+    resources: dict[str, Any] = {
+        "Vpc": {"Type": "AWS::EC2::VPC", "Properties": {"CidrBlock": "10.9.0.0/16"}},
+        "A": {"Type": "AWS::EC2::Subnet", "Properties": {**subnet, "CidrBlock": "10.9.0.0/20", "AvailabilityZoneId": "use1-az6"}},
+        "B": {"Type": "AWS::EC2::Subnet", "Properties": {**subnet, "CidrBlock": "10.9.16.0/20", "AvailabilityZoneId": "use1-az4"}},
+        "Role": {"Type": "AWS::IAM::Role", "Properties": {"AssumeRolePolicyDocument": role}},
+        "Cluster": {"Type": "AWS::EKS::Cluster", "Properties": {
+            "Name": cluster, "RoleArn": {"Fn::GetAtt": ["Role", "Arn"]}, "ResourcesVpcConfig": {"SubnetIds": [{"Ref": "A"}, {"Ref": "B"}]}}},
+        "Nodes": {"Type": "AWS::EKS::Nodegroup", "DependsOn": "Cluster", "Properties": {
+            "ClusterName": cluster, "NodegroupName": "trn1", "NodeRole": {"Fn::GetAtt": ["Role", "Arn"]}, "Subnets": [{"Ref": "A"}],
+            "InstanceTypes": ["trn1.32xlarge"], "ScalingConfig": {"MinSize": 0, "DesiredSize": 0, "MaxSize": 4}}},
+    }  # fmt: skip
+    cloudformation, eks = local_aws.client("cloudformation"), local_aws.client("eks")
+    local_aws.set_answers("capacity", {"trn1.32xlarge": 0})
+    try:
+        cloudformation.create_stack(
+            StackName=name, TemplateBody=json.dumps({"Resources": resources}), Capabilities=["CAPABILITY_IAM"]
+        )
+        cloudformation.get_waiter("stack_create_complete").wait(StackName=name, WaiterConfig={"Delay": 1})
+        assert why(name, local_aws.client).evidence == ()
+        eks.update_nodegroup_config(
+            clusterName=cluster, nodegroupName="trn1", scalingConfig={"minSize": 0, "desiredSize": 2, "maxSize": 4}
+        )
+        report = why(name, local_aws.client)
+    finally:
+        local_aws.set_answers("capacity", None)
+        cloudformation.delete_stack(StackName=name)
+        cloudformation.get_waiter("stack_delete_complete").wait(StackName=name, WaiterConfig={"Delay": 1})
+    assert (report.status, report.first) == ("CREATE_COMPLETE", None)
+    [shortage] = report.evidence
+    assert shortage.where == "node group trn1"
+    assert "InsufficientInstanceCapacity - We currently do not have sufficient trn1.32xlarge capacity" in shortage.text
+    assert shortage.error
+    assert shortage.error.name == "no-capacity"
 
 
 def test_what_may_not_be_read_is_told_and_what_is_gone_is_not() -> None:

@@ -29,6 +29,10 @@ PAGES, LINES, EVENTS = 20, 12, 8
 """Most pages of a log that are read, lines of a log and events of a stack that are shown."""
 
 
+RECENT = dt.timedelta(days=1)
+"""How far back logs are read where the last creation or update has not failed."""
+
+
 @dataclass(frozen=True)
 class Evidence:
     """One record of AWS.
@@ -73,6 +77,8 @@ def why(stack: str, client: Client) -> Report:
     if cluster:
         failures += _allowed(lambda: _of_cluster_stack(cloudformation, cluster, since))
     failures.sort(key=lambda e: e.time)
+    if not failures:  # it was deployed long ago, perhaps, and its nodes fail now
+        since = max(since, dt.datetime.now(dt.UTC) - RECENT)
     groups = dict.fromkeys(g for e in failures for g in _LOG_GROUP.findall(e.text))
     more: list[Evidence] = []
     for group in groups:
