@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import cache, cached_property
-from importlib.resources import files
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from trainium_cdk.catalog.files import read
 
 LONGEST_LINE = 4000
 """Characters of a line that are read: what is searched was written by others."""
@@ -39,10 +40,7 @@ class KnownError(BaseModel):
 @cache
 def known_errors() -> tuple[KnownError, ...]:
     """In their order: the first whose pattern is in a line counts."""
-    import yaml
-
-    text = (files("trainium_cdk.catalog") / "data/known_errors.yaml").read_text("utf-8")
-    return tuple(KnownError(**entry) for entry in yaml.load(text, Loader=yaml.CSafeLoader))
+    return tuple(KnownError(**entry) for entry in read("known_errors")["errors"])
 
 
 def explain(line: str) -> KnownError | None:
