@@ -288,8 +288,10 @@ NODES = [
     (
         "eks: {node_groups: [{name: default}]}  # <-",
         "eks.node_groups[0].name",
-        "the group's jobs use a Volcano queue with the group's name, and Volcano reserves this name",
+        "Kueue puts every job without a queue into a queue of this name. Fix: write another name, for example trn",
     ),
+    ("eks: {node_groups: [{name: trn-other}]}  # <-", "eks.node_groups[0].name", "CPU and memory by this one"),
+    ("eks: {node_groups: [{name: root}]}  # <-", "eks.node_groups[0].name", "Volcano reserves this name"),
     (
         """
 network: {zone_ids: [use1-az6, use1-az5]}

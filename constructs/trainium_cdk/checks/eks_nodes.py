@@ -8,8 +8,12 @@ from trainium_cdk.checks.rule import Rules, error, groups, info, listed, near, w
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Problem
 
-VOLCANO_QUEUES = ("default", "root")
-"""Queues that Volcano creates itself."""
+RESERVED_NAMES = {
+    "system": "this name is reserved for the system nodes",
+    "default": "the group's queue has its name, and Kueue puts every job without a queue into a queue of this name",
+    "root": "with Volcano the group's queue has its name, and Volcano reserves this name",
+    "trn-other": "Kueue knows the group's nodes by its name, and CPU and memory by this one",
+}
 RESERVED_LABELS = ("eks.amazonaws.com", "k8s.io", "kubernetes.io", "trainium-cdk")
 _AT: KeyPath = ("eks",)
 
@@ -29,12 +33,7 @@ def lnc_is_supported_by_the_type(env: Environment) -> Iterator[Problem]:
 @RULES.add
 def node_group_names_are_not_reserved(env: Environment) -> Iterator[Problem]:
     for at, group in groups(env):
-        if group.name == "system":
-            yield error(
-                (*at, "name"), "this name is reserved for the system nodes", "write another name, for example trn"
-            )
-        elif group.name in VOLCANO_QUEUES:
-            text = "the group's jobs use a Volcano queue with the group's name, and Volcano reserves this name"
+        if text := RESERVED_NAMES.get(group.name):
             yield error((*at, "name"), text, "write another name, for example trn")
 
 
