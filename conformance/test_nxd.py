@@ -76,7 +76,9 @@ def test_a_restart_equals_a_training_without_one(tree: Path, tmp_path: Path) -> 
     """Step, learning rate, data, losses, weights, and the optimizer's fp32 weights and state, to the last bit; over the end of an epoch."""
     whole = train(tree, tmp_path / "whole", 16)
     assert [step[0] for step in whole] == [*range(1, 17)]
-    assert {step[4][0] for step in whole} == {"torch.float64"}  # what XLA_DOWNCAST_BF16 makes fp32
+    # what XLA_DOWNCAST_BF16 makes bf16 and fp32: 28 bytes a parameter in a checkpoint, as the plan says
+    assert {(step[3][0], step[4][0]) for step in whole} == {("torch.float32", "torch.float64")}
+    assert {state[0] for step in whole for state in step[5].values()} == {"torch.float64"}
     before = train(tree, tmp_path / "parts", 8)
     assert before + train(tree, tmp_path / "parts", 16) == whole
     # what the script alone does

@@ -118,6 +118,10 @@ def test_warnings_before_a_job_runs() -> None:
     ultra = make_cluster(fleet("trn2.48xlarge", 4, instance_type="trn2u.48xlarge", ultraserver=4))
     [neuronlink] = plan(Script(nodes=2, **HELLO), ultra).notes
     assert neuronlink.startswith("the NeuronLink between the trn2u.48xlarge instances of an UltraServer is not used")
+    [size, dropout] = plan(Gpt(), SDK_2_28).notes
+    assert size == "each checkpoint has about 188 GB; the newest is kept"
+    assert "repeats the random numbers of its first steps for dropout" in dropout
+    assert plan(LlamaNxd(data="/efs/d"), SDK_2_28).notes == ("each checkpoint has about 225 GB; the newest 2 are kept",)
     [phase_2] = plan(BertLarge(phase=2, checkpoint="x"), WIDE).notes
     assert "restores neither the optimizer's state nor the learning rate's schedule" in phase_2
 

@@ -46,6 +46,8 @@ def read(text: str) -> Iterator[tuple[int, Step]]:
         yield match.start(), Step(number, loss, *rest, int(match["total"]))
 
 
+_CHECKPOINT_GB = 188
+"""28 bytes for each of 6.7e9 parameters, as for llama3.1-8b: NxD Training writes them with the same library."""
 _RANDOM = (
     "a restarted training goes on with its weights, optimizer, learning rate and data, but repeats the random numbers of its first steps "
     "for dropout: NxD Training does not save the generators' states"
@@ -113,7 +115,7 @@ class Gpt(Job):
                 f"({self.micro_batch_size} sequences x {each * self.nodes // self.micro_batch_size} data-parallel). {use} "
                 "--global-batch-size"
             )
-        notes.append(_RANDOM)
+        notes += [f"each checkpoint has about {_CHECKPOINT_GB} GB; the newest is kept", _RANDOM]
         copies = each * self.nodes // self.micro_batch_size
         return Batch(self.micro_batch_size, self.global_batch_size // (each * self.nodes), copies)
 

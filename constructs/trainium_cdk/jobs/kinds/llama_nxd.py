@@ -43,6 +43,10 @@ _FOLDER = "examples/training/llama/tp_zero1_llama_hf_pretrain"
 _SCRIPT = "tp_zero1_llama_hf_pretrain.py"
 _TENSOR_PARALLEL = 32
 _PRECOMPILE_STEPS = 2
+_CHECKPOINT_GB = 225
+"""28 bytes for each of 8.03e9 parameters: with XLA_DOWNCAST_BF16, bf16 is written as fp32, and fp32, that is the optimizer's two averages
+and its weights, as fp64 (measured with a small model: conformance/test_nxd.py)."""
+_KEPT = 2
 _CORRECTIONS: tuple[corrections.Correction, ...] = ("limit_metadata", "keep_data_position", "keep_master_weights")
 
 
@@ -84,6 +88,7 @@ class LlamaNxd(Job):
                 f"{self.kind} spreads the model over {_TENSOR_PARALLEL} NeuronCores, but {fleet.instance_type} has {fleet.cores}. Use a "
                 "queue of trn1.32xlarge"
             )
+        notes.append(f"each checkpoint has about {_CHECKPOINT_GB} GB; the newest {_KEPT} are kept")
         copies = fleet.cores * self.nodes // _TENSOR_PARALLEL
         if self.global_batch_size % copies:
             counts = [
@@ -139,7 +144,7 @@ cd "$trn/src/nxd-$nxd_ref/{_FOLDER}"
 export PYTHONPATH="$PWD/..${{PYTHONPATH:+:$PYTHONPATH}}"
 steps={steps}
 output=$job/output
-checkpoints=(--checkpoint_dir "$job/checkpoints" --checkpoint_freq {interval} --num_kept_checkpoint 2
+checkpoints=(--checkpoint_dir "$job/checkpoints" --checkpoint_freq {interval} --num_kept_checkpoint {_KEPT}
   --loading_step latest_if_exists)
 if [ "$stage" = precompile ]; then
   steps={min(_PRECOMPILE_STEPS, steps)}
