@@ -75,6 +75,8 @@ def _shell(options: argparse.Namespace) -> int:
     command, environment = shell.command(aws, os.environ.get("SHELL", "/bin/sh"), options.command)
     if not options.command:
         print(f"a shell for the local AWS at {aws.endpoint}; `exit` to leave", file=sys.stderr)
+        if file := os.environ.get("TRN_ENV"):
+            print(f"it uses the environment file {file} (TRN_ENV)", file=sys.stderr)
     os.execvpe(command[0], command, environment)  # noqa: S606  it becomes the shell
 
 

@@ -14,7 +14,7 @@ DIRECTORY = "TRN_SANDBOX_DIR"
 """Variable with the sandbox's folder in its shells, so that `python -m sandbox` uses that sandbox."""
 _CLEARED = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN", "AWS_ROLE_ARN",
     "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-    "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "TRN_STACK", "TRN_ENV", "TRN_CLUSTER")  # fmt: skip
+    "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "TRN_STACK", "TRN_CLUSTER")  # fmt: skip
 _CLOSED = "http://127.0.0.1:1"
 """Nothing listens there: requests to AWS fail."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,9 @@ from xdist.scheduler import LoadScopeScheduling
 
 from sandbox import LocalAws
 from tests.support import need_local_aws
+
+# the file that this user has chosen with `trn use` is none of the tests'
+os.environ["XDG_CONFIG_HOME"] = "/nonexistent"
 
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any-machine")

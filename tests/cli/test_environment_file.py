@@ -55,6 +55,32 @@ def test_the_file_names_stack_and_region(
     assert (found["stack"], found["region"]) == ("TrnEksStack-file-test", "us-west-2")
 
 
+def test_trn_use(deployed: str, local_aws: LocalAws, tmp_path: Path) -> None:
+    """The remembered file, named in each answer; --env and TRN_ENV come before it."""
+    config = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
+    bert, slurm = tmp_path / "bert.yaml", tmp_path / "slurm.yaml"
+    bert.write_text(ENVIRONMENT.format(name=deployed))
+    slurm.write_text("name: slurm\nregion: eu-west-1\npcluster: {}\n")
+    assert "no environment file is in use" in trn(local_aws, tmp_path, "use", **config).stderr
+    assert f"export TRN_ENV={bert}" in trn(local_aws, tmp_path, "use", "bert.yaml", **config).stderr
+    assert trn(local_aws, tmp_path, "use", **config).stdout == f"{bert}\n"
+    done = trn(local_aws, tmp_path, "cluster", **config)
+    assert json.loads(done.stdout)["stack"] == f"TrnEksStack-{deployed}"
+    assert f"using {bert} (trn use)" in done.stderr
+    for arguments, variables in (["--env", "slurm.yaml"], {}), ([], {"TRN_ENV": "slurm.yaml"}):
+        done = trn(local_aws, tmp_path, "cluster", *arguments, **config, **variables)
+        assert "there is no stack TrnPclusterStack-slurm in eu-west-1" in done.stderr
+        assert "trn use" not in done.stderr
+    done = trn(local_aws, tmp_path, "submit", str(TRN), "--env", "slurm.yaml", **config)
+    assert "there is no stack TrnPclusterStack-slurm in eu-west-1" in done.stderr
+    (tmp_path / "bad.yaml").write_text("nmae: x\n")
+    assert trn(local_aws, tmp_path, "use", "bad.yaml", **config).returncode == 1
+    bert.unlink()
+    assert "(trn use FILE), or none (trn use --none)" in trn(local_aws, tmp_path, "cluster", **config).stderr
+    assert trn(local_aws, tmp_path, "use", "--none", **config).returncode == 0
+    assert "trn use" not in trn(local_aws, tmp_path, "kinds", **config).stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

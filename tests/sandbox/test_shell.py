@@ -138,11 +138,12 @@ def test_each_sandbox_gives_its_own_shell(account: Account, home: Path, local_aw
 
 def test_an_interactive_shell_shows_where_it_is(account: Account, home: Path, local_aws: LocalAws) -> None:
     done = bash(
-        f"echo 'echo \"<$PS1> $AWS_ENDPOINT_URL ${{AWS_PROFILE-none}} $AWS_ACCESS_KEY_ID\"' "
+        f"echo 'echo \"<$PS1> $AWS_ENDPOINT_URL ${{AWS_PROFILE-none}} $AWS_ACCESS_KEY_ID $TRN_ENV ${{TRN_STACK-none}}\"' "
         f"| python -m sandbox shell --dir {local_aws.directory}",
-        account, home, SHELL="/bin/bash",
+        account, home, SHELL="/bin/bash", TRN_ENV="mine.yaml", TRN_STACK="mine",
     )  # fmt: skip
-    assert f"<(local AWS) mine> > {local_aws.endpoint} none test" in done.stdout, done
+    assert f"<(local AWS) mine> > {local_aws.endpoint} none test mine.yaml none" in done.stdout, done
+    assert "it uses the environment file mine.yaml (TRN_ENV)" in done.stderr
     assert account.requests == 0
 
 

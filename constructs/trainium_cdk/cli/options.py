@@ -10,8 +10,9 @@ import typer
 
 from trainium_cdk import engines
 from trainium_cdk.cli.output import say
+from trainium_cdk.cli.use import in_use
 from trainium_cdk.engines import EKS
-from trainium_cdk.errors import EngineError, OutputsError, TrnError
+from trainium_cdk.errors import EngineError, OutputsError, SettingsFileError, TrnError
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import Backend, Submission
@@ -25,12 +26,16 @@ EKS_STACK = EKS.stack
 
 
 T = TypeVar("T")
-_FILE, _READ = "trn.environment.file", "trn.environment"
+_FILE, _READ, _IN_USE = "trn.environment.file", "trn.environment", "trn.environment.in-use"
 
 
 def _remember(ctx: typer.Context, param: typer.CallbackParam, value: Path | None) -> Path | None:
     """Runs before the other options are read: their defaults come from the file. An option comes before TRN_ENV."""
     source = ctx.get_parameter_source(param.name or "")
+    if value is None and _FILE not in ctx.meta and not ctx.resilient_parsing and (file := in_use()):
+        say(f"using {file} (trn use)")
+        ctx.meta[_FILE], ctx.meta[_IN_USE] = file, True
+        return file
     if value is not None and (_FILE not in ctx.meta or (source is not None and source.name == "COMMANDLINE")):
         _use_file(ctx, value)
     return value
@@ -124,7 +129,12 @@ def described(ctx: typer.Context) -> Environment | None:
     from trainium_cdk import settings
 
     if _READ not in ctx.meta:
-        ctx.meta[_READ] = settings.load(file)
+        try:
+            ctx.meta[_READ] = settings.load(file)
+        except SettingsFileError as e:
+            if _IN_USE not in ctx.meta:
+                raise
+            raise TrnError(f"{e}. It is in use: use another one (trn use FILE), or none (trn use --none)") from None
     env: Environment = ctx.meta[_READ]
     return env
 
