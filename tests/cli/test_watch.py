@@ -20,6 +20,7 @@ from rich.console import Console
 
 from tests.jobs.report.runs import BEGAN, CATALOG, CLUSTER, PUBLISHED, run, status, trained
 from tests.jobs.report.test_export import LOG
+from tests.jobs.test_metrics import BERT, MEGATRON
 from trainium_cdk.cli import app as cli
 from trainium_cdk.cli import watch
 from trainium_cdk.cli.view import job_view, jobs_view
@@ -61,6 +62,12 @@ def test_a_job_that_trains() -> None:
     ):
         assert re.sub(r" +", " ", wanted) in re.sub(r" +", " ", shown), (wanted, shown)
     assert re.search("[\u2801-\u28ff]{20}", shown)
+
+
+def test_the_last_step_of_a_script_is_that_of_its_log() -> None:
+    made = run(status(RUNS))
+    made.feed("train", f"{MEGATRON}\n{BERT}\n".encode())  # the second has no total
+    assert made.last_step == 143_051
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
