@@ -59,4 +59,4 @@ def test_there_is_no_empty_picture() -> None:
     with pytest.raises(ValueError, match="a chart needs a point"):
         chart([Line("a", [])], x="step", y="loss")
     with pytest.raises(ValueError, match="bars need a part"):
-        bars([("a", [])], unit="minutes")
+        bars([("a", [])], x="minutes", unit="minutes")

@@ -74,8 +74,12 @@ def chart(lines: Sequence[Line], *, x: str, y: str, zero: bool = False) -> Eleme
     return picture(WIDTH, height, f"{y} over {x}", parts)
 
 
-def bars(rows: Sequence[tuple[str, Sequence[tuple[str, float, float]]]], *, unit: str) -> Element:
+def bars(rows: Sequence[tuple[str, Sequence[tuple[str, float, float]]]], *, x: str, unit: str) -> Element:
     """Bars of time: for each row its name, and its parts with name, begin and end.
+
+    Args:
+        x: what the axis shows.
+        unit: of begin and end.
 
     Raises:
         ValueError: there is no part.
@@ -87,7 +91,7 @@ def bars(rows: Sequence[tuple[str, Sequence[tuple[str, float, float]]]], *, unit
     names = list(dict.fromkeys(name for _, parts in rows for name, _, _ in parts))
     bottom = 46 * len(rows) + 4
     scale = (WIDTH - 24) / xs[-1]
-    drawn = [_text(unit, WIDTH / 2, bottom + 38, "middle")]
+    drawn = [_text(x, WIDTH / 2, bottom + 38, "middle")]
     for tick in xs:
         at = 10 + tick * scale
         drawn += [_rule(at, 0, at, bottom), _text(number(tick, xs), at, bottom + 18, "middle")]

@@ -49,6 +49,8 @@ def test_a_job_that_trained() -> None:
         "optimizer\nadamw",
     ):
         assert wanted in found, wanted
+    for wanted in ("prepare: 1.5 minutes", "precompile: 21 minutes", "train: 141.7 minutes"):
+        assert wanted in found, wanted  # what a pointer on a bar shows
     assert f"Prices of {CATALOG.prices_date}" in found
     assert "Price of a node: 21.50 USD an hour for a trn1.32xlarge on demand in us-east-1." in found
 

@@ -194,7 +194,9 @@ def _times(runs: Sequence[Run]) -> list[Element]:
     missing = [name for name, parts in rows if not parts]
     parts: list[Element] = [element("h2", "Time of the stages")]
     if drawn:
-        parts.append(element("figure", bars(drawn, unit="minutes since its first stage began"), class_="one"))
+        parts.append(
+            element("figure", bars(drawn, x="minutes since its first stage began", unit="minutes"), class_="one")
+        )
     if missing:
         parts.append(
             element("p", f"Not known of {', '.join(missing)}: no stage has begun, or the scheduler has forgotten when.")
