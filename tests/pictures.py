@@ -19,7 +19,7 @@ from rich.console import Console
 
 from tests.jobs.report import browser
 from tests.jobs.report.runs import CATALOG, CLUSTER, recorded
-from tests.stacks import eks_synthesis, synthesis
+from tests.stacks import eks_synthesis, synthesis, test_pcs
 from trainium_cdk.cli.view import job_view
 from trainium_cdk.drawing.markup import svg
 from trainium_cdk.jobs.report import report
@@ -34,6 +34,7 @@ def templates() -> Mapping[str, dict[str, Any]]:
     return {
         "TrnPclusterStack": dict(synthesis.template("default").to_json()),
         "TrnEksStack": eks_synthesis.document("default"),
+        "TrnPcsStack": dict(test_pcs.template("default").to_json()),
     }
 
 

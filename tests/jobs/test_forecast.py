@@ -94,6 +94,11 @@ def test_on_kubernetes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> No
     assert "2 x trn1.32xlarge\t64" in capsys.readouterr().out
 
 
+def test_on_pcs(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.app(["plan", "bert-large", "--nodes", "2", "--stack", "TrnPcsStack", *TUTORIAL], standalone_mode=False)
+    assert "2 x trn1.32xlarge\t64" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("nodes", ["", "0", "a", "1,,x", "-1", "1.5", "99999"])
 def test_numbers_that_are_none(nodes: str) -> None:
     with pytest.raises(TrnError, match="Write numbers of nodes, from 1 on, for example --nodes 1,2,4,8"):

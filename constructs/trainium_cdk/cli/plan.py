@@ -99,16 +99,21 @@ def _cluster(environment: Environment | None, stack: str, region: str | None, fi
     if environment:
         from trainium_cdk import engines
         from trainium_cdk.cli.preflight import engine_of
+        from trainium_cdk.outputs.pcs import pcs_outputs
 
         engine, unknown = engine_of(stack, environment), "not-deployed"
-        if engine == engines.SLURM.name:
-            exports = outputs.slurm_outputs(environment, head_node_id=unknown, bucket=unknown)
-        elif engine == engines.EKS.name:
-            exports = outputs.eks_outputs(environment, bucket=unknown)
-        else:
+        exported: dict[str, Callable[[], outputs.Exports]] = {
+            engines.SLURM.name: lambda: outputs.slurm_outputs(environment, head_node_id=unknown, bucket=unknown),
+            engines.EKS.name: lambda: outputs.eks_outputs(environment, bucket=unknown),
+            engines.PCS.name: lambda: pcs_outputs(
+                environment, cluster_id=unknown, login_group_id=unknown, bucket=unknown
+            ),
+        }
+        if engine not in exported:
             raise OutputsError(
                 f"{stack} can be planned once it is deployed: leave out the environment file, and give --stack and --region"
             )
+        exports = exported[engine]()
         return outputs.parse(stack, environment.region, {key: value for key, (value, _) in exports.items()})
     return outputs.read(stack, region)
 

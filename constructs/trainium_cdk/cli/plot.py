@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainium_cdk.cli.named import whole
-from trainium_cdk.cli.options import DEFAULT_STACK, ClusterFile, EnvFile, Local, Region, Stack, backend
+from trainium_cdk.cli.options import DEFAULT_STACK, ClusterFile, EnvFile, JobIds, Local, Region, Stack, backend
 from trainium_cdk.cli.output import answer, say
 from trainium_cdk.errors import TrnError
 
@@ -23,7 +23,7 @@ TABLES = (".csv", ".json")
 
 
 def plot(
-    jobs: Annotated[list[str], typer.Argument(metavar="JOB", help="Ids of one or several jobs.")],
+    jobs: JobIds,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The file: .png, .svg, .csv or .json; or a folder, for TensorBoard's events.")
     ] = Path("plot.svg"),

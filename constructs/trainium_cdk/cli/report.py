@@ -9,7 +9,17 @@ from typing import Annotated
 import typer
 
 from trainium_cdk.cli.named import whole
-from trainium_cdk.cli.options import DEFAULT_STACK, ClusterFile, EnvFile, Local, Region, Stack, backend, described
+from trainium_cdk.cli.options import (
+    DEFAULT_STACK,
+    ClusterFile,
+    EnvFile,
+    JobIds,
+    Local,
+    Region,
+    Stack,
+    backend,
+    described,
+)
 from trainium_cdk.cli.output import answer, say, write_file
 
 _MODE = 0o644
@@ -17,7 +27,7 @@ _MODE = 0o644
 
 def report(
     ctx: typer.Context,
-    jobs: Annotated[list[str], typer.Argument(metavar="JOB", help="Ids of one or several jobs, which are compared.")],
+    jobs: JobIds,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The file. Default: report-JOB.html in this folder.")
     ] = None,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trainium_cdk.cli.named import whole
 from trainium_cdk.cli.options import DEFAULT_STACK, ClusterFile, EnvFile, Local, Region, Stack, at, backend, described
 from trainium_cdk.cli.output import answer, one_line, say, status_when_interrupted, write_file
 from trainium_cdk.errors import TrnError
@@ -32,7 +33,7 @@ _LIST = 10.0
 
 def watch(
     ctx: typer.Context,
-    job: Annotated[str | None, typer.Argument(metavar="JOB", help="Id of the job. Default: all jobs.")] = None,
+    job: Annotated[str | None, typer.Argument(metavar="JOB", help="Id of the job, a beginning of it that is enough, or `latest`. Default: all jobs.")] = None,
     web: Annotated[bool, typer.Option("--web", help="In a browser: serve a page at this machine, and print its address.")] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="With --web. Default: a free one.")] = 0,
     stack: Stack = DEFAULT_STACK,
@@ -55,6 +56,7 @@ def watch(
         return
     from trainium_cdk.jobs.report.live import Live
 
+    job = whole(jobs, job)
     environment = described(ctx)
     catalog = environment.catalog if environment else Catalog.load()
     with (
