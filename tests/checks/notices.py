@@ -4,6 +4,12 @@ from __future__ import annotations
 
 TABLE = [
     (
+        "pcluster: {}\nencryption: customer-key",
+        "info",
+        "encryption",
+        "the root volumes of nodes, with /home on the head node, are encrypted with the account's default key of EBS",
+    ),
+    (
         "pcluster: {queues: [{compute_resources: [{instance_type: trn1.2xlarge, max_nodes: 4}]}]}",
         "warning",
         "pcluster.queues[0].compute_resources[0].max_nodes",

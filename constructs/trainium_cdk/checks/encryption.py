@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainium_cdk.checks.rule import Rules, error
+from trainium_cdk.checks.rule import Rules, error, info
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.environment import KEY_ARN
 
 RULES = Rules()
+
+
+@RULES.add
+def root_volumes_have_another_key(env: Environment) -> Iterator[Problem]:
+    if env.encryption != "aws-managed":
+        yield info(
+            ("encryption",),
+            "the root volumes of nodes, with /home on the head node, are encrypted with the account's default key of EBS: ParallelCluster has no "
+            "setting for it",
+            "make your key the account's default key of EBS, if they need it",
+            engine="slurm",
+        )
 
 
 @RULES.add
