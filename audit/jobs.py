@@ -63,22 +63,15 @@ def _manifests(template: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _known(objects: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The objects in a form that scanners know: each task of a Volcano Job as a Kubernetes Job."""
+    """The objects in a form that scanners know: each Job of a JobSet as such."""
     for thing in objects:
-        if not thing["apiVersion"].startswith("batch.volcano.sh/") or thing["kind"] != "Job":
+        if thing["kind"] != "JobSet":
             yield thing
             continue
-        for task in thing["spec"]["tasks"]:
-            metadata = {
-                "name": f"{thing['metadata']['name']}-{task['name']}",
-                "namespace": thing["metadata"]["namespace"],
-            }
-            yield {
-                "apiVersion": "batch/v1",
-                "kind": "Job",
-                "metadata": metadata,
-                "spec": {"template": task["template"]},
-            }
+        metadata = thing["metadata"]
+        for job in thing["spec"]["replicatedJobs"]:
+            named = {"name": f"{metadata['name']}-{job['name']}", "namespace": metadata["namespace"]}
+            yield {"apiVersion": "batch/v1", "kind": "Job", "metadata": named, "spec": job["template"]["spec"]}
 
 
 def _yaml(objects: Iterable[dict[str, Any]]) -> bytes:

@@ -186,7 +186,7 @@ class _Node:
                 "SLURMD_NODENAME": "node",
             }
         else:
-            self.variables |= {"VC_TASK_INDEX": "0", "TRN_NODE": "node", "TRN_ATTEMPT": "0", "HOSTNAME": "pod"}
+            self.variables |= {"JOB_COMPLETION_INDEX": "0", "TRN_NODE": "node", "TRN_ATTEMPT": "0", "HOSTNAME": "pod"}
         empty = [folder / "bin/activate" for folder in environments]
         for file in (*empty, *(root / "bin" / tool for tool in _TOOLS)):
             file.parent.mkdir(parents=True, exist_ok=True)

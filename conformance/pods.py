@@ -16,9 +16,8 @@ from typing import cast
 from conformance import vendor
 from conformance.upstream import NotAvailable, Tree
 from sandbox import head_node
-from sandbox.kubernetes import LocalKubernetes, available
-from sandbox.kubernetes.api import path_of
-from tests.jobs.kubernetes.conftest import VOLUME, apply, base_objects, fleet, make_cluster, until
+from sandbox.kubernetes import LocalKubernetes, available, supplier
+from tests.jobs.kubernetes.conftest import VOLUME, apply, base_objects, fleet, make_cluster, until_open
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs.kubernetes import Api, KubernetesBackend
 from trainium_cdk.jobs.kubernetes.access import Endpoint, Identity, Token
@@ -61,14 +60,16 @@ def started(
         "TRN_SAMPLES_REF": head_node.REF,
         "TRN_SYS_ROOT": str(_IMAGE),
     }
-    with LocalKubernetes.start(folder, run_jobs=True, job_environment=environment) as kubernetes:
+    with (
+        LocalKubernetes.start(folder, run_jobs=True, job_environment=environment) as kubernetes,
+        supplier.supplying(kubernetes),
+    ):
         _image(kubernetes.directory / "image" / _IMAGE.name, sources)
         labels = {GROUP_LABEL: "trn", ROLE_LABEL: "training"}
         kubernetes.add_nodes(Catalog.load().instance("trn1.32xlarge"), 2, zone="us-east-1b", labels=labels)
         kubernetes.add_system_nodes(labels={ROLE_LABEL: "system"})
         apply(kubernetes, base_objects())
-        queue = path_of("scheduling.volcano.sh/v1beta1", "Queue", "trn")
-        until(lambda: kubernetes.api().get(queue).get("status", {}).get("state") == "Open")
+        until_open(kubernetes)
         cluster = make_cluster(fleet(devices=1, cores=1), neuron_release="2.28.1")
         endpoint = Endpoint(kubernetes.endpoint, b64decode(kubernetes.ca_data).decode())
         backend = KubernetesBackend(cluster, lambda: Api(endpoint, _identity(kubernetes), cluster.namespace))

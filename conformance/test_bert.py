@@ -29,6 +29,7 @@ from sandbox.slurm import LocalSlurm, available
 from tests.jobs.conftest import fleet, make_cluster
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.jobs import Backend, BertLarge, Follower, LocalTransport, SlurmBackend, Submitted
+from trainium_cdk.jobs.kubernetes import status
 from trainium_cdk.jobs.records import Step
 
 TREE = sources().repositories["samples"]
@@ -102,8 +103,7 @@ def on_kubernetes(folder: Path, samples: Tree, hub: str) -> Iterator[Site]:
     with pods.started(folder / "kubernetes", {TREE.url: (samples, FOLDER)}, hub) as (backend, shared):
 
         def interrupt(job: Submitted) -> None:
-            found = (pod["metadata"] for pod in backend.seen(job.id).pods)
-            victim = next(pod for pod in found if pod["name"].endswith("train-1"))
+            victim = next(pod["metadata"] for pod in backend.seen(job.id).pods if status.index(pod) == 1)
             backend.api.delete("Pod", victim["name"], uid=victim["uid"])
 
         yield Site(backend, shared, interrupt, ["prepare", "precompile", "train"])

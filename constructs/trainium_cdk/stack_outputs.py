@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 class TrnOutputs(Construct):
     """The outputs by which `trn` finds the cluster of a stack: `trn submit --stack NAME`. One for each stack.
 
-    On EKS, jobs need in the cluster what `TrnPlugins` installs: the namespace with its service account and claims, Volcano with a
-    queue of each node group's name, and the device plug-ins.
+    On EKS, jobs need in the cluster what `TrnPlugins` installs: the namespace with its service account and claims, JobSet and Kueue
+    with a queue of each node group's name, and the device plug-ins.
 
     Example:
         TrnOutputs(self, "Outputs", cluster=TrnPcluster(self, "Slurm", vpc=vpc), bucket=bucket)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +40,8 @@ def run(narrator: Narrator, aws: LocalAws, directory: Path) -> None:
         narrator.step(f"deploy {STACK} with the CDK's command line")
         narrator.cdk("deploy", STACK, *context, "--require-approval", "never")
         if cluster:
-            eks.sync_nodes(cluster, aws.client)
-            _jobs(narrator)
+            with _minutes(cluster, aws):
+                _jobs(narrator)
         else:
             _validate(narrator)
         narrator.step(f"destroy {STACK}")
@@ -47,7 +49,7 @@ def run(narrator: Narrator, aws: LocalAws, directory: Path) -> None:
 
 
 def _kubernetes(narrator: Narrator, aws: LocalAws, directory: Path) -> kubernetes.LocalKubernetes:
-    narrator.step("start a real Kubernetes API with Volcano for the cluster")
+    narrator.step("start a real Kubernetes API with Kueue and JobSet for the cluster")
     name, secret = settings.load(ENVIRONMENT).eks_cluster_name, eks.new_secret()
     started = kubernetes.LocalKubernetes.start(
         directory / "kubernetes",
@@ -62,9 +64,39 @@ def _kubernetes(narrator: Narrator, aws: LocalAws, directory: Path) -> kubernete
     return started
 
 
+@contextmanager
+def _minutes(cluster: kubernetes.LocalKubernetes, aws: LocalAws) -> Iterator[None]:
+    """The deployed function that starts nodes runs again and again, as EventBridge starts it each minute, and AWS does what it wants.
+
+    Raises:
+        StepFailed: it failed.
+    """
+    functions, ended, failed = aws.client("lambda"), threading.Event(), list[str]()
+    named = f"Starts and stops the Trainium nodes of {cluster.name} "
+    [name] = [f["FunctionName"] for f in functions.list_functions()["Functions"] if f["Description"].startswith(named)]
+
+    def run() -> None:
+        while not ended.is_set():
+            eks.sync_nodes(cluster, aws.client)
+            answer = functions.invoke(FunctionName=name)
+            if "FunctionError" in answer:
+                failed.append(answer["Payload"].read().decode(errors="replace"))
+            ended.wait(1)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+    if failed:
+        raise StepFailed(f"the function that starts nodes failed: {failed[0][-1000:]}")
+
+
 def _jobs(narrator: Narrator) -> None:
     on = ("--stack", STACK)
-    narrator.step(f"submit a job on {NODES} nodes, started all together or not at all")
+    narrator.step(f"submit a job on {NODES} nodes, of which none is there yet: all are started together, or none")
     narrator.run("trn", "submit", str(HERE / "gang.sh"), "--nodes", str(NODES), "--token", "demo", *on)
     narrator.run("trn", "logs", "gang-demo", "--follow", *on)
     narrator.run("trn", "status", "gang-demo", *on)

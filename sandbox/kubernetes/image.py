@@ -30,7 +30,7 @@ fi
 _TOOL = """#!/bin/sh
 # Variables that the fakes read from Slurm's environment
 export SLURM_JOB_ID="${{TRN_SANDBOX_POD%-train-*}}" SLURM_STEP_ID="${{NEURON_EXTRACT_GRAPHS_ONLY:-0}}"
-export SLURM_RESTART_COUNT="${{TRN_ATTEMPT:-0}}" SLURMD_NODENAME="${{TRN_NODE:-node}}" SLURM_NODEID="${{VC_TASK_INDEX:-0}}"
+export SLURM_RESTART_COUNT="${{TRN_ATTEMPT:-0}}" SLURMD_NODENAME="${{TRN_NODE:-node}}" SLURM_NODEID="${{JOB_COMPLETION_INDEX:-0}}"
 PYTHONPATH={place}/training exec python3 -m fakes.{module} "$@"
 """
 

@@ -78,18 +78,16 @@ def command(container: Object, env: Mapping[str, str]) -> list[str]:
 
 
 def expand(text: str, env: Mapping[str, str]) -> str:
-    """Kubernetes' expansion: $(NAME) if NAME is defined; $$(NAME) is a literal $(NAME).
+    """Kubernetes' expansion: $(NAME) if NAME is defined; $$ is a literal $.
 
-    >>> expand("$(A) $(B) $$(A)", {"A": "1"})
-    '1 $(B) $(A)'
+    >>> expand("$(A) $(B) $$(A) $$(a b)", {"A": "1"})
+    '1 $(B) $(A) $(a b)'
     """
 
     def value(found: re.Match[str]) -> str:
-        if found[0].startswith("$$"):
-            return found[0][1:]
-        return env.get(found[1], found[0])
+        return "$" if found[0] == "$$" else env.get(found[1], found[0])
 
-    return re.sub(r"\$?\$\(([A-Za-z_][\w.-]*)\)", value, text)
+    return re.sub(r"\$(?:\$|\(([^)]*)\))", value, text)
 
 
 def hostname(pod: Object) -> str:

@@ -1,4 +1,4 @@
-"""Validates objects without an API server: Kubernetes' official schemas, and Volcano's definitions.
+"""Validates objects without an API server: Kubernetes' official schemas, and the definitions of JobSet and Volcano.
 
 Unlike an API server it does not check defaults, immutable fields, references to missing objects,
 admission (`minAvailable` above the number of replicas, an unknown queue), and whether a job fits the nodes.
@@ -20,6 +20,8 @@ from sandbox.kubernetes import build
 Object = dict[str, Any]
 
 _CRDS = Path(__file__).parent / "volcano_crds"
+JOBSET = Path(__file__).parent / "jobset_crd.yaml"
+"""JobSet's definition, reduced (`reduced`)."""
 _INT_OR_STRING = {"type": ["integer", "string"]}
 
 
@@ -35,7 +37,12 @@ def validate(thing: Object) -> list[str]:
     schema = _custom().get((thing["apiVersion"], thing["kind"]))
     if schema is not None:
         errors = jsonschema.Draft202012Validator(schema).iter_errors(thing)
-        return [_sentence(title, error) for error in sorted(errors, key=lambda error: list(map(str, error.path)))]
+        found = [_sentence(title, error) for error in sorted(errors, key=lambda error: list(map(str, error.path)))]
+        if thing["kind"] == "JobSet" and not found:
+            inner = [(job["name"], job["template"]) for job in thing["spec"].get("replicatedJobs", [])]
+            jobs = [{"apiVersion": "batch/v1", "kind": "Job", **job, "metadata": {"name": name}} for name, job in inner]
+            found = [f"{title}: {sentence}" for sentence in validate_all(jobs)]
+        return found
     try:
         kubernetes_validate.validate(thing, build.version("k8s.io/kubernetes"), strict=True)
     except kubernetes_validate.ValidationError as error:
@@ -62,13 +69,41 @@ def _sentence(title: str, error: jsonschema.ValidationError) -> str:
 def _custom() -> dict[tuple[str, str], Object]:
     """Schemas by (apiVersion, kind) from the included definitions."""
     found: dict[tuple[str, str], Object] = {}
-    for file in sorted(_CRDS.glob("*.yaml")):
+    for file in (JOBSET, *sorted(_CRDS.glob("*.yaml"))):
         spec = YAML(typ="safe").load(file)["spec"]
         for version in spec["versions"]:
             schema = version["schema"]["openAPIV3Schema"]
             schema["properties"]["metadata"] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
             found[f"{spec['group']}/{version['name']}", spec["names"]["kind"]] = _strict(schema)
     return found
+
+
+def reduced(definition: Object) -> Object:
+    """JobSet's definition without descriptions, and without those of a Job, which Kubernetes' own schema validates."""
+
+    def plain(part: Any) -> Any:
+        if isinstance(part, list):
+            return [plain(one) for one in part]
+        if not isinstance(part, dict):
+            return part
+        return {k: plain(v) for k, v in part.items() if not (k == "description" and isinstance(v, str))}
+
+    [version] = [v for v in definition["spec"]["versions"] if v["storage"]]
+    schema = plain(version["schema"]["openAPIV3Schema"])
+    spec = schema["properties"]["spec"]["properties"]
+    spec["replicatedJobs"]["items"]["properties"]["template"] = {
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": True,
+    }
+    del spec["volumeClaimPolicies"], schema["properties"]["status"]
+    versions = [{"name": version["name"], "schema": {"openAPIV3Schema": schema}}]
+    return {
+        "spec": {
+            "group": definition["spec"]["group"],
+            "names": {"kind": definition["spec"]["names"]["kind"]},
+            "versions": versions,
+        }
+    }
 
 
 def _strict(schema: Any) -> Any:

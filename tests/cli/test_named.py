@@ -33,6 +33,9 @@ class Jobs:
     def list(self, limit: int = 50) -> tuple[JobStatus, ...]:
         return tuple(self.found.values())[:limit]
 
+    def ids(self, limit: int) -> tuple[str, ...]:
+        return tuple(self.found)[:limit]
+
     def cancel(self, id: str) -> JobStatus:
         if id == "b-2":
             raise TransportError("the head node does not answer")

@@ -31,6 +31,7 @@ TEXTS = {
     "instance_type": "trn1.32xlarge",
     "compute_resource": "trn",
     "time_limit": "2-00:00:00",
+    "priority": "high",
     "cache": "shared",
     "image": "registry/name:tag",
     "data": "/efs/data",

@@ -122,6 +122,9 @@ class Jobs:
     def settings(self, id: str) -> dict[str, Any]:
         return {"steps": 4}
 
+    def ids(self, limit: int) -> tuple[str, ...]:
+        return tuple(job.id for job in self.list(limit))
+
     def list(self, limit: int) -> tuple[JobStatus, ...]:
         return (self.status("a-1"), self.status("b-2"))
 

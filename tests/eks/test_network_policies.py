@@ -11,11 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sandbox.kubernetes import build
+from tests.jobs.kubernetes.conftest import make_cluster
 from tests.stacks import eks_synthesis
 from tests.support import need
 from trainium_cdk import settings
 from trainium_cdk.eks.installation import Installation
 from trainium_cdk.eks.network_policies import policies
+from trainium_cdk.jobs import Script
+from trainium_cdk.jobs.kubernetes import render
+from trainium_cdk.jobs.kubernetes.names import JOB_LABEL
 
 Policy = dict[str, Any]
 ENV = settings.validate({"eks": {"job_networks": ["10.9.0.0/24"]}})
@@ -35,18 +39,14 @@ Row = tuple[End, End, int, str, bool]
 
 
 def worker(job: str, ip: str) -> End:
-    return End(ip, "training", {"volcano.sh/job-name": job, "volcano.sh/job-namespace": "training"})
+    return End(ip, "training", {JOB_LABEL: job})
 
 
-def of_volcano(job: str) -> Policy:
-    """What Volcano's plug-in `svc` makes for a job; test_backend compares it with the real one."""
-    labels = {"volcano.sh/job-name": job, "volcano.sh/job-namespace": "training"}
-    spec = {
-        "podSelector": {"matchLabels": labels},
-        "ingress": [{"from": [{"podSelector": {"matchLabels": labels}}]}],
-        "policyTypes": ["Ingress"],
-    }
-    return {"kind": "NetworkPolicy", "metadata": {"name": job, "namespace": "training"}, "spec": spec}
+def own(job: str) -> Policy:
+    """The policy that is submitted with a job of this name."""
+    sent = render(Script(filename="x.sh", content=b"true", image="x/y:1", name=job), make_cluster(), "t")
+    [policy] = [thing for thing in sent.objects if thing["kind"] == "NetworkPolicy"]
+    return json.loads(json.dumps(policy).replace(sent.id, job))  # type: ignore[no-any-return]
 
 
 def connects(rows: list[Row], rules: list[Policy]) -> list[bool]:
@@ -108,7 +108,7 @@ TABLE: list[Row] = [
 
 
 def test_allowed_traffic() -> None:
-    rules = [*policies(Installation.of(ENV)), of_volcano("mine"), of_volcano("other")]
+    rules = [*policies(Installation.of(ENV)), own("mine"), own("other")]
     answers = connects(TABLE, rules)
     assert [row for row, allowed in zip(TABLE, answers, strict=True) if allowed is not row[-1]] == []
 

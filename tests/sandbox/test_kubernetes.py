@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from sandbox import paths, processes
-from sandbox.kubernetes import KubernetesFailed, LocalKubernetes, available, build
+from sandbox.kubernetes import KubernetesFailed, LocalKubernetes, available, build, schemas
 from sandbox.kubernetes.api import ApiError, load_all, path_of
 from sandbox.kubernetes.logs import LogWriter
 from tests.support import need
@@ -251,6 +251,8 @@ def test_the_definitions_kept_here_are_those_of_the_version_built() -> None:
     came = {file.name: file for file in build.crds("volcano")}
     for file in kept.glob("*.yaml"):
         assert load_all([file]) == load_all([came[file.name]])
+    [jobset] = load_all([*build.chart("jobset").glob("crds/*jobsets.yaml")])
+    assert load_all([schemas.JOBSET]) == [schemas.reduced(jobset)]
 
 
 @pytest.mark.sweep

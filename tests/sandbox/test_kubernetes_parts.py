@@ -102,7 +102,7 @@ def test_kwok_does_not_change_running_jobs() -> None:
         ("$(A)-$(B)", "1-2"),
         ("$(UNKNOWN) $A ${A}", "$(UNKNOWN) $A ${A}"),
         ("$$(A)", "$(A)"),
-        ("cost: $$5", "cost: $$5"),
+        ("cost: $$5, $$(date +%s)", "cost: $5, $(date +%s)"),
     ],
 )
 def test_variables_expand_as_in_kubernetes(text: str, expanded: str) -> None:

@@ -23,6 +23,7 @@ from tests.support import need
 from tests.trust.figures import record
 from trainium_cdk import outputs
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.eks import kueue
 from trainium_cdk.eks.charts import CONTROLLERS
 from trainium_cdk.jobs.kubernetes.access import Identity
 
@@ -81,6 +82,12 @@ def may(api: Api, verb: str, group: str, resource: str, namespace: str = "traini
     return bool(answer["status"].get("allowed"))
 
 
+def quota(api: Api) -> dict[str, str]:
+    """Of the devices of the node group."""
+    [flavor] = api.get(path_of(kueue.API, "ClusterQueue", "trn"))["spec"]["resourceGroups"][0]["flavors"]
+    return {resource["name"]: resource["nominalQuota"] for resource in flavor["resources"]}
+
+
 @pytest.mark.sweep  # as test_deploy.py
 def test_life_of_a_cluster(
     cdk: Cdk,
@@ -118,8 +125,7 @@ def test_life_of_a_cluster(
 
     # what came into the real API
     api, client = kubernetes.api(), local_aws.client("eks")
-    queue = path_of("scheduling.volcano.sh/v1beta1", "Queue", "trn")
-    assert api.get(queue)["spec"]["capability"]["aws.amazon.com/neuron"] == "64"
+    assert quota(api) == {"aws.amazon.com/neuron": "64"}
     for claim in made.claims:
         found = api.get(path_of("v1", "PersistentVolumeClaim", claim, "training"))
         volume = api.get(path_of("v1", "PersistentVolume", found["spec"]["volumeName"]))
@@ -147,14 +153,14 @@ def test_life_of_a_cluster(
         assert called[release]["version"] == chart.version
         assert called[release]["wait"] is (release in CONTROLLERS)
 
-    # the role that `trn` takes: only Volcano's jobs in the one namespace
+    # the role that `trn` takes: only jobs in the one namespace
     for key, value in local_aws.variables.items():
         monkeypatch.setenv(key, value)
     user = kubernetes.api(Identity.of(made).token().value)
-    assert may(user, "create", "batch.volcano.sh", "jobs")
+    assert may(user, "create", "jobset.x-k8s.io", "jobsets")
     assert may(user, "get", "", "pods")
     assert may(user, "list", "", "nodes", "")
-    assert not may(user, "create", "batch.volcano.sh", "jobs", "default")
+    assert not may(user, "create", "jobset.x-k8s.io", "jobsets", "default")
     assert not may(user, "delete", "", "nodes", "")
     assert not may(user, "get", "", "secrets", "kube-system")
 
@@ -199,4 +205,4 @@ def test_life_of_a_cluster(
     deploy(grown)
     after = client.describe_nodegroup(clusterName=made.cluster_name, nodegroupName=group)["nodegroup"]["scalingConfig"]
     assert after == {"minSize": 0, "maxSize": 8, "desiredSize": 3}
-    assert api.get(queue)["spec"]["capability"]["aws.amazon.com/neuron"] == "128"
+    assert quota(api) == {"aws.amazon.com/neuron": "128"}

@@ -267,7 +267,7 @@ def list_(
     cluster: ClusterFile = None,
     as_json: Json = False,
 ) -> None:
-    """List the jobs of a cluster, newest first."""
+    """List the jobs of a cluster, newest first; on Kubernetes those that wait in the order of their queue, with Kueue's reason."""
     from trainium_cdk.cli.filters import moment
 
     begin = moment(since).timestamp() if since else None

@@ -37,8 +37,8 @@ def whole(jobs: Backend[Any], given: str) -> str:
             return jobs.status(given).id
         except UnknownJob as e:
             unknown = e
-    ids = [job.id for job in jobs.list(1 if given == LATEST else _MOST)]
-    found = ids if given == LATEST else [id for id in ids if given and id.startswith(given)]
+    ids = jobs.ids(1 if given == LATEST else _MOST)
+    found = list(ids) if given == LATEST else [id for id in ids if given and id.startswith(given)]
     if len(found) > 1:
         more = ", ..." if len(found) > 5 else ""
         raise JobError(f"{len(found)} jobs begin with {given}: {', '.join(found[:5])}{more}. Give more of the id")

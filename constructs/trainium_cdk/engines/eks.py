@@ -1,4 +1,4 @@
-"""Kubernetes with Volcano, on Amazon EKS."""
+"""Kubernetes with Kueue, on Amazon EKS."""
 
 from trainium_cdk.engines.manifest import Engine
 

@@ -98,8 +98,12 @@ class Backend(Protocol[S]):
         return {}
 
     def list(self, limit: int = 50) -> tuple[JobStatus, ...]:
-        """The newest jobs, newest first."""
+        """The newest jobs, newest first; on Kubernetes those that run, then those that wait, in the order of their queue, then the others."""
         ...
+
+    def ids(self, limit: int) -> tuple[str, ...]:
+        """The ids of the newest jobs, newest first."""
+        return tuple(job.id for job in self.list(limit))
 
     def active(self) -> tuple[JobStatus, ...]:
         """The jobs that run or wait."""

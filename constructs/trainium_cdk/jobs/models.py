@@ -235,6 +235,10 @@ class Job(BaseModel):
         description="Compile cache, shared with other jobs of this name. Default: the kind's name, or the script's.",
     )
     image: Image | None = Field(default=None, description="Kubernetes: container image. Default: the cluster's.")
+    priority: Word | None = Field(
+        default=None,
+        description="Kubernetes: priority class: low, normal, high, or another of the cluster's. Default: normal's.",
+    )
     lnc: Literal[1, 2] | None = Field(
         default=None,
         description="Trn2 and Trn3: physical NeuronCores of one logical NeuronCore. Default: the queue's, or 2.",

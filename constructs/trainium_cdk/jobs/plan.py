@@ -121,6 +121,11 @@ def _image(job: Job, cluster: Cluster) -> None:
     if job.image and not cluster.containers:
         title = engines.get(cluster.engine).title
         raise JobError(f"image is {job.image}, but {cluster.stack} runs {title}, which starts no containers. Remove it")
+    if job.priority and not cluster.containers:
+        title = engines.get(cluster.engine).title
+        raise JobError(
+            f"priority is {job.priority}, but {cluster.stack} runs {title}, which has no priority classes of Kubernetes. Remove it"
+        )
     if cluster.containers and not (job.image or cluster.image):
         raise JobError(
             f"no container image: Neuron SDK {cluster.neuron_release} comes without one for training. Build one "

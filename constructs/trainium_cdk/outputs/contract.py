@@ -49,7 +49,7 @@ class Fleet(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     queue: str
-    """Slurm partition, or Volcano queue."""
+    """Slurm partition, or Kueue's LocalQueue."""
     resource: str
     """Compute resource, or node group."""
     instance_type: str

@@ -29,7 +29,7 @@ def in_a_pod() -> None:
         env["SLURM_STEP_ID"] = env.get("NEURON_EXTRACT_GRAPHS_ONLY", "0")
         env["SLURM_RESTART_COUNT"] = env.get("TRN_ATTEMPT", "0")
         env["SLURMD_NODENAME"] = env.get("TRN_NODE", "node")
-        env["SLURM_NODEID"] = env.get("VC_TASK_INDEX", "0")
+        env["SLURM_NODEID"] = env.get("JOB_COMPLETION_INDEX", "0")
 
 
 def stamp() -> str:

@@ -12,17 +12,17 @@ import boto3
 import pytest
 
 from sandbox import LocalAws, processes
-from sandbox.kubernetes import LocalKubernetes, available, eks, image
+from sandbox.kubernetes import LocalKubernetes, available, eks, image, supplier
 from sandbox.kubernetes.api import Object, path_of
 from tests.support import need
 from tests.trust.figures import record
 from trainium_cdk import outputs, settings
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.eks import manifests, network_policies
+from trainium_cdk.eks import kueue, manifests, network_policies
 from trainium_cdk.eks.access import EDITORS
 from trainium_cdk.eks.installation import Installation
 from trainium_cdk.jobs import Script
-from trainium_cdk.jobs.kubernetes import KubernetesBackend, kubernetes_api
+from trainium_cdk.jobs.kubernetes import KubernetesBackend, kubernetes_api, status
 from trainium_cdk.jobs.kubernetes.names import MANAGED_BY
 from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL, EksCluster, Fleet
 from trainium_cdk.storage.options import FileSystemMount
@@ -113,7 +113,14 @@ def base_objects() -> list[Object]:
         *network_policies.policies(wanted),
         *manifests.volumes(wanted, [EFS]),
         *manifests.queues(wanted),
+        *kueue.queues(wanted),
     ]
+
+
+def until_open(kubernetes: LocalKubernetes) -> None:
+    """Wait until Kueue lets jobs of the queue start."""
+    queue = path_of(kueue.API, "ClusterQueue", "trn")
+    assert until(lambda: status.condition(kubernetes.api().get(queue), "Active"))
 
 
 class Running(NamedTuple):
@@ -147,16 +154,22 @@ def running(tmp_path_factory: pytest.TempPathFactory, local_aws: LocalAws) -> It
     secret = eks.new_secret()
     webhook = eks.webhook_url(local_aws.endpoint, NAME, secret)
     environment = image.environment("/efs", local_aws.variables)
-    with LocalKubernetes.start(
-        tmp_path_factory.mktemp("jobs"), name=NAME, token_webhook=webhook, run_jobs=True, job_environment=environment
-    ) as kubernetes:
+    with (
+        LocalKubernetes.start(
+            tmp_path_factory.mktemp("jobs"),
+            name=NAME,
+            token_webhook=webhook,
+            run_jobs=True,
+            job_environment=environment,
+        ) as kubernetes,
+        supplier.supplying(kubernetes),
+    ):
         tools = image.make(kubernetes.directory) / "bin"
         labels = {GROUP_LABEL: "trn", ROLE_LABEL: "training"}
         kubernetes.add_nodes(Catalog.load().instance("trn1.32xlarge"), NODES, zone="us-east-1b", labels=labels)
         kubernetes.add_system_nodes(labels={ROLE_LABEL: "system"})
         apply(kubernetes, base_objects())
-        queue = path_of("scheduling.volcano.sh/v1beta1", "Queue", "trn")
-        assert until(lambda: kubernetes.api().get(queue).get("status", {}).get("state") == "Open")
+        until_open(kubernetes)
         eks.attach(local_aws.directory, kubernetes, secret)
         client, iam = local_aws.client("eks"), local_aws.client("iam")
         role = f"arn:aws:iam::{eks.ACCOUNT}:role/eks"

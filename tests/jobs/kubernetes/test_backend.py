@@ -1,16 +1,20 @@
-"""Jobs on a real Kubernetes with a real Volcano: placed, followed, cancelled, restarted, refused."""
+"""Jobs on a real Kubernetes with a real Kueue and JobSet: queued, placed, followed, cancelled, restarted, refused."""
 
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 
-from tests.eks.test_network_policies import of_volcano
+from sandbox.kubernetes.api import path_of
 from tests.jobs.kubernetes.conftest import RANKS, Running, fleet, script, text, until
-from trainium_cdk.jobs import JobError, JobStatus, SubmitError, UnknownJob
+from trainium_cdk.jobs import JobError, JobStatus, Script, SubmitError, UnknownJob
 from trainium_cdk.jobs.kubernetes import ApiError, KubernetesBackend, status
-from trainium_cdk.jobs.kubernetes.names import JOB_LABEL
+from trainium_cdk.jobs.kubernetes.names import INDEX_LABEL, JOB_LABEL
+
+ITS_OWN = Script.template
+PREPARE = 'exit "$READY"'
 
 
 def test_a_gang_is_placed_and_its_nodes_find_each_other(backend: KubernetesBackend, running: Running) -> None:
@@ -26,7 +30,7 @@ def test_a_gang_is_placed_and_its_nodes_find_each_other(backend: KubernetesBacke
     assert train.ended is not None
     output = text(backend.logs(sent.id))
     for node in (0, 1):
-        assert f"{node}: node {node} of 2 at run-gang-train-0.run-gang\n{node}: found\n" in output
+        assert f"{node}: node {node} of 2 at run-gang-train-0-0.run-gang\n{node}: found\n" in output
         assert (running.shared / f"seen-{node}").exists()
     assert "1: " not in text(backend.logs(sent.id, node=0))
     kept = (running.shared / "trn/jobs/run-gang/logs/train.1.log").read_text()
@@ -36,8 +40,10 @@ def test_a_gang_is_placed_and_its_nodes_find_each_other(backend: KubernetesBacke
 def test_a_rank_is_found_on_its_own_node(backend: KubernetesBackend, running: Running) -> None:
     sent = backend.submit(script(b"sleep 3600"), "ranks")
     assert until(lambda: text(backend.logs(sent.id)).count(", ranks ") == 2)
-    policy = "/apis/networking.k8s.io/v1/namespaces/training/networkpolicies/run-ranks"
-    assert running.kubernetes.api().get(policy)["spec"] == of_volcano("run-ranks")["spec"]
+    [policy] = [o for o in (backend.api.find("NetworkPolicy", "run-ranks"),) if o]
+    mine = {"labelSelector": ",".join("=".join(pair) for pair in policy["spec"]["podSelector"]["matchLabels"].items())}
+    chosen = running.kubernetes.api().get(path_of("v1", "Pod", namespace="training"), **mine)["items"]
+    assert {p["metadata"]["name"] for p in chosen} == {p["metadata"]["name"] for p in backend.seen(sent.id).pods}
     assert [backend.node_of_rank(sent.id, rank) for rank in (0, 31, 32, 63)] == [0, 0, 1, 1]
     with pytest.raises(JobError, match=r"ranks 0 to 63, not 64"):
         backend.node_of_rank(sent.id, 64)
@@ -47,17 +53,60 @@ def test_a_job_larger_than_the_fleet_waits_and_reports_why(backend: KubernetesBa
     backend.cluster = backend.cluster.model_copy(update={"fleets": (fleet(nodes=4),)})
     sent = backend.submit(script(nodes=3), "large")
 
-    def fully_explained() -> bool:
-        """Volcano counts the nodes again in each of its cycles, and each count replaces the reason before."""
+    def reason() -> str:
         now = backend.status(sent.id)
         assert now.state == "PENDING"
-        reason = now.stages[0].reason
-        insufficient = "insufficient aws.amazon.com/neuron (48 requested, 32 available)" in reason
-        return insufficient and reason.endswith("it needs 3 nodes, and its node group has 2 ready")
+        return now.stages[0].reason
 
-    assert until(fully_explained)
+    assert until(lambda: "aws.amazon.com/neuron" in reason()), reason()
+    assert reason().startswith("position 1 in its queue: couldn't assign flavors to pod set train: insufficient quota")
     cancelled = backend.cancel(sent.id)
     assert (cancelled.state, cancelled.done, cancelled.ok) == ("CANCELLED", True, False)
+
+
+def test_the_list_shows_the_order_of_the_queue(backend: KubernetesBackend, running: Running) -> None:
+    """A later small job does not overtake; one of a higher priority does, and preempts what runs with a lower one."""
+    first = backend.submit(script(b"sleep 3600", cache="first", nodes=1), "first").id
+    large = backend.submit(script(b"sleep 3600", cache="large"), "second").id
+    small = backend.submit(script(b"true", cache="small", nodes=1), "third").id
+    assert until(lambda: backend.status(first).state == "RUNNING")
+    rows = until(lambda: (now := shown(backend, first, large, small)) and now[-1][2].startswith("position 2") and now)
+    assert [row[:2] for row in rows] == [(first, "RUNNING"), (large, "PENDING"), (small, "PENDING")]
+    assert rows[1][2].startswith(
+        "position 1 in its queue: couldn't assign flavors to pod set train: insufficient unused"
+    )
+    urgent = backend.submit(script(b"sleep 3600", cache="urgent", priority="high"), "fourth").id
+    assert until(lambda: backend.status(urgent).state == "RUNNING")
+    rows = until(
+        lambda: (now := shown(backend, first, large, small, urgent)) and now[1][2].startswith("position 1") and now
+    )
+    assert [row[0] for row in rows] == [urgent, first, large, small]
+    assert {job.id for job in backend.active()} >= {urgent, first, large, small}
+    for id in (urgent, large):
+        assert backend.cancel(id).state == "CANCELLED"
+    assert until(lambda: backend.status(first).state == "RUNNING")  # from its last checkpoint
+    assert backend.wait(small, 600).ok
+
+
+def shown(backend: KubernetesBackend, *ids: str) -> list[tuple[str, str, str]]:
+    return [(j.id, j.state, j.current.reason) for j in backend.list() if j.id in ids]
+
+
+def test_a_job_is_not_in_its_queue_before_prepare_has_completed(
+    backend: KubernetesBackend, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Script, "prepares", True)
+    monkeypatch.setattr(Script, "template", lambda self, plan: replace(ITS_OWN(self, plan), prepare=PREPARE))
+    good = backend.submit(script(b"echo trains", nodes=1, cache="good", env={"READY": "0"}), "good").id
+    bad = backend.submit(script(b"echo trains", nodes=1, cache="bad", env={"READY": "4"}), "bad").id
+    assert until(lambda: backend.status(bad).done)
+    prepare, train = backend.status(bad).stages
+    assert (prepare.state, prepare.exit_code, train.state) == ("FAILED", 64, "CANCELLED")
+    assert until(lambda: status.ended(backend.seen(bad).job))  # the function ends it: its files are deleted in time
+    assert backend.submit(script(b"true", nodes=1, cache="bad", env={"READY": "0"}), "again").existing is False
+    assert backend.wait(good, 600).ok
+    assert [s.state for s in backend.status(good).stages] == ["COMPLETED", "COMPLETED"]
+    assert "trains" in text(backend.logs(good))
 
 
 def test_a_log_is_followed_line_by_line_to_its_end(backend: KubernetesBackend, running: Running) -> None:
@@ -161,7 +210,7 @@ def test_a_lost_node_starts_the_job_again(backend: KubernetesBackend, running: R
     backend.api.delete("Pod", victim["name"], uid=victim["uid"])
     done = backend.wait(sent.id, 600)
     assert done.ok, done
-    assert backend.seen(sent.id).job["status"]["retryCount"] == 1
+    assert backend.seen(sent.id).job["status"]["restarts"] == 1
     assert "attempt 1, " in text(backend.logs(sent.id, node=0))
     kept = (running.shared / "trn/jobs/run-lost/logs/train.0.log").read_text()
     assert kept.count("attempt") == 2
@@ -198,7 +247,9 @@ def test_copies_of_a_script_have_ranks(backend: KubernetesBackend) -> None:
 def test_a_job_that_the_cluster_refuses_leaves_nothing(backend: KubernetesBackend) -> None:
     closed = backend.cluster.fleets[0].model_copy(update={"queue": "nobodys"})
     backend.cluster = backend.cluster.model_copy(update={"fleets": (closed,)})
-    with pytest.raises(SubmitError, match=r"run-refused was not submitted to jobs-test:.*queue.*nobodys") as refused:
+    with pytest.raises(
+        SubmitError, match=r"run-refused was not submitted to jobs-test: the namespace training has no queue nobodys"
+    ) as refused:
         backend.submit(script(cache="refused"), "refused")
     assert "\n" not in str(refused.value)
     for kind, name in (("Secret", "run-refused"), ("ConfigMap", "trn-cache-refused")):
@@ -209,15 +260,16 @@ def test_a_job_that_the_cluster_refuses_leaves_nothing(backend: KubernetesBacken
 
 def test_resources_deleted_with_a_job(backend: KubernetesBackend, running: Running) -> None:
     sent = backend.submit(script(b"sleep 3600", cache="goes"), "goes")
-    backend.api.delete("Job", sent.id)
+    backend.api.delete("JobSet", sent.id)
 
     def left() -> list[str]:
         found = []
         for kind, name in (
-            ("Job", sent.id),
+            ("JobSet", sent.id),
+            ("BatchJob", f"{sent.id}-train-0"),
             ("Secret", sent.id),
+            ("NetworkPolicy", sent.id),
             ("ConfigMap", "trn-cache-goes"),
-            ("Pod", f"{sent.id}-train-0"),
         ):
             try:
                 backend.api.get(kind, name)
@@ -237,22 +289,22 @@ def test_unknown_jobs(backend: KubernetesBackend, id: str) -> None:
             verb(id)
 
 
-def test_volcano_jobs_of_other_clients_are_ignored(backend: KubernetesBackend) -> None:
+def test_jobs_of_other_clients_are_ignored(backend: KubernetesBackend) -> None:
     """Also if its label claims it, under the name of another one."""
     plain = copy.deepcopy(backend.render(script(b"sleep 3600", nodes=1), "stranger").job)
     name = plain["metadata"]["name"]
     for labels in ({}, {"app.kubernetes.io/managed-by": "trn", JOB_LABEL: "another"}):
         plain["metadata"]["labels"] = labels
-        backend.api.create("Job", plain)
+        backend.api.create("JobSet", plain)
         try:
             for ask in (backend.status, backend.cancel, lambda id: list(backend.logs(id))):
                 with pytest.raises(UnknownJob, match=f"there is no job '{name}'"):
                     ask(name)
             assert name not in {job.id for job in (*backend.list(), *backend.active())}
-            assert not status.ended(backend.api.get("Job", name))
+            assert not status.ended(backend.api.get("JobSet", name))
         finally:
-            backend.api.delete("Job", name)
-            assert until(lambda: name not in {j["metadata"]["name"] for j in backend.api.list("Job")})
+            backend.api.delete("JobSet", name)
+            assert until(lambda: name not in {j["metadata"]["name"] for j in backend.api.list("JobSet")})
 
 
 def test_pods_that_only_resemble_a_jobs_are_ignored(backend: KubernetesBackend) -> None:
@@ -264,7 +316,7 @@ def test_pods_that_only_resemble_a_jobs_are_ignored(backend: KubernetesBackend) 
     forged = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": "forged", "labels": {**pod["metadata"]["labels"], "volcano.sh/task-index": "1"}},
+        "metadata": {"name": "forged", "labels": {**pod["metadata"]["labels"], INDEX_LABEL: "1"}},
         "spec": {"containers": [{"name": "train", "image": "none"}], "schedulerName": "none"},
     }
     backend.api.create("Pod", forged)
@@ -280,7 +332,7 @@ def test_another_clients_secret_is_not_changed(backend: KubernetesBackend) -> No
     theirs = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": submission.id}, "stringData": {"key": "value"}}
     made = backend.api.create("Secret", theirs)
     try:
-        with pytest.raises(SubmitError, match=r"a Secret of that name already exists, not created by trn"):
+        with pytest.raises(SubmitError, match=r"a Secret named run-theirs already exists, not created by trn"):
             backend.send(submission)
         assert backend.api.get("Secret", submission.id)["metadata"]["uid"] == made["metadata"]["uid"]
     finally:

@@ -47,8 +47,8 @@ CASES: list[tuple[str, EksCluster, Callable[[], Any], str]] = [
     ("precompile without torch-xla", NATIVE, lambda: Script(precompile=True, **HELLO), r"precompiling needs torch-xla"),
     ("no name of an image", TUTORIAL, lambda: BertLarge(image="my image"), r"image is 'my image': not in the right format. Write the name of a container image"),
     ("a cache set of the shell", TUTORIAL, lambda: BertLarge(cache="a/b"), r"cache is 'a/b': not in the right format"),
-    ("a long name", TUTORIAL, lambda: BertLarge(name="a" * 40), r"the job's name is a{40}-some-long-token.*at most 50 are allowed.*--name or --token"),
-    ("env of Volcano", TUTORIAL, lambda: Script(env={"VC_TASK_INDEX": "0"}, **HELLO), r"env VC_TASK_INDEX: it is set automatically for each pod"),
+    ("a long name", TUTORIAL, lambda: BertLarge(name="a" * 40), r"the job's name is a{40}-some-long-token.*at most 44 are allowed.*--name or --token"),
+    ("env of a Job", TUTORIAL, lambda: Script(env={"JOB_COMPLETION_INDEX": "0"}, **HELLO), r"env JOB_COMPLETION_INDEX: it is set automatically for each pod"),
     ("env of Kubernetes", TUTORIAL, lambda: Script(env={"KUBERNETES_SERVICE_HOST": "x"}, **HELLO), r"env KUBERNETES_SERVICE_HOST: it is set automatically for each pod"),
     ("env of the rendezvous", TUTORIAL, lambda: Script(env={"MASTER_ADDR": "x"}, **HELLO), r"env MASTER_ADDR"),
     ("env of Slurm", TUTORIAL, lambda: Script(env={"SLURM_NTASKS": "1"}, **HELLO), r"env SLURM_NTASKS"),
@@ -71,7 +71,17 @@ def test_is_refused(cluster: EksCluster, job: Callable[[], Any], message: str) -
     assert text[-1] != "."
 
 
-def test_slurm_takes_no_image() -> None:
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ({"image": "x/y:1"}, r"image is x/y:1, but TrnPclusterStack runs Slurm, which starts no containers. Remove it"),
+        (
+            {"priority": "high"},
+            r"priority is high, but TrnPclusterStack runs Slurm, which has no priority classes.*Remove it",
+        ),
+    ],
+)
+def test_slurm_takes_no_image_and_no_priority(field: dict[str, str], message: str) -> None:
     from tests.jobs.conftest import make_cluster as slurm_cluster
 
     class Silent:
@@ -80,10 +90,8 @@ def test_slurm_takes_no_image() -> None:
         def run(self, script: str, timeout: float = 120) -> Any:
             raise AssertionError(script)
 
-    with pytest.raises(
-        JobError, match=r"image is x/y:1, but TrnPclusterStack runs Slurm, which starts no containers. Remove it"
-    ):
-        SlurmBackend(slurm_cluster(), Silent()).submit(BertLarge(image="x/y:1"), "t")
+    with pytest.raises(JobError, match=message):
+        SlurmBackend(slurm_cluster(), Silent()).submit(BertLarge(**field), "t")
 
 
 def test_with_an_own_image_the_nodes_framework_does_not_matter() -> None:

@@ -34,9 +34,9 @@ def test_a_command_runs_where_the_job_runs(
     sent = backend.submit(script(b"sleep 3600"), "inside")
     assert until(lambda: text(backend.logs(sent.id)).count("attempt 0") == 2)
     pod, container = inside.place(backend, sent.id, 1)
-    assert (pod, container) == ("run-inside-train-1", "train")
+    assert (pod.rpartition("-")[0], container) == ("run-inside-train-0-1", "train")
     capfdbinary.readouterr()
-    command = ["bash", "-c", 'echo "task $VC_TASK_INDEX"; echo oh >&2; exit 7']
+    command = ["bash", "-c", 'echo "task $JOB_COMPLETION_INDEX"; echo oh >&2; exit 7']
     assert inside.run(backend.api, pod, container, command, terminal=False) == 7
     assert capfdbinary.readouterr() == (b"task 1\n", b"oh\n")
     assert inside.run(backend.api, pod, container, ["true"], terminal=False) == 0
@@ -153,6 +153,6 @@ def test_kubectl_works_with_the_kubeconfig(backend: KubernetesBackend, running: 
     sent = backend.submit(script(b"echo hello", nodes=1), "kubectl")
     assert backend.wait(sent.id, 600).ok
     kubectl = build.program("kubectl")
-    assert "run-kubectl" in run(kubectl, "get", "jobs.batch.volcano.sh")
-    assert "hello" in run(kubectl, "logs", "run-kubectl-train-0", "-c", "train")
+    assert "run-kubectl" in run(kubectl, "get", "jobsets,workloads,localqueues")
+    assert "hello" in run(kubectl, "logs", "-l", "trainium-cdk/job=run-kubectl", "-c", "train")
     assert "hello" in text(backend.logs(sent.id))

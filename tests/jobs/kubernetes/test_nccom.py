@@ -26,4 +26,4 @@ def test_on_kubernetes(backend: KubernetesBackend, name: str, broken: str, last_
     assert done.ok == (name == "healthy"), (done, log)
     for pattern, line in zip(last_lines, log.splitlines()[-len(last_lines) :], strict=True):
         assert re.search(pattern, line), log
-    assert backend.seen(sent.id).job["status"].get("retryCount", 0) == 0
+    assert backend.seen(sent.id).job["status"]["restarts"] == 0

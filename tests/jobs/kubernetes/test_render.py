@@ -21,7 +21,7 @@ from tests.jobs.kubernetes.conftest import fleet, make_cluster
 from tests.support import swept
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, LlamaNxd, Lora, Script, TorchTitan
-from trainium_cdk.jobs.kubernetes import KubernetesSubmission, render
+from trainium_cdk.jobs.kubernetes import KubernetesSubmission, render, status
 from trainium_cdk.jobs.kubernetes.names import MAX_NAME, object_name
 from trainium_cdk.outputs import EksCluster
 
@@ -87,15 +87,19 @@ def home(name: str) -> EksCluster:
 
 def readable(submission: KubernetesSubmission) -> str:
     """The objects with the two files that are the same in every submission left out."""
-    secret, guard, job = json.loads(json.dumps(submission.objects))
+    objects = json.loads(json.dumps(submission.objects))
     for name in ("pod.sh", "fetch.sh"):
-        if name in secret["stringData"]:
-            secret["stringData"][name] = "[as in constructs/trainium_cdk/jobs/shell]"
-    for thing in (secret, job):
+        if name in objects[0]["stringData"]:
+            objects[0]["stringData"][name] = "[as in constructs/trainium_cdk/jobs/shell]"
+    for thing in objects:
         thing["metadata"]["annotations"]["trainium-cdk/digest"] = "[SHA-256]"
     from trainium_cdk.jobs.kubernetes.render import to_yaml
 
-    return to_yaml((secret, guard, job))
+    return to_yaml(tuple(objects))
+
+
+def train(submission: KubernetesSubmission) -> dict[str, Any]:
+    return status.train_spec(submission.job)
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -144,14 +148,14 @@ def test_devices_are_the_catalogues_in_requests_and_limits() -> None:
         ("trn1n.32xlarge", "16", "16"),
         ("trn2.48xlarge", "16", "16"),
     ):
-        job = render(Script(filename="x.sh", content=b"true", nodes=2), make_cluster(fleet(kind)), "t").job
-        [task] = job["spec"]["tasks"]
-        [main] = task["template"]["spec"]["containers"]
+        sent = render(Script(filename="x.sh", content=b"true", nodes=2), make_cluster(fleet(kind)), "t")
+        spec = train(sent)
+        [main] = spec["containers"]
         for which in ("requests", "limits"):
             found = main["resources"][which]
             assert (found[names.device], found[names.efa], found["hugepages-2Mi"]) == (devices, efa, "5120Mi")
-        assert task["template"]["spec"]["nodeSelector"]["node.kubernetes.io/instance-type"] == kind
-        assert "aws.amazon.com/neurondevice" not in json.dumps(job)
+        assert spec["nodeSelector"]["node.kubernetes.io/instance-type"] == kind
+        assert "aws.amazon.com/neurondevice" not in json.dumps(sent.job)
     small = render(Script(filename="x.sh", content=b"true"), make_cluster(fleet("trn1.2xlarge")), "t").job
     text = json.dumps(small)
     assert (names.efa in text, "hugepages" in text) == (False, False)
@@ -168,25 +172,34 @@ def test_the_compiler_gets_the_lnc_of_the_node_group() -> None:
 
 def test_a_type_that_only_the_environment_describes() -> None:
     unknown = fleet().model_copy(update={"instance_type": "trn9.96xlarge", "devices": 48, "efa": 24})
-    job = render(Script(filename="x.sh", content=b"true", nodes=2), make_cluster(unknown), "t").job
-    limits = job["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["resources"]["limits"]
+    sent = render(Script(filename="x.sh", content=b"true", nodes=2), make_cluster(unknown), "t")
+    limits = train(sent)["containers"][0]["resources"]["limits"]
     assert (limits["aws.amazon.com/neuron"], limits["vpc.amazonaws.com/efa"]) == ("48", "24")
-    assert schemas.validate(job) == []
+    assert schemas.validate_all(sent.objects) == []
 
 
 @pytest.mark.parametrize(
-    ("restarts", "capacity_type", "attempts"),
-    [(None, "on-demand", 4), (None, "capacity-block", 4), (None, "spot", 21), (0, "spot", 1), (7, "on-demand", 8)],
+    ("restarts", "capacity_type", "most"),
+    [(None, "on-demand", 3), (None, "capacity-block", 3), (None, "spot", 20), (0, "spot", 0), (7, "on-demand", 7)],
 )
-def test_restarts(restarts: int | None, capacity_type: str, attempts: int) -> None:
+def test_restarts(restarts: int | None, capacity_type: str, most: int) -> None:
     job = Script(filename="x.sh", content=b"true", restarts=restarts)
-    assert render(job, make_cluster(fleet(capacity_type=capacity_type)), "t").job["spec"]["maxRetry"] == attempts
+    made = render(job, make_cluster(fleet(capacity_type=capacity_type)), "t").job
+    assert made["spec"]["failurePolicy"]["maxRestarts"] == most
+
+
+@pytest.mark.parametrize(("priority", "found"), [(None, None), ("high", "trn-high"), ("urgent", "urgent")])
+def test_priority(priority: str | None, found: str | None) -> None:
+    job = render(Script(filename="x.sh", content=b"true", priority=priority), CLUSTER, "t").job
+    assert job["metadata"]["labels"].get("kueue.x-k8s.io/priority-class") == found
 
 
 def test_pods_have_minimal_permissions() -> None:
     for name, job in ALL.items():
-        for task in render(job, home(name), "t").job["spec"]["tasks"]:
-            spec = task["template"]["spec"]
+        sent = render(job, home(name), "t")
+        prepare = [o["spec"]["template"]["spec"] for o in sent.objects if o["kind"] == "Job"]
+        assert len(prepare) == ("prepare" in sent.plan.stages)
+        for spec in (train(sent), *prepare):
             assert spec["automountServiceAccountToken"] is False
             assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
             assert "hostNetwork" not in spec

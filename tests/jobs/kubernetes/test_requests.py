@@ -27,8 +27,18 @@ class Api:
         self.made.append(wanted)
 
     def get(self, kind: str, name: str) -> dict[str, Any]:
-        assert kind == "Pod"
-        return {"metadata": {"name": name, "ownerReferences": [{"uid": "u"}]}, "status": {"phase": "Succeeded"}}
+        """The pod belongs to a Job, and that to the JobSet of uid u."""
+        owner = {"Pod": "j", "BatchJob": "u"}[kind]
+        uid = {"Pod": "p", "BatchJob": "j"}[kind]
+        return {
+            "metadata": {"name": name, "uid": uid, "ownerReferences": [{"uid": owner}]},
+            "status": {"phase": "Succeeded"},
+        }
+
+    find = get
+
+    def list(self, kind: str, *, labels: str) -> Any:
+        return [self.get(kind, "run-train-0-0-abcde")]
 
     def log(self, pod: str, container: str) -> Any:
         if container == "precompile":

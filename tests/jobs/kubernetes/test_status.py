@@ -1,4 +1,4 @@
-"""How a job's status follows from that of Volcano and of its pods, at each moment of a job's end. Pure."""
+"""How a job's status follows from those of its JobSet, its pods and Kueue's Workload, at each moment. Pure."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from typing import Any
 import pytest
 
 from trainium_cdk.jobs.kubernetes import status
-from trainium_cdk.jobs.kubernetes.names import DESCRIPTION, TRAIN
+from trainium_cdk.jobs.kubernetes.names import DESCRIPTION, INDEX_LABEL, TASK_LABEL, TRAIN
 from trainium_cdk.jobs.status import Stage
 
 
-def seen(phase: str, *codes: int | None, stages: tuple[str, ...] = (TRAIN,)) -> status.Seen:
-    """A job of two nodes in this phase; the exit codes of its pods, None for one that runs."""
-    description = json.dumps({"nodes": 2, "stages": stages})
+def seen(ends: str, *codes: int | None, stages: tuple[str, ...] = (TRAIN,), restarts: int = 0) -> status.Seen:
+    """A job of two nodes with a condition of this type and reason; the exit codes of its pods, None for one that runs."""
+    kind, _, reason = ends.partition(": ")
+    conditions = [{"type": kind, "status": "True", "reason": reason, "message": "why", "lastTransitionTime": None}]
     job: dict[str, Any] = {
-        "metadata": {"name": "run", "annotations": {DESCRIPTION: description}},
-        "spec": {"maxRetry": 4},
-        "status": {"state": {"phase": phase}},
+        "metadata": {"name": "run", "annotations": {DESCRIPTION: json.dumps({"nodes": 2, "stages": stages})}},
+        "spec": {"failurePolicy": {"maxRestarts": 3}, "suspend": False},
+        "status": {"conditions": conditions if kind else [], "restarts": restarts},
     }
     pods = [
         {
-            "metadata": {"labels": {"volcano.sh/task-spec": TRAIN, "volcano.sh/task-index": str(i)}},
+            "metadata": {"labels": {TASK_LABEL: TRAIN, INDEX_LABEL: str(i)}},
             "spec": {"nodeName": f"n{i}"},
             "status": {
                 "containerStatuses": [
@@ -35,44 +36,78 @@ def seen(phase: str, *codes: int | None, stages: tuple[str, ...] = (TRAIN,)) -> 
     return status.Seen(job, pods)
 
 
+LIMIT, FINAL = "Failed: ReachedMaxRestarts", "Failed: FailJobSetFailurePolicyAction"
+
+
 @pytest.mark.parametrize(
-    ("phase", "codes", "state", "reason", "done"),
+    ("ends", "codes", "restarts", "state", "reason", "done"),
     [
-        ("Running", (None, None), "RUNNING", "", False),
-        ("Running", (0, None), "RUNNING", "", False),
-        ("Running", (0, 0), "RUNNING", "ends", False),
-        ("Completed", (0, 0), "COMPLETED", "", True),
-        ("Running", (3, None), "RUNNING", "exit code 3; ends or starts again", False),
-        ("Terminating", (3, None), "RUNNING", "exit code 3; ends", False),
-        ("Terminated", (3, 143), "FAILED", "exit code 3", True),
-        ("Aborting", (None, None), "RUNNING", "is being cancelled", False),
-        ("Aborting", (143, None), "RUNNING", "exit code 143; ends", False),
-        ("Aborted", (143, 143), "CANCELLED", "", True),
-        ("Aborted", (), "CANCELLED", "", True),
-        ("Failed", (None, None), "FAILED", "failed in its only attempt: see its log", True),
+        ("", (None, None), 0, "RUNNING", "", False),
+        ("", (None, None), 2, "RUNNING", "attempt 3 of 4", False),
+        ("", (), 1, "PENDING", "attempt 2 of 4; starts", False),
+        ("", (0, None), 0, "RUNNING", "", False),
+        ("", (0, 0), 0, "RUNNING", "ends", False),
+        ("Completed: AllJobsCompleted", (0, 0), 0, "COMPLETED", "", True),
+        ("Completed: AllJobsCompleted", (), 0, "COMPLETED", "", True),
+        ("", (3, None), 0, "RUNNING", "exit code 3; ends or starts again", False),
+        (FINAL, (3, 143), 0, "FAILED", "exit code 3", True),
+        (FINAL, (124, None), 0, "TIMEOUT", "reached its time limit", True),
+        (FINAL, (), 0, "FAILED", "why", True),
+        ("Failed: Cancelled", (143, 143), 0, "CANCELLED", "", True),
+        ("Failed: Cancelled", (None, None), 0, "CANCELLED", "", True),
+        (LIMIT, (), 0, "FAILED", "failed in its only attempt: see its log", True),
+        (LIMIT, (None, None), 3, "FAILED", "failed in each of 4 attempts: see its log", True),
     ],
 )
-def test_a_job_is_done_when_volcano_reports_it(
-    phase: str, codes: tuple[int | None, ...], state: str, reason: str, done: bool
+def test_a_job_is_done_when_jobset_reports_it(
+    ends: str, codes: tuple[int | None, ...], restarts: int, state: str, reason: str, done: bool
 ) -> None:
-    now = status.status(seen(phase, *codes))
+    now = status.status(seen(ends, *codes, restarts=restarts))
     assert (now.state, now.current.reason, now.done) == (state, reason, done)
-    assert now.done is status.ended(seen(phase, *codes).job)
+    assert now.done is status.ended(seen(ends, *codes).job)
 
 
 @pytest.mark.parametrize(
-    ("phase", "first", "second", "reason"),
+    ("ends", "first", "second", "reason"),
     [
-        ("Failed", "FAILED", "CANCELLED", "did not run: precompile did not complete"),
-        ("Failed", "CANCELLED", "CANCELLED", "did not run: precompile did not complete"),
-        ("Running", "RUNNING", "PENDING", "waits for precompile"),
-        ("Failed", "COMPLETED", "FAILED", "failed in its only attempt: see its log"),
+        (LIMIT, "FAILED", "CANCELLED", "did not run: precompile did not complete"),
+        (LIMIT, "CANCELLED", "CANCELLED", "did not run: precompile did not complete"),
+        ("", "RUNNING", "PENDING", "waits for precompile"),
+        (LIMIT, "COMPLETED", "FAILED", "failed in its only attempt: see its log"),
     ],
 )
-def test_a_stage_waits_for_the_one_before(phase: str, first: str, second: str, reason: str) -> None:
+def test_a_stage_waits_for_the_one_before(ends: str, first: str, second: str, reason: str) -> None:
     stages = [Stage("precompile", "", first), Stage(TRAIN, "", "PENDING")]
-    now = status._with_job(stages, seen(phase))[1]
+    now = status._with_job(stages, seen(ends))[1]
     assert (now.state, now.reason) == (second, reason)
+
+
+def _condition(kind: str, true: bool, message: str) -> dict[str, str]:
+    return {"type": kind, "status": "True" if true else "False", "reason": kind, "message": message}
+
+
+CHECK = {"name": "trn-nodes", "state": "Pending", "message": "waits for 2 nodes of trn since 10:12 UTC"}
+RETRY = {"name": "trn-nodes", "state": "Retry", "message": "Retrying after failure: InsufficientInstanceCapacity"}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "checks", "position", "reason"),
+    [
+        (None, [], 0, "waits in its queue"),
+        ([], [], 7, "position 7 in its queue"),
+        ([("QuotaReserved", False, "16 more needed")], [], 1, "position 1 in its queue: 16 more needed"),
+        ([("QuotaReserved", True, "")], [], 0, "it is its turn: its nodes are requested"),
+        ([("QuotaReserved", True, "")], [CHECK], 0, "waits for 2 nodes of trn since 10:12 UTC"),
+        ([("QuotaReserved", True, "")], [{**CHECK, "state": "Ready"}], 0, "it is its turn: its nodes are requested"),
+        ([("QuotaReserved", False, "not all checks")], [RETRY], 2, "position 2 in its queue: Retrying after failure: InsufficientInstanceCapacity"),
+    ],
+)  # fmt: skip
+def test_why_a_job_waits(conditions: Any, checks: list[Any], position: int, reason: str) -> None:
+    job = seen("").job
+    job["spec"]["suspend"] = True
+    found = {"status": {"conditions": [_condition(*c) for c in conditions or []], "admissionChecks": checks}}
+    now = status.status(status.Seen(job, workload=None if conditions is None else found, position=position))
+    assert (now.state, now.current.reason) == ("PENDING", reason)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +123,7 @@ def test_a_stage_waits_for_the_one_before(phase: str, first: str, second: str, r
     ],
 )
 def test_a_users_changes_to_a_job_affect_only_its_own_row(annotation: str) -> None:
-    now = seen("Running", None, None)
+    now = seen("", None, None)
     now.job["metadata"]["annotations"] = {DESCRIPTION: annotation}
     found = status.status(now)
     assert [stage.name for stage in found.stages] == [TRAIN]

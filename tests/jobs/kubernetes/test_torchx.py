@@ -10,6 +10,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from sandbox.kubernetes import schemas
+from sandbox.kubernetes.api import path_of
 from sandbox.paths import HOME as ROOT
 from tests.jobs.kubernetes.conftest import Running, fleet, make_cluster, until
 from tests.support import need
@@ -50,11 +51,10 @@ def test_it_requests_the_same_resources_as_trn(tmp_path: Path) -> None:
     theirs = torchx(tmp_path, cluster, "--script", "train.py", "--nnodes", "2", "--cacheset", "bert")
     assert schemas.validate(theirs) == []
     ours = render(Script(filename="x.sh", content=b"true", nodes=2, cache="bert"), cluster, "t")
-    [task] = ours.job["spec"]["tasks"]
-    mine = task["template"]["spec"]
+    mine = status.train_spec(ours.job)
     limits = mine["containers"][0]["resources"]["limits"]
-    assert theirs["spec"]["queue"] == ours.job["spec"]["queue"]
-    assert len(theirs["spec"]["tasks"]) == task["replicas"] == 2
+    assert theirs["spec"]["queue"] == ours.plan.fleet.queue
+    assert len(theirs["spec"]["tasks"]) == 2
     text = ours.files["node.sh"].decode()
     for index, one in enumerate(theirs["spec"]["tasks"]):
         spec = one["template"]["spec"]
@@ -124,12 +124,13 @@ def test_it_runs(backend: KubernetesBackend, running: Running, tmp_path: Path) -
         "False",
     )
     name = job["metadata"]["name"]
-    made = backend.api.create("Job", job)
+    api, path = running.kubernetes.api(), path_of("batch.volcano.sh/v1alpha1", "Job", name, "training")
+    made = api.create({**job, "metadata": {**job["metadata"], "namespace": "training"}})
     assert made["spec"]["minAvailable"] == 2
-    assert until(lambda: status.phase(backend.api.get("Job", name)) == "Completed"), backend.api.get("Job", name)
+    assert until(lambda: api.get(path).get("status", {}).get("state", {}).get("phase") == "Completed"), api.get(path)
     for rank in (0, 1):
         output = b"".join(backend.api.log(f"{name}-train-{rank}-0", f"train-{rank}")).decode()
         assert f"rank {rank} of 2 ['--word', \"it's $HOME\", '$(HOME)']" in output
     nodes = {p["spec"]["nodeName"] for p in backend.api.list("Pod", labels=f"volcano.sh/job-name={name}")}
     assert len(nodes) == 2
-    backend.api.delete("Job", name)
+    api.delete(path)

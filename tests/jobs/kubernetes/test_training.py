@@ -11,7 +11,7 @@ from sandbox.datasets import seed_datasets
 from tests.jobs.kubernetes.conftest import Running, text, until
 from tests.trust.figures import record
 from trainium_cdk.jobs import BertLarge, Follower, JobStatus, prepared
-from trainium_cdk.jobs.kubernetes import KubernetesBackend
+from trainium_cdk.jobs.kubernetes import KubernetesBackend, status
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -35,9 +35,9 @@ def test_bert_large_from_scratch(backend: KubernetesBackend, running: Running) -
     seen: list[JobStatus] = []
     done = backend.wait(sent.id, 600, seen.append)
     assert done.ok, (done, text(backend.logs(sent.id)))
-    for status in seen:  # no pod of the gang is made before all has been fetched
-        if status.stages[0].state != "COMPLETED":
-            assert (status.stages[2].state, status.stages[2].nodes) == ("PENDING", "")
+    for now in seen:  # it is not in its queue before all has been fetched
+        if now.stages[0].state != "COMPLETED":
+            assert (now.stages[2].state, now.stages[2].nodes) == ("PENDING", "")
     prepare, _, train = done.stages
     assert len(train.nodes.split(",")) == 2
     assert prepare.nodes not in train.nodes.split(",")
@@ -72,13 +72,13 @@ def test_a_failed_gang_resumes_from_its_checkpoint(backend: KubernetesBackend, r
     sent = backend.submit(job, "r")
     output = running.shared / "trn/jobs" / sent.id / "output"
     assert until(lambda: list(output.glob("ckpt_*.pt")))
-    victim = next(p["metadata"] for p in backend.seen(sent.id).pods if p["metadata"]["name"].endswith("train-1"))
+    victim = next(p["metadata"] for p in backend.seen(sent.id).pods if status.index(p) == 1)
     backend.api.delete("Pod", victim["name"], uid=victim["uid"])
-    assert until(lambda: backend.seen(sent.id).job["status"].get("retryCount"))
+    assert until(lambda: backend.seen(sent.id).job["status"]["restarts"])
     go_on.touch()
     done = backend.wait(sent.id, 600)
     assert done.ok, done
-    assert backend.seen(sent.id).job["status"]["retryCount"] >= 1
+    assert backend.seen(sent.id).job["status"]["restarts"] >= 1
     kept = (running.shared / "trn/jobs" / sent.id / "logs/train.0.log").read_text()
     resumed = [int(step) for step in re.findall(r"resuming from checkpoint \S*/ckpt_\d+\.pt at step (\d+)", kept)]
     last = figures(backend, sent.id, "train").summary.last
@@ -94,4 +94,4 @@ def test_a_failed_compilation_stops_the_job(backend: KubernetesBackend) -> None:
     done = backend.wait(backend.submit(job, "g").id, 600)
     assert [s.state for s in done.stages] == ["COMPLETED", "FAILED", "CANCELLED"]
     assert done.stages[1].reason == "did not compile: see its log"
-    assert backend.seen(done.id).job["status"].get("retryCount", 0) == 0
+    assert backend.seen(done.id).job["status"]["restarts"] == 0

@@ -1,4 +1,4 @@
-"""Jobs on Kubernetes: a Volcano Job on the EKS cluster of a stack."""
+"""Jobs on Kubernetes: a JobSet in a queue of Kueue, on the EKS cluster of a stack."""
 
 from trainium_cdk.errors import ApiError
 from trainium_cdk.jobs.kubernetes.api import Api

@@ -23,16 +23,17 @@ from trainium_cdk.jobs.patience import ONE_QUESTION, Patience
 Object = dict[str, Any]
 
 _PATHS = {
-    "Command": "/apis/bus.volcano.sh/v1alpha1/namespaces/{ns}/commands",
-    "ConfigMap": "/api/v1/namespaces/{ns}/configmaps",
-    "Event": "/api/v1/namespaces/{ns}/events",
-    "Node": "/api/v1/nodes",
-    "Job": "/apis/batch.volcano.sh/v1alpha1/namespaces/{ns}/jobs",
     "BatchJob": "/apis/batch/v1/namespaces/{ns}/jobs",
+    "ConfigMap": "/api/v1/namespaces/{ns}/configmaps",
+    "JobSet": "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{ns}/jobsets",
+    "LocalQueue": "/apis/kueue.x-k8s.io/v1beta2/namespaces/{ns}/localqueues",
+    "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{ns}/networkpolicies",
     "Pod": "/api/v1/namespaces/{ns}/pods",
-    "PodGroup": "/apis/scheduling.volcano.sh/v1beta1/namespaces/{ns}/podgroups",
+    "PriorityClass": "/apis/kueue.x-k8s.io/v1beta2/workloadpriorityclasses",
     "Secret": "/api/v1/namespaces/{ns}/secrets",
+    "Workload": "/apis/kueue.x-k8s.io/v1beta2/namespaces/{ns}/workloads",
 }
+_TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 _TIMEOUT = (10.0, 60.0)
 
 
@@ -74,13 +75,22 @@ class Api:
             return self.get(kind, name)
         return None
 
-    def list(self, kind: str, *, labels: str = "", fields: str = "") -> list[Object]:
-        query = {k: v for k, v in (("labelSelector", labels), ("fieldSelector", fields)) if v}
+    def table(self, kind: str, *, labels: str) -> list[Object]:
+        """The objects' metadata with the columns that `kubectl get` shows, as `columns`: a tenth of the objects, in one request."""
+        found = self._call("GET", self._path(kind), query={"labelSelector": labels}, accept=_TABLE)
+        names = [column["name"] for column in found["columnDefinitions"]]
+        return [
+            {**row["object"], "columns": dict(zip(names, row["cells"], strict=True))} for row in found["rows"] or []
+        ]
+
+    def list(self, kind: str, *, labels: str = "", fields: str = "", page: int = 500) -> list[Object]:
+        """All objects, `page` of them with each request; 0: all with one."""
+        query = {k: v for k, v in (("labelSelector", labels), ("fieldSelector", fields), ("limit", str(page))) if v}
         found: list[Object] = []
         while True:
-            page = self._call("GET", self._path(kind), query={**query, "limit": "500"})
-            found += page["items"]
-            if not (rest := page["metadata"].get("continue")):
+            part = self._call("GET", self._path(kind), query=query)
+            found += part["items"]
+            if not (rest := part["metadata"].get("continue")):
                 return found
             query["continue"] = rest
 
@@ -92,9 +102,9 @@ class Api:
         """Raises ApiError, with status 409 if another client has changed it."""
         return self._call("PUT", f"{self._path(kind)}/{body['metadata']['name']}", body)
 
-    def patch(self, kind: str, name: str, body: Object) -> Object:
-        """A merge patch."""
-        return self._call("PATCH", f"{self._path(kind)}/{name}", body, content="application/merge-patch+json")
+    def patch(self, kind: str, name: str, body: Object, *, part: str = "") -> Object:
+        """A merge patch of an object, or of its `part` /status."""
+        return self._call("PATCH", f"{self._path(kind)}/{name}{part}", body, content="application/merge-patch+json")
 
     def delete(self, kind: str, name: str, *, uid: str = "", background: bool = True) -> None:
         """Delete an object. No error if it does not exist."""
@@ -160,11 +170,12 @@ class Api:
         *,
         query: Mapping[str, str] | None = None,
         content: str = "application/json",
+        accept: str = "application/json, */*",
     ) -> Object:
         # only the caller may repeat requests that change something
         patience = Patience(ONE_QUESTION if method == "GET" else 0.0)
         made: Object = patience.ask(
-            lambda: json.loads(self._send(method, path, body, query=query, content=content).data)
+            lambda: json.loads(self._send(method, path, body, query=query, content=content, accept=accept).data)
         )
         return made
 
@@ -176,10 +187,11 @@ class Api:
         *,
         query: Mapping[str, str] | None = None,
         content: str = "application/json",
+        accept: str = "application/json, */*",
         raw: bool = False,
         timeout: tuple[float, float] = _TIMEOUT,
     ) -> Any:
-        headers = {"Accept": "application/json, */*", "Content-Type": content, "User-Agent": "trn"}
+        headers = {"Accept": accept, "Content-Type": content, "User-Agent": "trn"}
         url = self._endpoint.url + path + (f"?{urlencode(query)}" if query else "")
         reply = self._once(method, url, headers, body, raw, timeout)
         if reply.status == 401:  # the credentials may have been renewed since

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -14,26 +13,20 @@ from typing import Any
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import ApiError, JobError, UnknownJob
 from trainium_cdk.jobs.backend import Backend, unknown_job
-from trainium_cdk.jobs.kubernetes import inside, logs, reader, status, tensorboard
+from trainium_cdk.jobs.kubernetes import inside, logs, look, names, reader, status, tensorboard
 from trainium_cdk.jobs.kubernetes.api import Api
-from trainium_cdk.jobs.kubernetes.names import (
-    JOB_LABEL,
-    MANAGED_BY,
-    object_name,
-    owners,
-    submitted_by_trn,
-)
 from trainium_cdk.jobs.kubernetes.render import KubernetesSubmission, render
 from trainium_cdk.jobs.kubernetes.status import Seen
-from trainium_cdk.jobs.kubernetes.submit import Submitter, owner_of
+from trainium_cdk.jobs.kubernetes.submit import Submitter
 from trainium_cdk.jobs.models import AnyJob
 from trainium_cdk.jobs.status import JobStatus, LogChunk, Submitted
 from trainium_cdk.jobs.submission import new_token
-from trainium_cdk.outputs import GROUP_LABEL, EksCluster
+from trainium_cdk.outputs import EksCluster
 
 Object = dict[str, Any]
 
 _CANCEL_SECONDS = 60
+"""Seconds that pods may take to end."""
 
 
 class KubernetesBackend(Backend[KubernetesSubmission]):
@@ -82,49 +75,41 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
 
     def seen(self, id: str) -> Seen:
         """The job's objects in the cluster. Raises as `status` does."""
-        job = self._job(id)
-        pods = self.api.list("Pod", labels=f"{JOB_LABEL}={job['metadata']['name']}")
-        return self._look(job, [pod for pod in pods if job["metadata"]["uid"] in owners(pod)])
+        [found] = look.at(self.api, [self._job(id)])
+        if status.prepared(found):  # the node scaler's function does this within a minute, where there is one
+            with contextlib.suppress(ApiError):  # the caller may not be allowed to, or the function was first
+                self.api.patch("JobSet", found.job["metadata"]["name"], status.enters(found.job))
+        return found
 
     def list(self, limit: int = 50) -> tuple[JobStatus, ...]:
-        found = self.api.list("Job", labels=f"app.kubernetes.io/managed-by={MANAGED_BY}")
-        jobs = [job for job in found if submitted_by_trn(job)]
-        jobs.sort(key=lambda j: (j["metadata"]["creationTimestamp"], j["metadata"]["name"]), reverse=True)
-        pods: dict[str, list[Object]] = {}
-        for pod in self.api.list("Pod", labels=f"app.kubernetes.io/managed-by={MANAGED_BY}"):
-            for uid in owners(pod):
-                pods.setdefault(uid, []).append(pod)
-        return tuple(status.status(self._look(j, pods.get(j["metadata"]["uid"], []))) for j in jobs[:limit])
+        """Those that run, newest first; those that wait, in the order of their queue; those that have ended, newest first."""
+        return tuple(status.status(seen) for seen in look.listed(self.api, limit))
+
+    def ids(self, limit: int) -> tuple[str, ...]:
+        return tuple(row["metadata"]["name"] for row in look.rows(self.api)[:limit])
 
     def active(self) -> tuple[JobStatus, ...]:
-        return tuple(job for job in self.list(sys.maxsize) if not job.done)
+        return look.active(self.api)
 
     def cancel(self, id: str) -> JobStatus:
+        """The job fails with the reason `Cancelled`: JobSet then ends its pods, and Kueue takes it out of its queue."""
         job = self._job(id)
-        name = job["metadata"]["name"]
-        if not status.ended(job):
-            owner = owner_of(job)
-            self.api.create(
-                "Command",
-                {
-                    "apiVersion": "bus.volcano.sh/v1alpha1",
-                    "kind": "Command",
-                    "metadata": {
-                        "generateName": f"{name}-abort-",
-                        "namespace": self.cluster.namespace,
-                        "ownerReferences": [owner],
-                    },
-                    "action": "AbortJob",
-                    "target": {**owner, "controller": True},
-                    "reason": "Cancelled",
-                    "message": "trn cancel",
-                },
-            )
-            end = time.monotonic() + _CANCEL_SECONDS
-            while not status.ended(now := self._job(name)) and time.monotonic() < end:
-                if now["metadata"]["uid"] != job["metadata"]["uid"]:
-                    raise UnknownJob(f"job {id} was deleted meanwhile; a new job has its name, and was not cancelled")
-                self.sleep(0.3)
+        name, uid = job["metadata"]["name"], job["metadata"]["uid"]
+        while not status.status(look.at(self.api, [job])[0]).done:
+            try:
+                self.api.patch("JobSet", name, status.failed(job, names.CANCELLED, "trn cancel"), part="/status")
+            except ApiError as e:
+                if e.status not in (404, 409):
+                    raise
+            job = self._job(id)
+            if job["metadata"]["uid"] != uid:
+                raise UnknownJob(f"job {id} was deleted meanwhile; a new job has its name, and was not cancelled")
+        seen = self.seen(id)
+        if seen.prepare:
+            self.api.delete("BatchJob", names.prepare_job(name), uid=seen.prepare["metadata"]["uid"])
+        end = time.monotonic() + _CANCEL_SECONDS
+        while status.alive(self.seen(id).pods) and time.monotonic() < end:
+            self.sleep(0.3)
         return self.status(name)
 
     def run_shared(self, script: str) -> str:
@@ -160,29 +145,12 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
     ) -> AbstractContextManager[tensorboard.Board]:
         return tensorboard.serve(self, id, image=image, port=port, say=say)
 
-    def _look(self, job: Object, pods: Sequence[Object]) -> Seen:
-        if status.ended(job) or any(p["spec"].get("nodeName") for p in pods if status.task(p) == "train"):
-            return Seen(job, pods)
-        name = f"{job['metadata']['name']}-{job['metadata']['uid']}"
-        group = self.api.find("PodGroup", name)
-        events = self.api.list("Event", fields=f"involvedObject.name={name},type=Warning")
-        events.sort(key=lambda e: str(e.get("lastTimestamp") or e.get("eventTime") or ""))
-        return Seen(job, pods, group, tuple(str(e.get("message", "")) for e in events[-3:]), self._group_nodes(job))
-
-    def _group_nodes(self, job: Object) -> Sequence[Object] | None:
-        """The nodes of the job's node group; None if unknown."""
-        selectors = (task["template"]["spec"].get("nodeSelector", {}) for task in job["spec"]["tasks"])
-        group = next((selector[GROUP_LABEL] for selector in selectors if selector.get(GROUP_LABEL)), None)
-        with contextlib.suppress(ApiError):  # the caller may not be allowed to list nodes
-            return self.api.list("Node", labels=f"{GROUP_LABEL}={group}") if group else None
-        return None
-
     def _job(self, id: str) -> Object:
-        """A job that `trn` has submitted. Volcano may have others, under any name."""
+        """A job that `trn` has submitted. There may be JobSets of others, under any name."""
         try:
-            found = self.api.find("Job", object_name(id))
+            found = self.api.find("JobSet", names.object_name(id))
         except JobError:
             found = None
-        if found is None or not submitted_by_trn(found):
+        if found is None or not names.submitted_by_trn(found):
             raise unknown_job(id, self.cluster)
         return found

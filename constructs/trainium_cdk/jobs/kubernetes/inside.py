@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.errors import JobError, TransportError
 from trainium_cdk.jobs.kubernetes import status
-from trainium_cdk.jobs.kubernetes.names import TRAIN, task_pod
+from trainium_cdk.jobs.kubernetes.names import TRAIN
 from trainium_cdk.jobs.kubernetes.source import JobSource
 
 if TYPE_CHECKING:
@@ -35,15 +35,15 @@ def place(backend: JobSource, id: str, node: int) -> tuple[str, str]:
     Raises:
         JobError: the job has no such node, or no pod runs there.
     """
-    now = backend.status(id)
+    seen = backend.seen(id)
+    now = status.status(seen)
     if not 0 <= node < max(1, now.nodes):
         raise JobError(f"{now.id} has nodes 0 to {now.nodes - 1}, not {node}. Choose one of them")
-    name = task_pod(now.id, TRAIN, node)
-    for pod in backend.seen(now.id).pods:
-        if pod["metadata"]["name"] == name:
+    for pod in seen.pods:
+        if (status.task(pod), status.index(pod)) == (TRAIN, node):
             for container in (TRAIN, "precompile"):
                 if "running" in status.container_state(pod, container):
-                    return name, container
+                    return pod["metadata"]["name"], container
     raise JobError(f"no pod of {now.id} runs on node {node}: the job is {now.state}. See trn status {now.id}")
 
 

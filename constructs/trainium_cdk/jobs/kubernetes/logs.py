@@ -6,13 +6,13 @@ import queue
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from trainium_cdk.errors import ApiError, JobError, TransportError
 from trainium_cdk.jobs.backend import Changes, check_log
-from trainium_cdk.jobs.kubernetes import status
+from trainium_cdk.jobs.kubernetes import look, status
 from trainium_cdk.jobs.kubernetes.api import Object
-from trainium_cdk.jobs.kubernetes.names import PREPARE, TRAIN, owners, task_pod
+from trainium_cdk.jobs.kubernetes.names import PREPARE, TRAIN
 from trainium_cdk.jobs.kubernetes.reader import kept_log
 from trainium_cdk.jobs.kubernetes.source import JobSource
 from trainium_cdk.jobs.patience import FOLLOWING, ONE_QUESTION, Patience
@@ -39,8 +39,7 @@ def read(
 ) -> Iterator[LogChunk]:
     """See `KubernetesBackend.logs`."""
     seen = backend.seen(id)
-    now, owner = status.status(seen), str(seen.job["metadata"]["uid"])
-    id = now.id
+    now, job = status.status(seen), {key: str(seen.job["metadata"][key]) for key in ("name", "uid")}
     check_log(now, stage, node)
     names = [s.name for s in now.stages]
     several = node is None and now.nodes > 1 and stage != PREPARE
@@ -48,12 +47,12 @@ def read(
         raise JobError("offset needs a node: lines of several nodes have no fixed order. Give a node, too")
     if follow:
         for name in [stage] if stage else names:
-            yield from _follow(backend, now, owner, name, node, offset if stage else 0, changed)
+            yield from _follow(backend, now, job, name, node, offset if stage else 0, changed)
         return
     begun = [s.name for s in now.stages if s.state != "PENDING" and not (s.state == "CANCELLED" and s.started is None)]
     name = stage or (begun or names)[-1]
     for n in _nodes(now, name, node):
-        text = _one(backend, now, owner, name, n)
+        text = _one(backend, now, job, name, n)
         yield from _chunks(name, text, n if several else None, offset)
 
 
@@ -75,13 +74,13 @@ def node_of_rank(backend: JobSource, id: str, rank: int) -> int:
 
 
 def _begin(backend: JobSource, job: Object, node: int) -> bytes:
-    pod = task_pod(job["name"], TRAIN, node)
+    pod = look.pod(backend.api, job, TRAIN, node)
+    if pod is None:
+        return b""
     for stage in ("precompile", TRAIN):
         try:
             text = b""
-            if job["uid"] not in owners(backend.api.get("Pod", pod)):
-                return text
-            for piece in backend.api.log(pod, stage):
+            for piece in backend.api.log(pod["metadata"]["name"], stage):
                 text += piece
                 if len(text) > 4096 or text.count(b"\n") > 3:
                     break
@@ -98,22 +97,21 @@ def _nodes(now: JobStatus, stage: str, node: int | None) -> list[int]:
     return list(range(now.nodes)) if node is None else [node]
 
 
-def _pod(id: str, stage: str, node: int) -> str:
-    return task_pod(id, PREPARE if stage == PREPARE else TRAIN, node)
+def _pod(backend: JobSource, job: Mapping[str, str], stage: str, node: int) -> Object | None:
+    return look.pod(backend.api, job, PREPARE if stage == PREPARE else TRAIN, node)
 
 
-def _one(backend: JobSource, now: JobStatus, owner: str, stage: str, node: int) -> bytes:
-    """The log of one container of the job with that uid; from the shared file system if its pod is deleted."""
+def _one(backend: JobSource, now: JobStatus, job: Mapping[str, str], stage: str, node: int) -> bytes:
+    """The log of one container of the job; from the shared file system if its pod is deleted."""
     try:
-        if owner not in owners(backend.api.get("Pod", _pod(now.id, stage, node))):
-            return b""
-        return b"".join(backend.api.log(_pod(now.id, stage, node), stage))
+        if pod := _pod(backend, job, stage, node):
+            return b"".join(backend.api.log(pod["metadata"]["name"], stage))
     except ApiError as e:
-        if e.status == 404:
-            return kept_log(backend.api, backend.cluster, now.id, stage, node) if now.done else b""
         if e.status == 400:  # it has not started
             return b""
-        raise
+        if e.status != 404:
+            raise
+    return kept_log(backend.api, backend.cluster, now.id, stage, node) if now.done else b""
 
 
 def _chunks(stage: str, text: bytes, label: int | None, offset: int = 0) -> Iterator[LogChunk]:
@@ -130,16 +128,14 @@ class _Reader(threading.Thread):
     def __init__(
         self,
         backend: JobSource,
-        id: str,
-        owner: str,
+        job: Mapping[str, str],
         stage: str,
         node: int,
         out: queue.Queue[bytes],
         label: bool,
     ) -> None:
         super().__init__(daemon=True)
-        self._owner = owner
-        self._backend, self._pod, self._stage = backend, _pod(id, stage, node), stage
+        self._backend, self._job, self._stage, self._node = backend, job, stage, node
         self._out, self._label = out, b"%d: " % node if label else b""
         self._lock = threading.Lock()
         self._uid, self._got = "", 0
@@ -172,44 +168,48 @@ class _Reader(threading.Thread):
         """
         self.stop()
         try:
-            pod, text = Patience(ONE_QUESTION).ask(self._whole)
+            self._hand_out(Patience(ONE_QUESTION).ask(self._rest))
         except ApiError as e:
             if e.status not in _NO_LOG:
                 raise
-        else:
-            if self._owner in owners(pod):
-                self._hand_out(text[self._got if pod["metadata"]["uid"] == self._uid else 0 :])
 
-    def _whole(self) -> tuple[Object, bytes]:
-        return self._backend.api.get("Pod", self._pod), b"".join(self._backend.api.log(self._pod, self._stage))
+    def _rest(self) -> bytes:
+        pod = self._find()
+        if pod is None:
+            return b""
+        text = b"".join(self._backend.api.log(pod["metadata"]["name"], self._stage))
+        return text[self._got if pod["metadata"]["uid"] == self._uid else 0 :]
+
+    def _find(self) -> Object | None:
+        return _pod(self._backend, self._job, self._stage, self._node)
 
     def _follow_once(self) -> bool:
         """Whether the API responded. If not, the log is requested again, so that no output is lost."""
         try:
-            pod = self._backend.api.get("Pod", self._pod)
-            state = status.container_state(pod, self._stage)
-            if self._owner in owners(pod) and ("running" in state or "terminated" in state):
+            pod = self._find()
+            state = status.container_state(pod, self._stage) if pod else {}
+            if pod and ("running" in state or "terminated" in state):
                 if pod["metadata"]["uid"] != self._uid:
                     self._uid, self._got = pod["metadata"]["uid"], 0
-                self._stream()
+                self._stream(pod["metadata"]["name"])
         except TransportError as e:
             return isinstance(e, ApiError) and e.status in _NO_LOG
         return True
 
-    def _stream(self) -> None:
+    def _stream(self, pod: str) -> None:
         rest, skip = b"", self._got
-        for piece in self._backend.api.log(self._pod, self._stage, follow=True, seconds=_QUIET_SECONDS):
+        for piece in self._backend.api.log(pod, self._stage, follow=True, seconds=_QUIET_SECONDS):
             lines, newline, rest = (rest + piece[skip:]).rpartition(b"\n")
             skip = max(0, skip - len(piece))
             if not self._put(lines + newline):
                 return
         # an incomplete last line; the rest may follow if only the connection ended
-        if rest and not self._runs():
+        if rest and not self._runs(pod):
             self._put(rest)
 
-    def _runs(self) -> bool:
+    def _runs(self, name: str) -> bool:
         try:
-            pod: Object = self._backend.api.get("Pod", self._pod)
+            pod: Object = self._backend.api.get("Pod", name)
         except TransportError:
             return False
         return pod["metadata"]["uid"] == self._uid and "running" in status.container_state(pod, self._stage)
@@ -238,14 +238,14 @@ def _labelled(text: bytes, label: bytes) -> bytes:
 def _follow(
     backend: JobSource,
     now: JobStatus,
-    owner: str,
+    job: Mapping[str, str],
     stage: str,
     node: int | None,
     offset: int,
     changed: Changed | None,
 ) -> Iterator[LogChunk]:
     nodes, place, last, report = _nodes(now, stage, node), 0, now, Changes(changed, now)
-    for text, current in _pieces(backend, now.id, owner, stage, nodes):
+    for text, current in _pieces(backend, job, stage, nodes):
         if current is not None:
             report(current)
             last = current
@@ -254,15 +254,15 @@ def _follow(
         place += len(text)
     if not place and any(s.name == stage and s.state != "CANCELLED" for s in last.stages):
         for n in nodes:  # it ended before it could be followed, and its pods are deleted
-            yield from _chunks(stage, _one(backend, last, owner, stage, n), n if len(nodes) > 1 else None)
+            yield from _chunks(stage, _one(backend, last, job, stage, n), n if len(nodes) > 1 else None)
 
 
 def _pieces(
-    backend: JobSource, id: str, owner: str, stage: str, nodes: Sequence[int]
+    backend: JobSource, job: Mapping[str, str], stage: str, nodes: Sequence[int]
 ) -> Iterator[tuple[bytes, JobStatus | None]]:
     """The nodes' output as it arrives, and the job's status, until the stage has ended and all output is read."""
     out: queue.Queue[bytes] = queue.Queue()
-    readers = [_Reader(backend, id, owner, stage, n, out, label=len(nodes) > 1) for n in nodes]
+    readers = [_Reader(backend, job, stage, n, out, label=len(nodes) > 1) for n in nodes]
     for reader in readers:
         reader.start()
     patience, looked, ended = Patience(FOLLOWING), 0.0, 0.0
@@ -282,7 +282,7 @@ def _pieces(
             elif time.monotonic() > looked + _LOOK_SECONDS:
                 looked = time.monotonic()
                 try:
-                    current = backend.status(id)
+                    current = backend.status(job["name"])
                 except TransportError as e:
                     patience.failed(e)
                     continue

@@ -9,7 +9,13 @@ from typing import Any
 
 from trainium_cdk.errors import JobError
 
-VOLCANO = "batch.volcano.sh/v1alpha1"
+JOBSET = "jobset.x-k8s.io/v1alpha2"
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+"""Label of a JobSet: Kueue's LocalQueue in which it waits."""
+PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
+"""Label of a JobSet: Kueue's WorkloadPriorityClass."""
+INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
+"""Label of a pod: its number within its Job."""
 MANAGED_BY = "trn"
 JOB_LABEL = "trainium-cdk/job"
 """On every object and pod of a job; its value is the job's name."""
@@ -21,13 +27,20 @@ DIGEST = "trainium-cdk/digest"
 """Annotation: SHA-256 of what was sent, so that a token is not used for two jobs."""
 HOLDER = "trainium-cdk/held-by"
 """Annotation of a cache set's guard: the job that uses it."""
-NODES = "trainium-cdk/nodes"
-"""Annotation of a PodGroup: what the node scaler does for it, JSON; `why` is why it waits."""
+TASK_LABEL = "trainium-cdk/task"
+"""On a pod: `train` or `prepare`."""
+AFTER_LABEL = "trainium-cdk/after-job"
+"""On a JobSet that is not in its queue yet: the batch Job that must complete first. The node scaler's function then replaces this
+label by the queue's."""
+QUEUE = "trainium-cdk/queue"
+"""Annotation of a JobSet: its queue, in which it may not wait yet."""
+CANCELLED = "Cancelled"
+"""Reason of a JobSet's condition `Failed` that `trn cancel` sets."""
 
 TRAIN = "train"
 PREPARE = "prepare"
-MAX_NAME = 50
-"""Longest name of a job. Its pods' names, `<name>-prepare-0`, are host names, which have 63 characters at most."""
+MAX_NAME = 44
+"""Longest name of a job: the names of its pods, `<name>-train-0-9999-abcde`, have 63 characters at most."""
 
 
 def object_name(id: str) -> str:
@@ -63,15 +76,20 @@ def cache_guard(cache_set: str) -> str:
     return f"trn-cache-{plain}-{hashlib.sha256(cache_set.encode()).hexdigest()[:6]}"
 
 
+def priority_class(priority: str) -> str:
+    """The WorkloadPriorityClass of a job's priority: one of the stack's for low, normal and high, else that of this name."""
+    return f"trn-{priority}" if priority in ("low", "normal", "high") else priority
+
+
 def labels(name: str, kind: str) -> dict[str, str]:
     """The labels of a job's objects."""
     return {"app.kubernetes.io/managed-by": MANAGED_BY, JOB_LABEL: name, KIND_LABEL: kind}
 
 
-def submitted_by_trn(found: Mapping[str, Any]) -> bool:
-    """Whether `trn` created an object of a job: its labels name `trn` and the job."""
+def submitted_by_trn(found: Mapping[str, Any], job: str = "") -> bool:
+    """Whether `trn` created an object of a job: its labels name `trn` and the job (default: the object's own name)."""
     labels: Mapping[str, str] = found["metadata"].get("labels") or {}
-    named: bool = labels.get(JOB_LABEL) == found["metadata"]["name"]
+    named: bool = labels.get(JOB_LABEL) == (job or found["metadata"]["name"])
     return named and labels.get("app.kubernetes.io/managed-by") == MANAGED_BY
 
 
@@ -80,6 +98,16 @@ def owners(found: Mapping[str, Any]) -> list[str]:
     return [str(owner.get("uid", "")) for owner in found["metadata"].get("ownerReferences") or []]
 
 
-def task_pod(name: str, task: str, index: int) -> str:
-    """The name that Volcano gives a pod."""
-    return f"{name}-{task}-{index}"
+def prepare_job(name: str) -> str:
+    """The name of the batch Job that fetches what a job needs."""
+    return f"{name}-{PREPARE}"
+
+
+def train_job(name: str) -> str:
+    """The name that JobSet gives the batch Job of the training pods."""
+    return f"{name}-{TRAIN}-0"
+
+
+def host(name: str, index: int) -> str:
+    """The name by which the other pods of a job find a training pod: JobSet's headless service has the name of the job."""
+    return f"{train_job(name)}-{index}.{name}"

@@ -82,7 +82,7 @@ _ENV: tuple[Object, ...] = (
     {"name": "LOGNAME", "value": "trn"},
     _field("TRN_NODE", "spec.nodeName"),
 )
-ATTEMPT = _field("TRN_ATTEMPT", "metadata.annotations['volcano.sh/job-retry-count']")
+ATTEMPT = _field("TRN_ATTEMPT", "metadata.labels['jobset.sigs.k8s.io/restart-attempt']")
 
 
 class Volumes:

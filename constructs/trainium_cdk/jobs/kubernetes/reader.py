@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -80,12 +79,12 @@ def run(api: Api, cluster: EksCluster, script: str, *arguments: str) -> bytes:
 
 
 def literal(text: str) -> str:
-    """`text`, escaped for Kubernetes, which expands $(NAME) in commands.
+    """`text`, escaped for Kubernetes, which expands $(NAME) and $$ in commands.
 
     >>> literal("s3://b/$(HOME)/x")
     's3://b/$$(HOME)/x'
     """
-    return re.sub(r"\$(?=\$*\()", "$$", text)
+    return text.replace("$", "$$")
 
 
 def until(

@@ -27,14 +27,15 @@ KEPT_SECONDS = 14 * 86_400
 RESTARTS = 3
 SPOT_RESTARTS = 20
 """Most restarts by default: spot nodes are interrupted repeatedly during a job of several days."""
-_RESERVED = ("VC_", "VK_", "KUBERNETES_")
+_RESERVED = ("JOB_COMPLETION_", "KUBERNETES_")
 _RANK_ENV = ("MASTER_ADDR", "NNODES", "NODE_RANK", "NPROC_PER_NODE", "TRN_ATTEMPT", "TRN_LIMITED", "TRN_NODE")
 
 
 @dataclass(frozen=True)
 class KubernetesSubmission(Submission):
-    """The objects that are created, in this order: a Secret with the job's files, the guard of its compile cache, the Volcano Job.
-    The first two are then tied to the job (an owner reference), so that they are deleted with it.
+    """The objects that are created, in this order: a Secret with the job's files, the guard of its compile cache, a network policy, the
+    batch Job of `prepare` if there is something to prepare, and the JobSet. All others are then tied to the JobSet (an owner
+    reference), so that they are deleted with it.
 
     Attributes:
         digest: SHA-256 of the objects.
@@ -57,8 +58,14 @@ class KubernetesSubmission(Submission):
         return self.objects[1]
 
     @property
+    def parts(self) -> tuple[Object, ...]:
+        """What is created before the JobSet, and belongs to this job alone."""
+        return (self.secret, *self.objects[2:-1])
+
+    @property
     def job(self) -> Object:
-        return self.objects[2]
+        """The JobSet."""
+        return self.objects[-1]
 
 
 def render(job: Job, cluster: EksCluster, token: str, *, catalog: Catalog | None = None) -> KubernetesSubmission:
@@ -76,14 +83,19 @@ def render(job: Job, cluster: EksCluster, token: str, *, catalog: Catalog | None
     _size(made)
     labels = names.labels(name, job.kind)
     secret = _secret(name, cluster, labels, made)
-    guard = _guard(name, cluster, job)
-    volcano = _job(name, fitted, cluster, labels, made, catalog)
-    digest = hashlib.sha256(json.dumps([secret, guard, volcano], sort_keys=True).encode()).hexdigest()
-    for thing in (secret, volcano):
-        thing["metadata"].setdefault("annotations", {})[names.DIGEST] = digest
-    return KubernetesSubmission(
-        name, scripts.directory(name, fitted), fitted, made, objects=(secret, guard, volcano), digest=digest
+    policy = _network_policy(name, cluster, labels)
+    prepare = [_prepare(name, fitted, cluster, labels, made)] if "prepare" in fitted.stages else []
+    objects = (
+        secret,
+        _guard(name, cluster, job),
+        policy,
+        *prepare,
+        _jobset(name, fitted, cluster, labels, made, catalog),
     )
+    digest = hashlib.sha256(json.dumps(objects, sort_keys=True).encode()).hexdigest()
+    for thing in objects:
+        thing["metadata"].setdefault("annotations", {})[names.DIGEST] = digest
+    return KubernetesSubmission(name, scripts.directory(name, fitted), fitted, made, objects=objects, digest=digest)
 
 
 def to_yaml(objects: tuple[Object, ...]) -> str:
@@ -173,7 +185,22 @@ def _guard(name: str, cluster: EksCluster, job: Job) -> Object:
     }
 
 
-def _job(
+def _network_policy(name: str, cluster: EksCluster, labels: Mapping[str, str]) -> Object:
+    """The pods of one job reach each other. The namespace's own policies deny everything else."""
+    pods_of_job = {"matchLabels": {names.JOB_LABEL: name}}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": name, "namespace": cluster.namespace, "labels": dict(labels)},
+        "spec": {
+            "podSelector": pods_of_job,
+            "policyTypes": ["Ingress"],
+            "ingress": [{"from": [{"podSelector": pods_of_job}]}],
+        },
+    }
+
+
+def _jobset(
     name: str,
     fitted: Plan,
     cluster: EksCluster,
@@ -181,39 +208,55 @@ def _job(
     files: Mapping[str, bytes],
     catalog: Catalog | None,
 ) -> Object:
-    fleet = fitted.fleet
+    nodes, queue = fitted.job.nodes, fitted.fleet.queue
+    # Kueue asks for nodes for all pods of a JobSet before any of them starts: while `prepare` runs, the JobSet is not in the queue
+    waits = {names.AFTER_LABEL: names.prepare_job(name)} if "prepare" in fitted.stages else {names.QUEUE_LABEL: queue}
+    priority = {names.PRIORITY_LABEL: names.priority_class(fitted.job.priority)} if fitted.job.priority else {}
     described = json.dumps(scripts.describe(name, fitted, catalog), sort_keys=True)
-    tasks = [_train(name, fitted, cluster, labels, files, catalog)]
-    if "prepare" in fitted.stages:
-        tasks.insert(0, _prepare(name, fitted, cluster, labels, files))
-        tasks[1]["dependsOn"] = {"name": [names.PREPARE]}
-    count = sum(task["replicas"] for task in tasks)
-    # all other failures restart the job: a kind resumes from its last checkpoint, and a script's own failure is 66
-    policies: list[Object] = [
-        {"exitCode": code, "action": "TerminateJob"} for code in (*scripts.FINAL, scripts.TIMED_OUT)
-    ]
-    policies.append({"events": ["PodEvicted", "PodFailed"], "action": "RestartJob"})
     return {
-        "apiVersion": names.VOLCANO,
-        "kind": "Job",
+        "apiVersion": names.JOBSET,
+        "kind": "JobSet",
         "metadata": {
             "name": name,
             "namespace": cluster.namespace,
-            "labels": dict(labels),
-            "annotations": {names.DESCRIPTION: described},
+            "labels": {**labels, **waits, **priority},
+            "annotations": {names.DESCRIPTION: described, names.QUEUE: queue},
         },
         "spec": {
-            "schedulerName": "volcano",
-            "queue": fleet.queue,
-            "minAvailable": count,
-            "maxRetry": _restarts(fitted) + 1,  # Volcano counts the attempts
+            "suspend": True,  # Kueue starts it
             "ttlSecondsAfterFinished": KEPT_SECONDS,
             # the pods' names resolve before the pods are ready, which they are not while compiling
-            "plugins": {"env": [], "svc": ["--publish-not-ready-addresses=true"]},
-            "policies": policies,
-            "tasks": tasks,
+            "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+            # all other failures restart the job: a kind resumes from its last checkpoint, and a script's own failure is 66
+            "failurePolicy": {
+                "maxRestarts": _restarts(fitted),
+                "rules": [{"name": "final", "action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}],
+            },
+            "replicatedJobs": [
+                {
+                    "name": names.TRAIN,
+                    "replicas": 1,
+                    "template": {
+                        "metadata": {"labels": dict(labels)},
+                        "spec": {
+                            "completionMode": "Indexed",
+                            "completions": nodes,
+                            "parallelism": nodes,
+                            "backoffLimit": 0,
+                            "podFailurePolicy": _ends(names.TRAIN, "In", (*scripts.FINAL, scripts.TIMED_OUT)),
+                            "template": _train(name, fitted, cluster, labels, files, catalog),
+                        },
+                    },
+                }
+            ],
         },
     }
+
+
+def _ends(container: str, operator: str, codes: Iterable[int]) -> Object:
+    """The policy of a batch Job that fails at once with these exit codes."""
+    exits = {"containerName": container, "operator": operator, "values": sorted(codes)}
+    return {"rules": [{"action": "FailJob", "onExitCodes": exits}]}
 
 
 def _restarts(fitted: Plan) -> int:
@@ -222,13 +265,8 @@ def _restarts(fitted: Plan) -> int:
     return SPOT_RESTARTS if fitted.fleet.capacity_type == "spot" else RESTARTS
 
 
-def _task(name: str, replicas: int, labels: Mapping[str, str], spec: Object) -> Object:
-    return {
-        "name": name,
-        "replicas": replicas,
-        "minAvailable": replicas,
-        "template": {"metadata": {"labels": dict(labels)}, "spec": spec},
-    }
+def _template(task: str, labels: Mapping[str, str], spec: Object) -> Object:
+    return {"metadata": {"labels": {**labels, names.TASK_LABEL: task}}, "spec": spec}
 
 
 def _prepare(
@@ -242,22 +280,26 @@ def _prepare(
         ["bash", f"{scripts.FILES}/node.sh", names.PREPARE],
         resources=pods.SMALL,
         mounts=volumes.mounts,
-        env=[pods.ATTEMPT],
     )
-    # never ready before it has succeeded: this is what `train` depends on
-    main["readinessProbe"] = {"exec": {"command": ["false"]}, "periodSeconds": 3600}
     spec = pods.spec(
         cluster,
         containers=[main],
         init_containers=[pods.folder(cluster, image, volumes)],
         volumes=volumes,
-        # not Volcano: this pod must run before the others exist
-        where={**pods.ON_SYSTEM, "schedulerName": "default-scheduler"},
+        where=pods.ON_SYSTEM,
     )
-    task = _task(names.PREPARE, 1, labels, spec)
-    # it retries internally; only a lost node is a reason to restart it
-    task["policies"] = [{"event": "PodFailed", "action": "TerminateJob"}]
-    return task
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": names.prepare_job(name), "namespace": cluster.namespace, "labels": dict(labels)},
+        "spec": {
+            "backoffLimit": RESTARTS,
+            "ttlSecondsAfterFinished": KEPT_SECONDS,
+            # it retries internally: only if its pod was ended (SIGKILL, SIGTERM) does it start again
+            "podFailurePolicy": _ends(names.PREPARE, "NotIn", (137, 143)),
+            "template": _template(names.PREPARE, labels, spec),
+        },
+    }
 
 
 def _train(
@@ -295,4 +337,4 @@ def _train(
     )
     # keeps the port of Neuron's collectives free of outgoing connections; Kubernetes lists this sysctl as safe
     spec["securityContext"]["sysctls"] = [{"name": "net.ipv4.ip_local_reserved_ports", "value": "48620"}]
-    return _task(names.TRAIN, fitted.job.nodes, labels, spec)
+    return _template(names.TRAIN, labels, spec)

@@ -1,10 +1,10 @@
 """The files of a job on Kubernetes: the shell that its containers run. Pure.
 
-A job is one Volcano Job of two tasks:
+A job has two tasks:
 
-    prepare  one pod on a system node fetches code, data and packages; no Trainium node waits for it. Volcano creates the pods of
-             `train` when it has succeeded (`dependsOn`; it is never ready before it is done).
-    train    a pod on each Trainium node, all or none. An init container, `precompile`, compiles the graphs into the
+    prepare  a batch Job: one pod on a system node fetches code, data and packages. Only when it has completed does the job wait in its
+             queue, so that no Trainium node waits for it.
+    train    a JobSet: a pod on each Trainium node, all or none. An init container, `precompile`, compiles the graphs into the
              cache set, a directory for each node; then `train` trains.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs import quote, shell, templates, versions
 from trainium_cdk.jobs.environment import cache_lines, launch_environment
-from trainium_cdk.jobs.kubernetes.names import TRAIN, task_pod
+from trainium_cdk.jobs.kubernetes.names import host
 from trainium_cdk.jobs.models import seconds
 from trainium_cdk.jobs.plan import Plan, expected
 from trainium_cdk.jobs.templates import Template
@@ -37,7 +37,7 @@ files={files}
 trn={shared}/trn
 job=$trn/jobs/{name}
 . "$files/pod.sh"
-{limit}export NNODES={nodes} NPROC_PER_NODE={cores} NODE_RANK=${{VC_TASK_INDEX:-0}}
+{limit}export NNODES={nodes} NPROC_PER_NODE={cores} NODE_RANK=${{JOB_COMPLETION_INDEX:-0}}
 export MASTER_ADDR={master}
 host=node-$NODE_RANK
 {once}# `prepare` gets the job's own variables only: others, such as HF_HUB_OFFLINE, hold once it has fetched everything
@@ -146,8 +146,7 @@ def _node(name: str, fitted: Plan, parts: Template, catalog: Catalog | None) -> 
         once="" if job.RESTARTS else "fails_once=1\n",
         nodes=job.nodes,
         cores=fitted.fleet.cores,
-        # Volcano's headless service of the job resolves pods that are not ready yet
-        master=f"{task_pod(name, TRAIN, 0)}.{name}",
+        master=host(name, 0),
         environment=quote.exports(env).rstrip("\n"),
         cache=job.cache_set,
         cache_lines=cache_lines(fitted.framework),

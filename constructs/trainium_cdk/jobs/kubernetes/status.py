@@ -9,14 +9,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trainium_cdk.jobs.kubernetes.names import DESCRIPTION, NODES, PREPARE, TRAIN, task_pod
+from trainium_cdk.jobs.kubernetes.names import (
+    AFTER_LABEL,
+    CANCELLED,
+    DESCRIPTION,
+    INDEX_LABEL,
+    PREPARE,
+    QUEUE,
+    QUEUE_LABEL,
+    TASK_LABEL,
+    TRAIN,
+    prepare_job,
+)
 from trainium_cdk.jobs.kubernetes.scripts import FINAL, TIMED_OUT
 from trainium_cdk.jobs.status import ACTIVE, Expected, JobStatus, Stage, whole
 
 Object = dict[str, Any]
 
 _, NOT_COMPILED, _ = FINAL
-_ENDED = frozenset({"Completed", "Failed", "Aborted", "Terminated"})
 _STARTING = frozenset({"ContainerCreating", "PodInitializing"})
 _WORDS = 240
 _STAGES = (PREPARE, "precompile", TRAIN)
@@ -28,18 +38,18 @@ class Seen:
     """A job's objects in the cluster.
 
     Attributes:
-        job: the Volcano Job.
-        pods: its pods.
-        group: its PodGroup, if it exists.
-        events: messages of the PodGroup's events, newest last.
-        nodes: the nodes of its node group; None if unknown.
+        job: the JobSet.
+        pods: its pods, and those of `prepare`.
+        prepare: the batch Job of `prepare`, if it exists.
+        workload: Kueue's Workload of the JobSet, if it exists.
+        position: in its queue, from 1; 0 if it does not wait there, or if that is not known.
     """
 
     job: Object
     pods: Sequence[Object] = ()
-    group: Object | None = None
-    events: Sequence[str] = ()
-    nodes: Sequence[Object] | None = None
+    prepare: Object | None = None
+    workload: Object | None = None
+    position: int = 0
 
 
 def described(job: Object) -> dict[str, Any]:
@@ -61,42 +71,85 @@ def described(job: Object) -> dict[str, Any]:
     }
 
 
-def phase(job: Object) -> str:
-    """Volcano's phase of the job."""
-    return str(job.get("status", {}).get("state", {}).get("phase") or "Pending")
+def condition(found: Object | None, kind: str) -> Object | None:
+    """A condition of an object, if it is true."""
+    for one in (found or {}).get("status", {}).get("conditions") or []:
+        if one["type"] == kind and one["status"] == "True":
+            return dict(one)
+    return None
 
 
 def ended(job: Object) -> bool:
-    return phase(job) in _ENDED
+    return bool(condition(job, "Completed") or condition(job, "Failed"))
+
+
+def failed(job: Object, reason: str, message: str) -> Object:
+    """The change of its status by which a JobSet fails, if it has not changed since it was read."""
+    now = f"{dt.datetime.now(dt.UTC):%Y-%m-%dT%H:%M:%SZ}"
+    new = {"type": "Failed", "status": "True", "reason": reason, "message": message, "lastTransitionTime": now}
+    others = [c for c in job.get("status", {}).get("conditions") or [] if c["type"] != "Failed"]
+    return {"metadata": _proof(job), "status": {"terminalState": "Failed", "conditions": [*others, new]}}
+
+
+def prepared(seen: Seen) -> bool:
+    """Whether the job may enter its queue now."""
+    waits = AFTER_LABEL in seen.job["metadata"].get("labels", {}) and not ended(seen.job)
+    return waits and condition(seen.prepare, "Complete") is not None
+
+
+def enters(job: Object) -> Object:
+    """The change by which a JobSet enters its queue, if it has not changed since it was read."""
+    labels = {AFTER_LABEL: None, QUEUE_LABEL: job["metadata"]["annotations"][QUEUE]}
+    return {"metadata": {**_proof(job), "labels": labels}}
+
+
+def _proof(job: Object) -> Object:
+    return {key: job["metadata"][key] for key in ("uid", "resourceVersion")}
+
+
+def train_spec(job: Object) -> Object:
+    """The specification of the training pods."""
+    spec: Object = job["spec"]["replicatedJobs"][-1]["template"]["spec"]["template"]["spec"]
+    return spec
+
+
+def alive(pods: Iterable[Object]) -> bool:
+    """Whether a container of the pods may still run."""
+    return any(pod.get("status", {}).get("phase") not in ("Succeeded", "Failed") for pod in pods)
 
 
 def status(seen: Seen) -> JobStatus:
-    description = described(seen.job)
     pods = sorted(seen.pods, key=index)
-    stages = [_stage(name, seen, pods) for name in description["stages"] or [TRAIN]]
+    stages = [_stage(name, seen, pods) for name in described(seen.job)["stages"] or [TRAIN]]
+    return of(seen.job, _with_job(stages, seen))
+
+
+def of(job: Object, stages: Iterable[Stage]) -> JobStatus:
+    """A job, as its submission describes it, with these stages."""
+    description = described(job)
     return JobStatus(
-        id=seen.job["metadata"]["name"],
+        id=job["metadata"]["name"],
         kind=str(description.get("kind", "?")),
-        queue=str(seen.job["spec"].get("queue", "?")),
+        queue=str(job["metadata"].get("annotations", {}).get(QUEUE, "?")),
         instance_type=str(description.get("instance_type", "?")),
         nodes=description["nodes"],
         global_batch_size=description["global_batch_size"],
-        stages=tuple(_with_job(stages, seen)),
+        stages=tuple(stages),
         directory=str(description.get("directory", "")),
         expected=Expected.of(description.get("expected")),
         user=str(description.get("user", "")),
-        submitted=seconds(seen.job["metadata"].get("creationTimestamp")),
+        submitted=seconds(job["metadata"].get("creationTimestamp")),
     )
 
 
 def index(pod: Object) -> int:
     """The pod's number within its task."""
-    found = pod["metadata"].get("labels", {}).get("volcano.sh/task-index", "0")
+    found = pod["metadata"].get("labels", {}).get(INDEX_LABEL, "0")
     return int(found) if str(found).isdigit() else 0
 
 
 def task(pod: Object) -> str:
-    return str(pod["metadata"].get("labels", {}).get("volcano.sh/task-spec", ""))
+    return str(pod["metadata"].get("labels", {}).get(TASK_LABEL, ""))
 
 
 def container_state(pod: Object, name: str) -> Mapping[str, Any]:
@@ -122,8 +175,7 @@ def _stage(name: str, seen: Seen, pods: Sequence[Object]) -> Stage:
     mine = [p for p in pods if task(p) == of_task]
     states = [container_state(p, name) for p in mine]
     job_name = seen.job["metadata"]["name"]
-    number = task_pod(job_name, of_task, 0)
-    number = number if name == PREPARE else number.removesuffix("-0")
+    number = prepare_job(job_name) if name == PREPARE else f"{job_name}-{TRAIN}"
     running = [s["running"] for s in states if "running" in s]
     over = [s["terminated"] for s in states if "terminated" in s]
     bad = [t for t in over if t.get("exitCode") != 0]
@@ -131,6 +183,14 @@ def _stage(name: str, seen: Seen, pods: Sequence[Object]) -> Stage:
     finished = max((t for r in over if (t := seconds(r.get("finishedAt"))) is not None), default=None)
     nodes = ",".join(p["spec"]["nodeName"] for p in mine if p["spec"].get("nodeName"))
     base = Stage(name, number, "PENDING", nodes=nodes, started=started)
+    if name == PREPARE:
+        if AFTER_LABEL not in seen.job["metadata"].get("labels", {}) or condition(seen.prepare, "Complete"):
+            return replace(base, state="COMPLETED", exit_code=0, ended=finished)
+        if why := condition(seen.prepare, "Failed"):
+            failure = _failure(bad) if bad else {"state": "FAILED", "reason": _cut(why["message"])}
+            return replace(base, ended=finished, **failure)
+        if bad:
+            return replace(base, state="RUNNING", reason=f"{_failure(bad)['reason']}; ends or starts again")
     if name == "precompile" and any(_code(p, TRAIN) == NOT_COMPILED for p in mine):
         return replace(
             base, state="FAILED", reason="did not compile: see its log", exit_code=NOT_COMPILED, ended=finished
@@ -139,16 +199,11 @@ def _stage(name: str, seen: Seen, pods: Sequence[Object]) -> Stage:
         return replace(base, state="CANCELLED", reason="did not run: precompile did not complete", started=None)
     if bad:
         return replace(base, **_failure(bad), ended=finished)
-    if over and len(over) == len(mine) and len(mine) >= (1 if name == PREPARE else _nodes(seen)):
+    if name != PREPARE and over and len(over) == len(mine) and len(mine) >= (described(seen.job)["nodes"] or 1):
         return replace(base, state="COMPLETED", exit_code=0, ended=finished)
     if running or over:
         return replace(base, state="RUNNING")
     return replace(base, reason=_why_pending(mine, name))
-
-
-def _nodes(seen: Seen) -> int:
-    nodes: int = described(seen.job)["nodes"]
-    return nodes or 1
 
 
 def _code(pod: Object, name: str) -> int | None:
@@ -175,19 +230,10 @@ def _why_pending(pods: Sequence[Object], name: str) -> str:
         why = str(waiting.get("reason", ""))
         if why and why not in _STARTING:
             return _cut(f"{why}: {waiting.get('message', '')}".removesuffix(": "))
-        for condition in pod.get("status", {}).get("conditions", []):
-            if condition["type"] == "PodScheduled" and condition["status"] == "False" and condition.get("message"):
-                return _scheduling([condition["message"]])
-    return "starts" if any(p["spec"].get("nodeName") for p in pods) else ""
-
-
-def _scheduling(messages: Iterable[str]) -> str:
-    """The scheduler's messages in one sentence."""
-    texts = [m for m in messages if m]
-    short = list(dict.fromkeys(re.findall(r"[Ii]nsufficient(?: quota)?:? ([A-Za-z][\w./-]+)", " ".join(texts))))
-    if short:
-        return f"waits for nodes: insufficient {', '.join(short)}"
-    return _cut(f"waits for nodes: {texts[-1]}") if texts else "waits for nodes"
+        for found in pod.get("status", {}).get("conditions", []):
+            if found["type"] == "PodScheduled" and found["status"] == "False" and found.get("message"):
+                return _cut(f"waits for nodes: {found['message']}")
+    return "starts" if pods else ""
 
 
 def _cut(text: str) -> str:
@@ -197,25 +243,26 @@ def _cut(text: str) -> str:
 
 def _with_job(stages: list[Stage], seen: Seen) -> list[Stage]:
     """The stages, corrected by the state of the job as a whole."""
-    now, job = phase(seen.job), seen.job.get("status", {})
-    retries, most = int(job.get("retryCount", 0)), int(seen.job["spec"].get("maxRetry", 0))
-    at = seconds(job.get("state", {}).get("lastTransitionTime"))
+    completed, failed = condition(seen.job, "Completed"), condition(seen.job, "Failed")
+    end = completed or failed
+    at = seconds(end["lastTransitionTime"]) if end else None
     made: list[Stage] = []
     for found in stages:
         stage = found
         before = next((s for s in made if s.state != "COMPLETED"), None)
-        if now == "Completed":
+        if completed:
             stage = replace(stage, state="COMPLETED", reason="", exit_code=0, ended=stage.ended or at)
+        elif failed and failed["reason"] == CANCELLED and stage.state != "COMPLETED":
+            stage = replace(stage, state="CANCELLED", reason="", exit_code=None, ended=at)
         elif before is not None and ACTIVE & {stage.state, before.state}:
             stage = _after(stage, before)
-        elif stage.state in ACTIVE or (now == "Aborted" and stage.state != "COMPLETED"):
-            stage = _current(stage, now, seen, retries, most, at)
-        elif stage.state != "COMPLETED" and now not in _ENDED:
+        elif stage.state in ACTIVE:
+            stage = _not_ended(stage, failed, seen, at) if failed else _current(stage, seen)
+        elif stage.state != "COMPLETED" and not failed and stage.name != PREPARE:
             # its pods report it first; others may still run, and use its compile cache
-            then = "ends" if now in ("Terminating", "Aborting") else "ends or starts again"
-            stage = replace(stage, state="RUNNING", reason=f"{stage.reason}; {then}", ended=None)
+            stage = replace(stage, state="RUNNING", reason=f"{stage.reason}; ends or starts again", ended=None)
         made.append(stage)
-    if now not in _ENDED and all(s.state == "COMPLETED" for s in made):
+    if not end and all(s.state == "COMPLETED" for s in made):
         made[-1] = replace(made[-1], state="RUNNING", reason="ends", exit_code=None, ended=None)
     return made
 
@@ -226,62 +273,40 @@ def _after(stage: Stage, before: Stage) -> Stage:
     return replace(stage, state="CANCELLED", reason=f"did not run: {before.name} did not complete")
 
 
-def _current(stage: Stage, now: str, seen: Seen, retries: int, most: int, at: int | None) -> Stage:
-    """The job's current stage, if its pods alone do not show how it ended."""
-    if now == "Aborted":
-        return replace(stage, state="CANCELLED", reason="", exit_code=None, ended=at)
-    if now == "Aborting":
-        return replace(stage, reason="is being cancelled")
-    if now == "Failed":
-        attempts = f"each of {retries} attempts" if retries > 1 else "its only attempt"
+def _attempts(seen: Seen) -> tuple[int, int]:
+    """The number of the current attempt, and the most that are made."""
+    restarts = int(seen.job.get("status", {}).get("restarts") or 0)
+    return restarts + 1, int(seen.job["spec"].get("failurePolicy", {}).get("maxRestarts") or 0) + 1
+
+
+def _not_ended(stage: Stage, failed: Object, seen: Seen, at: int | None) -> Stage:
+    """A stage that had not ended when the job failed."""
+    number, _ = _attempts(seen)
+    if failed["reason"] == "ReachedMaxRestarts":
+        attempts = f"each of {number} attempts" if number > 1 else "its only attempt"
         return replace(stage, state="FAILED", reason=f"failed in {attempts}: see its log", ended=at)
-    if now == "Terminated":
-        return replace(stage, state="FAILED", reason="stopped because another node failed", ended=at)
-    again = f"attempt {retries + 1} of {most}; " if retries else ""
-    if stage.state == "RUNNING":
-        return replace(stage, reason=again.removesuffix("; "))
-    if now == "Restarting":
-        return replace(stage, reason=f"{again}starts again")
-    return replace(stage, reason=again + (_scaler(seen.group) or stage.reason or _group(seen)))
+    return replace(stage, state="FAILED", reason=_cut(str(failed.get("message") or failed["reason"])), ended=at)
 
 
-def _group(seen: Seen) -> str:
-    """Why the pod group as a whole waits."""
-    group = seen.group or {}
-    if seen.nodes is not None:
-        ready = [n for n in seen.nodes if _is_ready(n)]
-        wanted = group.get("spec", {}).get("minResources", {})
-        if short := [f"{name} ({wanted[name]} requested, {there} available)" for name, there in _short(wanted, ready)]:
-            return (
-                f"waits for nodes: insufficient {', '.join(short)}; it needs {_nodes(seen)} nodes, and its node group has "
-                f"{len(ready)} ready"
-            )
-    conditions = [
-        str(c.get("message", "")) for c in group.get("status", {}).get("conditions", []) if c.get("status") == "True"
+def _current(stage: Stage, seen: Seen) -> Stage:
+    number, most = _attempts(seen)
+    again = [f"attempt {number} of {most}"] if number > 1 else []
+    if stage.state == "PENDING" and stage.name != PREPARE:
+        waits = waiting(seen) if seen.job["spec"].get("suspend") else ""
+        again += [waits or stage.reason or "starts"]
+    return replace(stage, reason="; ".join(again) or stage.reason)
+
+
+def waiting(seen: Seen) -> str:
+    """Why a job in a queue does not run yet, in the words of Kueue, and of the function that starts nodes."""
+    if AFTER_LABEL in seen.job["metadata"].get("labels", {}):
+        return "prepare has completed: it joins its queue within a minute or two"
+    now = (seen.workload or {}).get("status", {})
+    checks = [
+        str(c["message"]) for c in now.get("admissionChecks") or [] if c.get("state") != "Ready" and c.get("message")
     ]
-    # before its pods are created, Volcano counts them as 0 of 0
-    return _scheduling([m for m in [*conditions, *seen.events] if not m.startswith("0/0 tasks")])
-
-
-def _scaler(group: Object | None) -> str:
-    """The node scaler's note on a PodGroup; empty if it has none."""
-    try:
-        return _cut(json.loads((group or {})["metadata"]["annotations"][NODES])["why"])
-    except (KeyError, TypeError, ValueError):
-        return ""
-
-
-def _is_ready(node: Object) -> bool:
-    conditions = node.get("status", {}).get("conditions", [])
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
-
-
-def _short(wanted: Mapping[str, str], ready: Sequence[Object]) -> list[tuple[str, int]]:
-    """Devices of which all ready nodes together have too few, in use or not: (name, number)."""
-    found = []
-    for name, amount in wanted.items():
-        if "/" in name and "." in name.partition("/")[0] and not name.startswith("requests.") and amount.isdigit():
-            there = sum(int(n.get("status", {}).get("allocatable", {}).get(name, 0)) for n in ready)
-            if there < int(amount):
-                found.append((name, there))
-    return found
+    if condition(seen.workload, "QuotaReserved"):
+        return _cut(next(iter(checks), "it is its turn: its nodes are requested"))
+    quota = [c["message"] for c in now.get("conditions") or [] if c["type"] == "QuotaReserved" and c.get("message")]
+    place = f"position {seen.position} in its queue" if seen.position else "waits in its queue"
+    return _cut(": ".join([place, *[*checks, *quota][:1]]))

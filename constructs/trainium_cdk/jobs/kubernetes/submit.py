@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from trainium_cdk.errors import ApiError, SubmitError, TransportError, TrnError
-from trainium_cdk.jobs.kubernetes import status
+from trainium_cdk.jobs.kubernetes import look, status
 from trainium_cdk.jobs.kubernetes.api import Api, Object, absent_is_fine
-from trainium_cdk.jobs.kubernetes.names import DIGEST, HOLDER, VOLCANO, submitted_by_trn
+from trainium_cdk.jobs.kubernetes.names import DIGEST, HOLDER, JOBSET, owners, priority_class, submitted_by_trn
 from trainium_cdk.jobs.kubernetes.render import KubernetesSubmission
 from trainium_cdk.jobs.patience import ONE_QUESTION, Patience
 from trainium_cdk.jobs.status import Submitted
@@ -47,10 +47,12 @@ class Submitter:
         if there is not None:
             self._own(submission, there)
             return self._submitted(submission, existing=True)
+        self._check(submission)
         self._take_cache(submission)
         try:
-            self._put_files(submission)
-            made = self.api.create("Job", submission.job)
+            for thing in submission.parts:
+                self._put(thing, submission)
+            made = self.api.create("JobSet", submission.job)
         except SubmitError:
             self._undo(submission)
             raise
@@ -79,9 +81,9 @@ class Submitter:
 
     def _existing(self, submission: KubernetesSubmission) -> Object | None:
         try:
-            found = self.api.get("Job", submission.id)
+            found = self.api.get("JobSet", submission.id)
         except ApiError as e:
-            if e.status == 404:
+            if e.status == 404 and not _unserved(e):
                 return None
             raise
         if found["metadata"].get("annotations", {}).get(DIGEST) != submission.digest:
@@ -124,56 +126,75 @@ class Submitter:
         )
 
     def _still_has(self, holder: str, guard: Object) -> bool:
-        try:
-            return not status.ended(self.api.get("Job", holder))
-        except ApiError as e:
-            if e.status != 404:
-                raise
+        if (job := self.api.find("JobSet", holder)) is not None:
+            [seen] = look.at(self.api, [job])
+            return not status.status(seen).done or status.alive(seen.pods)
         if guard["metadata"].get("ownerReferences"):
             return False
         # no job yet: its submission is under way, or was interrupted
         age = dt.datetime.now(dt.UTC).timestamp() - (status.seconds(guard["metadata"]["creationTimestamp"]) or 0)
         return age < _SUBMITTING_SECONDS
 
-    def _put_files(self, submission: KubernetesSubmission) -> None:
-        name = submission.id
+    def _check(self, submission: KubernetesSubmission) -> None:
+        """Check that the queue and the priority class exist: Kueue would let the job wait for ever without them."""
+        queue, priority = submission.plan.fleet.queue, submission.plan.job.priority
+        where = f"{submission.id} was not submitted to {self.cluster.cluster_name}"
         try:
-            self.api.create("Secret", submission.secret)
+            if self.api.find("LocalQueue", queue) is None:
+                raise SubmitError(
+                    f"{where}: the namespace {self.cluster.namespace} has no queue {queue}. Deploy the stack again"
+                )
+            if priority and self.api.find("PriorityClass", priority_class(priority)) is None:
+                known = [found["metadata"]["name"] for found in self.api.list("PriorityClass")]
+                has = f"it has {', '.join(sorted(known))}" if known else "it has none"
+                raise SubmitError(f"{where}: the cluster has no priority class {priority}; {has}. Choose one of them")
+        except ApiError as e:
+            if _unserved(e):
+                raise SubmitError(
+                    f"{where}: the cluster has no Kueue. Turn it on (eks.plugins) and deploy again"
+                ) from None
+            raise
+
+    def _put(self, thing: Object, submission: KubernetesSubmission) -> None:
+        """Create a part of the job. One with its name may have been left by an interrupted submission."""
+        kind, name = kind_of(thing), thing["metadata"]["name"]
+        try:
+            self.api.create(kind, thing)
             return
         except ApiError as e:
             if e.status != 409:
                 raise
-        # left by an interrupted submission
-        there = self.api.get("Secret", name)
-        if not submitted_by_trn(there):
+        there = self.api.get(kind, name)
+        if not submitted_by_trn(there, submission.id):
             raise SubmitError(
-                f"{name} was not submitted: a Secret of that name already exists, not created by trn. Use another token"
+                f"{submission.id} was not submitted: a {thing['kind']} named {name} already exists, not created by trn. Use another token"
             )
         if there["metadata"].get("annotations", {}).get(DIGEST) != submission.digest:
-            self.api.delete("Secret", name, uid=there["metadata"]["uid"])
-            self.api.create("Secret", submission.secret)
+            self.api.delete(kind, name, uid=there["metadata"]["uid"])
+            self.api.create(kind, thing)
 
     def _own(self, submission: KubernetesSubmission, job: Object) -> None:
-        """Make the job the owner of files and guard, so that they are deleted with it."""
-        owned = {"metadata": {"ownerReferences": [owner_of(job)]}}
-        with absent_is_fine():
-            self.api.patch("Secret", submission.id, owned)
-        name = submission.guard["metadata"]["name"]
-        with absent_is_fine():
-            guard = self.api.get("ConfigMap", name)
-            if guard["metadata"].get("annotations", {}).get(HOLDER) == submission.id:
-                self.api.patch("ConfigMap", name, owned)
+        """Make the job the owner of its parts, so that they are deleted with it."""
+        for kind, name, there in self._parts(submission):
+            if job["metadata"]["uid"] not in owners(there):
+                with absent_is_fine():
+                    self.api.patch(kind, name, {"metadata": {"ownerReferences": [owner_of(job)]}})
 
     def _undo(self, submission: KubernetesSubmission) -> None:
-        with absent_is_fine():
-            files = self.api.get("Secret", submission.id)
-            if submitted_by_trn(files) and files["metadata"].get("annotations", {}).get(DIGEST) == submission.digest:
-                self.api.delete("Secret", submission.id, uid=files["metadata"]["uid"])
-        name = submission.guard["metadata"]["name"]
-        with absent_is_fine():
-            guard = self.api.get("ConfigMap", name)
-            if guard["metadata"].get("annotations", {}).get(HOLDER) == submission.id:
-                self.api.delete("ConfigMap", name, uid=guard["metadata"]["uid"])
+        for kind, name, there in self._parts(submission):
+            self.api.delete(kind, name, uid=there["metadata"]["uid"])
+
+    def _parts(self, submission: KubernetesSubmission) -> Iterator[tuple[str, str, Object]]:
+        """The parts of this submission that exist: kind, name, object."""
+        for thing in (*submission.parts, submission.guard):
+            kind, name = kind_of(thing), thing["metadata"]["name"]
+            there = self.api.find(kind, name)
+            if there is None:
+                continue
+            annotations = there["metadata"].get("annotations", {})
+            mine = submitted_by_trn(there, submission.id) and annotations.get(DIGEST) == submission.digest
+            if annotations.get(HOLDER) == submission.id if thing is submission.guard else mine:
+                yield kind, name, there
 
     def _submitted(self, submission: KubernetesSubmission, *, existing: bool) -> Submitted:
         stages = {str(stage): f"{submission.id}/{stage}" for stage in submission.plan.stages}
@@ -181,14 +202,26 @@ class Submitter:
 
 
 def owner_of(job: Object) -> Object:
-    return {"apiVersion": VOLCANO, "kind": "Job", "name": job["metadata"]["name"], "uid": job["metadata"]["uid"]}
+    return {"apiVersion": JOBSET, "kind": "JobSet", "name": job["metadata"]["name"], "uid": job["metadata"]["uid"]}
+
+
+def kind_of(thing: Object) -> str:
+    """The API's name for an object's kind."""
+    return "BatchJob" if thing["kind"] == "Job" else str(thing["kind"])
+
+
+def _unserved(error: ApiError) -> bool:
+    """Whether the cluster does not know the kind of object at all."""
+    return error.status == 404 and "could not find the requested resource" in str(error)
 
 
 def _refusal(error: ApiError) -> str:
-    """The API's reason, made clear for an unknown queue or namespace."""
+    """The API's reason."""
     text = str(error).removesuffix(".")
     if "admission webhook" in text:
         text = text.partition("denied the request: ")[2] or text
-    if error.status == 404 and "could not find the requested resource" in text:
-        return "the cluster has no Volcano. Turn it on (eks.plugins.volcano) and deploy again"
-    return " ".join(text.split()).rstrip(";")
+    return (
+        "the cluster has no JobSet. Turn it on (eks.plugins) and deploy again"
+        if _unserved(error)
+        else " ".join(text.split()).rstrip(";")
+    )

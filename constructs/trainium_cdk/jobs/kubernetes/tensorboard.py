@@ -77,7 +77,7 @@ def serve(
     """
     seen = backend.seen(id)
     directory = str(status.described(seen.job).get("directory", ""))
-    image = image or str(seen.job["spec"]["tasks"][-1]["template"]["spec"]["containers"][0]["image"])
+    image = image or str(status.train_spec(seen.job)["containers"][0]["image"])
     name = f"trn-tensorboard-{secrets.token_hex(4)}"
     command = ["bash", "-c", _SERVE, "tensorboard", directory, str(PORT)]
     pod = reader.pod(backend.cluster, name, "tensorboard", image, command, seconds=_HOURS * 3600, port=PORT)

@@ -53,7 +53,7 @@ compiled_everywhere() {
   done
 }
 
-# Kubernetes cannot tell Volcano why an init container failed. So a failure to compile is recorded, and reported by the
+# A Job's policy cannot tell why an init container failed. So a failure to compile is recorded, and reported by the
 # training container's exit code, at which the job ends.
 precompile() {
   local code=0 log=$job/logs/precompile.$NODE_RANK.log start=0
@@ -80,7 +80,7 @@ train() {
     fi
     compiled_everywhere
   fi
-  # Volcano cannot distinguish a script's failure from a lost node: unless the container was told to end, a script's failure
+  # JobSet cannot distinguish a script's failure from a lost node: unless the container was told to end, a script's failure
   # has one exit code, and the script's own code is in the termination message
   local code=0
   told=''
