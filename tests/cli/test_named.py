@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
+import subprocess
+import sys
+import termios
 import time
 from typing import Any
 
@@ -105,6 +111,32 @@ def test_list(
     if not options:
         assert rows[0][4:7] == ["1m", "1h 1m", "me"]
         assert rows[1][4:7] == ["2h", "1h", "other"]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 160])
+def test_no_id_is_cut_at_any_width(width: int) -> None:
+    """In a real terminal of that width. The reason may be folded, between words."""
+    id = "gpt3-finetune-experiment-with-a-long-name-20261124-0123ab"
+    reason = "waits for nodes: the queue has none that are free, and AWS has no capacity of this type"
+    code = (
+        "from trainium_cdk.cli.output import table\n"
+        f"table('', ['job', 'state', 'nodes', 'queue', 'age', 'reason'], [[{id!r}, 'train RUNNING', '16', 'compute1', '2h', {reason!r}]])"
+    )
+    main, sub = pty.openpty()
+    termios.tcsetwinsize(sub, (40, width))
+    env = {**os.environ, "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": str(width)}
+    with subprocess.Popen([sys.executable, "-c", code], stdin=sub, stdout=sub, env=env) as shown:
+        os.close(sub)
+        text = b""
+        with contextlib.suppress(OSError):  # the end of a terminal
+            while piece := os.read(main, 10_000):
+                text += piece
+    os.close(main)
+    assert shown.returncode == 0
+    lines = text.decode().replace("\r", "").splitlines()
+    assert any(id in line for line in lines)
+    assert any("train RUNNING" in line for line in lines)
+    assert "capacity" in text.decode()
 
 
 def test_a_state_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:

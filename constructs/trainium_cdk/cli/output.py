@@ -125,12 +125,35 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    clean = [[terminal.line(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(columns, *clean, strict=True)]
+    console = Console(highlight=False)
+    if sum(widths[:-1]) + min(widths[-1], _LAST_COLUMN) + 3 * len(widths) + 1 > console.width:
+        for row in clean:  # too narrow for a table: whole words, which can be copied
+            console.print(_coloured(row[0]), soft_wrap=True)
+            for column, cell in zip(columns[1:], row[1:], strict=True):
+                if cell:
+                    console.print(Text(f"  {column}: ").append(_coloured(cell)), soft_wrap=True)
+        return
     made = Table(title=title or None, title_justify="left")
-    for column in columns:
-        made.add_column(column, overflow="fold")  # whole ids, for the next command
-    for row in rows:
-        made.add_row(*(Text(terminal.line(cell)) for cell in row))
-    Console().print(made)
+    for number, column in enumerate(columns, 1):
+        made.add_column(column, no_wrap=number < len(columns), overflow="fold")
+    for row in clean:
+        made.add_row(*map(_coloured, row))
+    console.print(made)
+
+
+_LAST_COLUMN = 20
+"""The least width to which the last column of a table, which has sentences, is folded."""
+_COLOURS = {"COMPLETED": "green", "RUNNING": "cyan", "PENDING": "yellow", "FAILED": "red", "LOST": "red", "TIMEOUT": "red",
+    "NODE_FAIL": "red", "OUT_OF_MEMORY": "red", "CANCELLED": "magenta"}  # fmt: skip
+
+
+def _coloured(cell: str) -> Any:
+    """A cell, in the colour of the state that it ends with."""
+    from rich.text import Text
+
+    return Text(cell, style=_COLOURS.get(cell.rpartition(" ")[2], ""))
 
 
 def one_line(status: JobStatus) -> str:
