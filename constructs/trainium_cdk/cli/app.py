@@ -51,6 +51,8 @@ _COMMANDS = {
     "why": "why:why",
     "fleet": "fleet:fleet",
     "preflight": "preflight:preflight",
+    "nodes": "nodes:nodes",
+    "ssh": "nodes:ssh",
     "shell": "inside:shell",
     "top": "inside:top",
     "tensorboard": "inside:tensorboard",

@@ -1,0 +1,84 @@
+"""The nodes of a Slurm cluster, as its controller sees them: the script that asks, and the parser of its output. Pure."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from dataclasses import dataclass
+
+from trainium_cdk.outputs import SlurmCluster
+
+SCRIPT = """export LC_ALL=C.UTF-8 TZ=UTC
+scontrol -o show node || exit 5
+squeue -h -a -t running,completing -o '%j %N' | while read -r name list; do
+  for node in $(scontrol show hostnames "$list"); do printf 'trn-job %s %s\\n' "$node" "$name"; done
+done
+"""
+_OFF = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN"})
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node.
+
+    Attributes:
+        state: Slurm's own, small: idle, allocated, mixed, down+drain, ...
+        job: id of the job that runs there, with its stage; empty without one.
+        reason: why it is down or drained.
+        address: of the instance in the VPC; the node's name where it has none.
+        booted: seconds since 1970; None if that is not known.
+        on: whether there is an instance, which costs money.
+    """
+
+    name: str
+    queue: str
+    instance_type: str
+    state: str
+    job: str = ""
+    reason: str = ""
+    address: str = ""
+    booted: int | None = None
+    on: bool = True
+
+
+def parse(text: str, cluster: SlurmCluster) -> tuple[Node, ...]:
+    """The nodes in the output of `SCRIPT`, in its order. Lines of anything else are ignored."""
+    jobs: dict[str, str] = {}
+    for line in text.splitlines():
+        key, _, rest = line.partition(" ")
+        if key == "trn-job":
+            node, _, job = rest.partition(" ")
+            jobs[node] = job
+    return tuple(_node(line, cluster, jobs) for line in text.splitlines() if line.startswith("NodeName="))
+
+
+def _node(line: str, cluster: SlurmCluster, jobs: dict[str, str]) -> Node:
+    name = _value("NodeName", line)
+    states = _value("State", line).rstrip("*$%@^~#!-").split("+")
+    reason = re.search(r" Reason=(.*?)(?: \[[^\]]*\])?$", line.rstrip())
+    fleets = [
+        f for f in cluster.fleets if re.match(rf"{re.escape(f.queue)}-(?:dy|st)-{re.escape(f.resource)}-\d+$", name)
+    ]
+    return Node(
+        name=name,
+        queue=_value("Partitions", line).partition(",")[0] or (fleets[0].queue if fleets else ""),
+        instance_type=fleets[0].instance_type if fleets else "",
+        state="+".join(states).lower(),
+        job=jobs.get(name, ""),
+        reason=reason[1] if reason else "",
+        address=_value("NodeAddr", line),
+        booted=_time(_value("BootTime", line)),
+        on=not _OFF & set(states),
+    )
+
+
+def _value(key: str, line: str) -> str:
+    found = re.search(rf"(?:^| ){key}=(\S*)", line)
+    return found[1] if found else ""
+
+
+def _time(text: str) -> int | None:
+    try:
+        return int(dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC).timestamp())
+    except ValueError:
+        return None

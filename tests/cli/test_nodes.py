@@ -1,0 +1,105 @@
+"""`trn nodes` and `trn ssh`: with a real Slurm, and the EC2 of the local AWS."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sandbox import LocalAws
+from sandbox.processes import wait_until
+from sandbox.slurm import LocalSlurm
+from tests.jobs.conftest import fleet, make_cluster, slurm  # noqa: F401  a fixture
+from tests.jobs.kubernetes.conftest import make_cluster as make_eks
+from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
+from trainium_cdk.jobs.slurm.nodes import SCRIPT, Node, parse
+
+TRN = Path(sys.executable).with_name("trn")
+CLUSTER = make_cluster(fleet(nodes=4))
+LINES = """welcome to the head node
+NodeName=compute1-dy-trn-1 Arch=x86_64 NodeAddr=10.0.0.7 State=MIXED+CLOUD Partitions=compute1 BootTime=2026-11-24T08:00:00 Comment=a
+NodeName=compute1-dy-trn-2 NodeAddr=compute1-dy-trn-2 State=IDLE+CLOUD+POWERED_DOWN Partitions=compute1 BootTime=None
+NodeName=compute1-dy-trn-3 NodeAddr=10.0.0.9 State=DOWN*+CLOUD Partitions=compute1 Reason=(Code:InsufficientInstanceCapacity) no luck [root@2026-11-24T08:00:00]
+trn-job compute1-dy-trn-1 bert-1:train
+"""
+
+
+def test_parse() -> None:
+    common = {"queue": "compute1", "instance_type": "trn1.32xlarge"}
+    assert parse(LINES, CLUSTER) == (
+        Node(
+            "compute1-dy-trn-1",
+            **common,
+            state="mixed+cloud",
+            job="bert-1:train",
+            address="10.0.0.7",
+            booted=1795507200,
+        ),
+        Node("compute1-dy-trn-2", **common, state="idle+cloud+powered_down", address="compute1-dy-trn-2", on=False),
+        Node(
+            "compute1-dy-trn-3",
+            **common,
+            state="down*+cloud",
+            reason="(Code:InsufficientInstanceCapacity) no luck",
+            address="10.0.0.9",
+        ),
+    )
+
+
+def run(
+    folder: Path, env: dict[str, str], *words: str, cluster: str = "cluster.json"
+) -> subprocess.CompletedProcess[str]:
+    (folder / "cluster.json").write_text(CLUSTER.model_dump_json())
+    (folder / "eks.json").write_text(make_eks(fleet(queue="trn")).model_dump_json())
+    command = [TRN, *words, "--local", "--cluster", folder / cluster]
+    return subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, check=False, timeout=900)
+
+
+def test_the_nodes_of_a_real_slurm(slurm: LocalSlurm, tmp_path: Path) -> None:  # noqa: F811
+    env = {**os.environ, **slurm.node_env()}
+    backend = SlurmBackend(CLUSTER, LocalTransport(env=slurm.node_env(), interval=0.2))
+    go = tmp_path / "go"
+    job = backend.submit(Script(filename="w.sh", content=f"until [ -e {go} ]; do sleep 0.1; done".encode(), nodes=2))
+    assert wait_until(lambda: backend.status(job.id).state == "RUNNING", 300)
+    found = parse(backend.run_shared(SCRIPT), CLUSTER)
+    assert [node.job for node in found if node.job] == [f"{job.id}:train"] * 2
+    assert {node.instance_type for node in found} == {"trn1.32xlarge"}
+    done = run(tmp_path, env, "nodes", "--all", "--json")
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)) == len(found) == 4
+    shown = run(tmp_path, env, "nodes")
+    assert f"\t{job.id}:train\t" in shown.stdout
+    assert "nodes are on: " in shown.stderr
+    go.touch()
+    assert backend.wait(job.id, 300).ok
+
+
+@pytest.mark.parametrize(
+    ("words", "cluster", "message"),
+    [
+        (
+            ["ssh", "compute1-dy-trn-99"],
+            "cluster.json",
+            "there is no node 'compute1-dy-trn-99'. Did you mean compute1-",
+        ),
+        (["ssh"], "cluster.json", "session-manager-plugin is not installed"),
+        (["nodes"], "eks.json", "has no head node. Remove --local"),
+    ],
+)
+def test_errors(words: list[str], cluster: str, message: str, slurm: LocalSlurm, tmp_path: Path) -> None:  # noqa: F811
+    done = run(tmp_path, {**os.environ, **slurm.node_env()}, *words, cluster=cluster)
+    assert (done.returncode, message in done.stderr) == (1, True), done.stderr
+
+
+def test_ssh(slurm: LocalSlurm, local_aws: LocalAws, tmp_path: Path) -> None:  # noqa: F811
+    """The AWS CLI gets the head node's instance."""
+    for name in ("aws", "session-manager-plugin"):
+        (tmp_path / name).write_text('#!/bin/sh\necho "$@"\n')
+        (tmp_path / name).chmod(0o755)
+    env = {**os.environ, **slurm.node_env(), **local_aws.variables}
+    done = run(tmp_path, {**env, "PATH": f"{tmp_path}:{env['PATH']}"}, "ssh")
+    assert done.stdout == f"ssm start-session --region us-east-1 --target {CLUSTER.head_node_id}\n", done.stderr
