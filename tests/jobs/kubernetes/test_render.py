@@ -21,8 +21,9 @@ from tests.jobs.kubernetes.conftest import fleet, make_cluster
 from tests.support import swept
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, LlamaNxd, Lora, Script, TorchTitan
-from trainium_cdk.jobs.kubernetes import KubernetesSubmission, render, status
+from trainium_cdk.jobs.kubernetes import KubernetesSubmission, names, render, status
 from trainium_cdk.jobs.kubernetes.names import MAX_NAME, object_name
+from trainium_cdk.jobs.status import settings_in
 from trainium_cdk.outputs import EksCluster
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -111,6 +112,16 @@ def test_golden(name: str) -> None:
         file.parent.mkdir(exist_ok=True)
         file.write_text(text)
     assert text == file.read_text()
+
+
+def test_a_job_tells_its_settings_but_neither_its_variables_nor_a_scripts_content_and_arguments() -> None:
+    made = Script(
+        filename="run.sh", content=b"true secret", args=("secret",), env={"TOKEN": "secret"}, nodes=2, name="own"
+    )
+    record = render(made, CLUSTER, "t").job["metadata"]["annotations"][names.DESCRIPTION]
+    assert settings_in(record) == {"filename": "run.sh", "nodes": 2, "name": "own"}
+    assert "secret" not in record
+    assert [settings_in(damaged) for damaged in ("", "{}", "[]", '{"job": 1}', "[" * 10_000)] == [{}] * 5
 
 
 @pytest.mark.parametrize("cluster", [CLUSTER, BOTH], ids=["efs", "efs and fsx"])

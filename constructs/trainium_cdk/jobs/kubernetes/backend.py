@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
@@ -19,7 +19,7 @@ from trainium_cdk.jobs.kubernetes.render import KubernetesSubmission, render
 from trainium_cdk.jobs.kubernetes.status import Seen
 from trainium_cdk.jobs.kubernetes.submit import Submitter
 from trainium_cdk.jobs.models import AnyJob
-from trainium_cdk.jobs.status import JobStatus, LogChunk, Submitted
+from trainium_cdk.jobs.status import JobStatus, LogChunk, Submitted, settings_in
 from trainium_cdk.jobs.submission import new_token
 from trainium_cdk.outputs import EksCluster
 
@@ -87,6 +87,10 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
 
     def ids(self, limit: int) -> tuple[str, ...]:
         return tuple(row["metadata"]["name"] for row in look.rows(self.api)[:limit])
+
+    def settings(self, id: str) -> Mapping[str, Any]:
+        """As the job's object has them, without a script's arguments. Errors as of `status`."""
+        return settings_in(self._job(id)["metadata"].get("annotations", {}).get(names.DESCRIPTION, ""))
 
     def active(self) -> tuple[JobStatus, ...]:
         return look.active(self.api)

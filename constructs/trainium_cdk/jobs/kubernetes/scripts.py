@@ -97,6 +97,9 @@ def describe(name: str, fitted: Plan, catalog: Catalog | None) -> dict[str, Any]
         "id": name,
         **({"user": fitted.job.user} if fitted.job.user else {}),
         "kind": fitted.job.kind,
+        "job": fitted.job.model_dump(
+            mode="json", exclude={"content", "env", "args"}, exclude_defaults=True
+        ),  # args may be too long
         "queue": fitted.fleet.queue,
         "instance_type": fitted.fleet.instance_type,
         "nodes": fitted.job.nodes,
