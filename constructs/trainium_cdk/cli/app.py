@@ -39,6 +39,7 @@ _COMMANDS = {
     "plan": "plan:listed",
     "cost": "cost:cost",
     "graph": "graph:graph",
+    "init": "init:init",
     "use": "use:use",
     "environments": "prepared:environments",
     "cluster": "environment:cluster",

@@ -16,4 +16,13 @@ EKS = Engine(
     live_checks=("trainium_cdk.checks.live.eks",),
     traces="trainium_cdk.operations.teardown.eks:TRACES",
     queue_noun="node group",
+    example="""
+# A Kubernetes cluster on EKS: cdk deploy TrnEksStack -c env={file}
+eks:
+  node_groups:
+    # Nodes start when jobs need them, and are ended when they have been idle for ten minutes.
+    - {{name: trn, instance_type: {instance_type}, max_nodes: {nodes}}}
+  # access:                               # administrators, beside the jobs' own role
+  #   - {{principal: "arn:aws:iam::111122223333:role/Platform", policy: cluster-admin}}
+""",
 )

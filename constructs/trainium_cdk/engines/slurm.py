@@ -16,4 +16,14 @@ SLURM = Engine(
     live_checks=("trainium_cdk.checks.live.parallelcluster",),
     traces="trainium_cdk.operations.teardown.slurm:TRACES",
     nodes_noun="compute resource",
+    example="""
+# A Slurm cluster on AWS ParallelCluster: cdk deploy TrnPclusterStack -c env={file}
+pcluster:
+  queues:
+    - name: compute1
+      # capacity_type: spot               # on-demand by default; capacity-block for a reserved block
+      compute_resources:
+        # Nodes start when jobs need them, and cost nothing while none runs.
+        - {{name: trn, instance_type: {instance_type}, max_nodes: {nodes}}}
+""",
 )

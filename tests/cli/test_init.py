@@ -1,0 +1,66 @@
+"""`trn init`: what it writes is valid, for each instance type and engine, and says what it says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from trainium_cdk import checks, settings
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.cli import app
+from trainium_cdk.errors import SettingsError, TrnError
+from trainium_cdk.problems import errors
+
+
+def run(*words: str) -> None:
+    app.app(["init", *words], standalone_mode=False)
+
+
+@pytest.mark.parametrize("engine", ["slurm", "eks"])
+@pytest.mark.parametrize("kind", Catalog.load().instances)
+def test_the_file_can_be_deployed(
+    engine: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run("--engine", engine, "--instance-type", kind, "--nodes", "2", "--name", "mine")
+    env = settings.load(Path("environment.yaml"))
+    assert (env.name, env.engines) == ("mine", (engine,))
+    assert [p.reason for p in errors(checks.check(env, engine))] == []
+    assert f"at most 2 x {kind}" in capsys.readouterr().err
+    text = Path("environment.yaml").read_text()
+    # what is a comment is valid, too, without its #
+    everything = re.sub(
+        r"^( *)# (fsx:|on_destroy:|access:|  - \{principal|capacity_type:)", r"\1\2", text, flags=re.MULTILINE
+    )
+    assert everything.count("#") == text.count("#") - (3 if engine == "slurm" else 4)
+    Path("all.yaml").write_text(everything)
+    everything_on = settings.load(Path("all.yaml"))
+    assert everything_on.storage.fsx is not None
+    assert everything_on.on_destroy == "keep"
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "message"),
+    [
+        (["--instance-type", "trn1.3xlarge"], TrnError, r"no instance type 'trn1.3xlarge'. Did you mean trn1.32xlarge"),
+        (
+            ["--region", "eu-central-9"],
+            TrnError,
+            "trn1.32xlarge is not offered in eu-central-9, by the catalogue. Use ",
+        ),
+        (["--name", "No Name"], SettingsError, "No Name"),
+        (["there.yaml"], TrnError, "there.yaml exists already"),
+    ],
+)
+def test_refused(
+    words: list[str], error: type[Exception], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("there.yaml").write_text("mine")
+    with pytest.raises(error, match=message):
+        run(*words)
+    assert [file.name for file in tmp_path.iterdir()] == ["there.yaml"]
+    run("there.yaml", "--force")
+    assert settings.load(Path("there.yaml")).region == "us-west-2"
