@@ -208,6 +208,7 @@ def queue(**spec: Any) -> Object:
         (POD, ""),
         ({**POD, "spec": {"contaners": []}}, "Pod train-trainer-1: spec: "),
         ({**POD, "apiVersion": "v9"}, "Pod train-trainer-1: v9 has no kind Pod"),
+        ({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": "trn"}}, ""),
         ({"kind": "Pod"}, "an object without apiVersion and metadata"),
     ],
 )
