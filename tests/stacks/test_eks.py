@@ -249,12 +249,8 @@ def test_the_scaler_changes_its_groups_sizes_and_nothing_else(name: str) -> None
     assert len(resources_of) == len(env.eks.node_groups)
     assert groups(name)["system"]["Id"] not in json.dumps(changes)
     alarm = only(template(name), "CloudWatch::Alarm")
-    assert (alarm["TreatMissingData"], alarm["ComparisonOperator"], alarm["Threshold"]) == (
-        "breaching",
-        "LessThanThreshold",
-        1,
-    )
-    assert {m["Expression"] for m in alarm["Metrics"] if "Expression" in m} == {"FILL(runs, 0) - FILL(failures, 0)"}
+    assert (alarm["MetricName"], alarm["Statistic"], alarm["Threshold"]) == ("Errors", "Average", 1)
+    assert alarm["TreatMissingData"] == "breaching"
     topic = env.eks.scaling.alarm_topic
     assert alarm.get("AlarmActions") == ([topic] if topic else None)
 
