@@ -87,6 +87,7 @@ class AttachedKubernetes:
             token_webhook=eks.webhook_url(aws.endpoint, name, secret, region=region),
             run_jobs=True,
             job_environment=image.environment(_SHARED, variables),
+            volcano=True,  # any environment is deployed here
         )
         image.make(self._running.directory)
         eks.attach(aws.directory, self._running, secret)

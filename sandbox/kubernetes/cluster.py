@@ -61,7 +61,7 @@ class LocalKubernetes:
         token_webhook: str | None = None,
         run_jobs: bool = False,
         job_environment: Mapping[str, str] | None = None,
-        volcano: bool = True,
+        volcano: bool = False,
         admission: bool = True,
         timeout: float = 300.0,
     ) -> Self:

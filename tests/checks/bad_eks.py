@@ -6,7 +6,7 @@ MIRROR = """
 eks:
   bastion_host: null
   mirror:
-    charts: {neuron: oci://r.example.com/neuron, efa: oci://r.example.com/efa, jobset: oci://r.example.com/jobset, kueue: oci://r.example.com/kueue, volcano: oci://r.example.com/volcano}
+    charts: {neuron: oci://r.example.com/neuron, efa: oci://r.example.com/efa, jobset: oci://r.example.com/jobset, kueue: oci://r.example.com/kueue}
     images:
       public.ecr.aws: r.example.com/public
       registry.k8s.io: r.example.com/k8s
@@ -54,7 +54,7 @@ network: {nat: none}  # <-
 eks: {}
 """,
         "network.nat",
-        "charts neuron, efa, jobset, kueue and volcano and images of 602401143452.dkr.ecr.us-west-2.amazonaws.com, docker.io, public.ecr.aws and "
+        "charts neuron, efa, jobset and kueue and images of 602401143452.dkr.ecr.us-west-2.amazonaws.com, public.ecr.aws and "
         "registry.k8s.io cannot be pulled without access to the internet. Fix: set copies of them under eks.mirror.charts and "
         "eks.mirror.images, or write nat: one",
     ),
@@ -71,7 +71,7 @@ network:
 eks: {mirror: {images: {public.ecr.aws: r.example.com/public, docker.io: r.example.com/hub}}}
 """,
         "network.existing.internet",
-        "charts neuron, efa, jobset, kueue and volcano and images of 602401143452.dkr.ecr.us-west-2.amazonaws.com and "
+        "charts neuron, efa, jobset and kueue and images of 602401143452.dkr.ecr.us-west-2.amazonaws.com and "
         "registry.k8s.io cannot be pulled without access to the internet. Fix: set copies of them under "
         "eks.mirror.charts and eks.mirror.images, or write internet: true",
     ),

@@ -176,18 +176,27 @@ def test_charts_are_the_catalogues_and_reach_trainium_nodes() -> None:
     data = env(eks={"node_groups": [{"name": "a"}, {"name": "b", "instance_type": "trn1.2xlarge", "max_nodes": 1}]})
     found = {r.name: r for r in charts.releases(Installation.of(data))}
     pinned = data.catalog.eks.charts
-    assert {n: r.version for n, r in found.items()} == {n: c.version for n, c in pinned.items()}
+    assert {n: r.version for n, r in found.items()} == {n: c.version for n, c in pinned.items() if n != "volcano"}
     assert found["neuron"].repository == "oci://public.ecr.aws/neuron/neuron-helm-chart"
     assert found["neuron"].values["neuronInstances"] == ["trn1.32xlarge", "trn1.2xlarge"]
     assert found["efa"].values == {
         "supportedInstanceLabels": {"keys": ["node.kubernetes.io/instance-type"], "values": ["trn1.32xlarge"]},
         "tolerations": [{"key": "aws.amazon.com/neuron", "operator": "Exists", "effect": "NoSchedule"}],
     }
-    assert found["volcano"].values["basic"]["image_tag_version"] == f"v{pinned['volcano'].version}"
+
+
+def with_volcano(**eks: Any) -> dict[str, charts.Release]:
+    data = env(eks={"plugins": {"volcano": True}, **eks})
+    return {release.name: release for release in charts.releases(Installation.of(data))}
+
+
+def test_volcano_is_of_the_catalogues_version() -> None:
+    version = settings.load().catalog.eks.charts["volcano"].version
+    assert with_volcano()["volcano"].values["basic"]["image_tag_version"] == f"v{version}"
 
 
 def test_volcano_admits_jobs_beyond_the_present_nodes() -> None:
-    values = next(r for r in charts.releases(Installation.of(env())) if r.name == "volcano").values
+    values = with_volcano()["volcano"].values
     tiers = YAML(typ="safe").load(values["custom"]["scheduler_config_override"])["tiers"]
     plugins = {p["name"]: p for tier in tiers for p in tier["plugins"]}
     assert "overcommit" not in plugins
@@ -197,7 +206,7 @@ def test_volcano_admits_jobs_beyond_the_present_nodes() -> None:
 
 def test_volcanos_admission_does_not_check_the_queues() -> None:
     """A webhook for queues rejects those that the stack applies before Volcano's server answers (volcano issue 3254)."""
-    custom = next(r for r in charts.releases(Installation.of(env())) if r.name == "volcano").values["custom"]
+    custom = with_volcano()["volcano"].values["custom"]
     on = custom["enabled_admissions"].split(",")
     assert on == ["/jobs/mutate", "/jobs/validate", "/podgroups/validate"]
     assert not [path for path in on if path.startswith("/queues")]
@@ -206,7 +215,7 @@ def test_volcanos_admission_does_not_check_the_queues() -> None:
 
 
 def test_charts_by_plugins() -> None:
-    off = {"neuron_scheduler": True, "node_problem_detector": False, "volcano": False, "autoscaler": False}
+    off = {"neuron_scheduler": True, "node_problem_detector": False, "autoscaler": False}
     data = env(eks={"plugins": off, "node_groups": [{"instance_type": "trn1.2xlarge", "max_nodes": 1}]})
     found = charts.releases(Installation.of(data))
     assert [r.name for r in found] == ["neuron", "jobset", "kueue"]
@@ -219,7 +228,7 @@ def test_charts_and_images_of_a_mirror() -> None:
         "charts": {"volcano": f"oci://{ecr}/charts/volcano"},
         "images": {"public.ecr.aws": f"{ecr}/public", "public.ecr.aws/neuron": f"{ecr}/n", "docker.io": f"{ecr}/hub"},
     }
-    plain, mirrored = env(), env(eks={"mirror": mirror})
+    plain, mirrored = env(), env(eks={"mirror": mirror, "plugins": {"volcano": True}})
     found = {r.name: r for r in charts.releases(Installation.of(mirrored))}
     assert (found["volcano"].chart, found["volcano"].repository) == ("volcano", f"oci://{ecr}/charts/volcano")
     assert found["volcano"].values["basic"]["image_registry"] == f"{ecr}/hub"

@@ -17,7 +17,9 @@ from trainium_cdk.eks.installation import Installation
 from trainium_cdk.eks.user_data import ApiServer, user_data
 
 RECORDED = surfaces.load()
-ENVIRONMENT = settings.validate({"eks": {"plugins": {"node_monitoring": False, "node_recovery": True}}})
+ENVIRONMENT = settings.validate(
+    {"eks": {"plugins": {"node_monitoring": False, "node_recovery": True, "volcano": True}}}
+)
 NEWER = {"devicePlugin.enabled", "draDriver.enabled", "npd.namespace.create"}
 """Keys of the Neuron chart that its recorded release, the newest whose source is public, does not have yet. A release that does
 not know a key ignores it."""

@@ -92,9 +92,9 @@ def test_any_cluster_becomes_one_for_training(built: tuple[Any, Template]) -> No
     charts = {
         c["Properties"]["Release"]: key for key, c in found.find_resources("Custom::AWSCDK-EKS-HelmChart").items()
     }
-    assert set(charts) == {"neuron", "efa", "jobset", "kueue", "volcano"}
+    assert set(charts) == {"neuron", "efa", "jobset", "kueue"}
     system = next(k for k, g in resources(found, "EKS::Nodegroup").items() if g["Properties"]["Labels"]["trainium-cdk/role"] == "system")  # fmt: skip
-    assert all(system in needs(found, charts[name]) for name in ("jobset", "kueue", "volcano"))
+    assert all(system in needs(found, charts[name]) for name in ("jobset", "kueue"))
     early = {k for k, a in resources(found, "EKS::Addon").items() if a["Properties"]["AddonName"] == "vpc-cni"}
     assert early <= needs(found, system)
     for key, addon in resources(found, "EKS::Addon").items():
@@ -287,7 +287,7 @@ def test_what_a_cluster_has_already_gets_our_queues_and_is_not_installed_again()
         mine = cluster(scope, kubectl=True)
         group = TrnNodeGroup(scope, "T", cluster=mine)
         existing = ("jobset", "kueue", "provisioning-requests", "neuron")
-        TrnPlugins(scope, "P", cluster=mine, node_groups=[group], existing=existing, volcano=False)
+        TrnPlugins(scope, "P", cluster=mine, node_groups=[group], existing=existing)
 
     found = template(build)
     charts = found.find_resources("Custom::AWSCDK-EKS-HelmChart")

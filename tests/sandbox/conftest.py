@@ -19,7 +19,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, local_aws: LocalAws) -> It
     secret, name = eks.new_secret(), "kubernetes-test"
     webhook = eks.webhook_url(local_aws.endpoint, name, secret)
     folder = tmp_path_factory.mktemp("kubernetes")
-    with LocalKubernetes.start(folder, name=name, token_webhook=webhook, run_jobs=True) as running:
+    with LocalKubernetes.start(folder, name=name, token_webhook=webhook, run_jobs=True, volcano=True) as running:
         trn1 = Catalog.load().instance("trn1.32xlarge")
         running.add_nodes(trn1, 2, zone="us-east-1b", zone_id="use1-az5", labels={"trainium/group": "trn"})
         running.add_system_nodes()

@@ -259,7 +259,7 @@ def test_the_definitions_kept_here_are_those_of_the_version_built() -> None:
 def test_stop_from_another_process_leaves_nothing(tmp_path: Path) -> None:
     need(available() is None, str(available()))
     began = time.monotonic()
-    cluster = LocalKubernetes.start(tmp_path / "cluster", run_jobs=True)
+    cluster = LocalKubernetes.start(tmp_path / "cluster", run_jobs=True, volcano=True)
     cluster.add_nodes(TRN1, 1)
     cluster.api().create(job("orphan", 1, f"sleep 8{os.getpid()}"))
     marked = lambda env: env.get("TRN_SANDBOX_KUBERNETES") == str(tmp_path / "cluster")  # noqa: E731

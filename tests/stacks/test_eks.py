@@ -61,7 +61,7 @@ def test_the_support_setting() -> None:
 def test_charts_of_the_accounts_own_registry_may_be_pulled() -> None:
     policies = resources(template("eks/no-internet"), "IAM::ManagedPolicy")
     text = json.dumps([r for k, r in policies.items() if "ClusterKubectl" in k])
-    for chart in ("neuron-helm-chart", "aws-efa-k8s-device-plugin", "jobset", "kueue", "volcano"):
+    for chart in ("neuron-helm-chart", "aws-efa-k8s-device-plugin", "jobset", "kueue"):
         assert f":ecr:us-east-2:111122223333:repository/charts/{chart}" in text
     default = resources(template("default"), "IAM::ManagedPolicy")
     assert ":repository/" not in json.dumps([r for k, r in default.items() if "ClusterKubectl" in k])

@@ -71,7 +71,7 @@ class TrnPlugins(Construct):
         namespace: Namespace of the jobs. Default: the cluster's; training for one that is no `TrnEksCluster`.
         queues: Shares of the nodes for teams, each with a namespace of its own. Default: all nodes are for `namespace`.
         existing: What the cluster has already. It is not installed again, but gets the queues. Default: nothing.
-        volcano: The scheduler Volcano, for components of TorchX. Default: True.
+        volcano: The scheduler Volcano, for components of TorchX. Default: False.
         scaler: Jobs wait for nodes of a `TrnScaler`, which gets its Kubernetes rights. Default: True.
         retry_time: Pause before a job without nodes is tried again, while others may start. It doubles, up to eightfold. Default: 30 minutes.
         neuron_scheduler: Neuron's scheduler extension, for pods that use a part of a node. Default: False.
@@ -109,7 +109,7 @@ class TrnPlugins(Construct):
         namespace: str | None = None,
         queues: Sequence[TeamQueue] = (),
         existing: Collection[Existing] = (),
-        volcano: bool = True,
+        volcano: bool = False,
         scaler: bool = True,
         retry_time: Duration | None = None,
         neuron_scheduler: bool = False,

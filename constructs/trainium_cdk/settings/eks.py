@@ -160,7 +160,7 @@ class Plugins(Settings):
     node_recovery: bool = False
     """Let Neuron's detector replace a node whose devices failed. Only without `node_monitoring`, because both would
     replace it."""
-    volcano: bool = True
+    volcano: bool = False
     """The scheduler Volcano, with a queue for each node group, for components of TorchX (see `trn torchx`). Jobs of `trn
     submit` do not
     need it."""

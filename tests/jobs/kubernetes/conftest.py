@@ -161,6 +161,7 @@ def running(tmp_path_factory: pytest.TempPathFactory, local_aws: LocalAws) -> It
             token_webhook=webhook,
             run_jobs=True,
             job_environment=environment,
+            volcano=True,  # of a component of TorchX
         ) as kubernetes,
         supplier.supplying(kubernetes),
     ):
