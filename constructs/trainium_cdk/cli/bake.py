@@ -62,6 +62,10 @@ def bake(
     _refuse(env, subnet, security_group)
     deployed = read_cluster(cluster_file) if cluster_file else read(stack, region, SLURM.name)
     cluster = only(SlurmCluster, deployed, SLURM.title, DEFAULT_STACK)
+    if cluster.engine != SLURM.name:
+        raise TrnError(
+            f"stack {cluster.stack} has no ParallelCluster, whose command builds the image. Name another stack"
+        )
     image = render(
         env,
         parent_image=_official_image(env),
