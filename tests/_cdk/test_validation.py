@@ -42,7 +42,11 @@ def test_a_finding_has_a_location_reason_and_fix(tmp_path: Path, capfd: pytest.C
     assert paid["suggestedFix"] == "write min_nodes: 0 to pay for nodes only while jobs run"
     assert (paid["severity"], kept["severity"]) == ("warning", "info")
     assert [c["constructPath"] for c in paid["violatingConstructs"]] == ["TrnPclusterStack"]
-    assert [c["constructPath"] for c in kept["violatingConstructs"]] == ["TrnPclusterStack", "TrnEksStack"]
+    assert [c["constructPath"] for c in kept["violatingConstructs"]] == [
+        "TrnPclusterStack",
+        "TrnEksStack",
+        "TrnPcsStack",
+    ]
     stderr, end = "", time.monotonic() + 600
     while (
         "Acknowledge with 'trn::static_nodes_are_paid'" not in stderr
