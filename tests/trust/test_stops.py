@@ -29,12 +29,14 @@ from tests.trust.figures import record
 from tests.trust.moments import Moments, spread
 from tests.trust.test_submissions import known
 from trainium_cdk import outputs, settings
+from trainium_cdk.cli.named import user
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
 from trainium_cdk.outputs import SlurmCluster
 
 ROOT = Path(__file__).parents[2]
 TRN = Path(sys.executable).with_name("trn")
 STOPS = {signal.SIGINT: 130, signal.SIGTERM: 143}
+SAYS = {signal.SIGINT: "Ctrl-C does not end a job: ", signal.SIGTERM: ""}
 TALKS = (
     b"#!/bin/bash\nfor ((i = 0; i < 100000; i++)); do echo line $i; if [ -e stop ]; then exit 0; fi; sleep 0.1; done\n"
 )
@@ -117,7 +119,7 @@ def test_a_stopped_submission_is_complete_or_absent(
 ) -> None:
     """Before a command of each phase of it, by one signal after the other; in `make trust` before two, by both."""
     (tmp_path / "part.sh").write_bytes(b"#!/bin/bash\ntrue\n")
-    job = Script(filename="part.sh", content=b"#!/bin/bash\ntrue\n", precompile=True)
+    job = Script(filename="part.sh", content=b"#!/bin/bash\ntrue\n", precompile=True, user=user())
     moments = Moments(tmp_path)
 
     def submit(token: str, number: int = 0, action: str = "") -> tuple[int, list[str]]:
@@ -169,7 +171,7 @@ def test_a_stopped_follower_prints_how_to_continue(
     code, output, lines = trn.end(number)
     assert code == STOPS[number]
     assert backend.status(talking).state == "RUNNING"
-    assert lines[-1].startswith(f"{talking} continues to run. To continue: trn logs -f {talking} ")
+    assert lines[-1].startswith(f"{SAYS[number]}{talking} continues to run. To continue: trn logs -f {talking} ")
     on = shlex.split(lines[-1].partition("To continue: trn ")[2])
     assert on[-2:] == ["--offset", str(len(output))]
     (jobs_dir / talking / "work" / "stop").touch()
@@ -186,7 +188,7 @@ def test_a_stopped_wait_does_not_affect_the_job(
     trn.wait_for_output(b"train RUNNING")
     code, _, lines = trn.end(number)
     assert code == STOPS[number]
-    assert lines[-1] == f"{talking} continues to run. To wait again: trn wait {talking}"
+    assert lines[-1] == f"{SAYS[number]}{talking} continues to run. To wait again: trn wait {talking}"
     assert backend.status(talking).state == "RUNNING"
 
 

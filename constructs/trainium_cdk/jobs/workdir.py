@@ -99,7 +99,7 @@ def read(folder: Path) -> Workdir:
             most = ", ".join(f"{top} ({size:,} bytes)" for top, size in by_top.most_common(3))
             raise JobError(
                 f"workdir {folder} has more than {MAX_BYTES:,} bytes, or more than {MAX_FILES:,} files; most so far are in {most}. Name what "
-                "the job does not need in .trnignore, and put data on the shared file system (trn cp, trn data stage)"
+                "the job does not need in .trnignore, and put data on the shared file system (trn data stage)"
             )
     if not entries:
         raise JobError(f"workdir {folder} has no files that are sent. Check its .gitignore and .trnignore")
@@ -256,7 +256,7 @@ def _entry(folder: Path, file: Path, name: str, mode: int) -> Entry:
     elif file.stat().st_size > MAX_BYTES:
         raise JobError(
             f"{name} has {file.stat().st_size:,} bytes; {MAX_BYTES:,} is the maximum of a workdir. Name it in .trnignore, and put it on the "
-            "shared file system (trn cp)"
+            "shared file system"
         )
     content = _content(file, link)
     kind: Kind = "link" if link else "program" if mode & 0o111 else "file"
