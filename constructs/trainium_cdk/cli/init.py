@@ -68,7 +68,9 @@ def init(
     )
     _check(text + _STORAGE)
     write_file(file, text + _STORAGE, 0o644)
-    say(f"{file}: {title} in {place}, at most {nodes} x {instance_type}. Next: trn use {file}; trn preflight {chosen.stack}")
+    say(
+        f"{file}: {title} in {place}, at most {nodes} x {instance_type}. Next: trn use {file}; trn preflight {chosen.stack}"
+    )
 
 
 def _check(text: str) -> None:
