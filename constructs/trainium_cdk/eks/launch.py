@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from aws_cdk import Stack, Token
+from aws_cdk import CustomResource, Stack, Token
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
-from constructs import Construct, IDependable
+from constructs import Construct
 
 from trainium_cdk._cdk.custom_resources import custom_resource, permissions_of
 from trainium_cdk._cdk.permissions import allow
@@ -42,19 +42,19 @@ def managed_group(
     purpose: str,
     sizes: Sizes,
     template: ec2.CfnLaunchTemplate,
-    after: Iterable[IDependable],
     labels: Mapping[str, str] | None = None,
     **properties: Any,
-) -> eks.CfnNodegroup:
+) -> tuple[eks.CfnNodegroup, CustomResource]:
     """A managed node group with node repair, and with the labels by which jobs and Kubernetes select its nodes.
+
+    Its size is returned too: the group waits for what its size waits for.
 
     Args:
         name: value of the label `trainium-cdk/node-group`.
         purpose: value of the label `trainium-cdk/role`.
-        after: what must exist before its nodes, without what they need for storage.
         properties: others of the resource.
     """
-    desired = _kept_size(scope, "Size", cluster=view.name, group=name, sizes=sizes)
+    size = _kept_size(scope, "Size", cluster=view.name, group=name, sizes=sizes)
     group = eks.CfnNodegroup(
         scope,
         "Resource",
@@ -63,18 +63,19 @@ def managed_group(
             id=template.ref, version=template.attr_latest_version_number
         ),
         scaling_config=eks.CfnNodegroup.ScalingConfigProperty(
-            min_size=sizes.least, max_size=sizes.most, desired_size=Token.as_number(desired)
+            min_size=sizes.least,
+            max_size=sizes.most,
+            desired_size=Token.as_number(size.get_att_string("Nodes")),
         ),
         node_repair_config=eks.CfnNodegroup.NodeRepairConfigProperty(enabled=True),
         labels={**(labels or {}), GROUP_LABEL: name, ROLE_LABEL: purpose},
         **properties,
     )
-    group.node.add_dependency(*after)
-    return group
+    return group, size
 
 
-def _kept_size(scope: Construct, id: str, *, cluster: str, group: str, sizes: Sizes) -> str:
-    """A token: the size at first, later the group's current size, within the bounds: a deployment must not undo a scaling.
+def _kept_size(scope: Construct, id: str, *, cluster: str, group: str, sizes: Sizes) -> CustomResource:
+    """Its attribute `Nodes`: the size at first, later the group's current size, within the bounds: a deployment must not undo a scaling.
 
     EKS requires a desired size for every new group (all three sizes or none), and CloudFormation sends all three again if one
     of them changes. Only then does this resource query the current size.
@@ -85,8 +86,7 @@ def _kept_size(scope: Construct, id: str, *, cluster: str, group: str, sizes: Si
     properties = {"Cluster": cluster, "Label": GROUP_LABEL, "Group": group}
     numbers = {"Nodes": sizes.nodes, "Min": sizes.least, "Max": sizes.most}
     permissions = permissions_of(scope, _SIZE).add(cluster, lambda: [_read_groups(Stack.of(scope), cluster)])
-    size = custom_resource(scope, id, kind=_SIZE, properties={**properties, **numbers}, permissions=permissions)
-    return size.get_att_string("Nodes")
+    return custom_resource(scope, id, kind=_SIZE, properties={**properties, **numbers}, permissions=permissions)
 
 
 def _read_groups(stack: Stack, cluster: str) -> iam.PolicyStatement:

@@ -232,14 +232,13 @@ class TrnNodeGroup(Construct):
         own_image = image_id is not None
         if taints is None:
             taints = (eks.TaintSpec(key=catalog.eks.taint, value="true", effect=eks.TaintEffect.NO_SCHEDULE),)
-        self._resource = managed_group(
+        self._resource, size = managed_group(
             self,
             view=view,
             name=name,
             purpose="training",
             sizes=Sizes(desired_size, min_size, max_size),
             template=template,
-            after=(),
             labels=labels,
             cluster_name=view.name,
             node_role=role_arn(self.role),
@@ -256,7 +255,9 @@ class TrnNodeGroup(Construct):
                 for t in taints
             ],
         )
-        self._wait_for(*view.before_nodes, *routes_of(candidates), *([storage.ready] if storage else []))
+        # its size is read when it is the group's turn: the scaler may change it during a deployment
+        self._first = size.node
+        self._first.add_dependency(*view.before_nodes, *routes_of(candidates), *([storage.ready] if storage else []))
         self.nodegroup_name: str = self._resource.attr_nodegroup_name
         self.nodegroup_arn: str = self._resource.attr_arn
         self._connections: ec2.Connections | None = None
@@ -314,13 +315,8 @@ class TrnNodeGroup(Construct):
             catalog=environment.catalog,
             rules=False,  # the whole environment is already checked
         )
-        group._wait_for(network.internet_ready, *after)
+        group._first.add_dependency(network.internet_ready, *after)
         return group
-
-    def _wait_for(self, *needed: IDependable) -> None:
-        """The reading of its size waits, too: the scaler may change the size during a deployment, until the group's turn."""
-        for each in (self._resource, self.node.find_child("Size")):
-            each.node.add_dependency(*needed)
 
     @classmethod
     def from_nodegroup_attributes(

@@ -113,14 +113,13 @@ class TrnSystemNodes(Construct):
             security_group_ids=groups,
         )
         chosen = selected(view.vpc, subnets)
-        self._resource = managed_group(
+        self._resource, _ = managed_group(
             self,
             view=view,
             name=name,
             purpose="system",
             sizes=Sizes(desired_size, min_size, max_size),
             template=template,
-            after=[*routes_of(chosen), *([storage.ready] if storage else [])],
             cluster_name=view.reference,
             node_role=self.role.role_arn,
             subnets=[subnet.subnet_id for subnet in chosen],
@@ -128,6 +127,7 @@ class TrnSystemNodes(Construct):
             version=version or view.version,
             update_config=eks.CfnNodegroup.UpdateConfigProperty(max_unavailable=1),
         )
+        self._resource.node.add_dependency(*routes_of(chosen), *([storage.ready] if storage else []))
 
     @classmethod
     def from_settings(
