@@ -116,8 +116,8 @@ def serving() -> Iterator[dict[str, str]]:
         yield {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}",
             "AWS_REGION": CLUSTER.region,
-            "AWS_ACCESS_KEY_ID": "benchmark",
-            "AWS_SECRET_ACCESS_KEY": "benchmark",
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
             "AWS_EC2_METADATA_DISABLED": "true",
         }
     finally:

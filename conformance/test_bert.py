@@ -211,7 +211,8 @@ def test_the_script_trains_and_goes_on_from_its_checkpoints(site: Site) -> None:
 )
 def test_a_restart_equals_a_training_that_was_not_interrupted(site: Site, optimizer: Any) -> None:
     """To the last bit: weights, the optimizer's state and its types, learning rate, loss of each step, and the place in the data."""
-    first, whole = interrupted(site, job(optimizer=optimizer)), site.backend.submit(job(optimizer=optimizer))
+    first = interrupted(site, job(optimizer=optimizer))
+    whole = site.backend.submit(job(optimizer=optimizer, cache=f"whole-{optimizer}"))  # one job at a time uses a cache
     logs = []
     for id in (first.id, whole.id):
         assert site.backend.wait(id, HANGS).ok, site.log(id)[-6000:]

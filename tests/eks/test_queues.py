@@ -83,11 +83,14 @@ def jobset(name: str, nodes: int, namespace: str = "training", *, priority: str 
 
 
 def conditions(client: Api, name: str, namespace: str = "training") -> dict[str, Object]:
-    """Of a job's workload, by type."""
-    for workload in client.get(path_of(kueue.API, "Workload", namespace=namespace))["items"]:
-        if workload["metadata"]["ownerReferences"][0]["name"] == name:
-            return {c["type"]: c for c in workload.get("status", {}).get("conditions", [])}
-    return {}
+    """Of a job's workload, by type. One that has not been first in its queue may have none."""
+    return {c["type"]: c for c in workload(client, name, namespace).get("status", {}).get("conditions", [])}
+
+
+def workload(client: Api, name: str, namespace: str = "training") -> Object:
+    """A job's workload, or an empty object."""
+    found = client.get(path_of(kueue.API, "Workload", namespace=namespace))["items"]
+    return next((w for w in found if w["metadata"]["ownerReferences"][0]["name"] == name), {})
 
 
 def has(client: Api, name: str, namespace: str = "training") -> bool:
@@ -106,7 +109,7 @@ def test_a_large_job_is_not_overtaken_and_a_priority_goes_first(api: Api) -> Non
     api.create(jobset("large", 4))
     assert _until(lambda: "insufficient unused quota" in reason(api, "large"))
     api.create(jobset("small", 1))
-    assert _until(lambda: bool(conditions(api, "small")))
+    assert _until(lambda: bool(workload(api, "small")))
     api.create(jobset("urgent", 1, priority="high"))
     assert _until(lambda: has(api, "urgent")), "it is before those that wait, and there is room"
     assert not has(api, "large")

@@ -130,9 +130,11 @@ def test_nodes_are_counted_for_pods_with_devices_only(opened: Open) -> None:
     scene.create(jobset("own", {"master": job(1, pod(0)), "worker": job(2, pod(8)), "whole": job(1, pod(16))}))
     assert until(lambda: scene.workload("own"))
     scene.asks("own")
-    scene.minutes(2)
-    scene.running("own", 4)
+    scene.minute()
     assert (scene.desired, len(scene.nodes)) == (2, 2)
+    scene.minutes(4)  # where the scheduler spreads the workers over both nodes, `whole` gets a third
+    scene.running("own", 4)
+    assert scene.desired in (2, 3)
 
 
 def test_a_job_for_other_nodes_starts_none(opened: Open) -> None:

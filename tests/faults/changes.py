@@ -92,6 +92,7 @@ EKS: dict[str, Edit] = {
     )},
     "AWS::CodeBuild::Project": put(Description="faults"),
     "AWS::EC2::Instance": tag,
+    "AWS::CloudWatch::Alarm": put(AlarmDescription="faults"),
     "AWS::EC2::LaunchTemplate": larger_root,
     "AWS::EC2::PlacementGroup": tag,
     "AWS::EKS::AccessEntry": tag,

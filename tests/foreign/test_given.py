@@ -143,7 +143,7 @@ def test_a_node_group_that_exists_has_a_queue_and_is_scaled() -> None:
     found = template(build)
     assert findings(found) == []
     assert resources(found, "EKS::Nodegroup") == {}
-    assert '\\"kind\\":\\"Queue\\"' in objects(found)
+    assert '\\"kind\\":\\"LocalQueue\\"' in objects(found)
     [settings] = (
         f["Environment"] for f in properties(found, "Lambda::Function") if "SETTINGS" in str(f.get("Environment"))
     )

@@ -148,7 +148,7 @@ def test_refused(build: Callable[[Stack], Any], message: str) -> None:
         (lambda s: TrnNetwork(s, "Net", public_cidr_mask=30), "Net] public_cidr_mask = 30: should be less than or equal to 28"),
         (lambda s: system(s, instance_type="m7g.large"), "System] instance_type = m7g.large: this is an Arm type"),
         (lambda s: TrnBastionHost(s, "Host", vpc=vpc(s), instance_type="t4g.micro"), "Host] instance_type = t4g.micro: this is an Arm type"),
-        (lambda s: group(s, name="default"), "Trn] name = default: the group's jobs use a Volcano queue"),
+        (lambda s: group(s, name="default"), "Trn] name = default: the group's queue has its name, and Kueue puts every job without a queue"),
         (lambda s: group(s, name="system"), "Trn] name = system: this name is reserved for the system nodes"),
         (lambda s: group(s, root_volume_size=Size.gibibytes(2)), "Trn] root_volume_size = 2: should be greater than or equal to 40"),
         (lambda s: group(s, image_id="ami-foo", service_cidr="172.20.0.0/16"), "Trn] image_id = ami-foo: it does not have the required form"),
