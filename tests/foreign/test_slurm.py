@@ -126,11 +126,13 @@ def test_the_grant_of_the_jobs_bucket_is_complete() -> None:
     found = template(build)
     [grant] = grants
     assert grant.success
-    assert len(grant.principal_statements) == 3
+    assert len(grant.principal_statements) == 4
     statements = [s for p in properties(found, "IAM::ManagedPolicy") for s in p["PolicyDocument"]["Statement"]]
     [bucket] = [id for id in resources(found, "S3::Bucket") if id.startswith("Files")]
     prefixes = [s for s in statements if bucket in str(s["Resource"]) and "/node-scripts/" not in str(s["Resource"])]
-    assert len(prefixes) == 3
+    assert len(prefixes) == 4
+    [answers] = [s for s in prefixes if "/trn/responses/*" in str(s["Resource"])]
+    assert answers["Action"] == "s3:PutObject", "the head node writes large responses, and reads none"
     [listing] = [s for s in prefixes if s["Action"] == "s3:ListBucket"]
     assert listing["Condition"] == {"StringLike": {"s3:prefix": ["jobs/*"]}}
 
