@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -80,6 +81,17 @@ def test_a_stage_waits_for_the_one_before(ends: str, first: str, second: str, re
     stages = [Stage("precompile", "", first), Stage(TRAIN, "", "PENDING")]
     now = status._with_job(stages, seen(ends))[1]
     assert (now.state, now.reason) == (second, reason)
+
+
+@pytest.mark.parametrize(
+    ("ran", "late"), [(None, ""), (0, ""), (1_795_000_000, "; nodes are neither started nor stopped since 11:06 UTC on 2026-11-18")]
+)  # fmt: skip
+def test_a_function_that_has_not_run_is_reported(ran: int | None, late: str) -> None:
+    job = seen("").job
+    job["spec"]["suspend"] = True
+    assert status.status(status.Seen(job, ran=ran)).current.reason == f"waits in its queue{late}"
+    now = status.status(status.Seen(job, ran=int(time.time())))
+    assert now.current.reason == "waits in its queue"
 
 
 def _condition(kind: str, true: bool, message: str) -> dict[str, str]:

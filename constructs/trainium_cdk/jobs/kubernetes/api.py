@@ -26,6 +26,7 @@ _PATHS = {
     "BatchJob": "/apis/batch/v1/namespaces/{ns}/jobs",
     "ConfigMap": "/api/v1/namespaces/{ns}/configmaps",
     "JobSet": "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{ns}/jobsets",
+    "Lease": "/apis/coordination.k8s.io/v1/namespaces/{ns}/leases",
     "LocalQueue": "/apis/kueue.x-k8s.io/v1beta2/namespaces/{ns}/localqueues",
     "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{ns}/networkpolicies",
     "Pod": "/api/v1/namespaces/{ns}/pods",

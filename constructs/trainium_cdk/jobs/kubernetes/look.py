@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from trainium_cdk.errors import ApiError
 from trainium_cdk.jobs.kubernetes import names, status
 from trainium_cdk.jobs.kubernetes.api import Api, Object
 from trainium_cdk.jobs.kubernetes.status import Seen
@@ -60,13 +62,14 @@ def at(
     workloads = {uid: w for w in _named(api, "Workload", _JOB_UID, waits) for uid in names.owners(w)}
     if places is None:
         places = positions(api) if workloads else {}
+    ran = _ran(api) if workloads else None
     found = []
     for job in jobs:
         uid, name = job["metadata"]["uid"], job["metadata"]["name"]
         mine = {b["metadata"]["name"]: b for b in batch if uid in names.owners(b)}
         own = [pod for b in mine.values() for pod in pods.get(b["metadata"]["uid"], [])]
         prepare = mine.get(names.prepare_job(name))
-        found.append(Seen(job, own, prepare, workloads.get(uid), places.get(uid, 0)))
+        found.append(Seen(job, own, prepare, workloads.get(uid), places.get(uid, 0), ran))
     return found
 
 
@@ -96,6 +99,13 @@ def positions(api: Api) -> dict[str, int]:
         seen[queue] += 1
         places |= dict.fromkeys(names.owners(workload), seen[queue])
     return places
+
+
+def _ran(api: Api) -> int | None:
+    """When the function that starts nodes ran last; None if that is not known."""
+    with contextlib.suppress(ApiError):
+        return status.seconds(api.get("Lease", names.LEASE)["spec"].get("renewTime"))
+    return None
 
 
 def _pending(workload: Object) -> bool:

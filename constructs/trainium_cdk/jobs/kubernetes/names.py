@@ -34,6 +34,8 @@ AFTER_LABEL = "trainium-cdk/after-job"
 label by the queue's."""
 QUEUE = "trainium-cdk/queue"
 """Annotation of a JobSet: its queue, in which it may not wait yet."""
+LEASE = "trn-scaler"
+"""Lease that the node scaler's function renews in each run."""
 CANCELLED = "Cancelled"
 """Reason of a JobSet's condition `Failed` that `trn cancel` sets."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,6 +30,8 @@ Object = dict[str, Any]
 _, NOT_COMPILED, _ = FINAL
 _STARTING = frozenset({"ContainerCreating", "PodInitializing"})
 _WORDS = 240
+_LATE = 300
+"""Seconds; the function that starts nodes runs each minute."""
 _STAGES = (PREPARE, "precompile", TRAIN)
 _MOST_NODES = 10_000
 
@@ -43,6 +46,7 @@ class Seen:
         prepare: the batch Job of `prepare`, if it exists.
         workload: Kueue's Workload of the JobSet, if it exists.
         position: in its queue, from 1; 0 if it does not wait there, or if that is not known.
+        ran: when the function that starts nodes ran last, in seconds since 1970; None if that is not known.
     """
 
     job: Object
@@ -50,6 +54,7 @@ class Seen:
     prepare: Object | None = None
     workload: Object | None = None
     position: int = 0
+    ran: int | None = None
 
 
 def described(job: Object) -> dict[str, Any]:
@@ -293,6 +298,8 @@ def _current(stage: Stage, seen: Seen) -> Stage:
     again = [f"attempt {number} of {most}"] if number > 1 else []
     if stage.state == "PENDING" and stage.name != PREPARE:
         waits = waiting(seen) if seen.job["spec"].get("suspend") else ""
+        if waits and seen.ran and time.time() - seen.ran > _LATE:
+            waits += f"; nodes are neither started nor stopped since {time.strftime('%H:%M UTC on %Y-%m-%d', time.gmtime(seen.ran))}"
         again += [waits or stage.reason or "starts"]
     return replace(stage, reason="; ".join(again) or stage.reason)
 
