@@ -179,7 +179,8 @@ def test_all_jobs_need_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 PROGRAM = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, such as these tests, ignore it
 sys.path[:0] = ["constructs", "."]
 from tests.cli.test_watch import Jobs
 from trainium_cdk.cli import app, watch
