@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from dataclasses import replace
 
 import pytest
@@ -68,6 +69,8 @@ def test_the_list_shows_the_order_of_the_queue(backend: KubernetesBackend, runni
     """A later small job does not overtake; one of a higher priority does, and preempts what runs with a lower one."""
     first = backend.submit(script(b"sleep 3600", cache="first", nodes=1), "first").id
     large = backend.submit(script(b"sleep 3600", cache="large"), "second").id
+    assert until(lambda: shown(backend, large)[0][2].startswith("position 1"))
+    time.sleep(1.1)  # times of creation are whole seconds: Kueue may take two jobs of one second in either order
     small = backend.submit(script(b"true", cache="small", nodes=1), "third").id
     assert until(lambda: backend.status(first).state == "RUNNING")
     rows = until(lambda: (now := shown(backend, first, large, small)) and now[-1][2].startswith("position 2") and now)
