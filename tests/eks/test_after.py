@@ -27,7 +27,12 @@ class Cluster:
             "status": {"conditions": [known]},
         }
 
+        self.other: list[dict[str, Any]] = []
+
     def list(self, path: str, select: str) -> Any:
+        if path == PATH.removesuffix("/run"):
+            assert select == "fieldSelector=metadata.name%3Dother"
+            return iter(self.other)
         if path == "/apis/jobset.x-k8s.io/v1alpha2/jobsets":
             assert select == "labelSelector=trainium-cdk/after-job"
             return iter([self.set])
@@ -59,7 +64,7 @@ def test_a_jobset_fails_with_its_job() -> None:
     assert (failed["type"], failed["reason"], failed["message"]) == (
         "Failed",
         "PrepareFailed",
-        "run-prepare failed: why",
+        "run-prepare did not complete: why",
     )
     assert failed["lastTransitionTime"] == "1970-01-01T00:00:00Z"
 
@@ -73,3 +78,36 @@ def test_otherwise_nothing_is_done(ended: str, digest: dict[str, str], of_set: s
     cluster = Cluster(ended, digest, of_set)
     assert after.release(cluster, 0) == {}
     assert cluster.sent == []
+
+
+@pytest.mark.parametrize(
+    ("other", "job", "then"),
+    [
+        ("Completed", "Complete", "enters its queue"),
+        ("Completed", "", ""),
+        ("Suspended", "Complete", ""),
+        ("Failed", "", "other did not complete: trn cancel"),
+        ("", "Complete", "other did not complete: it was deleted"),
+    ],
+)
+def test_a_jobset_waits_for_another_one_too(other: str, job: str, then: str) -> None:
+    cluster = Cluster(job, DIGEST)
+    cluster.set["metadata"]["annotations"]["trainium-cdk/after"] = "other"
+    if other:
+        ended = {"type": other, "status": "True", "message": "trn cancel"}
+        cluster.other = [{"metadata": {"name": "other"}, "status": {"conditions": [ended]}}]
+    assert after.release(cluster, 0) == ({"training/run": then} if then else {})
+    if "not" in then:
+        [(path, body)] = cluster.sent
+        assert (path, body["status"]["conditions"][-1]["reason"]) == (f"{PATH}/status", "DependencyNeverSatisfied")
+
+
+def test_a_jobset_waits_for_another_one_alone() -> None:
+    cluster = Cluster("", {})
+    cluster.set["metadata"]["annotations"]["trainium-cdk/after"] = cluster.set["metadata"]["labels"][
+        "trainium-cdk/after-job"
+    ] = "other"
+    cluster.other = [
+        {"metadata": {"name": "other"}, "status": {"conditions": [{"type": "Completed", "status": "True"}]}}
+    ]
+    assert after.release(cluster, 0) == {"training/run": "enters its queue"}

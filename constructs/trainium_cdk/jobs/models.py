@@ -245,7 +245,7 @@ class Job(BaseModel):
     )
     after: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]{0,89}$")] | None = Field(
         default=None,
-        description="Slurm: id of a job that must have completed before this one begins; it is cancelled if that one fails.",
+        description="Id of a job that must have completed before this one begins; it is cancelled if that one fails.",
     )
     user: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{0,40}$")] = ""
     """Who submits it, for `trn list`."""

@@ -33,10 +33,6 @@ def plan(job: Job, cluster: Cluster) -> Plan:
             f"nodes is {job.nodes}, but {fleet.instance_type} in queue {fleet.queue} has no EFA: training over "
             "several nodes cannot work. Use --nodes 1, or a queue of an instance type with EFA, for example trn1.32xlarge"
         )
-    if job.after and not cluster.ordered:
-        raise JobError(
-            f"after is {job.after}, but {cluster.stack} runs {engines.get(cluster.engine).title}, which has no order of jobs. Remove it"
-        )
     _image(job, cluster)
     _supported(job, cluster, fleet)
     packages.check(job, cluster)

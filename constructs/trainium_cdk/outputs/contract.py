@@ -76,8 +76,6 @@ class ClusterOutputs(BaseModel):
 
     keys: ClassVar[Keys]
     """Its outputs, in each engine's subclass."""
-    ordered: ClassVar[bool] = False
-    """A job can begin after another one (`after`)."""
     containers: ClassVar[bool] = False
     """Jobs run in container images."""
     socket_interface: ClassVar[str] = ""

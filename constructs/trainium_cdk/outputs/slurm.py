@@ -21,7 +21,6 @@ class SlurmCluster(ClusterOutputs):
         "Os": ("os", "Operating system of the nodes"),
         "Venv": ("venv", "Virtual environment"),
     }
-    ordered = True
     scales_itself = (
         "starts and stops nodes automatically, as jobs need them. Its bounds are min_nodes and max_nodes of a compute resource: "
         "change them in the environment, and deploy"

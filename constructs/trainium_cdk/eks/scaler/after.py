@@ -1,26 +1,33 @@
-"""JobSets that enter their queue once a batch Job has completed: the training, after what `trn submit` lets it prepare.
+"""JobSets that enter their queue once others have completed: the training, after what `trn submit` lets it prepare (a batch Job), and
+after another training (`trn submit --after`, a JobSet).
 
 Kueue asks for nodes for all pods of a JobSet before any of them starts. So such a JobSet is created suspended and without its queue's
-label, and no node waits for the Job.
+label, and no node waits for the others.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+Object = dict[str, Any]
+
 AFTER = "trainium-cdk/after-job"
-"""Label of a JobSet: the batch Job in its namespace. Removed when the JobSet enters its queue."""
+"""Label of a JobSet: the batch Job in its namespace that must complete, or the JobSet of `OTHER`. Removed when the JobSet enters its
+queue."""
+OTHER = "trainium-cdk/after"
+"""Annotation: another JobSet in its namespace that must complete."""
 QUEUE = "trainium-cdk/queue"
 """Annotation: its queue."""
 _DIGEST = "trainium-cdk/digest"
 _QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 _SETS = "/apis/jobset.x-k8s.io/v1alpha2"
+_GONE = {"type": "Failed", "message": "it was deleted"}
 
 
 def release(kubernetes: Any, now: float) -> dict[str, str]:
-    """Let each JobSet whose Job has completed enter its queue, and end each whose Job has failed.
+    """Let each JobSet enter its queue for which all others have completed, and end each for which one has failed.
 
     Args:
         kubernetes: the cluster's API, with `list` and `patch`.
@@ -31,44 +38,53 @@ def release(kubernetes: Any, now: float) -> dict[str, str]:
     """
     done = {}
     for job in list(kubernetes.list(f"{_SETS}/jobsets", f"labelSelector={AFTER}")):
-        metadata = job["metadata"]
-        namespace, name = metadata["namespace"], metadata["name"]
-        path = f"{_SETS}/namespaces/{namespace}/jobsets/{name}"
-        chosen = f"fieldSelector=metadata.name%3D{metadata['labels'][AFTER]}"
-        jobs = kubernetes.list(f"/apis/batch/v1/namespaces/{namespace}/jobs", chosen)
-        how = _ended(jobs, metadata.get("annotations", {}))
-        proof = {key: metadata[key] for key in ("uid", "resourceVersion")}
-        if how is None or _is_true(job, "Completed", "Failed"):
+        if _is_true(job, "Completed", "Failed"):
             continue
-        if how["type"] == "Complete":
-            labels = {AFTER: None, _QUEUE_LABEL: metadata["annotations"][QUEUE]}
-            kubernetes.patch(path, {"metadata": {**proof, "labels": labels}})
-            done[f"{namespace}/{name}"] = "enters its queue"
+        metadata, needs = job["metadata"], list(_needs(kubernetes, job["metadata"]))
+        path = f"{_SETS}/namespaces/{metadata['namespace']}/jobsets/{metadata['name']}"
+        key, proof = f"{metadata['namespace']}/{metadata['name']}", {k: metadata[k] for k in ("uid", "resourceVersion")}
+        for name, reason, how in needs:
+            if how and how["type"] == "Failed":
+                at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
+                done[key] = f"{name} did not complete: {how.get('message', '')}"
+                failed = {
+                    "type": "Failed",
+                    "status": "True",
+                    "reason": reason,
+                    "message": done[key],
+                    "lastTransitionTime": at,
+                }
+                others = [c for c in job.get("status", {}).get("conditions") or [] if c["type"] != "Failed"]
+                status = {"terminalState": "Failed", "conditions": [*others, failed]}
+                kubernetes.patch(f"{path}/status", {"metadata": proof, "status": status})
+                break
         else:
-            at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
-            why = f"{metadata['labels'][AFTER]} failed: {how.get('message', '')}"
-            failed = {
-                "type": "Failed",
-                "status": "True",
-                "reason": "PrepareFailed",
-                "message": why,
-                "lastTransitionTime": at,
-            }
-            others = [c for c in job.get("status", {}).get("conditions") or [] if c["type"] != "Failed"]
-            status = {"terminalState": "Failed", "conditions": [*others, failed]}
-            kubernetes.patch(f"{path}/status", {"metadata": proof, "status": status})
-            done[f"{namespace}/{name}"] = why
+            if all(how for *_, how in needs):
+                labels = {AFTER: None, _QUEUE_LABEL: metadata["annotations"][QUEUE]}
+                kubernetes.patch(path, {"metadata": {**proof, "labels": labels}})
+                done[key] = "enters its queue"
     return done
 
 
-def _ended(jobs: Iterable[dict[str, Any]], annotations: dict[str, str]) -> dict[str, Any] | None:
-    """The condition with which the Job of the same submission has ended."""
-    for job in jobs:
-        if job["metadata"].get("annotations", {}).get(_DIGEST) == annotations.get(_DIGEST):
-            return _is_true(job, "Complete", "Failed")
-    return None
+def _needs(kubernetes: Any, metadata: Object) -> Iterator[tuple[str, str, Object | None]]:
+    """What a JobSet waits for: the name, the reason of its failure with it, and the condition with which it has ended."""
+    first, notes = metadata["labels"][AFTER], metadata.get("annotations", {})
+
+    def named(api: str, kind: str, name: str) -> Iterable[Object]:
+        found: Iterable[Object] = kubernetes.list(
+            f"{api}/namespaces/{metadata['namespace']}/{kind}", f"fieldSelector=metadata.name%3D{name}"
+        )
+        return found
+
+    if first != (other := notes.get(OTHER)):
+        jobs = named("/apis/batch/v1", "jobs", first)
+        mine = [j for j in jobs if j["metadata"].get("annotations", {}).get(_DIGEST) == notes.get(_DIGEST)]
+        yield first, "PrepareFailed", _is_true(mine[0], "Complete", "Failed") if mine else None
+    if other:
+        sets = list(named(_SETS, "jobsets", other))
+        yield other, "DependencyNeverSatisfied", _is_true(sets[0], "Completed", "Failed") if sets else _GONE
 
 
-def _is_true(found: dict[str, Any], *kinds: str) -> dict[str, Any] | None:
+def _is_true(found: Object, *kinds: str) -> Object | None:
     conditions = found.get("status", {}).get("conditions") or []
     return next((c for c in conditions if c["type"] in kinds and c["status"] == "True"), None)

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.errors import ApiError, JobError, UnknownJob
+from trainium_cdk.errors import ApiError, JobError, TrnError, UnknownJob
 from trainium_cdk.jobs.backend import Backend, unknown_job
 from trainium_cdk.jobs.kubernetes import inside, logs, look, names, reader, status, tensorboard
 from trainium_cdk.jobs.kubernetes.api import Api
@@ -68,7 +68,11 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         from trainium_cdk.jobs.workdir import deliver
 
         sent = deliver(submission.plan)
-        return replace(Submitter(self.cluster, self.api, self.sleep).send(submission), sent=sent)
+        done = replace(Submitter(self.cluster, self.api, self.sleep).send(submission), sent=sent)
+        if submission.plan.job.after:
+            with contextlib.suppress(TrnError):  # it is submitted, and enters its queue without us too
+                self.seen(done.id)
+        return done
 
     def status(self, id: str) -> JobStatus:
         return status.status(self.seen(id))
@@ -76,9 +80,10 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
     def seen(self, id: str) -> Seen:
         """The job's objects in the cluster. Raises as `status` does."""
         [found] = look.at(self.api, [self._job(id)])
-        if status.prepared(found):  # the node scaler's function does this within a minute, where there is one
+        if change := status.released(found):  # the node scaler's function does this within a minute, where there is one
+            body, part = change
             with contextlib.suppress(ApiError):  # the caller may not be allowed to, or the function was first
-                self.api.patch("JobSet", found.job["metadata"]["name"], status.enters(found.job))
+                self.api.patch("JobSet", found.job["metadata"]["name"], body, part=part)
         return found
 
     def list(self, limit: int = 50) -> tuple[JobStatus, ...]:

@@ -46,7 +46,7 @@ def active(api: Api) -> tuple[JobStatus, ...]:
 def at(
     api: Api, jobs: Sequence[Object], places: Mapping[str, int] | None = None, *, completed: bool = True
 ) -> list[Seen]:
-    """What there is of each job: the batch Job of `prepare`, its pods, and Kueue's Workload while it waits.
+    """What there is of each job: the batch Job of `prepare`, its pods, and while it waits, Kueue's Workload and the job before it.
 
     Args:
         places: see `positions`. Default: they are read if a job waits.
@@ -60,6 +60,8 @@ def at(
             pods.setdefault(uid, []).append(pod)
     waits = [j["metadata"]["uid"] for j in jobs if not status.ended(j) and j["spec"].get("suspend")]
     workloads = {uid: w for w in _named(api, "Workload", _JOB_UID, waits) for uid in names.owners(w)}
+    others = [other for job in jobs if status.waits_for(job) and (other := status.after(job))]
+    before = {other["metadata"]["name"]: other for other in _named(api, "JobSet", names.JOB_LABEL, others)}
     if places is None:
         places = positions(api) if workloads else {}
     ran = _ran(api) if workloads else None
@@ -69,7 +71,8 @@ def at(
         mine = {b["metadata"]["name"]: b for b in batch if uid in names.owners(b)}
         own = [pod for b in mine.values() for pod in pods.get(b["metadata"]["uid"], [])]
         prepare = mine.get(names.prepare_job(name))
-        found.append(Seen(job, own, prepare, workloads.get(uid), places.get(uid, 0), ran))
+        after = before.get(status.after(job))
+        found.append(Seen(job, own, prepare, after, workloads.get(uid), places.get(uid, 0), ran))
     return found
 
 

@@ -210,7 +210,10 @@ def _jobset(
 ) -> Object:
     nodes, queue = fitted.job.nodes, fitted.fleet.queue
     # Kueue asks for nodes for all pods of a JobSet before any of them starts: while `prepare` runs, the JobSet is not in the queue
-    waits = {names.AFTER_LABEL: names.prepare_job(name)} if "prepare" in fitted.stages else {names.QUEUE_LABEL: queue}
+    other = {names.AFTER: names.object_name(fitted.job.after)} if fitted.job.after else {}
+    waits = {names.AFTER_LABEL: other[names.AFTER]} if other else {names.QUEUE_LABEL: queue}
+    if "prepare" in fitted.stages:
+        waits = {names.AFTER_LABEL: names.prepare_job(name)}
     priority = {names.PRIORITY_LABEL: names.priority_class(fitted.job.priority)} if fitted.job.priority else {}
     described = json.dumps(scripts.describe(name, fitted, catalog), sort_keys=True)
     return {
@@ -220,7 +223,7 @@ def _jobset(
             "name": name,
             "namespace": cluster.namespace,
             "labels": {**labels, **waits, **priority},
-            "annotations": {names.DESCRIPTION: described, names.QUEUE: queue},
+            "annotations": {names.DESCRIPTION: described, names.QUEUE: queue, **other},
         },
         "spec": {
             "suspend": True,  # Kueue starts it

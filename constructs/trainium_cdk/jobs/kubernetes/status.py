@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trainium_cdk.jobs.kubernetes.names import (
+    AFTER,
     AFTER_LABEL,
     CANCELLED,
     DESCRIPTION,
     INDEX_LABEL,
+    NEVER,
     PREPARE,
     QUEUE,
     QUEUE_LABEL,
@@ -44,6 +46,7 @@ class Seen:
         job: the JobSet.
         pods: its pods, and those of `prepare`.
         prepare: the batch Job of `prepare`, if it exists.
+        after: the JobSet that must complete before it, if there is one.
         workload: Kueue's Workload of the JobSet, if it exists.
         position: in its queue, from 1; 0 if it does not wait there, or if that is not known.
         ran: when the function that starts nodes ran last, in seconds since 1970; None if that is not known.
@@ -52,6 +55,7 @@ class Seen:
     job: Object
     pods: Sequence[Object] = ()
     prepare: Object | None = None
+    after: Object | None = None
     workload: Object | None = None
     position: int = 0
     ran: int | None = None
@@ -96,16 +100,29 @@ def failed(job: Object, reason: str, message: str) -> Object:
     return {"metadata": _proof(job), "status": {"terminalState": "Failed", "conditions": [*others, new]}}
 
 
-def prepared(seen: Seen) -> bool:
-    """Whether the job may enter its queue now."""
-    waits = AFTER_LABEL in seen.job["metadata"].get("labels", {}) and not ended(seen.job)
-    return waits and condition(seen.prepare, "Complete") is not None
-
-
-def enters(job: Object) -> Object:
-    """The change by which a JobSet enters its queue, if it has not changed since it was read."""
+def released(seen: Seen) -> tuple[Object, str] | None:
+    """The change by which a JobSet that waits for others enters its queue or fails, and what is changed, if it is time for it."""
+    job, first, other = seen.job, waits_for(seen.job), after(seen.job)
+    if not first or ended(job):
+        return None
+    if other and condition(seen.after, "Failed"):
+        return failed(job, NEVER, f"{other} did not complete"), "/status"
+    if (other and not condition(seen.after, "Completed")) or (
+        first != other and not condition(seen.prepare, "Complete")
+    ):
+        return None
     labels = {AFTER_LABEL: None, QUEUE_LABEL: job["metadata"]["annotations"][QUEUE]}
-    return {"metadata": {**_proof(job), "labels": labels}}
+    return {"metadata": {**_proof(job), "labels": labels}}, ""
+
+
+def waits_for(job: Object) -> str:
+    """What must complete before a JobSet enters its queue: a batch Job, or the JobSet `after`; empty if nothing."""
+    return str(job["metadata"].get("labels", {}).get(AFTER_LABEL, ""))
+
+
+def after(job: Object) -> str:
+    """The JobSet that must complete before this one; empty if none."""
+    return str(job["metadata"].get("annotations", {}).get(AFTER, ""))
 
 
 def _proof(job: Object) -> Object:
@@ -189,7 +206,7 @@ def _stage(name: str, seen: Seen, pods: Sequence[Object]) -> Stage:
     nodes = ",".join(p["spec"]["nodeName"] for p in mine if p["spec"].get("nodeName"))
     base = Stage(name, number, "PENDING", nodes=nodes, started=started)
     if name == PREPARE:
-        if AFTER_LABEL not in seen.job["metadata"].get("labels", {}) or condition(seen.prepare, "Complete"):
+        if not waits_for(seen.job) or condition(seen.prepare, "Complete"):
             return replace(base, state="COMPLETED", exit_code=0, ended=finished)
         if why := condition(seen.prepare, "Failed"):
             failure = _failure(bad) if bad else {"state": "FAILED", "reason": _cut(why["message"])}
@@ -257,8 +274,9 @@ def _with_job(stages: list[Stage], seen: Seen) -> list[Stage]:
         before = next((s for s in made if s.state != "COMPLETED"), None)
         if completed:
             stage = replace(stage, state="COMPLETED", reason="", exit_code=0, ended=stage.ended or at)
-        elif failed and failed["reason"] == CANCELLED and stage.state != "COMPLETED":
-            stage = replace(stage, state="CANCELLED", reason="", exit_code=None, ended=at)
+        elif failed and failed["reason"] in (CANCELLED, NEVER) and stage.state != "COMPLETED":
+            why = f"did not run: {_cut(failed['message'])}" if failed["reason"] == NEVER else ""
+            stage = replace(stage, state="CANCELLED", reason=why, exit_code=None, ended=at)
         elif before is not None and ACTIVE & {stage.state, before.state}:
             stage = _after(stage, before)
         elif stage.state in ACTIVE:
@@ -306,8 +324,10 @@ def _current(stage: Stage, seen: Seen) -> Stage:
 
 def waiting(seen: Seen) -> str:
     """Why a job in a queue does not run yet, in the words of Kueue, and of the function that starts nodes."""
-    if AFTER_LABEL in seen.job["metadata"].get("labels", {}):
-        return "prepare has completed: it joins its queue within a minute or two"
+    if waits_for(seen.job):
+        if (other := after(seen.job)) and not condition(seen.after, "Completed"):
+            return f"waits for {other}"
+        return f"{other or PREPARE} has completed: it joins its queue within a minute or two"
     now = (seen.workload or {}).get("status", {})
     checks = [
         str(c["message"]) for c in now.get("admissionChecks") or [] if c.get("state") != "Ready" and c.get("message")

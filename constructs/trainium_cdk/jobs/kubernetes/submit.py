@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from trainium_cdk.errors import ApiError, SubmitError, TransportError, TrnError
 from trainium_cdk.jobs.kubernetes import look, status
 from trainium_cdk.jobs.kubernetes.api import Api, Object, absent_is_fine
-from trainium_cdk.jobs.kubernetes.names import DIGEST, HOLDER, JOBSET, owners, priority_class, submitted_by_trn
+from trainium_cdk.jobs.kubernetes.names import (
+    DIGEST,
+    HOLDER,
+    JOBSET,
+    object_name,
+    owners,
+    priority_class,
+    submitted_by_trn,
+)
 from trainium_cdk.jobs.kubernetes.render import KubernetesSubmission
 from trainium_cdk.jobs.patience import ONE_QUESTION, Patience
 from trainium_cdk.jobs.status import Submitted
@@ -136,7 +144,7 @@ class Submitter:
         return age < _SUBMITTING_SECONDS
 
     def _check(self, submission: KubernetesSubmission) -> None:
-        """Check that the queue and the priority class exist: Kueue would let the job wait for ever without them."""
+        """Check that the queue, the priority class and the job before it exist: without them the job would wait for ever."""
         queue, priority = submission.plan.fleet.queue, submission.plan.job.priority
         where = f"{submission.id} was not submitted to {self.cluster.cluster_name}"
         try:
@@ -148,6 +156,15 @@ class Submitter:
                 known = [found["metadata"]["name"] for found in self.api.list("PriorityClass")]
                 has = f"it has {', '.join(sorted(known))}" if known else "it has none"
                 raise SubmitError(f"{where}: the cluster has no priority class {priority}; {has}. Choose one of them")
+            if other := submission.plan.job.after:
+                there = self.api.find("JobSet", object_name(other))
+                if there is None or not submitted_by_trn(there):
+                    raise SubmitError(f"{where}: there is no job {other} on this cluster. Give another one as --after")
+                if status.condition(there, "Failed"):
+                    raise SubmitError(
+                        f"{where}: {other} has not completed, and does not run: this job would never begin. Remove --after, or submit "
+                        f"{other} again"
+                    )
         except ApiError as e:
             if _unserved(e):
                 raise SubmitError(
