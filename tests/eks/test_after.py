@@ -22,7 +22,7 @@ class Cluster:
         labels = {"trainium-cdk/after-job": "run-prepare", "trainium-cdk/job": "run"}
         metadata = {"name": "run", "namespace": "training", "uid": "u", "resourceVersion": "7", "labels": labels}
         known = {"type": of_set or "Suspended", "status": "True"}
-        self.set = {
+        self.set: Any = {
             "metadata": {**metadata, "annotations": {**DIGEST, "trainium-cdk/queue": "trn"}},
             "status": {"conditions": [known]},
         }
