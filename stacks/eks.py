@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from aws_cdk import CfnOutput, Stack
+from aws_cdk import CfnOutput, Duration, Stack
 from constructs import Construct
 
 from trainium_cdk._cdk.encryption import encrypt, encrypt_operations, stack_key
@@ -24,6 +24,7 @@ from trainium_cdk.eks.scaling import TrnScaler
 from trainium_cdk.eks.system_nodes import TrnSystemNodes
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.outputs import eks_outputs
+from trainium_cdk.outputs.contract import COPIES
 from trainium_cdk.registry import TrnRegistry
 from trainium_cdk.settings import Environment
 from trainium_cdk.settings.inventory import inventory
@@ -51,7 +52,9 @@ class TrnEksStack(Stack):
         storage = TrnStorage.from_settings(
             self, "Storage", environment.storage, network=network, zone_ids=zones, on_destroy=on_destroy
         )
-        bucket = TrnBucket(self, "Files", removal_policy=removal_policy(on_destroy)).bucket
+        bucket = TrnBucket(
+            self, "Files", expiration={COPIES: Duration.days(1)}, removal_policy=removal_policy(on_destroy)
+        ).bucket
         cluster = TrnEksCluster.from_settings(
             self, "Cluster", environment=environment, network=network, encryption_key=data_key
         )

@@ -15,7 +15,7 @@ from trainium_cdk.bootstrap import TrnBootstrap
 from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.outputs import pcs_outputs
-from trainium_cdk.outputs.contract import PAYLOADS, RESPONSES
+from trainium_cdk.outputs.contract import COPIES, PAYLOADS, RESPONSES
 from trainium_cdk.pcs.cluster import TrnPcsCluster
 from trainium_cdk.registry import TrnRegistry
 from trainium_cdk.settings import Environment
@@ -51,7 +51,7 @@ class TrnPcsStack(Stack):
         bucket = TrnBucket(
             self,
             "Files",
-            expiration={PAYLOADS: Duration.days(1), RESPONSES: Duration.days(1)},
+            expiration=dict.fromkeys((COPIES, PAYLOADS, RESPONSES), Duration.days(1)),
             removal_policy=removal_policy(on_destroy),
         )
         registry = TrnRegistry.from_settings(self, "Registry", environment.registry, on_destroy=on_destroy)

@@ -11,8 +11,8 @@ import trainium_cdk
 from trainium_cdk import errors
 
 PACKAGE = Path(trainium_cdk.__file__).parent
-ON_NODES = {"jobs/shell/unpack.py", "eks/scaler/function.py"}
-"""A script and a Lambda function that run without this package."""
+ON_NODES = {"jobs/shell/copying.py", "jobs/shell/unpack.py", "eks/scaler/function.py"}
+"""Scripts and a Lambda function that run without this package."""
 
 
 def drawn() -> dict[str, str]:

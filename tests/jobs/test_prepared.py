@@ -25,7 +25,7 @@ class Here:
     def active(self) -> list[Any]:
         return [SimpleNamespace(id=id) for id in self.running]
 
-    def run_shared(self, script: str) -> str:
+    def run_shared(self, script: str, **_: object) -> str:
         env = {"TRN_SHARED_ROOT": str(self.root), "PATH": "/usr/bin:/bin"}
         return subprocess.run(["bash", "-c", script], env=env, check=True, capture_output=True, text=True).stdout
 

@@ -33,6 +33,7 @@ _COMMANDS = {
     "cancel": "follow:cancel",
     "wait": "follow:wait",
     "list": "follow:list_",
+    "cp": "copy:cp",
     "watch": "watch:watch",
     "report": "report:report",
     "plot": "plot:plot",

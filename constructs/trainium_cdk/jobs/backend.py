@@ -113,8 +113,13 @@ class Backend(Protocol[S]):
         """Cancel a job, and return its status. A job that has ended is not changed."""
         ...
 
-    def run_shared(self, script: str) -> str:
-        """Run a bash script on a machine of the cluster with the shared file systems, as the jobs' user; its output."""
+    def run_shared(self, script: str, *, image: str | None = "", folder: str = "") -> str:
+        """Run a bash script on a machine of the cluster with the shared file systems, as the jobs' user; its output.
+
+        Args:
+            image: of a pod; None: the cluster's training image. Default: a small one with a shell.
+            folder: where the file system's root belongs to root, it is created before, for the jobs' user.
+        """
         ...
 
     def wait(

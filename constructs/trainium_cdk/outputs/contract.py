@@ -33,6 +33,9 @@ JOB_FILES = "jobs/"
 CODE = f"{JOB_FILES}code"
 """Prefix of what is sent of workdirs (`trn submit --workdir`), in the stack's bucket."""
 
+COPIES = f"{JOB_FILES}copies/"
+"""Prefix of what `trn cp` copies, in the stack's bucket: until it has arrived."""
+
 _FLEET = "Fleet"
 _NONE = "-"
 """CloudFormation refuses empty outputs."""

@@ -25,6 +25,7 @@ from trainium_cdk.jobs import Script
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, kubernetes_api, status
 from trainium_cdk.jobs.kubernetes.names import MANAGED_BY
 from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL, EksCluster, Fleet
+from trainium_cdk.outputs.contract import COPIES
 from trainium_cdk.storage.options import FileSystemMount
 
 NAME = "jobs-test"
@@ -178,8 +179,10 @@ def running(tmp_path_factory: pytest.TempPathFactory, local_aws: LocalAws) -> It
         arn = iam.create_user(UserName="jobs-editor")["User"]["Arn"]
         key = iam.create_access_key(UserName="jobs-editor")["AccessKey"]
         actions = ["eks:DescribeCluster", "ssm:StartSession", "ssm:TerminateSession"]
-        policy = {"Effect": "Allow", "Action": actions, "Resource": "*"}
-        document = json.dumps({"Version": "2012-10-17", "Statement": [policy]})
+        policy = [{"Effect": "Allow", "Action": actions, "Resource": "*"}]
+        copies = [f"s3:{name}" for name in ("GetObject", "PutObject", "DeleteObject", "AbortMultipartUpload")]
+        policy += [{"Effect": "Allow", "Action": copies, "Resource": f"arn:aws:s3:::*/{COPIES}*"}]  # trn cp
+        document = json.dumps({"Version": "2012-10-17", "Statement": policy})
         iam.put_user_policy(UserName="jobs-editor", PolicyName="describe", PolicyDocument=document)
         client.create_access_entry(clusterName=NAME, principalArn=arn, kubernetesGroups=[EDITORS])
         client.associate_access_policy(

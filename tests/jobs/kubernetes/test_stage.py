@@ -12,6 +12,7 @@ import pytest
 
 from sandbox import LocalAws
 from tests.jobs.kubernetes.conftest import Running, make_cluster
+from tests.jobs.test_copy import there_and_back
 from tests.jobs.test_unpack import packed
 from tests.support import swept
 from trainium_cdk.jobs import JobError
@@ -210,3 +211,15 @@ def test_job_kinds_find_staged_data_by_name() -> None:
 def test_without_an_image() -> None:
     with pytest.raises(JobError, match=r"no container image.*--image"):
         stage.render("s3://bucket/x", "/efs/x", make_cluster(image=""))
+
+
+def test_files_are_copied_there_and_back(
+    backend: KubernetesBackend,
+    running: Running,
+    bucket: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`trn cp`, as with Slurm (tests/jobs/test_copy.py)."""
+    backend.cluster = backend.cluster.model_copy(update={"bucket": BUCKET})
+    there_and_back(backend, tmp_path, running.shared, monkeypatch)

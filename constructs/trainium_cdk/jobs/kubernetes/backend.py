@@ -121,13 +121,14 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
             self.sleep(0.3)
         return self.status(name)
 
-    def run_shared(self, script: str) -> str:
-        """Run a script in a pod on a system node; its output.
+    def run_shared(self, script: str, *, image: str | None = "", folder: str = "") -> str:
+        """Run a script in a pod on a system node; its output. Arguments as of `Backend.run_shared`.
 
         Raises:
             TransportError: the pod did not start, or failed.
         """
-        return reader.run(self.api, self.cluster, script).decode(errors="replace")
+        image = self.cluster.image if image is None else image
+        return reader.run(self.api, self.cluster, script, image=image, folder=folder).decode(errors="replace")
 
     def logs(
         self,

@@ -122,12 +122,26 @@ class Volumes:
             self.mounts.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108
 
 
-def folder(cluster: EksCluster, image: str, volumes: Volumes) -> Object:
-    """The init container that creates the jobs' directory: the root of a new file system belongs to root."""
+_FOLDER = 'mkdir -p "$1" && { [ -k "$1" ] || chmod 1777 "$1"; }'
+_FOLDERS = (
+    'for d in "$@"; do [ "$(realpath -m "$d")" != "$d" ] || [ -d "$d" ] || { mkdir -p "$d" && chmod 1777 "$d"; }; done'
+)
+"""As root, so never through a user's link."""
+
+
+def folder(cluster: EksCluster, image: str, volumes: Volumes, other: str = "") -> Object:
+    """The init container that creates the jobs' directory, and another one: the root of a new file system belongs to root."""
     made = container(
         "folder",
         image,
-        ["bash", "-c", 'mkdir -p "$1" && { [ -k "$1" ] || chmod 1777 "$1"; }', "folder", f"{cluster.shared_dir}/trn"],
+        [
+            "bash",
+            "-c",
+            _FOLDERS if other else _FOLDER,
+            "folder",
+            f"{cluster.shared_dir}/trn",
+            *([other] if other else []),
+        ],
         resources={"cpu": "100m", "memory": "64Mi"},
         mounts=volumes.shared,
     )

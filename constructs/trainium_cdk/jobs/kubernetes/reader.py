@@ -29,17 +29,22 @@ def pod(
     *,
     seconds: int,
     port: int | None = None,
+    folder: str = "",
 ) -> Object:
     """A pod with the shared file systems, on a system node.
 
     Args:
         seconds: after which Kubernetes ends it, even if this process is killed.
+        folder: is created before, where it does not exist.
     """
     volumes = pods.Volumes(cluster)
     main = pods.container("main", image, command, resources=pods.SMALL, mounts=volumes.mounts)
     if port:
         main["ports"] = [{"containerPort": port}]
-    spec = pods.spec(cluster, containers=[main], volumes=volumes, grace_seconds=5, where=pods.ON_SYSTEM)
+    first = [pods.folder(cluster, image, volumes, literal(folder))] if folder else []
+    spec = pods.spec(
+        cluster, containers=[main], init_containers=first, volumes=volumes, grace_seconds=5, where=pods.ON_SYSTEM
+    )
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -58,16 +63,20 @@ def kept_log(api: Api, cluster: EksCluster, id: str, stage: str, node: int) -> b
     return run(api, cluster, 'file="${TRN_SHARED_ROOT:-}$1"; if [ -e "$file" ]; then cat "$file"; fi', file)
 
 
-def run(api: Api, cluster: EksCluster, script: str, *arguments: str) -> bytes:
+def run(api: Api, cluster: EksCluster, script: str, *arguments: str, image: str = "", folder: str = "") -> bytes:
     """The output of a bash script in a pod with the shared file systems.
+
+    Args:
+        image: default: a small one with a shell.
+        folder: is created before, where it does not exist.
 
     Raises:
         TransportError: the pod did not start, or the script failed.
     """
     name = f"trn-read-{secrets.token_hex(4)}"
-    image = cluster.shell_image or Catalog.load().eks.shell_image
+    image = image or cluster.shell_image or Catalog.load().eks.shell_image
     command = ["bash", "-c", literal(script), "read", *arguments]
-    api.create("Pod", pod(cluster, name, "read", image, command, seconds=3600))
+    api.create("Pod", pod(cluster, name, "read", image, command, seconds=3600, folder=folder))
     try:
         ended = until(api, name, lambda found: found["status"].get("phase") in ("Succeeded", "Failed"))
         output = b"".join(api.log(name, "main"))

@@ -185,10 +185,7 @@ def _job(
         resources=_RESOURCES,
         mounts=volumes.mounts,
     )
-    # as root, so never through a user's link
-    made = 'for d in "$@"; do [ "$(realpath -m "$d")" != "$d" ] || [ -d "$d" ] || { mkdir -p "$d" && chmod 1777 "$d"; }; done'
-    folder = pods.folder(cluster, image, volumes)
-    folder["command"] = ["bash", "-c", made, "folder", f"{cluster.shared_dir}/trn", reader.literal(target)]
+    folder = pods.folder(cluster, image, volumes, reader.literal(target))
     spec = pods.spec(cluster, containers=[main], init_containers=[folder], volumes=volumes, where=pods.ON_SYSTEM)
     mine = labels(name, "data")
     return {

@@ -115,7 +115,7 @@ class SlurmBackend(Backend["SlurmSubmission"]):
     def cancel(self, id: str) -> JobStatus:
         return self._one(id, snapshot.ask_cancel(self.cluster, self._known(id)))
 
-    def run_shared(self, script: str) -> str:
+    def run_shared(self, script: str, *, image: str | None = "", folder: str = "") -> str:  # noqa: ARG002  as it is
         """Run a script on the head node; its output.
 
         Raises:

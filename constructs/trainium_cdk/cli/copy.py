@@ -1,0 +1,99 @@
+"""`trn cp`: copies files between this machine and a cluster."""
+
+from __future__ import annotations
+
+import posixpath
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trainium_cdk.cli.named import whole
+from trainium_cdk.cli.options import DEFAULT_STACK, ClusterFile, EnvFile, Local, Region, Stack, at, backend
+from trainium_cdk.cli.output import say, status_when_interrupted
+from trainium_cdk.cli.progress import Progress, size
+from trainium_cdk.errors import JobError
+
+if TYPE_CHECKING:
+    from trainium_cdk.jobs import Backend, Submission
+
+CLUSTER = "cluster"
+
+
+def cp(
+    source: Annotated[str, typer.Argument(metavar="SRC", help="A file, or a folder, whose content is copied.")],
+    target: Annotated[
+        str, typer.Argument(metavar="DST", help="A folder; for a file also its new name, if no folder has it.")
+    ],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", "-n", help="Print what would be copied, and copy nothing.")
+    ] = False,
+    image: Annotated[
+        str | None, typer.Option(help="Kubernetes: image with Python and the AWS CLI. Default: the cluster's.")
+    ] = None,
+    stack: Stack = DEFAULT_STACK,
+    region: Region = None,
+    _env: EnvFile = None,
+    local: Local = None,
+    cluster: ClusterFile = None,
+) -> None:
+    """Copy files to or from a cluster: cluster:/efs/PATH is on its shared file system, JOB:PATH is in a job's directory.
+
+    For example `trn cp data/ cluster:/fsx/data`, or `trn cp latest:checkpoints ./out`. Files with the same size and time are there
+    already. After an interruption, the same command copies the rest. The files go through the stack's bucket, and are compared with
+    their SHA-256.
+    """
+    from trainium_cdk.jobs.copy import Copy
+
+    there, here = _remote(source), _remote(target)
+    if (there is None) == (here is None):
+        raise JobError(
+            f"one of {source[:80]} and {target[:80]} is on the cluster, and the other one on this machine. Write cluster:/PATH for a shared "
+            "file system, JOB:PATH for a job's directory, and ./PATH for a file of this machine with a colon in its name"
+        )
+    jobs = backend(stack, region, local, cluster)
+    bar = Progress("copying", unit="bytes")
+    copy = Copy(jobs, image=image, progress=bar.add)
+    if here:
+        if here[0] != CLUSTER:
+            raise JobError("a job's directory belongs to the job. Copy to cluster:/PATH, on a shared file system")
+        plan = copy.plan_upload(Path(source).expanduser(), here[1])
+    elif there:
+        plan = copy.plan_download(_path(jobs, *there), Path(target).expanduser())
+    count = f"{len(plan.entries):,} file{'s' * (len(plan.entries) != 1)}, {size(plan.size)}"
+    done = (
+        f"; {plan.complete:,} complete already, {size(plan.todo)} left to copy"
+        if plan.todo != plan.size or plan.complete
+        else ""
+    )
+    say(f"{plan.source} to {plan.target}: {count}{done}")
+    for name in plan.left_out[:10]:
+        say(f"left out: {name}")
+    if len(plan.left_out) > 10:
+        say(f"left out: {len(plan.left_out) - 10} more")
+    if plan.todo > plan.free:
+        raise JobError(
+            f"{size(plan.todo)} do not fit: {size(plan.free)} are free at {plan.target}. Make room there, or choose another"
+        )
+    if dry_run:
+        return
+    again = f"trn cp {source} {target}{at(stack, region)}"
+    with status_when_interrupted(lambda: f"what has arrived stays there. To copy the rest: {again}"), bar(plan.todo):
+        (copy.upload if here else copy.download)(plan)
+    say(f"{plan.target} is complete")
+
+
+def _remote(text: str) -> tuple[str, str] | None:
+    """What is before and after the colon of a path on the cluster; None for a path of this machine."""
+    place, colon, path = text.partition(":")
+    return (place, path) if colon and place and not {"/", "."} & set(place[:1]) and "/" not in place else None
+
+
+def _path(jobs: Backend[Submission], place: str, path: str) -> str:
+    if place == CLUSTER:
+        return path
+    if path.startswith("/") or ".." in path.split("/"):
+        raise JobError(
+            f"{path[:80]} is not a path in a job's directory. Write JOB:checkpoints, for example, or cluster:{path[:80]}"
+        )
+    return posixpath.join(jobs.status(whole(jobs, place)).directory, path)

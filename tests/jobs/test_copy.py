@@ -1,0 +1,220 @@
+"""`trn cp`: through the S3 of the local AWS and the real AWS CLI, to a real Slurm's head node and pods of a real Kubernetes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox import LocalAws
+from sandbox.slurm import LocalSlurm
+from tests.jobs.conftest import fleet, make_cluster
+from tests.jobs.test_workdir import write
+from trainium_cdk.errors import JobError, TransportError
+from trainium_cdk.jobs import LocalTransport, SlurmBackend, copy
+from trainium_cdk.jobs.copy import Copy, Survey
+from trainium_cdk.jobs.shell import copying
+
+BUCKET = "trn-copies"
+
+
+@pytest.fixture
+def backend(slurm: LocalSlurm, local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmBackend]:
+    """As on a head node, with the S3 of the local AWS."""
+    for name, value in local_aws.variables.items():
+        monkeypatch.setenv(name, value)
+    s3 = local_aws.client("s3")
+    s3.create_bucket(Bucket=BUCKET)
+    path = f"{Path(sys.executable).parent}:{slurm.node_env()['PATH']}"
+    transport = LocalTransport(env={**slurm.node_env(), **local_aws.variables, "PATH": path}, interval=0.2)
+    yield SlurmBackend(make_cluster(fleet(nodes=4), bucket=BUCKET, region=local_aws.region), transport)
+    assert "Contents" not in s3.list_objects_v2(Bucket=BUCKET), "what has arrived is deleted"
+    s3.delete_bucket(Bucket=BUCKET)
+
+
+def there_and_back(backend: Any, folder: Path, shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with names that shells would change, small and large files and a link; then only what has changed."""
+    monkeypatch.setattr(copy, "OBJECT", 2000)
+    data = write(folder / "my data", {"a b/$(HOME)'\".txt": "x" * 2500, "empty": "", "run.sh": "#!/bin/sh\n"})
+    (data / "run.sh").chmod(0o755)
+    (data / "link").symlink_to("a b")
+    (data / "out").symlink_to("/etc/passwd")
+    os.mkfifo(data / "pipe")
+    done: list[int] = []
+    to = Copy(backend, progress=done.append)
+    plan = to.plan_upload(data, "/efs/in/it's")
+    assert (plan.size, plan.todo, plan.complete) == (2510, 2510, 0)
+    assert plan.left_out == ["out (a link that leads out of the folder)", "pipe (no regular file)"]
+    to.upload(plan)
+    assert sum(done) == 2510
+    there = shared / "in/it's"
+    assert (there / "a b/$(HOME)'\".txt").read_text() == "x" * 2500
+    assert (there / "empty").read_text() == ""
+    assert os.access(there / "run.sh", os.X_OK)
+    assert (there / "link").readlink() == Path("a b")
+    assert sorted(f.name for f in there.iterdir()) == ["a b", "empty", "link", "run.sh"], "no part is left"
+    assert to.plan_upload(data, "/efs/in/it's").complete == 4
+
+    (there / "new").write_text("new")
+    back = folder / "back"
+    plan = to.plan_download("/efs/in/it's", back)
+    to.download(plan)
+    assert (back / "a b/$(HOME)'\".txt").read_text() == "x" * 2500
+    assert (back / "new").read_text() == "new"
+    (back / "new").write_text("other")
+    again = to.plan_download("/efs/in/it's", back)
+    assert (again.complete, again.todo) == (4, 3)
+
+    assert to.plan_upload(data / "run.sh", "/efs/in/").target == "/efs/in"
+    to.upload(to.plan_upload(data / "run.sh", "/efs/in/named.sh"))
+    to.download(to.plan_download("/efs/in/named.sh", folder / "one.sh"))
+    assert (folder / "one.sh").read_text() == "#!/bin/sh\n"
+
+
+def test_there_and_back(backend: SlurmBackend, tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there_and_back(backend, tmp_path, shared, monkeypatch)
+
+
+def test_requests_that_are_too_large_for_a_command_line(
+    backend: SlurmBackend, tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {f"{n:03}-{'n' * 90}": "" for n in range(120)}
+    plan = Copy(backend).plan_upload(write(tmp_path / "many", names), "/efs/many")
+    assert plan.have == [0] * 120
+    write(shared / "many", names)
+    assert Copy(backend).plan_download("/efs/many", tmp_path / "many-back").names == sorted(names)
+
+
+@pytest.mark.parametrize("way", ["upload", "download"])
+def test_an_interrupted_copy_goes_on(
+    backend: SlurmBackend, tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.setattr(copy, "OBJECT", 1000)
+    monkeypatch.setattr(copy, "_BATCH", 2)
+    content = os.urandom(5500)
+    here, there = tmp_path / "here", shared / f"there-{way}"
+    for folder in (here, there):
+        folder.mkdir()
+    ((here if way == "upload" else there) / "big").write_bytes(content)
+    made = Copy(backend)
+
+    def plan() -> Survey:
+        return (
+            made.plan_upload(here, f"/efs/there-{way}")
+            if way == "upload"
+            else made.plan_download(f"/efs/there-{way}", here)
+        )
+
+    ask, asked = made._ask, iter(range(3))
+
+    def lost(what: str, *args: Any, **fields: Any) -> Any:
+        if what in ("take", "give") and next(asked, None) == 1:
+            raise TransportError("lost", again=False)
+        return ask(what, *args, **fields)
+
+    first = plan()
+    monkeypatch.setattr(made, "_ask", lost)
+    with pytest.raises(TransportError, match="lost"):
+        getattr(made, way)(first)
+    rest = plan()
+    assert (rest.have, rest.todo) == ([2000], 3500)
+    getattr(made, way)(rest)
+    assert ((there if way == "upload" else here) / "big").read_bytes() == content
+    assert len(list(there.iterdir())) == len(list(here.iterdir())) == 1
+
+
+def test_what_was_replaced_in_the_bucket_is_refused(
+    backend: SlurmBackend, tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch, local_aws: LocalAws
+) -> None:
+    s3 = local_aws.client("s3")
+    file = write(tmp_path, {"file": "good"}) / "file"
+    made = Copy(backend)
+    plan, put = made.plan_upload(file, "/efs/replaced"), made._put
+
+    def replaced(root: Path, entries: Any, one: Any) -> str:
+        digest = put(root, entries, one)
+        s3.put_object(Bucket=BUCKET, Key=f"{made._prefix}/{one['key']}", Body=b"evil")
+        return digest
+
+    monkeypatch.setattr(made, "_put", replaced)
+    with pytest.raises(JobError, match="is not what was sent: it was replaced or damaged"):
+        made.upload(plan)
+    assert not (shared / "replaced").exists()
+
+
+def test_what_cannot_be_copied(backend: SlurmBackend, tmp_path: Path, shared: Path) -> None:
+    made, file = Copy(backend), write(tmp_path, {"file": "x", "changed": "x"}) / "file"
+    (shared / "away").symlink_to("/etc")
+    (shared / "a-file").write_text("x")
+    cases: list[tuple[Callable[[], Any], str]] = [
+        (lambda: made.plan_upload(file, "/etc/x"), r"/etc/x is not on a shared file system of .*cluster:/efs/\.\.\."),
+        (lambda: made.plan_upload(file, "/efs/../etc/x"), "is not on a shared file system"),
+        (lambda: made.plan_upload(file, "relative"), "is not on a shared file system"),
+        (lambda: made.plan_download("/efs/away/passwd", tmp_path), "leads to /etc/passwd, which is not on a shared"),
+        (lambda: made.plan_upload(file, "/efs/away/x"), "leads to /etc/x, which is not on a shared"),
+        (lambda: made.plan_upload(file, "/efs/trn/jobs/x/y"), "is among the jobs' own files"),
+        (lambda: made.plan_upload(tmp_path, "/efs/a-file"), "a-file is a file. Choose another folder"),
+        (lambda: made.plan_download("/efs/none", tmp_path), "there is no file or folder"),
+        (lambda: made.plan_upload(tmp_path / "none", "/efs/x"), "there is no file or folder"),
+        (lambda: made.plan_download("/efs/a-file", file / "x"), "file is a file. Give a folder"),
+        (lambda: Copy(SlurmBackend(make_cluster(bucket=""), backend.transport)), "has no bucket to copy through"),
+    ]
+    for ask, message in cases:
+        with pytest.raises(JobError, match=message):
+            ask()
+    changed = made.plan_upload(tmp_path / "changed", "/efs/changed")
+    (tmp_path / "changed").write_text("longer")
+    with pytest.raises(JobError, match="changed while it was copied"):
+        made.upload(changed)
+
+
+@pytest.mark.parametrize("name", ["../up", "/etc/x", "a/../../b", "", "a//b", "out/x", f"{copying.PART}x", "nul\0"])
+def test_a_cluster_cannot_write_elsewhere(tmp_path: Path, name: str) -> None:
+    """The list of files comes from the cluster."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "out").symlink_to(tmp_path)
+    with pytest.raises(copying.Refused):
+        copying.append(folder, [[name, 1, 0, 0o644, ""]], [[0, 0, 1]], b"x")
+    with pytest.raises(copying.Refused, match="leads out of"):
+        copying.link(folder, [["l", 0, 0, 0, "../x"]])
+    assert [f.name for f in tmp_path.iterdir()] == ["folder"]
+
+
+@given(
+    sizes=st.lists(st.integers(0, 50), max_size=12),
+    size=st.integers(1, 20),
+    begun=st.data(),
+)
+def test_every_byte_is_copied_once(sizes: list[int], size: int, begun: st.DataObject) -> None:
+    """In order, in objects that are no larger than allowed."""
+    have = [begun.draw(st.integers(-1, n)) for n in sizes]
+    plan = Survey("", "", [[str(n), bytes_, 0, 0, ""] for n, bytes_ in enumerate(sizes)], [], have, [], 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(copy, "OBJECT", size)
+        objects = list(plan._objects())
+    assert all(pieces and sum(length for *_, length in pieces) <= size for pieces in objects)
+    at = dict(enumerate(have))
+    for index, offset, length in (piece for pieces in objects for piece in pieces):
+        assert offset == at[index]
+        at[index] += length
+    assert all(at[n] == (-1 if there < 0 else sizes[n]) for n, there in enumerate(have))
+    assert {n for n, there in enumerate(have) if there >= 0} == {piece[0] for pieces in objects for piece in pieces}
+
+
+def test_paths_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    from trainium_cdk.cli.copy import _remote
+
+    texts = ("cluster:/efs/x", "latest:a:b", "job-1:", "./a:b", "a/b:c", "/a:b", "plain", ":x")
+    assert [_remote(text) for text in texts] == [
+        ("cluster", "/efs/x"),
+        ("latest", "a:b"),
+        ("job-1", ""),
+        *[None] * 5,
+    ]
