@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
 _COMMANDS = {
     "submit": "submit:listed",
+    "launch": "launch:launch_",
     "kinds": "kinds:kinds",
     "status": "follow:status",
     "logs": "follow:logs",

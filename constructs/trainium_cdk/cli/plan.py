@@ -96,26 +96,31 @@ def _cluster(environment: Environment | None, stack: str, region: str | None, fi
 
     if file:
         return read_cluster(file)
-    if environment:
-        from trainium_cdk import engines
-        from trainium_cdk.cli.preflight import engine_of
-        from trainium_cdk.outputs.pcs import pcs_outputs
+    return described_cluster(environment, stack) if environment else outputs.read(stack, region)
 
-        engine, unknown = engine_of(stack, environment), "not-deployed"
-        exported: dict[str, Callable[[], outputs.Exports]] = {
-            engines.SLURM.name: lambda: outputs.slurm_outputs(environment, head_node_id=unknown, bucket=unknown),
-            engines.EKS.name: lambda: outputs.eks_outputs(environment, bucket=unknown),
-            engines.PCS.name: lambda: pcs_outputs(
-                environment, cluster_id=unknown, login_group_id=unknown, bucket=unknown
-            ),
-        }
-        if engine not in exported:
-            raise OutputsError(
-                f"{stack} can be planned once it is deployed: leave out the environment file, and give --stack and --region"
-            )
-        exports = exported[engine]()
-        return outputs.parse(stack, environment.region, {key: value for key, (value, _) in exports.items()})
-    return outputs.read(stack, region)
+
+def described_cluster(environment: Environment, stack: str) -> Cluster:
+    """The cluster of an environment, deployed or not.
+
+    Raises:
+        OutputsError: its engine cannot tell it before it is deployed.
+    """
+    from trainium_cdk import engines, outputs
+    from trainium_cdk.cli.preflight import engine_of
+    from trainium_cdk.outputs.pcs import pcs_outputs
+
+    engine, unknown = engine_of(stack, environment), "not-deployed"
+    exported: dict[str, Callable[[], outputs.Exports]] = {
+        engines.SLURM.name: lambda: outputs.slurm_outputs(environment, head_node_id=unknown, bucket=unknown),
+        engines.EKS.name: lambda: outputs.eks_outputs(environment, bucket=unknown),
+        engines.PCS.name: lambda: pcs_outputs(environment, cluster_id=unknown, login_group_id=unknown, bucket=unknown),
+    }
+    if engine not in exported:
+        raise OutputsError(
+            f"{stack} can be planned once it is deployed: leave out the environment file, and give --stack and --region"
+        )
+    exports = exported[engine]()
+    return outputs.parse(stack, environment.region, {key: value for key, (value, _) in exports.items()})
 
 
 def _show(found: list[Forecast]) -> None:

@@ -1,0 +1,111 @@
+"""`trn launch`: nothing is deployed for a job that does not fit; a job is followed on a real Slurm; what is removed, and when."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.jobs.conftest import backend, slurm  # noqa: F401  fixtures
+from trainium_cdk.cli import launch
+from trainium_cdk.cli.app import app
+from trainium_cdk.errors import JobError, UpdateError
+from trainium_cdk.jobs import Script, SlurmBackend
+
+FILE = """name: launched
+region: us-east-1
+pcluster:
+  queues: [{name: compute1, compute_resources: [{name: trn, instance_type: trn1.32xlarge, max_nodes: 4}]}]
+storage: {efs: {}}
+"""
+STACK = "TrnPclusterStack-launched"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An app's folder with an environment file, and a CDK that records how it was called."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "env.yaml").write_text(FILE)
+    (tmp_path / "job.sh").write_text("echo works as $1\nexit $2\n")
+    (tmp_path / "cdk.json").write_text("{}")
+    (tmp_path / "cdk").write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/called\nexit $(cat {tmp_path}/code)\n')
+    (tmp_path / "cdk").chmod(0o755)
+    (tmp_path / "code").write_text("0")
+    monkeypatch.setattr("trainium_cdk.operations.updates.spec.command", lambda: tmp_path / "cdk")
+    monkeypatch.setattr("trainium_cdk.operations.updates.live.deployed", lambda *_: None)
+    return tmp_path
+
+
+def run(*arguments: str) -> int:
+    return int(app(["launch", *arguments], standalone_mode=False) or 0)
+
+
+@pytest.fixture
+def ended(backend: SlurmBackend, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:  # noqa: F811
+    """The cluster is that Slurm; other commands than `submit` are only recorded."""
+    calls: list[tuple[str, ...]] = []
+    real = launch._trn
+    monkeypatch.setattr(import_module("trainium_cdk.jobs.connect"), "connect", lambda *_, **__: backend)
+    monkeypatch.setattr(launch, "_trn", lambda *a: real(*a) if a[0] == "submit" else calls.append(a) or 0)
+    return calls
+
+
+@pytest.mark.parametrize(("code", "remove"), [(0, ["--remove"]), (3, [])])
+def test_deploys_submits_follows_and_removes(
+    folder: Path, ended: list[Any], code: int, remove: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = [*remove, "--yes", "env.yaml", "job.sh", "--nodes", "2", "--", "a --yes", str(code)]
+    assert run(*words) == (1 if code else 0)
+    out, err = capfd.readouterr()
+    assert out.count("works as a --yes") == 2, "once: the check before the deployment prints nothing"
+    assert (folder / "called").read_text().split() == (
+        f"deploy -e TrnPclusterStack -c env={folder}/env.yaml --require-approval never".split()
+    )
+    assert f"{STACK} is not deployed in us-east-1. It will cost" in err
+    if remove:
+        assert ended == [("destroy", STACK, "--env", "env.yaml", "--yes")]
+    else:
+        assert ended == []
+        assert f"{STACK} stays. To remove it: trn destroy {STACK} --env env.yaml" in err
+
+
+def test_a_cluster_with_other_jobs_stays(
+    folder: Path,
+    ended: list[Any],
+    backend: SlurmBackend,  # noqa: F811
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("trainium_cdk.operations.updates.live.deployed", lambda *_: {})
+    (folder / "long.sh").write_text("sleep 600\n")
+    other = backend.submit(Script.from_file(folder / "long.sh"))
+    try:
+        assert run("env.yaml", "job.sh", "--remove", "--", "x", "0") == 0
+    finally:
+        backend.cancel(other.id)
+    err = capfd.readouterr().err
+    assert ended == []
+    assert f"{STACK} is deployed in us-east-1. What a deployment" in err
+    assert f"{STACK} stays: {other.id} runs or waits there" in err
+    assert not (folder / "called").exists()
+
+
+def test_nothing_is_deployed_for_what_cannot_run(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(JobError, match="nodes is 5, but queue compute1 has at most 4"):
+        run("--yes", "env.yaml", "job.sh", "--nodes", "5")
+    with pytest.raises(JobError, match="--json is not an option of `trn launch`"):
+        run("--yes", "env.yaml", "job.sh", "--json")
+    assert run("--yes", "env.yaml", "job.sh", "--no-such-option") == 2
+    assert run("env.yaml", "job.sh") == 2, "no terminal to ask"
+    assert "nothing was deployed: give --yes" in capfd.readouterr().err
+    assert not (folder / "called").exists()
+    (folder / "code").write_text("1")
+    with pytest.raises(
+        UpdateError, match=f"{STACK} was not deployed: see above. What failed in it: trn why {STACK} --env env.yaml"
+    ):
+        run("--yes", "env.yaml", "job.sh")
+    (folder / "cdk.json").unlink()
+    with pytest.raises(UpdateError, match=r"no cdk\.json"):
+        run("--yes", "env.yaml", "job.sh")
