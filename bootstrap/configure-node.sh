@@ -44,14 +44,16 @@ source "${here}/lib/neuron.sh"
 source "${here}/lib/framework.sh"
 # shellcheck source=lib/checks.sh
 source "${here}/lib/checks.sh"
+# shellcheck source=lib/own.sh
+source "${here}/lib/own.sh"
 
 # The steps of each role, in order. A head node has no Neuron device: no driver, no kernel headers, no EFA there.
 steps_of() {
   case "$1" in
-    head) echo hosts mounts check-mounts os-packages limits neuron-packages profile framework check-tools ;;
+    head) echo hosts mounts check-mounts os-packages limits neuron-packages profile framework check-tools own-scripts ;;
     compute) echo hosts sysctl mounts check-mounts os-packages kernel-headers efa limits neuron-packages profile \
-      framework check-tools check-devices check-efa ;;
-    login) echo check-mounts os-packages limits profile ;;
+      framework check-tools check-devices check-efa own-scripts ;;
+    login) echo check-mounts os-packages limits profile own-scripts ;;
     standalone) echo sysctl check-mounts os-packages kernel-headers efa limits neuron-packages profile \
       framework check-tools check-devices check-efa ;;
     # For a machine image: what nodes would otherwise install at each start. There are no devices and no mounts yet.

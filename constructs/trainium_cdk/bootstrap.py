@@ -23,8 +23,8 @@ from trainium_cdk._cdk.rules import Arguments, own_entries
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks.pcluster import system_is_known
 from trainium_cdk.node import env as node_env
-from trainium_cdk.node.scripts import ENTRY, files, scripts_dir
-from trainium_cdk.settings import Environment
+from trainium_cdk.node.scripts import ENTRY, files, own_files, scripts_dir
+from trainium_cdk.settings import Environment, OwnScript
 from trainium_cdk.settings.inventory import inventory
 
 _KIND = "TrnNodeScripts"
@@ -59,6 +59,7 @@ class TrnBootstrap(Construct):
         framework: torch-xla, torch-native, or none for no virtual environment. Default: what trains on the types.
         venv: The virtual environment: a path, or a name in the shared home directory. Default: aws_neuron_venv_pytorch.
         pip_packages: More packages for it, as `transformers==4.52.3`. Default: none.
+        scripts: Your own scripts, which nodes run after these. Default: none.
         parameter_name: Name of the SSM parameter. Default: CloudFormation gives one.
         catalog: The catalogue with the instance types. Default: this release's.
         rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
@@ -98,6 +99,7 @@ class TrnBootstrap(Construct):
         framework: Literal["torch-xla", "torch-native", "none"] | None = None,
         venv: str = "aws_neuron_venv_pytorch",
         pip_packages: Sequence[str] = (),
+        scripts: Sequence[OwnScript] = (),
         parameter_name: str | None = None,
         catalog: Catalog | None = None,
         rules: bool = True,
@@ -122,6 +124,7 @@ class TrnBootstrap(Construct):
                     "framework": framework,
                     "venv": venv,
                     "pip_packages": list(pip_packages),
+                    "scripts": tuple(scripts),
                 },
                 **own_entries(catalog or Catalog.load(), instance_types),
             }
@@ -144,7 +147,8 @@ class TrnBootstrap(Construct):
         self.bucket, self.environment = bucket, environment
         scripts = scripts_dir()
         with tempfile.TemporaryDirectory() as folder:  # the CDK copies it into cdk.out at once
-            file = _pack(files(scripts, node_env.render(environment, engine=engine)), Path(folder) / "node.zip")
+            contents = files(scripts, node_env.render(environment, engine=engine)) | own_files(environment)
+            file = _pack(contents, Path(folder) / "node.zip")
             packed = assets.Asset(self, "Scripts", path=str(file))
             scripts_digest = _sha256(file)
         entry = assets.Asset(self, "Entry", path=str(scripts / ENTRY))

@@ -15,6 +15,8 @@ from tests.bootstrap.conftest import NewNode
 from tests.bootstrap.fake_vendor import EFA_VERSION, KERNEL, NEURON_DEBS, Vendor
 from tests.bootstrap.node import ADDRESS, HOSTNAME, SERVER, Node
 from tests.support import swept
+from trainium_cdk.node.scripts import own_files
+from trainium_cdk.settings import Bootstrap, Environment, OwnScript
 
 FRAMEWORK = {
     "TRN_VENV": "aws_neuron_venv_pytorch",
@@ -206,6 +208,24 @@ def test_a_login_node_gets_limits_and_path_only(new_node: NewNode) -> None:
     assert node.configure().code == 0
     assert installed(node) == {}
     assert node.path("/etc/profile.d/trn-neuron.sh").exists()
+
+
+def test_own_scripts_run_last_in_their_order_and_fail_the_node(new_node: NewNode) -> None:
+    own = [
+        OwnScript(name="first", script="#!/bin/sh\necho $TRN_NODE_ROLE >> /root/own\nid -u >> /root/own\n"),
+        OwnScript(name="second", script="#!/bin/bash\nset -e\necho two >> /root/own\nls /nowhere\n", nodes=("login",)),
+        OwnScript(name="third", script="#!/bin/sh\necho three >> /root/own\n"),
+    ]
+    node = new_node(**FRAMEWORK)
+    node.become("LoginNode")
+    for name, content in own_files(Environment(bootstrap=Bootstrap(scripts=tuple(own)))).items():
+        node.write(f"/opt/trn/{name}", content.decode())
+    done = node.configure()
+    assert done.code == 1
+    assert node.read("/root/own") == "login\n0\ntwo\n"
+    assert "your script second ended with status 2" in done.err
+    assert "ls: cannot access '/nowhere'" in node.read("/var/log/trn-bootstrap.log")
+    assert node.status()["failed_step"] == "own-scripts"
 
 
 @pytest.mark.sweep

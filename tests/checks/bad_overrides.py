@@ -95,6 +95,11 @@ CONTROLLED = [
         f"{_AT}.Iam.AdditionalIamPolicies[1].Policy",
         "ParallelCluster may only attach policies of the account whose name begins with parallelcluster, and some of AWS's",
     ),
+    (
+        "pcluster: {node_policies: [arn:aws:iam::111122223333:policy/parallelcluster/ok, arn:aws:iam::111122223333:policy/data]}  # <-",
+        "pcluster.node_policies[1]",
+        "or allow iam:AttachRolePolicy for it in a policy in pcluster.provider.policies",
+    ),
 ]
 
 TABLE = [

@@ -66,7 +66,7 @@ class _Things:
         )
 
     def stand_ins(self) -> dict[str, str]:
-        """Reservations, images and secrets exist only in a user's account: they are created here."""
+        """Reservations, images, secrets and policies exist only in a user's account: they are created here."""
         found: dict[str, str] = {}
         for queue in self.env.pcluster.queues:
             for r in queue.compute_resources:
@@ -82,6 +82,8 @@ class _Things:
         if accounting := self.env.pcluster.accounting:
             secret = self.client("secretsmanager").create_secret(Name=uuid.uuid4().hex, SecretString="x" * 16)
             found[accounting.password_secret] = secret["ARN"]
+        for arn in self.env.pcluster.node_policies:
+            found[arn] = self._policy()
         return found
 
     def _zone_name(self, zone_id: str | None) -> str:

@@ -74,7 +74,8 @@ def test_every_environment_follows_the_rules(file: Path) -> None:
     assert all(v["RootVolume"]["Encrypted"] and v["RootVolume"]["VolumeType"] == "gp3" for v in volumes)
     for node in nodes:
         policies = [p["Policy"].rpartition("/")[2] for p in node["Iam"]["AdditionalIamPolicies"]]
-        assert policies == ["nodes", *(["head"] if node is head else [] if node in queues else ["login"])]
+        own = [arn.rpartition("/")[2] for arn in env.pcluster.node_policies]
+        assert policies == ["nodes", *own, *(["head"] if node is head else [] if node in queues else ["login"])]
         assert "AssignPublicIp" not in node["Networking"]
         if "Ssh" in node:
             source = node["Ssh"]["AllowedIps"]

@@ -112,6 +112,12 @@ def overrides_are_sections(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
+def policies_can_be_attached(env: Environment) -> Iterator[Problem]:
+    for i, arn in enumerate(env.pcluster.node_policies):
+        yield from _not_attachable(env, ("pcluster", "node_policies", i), arn)
+
+
+@RULES.add
 def overrides_leave_what_the_cluster_needs(env: Environment) -> Iterator[Problem]:
     """One problem for each place, the most severe."""
     if not env.pcluster.overrides:
@@ -171,29 +177,27 @@ def _unknown_names(env: Environment) -> Iterator[Problem]:
 
 
 def _policies(env: Environment) -> Iterator[Problem]:
-    """Policies that ParallelCluster's function may not attach to the nodes' roles."""
-    if env.pcluster.provider.role or env.pcluster.provider.policies:
-        return
-    attachable = env.catalog.parallelcluster.attachable_policies
+    """Policies in `overrides` that ParallelCluster's function may not attach to the nodes' roles."""
     for pattern in _LISTS:
         for at in _places(env.pcluster.overrides, pattern.split(".")):
             for i, item in enumerate(_at(env.pcluster.overrides, at) or ()):
                 arn = item.get("Policy") if isinstance(item, Mapping) else None
-                found = (
-                    re.fullmatch(r"arn:aws[a-z-]*:iam::(\d{12}|aws):policy/(\S+)", arn)
-                    if isinstance(arn, str)
-                    else None
-                )
-                if (
-                    found
-                    and found[2] not in attachable
-                    and not (found[1] != "aws" and found[2].startswith("parallelcluster"))
-                ):
-                    yield error(
-                        (*at, i, "Policy"),
-                        "ParallelCluster may only attach policies of the account whose name begins with parallelcluster, and some of AWS's",
-                        "give such a policy, use Iam.S3Access, or allow iam:AttachRolePolicy for it in a policy in pcluster.provider.policies",
-                    )  # fmt: skip
+                if isinstance(arn, str):
+                    yield from _not_attachable(env, (*at, i, "Policy"), arn)
+
+
+def _not_attachable(env: Environment, at: KeyPath, arn: str) -> Iterator[Problem]:
+    """A policy that ParallelCluster's function may not attach to the nodes' roles."""
+    if env.pcluster.provider.role or env.pcluster.provider.policies:
+        return
+    found = re.fullmatch(r"arn:aws[a-z-]*:iam::(\d{12}|aws):policy/(\S+)", arn)
+    own = found and found[1] != "aws" and found[2].startswith("parallelcluster")
+    if found and not own and found[2] not in env.catalog.parallelcluster.attachable_policies:
+        yield error(
+            at,
+            "ParallelCluster may only attach policies of the account whose name begins with parallelcluster, and some of AWS's",
+            "give such a policy, use Iam.S3Access, or allow iam:AttachRolePolicy for it in a policy in pcluster.provider.policies",
+        )
 
 
 def _places(data: Any, pattern: Sequence[str]) -> Iterator[Path]:

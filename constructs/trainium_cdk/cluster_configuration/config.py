@@ -6,7 +6,7 @@ comments give the reason for values that are not obvious.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,7 +96,7 @@ def render(env: Environment, ids: ClusterIds) -> Config:
         },
         "DevSettings": {"Timeouts": dict(BOOTSTRAP_SECONDS)},
     }
-    login = _login(p.login_nodes, ids) if p.login_nodes else None
+    login = _login(p.login_nodes, p.node_policies, ids) if p.login_nodes else None
     tags = [{"Key": key, "Value": value} for key, value in sorted(env.tags.items())]
     return merged(config | _given(LoginNodes=login, Tags=tags), p.overrides)
 
@@ -124,7 +124,7 @@ def _head(env: Environment, ids: ClusterIds) -> Config:
         "Ssh": _given(AllowedIps=ids.ssh_source, KeyName=ids.key_name),
         "LocalStorage": {"RootVolume": _root(head.root_volume_gib)},
         "CustomActions": _stable_actions(ids),
-        "Iam": _iam(*ids.policies, *ids.head_policies),
+        "Iam": _iam(*ids.policies, *env.pcluster.node_policies, *ids.head_policies),
         "Imds": {"Secured": True},
         **_given(Image=_given(CustomAmi=head.custom_ami)),
     }
@@ -198,7 +198,7 @@ def _queue(env: Environment, queue: Queue, ids: ClusterIds) -> Config:
                 "Args": [ids.scripts_url, *queue_arguments(env, queue.name)],
             }
         },
-        "Iam": _iam(*ids.policies),
+        "Iam": _iam(*ids.policies, *env.pcluster.node_policies),
         **_given(Image=_given(CustomAmi=queue.custom_ami)),
     }
 
@@ -252,7 +252,7 @@ def _shared_storage(env: Environment, ids: ClusterIds) -> list[Config]:
     return found
 
 
-def _login(login: LoginNodes, ids: ClusterIds) -> Config:
+def _login(login: LoginNodes, policies: Sequence[str], ids: ClusterIds) -> Config:
     pool = {
         "Name": "login",
         "InstanceType": login.instance_type,
@@ -260,6 +260,6 @@ def _login(login: LoginNodes, ids: ClusterIds) -> Config:
         "Networking": _given(SubnetIds=[ids.login_subnet], AdditionalSecurityGroups=list(ids.security_groups)),
         "Ssh": {"AllowedIps": ids.ssh_source},
         "CustomActions": _stable_actions(ids),
-        "Iam": _iam(*ids.policies, *ids.login_policies),
+        "Iam": _iam(*ids.policies, *policies, *ids.login_policies),
     }
     return {"Pools": [pool]}

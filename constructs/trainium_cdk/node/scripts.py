@@ -4,11 +4,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from trainium_cdk.settings import Environment
+
 ENTRY = "entry.sh"
 """The fixed script that a cluster refers to; its content never changes (see bootstrap/README.md)."""
 
 CONFIGURE = "configure-node.sh"
 """The script that entry.sh runs; the node zip file has it, lib/ and a rendered node.env."""
+
+
+OWN = "own"
+"""The folder of a user's scripts in the zip file: one folder for each role, in which their names order them."""
+
+
+def own_files(env: Environment) -> dict[str, bytes]:
+    """A user's scripts (`bootstrap.scripts`), by path in the zip file."""
+    return {
+        f"{OWN}/{role}/{i:02}-{script.name}": script.script.encode()
+        for i, script in enumerate(env.bootstrap.scripts)
+        for role in script.nodes
+    }
 
 
 def files(folder: Path, node_settings: str) -> dict[str, bytes]:

@@ -70,6 +70,8 @@ class TrnPcluster(Construct):
         custom_ami: Image of every node without an image of its own. Default: ParallelCluster's.
         scale_down_idle_time: A dynamic node without work is stopped after this time. Default: 10 minutes.
         slurm_settings: Lines for slurm.conf. Default: none.
+        node_policies: More policies of every node's role. ParallelCluster may attach only policies of the account whose name begins
+            with parallelcluster (give them that path), and some of AWS's. Default: none; grants to the cluster need none.
         overrides: Keys merged last into the cluster configuration, in ParallelCluster's own spelling, for example
             `{"Iam": {"PermissionsBoundary": arn}}`: the CDK's permissions boundaries do not reach ParallelCluster's own roles. Default: none.
         tags: Tags of the cluster's resources. Default: none.
@@ -120,6 +122,7 @@ class TrnPcluster(Construct):
         custom_ami: str | None = None,
         scale_down_idle_time: Duration | None = None,
         slurm_settings: Sequence[Mapping[str, str | int]] = (),
+        node_policies: Sequence[iam.IManagedPolicy] = (),
         overrides: Mapping[str, Any] | None = None,
         tags: Mapping[str, str] | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.DESTROY,
@@ -146,6 +149,7 @@ class TrnPcluster(Construct):
             custom_ami=custom_ami,
             scale_down_idle_minutes=int(scale_down_idle_time.to_minutes()) if scale_down_idle_time else None,
             slurm_settings=[dict(line) for line in slurm_settings],
+            node_policies=[policy.managed_policy_arn for policy in node_policies],
             overrides=dict(overrides or {}),
         )
         if bootstrap:

@@ -180,6 +180,8 @@ class TrnPcsCluster(Construct):
         self.login_role.add_managed_policy(session_manager_policy(self))
         for role in (self.node_role, self.login_role):
             role.add_to_policy(allow(cluster.attr_arn, "pcs:RegisterComputeNodeGroupInstance", sid="JoinCluster"))
+            for i, arn in enumerate(p.node_policies):
+                role.add_managed_policy(iam.ManagedPolicy.from_managed_policy_arn(role, f"Policy{i}", arn))
         nodes, login = (
             iam.InstanceProfile(self, f"{id}Profile", role=role, path=PATH)
             for id, role in (("Node", self.node_role), ("Login", self.login_role))

@@ -18,7 +18,7 @@ from trainium_cdk.settings.eks import (
     SystemNodes,
     TeamQueue,
 )
-from trainium_cdk.settings.environment import Bootstrap, Environment
+from trainium_cdk.settings.environment import Bootstrap, Environment, OwnScript
 from trainium_cdk.settings.load import json_schema, load, parse, validate
 from trainium_cdk.settings.network import ExistingSubnet, ExistingVpc, Network, Peering
 from trainium_cdk.settings.pcluster import (
@@ -62,6 +62,7 @@ __all__ = [
     "Mirror",
     "Network",
     "NodeGroup",
+    "OwnScript",
     "Pcluster",
     "Pcs",
     "PcsLoginNode",

@@ -30,7 +30,7 @@ from trainium_cdk.settings.network import Network
 from trainium_cdk.settings.pcluster import Pcluster
 from trainium_cdk.settings.pcs import Pcs
 from trainium_cdk.settings.section import Section
-from trainium_cdk.settings.slurm import SlurmSection
+from trainium_cdk.settings.slurm import SlurmSection, refuse_duplicates
 from trainium_cdk.settings.storage import Registry, Storage
 
 SERVICE_NETWORKS = ("172.20.0.0/16", "10.100.0.0/16", "192.168.0.0/16")
@@ -45,6 +45,19 @@ Requirement = Annotated[
 ]
 
 
+class OwnScript(Settings):
+    """A script of your own, which Slurm nodes run as root after ours."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=60)]
+    """Its name, for logs and messages."""
+    script: Annotated[str, StringConstraints(pattern=r"^#!", max_length=200_000)]
+    """Its text; the first line names the interpreter, for example `#!/bin/bash`. Everybody with access to a node can read it: no secrets.
+    It runs at a node's first start, and on head and login nodes again when the scripts change: let it be repeatable. If it fails, the
+    node does too; an update of the cluster only reports it. The environment variable TRN_NODE_ROLE is head, compute or login."""
+    nodes: tuple[Literal["head", "compute", "login"], ...] = Field(default=("head", "compute", "login"), min_length=1)
+    """The nodes that run it. On AWS PCS the login node is the head."""
+
+
 class Bootstrap(Settings):
     """What is installed on the nodes."""
 
@@ -57,6 +70,13 @@ class Bootstrap(Settings):
     """The virtual environment: a path, or a name in the shared home directory."""
     pip_packages: tuple[Requirement, ...] = ()
     """Additional packages for it, for example `transformers==4.52.3`."""
+    scripts: tuple[OwnScript, ...] = ()
+    """Your own scripts, in the order in which Slurm nodes run them. Nodes on EKS have `eks.node_groups[].user_data`."""
+
+    @model_validator(mode="after")
+    def _names(self) -> Bootstrap:
+        refuse_duplicates([s.name for s in self.scripts], "script")
+        return self
 
 
 def _encryption(value: str) -> str:

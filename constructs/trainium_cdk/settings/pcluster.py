@@ -17,6 +17,7 @@ from trainium_cdk.settings.base import (
     InstanceTypeName,
     MaybeToken,
     MountDir,
+    PolicyArn,
     SecurityGroupId,
     Settings,
     Version,
@@ -127,9 +128,7 @@ class Provider(Settings):
     ParallelClusterClusterPolicy1 and 2 and DefaultParallelClusterIamAdminPolicy of ParallelCluster's parallelcluster-policies.yaml,
     AWSLambdaBasicExecutionRole, events:PutRule, DeleteRule, PutTargets and RemoveTargets on rule/*, and s3:*Object, ListBucket and
     ListBucketVersions on the function's bucket (its name begins with the stack's); and trust lambda.amazonaws.com. Default: a new role."""
-    policies: tuple[
-        Annotated[str, StringConstraints(pattern=r"^arn:aws[a-z-]*:iam::([0-9]{12}|aws):policy/\S+$")], ...
-    ] = Field(default=(), max_length=4)
+    policies: tuple[PolicyArn, ...] = Field(default=(), max_length=4)
     """IAM policies added to the role that the stack creates, for example for other services that `overrides` use. IAM
     allows ten
     policies on a role, and the role already has six."""

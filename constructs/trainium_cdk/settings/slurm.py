@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints, model_validator
 
 from trainium_cdk.problems import KeyPath, wrong
-from trainium_cdk.settings.base import AmiId
+from trainium_cdk.settings.base import AmiId, PolicyArn
 from trainium_cdk.settings.section import Nodes, Placed, Section, Sized
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$", max_length=25)]
@@ -63,6 +63,8 @@ class SlurmSection(Section):
     queues: Sequence[SlurmQueue]
     custom_ami: AmiId | None = None
     """Image of every node without a custom_ami of its own."""
+    node_policies: tuple[PolicyArn, ...] = Field(default=(), max_length=8)
+    """ARNs of IAM policies for the role of every node, jobs included, for example to read a bucket of data. IAM allows ten on a role."""
 
     @model_validator(mode="after")
     def _names(self) -> SlurmSection:
