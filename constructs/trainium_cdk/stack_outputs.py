@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from trainium_cdk.eks.bastion_host import TrnBastionHost
     from trainium_cdk.eks.groups import NodeGroup
     from trainium_cdk.eks.images import TrnImageBuilder
+    from trainium_cdk.settings import TeamQueue
 
 
 class TrnOutputs(Construct):
@@ -49,6 +50,7 @@ class TrnOutputs(Construct):
         endpoint: On EKS: `private` where the API is reached through `bastion_host` alone. Default: that of a `TrnEksCluster`; else `private`
             with a `bastion_host`, and `public` without.
         namespace: On EKS: where jobs run. Default: that of a `TrnEksCluster`; else training.
+        queues: On EKS: shares of the nodes for teams, as for `TrnPlugins`: `trn --team`. Default: none.
         version: On EKS: Kubernetes version. Default: that of a `TrnEksCluster`; else the catalogue's.
 
     Raises:
@@ -69,6 +71,7 @@ class TrnOutputs(Construct):
         access_role: AnyRole | None = None,
         endpoint: Literal["private", "public"] | None = None,
         namespace: str | None = None,
+        queues: Sequence[TeamQueue] = (),
         version: str | None = None,
     ) -> None:
         super().__init__(scope, id)
@@ -113,6 +116,7 @@ class TrnOutputs(Construct):
             self,
             cluster_outputs(
                 [group.fleet for group in node_groups],
+                queues,
                 cluster_name=view.name,
                 namespace=namespace or view.namespace,
                 claims=",".join(claim_of(mount.kind) for mount in mounted),

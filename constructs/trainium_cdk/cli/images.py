@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from trainium_cdk.cli.bake import bake
-from trainium_cdk.cli.options import EKS_STACK, ClusterFile, EnvFile, Json, Region, Stack, kubernetes
+from trainium_cdk.cli.options import EKS_STACK, ClusterFile, EnvFile, Json, Region, Stack, kubernetes, with_team
 from trainium_cdk.cli.output import answer, hand_out, put, say, shown
 from trainium_cdk.cli.settings import SETTINGS
 
@@ -85,8 +85,8 @@ def stage(
             raise typer.Exit(1)
 
 
-image.command()(build)
+image.command()(with_team(build))
 image.command()(bake)
 image.callback()(lambda: None)  # so that a subcommand is not taken for the command itself
-data.command()(stage)
+data.command()(with_team(stage))
 data.callback()(lambda: None)

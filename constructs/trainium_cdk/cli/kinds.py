@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainium_cdk.cli.named import did_you_mean
-from trainium_cdk.cli.options import DEFAULT_STACK, ClusterFile, EnvFile, Json, Region, Stack, read_cluster
+from trainium_cdk.cli.options import DEFAULT_STACK, ClusterFile, EnvFile, Json, Region, Stack, deployed
 from trainium_cdk.cli.output import answer, put, say
 from trainium_cdk.errors import JobError
 
@@ -38,12 +38,11 @@ def kinds(
     details = bool(name) or as_json
     described = [_describe(kind, every[kind], details=details) for kind in ([name] if name else every)]
     if here:
-        from trainium_cdk import outputs
         from trainium_cdk.jobs.plan import obstacle
 
-        deployed = read_cluster(cluster) if cluster else outputs.read(stack, region)
+        on = deployed(stack, region, cluster)
         for one in described:
-            one["here"] = obstacle(every[one["kind"]], deployed) or "yes"
+            one["here"] = obstacle(every[one["kind"]], on) or "yes"
     if as_json:
         put(described)
         return
@@ -53,7 +52,7 @@ def kinds(
         needs.append(f"Neuron SDK {one['releases']}" if one["releases"] else "any Neuron SDK")
         lines = [one["title"], "; ".join(needs), one["upstream"]]
         lines += [f"packages of its own: {one['packages']}"] if one["packages"] else []
-        lines += [f"on {deployed.stack}: {one['here']}"] if here else []
+        lines += [f"on {on.stack}: {one['here']}"] if here else []
         for label, text in zip((one["kind"], *[""] * len(lines)), lines, strict=False):
             answer(f"{label:{width}}{text}")
         for option, help in one["options"].items() if name else ():

@@ -15,6 +15,8 @@ from trainium_cdk.engines import EKS
 from trainium_cdk.errors import EngineError, OutputsError, SettingsFileError, TrnError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from trainium_cdk.jobs import Backend, Submission
     from trainium_cdk.jobs.kubernetes import KubernetesBackend
     from trainium_cdk.outputs import Cluster
@@ -94,6 +96,12 @@ ClusterFile = Annotated[
         help="File with the output of `trn cluster`, used instead of the stack's outputs.",
     ),
 ]
+_Team = Annotated[
+    str | None,
+    typer.Option("--team", envvar="TRN_TEAM", help="EKS: team (eks.queues) whose jobs are meant. Default: no team's."),
+]
+_chosen = {"team": ""}
+"""What `with_team` has read: the commands pass on stack, region and file, of which a team is a part."""
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 _ID_HELP = "Id of the job, as `trn submit` and `trn list` print it; a beginning of it that is enough, or `latest`."
 JobId = Annotated[str, typer.Argument(metavar="JOB", help=_ID_HELP)]
@@ -139,10 +147,42 @@ def described(ctx: typer.Context) -> Environment | None:
     return env
 
 
+def with_team(function: Callable[..., None]) -> Callable[..., None]:
+    """A command on jobs with the option --team."""
+    import inspect
+
+    def run(team: str | None, **values: Any) -> None:
+        _chosen["team"] = team or ""
+        function(**values)
+
+    signature = inspect.signature(function, eval_str=True)
+    option = inspect.Parameter("team", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_Team)
+    parameters = [*signature.parameters.values(), option]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__, run.__doc__ = {p.name: p.annotation for p in parameters}, function.__doc__
+    return run
+
+
+def deployed(stack: str, region: str | None, file: Path | None, engine: str | None = None) -> Cluster:
+    """The cluster of a stack, or of a file with it; with --team as that team sees it.
+
+    Raises:
+        OutputsError: it cannot be read, or has no such team.
+    """
+    from trainium_cdk import outputs
+
+    return in_team(outputs.read(stack, region, engine) if file is None else read_cluster(file))
+
+
+def in_team(cluster: Cluster) -> Cluster:
+    """A cluster as the team of --team sees it. Raises OutputsError: it has no such team."""
+    return cluster.of_team(_chosen["team"]) if _chosen["team"] else cluster
+
+
 def backend(stack: str, region: str | None, local: bool | None, file: Path | None) -> Backend[Submission]:
     from trainium_cdk.jobs.connect import connect
 
-    return connect(stack, region, local=local, cluster=None if file is None else read_cluster(file), say=say)
+    return connect(local=local, cluster=deployed(stack, region, file), say=say)
 
 
 def kubernetes(stack: str, region: str | None, file: Path | None) -> KubernetesBackend:
@@ -151,11 +191,10 @@ def kubernetes(stack: str, region: str | None, file: Path | None) -> KubernetesB
     Raises:
         TrnError: it runs something else.
     """
-    from trainium_cdk import outputs
     from trainium_cdk.jobs.connect import connect
     from trainium_cdk.jobs.kubernetes import KubernetesBackend
 
-    cluster = outputs.read(stack, region, EKS.name) if file is None else read_cluster(file)
+    cluster = deployed(stack, region, file, EKS.name)
     return only(KubernetesBackend, connect(cluster=cluster, say=say), EKS.title, EKS_STACK)
 
 
@@ -192,4 +231,5 @@ def read_cluster(file: Path) -> Cluster:
 
 def at(stack: str, region: str | None) -> str:
     """The options with which another command uses the same stack."""
-    return ("" if stack == DEFAULT_STACK else f" --stack {stack}") + (f" --region {region}" if region else "")
+    team = f" --team {_chosen['team']}" if _chosen["team"] else ""
+    return ("" if stack == DEFAULT_STACK else f" --stack {stack}") + (f" --region {region}" if region else "") + team

@@ -15,8 +15,9 @@ from trainium_cdk.cli.options import (
     Region,
     Stack,
     SubmitEnvFile,
+    deployed,
     described,
-    read_cluster,
+    in_team,
 )
 from trainium_cdk.cli.output import put, say, table
 from trainium_cdk.cli.submit import make, of_kinds
@@ -92,11 +93,7 @@ def _counts(text: str) -> list[int]:
 
 
 def _cluster(environment: Environment | None, stack: str, region: str | None, file: Path | None) -> Cluster:
-    from trainium_cdk import outputs
-
-    if file:
-        return read_cluster(file)
-    return described_cluster(environment, stack) if environment else outputs.read(stack, region)
+    return in_team(described_cluster(environment, stack)) if environment and not file else deployed(stack, region, file)
 
 
 def described_cluster(environment: Environment, stack: str) -> Cluster:

@@ -7,7 +7,7 @@ needs of its instance type, so that a type described only in an environment file
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -119,6 +119,16 @@ class ClusterOutputs(BaseModel):
     def queues(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(f.queue for f in self.fleets))
 
+    def of_team(self, team: str) -> Self:
+        """The cluster as a team of it sees it.
+
+        Raises:
+            OutputsError: the cluster has no such team.
+        """
+        raise OutputsError(
+            f"{self.stack} has no teams: they are namespaces of Kubernetes (eks.queues). Remove --team {team}"
+        )
+
     def queue(self, name: str | None = None) -> tuple[Fleet, ...]:
         """The fleets of a queue; of the first one where no name is given.
 
@@ -161,7 +171,11 @@ def fields(keys: Keys, outputs: Mapping[str, str]) -> dict[str, Any]:
         name: "" if outputs[key] == _NONE else outputs[key] for key, (name, _) in keys.items() if key in outputs
     }
     data["mount_dirs"] = [d for d in data.get("mount_dirs", "").split(",") if d]
-    numbered = [k for k in outputs if k.startswith(_FLEET) and k.removeprefix(_FLEET).isdecimal()]
-    numbered.sort(key=lambda k: int(k.removeprefix(_FLEET)))
-    data["fleets"] = tuple(Fleet.model_validate_json(outputs[k]) for k in numbered)
+    data["fleets"] = tuple(Fleet.model_validate_json(outputs[k]) for k in numbered(_FLEET, outputs))
     return data
+
+
+def numbered(prefix: str, outputs: Mapping[str, str]) -> list[str]:
+    """The keys that are a prefix and a number, by the number."""
+    found = [k for k in outputs if k.startswith(prefix) and k.removeprefix(prefix).isdecimal()]
+    return sorted(found, key=lambda k: int(k.removeprefix(prefix)))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from trainium_cdk.outputs.contract import COMMON_KEYS, ClusterOutputs, Exports, Fleet, Keys, export
+from pydantic import BaseModel, ConfigDict
+
+from trainium_cdk.errors import OutputsError
+from trainium_cdk.outputs.contract import COMMON_KEYS, ClusterOutputs, Exports, Fleet, Keys, export, numbered
 
 if TYPE_CHECKING:
     from trainium_cdk.catalog import InstanceType
-    from trainium_cdk.settings import Environment
+    from trainium_cdk.settings import Environment, TeamQueue
 
 SERVICE_ACCOUNT = "trn-job"
 """The service account of jobs: EKS Pod Identity gives it the data buckets."""
@@ -18,6 +21,17 @@ GROUP_LABEL = "trainium-cdk/node-group"
 """Kubernetes label of a node group's nodes; its value is the group's name."""
 ROLE_LABEL = "trainium-cdk/role"
 """Kubernetes label of nodes: `training` or `system`."""
+_TEAM = "Team"
+
+
+class Team(BaseModel):
+    """A team's namespace, as its output carries it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+    namespace: str
+    max_nodes: dict[str, int] = {}
+    """Most nodes of a queue that it can have; of queues that are not named, all."""
 
 
 class EksCluster(ClusterOutputs):
@@ -57,12 +71,31 @@ class EksCluster(ClusterOutputs):
     kubernetes_version: str
     access_role: str = ""
     """IAM role to assume for using the Kubernetes API; empty if none."""
+    teams: tuple[Team, ...] = ()
 
     @classmethod
     def fields(cls, outputs: Mapping[str, str]) -> dict[str, Any]:
         data = super().fields(outputs)
         data["claims"] = [c for c in data.get("claims", "").split(",") if c]
+        data["teams"] = [Team.model_validate_json(outputs[key]) for key in numbered(_TEAM, outputs)]
         return data
+
+    def of_team(self, team: str) -> Self:
+        """The cluster with a team's namespace and the nodes that it can have. Its members use their own credentials: the role that `trn`
+        takes is for the jobs' namespace."""
+        found = {each.namespace: each for each in self.teams}
+        if team not in found:
+            has = f"it has {', '.join(found)}" if found else "it has none (eks.queues)"
+            raise OutputsError(f"{self.stack} has no team {team!r}; {has}")
+        most = found[team].max_nodes
+        fleets = [
+            f.model_copy(update={"nodes": n}) for f in self.fleets if (n := min(f.nodes, most.get(f.queue, f.nodes)))
+        ]
+        if not fleets:
+            raise OutputsError(
+                f"team {team} of {self.stack} has no nodes. Raise its max_nodes (eks.queues) and deploy again"
+            )
+        return self.model_copy(update={"namespace": team, "access_role": "", "fleets": tuple(fleets), "teams": ()})
 
 
 def eks_outputs(
@@ -78,6 +111,7 @@ def eks_outputs(
     image = env.node_image if not any(group.custom_ami for group in env.eks.node_groups) else None
     return cluster_outputs(
         eks_fleets(env),
+        env.eks.queues,
         cluster_name=env.eks_cluster_name,
         namespace=env.eks.namespace,
         claims=",".join(claims(env)),
@@ -99,13 +133,18 @@ def eks_outputs(
     )
 
 
-def cluster_outputs(fleets: Sequence[Fleet], **values: str) -> Exports:
+def cluster_outputs(fleets: Sequence[Fleet], teams: Sequence[TeamQueue] = (), **values: str) -> Exports:
     """What a stack with an EKS cluster exports.
 
     Args:
+        teams: shares of the nodes, each with a namespace of its own.
         values: the fields of `EksCluster` that outputs carry; any may be a CDK token.
     """
-    return export("eks", EksCluster.keys, {"service_account": SERVICE_ACCOUNT, **values}, fleets)
+    found = export("eks", EksCluster.keys, {"service_account": SERVICE_ACCOUNT, **values}, fleets)
+    for i, team in enumerate(teams):
+        made = Team(namespace=team.namespace, max_nodes=team.max_nodes)
+        found[f"{_TEAM}{i}"] = (made.model_dump_json(), f"Namespace of the team {team.namespace}")
+    return found
 
 
 def claims(env: Environment) -> tuple[str, ...]:

@@ -94,7 +94,7 @@ def pod(api: Api, job: Mapping[str, str], task: str, index: int) -> Object | Non
 
 def positions(api: Api) -> dict[str, int]:
     """The position of each waiting job in its queue, from 1, by the job's uid. Kueue's order: priority, then age (`queueOrderingFunc`)."""
-    found = [w for w in api.list("Workload", fields=_PENDING, page=0) if _pending(w)]
+    found = [w for w in api.list("Workload", fields=_PENDING, page=0, without=["podSets"]) if _pending(w)]
     found.sort(key=lambda w: (-int(w["spec"].get("priority") or 0), _since(w), w["metadata"]["name"]))
     seen, places = Counter[str](), dict[str, int]()
     for workload in found:

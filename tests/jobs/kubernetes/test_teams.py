@@ -1,0 +1,103 @@
+"""`trn --team`: jobs in a team's namespace, with the rights of a member of it alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox import LocalAws
+from tests.jobs.kubernetes.conftest import EFS, NAME, Running, apply, make_cluster, script
+from trainium_cdk import outputs, settings
+from trainium_cdk.eks import kueue, manifests, network_policies
+from trainium_cdk.eks.access import groups_of
+from trainium_cdk.eks.installation import Installation
+from trainium_cdk.errors import JobError, OutputsError
+from trainium_cdk.jobs.kubernetes import KubernetesBackend, kubernetes_api, render
+
+QUEUES = [{"namespace": "speech", "nodes": {"trn": 1}, "max_nodes": {"trn": 1}}, {"namespace": "vision"}]
+ENV = settings.validate({"eks": {"node_groups": [{"name": "trn", "max_nodes": 4}], "queues": QUEUES}})
+
+
+def test_the_outputs_of_a_stack_name_its_teams() -> None:
+    exported = outputs.eks_outputs(ENV, bucket="b")
+    found = outputs.parse("TrnEksStack", "us-east-1", {key: value for key, (value, _) in exported.items()})
+    speech, vision = found.of_team("speech"), found.of_team("vision")
+    assert isinstance(speech, outputs.EksCluster)
+    assert (speech.namespace, speech.access_role, [f.nodes for f in speech.fleets]) == ("speech", "", [1])
+    assert [f.nodes for f in vision.fleets] == [4]
+    with pytest.raises(JobError, match="nodes is 2, but queue trn has at most 1"):
+        render(script(image="x"), speech, "t")
+    for cluster, message in [(found, "no team 'sound'; it has speech, vision"), (make_cluster(), "it has none")]:
+        with pytest.raises(OutputsError, match=message):
+            cluster.of_team("sound")
+
+
+@pytest.fixture
+def member(running: Running, local_aws: LocalAws) -> Iterator[dict[str, str]]:
+    """The environment of a member of the team `speech`, whose namespace is made here."""
+    wanted, eks, iam = Installation.of(ENV), local_aws.client("eks"), local_aws.client("iam")
+    own = [
+        *manifests.namespaces(wanted), manifests.service_account(wanted, "speech"), *manifests.access(wanted),
+        *network_policies.policies(wanted), *manifests.volumes(wanted, [EFS]), *kueue.queues(wanted),
+    ]  # fmt: skip
+    apply(
+        running.kubernetes,
+        [
+            o
+            for o in own
+            if "speech"
+            in (o["metadata"].get("namespace"), *o["metadata"]["name"].split("."), *o["metadata"]["name"].split("-"))
+        ],
+    )
+    arn = iam.create_user(UserName="speech")["User"]["Arn"]
+    key = iam.create_access_key(UserName="speech")["AccessKey"]
+    may = '{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "eks:DescribeCluster", "Resource": "*"}]}'
+    iam.put_user_policy(UserName="speech", PolicyName="describe", PolicyDocument=may)
+    eks.create_access_entry(clusterName=NAME, principalArn=arn, kubernetesGroups=groups_of("edit", "speech"))
+    eks.associate_access_policy(
+        clusterName=NAME, principalArn=arn, policyArn="arn:aws:eks::aws:cluster-access-policy/AmazonEKSEditPolicy",
+        accessScope={"type": "namespace", "namespaces": ["speech"]},
+    )  # fmt: skip
+    keys = {"AWS_ACCESS_KEY_ID": key["AccessKeyId"], "AWS_SECRET_ACCESS_KEY": key["SecretAccessKey"]}
+    yield {**running.variables, **keys, "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
+    eks.delete_access_entry(clusterName=NAME, principalArn=arn)
+    iam.delete_access_key(UserName="speech", AccessKeyId=key["AccessKeyId"])
+    iam.delete_user_policy(UserName="speech", PolicyName="describe")
+    iam.delete_user(UserName="speech")
+
+
+def test_a_member_submits_follows_and_cancels(
+    running: Running, member: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    teams = tuple(outputs.eks.Team(namespace=each["namespace"]) for each in QUEUES)
+    file, program = tmp_path / "cluster.json", tmp_path / "run.sh"
+    file.write_text(running.cluster.model_copy(update={"teams": teams}).model_dump_json())
+    program.write_text("echo from $(hostname)\n")
+
+    def trn(*words: str, team: str = "speech") -> subprocess.CompletedProcess[str]:
+        environment = {**member, "TRN_CLUSTER": str(file), "TRN_TEAM": team}
+        return subprocess.run(["trn", *words], env=environment, capture_output=True, text=True, check=False)
+
+    sent = trn("submit", str(program), "--image", "registry.example/train:1", "--token", "team")
+    assert sent.returncode == 0, sent.stderr
+    [id] = sent.stdout.split()
+    assert f"trn logs -f {id} --team speech" in sent.stderr
+    done = trn("wait", id)
+    assert done.returncode == 0, done.stderr
+    assert f"from {id}-train-0-0" in trn("logs", id).stdout
+    assert id in trn("list").stdout
+    program.write_text("sleep 3600\n")
+    [second] = trn("submit", str(program), "--image", "registry.example/train:1", "--token", "two").stdout.split()
+    assert "CANCELLED" in trn("cancel", second).stdout + trn("status", second).stdout
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", running.variables["AWS_ACCESS_KEY_ID"])
+    others = KubernetesBackend(running.cluster, lambda: kubernetes_api(running.cluster))
+    assert id not in others.ids(1000), "it is in the team's namespace"
+    others.api.close()
+    for team, message in {"sound": "no team 'sound'; it has speech, vision", "vision": "not allowed"}.items():
+        refused = trn("list", team=team)
+        assert refused.returncode == 1
+        assert message in refused.stderr
