@@ -27,7 +27,7 @@ from trainium_cdk.jobs.kubernetes import KubernetesBackend, kubernetes_api, name
 NAMESPACE = "crowd"
 """Not one of Kueue's: the objects stay as they are made here."""
 _WITH_PODS = 100
-"""Ended jobs with pods: nobody asks for those of the others."""
+"""Ended jobs with pods: those of the others are never requested."""
 _MEASURED = """
 import resource, subprocess, sys
 done = subprocess.run(sys.argv[1:])
