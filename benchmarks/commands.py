@@ -161,7 +161,7 @@ def main() -> int:
         *columns, title=f"medians of {options.runs} interleaved runs, {QUICK} times as many of short commands"
     )
     for case in cases:
-        mine, floor = _median(measured[case.name]), _median(measured.get(case.floor, measured[case.name]))
+        mine, floor = median(measured[case.name]), median(measured.get(case.floor, measured[case.name]))
         wall, cpu = mine.wall / floor.wall, mine.cpu / floor.cpu
         figures = (f"{mine.wall:.2f}", f"{wall:.2f}", f"{mine.cpu:.3f}", f"{cpu:.2f}")
         table.add_row(case.name, *figures, f"{case.most:.1f}" if case.most else "", case.floor)
@@ -169,7 +169,7 @@ def main() -> int:
     return 0
 
 
-def _median(runs: list[Run]) -> Run:
+def median(runs: list[Run]) -> Run:
     return Run(statistics.median(r.wall for r in runs), statistics.median(r.cpu for r in runs))
 
 

@@ -1,12 +1,14 @@
-"""What `trn` adds to a submission, relative to plain `sbatch` on the same Slurm: `python -m benchmarks.submissions`.
+"""What `trn` adds to a submission, relative to plain `sbatch` on the same Slurm, and what its commands take with thousands of queued jobs:
+`python -m benchmarks.submissions`.
 
-The partition accepts jobs but starts none, so that only submissions are measured; the cases are interleaved.
+The partition accepts jobs but starts none, so that only submissions are measured; the cases are interleaved, and processor time (of this
+process and of those it starts) is measured as well as elapsed time.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
+import resource
 import subprocess
 import sys
 import tempfile
@@ -17,6 +19,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.commands import BIN, IMPORTS, PYTHON, Run, median
 from sandbox.slurm import LocalSlurm, available
 from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
 from trainium_cdk.jobs import BertLarge, LocalTransport, Script, SlurmBackend
@@ -27,8 +30,9 @@ FLOOR = "sbatch"
 def main() -> int:
     """Measure and print the table; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=40)
-    runs = parser.parse_args().runs
+    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--queued", type=int, default=2000, help="further jobs in the queue, while the commands run")
+    options = parser.parse_args()
     if reason := available():
         print(reason, file=sys.stderr)
         return 1
@@ -51,23 +55,64 @@ def main() -> int:
                     "scontrol update StartTime=now JobId=$(sbatch --parsable --begin=now+900 -o /dev/null --wrap=true)",
                 ]
             ),
-            "trn: a script, one stage": lambda: backend.submit(Script(filename="job.sh", content=b"true\n")),
+            "trn: a script, one stage": lambda: backend.submit(
+                Script(filename="job.sh", content=b"#!/bin/bash\ntrue\n")
+            ),
             "trn: bert-large, three stages": lambda: backend.submit(BertLarge(data="/efs/data")),
         }
-        times: dict[str, list[float]] = {name: [] for name in cases}
-        for _ in range(runs):
-            for name, run in cases.items():
-                began = time.perf_counter()
-                run()
-                times[name].append(time.perf_counter() - began)
+        submissions = _interleaved(cases, options.runs)
+        for _ in range(options.queued):
+            cases["trn: a script, one stage"]()
+        commands = _interleaved(_commands(Path(folder), env), 3)
         slurm.run(["scancel", "-p", "compute1"])
-    floor = statistics.median(times[FLOOR])
-    table = Table("case", "median ms", "ratio to sbatch", title=f"{runs} interleaved submissions")
-    for name, taken in times.items():
-        middle = statistics.median(taken)
-        table.add_row(name, f"{middle * 1000:.1f}", f"{middle / floor:.1f}")
-    Console().print(table)
+    _print(submissions, FLOOR, f"{options.runs} interleaved submissions by one process")
+    _print(commands, IMPORTS, f"commands on a head node with {options.queued} jobs in the queue")
     return 0
+
+
+def _commands(folder: Path, env: dict[str, str]) -> dict[str, Callable[[], object]]:
+    """Commands on the head node, of which one submits jobs that the others look at."""
+    cluster, script = folder / "cluster.json", folder / "job.sh"
+    cluster.write_text(make_cluster(fleet(nodes=4)).model_dump_json())
+    script.write_text("#!/bin/bash\ntrue\n")
+
+    def trn(*arguments: str) -> Callable[[], object]:
+        options = ("--local", "--cluster", str(cluster))
+        command = [str(BIN / "trn"), *arguments, *options]
+        return lambda: subprocess.run(command, env=env, check=True, capture_output=True)
+
+    return {
+        IMPORTS: lambda: subprocess.run([PYTHON, "-c", "import boto3, pydantic"], check=True),
+        "trn submit": trn("submit", str(script)),
+        "trn list": trn("list"),
+        "trn status": trn("status", "latest"),
+        "trn cancel": trn("cancel", "latest"),
+    }
+
+
+def _interleaved(cases: dict[str, Callable[[], object]], runs: int) -> dict[str, list[Run]]:
+    measured: dict[str, list[Run]] = {name: [] for name in cases}
+    for _ in range(runs):
+        for name, run in cases.items():
+            before, began = _cpu(), time.perf_counter()
+            run()
+            measured[name].append(Run(time.perf_counter() - began, _cpu() - before))
+    return measured
+
+
+def _cpu() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def _print(measured: dict[str, list[Run]], floor: str, title: str) -> None:
+    table = Table("case", "elapsed ms", "ratio", "CPU ms", "ratio", title=f"{title}; ratios to {floor}")
+    least = median(measured[floor])
+    for name, runs in measured.items():
+        one = median(runs)
+        figures = (one.wall * 1000, one.wall / least.wall, one.cpu * 1000, one.cpu / least.cpu)
+        table.add_row(name, *(f"{figure:.1f}" for figure in figures))
+    Console().print(table)
 
 
 if __name__ == "__main__":

@@ -54,12 +54,12 @@ def test_arguments_reach_a_program_unchanged(arguments: list[str]) -> None:
 )
 def test_files_are_written_byte_for_byte(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
     target = tmp_path_factory.mktemp("file") / "it's"
-    bash(quote.file(quote.word(str(target)), content))
+    bash(quote.WRITE + quote.file(quote.word(str(target)), content))
     assert target.read_bytes() == content
 
 
 def test_text_stays_readable() -> None:
-    assert quote.file("x", "echo ä\n\tb\n".encode()) == "cat > x <<'EOF'\necho ä\n\tb\nEOF\n"
+    assert quote.file("x", "echo 'ä'\n\tb\n".encode()) == "write x <<'EOF'\necho 'ä'\n\tb\nEOF\n"
 
 
 @pytest.mark.parametrize("argument", ["\0", "a\0b", "\udcff"])

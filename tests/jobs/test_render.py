@@ -46,7 +46,7 @@ WORDS = {"script", "phase-2-file", "own-data"}
 def without_library(text: str) -> str:
     """The text with the files left out that are sent as they are: the library, and corrections."""
     return re.sub(
-        r"""^cat > ("\$job/"?(?:stage\.sh|fetch\.sh)"|"\$job/script/"\w+\.py) <<.*?\nEOF$""",
+        r"""^write ("\$job/"?(?:stage\.sh|fetch\.sh)"|"\$job/script/"\w+\.py) <<.*?\nEOF$""",
         r"[\1]",
         text,
         flags=re.M | re.S,

@@ -45,6 +45,26 @@ def log(backend: SlurmBackend, id: str, **options: object) -> str:
     return b"".join(chunk.data for chunk in backend.logs(id, **options)).decode()  # type: ignore[arg-type]
 
 
+def test_a_submission_of_one_stage_starts_no_needless_process(slurm: LocalSlurm, tmp_path: Path) -> None:
+    """Each takes a millisecond or more, which a sweep of a thousand submissions multiplies; a request to Slurm takes several."""
+    used = tmp_path / "used"
+    for name in (
+        "base64", "cat", "chmod", "flock", "head", "install", "mkdir", "mv", "rm", "sbatch", "scancel", "scontrol", "sed", "squeue", "stat",
+    ):  # fmt: skip
+        transport = with_program(slurm, tmp_path, name, f"echo {name} >> {used}")
+    backend = SlurmBackend(make_cluster(fleet(nodes=4)), transport)
+    slurm.run(["scontrol", "update", "PartitionName=compute1", "State=DOWN"])  # the job's own processes come later
+    try:
+        backend.submit(script("true"))  # makes the folders of a new file system
+        used.unlink()
+        sent = backend.submit(script("echo it\\'s done"))
+        assert used.read_text().split() == ["flock", "mkdir", "sbatch"]
+    finally:
+        slurm.run(["scontrol", "update", "PartitionName=compute1", "State=UP"])
+    assert backend.wait(sent.id, timeout=60).ok
+    assert "it's done" in log(backend, sent.id)
+
+
 NO_RESPONSES = (
     "Unexpected message received", "Message send failure", "Message receive failure", "Insane message length",
     "Communication connection failure", "Communication shutdown failure", "Unexpected missing socket error",

@@ -16,6 +16,7 @@ import pytest
 from sandbox.slurm import LocalSlurm
 from tests.trust.figures import record
 from tests.trust.moments import PHASES, Moments, spread
+from trainium_cdk.cli.named import user
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
 from trainium_cdk.outputs import SlurmCluster
 
@@ -31,17 +32,33 @@ def known(slurm: LocalSlurm) -> Counter[str]:
 
 
 @pytest.mark.sweep
+@pytest.mark.parametrize("stages", [("precompile", "train"), ("train",)], ids=len)
 def test_a_client_that_is_killed_and_run_again_submits_once(
-    slurm: LocalSlurm, backend: SlurmBackend, cluster: SlurmCluster, jobs_dir: Path, tmp_path: Path
+    stages: tuple[str, ...],
+    slurm: LocalSlurm,
+    backend: SlurmBackend,
+    cluster: SlurmCluster,
+    jobs_dir: Path,
+    tmp_path: Path,
 ) -> None:
     """SIGKILL before a command of each phase: of `trn` alone, so that the head node's side continues, or of both sides."""
     (tmp_path / "once.sh").write_bytes(ONCE)
     (tmp_path / "cluster.json").write_text(cluster.model_dump_json())
     env = {**slurm.node_env(), "TRN_CLUSTER": str(tmp_path / "cluster.json")}
-    moments = Moments(tmp_path)
+    moments, several = Moments(tmp_path), len(stages) > 1
 
     def submit(token: str, number: int = 0, action: str = "") -> list[str]:
-        command = [TRN, "submit", "once.sh", "--token", token, "--env", f"NAME={token}", "--precompile", "--local"]
+        command = [
+            TRN,
+            "submit",
+            "once.sh",
+            "--token",
+            token,
+            "--env",
+            f"NAME={token}",
+            "--local",
+            *["--precompile"] * several,
+        ]
         done = subprocess.run(
             command, env={**env, **moments.env(token, number, action)}, cwd=tmp_path, capture_output=True, check=False
         )
@@ -49,30 +66,32 @@ def test_a_client_that_is_killed_and_run_again_submits_once(
         return moments.phases(token)
 
     def one(i: int, number: int, phase: str, action: str) -> None:
-        token = f"kill-{i}"
+        token = f"kill-{len(stages)}-{i}"
         seen = submit(token, number, action)
         assert seen[number - 1] == phase
-        again = Script(filename="once.sh", content=ONCE, env={"NAME": token}, precompile=True)
-        assert list(backend.submit(again, token).stages) == ["precompile", "train"]
+        again = Script(filename="once.sh", content=ONCE, env={"NAME": token}, precompile=several, user=user())
+        assert tuple(backend.submit(again, token).stages) == stages
 
-    whole = submit("whole")
-    assert tuple(dict.fromkeys(whole)) == PHASES
+    submit(f"first-{len(stages)}")  # makes the folders of a new file system
+    whole = submit(f"whole-{len(stages)}")
+    assert tuple(dict.fromkeys(whole)) == tuple(p for p in PHASES if several or p != "taken by Slurm")
     plan = [(*point, action) for point in spread(whole, EACH) for action in ("kill-client", "kill-both")]
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda numbered: one(numbered[0], *numbered[1]), enumerate(plan)))
     killed = len(plan)
-    ids = [f"once-kill-{i}" for i in range(killed)]
+    ids = [f"once-kill-{len(stages)}-{i}" for i in range(killed)]
     ended = [backend.wait(id, 600) for id in ids]
     found = known(slurm)
     home = Path(slurm.node_env()["HOME"])
-    ran = [(home / f"ran-kill-{i}").read_text().count("ran") for i in range(killed)]
-    record(
-        "killed-clients", killed=killed, jobs=sum(found[id] >= 2 for id in ids), lost=sum(found[id] < 2 for id in ids),
-        duplicated=sum(found[id] > 2 for id in ids) + sum(n > 2 for n in ran), killed_while=Counter(phase for _, phase, _ in plan),
-    )  # fmt: skip
+    ran = [(home / f"ran-kill-{len(stages)}-{i}").read_text().count("ran") for i in range(killed)]
+    if several:
+        record(
+            "killed-clients", killed=killed, jobs=sum(found[id] >= 2 for id in ids), lost=sum(found[id] < 2 for id in ids),
+            duplicated=sum(found[id] > 2 for id in ids) + sum(n > 2 for n in ran), killed_while=Counter(phase for _, phase, _ in plan),
+        )  # fmt: skip
     assert all(job.ok for job in ended)
-    assert {found[id] for id in ids} == {2}  # its two stages, once each
-    assert set(ran) == {2}  # once to compile (a trial run) and once to train
+    assert {found[id] for id in ids} == {len(stages)}  # its stages, once each
+    assert set(ran) == {len(stages)}  # once to compile (a trial run) and once to train
 
 
 def paused(slurm: LocalSlurm, on: bool) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from trainium_cdk import engines
 from trainium_cdk._aws import aws_errors_as
-from trainium_cdk._aws import region as aws_region
+from trainium_cdk._aws import client as aws_client
 from trainium_cdk.errors import OutputsError
 from trainium_cdk.outputs.contract import CONTRACT, CONTRACT_KEY, ClusterOutputs
 
@@ -17,6 +17,8 @@ Cluster = ClusterOutputs
 
 
 class _Named(BaseModel):
+    model_config = ConfigDict(defer_build=True)
+
     engine: str
 
 
@@ -76,11 +78,10 @@ def read(stack: str, region: str | None = None, engine: str | None = None) -> Cl
     Raises:
         OutputsError: no credentials, no such stack, a deploy that is not complete, or outputs of something else.
     """
-    import boto3
     from botocore.exceptions import ClientError
 
     with aws_errors_as(OutputsError, f"cannot read stack {stack}"):
-        client = boto3.client("cloudformation", region_name=aws_region(region))
+        client = aws_client("cloudformation", region)
         try:
             found = client.describe_stacks(StackName=stack)["Stacks"][0]
         except ClientError as e:

@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=f1958336cf2290a35e9723796074748a3056b06b4781566f804e91d0d036a930
+digest=ca75c50917c89539f2a348e5007307ab61f23428d06df6756aaa45c731688434
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -16,6 +16,15 @@ die() {
   printf '%s\n' "$*" >&2
   exit 1
 }
+
+# Writes its input, which is text, to a file. It starts no process: that takes longer than all else.
+write() { # file, "whole" if the last newline is not the file's
+  local IFS='' lines=()
+  mapfile lines
+  if [ "${2:-}" = whole ]; then lines[-1]=${lines[-1]%$'\n'}; fi
+  printf '%s' "${lines[@]}" > "$1"
+}
+if ((BASH_VERSINFO[0] > 4)); then BASH_COMPAT=5.0; fi # here-documents are files, which are read in blocks, not by character
 
 taken() {
   printf '%s\n' "$id $*" >&2
@@ -41,7 +50,7 @@ if [[ -d $trn/jobs && ! -w $trn/jobs ]]; then
   exit 77
 fi
 # The jobs' directory belongs to the job's user, the root of a new file system to root.
-if ! mkdir -p "$trn/jobs/.locks" 2> /dev/null; then
+if [ ! -d "$trn/jobs/.locks" ] && ! mkdir -p "$trn/jobs/.locks" 2> /dev/null; then
   sudo -n install -d -o "$(id -u)" -g "$(id -g)" "$trn" "$trn/jobs" "$trn/jobs/.locks"
 fi
 
@@ -64,6 +73,7 @@ forget() { scancel --name="$id:$1" || later "Slurm does not answer"; }
 # The first stage begins in some minutes, or as soon as everything is recorded, so that no stage can end before the next
 # one is submitted. Unlike a held job, it begins even if Slurm forgets that it was released.
 previous='' compiled='' # on these nodes, which training must get
+into=stages.part # where it is recorded
 submit() {
   local number options=(--begin=now+900)
   if [ -n "$previous" ]; then options=(--dependency="afterok:$previous" --kill-on-invalid-dep=yes); fi
@@ -78,7 +88,7 @@ submit() {
     return 1
   fi
   previous=${number%%;*}
-  printf '%s %s\n' "$1" "$previous" >> "$job/stages.part"
+  printf '%s %s\n' "$1" "$previous" >> "$job/$into"
 }
 
 # Sets `how` of a stage: active, completed, over (it has written that it failed or was stopped, or Slurm reports that it
@@ -156,7 +166,7 @@ let_begin() { # number, whose name was checked just before
 if [ -f "$job/cluster" ] && [ "$(< "$job/cluster")" != "$cluster" ]; then
   taken "is a job of another cluster on this file system (head node $(head -c 60 "$job/cluster")). Use a new token"
 fi
-if [ -e "$job/stages" ]; then
+if [ -s "$job/stages" ]; then
   [ "$(cat "$job/digest")" = "$digest" ] || taken "already exists as another job. Use a new token, or submit the same job"
   trap '' HUP INT TERM
   resume
@@ -179,12 +189,11 @@ if [ -e "$job" ]; then undo; fi
 trap undo EXIT
 
 # Scripts contain the user's environment: only the user may read them.
-(
-  umask 077
-  mkdir -p "$job/logs" "$job/state" "$job/script" "$job/work"
-)
+umask 077
+mkdir -p "$job/logs" "$job/state" "$job/script" "$job/work"
+umask 022
 printf '%s\n' "$cluster" > "$job/cluster"
-cat > "$job/job.json" <<'EOF'
+write "$job/job.json" <<'EOF'
 {
   "expected": null,
   "global_batch_size": 65536,
@@ -204,11 +213,11 @@ cat > "$job/job.json" <<'EOF'
   "workers": 512
 }
 EOF
-cat > "$job/summary.json" <<'EOF'
+write "$job/summary.json" <<'EOF'
 {"expected": null, "global_batch_size": 65536, "instance_type": "trn1.32xlarge", "kind": "bert-large", "nodes": 16, "queue": "compute1"}
 EOF
 ["$job/stage.sh"]
-cat > "$job/node.sh" <<'EOF'
+write "$job/node.sh" <<'EOF'
 #!/bin/bash
 # One node of bert-large-20261120-4f3a9c: bash node.sh JOB STAGE, started on each node by srun.
 set -euo pipefail
@@ -341,7 +350,7 @@ trap ended EXIT
 run 2>&1 | tee -a "$job/logs/$stage.$NODE_RANK.log"
 EOF
 ["$job/fetch.sh"]
-cat > "$job/prepare.sh" <<'EOF'
+write "$job/prepare.sh" <<'EOF'
 #!/bin/bash
 # bash prepare.sh JOB fetch|check: fetches what this job needs and the cluster does not have yet.
 job=$1 mode=$2
@@ -357,7 +366,7 @@ data_archive bert-seqlen128 s3://neuron-s3/training_datasets/bert_pretrain_wikic
 enough_files "$trn/data/bert-seqlen128" '*_training_*.hdf5' 512 'The training script needs a shard for each worker: use fewer nodes'
 if [ "$mode" = fetch ]; then : > "$job/state/prepare.task.0"; fi
 EOF
-cat > "$job/prepare.sbatch" <<'EOF'
+write "$job/prepare.sbatch" <<'EOF'
 #!/bin/bash
 #SBATCH --job-name=bert-large-20261120-4f3a9c:prepare
 #SBATCH --comment=trn:bert-large-20261120-4f3a9c
@@ -373,7 +382,7 @@ job=$1 stage=prepare
 begin
 tasks 1 --nodes=1 --ntasks=1 bash "$job/prepare.sh" "$job" fetch
 EOF
-cat > "$job/precompile.sbatch" <<'EOF'
+write "$job/precompile.sbatch" <<'EOF'
 #!/bin/bash
 #SBATCH --job-name=bert-large-20261120-4f3a9c:precompile
 #SBATCH --comment=trn:bert-large-20261120-4f3a9c
@@ -395,7 +404,7 @@ launch
 check_compiled
 keep_nodes
 EOF
-cat > "$job/train.sbatch" <<'EOF'
+write "$job/train.sbatch" <<'EOF'
 #!/bin/bash
 #SBATCH --job-name=bert-large-20261120-4f3a9c:train
 #SBATCH --comment=trn:bert-large-20261120-4f3a9c
@@ -420,10 +429,6 @@ EOF
 ["$job/script/"limit_metadata.py]
 ["$job/script/"keep_random_state.py]
 ["$job/script/"keep_learning_rate.py]
-chmod 700 "$job/script/"launch.py
-chmod 700 "$job/script/"limit_metadata.py
-chmod 700 "$job/script/"keep_random_state.py
-chmod 700 "$job/script/"keep_learning_rate.py
 printf '%s\n' "$digest" > "$job/digest"
 
 # Fetching uses a separate node, and is skipped if everything is already fetched.

@@ -8,7 +8,7 @@ id=gpt-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=0db0bcbd9b721aaa7c8e030049efbed63a5ee2f7ebd1af56dbcd5351e0587b16
+digest=cafb570d9e0c04522d1c402086b3264e6a0ab2af16715851ee72cdd0a91eb05e
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -16,6 +16,15 @@ die() {
   printf '%s\n' "$*" >&2
   exit 1
 }
+
+# Writes its input, which is text, to a file. It starts no process: that takes longer than all else.
+write() { # file, "whole" if the last newline is not the file's
+  local IFS='' lines=()
+  mapfile lines
+  if [ "${2:-}" = whole ]; then lines[-1]=${lines[-1]%$'\n'}; fi
+  printf '%s' "${lines[@]}" > "$1"
+}
+if ((BASH_VERSINFO[0] > 4)); then BASH_COMPAT=5.0; fi # here-documents are files, which are read in blocks, not by character
 
 taken() {
   printf '%s\n' "$id $*" >&2
@@ -41,7 +50,7 @@ if [[ -d $trn/jobs && ! -w $trn/jobs ]]; then
   exit 77
 fi
 # The jobs' directory belongs to the job's user, the root of a new file system to root.
-if ! mkdir -p "$trn/jobs/.locks" 2> /dev/null; then
+if [ ! -d "$trn/jobs/.locks" ] && ! mkdir -p "$trn/jobs/.locks" 2> /dev/null; then
   sudo -n install -d -o "$(id -u)" -g "$(id -g)" "$trn" "$trn/jobs" "$trn/jobs/.locks"
 fi
 
@@ -64,6 +73,7 @@ forget() { scancel --name="$id:$1" || later "Slurm does not answer"; }
 # The first stage begins in some minutes, or as soon as everything is recorded, so that no stage can end before the next
 # one is submitted. Unlike a held job, it begins even if Slurm forgets that it was released.
 previous='' compiled='' # on these nodes, which training must get
+into=stages.part # where it is recorded
 submit() {
   local number options=(--begin=now+900)
   if [ -n "$previous" ]; then options=(--dependency="afterok:$previous" --kill-on-invalid-dep=yes); fi
@@ -78,7 +88,7 @@ submit() {
     return 1
   fi
   previous=${number%%;*}
-  printf '%s %s\n' "$1" "$previous" >> "$job/stages.part"
+  printf '%s %s\n' "$1" "$previous" >> "$job/$into"
 }
 
 # Sets `how` of a stage: active, completed, over (it has written that it failed or was stopped, or Slurm reports that it
@@ -156,7 +166,7 @@ let_begin() { # number, whose name was checked just before
 if [ -f "$job/cluster" ] && [ "$(< "$job/cluster")" != "$cluster" ]; then
   taken "is a job of another cluster on this file system (head node $(head -c 60 "$job/cluster")). Use a new token"
 fi
-if [ -e "$job/stages" ]; then
+if [ -s "$job/stages" ]; then
   [ "$(cat "$job/digest")" = "$digest" ] || taken "already exists as another job. Use a new token, or submit the same job"
   trap '' HUP INT TERM
   resume
@@ -179,12 +189,11 @@ if [ -e "$job" ]; then undo; fi
 trap undo EXIT
 
 # Scripts contain the user's environment: only the user may read them.
-(
-  umask 077
-  mkdir -p "$job/logs" "$job/state" "$job/script" "$job/work"
-)
+umask 077
+mkdir -p "$job/logs" "$job/state" "$job/script" "$job/work"
+umask 022
 printf '%s\n' "$cluster" > "$job/cluster"
-cat > "$job/job.json" <<'EOF'
+write "$job/job.json" <<'EOF'
 {
   "expected": null,
   "global_batch_size": 1024,
@@ -204,11 +213,11 @@ cat > "$job/job.json" <<'EOF'
   "workers": 512
 }
 EOF
-cat > "$job/summary.json" <<'EOF'
+write "$job/summary.json" <<'EOF'
 {"expected": null, "global_batch_size": 1024, "instance_type": "trn1.32xlarge", "kind": "gpt-6.7b", "nodes": 16, "queue": "compute1"}
 EOF
 ["$job/stage.sh"]
-cat > "$job/node.sh" <<'EOF'
+write "$job/node.sh" <<'EOF'
 #!/bin/bash
 # One node of gpt-6.7b-20261120-4f3a9c: bash node.sh JOB STAGE, started on each node by srun.
 set -euo pipefail
@@ -325,7 +334,7 @@ trap ended EXIT
 run 2>&1 | tee -a "$job/logs/$stage.$NODE_RANK.log"
 EOF
 ["$job/fetch.sh"]
-cat > "$job/prepare.sh" <<'EOF'
+write "$job/prepare.sh" <<'EOF'
 #!/bin/bash
 # bash prepare.sh JOB fetch|check: fetches what this job needs and the cluster does not have yet.
 job=$1 mode=$2
@@ -376,7 +385,7 @@ data_file gpt2-wikipedia s3://neuron-s3/training_datasets/gpt/wikipedia/my-gpt2_
 data_file gpt2-wikipedia s3://neuron-s3/training_datasets/gpt/wikipedia/license.txt --no-sign-request
 if [ "$mode" = fetch ]; then : > "$job/state/prepare.task.0"; fi
 EOF
-cat > "$job/prepare.sbatch" <<'EOF'
+write "$job/prepare.sbatch" <<'EOF'
 #!/bin/bash
 #SBATCH --job-name=gpt-6.7b-20261120-4f3a9c:prepare
 #SBATCH --comment=trn:gpt-6.7b-20261120-4f3a9c
@@ -392,7 +401,7 @@ job=$1 stage=prepare
 begin
 tasks 1 --nodes=1 --ntasks=1 bash "$job/prepare.sh" "$job" fetch
 EOF
-cat > "$job/precompile.sbatch" <<'EOF'
+write "$job/precompile.sbatch" <<'EOF'
 #!/bin/bash
 #SBATCH --job-name=gpt-6.7b-20261120-4f3a9c:precompile
 #SBATCH --comment=trn:gpt-6.7b-20261120-4f3a9c
@@ -411,7 +420,7 @@ launch
 check_compiled
 keep_nodes
 EOF
-cat > "$job/train.sbatch" <<'EOF'
+write "$job/train.sbatch" <<'EOF'
 #!/bin/bash
 #SBATCH --job-name=gpt-6.7b-20261120-4f3a9c:train
 #SBATCH --comment=trn:gpt-6.7b-20261120-4f3a9c

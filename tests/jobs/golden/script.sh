@@ -8,7 +8,7 @@ id=run-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=7d9d0820d0311f1912c81a9caa144716fe950edd7c6fab7364ccdee295e77914
+digest=a09728dea91030041bc4e448189512f2f8d2ebb2984eeb4b4fed0ddc624b505f
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -16,6 +16,15 @@ die() {
   printf '%s\n' "$*" >&2
   exit 1
 }
+
+# Writes its input, which is text, to a file. It starts no process: that takes longer than all else.
+write() { # file, "whole" if the last newline is not the file's
+  local IFS='' lines=()
+  mapfile lines
+  if [ "${2:-}" = whole ]; then lines[-1]=${lines[-1]%$'\n'}; fi
+  printf '%s' "${lines[@]}" > "$1"
+}
+if ((BASH_VERSINFO[0] > 4)); then BASH_COMPAT=5.0; fi # here-documents are files, which are read in blocks, not by character
 
 taken() {
   printf '%s\n' "$id $*" >&2
@@ -41,7 +50,7 @@ if [[ -d $trn/jobs && ! -w $trn/jobs ]]; then
   exit 77
 fi
 # The jobs' directory belongs to the job's user, the root of a new file system to root.
-if ! mkdir -p "$trn/jobs/.locks" 2> /dev/null; then
+if [ ! -d "$trn/jobs/.locks" ] && ! mkdir -p "$trn/jobs/.locks" 2> /dev/null; then
   sudo -n install -d -o "$(id -u)" -g "$(id -g)" "$trn" "$trn/jobs" "$trn/jobs/.locks"
 fi
 
@@ -61,11 +70,10 @@ report() {
 # proves nothing: each Slurm job is found by its name, which no other job has.
 forget() { scancel --name="$id:$1" || later "Slurm does not answer"; }
 
-# The first stage begins in some minutes, or as soon as everything is recorded, so that no stage can end before the next
-# one is submitted. Unlike a held job, it begins even if Slurm forgets that it was released.
 previous='' compiled='' # on these nodes, which training must get
+into=stages.part # where it is recorded
 submit() {
-  local number options=(--begin=now+900)
+  local number options=()
   if [ -n "$previous" ]; then options=(--dependency="afterok:$previous" --kill-on-invalid-dep=yes); fi
   if [ -n "$compiled" ]; then options+=(--nodelist="$compiled"); fi
   : >> "$job/logs/$1.log" # NFS caches for half a minute that a file does not exist
@@ -78,7 +86,7 @@ submit() {
     return 1
   fi
   previous=${number%%;*}
-  printf '%s %s\n' "$1" "$previous" >> "$job/stages.part"
+  printf '%s %s\n' "$1" "$previous" >> "$job/$into"
 }
 
 # Sets `how` of a stage: active, completed, over (it has written that it failed or was stopped, or Slurm reports that it
@@ -141,22 +149,13 @@ resume() {
   else
     rm -f "$job/stages.part"
   fi
-  if [ -n "$first" ] && { [ ! -e "$job/released" ] || [ "$waits" = 'PENDING BeginTime' ]; }; then let_begin "$first"; fi
   : > "$job/released"
-}
-
-let_begin() { # number, whose name was checked just before
-  local state
-  if scontrol update JobId="$1" StartTime=now; then return 0; fi
-  # released before, which could not be recorded: then it may run, or have ended
-  state=$(squeue -h -a -j "$1" -o '%T' 2> /dev/null) || state=''
-  if [ "$state" != RUNNING ] && [ "$state" != COMPLETING ]; then later "$id is not released yet: it begins within 900 s"; fi
 }
 
 if [ -f "$job/cluster" ] && [ "$(< "$job/cluster")" != "$cluster" ]; then
   taken "is a job of another cluster on this file system (head node $(head -c 60 "$job/cluster")). Use a new token"
 fi
-if [ -e "$job/stages" ]; then
+if [ -s "$job/stages" ]; then
   [ "$(cat "$job/digest")" = "$digest" ] || taken "already exists as another job. Use a new token, or submit the same job"
   trap '' HUP INT TERM
   resume
@@ -179,12 +178,11 @@ if [ -e "$job" ]; then undo; fi
 trap undo EXIT
 
 # Scripts contain the user's environment: only the user may read them.
-(
-  umask 077
-  mkdir -p "$job/logs" "$job/state" "$job/script" "$job/work"
-)
+umask 077
+mkdir -p "$job/logs" "$job/state" "$job/script" "$job/work"
+umask 022
 printf '%s\n' "$cluster" > "$job/cluster"
-cat > "$job/job.json" <<'EOF'
+write "$job/job.json" <<'EOF'
 {
   "expected": null,
   "global_batch_size": null,
@@ -207,11 +205,11 @@ cat > "$job/job.json" <<'EOF'
   "workers": 64
 }
 EOF
-cat > "$job/summary.json" <<'EOF'
+write "$job/summary.json" <<'EOF'
 {"expected": null, "global_batch_size": null, "instance_type": "trn1.32xlarge", "kind": "script", "nodes": 2, "queue": "compute1"}
 EOF
 ["$job/stage.sh"]
-cat > "$job/node.sh" <<'EOF'
+write "$job/node.sh" <<'EOF'
 #!/bin/bash
 # One node of run-20261120-4f3a9c: bash node.sh JOB STAGE, started on each node by srun.
 set -euo pipefail
@@ -303,7 +301,7 @@ trap ended EXIT
 
 run 2>&1 | tee -a "$job/logs/$stage.$NODE_RANK.log"
 EOF
-cat > "$job/train.sbatch" <<'EOF'
+write "$job/train.sbatch" <<'EOF'
 #!/bin/bash
 #SBATCH --job-name=run-20261120-4f3a9c:train
 #SBATCH --comment=trn:run-20261120-4f3a9c
@@ -320,17 +318,15 @@ begin
 rendezvous
 launch
 EOF
-cat > "$job/script/"run.sh <<'EOF'
+write "$job/script/"run.sh <<'EOF'
 #!/bin/bash
 torchrun --nnodes "$NNODES" --node_rank "$NODE_RANK" train.py "$@"
 EOF
-chmod 700 "$job/script/"run.sh
 printf '%s\n' "$digest" > "$job/digest"
 
+into=stages # one line is written at once
 submit train
 trap '' HUP INT TERM # from here on the submission is finished, not undone
-mv "$job/stages.part" "$job/stages"
 trap - EXIT
-resume # Slurm's controller may have crashed in the meantime
-resubmitted=''
+: > "$job/released"
 report false

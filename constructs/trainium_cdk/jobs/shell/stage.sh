@@ -77,6 +77,7 @@ belongs() {
 begin() {
   local log how='' number='' code=''
   belongs || exit 1
+  chmod 700 "$job/script"/* 2> /dev/null || true # those that are programs are started as such
   if [ -f "$job/state/$stage" ]; then read -r how number code _ < "$job/state/$stage" || true; fi
   if [ "$how $number $code" = "ended $SLURM_JOB_ID 0" ]; then
     say "$stage has already completed; Slurm's controller crashed and forgot that"

@@ -68,9 +68,11 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         return render(job, self.cluster, new_token() if token is None else token, catalog=self._catalog)
 
     def send(self, submission: SlurmSubmission) -> Submitted:
-        from trainium_cdk.jobs.workdir import deliver
+        sent = None
+        if getattr(submission.plan.job, "workdir", None):
+            from trainium_cdk.jobs.workdir import deliver
 
-        sent = deliver(submission.plan)
+            sent = deliver(submission.plan)
         result = self._patience().ask(lambda: self._send(submission))
         results = [line for line in result.stdout.splitlines() if line.startswith(RESULT)]
         if result.code != 0 or not results:

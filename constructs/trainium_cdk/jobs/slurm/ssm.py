@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from trainium_cdk._aws import client as aws_client
 from trainium_cdk._aws import code_and_message, credentials_error, describe_error
 from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs import quote
@@ -99,7 +100,6 @@ class SsmTransport:
         Raises:
             TransportError: no credentials or no region were found.
         """
-        import boto3
         from botocore.config import Config
         from botocore.exceptions import BotoCoreError
 
@@ -107,7 +107,7 @@ class SsmTransport:
 
         def client(service: Any) -> Any:
             try:
-                return boto3.client(service, region_name=cluster.region, config=config)
+                return aws_client(service, cluster.region, config=config)
             except BotoCoreError as e:
                 raise TransportError(f"cannot use AWS: {e}. Check your credentials and region") from None
 

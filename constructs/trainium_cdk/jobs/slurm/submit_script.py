@@ -47,6 +47,7 @@ die() {{
   exit 1
 }}
 
+{write}
 taken() {{
   printf '%s\n' "$id $*" >&2
   exit {taken}
@@ -64,7 +65,7 @@ if [ ! -d "$shared" ] || {{ [ -z "${{TRN_SHARED_ROOT:-}}" ] && ! mountpoint -q "
 fi
 {users}
 # The jobs' directory belongs to the job's user, the root of a new file system to root.
-if ! mkdir -p "$trn/jobs/.locks" 2> /dev/null; then
+if [ ! -d "$trn/jobs/.locks" ] && ! mkdir -p "$trn/jobs/.locks" 2> /dev/null; then
   sudo -n install -d -o "$(id -u)" -g "$(id -g)" "$trn" "$trn/jobs" "$trn/jobs/.locks"
 fi
 
@@ -84,11 +85,10 @@ report() {{
 # proves nothing: each Slurm job is found by its name, which no other job has.
 forget() {{ scancel --name="$id:$1" || later "Slurm does not answer"; }}
 
-# The first stage begins in some minutes, or as soon as everything is recorded, so that no stage can end before the next
-# one is submitted. Unlike a held job, it begins even if Slurm forgets that it was released.
-{after}previous='' compiled='' # on these nodes, which training must get
+{begins}{after}previous='' compiled='' # on these nodes, which training must get
+into=stages.part # where it is recorded
 submit() {{
-  local number options=(--begin=now+{grace})
+  local number options=({begin})
 {wait}  if [ -n "$previous" ]; then options=(--dependency="afterok:$previous" --kill-on-invalid-dep=yes); fi
   if [ -n "$compiled" ]; then options+=(--nodelist="$compiled"); fi
   : >> "$job/logs/$1.log" # NFS caches for half a minute that a file does not exist
@@ -101,7 +101,7 @@ submit() {{
     return 1
   fi
   previous=${{number%%;*}}
-  printf '%s %s\n' "$1" "$previous" >> "$job/stages.part"
+  printf '%s %s\n' "$1" "$previous" >> "$job/$into"
 }}
 
 # Sets `how` of a stage: active, completed, over (it has written that it failed or was stopped, or Slurm reports that it
@@ -164,22 +164,13 @@ resume() {{
   else
     rm -f "$job/stages.part"
   fi
-  if [ -n "$first" ] && {{ [ ! -e "$job/released" ] || [ "$waits" = 'PENDING BeginTime' ]; }}; then let_begin "$first"; fi
-  : > "$job/released"
+{release}  : > "$job/released"
 }}
 
-let_begin() {{ # number, whose name was checked just before
-  local state
-  if scontrol update JobId="$1" StartTime=now; then return 0; fi
-  # released before, which could not be recorded: then it may run, or have ended
-  state=$(squeue -h -a -j "$1" -o '%T' 2> /dev/null) || state=''
-  if [ "$state" != RUNNING ] && [ "$state" != COMPLETING ]; then later "$id is not released yet: it begins within {grace} s"; fi
-}}
-
-if [ -f "$job/cluster" ] && [ "$(< "$job/cluster")" != "$cluster" ]; then
+{let_begin}if [ -f "$job/cluster" ] && [ "$(< "$job/cluster")" != "$cluster" ]; then
   taken "is a job of another cluster on this file system (head node $(head -c 60 "$job/cluster")). Use a new token"
 fi
-if [ -e "$job/stages" ]; then
+if [ -s "$job/stages" ]; then
   [ "$(cat "$job/digest")" = "$digest" ] || taken "already exists as another job. Use a new token, or submit the same job"
   trap '' HUP INT TERM
   resume
@@ -197,22 +188,39 @@ if [ -e "$job" ]; then undo; fi
 trap undo EXIT
 
 # Scripts contain the user's environment: only the user may read them.
-(
-  umask 077
-  mkdir -p "$job/logs" "$job/state" "$job/script" "$job/work"
-)
+umask 077
+mkdir -p "$job/logs" "$job/state" "$job/script" "$job/work"
+umask 022
 printf '%s\n' "$cluster" > "$job/cluster"
 {files}
 printf '%s\n' "$digest" > "$job/digest"
 
 {stages}
 trap '' HUP INT TERM # from here on the submission is finished, not undone
-mv "$job/stages.part" "$job/stages"
-trap - EXIT
-resume # Slurm's controller may have crashed in the meantime
-resubmitted=''
+{finish}
 report false
 """
+
+_BEGINS = """# The first stage begins in some minutes, or as soon as everything is recorded, so that no stage can end before the next
+# one is submitted. Unlike a held job, it begins even if Slurm forgets that it was released.
+"""
+_RELEASE = r"""  if [ -n "$first" ] && { [ ! -e "$job/released" ] || [ "$waits" = 'PENDING BeginTime' ]; }; then let_begin "$first"; fi
+"""
+_LET_BEGIN = r"""let_begin() {{ # number, whose name was checked just before
+  local state
+  if scontrol update JobId="$1" StartTime=now; then return 0; fi
+  # released before, which could not be recorded: then it may run, or have ended
+  state=$(squeue -h -a -j "$1" -o '%T' 2> /dev/null) || state=''
+  if [ "$state" != RUNNING ] && [ "$state" != COMPLETING ]; then later "$id is not released yet: it begins within {grace} s"; fi
+}}
+
+"""
+_FINISH = """mv "$job/stages.part" "$job/stages"
+trap - EXIT
+resume # Slurm's controller may have crashed in the meantime
+resubmitted=''"""
+_FINISH_ONE = """trap - EXIT
+: > "$job/released\""""
 
 _AFTER = r"""# Sets the dependency of the first stage on the last one of another job, unless that has completed.
 after_job() {{
@@ -257,8 +265,9 @@ def submit_script(
 
     stages = "".join(_PREPARE if s == "prepare" else f"submit {s}\n" for s in fitted.stages)
     written = "".join(quote.file(_target(path), content) for path, content in job_files.items())
-    executable = [f for f in job_files if f.startswith("script/")]
-    written += "".join(f"chmod 700 {_target(f)}\n" for f in executable)
+    chained = len(fitted.stages) > 1
+    if not chained:
+        stages = f"into=stages # one line is written at once\n{stages}"
     require = parts.require if fitted.cluster.framework == "none" else require_venv + parts.require
     digest = hashlib.sha256(repr(sorted(job_files.items())).encode()).hexdigest()
     return _SUBMIT.format(
@@ -273,7 +282,12 @@ def submit_script(
         result=RESULT,
         head_node=quote.word(head_node),
         users=shell.read("users.sh").decode().rstrip("\n"),
-        grace=GRACE_SECONDS,
+        write=quote.WRITE,
+        begins=_BEGINS if chained else "",
+        begin=f"--begin=now+{GRACE_SECONDS}" if chained else "",
+        release=_RELEASE if chained else "",
+        let_begin=_LET_BEGIN.format(grace=GRACE_SECONDS) if chained else "",
+        finish=_FINISH if chained else _FINISH_ONE,
         after=_AFTER.format(other=quote.word(fitted.job.after)) if fitted.job.after else "",
         wait=_WAIT if fitted.job.after else "",
         names=" ".join(get_args(StageName)),
