@@ -14,7 +14,7 @@ export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 1
 export PATH := $(CURDIR)/$(BIN):$(CURDIR)/node_modules/.bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: pictures mutation sbom conformance trust test-pythons audit bench help kubernetes slurm setup demo test lint test-system lock schema clean
+.PHONY: docs pictures mutation sbom conformance trust test-pythons audit bench help kubernetes slurm setup demo test lint test-system lock schema clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 14
@@ -23,7 +23,7 @@ demo: setup  ## deploy, submit, train, destroy: all of it in a local AWS and a l
 	@$(BIN)/python -m sandbox.slurm_packages --optional
 	@$(BIN)/python -m sandbox.demo $(if $(PCS),--path pcs --nodes 2)
 
-test: setup .venvs/audit/.done .venvs/mutation/.done .venvs/torchx/.done .venvs/sbom/.done  ## every test, with the real parts (CI=true: nothing may be skipped)
+test: setup .venvs/docs/.done .venvs/audit/.done .venvs/mutation/.done .venvs/torchx/.done .venvs/sbom/.done  ## every test, with the real parts (CI=true: nothing may be skipped)
 	@if [ "$$CI" = true ]; then $(MAKE) --no-print-directory test-system kubernetes slurm; else \
 	  $(BIN)/python -m sandbox.slurm_packages --optional; \
 	  if command -v go >/dev/null; then $(MAKE) --no-print-directory kubernetes || true; fi; fi
@@ -131,6 +131,11 @@ sbom: setup .venvs/sbom/.done  ## bills of materials of every lock file (Cyclone
 	    --output-file $(SBOM)/$$(basename $$f).cdx.json || exit 1; done
 	@$(BIN)/npm sbom --sbom-format=cyclonedx --package-lock-only > $(SBOM)/node.cdx.json
 	@ls $(SBOM)
+
+docs: setup .venvs/docs/.done  ## the site, in dist/site: docs/, and references made from the code; every link is checked
+	@$(BIN)/python -m reference .cache/site
+	@NO_MKDOCS_2_WARNING=1 .venvs/docs/bin/mkdocs build --quiet
+	@echo "docs: dist/site/index.html"
 
 schema: setup  ## environment.schema.json: editors complete the environment file with it
 	@$(BIN)/trn schema > environment.schema.json

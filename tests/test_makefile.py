@@ -21,6 +21,7 @@ TESTED = {
     "clean": "tests/test_makefile.py",
     "conformance": "tests/conformance tests/jobs/kinds/test_upstream.py tests/eks/test_upstream.py tests/pcluster/test_upstream.py",
     "demo": "tests/sandbox/test_demo.py",
+    "docs": "tests/reference",
     "lock": "tests/test_supply_chain.py",
     "mutation": "tests/trust/test_mutation.py",
     "pictures": "tests/jobs/report/test_export.py tests/operations/graph/test_graph.py",

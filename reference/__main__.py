@@ -1,0 +1,58 @@
+"""`python -m reference FOLDER`: writes every page of the site as Markdown, for the site's builder."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from pathlib import Path
+
+from reference import commands, constructs, environment, messages
+from sandbox.paths import HOME as ROOT
+
+GENERATED = {
+    "reference/environment.md": environment.page,
+    "reference/commands.md": commands.page,
+    "reference/constructs.md": constructs.page,
+    "reference/messages.md": messages.page,
+}
+ROOT_PAGES = {"README.md": "index.md"} | {f"{n}.md": f"{n}.md" for n in ("CHANGELOG", "CONTRIBUTING", "SECURITY")}
+"""Pages in the folder above docs/, which code hosts look for there -> their names in the site."""
+_LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s]*)(#[^)\s]*)?\)")
+
+
+def linked(text: str, source: Path) -> str:
+    """The text with links as they must be in the site: to pages and pictures. Other files of the project become their paths, addresses
+    of other hosts text: the site refers to none."""
+
+    def replace(found: re.Match[str]) -> str:
+        mark, words, target, anchor = found[1], found[2], found[3], found[4] or ""
+        if target.startswith("http"):
+            return f"{words} ({target.partition('//')[2]})"
+        if not target:
+            return found[0]
+        path = (source.parent / target).resolve().relative_to(ROOT)
+        if str(path) in ROOT_PAGES:
+            return f"[{words}]({ROOT_PAGES[str(path)]}{anchor})"
+        if path.parts[0] == "docs":
+            return f"{mark}[{words}]({path.relative_to('docs')}{anchor})"
+        return f"{words} (`{path}`)" if words.strip("`") not in str(path) else f"`{path}`"
+
+    return _LINK.sub(replace, text)
+
+
+def write(folder: Path) -> None:
+    """Write the site's sources into a folder, which is emptied first."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(ROOT / "docs", folder, ignore=shutil.ignore_patterns("*.md", "figures", "*.mmd"))
+    pages = {file.name: file for file in (ROOT / "docs").glob("*.md")}
+    pages |= {name: ROOT / source for source, name in ROOT_PAGES.items()}
+    for name, source in pages.items():
+        (folder / name).write_text(linked(source.read_text("utf-8"), source), "utf-8")
+    for name, page in GENERATED.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(page(), "utf-8")
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]).resolve())

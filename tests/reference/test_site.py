@@ -1,0 +1,94 @@
+"""The site: every link leads to a page and a heading, nothing comes from another host, the references are complete."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import trainium_cdk
+from reference import environment, messages
+from reference.__main__ import write
+from sandbox.paths import HOME as ROOT
+from sandbox.paths import environment as venv
+from tests.support import need
+from trainium_cdk import checks
+from trainium_cdk.cli.app import _COMMANDS, _HIDDEN
+
+CONFIG = """
+INHERIT: {root}/mkdocs.yml
+docs_dir: {folder}/pages
+site_dir: {folder}/html
+plugins: {{mkdocstrings: {{handlers: {{python: {{paths: [{root}/constructs]}}}}}}}}
+"""
+
+
+class Page(HTMLParser):
+    """What a page loads or links to, and its text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.classes: set[str] = set()
+        self.ids: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name in ("href", "src", "srcset", "action", "data", "poster", "content"):
+                self.addresses.append(value or "")
+            elif name == "class":
+                self.classes |= set((value or "").split())
+            elif name == "id":
+                self.ids.add(value or "")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site, as `make docs` builds it."""
+    program = venv("docs") / "bin/mkdocs"
+    need(program.exists(), "the environment of `make docs` is not installed")
+    folder = tmp_path_factory.mktemp("site")
+    write(folder / "pages")
+    (folder / "mkdocs.yml").write_text(CONFIG.format(root=ROOT, folder=folder))
+    done = subprocess.run(
+        [program, "build", "--quiet", "--strict", "-f", folder / "mkdocs.yml"],
+        capture_output=True, text=True, check=False, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    return folder / "html"
+
+
+def test_nothing_of_another_host(site: Path) -> None:
+    """No page names one, and nothing on it makes the theme load a program: it does for diagrams of Mermaid, for example."""
+    pages = {file: Page(file.read_text("utf-8")) for file in site.rglob("*.html")}
+    assert len(pages) > 20
+    for file, page in pages.items():
+        assert [a for a in page.addresses if re.match(r"(\w+:)?//", a)] == [], file
+        assert not page.classes & {"mermaid", "glightbox", "twemoji-external"}, file
+    for file in site.rglob("*.css"):
+        assert re.findall(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//", file.read_text("utf-8")) == [], file
+
+
+def test_each_name_has_an_entry(site: Path) -> None:
+    """Commands, constructs, sections and rules that are added later are there without a change of the pages."""
+    ids = {name: Page((site / f"reference/{name}.html").read_text("utf-8")).ids for name in ("commands", "constructs")}
+    assert {f"trn-{name}" for name in _COMMANDS.keys() - _HIDDEN} <= ids["commands"]
+    assert {f"trainium_cdk.{name}" for name in trainium_cdk.__all__} <= ids["constructs"]
+    shown = {problem.rule for problem in messages.refused()}
+    assert shown <= {"shape", *(rule.__name__ for rule in checks.rules())}
+    assert len(shown) > 60
+
+
+def test_each_key_says_what_it_takes() -> None:
+    for section in environment.sections():
+        for name, key in section.keys.items():
+            assert environment.kind(key) not in ("any", ""), (section.title, name)
+            assert environment.default(section, name), (section.title, name)
+            words = name.split("_")
+            if words[-1] in environment.UNITS and "number" in environment.kind(key):
+                assert environment.unit(name, key), (section.title, name)
