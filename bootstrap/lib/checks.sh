@@ -19,6 +19,11 @@ step_check_mounts() {
     timeout 30 stat -f "${path}" || die "${path} is mounted but does not respond within 30 s" \
       "Check the file system's state and its security group"
   done
+  # The root of a new file system belongs to root: the directory of the jobs is for their user, who may have no sudo.
+  if [[ ${TRN_NODE_ROLE} == head && -n ${TRN_USER} && ! -d ${paths[0]}/trn ]]; then
+    install -d -o "${TRN_USER}" -g "$(id -g "${TRN_USER}")" "${paths[0]}/trn"
+    changed "made ${paths[0]}/trn for ${TRN_USER}"
+  fi
 }
 
 step_check_tools() {

@@ -150,7 +150,10 @@ def test_nodes_with_equal_process_ids_move_the_link_together(tmp_path: Path) -> 
 def test_a_node_mounts_its_file_systems_itself(new_node: NewNode) -> None:
     """On AWS PCS. The `mount` of the test mounts memory, and says what it was asked for; fstab is the system's."""
     node = new_node(
-        TRN_MOUNTS="/efs /fsx", TRN_NODE_ROLE="head", TRN_SLURM_BIN="/opt/aws/pcs/scheduler/slurm-25.11/bin"
+        TRN_MOUNTS="/efs /fsx",
+        TRN_NODE_ROLE="head",
+        TRN_USER="ubuntu",
+        TRN_SLURM_BIN="/opt/aws/pcs/scheduler/slurm-25.11/bin",
     )
     fake = '#!/bin/bash\ngrep -q "^[^ ]* $1 " /etc/fstab && echo "$1" >>/root/mounted && /bin/mount -t tmpfs trn "$1"\n'
     node.write("/usr/local/sbin/mount", fake, 0o755)
@@ -159,6 +162,7 @@ def test_a_node_mounts_its_file_systems_itself(new_node: NewNode) -> None:
         done = node.configure(sources)
         assert done.code == 0, done.err
     assert node.read("/root/mounted").split() == ["/efs", "/fsx"]
+    assert node.run("stat", "-c", "%U", "/efs/trn").out == "ubuntu\n"  # who may have no sudo
     lines = [line for line in node.read("/etc/fstab").splitlines() if "fs-" in line]
     assert lines == [
         "fs-0123456789abcdef0:/ /efs efs _netdev,noresvport,tls,iam 0 0",

@@ -67,13 +67,13 @@ def test_a_job_goes_on_after_a_stop_with_force(backend: SlurmBackend, slurm: Loc
         ("echo 'not json'; exit 0", "the head node's response is not a fleet status: 'not json"),
         ("echo '[1]'; exit 0", "is not a fleet status"),
         ("exit 0", "is not a fleet status"),
-        ("echo 'sudo: a password is required' >&2; exit 1", "a password is required"),
+        ("echo 'AccessDeniedException' >&2; exit 1", "AccessDenied"),
     ],
 )
 def test_a_response_that_cannot_be_read(
     answer: str, error: str, backend: SlurmBackend, slurm: LocalSlurm, tmp_path: Path
 ) -> None:
-    odd = SlurmBackend(backend.cluster, with_program(slurm, tmp_path, "sudo", answer))
+    odd = SlurmBackend(backend.cluster, with_program(slurm, tmp_path, "get-compute-fleet-status.sh", answer))
     with pytest.raises((ScaleError, TransportError)) as refused:
         fleet.status(odd)
     assert error in str(refused.value)

@@ -81,6 +81,16 @@ def test_a_script_runs_as_the_user_and_returns_its_output(ssm: SsmTransport) -> 
     assert done.stderr == "err\n"
 
 
+def test_what_needs_root_runs_as_root(cloud: SlurmBackend, ssm: SsmTransport, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The jobs' user may have no sudo; the agent of Run Command is root."""
+    sent: list[str] = []
+    invoke = SsmTransport._invoke
+    monkeypatch.setattr(SsmTransport, "_invoke", lambda self, text, time: sent.append(text) or invoke(self, text, time))
+    assert cloud.run_as_root("echo done") == "done\n"
+    assert ssm.run("echo done").stdout == "done\n"
+    assert ["runuser -l root " in text for text in sent] == [True, False]
+
+
 def test_long_responses_are_paged(ssm: SsmTransport) -> None:
     before = put_aside()
     done = ssm.run("head -c 60000 /dev/urandom | base64 -w 60")

@@ -98,7 +98,8 @@ def render(env: Environment, ids: ClusterIds) -> Config:
     }
     login = _login(p.login_nodes, p.node_policies, ids) if p.login_nodes else None
     tags = [{"Key": key, "Value": value} for key, value in sorted(env.tags.items())]
-    return merged(config | _given(LoginNodes=login, Tags=tags), p.overrides)
+    deployment = None if p.sudo else {"DisableSudoAccessForDefaultUser": True}
+    return merged(config | _given(LoginNodes=login, Tags=tags, DeploymentSettings=deployment), p.overrides)
 
 
 def to_yaml(config: Config) -> str:

@@ -72,6 +72,7 @@ class TrnPcluster(Construct):
         slurm_settings: Lines for slurm.conf. Default: none.
         node_policies: More policies of every node's role. ParallelCluster may attach only policies of the account whose name begins
             with parallelcluster (give them that path), and some of AWS's. Default: none; grants to the cluster need none.
+        sudo: Whether the user of the jobs may become root on the nodes. Default: True.
         overrides: Keys merged last into the cluster configuration, in ParallelCluster's own spelling, for example
             `{"Iam": {"PermissionsBoundary": arn}}`: the CDK's permissions boundaries do not reach ParallelCluster's own roles. Default: none.
         tags: Tags of the cluster's resources. Default: none.
@@ -123,6 +124,7 @@ class TrnPcluster(Construct):
         scale_down_idle_time: Duration | None = None,
         slurm_settings: Sequence[Mapping[str, str | int]] = (),
         node_policies: Sequence[iam.IManagedPolicy] = (),
+        sudo: bool = True,
         overrides: Mapping[str, Any] | None = None,
         tags: Mapping[str, str] | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.DESTROY,
@@ -150,6 +152,7 @@ class TrnPcluster(Construct):
             scale_down_idle_minutes=int(scale_down_idle_time.to_minutes()) if scale_down_idle_time else None,
             slurm_settings=[dict(line) for line in slurm_settings],
             node_policies=[policy.managed_policy_arn for policy in node_policies],
+            sudo=sudo,
             overrides=dict(overrides or {}),
         )
         if bootstrap:

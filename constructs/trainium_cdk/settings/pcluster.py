@@ -165,6 +165,8 @@ class Pcluster(SlurmSection):
     """Lines for slurm.conf, for example `- {MaxJobCount: 20000}`."""
     log_days: LogDays = 30
     """How long the cluster's logs are kept, days."""
+    sudo: bool = True
+    """Whether the user of the jobs may become root on the nodes. A change needs a stopped fleet."""
     provider: Provider = Provider()
     dashboard: bool = True
     """CloudWatch dashboard of the cluster."""

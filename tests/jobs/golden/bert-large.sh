@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=ca75c50917c89539f2a348e5007307ab61f23428d06df6756aaa45c731688434
+digest=5b6e97418f72581dd29fd2d8f5274e2a9cb99cacf50452090a2da29a93ea821f
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -297,7 +297,9 @@ if [ "$files" != unlimited ] && [ "$files" -lt 65535 ] && ! ulimit -n 65535 2> /
   say "at most $files files may be open here; large jobs need 65535"
 fi
 # keeps the port of Neuron's collectives free of outgoing connections
-sudo -n sysctl -q -w net.ipv4.ip_local_reserved_ports=48620 > /dev/null 2>&1 || say "port 48620 could not be reserved"
+reserved=/proc/sys/net/ipv4/ip_local_reserved_ports  # by the node's bootstrap; an image of your own may lack that
+grep -qw 48620 "$reserved" || sudo -n sysctl -q -w net.ipv4.ip_local_reserved_ports=48620 > /dev/null 2>&1 ||
+  say "port 48620 could not be reserved"
 samples_ref=${TRN_SAMPLES_REF:-2015d650cd89e4c671ae5bd1b5f1d4499d94d4dd}
 cd "$trn/src/samples-$samples_ref/torch-neuronx/training/dp_bert_hf_pretrain"
 data=$(only_folder "$trn/data/bert-seqlen128")

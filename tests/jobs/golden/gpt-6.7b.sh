@@ -8,7 +8,7 @@ id=gpt-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=cafb570d9e0c04522d1c402086b3264e6a0ab2af16715851ee72cdd0a91eb05e
+digest=1ef26cb06f571364bac1d4689701b4b6793d9efe775d79b801bd0acfc8345800
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -288,7 +288,9 @@ if [ "$files" != unlimited ] && [ "$files" -lt 65535 ] && ! ulimit -n 65535 2> /
   say "at most $files files may be open here; large jobs need 65535"
 fi
 # keeps the port of Neuron's collectives free of outgoing connections
-sudo -n sysctl -q -w net.ipv4.ip_local_reserved_ports=48620 > /dev/null 2>&1 || say "port 48620 could not be reserved"
+reserved=/proc/sys/net/ipv4/ip_local_reserved_ports  # by the node's bootstrap; an image of your own may lack that
+grep -qw 48620 "$reserved" || sudo -n sysctl -q -w net.ipv4.ip_local_reserved_ports=48620 > /dev/null 2>&1 ||
+  say "port 48620 could not be reserved"
 nxdt_ref=${TRN_NXDT_REF:-9169aa03f39efd4eb02da63891a7ed98defb1714}
 cd "$trn/src/nxdt-$nxdt_ref/examples"
 data="$trn/data/gpt2-wikipedia"

@@ -8,7 +8,7 @@ id=run-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=a09728dea91030041bc4e448189512f2f8d2ebb2984eeb4b4fed0ddc624b505f
+digest=3180915f51261d9a68c3526c418e99f28f9c0605b3c66057fad40b6a7316a9b9
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -277,7 +277,9 @@ if [ "$files" != unlimited ] && [ "$files" -lt 65535 ] && ! ulimit -n 65535 2> /
   say "at most $files files may be open here; large jobs need 65535"
 fi
 # keeps the port of Neuron's collectives free of outgoing connections
-sudo -n sysctl -q -w net.ipv4.ip_local_reserved_ports=48620 > /dev/null 2>&1 || say "port 48620 could not be reserved"
+reserved=/proc/sys/net/ipv4/ip_local_reserved_ports  # by the node's bootstrap; an image of your own may lack that
+grep -qw 48620 "$reserved" || sudo -n sysctl -q -w net.ipv4.ip_local_reserved_ports=48620 > /dev/null 2>&1 ||
+  say "port 48620 could not be reserved"
 cd "$job/work"
 command=("$job/script"/run.sh --name 'it'"'"'s $HOME')
 if [ "$stage" = precompile ]; then

@@ -123,7 +123,19 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         Raises:
             TransportError: the head node cannot be reached, or the script failed.
         """
-        result = self.transport.run(script, timeout=600)
+        return self._output(self.transport.run(script, timeout=600))
+
+    def run_as_root(self, script: str) -> str:
+        """The same as root, where Run Command is used: its agent is root, and the jobs' user may have no sudo (`pcluster.sudo`)."""
+        from trainium_cdk.jobs.slurm.ssm import SsmTransport
+
+        transport = self.transport
+        return self._output(
+            (transport.as_user("root") if isinstance(transport, SsmTransport) else transport).run(script)
+        )
+
+    @staticmethod
+    def _output(result: Result) -> str:
         if result.code != 0:
             raise TransportError(f"the script on the head node failed: {_last_words(result)}")
         return result.stdout

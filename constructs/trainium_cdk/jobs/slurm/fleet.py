@@ -18,7 +18,10 @@ Wanted = Literal["STOPPED", "RUNNING"]
 _REQUEST = {"STOPPED": "STOP_REQUESTED", "RUNNING": "START_REQUESTED"}
 _ON_THE_WAY = {"STOPPED": {"STOP_REQUESTED", "STOPPING"}, "RUNNING": {"START_REQUESTED", "STARTING"}}
 # as root: only root may use the head node's credentials
-_RUN = 'tool() { local there; there=$(command -v "$1" || echo "/usr/local/bin/$1"); sudo -n "$there" "${@:2}"; }'
+_RUN = """tool() {
+  local there; there=$(command -v "$1" || echo "/usr/local/bin/$1"); shift
+  if [ "$(id -u)" = 0 ]; then "$there" "$@"; else sudo -n "$there" "$@"; fi
+}"""
 
 
 @dataclass(frozen=True)
@@ -37,9 +40,9 @@ def status(backend: SlurmBackend) -> FleetStatus:
 
     Raises:
         ScaleError: the head node's response cannot be read.
-        TransportError: it cannot be reached, or its user may not use sudo.
+        TransportError: it cannot be reached, or this is a shell on it whose user may not use sudo.
     """
-    out = backend.run_shared(f"{_RUN}\ntool get-compute-fleet-status.sh")
+    out = backend.run_as_root(f"{_RUN}\ntool get-compute-fleet-status.sh")
     try:
         found = json.loads(out.strip().splitlines()[-1])
         return FleetStatus(str(found["status"]), str(found.get("lastStatusUpdatedTime", "")))
@@ -66,7 +69,7 @@ def change(backend: SlurmBackend, wanted: Wanted, *, force: bool = False) -> Fle
             f"{len(jobs)} jobs run or wait ({names}), and stopping the fleet ends their nodes. Wait for them, cancel them, or give --force: "
             "they start again, from their last checkpoint, when the fleet runs"
         )
-    backend.run_shared(f"{_RUN}\ntool update-compute-fleet-status.sh --status {_REQUEST[wanted]}")
+    backend.run_as_root(f"{_RUN}\ntool update-compute-fleet-status.sh --status {_REQUEST[wanted]}")
     return before
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import gzip
 import hashlib
 import re
@@ -113,6 +114,12 @@ class SsmTransport:
 
         ssm, s3 = client("ssm"), partial(client, "s3")
         return cls(ssm, cluster.head_node_id, cluster.job_user, s3=s3, bucket=cluster.bucket, say=say)
+
+    def as_user(self, user: str) -> SsmTransport:
+        """The same, for another user of the head node."""
+        other = copy.copy(self)
+        other._user = user
+        return other
 
     def run(self, script: str, timeout: float = 120, private: bool = False) -> Result:
         # SSM keeps the text of commands for 30 days, readable for everyone who may list them
