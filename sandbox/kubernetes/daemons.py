@@ -10,6 +10,7 @@ from pathlib import Path
 from sandbox.kubernetes import volcano
 from sandbox.kubernetes.api import Object
 from sandbox.kubernetes.build import program
+from sandbox.kubernetes.nodes import OWN_STATUS
 
 SERVICE_RANGE = "10.100.0.0/16"
 """EKS's service range (except for a VPC in 10.0.0.0/8 or 192.168.0.0/16)."""
@@ -133,6 +134,7 @@ def kwok(at: Places) -> list[str]:
         f"--kubeconfig={at.kubeconfig('kwok')}",
         f"--config={at.file('kwok.yaml')}",
         "--manage-all-nodes",
+        f"--disregard-status-with-annotation-selector={OWN_STATUS}=true",
         "--node-ip=127.0.0.1",
         f"--node-port={at.ports['kubelet']}",
         f"--server-address=127.0.0.1:{at.ports['kubelet']}",

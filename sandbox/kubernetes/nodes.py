@@ -14,6 +14,8 @@ NEURON_TAINT: Object = {"key": _FACTS.taint, "value": "true", "effect": "NoSched
 HUGE_PAGES_MIB = 5128 * 2
 """MiB that the EKS images for accelerated instances reserve for EFA (EKS user guide, EFA)."""
 CSI_DRIVERS = ("fsx.csi.aws.com", "efs.csi.aws.com")
+OWN_STATUS = "sandbox/own-status"
+"""Annotation of a node whose status stays as it is written, for example not Ready; of others it becomes Ready again at once."""
 _SYSTEM_MIB = 1024
 _UNKNOWN_MAX_PODS = 110
 

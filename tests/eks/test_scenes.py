@@ -3,6 +3,7 @@ as the job has, no job loses one, and none stays for longer than is stated. The 
 
 from __future__ import annotations
 
+from sandbox.kubernetes.api import path_of
 from tests.eks.conftest import Open
 from tests.eks.scenes import (
     FAILS,
@@ -11,6 +12,7 @@ from tests.eks.scenes import (
     NAME,
     SLACK,
     TRN1,
+    Scene,
     job,
     jobset,
     pod,
@@ -22,8 +24,10 @@ from tests.eks.scenes import (
 def test_nodes_for_a_job_from_no_node(opened: Open) -> None:
     """zero: all in one minute, within one reservation, which is cancelled."""
     scene = opened("zero", 32)
+    assert len(discovery_tags(scene)) == 2
     scene.minute()
     assert (scene.nodes, scene.desired) == ([], 0)
+    assert discovery_tags(scene) == [], "a Cluster Autoscaler in the same cluster does not find the group any more"
     scene.submit("gang", 16)
     scene.asks("gang")
     scene.minute()
@@ -34,9 +38,16 @@ def test_nodes_for_a_job_from_no_node(opened: Open) -> None:
     assert scene.reserved() == []
     scene.minute()
     scene.settled()
+    for node in scene.nodes:  # it does not remove them either
+        notes = scene.api.get(path_of("v1", "Node", node))["metadata"]["annotations"]
+        assert notes["cluster-autoscaler.kubernetes.io/scale-down-disabled"] == "true"
     scene.end("gang")
     assert scene.until_gone() <= LIMITS.idle + SLACK
     assert (scene.desired, scene.most) == (0, 16)
+
+
+def discovery_tags(scene: Scene) -> list[str]:
+    return [t["Key"] for t in scene.asg["Tags"] if t["Key"].startswith("k8s.io/cluster-autoscaler/")]
 
 
 def test_no_node_of_a_live_job_is_removed(opened: Open) -> None:

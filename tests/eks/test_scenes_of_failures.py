@@ -12,10 +12,12 @@ from botocore.exceptions import ClientError
 
 from sandbox import LocalAws
 from sandbox.kubernetes.api import ApiError, path_of
+from sandbox.kubernetes.nodes import OWN_STATUS
 from tests.eks.conftest import Open
 from tests.eks.scenes import LIMITS, MERGE, NAME, NAMESPACE, SLACK, TRN1, Scene, until
 from tests.support import swept
 from trainium_cdk.eks.scaler.function import RunFailed
+from trainium_cdk.operations.why_kubernetes import waits
 
 
 def test_instances_that_come_while_a_size_is_lowered_are_the_ones_that_end(opened: Open) -> None:
@@ -49,8 +51,9 @@ def test_instances_that_come_while_a_size_is_lowered_are_the_ones_that_end(opene
     [
         {"spec": {"taints": [{"key": "aws.amazon.com/neuron", "value": "true", "effect": "NoSchedule"}, {"key": "example.com/unreachable", "effect": "NoSchedule"}]}},
         {"status": {"capacity": {"aws.amazon.com/neuron": "15"}, "allocatable": {"aws.amazon.com/neuron": "15"}}},
+        {"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "container runtime is down"}]}},
     ],
-    ids=["tainted", "lacks a device"],
+    ids=["tainted", "lacks a device", "not Ready"],
 )  # fmt: skip
 def test_a_node_that_cannot_be_used_is_replaced(broken: dict[str, Any], opened: Open) -> None:
     """unusable: neither free nor counted."""
@@ -60,8 +63,9 @@ def test_a_node_that_cannot_be_used_is_replaced(broken: dict[str, Any], opened: 
     scene.end("first")
     scene.minute()
     [bad, good] = sorted(scene.nodes)
-    path = path_of("v1", "Node", bad) + ("/status" if "status" in broken else "")
-    scene.api.call("PATCH", path, broken, kind=MERGE)
+    path = path_of("v1", "Node", bad)
+    scene.api.call("PATCH", path, {"metadata": {"annotations": {OWN_STATUS: "true"}}}, kind=MERGE)
+    scene.api.call("PATCH", path + ("/status" if "status" in broken else ""), broken, kind=MERGE)
     scene.submit("second", 2)
     scene.asks("second")
     scene.minute()
@@ -242,6 +246,9 @@ def test_nodes_are_requested_when_a_capacity_block_opens(opened: Open, local_aws
     scene.minutes(2)
     assert (scene.desired, scene.nodes) == (0, [])
     assert "and EKS starts no nodes in it after" in scene.why("late")
+    told = waits(scene.workload("late") or {})
+    assert told.error is not None
+    assert (told.where, told.error.name) == ("job late", "block-over")
     ec2.delete_launch_template(LaunchTemplateId=template)
 
 

@@ -23,8 +23,8 @@ def why(
 ) -> None:
     """Show why a stack's creation or update failed, or its nodes do not start.
 
-    It reads CloudFormation's events, the logs of functions and nodes, EKS's health issues and Auto Scaling's activities, and explains the
-    errors that it knows.
+    It reads CloudFormation's events, the logs of functions and nodes, EKS's health issues and Auto Scaling's activities, on EKS also nodes,
+    warnings and waiting jobs of Kubernetes, and explains the errors that it knows.
     """
     from trainium_cdk._aws import aws_errors_as
     from trainium_cdk.cli.destroy import clients
@@ -35,7 +35,7 @@ def why(
     name = name_in_account(stack, env) if env else stack
     with aws_errors_as(TrnError, f"cannot read stack {name}"):
         report = reasons.why(name, clients(region))
-    found = [*([report.first] if report.first else []), *report.evidence]
+    found = [*([report.first] if report.first else []), *report.evidence, *_in_cluster(name, region)]
     if as_json:
         put({"stack": name, "status": report.status, "evidence": [_plain(each) for each in found]})
         return
@@ -48,7 +48,28 @@ def why(
             told.add(each.error.name)
             answer(f"  -> {each.error}.")
     if not found:
-        say("no failure is recorded: not by CloudFormation, the nodes' logs, EKS or Auto Scaling")
+        say("no failure is recorded: not by CloudFormation, the nodes' logs, EKS, Auto Scaling or Kubernetes")
+
+
+def _in_cluster(stack: str, region: str | None) -> list[Any]:
+    """What Kubernetes records, where the stack is a cluster of it that can be reached."""
+    from trainium_cdk import engines, outputs
+    from trainium_cdk.errors import OutputsError, TrnError
+    from trainium_cdk.jobs.connect import connect
+
+    try:
+        cluster = outputs.read(stack, region)
+    except OutputsError:  # it is not deployed completely
+        return []
+    if cluster.engine != engines.EKS.name:
+        return []
+    from trainium_cdk.operations.why_kubernetes import in_cluster
+
+    try:
+        return in_cluster(connect(cluster=cluster).api)  # type: ignore[attr-defined]
+    except TrnError as e:
+        say(f"Kubernetes was not read: {e}")
+        return []
 
 
 def _plain(evidence: Any) -> dict[str, Any]:

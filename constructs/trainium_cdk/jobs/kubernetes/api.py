@@ -25,10 +25,12 @@ Object = dict[str, Any]
 _PATHS = {
     "BatchJob": "/apis/batch/v1/namespaces/{ns}/jobs",
     "ConfigMap": "/api/v1/namespaces/{ns}/configmaps",
+    "Event": "/api/v1/namespaces/{ns}/events",
     "JobSet": "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{ns}/jobsets",
     "Lease": "/apis/coordination.k8s.io/v1/namespaces/{ns}/leases",
     "LocalQueue": "/apis/kueue.x-k8s.io/v1beta2/namespaces/{ns}/localqueues",
     "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{ns}/networkpolicies",
+    "Node": "/api/v1/nodes",
     "Pod": "/api/v1/namespaces/{ns}/pods",
     "PriorityClass": "/apis/kueue.x-k8s.io/v1beta2/workloadpriorityclasses",
     "Secret": "/api/v1/namespaces/{ns}/secrets",

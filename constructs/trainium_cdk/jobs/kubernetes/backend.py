@@ -75,7 +75,8 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         return done
 
     def status(self, id: str) -> JobStatus:
-        return status.status(self.seen(id))
+        found = self.seen(id)
+        return status.status(replace(found, lost=look.lost(self.api, found)))
 
     def seen(self, id: str) -> Seen:
         """The job's objects in the cluster. Raises as `status` does."""

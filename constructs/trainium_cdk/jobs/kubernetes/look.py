@@ -11,6 +11,7 @@ from trainium_cdk.jobs.kubernetes import names, status
 from trainium_cdk.jobs.kubernetes.api import Api, Object
 from trainium_cdk.jobs.kubernetes.status import Seen
 from trainium_cdk.jobs.status import JobStatus, Stage
+from trainium_cdk.outputs import GROUP_LABEL
 
 _OURS = f"app.kubernetes.io/managed-by={names.MANAGED_BY}"
 _JOB_UID = "kueue.x-k8s.io/job-uid"
@@ -90,6 +91,17 @@ def pod(api: Api, job: Mapping[str, str], task: str, index: int) -> Object | Non
         return None
     mine = [one for one in found if batch["metadata"]["uid"] in names.owners(one)]
     return max(mine, key=lambda one: str(one["metadata"].get("creationTimestamp")), default=None)
+
+
+def lost(api: Api, seen: Seen) -> list[str]:
+    """The nodes of a job's pods that do not respond; empty if the caller may not read nodes."""
+    nodes = {pod["spec"].get("nodeName") for pod in seen.pods if status.alive([pod])} - {None}
+    queue = seen.job["metadata"].get("annotations", {}).get(names.QUEUE, "")
+    with contextlib.suppress(ApiError):
+        rows = api.table("Node", labels=f"{GROUP_LABEL}={queue}") if nodes else []
+        bad = [row["metadata"]["name"] for row in rows if "NotReady" in str(row["columns"]["Status"])]
+        return sorted(nodes.intersection(bad))
+    return []
 
 
 def positions(api: Api) -> dict[str, int]:

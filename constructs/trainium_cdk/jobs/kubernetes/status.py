@@ -50,6 +50,7 @@ class Seen:
         workload: Kueue's Workload of the JobSet, if it exists.
         position: in its queue, from 1; 0 if it does not wait there, or if that is not known.
         ran: when the function that starts nodes ran last, in seconds since 1970; None if that is not known.
+        lost: those of its nodes that do not respond.
     """
 
     job: Object
@@ -59,6 +60,7 @@ class Seen:
     workload: Object | None = None
     position: int = 0
     ran: int | None = None
+    lost: Sequence[str] = ()
 
 
 def described(job: Object) -> dict[str, Any]:
@@ -219,6 +221,8 @@ def _stage(name: str, seen: Seen, pods: Sequence[Object]) -> Stage:
         )
     if name == TRAIN and any(t.get("exitCode") == NOT_COMPILED for t in bad):
         return replace(base, state="CANCELLED", reason="did not run: precompile did not complete", started=None)
+    if taken := next((text for p in mine if (text := _taken(p))), ""):
+        return replace(base, state="FAILED", reason=taken, ended=finished)
     if bad:
         return replace(base, **_failure(bad), ended=finished)
     if name != PREPARE and over and len(over) == len(mine) and len(mine) >= (described(seen.job)["nodes"] or 1):
@@ -226,6 +230,15 @@ def _stage(name: str, seen: Seen, pods: Sequence[Object]) -> Stage:
     if running or over:
         return replace(base, state="RUNNING")
     return replace(base, reason=_why_pending(mine, name))
+
+
+def _taken(pod: Object) -> str:
+    """Why a pod was ended that had not failed by itself: its node is lost, or has no space left; empty if it was not."""
+    state, node = pod.get("status", {}), pod["spec"].get("nodeName", "?")
+    if state.get("phase") == "Failed" and state.get("reason"):  # by its node's kubelet
+        return _cut(f"node {node} ended its pod: {state['reason']}: {state.get('message', '')}".removesuffix(": "))
+    why = condition(pod, "DisruptionTarget")
+    return _cut(f"its pod on node {node} is ended: {why['reason']}: {why.get('message', '')}") if why else ""
 
 
 def _code(pod: Object, name: str) -> int | None:
@@ -314,6 +327,11 @@ def _not_ended(stage: Stage, failed: Object, seen: Seen, at: int | None) -> Stag
 def _current(stage: Stage, seen: Seen) -> Stage:
     number, most = _attempts(seen)
     again = [f"attempt {number} of {most}"] if number > 1 else []
+    if seen.lost and stage.name != PREPARE:
+        nodes = f"node{'s' if len(seen.lost) > 1 else ''} {', '.join(seen.lost)}"
+        again.append(
+            f"{nodes} not ready: without a change its pods are ended after 5 minutes, and the job starts again"
+        )
     if stage.state == "PENDING" and stage.name != PREPARE:
         waits = waiting(seen) if seen.job["spec"].get("suspend") else ""
         if waits and seen.ran and time.time() - seen.ran > _LATE:

@@ -1,0 +1,62 @@
+"""What a cluster's Kubernetes records of failures: its nodes' conditions, warnings of the jobs' namespace, and why jobs wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from trainium_cdk.catalog.known_errors import explain
+from trainium_cdk.jobs.kubernetes import status
+from trainium_cdk.jobs.kubernetes.api import Api
+from trainium_cdk.operations.why import LINES, Evidence
+
+Object = dict[str, Any]
+
+
+def in_cluster(api: Api) -> list[Evidence]:
+    """Nodes first. Kubernetes keeps warnings for an hour; each message is there once, with its newest time.
+
+    Raises:
+        TransportError: the cluster cannot be reached, or the caller may not read that.
+    """
+    warnings: dict[str, Evidence] = {}
+    for each in sorted(map(_warning, api.list("Event", fields="type=Warning")), key=lambda e: e.time):
+        warnings[each.text] = each
+    newest = sorted(warnings.values(), key=lambda e: e.time)[-LINES:]
+    return [*(e for node in api.list("Node") for e in _of_node(node)), *newest, *map(waits, _waiting(api))][: 3 * LINES]
+
+
+def _of_node(node: Object) -> Iterator[Evidence]:
+    """Conditions that are not as they should be: Ready, and all others, which tell of troubles."""
+    for one in node.get("status", {}).get("conditions", []):
+        if one["status"] != ("True" if one["type"] == "Ready" else "False"):
+            text = f"{one['type']} is {one['status']}: {one.get('reason', '')}: {one.get('message', '')}"
+            yield _evidence(f"node {node['metadata']['name']}", text, one.get("lastTransitionTime") or "")
+
+
+def _warning(event: Object) -> Evidence:
+    about = event["involvedObject"]
+    at = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"]
+    return _evidence(f"{about['kind']} {about['name']}", f"{event['reason']}: {event.get('message', '')}", at)
+
+
+def _waiting(api: Api) -> list[Object]:
+    """Workloads of which a check is not passed: AWS has no nodes, or a capacity block is over."""
+    found = api.list("Workload", without=["podSets"])
+    return [w for w in found if not status.condition(w, "Finished") and _messages(w)]
+
+
+def _messages(workload: Object) -> list[str]:
+    checks = workload.get("status", {}).get("admissionChecks") or []
+    return [c["message"] for c in checks if c.get("state") != "Ready" and c.get("message")]
+
+
+def waits(workload: Object) -> Evidence:
+    """Why a job waits for its nodes, in the words of the function that starts them."""
+    owner = next((o["name"] for o in workload["metadata"].get("ownerReferences", [])), workload["metadata"]["name"])
+    return _evidence(f"job {owner}", "; ".join(_messages(workload)), "")
+
+
+def _evidence(where: str, text: str, time: str) -> Evidence:
+    line = " ".join(text.split())[:1000]
+    return Evidence(where, line, time, explain(line))

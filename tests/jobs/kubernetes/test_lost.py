@@ -1,0 +1,104 @@
+"""A lost node, a full disk and a capacity block that is over: each told in one sentence by `trn status` and `trn why`."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from sandbox.kubernetes.api import Object, path_of
+from sandbox.kubernetes.nodes import OWN_STATUS
+from tests.jobs.kubernetes.conftest import Running, script, until
+from trainium_cdk.catalog.known_errors import explain
+from trainium_cdk.jobs.kubernetes import KubernetesBackend
+from trainium_cdk.operations.why_kubernetes import in_cluster
+
+MERGE = "application/merge-patch+json"
+
+
+def why(backend: KubernetesBackend) -> dict[str, set[str]]:
+    """What `trn why` says, by its known error."""
+    found: dict[str, set[str]] = {}
+    for each in in_cluster(backend.api):
+        found.setdefault(each.error.name if each.error else "", set()).add(f"{each.where}: {each.text}")
+    return found
+
+
+def known(text: str) -> str:
+    error = explain(text)
+    return error.name if error else ""
+
+
+def test_a_node_that_does_not_respond(backend: KubernetesBackend, running: Running) -> None:
+    sent, api = backend.submit(script(b"sleep 3600", nodes=1, cache="lost"), "lost").id, running.kubernetes.api()
+    assert until(lambda: backend.status(sent).state == "RUNNING")
+    node = backend.status(sent).stages[-1].nodes
+    path = path_of("v1", "Node", node)
+    before = api.get(path)["status"]["conditions"]
+    lost = {
+        "type": "Ready",
+        "status": "Unknown",
+        "reason": "NodeStatusUnknown",
+        "message": "Kubelet stopped posting node status.",
+    }
+    try:
+        patch(api, path, {"metadata": {"annotations": {OWN_STATUS: "true"}}})
+        patch(api, f"{path}/status", {"status": {"conditions": [lost]}})
+        reason = until(lambda: (now := backend.status(sent).current.reason) and now)
+        assert (
+            reason
+            == f"node {node} not ready: without a change its pods are ended after 5 minutes, and the job starts again"
+        )
+        assert known(reason) == "node-lost"
+        assert (
+            f"node {node}: Ready is Unknown: NodeStatusUnknown: Kubelet stopped posting node status."
+            in why(backend)["node-lost"]
+        )
+        full = {
+            "type": "DiskPressure",
+            "status": "True",
+            "reason": "KubeletHasDiskPressure",
+            "message": "kubelet has disk pressure",
+        }
+        patch(api, f"{path}/status", {"status": {"conditions": [{**lost, "status": "True"}, full]}})
+        assert any(line.startswith(f"node {node}: DiskPressure") for line in why(backend)["node-disk-full"])
+    finally:
+        patch(api, f"{path}/status", {"status": {"conditions": before}})
+        patch(api, path, {"metadata": {"annotations": {OWN_STATUS: None}}})
+    assert until(lambda: not backend.status(sent).current.reason)
+    assert backend.cancel(sent).state == "CANCELLED"
+
+
+def test_a_pod_that_its_node_has_ended(backend: KubernetesBackend, running: Running) -> None:
+    """As the kubelet ends it when the disk is full; without a further attempt the job has failed with that reason."""
+    sent, api = (
+        backend.submit(script(b"sleep 3600", nodes=1, cache="full", restarts=0), "full").id,
+        running.kubernetes.api(),
+    )
+    assert until(lambda: backend.status(sent).state == "RUNNING")
+    [pod] = backend.seen(sent).pods
+    message = "The node was low on resource: ephemeral-storage. Threshold quantity: 53687091200, available: 48Gi. "
+    ended = {"phase": "Failed", "reason": "Evicted", "message": message}
+    path = path_of("v1", "Pod", pod["metadata"]["name"], "training")
+    patch(api, f"{path}/status", {"status": ended})
+    done = backend.wait(sent, 600)
+    assert done.state == "FAILED"
+    assert done.current.reason == f"node {pod['spec']['nodeName']} ended its pod: Evicted: {message.strip()}"
+    assert known(done.current.reason) == "node-disk-full"
+
+
+def test_warnings_and_jobs_that_wait_are_told(backend: KubernetesBackend, running: Running) -> None:
+    api, at = running.kubernetes.api(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    event = {
+        "apiVersion": "v1", "kind": "Event", "metadata": {"name": "told", "namespace": "training"}, "type": "Warning",
+        "reason": "NodeNotReady", "message": "Node is not ready", "lastTimestamp": at,
+        "involvedObject": {"kind": "Pod", "name": "run-x-train-0-0", "namespace": "training"},
+    }  # fmt: skip
+    api.create(event)
+    try:
+        assert "Pod run-x-train-0-0: NodeNotReady: Node is not ready" in why(backend)["node-lost"]
+    finally:
+        api.delete(path_of("v1", "Event", "told", "training"))
+
+
+def patch(api: Any, path: str, body: Object) -> None:
+    api.call("PATCH", path, body, kind=MERGE)
