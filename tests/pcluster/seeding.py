@@ -84,11 +84,29 @@ class _Things:
             found[accounting.password_secret] = secret["ARN"]
         for arn in self.env.pcluster.node_policies:
             found[arn] = self._policy()
+        for volume in self.env.pcluster.shared_storage:
+            found[volume.id] = self._volume(volume.type)
         return found
 
     def _zone_name(self, zone_id: str | None) -> str:
         zones = self.client("ec2").describe_availability_zones(ZoneIds=[zone_id or self.zones[0]])
         return str(zones["AvailabilityZones"][0]["ZoneName"])
+
+    def _volume(self, type: str) -> str:
+        """A second file system: the nodes' group may reach it."""
+        subnet, group = self.base.private_subnet, self.base.security_group
+        if type == "efs":
+            made: str = self.client("efs").create_file_system(CreationToken=uuid.uuid4().hex)["FileSystemId"]
+            self.client("efs").create_mount_target(FileSystemId=made, SubnetId=subnet, SecurityGroups=[group])
+            return made
+        if type == "fsx-lustre":
+            lustre = {"DeploymentType": "SCRATCH_2"}
+            system = self.client("fsx").create_file_system(
+                FileSystemType="LUSTRE", StorageCapacity=1200, SubnetIds=[subnet], SecurityGroupIds=[group], LustreConfiguration=lustre
+            )  # fmt: skip
+            return str(system["FileSystem"]["FileSystemId"])
+        zone = self._zone_name(None)
+        return str(self.client("ec2").create_volume(AvailabilityZone=zone, Size=10, Encrypted=True)["VolumeId"])
 
     def _policy(self) -> str:
         statement = {"Effect": "Allow", "Action": "ssm:GetParameter", "Resource": "*"}

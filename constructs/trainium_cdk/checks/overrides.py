@@ -108,7 +108,7 @@ def overrides_are_sections(env: Environment) -> Iterator[Problem]:
         yield warning(
             ("pcluster", "overrides", "SharedStorage"),
             "the stack sets SharedStorage itself and relies on it: the nodes' security groups do not reach what is added here",
-            "use storage",
+            "use storage or pcluster.shared_storage",
         )
 
 

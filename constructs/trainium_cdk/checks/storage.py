@@ -29,6 +29,24 @@ def local_storage_is_separate_from_shared(env: Environment) -> Iterator[Problem]
 
 
 @RULES.add
+def volumes_have_directories_of_their_own(env: Environment) -> Iterator[Problem]:
+    taken = dict.fromkeys(env.storage.mount_dirs, "storage")
+    for queue in env.pcluster.queues:
+        if queue.local_storage_dir:
+            taken[queue.local_storage_dir] = f"local_storage_dir of queue {queue.name}"
+    for i, volume in enumerate(env.pcluster.shared_storage):
+        mine = PurePosixPath(volume.mount_dir)
+        for other, owner in taken.items():
+            if mine.is_relative_to(other) or PurePosixPath(other).is_relative_to(mine):
+                yield error(
+                    ("pcluster", "shared_storage", i, "mount_dir"),
+                    f"it overlaps with {other} ({owner})",
+                    f"choose another directory, for example /{volume.name}",
+                )
+        taken[volume.mount_dir] = volume.name
+
+
+@RULES.add
 def settings_apply_to_existing_storage(env: Environment) -> Iterator[Problem]:
     for name in ("efs", "fsx"):
         file_system = getattr(env.storage, name)

@@ -250,6 +250,19 @@ def _shared_storage(env: Environment, ids: ClusterIds) -> list[Config]:
                 "FsxLustreSettings": {"FileSystemId": ids.fsx_id},
             }
         )
+    kinds = {
+        "efs": ("Efs", "EfsSettings", "FileSystemId"),
+        "fsx-lustre": ("FsxLustre", "FsxLustreSettings", "FileSystemId"),
+        "fsx-openzfs": ("FsxOpenZfs", "FsxOpenZfsSettings", "VolumeId"),
+        "fsx-ontap": ("FsxOntap", "FsxOntapSettings", "VolumeId"),
+        "ebs": ("Ebs", "EbsSettings", "VolumeId"),
+    }
+    for volume in env.pcluster.shared_storage:
+        kind, section, key = kinds[volume.type]
+        given: Config = {key: volume.id}
+        if volume.type == "efs":
+            given["EncryptionInTransit"] = True
+        found.append({"Name": volume.name, "MountDir": volume.mount_dir, "StorageType": kind, section: given})
     return found
 
 

@@ -21,9 +21,10 @@ def values(env: Environment, *, image: bool = False, engine: str = "slurm") -> d
         engine: whose nodes.
     """
     release, repositories = env.release, env.catalog.repositories
-    name = env.slurm_sections[engine].os
+    section = env.slurm_sections[engine]
+    name = section.os
     system = env.catalog.parallelcluster.operating_systems[name]
-    found = {"TRN_USER": system.user, "TRN_MOUNTS": " ".join(env.storage.mount_dirs)}
+    found = {"TRN_USER": system.user, "TRN_MOUNTS": " ".join((*env.storage.mount_dirs, *section.mount_dirs))}
     if not image and not _reaches_repositories(env):  # the packages on the custom image are kept
         return found
     found |= {

@@ -55,12 +55,13 @@ def slurm_outputs(env: Environment, *, head_node_id: str, bucket: str, registry_
 
 def of_nodes(env: Environment, engine: str, *, bucket: str, registry_uri: str) -> Mapping[str, str]:
     """The outputs that any Slurm cluster has: what its nodes are and mount."""
-    name = env.slurm_sections[engine].os
+    section = env.slurm_sections[engine]
+    name = section.os
     os = env.catalog.parallelcluster.operating_systems[name]
     return {
         "job_user": os.user,
         "shared_dir": env.storage.shared_dir,
-        "mount_dirs": ",".join(env.storage.mount_dirs),
+        "mount_dirs": ",".join((*env.storage.mount_dirs, *section.mount_dirs)),
         "os": name,
         "kernel": os.kernel,
         "neuron_driver": env.release.dkms,

@@ -32,9 +32,10 @@ from trainium_cdk.pcluster.described import (
 from trainium_cdk.pcluster.provider import TrnClusterName, TrnPclusterProvider
 from trainium_cdk.pcluster.ssh import key_pair, ssh_source
 from trainium_cdk.pcluster.subnets import ClusterSubnets, chosen_subnets, environments_subnets
-from trainium_cdk.settings import Accounting, Environment, HeadNode, LoginNodes, Queue
+from trainium_cdk.settings import Accounting, Environment, HeadNode, LoginNodes, Queue, SharedVolume
 from trainium_cdk.settings.inventory import inventory
 from trainium_cdk.storage import AnyStorage, TrnStorage
+from trainium_cdk.storage.connections import PORTS, ServerConnections, Servers
 from trainium_cdk.storage.given import wrapped
 
 POLICY_PATH = "/parallelcluster/"
@@ -72,6 +73,7 @@ class TrnPcluster(Construct):
         slurm_settings: Lines for slurm.conf. Default: none.
         node_policies: More policies of every node's role. ParallelCluster may attach only policies of the account whose name begins
             with parallelcluster (give them that path), and some of AWS's. Default: none; grants to the cluster need none.
+        shared_storage: Existing file systems that every node mounts beside those of `storage`. Default: none.
         sudo: Whether the user of the jobs may become root on the nodes. Default: True.
         overrides: Keys merged last into the cluster configuration, in ParallelCluster's own spelling, for example
             `{"Iam": {"PermissionsBoundary": arn}}`: the CDK's permissions boundaries do not reach ParallelCluster's own roles. Default: none.
@@ -124,6 +126,7 @@ class TrnPcluster(Construct):
         scale_down_idle_time: Duration | None = None,
         slurm_settings: Sequence[Mapping[str, str | int]] = (),
         node_policies: Sequence[iam.IManagedPolicy] = (),
+        shared_storage: Sequence[SharedVolume] = (),
         sudo: bool = True,
         overrides: Mapping[str, Any] | None = None,
         tags: Mapping[str, str] | None = None,
@@ -152,6 +155,7 @@ class TrnPcluster(Construct):
             scale_down_idle_minutes=int(scale_down_idle_time.to_minutes()) if scale_down_idle_time else None,
             slurm_settings=[dict(line) for line in slurm_settings],
             node_policies=[policy.managed_policy_arn for policy in node_policies],
+            shared_storage=tuple(shared_storage),
             sudo=sudo,
             overrides=dict(overrides or {}),
         )
@@ -263,7 +267,7 @@ class TrnPcluster(Construct):
             },
         )
         self.resource.node.add_dependency(self._name)
-        self.wait_for(*subnets.ready, storage.ready, bootstrap)
+        self.wait_for(*subnets.ready, storage.ready, bootstrap, *self._allow_volumes(storage.client_security_group))
         self.head_node_id = self.resource.get_att_string("headNode.instanceId")
         self.head_node_private_ip = self.resource.get_att_string("headNode.privateIpAddress")
         # of a private head node the attribute does not exist, and reading it fails the deployment
@@ -298,6 +302,20 @@ class TrnPcluster(Construct):
         ]
         grants += [*grant_keys(self.head_policy, bucket), *grant_keys(self.node_policy, bucket, write=True)]
         return reduce(iam.Grant.combine, grants)
+
+    def _allow_volumes(self, clients: ec2.ISecurityGroup) -> list[IDependable]:
+        """Let the nodes mount `shared_storage`; what the cluster waits for."""
+        ready: list[IDependable] = []
+        for volume in self.environment.pcluster.shared_storage:
+            if volume.security_group:
+                scope = Construct(self, f"Volume-{volume.name}")
+                group = ec2.SecurityGroup.from_security_group_id(
+                    scope, "Group", volume.security_group, allow_all_outbound=False
+                )
+                servers = ServerConnections([Servers(group.connections, PORTS[volume.type], volume.name)])
+                servers.allow_clients_of_this_stack(clients)
+                ready.append(scope)
+        return ready
 
     def _policy(self, id: str, whose: str, statements: Sequence[iam.PolicyStatement]) -> iam.ManagedPolicy:
         what = f"What {whose} may do beside ParallelCluster's own permissions"

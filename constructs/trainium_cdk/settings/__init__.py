@@ -28,6 +28,7 @@ from trainium_cdk.settings.pcluster import (
     LoginNodes,
     Pcluster,
     Queue,
+    SharedVolume,
     Ssh,
 )
 from trainium_cdk.settings.pcs import Pcs, PcsLoginNode, PcsQueue, PcsResource
@@ -76,6 +77,7 @@ __all__ = [
     "Scaling",
     "SettingsError",
     "SettingsFileError",
+    "SharedVolume",
     "Source",
     "Ssh",
     "Storage",

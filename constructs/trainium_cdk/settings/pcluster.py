@@ -23,7 +23,7 @@ from trainium_cdk.settings.base import (
     Version,
 )
 from trainium_cdk.settings.section import Nodes
-from trainium_cdk.settings.slurm import SlurmQueue, SlurmResource, SlurmSection
+from trainium_cdk.settings.slurm import Name, SlurmQueue, SlurmResource, SlurmSection, refuse_duplicates
 
 # fewer choices than CloudWatch's: the schema of aws-parallelcluster 3.16.1
 LogDays = Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1827, 3653]
@@ -120,6 +120,32 @@ class Accounting(Settings):
     """Security group that gives the head node access to the database."""
 
 
+class SharedVolume(Settings):
+    """A file system, or volume, that exists in the VPC and that every node mounts beside those of `storage`. `cdk destroy` leaves it."""
+
+    name: Name
+    """A name for it, which cannot change later."""
+    type: Literal["efs", "fsx-lustre", "fsx-openzfs", "fsx-ontap", "ebs"]
+    """What it is. An EBS volume is attached to the head node, which shares it."""
+    id: Annotated[str, StringConstraints(pattern=r"^(fs|fsvol|vol)-[0-9a-f]{8,17}$")]
+    """fs-... (EFS, Lustre), fsvol-... (OpenZFS, ONTAP) or vol-... (EBS)."""
+    mount_dir: MountDir
+    """Where every node mounts it."""
+    security_group: SecurityGroupId | None = None
+    """Security group of its servers. It gets rules that allow access from the cluster. Default: access is already allowed."""
+
+    @model_validator(mode="after")
+    def _id_of_its_type(self) -> SharedVolume:
+        wanted = {"efs": "fs", "fsx-lustre": "fs", "ebs": "vol"}.get(self.type, "fsvol")
+        if self.id.partition("-")[0] != wanted:
+            raise wrong(
+                f"id is {self.id}, but a volume of type {self.type} has an id {wanted}-...", "correct type or id"
+            )
+        if self.type == "ebs" and self.security_group:
+            raise wrong("an EBS volume has no security group", "remove security_group")
+        return self
+
+
 class Provider(Settings):
     """AWS's function that creates, updates and deletes the cluster."""
 
@@ -165,6 +191,8 @@ class Pcluster(SlurmSection):
     """Lines for slurm.conf, for example `- {MaxJobCount: 20000}`."""
     log_days: LogDays = 30
     """How long the cluster's logs are kept, days."""
+    shared_storage: tuple[SharedVolume, ...] = Field(default=(), max_length=20)
+    """Existing file systems that every node mounts beside those of `storage`."""
     sudo: bool = True
     """Whether the user of the jobs may become root on the nodes. A change needs a stopped fleet."""
     provider: Provider = Provider()
@@ -174,6 +202,17 @@ class Pcluster(SlurmSection):
     """Keys merged last into the cluster configuration that is sent to ParallelCluster, in ParallelCluster's spelling. Queues and other
     list items are matched by their `Name`; policies, security groups and lines of slurm.conf are added to the stack's own; null removes
     a key. What a setting controls is refused. ParallelCluster validates the result."""
+
+    @model_validator(mode="after")
+    def _volumes(self) -> Pcluster:
+        refuse_duplicates([volume.name for volume in self.shared_storage], "volume")
+        if reserved := [volume.name for volume in self.shared_storage if volume.name in ("efs", "fsx")]:
+            raise wrong(f"{reserved[0]} is the name of the file system of `storage`", "choose another name")
+        return self
+
+    @property
+    def mount_dirs(self) -> tuple[str, ...]:
+        return tuple(volume.mount_dir for volume in self.shared_storage)
 
     def nodes(self) -> Iterator[Nodes]:
         return self.nodes_of("pcluster")

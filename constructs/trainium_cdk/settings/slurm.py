@@ -71,6 +71,11 @@ class SlurmSection(Section):
         refuse_duplicates([q.name for q in self.queues], "queue")
         return self
 
+    @property
+    def mount_dirs(self) -> tuple[str, ...]:
+        """Where its nodes mount what `storage` does not have."""
+        return ()
+
     def nodes_of(self, section: str) -> Iterator[Nodes]:
         """Its Trainium nodes, with their key paths below the section's name."""
         for i, queue in enumerate(self.queues):

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from aws_cdk import Stack
-from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_efs as efs
 from aws_cdk import aws_iam as iam
 from constructs import Construct, DependencyGroup
 
 from trainium_cdk.storage.options import EfsOptions, FileSystemMount, Placement
 
-PORTS = (ec2.Port.tcp(2049),)
 MOUNT = "elasticfilesystem:ClientMount"
 WRITE = "elasticfilesystem:ClientWrite"
 AS_ROOT = (MOUNT, WRITE, "elasticfilesystem:ClientRootAccess")

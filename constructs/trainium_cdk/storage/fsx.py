@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from aws_cdk import Stack
-from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_fsx as fsx
 from constructs import Construct, DependencyGroup
 
@@ -11,7 +10,7 @@ from trainium_cdk.settings.storage import FSX_THROUGHPUT
 from trainium_cdk.storage.options import FileSystemMount, LustreOptions, Placement, S3Link
 
 # Lustre: requests, and connections between servers and clients (FSx for Lustre user guide, access control)
-PORTS = (ec2.Port.tcp(988), ec2.Port.tcp_range(1018, 1023))
+
 LUSTRE_VERSION = "2.15"
 _EVENTS = ["NEW", "CHANGED", "DELETED"]
 

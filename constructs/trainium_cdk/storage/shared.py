@@ -18,7 +18,7 @@ from trainium_cdk._cdk.subnets import ONE_PER_ZONE, keep, selected
 from trainium_cdk._cdk.types import AnyKey
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.storage import efs, fsx
-from trainium_cdk.storage.connections import ServerConnections, Servers
+from trainium_cdk.storage.connections import PORTS, ServerConnections, Servers
 from trainium_cdk.storage.described import check_storage, efs_of, lustre_of
 from trainium_cdk.storage.options import EfsOptions, FileSystemMount, LustreOptions, Placement
 
@@ -166,7 +166,7 @@ class TrnStorage(Construct):
         self, given: EfsOptions | aws_efs.IFileSystem | str, mount_dir: str, subnets: Sequence[ec2.ISubnet]
     ) -> FileSystemMount:
         if isinstance(given, EfsOptions):
-            group = self._group("Efs", "EFS: NFS from its clients", efs.PORTS, "NFS")
+            group = self._group("Efs", "EFS: NFS from its clients", PORTS["efs"], "NFS")
             placement = Placement(mount_dir, subnets, group, self._key, self._removal_policy)
             created = efs.EfsFileSystem(self, "Efs", given, placement)
             self._efs_arn = created.arn
@@ -174,7 +174,7 @@ class TrnStorage(Construct):
             return created.mount
         self._efs_arn = efs.arn_of(self, given) if isinstance(given, str) else given.file_system_arn
         if not isinstance(given, str):
-            self._servers.append(Servers(given.connections, efs.PORTS, "NFS"))
+            self._servers.append(Servers(given.connections, PORTS["efs"], "NFS"))
             self._ready.add(given, given.mount_targets_available)
         return efs.existing(self, given, mount_dir)
 
@@ -192,9 +192,13 @@ class TrnStorage(Construct):
                 keep(self._vpc)
                 keep(subnets[0])
             group = self._group(
-                "Fsx", "FSx for Lustre: Lustre among its servers and clients", fsx.PORTS, "Lustre", retain=retain
+                "Fsx",
+                "FSx for Lustre: Lustre among its servers and clients",
+                PORTS["fsx-lustre"],
+                "Lustre",
+                retain=retain,
             )
-            for port in fsx.PORTS:
+            for port in PORTS["fsx-lustre"]:
                 group.connections.allow_internally(port, "Lustre among its servers")
             placement = Placement(mount_dir, subnets, group, self._key, self._removal_policy)
             created = fsx.LustreFileSystem(self, "Fsx", given, placement)
@@ -202,7 +206,7 @@ class TrnStorage(Construct):
             return created.mount
         mount = fsx.existing(self, given, mount_dir, mount_name)
         if not isinstance(given, str):
-            self._servers.append(Servers(given.connections, fsx.PORTS, "Lustre"))
+            self._servers.append(Servers(given.connections, PORTS["fsx-lustre"], "Lustre"))
             self._ready.add(given)
         return mount
 
