@@ -80,7 +80,7 @@ def test_outputs_are_what_the_jobs_read(name: str) -> None:
     read = outputs.parse("TrnPclusterStack", env.region, values)
     assert isinstance(read, outputs.SlurmCluster)
     assert read.fleets == outputs.fleets(env)
-    assert (read.cluster_name, read.mount_dirs) == (env.cluster_name, env.storage.mount_dirs)
+    assert (read.cluster_name, read.mount_dirs) == (env.cluster_name, env.storage.mount_dirs + env.pcluster.mount_dirs)
     assert all(len(json.dumps(v).encode()) <= 1024 for v in found.values())
 
 
