@@ -16,7 +16,8 @@ from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster, slurm  # noqa: F401  a fixture
 from tests.jobs.kubernetes.conftest import make_cluster as make_eks
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
-from trainium_cdk.jobs.slurm.nodes import SCRIPT, Node, parse
+from trainium_cdk.jobs.slurm.nodes import SCRIPT, parse
+from trainium_cdk.jobs.status import Node
 
 TRN = Path(sys.executable).with_name("trn")
 CLUSTER = make_cluster(fleet(nodes=4))

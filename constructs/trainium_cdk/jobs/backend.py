@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from trainium_cdk.errors import JobError, JobTimeout, TransportError, UnknownJob
 from trainium_cdk.jobs.patience import FOLLOWING, Patience
-from trainium_cdk.jobs.status import JobStatus, LogChunk, Submitted
+from trainium_cdk.jobs.status import JobStatus, LogChunk, Node, Submitted
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs.models import AnyJob
@@ -122,6 +122,21 @@ class Backend(Protocol[S]):
         """
         ...
 
+    def nodes(self) -> tuple[Node, ...]:
+        """The cluster's nodes, also those that are powered down."""
+        ...
+
+    def session_target(self, node: str | None = None) -> str:
+        """The id of the instance with which Session Manager opens a shell.
+
+        Args:
+            node: name of a node. Default: the machine from which the cluster is used.
+
+        Raises:
+            JobError: there is no such node, or it has no instance.
+        """
+        ...
+
     def wait(
         self, id: str, timeout: float | None = None, changed: Callable[[JobStatus], None] | None = None
     ) -> JobStatus:
@@ -216,6 +231,24 @@ class Backend(Protocol[S]):
             JobError: this is not possible on the cluster: the message says how it is.
         """
         ...
+
+
+def named_node(nodes: Sequence[Node], name: str) -> Node:
+    """The node of that name, which is on.
+
+    Raises:
+        JobError: there is none, or it is powered down.
+    """
+    found = next((node for node in nodes if node.name == name), None)
+    if found is None:
+        import difflib
+
+        close = difflib.get_close_matches(name, [node.name for node in nodes], n=1)
+        hint = f". Did you mean {close[0]}?" if close else ""
+        raise JobError(f"there is no node {name[:80]!r}{hint}. `trn nodes --all` lists them")
+    if not found.on:
+        raise JobError(f"node {name} is powered down. It starts when a job needs it")
+    return found
 
 
 def unknown_job(id: str, cluster: ClusterOutputs) -> UnknownJob:

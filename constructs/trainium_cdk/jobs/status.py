@@ -150,3 +150,30 @@ def settings_in(record: str) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node of a cluster.
+
+    Attributes:
+        queue: Slurm's partition; on Kubernetes the node group's queue, empty for a system node.
+        state: the scheduler's own, small: idle, allocated, down+drain, ...; ready, notready, ready+cordoned.
+        job: id of the job that runs there, with its stage; empty without one.
+        reason: why it is down or drained, or no pod may start there.
+        address: of the instance in the VPC; the node's name where it has none.
+        booted: seconds since 1970; None if that is not known.
+        on: whether there is an instance, which costs money.
+        instance: id of the instance; empty where the scheduler does not know it.
+    """
+
+    name: str
+    queue: str
+    instance_type: str
+    state: str
+    job: str = ""
+    reason: str = ""
+    address: str = ""
+    booted: int | None = None
+    on: bool = True
+    instance: str = ""

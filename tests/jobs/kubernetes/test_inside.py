@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import urllib.request
@@ -156,3 +157,24 @@ def test_kubectl_works_with_the_kubeconfig(backend: KubernetesBackend, running: 
     assert "run-kubectl" in run(kubectl, "get", "jobsets,workloads,localqueues")
     assert "hello" in run(kubectl, "logs", "-l", "trainium-cdk/job=run-kubectl", "-c", "train")
     assert "hello" in text(backend.logs(sent.id))
+
+
+def test_the_nodes_and_the_instance_of_one(backend: KubernetesBackend, running: Running) -> None:
+    sent = backend.submit(script(b"sleep 3600"), "nodes")
+    assert until(lambda: backend.status(sent.id).state == "RUNNING")
+    *training, system = backend.nodes()
+    assert [(node.queue, node.instance_type, node.state, node.job) for node in training] == [
+        ("trn", "trn1.32xlarge", "ready", f"{sent.id}:train")
+    ] * 2
+    assert (system.queue, system.state, system.job, system.reason) == ("", "ready", "", "")
+    assert all(node.booted and node.address for node in (*training, system))
+    assert re.fullmatch(r"i-[0-9a-f]+", backend.session_target(training[0].name))
+    with pytest.raises(JobError, match=rf"there is no node '{system.name}x'. Did you mean {system.name}\?"):
+        backend.session_target(f"{system.name}x")
+    with pytest.raises(JobError, match=r"has no bastion host\. Name a node"):
+        backend.session_target()
+    running.kubernetes.kubectl("cordon", training[1].name)
+    try:
+        assert backend.nodes()[1].state == "ready+cordoned"
+    finally:
+        running.kubernetes.kubectl("uncordon", training[1].name)

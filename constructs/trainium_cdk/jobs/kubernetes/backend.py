@@ -12,14 +12,14 @@ from typing import Any
 
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import ApiError, JobError, TrnError, UnknownJob
-from trainium_cdk.jobs.backend import Backend, unknown_job
-from trainium_cdk.jobs.kubernetes import inside, logs, look, names, reader, status, tensorboard
+from trainium_cdk.jobs.backend import Backend, named_node, unknown_job
+from trainium_cdk.jobs.kubernetes import inside, logs, look, names, nodes, reader, status, tensorboard
 from trainium_cdk.jobs.kubernetes.api import Api
 from trainium_cdk.jobs.kubernetes.render import KubernetesSubmission, render
 from trainium_cdk.jobs.kubernetes.status import Seen
 from trainium_cdk.jobs.kubernetes.submit import Submitter
 from trainium_cdk.jobs.models import AnyJob
-from trainium_cdk.jobs.status import JobStatus, LogChunk, Submitted, settings_in
+from trainium_cdk.jobs.status import JobStatus, LogChunk, Node, Submitted, settings_in
 from trainium_cdk.jobs.submission import new_token
 from trainium_cdk.outputs import EksCluster
 
@@ -130,6 +130,20 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         """
         image = self.cluster.image if image is None else image
         return reader.run(self.api, self.cluster, script, image=image, folder=folder).decode(errors="replace")
+
+    def nodes(self) -> tuple[Node, ...]:
+        return nodes.listed(self.api, self.cluster)
+
+    def session_target(self, node: str | None = None) -> str:
+        """The instance of a node, or the bastion host. Errors as of `Backend.session_target`."""
+        if node is None:
+            if not self.cluster.bastion_host_id:
+                raise JobError(f"{self.cluster.stack} has no bastion host. Name a node (`trn nodes` lists them)")
+            return self.cluster.bastion_host_id
+        found = named_node(self.nodes(), node)
+        if not found.instance:
+            raise JobError(f"node {node} has no EC2 instance yet. Try again when it is ready")
+        return found.instance
 
     def logs(
         self,

@@ -10,14 +10,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.errors import JobError, SubmitError, TransportError
-from trainium_cdk.jobs.backend import Backend, Board, check_log, unknown_job
+from trainium_cdk.jobs.backend import Backend, Board, check_log, named_node, unknown_job
 from trainium_cdk.jobs.patience import ONE_QUESTION, Patience
-from trainium_cdk.jobs.slurm import logs, snapshot
+from trainium_cdk.jobs.slurm import logs, nodes, snapshot
 from trainium_cdk.jobs.slurm.logs import Piece
 from trainium_cdk.jobs.slurm.snapshot import Snapshot
 from trainium_cdk.jobs.slurm.submit_script import LATER, RESULT, TAKEN
 from trainium_cdk.jobs.slurm.transport import Result, Transport
-from trainium_cdk.jobs.status import JobStatus, LogChunk, Submitted, settings_in
+from trainium_cdk.jobs.status import JobStatus, LogChunk, Node, Submitted, settings_in
 from trainium_cdk.outputs import SlurmCluster
 
 if TYPE_CHECKING:
@@ -139,6 +139,17 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         if result.code != 0:
             raise TransportError(f"the script on the head node failed: {_last_words(result)}")
         return result.stdout
+
+    def nodes(self) -> tuple[Node, ...]:
+        return nodes.parse(self.run_shared(nodes.SCRIPT), self.cluster)
+
+    def session_target(self, node: str | None = None) -> str:
+        """The instance of a node, or the head node (on PCS a login node). Errors as of `Backend.session_target`."""
+        return (
+            self.cluster.session_target
+            if node is None
+            else nodes.instance(named_node(self.nodes(), node), self.cluster)
+        )
 
     def logs(
         self,

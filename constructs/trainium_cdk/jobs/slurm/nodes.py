@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from dataclasses import dataclass
+from typing import Any
 
+from trainium_cdk.errors import JobError
+from trainium_cdk.jobs.status import Node
 from trainium_cdk.outputs import SlurmCluster
 
 SCRIPT = """export LC_ALL=C.UTF-8 TZ=UTC
@@ -15,30 +17,6 @@ squeue -h -a -t running,completing -o '%j %N' | while read -r name list; do
 done
 """
 _OFF = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN"})
-
-
-@dataclass(frozen=True)
-class Node:
-    """One node.
-
-    Attributes:
-        state: Slurm's own, small: idle, allocated, mixed, down+drain, ...
-        job: id of the job that runs there, with its stage; empty without one.
-        reason: why it is down or drained.
-        address: of the instance in the VPC; the node's name where it has none.
-        booted: seconds since 1970; None if that is not known.
-        on: whether there is an instance, which costs money.
-    """
-
-    name: str
-    queue: str
-    instance_type: str
-    state: str
-    job: str = ""
-    reason: str = ""
-    address: str = ""
-    booted: int | None = None
-    on: bool = True
 
 
 def parse(text: str, cluster: SlurmCluster) -> tuple[Node, ...]:
@@ -82,3 +60,28 @@ def _time(text: str) -> int | None:
         return int(dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC).timestamp())
     except ValueError:
         return None
+
+
+def instance(node: Node, cluster: SlurmCluster) -> str:
+    """The EC2 instance id of a node, by its address.
+
+    Raises:
+        JobError: no instance of the cluster has it.
+    """
+    import boto3
+
+    from trainium_cdk._aws import aws_errors_as
+
+    filters: Any = [
+        {"Name": "private-ip-address", "Values": [node.address]},
+        {"Name": "tag:parallelcluster:cluster-name", "Values": [cluster.cluster_name]},
+        {"Name": "instance-state-name", "Values": ["running"]},
+    ]
+    with aws_errors_as(JobError, f"cannot find the instance of node {node.name}"):
+        made: Any = boto3.client("ec2", region_name=cluster.region).describe_instances(Filters=filters)
+    ids = [one["InstanceId"] for reservation in made["Reservations"] for one in reservation["Instances"]]
+    if not ids:
+        raise JobError(
+            f"no running instance of {cluster.cluster_name} has the address {node.address} of node {node.name}"
+        )
+    return str(ids[0])

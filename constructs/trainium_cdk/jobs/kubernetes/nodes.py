@@ -1,0 +1,55 @@
+"""The nodes of an EKS cluster, as its API describes them. Pure, but for `listed`."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+
+from trainium_cdk.jobs.kubernetes import names, status
+from trainium_cdk.jobs.kubernetes.api import Api, Object
+from trainium_cdk.jobs.status import Node
+from trainium_cdk.outputs import GROUP_LABEL, EksCluster
+
+_TYPE = "node.kubernetes.io/instance-type"
+_PRESSURE = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})
+
+
+def listed(api: Api, cluster: EksCluster) -> tuple[Node, ...]:
+    """The nodes, those of the training groups first, by name. In two requests."""
+    jobs: dict[str, str] = {}
+    for pod in api.list("Pod", labels=names.JOB_LABEL):
+        if pod["status"].get("phase") == "Running":
+            job = pod["metadata"]["labels"][names.JOB_LABEL]
+            jobs[pod["spec"].get("nodeName", "")] = f"{job}:{status.task(pod)}"
+    found = [_node(node, cluster, jobs) for node in api.list("Node")]
+    return tuple(sorted(found, key=lambda node: (not node.queue, node.queue, node.name)))
+
+
+def _node(node: Object, cluster: EksCluster, jobs: Mapping[str, str]) -> Node:
+    meta, spec, state = node["metadata"], node["spec"], node.get("status", {})
+    labels = meta.get("labels", {})
+    conditions = {one["type"]: one for one in state.get("conditions", [])}
+    ready = conditions.get("Ready", {}).get("status") == "True"
+    cordoned = bool(spec.get("unschedulable"))
+    fleets = [fleet for fleet in cluster.fleets if fleet.resource == labels.get(GROUP_LABEL)]
+    addresses = [one["address"] for one in state.get("addresses", []) if one["type"] == "InternalIP"]
+    created = dt.datetime.fromisoformat(meta["creationTimestamp"])
+    return Node(
+        name=meta["name"],
+        queue=fleets[0].queue if fleets else "",
+        instance_type=labels.get(_TYPE, ""),
+        state=("ready" if ready else "notready") + "+cordoned" * cordoned,
+        job=jobs.get(meta["name"], ""),
+        reason="; ".join(_reasons(ready, conditions, spec.get("taints", []))),
+        address=addresses[0] if addresses else meta["name"],
+        booted=int(created.timestamp()),
+        instance=spec.get("providerID", "").rpartition("/")[2],
+    )
+
+
+def _reasons(ready: bool, conditions: Mapping[str, Object], taints: Sequence[Object]) -> list[str]:
+    wrong = [one for kind, one in conditions.items() if kind in _PRESSURE and one["status"] == "True"]
+    if not ready:
+        wrong.insert(0, conditions.get("Ready", {}))
+    found = [str(one.get("message") or one.get("reason") or "has not reported yet") for one in wrong]
+    return found + [f"taint {one['key']}" for one in taints if one.get("effect") == "NoExecute"]
