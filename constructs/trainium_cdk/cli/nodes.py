@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +12,6 @@ import typer
 from trainium_cdk.cli.named import length
 from trainium_cdk.cli.options import DEFAULT_STACK, ClusterFile, EnvFile, Json, Local, Region, Stack, backend
 from trainium_cdk.cli.output import put, say, table
-from trainium_cdk.errors import TrnError
 
 if TYPE_CHECKING:
     pass
@@ -74,14 +72,9 @@ def ssh(
 ) -> None:
     """Open a shell on a node of a cluster, through Session Manager: no open port, no key."""
     jobs = backend(stack, region, local, cluster)
-    target = jobs.session_target(node)
-    for program, where in (
-        ("aws", "the AWS CLI"),
-        ("session-manager-plugin", "the Session Manager plugin of the AWS CLI"),
-    ):
-        if shutil.which(program) is None:
-            raise TrnError(f"{program} is not installed: `trn ssh` needs {where}. Install it")
-    command = ["aws", "ssm", "start-session", "--region", jobs.cluster.region, "--target", target]
+    from trainium_cdk.jobs.slurm.inside import start
+
+    command = start(jobs.session_target(node), jobs.cluster.region)
     os.execvp(command[0], command)  # noqa: S606  it becomes the shell
 
 

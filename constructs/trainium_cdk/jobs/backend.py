@@ -218,6 +218,14 @@ class Backend(Protocol[S]):
         """
         ...
 
+    def on_nodes(self, id: str, script: str) -> Mapping[int, str]:
+        """Run a short bash script on each node of a running job; its output by the job's node (0, 1, ...).
+
+        Raises:
+            JobError: the job does not run.
+        """
+        ...
+
     def tensorboard(
         self, id: str, *, image: str | None = None, port: int = 0, say: Callable[[str], None] = print
     ) -> AbstractContextManager[Board]:

@@ -17,11 +17,12 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-NAMES = ("dpkg-query", "fi_info", "mpirun", "nccom-test", "neuron-bench", "neuron-ls")
+NAMES = ("dpkg-query", "fi_info", "mpirun", "nccom-test", "neuron-bench", "neuron-ls", "neuron-monitor")
 BANDWIDTH = 48.0
 """GB/s, for large messages."""
 _UNITS = {"": 1, "B": 1, "K": 1 << 10, "KB": 1 << 10, "M": 1 << 20, "MB": 1 << 20, "G": 1 << 30, "GB": 1 << 30}
@@ -87,6 +88,33 @@ def neuron_ls(arguments: Sequence[str]) -> None:
     print("| NEURON | NEURON |\n| DEVICE | CORES  |")
     for device in devices:
         print(f"| {device['neuron_device']:<6} | {cores:<6} |")
+
+
+_GROUPS = {"neuroncore_counters", "memory_used", "neuron_runtime_vcpu_usage", "execution_stats"}
+_SYSTEM_GROUPS = {"memory_info", "vcpu_usage", "neuron_hw_counters"}
+
+
+def neuron_monitor(arguments: Sequence[str]) -> None:
+    """A report each second, of the groups that the configuration names: every core is in use, by invented numbers."""
+    options = parser("neuron-monitor")
+    options.add_argument("-c", "--config-file", type=Path, required=True)
+    config = json.loads(options.parse_args(arguments).config_file.read_text())
+    wanted = {metric["type"] for runtime in config["neuron_runtimes"] for metric in runtime["metrics"]}
+    of_system = {metric["type"] for metric in config["system_metrics"]}
+    if unknown := (wanted - _GROUPS) | (of_system - _SYSTEM_GROUPS):
+        raise Failed(f"neuron-monitor: invalid metric group {min(unknown)}")
+    _, _, cores, _ = layout()
+    counters = {str(i): {"neuroncore_utilization": 50.0 + i % 4} for i in range(len(present()) * cores)}
+    groups: dict[str, Any] = {
+        "neuroncore_counters": {"period": 1.0, "neuroncores_in_use": counters, "error": ""},
+        "memory_used": {"neuron_runtime_used_bytes": {"host": 2_000_000, "neuron_device": 3_000_000_000}, "error": ""},
+    }
+    memory = {"memory_info": {"memory_total_bytes": 512_000_000_000, "memory_used_bytes": 64_000_000_000, "error": ""}}
+    report = {name: group for name, group in groups.items() if name in wanted}
+    while True:
+        time.sleep(1)
+        found = [{"pid": 7, "neuron_runtime_tag": "7", "error": "", "report": report}] if counters else []
+        print(json.dumps({"neuron_runtime_data": found, "system_data": memory if of_system else {}}), flush=True)
 
 
 def fi_info(arguments: Sequence[str]) -> None:
@@ -242,7 +270,7 @@ def bench(given: argparse.Namespace) -> str | None:
 
 
 TOOLS: Mapping[str, Callable[[Sequence[str]], None]] = dict(
-    zip(NAMES, (dpkg_query, fi_info, mpirun, nccom_test, neuron_bench, neuron_ls), strict=True)
+    zip(NAMES, (dpkg_query, fi_info, mpirun, nccom_test, neuron_bench, neuron_ls, neuron_monitor), strict=True)
 )
 
 
@@ -252,6 +280,9 @@ def main() -> int:
     except Failed as e:
         print(e, file=sys.stderr)
         return e.code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
     return 0
 
 

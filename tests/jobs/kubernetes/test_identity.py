@@ -12,8 +12,8 @@ import pytest
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
-from trainium_cdk.jobs import TransportError
-from trainium_cdk.jobs.kubernetes import access, tunnel
+from trainium_cdk.jobs import TransportError, sessions
+from trainium_cdk.jobs.kubernetes import access
 
 NOW = dt.datetime(2026, 11, 24, 12, 0, tzinfo=dt.UTC)
 
@@ -71,8 +71,8 @@ def test_a_token_as_kubectl_reads_it() -> None:
 def test_an_old_plug_in_is_refused(
     version: str | None, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tunnel.shutil, "which", lambda _: None if version is None else "plugin")
-    monkeypatch.setattr(tunnel.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=f"{version}\n"))
+    monkeypatch.setattr(sessions.shutil, "which", lambda _: None if version is None else "plugin")
+    monkeypatch.setattr(sessions.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=f"{version}\n"))
     with pytest.raises(TransportError) as refused:
-        tunnel._plugin()
+        sessions.plugin()
     assert message in str(refused.value)

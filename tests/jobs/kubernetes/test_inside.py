@@ -14,7 +14,7 @@ import pytest
 from websocket import WebSocketConnectionClosedException
 
 from tests.jobs.kubernetes.conftest import Running, script, text, until
-from trainium_cdk.jobs import JobError, TransportError, UnknownJob
+from trainium_cdk.jobs import JobError, TransportError, UnknownJob, use
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, inside
 from trainium_cdk.jobs.kubernetes.tensorboard import serve
 
@@ -159,9 +159,13 @@ def test_kubectl_works_with_the_kubeconfig(backend: KubernetesBackend, running: 
     assert "hello" in text(backend.logs(sent.id))
 
 
-def test_the_nodes_and_the_instance_of_one(backend: KubernetesBackend, running: Running) -> None:
+def test_the_nodes_their_use_and_the_instance_of_one(backend: KubernetesBackend, running: Running) -> None:
     sent = backend.submit(script(b"sleep 3600"), "nodes")
-    assert until(lambda: backend.status(sent.id).state == "RUNNING")
+    assert until(lambda: text(backend.logs(sent.id)).count("attempt 0") == 2)
+    said = backend.on_nodes(sent.id, use.SCRIPT)
+    assert [use.parse(node, text) for node, text in said.items()] == [
+        use.Use(node, 32, 51.5, 50.0, 3_000_000_000, 64_000_000_000, 512_000_000_000) for node in (0, 1)
+    ]
     *training, system = backend.nodes()
     assert [(node.queue, node.instance_type, node.state, node.job) for node in training] == [
         ("trn", "trn1.32xlarge", "ready", f"{sent.id}:train")

@@ -165,6 +165,10 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         pod, container = inside.place(self, id, node)
         return inside.run(self.api, pod, container, command)
 
+    def on_nodes(self, id: str, script: str) -> Mapping[int, str]:
+        places = {node: inside.place(self, id, node) for node in range(self.status(id).nodes)}
+        return {node: inside.output(self.api, *place, ["bash", "-c", script]) for node, place in places.items()}
+
     def tensorboard(
         self, id: str, *, image: str | None = None, port: int = 0, say: Callable[[str], None] = print
     ) -> AbstractContextManager[tensorboard.Board]:

@@ -70,6 +70,25 @@ def run(api: Api, pod: str, container: str, command: Sequence[str], *, terminal:
         session.sock.shutdown()  # `close` does not do this if the server has closed first
 
 
+def output(api: Api, pod: str, container: str, command: Sequence[str]) -> str:
+    """The output of a command in a container, with its errors.
+
+    Raises:
+        TransportError: the API rejected the request, or the connection was lost.
+    """
+    session = _exec(api, pod, container, command, False)
+    found = b""
+    try:
+        while session.is_open():
+            session.update(timeout=1)
+            found += session.read_channel(_STDOUT) + session.read_channel(_STDERR)
+        _exit_code(session)
+    finally:
+        session.close()
+        session.sock.shutdown()
+    return found.decode(errors="replace")
+
+
 def _exec(api: Api, pod: str, container: str, command: Sequence[str], terminal: bool) -> Any:
     from kubernetes.client.api.core_v1_api import CoreV1Api
     from kubernetes.client.exceptions import ApiException

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from trainium_cdk.errors import JobError, SubmitError, TransportError
 from trainium_cdk.jobs.backend import Backend, Board, check_log, named_node, unknown_job
 from trainium_cdk.jobs.patience import ONE_QUESTION, Patience
-from trainium_cdk.jobs.slurm import logs, nodes, snapshot
+from trainium_cdk.jobs.slurm import inside, logs, nodes, snapshot, tensorboard
 from trainium_cdk.jobs.slurm.logs import Piece
 from trainium_cdk.jobs.slurm.snapshot import Snapshot
 from trainium_cdk.jobs.slurm.submit_script import LATER, RESULT, TAKEN
@@ -145,11 +145,9 @@ class SlurmBackend(Backend["SlurmSubmission"]):
 
     def session_target(self, node: str | None = None) -> str:
         """The instance of a node, or the head node (on PCS a login node). Errors as of `Backend.session_target`."""
-        return (
-            self.cluster.session_target
-            if node is None
-            else nodes.instance(named_node(self.nodes(), node), self.cluster)
-        )
+        if node is None:
+            return self.transport.instance or self.cluster.head_node_id
+        return nodes.instance(named_node(self.nodes(), node), self.cluster)
 
     def logs(
         self,
@@ -172,36 +170,23 @@ class SlurmBackend(Backend["SlurmSubmission"]):
             raise JobError(f"{id} has ranks 0 to {status.nodes * each - 1}, not {rank}. Choose one of them")
         return rank // each
 
-    def execute(self, id: str, node: int, command: Sequence[str]) -> int:  # noqa: ARG002
-        """Not supported: nodes are reached from the head node.
+    def execute(self, id: str, node: int, command: Sequence[str]) -> int:
+        """As a step of the job, through a session with the head node. Arguments and errors as of `Backend.execute`."""
+        return inside.execute(self.cluster, self.transport, self.status(id), node, command)
 
-        Raises:
-            JobError: always; the message has the commands to run.
-        """
-        status, cluster = self.status(id), self.cluster
-        head = f"aws ssm start-session --region {cluster.region} --target {cluster.session_target}"
-        there = f"; then, as {cluster.job_user}: srun --jobid {status.current.number} --overlap --pty {command[0]}"
-        raise JobError(f"{cluster.stack} runs Slurm: nodes are reached from the head node. Run {head}{there}")
+    def on_nodes(self, id: str, script: str) -> Mapping[int, str]:
+        status = self.status(id)
+        return inside.labelled(self.run_shared(inside.everywhere(status, script)))
 
     def tensorboard(
-        self,
-        id: str,
-        *,
-        image: str | None = None,  # noqa: ARG002
-        port: int = 0,  # noqa: ARG002
-        say: Callable[[str], None] = print,  # noqa: ARG002
+        self, id: str, *, image: str | None = None, port: int = 0, say: Callable[[str], None] = print
     ) -> AbstractContextManager[Board]:
-        """Not supported: it runs on the head node.
-
-        Raises:
-            JobError: always; the message has the commands to run.
-        """
-        directory, cluster = self.status(id).directory, self.cluster
-        raise JobError(
-            f"{cluster.stack} runs Slurm. Run tensorboard --logdir {directory} --host 127.0.0.1 on its head node, and "
-            f"forward the port: aws ssm start-session --region {cluster.region} --target {cluster.session_target} "
-            "--document-name AWS-StartPortForwardingSession --parameters portNumber=6006,localPortNumber=6006"
-        )
+        """It runs on the head node, at a port of its loopback address. Arguments and errors as of `Backend.tensorboard`."""
+        if image:
+            raise JobError(
+                f"{self.cluster.stack} runs Slurm, where TensorBoard is that of the job's environment. Leave out --image"
+            )
+        return tensorboard.serve(self, self.status(id).directory, port=port, say=say)
 
     def log_piece(self, id: str, stage: str, node: int | None, offset: int, most: int) -> Piece:
         """The next piece of a log, with the log's size and the job's status just before it was read. A piece without data is at the

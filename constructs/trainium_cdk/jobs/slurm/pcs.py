@@ -29,6 +29,10 @@ class LoginNodeTransport:
         self._cluster, self._say = cluster, say
         self._ssm: SsmTransport | None = None
 
+    @property
+    def instance(self) -> str:
+        return login_node(self._cluster)
+
     def run(self, script: str, timeout: float = 120, private: bool = False) -> Result:
         if self._ssm is None:
             node = login_node(self._cluster)

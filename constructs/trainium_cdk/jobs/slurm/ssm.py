@@ -94,6 +94,10 @@ class SsmTransport:
         self._s3, self._bucket, self._sleep = s3, bucket, sleep
         self._say = say or (lambda _: None)
 
+    @property
+    def instance(self) -> str:
+        return self._instance
+
     @classmethod
     def of(cls, cluster: SlurmCluster, say: Callable[[str], None] | None = None) -> SsmTransport:
         """The transport for a cluster, with boto3's default credentials.

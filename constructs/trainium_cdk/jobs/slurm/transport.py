@@ -52,6 +52,15 @@ class Transport(Protocol):
     interval: float
     """Seconds between two requests while a job is followed."""
 
+    @property
+    def instance(self) -> str:
+        """EC2 instance id of the head node, or of a login node; empty if it is this machine.
+
+        Raises:
+            TransportError: no login node runs.
+        """
+        ...
+
     def run(self, script: str, timeout: float = 120, private: bool = False) -> Result:
         """Run a bash script as the jobs' user, in an environment like that of a login shell.
 
@@ -67,6 +76,8 @@ class Transport(Protocol):
 
 class LocalTransport:
     """This machine is the head node."""
+
+    instance = ""
 
     def __init__(self, env: dict[str, str] | None = None, interval: float = 1.0):
         self._env, self.interval = env, interval

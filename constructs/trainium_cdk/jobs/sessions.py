@@ -1,0 +1,115 @@
+"""Ports of this machine, forwarded through an instance by Session Manager: no open port, no key."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from trainium_cdk._aws import credentials_error
+from trainium_cdk.errors import TransportError
+
+PLUGIN = "session-manager-plugin"
+_RESPONSE = "AWS_SSM_START_SESSION_RESPONSE"
+_LEAST = (1, 2, 497)
+"""First version that takes the session's secret from its environment, and not from its command line, which other users can read."""
+_READY_SECONDS = 30.0
+
+
+def answers(host: str, port: int, timeout: float) -> bool:
+    try:
+        with socket.create_connection((host, port), timeout=timeout):
+            return True
+    except OSError:
+        return False
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def plugin() -> str:
+    found = shutil.which(PLUGIN)
+    if found is None:
+        raise TransportError(
+            f"the VPC is reached by {PLUGIN}, which is not installed. Install it (AWS Systems Manager user guide), or work from "
+            "inside the VPC"
+        )
+    version = subprocess.run(
+        [found, "--version"], capture_output=True, text=True, timeout=20, check=False
+    ).stdout.strip()
+    numbers = tuple(int(n) for n in version.split(".")[:3] if n.isdigit())
+    if numbers < _LEAST:
+        raise TransportError(
+            f"{PLUGIN} is {version or 'of no known version'}; {'.'.join(map(str, _LEAST))} or newer is needed, which keeps the "
+            "session's secret off its command line. Install a newer one"
+        )
+    return found
+
+
+def forward(target: str, region: str, document: str, parameters: Mapping[str, str], port: int) -> None:
+    """Forward a port of this machine through an instance, as long as this process lasts.
+
+    Args:
+        target: id of the instance.
+        document: of Session Manager, which forwards ports; `parameters`: its own, without the local port.
+
+    Raises:
+        TransportError: the plug-in is missing or too old, or the session cannot be started.
+    """
+    import boto3
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    found = plugin()
+    wanted: dict[str, Any] = {
+        "Target": target,
+        "DocumentName": document,
+        "Parameters": {**{name: [value] for name, value in parameters.items()}, "localPortNumber": [str(port)]},
+    }
+    try:
+        ssm = boto3.client("ssm", region_name=region)
+        session = ssm.start_session(**wanted)
+    except (ClientError, BotoCoreError) as e:
+        reason = credentials_error(e) or f"{e}. Is it running, and may you call ssm:StartSession on it?"
+        raise TransportError(f"no session with {target}: {reason}") from None
+    secret = json.dumps({key: session[key] for key in ("SessionId", "TokenValue", "StreamUrl")})
+    command = [found, _RESPONSE, region, "StartSession", "", json.dumps(wanted), ssm.meta.endpoint_url]
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, _RESPONSE: secret},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # Ctrl-C is handled in this process, which then ends it
+    )
+
+    def end() -> None:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=5)
+        if process.stderr:
+            process.stderr.close()
+        with contextlib.suppress(ClientError, BotoCoreError):
+            ssm.terminate_session(SessionId=session["SessionId"])
+
+    atexit.register(end)
+    until = time.monotonic() + _READY_SECONDS
+    while not answers("127.0.0.1", port, 1.0):
+        if process.poll() is not None:
+            error = (process.stderr.read() if process.stderr else "").strip().splitlines()[-1:]
+            raise TransportError(f"the tunnel through {target} ended: {' '.join(error) or 'no reason reported'}")
+        if time.monotonic() > until:
+            raise TransportError(
+                f"the tunnel through {target} was not open within {_READY_SECONDS:.0f} s. Is its SSM agent online?"
+            )
+        time.sleep(0.2)

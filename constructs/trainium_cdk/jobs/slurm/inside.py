@@ -1,0 +1,83 @@
+"""Commands on the nodes of a running job, as steps of it: they share its nodes, and end with it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from trainium_cdk.errors import JobError, TransportError
+from trainium_cdk.jobs import quote
+from trainium_cdk.jobs.sessions import PLUGIN
+from trainium_cdk.jobs.slurm.transport import Transport
+from trainium_cdk.jobs.status import JobStatus
+from trainium_cdk.outputs import SlurmCluster
+
+_DOCUMENT = "AWS-StartInteractiveCommand"
+
+
+def step(status: JobStatus) -> str:
+    """The options of srun for a step beside those of the job.
+
+    Raises:
+        JobError: the job does not run.
+    """
+    if status.current.state != "RUNNING":
+        raise JobError(f"{status.id} does not run: it is {status.state}. See trn status {status.id}")
+    return f"srun --jobid={int(status.current.number)} --overlap --quiet"
+
+
+def everywhere(status: JobStatus, script: str) -> str:
+    """A script that runs another one on every node of a job; each line has the node's number before it. Raises as `step` does."""
+    return f"{step(status)} --label --nodes={status.nodes} --ntasks-per-node=1 --ntasks={status.nodes} bash -c {quote.word(script)}"
+
+
+def labelled(text: str) -> Mapping[int, str]:
+    """The output of `everywhere`, by the node's number."""
+    found: dict[int, str] = {}
+    for line in text.splitlines():
+        number, colon, rest = line.partition(":")
+        if colon and number.strip().isdecimal():
+            found[int(number)] = found.get(int(number), "") + rest.removeprefix(" ") + "\n"
+    return found
+
+
+def on(status: JobStatus, node: int, command: Sequence[str]) -> str:
+    """A command line, for a login shell of the jobs' user on the head node, that runs a command with a terminal on a node of a job.
+
+    Raises:
+        JobError: the job does not run, or has no such node.
+    """
+    if not 0 <= node < status.nodes:
+        raise JobError(f"{status.id} has nodes 0 to {status.nodes - 1}, not {node}. Choose one of them")
+    name = f'$(scontrol show hostnames "$(squeue -h -j {int(status.current.number)} -o %N)" | sed -n {node + 1}p)'
+    return f'{step(status)} --nodes=1 --ntasks=1 --nodelist="{name}" --pty {quote.words(command)}'
+
+
+def execute(cluster: SlurmCluster, transport: Transport, status: JobStatus, node: int, command: Sequence[str]) -> int:
+    """Run it with this terminal. The exit code is the command's only where this machine is the head node: Session Manager tells none.
+
+    Raises:
+        JobError: as of `on`.
+        TransportError: the AWS CLI or its plug-in is not installed.
+    """
+    line = on(status, node, command)
+    if not transport.instance:
+        return subprocess.run(["bash", "-c", line], check=False).returncode
+    session = start(transport.instance, cluster.region)
+    there = f"sudo -iu {quote.word(cluster.job_user)} bash -c {quote.word(line)}"
+    session += ["--document-name", _DOCUMENT, "--parameters", json.dumps({"command": [there]})]
+    return subprocess.run(session, check=False).returncode
+
+
+def start(target: str, region: str) -> list[str]:
+    """The command that starts a session with an instance.
+
+    Raises:
+        TransportError: the AWS CLI or its plug-in is not installed.
+    """
+    for program, what in (("aws", "the AWS CLI"), (PLUGIN, "the Session Manager plugin of the AWS CLI")):
+        if shutil.which(program) is None:
+            raise TransportError(f"{program} is not installed: a shell needs {what}. Install it", again=False)
+    return ["aws", "ssm", "start-session", "--region", region, "--target", target]

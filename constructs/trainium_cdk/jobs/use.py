@@ -1,0 +1,70 @@
+"""The use of a job's nodes, as neuron-monitor reports it: the script that asks one node, and the parser of its output. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+_CONFIG = {
+    "period": "1s",
+    "neuron_runtimes": [{"tag_filter": ".*", "metrics": [{"type": "neuroncore_counters"}, {"type": "memory_used"}]}],
+    "system_metrics": [{"type": "memory_info"}],
+}
+SCRIPT = f"""PATH=$PATH:/opt/aws/neuron/bin
+command -v neuron-monitor > /dev/null || {{ echo 'there is no neuron-monitor' >&2; exit 4; }}
+config=$(mktemp)
+trap 'rm -f "$config"' EXIT
+printf %s '{json.dumps(_CONFIG)}' > "$config"
+timeout 20 neuron-monitor -c "$config" | head -n 1
+"""
+"""Prints one report, of a second."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """Of one node; None where it was not reported.
+
+    Attributes:
+        cores: NeuronCores in use; `used`: their mean utilization in percent, `least`: that of the idlest one.
+        device_bytes: device memory of all processes.
+        host_bytes, host_total: memory of the machine.
+    """
+
+    node: int
+    cores: int
+    used: float | None
+    least: float | None
+    device_bytes: int | None
+    host_bytes: int | None
+    host_total: int | None
+
+
+def parse(node: int, text: str) -> Use | None:
+    """The use in a report (neuron-monitor's user guide, "The JSON output format"); None if it is none."""
+    try:
+        report: Any = json.loads(text)
+        runtimes = [one["report"] for one in report["neuron_runtime_data"]]
+        used = list(_utilization(runtimes))
+        memory = [
+            one["memory_used"]["neuron_runtime_used_bytes"]["neuron_device"] for one in runtimes if "memory_used" in one
+        ]
+        host = report.get("system_data", {}).get("memory_info", {})
+        return Use(
+            node,
+            len(used),
+            sum(used) / len(used) if used else None,
+            min(used, default=None),
+            sum(memory) if memory else None,
+            host.get("memory_used_bytes"),
+            host.get("memory_total_bytes"),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _utilization(runtimes: list[Any]) -> Iterator[float]:
+    for one in runtimes:
+        for core in one.get("neuroncore_counters", {}).get("neuroncores_in_use", {}).values():
+            yield float(core["neuroncore_utilization"])
