@@ -42,9 +42,9 @@ class Use:
 
 
 def parse(node: int, text: str) -> Use | None:
-    """The use in a report (neuron-monitor's user guide, "The JSON output format"); None if it is none."""
+    """The use in a report (neuron-monitor's user guide, "The JSON output format"), which other lines may surround; None without one."""
     try:
-        report: Any = json.loads(text)
+        report: Any = json.loads(next((line for line in text.splitlines() if line.startswith("{")), ""))
         runtimes = [one["report"] for one in report["neuron_runtime_data"]]
         used = list(_utilization(runtimes))
         memory = [

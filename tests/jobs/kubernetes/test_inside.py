@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 from websocket import WebSocketConnectionClosedException
 
+from sandbox.training.fakes import neuron_tools
 from tests.jobs.kubernetes.conftest import Running, script, text, until
 from trainium_cdk.jobs import JobError, TransportError, UnknownJob, use
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, inside
@@ -159,13 +160,22 @@ def test_kubectl_works_with_the_kubeconfig(backend: KubernetesBackend, running: 
     assert "hello" in text(backend.logs(sent.id))
 
 
-def test_the_nodes_their_use_and_the_instance_of_one(backend: KubernetesBackend, running: Running) -> None:
+def test_the_nodes_their_use_and_the_instance_of_one(
+    backend: KubernetesBackend, running: Running, tmp_path: Path
+) -> None:
     sent = backend.submit(script(b"sleep 3600"), "nodes")
     assert until(lambda: text(backend.logs(sent.id)).count("attempt 0") == 2)
-    said = backend.on_nodes(sent.id, use.SCRIPT)
+    monitor = tmp_path / "neuron-monitor"  # kwok runs commands outside the image
+    fakes = Path(neuron_tools.__file__).parents[1]
+    run = (
+        f"TRN_SANDBOX_DEVICES='*=16x2x8' PYTHONPATH={fakes} exec {sys.executable} -m fakes.neuron_tools neuron-monitor"
+    )
+    monitor.write_text(f'#!/bin/sh\n{run} "$@"\n')
+    monitor.chmod(0o755)
+    said = backend.on_nodes(sent.id, f"PATH={tmp_path}:$PATH\n{use.SCRIPT}")
     assert [use.parse(node, text) for node, text in said.items()] == [
         use.Use(node, 32, 51.5, 50.0, 3_000_000_000, 64_000_000_000, 512_000_000_000) for node in (0, 1)
-    ]
+    ], said
     *training, system = backend.nodes()
     assert [(node.queue, node.instance_type, node.state, node.job) for node in training] == [
         ("trn", "trn1.32xlarge", "ready", f"{sent.id}:train")
