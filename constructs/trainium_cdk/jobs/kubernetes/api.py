@@ -29,7 +29,6 @@ _PATHS = {
     "JobSet": "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{ns}/jobsets",
     "Lease": "/apis/coordination.k8s.io/v1/namespaces/{ns}/leases",
     "LocalQueue": "/apis/kueue.x-k8s.io/v1beta2/namespaces/{ns}/localqueues",
-    "Node": "/api/v1/nodes",
     "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{ns}/networkpolicies",
     "Node": "/api/v1/nodes",
     "Pod": "/api/v1/namespaces/{ns}/pods",
