@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 from trainium_cdk.jobs.kinds import kinds
 from trainium_cdk.jobs.records import (
@@ -58,17 +59,29 @@ _OTHERS = ("_COMPILE||: ", "_CACHE||: ", "trn: ")
 """One of them is in each line of the compiler, or with a start."""
 
 
-def parse_line(line: bytes | str) -> Iterator[Record]:
+def parse_line(line: bytes | str) -> list[Record]:
     """All records in a line, in their order."""
     text = line[:LONGEST_LINE].decode(errors="replace") if isinstance(line, bytes) else line[:LONGEST_LINE]
-    text = _COLOUR.sub("", text)
+    if "\x1b" in text:
+        text = _COLOUR.sub("", text)
     found: list[tuple[int, Record]] = []
-    for reader in readers():
-        if not isinstance(reader, MarkedReader) or any(mark in text for mark in reader.marks):
-            found += reader(text)
-    if any(mark in text for mark in _OTHERS):
-        found += _others(text)
-    yield from (record for _, record in sorted(found, key=lambda f: f[0]))
+    for words, reader in _marked():
+        for word in words:
+            if word in text:
+                found += reader(text)
+                break
+    if len(found) > 1:
+        found.sort(key=lambda f: f[0])
+    return [record for _, record in found]
+
+
+@cache
+def _marked() -> tuple[tuple[tuple[str, ...], Reader], ...]:
+    """The readers with the words of which one is in each of their lines; the empty word is in every line."""
+    found: list[tuple[tuple[str, ...], Any]] = [
+        (one.marks, one.read) if isinstance(one, MarkedReader) else (("",), one) for one in readers()
+    ]
+    return (*found, (_OTHERS, _others))
 
 
 def _others(text: str) -> Iterator[tuple[int, Record]]:
@@ -225,7 +238,9 @@ class Follower:
         return self._take(rest)
 
     def _take(self, text: bytes) -> list[Record]:
-        records = [record for line in _candidates(text) for record in parse_line(line)]
+        records: list[Record] = []
+        for line in _candidates(text):
+            records += parse_line(line)
         for record in records:
             self.summary.add(record)
         return records

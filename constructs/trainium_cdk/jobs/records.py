@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -102,7 +101,7 @@ def parse_number(text: str | None) -> float | None:
     if text is None:
         return None
     value = float(text)
-    return value if math.isfinite(value) and abs(value) < 1e15 else None
+    return value if -1e15 < value < 1e15 else None
 
 
 class Pattern:

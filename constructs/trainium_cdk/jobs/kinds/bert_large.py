@@ -76,12 +76,13 @@ _LINE = Pattern(
 )
 
 
-@reads("loss")
+@reads(" step_loss : ")
 def read(text: str) -> Iterator[tuple[int, Step]]:
     """The vendor's `LOG ...` lines; NeuronX Distributed's examples print the same."""
     for match in _LINE.finditer(text):
-        loss, rate, speed, norm = (parse_number(match[name]) for name in ("loss", "lr", "speed", "norm"))
-        yield match.start(), Step(int(match["step"]), loss, rate, speed, norm)
+        step, *numbers = match.groups()
+        loss, rate, speed, norm = map(parse_number, numbers)
+        yield match.start(), Step(int(step), loss, rate, speed, norm)
 
 
 class BertLarge(Job):

@@ -33,7 +33,7 @@ _BAR = Pattern(r"\|\s{0,20}(?P<at>\d{1,15})/(?P<total>\d{1,15}) \[(?P<rest>[^\[\
 _SETTING = Pattern(rf"(?P<key>[\w-]{{1,60}})=(?P<value>{NUMBER})(?=[,\]\s]|$)")
 
 
-@reads("loss", "global_step")
+@reads("loss=", "global_step=")
 def read(text: str) -> Iterator[tuple[int, Step]]:
     """The progress bars of NxD Training and NeMo. The step is `global_step`, from 0; the bar counts batches of the data loader."""
     for match in _BAR.finditer(text):

@@ -35,7 +35,7 @@ _LINE = Pattern(r"\bstep:\s{0,20}(?P<step>\d{1,15})\s{1,4}(?P<rest>loss:[^\r\n]{
 _PAIR = Pattern(rf"(?P<key>\w{{2,20}}):\s{{0,20}}(?P<value>{NUMBER}|\d{{1,3}}(?:,\d{{3}}){{1,5}})(?=[\s%G]|$)")
 
 
-@reads("loss")
+@reads("loss:")
 def read(text: str) -> Iterator[tuple[int, Step]]:
     """TorchTitan's lines, without their colours."""
     for match in _LINE.finditer(text):
