@@ -155,6 +155,7 @@ def with_team(function: Callable[..., None]) -> Callable[..., None]:
         _chosen["team"] = team or ""
         function(**values)
 
+    run.__name__ = function.__name__  # what Typer names a command of a group by
     signature = inspect.signature(function, eval_str=True)
     option = inspect.Parameter("team", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_Team)
     parameters = [*signature.parameters.values(), option]

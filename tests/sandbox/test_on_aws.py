@@ -1,5 +1,5 @@
-"""Every command of the README's section on AWS, as it is printed, in the sandbox's shell: a Slurm cluster and an EKS cluster of the
-README's own environment, in its own region, from deployment to removal."""
+"""Every command of docs/on-aws.md, as it is printed, in the sandbox's shell: a Slurm cluster and an EKS cluster of the
+page's own environment, in its own region, from deployment to removal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 
 from sandbox import LocalAws, attach, kubernetes, slurm
 from sandbox.paths import HOME as ROOT
-from tests.sandbox import readme
+from tests.sandbox import on_aws
 from tests.support import need
 
 NOT_RUN = {
@@ -31,7 +31,7 @@ NOT_RUN = {
     "trn submit": "named alone",
     **dict.fromkeys(("trn --env", "cdk -c env="), "options"),
     "trn scale": "named alone",
-    **dict.fromkeys(("trn logs --raw", "trn image build", "trn data stage", "trn submit --restarts"), "named alone"),
+    "trn logs --raw": "named alone",
 }
 LATER = re.compile("trn (destroy|cancel)")
 
@@ -98,14 +98,14 @@ class Shell:
 
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
-    """`python -m sandbox up --slurm --kubernetes`, and a checkout with the README's environment file in it."""
+    """`python -m sandbox up --slurm --kubernetes`, and a checkout with the page's environment file in it."""
     for reason in (slurm.available(), kubernetes.available()):
         need(reason is None, str(reason))
     checkout = tmp_path_factory.mktemp("checkout")
     for entry in ROOT.iterdir():
         if entry.name not in ("cdk.out", "environment.yaml", "cdk.context.json"):
             (checkout / entry.name).symlink_to(entry)
-    (checkout / "environment.yaml").write_text(readme.example())
+    (checkout / "environment.yaml").write_text(on_aws.example())
     (checkout / "my-script.py").write_text('import sys\nprint("got:", *sys.argv[1:])\n')
     directory = tmp_path_factory.mktemp("sandbox")
     where = ["--dir", str(directory)]
@@ -133,7 +133,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
 
 def printed() -> tuple[list[str], list[str]]:
     """The commands for Slurm and those for Kubernetes, each once, the destruction last."""
-    found = list(dict.fromkeys(readme.commands()))
+    found = list(dict.fromkeys(on_aws.commands()))
     cut = found.index("cdk deploy TrnEksStack -c env=environment.yaml")
     parts = [[one for one in part if one not in NOT_RUN] for part in (found[:cut], found[cut:])]
     slurm_part, eks_part = (
@@ -142,8 +142,8 @@ def printed() -> tuple[list[str], list[str]]:
     return slurm_part, eks_part
 
 
-def test_nothing_is_left_out_that_the_readme_does_not_print() -> None:
-    assert NOT_RUN.keys() <= set(readme.commands())
+def test_nothing_is_left_out_that_is_not_printed() -> None:
+    assert NOT_RUN.keys() <= set(on_aws.commands())
 
 
 @pytest.mark.sweep

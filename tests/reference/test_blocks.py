@@ -1,0 +1,213 @@
+"""Every code block of the pages: commands go through the real parsers, those that need no AWS run in one folder, YAML is loaded and
+checked, Python runs and is synthesised. tests/cli/test_submit.py renders each printed submission; tests/sandbox/test_on_aws.py and
+test_quick_start.py run whole pages in the sandbox."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aws_cdk as cdk
+import botocore.session
+import pytest
+import typer
+import yaml
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_eks_v2 as eks
+from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
+from botocore import xform_name
+
+from sandbox.paths import HOME as ROOT
+from tests.sandbox import on_aws
+from trainium_cdk import checks, settings
+from trainium_cdk.cli.app import app
+
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    ROOT / "sandbox/README.md",
+]
+LANGUAGES = {"bash", "python", "yaml", "toml", "text"}
+OF_THE_SHELL = {"source", "export", "eval", "mkdir", "printf", "echo", "tensorboard", "pip"}
+"""Programs that are not ours, or that are there where the page says so."""
+WITHOUT_AWS = ("plan", "cost", "graph", "kinds", "validate", "catalog", "schema")
+
+
+class Block(NamedTuple):
+    page: str
+    line: int
+    language: str
+    text: str
+
+
+def blocks() -> list[Block]:
+    found = []
+    for page in PAGES:
+        text = page.read_text("utf-8")
+        for block in re.finditer(r"^( *)```(\w*)\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL):
+            lines = [line.removeprefix(block[1]) for line in block[3].splitlines()]
+            found.append(
+                Block(str(page.relative_to(ROOT)), text[: block.start()].count("\n") + 1, block[2], "\n".join(lines))
+            )
+    return found
+
+
+def commands() -> list[tuple[Block, list[str]]]:
+    """Each command of each block, as words; what follows `#` is a comment."""
+    found = []
+    for block in blocks():
+        for line in block.text.replace("\\\n", " ").splitlines() if block.language == "bash" else ():
+            lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|")
+            lexer.whitespace_split = True
+            words: list[str] = []
+            for word in [*lexer, ";"]:
+                if set(word) <= set(";&|"):
+                    found += [(block, words)] if words else []
+                    words = []
+                else:
+                    words.append(word)
+    return found
+
+
+def test_each_block_says_what_it_is() -> None:
+    rooms = "trainium_cdk: the names"  # tests/test_imports.py reads it
+    assert [b for b in blocks() if b.language not in LANGUAGES and not b.text.startswith(rooms)] == []
+    assert len(commands()) > 70
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with what the commands name."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_TOKEN", "hf_x")
+    (tmp_path / "my-project").mkdir()
+    for name in ("train.py", "my-project/train.py", "my-script.py"):
+        (tmp_path / name).write_text("1\n")
+    (tmp_path / "environment.yaml").write_text(on_aws.example())
+    for name in ("examples", "tests", "app.py", "cdk.json", "stacks", "Makefile"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    return tmp_path
+
+
+def _trn(words: list[str]) -> None:
+    command: Any = typer.main.get_command(app)
+    context = typer.Context(command, info_name="trn")
+    while hasattr(command, "resolve_command"):
+        if words[0] in ("--version", "--install-completion"):
+            return
+        name, command, words = command.resolve_command(context, words)
+        assert command, f"trn has no command {name}"
+        if hasattr(command, "resolve_command"):
+            context = typer.Context(command, info_name=name, parent=context)
+    command.make_context(name, list(words), parent=context)
+
+
+@functools.cache
+def _help(*words: str) -> str:
+    done = subprocess.run([*words, "--help"], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _options_exist(words: list[str], known: str) -> None:
+    for word in words:
+        if word == "--":
+            break
+        assert not word.startswith("-") or word.partition("=")[0] in known, word
+
+
+def _aws(service: str, operation: str, *words: str) -> None:
+    model = botocore.session.get_session().get_service_model(service)
+    names = {xform_name(name, "-"): name for name in model.operation_names}
+    known = {xform_name(name, "-") for name in model.operation_model(names[operation]).input_shape.members}
+    assert {w.removeprefix("--") for w in words if w.startswith("--")} <= known | {"region", "query", "output"}
+
+
+@pytest.mark.parametrize(
+    ("block", "words"), [pytest.param(b, w, id=f"{b.page}:{b.line}:{' '.join(w)[:40]}") for b, w in commands()]
+)
+def test_each_command_is_one(block: Block, words: list[str], folder: Path) -> None:
+    """It is parsed by its own program's parser, or of another's, its options are in that program's help."""
+    while "=" in words[0]:
+        words = words[1:]
+    match words:
+        case ["trn", *rest]:
+            _trn(rest)
+        case ["make", *targets]:
+            text = (ROOT / "Makefile").read_text("utf-8")
+            assert all(re.search(rf"^{t}:", text, re.MULTILINE) for t in targets if "=" not in t)
+        case ["cdk", verb, *rest]:
+            _options_exist(rest, _help(str(ROOT / "node_modules/.bin/cdk"), verb))
+        case ["python", "-m", "sandbox", verb, *rest]:
+            _options_exist(rest, _help(sys.executable, "-m", "sandbox", verb))
+        case ["python", "-m", "pytest", *rest]:
+            assert all((ROOT / word.partition("::")[0]).exists() for word in rest if "/" in word)
+        case ["python", "-m", module, *_]:
+            assert importlib.util.find_spec(module.partition(".")[0])
+        case ["aws", service, operation, *rest] if operation != "...":
+            _aws(service, operation, *rest)
+        case _:
+            assert words[0] in OF_THE_SHELL
+
+
+def test_what_needs_no_aws_runs(folder: Path) -> None:
+    """All of these in one folder, as they are printed."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "TRN_"))}
+    path = f"{Path(sys.executable).parent}:{ROOT / 'node_modules/.bin'}:{env['PATH']}"
+    ran = 0
+    for block, words in commands():
+        if words[0] != "trn" or words[1] not in WITHOUT_AWS or "Mine.template.json" in " ".join(words):
+            continue
+        if words[1] == "plan":
+            words = [*words, "--environment", "environment.yaml"]
+        done = subprocess.run(
+            words, cwd=folder, env={**env, "PATH": path, "AWS_EC2_METADATA_DISABLED": "true"},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, (block.page, words, done.stderr)
+        assert done.stdout or done.stderr
+        ran += 1
+    assert ran >= 4
+
+
+@pytest.mark.parametrize("block", [pytest.param(b, id=f"{b.page}:{b.line}") for b in blocks() if b.language == "yaml"])
+def test_each_environment_is_valid(block: Block) -> None:
+    """`trn validate` has no error in it; and it is a mapping that names something."""
+    assert yaml.safe_load(block.text)
+    checks.require(settings.parse(block.text, block.page))
+
+
+@pytest.mark.parametrize(
+    "block", [pytest.param(b, id=f"{b.page}:{b.line}") for b in blocks() if b.language in ("python", "toml")]
+)
+def test_each_program_runs(block: Block) -> None:
+    """With an app, a stack, a VPC and a cluster of the CDK's own, where it names them; then it is synthesised."""
+    if block.language == "toml":
+        assert tomllib.loads(block.text)
+        return
+    given: dict[str, Any] = {}
+    if "(stack" in block.text or "    stack," in block.text:
+        stack = given["stack"] = cdk.Stack(cdk.App(), "Mine")
+        given["vpc"] = ec2.Vpc(stack, "Vpc")
+        given["cluster"] = eks.Cluster(
+            stack, "Eks", vpc=given["vpc"], version=eks.KubernetesVersion.of("1.35"), default_capacity_type=eks.DefaultCapacityType.NODEGROUP,
+            default_capacity=0, kubectl_provider_options={"kubectl_layer": KubectlV35Layer(stack, "Kubectl")},
+        )  # fmt: skip
+    before = set(given)
+    exec(compile(block.text, f"{block.page}:{block.line}", "exec", dont_inherit=True), given)  # noqa: S102
+    if "stack" in before:
+        assert cdk.assertions.Template.from_stack(stack).find_resources("AWS::EKS::Nodegroup")
+    if "RULES" in given:
+        [problem] = [p for rule in given["RULES"] for p in rule(settings.Environment(name="test"))]
+        assert problem.dotted == "name"
+    if "Hello" in given:
+        assert "echo hi from node" in str(given["Hello"](nodes=1).template(None))
