@@ -35,4 +35,3 @@ def commands() -> list[str]:
 
 def _blocks(text: str) -> list[tuple[str, str]]:
     return re.findall(r"^ *```(\w*)\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL)
-
