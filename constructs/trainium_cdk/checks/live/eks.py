@@ -8,7 +8,9 @@ from typing import Any
 from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.images import images
 from trainium_cdk.checks.live.model import Check, Found, Target, listed
+from trainium_cdk.checks.live.policy import deploying_role
 
+RESERVE = "ec2:CreateCapacityReservation"
 SUPPORT_ENDS = dt.timedelta(days=60)
 """A warning is given this long before the end of support."""
 
@@ -93,9 +95,45 @@ def fetch_node_image(target: Target, aws: Aws) -> str | None:
     return str(answer["Parameter"]["Value"]) if answer else None
 
 
+def reserves(target: Target) -> bool:
+    """Whether the function that starts nodes reserves them first."""
+    scaled = target.env.eks.plugins.autoscaler and target.env.eks.scaling.reserve
+    return scaled and any(n.queue.capacity_type == "on-demand" and not n.resource.reservation for n in target.nodes)
+
+
+def evaluate_reserving(target: Target, decision: dict[str, Any] | None) -> Found:
+    """Whether the account may reserve instances, and what that costs."""
+    reserving = target.about(RESERVE, "eks", "scaling", "reserve")
+    if decision is None:
+        yield reserving.info(
+            "not checked",
+            "the CDK's bootstrap, whose role is asked about, is missing",
+            "bootstrap, and run preflight again",
+        )
+    elif not decision.get("OrganizationsDecisionDetail", {}).get("AllowedByOrganizations", True):
+        why = "a policy of the organization (SCP) forbids it: no node would start, because all nodes of a job are reserved first"
+        yield reserving.error(
+            "denied",
+            why,
+            "have it allowed, or write eks.scaling.reserve: false: then a part of a job's nodes may start",
+        )
+    else:
+        most = target.env.eks.scaling.capacity_minutes
+        text = f"until its nodes have launched, usually below a minute, a reservation is charged like them; it ends by itself after {most} minutes"
+        yield reserving.ok("allowed", f"{text}, or up to an hour later")
+
+
+def fetch_reserving(target: Target, aws: Aws) -> dict[str, Any] | None:
+    """IAM's decision for the role with which the CDK deploys: only what the organization says counts, and that is the same for every role of
+    the account."""
+    answer = aws.find("iam:SimulatePrincipalPolicy", PolicySourceArn=deploying_role(target), ActionNames=[RESERVE])
+    return answer["EvaluationResults"][0] if answer else None
+
+
 CHECKS: tuple[Check[Any], ...] = (
     images(),
     Check("kubernetes", ("eks:DescribeClusterVersions",), fetch_kubernetes, evaluate_kubernetes),
     Check("addons", ("eks:DescribeAddonVersions",), fetch_addons, evaluate_addons),
     Check("node-image", ("ssm:GetParameter",), fetch_node_image, evaluate_node_image),
+    Check("reserving", ("iam:SimulatePrincipalPolicy",), fetch_reserving, evaluate_reserving, reserves),
 )

@@ -30,8 +30,7 @@ def policy(target: Target, checks: Iterable[Check[Any]]) -> dict[str, Any]:
 
 def _resources(target: Target) -> dict[str, list[str]]:
     """Resources of the actions that can be limited. Most describe actions cannot."""
-    region, account_id = target.env.region, target.env.account or target.account or "*"
-    partition = "aws-cn" if region.startswith("cn-") else "aws-us-gov" if region.startswith("us-gov-") else "aws"
+    region, account_id, partition = _place(target)
     parameters = [f"arn:{partition}:ssm:{region}:{account_id}:parameter/cdk-bootstrap/{target.qualifier}/version"]
     own, *others = (
         f"arn:{partition}:cloudformation:{region}:{account_id}:stack/{name}/*"
@@ -49,5 +48,19 @@ def _resources(target: Target) -> dict[str, list[str]]:
             for role in roles(target)
             for path in (f"aws-service-role/{role.service}/", "")
         ],
+        "iam:SimulatePrincipalPolicy": [deploying_role(target)],
         "s3:ListBucket": [f"arn:{partition}:s3:::{bucket.name}" for bucket in buckets(target)],
     }
+
+
+def deploying_role(target: Target) -> str:
+    """ARN of the role of the CDK's bootstrap with which CloudFormation deploys."""
+    region, account_id, partition = _place(target)
+    return f"arn:{partition}:iam::{account_id}:role/cdk-{target.qualifier}-cfn-exec-role-{account_id}-{region}"
+
+
+def _place(target: Target) -> tuple[str, str, str]:
+    """Region, account and partition."""
+    region = target.env.region
+    partition = "aws-cn" if region.startswith("cn-") else "aws-us-gov" if region.startswith("us-gov-") else "aws"
+    return region, target.env.account or target.account or "*", partition
