@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,3 +68,20 @@ def test_refused(
     assert [file.name for file in tmp_path.iterdir()] == ["there.yaml"]
     run("there.yaml", "--force")
     assert settings.load(Path("there.yaml")).region == "us-west-2"
+
+
+def test_by_questions(tmp_path: Path) -> None:
+    """On a terminal: a wrong answer is asked again, return takes what is suggested."""
+    ours, theirs = pty.openpty()
+    answers = "kubernetes\neks\ntrn2.48xlarg\ntrn2.48xlarge\n\n0\n8\nmine\n"
+    os.write(ours, answers.encode())
+    command = [Path(sys.executable).with_name("trn"), "init"]
+    done = subprocess.run(command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=tmp_path, check=False, timeout=60)
+    said = os.read(ours, 100_000).decode()
+    assert done.returncode == 0, said
+    assert "'trn2.48xlarg' is not one of" in said
+    assert "Did you mean trn2.48xlarge" in said
+    env = settings.load(tmp_path / "environment.yaml")
+    assert (env.name, env.engines, env.eks.node_groups[0].max_nodes) == ("mine", ("eks",), 8)
+    os.close(ours)
+    os.close(theirs)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +14,13 @@ from trainium_cdk.cli.output import say, write_file
 from trainium_cdk.engines import SLURM
 from trainium_cdk.errors import TrnError
 
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from trainium_cdk.catalog import Catalog
+
+_REGIONS = ("us-west-2", "us-east-1", "us-east-2")
+"""Regions that are suggested first."""
 _HEAD = """# yaml-language-server: $schema=environment.schema.json
 # An environment: one {title} cluster with its network and storage. Every key that is not here has its default.
 # Check it: trn validate {file}. Use it: trn use {file}
@@ -32,6 +40,7 @@ storage:
 
 
 def init(
+    ctx: typer.Context,
     file: Annotated[Path, typer.Argument(help="File to write.")] = Path("environment.yaml"),
     engine: Annotated[str, typer.Option(help="slurm (ParallelCluster) or eks (Kubernetes).")] = SLURM.name,
     instance_type: Annotated[str, typer.Option(help="Type of the nodes (`trn catalog` lists them).")] = "trn1.32xlarge",
@@ -42,9 +51,14 @@ def init(
     name: Annotated[str, typer.Option(help="Name of the environment.")] = "trn",
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
-    """Write a commented environment file, which is valid and can be deployed as it is."""
+    """Write a commented environment file, which is valid and can be deployed as it is. On a terminal, without options, it asks."""
     from trainium_cdk.catalog import Catalog
 
+    if file.exists() and not force:
+        raise TrnError(f"{file} exists already. Give another file, or --force to overwrite it")
+    given = {name for name in _ASKED if (source := ctx.get_parameter_source(name)) and source.name != "DEFAULT"}
+    if not given and sys.stdin.isatty() and sys.stderr.isatty():
+        engine, instance_type, region, nodes, name = _ask(Catalog.load(), engine, instance_type, nodes, name)
     chosen = engines.get(engine)
     if not chosen.example:
         raise TrnError(
@@ -57,11 +71,9 @@ def init(
             f"the catalogue has no instance type {instance_type[:80]!r}{hint}. Use {', '.join(known.instances)}"
         )
     offered = known.regions_of(instance_type)
-    place = region or next((r for r in ("us-west-2", "us-east-1", *offered) if r in offered), "us-east-1")
+    place = region or next((r for r in (*_REGIONS, *offered) if r in offered), "us-east-1")
     if offered and place not in offered:
         raise TrnError(f"{instance_type} is not offered in {place}, by the catalogue. Use {', '.join(offered)}")
-    if file.exists() and not force:
-        raise TrnError(f"{file} exists already. Give another file, or --force to overwrite it")
     title = chosen.title
     text = (_HEAD + chosen.example).format(
         file=file, title=title, name=name, region=place, instance_type=instance_type, nodes=nodes
@@ -71,6 +83,44 @@ def init(
     say(
         f"{file}: {title} in {place}, at most {nodes} x {instance_type}. Next: trn use {file}; trn preflight {chosen.stack}"
     )
+
+
+_ASKED = ("engine", "instance_type", "region", "nodes", "name")
+
+
+def _ask(known: Catalog, engine: str, instance_type: str, nodes: int, name: str) -> tuple[str, str, str, int, str]:
+    """The answers of the user; return takes what is in brackets."""
+    say("Return takes the answer in brackets. Every answer can be changed in the file later")
+    possible = [one.name for one in engines.every().values() if one.example]
+    engine = _choose("Scheduler: slurm (AWS ParallelCluster), eks (Kubernetes)", engine, possible)
+    instance_type = _choose("Instance type", instance_type, known.instances)
+    offered = known.regions_of(instance_type)
+    first = next((region for region in (*_REGIONS, *offered) if region in offered), _REGIONS[0])
+    region = _choose(
+        f"Region; {instance_type} is offered in {', '.join(offered) or 'none that is known'}", first, offered or [first]
+    )
+    price = known.price(instance_type, region)
+    say(
+        f"{instance_type} in {region}: {'price unknown' if price is None else f'{price:,.2f} USD an hour, only while a job needs it'}"
+    )
+    nodes = int(_choose("Most nodes at once", str(nodes), [str(number) for number in range(1, 1001)], "1 to 1000"))
+    return (
+        engine,
+        instance_type,
+        region,
+        nodes,
+        str(typer.prompt("Name, of small letters and digits", default=name, err=True)),
+    )
+
+
+def _choose(question: str, default: str, possible: Collection[str], named: str = "") -> str:
+    while True:
+        answer = str(typer.prompt(question, default=default, err=True)).strip()
+        if answer in possible:
+            return answer
+        say(
+            f"{answer[:80]!r} is not one of {named or ', '.join(possible)}{'' if named else did_you_mean(answer, possible)}"
+        )
 
 
 def _check(text: str) -> None:
