@@ -96,6 +96,23 @@ def test_a_job_from_submit_to_its_end(trn: Run, tmp_path: Path) -> None:
     assert records == [{"stage": "train", "record": "Step", "step": 7, "loss": 2.5, "learning_rate": 0.001, "throughput": 100.0, "grad_norm": None, "total_steps": None, "global_batch_size": None, "seconds": None, "tokens_per_second": None}]  # fmt: skip
 
 
+def test_an_array_from_submit_to_its_end(trn: Run, tmp_path: Path) -> None:
+    (tmp_path / "sweep.sh").write_text('echo "rate $((TRN_ARRAY_INDEX * 2))"\n')
+    sent = trn("submit", "sweep.sh", "--count", "3", "--token", "a1")
+    assert (sent.returncode, sent.stdout) == (0, b"sweep-a1\n"), sent.stderr.decode()
+    assert b"3 times 1 node of" in sent.stderr
+    assert b"one's log: trn logs -f sweep-a1/INDEX" in sent.stderr
+    assert trn("wait", "sweep-a1").returncode == 0
+    shown = trn("status", "sweep").stdout.decode()
+    assert "3 COMPLETED of 3" in shown
+    assert "sweep-a1/2\tCOMPLETED" in shown
+    assert b"rate 4" in trn("logs", "sweep/2").stdout
+    assert b"nothing to cancel" in trn("cancel", "sweep-a1/1").stderr
+    assert b"each member has a log of its own. Give one, for example sweep-a1/0" in trn("logs", "sweep-a1").stderr
+    refused = trn("submit", "sweep.sh", "--count", "3", "--array", "0-9")
+    assert (refused.returncode, b"--count and --array are both given" in refused.stderr) == (1, True)
+
+
 def test_environments(trn: Run, slurm: LocalSlurm) -> None:
     place = Path(slurm.node_env()["TRN_SHARED_ROOT"]) / "efs/trn/environments"
     facts = {"name": "x", "kind": "bert-large", "base": "/venv", "python": "3.12", "made": "2026-11-24T00:00:00+00:00"}

@@ -316,6 +316,9 @@ def show(found: JobStatus) -> None:
         for s in found.stages
     ]
     table("", ["stage", "id", "state", "started", "duration", "nodes", "reason"], rows)
+    if found.members:
+        rows = [[f"{found.id}/{m.name}", m.state, _clock(m.started), m.nodes, m.reason] for m in found.members]
+        table("", ["member", "state", "started", "nodes", "reason"], rows)
 
 
 def _clock(seconds: int | None) -> str:

@@ -29,6 +29,9 @@ def whole(jobs: Backend[Any], given: str) -> str:
         JobError: several jobs begin like that.
         UnknownJob: none does; the message has ids that are similar.
     """
+    job, slash, member = given.partition("/")
+    if slash:
+        return f"{whole(jobs, job)}/{member}"
     unknown = UnknownJob("there are no jobs on this cluster")
     if given != LATEST:
         if _WHOLE.fullmatch(given):

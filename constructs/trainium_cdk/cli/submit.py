@@ -176,6 +176,9 @@ def submit(
             help="Then print the log until the job has ended, as `trn logs -f`. Ctrl-C does not end the job.",
         ),
     ] = False,
+    count: Annotated[
+        int | None, _Of(min=1, help="Members of an array: --count 100 is the same as --array 0-99.")
+    ] = None,
     token: Annotated[str | None, _Of(help="Submit only once with this token, however often this is run.")] = None,
     dry_run: Annotated[
         bool, _Of("--dry-run", help="Print what would be sent, byte for byte, and send nothing.")
@@ -194,6 +197,12 @@ def submit(
     given = {name: value for name, value in fields.items() if value is not None}
     if follow and (as_json or dry_run):
         raise JobError("--follow prints the log. Leave out --json and --dry-run, or --follow")
+    if count is not None:
+        if "array" in given:
+            raise JobError("--count and --array are both given. Leave out one of them")
+        given["array"] = f"0-{count - 1}"
+    if follow and "array" in given:
+        raise JobError("--follow prints one log, and each member of an array has its own. Leave it out")
     given |= _of_environment(ctx, given)
     jobs = backend(stack, region, local, cluster)
     if "after" in given:
@@ -232,7 +241,11 @@ def submit(
         if sent.existing and not sent.resubmitted:
             _as_it_is(jobs, sent.id)
         say(f"logs: {submission.log_dir}; TensorBoard: {submission.tensorboard_dir}")
-        if not follow:
+        if submission.plan.job.array:
+            say(
+                f"follow its members with: trn status {sent.id}{at(stack, region)}; one's log: trn logs -f {sent.id}/INDEX"
+            )
+        elif not follow:
             say(f"follow it with: trn logs -f {sent.id}{at(stack, region)}")
     if as_json:
         batch = submission.plan.batch

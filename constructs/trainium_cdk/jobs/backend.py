@@ -190,7 +190,7 @@ class Backend(Protocol[S]):
             changed: called with the status whenever it has changed, while following.
 
         Raises:
-            JobError: the job has no such stage or node.
+            JobError: the job has no such stage or node, or is an array, whose members have logs.
         """
         ...
 
@@ -272,6 +272,11 @@ def check_log(status: JobStatus, stage: str | None, node: int | None) -> None:
         JobError: it does not.
     """
     names = [s.name for s in status.stages]
+    if status.members and stage != "prepare":
+        raise JobError(
+            f"{status.id} is an array of {len(status.members)}, and each member has a log of its own. Give one, for example "
+            f"{status.id}/{status.members[0].name}"
+        )
     if stage is not None and stage not in names:
         raise JobError(f"{status.id} has no stage {stage!r}; it has {', '.join(names)}. Choose one of them")
     if node is not None and not 0 <= node < status.nodes:

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from pydantic_core import PydanticCustomError
 
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import packages
+from trainium_cdk.jobs import arrays, packages
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.records import Reader
 
@@ -45,6 +45,7 @@ _HINTS = {
     "image": "the name of a container image, for example <registry>/<repository>:<tag>",
     "scaling": "strong or weak",
     "after": "the id of a job, as trn list prints it",
+    "array": "indices, for example 0-99, 0-99%8 (at most 8 at a time) or 1,3,10-20:2",
 }
 _MAX_DAYS = 365
 _RENAME = " Rename the file, or copy it, to a name of at most 100 letters, digits and . _ + -, with a letter, a digit or _ as the first"
@@ -63,7 +64,7 @@ _OF_BASH = frozenset(
 )
 # The launch scripts' own variables: a test checks that none is missing
 _OF_LAUNCH = frozenset(
-    """NNODES NODE_RANK RANK LOCAL_RANK TRN_NODE_NAME WORLD_SIZE cache code command data driver failed fails_once files found host i inside job limit log main
+    """TRN_ARRAY_INDEX TRN_ARRAY_COUNT root slurm_number NNODES NODE_RANK RANK LOCAL_RANK TRN_NODE_NAME WORLD_SIZE cache code command data driver failed fails_once files found host i inside job limit log main
     mode most node nxd_ref nxdt_ref optimum_neuron_ref torchtitan_ref assets checkpoints output phase1_end pids problem ranks resume runtime samples_ref stage start steps tensorboard told tool trn venv
     writer""".split()  # noqa: SIM905
 )
@@ -138,6 +139,15 @@ TimeLimit = Annotated[
     StringConstraints(pattern=r"^([0-9]{1,9}|([0-9]{1,5}-)?[0-9]{1,5}(:[0-9]{2}){0,2})$", max_length=20),
     AfterValidator(_possible),
 ]
+
+
+def _array(array: str) -> str:
+    if reason := arrays.problem(array):
+        raise wrong(f"array is {shown(array)}: {reason}")
+    return array
+
+
+Array = Annotated[str, StringConstraints(pattern=f"^{arrays.PATTERN}$"), AfterValidator(_array)]
 
 
 def check_warm_up(warmup: int | None, steps: int) -> None:
@@ -246,6 +256,11 @@ class Job(BaseModel):
     after: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]{0,89}$")] | None = Field(
         default=None,
         description="Id of a job that must have completed before this one begins; it is cancelled if that one fails.",
+    )
+    array: Array | None = Field(
+        default=None,
+        description="Slurm: run it once for each of these indices, for example 0-99%8: 100 members, at most 8 at a time, each with its "
+        "index in TRN_ARRAY_INDEX. A member's id is JOB/INDEX. It is prepared once; members compile at their first steps.",
     )
     user: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{0,40}$")] = ""
     """Who submits it, for `trn list`."""
@@ -422,7 +437,8 @@ class Plan:
     def stages(self) -> tuple[StageName, ...]:
         """In their order; `prepare` runs only if something must be fetched."""
         first: tuple[StageName, ...] = ("prepare",) if self.job.prepares else ()
-        middle: tuple[StageName, ...] = ("precompile",) if self.job.precompile else ()
+        compiles = self.job.precompile and not self.job.array  # the nodes of its members are not known before
+        middle: tuple[StageName, ...] = ("precompile",) if compiles else ()
         return (*first, *middle, "train")
 
     def describe(self) -> list[str]:
@@ -431,6 +447,8 @@ class Plan:
         lines = [
             f"{nodes} of {self.fleet.instance_type} in queue {self.fleet.queue}, {self.fleet.cores} NeuronCores each"
         ]
+        if self.job.array:
+            lines[0] = f"{len(arrays.indices(self.job.array))} times {lines[0]}"
         if self.batch:
             lines.append(f"global batch size {self.batch}")
         if self.job.PACKAGES:

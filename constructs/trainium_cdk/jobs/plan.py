@@ -117,6 +117,12 @@ def _image(job: Job, cluster: Cluster) -> None:
     if job.image and not cluster.containers:
         title = engines.get(cluster.engine).title
         raise JobError(f"image is {job.image}, but {cluster.stack} runs {title}, which starts no containers. Remove it")
+    if job.array and cluster.containers:
+        title = engines.get(cluster.engine).title
+        raise JobError(
+            f"array is {job.array}, but {cluster.stack} runs {title}, whose queue has no limit for the members of a job. Submit each "
+            "with --env, or on Slurm"
+        )
     if job.priority and not cluster.containers:
         title = engines.get(cluster.engine).title
         raise JobError(

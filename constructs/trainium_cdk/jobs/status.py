@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 ACTIVE = frozenset({"PENDING", "RUNNING"})
@@ -70,6 +70,16 @@ class JobStatus:
     """Who submitted it, by the user name of the machine that did; empty if that is not known."""
     submitted: int | None = None
     """Seconds since 1970; None if that is not known."""
+    members: tuple[Stage, ...] = ()
+    """Of an array, its members: each is a stage whose name is its index. `train` stands for all of them."""
+
+    def member(self, index: str) -> JobStatus | None:
+        """One member of an array, as a job of its own; None if it has no such member."""
+        found = next((member for member in self.members if member.name == index), None)
+        if found is None:
+            return None
+        stages = (*self.stages[:-1], replace(found, name=self.stages[-1].name))
+        return replace(self, id=f"{self.id}/{index}", directory=f"{self.directory}/{index}", stages=stages, members=())
 
     @property
     def current(self) -> Stage:

@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=5b6e97418f72581dd29fd2d8f5274e2a9cb99cacf50452090a2da29a93ea821f
+digest=bcd8bb3ad76db4c2c33a2f3e400f2ff805590b279eb87cdae37785f412f3fb32
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -380,7 +380,7 @@ write "$job/prepare.sbatch" <<'EOF'
 #SBATCH --requeue
 #SBATCH --open-mode=append
 job=$1 stage=prepare
-. "$job/stage.sh"
+. "$1/stage.sh"
 begin
 tasks 1 --nodes=1 --ntasks=1 bash "$job/prepare.sh" "$job" fetch
 EOF
@@ -396,7 +396,7 @@ write "$job/precompile.sbatch" <<'EOF'
 #SBATCH --requeue
 #SBATCH --open-mode=append
 job=$1 stage=precompile
-. "$job/stage.sh"
+. "$1/stage.sh"
 begin
 rendezvous
 TRN_CHECKPOINT=$(newest_checkpoint "$job/output")
@@ -418,7 +418,7 @@ write "$job/train.sbatch" <<'EOF'
 #SBATCH --requeue
 #SBATCH --open-mode=append
 job=$1 stage=train
-. "$job/stage.sh"
+. "$1/stage.sh"
 begin
 compare_nodes
 rendezvous

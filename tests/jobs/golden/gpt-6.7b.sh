@@ -8,7 +8,7 @@ id=gpt-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=1ef26cb06f571364bac1d4689701b4b6793d9efe775d79b801bd0acfc8345800
+digest=a6de48bc27cdd18a06edf949e3a6cd874eb91953075a5631fb2d681519ccbbef
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -399,7 +399,7 @@ write "$job/prepare.sbatch" <<'EOF'
 #SBATCH --requeue
 #SBATCH --open-mode=append
 job=$1 stage=prepare
-. "$job/stage.sh"
+. "$1/stage.sh"
 begin
 tasks 1 --nodes=1 --ntasks=1 bash "$job/prepare.sh" "$job" fetch
 EOF
@@ -415,7 +415,7 @@ write "$job/precompile.sbatch" <<'EOF'
 #SBATCH --requeue
 #SBATCH --open-mode=append
 job=$1 stage=precompile
-. "$job/stage.sh"
+. "$1/stage.sh"
 begin
 rendezvous
 launch
@@ -434,7 +434,7 @@ write "$job/train.sbatch" <<'EOF'
 #SBATCH --requeue
 #SBATCH --open-mode=append
 job=$1 stage=train
-. "$job/stage.sh"
+. "$1/stage.sh"
 begin
 compare_nodes
 rendezvous

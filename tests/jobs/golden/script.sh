@@ -8,7 +8,7 @@ id=run-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=3180915f51261d9a68c3526c418e99f28f9c0605b3c66057fad40b6a7316a9b9
+digest=af87a1cf47e5c589f157bcf101af11b29f812a728396722d574040b0f6f9ce6f
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -315,7 +315,7 @@ write "$job/train.sbatch" <<'EOF'
 #SBATCH --requeue
 #SBATCH --open-mode=append
 job=$1 stage=train
-. "$job/stage.sh"
+. "$1/stage.sh"
 begin
 rendezvous
 launch

@@ -17,7 +17,7 @@ first() { # file characters
 # A number proves nothing: after a crash of its controller, or on a new cluster with the same file system, Slurm gives it
 # to another job. `claims` has the jobs' own records, `<number>|<id>:<stage>`, which are compared with Slurm's response.
 declare -A claims=()
-numbers=''
+numbers='' arrays=''
 stages=()
 claim() { # id
   local name number
@@ -29,8 +29,12 @@ claim() { # id
     if [[ $name =~ ^(prepare|precompile|train)$ && $number =~ ^[1-9][0-9]{0,9}$ ]]; then
       stages+=("$name $number")
       if [ "${own:-$cluster}" = "$cluster" ]; then
-        claims["$number|$1:$name"]=1
-        numbers+=${numbers:+,}$number
+        if [ "$name" = train ] && [ -f "$trn/jobs/$1/array" ]; then
+          arrays+=${arrays:+,}$number
+        else
+          claims["$number|$1:$name"]=1
+          numbers+=${numbers:+,}$number
+        fi
       fi
     fi
   done < "$trn/jobs/$1/stages"
@@ -52,6 +56,20 @@ describe() { # id
     if [ -n "$line" ]; then put "state ${stage% *} $line"; fi
   done
   if [ -e "$job/cancelled" ]; then put cancelled; fi
+  if [ -f "$job/array" ]; then describe_array; fi
+}
+
+# The members of an array, whose directory is $job: what each has last recorded.
+describe_array() {
+  local member
+  first "$job/array" 4000
+  put "array $line"
+  for member in "$job"/[0-9]*/; do
+    member=${member%/}
+    first "$member/state/train" 4000
+    if [ -n "$line" ]; then put "member ${member##*/} $line"; fi
+    if [ -e "$member/cancelled" ]; then put "gone ${member##*/}"; fi
+  done
 }
 
 # Runs squeue, with its output in $answer. A job that it has forgotten ("Invalid job id") is no error; no response means nothing.
@@ -70,6 +88,14 @@ ask() {
 queue() {
   answer=''
   if [ -n "$numbers" ]; then ask -t all -j "$numbers" -o "$mark queue %A|%T|%r|%N|%S|%e|%j|%k"; fi
+}
+
+# What Slurm knows of the members of the arrays in `arrays`, a line each.
+tasks() {
+  if [ -z "$arrays" ]; then return 0; fi
+  local others=$answer
+  ask -r -t all -j "$arrays" -o "$mark task %F|%K|%T|%r|%N|%S|%e|%j|%k"
+  answer=${others:+$others$'\n'}$answer
 }
 
 # The nodes that are down, with the reason, if a stage waits: ParallelCluster records there what EC2 reported.
@@ -126,10 +152,11 @@ remind() {
 
 # All that is known of one job. The queue is read before the files: a stage that it reports as ended has written its state.
 known() { # id
-  claims=() numbers=''
+  claims=() numbers='' arrays=''
   claim "$1"
   queue
   remind
+  tasks
   if [ -n "$answer" ]; then printf '%s\n' "$answer"; fi
   unavailable
   describe "$1"

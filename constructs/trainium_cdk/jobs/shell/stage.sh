@@ -1,8 +1,9 @@
 # shellcheck shell=bash
 # Sourced by the batch script of each stage, which has set: job (the job's directory), stage (this stage's name), and restarts
-# (maximum restarts) if limited.
+# (maximum restarts) if limited. Of a member of an array, job is its own directory, and root the array's.
 set -euo pipefail
-: "${job:?}" "${stage:?}"
+: "${job:?}" "${stage:?}" "${root:=$job}"
+slurm_number=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID} # as sbatch printed it
 
 say() { printf 'trn: %s\n' "$*"; }
 
@@ -41,7 +42,7 @@ ended() {
   if [ "$code" -ne 0 ] && [ -z "$why" ] && [ -s "$job/state/$stage.failed" ]; then
     read -r code why < "$job/state/$stage.failed"
   fi
-  record ended "$SLURM_JOB_ID" "$code" "$(date +%s)" "$SLURM_JOB_NODELIST" "$why" || true # the exit code stands
+  record ended "$slurm_number" "$code" "$(date +%s)" "$SLURM_JOB_NODELIST" "$why" || true # the exit code stands
 }
 
 # Why the stage was stopped; Slurm knows, as long as it remembers the job.
@@ -65,9 +66,9 @@ declare -A sizes=()
 belongs() {
   local tries
   for ((tries = 60; tries > 0; tries--)); do
-    : "$job"/* # NFS remembers for half a minute that a file was not there; listing its directory makes it look again
-    if grep -qsx "$stage $SLURM_JOB_ID" "$job/stages"; then return 0; fi
-    if [ -s "$job/stages" ] && [ "$tries" -gt 3 ]; then tries=3; fi
+    : "$root"/* # NFS remembers for half a minute that a file was not there; listing its directory makes it look again
+    if grep -qsx "$stage $slurm_number" "$root/stages"; then return 0; fi
+    if [ -s "$root/stages" ] && [ "$tries" -gt 3 ]; then tries=3; fi
     sleep 1
   done
   say "Slurm job $SLURM_JOB_ID is not a stage of this job: its submission was interrupted. Nothing was run" >&2
@@ -75,19 +76,23 @@ belongs() {
 }
 
 begin() {
-  local log how='' number='' code=''
+  local log how='' recorded='' code=''
   belongs || exit 1
-  chmod 700 "$job/script"/* 2> /dev/null || true # those that are programs are started as such
-  if [ -f "$job/state/$stage" ]; then read -r how number code _ < "$job/state/$stage" || true; fi
-  if [ "$how $number $code" = "ended $SLURM_JOB_ID 0" ]; then
+  chmod 700 "$root/script"/* 2> /dev/null || true # those that are programs are started as such
+  if [ "$root" != "$job" ]; then
+    ln -sfn ../script "$job/script"
+    if [ -e "$root/code" ]; then ln -sfn ../code "$job/code"; fi
+  fi
+  if [ -f "$job/state/$stage" ]; then read -r how recorded code _ < "$job/state/$stage" || true; fi
+  if [ "$how $recorded $code" = "ended $slurm_number 0" ]; then
     say "$stage has already completed; Slurm's controller crashed and forgot that"
     exit 0
   fi
-  record running "$SLURM_JOB_ID" 0 "$(date +%s)" "$SLURM_JOB_NODELIST"
+  record running "$slurm_number" 0 "$(date +%s)" "$SLURM_JOB_NODELIST"
   rm -f "$job/state/$stage.failed" "$job/state/$stage.begun" "$job/state/$stage.task."*
   trap ended EXIT
   trap stopped TERM
-  if [ -e "$job/cancelled" ]; then
+  if [ -e "$job/cancelled" ] || [ -e "$root/cancelled" ]; then
     say "this job was cancelled; Slurm's controller crashed and forgot that" >&2
     scancel --name="$SLURM_JOB_NAME" "$SLURM_JOB_ID" || exit 143
     pause 900
@@ -199,7 +204,7 @@ show_failure() {
 # Once on each node; the whole stage ends as soon as one node fails.
 launch() {
   local code=0 number=$((SLURM_JOB_NUM_NODES * SLURM_NTASKS_PER_NODE))
-  tasks "$number" --label --kill-on-bad-exit=1 bash "$job/node.sh" "$job" "$stage" || code=$?
+  tasks "$number" --label --kill-on-bad-exit=1 bash "$root/node.sh" "$job" "$stage" || code=$?
   if [ "$code" -ne 0 ] && [ "$number" -gt 1 ]; then show_failure; fi
   if [ "$code" -ne 0 ] && ! answering "$SLURM_JOB_NODELIST"; then wait_for_slurm; fi
   return "$code"

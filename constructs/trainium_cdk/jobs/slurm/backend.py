@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from trainium_cdk.errors import JobError, SubmitError, TransportError
+from trainium_cdk.errors import JobError, SubmitError, TransportError, UnknownJob
 from trainium_cdk.jobs.backend import Backend, Board, check_log, named_node, unknown_job
 from trainium_cdk.jobs.patience import ONE_QUESTION, Patience
 from trainium_cdk.jobs.slurm import inside, logs, nodes, snapshot, tensorboard
@@ -107,7 +108,9 @@ class SlurmBackend(Backend["SlurmSubmission"]):
 
     def settings(self, id: str) -> Mapping[str, Any]:
         """As recorded in the job's directory. Errors as of `status`."""
-        result = self.transport.run(snapshot.ask_settings(self.cluster, self._known(id)), timeout=120)
+        result = self.transport.run(
+            snapshot.ask_settings(self.cluster, snapshot.parts(self._known(id))[0]), timeout=120
+        )
         return settings_in(result.stdout.rpartition(snapshot.SETTINGS)[2])
 
     def active(self) -> tuple[JobStatus, ...]:
@@ -200,7 +203,7 @@ class SlurmBackend(Backend["SlurmSubmission"]):
                 f"the log of {id}'s {stage} is not a regular file, and was not opened. The job has replaced it"
             )
         end = offset if found.data or found.size is None else min(offset, found.size)
-        return Piece(LogChunk(stage, end, found.data), found.jobs[0], found.size or 0)
+        return Piece(LogChunk(stage, end, found.data), self._member(id, found.jobs[0]), found.size or 0)
 
     def tail_offset(self, id: str, stage: str | None, node: int | None, lines: int) -> int:
         status = self.status(id)
@@ -211,15 +214,30 @@ class SlurmBackend(Backend["SlurmSubmission"]):
 
     def _known(self, id: str) -> str:
         """A valid id: only such ids are passed to scripts. Raises UnknownJob for others."""
-        if not id or len(id) > 90 or id[0] in ".-" or not all(c.isascii() and (c.isalnum() or c in ".-") for c in id):
+        whole = snapshot.parts(id)[0]
+        valid = whole and len(whole) <= 90 and whole[0] not in ".-"
+        if (
+            not valid
+            or not all(c.isascii() and (c.isalnum() or c in ".-") for c in whole)
+            or not _INDEX.fullmatch(id[len(whole) :])
+        ):
             raise unknown_job(id, self.cluster)
         return id
+
+    def _member(self, id: str, job: JobStatus) -> JobStatus:
+        """The member of an array that an id names; else the job."""
+        index = snapshot.parts(id)[1]
+        found = job.member(index) if index else job
+        if found is None:
+            has = f"it has {job.members[0].name} to {job.members[-1].name}" if job.members else "it is no array"
+            raise UnknownJob(f"{job.id} has no member {index}: {has}")
+        return found
 
     def _one(self, id: str, script: str) -> JobStatus:
         jobs = self._ask(script).jobs
         if not jobs:
             raise unknown_job(id, self.cluster)
-        return jobs[0]
+        return self._member(id, jobs[0])
 
     def _ask(self, script: str) -> Snapshot:
         return self._patience().ask(lambda: self._parse(self.transport.run(script, timeout=120)))
@@ -232,6 +250,7 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         return snapshot.parse(result.stdout, self.cluster)
 
 
+_INDEX = re.compile(r"(/[0-9]{1,3})?")
 _INACTIVE = "Required partition not available (inactive or drain)"
 """What sbatch prints if the queue's partition is INACTIVE."""
 

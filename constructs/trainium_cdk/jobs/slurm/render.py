@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.jobs import quote, shell, templates, versions
+from trainium_cdk.jobs import arrays, quote, shell, templates, versions
 from trainium_cdk.jobs.environment import cache_lines, launch_environment
 from trainium_cdk.jobs.models import Job
 from trainium_cdk.jobs.plan import Plan, StageName, expected, plan
@@ -122,11 +122,15 @@ def _batch(name: str, fitted: Plan, parts: Template, stage: StageName) -> str:
     body = {
         "prepare": ['tasks 1 --nodes=1 --ntasks=1 bash "$job/prepare.sh" "$job" fetch'],
         "precompile": ["rendezvous", parts.before, "launch", "check_compiled", "keep_nodes"],
-        "train": ["compare_nodes" if job.precompile else "", "rendezvous", parts.before, "launch"],
+        "train": ["compare_nodes" if "precompile" in fitted.stages else "", "rendezvous", parts.before, "launch"],
     }[stage]
+    where = "job=$1"
+    if job.array and stage == "train":
+        options.append(f"--array={job.array}")
+        where = "root=$1 job=$1/$SLURM_ARRAY_TASK_ID"
     lines = ["#!/bin/bash", *(f"#SBATCH {o}" for o in options)]
     limit = f" restarts={job.restarts}" if job.restarts and not prepare else ""
-    return "\n".join([*lines, f"job=$1 stage={stage}{limit}", '. "$job/stage.sh"', "begin", *filter(None, body), ""])
+    return "\n".join([*lines, f"{where} stage={stage}{limit}", '. "$1/stage.sh"', "begin", *filter(None, body), ""])
 
 
 def _venv(cluster: SlurmCluster) -> str:
@@ -219,8 +223,10 @@ def _node(name: str, fitted: Plan, venv: str, parts: Template, catalog: Catalog 
             '. "$venv/bin/activate"'
         )
     ranks = ""
+    if fitted.job.array:
+        ranks = f"export TRN_ARRAY_INDEX=$SLURM_ARRAY_TASK_ID TRN_ARRAY_COUNT={len(arrays.indices(fitted.job.array))}\n"
     if fitted.job.processes_per_node > 1:
-        ranks = "export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS\n"
+        ranks += "export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS\n"
     return _NODE.format(
         name=name,
         cores=fitted.fleet.cores,

@@ -15,8 +15,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainium_cdk.jobs import quote, shell
-from trainium_cdk.jobs.slurm.status import Down, Known, stage
+from trainium_cdk.jobs import arrays, quote, shell
+from trainium_cdk.jobs.slurm.status import Down, Known, of_members, stage
 from trainium_cdk.jobs.slurm.transport import unpack
 from trainium_cdk.jobs.status import Expected, JobStatus, Stage, whole
 from trainium_cdk.outputs import SlurmCluster
@@ -37,10 +37,16 @@ def head(cluster: SlurmCluster) -> str:
     )
 
 
+def parts(id: str) -> tuple[str, str]:
+    """The id of a job, and the index of a member of it; empty if it is none."""
+    whole, _, index = id.partition("/")
+    return whole, index
+
+
 def ask_one(cluster: SlurmCluster, id: str) -> str:
-    """The script ends with code 4 if the job does not exist."""
+    """The script ends with code 4 if the job does not exist. Of a member of an array, the answer is of the array."""
     return f"""{head(cluster)}
-id={quote.word(id)}
+id={quote.word(parts(id)[0])}
 # NFS caches for half a minute that a file does not exist; listing its folder refreshes that
 : "$trn/jobs/$id"/state/* "$trn/jobs/$id"/logs/*
 [ -f "$trn/jobs/$id/stages" ] || exit {_ABSENT}
@@ -59,6 +65,7 @@ mapfile -t jobs < <(
 for job in ${{jobs[@]+"${{jobs[@]}}"}}; do claim "${{job#./}}"; done
 queue  # before the files, as in `known`
 remind
+tasks
 if [ -n "$answer" ]; then printf '%s\\n' "$answer"; fi
 unavailable
 for job in ${{jobs[@]+"${{jobs[@]}}"}}; do describe "${{job#./}}"; done
@@ -90,7 +97,7 @@ def ask_log(cluster: SlurmCluster, id: str, stage: str, node: int | None, offset
     stage had ended, its log is complete. A log that is not a regular file (for example a pipe) is not opened."""
     file = f"{stage}.log" if node is None else f"{stage}.{int(node)}.log"
     return f"""{ask_one(cluster, id)}
-log=$trn/jobs/$id/logs/{quote.word(file)}
+log=$trn/jobs/{quote.word(id)}/logs/{quote.word(file)}
 if [ -f "$log" ]; then
   put "size $(stat -L -c %s "$log")"
   put "data $(tail -c +{int(offset) + 1} "$log" | head -c {int(most)} | gzip -c | base64 -w 0)"
@@ -104,7 +111,7 @@ def ask_tail(cluster: SlurmCluster, id: str, stage: str, node: int | None, lines
     """The job as in `ask_one`, then the size of a log, and that of its last lines."""
     file = f"{stage}.log" if node is None else f"{stage}.{int(node)}.log"
     return f"""{ask_one(cluster, id)}
-log=$trn/jobs/$id/logs/{quote.word(file)}
+log=$trn/jobs/{quote.word(id)}/logs/{quote.word(file)}
 if [ -f "$log" ]; then
   size=$(stat -L -c %s "$log")
   put "size $size"
@@ -118,6 +125,9 @@ def ask_cancel(cluster: SlurmCluster, id: str) -> str:
 
     Slurm jobs are found by their unique names, so a damaged record of the job does not matter.
     """
+    id, index = parts(id)
+    if index:
+        return _ask_cancel_member(cluster, id, index)
     return f"""{head(cluster)}
 id={quote.word(id)}
 [ -d "$trn/jobs/$id" ] || exit {_ABSENT}
@@ -142,6 +152,33 @@ known "$id"
 """
 
 
+def _ask_cancel_member(cluster: SlurmCluster, id: str, index: str) -> str:
+    """As `ask_cancel`, of one member of an array. squeue has just compared its number with the array's name: given to scancel, too, the name
+    would cancel all members that wait (Slurm 22.05)."""
+    return f"""{head(cluster)}
+id={quote.word(id)} member={quote.word(index)}
+[ -d "$trn/jobs/$id/$member" ] || exit {_ABSENT}
+first "$trn/jobs/$id/cluster" 200
+own=${{line:-$cluster}}
+task=$(sed -n 's/^train //p' "$trn/jobs/$id/stages")_$member
+active() {{
+  answer=''
+  if [ "$own" = "$cluster" ]; then ask -r --name="$id:train" -j "$task" -o %A; fi
+}}
+active
+if [ -n "$answer" ]; then
+  : > "$trn/jobs/$id/$member/cancelled"
+  scancel "$task" || exit 5
+  for _ in $(seq 1 50); do
+    active
+    [ -n "$answer" ] || break
+    sleep 0.2
+  done
+fi
+known "$id"
+"""
+
+
 @dataclass
 class _Raw:
     id: str
@@ -151,6 +188,9 @@ class _Raw:
     states: dict[str, list[str]] = field(default_factory=dict)
     cancelled: bool = False
     submitted: int | None = None
+    array: str = ""
+    members: dict[str, list[str]] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
@@ -173,6 +213,11 @@ class _Slurm:
     accounts: dict[str, list[str]] = field(default_factory=dict)
     down: list[Down] = field(default_factory=list)
     full: bool = False
+    tasks: dict[str, list[str]] = field(default_factory=dict)
+
+    def task(self, id: str, number: str, index: str) -> list[str] | None:
+        found = self.tasks.get(f"{number}_{index}")
+        return found if found and found[6:] == [f"{id}:train", f"trn:{id}"] else None
 
     def row(self, id: str, stage: str, number: str) -> list[str] | None:
         """The queue's line of that stage; None if the number is of another job, or unknown."""
@@ -206,6 +251,9 @@ def parse(answer: str, cluster: SlurmCluster) -> Snapshot:
             slurm.queue[rest.partition("|")[0]] = row = rest.split("|", 7)
             if key == "active" and len(row) == 8 and (name := _OURS.fullmatch(row[6])) and row[7] == f"trn:{name[1]}":
                 active.setdefault(name[1], _Raw(name[1])).stages[name[2]] = row[0]
+        elif key == "task":
+            number, index, *row = rest.split("|", 8)
+            slurm.tasks[f"{number}_{index}"] = [index, *row]
         elif key == "sacct":
             slurm.accounts[rest.partition("|")[0]] = rest.split("|", 6)
         elif key == "down" and rest.count("|") >= 3:
@@ -254,12 +302,23 @@ def _of_job(raw: _Raw, key: str, rest: str) -> None:
         raw.submitted = whole(rest)
     elif key == "cancelled":
         raw.cancelled = True
+    elif key == "array" and re.fullmatch(arrays.PATTERN, rest) and not arrays.problem(rest):
+        raw.array = rest
+    elif key == "member" and len(words) >= 6:
+        raw.members[words[0]] = words[1:]
+    elif key == "gone":
+        raw.gone.add(rest)
 
 
 def _status(raw: _Raw, slurm: _Slurm, cluster: SlurmCluster, inactive: str) -> JobStatus:
     stages: list[Stage] = []
     elsewhere = raw.cluster if raw.cluster not in (None, cluster.identity) else None
+    members: tuple[Stage, ...] = ()
     for name, number in raw.stages.items():
+        if raw.array and name == "train":
+            members = _members(raw, number, slurm, elsewhere, stages[-1] if stages else None, cluster)
+            stages.append(of_members(number, members))
+            continue
         state = raw.states.get(name)
         if state and state[1] != number:
             state = None  # of an earlier job with this id
@@ -289,4 +348,26 @@ def _status(raw: _Raw, slurm: _Slurm, cluster: SlurmCluster, inactive: str) -> J
         expected=Expected.of(described.get("expected")),
         user=str(described.get("user") or ""),
         submitted=raw.submitted,
+        members=members,
     )
+
+
+def _members(
+    raw: _Raw, number: str, slurm: _Slurm, elsewhere: str | None, before: Stage | None, cluster: SlurmCluster
+) -> tuple[Stage, ...]:
+    """The members of an array, each as a stage whose name is its index."""
+    found = []
+    for index in map(str, arrays.indices(raw.array)):
+        state = raw.members.get(index)
+        known = Known(
+            before=before,
+            queue=None if elsewhere else slurm.task(raw.id, number, index),
+            state=state if state and state[1] == number else None,
+            cancelled=raw.cancelled or index in raw.gone,
+            elsewhere=elsewhere,
+            inactive=inactive_queue(cluster),
+            full=cluster.shared_dir if slurm.full else "",
+            down=tuple(d for d in slurm.down if d.queue == raw.described.get("queue")),
+        )
+        found.append(stage(index, f"{number}_{index}", known))
+    return tuple(found)

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, get_args
 
-from trainium_cdk.jobs import quote, shell
+from trainium_cdk.jobs import arrays, quote, shell
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs.models import Plan, Template
@@ -91,8 +91,8 @@ submit() {{
   local number options=({begin})
 {wait}  if [ -n "$previous" ]; then options=(--dependency="afterok:$previous" --kill-on-invalid-dep=yes); fi
   if [ -n "$compiled" ]; then options+=(--nodelist="$compiled"); fi
-  : >> "$job/logs/$1.log" # NFS caches for half a minute that a file does not exist
-  if ! {{ number=$(sbatch --parsable "${{options[@]}}" --output="$job/logs/$1.log" "$job/$1.sbatch" "$job"); }} 2> "$job/sbatch.error"; then
+{member}  : >> "$job/logs/$1.log" # NFS caches for half a minute that a file does not exist
+  if ! {{ number=$(sbatch --parsable "${{options[@]}}" --output="$job/{log}logs/$1.log" "$job/$1.sbatch" "$job"); }} 2> "$job/sbatch.error"; then
     cat "$job/sbatch.error" >&2
     # no response is not a rejection: the submission is undone, and may be tried again
     if grep -qE {no_response} "$job/sbatch.error"; then exit {later}; fi
@@ -104,13 +104,13 @@ submit() {{
   printf '%s %s\n' "$1" "$previous" >> "$job/$into"
 }}
 
-# Sets `how` of a stage: active, completed, over (it has written that it failed or was stopped, or Slurm reports that it
+{look_array}# Sets `how` of a stage: active, completed, over (it has written that it failed or was stopped, or Slurm reports that it
 # was stopped), or lost: it has written no end, and Slurm does not know it, reports that it failed, or that it cannot start
 # after the stage before it.
 how='' answer='' nodes=''
 look() {{ # stage number
   local state='' begun='' code='' why=''
-  if ! answer=$(squeue -h -a -t all -j "$2" --name="$id:$1" -o '%T %r' 2>&1); then
+{arrays}  if ! answer=$(squeue -h -a -t all -j "$2" --name="$id:$1" -o '%T %r' 2>&1); then
     if [[ $answer != *'Invalid job id'* ]]; then later "Slurm does not answer: $answer"; fi
     answer=''
   fi
@@ -189,7 +189,7 @@ trap undo EXIT
 
 # Scripts contain the user's environment: only the user may read them.
 umask 077
-mkdir -p "$job/logs" "$job/state" "$job/script" "$job/work"
+mkdir -p "$job/logs" "$job/state" "$job/script" "$job/work"{folders}
 umask 022
 printf '%s\n' "$cluster" > "$job/cluster"
 {files}
@@ -219,6 +219,32 @@ _FINISH = """mv "$job/stages.part" "$job/stages"
 trap - EXIT
 resume # Slurm's controller may have crashed in the meantime
 resubmitted=''"""
+_LOOK_ARRAY = r"""# Sets `how` of an array, as `look`. An array of which a member has begun is not submitted again.
+look_array() { # number
+  local state number code of=() ended=0
+  if ! answer=$(squeue -h -a -r -j "$1" --name="$id:train" -o '%T %r' 2>&1); then
+    if [[ $answer != *'Invalid job id'* ]]; then later "Slurm does not answer: $answer"; fi
+    answer=''
+  fi
+  how=active
+  if [ -n "$answer" ]; then return 0; fi
+  how=lost
+  for state in "$job"/[0-9]*/; do
+    of+=("$state")
+    if [ ! -f "$state/state/train" ]; then continue; fi
+    how=over
+    read -r state number code _ < "$state/state/train" || true
+    if [ "$state $code" = 'ended 0' ]; then ended=$((ended + 1)); fi
+  done
+  if [ "$ended" -eq "${#of[@]}" ]; then how=completed; fi
+}
+
+"""
+_ARRAYS = """  if [ "$1" = train ] && [ -f "$job/array" ]; then
+    look_array "$2"
+    return 0
+  fi
+"""
 _FINISH_ONE = """trap - EXIT
 : > "$job/released\""""
 
@@ -268,6 +294,13 @@ def submit_script(
     chained = len(fitted.stages) > 1
     if not chained:
         stages = f"into=stages # one line is written at once\n{stages}"
+    array = fitted.job.array
+    if array:
+        stages = f"printf '%s\\n' {quote.word(array)} > \"$job/array\"\n{stages}"
+    each = (
+        f"{{{','.join(map(str, arrays.indices(array)))},}}" if array else ""
+    )  # with the empty word, braces of one word are a list, too
+    looks = array or fitted.job.after
     require = parts.require if fitted.cluster.framework == "none" else require_venv + parts.require
     digest = hashlib.sha256(repr(sorted(job_files.items())).encode()).hexdigest()
     return _SUBMIT.format(
@@ -283,6 +316,11 @@ def submit_script(
         head_node=quote.word(head_node),
         users=shell.read("users.sh").decode().rstrip("\n"),
         write=quote.WRITE,
+        folders=f' "$job/"{each}/{{logs,state,work}}' if array else "",
+        log="${log}" if array else "",
+        member="  log=''\n  if [ \"$1\" = train ]; then log=%a/; fi\n" if array else "",
+        look_array=_LOOK_ARRAY if looks else "",
+        arrays=_ARRAYS if looks else "",
         begins=_BEGINS if chained else "",
         begin=f"--begin=now+{GRACE_SECONDS}" if chained else "",
         release=_RELEASE if chained else "",

@@ -1,0 +1,102 @@
+"""Arrays on a real Slurm: one submission, members with ids, states, logs and ends of their own."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from sandbox.slurm import LocalSlurm
+from tests.jobs.conftest import make_cluster
+from tests.jobs.test_slurm import log, script
+from trainium_cdk.jobs import JobError, SlurmBackend, UnknownJob
+from trainium_cdk.jobs.slurm.render import render
+
+WAITS = 'while [ ! -e "$GO" ]; do sleep 0.1; done'
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        ("3-1", "the first of a range before its last"),
+        ("0-9%0", "is at least 1"),
+        ("0-9:0", "is at least 1"),
+        ("0-1000", "array is '0-1000': not in the right format. Write indices, for example 0-99"),
+        ("$(id)", "Write indices"),
+    ],
+)
+def test_wrong_indices(array: str, message: str) -> None:
+    with pytest.raises(JobError, match=message.replace("(", r"\(")):
+        script("true", array=array)
+
+
+def test_members_run_a_few_at_a_time_and_each_knows_its_index(
+    slurm: LocalSlurm, backend: SlurmBackend, shared: Path, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    env = {"GO": str(go)}
+    body = f'{WAITS}\necho "I am $TRN_ARRAY_INDEX of $TRN_ARRAY_COUNT"\n[ "$TRN_ARRAY_INDEX" != 4 ]'
+    sent = backend.submit(script(body, array="0-2,4%2", env=env))
+    assert list(sent.stages) == ["train"]
+    rows = slurm.run(["squeue", "-h", "-r", "-j", sent.stages["train"], "-o", "%K"]).stdout.split()
+    assert sorted(rows) == ["0", "1", "2", "4"]  # one Slurm job
+    until(lambda: [m.state for m in backend.status(sent.id).members].count("RUNNING") == 2)
+    status = backend.status(sent.id)
+    assert status.state == "RUNNING"
+    assert "2 PENDING, 2 RUNNING of 4" in status.current.reason
+    assert [job.id for job in backend.list(1)] == [sent.id]
+    assert backend.submit(script(body, array="0-2,4%2", env=env), sent.id.removeprefix("run-")).existing
+    waiting = next(m.name for m in status.members if m.state == "PENDING" and m.name != "4")
+    assert backend.cancel(f"{sent.id}/{waiting}").state == "CANCELLED"
+    go.touch()
+    ended = backend.wait(sent.id, timeout=90)
+    assert ended.done
+    assert not ended.ok
+    states = {m.name: m.state for m in ended.members}
+    others = {"0", "1", "2"} - {waiting}
+    assert states == {**dict.fromkeys(others, "COMPLETED"), waiting: "CANCELLED", "4": "FAILED"}
+    for index in others:
+        assert f"I am {index} of 4" in log(backend, f"{sent.id}/{index}")
+    one = backend.status(f"{sent.id}/4")
+    assert (one.id, one.state, one.current.exit_code) == (f"{sent.id}/4", "FAILED", 1)
+    assert (shared / "trn/jobs" / sent.id / "4/logs/train.0.log").exists()
+    for id, message in (
+        (f"{sent.id}/3", "has no member 3"),
+        (f"{sent.id}/x", "there is no job"),
+        (f"{sent.id}/", "there is no job"),
+    ):
+        with pytest.raises(UnknownJob, match=message):
+            backend.status(id)
+    with pytest.raises(JobError, match=f"is an array of 4.*{sent.id}/0"):
+        log(backend, sent.id)
+    again = backend.submit(script(body, array="0-2,4%2", env=env), sent.id.removeprefix("run-"))
+    assert (again.existing, again.resubmitted) == (True, ())
+
+
+def test_the_whole_array_is_cancelled_and_a_member_is_requeued(
+    slurm: LocalSlurm, backend: SlurmBackend, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    sent = backend.submit(script(WAITS, array="0-2", env={"GO": str(go)}))
+    until(lambda: any(m.state == "RUNNING" and m.nodes for m in backend.status(sent.id).members))
+    running = next(m for m in backend.status(sent.id).members if m.state == "RUNNING")
+    slurm.run(["scontrol", "requeue", running.number])
+    until(lambda: backend.status(f"{sent.id}/{running.name}").state == "PENDING")
+    slurm.run(["scontrol", "update", f"JobId={running.number}", "StartTime=now"])  # Slurm would wait for some minutes
+    until(lambda: log(backend, f"{sent.id}/{running.name}").count("Slurm job") == 2)
+    assert backend.cancel(sent.id).state == "CANCELLED"
+    assert {m.state for m in backend.status(sent.id).members} == {"CANCELLED"}
+
+
+def test_a_submission_names_what_an_array_costs() -> None:
+    plan = render(script("true", array="0-9", nodes=2, precompile=True), make_cluster(), "t").plan
+    assert plan.stages == ("train",)
+    assert plan.describe()[0].startswith("10 times 2 nodes of trn1.32xlarge")
+
+
+def until(true: object, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not true():  # type: ignore[operator]
+        assert time.monotonic() < end
+        time.sleep(0.3)
