@@ -7,8 +7,9 @@ label, and no node waits for the others.
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 Object = dict[str, Any]
@@ -36,11 +37,17 @@ def release(kubernetes: Any, now: float) -> dict[str, str]:
     Returns:
         What was done, by "namespace/name" of the JobSet.
     """
-    done = {}
+    done = dict[str, str]()
+
+    @functools.cache
+    def named(folder: str, name: str) -> list[Object]:
+        """Many may wait for one."""
+        return list(kubernetes.list(folder, f"fieldSelector=metadata.name%3D{name}"))
+
     for job in list(kubernetes.list(f"{_SETS}/jobsets", f"labelSelector={AFTER}")):
         if _is_true(job, "Completed", "Failed"):
             continue
-        metadata, needs = job["metadata"], list(_needs(kubernetes, job["metadata"]))
+        metadata, needs = job["metadata"], list(_needs(named, job["metadata"]))
         path = f"{_SETS}/namespaces/{metadata['namespace']}/jobsets/{metadata['name']}"
         key, proof = f"{metadata['namespace']}/{metadata['name']}", {k: metadata[k] for k in ("uid", "resourceVersion")}
         for name, reason, how in needs:
@@ -66,22 +73,16 @@ def release(kubernetes: Any, now: float) -> dict[str, str]:
     return done
 
 
-def _needs(kubernetes: Any, metadata: Object) -> Iterator[tuple[str, str, Object | None]]:
+def _needs(named: Callable[[str, str], list[Object]], metadata: Object) -> Iterator[tuple[str, str, Object | None]]:
     """What a JobSet waits for: the name, the reason of its failure with it, and the condition with which it has ended."""
     first, notes = metadata["labels"][AFTER], metadata.get("annotations", {})
-
-    def named(api: str, kind: str, name: str) -> Iterable[Object]:
-        found: Iterable[Object] = kubernetes.list(
-            f"{api}/namespaces/{metadata['namespace']}/{kind}", f"fieldSelector=metadata.name%3D{name}"
-        )
-        return found
-
+    inside = f"/namespaces/{metadata['namespace']}"
     if first != (other := notes.get(OTHER)):
-        jobs = named("/apis/batch/v1", "jobs", first)
+        jobs = named(f"/apis/batch/v1{inside}/jobs", first)
         mine = [j for j in jobs if j["metadata"].get("annotations", {}).get(_DIGEST) == notes.get(_DIGEST)]
         yield first, "PrepareFailed", _is_true(mine[0], "Complete", "Failed") if mine else None
     if other:
-        sets = list(named(_SETS, "jobsets", other))
+        sets = named(f"{_SETS}{inside}/jobsets", other)
         yield other, "DependencyNeverSatisfied", _is_true(sets[0], "Completed", "Failed") if sets else _GONE
 
 
