@@ -44,15 +44,17 @@ source "${here}/lib/neuron.sh"
 source "${here}/lib/framework.sh"
 # shellcheck source=lib/checks.sh
 source "${here}/lib/checks.sh"
+# shellcheck source=lib/metrics.sh
+source "${here}/lib/metrics.sh"
 # shellcheck source=lib/own.sh
 source "${here}/lib/own.sh"
 
 # The steps of each role, in order. A head node has no Neuron device: no driver, no kernel headers, no EFA there.
 steps_of() {
   case "$1" in
-    head) echo hosts mounts check-mounts os-packages limits neuron-packages profile framework check-tools own-scripts ;;
+    head) echo hosts mounts check-mounts os-packages limits neuron-packages profile framework check-tools metrics own-scripts ;;
     compute) echo hosts sysctl mounts check-mounts os-packages kernel-headers efa limits neuron-packages profile \
-      framework check-tools check-devices check-efa own-scripts ;;
+      framework check-tools check-devices check-efa metrics own-scripts ;;
     login) echo check-mounts os-packages limits profile own-scripts ;;
     standalone) echo sysctl check-mounts os-packages kernel-headers efa limits neuron-packages profile \
       framework check-tools check-devices check-efa ;;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NoReturn, cast
@@ -234,3 +235,33 @@ def parser(options: Options) -> argparse.ArgumentParser:
             settings |= {"type": _TYPES.get(kind, str)}
         made.add_argument(name, dest=settings.pop("dest", name.removeprefix("--")), **settings)
     return made
+
+
+def agent_files(source: str) -> dict[str, Any]:
+    """The CloudWatch agent's schema of one entry of `logs.logs_collected.files.collect_list`, without descriptions."""
+    schema = json.loads(source)
+    logs = schema["definitions"]["logsDefinition"]
+    if "files" not in logs["properties"]["logs_collected"]["properties"]:
+        raise ValueError("logs_collected has no files")
+
+    def short(node: Mapping[str, Any]) -> dict[str, Any]:
+        while "$ref" in node:
+            found: Any = schema
+            for part in node["$ref"].removeprefix("#/").split("/"):
+                found = found[part]
+            node = found
+        return {key: node[key] for key in ("type", "enum", "minLength", "maxLength") if key in node}
+
+    items = logs["definitions"]["logsFilesDefinition"]["properties"]["collect_list"]["items"]
+    of = {name: short(value) for name, value in items["properties"].items()}
+    return {
+        "type": "object",
+        "required": items["required"],
+        "additionalProperties": items["additionalProperties"],
+        "properties": of,
+    }
+
+
+def node_metrics(source: str) -> list[str]:
+    """Names of Container Insights' metrics of nodes: devices, EFA, memory and disks."""
+    return sorted(set(re.findall(r'"(node_(?:neuron|efa|memory_u|filesystem)\w+)"', source)))

@@ -35,6 +35,8 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     "interface": surface.cfn_interface,
     "attachable": surface.attachable_policies,
     "sections": surface.yaml_sections,
+    "files": surface.agent_files,
+    "metrics": surface.node_metrics,
 }
 
 

@@ -23,6 +23,7 @@ from trainium_cdk.eks.plugins import TrnPlugins
 from trainium_cdk.eks.scaling import TrnScaler
 from trainium_cdk.eks.system_nodes import TrnSystemNodes
 from trainium_cdk.network import TrnNetwork
+from trainium_cdk.observability import TrnObservability
 from trainium_cdk.outputs import eks_outputs
 from trainium_cdk.outputs.contract import COPIES
 from trainium_cdk.registry import TrnRegistry
@@ -107,6 +108,7 @@ class TrnEksStack(Stack):
                 node_groups=groups,
                 plugins=plugins,
             )
+        TrnObservability.from_settings(self, "Observability", environment=environment, engine="eks", storage=storage)
         builder = bastion_host = None
         registry = TrnRegistry.from_settings(self, "Registry", environment.registry, on_destroy=on_destroy)
         if registry:

@@ -14,6 +14,7 @@ from trainium_cdk._cdk.stack_functions import STRICT, StackFunctions
 from trainium_cdk.bootstrap import TrnBootstrap
 from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.network import TrnNetwork
+from trainium_cdk.observability import TrnObservability
 from trainium_cdk.outputs import slurm_outputs
 from trainium_cdk.outputs.contract import COPIES, PAYLOADS, RESPONSES
 from trainium_cdk.pcluster.cluster import TrnPcluster
@@ -56,6 +57,10 @@ class TrnPclusterStack(Stack):
             self, "Cluster", environment=environment, network=network, storage=storage, bootstrap=bootstrap
         )
         cluster.grant_bucket(bucket.bucket)
+        if watched := TrnObservability.from_settings(
+            self, "Observability", environment=environment, engine="slurm", storage=storage
+        ):
+            watched.grant_write(cluster.node_policy)
         if registry:
             registry.grant_pull(cluster.node_policy)
         strict = environment.functions == "strict"

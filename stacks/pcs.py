@@ -14,6 +14,7 @@ from trainium_cdk._cdk.stack_functions import STRICT, StackFunctions
 from trainium_cdk.bootstrap import TrnBootstrap
 from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.network import TrnNetwork
+from trainium_cdk.observability import TrnObservability
 from trainium_cdk.outputs import pcs_outputs
 from trainium_cdk.outputs.contract import COPIES, PAYLOADS, RESPONSES
 from trainium_cdk.pcs.cluster import TrnPcsCluster
@@ -62,6 +63,11 @@ class TrnPcsStack(Stack):
             self, "Cluster", environment=environment, network=network, storage=storage, bootstrap=bootstrap
         )
         cluster.grant_bucket(bucket.bucket)
+        if watched := TrnObservability.from_settings(
+            self, "Observability", environment=environment, engine="pcs", storage=storage
+        ):
+            for role in (cluster.node_role, cluster.login_role):
+                watched.grant_write(role)
         if registry:
             registry.grant_pull(cluster.node_role)
         strict = environment.functions == "strict"

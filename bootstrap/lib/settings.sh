@@ -22,6 +22,9 @@ declare -rA SETTING_KINDS=(
   [TRN_MOUNTS]=paths
   [TRN_MOUNT_SOURCES]=sources
   [TRN_SLURM_BIN]=path
+  [TRN_METRICS_GROUP]=path
+  [TRN_AGENT_URL]=url
+  [TRN_AGENT_KEY_FINGERPRINT]=fingerprint
   [TRN_OS_PACKAGES]=packages
   [TRN_PYTHON]=python
   [TRN_VENV]=path
@@ -49,6 +52,9 @@ declare -rA SETTING_DEFAULTS=(
   [TRN_EFA_URL]=https://efa-installer.amazonaws.com
   # published in the EC2 user guide, "Get started with EFA"
   [TRN_EFA_KEY_FINGERPRINT]=4E9091BCBB97A96B26B15E59A05480B1DD2D3CCC
+  [TRN_AGENT_URL]=https://amazoncloudwatch-agent.s3.amazonaws.com
+  # published in the CloudWatch user guide, "Verifying the signature of the CloudWatch agent package"
+  [TRN_AGENT_KEY_FINGERPRINT]=937616F3450B7D806CBD9725D58167303B789C72
   [TRN_NEURON_DEVICES_EXPECTED]=0
   [TRN_EFA_EXPECTED]=0
   [TRN_PYTHON]=python3

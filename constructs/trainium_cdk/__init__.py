@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from trainium_cdk.eks.system_nodes import TrnSystemNodes as TrnSystemNodes
     from trainium_cdk.network import TrnNetwork as TrnNetwork
     from trainium_cdk.network import TrnPeering as TrnPeering
+    from trainium_cdk.observability import TrnObservability as TrnObservability
     from trainium_cdk.pcluster.cluster import TrnPcluster as TrnPcluster
     from trainium_cdk.pcluster.provider import TrnPclusterProvider as TrnPclusterProvider
     from trainium_cdk.pcs.cluster import TrnPcsCluster as TrnPcsCluster
@@ -54,6 +55,7 @@ __getattr__, __all__ = _lazy.names(
         "eks.scaling": "TrnScaler",
         "eks.system_nodes": "TrnSystemNodes",
         "network": "TrnNetwork TrnPeering",
+        "observability": "TrnObservability",
         "pcluster.cluster": "TrnPcluster",
         "pcluster.provider": "TrnPclusterProvider",
         "pcs.cluster": "TrnPcsCluster",

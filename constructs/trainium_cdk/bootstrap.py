@@ -26,6 +26,7 @@ from trainium_cdk.node import env as node_env
 from trainium_cdk.node.scripts import ENTRY, files, own_files, scripts_dir
 from trainium_cdk.settings import Environment, OwnScript
 from trainium_cdk.settings.inventory import inventory
+from trainium_cdk.settings.observability import metrics_group
 
 _KIND = "TrnNodeScripts"
 _NAMES = {
@@ -60,6 +61,8 @@ class TrnBootstrap(Construct):
         venv: The virtual environment: a path, or a name in the shared home directory. Default: aws_neuron_venv_pytorch.
         pip_packages: More packages for it, as `transformers==4.52.3`. Default: none.
         scripts: Your own scripts, which nodes run after these. Default: none.
+        metrics_log_group: Name of the log group of `TrnObservability` that the nodes send metrics to: `/trainium/CLUSTER/metrics`. Default:
+            they send none.
         parameter_name: Name of the SSM parameter. Default: CloudFormation gives one.
         catalog: The catalogue with the instance types. Default: this release's.
         rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
@@ -100,6 +103,7 @@ class TrnBootstrap(Construct):
         venv: str = "aws_neuron_venv_pytorch",
         pip_packages: Sequence[str] = (),
         scripts: Sequence[OwnScript] = (),
+        metrics_log_group: str | None = None,
         parameter_name: str | None = None,
         catalog: Catalog | None = None,
         rules: bool = True,
@@ -132,7 +136,7 @@ class TrnBootstrap(Construct):
         arguments.require(environment, system_is_known)  # before anything reads what the catalogue has of it
         if rules:
             arguments.check_environment(environment, neuron.RULES)
-        self._build(environment, bucket, parameter_name)
+        self._build(environment, bucket, parameter_name, metrics_group=metrics_log_group or "")
 
     @classmethod
     def from_settings(
@@ -142,13 +146,18 @@ class TrnBootstrap(Construct):
         return _OfEnvironment(scope, id, environment=environment, bucket=bucket, engine=engine)
 
     def _build(
-        self, environment: Environment, bucket: s3.IBucket, parameter_name: str | None, engine: str = "slurm"
+        self,
+        environment: Environment,
+        bucket: s3.IBucket,
+        parameter_name: str | None,
+        engine: str = "slurm",
+        metrics_group: str = "",
     ) -> None:
         self.bucket, self.environment = bucket, environment
         scripts = scripts_dir()
         with tempfile.TemporaryDirectory() as folder:  # the CDK copies it into cdk.out at once
-            contents = files(scripts, node_env.render(environment, engine=engine)) | own_files(environment)
-            file = _pack(contents, Path(folder) / "node.zip")
+            settings = node_env.render(environment, engine=engine, metrics_group=metrics_group)
+            file = _pack(files(scripts, settings) | own_files(environment), Path(folder) / "node.zip")
             packed = assets.Asset(self, "Scripts", path=str(file))
             scripts_digest = _sha256(file)
         entry = assets.Asset(self, "Entry", path=str(scripts / ENTRY))
@@ -230,7 +239,8 @@ class _OfEnvironment(TrnBootstrap):
     def __init__(self, scope: Construct, id: str, *, environment: Environment, bucket: s3.IBucket, engine: str) -> None:
         Construct.__init__(self, scope, id)
         name = inventory(environment, engine).cluster
-        self._build(environment, bucket, f"/trainium/{name}/node-scripts", engine)
+        group = metrics_group(name) if environment.observability else ""
+        self._build(environment, bucket, f"/trainium/{name}/node-scripts", engine, group)
 
 
 def _pack(contents: Mapping[str, bytes], target: Path) -> Path:

@@ -3,7 +3,8 @@
 Requests are checked with botocore's own model of the service (names, types, lengths, patterns), then with PCS's published rules and
 limits (user guide, 2026-11: quotas, custom Slurm settings, instance profiles, launch templates, node lifecycle actions). Everything is
 ACTIVE at once. Static nodes are EC2 instances with PCS's tags; a node whose start script cannot be fetched, or is another one than its
-checksum says, fails its group. What a Slurm is set up from is `clusters/<name>/config.yaml` in the sandbox's folder.
+checksum says, fails its group. `pcs-errors.json` in the sandbox's folder, `{"<name>": [{"code": ..., "message": ...}]}`, is the errorInfo of
+the cluster, node group or queue of that name. What a Slurm is set up from is `clusters/<name>/config.yaml` in the sandbox's folder.
 """
 
 from __future__ import annotations
@@ -366,7 +367,12 @@ def _attach(cluster: Data) -> None:
 
 def _shown(kind: str, records: Iterable[Data]) -> list[Data]:
     members = service_model.of("pcs").shape_for(kind).members
-    return [{k: v for k, v in record.items() if k in members} for record in records]
+    file = _sandbox() / "pcs-errors.json"
+    errors = json.loads(file.read_text("utf-8")) if "errorInfo" in members and file.is_file() else {}
+    found = [
+        {**record, "errorInfo": errors[record["name"]]} if record["name"] in errors else record for record in records
+    ]
+    return [{k: v for k, v in record.items() if k in members} for record in found]
 
 
 def _read(action: str, request: Data) -> Data:
@@ -382,11 +388,13 @@ def _read(action: str, request: Data) -> Data:
         case "GetComputeNodeGroup":
             group = _part(cluster, "groups", wanted["computeNodeGroupIdentifier"])
             return {"computeNodeGroup": _shown("ComputeNodeGroup", [group])[0]}
+        case "GetQueue":
+            return {"queue": _shown("Queue", [_part(cluster, "queues", wanted["queueIdentifier"])])[0]}
         case _:
             return {"queues": _shown("QueueSummary", cluster["queues"].values())}
 
 
-_READS = ("ListClusters", "GetCluster", "ListComputeNodeGroups", "GetComputeNodeGroup", "ListQueues")
+_READS = ("ListClusters", "GetCluster", "ListComputeNodeGroups", "GetComputeNodeGroup", "ListQueues", "GetQueue")
 
 
 async def handle_request(

@@ -46,6 +46,7 @@ def fingerprints(vendor: fake_vendor.Vendor) -> dict[str, str]:
     return {
         "TRN_NEURON_KEY_FINGERPRINT": vendor.neuron_key.fingerprint,
         "TRN_EFA_KEY_FINGERPRINT": vendor.efa_key.fingerprint,
+        "TRN_AGENT_KEY_FINGERPRINT": vendor.efa_key.fingerprint,
     }
 
 

@@ -315,6 +315,25 @@ def _efa(folder: Path, work: Path, key: Key) -> None:
     (folder / "efa-tampered" / archive.name).write_bytes(archive.read_bytes() + b" ")
 
 
+AGENT = "/opt/aws/amazon-cloudwatch-agent"
+AGENT_CTL = f"""#!/bin/sh
+# accepts what the node scripts use of the original's options, and keeps the configuration as the original does
+[ "$*" = "-a append-config -m ec2 -s -c file:/opt/trn-metrics/agent.json" ] || {{ echo "unknown: $*" >&2; exit 1; }}
+mkdir -p {AGENT}/etc && cp /opt/trn-metrics/agent.json {AGENT}/etc/appended.json
+"""
+
+
+def _agent(folder: Path, key: Key) -> None:
+    """The CloudWatch agent, below the paths of the vendor's bucket."""
+    latest, assets = folder / "agent/ubuntu/amd64/latest", folder / "agent/assets"
+    latest.mkdir(parents=True)
+    assets.mkdir()
+    _deb(latest, "amazon-cloudwatch-agent", "1", {f"{AGENT[1:]}/bin/amazon-cloudwatch-agent-ctl": AGENT_CTL})
+    package = (latest / "amazon-cloudwatch-agent_1_all.deb").rename(latest / "amazon-cloudwatch-agent.deb")
+    key.gpg("--detach-sign", "--local-user", key.fingerprint, "--output", f"{package}.sig", package)
+    key.publish(assets / "amazon-cloudwatch-agent.gpg")
+
+
 @dataclass(frozen=True)
 class Vendor:
     """The folder a node's web server serves, and the keys it is signed with."""
@@ -334,6 +353,7 @@ def build(folder: Path, work: Path) -> Vendor:
         _yum(folder, work / "rpm", neuron)
         _wheels(folder)
         _efa(folder, work / "efa", efa)
+        _agent(folder, efa)
         neuron.publish(folder / "apt" / "KEY.PUB")
         (folder / "ubuntu").mkdir()
         other.publish(folder / "ubuntu" / "KEY.PUB")

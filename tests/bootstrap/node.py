@@ -144,6 +144,7 @@ def node_urls() -> dict[str, str]:
         "TRN_PIP_INDEX_URL": f"{SERVER}/pip",
         "TRN_NEURON_KEY_URL": f"{SERVER}/apt/KEY.PUB",
         "TRN_EFA_URL": f"{SERVER}/efa",
+        "TRN_AGENT_URL": f"{SERVER}/agent",
     }
 
 

@@ -53,7 +53,14 @@ def test_the_vendors_addresses_are_those_of_the_catalogue() -> None:
     block = text.split("\nrepositories:\n")[1]
     listed = dict(re.findall(r"^  (\w+): (\S+)$", block, re.MULTILINE))
     defaults = table("SETTING_DEFAULTS")
-    keys = {"apt": "NEURON_APT", "yum": "NEURON_YUM", "pip": "NEURON_PIP", "key": "NEURON_KEY", "efa": "EFA"}
+    keys = {
+        "apt": "NEURON_APT",
+        "yum": "NEURON_YUM",
+        "pip": "NEURON_PIP",
+        "key": "NEURON_KEY",
+        "efa": "EFA",
+        "agent": "AGENT",
+    }
     assert listed == {name: defaults[f"TRN_{key}_URL"] for name, key in keys.items()}
 
 

@@ -27,7 +27,7 @@ def test_each_item_and_their_sum(cost: Any) -> None:
     lines = cost(*TUTORIAL)
     assert "compute1/queue1-i1: 0 to 16 x trn1.32xlarge\t0.00\t344.00" in lines
     assert "EFS: 1024 MiB/s provisioned\tunknown\tunknown" in lines
-    assert lines[-2].startswith("all\tat least 0.79\tat least 345.67")
+    assert lines[-2].startswith("all\tat least 0.80\tat least 345.73")
     found = json.loads("\n".join(cost(*TUTORIAL, "--json")))
     assert found["prices"] == str(CATALOG.prices_date)
     assert sum(item["full"] or 0 for item in found["items"]) == pytest.approx(found["full_hour"], abs=1e-3)
@@ -36,8 +36,8 @@ def test_each_item_and_their_sum(cost: Any) -> None:
 def test_every_region_of_the_catalogue(cost: Any) -> None:
     lines = {line.split("\t")[0]: line.split("\t")[1:] for line in cost("TrnEksStack", "--regions")[1:]}
     assert lines.keys() == set(CATALOG.zone_regions.values())
-    assert lines["us-east-1"] == ["0.3538", "43.6554", ""]
-    assert lines["us-west-2"][1:] == ["43.00", "at least: 7 of 8 prices are unknown"]
+    assert lines["us-east-1"] == ["0.3624", "43.6640", ""]
+    assert lines["us-west-2"][1:] == ["43.00", "at least: 9 of 10 prices are unknown"]
     assert lines["ap-south-1"][:2] == ["unknown", "unknown"]
     assert lines["sa-east-1"] == [
         "unknown",

@@ -20,6 +20,7 @@ from sandbox import LocalAws
 from sandbox.leftovers import beyond, inventory
 from stacks.pcluster import TrnPclusterStack
 from tests.faults.driver import Driver, Template, assemble, publish
+from tests.told import told
 from trainium_cdk import settings
 from trainium_cdk.errors import UpdateError
 from trainium_cdk.operations.updates.live import deployed
@@ -222,6 +223,8 @@ def test_a_failed_update_is_left_by_the_command_that_trn_diff_prints(
     assert "first cause: Cluster" in explained
     assert "  -> the cluster's own update failed and was rolled back; ParallelCluster gives no reason" in explained
     assert "`trn diff` prints the command that ends the rollback (--resources-to-skip)" in explained
+    cause = next(line for line in explained.splitlines() if line.startswith("  -> "))
+    told("failed update", "ParallelCluster", "trn why", cause.removeprefix("  -> "))
     local_aws.set_answers("cluster-faults", None)
     assert [resumed(driver) for _ in range(2)] == ["UPDATE_ROLLBACK_FAILED"] * 2
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import copy
+import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from sandbox.slurm import LocalSlurm, available
 from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
 from tests.support import need
+from tests.told import told
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
+from trainium_cdk.node.scripts import scripts_dir
 
 NO_CAPACITY = "(Code:InsufficientInstanceCapacity)Failure when resuming nodes"
 RESERVED, FREE = "compute1-dy-reserved-[1-2]", "compute1-dy-free-[1-4]"
@@ -76,6 +82,7 @@ def test_what_ec2_reported_is_named(backend: SlurmBackend, slurm: LocalSlurm) ->
         assert reason.startswith("waits for nodes; EC2 reported InsufficientInstanceCapacity for compute1-dy-")
         assert "and ParallelCluster tries again at " in reason
         assert "compiled" not in reason
+        told("no capacity", "ParallelCluster", "trn status", reason)
     chosen = backend.submit(script(1, compute_resource="free"))
     until(lambda: "EC2 reported" in backend.status(chosen.id).current.reason)
     slurm.run(["scontrol", "update", f"nodename={FREE}", "state=resume"])
@@ -93,3 +100,34 @@ def test_reserved_nodes_are_not_called_nodes_that_compiled(backend: SlurmBackend
         backend.cancel(job.id)
     finally:
         slurm.run(["scontrol", "delete", "reservationname=upgrade"])
+
+
+def test_a_capacity_block_that_is_not_active_is_named(backend: SlurmBackend, slurm: LocalSlurm) -> None:
+    """ParallelCluster reserves the nodes of a block that has not begun or has ended (capacity_block_manager.py of its node package)."""
+    block = "cr-0a1b2c3d4e5f60718"
+    name, begins = (
+        f"reservationname=pcluster-{block}",
+        ["starttime=now", "duration=infinite", "users=root", "flags=maint"],
+    )
+    slurm.run(["scontrol", "create", "reservation", name, *begins, f"nodes={RESERVED},{FREE}"])
+    try:
+        job = backend.submit(script(1))
+        until(lambda: "capacity block" in backend.status(job.id).current.reason)
+        told("expired block", "ParallelCluster", "trn status", backend.status(job.id).current.reason)
+    finally:
+        slurm.run(["scontrol", "delete", name])
+    assert backend.wait(job.id, 600).ok
+
+
+def test_metrics_of_the_queue_are_those_of_slurm(backend: SlurmBackend, slurm: LocalSlurm, tmp_path: Path) -> None:
+    """The service of the head node (`bootstrap/lib/metrics.py`) reads what a real Slurm prints."""
+    refuse(slurm, FREE)
+    job, log = backend.submit(script(3)), tmp_path / "trn-metrics.log"
+    until(lambda: "EC2 reported" in backend.status(job.id).current.reason)
+    program = [sys.executable, str(scripts_dir() / "lib/metrics.py"), "trn-slurm", str(log), "--queue", "--once"]
+    subprocess.run(program, env=slurm.node_env(), check=True)
+    _, whole, queue = map(json.loads, log.read_text().splitlines())
+    assert (whole["JobsWaiting"], whole["JobsRunning"], whole["NodesFailed"], whole["NodesBusy"]) == (1, 0, 4, 0)
+    assert 0 <= whole["LongestWait"] < 300
+    assert (queue["Queue"], queue["NodesIdle"], queue["NodesFailed"]) == ("compute1", 2, 4)
+    backend.cancel(job.id)

@@ -20,6 +20,7 @@ from sandbox.slurm import LocalSlurm
 from sandbox.slurm_packages import which
 from tests.jobs.conftest import fleet, make_cluster, with_program
 from tests.support import need
+from tests.told import told
 from trainium_cdk.jobs import (
     BertLarge,
     Follower,
@@ -435,7 +436,7 @@ def test_a_full_disk_at_the_start_is_reported(backend: SlurmBackend, slurm: Loca
     slurm.run(["scontrol", "update", "partitionname=compute1", "state=UP"])
     ended = backend.wait(job.id, 600)
     assert ended.state == "FAILED"
-    assert "the shared file system may have been full" in ended.current.reason
+    told("full disk", "ParallelCluster", "trn status", ended.current.reason)
     assert "No space left on device" in log(backend, job.id)
     (shared / "trn/jobs" / job.id / "state/train.part").unlink()
     token = job.id.removeprefix("run-")

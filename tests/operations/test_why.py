@@ -13,6 +13,7 @@ import pytest
 from botocore.stub import Stubber
 
 from sandbox import LocalAws
+from trainium_cdk.operations.supply import closed
 from trainium_cdk.operations.why import EVENTS, LINES, _allowed, eks_issues, failed_events, log_lines, why
 
 NOW = dt.datetime(2026, 11, 24, 7, 0, tzinfo=dt.UTC)
@@ -194,3 +195,54 @@ def test_what_may_not_be_read_is_told_and_what_is_gone_is_not() -> None:
         assert _allowed(lambda: log_lines(logs, "/g", NOW)) == []
     assert refused.where == "FilterLogEvents was refused"
     assert "not allowed" in refused.text
+
+
+BLOCK = "cr-0a1b2c3d4e5f60718"
+
+
+def reservation(**changes: Any) -> dict[str, Any]:
+    return {
+        "CapacityReservationId": BLOCK,
+        "ReservationType": "capacity-block",
+        "State": "active",
+        "EndDate": NOW,
+        **changes,
+    }
+
+
+@pytest.mark.parametrize(
+    ("described", "sentence"),
+    [
+        ([reservation()], None),
+        (
+            [reservation(State="expired")],
+            f"capacity block {BLOCK} is expired (it ended at 2026-11-24 07:00 UTC): no node starts in it.",
+        ),
+        (
+            [reservation(State="scheduled", StartDate=NOW)],
+            f"capacity block {BLOCK} is scheduled: nodes start when it begins at 2026-11-24",
+        ),
+        ([reservation(State="payment-failed")], f"capacity block {BLOCK} is payment-failed: no node starts in it."),
+        (
+            [reservation(ReservationType="default", State="cancelled")],
+            f"capacity reservation {BLOCK} is cancelled: no node",
+        ),
+        ([], f"capacity reservation {BLOCK} is not in this account and region: no node"),
+    ],
+)
+def test_a_reservation_that_launches_nothing_is_named(described: list[dict[str, Any]], sentence: str | None) -> None:
+    """Found in the template wherever it is: in ParallelCluster's configuration, or in a launch template of PCS or EKS."""
+    for template in (
+        {"a": [{"Fn::Join": ["", [f"CapacityReservationId: {BLOCK}\n"]]}]},
+        {"b": {"CapacityReservationId": BLOCK}},
+    ):
+        ec2 = client("ec2")
+        with Stubber(ec2) as answers:
+            filters = [{"Name": "capacity-reservation-id", "Values": [BLOCK]}]
+            answers.add_response(
+                "describe_capacity_reservations", {"CapacityReservations": described}, {"Filters": filters}
+            )
+            found = [text for _, text in closed(ec2, template)]
+        assert len(found) == (sentence is not None)
+        assert not sentence or found[0].startswith(sentence)
+    assert list(closed(client("ec2"), {"no": "reservation"})) == []

@@ -248,7 +248,8 @@ def test_the_scaler_changes_its_groups_sizes_and_nothing_else(name: str) -> None
     resources_of = changes["Resource"] if isinstance(changes["Resource"], list) else [changes["Resource"]]
     assert len(resources_of) == len(env.eks.node_groups)
     assert groups(name)["system"]["Id"] not in json.dumps(changes)
-    alarm = only(template(name), "CloudWatch::Alarm")
+    found = resources(template(name), "CloudWatch::Alarm")
+    [alarm] = [r["Properties"] for id, r in found.items() if id.startswith("Scaler")]
     assert (alarm["MetricName"], alarm["Statistic"], alarm["Threshold"]) == ("Errors", "Average", 1)
     assert alarm["TreatMissingData"] == "breaching"
     topic = env.eks.scaling.alarm_topic

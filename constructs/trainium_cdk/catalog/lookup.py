@@ -53,7 +53,7 @@ class CatalogOverrides(Fact):
     prices: dict[str, dict[str, float]] = Field(default={}, description="USD per hour by region and instance type")
     service_prices: dict[str, dict[str, float]] = Field(default={}, description="USD by region and what it is for")
     repositories: dict[str, str] = Field(
-        default={}, description="package repositories (mirrors): apt, yum, pip, key, efa"
+        default={}, description="package repositories (mirrors): apt, yum, pip, key, efa, agent"
     )
     regions: dict[str, str] = Field(
         default={}, description="region by zone-id prefix, for example {euc1: eu-central-1}"

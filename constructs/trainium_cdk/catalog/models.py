@@ -177,13 +177,14 @@ class Notice(Statement):
 
 
 class Repositories(Fact):
-    """Addresses of the Neuron and EFA packages. Override them to use a mirror."""
+    """Addresses of the packages of Neuron, EFA and the CloudWatch agent. Override them to use a mirror."""
 
     apt: HttpsUrl
     yum: HttpsUrl
     pip: HttpsUrl
     key: HttpsUrl
     efa: HttpsUrl
+    agent: HttpsUrl
 
 
 class OperatingSystem(Fact):

@@ -23,8 +23,8 @@ def why(
 ) -> None:
     """Show why a stack's creation or update failed, or its nodes do not start.
 
-    It reads CloudFormation's events, the logs of functions and nodes, EKS's health issues and Auto Scaling's activities, on EKS also nodes,
-    warnings and waiting jobs of Kubernetes, and explains the errors that it knows.
+    It reads CloudFormation's events, the logs of functions and nodes, capacity reservations and blocks, what EKS and PCS report, and Auto
+    Scaling's activities, on EKS also nodes, warnings and waiting jobs of Kubernetes, and explains the errors that it knows.
     """
     from trainium_cdk._aws import aws_errors_as
     from trainium_cdk.cli.destroy import clients
@@ -48,7 +48,9 @@ def why(
             told.add(each.error.name)
             answer(f"  -> {each.error}.")
     if not found:
-        say("no failure is recorded: not by CloudFormation, the nodes' logs, EKS, Auto Scaling or Kubernetes")
+        say(
+            "no failure is recorded: not by CloudFormation, the nodes' logs, EC2's reservations, EKS, PCS, Auto Scaling or Kubernetes"
+        )
 
 
 def _in_cluster(stack: str, region: str | None) -> list[Any]:

@@ -43,9 +43,16 @@ def values(env: Environment, *, image: bool = False, engine: str = "slurm") -> d
     return found | {k: v for k, v in _framework(env, name).items() if v}
 
 
-def render(env: Environment, *, image: bool = False, engine: str = "slurm") -> str:
-    """The text of `node.env`; `image` and `engine` as of `values`. Every value is quoted here, and nowhere else."""
-    lines = _lines(values(env, image=image, engine=engine))
+def render(env: Environment, *, image: bool = False, engine: str = "slurm", metrics_group: str = "") -> str:
+    """The text of `node.env`; `image` and `engine` as of `values`. Every value is quoted here, and nowhere else.
+
+    Args:
+        metrics_group: log group of the nodes' metrics; empty for none.
+    """
+    metrics = (
+        {"TRN_METRICS_GROUP": metrics_group, "TRN_AGENT_URL": env.catalog.repositories.agent} if metrics_group else {}
+    )
+    lines = _lines(values(env, image=image, engine=engine) | metrics)
     return "".join(f"{line}\n" for line in ["# Written by trainium-cdk at deployment.", *lines])
 
 

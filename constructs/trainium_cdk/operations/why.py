@@ -1,7 +1,8 @@
 """Why a stack's last creation or update failed, or its nodes do not start: what AWS has recorded, with the known errors in it.
 
 Read only, and each source alone: CloudFormation's events (of nested stacks and of ParallelCluster's own stack too), the logs of the
-functions that they name and of the cluster's nodes, EKS's health issues, and Auto Scaling's activities. A deleted stack is read as well.
+functions that they name and of the cluster's nodes, capacity reservations and blocks, EKS's health issues, PCS's errors, and Auto Scaling's
+activities. A deleted stack is read as well.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 from trainium_cdk.catalog.known_errors import KnownError, explain
 from trainium_cdk.errors import TeardownError
+from trainium_cdk.operations.supply import closed, pcs_errors
 from trainium_cdk.operations.teardown.survey import cluster_name_in, find_stack, template_of
 
 Client = Callable[[str], Any]
@@ -73,19 +75,22 @@ def why(stack: str, client: Client) -> Report:
         raise TeardownError(f"there is no stack {stack} in this region, and CloudFormation has no record of one")
     stack_id = found["StackId"]
     since, failures = failed_events(cloudformation, stack_id)
-    cluster = cluster_name_in(template_of(cloudformation, stack_id))
+    template = template_of(cloudformation, stack_id)
+    cluster = cluster_name_in(template)
     if cluster:
         failures += _allowed(lambda: _of_cluster_stack(cloudformation, cluster, since))
     failures.sort(key=lambda e: e.time)
     if not failures:  # it was deployed long ago, perhaps, and its nodes fail now
         since = max(since, dt.datetime.now(dt.UTC) - RECENT)
     groups = dict.fromkeys(g for e in failures for g in _LOG_GROUP.findall(e.text))
-    more: list[Evidence] = []
+    more = _allowed(lambda: [_told(*each) for each in closed(client("ec2"), template)])
     for group in groups:
         more += _allowed(lambda: log_lines(client("logs"), group, since))  # noqa: B023  called at once
     if cluster:
         more += _allowed(lambda: _of_nodes(client("logs"), cluster, since))
     more += _of_eks(client, cloudformation, stack_id)
+    for id in _physical(cloudformation, stack_id, "AWS::PCS::Cluster"):
+        more += _allowed(lambda: [_told(*each) for each in pcs_errors(client("pcs"), id)])  # noqa: B023  called at once
     return Report(stack, found["StackStatus"], failures[0] if failures else None, (*failures[1:EVENTS], *more))
 
 
@@ -153,14 +158,19 @@ def _of_nodes(logs: Any, cluster: str, since: dt.datetime) -> list[Evidence]:
 
 def _of_eks(client: Client, cloudformation: Any, stack_id: str) -> list[Evidence]:
     """Health issues of EKS clusters and their node groups and add-ons in the stack, and failed launches of their nodes."""
+    names = _physical(cloudformation, stack_id, "AWS::EKS::Cluster")
+    return [e for name in names for e in _allowed(lambda: eks_issues(client, name))]  # noqa: B023  called at once
+
+
+def _physical(cloudformation: Any, stack_id: str, kind: str) -> list[str]:
+    """Physical ids of the resources of a type that a stack has, or had."""
     pages = cloudformation.get_paginator("describe_stack_events").paginate(StackName=stack_id)
-    names = {
-        e["PhysicalResourceId"]
-        for page in pages
-        for e in page["StackEvents"]
-        if e["ResourceType"] == "AWS::EKS::Cluster" and e.get("PhysicalResourceId")
-    }
-    return [e for name in sorted(names) for e in _allowed(lambda: eks_issues(client, name))]  # noqa: B023  called at once
+    events = (e for page in pages for e in page["StackEvents"] if e["ResourceType"] == kind)
+    return sorted({e["PhysicalResourceId"] for e in events if e.get("PhysicalResourceId")})
+
+
+def _told(where: str, text: str) -> Evidence:
+    return Evidence(where, text, "", explain(text))
 
 
 def eks_issues(client: Client, cluster: str) -> list[Evidence]:
@@ -200,8 +210,7 @@ def _health(described: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
 
 
 def _issue(where: str, issue: Mapping[str, Any]) -> Evidence:
-    text = f"{issue.get('code', '')}: {issue.get('message', '')}"
-    return Evidence(where, text, "", explain(text))
+    return _told(where, f"{issue.get('code', '')}: {issue.get('message', '')}")
 
 
 def _allowed(read: Callable[[], list[Evidence]]) -> list[Evidence]:

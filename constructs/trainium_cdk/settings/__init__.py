@@ -21,6 +21,7 @@ from trainium_cdk.settings.eks import (
 from trainium_cdk.settings.environment import Bootstrap, Environment, OwnScript
 from trainium_cdk.settings.load import json_schema, load, parse, validate
 from trainium_cdk.settings.network import ExistingSubnet, ExistingVpc, Network, Peering
+from trainium_cdk.settings.observability import Observability
 from trainium_cdk.settings.pcluster import (
     Accounting,
     ComputeResource,
@@ -63,6 +64,7 @@ __all__ = [
     "Mirror",
     "Network",
     "NodeGroup",
+    "Observability",
     "OwnScript",
     "Pcluster",
     "Pcs",

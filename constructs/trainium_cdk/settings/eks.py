@@ -190,7 +190,7 @@ class Scaling(Settings):
     CloudWatch."""
 
 
-class Observability(Settings):
+class ContainerInsights(Settings):
     """Logs of nodes and pods, and metrics, in CloudWatch (the add-on amazon-cloudwatch-observability). AWS charges both
     by volume."""
 
@@ -278,7 +278,7 @@ class Eks(Section):
     log_days: Days = 365
     """How long the cluster's logs are kept, days. They include the audit log, which records each request to the
     cluster."""
-    observability: Observability | None = None
+    observability: ContainerInsights | None = None
     """Logs and metrics in CloudWatch, which are kept after the nodes are deleted. Default: none. The logs of a node and
     its pods are
     then deleted with the node, except the logs of jobs, which are on the shared file system."""

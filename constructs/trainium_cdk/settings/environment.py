@@ -27,6 +27,7 @@ from trainium_cdk.problems import Source, wrong
 from trainium_cdk.settings.base import AccountId, Region, Settings, Version
 from trainium_cdk.settings.eks import Eks
 from trainium_cdk.settings.network import Network
+from trainium_cdk.settings.observability import Observability
 from trainium_cdk.settings.pcluster import Pcluster
 from trainium_cdk.settings.pcs import Pcs
 from trainium_cdk.settings.section import Section
@@ -122,6 +123,8 @@ class Environment(Settings):
     pcluster: Pcluster = Pcluster()
     eks: Eks = Eks()
     pcs: Pcs = Pcs()
+    observability: Observability | None = Observability()
+    """What CloudWatch shows of the clusters: null for nothing."""
     overrides: CatalogOverrides = Field(default=CatalogOverrides(), alias="catalog")
     """Instance types, Neuron releases, prices and package mirrors of your own."""
 

@@ -8,7 +8,18 @@ from __future__ import annotations
 
 import importlib
 
-MODULES = ("network", "compute", "fsx", "pcs", "eks", "patches", "order", "failed_creates", "failed_rollbacks")
+MODULES = (
+    "network",
+    "compute",
+    "fsx",
+    "pcs",
+    "eks",
+    "dashboards",
+    "patches",
+    "order",
+    "failed_creates",
+    "failed_rollbacks",
+)
 
 
 def install() -> None:

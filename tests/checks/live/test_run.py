@@ -102,9 +102,11 @@ def test_no_connection_is_one_error_and_the_other_checks_run(monkeypatch: pytest
 
 KEY = 1 / 730
 """USD an hour."""
+WATCHED = {"slurm": ((3 + 11 * 0.3) / 730, 8 * 17 * 0.3 / 730), "eks": ((3 + 11 * 0.3) / 730, 0.0)}
+"""Dashboard and metrics: always, and those of all nodes."""
 OWN_KEY = "encryption: arn:aws:kms:us-east-1:111122223333:key/12345678-1234-1234-1234-123456789012"
 COSTS = [
-    # environment, engine, USD an hour idle and full in addition to a key, what is not known
+    # environment, engine, USD an hour idle and full in addition to a key and to what is watched, what is not known
     (OWN_KEY, "slurm", 0.68 + 0.05 + 40 / 730 - KEY, 16 * (21.5 + 40 / 730), []),
     ("", "slurm", 0.68 + 0.045 + 0.005 + 500 * 0.08 / 730, 16 * (21.5 + 500 * 0.08 / 730), []),
     ("network: {nat: none}", "slurm", 0.68 + 500 * 0.08 / 730, 16 * (21.5 + 500 * 0.08 / 730), []),
@@ -121,8 +123,9 @@ COSTS = [
 @pytest.mark.parametrize(("text", "engine", "idle", "more", "unknown"), COSTS)
 def test_cost_by_hand(text: str, engine: Any, idle: float, more: float, unknown: list[str]) -> None:
     figures = cost(target(text, engine))
-    assert figures["idle_hour"] == pytest.approx(idle + KEY, abs=1e-4)
-    assert figures["full_hour"] == pytest.approx(idle + KEY + more, abs=1e-4)
+    watched, by_nodes = WATCHED[engine]
+    assert figures["idle_hour"] == pytest.approx(idle + KEY + watched, abs=1e-4)
+    assert figures["full_hour"] == pytest.approx(idle + KEY + watched + more + by_nodes, abs=1e-4)
     assert figures["unknown_idle"] == figures["unknown_full"] == unknown
 
 

@@ -11,6 +11,13 @@ from trainium_cdk.catalog.constants import GATEWAY_ENDPOINTS, HOURS_OF_A_MONTH
 from trainium_cdk.checks.live.model import Finding, Found, Target, listed
 from trainium_cdk.checks.live.quotas import addresses_wanted
 from trainium_cdk.settings.environment import ENCRYPTION
+from trainium_cdk.settings.observability import (
+    ALARMS,
+    CLUSTER_METRICS,
+    NODE_ALARMS,
+    NODE_METRICS,
+    QUEUE_METRICS,
+)
 
 
 @dataclass(frozen=True)
@@ -93,8 +100,26 @@ def _cluster(target: Target) -> Iterator[Item]:
     for part in target.inventory.parts:
         if part.price:
             yield _hourly(target, f"{part.name}: {part.detail}" if part.detail else part.name, part.price, part.most)
+    yield from _observability(target)
     if target.env.encryption in ENCRYPTION:
         yield _monthly(target, "encryption key", "kms-key-month", 1)
+
+
+def _observability(target: Target) -> Iterator[Item]:
+    """The dashboard, its alarms, and custom metrics: those of the cluster always, those of nodes while one runs."""
+    if not target.env.observability or not target.inventory.counts_jobs:
+        return
+    parts = [part for part in target.inventory.parts if part.nodes]
+    own = target.inventory.node_metrics == "nodes"
+    yield _monthly(target, "dashboard", "cloudwatch-dashboard-month", 1)
+    if target.env.observability.alarm_topic:
+        count = ALARMS + (NODE_ALARMS if own else 0)
+        yield _monthly(target, f"{count} x alarm", "cloudwatch-alarm-month", count)
+    queues = len({part.nodes.queue.name for part in parts if part.nodes})
+    least = CLUSTER_METRICS + QUEUE_METRICS * queues
+    most = least + (NODE_METRICS * (1 + sum(part.most for part in parts)) if own else 0)
+    idle, full = (_monthly(target, "", "cloudwatch-metric-month", n).full for n in (least, most))
+    yield Item(f"{least} to {most} x metric" if most > least else f"{least} x metric", idle, full)
 
 
 def _hourly(target: Target, what: str, name: str, count: int) -> Item:
@@ -123,7 +148,7 @@ def cost(target: Target) -> dict[str, Any]:
         "full_hour": round(sum(i.full or 0.0 for i in parts), 4),
         "unknown_idle": [i.what for i in parts if i.idle is None],
         "unknown_full": [i.what for i in parts if i.full is None],
-        "not_counted": ["stored data", "traffic", "logs", "metrics"],
+        "not_counted": ["stored data", "traffic", "logs"],
     }
 
 

@@ -22,7 +22,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from . import after, look
+from . import after, look, metrics
 from .aws import Found, NodeGroups
 from .kubernetes import Kubernetes
 from .supply import Answer, Group, Limits, Plan, answer, decide
@@ -58,6 +58,7 @@ class Settings:
         resources: Kubernetes names of the resources that are counted, the devices first.
         label: the label that names a node's group.
         reserve: whether to reserve all new instances of a workload before they are started.
+        metrics: whether to write metrics to the log.
     """
 
     cluster: str
@@ -67,6 +68,7 @@ class Settings:
     reserve: bool
     limits: Limits
     groups: tuple[look.GroupSettings, ...]
+    metrics: bool = False
 
     @classmethod
     def read(cls, text: str) -> Settings:
@@ -118,6 +120,8 @@ class Supplier:
         requests = look.requests(asked.values(), templates, pods, labels, alive)
         groups = self._describe(found, joined, pods, {r.key for r in requests}, now)
         plan = decide(groups.values(), requests, now, settings.limits)
+        if settings.metrics:
+            print(*metrics.lines(settings.cluster, groups.values(), requests, now), sep="\n")
         for name, change in plan.changes.items():
             with self._guard(f"node group {name}"):
                 if trouble := self._groups.change(

@@ -207,11 +207,12 @@ class Snapshot:
 
 @dataclass
 class _Slurm:
-    """Slurm's records by job number. `down`: nodes that are down. `full`: no block of the shared file system is free."""
+    """Slurm's records by job number. `down`: nodes that are down. `blocks`: capacity blocks that are not active, with their nodes. `full`: no block of the shared file system is free."""
 
     queue: dict[str, list[str]] = field(default_factory=dict)
     accounts: dict[str, list[str]] = field(default_factory=dict)
     down: list[Down] = field(default_factory=list)
+    blocks: list[tuple[str, str]] = field(default_factory=list)
     full: bool = False
     tasks: dict[str, list[str]] = field(default_factory=dict)
 
@@ -258,6 +259,8 @@ def parse(answer: str, cluster: SlurmCluster) -> Snapshot:
             slurm.accounts[rest.partition("|")[0]] = rest.split("|", 6)
         elif key == "down" and rest.count("|") >= 3:
             slurm.down.append(Down(*rest.split("|", 3)))
+        elif key == "block" and "|" in rest:
+            slurm.blocks.append((rest.partition("|")[0], rest.partition("|")[2]))
         elif key == "free":
             slurm.full = rest == "0"
         elif key == "size":
@@ -333,6 +336,7 @@ def _status(raw: _Raw, slurm: _Slurm, cluster: SlurmCluster, inactive: str) -> J
             inactive=inactive,
             full=cluster.shared_dir if slurm.full else "",
             down=tuple(d for d in slurm.down if name == "prepare" or d.queue == raw.described.get("queue")),
+            blocks=tuple(id for id, nodes in slurm.blocks if nodes.startswith(f"{raw.described.get('queue')}-")),
         )
         stages.append(stage(name, number, known))
     described = raw.described

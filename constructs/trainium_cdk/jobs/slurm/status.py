@@ -89,6 +89,7 @@ class Known:
         inactive: why its queue takes no jobs, if that is the reason.
         full: the shared file system, if no block of it is free.
         down: the nodes of its queue that are down.
+        blocks: capacity blocks of its queue that are not active.
     """
 
     before: Stage | None = None
@@ -101,6 +102,7 @@ class Known:
     inactive: str = ""
     full: str = ""
     down: tuple[Down, ...] = ()
+    blocks: tuple[str, ...] = ()
 
 
 def stage(name: str, number: str, known: Known) -> Stage:
@@ -246,6 +248,8 @@ def _waits_for_nodes(known: Known, text: str) -> str:
     """Why nodes are not there: what EC2 reported for those that could not be started, or what Slurm says of those that are down."""
     compiled = known.before is not None and known.before.name == "precompile"
     waits = "waits behind other jobs" if text == "Priority" else "waits for nodes"
+    if known.blocks and text != "Priority":
+        return f"waits for capacity block {known.blocks[0]}, which is not active: it has not begun, or it has ended; `trn why STACK` tells which"
     if text.startswith("ReqNodeNotAvail") and "Reserved" in text:
         waits = "waits for nodes that are reserved (scontrol show reservation)"
     elif text.startswith("ReqNodeNotAvail") and compiled:

@@ -15,6 +15,8 @@ from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings.environment import Environment
 from trainium_cdk.settings.section import Nodes, Placed
 
+MetricsSource = Literal["nodes", "container-insights"]
+
 
 @dataclass(frozen=True)
 class KnownNodes(Nodes):
@@ -99,6 +101,16 @@ class Inventory(ABC):
 
     def __init__(self, engine: Engine, env: Environment, today: dt.date):
         self.engine, self.env, self.today = engine, env, today
+
+    @property
+    def node_metrics(self) -> MetricsSource | None:
+        """What sends metrics of its nodes' devices to CloudWatch: the nodes themselves, Container Insights, or nothing."""
+        return None
+
+    @property
+    def counts_jobs(self) -> bool:
+        """Whether something sends the numbers of its jobs and nodes to CloudWatch each minute."""
+        return self.node_metrics == "nodes"
 
     @property
     @abstractmethod

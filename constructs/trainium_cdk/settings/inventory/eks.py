@@ -7,7 +7,7 @@ from functools import cached_property
 
 from trainium_cdk.catalog import Stack
 from trainium_cdk.problems import KeyPath
-from trainium_cdk.settings.inventory.base import Image, Inventory, KnownNodes, Part
+from trainium_cdk.settings.inventory.base import Image, Inventory, KnownNodes, MetricsSource, Part
 
 CONTROL_PLANE_ADDRESSES = 6
 """The free addresses that EKS requires in each subnet of a control plane (EKS user guide, subnet requirements)."""
@@ -21,6 +21,15 @@ class EksInventory(Inventory):
     @property
     def cluster(self) -> str:
         return self.env.eks_cluster_name
+
+    @property
+    def counts_jobs(self) -> bool:
+        return self.env.eks.plugins.autoscaler  # its function counts them
+
+    @property
+    def node_metrics(self) -> MetricsSource | None:
+        of = self.env.eks.observability
+        return "container-insights" if of and of.metrics else None
 
     @cached_property
     def zone_ids(self) -> tuple[str, ...]:

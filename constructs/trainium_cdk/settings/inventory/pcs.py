@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from trainium_cdk.catalog import Stack
-from trainium_cdk.settings.inventory.base import Image, Inventory, KnownNodes, Part
+from trainium_cdk.settings.inventory.base import Image, Inventory, KnownNodes, MetricsSource, Part
 
 
 class PcsInventory(Inventory):
@@ -16,6 +16,10 @@ class PcsInventory(Inventory):
     @property
     def cluster(self) -> str:
         return self.env.pcs_cluster_name
+
+    @property
+    def node_metrics(self) -> MetricsSource:
+        return "nodes"
 
     def versions(self, release: str, families: tuple[str, ...]) -> Stack | None:
         env, os = self.env, self.env.pcs.os

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from trainium_cdk.catalog import Stack
 from trainium_cdk.problems import KeyPath
-from trainium_cdk.settings.inventory.base import Image, Inventory, KnownNodes, Part
+from trainium_cdk.settings.inventory.base import Image, Inventory, KnownNodes, MetricsSource, Part
 
 
 class SlurmInventory(Inventory):
@@ -17,6 +17,10 @@ class SlurmInventory(Inventory):
     @property
     def cluster(self) -> str:
         return self.env.cluster_name
+
+    @property
+    def node_metrics(self) -> MetricsSource:
+        return "nodes"
 
     def versions(self, release: str, families: tuple[str, ...]) -> Stack | None:
         env, os = self.env, self.env.pcluster.os

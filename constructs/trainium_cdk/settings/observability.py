@@ -1,0 +1,27 @@
+"""What CloudWatch shows of a cluster."""
+
+from __future__ import annotations
+
+from trainium_cdk.settings.base import Arn, Days, Settings
+
+ALARMS = 3
+NODE_ALARMS = 2
+"""Alarms of every cluster, and those of nodes that send metrics themselves (Slurm)."""
+CLUSTER_METRICS, QUEUE_METRICS, NODE_METRICS = 7, 4, 8
+"""Custom metrics, each charged by the month: of the cluster, of each queue, and of Slurm's nodes (all together, and each while it runs)."""
+
+
+def metrics_group(cluster: str) -> str:
+    """Name of the log group of a Slurm cluster's metrics."""
+    return f"/trainium/{cluster}/metrics"
+
+
+class Observability(Settings):
+    """A dashboard in CloudWatch and the metrics that it shows: nodes by state and their money, the queue, NeuronCores, memory, EFA,
+    file systems. `trn cost` has its price."""
+
+    alarm_topic: Arn | None = None
+    """SNS topic that alarms are sent to: nodes that failed or are idle, a job that waits long, a full disk, memory errors. Default: no
+    alarms, as they would reach no one."""
+    log_days: Days = 365
+    """How long the lines are kept from which CloudWatch makes metrics, days."""

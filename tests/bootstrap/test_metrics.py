@@ -1,0 +1,61 @@
+"""A node sends metrics: the CloudWatch agent and the service that it reads from. It works without them too."""
+
+from __future__ import annotations
+
+import json
+
+import jsonschema
+import pytest
+
+from conformance import surfaces
+from tests.bootstrap.conftest import NewNode
+from tests.bootstrap.fake_vendor import AGENT
+from tests.support import swept
+
+AGENT_SCHEMA = surfaces.load()["cloudwatch-agent"].recorded["files"]
+SYSTEMCTL = '#!/bin/sh\necho "$*" >>/var/log/systemctl\n'
+GROUP = {"TRN_METRICS_GROUP": "/trainium/trn-slurm/metrics", "TRN_MOUNTS": ""}
+
+
+@pytest.mark.parametrize("system", swept(["ubuntu-22.04", "ubuntu-24.04"], "ubuntu-24.04"))
+def test_a_head_node_sends_the_metrics_of_the_queue(new_node: NewNode, system: str) -> None:
+    head = new_node(system, **GROUP)
+    head.become("HeadNode")
+    head.write("/usr/local/bin/systemctl", SYSTEMCTL, 0o755)
+    done = head.configure()
+    assert done.code == 0, done.err
+    appended = json.loads(head.read(f"{AGENT}/etc/appended.json"))
+    [entry] = appended["logs"]["logs_collected"]["files"]["collect_list"]
+    jsonschema.validate(entry, AGENT_SCHEMA)  # the agent's own
+    assert (entry["log_group_name"], entry["log_stream_name"]) == (GROUP["TRN_METRICS_GROUP"], "{instance_id}")
+    assert head.read("/var/log/systemctl").splitlines()[-1] == "restart trn-metrics.service"
+    [start] = [
+        row for row in head.read("/etc/systemd/system/trn-metrics.service").splitlines() if row.startswith("ExecStart")
+    ]
+    program = start.removeprefix("ExecStart=").split()
+    assert program[2:] == ["trn-slurm", entry["file_path"], "--queue"]
+    once = head.run(*program, "--once")  # with the system's own Python; without Slurm's commands
+    assert once.code == 0, once.err
+    assert "sinfo" in once.err
+    [line] = map(json.loads, head.read(entry["file_path"]).splitlines())
+    assert 0 < line["DiskUsed"] <= 100
+
+
+def test_without_an_agent_a_node_works_and_says_so(new_node: NewNode) -> None:
+    node = new_node(**GROUP, TRN_AGENT_KEY_FINGERPRINT="0" * 40)
+    node.become("HeadNode")
+    node.write("/usr/local/bin/systemctl", SYSTEMCTL, 0o755)
+    done = node.configure()
+    assert (done.code, node.status()["result"]) == (0, "ok"), done.err
+    assert "no metrics will be sent" in node.read("/var/log/trn-bootstrap.log")
+    assert not node.path(AGENT).exists()
+
+
+def test_the_agents_schema_refuses_what_it_does_not_know() -> None:
+    for wrong in (
+        {"log_group_name": "g"},
+        {"file_path": "/x", "log_group": "g"},
+        {"file_path": "/x", "timezone": "CET"},
+    ):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(wrong, AGENT_SCHEMA)

@@ -1,0 +1,85 @@
+"""Failures of a cluster of AWS PCS as `trn status` tells them: a real Slurm as the sandbox's PCS plans it. On ParallelCluster's nodes:
+test_slurm.py, test_capacity.py. What PCS itself reports: tests/operations/test_why.py."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.slurm import LocalSlurm, available
+from tests.support import need
+from tests.told import told
+from trainium_cdk import outputs, settings
+from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
+
+EXCLUSIVE = [{"parameterName": "OverSubscribe", "parameterValue": "EXCLUSIVE"}]
+FEATURES = [{"parameterName": "Features", "parameterValue": "trn,trn1.32xlarge,efa"}]
+STAGES = {
+    "nodeBootstrapped": [
+        {"arguments": ["TRN_MOUNT_SOURCES=efs:fs-0123456789abcdef0:/efs", "TRN_VENV=/efs/aws_neuron_venv_pytorch"]}
+    ]
+}
+CLUSTER: dict[str, Any] = {
+    "Pcs": {
+        "groups": {
+            "g1": {
+                "name": "trn-trn",
+                "scalingConfiguration": {"minInstanceCount": 0, "maxInstanceCount": 2},
+                "instanceConfigs": [{"instanceType": "trn1.32xlarge"}],
+                "slurmConfiguration": {"slurmCustomSettings": FEATURES},
+                "nodeLifecycleActions": {"stages": STAGES},
+            }
+        },
+        "queues": {
+            "q1": {
+                "name": "trn",
+                "computeNodeGroupConfigurations": [{"computeNodeGroupId": "g1"}],
+                "slurmConfiguration": {"slurmCustomSettings": EXCLUSIVE},
+            }
+        },
+    }
+}
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSlurm]:
+    need(available() is None, str(available()))
+    with LocalSlurm.start(tmp_path_factory.mktemp("slurm"), CLUSTER) as running:
+        yield running
+
+
+@pytest.fixture
+def backend(slurm: LocalSlurm) -> SlurmBackend:
+    env = settings.validate(
+        {"pcs": {"queues": [{"name": "trn", "compute_resources": [{"name": "trn", "max_nodes": 2}]}]}}
+    )
+    exported = outputs.pcs_outputs(env, cluster_id="pcs_abc1234567", login_group_id="pcs_def1234567", bucket="b")
+    cluster = outputs.parse("TrnPcsStack", "us-east-1", {k: v for k, (v, _) in exported.items()})
+    assert isinstance(cluster, outputs.PcsCluster)
+    return SlurmBackend(cluster, LocalTransport(env=slurm.node_env(), interval=0.2))
+
+
+def script(text: str, nodes: int = 1) -> Script:
+    return Script(filename="x.sh", content=text.encode(), nodes=nodes, precompile=False)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 300
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_a_full_disk(backend: SlurmBackend, slurm: LocalSlurm) -> None:
+    slurm.run(["scontrol", "update", "partitionname=trn", "state=DOWN"])
+    job = backend.submit(script("true"))
+    state = Path(slurm.node_env()["TRN_SHARED_ROOT"]) / "efs/trn/jobs" / job.id / "state"
+    (state / "train.part").symlink_to("/dev/full")
+    slurm.run(["scontrol", "update", "partitionname=trn", "state=UP"])
+    ended = backend.wait(job.id, 600)
+    assert ended.state == "FAILED"
+    told("full disk", "PCS", "trn status", ended.current.reason)
