@@ -7,23 +7,6 @@ from __future__ import annotations
 
 from tests.checks import bad_eks, bad_networks, bad_overrides, bad_pcs
 
-VOLUMES = [
-    (
-        """
-pcluster:
-  shared_storage:
-    - {name: a, type: fsx-ontap, id: fsvol-0123456789abcdef0, mount_dir: /data}
-    - {name: b, type: ebs, id: vol-0123456789abcdef0, mount_dir: /data/b}  # <-
-""",
-        "pcluster.shared_storage[1].mount_dir",
-        "it overlaps with /data (a). Fix: choose another directory, for example /b",
-    ),
-    (
-        "pcluster: {shared_storage: [{name: a, type: fsx-openzfs, id: fs-0123456789abcdef0, mount_dir: /efs/a}]}  # <-",
-        "pcluster.shared_storage[0]",
-        "id is fs-0123456789abcdef0, but a volume of type fsx-openzfs has an id fsvol-...",
-    ),
-]
 CAPACITY = [
     (
         """
@@ -492,10 +475,10 @@ TABLE = [
     *ENCRYPTION,
     *bad_eks.TABLE,
     *bad_pcs.TABLE,
-    VOLUMES[0],
+    bad_overrides.VOLUMES[0],
 ]
 SHAPE = [
-    VOLUMES[1],
+    bad_overrides.VOLUMES[1],
     (
         "encryption: yes-please  # <-",
         "encryption",

@@ -102,6 +102,24 @@ CONTROLLED = [
     ),
 ]
 
+VOLUMES = [
+    (
+        """
+pcluster:
+  shared_storage:
+    - {name: a, type: fsx-ontap, id: fsvol-0123456789abcdef0, mount_dir: /data}
+    - {name: b, type: ebs, id: vol-0123456789abcdef0, mount_dir: /data/b}  # <-
+""",
+        "pcluster.shared_storage[1].mount_dir",
+        "it overlaps with /data (a). Fix: choose another directory, for example /b",
+    ),
+    (
+        "pcluster: {shared_storage: [{name: a, type: fsx-openzfs, id: fs-0123456789abcdef0, mount_dir: /efs/a}]}  # <-",
+        "pcluster.shared_storage[0]",
+        "id is fs-0123456789abcdef0, but a volume of type fsx-openzfs has an id fsvol-...",
+    ),
+]
+
 TABLE = [
     *CONTROLLED,
     (

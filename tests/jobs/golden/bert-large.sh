@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=bcd8bb3ad76db4c2c33a2f3e400f2ff805590b279eb87cdae37785f412f3fb32
+digest=a3b85929ec78c942c3f1c1421a10aa96677f3cd72cab1c6d6982a4e2567308ef
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -297,8 +297,9 @@ if [ "$files" != unlimited ] && [ "$files" -lt 65535 ] && ! ulimit -n 65535 2> /
   say "at most $files files may be open here; large jobs need 65535"
 fi
 # keeps the port of Neuron's collectives free of outgoing connections
-reserved=/proc/sys/net/ipv4/ip_local_reserved_ports  # by the node's bootstrap; an image of your own may lack that
-grep -qw 48620 "$reserved" || sudo -n sysctl -q -w net.ipv4.ip_local_reserved_ports=48620 > /dev/null 2>&1 ||
+# by the node's bootstrap; an image of your own may lack that
+grep -qw 48620 /proc/sys/net/ipv4/ip_local_reserved_ports ||
+  sudo -n sysctl -q -w net.ipv4.ip_local_reserved_ports=48620 > /dev/null 2>&1 ||
   say "port 48620 could not be reserved"
 samples_ref=${TRN_SAMPLES_REF:-2015d650cd89e4c671ae5bd1b5f1d4499d94d4dd}
 cd "$trn/src/samples-$samples_ref/torch-neuronx/training/dp_bert_hf_pretrain"

@@ -8,7 +8,7 @@ id=run-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=af87a1cf47e5c589f157bcf101af11b29f812a728396722d574040b0f6f9ce6f
+digest=1579e9a6019d0385783bc34b4d45b48753d459c4e18d0d3e2024823b228775f6
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -277,8 +277,9 @@ if [ "$files" != unlimited ] && [ "$files" -lt 65535 ] && ! ulimit -n 65535 2> /
   say "at most $files files may be open here; large jobs need 65535"
 fi
 # keeps the port of Neuron's collectives free of outgoing connections
-reserved=/proc/sys/net/ipv4/ip_local_reserved_ports  # by the node's bootstrap; an image of your own may lack that
-grep -qw 48620 "$reserved" || sudo -n sysctl -q -w net.ipv4.ip_local_reserved_ports=48620 > /dev/null 2>&1 ||
+# by the node's bootstrap; an image of your own may lack that
+grep -qw 48620 /proc/sys/net/ipv4/ip_local_reserved_ports ||
+  sudo -n sysctl -q -w net.ipv4.ip_local_reserved_ports=48620 > /dev/null 2>&1 ||
   say "port 48620 could not be reserved"
 cd "$job/work"
 command=("$job/script"/run.sh --name 'it'"'"'s $HOME')

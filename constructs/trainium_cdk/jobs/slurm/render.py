@@ -188,8 +188,9 @@ if [ "$files" != unlimited ] && [ "$files" -lt 65535 ] && ! ulimit -n 65535 2> /
   say "at most $files files may be open here; large jobs need 65535"
 fi
 # keeps the port of Neuron's collectives free of outgoing connections
-reserved=/proc/sys/net/ipv4/ip_local_reserved_ports  # by the node's bootstrap; an image of your own may lack that
-grep -qw 48620 "$reserved" || sudo -n sysctl -q -w net.ipv4.ip_local_reserved_ports=48620 > /dev/null 2>&1 ||
+# by the node's bootstrap; an image of your own may lack that
+grep -qw 48620 /proc/sys/net/ipv4/ip_local_reserved_ports ||
+  sudo -n sysctl -q -w net.ipv4.ip_local_reserved_ports=48620 > /dev/null 2>&1 ||
   say "port 48620 could not be reserved"
 {body}
 }}
