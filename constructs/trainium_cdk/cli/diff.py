@@ -12,6 +12,7 @@ import typer
 
 from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json, described, id_in_app
 from trainium_cdk.cli.output import answer, put, say
+from trainium_cdk.cli.progress import working
 
 if TYPE_CHECKING:
     from trainium_cdk.operations.updates import Change
@@ -46,7 +47,8 @@ def diff(
     spec = Spec.load()
     if environment := described(ctx):
         stack = id_in_app(stack, environment)
-    wanted = assemble(stack, env, app)
+    with working(f"synthesising {stack}, for about 20 s"):
+        wanted = assemble(stack, env, app)
     there = deployed(wanted.name, wanted.region)
     if there is None:
         say(f"{wanted.name} is not deployed: all of its resources are new")

@@ -12,6 +12,7 @@ import typer
 from trainium_cdk.cli.diff import App
 from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, described, id_in_app
 from trainium_cdk.cli.output import answer, write_file
+from trainium_cdk.cli.progress import working
 from trainium_cdk.errors import UpdateError
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ def graph(
 
     if environment := described(ctx):
         stack = id_in_app(stack, environment)
-    found = _template(template) if template else assemble(stack, env, app).template
+    with working(f"synthesising {stack}, for about 20 s"):
+        found = _template(template) if template else assemble(stack, env, app).template
     architecture = read(stack, found)
     if not architecture.boxes:
         raise UpdateError(f"the template of {stack} has nothing that is drawn: no network, nodes, storage or cluster")

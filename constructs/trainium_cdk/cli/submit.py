@@ -203,6 +203,8 @@ def submit(
         given["array"] = f"0-{count - 1}"
     if follow and "array" in given:
         raise JobError("--follow prints one log, and each member of an array has its own. Leave it out")
+    if workdir is None:
+        _known(job)  # before a cluster is asked
     given |= _of_environment(ctx, given)
     jobs = backend(stack, region, local, cluster)
     if "after" in given:
@@ -281,7 +283,7 @@ def make(job: str, args: tuple[str, ...], fields: dict[str, Any]) -> Job:
     Raises:
         JobError: the kind or script does not exist, or does not have an option.
     """
-    from trainium_cdk.jobs.kinds import by_name, submittable
+    from trainium_cdk.jobs.kinds import by_name
     from trainium_cdk.jobs.kinds.script import Script
 
     if kind := by_name(job):
@@ -294,6 +296,16 @@ def make(job: str, args: tuple[str, ...], fields: dict[str, Any]) -> Job:
         return kind(**fields)
     if "workdir" in fields:
         return Script.from_workdir(fields.pop("workdir"), job, args=args, **fields)
+    _known(job)
+    return Script.from_file(job, args=args, **fields)
+
+
+def _known(job: str) -> None:
+    """Raises JobError: there is neither a kind nor a file of that name."""
+    from trainium_cdk.jobs.kinds import by_name, submittable
+
+    if by_name(job):
+        return
     try:
         exists = "/" in job or "." in job or bool(job and Path(job).exists())
     except (OSError, ValueError):  # the name is too long, or contains a NUL byte
@@ -303,7 +315,6 @@ def make(job: str, args: tuple[str, ...], fields: dict[str, Any]) -> Job:
             f"there is no kind of job and no file {job[:80]!r}{did_you_mean(job[:80], submittable())}. Give {', '.join(submittable())}, or "
             "the path of a script"
         )
-    return Script.from_file(job, args=args, **fields)
 
 
 def _of_environment(ctx: typer.Context, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -63,7 +63,14 @@ def _reason(words: str, stack: str, app: Path | None) -> str:
     if "--app is required" in words:
         return f"there is no CDK app in {app or 'this folder'} (no cdk.json with `app`): run it in the app's folder, or give --app FOLDER"
     if "No stacks match" in words:
-        return f"the app has no stack {stack}: `cdk ls` in its folder lists them"
+        from difflib import get_close_matches
+
+        from trainium_cdk import engines
+
+        close = get_close_matches(stack, [one.stack for one in engines.every().values()], n=1)
+        return f"the app has no stack {stack}: `cdk ls` in its folder lists them" + (
+            f". Did you mean {close[0]}?" if close else ""
+        )
     return f"the app does not synthesise:\n{words[-2000:]}"
 
 

@@ -1,0 +1,48 @@
+"""`trn report`, `trn plot` and `trn watch` of a job on a real Kubernetes, while it runs and after its end."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from tests.jobs.kubernetes.conftest import Running, script, text, until
+from trainium_cdk.cli.app import app
+from trainium_cdk.jobs.kubernetes import KubernetesBackend
+
+STEPS = b"""#!/bin/bash
+log() { echo "LOG Fri Nov 20 08:00:05 2026 - (0, $1) step_loss : $2 learning_rate : 2.80e-06 throughput : $3 "; }
+if [ "$NODE_RANK" = 0 ]; then
+  for n in 1 2 3 4 5 6; do log $n 1$((9 - n)).5 100.25; done
+fi
+until [ -e "$1" ]; do sleep 0.2; done
+exit 3
+"""
+
+
+def run(running: Running, folder: Path, *words: str) -> int:
+    (folder / "eks.json").write_text(running.cluster.model_dump_json())
+    return int(app([*words, "--cluster", str(folder / "eks.json")], standalone_mode=False) or 0)
+
+
+def test_a_job_is_looked_at(
+    backend: KubernetesBackend, running: Running, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    sent = backend.submit(script(STEPS, args=("/efs/go-on",)), "looked-at")
+    assert until(lambda: "(0, 6)" in text(backend.logs(sent.id)))
+    page, table = tmp_path / "report.html", tmp_path / "steps.csv"
+    assert run(running, tmp_path, "report", sent.id, "-o", str(page)) == 0
+    assert "RUNNING" in page.read_text()
+    (running.shared / "go-on").touch()
+    assert run(running, tmp_path, "watch", sent.id) == 1
+    assert f"{sent.id}: train FAILED" in capfd.readouterr().out.splitlines()[-1]
+
+    assert run(running, tmp_path, "report", sent.id, "-o", str(page)) == 0
+    found = page.read_text()
+    assert all(part in found for part in ("FAILED", "13.5", "100.2", "trn1.32xlarge", "<svg"))
+    assert run(running, tmp_path, "plot", sent.id, "-o", str(table)) == 0
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    assert [(row["step"], row["loss"]) for row in rows] == [(str(n), f"1{9 - n}.5") for n in range(1, 7)]
+    assert run(running, tmp_path, "plot", sent.id, "-o", str(tmp_path / "loss.svg")) == 0
+    assert "<svg" in (tmp_path / "loss.svg").read_text()
