@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainium_cdk.cli import terminal
-from trainium_cdk.cli.named import age, did_you_mean, duration, length, user, whole
+from trainium_cdk.cli.named import age, did_you_mean, duration, length, then, user, whole
 from trainium_cdk.cli.options import (
     DEFAULT_STACK,
     ClusterFile,
@@ -274,7 +274,7 @@ def list_(
     states = {name.upper() for name in state or ()}
     if unknown := states - STATES - {"ACTIVE"}:
         raise JobError(
-            f"there is no state {min(unknown)}{did_you_mean(min(unknown), STATES)}. Use {', '.join(sorted(STATES))}"
+            f"there is no state {min(unknown)}{then(did_you_mean(min(unknown), STATES))} Use {', '.join(sorted(STATES))}"
         )
     found = [
         job

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainium_cdk import engines
-from trainium_cdk.cli.named import did_you_mean
+from trainium_cdk.cli.named import did_you_mean, then
 from trainium_cdk.cli.output import say, write_file
 from trainium_cdk.engines import SLURM
 from trainium_cdk.errors import TrnError
@@ -68,7 +68,7 @@ def init(
     if instance_type not in known.instances:
         hint = did_you_mean(instance_type, known.instances)
         raise TrnError(
-            f"the catalogue has no instance type {instance_type[:80]!r}{hint}. Use {', '.join(known.instances)}"
+            f"the catalogue has no instance type {instance_type[:80]!r}{then(hint)} Use {', '.join(known.instances)}"
         )
     offered = known.regions_of(instance_type)
     place = region or next((r for r in (*_REGIONS, *offered) if r in offered), "us-east-1")

@@ -115,13 +115,14 @@ def _check(env: Environment, name: str, submit: list[str]) -> None:
 @contextlib.contextmanager
 def _no_output() -> Iterator[None]:
     sys.stdout.flush()
-    kept, nothing = os.dup(1), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, 1)
+    out = sys.stdout.fileno()
+    kept, nothing = os.dup(out), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, out)
     try:
         yield
     finally:
         sys.stdout.flush()
-        os.dup2(kept, 1)
+        os.dup2(kept, out)
         os.close(kept)
         os.close(nothing)
 

@@ -52,11 +52,20 @@ def whole(jobs: Backend[Any], given: str) -> str:
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """A sentence with what is similar; empty if nothing is."""
+    """What ends a sentence: a question with what is similar; empty if nothing is. See `then`."""
     import difflib
 
     close = difflib.get_close_matches(given, list(known), n=2)
     return f". Did you mean {' or '.join(close)}?" if close else ""
+
+
+def then(hint: str) -> str:
+    """The end of a sentence after which another one follows.
+
+    >>> then(""), then(". Did you mean a?")
+    ('.', '. Did you mean a?')
+    """
+    return hint or "."
 
 
 def user() -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 
 import typer
 
-from trainium_cdk.cli.named import did_you_mean, user, whole
+from trainium_cdk.cli.named import did_you_mean, then, user, whole
 from trainium_cdk.cli.options import (
     DEFAULT_STACK,
     ClusterFile,
@@ -312,7 +312,7 @@ def _known(job: str) -> None:
         exists = False
     if not exists:
         raise JobError(
-            f"there is no kind of job and no file {job[:80]!r}{did_you_mean(job[:80], submittable())}. Give {', '.join(submittable())}, or "
+            f"there is no kind of job and no file {job[:80]!r}{then(did_you_mean(job[:80], submittable()))} Give {', '.join(submittable())}, or "
             "the path of a script"
         )
 

@@ -252,8 +252,8 @@ def named_node(nodes: Sequence[Node], name: str) -> Node:
         import difflib
 
         close = difflib.get_close_matches(name, [node.name for node in nodes], n=1)
-        hint = f". Did you mean {close[0]}?" if close else ""
-        raise JobError(f"there is no node {name[:80]!r}{hint}. `trn nodes --all` lists them")
+        hint = f". Did you mean {close[0]}?" if close else "."
+        raise JobError(f"there is no node {name[:80]!r}{hint} `trn nodes --all` lists them")
     if not found.on:
         raise JobError(f"node {name} is powered down. It starts when a job needs it")
     return found
