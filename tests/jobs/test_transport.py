@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.jobs.conftest import make_cluster
 from trainium_cdk.jobs import LocalTransport, TransportError
+from trainium_cdk.jobs.slurm.transport import is_head_node
 
 
 def test_a_script_runs_and_returns_its_output() -> None:
@@ -23,6 +25,23 @@ def test_a_script_may_be_longer_than_a_command_line() -> None:
 def test_a_script_that_does_not_end_is_stopped() -> None:
     with pytest.raises(TransportError, match=r"did not end within 1 s. Is Slurm's controller up"):
         LocalTransport().run("sleep 60; echo", timeout=1)
+
+
+@pytest.mark.parametrize(
+    ("record", "here"),
+    [
+        ("cfn_node_type=HeadNode\nstack_name=trn-slurm", True),
+        ("cfn_node_type=LoginNode\nstack_name=trn-slurm", True),
+        ("cfn_node_type='LoginNode'\ncfn_cluster_name='trn-slurm'", True),
+        ("cfn_node_type=LoginNode\nstack_name=another", False),
+        ("cfn_node_type=ComputeFleet\nstack_name=trn-slurm", False),
+        ("", False),
+    ],
+)
+def test_head_and_login_nodes_need_no_ssm(record: str, here: bool, tmp_path: Path) -> None:
+    (tmp_path / "cfnconfig").write_text(record)
+    named = make_cluster().model_copy(update={"cluster_name": "trn-slurm"})
+    assert is_head_node(named, tmp_path / "cfnconfig") is here
 
 
 def test_a_machine_without_bash() -> None:

@@ -85,7 +85,8 @@ SubmitEnvFile = Annotated[Path | None, _env_file("--environment", help=f"{_ENV_H
 Local = Annotated[
     bool | None,
     typer.Option(
-        "--local/--ssm", help="Run commands on this machine, the head node, or through SSM. Default: detected."
+        "--local/--ssm",
+        help="Run commands on this machine, the head node or a login node, or through SSM. Default: detected.",
     ),
 ]
 ClusterFile = Annotated[

@@ -14,6 +14,7 @@ from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import arrays, packages
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.records import Reader
+from trainium_cdk.jobs.upstream import Upstream as Upstream
 
 if TYPE_CHECKING:
     from trainium_cdk.catalog import ThroughputPoint
@@ -167,27 +168,6 @@ def check_checkpoints(last: int, interval: int) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Upstream:
-    """The origin of the program that a kind runs.
-
-    Attributes:
-        repository: `owner/name` on GitHub; empty for a program of the Neuron SDK itself.
-        commit: the pinned commit; empty if none is pinned.
-        path: the file in the repository, or the program's name.
-        note: for users: legacy, beta, not pinned.
-    """
-
-    repository: str
-    commit: str
-    path: str
-    note: str = ""
-
-    def __str__(self) -> str:
-        where = f"{self.repository}@{self.commit[:12] or 'main'}: {self.path}" if self.repository else self.path
-        return f"{where} ({self.note})" if self.note else where
-
-
 class Job(BaseModel):
     """The fields of every job, and the methods that a kind overrides. Frozen; unknown fields raise `JobError`.
 
@@ -256,6 +236,12 @@ class Job(BaseModel):
     after: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]{0,89}$")] | None = Field(
         default=None,
         description="Id of a job that must have completed before this one begins; it is cancelled if that one fails.",
+    )
+    account: Word | None = Field(
+        default=None, description="Slurm: account that the job counts for. Default: the user's. Needs accounting."
+    )
+    qos: Word | None = Field(
+        default=None, description="Slurm: quality of service. Default: the account's. Needs accounting."
     )
     array: Array | None = Field(
         default=None,

@@ -117,6 +117,11 @@ def _image(job: Job, cluster: Cluster) -> None:
     if job.image and not cluster.containers:
         title = engines.get(cluster.engine).title
         raise JobError(f"image is {job.image}, but {cluster.stack} runs {title}, which starts no containers. Remove it")
+    for name in ("account", "qos"):
+        if (value := getattr(job, name)) and cluster.containers:
+            raise JobError(
+                f"{name} is {value}, but {cluster.stack} runs Kubernetes, which keeps no accounts. Use --queue and --priority"
+            )
     if job.array and cluster.containers:
         title = engines.get(cluster.engine).title
         raise JobError(

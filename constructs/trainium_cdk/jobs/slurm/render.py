@@ -115,6 +115,7 @@ def _batch(name: str, fitted: Plan, parts: Template, stage: StageName) -> str:
         "--no-requeue" if job.restarts == 0 and not prepare else "--requeue",
         "--open-mode=append",
     ]
+    options += [f"--{name}={value}" for name in ("account", "qos") if (value := getattr(job, name))]
     if fitted.constraint and not prepare:
         options.append(f"--constraint={fitted.constraint}")
     if job.time_limit and stage == "train":

@@ -266,6 +266,21 @@ after_job() {{
 _WAIT = """  if [ -z "$previous" ]; then after_job; fi
 """
 
+_ACCOUNT = r"""# Without accounting, Slurm accepts every name, and it means nothing.
+if [[ $(scontrol show config) != *AccountingStorageType*=*slurmdbd* ]]; then
+  die "this cluster keeps no accounts, so that --account and --qos mean nothing. Remove them, or deploy with pcluster: {{accounting: ...}}"
+fi
+allowed=$(sacctmgr -n -P show assoc where user="$(id -un)" format=account,qos) || later "Slurm's accounting does not answer"
+account={account} qos={qos} may=''
+while IFS='|' read -r of_account of_qos; do
+  if [ "${{account:-$of_account}}" = "$of_account" ] && {{ [ -z "$qos" ] || [[ ,$of_qos, == *",$qos,"* ]]; }}; then may=yes; fi
+done <<< "$allowed"
+if [ -z "$may" ]; then
+  die "$(id -un) may not use${{account:+ account $account}}${{qos:+ qos $qos}}. An administrator can allow it (sacctmgr). Allowed are:" \
+    "$(sed 's/|/ with qos /' <<< "${{allowed:-nothing}}" | paste -sd';')"
+fi
+"""
+
 _PREPARE = """# Fetching uses a separate node, and is skipped if everything is already fetched.
 code=0
 bash "$job/prepare.sh" "$job" check || code=$?
@@ -302,6 +317,9 @@ def submit_script(
     )  # with the empty word, braces of one word are a list, too
     looks = array or fitted.job.after
     require = parts.require if fitted.cluster.framework == "none" else require_venv + parts.require
+    if fitted.job.account or fitted.job.qos:
+        words = {name: quote.word(getattr(fitted.job, name) or "") for name in ("account", "qos")}
+        require += _ACCOUNT.format(**words)
     digest = hashlib.sha256(repr(sorted(job_files.items())).encode()).hexdigest()
     return _SUBMIT.format(
         name=name,

@@ -127,13 +127,14 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def is_head_node(cluster: SlurmCluster, cfnconfig: Path = CFNCONFIG) -> bool:
-    """Whether this machine is the head node of that cluster, by ParallelCluster's record."""
+    """Whether this machine is the head node of that cluster, or one of its login nodes, which have the same users, file systems and
+    commands of Slurm, by ParallelCluster's record."""
     try:
         lines = cfnconfig.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         return False
     values = {k.strip(): v.strip().strip("'\"") for k, eq, v in (line.partition("=") for line in lines) if eq}
-    return values.get("cfn_node_type") == "HeadNode" and cluster.cluster_name in (
+    return values.get("cfn_node_type") in ("HeadNode", "LoginNode") and cluster.cluster_name in (
         values.get("stack_name"),
         values.get("cfn_cluster_name"),
     )
