@@ -44,7 +44,7 @@ test-pythons: $(PYTHONS:%=.venvs/py%/.done)  ## on each supported Python, the te
 	@VIRTUAL_ENV=.venvs/py$* && export VIRTUAL_ENV && $(SYNC) requirements-dev.txt && $(OURSELVES)
 	@touch $@
 
-kubernetes: setup  ## the programs of the local Kubernetes with Kueue and JobSet, compiled from their Go modules (Go included): 5 minutes, 300 MB, once
+kubernetes: setup  ## the programs of the local Kubernetes with Kueue and JobSet, compiled from their Go modules (Go included): 6 minutes on two cores, 300 MB, once
 	@$(BIN)/python -m sandbox.kubernetes build
 
 slurm: setup  ## Slurm of Debian or Ubuntu, unpacked into .cache without root; seconds, once
