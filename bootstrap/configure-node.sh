@@ -55,6 +55,8 @@ steps_of() {
     head) echo hosts mounts check-mounts os-packages limits neuron-packages profile framework check-tools metrics own-scripts ;;
     compute) echo hosts sysctl mounts check-mounts os-packages kernel-headers efa limits neuron-packages profile \
       framework check-tools check-devices check-efa metrics own-scripts ;;
+    # nodes of the CPU queue, which prepare data: the framework, and no driver, EFA or device
+    cpu) echo hosts mounts check-mounts os-packages limits profile framework own-scripts ;;
     login) echo check-mounts os-packages limits profile own-scripts ;;
     standalone) echo sysctl check-mounts os-packages kernel-headers efa limits neuron-packages profile \
       framework check-tools check-devices check-efa ;;

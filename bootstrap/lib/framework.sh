@@ -20,7 +20,7 @@ step_framework() {
     return 0
   fi
   framework_check_libc
-  if [[ ${TRN_NODE_ROLE} == compute && ${TRN_VENV_SHARED} == yes ]]; then
+  if [[ ${TRN_NODE_ROLE} =~ ^(compute|cpu)$ && ${TRN_VENV_SHARED} == yes ]]; then
     framework_await "${venv}" "${requirements[@]}"
     framework_link_if_older "${link}" "${venv}"
     return 0

@@ -2,8 +2,8 @@
 # The user's own scripts for this role, beside configure-node.sh in the zip file.
 
 step_own_scripts() {
-  local file name status
-  for file in "${LIB_DIR%/*}/own/${TRN_NODE_ROLE}"/*; do
+  local file name status role="${TRN_NODE_ROLE/#cpu/compute}" # nodes of the CPU queue are compute nodes
+  for file in "${LIB_DIR%/*}/own/${role}"/*; do
     [[ -f ${file} ]] || continue # no script: the pattern itself
     name="${file##*/}"
     name="${name#*-}"

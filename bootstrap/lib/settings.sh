@@ -69,7 +69,7 @@ declare -rA SETTING_DEFAULTS=(
 
 # TYPE -> pattern, and a description for messages. An empty value is allowed where there is no default.
 declare -rA KIND_PATTERNS=(
-  [role]='^(head|compute|login|standalone|image)$'
+  [role]='^(head|compute|cpu|login|standalone|image)$'
   [user]='^[a-z_][a-z0-9_-]{0,31}$'
   [version]='^[0-9][0-9A-Za-z.+~_-]*$'
   [url]='^(https?|file)://[A-Za-z0-9._~:/?#@!&+,;=%-]+$'
@@ -85,7 +85,7 @@ declare -rA KIND_PATTERNS=(
   [outcome]='^(fail|report)$'
 )
 declare -rA KIND_DESCRIPTIONS=(
-  [role]='head, compute, login, standalone or image'
+  [role]='head, compute, cpu, login, standalone or image'
   [user]='a user name such as ubuntu'
   [version]='a version such as 2.31.13.0'
   [url]='an https, http or file URL without spaces'

@@ -85,7 +85,7 @@ BAD_SETTINGS = {
     "TRN_MOUNTS='fsx'": "TRN_MOUNTS='fsx' is not absolute paths",
     "TRN_PIP_EXTRA='--index-url=http://evil'": "is not pip requirements",
     "TRN_USER='root;id'": "is not a user name",
-    "TRN_NODE_ROLE='worker'": "is not head, compute, login, standalone or image",
+    "TRN_NODE_ROLE='worker'": "is not head, compute, cpu, login, standalone or image",
     "TRN_NEURON_KEY_FINGERPRINT='00fa'": "is not 40 upper-case hexadecimal digits",
     "TRN_PYTHON='python2.7'": "is not an interpreter such as python3.12",
     "TRN_VENV_SHARED='maybe'": "is not yes or no",

@@ -210,6 +210,18 @@ def test_a_login_node_gets_limits_and_path_only(new_node: NewNode) -> None:
     assert node.path("/etc/profile.d/trn-neuron.sh").exists()
 
 
+def test_a_node_of_the_cpu_queue_gets_the_framework_and_no_neuron_packages(new_node: NewNode) -> None:
+    own = OwnScript(name="role", script="#!/bin/sh\necho $TRN_NODE_ROLE > /root/own\n", nodes=("compute",))
+    node = new_node(TRN_VENV_SHARED="no", **FRAMEWORK)
+    node.become("ComputeFleet")
+    for name, content in own_files(Environment(bootstrap=Bootstrap(scripts=(own,)))).items():
+        node.write(f"/opt/trn/{name}", content.decode())
+    done = node.configure("TRN_NODE_ROLE=cpu")
+    assert done.code == 0, done.err
+    assert (installed(node), node.read("/root/own")) == ({}, "cpu\n")
+    assert node.path(f"{linked(node)}/bin/python").is_symlink()
+
+
 def test_own_scripts_run_last_in_their_order_and_fail_the_node(new_node: NewNode) -> None:
     own = [
         OwnScript(name="first", script="#!/bin/sh\necho $TRN_NODE_ROLE >> /root/own\nid -u >> /root/own\n"),

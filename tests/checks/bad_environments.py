@@ -391,7 +391,7 @@ NODES = [
     (
         "pcluster: {head: {instance_type: trn1.32xlarge}}  # <-",
         "pcluster.head.instance_type",
-        "this node always runs and does not train: its accelerators would cost money without use (21.50 USD an hour)",
+        "this node does not train: its accelerators would cost money without use (21.50 USD an hour)",
     ),
     (
         "pcluster: {head: {instance_type: c5.large}, queues: [{compute_resources: [{max_nodes: 100}]}]}  # <-",

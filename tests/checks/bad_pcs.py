@@ -48,6 +48,28 @@ TABLE = [
         "it has at most 32 nodes, and this cluster up to 33, the login node included. Fix: write size: medium, or lower max_nodes",
     ),
     (
+        "pcs: {cpu_queue: {max_nodes: 16}}  # <-",
+        "pcs.size",
+        "this cluster up to 33, the login node and the CPU queue included",
+    ),
+    ("pcs: {cpu_queue: {name: login}}  # <-", "pcs.cpu_queue.name", "PCS cannot have a node group of this name"),
+    ("pcs: {cpu_queue: {min_nodes: 3}}  # <-", "pcs.cpu_queue", "min_nodes 3 is more than max_nodes 2"),
+    (
+        "pcs: {cpu_queue: {instance_type: trn1.2xlarge}}  # <-",
+        "pcs.cpu_queue.instance_type",
+        "this node does not train: its accelerators would cost money",
+    ),
+    (
+        "pcluster: {cpu_queue: {name: compute1}}  # <-",
+        "pcluster",
+        "2 queues are named compute1",
+    ),
+    (
+        "pcluster: {cpu_queue: {instance_type: c7g.xlarge}}  # <-",
+        "pcluster.cpu_queue.instance_type",
+        "this is an Arm type",
+    ),
+    (
         "pcs: {slurm_settings: {SuspendTime: 60}}  # <-",
         "pcs.slurm_settings.SuspendTime",
         "PCS does not let a cluster set this",
@@ -65,6 +87,6 @@ TABLE = [
     (
         "pcs: {login: {instance_type: trn1.2xlarge}}  # <-",
         "pcs.login.instance_type",
-        "this node always runs and does not train",
+        "this node does not train",
     ),
 ]

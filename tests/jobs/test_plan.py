@@ -133,6 +133,8 @@ def test_fetching_runs_where_it_costs_least() -> None:
     # a capacity block of others is not there to be used
     block = cheap.model_copy(update={"capacity_type": "capacity-block"})
     assert plan(BertLarge(), make_cluster(fleet(), block)).prepare_queue == "compute1"
+    with_cpu = make_cluster(fleet(), cheap).model_copy(update={"cpu_queue": "cpu"})
+    assert plan(BertLarge(), with_cpu).prepare_queue == "cpu"
 
 
 def test_a_job_may_use_all_nodes_of_its_type_in_the_queue() -> None:

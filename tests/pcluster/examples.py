@@ -9,7 +9,7 @@ from trainium_cdk.settings import Environment
 
 IDS = ClusterIds(
     head_subnet="subnet-0000000000000000a",
-    queue_subnets={"compute1": "subnet-0000000000000000a"},
+    queue_subnets=dict.fromkeys(("compute1", "cpu"), "subnet-0000000000000000a"),
     entry_url="s3://cdk-assets/entry.sh",
     scripts_url="s3://cdk-assets/scripts.zip",
     pointer="/trainium/trn-slurm/node-scripts",
@@ -27,7 +27,7 @@ def ids_for(env: Environment) -> ClusterIds:
     ssh = env.pcluster.head.ssh
     return dataclasses.replace(
         IDS,
-        queue_subnets={q.name: IDS.head_subnet for q in env.pcluster.queues},
+        queue_subnets=dict.fromkeys(env.pcluster.queue_names, IDS.head_subnet),
         login_subnet=IDS.head_subnet if env.pcluster.login_nodes else None,
         key_name=ssh.key_name or "made-here" if ssh else None,
         ssh_source=ssh.from_cidrs[0] if ssh else IDS.ssh_source,

@@ -50,7 +50,8 @@ class _Things:
         return ClusterIds(
             head_subnet=subnets[p.head.subnet],
             login_subnet=subnets[p.login_nodes.subnet] if p.login_nodes else None,
-            queue_subnets={q.name: self.private[q.zone_id or self.zones[0]] for q in p.queues},
+            queue_subnets={q.name: self.private[q.zone_id or self.zones[0]] for q in p.queues}
+            | dict.fromkeys((q.name for q in p.cpu_queues), self.private[self.zones[0]]),
             entry_url=base.script,
             scripts_url=base.script.replace("entry.sh", "0123abcd.zip"),
             pointer="/trainium/cluster/node-scripts",

@@ -66,7 +66,7 @@ def test_every_setting_reaches_the_service() -> None:
         "SlurmCustomSettings": [{"ParameterName": "MinJobAge", "ParameterValue": "86400"}],
     }
     assert {n: (g["ScalingConfiguration"]["MinInstanceCount"], g["ScalingConfiguration"]["MaxInstanceCount"]) for n, g in of.items()} == {
-        "login": (1, 1), "bert-kept": (0, 4), "bert-more": (0, 16), "cheap-small": (0, 40),
+        "login": (1, 1), "bert-kept": (0, 4), "bert-more": (0, 16), "cheap-small": (0, 40), "data": (1, 3),
     }  # fmt: skip
     assert [of[n]["AmiId"][-1] for n in ("login", "bert-kept", "cheap-small")] == ["0", "0", "1"]
     assert [of[n]["PurchaseOption"] for n in ("bert-kept", "cheap-small")] == ["ONDEMAND", "SPOT"]
@@ -76,13 +76,14 @@ def test_every_setting_reaches_the_service() -> None:
         if n != "login"
     }
     assert of_slurm["bert-kept"] == {"Features": "kept,trn1.32xlarge,efa", "Weight": "1"}
+    assert of_slurm["data"] == {"Features": "data,m5.4xlarge"}
     assert of_slurm["bert-more"] == {"Features": "more,trn1.32xlarge,efa", "Weight": "1000"}
     queues = {q["Name"]: q for q in properties(found, "PCS::Queue")}
-    assert [len(queues[n]["ComputeNodeGroupConfigurations"]) for n in ("bert", "cheap")] == [2, 1]
+    assert [len(queues[n]["ComputeNodeGroupConfigurations"]) for n in ("bert", "cheap", "data")] == [2, 1, 1]
     defaults = {
         n: {s["ParameterName"] for s in q["SlurmConfiguration"]["SlurmCustomSettings"]} for n, q in queues.items()
     }
-    assert defaults == {"bert": {"OverSubscribe", "Default"}, "cheap": {"OverSubscribe"}}
+    assert defaults == {"bert": {"OverSubscribe", "Default"}, "cheap": {"OverSubscribe"}, "data": {"OverSubscribe"}}
     assert [
         q["Name"]
         for q in properties(found, "PCS::Queue")
@@ -104,6 +105,14 @@ def test_nodes_mount_and_configure_themselves() -> None:
         "TRN_VENV=/efs/",
     ):
         assert part in text
+
+
+def test_nodes_of_the_cpu_queue_install_no_neuron_software() -> None:
+    group = groups(template("pcs/all-settings"))["data"]
+    [script] = group["NodeLifecycleActions"]["Stages"]["NodeBootstrapped"]
+    text = json.dumps(script["Arguments"])
+    assert ("TRN_NODE_ROLE=cpu" in text, "TRN_NEURON_DEVICES" in text) == (True, False)
+    assert group["InstanceConfigs"] == [{"InstanceType": "m5.4xlarge"}]
 
 
 def test_launch_templates_and_roles() -> None:

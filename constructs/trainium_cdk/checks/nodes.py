@@ -27,7 +27,7 @@ def service_nodes_are_x86_and_large_enough(env: Environment) -> Iterator[Problem
             cost = f" ({price:,.2f} USD an hour)" if price else ""
             yield error(
                 key,
-                f"this node always runs and does not train: its accelerators would cost money without use{cost}",
+                f"this node does not train: its accelerators would cost money without use{cost}",
                 "choose an ordinary type, for example c5.4xlarge",
             )
         elif _ARM.match(family):
@@ -45,7 +45,8 @@ def head_node_manages_the_fleet(env: Environment) -> Iterator[Problem]:
     """ParallelCluster requires 0.6 GiB plus 1 GiB for each 25 nodes, and at most 16 GiB."""
     name = env.pcluster.head.instance_type
     memory = memory_gib(name)
-    nodes = sum(r.max_nodes for q in env.pcluster.queues for r in q.compute_resources)
+    p = env.pcluster
+    nodes = sum(r.max_nodes for q in p.queues for r in q.compute_resources) + sum(q.max_nodes for q in p.cpu_queues)
     needed = min(nodes / 25 + 0.6, 16)
     if memory is not None and name.partition(".")[2] not in TOO_SMALL and memory < needed:
         yield error(
@@ -72,6 +73,7 @@ def root_volumes_hold_the_image(env: Environment) -> Iterator[Problem]:
         (("pcluster", "head", "root_volume_gib"), p.head.root_volume_gib, p.head.custom_ami)
     ]
     sizes += [((*at, "root_volume_gib"), q.root_volume_gib, q.custom_ami) for at, q in queues(env)]
+    sizes += [(("pcluster", "cpu_queue", "root_volume_gib"), q.root_volume_gib, q.custom_ami) for q in p.cpu_queues]
     for key, size, image in sizes:
         if size < least and not (image or p.custom_ami):
             yield error(key, f"ParallelCluster's image needs a root volume of at least {least} GiB", f"write {least}")
@@ -127,6 +129,9 @@ def _service_nodes(env: Environment) -> Iterator[tuple[KeyPath, str, str, str]]:
         "c5.2xlarge",
         "the installation of the framework",
     )
+    for section, slurm_section in (("pcluster", env.pcluster), ("pcs", env.pcs)):
+        for cpu in slurm_section.cpu_queues:
+            yield (section, "cpu_queue", "instance_type"), cpu.instance_type, "c5.2xlarge", "the preparation of data"
     yield ("eks", "system", "instance_type"), env.eks.system.instance_type, "m5.large", "the cluster's own pods"
     if env.eks.bastion_host:
         yield ("eks", "bastion_host", "instance_type"), env.eks.bastion_host.instance_type, "", ""

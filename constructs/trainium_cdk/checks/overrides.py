@@ -225,9 +225,11 @@ def _names(env: Environment, overrides: Any, path: Path) -> set[str]:
     if path[0] == "LoginNodes":
         return {"login"} if p.login_nodes else set()
     if path[-1] == "SlurmQueues":
-        return {queue.name for queue in p.queues}
-    [queue] = [q for q in p.queues if q.name == _name(_at(overrides, path[:3]))]
-    return {resource.name for resource in queue.compute_resources}
+        return set(p.queue_names)
+    name = _name(_at(overrides, path[:3]))
+    return {r.name for q in p.queues if q.name == name for r in q.compute_resources} | {
+        q.name for q in p.cpu_queues if q.name == name
+    }
 
 
 def _of_a_new_item(env: Environment, path: Path) -> bool:
@@ -241,7 +243,7 @@ def _of_a_new_item(env: Environment, path: Path) -> bool:
 
 
 def _rendered(env: Environment) -> Mapping[str, Any]:
-    subnets = {queue.name: "subnet" for queue in env.pcluster.queues}
+    subnets = dict.fromkeys(env.pcluster.queue_names, "subnet")
     return render(env, ClusterIds("subnet", subnets, "s3://bucket/entry.sh", "s3://bucket/scripts", "/pointer"))
 
 

@@ -140,7 +140,8 @@ def compute_resource_names_are_allowed(env: Environment) -> Iterator[Problem]:
 
 @RULES.add
 def counts_are_within_limits(env: Environment) -> Iterator[Problem]:
-    facts, queue_list = env.catalog.parallelcluster, env.pcluster.queues
+    facts, cpu = env.catalog.parallelcluster, env.pcluster.cpu_queues
+    queue_list = [*env.pcluster.queues, *cpu]
     limits = facts.limits
     key: KeyPath = ("pcluster", "queues")
     if len(queue_list) > limits.queues:
@@ -158,7 +159,7 @@ def counts_are_within_limits(env: Environment) -> Iterator[Problem]:
             value=f"{len(queue_list)} queues",
             engine="slurm",
         )
-    resources = sum(len(q.compute_resources) for q in queue_list)
+    resources = sum(len(q.compute_resources) for q in env.pcluster.queues) + len(cpu)
     if len(queue_list) <= limits.queues and resources > limits.compute_resources:
         yield error(
             key,

@@ -50,6 +50,11 @@ def node_groups_have_names_of_their_own(env: Environment) -> Iterator[Problem]:
             yield error(
                 key, f"it has {len(queue.name)} characters, PCS needs {SHORTEST}", f"write {queue.name:q<{SHORTEST}}"
             )
+    for cpu in env.pcs.cpu_queues:
+        if len(cpu.name) < SHORTEST or cpu.name in seen:
+            fix = f"write another name of at least {SHORTEST} characters"
+            yield error(("pcs", "cpu_queue", "name"), "PCS cannot have a node group of this name", fix)
+        seen[cpu.name] = "the CPU queue"
     for at, queue, resource in _resources(env):
         name, key = group_name(queue, resource), (*at, "name")
         if len(name) > limit:
@@ -64,13 +69,15 @@ def node_groups_have_names_of_their_own(env: Environment) -> Iterator[Problem]:
 def node_groups_are_within_limits(env: Environment) -> Iterator[Problem]:
     limits, groups = env.catalog.pcs.limits, [r for _, _, r in _resources(env)]
     key = ("pcs", "queues")
-    if len(env.pcs.queues) > limits.queues:
-        reason = f"a cluster has at most {limits.queues} queues, and here are {len(env.pcs.queues)}"
-        yield error(key, reason, "remove queues, or use a second environment", value=len(env.pcs.queues))
-    if len(groups) + 1 > limits.compute_node_groups:
+    cpu = len(env.pcs.cpu_queues)
+    count, with_cpu = len(env.pcs.queues) + cpu, " with the CPU queue" if cpu else ""
+    if count > limits.queues:
+        reason = f"a cluster has at most {limits.queues} queues, and here are {count}{with_cpu}"
+        yield error(key, reason, "remove queues, or use a second environment", value=count)
+    if len(groups) + cpu + 1 > limits.compute_node_groups:
         reason = (
             f"a cluster has at most {limits.compute_node_groups} node groups: one for the login node and, here, "
-            f"{len(groups)} for compute resources"
+            f"{len(groups)} for compute resources{', one for the CPU queue' if cpu else ''}"
         )
         yield error(key, reason, "remove compute resources, or use a second environment", value=len(groups))
 
@@ -78,12 +85,12 @@ def node_groups_are_within_limits(env: Environment) -> Iterator[Problem]:
 @RULES.add
 def size_holds_the_nodes(env: Environment) -> Iterator[Problem]:
     sizes, p = env.catalog.pcs.sizes, env.pcs
-    nodes = sum(r.max_nodes for _, _, r in _resources(env)) + 1
+    nodes = sum(r.max_nodes for _, _, r in _resources(env)) + sum(q.max_nodes for q in p.cpu_queues) + 1
     if nodes <= sizes[p.size].nodes:
         return
     larger: list[Size] = [name for name, size in sizes.items() if size.nodes >= nodes]
     fix = f"write size: {larger[0]}, or lower max_nodes" if larger else "lower max_nodes, or use several environments"
-    reason = f"it has at most {sizes[p.size].nodes:,} nodes, and this cluster up to {nodes:,}, the login node included"
+    reason = f"it has at most {sizes[p.size].nodes:,} nodes, and this cluster up to {nodes:,}, the login node{' and the CPU queue' if p.cpu_queues else ''} included"
     yield error(("pcs", "size"), reason, fix)
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from trainium_cdk.cluster_configuration.merge import merged
 from trainium_cdk.node import yaml
-from trainium_cdk.node.env import queue_arguments
-from trainium_cdk.settings import ComputeResource, Environment, LoginNodes, Queue
+from trainium_cdk.node.env import CPU_ROLE, queue_arguments
+from trainium_cdk.settings import ComputeResource, CpuQueue, Environment, LoginNodes, Queue
 
 Config = dict[str, Any]
 
@@ -79,7 +79,10 @@ def render(env: Environment, ids: ClusterIds) -> Config:
         "Scheduling": {
             "Scheduler": "slurm",
             "SlurmSettings": _slurm(env),
-            "SlurmQueues": [_queue(env, queue, ids) for queue in p.queues],
+            "SlurmQueues": [
+                *(_queue(env, queue, ids) for queue in p.queues),
+                *(_cpu_queue(env, queue, ids) for queue in p.cpu_queues),
+            ],
         },
         "SharedStorage": _shared_storage(env, ids),
         "Monitoring": {
@@ -198,6 +201,31 @@ def _queue(env: Environment, queue: Queue, ids: ClusterIds) -> Config:
                 "Script": ids.entry_url,
                 "Args": [ids.scripts_url, *queue_arguments(env, queue.name)],
             }
+        },
+        "Iam": _iam(*ids.policies, *env.pcluster.node_policies),
+        **_given(Image=_given(CustomAmi=queue.custom_ami)),
+    }
+
+
+def _cpu_queue(env: Environment, queue: CpuQueue, ids: ClusterIds) -> Config:
+    return {
+        "Name": queue.name,
+        "CapacityType": "ONDEMAND",
+        "JobExclusiveAllocation": True,
+        "ComputeSettings": {"LocalStorage": {"RootVolume": _root(queue.root_volume_gib)}},
+        "ComputeResources": [
+            {
+                "Name": queue.name,
+                "InstanceType": queue.instance_type,
+                "MinCount": queue.min_nodes,
+                "MaxCount": queue.max_nodes,
+            }
+        ],
+        "Networking": _given(
+            SubnetIds=[ids.queue_subnets[queue.name]], AdditionalSecurityGroups=list(ids.security_groups)
+        ),
+        "CustomActions": {
+            "OnNodeConfigured": {"Script": ids.entry_url, "Args": [ids.scripts_url, CPU_ROLE]},
         },
         "Iam": _iam(*ids.policies, *env.pcluster.node_policies),
         **_given(Image=_given(CustomAmi=queue.custom_ami)),

@@ -385,7 +385,7 @@ class Plan:
     Attributes:
         fleet: the nodes it runs on; the first of several that are alike.
         batch: None if the job defines no global batch, for example a user's script.
-        prepare_queue: the queue in which `prepare` runs: the one with the fewest NeuronCores per node, which costs least.
+        prepare_queue: the queue in which `prepare` runs: the CPU queue, else the one with the fewest NeuronCores per node, which costs least.
         constraint: Slurm features that select the fleets, if the queue has others too.
         notes: for the user, before the job runs.
     """

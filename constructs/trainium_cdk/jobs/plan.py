@@ -51,7 +51,7 @@ def plan(job: Job, cluster: Cluster) -> Plan:
         cluster=cluster,
         fleet=fleet,
         batch=batch,
-        prepare_queue=cheapest.queue,
+        prepare_queue=getattr(cluster, "cpu_queue", "") or cheapest.queue,
         constraint="|".join(f.resource for f in alike) if others else None,
         notes=tuple(notes),
     )

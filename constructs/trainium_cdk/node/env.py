@@ -12,6 +12,9 @@ from trainium_cdk.catalog import python_of
 from trainium_cdk.outputs import Fleet, fleets
 from trainium_cdk.settings import Environment
 
+CPU_ROLE = "TRN_NODE_ROLE=cpu"
+"""Argument of the nodes of the CPU queue."""
+
 
 def values(env: Environment, *, image: bool = False, engine: str = "slurm") -> dict[str, str]:
     """The settings that are equal on all nodes; empty values are left out.

@@ -20,6 +20,7 @@ class SlurmCluster(ClusterOutputs):
         "JobUser": ("job_user", "User that jobs belong to on the nodes"),
         "Os": ("os", "Operating system of the nodes"),
         "Venv": ("venv", "Virtual environment"),
+        "CpuQueue": ("cpu_queue", "Partition of nodes without Trainium, where jobs prepare their data"),
     }
     scales_itself = (
         "starts and stops nodes automatically, as jobs need them. Its bounds are min_nodes and max_nodes of a compute resource: "
@@ -34,6 +35,9 @@ class SlurmCluster(ClusterOutputs):
     """The user that jobs belong to."""
     venv: str
     """The virtual environment: a path, or a name in the user's home directory."""
+
+    cpu_queue: str = ""
+    """Partition of nodes without Trainium, where jobs prepare; empty if there is none, as of stacks of older releases."""
 
     @property
     def identity(self) -> str:
@@ -59,6 +63,7 @@ def of_nodes(env: Environment, engine: str, *, bucket: str, registry_uri: str) -
     name = section.os
     os = env.catalog.parallelcluster.operating_systems[name]
     return {
+        "cpu_queue": section.cpu_queue.name if section.cpu_queue else "",
         "job_user": os.user,
         "shared_dir": env.storage.shared_dir,
         "mount_dirs": ",".join((*env.storage.mount_dirs, *section.mount_dirs)),

@@ -32,7 +32,7 @@ from trainium_cdk.pcluster.described import (
 from trainium_cdk.pcluster.provider import TrnClusterName, TrnPclusterProvider
 from trainium_cdk.pcluster.ssh import key_pair, ssh_source
 from trainium_cdk.pcluster.subnets import ClusterSubnets, chosen_subnets, environments_subnets
-from trainium_cdk.settings import Accounting, Environment, HeadNode, LoginNodes, Queue, SharedVolume
+from trainium_cdk.settings import Accounting, CpuQueue, Environment, HeadNode, LoginNodes, Queue, SharedVolume
 from trainium_cdk.settings.inventory import inventory
 from trainium_cdk.storage import AnyStorage, TrnStorage
 from trainium_cdk.storage.connections import PORTS, ServerConnections, Servers
@@ -54,6 +54,8 @@ class TrnPcluster(Construct):
     Args:
         vpc: Where the cluster is.
         queues: The partitions. Default: one, of up to 16 trn1.32xlarge.
+        cpu_queue: Nodes without Trainium, where jobs prepare their data. They start when a job needs them.
+            Default: none, and jobs prepare on a node of the cheapest queue.
         storage: File systems that every node mounts: a `TrnStorage`, or an EFS or FSx for Lustre file system of the CDK. Default: a new EFS.
         bootstrap: The scripts that every node runs at its start, for the same operating system, mounts and types. Default: a `TrnBootstrap`,
             in a `TrnBucket`.
@@ -110,6 +112,7 @@ class TrnPcluster(Construct):
         *,
         vpc: ec2.IVpc,
         queues: Sequence[Queue] = (Queue(),),
+        cpu_queue: CpuQueue | None = None,
         storage: AnyStorage | None = None,
         bootstrap: TrnBootstrap | None = None,
         vpc_subnets: ec2.SubnetSelection | None = None,
@@ -145,6 +148,7 @@ class TrnPcluster(Construct):
             catalog=catalog,
             rules=rules,
             queues=queues,
+            cpu_queue=cpu_queue,
             cluster_name=cluster_name or default_name(self),
             head=head_node,
             os=operating_system,
@@ -182,6 +186,7 @@ class TrnPcluster(Construct):
             head_node=head_node,
             head=head_node_subnet,
             login=login_subnet,
+            cpu=cpu_queue.name if cpu_queue else None,
         )
         self._build(environment, subnets, storage, bootstrap, removal_policy)
 

@@ -33,10 +33,12 @@ def chosen_subnets(
     head_node: HeadNode,
     head: ec2.ISubnet | None,
     login: ec2.ISubnet | None,
+    cpu: str | None,
 ) -> ClusterSubnets:
-    """Arguments as of `TrnPcluster`, where `candidates` is `vpc_subnets` and `given` is `queue_subnets`."""
-    if unknown := sorted(set(given) - {queue.name for queue in queues}):
-        names = ", ".join(queue.name for queue in queues)
+    """Arguments as of `TrnPcluster`, where `candidates` is `vpc_subnets` and `given` is `queue_subnets`; `cpu` is the CPU queue's name."""
+    known = [*(queue.name for queue in queues), *([cpu] if cpu else [])]
+    if unknown := sorted(set(given) - set(known)):
+        names = ", ".join(known)
         raise ValueError(
             f"{scope.node.path}: queue_subnets names {unknown[0]!r}, which is no queue; queues are {names}"
         )
@@ -58,7 +60,8 @@ def chosen_subnets(
                 instance_types=[resource.instance_type for resource in queue.compute_resources],
             )
             for queue in queues
-        },
+        }
+        | ({cpu: given[cpu].subnet_id if cpu in given else private[0].subnet_id} if cpu else {}),
         ready=routes_of([head, *private, *given.values()]),
     )
 
@@ -70,6 +73,7 @@ def environments_subnets(environment: Environment, network: TrnNetwork) -> Clust
     return ClusterSubnets(
         head=kinds[p.head.subnet](None).subnet_id,
         login=kinds[p.login_nodes.subnet](None).subnet_id if p.login_nodes else None,
-        queues={q.name: network.private_subnet(q.zone_id).subnet_id for q in p.queues},
+        queues={q.name: network.private_subnet(q.zone_id).subnet_id for q in p.queues}
+        | {q.name: network.private_subnet(None).subnet_id for q in p.cpu_queues},
         ready=[network.internet_ready],
     )

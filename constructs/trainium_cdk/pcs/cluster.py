@@ -22,8 +22,8 @@ from trainium_cdk.efa import TrnEfaSecurityGroup
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.outputs.contract import PAYLOADS, RESPONSES
 from trainium_cdk.pcs.described import ClusterSubnets, chosen_subnets, environment_of, environments_subnets
-from trainium_cdk.pcs.groups import PATH, Shared, login_group, node_role, training_group
-from trainium_cdk.settings import Environment, PcsLoginNode, PcsQueue
+from trainium_cdk.pcs.groups import PATH, Shared, cpu_group, login_group, node_role, training_group
+from trainium_cdk.settings import CpuQueue, Environment, PcsLoginNode, PcsQueue
 from trainium_cdk.settings.inventory import inventory
 from trainium_cdk.storage import AnyStorage, TrnStorage
 from trainium_cdk.storage.given import wrapped
@@ -39,6 +39,8 @@ class TrnPcsCluster(Construct):
     Args:
         vpc: Where the cluster is.
         queues: The partitions. Default: one, of up to 16 trn1.32xlarge.
+        cpu_queue: Nodes without Trainium, where jobs prepare their data. They start when a job needs them.
+            Default: none, and jobs prepare on a node of the cheapest queue.
         storage: File systems that every node mounts: a `TrnStorage`, or an EFS or FSx for Lustre file system of the CDK. Default: a new EFS.
         bootstrap: The scripts that every node runs at its start, for the same operating system, mounts and types. Default: a `TrnBootstrap`,
             in a `TrnBucket`.
@@ -83,6 +85,7 @@ class TrnPcsCluster(Construct):
         *,
         vpc: ec2.IVpc,
         queues: Sequence[PcsQueue] = (PcsQueue(),),
+        cpu_queue: CpuQueue | None = None,
         storage: AnyStorage | None = None,
         bootstrap: TrnBootstrap | None = None,
         vpc_subnets: ec2.SubnetSelection | None = None,
@@ -111,6 +114,7 @@ class TrnPcsCluster(Construct):
             catalog=catalog,
             rules=rules,
             queues=queues,
+            cpu_queue=cpu_queue,
             cluster_name=cluster_name or Names.unique_resource_name(self, max_length=40, separator="-"),
             login=login_node,
             os=operating_system,
@@ -134,7 +138,9 @@ class TrnPcsCluster(Construct):
                 catalog=catalog,
                 rules=rules,
             )
-        subnets = chosen_subnets(self, vpc, vpc_subnets, queues, queue_subnets or {})
+        subnets = chosen_subnets(
+            self, vpc, vpc_subnets, queues, queue_subnets or {}, cpu_queue.name if cpu_queue else None
+        )
         self._build(environment, vpc, subnets, storage, bootstrap)
 
     @classmethod
@@ -208,6 +214,11 @@ class TrnPcsCluster(Construct):
                 group.node.add_dependency(self.node_role)
                 of_queue.append(group)
             _queue(scope, cluster, queue.name, of_queue, default=i == 0)
+        for cpu in p.cpu_queues:
+            scope = Construct(self, f"Queue{cpu.name}")
+            group = cpu_group(scope, shared, cpu, subnets.queues[cpu.name], nodes.instance_profile_arn)
+            group.node.add_dependency(self.node_role)
+            _queue(scope, cluster, cpu.name, [group], default=False)
 
     def _cluster(self, environment: Environment, subnets: ClusterSubnets) -> pcs.CfnCluster:
         p = environment.pcs

@@ -84,14 +84,16 @@ def chosen_subnets(
     candidates: ec2.SubnetSelection | None,
     queues: Sequence[trn.PcsQueue],
     given: Mapping[str, ec2.ISubnet],
+    cpu: str | None,
 ) -> ClusterSubnets:
-    """For each queue the given subnet, or one of the candidates in a zone that offers its types; the controller is in the first.
+    """For each queue the given subnet, or one of the candidates in a zone that offers its types; the controller and the CPU queue (`cpu`, its name) are in the first.
 
     Raises:
         ValueError: `given` names something that is no queue.
     """
-    if unknown := sorted(set(given) - {queue.name for queue in queues}):
-        names = ", ".join(queue.name for queue in queues)
+    known = [*(queue.name for queue in queues), *([cpu] if cpu else [])]
+    if unknown := sorted(set(given) - set(known)):
+        names = ", ".join(known)
         raise ValueError(
             f"{scope.node.path}: queue_subnets names {unknown[0]!r}, which is no queue; queues are {names}"
         )
@@ -108,7 +110,8 @@ def chosen_subnets(
                 instance_types=[resource.instance_type for resource in queue.compute_resources],
             )
             for queue in queues
-        },
+        }
+        | ({cpu: given[cpu].subnet_id if cpu in given else subnets[0].subnet_id} if cpu else {}),
         ready=routes_of([*subnets, *given.values()]),
     )
 
@@ -117,6 +120,7 @@ def environments_subnets(environment: Environment, network: TrnNetwork) -> Clust
     """The subnets that an environment names, in its network."""
     return ClusterSubnets(
         controller=network.private_subnet(None).subnet_id,
-        queues={q.name: network.private_subnet(q.zone_id).subnet_id for q in environment.pcs.queues},
+        queues={q.name: network.private_subnet(q.zone_id).subnet_id for q in environment.pcs.queues}
+        | {q.name: network.private_subnet(None).subnet_id for q in environment.pcs.cpu_queues},
         ready=[network.internet_ready],
     )

@@ -13,9 +13,9 @@ from constructs import Construct
 from trainium_cdk._cdk.launch_templates import launch_template, training_template
 from trainium_cdk.bootstrap import TrnBootstrap
 from trainium_cdk.catalog import CapacityType
-from trainium_cdk.node.env import queue_arguments
+from trainium_cdk.node.env import CPU_ROLE, queue_arguments
 from trainium_cdk.outputs import pcs_venv
-from trainium_cdk.settings import Environment, PcsQueue, PcsResource
+from trainium_cdk.settings import CpuQueue, Environment, PcsQueue, PcsResource
 from trainium_cdk.settings.pcs import group_name
 from trainium_cdk.storage import FileSystemMount, TrnStorage
 
@@ -98,12 +98,41 @@ def training_group(
         image=queue.custom_ami or shared.image,
         arguments=("TRN_NODE_ROLE=compute", *queue_arguments(env, queue.name, "pcs", resource.name)),
         purchase_option=PURCHASE[queue.capacity_type],
-        slurm_configuration=_Group.SlurmConfigurationProperty(
-            slurm_custom_settings=[
-                _Group.SlurmCustomSettingProperty(parameter_name=key, parameter_value=value)
-                for key, value in settings.items()
-            ]
-        ),
+        slurm_configuration=_slurm(settings),
+    )
+
+
+def cpu_group(scope: Construct, shared: Shared, queue: CpuQueue, subnet_id: str, profile: str) -> _Group:
+    """The nodes of the CPU queue."""
+    template = launch_template(
+        scope,
+        instance_type=queue.instance_type,
+        root_gib=queue.root_volume_gib,
+        root_device=shared.root_device,
+        tags={**shared.tags, "Name": f"{shared.environment.pcs_cluster_name}-{queue.name}"},
+        security_group_ids=list(shared.security_groups),
+    )
+    return _group(
+        scope,
+        shared,
+        name=queue.name,
+        instance_type=queue.instance_type,
+        sizes=(queue.min_nodes, queue.max_nodes),
+        template=template,
+        subnet_id=subnet_id,
+        profile=profile,
+        image=queue.custom_ami or shared.image,
+        arguments=(CPU_ROLE,),
+        slurm_configuration=_slurm({"Features": f"{queue.name},{queue.instance_type}"}),
+    )
+
+
+def _slurm(settings: Mapping[str, str]) -> _Group.SlurmConfigurationProperty:
+    return _Group.SlurmConfigurationProperty(
+        slurm_custom_settings=[
+            _Group.SlurmCustomSettingProperty(parameter_name=key, parameter_value=value)
+            for key, value in settings.items()
+        ]
     )
 
 

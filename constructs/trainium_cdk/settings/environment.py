@@ -54,9 +54,9 @@ class OwnScript(Settings):
     script: Annotated[str, StringConstraints(pattern=r"^#!", max_length=200_000)]
     """Its text; the first line names the interpreter, for example `#!/bin/bash`. Everybody with access to a node can read it: no secrets.
     It runs at a node's first start, and on head and login nodes again when the scripts change: let it be repeatable. If it fails, the
-    node does too; an update of the cluster only reports it. The environment variable TRN_NODE_ROLE is head, compute or login."""
+    node does too; an update of the cluster only reports it. The environment variable TRN_NODE_ROLE is head, compute, cpu or login."""
     nodes: tuple[Literal["head", "compute", "login"], ...] = Field(default=("head", "compute", "login"), min_length=1)
-    """The nodes that run it. On AWS PCS the login node is the head."""
+    """The nodes that run it. On AWS PCS the login node is the head; nodes of the CPU queue are compute nodes, too."""
 
 
 class Bootstrap(Settings):

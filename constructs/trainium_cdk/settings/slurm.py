@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import Field, StringConstraints, model_validator
 
 from trainium_cdk.problems import KeyPath, wrong
-from trainium_cdk.settings.base import AmiId, PolicyArn
+from trainium_cdk.settings.base import AmiId, InstanceTypeName, PolicyArn, Settings
 from trainium_cdk.settings.section import Nodes, Placed, Section, Sized
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$", max_length=25)]
@@ -19,6 +19,18 @@ def refuse_duplicates(names: list[str], kind: str) -> None:
     twice = [n for n, count in Counter(names).items() if count > 1]
     if twice:
         raise wrong(f"{names.count(twice[0])} {kind}s are named {twice[0]}", f"give each {kind} a unique name")
+
+
+_Counted = TypeVar("_Counted", bound="SlurmResource | CpuQueue")
+
+
+def check_counts(nodes: _Counted) -> _Counted:
+    """Refuses a minimum that is more than the maximum."""
+    if nodes.min_nodes > nodes.max_nodes:
+        raise wrong(
+            f"min_nodes {nodes.min_nodes} is more than max_nodes {nodes.max_nodes}", f"set max_nodes: {nodes.min_nodes}"
+        )
+    return nodes
 
 
 class SlurmResource(Sized):
@@ -31,14 +43,7 @@ class SlurmResource(Sized):
     max_nodes: int = Field(default=16, ge=1)
     """Maximum number of nodes, static and dynamic together."""
 
-    @model_validator(mode="after")
-    def _counts(self) -> SlurmResource:
-        if self.min_nodes > self.max_nodes:
-            raise wrong(
-                f"min_nodes {self.min_nodes} is more than max_nodes {self.max_nodes}",
-                f"set max_nodes: {self.min_nodes}",
-            )
-        return self
+    _counts = model_validator(mode="after")(check_counts)
 
 
 class SlurmQueue(Placed):
@@ -56,11 +61,34 @@ class SlurmQueue(Placed):
         return self
 
 
+class CpuQueue(Settings):
+    """A queue of nodes without Trainium, for preparing data and for evaluation. The stage `prepare` of jobs runs there, and no Neuron
+    software is installed but the framework. It is in the first zone of the network; a job has its nodes to itself."""
+
+    name: Name = "cpu"
+    """The partition's name."""
+    instance_type: InstanceTypeName = "c5.4xlarge"
+    """An ordinary x86_64 type."""
+    min_nodes: int = Field(default=0, ge=0)
+    """Static nodes. They always run and are always charged."""
+    max_nodes: int = Field(default=2, ge=1)
+    """Maximum number of nodes, static and dynamic together."""
+    root_volume_gib: int = Field(default=100, ge=40, le=16384)
+    """Size of each node's root volume, GiB."""
+    custom_ami: AmiId | None = None
+    """Image of its nodes. Default: the section's `custom_ami`, else the service's own image."""
+
+    _counts = model_validator(mode="after")(check_counts)
+
+
 class SlurmSection(Section):
     """A Slurm cluster."""
 
     os: str
     queues: Sequence[SlurmQueue]
+    cpu_queue: CpuQueue | None = None
+    """Nodes without Trainium, which start when a job needs them and cost nothing while none does: `cpu_queue: {}` for up to two c5.4xlarge.
+    Default: none, and `prepare` runs on a node of the cheapest Trainium queue."""
     custom_ami: AmiId | None = None
     """Image of every node without a custom_ami of its own."""
     node_policies: tuple[PolicyArn, ...] = Field(default=(), max_length=8)
@@ -68,13 +96,23 @@ class SlurmSection(Section):
 
     @model_validator(mode="after")
     def _names(self) -> SlurmSection:
-        refuse_duplicates([q.name for q in self.queues], "queue")
+        refuse_duplicates(self.queue_names, "queue")
         return self
 
     @property
     def mount_dirs(self) -> tuple[str, ...]:
         """Where its nodes mount what `storage` does not have."""
         return ()
+
+    @property
+    def queue_names(self) -> list[str]:
+        """The partitions, the CPU queue last."""
+        return [*(q.name for q in self.queues), *(q.name for q in self.cpu_queues)]
+
+    @property
+    def cpu_queues(self) -> tuple[CpuQueue, ...]:
+        """The CPU queue, if there is one."""
+        return (self.cpu_queue,) if self.cpu_queue else ()
 
     def nodes_of(self, section: str) -> Iterator[Nodes]:
         """Its Trainium nodes, with their key paths below the section's name."""

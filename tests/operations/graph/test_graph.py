@@ -45,7 +45,7 @@ def test_several_queues_and_a_public_head_node() -> None:
     found = read("Stack", synthesis.template("many-queues").to_json())
     env = synthesis.environment("many-queues")
     queues = [box for box in found.boxes if box.title.startswith("Queue ")]
-    assert [box.title.split()[1] for box in queues] == [q.name for q in env.pcluster.queues]
+    assert [box.title.split()[1] for box in queues] == env.pcluster.queue_names
     for box, queue in zip(queues, env.pcluster.queues, strict=True):
         assert [line.split(",")[0] for line in box.lines] == [
             f"{r.min_nodes} to {r.max_nodes} x {r.instance_type}" for r in queue.compute_resources

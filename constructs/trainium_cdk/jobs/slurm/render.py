@@ -4,8 +4,8 @@ for byte.
 A job is a chain of Slurm jobs, each starts when the one before has completed, and is cancelled by Slurm if that is no longer
 possible:
 
-    prepare     fetches code, data and packages, on one node of the cheapest queue. A node costs more than the head
-                node, but it may fail, be requeued and resume, and Slurm has its state and log; it is
+    prepare     fetches code, data and packages, on one node of the CPU queue, or else of the cheapest queue. Unlike
+                the head node it may fail, be requeued and resume, and Slurm has its state and log; it is
                 skipped if everything is already fetched.
     precompile  compiles the graphs into each node's own cache, and then ties `train` to its nodes.
     train       trains; requeued after a node failure, it resumes from its last checkpoint.

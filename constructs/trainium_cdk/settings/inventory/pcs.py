@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from trainium_cdk.catalog import Stack
 from trainium_cdk.settings.inventory.base import Image, Inventory, KnownNodes, MetricsSource, Part
+from trainium_cdk.settings.inventory.slurm import cpu_images, cpu_parts
 
 
 class PcsInventory(Inventory):
@@ -40,6 +41,7 @@ class PcsInventory(Inventory):
             addresses=1,
             volume_gib=p.login.root_volume_gib,
         )
+        yield from cpu_parts("pcs", p.cpu_queues)
         yield Part(name="Slurm controller", detail=p.size, price=f"pcs-{p.size}-controller-hour", addresses=1)
         if p.accounting:
             yield Part(name="Slurm accounting", price=f"pcs-{p.size}-accounting-hour")
@@ -58,7 +60,7 @@ class PcsInventory(Inventory):
             for i, q in enumerate(p.queues)
         ]
         found.append(Image(p.custom_ami or "", p.login.root_volume_gib, ("pcs", "custom_ami")))
-        return [image for image in found if image.id]
+        return [*(image for image in found if image.id), *cpu_images("pcs", p.cpu_queues, p.custom_ami)]
 
     def public_parameters(self) -> Sequence[str]:
         parameter = self.env.catalog.pcs.images.get(self.env.pcs.os)

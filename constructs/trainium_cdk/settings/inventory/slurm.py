@@ -6,7 +6,31 @@ from collections.abc import Iterator, Sequence
 
 from trainium_cdk.catalog import Stack
 from trainium_cdk.problems import KeyPath
+from trainium_cdk.settings import CpuQueue
 from trainium_cdk.settings.inventory.base import Image, Inventory, KnownNodes, MetricsSource, Part
+
+
+def cpu_parts(section: str, queues: Sequence[CpuQueue]) -> Iterator[Part]:
+    """The nodes of a Slurm cluster's CPU queue."""
+    for queue in queues:
+        yield Part(
+            name=f"{queue.name} node",
+            key=(section, "cpu_queue", "instance_type"),
+            count=queue.min_nodes,
+            most=queue.max_nodes,
+            instance_type=queue.instance_type,
+            addresses=1,
+            volume_gib=queue.root_volume_gib,
+        )
+
+
+def cpu_images(section: str, queues: Sequence[CpuQueue], default: str | None) -> list[Image]:
+    """The images of those nodes that the environment names."""
+    own: KeyPath = (section, "cpu_queue", "custom_ami")
+    found = [
+        (q.custom_ami or default, q.root_volume_gib, own if q.custom_ami else (section, "custom_ami")) for q in queues
+    ]
+    return [Image(id, gib, key) for id, gib, key in found if id]
 
 
 class SlurmInventory(Inventory):
@@ -42,6 +66,7 @@ class SlurmInventory(Inventory):
             public_addresses=int(head.subnet == "public"),
             volume_gib=head.root_volume_gib,
         )
+        yield from cpu_parts("pcluster", self.env.pcluster.cpu_queues)
         if login:
             private = int(login.subnet == "private")
             yield Part(
@@ -70,7 +95,7 @@ class SlurmInventory(Inventory):
         ]
         at = ("pcluster", "head", "custom_ami") if p.head.custom_ami else shared
         found.append(Image(p.head.custom_ami or p.custom_ami or "", p.head.root_volume_gib, at))
-        return [image for image in found if image.id]
+        return [*(image for image in found if image.id), *cpu_images("pcluster", p.cpu_queues, p.custom_ami)]
 
     def own_stacks(self) -> Sequence[str]:
         return (self.cluster,)
