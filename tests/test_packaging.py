@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.jobs.conftest import make_cluster
 from tests.wheels import build, fresh_environment, run
 
 ROOT = Path(__file__).parent.parent
@@ -77,6 +78,24 @@ def test_a_foreign_app_synthesises_from_the_wheel(wheel: Path, tmp_path: Path) -
         p.name.startswith("asset.") and b"trn-bootstrap" in p.read_bytes()
         for p in (tmp_path / "out").glob("asset.*.sh")
     )
+
+
+def test_the_job_client_alone(wheel: Path, tmp_path: Path) -> None:
+    """Without the extra `cdk`: small, and everything about jobs and settings works; constructs say what is missing."""
+    python = fresh_environment(tmp_path, wheel, extras=())
+    packages = next(tmp_path.glob("fresh/lib/python3*/site-packages"))
+    megabytes = sum(f.stat().st_size for f in packages.rglob("*") if f.suffix != ".pyc" and f.is_file()) / 1e6
+    assert megabytes < 160  # of it kubernetes and botocore more than 100
+    assert not (packages / "aws_cdk").exists()
+    (tmp_path / "cluster.json").write_text(make_cluster().model_dump_json())
+    (tmp_path / "environment.yaml").write_text("region: us-west-2\n")
+    trn = python.parent / "trn"
+    assert "bert-large" in run(trn, "kinds", cwd=tmp_path)
+    run(trn, "validate", "environment.yaml", cwd=tmp_path)
+    dry = run(trn, "submit", "bert-large", "--nodes", "2", "--cluster", "cluster.json", "--dry-run", cwd=tmp_path)
+    assert "#SBATCH --nodes=2" in dry
+    asks = "try:\n from trainium_cdk import TrnNodeGroup\nexcept ImportError as e: print(e)"
+    assert 'pip install "trainium-cdk[cdk]"' in run(python, "-c", asks, cwd=tmp_path)
 
 
 def test_the_command_is_installed(wheel: Path) -> None:

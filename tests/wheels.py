@@ -31,22 +31,22 @@ def build(project: Path, out: Path) -> Path:
     return next(out.glob("*.whl"))
 
 
-def required_by(wheel: Path) -> set[str]:
-    """What the wheel requires, and what that requires in turn, in the versions that are installed here."""
+def required_by(wheel: Path, *extras: str) -> set[str]:
+    """What the wheel and its extras require, and what that requires in turn, in the versions that are installed here."""
     with zipfile.ZipFile(wheel) as z:
         metadata = z.read(next(n for n in z.namelist() if n.endswith("dist-info/METADATA"))).decode()
     lines = message_from_string(metadata).get_all("Requires-Dist") or []
-    return {f"{name}=={version(name)}" for name, _ in closure(lines)}
+    return {f"{name}=={version(name)}" for name, _ in closure(lines, *extras)}
 
 
-def closure(lines: Iterable[str]) -> set[tuple[str, frozenset[str]]]:
+def closure(lines: Iterable[str], *extras: str) -> set[tuple[str, frozenset[str]]]:
     """What requirements require in turn, as (name, extras), from the versions that are installed here."""
-    wanted = [(line, {""}) for line in lines]
+    wanted = [(line, {"", *extras}) for line in lines]
     found: set[tuple[str, frozenset[str]]] = set()
     while wanted:
-        line, extras = wanted.pop()
+        line, of_line = wanted.pop()
         requirement = Requirement(line)
-        if requirement.marker and not any(requirement.marker.evaluate({"extra": extra}) for extra in extras):
+        if requirement.marker and not any(requirement.marker.evaluate({"extra": extra}) for extra in of_line):
             continue
         key = (canonicalize_name(requirement.name), frozenset(requirement.extras))
         if key not in found:
@@ -55,15 +55,17 @@ def closure(lines: Iterable[str]) -> set[tuple[str, frozenset[str]]]:
     return found
 
 
-def fresh_environment(folder: Path, *wheels: Path, extra: tuple[str, ...] = ()) -> Path:
-    """The Python of a new environment with these wheels, what they require, and `extra` packages.
+def fresh_environment(
+    folder: Path, *wheels: Path, extra: tuple[str, ...] = (), extras: tuple[str, ...] = ("cdk",)
+) -> Path:
+    """The Python of a new environment with these wheels, what they and their `extras` require, and `extra` packages.
 
     `make setup` has filled uv's cache with the files, though not with what each of them requires: nothing is fetched here.
     """
     uv, python = Path(sys.executable).parent / "uv", folder / "fresh/bin/python"
     run(uv, "venv", "--quiet", "--python", sys.executable, folder / "fresh", cwd=folder)
     ours = tuple(f"{wheel.name.partition('-')[0].replace('_', '-')}==" for wheel in wheels)
-    needed = {line for wheel in wheels for line in required_by(wheel) if not line.startswith(ours)}
+    needed = {line for wheel in wheels for line in required_by(wheel, *extras) if not line.startswith(ours)}
     install = (uv, "pip", "install", "--quiet", "--offline", "--no-deps", "--python", python)
     run(*install, *wheels, *sorted(needed), *extra, cwd=folder)
     run(uv, "pip", "check", "--python", python, cwd=folder)

@@ -30,6 +30,11 @@ def names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any
     def load(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(f"trainium_cdk.{homes[name]}"), name)
+        try:
+            return getattr(import_module(f"trainium_cdk.{homes[name]}"), name)
+        except ModuleNotFoundError as e:
+            if e.name in ("aws_cdk", "constructs", "jsii"):
+                e.msg = f'{e.name} is not installed, which {name} needs. Install it: pip install "trainium-cdk[cdk]"'
+            raise
 
     return load, sorted(homes)
