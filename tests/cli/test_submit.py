@@ -48,6 +48,9 @@ TEXTS = {
     "model": "owner/name",
     "override": "a.b=1",
     "preset": "llama3.1-8b",
+    "account": "speech",
+    "qos": "high",
+    "array": "0-3",
 }
 
 
@@ -131,7 +134,7 @@ def test_each_printed_command(line: str, monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_TOKEN", "hf_x")
     Path("my-project").mkdir()
-    for name in ("train.py", "my-script.py", "my-project/train.py"):
+    for name in ("train.py", "train.sh", "my-script.py", "my-project/train.py"):
         Path(name).write_text("1\n")
     words = shlex.split(line.replace("COMMIT", "a" * 40).replace("IMAGE", "an/image:1"))[2:]
     job, _ = made(monkeypatch, words)
