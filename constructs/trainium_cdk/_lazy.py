@@ -34,7 +34,7 @@ def names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any
             return getattr(import_module(f"trainium_cdk.{homes[name]}"), name)
         except ModuleNotFoundError as e:
             if e.name in ("aws_cdk", "constructs", "jsii"):
-                e.msg = f'{e.name} is not installed, which {name} needs. Install trainium-cdk with its extra: trainium-cdk[cdk]'
+                e.msg = f"{e.name} is not installed, which {name} needs. Install trainium-cdk with its extra: trainium-cdk[cdk]"
             raise
 
     return load, sorted(homes)

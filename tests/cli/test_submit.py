@@ -140,5 +140,5 @@ def test_each_printed_command(line: str, monkeypatch: pytest.MonkeyPatch, tmp_pa
     job, _ = made(monkeypatch, words)
     assert job.kind in (words[0], "script")
     for engine in cases.ENGINES:
-        if not (job.image and engine == "slurm") and not (job.after and engine != "slurm"):
+        if not (job.image and engine == "slurm") and not ((job.after or job.array) and engine != "slurm"):
             assert plan(job, cases.cluster(engine, job)).job is job
