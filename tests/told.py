@@ -15,7 +15,7 @@ _ROW = re.compile(
 )
 _VARIES = (
     (r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME"), (r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "TIME"), (r"\d\d:\d\d UTC", "TIME"),
-    (r"/tmp/[\w./-]+(?=/(?:efs|fsx))", ""),
+    (r"cr-[0-9a-f]{17}", "cr-ID"), (r"/tmp/[\w./-]+(?=/(?:efs|fsx))", ""),
 )  # fmt: skip
 
 

@@ -119,6 +119,16 @@ def test_a_capacity_block_that_is_not_active_is_named(backend: SlurmBackend, slu
     assert backend.wait(job.id, 600).ok
 
 
+def test_a_lost_node_is_named(backend: SlurmBackend, slurm: LocalSlurm) -> None:
+    job = backend.submit(Script(filename="x.sh", content=b"sleep 3600", nodes=1, precompile=False))
+    until(lambda: backend.status(job.id).state == "RUNNING")
+    node = backend.status(job.id).current.nodes
+    slurm.run(["scontrol", "update", f"nodename={node}", "state=down", "reason=EC2 status check failed"])
+    until(lambda: f"{node} is down" in backend.status(job.id).current.reason)
+    told("lost node", "ParallelCluster", "trn status", backend.status(job.id).current.reason)
+    backend.cancel(job.id)
+
+
 def test_metrics_of_the_queue_are_those_of_slurm(backend: SlurmBackend, slurm: LocalSlurm, tmp_path: Path) -> None:
     """The service of the head node (`bootstrap/lib/metrics.py`) reads what a real Slurm prints."""
     refuse(slurm, FREE)

@@ -74,6 +74,19 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
+def test_a_lost_node(backend: SlurmBackend, slurm: LocalSlurm) -> None:
+    job = backend.submit(script("sleep 3600"))
+    until(lambda: backend.status(job.id).state == "RUNNING")
+    node = backend.status(job.id).current.nodes
+    slurm.run(["scontrol", "update", f"nodename={node}", "state=down", "reason=EC2 status check failed"])
+    try:
+        until(lambda: f"{node} is down" in backend.status(job.id).current.reason)
+        told("lost node", "PCS", "trn status", backend.status(job.id).current.reason)
+    finally:
+        slurm.run(["scontrol", "update", f"nodename={node}", "state=resume"])
+        backend.cancel(job.id)
+
+
 def test_a_full_disk(backend: SlurmBackend, slurm: LocalSlurm) -> None:
     slurm.run(["scontrol", "update", "partitionname=trn", "state=DOWN"])
     job = backend.submit(script("true"))

@@ -3,8 +3,11 @@ creation and a failed update of a Slurm cluster: tests/faults/test_cluster.py.""
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 import json
+import time
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +16,8 @@ import pytest
 from botocore.stub import Stubber
 
 from sandbox import LocalAws
+from tests.sandbox.test_pcs import BASE as PCS
+from tests.told import told
 from trainium_cdk.operations.supply import closed
 from trainium_cdk.operations.why import EVENTS, LINES, _allowed, eks_issues, failed_events, log_lines, why
 
@@ -238,11 +243,62 @@ def test_a_reservation_that_launches_nothing_is_named(described: list[dict[str, 
     ):
         ec2 = client("ec2")
         with Stubber(ec2) as answers:
-            filters = [{"Name": "capacity-reservation-id", "Values": [BLOCK]}]
-            answers.add_response(
-                "describe_capacity_reservations", {"CapacityReservations": described}, {"Filters": filters}
-            )
+            if described:
+                expected = {"CapacityReservationIds": [BLOCK]}
+                answers.add_response("describe_capacity_reservations", {"CapacityReservations": described}, expected)
+            else:
+                answers.add_client_error("describe_capacity_reservations", "InvalidCapacityReservationId.NotFound")
             found = [text for _, text in closed(ec2, template)]
         assert len(found) == (sentence is not None)
         assert not sentence or found[0].startswith(sentence)
     assert list(closed(client("ec2"), {"no": "reservation"})) == []
+
+
+def test_what_pcs_reports_in_the_local_aws(local_aws: LocalAws) -> None:
+    """A real stack; the errors have the form of botocore's model."""
+    name = f"why-{uuid.uuid4().hex[:6]}"
+    template = copy.deepcopy(PCS)
+    template["Resources"]["Cluster"]["Properties"]["Name"] = name
+    shortage = (
+        "We currently do not have sufficient trn1.2xlarge capacity in the Availability Zone you requested (us-east-1a)."
+    )
+    ec2 = local_aws.client("ec2")
+    asked = {
+        "InstanceType": "trn1.2xlarge",
+        "InstancePlatform": "Linux/UNIX",
+        "AvailabilityZoneId": "use1-az6",
+        "InstanceCount": 1,
+    }
+    block = ec2.create_capacity_reservation(**asked)["CapacityReservation"]["CapacityReservationId"]
+    target = {"CapacityReservationTarget": {"CapacityReservationId": block}}
+    template["Resources"]["Template"]["Properties"]["LaunchTemplateData"]["CapacityReservationSpecification"] = target
+    cloudformation = local_aws.client("cloudformation")
+    local_aws.set_answers("pcs-errors", {"trn-a": [{"code": "InsufficientInstanceCapacity", "message": shortage}]})
+    try:
+        cloudformation.create_stack(StackName=name, TemplateBody=json.dumps(template), Capabilities=["CAPABILITY_IAM"])
+        cloudformation.get_waiter("stack_create_complete").wait(StackName=name, WaiterConfig={"Delay": 1})
+        local_aws.set_answers("reservations", {block: {"ReservationType": "capacity-block", "State": "expired"}})
+        expired, found = why(name, local_aws.client).evidence
+        template["Resources"]["Nodes"]["Properties"]["ScalingConfiguration"] = {
+            "MinInstanceCount": 5,
+            "MaxInstanceCount": 4,
+        }
+        cloudformation.update_stack(StackName=name, TemplateBody=json.dumps(template), Capabilities=["CAPABILITY_IAM"])
+        deadline = time.monotonic() + 120
+        while "IN_PROGRESS" in cloudformation.describe_stacks(StackName=name)["Stacks"][0]["StackStatus"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        first = why(name, local_aws.client).first
+    finally:
+        local_aws.set_answers("pcs-errors", None)
+        local_aws.set_answers("reservations", None)
+        ec2.cancel_capacity_reservation(CapacityReservationId=block)
+        cloudformation.delete_stack(StackName=name)
+        cloudformation.get_waiter("stack_delete_complete").wait(StackName=name, WaiterConfig={"Delay": 1})
+    told("expired block", "PCS", "trn why", expired.text)
+    assert found.where == "PCS compute node group trn-a"
+    assert found.error
+    assert found.error.name == "no-capacity"
+    told("no capacity", "PCS", "trn why", f"{found.where}: {found.text}")
+    assert first
+    told("failed update", "PCS", "trn why", f"first cause: {first.where}: {first.text}")

@@ -18,12 +18,8 @@ def closed(ec2: Any, template: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         ec2: boto3 client.
     """
     ids = sorted(set(_RESERVATION.findall(json.dumps(template, default=str))))
-    # by filter: an id that is gone would fail the request
-    filters = [{"Name": "capacity-reservation-id", "Values": ids}] if ids else []
-    pages = ec2.get_paginator("describe_capacity_reservations").paginate(Filters=filters) if ids else ()
-    found = {r["CapacityReservationId"]: r for page in pages for r in page["CapacityReservations"]}
     for id in ids:
-        one = found.get(id, {"State": "not in this account and region"})
+        one = _reservation(ec2, id)
         state, end = one["State"], one.get("EndDate")
         what = f"capacity {'block' if one.get('ReservationType') == 'capacity-block' else 'reservation'} {id}"
         if state in _LATER:
@@ -37,13 +33,28 @@ def closed(ec2: Any, template: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             )
 
 
+def _reservation(ec2: Any, id: str) -> Mapping[str, Any]:
+    from botocore.exceptions import ClientError
+
+    try:  # one by one: an id that is gone fails the whole request
+        found: Mapping[str, Any] = ec2.describe_capacity_reservations(CapacityReservationIds=[id])[
+            "CapacityReservations"
+        ][0]
+    except ClientError as e:
+        if not e.response["Error"]["Code"].startswith("InvalidCapacityReservationId"):
+            raise
+        return {"State": "not in this account and region"}
+    return found
+
+
 def pcs_errors(pcs: Any, cluster: str) -> Iterator[tuple[str, str]]:
     """What PCS reports of a cluster, its node groups and its queues, each with what it is about.
 
     Args:
         pcs: boto3 client.
-        cluster: id of the cluster.
+        cluster: id or ARN of the cluster.
     """
+    cluster = cluster.rpartition("/")[2]
     yield from _errors("PCS cluster", pcs.get_cluster(clusterIdentifier=cluster)["cluster"])
     for kind, listed, key in (
         ("compute_node_group", "computeNodeGroups", "computeNodeGroup"),

@@ -229,9 +229,14 @@ def _of_queue(name: str, number: str, known: Known, code: int | None) -> Stage:
             inactive=known.inactive,
             number=number,
             nodes=_waits_for_nodes(known, text),
-            begins="starts again in a moment" if state else "starts in a moment",
+            begins=f"starts again in a moment{_lost(known)}" if state else "starts in a moment",
         )
     return Stage(name, number, current, text, nodes or (state[4] if state else ""), code, started, ended)
+
+
+def _lost(known: Known) -> str:
+    """The nodes that are down, of which the stage has lost one."""
+    return next((f": {down.nodes[:200]} is down ({down.reason[:200]})" for down in known.down if down.nodes), "")
 
 
 _EC2_CODE = re.compile(r"\(Code:(\w{1,60})\)")
