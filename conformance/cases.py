@@ -67,9 +67,9 @@ def cluster(engine: str, job: AnyJob) -> Cluster:
     return kubernetes.make_cluster(kubernetes.fleet(instance, 16, cores=cores), **changes, image=image)
 
 
-def start(engine: str, job: AnyJob, stage: str = "train", *checkpoints: str) -> Launched:
+def start(engine: str, job: AnyJob, stage: str = "train", *checkpoints: str, confined: bool = False) -> Launched:
     """The program that the job starts on such a cluster, on which the files that it names exist."""
-    return launched(job, cluster(engine, job), stage=stage, files=[*_named(job), *checkpoints])
+    return launched(job, cluster(engine, job), stage=stage, files=[*_named(job), *checkpoints], confined=confined)
 
 
 def prepare(engine: str, job: AnyJob) -> list[str]:

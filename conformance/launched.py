@@ -15,6 +15,7 @@ from typing import cast
 from sandbox import head_node
 from sandbox.slurm_packages import SYSTEM_PATH
 from trainium_cdk.jobs import AnyJob, Submission, kubernetes, slurm
+from trainium_cdk.jobs.kubernetes.pods import USER
 from trainium_cdk.outputs import EksCluster, SlurmCluster
 
 Cluster = SlurmCluster | EksCluster
@@ -36,6 +37,13 @@ check_compiled() { :; }
 keep_nodes() { :; }
 """
 """The functions of stage.sh that ask Slurm."""
+_CONFINE = (
+    *("unshare", "--mount", "bash", "-ec"),
+    f"""while [ "$1" != -- ]; do mount --bind "$1" "$1"; shift; done
+mount -o remount,bind,ro /
+exec setpriv --reuid {USER} --regid {USER} --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs "${{@:2}}\"""",
+    "confine",
+)
 _CALL = '{name}() {{ printf "%q " {name} "$@" >> "$RECORDS/calls"; echo >> "$RECORDS/calls"; }}\n'
 _CORRECTED = "/script/launch.py"
 """What starts a program with corrections; their names and the program follow."""
@@ -97,11 +105,14 @@ class Launched:
         return at + (self.command[at] == "-m")
 
 
-def launched(job: AnyJob, cluster: Cluster, *, stage: str = "train", files: Iterable[str] = ()) -> Launched:
+def launched(
+    job: AnyJob, cluster: Cluster, *, stage: str = "train", files: Iterable[str] = (), confined: bool = False
+) -> Launched:
     """Run a stage of a rendered job on its first node until it has started its program.
 
     Args:
         files: files that exist on the cluster's shared file system.
+        confined: as in a container: as the pods' user, without privileges, and only the pod's volumes can be written. Needs root.
 
     Raises:
         RuntimeError: the script failed; the message has its output.
@@ -115,7 +126,7 @@ def launched(job: AnyJob, cluster: Cluster, *, stage: str = "train", files: Iter
         if node.engine == "slurm":
             node.run(f"{stage}.sbatch", str(node.job))
         else:
-            node.run("node.sh", stage)
+            node.run("node.sh", stage, confined=confined)
         folder, *command = node.shown("started").split("\0")[:-1]
         pairs = (item.partition("=") for item in node.shown("environment").split("\0") if item)
         given = {*node.variables, *_SHELL}
@@ -153,11 +164,11 @@ class _Node:
     """
 
     def __init__(self, root: Path, job: AnyJob, cluster: Cluster) -> None:
-        self.root, self.engine = root, cluster.engine
+        self.root, self.engine = root, "slurm" if isinstance(cluster, SlurmCluster) else "kubernetes"
         self.submission = rendered(job, cluster)
         self.job = root / self.submission.directory.lstrip("/")
         self.files = self.job if self.engine == "slurm" else root / "trn/job"
-        for folder in (*(self.job / name for name in ("state", "logs", "work")), root / "bin", root / "run/trn"):
+        for folder in (*(self.job / name for name in ("state", "logs", "work")), root / "bin", root / "run/trn", root / "records"):
             folder.mkdir(parents=True)
         for path, content in self.submission.files.items():
             file = self.files / path
@@ -173,12 +184,12 @@ class _Node:
             "PATH": f"{root}/bin{os.pathsep}{SYSTEM_PATH}",
             "TRN_SHARED_ROOT": str(root),
             "TRN_SYS_ROOT": str(head_node.driver(root)),
-            "RECORDS": str(root),
+            "RECORDS": str(root / "records"),
         }
         environments = [self.job.parents[1] / "environments/made"]
         (self.job / "environment").write_text("made\n")
         if isinstance(cluster, SlurmCluster):
-            environments.append(root / "home" / cluster.venv)
+            environments.append(root / (cluster.venv.lstrip("/") if cluster.venv.startswith("/") else f"home/{cluster.venv}"))
             self.variables |= {
                 **dict.fromkeys(("SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID"), "0"),
                 "SLURM_NTASKS": str(job.nodes * job.processes_per_node),
@@ -192,12 +203,26 @@ class _Node:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.touch(0o755)
 
-    def run(self, script: str, *arguments: str) -> None:
+    def run(self, script: str, *arguments: str, confined: bool = False) -> None:
         command = ["bash", "-c", _FUNCTIONS, "bash", str(self.files / script), *arguments]
+        if confined:
+            command = [*_CONFINE, *self._writable(), "--", *command]
         done = subprocess.run(command, env=self.variables, cwd=self.root, capture_output=True, text=True, check=False)
-        if done.returncode or not any((self.root / name).exists() for name in ("started", "calls")):
+        if done.returncode or not any((self.root / "records" / name).exists() for name in ("started", "calls")):
             output = f"exit code {done.returncode}: {done.stdout}{done.stderr}"
             raise RuntimeError(f"{script} of {self.submission.id} did not run to its end: {output}")
+
+    def _writable(self) -> list[str]:
+        """The user's own directories: the volumes of a pod, and what the job has on the shared file system."""
+        self.root.chmod(0o755)
+        volumes = [self.root / name for name in ("home", "run/trn", "records")]
+        for folder in (*volumes, self.job):
+            folder.mkdir(exist_ok=True)
+            subprocess.run(["chown", "-R", f"{USER}:{USER}", folder], check=True)
+        shared = self.job.parents[1]
+        for folder in (shared, shared / "jobs"):
+            folder.chmod(0o1777)
+        return [str(place) for place in (*volumes, shared)]
 
     def write(self, files: Iterable[str]) -> None:
         for name in files:
@@ -207,7 +232,7 @@ class _Node:
 
     def shown(self, record: str) -> str:
         """A record, with the paths that the cluster has."""
-        return (self.root / record).read_text().replace(str(self.root / "home"), "~").replace(str(self.root), "")
+        return (self.root / "records" / record).read_text().replace(str(self.root / "home"), "~").replace(str(self.root), "")
 
 
 def rendered(job: AnyJob, cluster: Cluster) -> Submission:

@@ -3,6 +3,7 @@ does not use here, is there by name."""
 
 import json
 import sys
+from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,13 @@ INFERENCE = tuple(f"neuronx_distributed.{name}" for name in ("trace", "kernels",
 
 
 class Absent:
-    """Finds the modules, and makes them."""
+    """Finds the modules that `these` says, and makes them."""
+
+    def __init__(self, these: Callable[[str], bool]) -> None:
+        self.these = these
 
     def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> ModuleSpec | None:
-        if name.split(".")[0] in ABSENT or name.startswith(INFERENCE):
+        if self.these(name):
             return ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
         return None
 
@@ -31,4 +35,5 @@ class Absent:
         pass
 
 
-sys.meta_path.insert(0, Absent())
+sys.meta_path.insert(0, Absent(lambda name: name.startswith(INFERENCE)))
+sys.meta_path.append(Absent(lambda name: name.split(".")[0] in ABSENT))  # where they are not installed

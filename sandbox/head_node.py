@@ -38,7 +38,7 @@ _REPOSITORIES = {
     "aws-neuron-samples": "https://github.com/aws-neuron/aws-neuron-samples.git",
     "neuronx-distributed-training": "https://github.com/aws-neuron/neuronx-distributed-training.git",
 }
-_MODULES = {
+MODULES = {
     "huggingface-hub": '''"""Downloads nothing: the sandbox's model does not read these files. Like the original, it asks the hub for a
 model's newest commit first, which HF_HUB_OFFLINE=1 forbids; then it returns what is in the cache, whole or not."""
 
@@ -272,7 +272,7 @@ def wheels(where: Path) -> Path:
     """The packages that jobs install with pip, as wheels in a directory."""
     _fresh(where)
     for name, version in sorted(_pins()):
-        modules = {f"{name.replace('-', '_')}.py": _MODULES.get(name, "")}
+        modules = {f"{name.replace('-', '_')}.py": MODULES.get(name, "")}
         wheel(where, name, version, modules, ["huggingface-hub"] if name == "optimum-neuron" else [])
     return where
 

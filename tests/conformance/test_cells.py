@@ -21,8 +21,10 @@ TRN3 = "tests/environments/trn3-catalog.yaml"
 """An environment that adds the type: the catalogue does not have it."""
 NODES = {
     "slurm": "pcluster: {{os: {system}, queues: [{{name: q, compute_resources: [{{instance_type: {type}, max_nodes: 4}}]}}]}}\n",
+    "pcs": "pcs: {{os: {system}, queues: [{{name: q, compute_resources: [{{instance_type: {type}, max_nodes: 4}}]}}]}}\n",
     "kubernetes": "eks: {{node_groups: [{{instance_type: {type}, max_nodes: 4}}]}}\n",
 }
+SLURM = ("slurm", "pcs")
 REASONS = {
     "bert-large": "bert-large runs on trn1, trn1n, trn2, trn2u, but",
     "finetune": "finetune runs on trn2, trn2u, trn3, but",
@@ -56,7 +58,7 @@ def clusters(engine: str, instance: str) -> list[Cluster]:
     for release, one in known.releases.items():
         for framework in one.frameworks:
             versions = {"release": release, "framework": framework}
-            if engine == "slurm":
+            if engine in SLURM:
                 stacks = [
                     Stack.slurm(known, family, **versions, system=s) for s in known.parallelcluster.operating_systems
                 ]
@@ -73,11 +75,13 @@ def clusters(engine: str, instance: str) -> list[Cluster]:
 def cluster(engine: str, env: settings.Environment) -> Cluster:
     if engine == "slurm":
         exported = outputs.slurm_outputs(env, head_node_id="i-0123456789abcdef0", bucket="trn-bucket")
+    elif engine == "pcs":
+        exported = outputs.pcs_outputs(env, cluster_id="pcs_0123456789", login_group_id="pcs_abc", bucket="trn-bucket")
     else:
         exported = outputs.eks_outputs(env, bucket="trn-bucket")
     found = outputs.parse("TrnStack", env.region, {key: value for key, (value, _) in exported.items()})
     assert isinstance(found, Cluster)
-    return found if engine == "slurm" or found.image else found.model_copy(update={"image": cases.IMAGE})
+    return found if engine in SLURM or found.image else found.model_copy(update={"image": cases.IMAGE})
 
 
 def first(kind: str, engine: str, instance: str) -> tuple[AnyJob, Cluster] | list[str]:
@@ -100,7 +104,7 @@ def test_the_table_has_every_kind_and_type() -> None:
 
 
 @pytest.mark.parametrize("instance", TYPES)
-@pytest.mark.parametrize("engine", cases.ENGINES)
+@pytest.mark.parametrize("engine", NODES)
 @pytest.mark.parametrize("kind", TABLE)
 def test_cell(kind: str, engine: str, instance: str) -> None:
     expected = TABLE[kind][TYPES.index(instance)]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from conformance import cases
-from conformance.launched import Launched, launched
+from conformance.launched import Launched, launched, rendered
 from trainium_cdk.jobs import BertLarge, Script, TorchTitan, kinds
 
 ROOT = Path(__file__).parents[2]
@@ -92,3 +92,22 @@ def test_a_script_that_fails_is_reported() -> None:
         RuntimeError, match=r"(?s)node\.sh of bert-large-t did not run to its end: .*there is no checkpoint"
     ):
         launched(job, on)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start it as another user")
+@pytest.mark.parametrize("kind", cases.JOBS)
+def test_as_the_pods_user_with_a_root_that_is_read_only(kind: str) -> None:
+    """Every kind's container is started up to its program, in each stage; where it writes, the pod has a volume."""
+    job = cases.JOBS[kind]
+    for stage in ("precompile", "train") if job.precompile else ("train",):
+        assert cases.start("kubernetes", job, stage, confined=True) == cases.start("kubernetes", job, stage)
+
+
+@pytest.mark.parametrize("engine", cases.ENGINES)
+@pytest.mark.parametrize("kind", cases.JOBS)
+def test_nothing_that_is_rendered_asks_the_metadata_service(kind: str, engine: str) -> None:
+    """Its address is only in the correction that limits the time for which a vendor's program does."""
+    job = cases.JOBS[kind]
+    found = {name for name, content in rendered(job, cases.cluster(engine, job)).files.items() if b"169.254." in content or b"fd00:ec2" in content}
+    asks = kind in ("bert-large", "gpt-6.7b", "llama3.1-8b")
+    assert {name.rpartition("/")[2] for name in found} == ({"limit_metadata.py"} if asks else set())

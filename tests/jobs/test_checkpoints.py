@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import zipfile
 from importlib.resources import files
@@ -55,3 +56,22 @@ def test_a_restart_leaves_one(rank: str, left: list[str], tmp_path: Path) -> Non
     assert sorted(file.name for file in tmp_path.glob("*.pt")) == left
     assert (tmp_path / "best/ckpt_3.pt").exists()
     assert (tmp_path / "results.json").exists()
+
+
+@pytest.mark.parametrize(("rank", "left"), [("0", {"step=8.ckpt"}), ("1", {"step=4.ckpt", "step=8.ckpt", "step=12.ckpt"})])
+def test_a_restart_of_nxd_training_finds_one_that_is_complete(rank: str, left: set[str], tmp_path: Path) -> None:
+    """The program itself would take the newest, complete or not (conformance/test_nemo.py)."""
+    for number, (step, done) in enumerate(((8, True), (4, True), (12, False))):
+        (tmp_path / f"step={step}.ckpt/model").mkdir(parents=True)
+        if done:
+            (tmp_path / f"step={step}.ckpt/done").touch()
+            os.utime(tmp_path / f"step={step}.ckpt/done", (100 - number, 100 - number))
+    (tmp_path / "other").mkdir()
+    bash(f'NODE_RANK={rank}; keep_newest_checkpoint "{tmp_path}"; keep_newest_checkpoint "{tmp_path}/none"')
+    assert {file.name for file in tmp_path.iterdir()} == left | {"other"}
+
+
+def test_where_none_is_complete_it_starts_again(tmp_path: Path) -> None:
+    (tmp_path / "step=4.ckpt").mkdir()
+    bash(f'keep_newest_checkpoint "{tmp_path}"')
+    assert not [*tmp_path.iterdir()]

@@ -274,6 +274,27 @@ def test_checkpoints_have_the_fp32_weights(use: int, tmp_path: Path) -> None:
     assert done.stdout.split() == [str(bool(use))] * 3, done.stderr
 
 
+SAMPLERS = """
+class BaseMegatronBatchSampler:
+    total_samples, global_batch_size = 50, 4
+    def __init__(self, consumed): self.consumed_samples = consumed
+    def __len__(self): return (self.total_samples - self.consumed_samples) // self.global_batch_size
+"""
+
+
+def test_a_loader_that_resumes_has_the_batches_of_the_whole_training(tmp_path: Path) -> None:
+    """NeMo is not imported before the script sets what PyTorch/XLA reads then."""
+    place = tmp_path / "nemo/collections/nlp/data/language_modeling/megatron"
+    place.mkdir(parents=True)
+    (place / "megatron_batch_samplers.py").write_text(SAMPLERS)
+    (tmp_path / "train.py").write_text(
+        "import sys\nprint('nemo' in sys.modules)\nfrom nemo.collections.nlp.data.language_modeling.megatron.megatron_batch_samplers "
+        "import BaseMegatronBatchSampler as B\nprint(len(B(0)), len(B(16)), len(B(48)))\n"
+    )
+    done = launch(sys.executable, tmp_path, "count_all_batches", "train.py")
+    assert done.stdout == "False\n12 12 12\n", done.stderr
+
+
 @pytest.mark.parametrize(
     ("job", "names"),
     [
@@ -284,9 +305,10 @@ def test_checkpoints_have_the_fp32_weights(use: int, tmp_path: Path) -> None:
         ),
         (BertLarge(phase=2, checkpoint="a"), ["limit_metadata"]),
         (LlamaNxd(data="/fsx/d"), ["limit_metadata", "keep_data_position", "keep_master_weights"]),
+        (Gpt(), ["limit_metadata", "count_all_batches"]),
     ],
 )
-def test_kinds_send_what_they_start(job: BertLarge | LlamaNxd, names: list[str]) -> None:
+def test_kinds_send_what_they_start(job: BertLarge | Gpt | LlamaNxd, names: list[str]) -> None:
     assert list(job.files) == ["launch.py", *(f"{name}.py" for name in names)]
 
 

@@ -58,7 +58,7 @@ REPOSITORIES: Mapping[str, Mapping[str, str]] = {
     "NVIDIA/apex": {"pyproject.toml": _PROJECT, "backend.py": _BACKEND.format(name="apex"), "setup.py": "raise 1"},
     "aws-neuron/deep-learning-containers": {
         "common/apex_setup.py": "",
-        "common/nxdt_requirements.txt": "nemo_toolkit==2.1.0\nrequests==2.31.0\n",
+        "common/nxdt_requirements.txt": "nemo_toolkit==2.1.0\nhuggingface_hub>=0.27.1\npangu\nrequests==2.32.4\n",
         "common/nxdt_install_setup.sh": _SETUP,
     },
 }
@@ -93,6 +93,9 @@ class Site:
         (root / ".gitconfig").write_text("\n".join([*lines, ""]))
         wheels = head_node.wheels(root / "wheels")
         head_node.wheel(wheels, "nemo-toolkit", "2.1.0", NEMO)
+        for name, version in (("pangu", "4.0.6.1"), ("pangu", "6.1.0"), ("requests", "2.32.4")):
+            head_node.wheel(wheels, name, version, {})
+        head_node.wheel(wheels, "huggingface-hub", "0.36.2", {"huggingface_hub.py": head_node.MODULES["huggingface-hub"]})
         for number in range(64):
             shard = root / f"shared/efs/shards/part_training_{number}.hdf5"
             shard.parent.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ def download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], st
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     module: dict[str, Any] = {}
-    exec(head_node._MODULES["huggingface-hub"], module)  # noqa: S102  as the nodes import it
+    exec(head_node.MODULES["huggingface-hub"], module)  # noqa: S102  as the nodes import it
     return lambda: str(module["snapshot_download"]("a/model", allow_patterns=["config.json"]))
 
 

@@ -118,7 +118,8 @@ def check(job: Job, cluster: ClusterOutputs) -> None:
     python = python_on(job.image, cluster)
     if python and packages.pythons and python not in packages.pythons:
         where = f"the image {job.image or cluster.image}" if cluster.containers else cluster.stack
-        fix = "Use another image" if cluster.containers else "Deploy with another `pcluster: {os: ...}`"
+        section = "pcs: {os: ..., custom_ami: ...}" if cluster.engine == "pcs" else "pcluster: {os: ...}"
+        fix = "Use another image" if cluster.containers else f"Deploy with another `{section}`"
         raise JobError(
             f"the packages of {job.kind} have wheels for Python {listed(packages.pythons)}, and {where} has Python {python}. {fix}"
         )

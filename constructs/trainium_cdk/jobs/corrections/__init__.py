@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 Correction = Literal[
+    "count_all_batches",
     "limit_metadata",
     "keep_fp32_state",
     "keep_data_position",

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import shell, templates
+from trainium_cdk.jobs import corrections, shell, templates
 from trainium_cdk.jobs.models import Data, Job, Upstream, Word, check_checkpoints
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 _TREE = sources().repositories["nxdt"]
 _VENDOR = {name: sources().repositories[name] for name in ("apex", "containers")}
 _CONFIG = "megatron_gpt_config"
+_SCRIPT = "training_orchestrator.py"
+_CORRECTIONS: tuple[corrections.Correction, ...] = ("limit_metadata", "count_all_batches")
+_TOKENIZER = "gpt2"
+"""NeMo asks Hugging Face for it, also where it is given the vocabulary as files."""
 _CHECKPOINTS = "exp_manager.checkpoint_callback_params"
 _BAR = Pattern(r"\|\s{0,20}(?P<at>\d{1,15})/(?P<total>\d{1,15}) \[(?P<rest>[^\[\]\r\n]{0,2000})\]")
 _SETTING = Pattern(rf"(?P<key>[\w-]{{1,60}})=(?P<value>{NUMBER})(?=[,\]\s]|$)")
@@ -53,14 +57,14 @@ _RANDOM = (
     "for dropout: NxD Training does not save the generators' states"
 )
 PACKAGES = Packages(
-    pins=("Cython", "packaging", "pybind11", "setuptools>=70,<81", "torchvision", "wheel"),
+    pins=("Cython", "packaging", "psutil", "pybind11", "setuptools>=70,<81", "torchvision", "wheel"),
     libraries=("neuronx_distributed", "neuronx_distributed_training"),
     pythons=("3.10", "3.11", "3.12"),
     megabytes=1200,
     also="NeMo 2.1.0, Apex 25.07 and what the vendor's training image has with them",
 )
-"""What the vendor's nxdt_requirements.txt needs before it is installed (`shell/nxd_training.sh`); setuptools 81 has no pkg_resources.
-Pythons: those that numpy and PyYAML have wheels for, at its versions."""
+"""What the vendor's nxdt_requirements.txt needs before it is installed (`shell/nxd_training.sh`), and psutil, which NeMo imports and the
+vendor's image has; setuptools 81 has no pkg_resources. Pythons: those that numpy and PyYAML have wheels for, at its versions."""
 
 
 class Gpt(Job):
@@ -126,7 +130,8 @@ class Gpt(Job):
             )
 
     def launch_environment(self, plan: Plan, torch: tuple[int, ...]) -> dict[str, str]:
-        return {"HYDRA_FULL_ERROR": "1", "MALLOC_ARENA_MAX": "128", "XLA_DISABLE_FUNCTIONALIZATION": "0"}
+        env = {"HYDRA_FULL_ERROR": "1", "MALLOC_ARENA_MAX": "128", "XLA_DISABLE_FUNCTIONALIZATION": "0"}
+        return env if "HF_HOME" in self.env else {**env, "HF_HUB_OFFLINE": "1"}  # `prepare` has fetched the tokenizer
 
     def template(self, plan: Plan) -> Template:
         fetch, data = templates.data(self.data, "gpt2-wikipedia")
@@ -142,6 +147,7 @@ class Gpt(Job):
             'data.tokenizer.vocab_file="$data/gpt2-vocab.json" data.tokenizer.merge_file="$data/gpt2-merges.txt"',
             f'model.optim.lr={templates.number(self.learning_rate)} compiler_cache_url="$cache"',
         ]
+        own_cache = "HF_HOME" in self.env
         node = f"""{templates.tree_ref("nxdt", _TREE)}
 cd "$trn/src/nxdt-$nxdt_ref/examples"
 data={data}
@@ -150,7 +156,7 @@ mkdir -p "$job/output"
 COMPILE=0
 if [ "$stage" = precompile ]; then COMPILE=1; fi
 export COMPILE
-{templates.command("training_orchestrator.py", options)}
+{"" if own_cache else "export HF_HOME=$trn/hf_cache" + chr(10)}{templates.command(corrections.program(_SCRIPT, *_CORRECTIONS), options)}
 {templates.RUN}"""
         trees = [f"{templates.tree_ref(name, tree)} {name}_url={tree.url}" for name, tree in _VENDOR.items()]
         prepare = f"""{chr(10).join(trees)}
@@ -158,8 +164,13 @@ export COMPILE
 {PACKAGES.lines(self, plan.cluster)}
 {templates.tree_ref("nxdt", _TREE)}
 source_tree nxdt {_TREE.url} "$nxdt_ref"
-{fetch}"""
-        return Template(node, prepare, require=templates.on_cluster(self.data or "", plan))
+{"" if own_cache else f"hugging_face {_TOKENIZER} '*.json' merges.txt" + chr(10)}{fetch}"""
+        before = 'keep_newest_checkpoint "$job/output/checkpoints"'
+        return Template(node, prepare, before, require=templates.on_cluster(self.data or "", plan))
+
+    @property
+    def files(self) -> Mapping[str, bytes]:
+        return corrections.sent(*_CORRECTIONS)
 
 
 KIND = Gpt
