@@ -168,7 +168,12 @@ class _Node:
         self.submission = rendered(job, cluster)
         self.job = root / self.submission.directory.lstrip("/")
         self.files = self.job if self.engine == "slurm" else root / "trn/job"
-        for folder in (*(self.job / name for name in ("state", "logs", "work")), root / "bin", root / "run/trn", root / "records"):
+        for folder in (
+            *(self.job / name for name in ("state", "logs", "work")),
+            root / "bin",
+            root / "run/trn",
+            root / "records",
+        ):
             folder.mkdir(parents=True)
         for path, content in self.submission.files.items():
             file = self.files / path
@@ -189,9 +194,11 @@ class _Node:
         environments = [self.job.parents[1] / "environments/made"]
         (self.job / "environment").write_text("made\n")
         if isinstance(cluster, SlurmCluster):
-            environments.append(root / (cluster.venv.lstrip("/") if cluster.venv.startswith("/") else f"home/{cluster.venv}"))
+            environments.append(
+                root / (cluster.venv.lstrip("/") if cluster.venv.startswith("/") else f"home/{cluster.venv}")
+            )
             self.variables |= {
-                **dict.fromkeys(("SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID"), "0"),
+                **dict.fromkeys(("SLURM_JOB_ID", "SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID"), "0"),
                 "SLURM_NTASKS": str(job.nodes * job.processes_per_node),
                 "SLURM_NNODES": str(job.nodes),
                 "SLURMD_NODENAME": "node",
@@ -232,7 +239,12 @@ class _Node:
 
     def shown(self, record: str) -> str:
         """A record, with the paths that the cluster has."""
-        return (self.root / "records" / record).read_text().replace(str(self.root / "home"), "~").replace(str(self.root), "")
+        return (
+            (self.root / "records" / record)
+            .read_text()
+            .replace(str(self.root / "home"), "~")
+            .replace(str(self.root), "")
+        )
 
 
 def rendered(job: AnyJob, cluster: Cluster) -> Submission:

@@ -30,12 +30,23 @@ REPOSITORIES = {
     "apex": "NVIDIA/apex",
 }
 ORIGINAL = f"{REPOSITORIES['nxdt']} {TREES['nxdt'].commit[:12]}, NeMo 2.1.0, Lightning 2.5.0 (PyPI)"
-SMALL = (
-    "trainer.devices=1 trainer.num_nodes=1 distributed_strategy.tensor_model_parallel_size=1 distributed_strategy.sequence_parallel=False "
-    "model.num_layers=1 model.hidden_size=16 model.ffn_hidden_size=32 model.num_attention_heads=2 model.num_kv_heads=2 "
-    "model.encoder_seq_length=16 model.hidden_dropout=0.0 model.attention_dropout=0.0 model.ffn_dropout=0.0 model.optim.sched.warmup_steps=3 "
-    "model.optim.sched.constant_steps=0"
-).split()
+SMALL = [
+    "trainer.devices=1",
+    "trainer.num_nodes=1",
+    "distributed_strategy.tensor_model_parallel_size=1",
+    "distributed_strategy.sequence_parallel=False",
+    "model.num_layers=1",
+    "model.hidden_size=16",
+    "model.ffn_hidden_size=32",
+    "model.num_attention_heads=2",
+    "model.num_kv_heads=2",
+    "model.encoder_seq_length=16",
+    "model.hidden_dropout=0.0",
+    "model.attention_dropout=0.0",
+    "model.ffn_dropout=0.0",
+    "model.optim.sched.warmup_steps=3",
+    "model.optim.sched.constant_steps=0",
+]
 """Without dropout: NxD Training does not save the generators' states, as the plan says."""
 _DATA = """import random, sys, torch
 from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder
@@ -46,7 +57,7 @@ for _ in range(400):
     made.end_document()
 made.finalize(sys.argv[1] + ".idx")
 """
-_FETCH = 'import huggingface_hub, sys; huggingface_hub.snapshot_download(sys.argv[1], allow_patterns=sys.argv[2:])'
+_FETCH = "import huggingface_hub, sys; huggingface_hub.snapshot_download(sys.argv[1], allow_patterns=sys.argv[2:])"
 
 
 def site_packages(place: Path) -> Path:
@@ -58,7 +69,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The sources, an environment above that of the vendors' packages with what `prepare` adds to it, data, and the fetched tokenizer."""
     vendor.need("nemo")
     made = tmp_path_factory.mktemp("nemo")
-    for name, path in (("nxdt", "src"), ("nxdt", "examples"), ("nxd", "src"), ("containers", "common"), ("apex", "apex")):
+    for name, path in (
+        ("nxdt", "src"),
+        ("nxdt", "examples"),
+        ("nxd", "src"),
+        ("containers", "common"),
+        ("apex", "apex"),
+    ):
         find(REPOSITORIES[name], TREES[name].commit).copy(path, made / name)
     (made / "sitecustomize.py").write_bytes((HERE / "without_neuron.py").read_bytes())
     venv.EnvBuilder(symlinks=True, with_pip=False).create(made / "env")
@@ -67,7 +84,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(made / "apex/apex", packages / "apex")
     places = "".join(f"{name}_url=- {name}_ref=-\n" for name in ("containers", "apex"))
     steps = f"set -euo pipefail\ntrn=-\n{places}{shell.read('nxd_training.sh').decode()}\nsteps\n"
-    patches = [line for line in (made / "containers/common/nxdt_install_setup.sh").read_text().splitlines() if line.startswith("sed ")]
+    patches = [
+        line
+        for line in (made / "containers/common/nxdt_install_setup.sh").read_text().splitlines()
+        if line.startswith("sed ")
+    ]
     assert len(patches) == 2
     bash(made, "\n".join([steps, f"VENV_PATH={packages}", *patches]))
     words = {**{f"t{n}": n for n in range(96)}, "<|endoftext|>": 96}
@@ -81,12 +102,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bash(made, f"python3 -c '{_DATA}' {made}/data/my-gpt2_text_document")
     [line] = [line for line in cases.prepare("slurm", Gpt(data="/efs/gpt2")) if line.startswith("hugging_face ")]
     with hub.hub(made / "models") as address:
-        bash(made, f"HF_ENDPOINT={address} HF_HOME={made}/hf_cache python3 -c '{_FETCH}' {line.removeprefix('hugging_face ')}")
+        bash(
+            made,
+            f"HF_ENDPOINT={address} HF_HOME={made}/hf_cache python3 -c '{_FETCH}' {line.removeprefix('hugging_face ')}",
+        )
     return made
 
 
 def bash(folder: Path, text: str, **more: str) -> str:
-    env = {**os.environ, **vendor.offline(), "VIRTUAL_ENV": str(folder / "env"), "PATH": f"{folder}/env/bin:{os.environ['PATH']}", **more}
+    env = {
+        **os.environ,
+        **vendor.offline(),
+        "VIRTUAL_ENV": str(folder / "env"),
+        "PATH": f"{folder}/env/bin:{os.environ['PATH']}",
+        **more,
+    }
     done = subprocess.run(["bash", "-c", text], env=env, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
@@ -101,21 +131,36 @@ def train(folder: Path, output: Path, stop: int = 0, *, corrected: bool = True) 
     for name, content in job.files.items():
         (folder / "script" / name).write_bytes(content)
     words = [
-        word.replace("/efs/gpt2", f"{folder}/data").replace("/efs/trn/jobs/gpt-6.7b-t/output", str(output)) for word in start.arguments
+        word.replace("/efs/gpt2", f"{folder}/data").replace("/efs/trn/jobs/gpt-6.7b-t/output", str(output))
+        for word in start.arguments
     ]
     corrections = start.corrections if corrected else "limit_metadata"
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
-    ranks = dict.fromkeys(("RANK", "LOCAL_RANK", "GROUP_RANK"), "0") | dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), "1")
+    ranks = dict.fromkeys(("RANK", "LOCAL_RANK", "GROUP_RANK"), "0") | dict.fromkeys(
+        ("WORLD_SIZE", "LOCAL_WORLD_SIZE"), "1"
+    )
     env = {
         **os.environ, **start.environment, **vendor.offline(), **ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "STOP": str(stop),
         "TORCHELASTIC_RUN_ID": "t", "PJRT_DEVICE": "CPU", "CUDA_VISIBLE_DEVICES": "", "XLA_FLAGS": "--xla_backend_optimization_level=0",
         "HF_HOME": str(folder / "hf_cache"), "PYTHONPATH": os.pathsep.join(map(str, (folder, folder / "nxd/src", folder / "nxdt/src"))),
     }  # fmt: skip
-    command = [folder / "env/bin/python", folder / "script/launch.py", corrections, HERE / "tiny_gpt.py", *words, *SMALL]
-    done = subprocess.run([*command, f"hydra.run.dir={output}.hydra"], env=env, cwd=folder / "nxdt/examples", capture_output=True, text=True, check=False)  # fmt: skip
+    command = [
+        folder / "env/bin/python",
+        folder / "script/launch.py",
+        corrections,
+        HERE / "tiny_gpt.py",
+        *words,
+        *SMALL,
+        f"hydra.run.dir={output}.hydra",
+    ]
+    done = subprocess.run(
+        [str(word) for word in command], env=env, cwd=folder / "nxdt/examples", capture_output=True, text=True, check=False
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr[-5000:]
-    return [json.loads(line.removeprefix("step ")) for line in done.stdout.splitlines() if line.startswith("step [")], done.stdout + done.stderr
+    return [
+        json.loads(line.removeprefix("step ")) for line in done.stdout.splitlines() if line.startswith("step [")
+    ], done.stdout + done.stderr
 
 
 @pytest.mark.original("gpt-6.7b: a restart of its program", ORIGINAL)

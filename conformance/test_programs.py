@@ -127,7 +127,13 @@ def test_the_last_step_is_saved() -> None:
     assert "DEFAULT_CALLBACKS = [DefaultFlowCallback]" in trainer
     inside = trainer[trainer.index("self.callback_handler.on_step_end(") :]
     assert inside.index("self.maybe_save_checkpoint()") < inside.index("self.control.should_training_stop")
-    command = [vendor.ROOT / ".venvs/torchtitan/bin/python", "-c", _SAVED, str(parsed.max_steps), str(parsed.save_steps)]
+    command = [
+        vendor.ROOT / ".venvs/torchtitan/bin/python",
+        "-c",
+        _SAVED,
+        str(parsed.max_steps),
+        str(parsed.save_steps),
+    ]
     done = subprocess.run(command, env={**os.environ, **vendor.offline()}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.splitlines() == [*(f"{n} False" for n in range(1, 7)), "7 True"]

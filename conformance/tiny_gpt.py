@@ -33,7 +33,7 @@ def digest(tensors: Iterable[Any]) -> list[str]:
 
 from neuronx_distributed_training.lightning_modules.model.megatron import MegatronGPTModel  # noqa: E402
 
-forward, end, seen = MegatronGPTModel.forward_backward_step, MegatronGPTModel.on_train_batch_end, {}
+forward, end, seen = MegatronGPTModel.forward_backward_step, MegatronGPTModel.on_train_batch_end, dict[str, Any]()
 
 
 def forward_backward_step(self: Any, batch: Any, is_training: bool = False) -> Any:
@@ -50,7 +50,16 @@ def on_train_batch_end(self: Any, *arguments: Any, **named: Any) -> None:
     state = {k: digest(base.state[s][k] for s in shards) for k in ("exp_avg", "exp_avg_sq")}
     step = self.trainer.global_step
     consumed = self.trainer.datamodule.compute_consumed_samples(step - self.init_global_step)
-    values = [step, seen["rate"], consumed, seen["data"], seen["loss"], digest(self.parameters()), digest(shards), state]
+    values = [
+        step,
+        seen["rate"],
+        consumed,
+        seen["data"],
+        seen["loss"],
+        digest(self.parameters()),
+        digest(shards),
+        state,
+    ]
     print("\nstep", json.dumps(values), flush=True)
     if step == stop:
         os._exit(0)

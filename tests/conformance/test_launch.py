@@ -108,6 +108,10 @@ def test_as_the_pods_user_with_a_root_that_is_read_only(kind: str) -> None:
 def test_nothing_that_is_rendered_asks_the_metadata_service(kind: str, engine: str) -> None:
     """Its address is only in the correction that limits the time for which a vendor's program does."""
     job = cases.JOBS[kind]
-    found = {name for name, content in rendered(job, cases.cluster(engine, job)).files.items() if b"169.254." in content or b"fd00:ec2" in content}
+    found = {
+        name
+        for name, content in rendered(job, cases.cluster(engine, job)).files.items()
+        if b"169.254." in content or b"fd00:ec2" in content
+    }
     asks = kind in ("bert-large", "gpt-6.7b", "llama3.1-8b")
     assert {name.rpartition("/")[2] for name in found} == ({"limit_metadata.py"} if asks else set())

@@ -58,7 +58,9 @@ def test_a_restart_leaves_one(rank: str, left: list[str], tmp_path: Path) -> Non
     assert (tmp_path / "results.json").exists()
 
 
-@pytest.mark.parametrize(("rank", "left"), [("0", {"step=8.ckpt"}), ("1", {"step=4.ckpt", "step=8.ckpt", "step=12.ckpt"})])
+@pytest.mark.parametrize(
+    ("rank", "left"), [("0", {"step=8.ckpt"}), ("1", {"step=4.ckpt", "step=8.ckpt", "step=12.ckpt"})]
+)
 def test_a_restart_of_nxd_training_finds_one_that_is_complete(rank: str, left: set[str], tmp_path: Path) -> None:
     """The program itself would take the newest, complete or not (conformance/test_nemo.py)."""
     for number, (step, done) in enumerate(((8, True), (4, True), (12, False))):

@@ -95,7 +95,9 @@ class Site:
         head_node.wheel(wheels, "nemo-toolkit", "2.1.0", NEMO)
         for name, version in (("pangu", "4.0.6.1"), ("pangu", "6.1.0"), ("requests", "2.32.4")):
             head_node.wheel(wheels, name, version, {})
-        head_node.wheel(wheels, "huggingface-hub", "0.36.2", {"huggingface_hub.py": head_node.MODULES["huggingface-hub"]})
+        head_node.wheel(
+            wheels, "huggingface-hub", "0.36.2", {"huggingface_hub.py": head_node.MODULES["huggingface-hub"]}
+        )
         for number in range(64):
             shard = root / f"shared/efs/shards/part_training_{number}.hdf5"
             shard.parent.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ class Finder:
     def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> Any:
         if name != MODULE:
             return None
-        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        sys.meta_path.remove(self)
         spec: Any = importlib.util.find_spec(name)
         load = spec.loader.exec_module
 
