@@ -128,7 +128,7 @@ def test_the_last_step_is_saved() -> None:
     inside = trainer[trainer.index("self.callback_handler.on_step_end(") :]
     assert inside.index("self.maybe_save_checkpoint()") < inside.index("self.control.should_training_stop")
     command = [
-        vendor.ROOT / ".venvs/torchtitan/bin/python",
+        str(vendor.ROOT / ".venvs/torchtitan/bin/python"),
         "-c",
         _SAVED,
         str(parsed.max_steps),
