@@ -38,7 +38,7 @@ def test_an_image_that_fits_or_is_not_known_is_taken(image: str) -> None:
 @pytest.mark.parametrize(
     ("on", "where", "fix"),
     [
-        (make_cluster(), "TrnPclusterStack", "Deploy with another `pcluster: {os: ...}`"),
+        (make_cluster(), "TrnPclusterStack", "Deploy it with another `os`"),
         (eks.make_cluster(), "the image public.ecr.aws/neuron/", "Use another image"),
     ],
 )

@@ -118,8 +118,7 @@ def check(job: Job, cluster: ClusterOutputs) -> None:
     python = python_on(job.image, cluster)
     if python and packages.pythons and python not in packages.pythons:
         where = f"the image {job.image or cluster.image}" if cluster.containers else cluster.stack
-        section = "pcs: {os: ..., custom_ami: ...}" if cluster.engine == "pcs" else "pcluster: {os: ...}"
-        fix = "Use another image" if cluster.containers else f"Deploy with another `{section}`"
+        fix = "Use another image" if cluster.containers else "Deploy it with another `os`"
         raise JobError(
             f"the packages of {job.kind} have wheels for Python {listed(packages.pythons)}, and {where} has Python {python}. {fix}"
         )

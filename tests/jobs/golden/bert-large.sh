@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=a3b85929ec78c942c3f1c1421a10aa96677f3cd72cab1c6d6982a4e2567308ef
+digest=69a22c1412df329ea451e2c1a7d3d8d4c93aaa395f7920ebdfd114c00737a9e8
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 

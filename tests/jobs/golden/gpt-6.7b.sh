@@ -8,7 +8,7 @@ id=gpt-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=9b346a55d8253e9269f4fd1e78a015b17aa35e028bf219a234b780d23dde9c17
+digest=728861a10b7a81e289facf1fb0e13ad66fe6301d17231a99038320a59e397e1e
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -228,6 +228,7 @@ export NODE_RANK=$SLURM_NODEID
 export NPROC_PER_NODE=32
 export FI_EFA_USE_DEVICE_RDMA=1
 export FI_PROVIDER=efa
+export HF_HUB_OFFLINE=1
 export HYDRA_FULL_ERROR=1
 export MALLOC_ARENA_MAX=128
 export MASTER_PORT=2022
@@ -300,10 +301,11 @@ mkdir -p "$job/output"
 COMPILE=0
 if [ "$stage" = precompile ]; then COMPILE=1; fi
 export COMPILE
+export HF_HOME=$trn/hf_cache
 command=(
   python3 -m torch.distributed.run --nproc_per_node "$NPROC_PER_NODE"
   --nnodes "$NNODES" --node_rank "$NODE_RANK" --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT"
-  training_orchestrator.py
+  "$job/script/launch.py" "limit_metadata,count_all_batches" training_orchestrator.py
   --config-path=conf --config-name=megatron_gpt_config
   trainer.devices="$NPROC_PER_NODE" trainer.num_nodes="$NNODES"
   trainer.max_steps=20000
@@ -358,6 +360,8 @@ for tool in g++ make python3-config; do
   fi
 done
 
+# What the vendor's list leaves open, as of the day of that image (PyPI on 2026-02-26, without PyTorch and what belongs to it): NeMo does not
+# import with today's pangu and pyarrow.
 steps() {
   local containers=$trn/src/containers-$containers_ref work=$VIRTUAL_ENV/build packages nemo
   if ! python3 -c 'import importlib.util as u; raise SystemExit(not all(map(u.find_spec, ["apex", "megatron", "nemo"])))'; then
@@ -366,6 +370,34 @@ steps() {
     mkdir "$work"
     cp -r "$trn/src/apex-$apex_ref" "$work/apex"
     cp "$containers/common/apex_setup.py" "$work/apex/setup.py"
+    printf '%s\n' >> "$PIP_CONSTRAINT" \
+      absl-py==2.4.0 aiobotocore==2.17.0 aiohappyeyeballs==2.6.1 aiohttp==3.13.3 aioitertools==0.13.0 aiosignal==1.4.0 aniso8601==10.0.1 \
+      annotated-types==0.7.0 antlr4-python3-runtime==4.9.3 asciitree==0.3.3 async-timeout==5.0.1 attrs==25.4.0 beautifulsoup4==4.14.3 \
+      blinker==1.9.0 boto3==1.35.93 botocore==1.35.93 braceexpand==0.1.7 certifi==2026.2.25 charset-normalizer==3.4.4 click==8.3.1 \
+      colorama==0.4.6 'contourpy==1.3.2; python_version == "3.10"' 'contourpy==1.3.3; python_version > "3.10"' coverage==7.13.4 \
+      cycler==0.12.1 datasets==3.0.0 dill==0.3.8 donfig==0.8.1.post1 einops==0.8.2 exceptiongroup==1.3.1 faiss-cpu==1.13.2 fasteners==0.20 \
+      filelock==3.24.3 flask==3.1.3 flask-restful==0.3.10 fonttools==4.61.1 frozenlist==1.8.0 fsspec==2024.6.1 ftfy==6.3.1 gdown==5.2.1 \
+      gitdb==4.0.12 gitpython==3.1.46 google-crc32c==1.8.0 grpcio==1.78.0 h5py==3.15.1 hf-xet==1.3.2 huggingface-hub==0.36.2 \
+      hydra-core==1.3.2 idna==3.11 ijson==3.5.0 inflect==7.5.0 iniconfig==2.3.0 ipadic==1.0.0 itsdangerous==2.2.0 jieba==0.42.1 \
+      jinja2==3.1.6 jmespath==1.1.0 joblib==1.5.3 kiwisolver==1.4.9 lightning==2.5.0 lightning-utilities==0.15.3 llvmlite==0.43.0 \
+      lockfile==0.12.2 lxml==6.0.2 markdown==3.10.2 markdown-it-py==4.0.0 markupsafe==3.0.3 matplotlib==3.10.8 mdurl==0.1.2 \
+      mecab-python3==1.0.12 ml-dtypes==0.5.0 more-itertools==10.8.0 mpmath==1.3.0 multidict==6.7.1 multiprocess==0.70.16 \
+      nemo-toolkit==2.1.0 'networkx==3.4.2; python_version == "3.10"' 'networkx==3.6.1; python_version > "3.10"' ninja==1.13.0 nltk==3.9.3 \
+      numba==0.60.0 'numcodecs==0.13.1; python_version == "3.10"' 'numcodecs==0.16.5; python_version > "3.10"' numpy==1.26.4 \
+      omegaconf==2.2.3 onnx==1.17.0 opencc==1.1.9 'pandas==2.3.3; python_version == "3.10"' 'pandas==3.0.1; python_version > "3.10"' \
+      pangu==4.0.6.1 pillow==12.1.1 platformdirs==4.9.2 pluggy==1.6.0 portalocker==3.2.0 propcache==0.4.1 protobuf==3.20.3 psutil==7.2.2 \
+      pulp==3.3.0 pyarrow==23.0.1 pydantic==2.12.5 pydantic-core==2.41.5 pygments==2.19.2 pyparsing==3.3.2 pysocks==1.7.1 pytest==9.0.2 \
+      pytest-cov==7.0.0 pytest-mock==3.15.1 pytest-random-order==1.2.0 python-daemon==3.1.2 python-dateutil==2.9.0.post0 \
+      pytorch-lightning==2.5.0 pytz==2025.2 pyyaml==6.0.1 rapidfuzz==3.14.3 regex==2026.2.19 requests==2.32.4 rich==14.3.3 \
+      rouge-score==0.1.2 ruamel-yaml==0.19.1 s3fs==2024.6.1 s3transfer==0.10.4 sacrebleu==2.6.0 sacremoses==0.1.1 safetensors==0.7.0 \
+      'scikit-learn==1.7.2; python_version == "3.10"' 'scikit-learn==1.8.0; python_version > "3.10"' \
+      'scipy==1.15.3; python_version == "3.10"' 'scipy==1.17.1; python_version > "3.10"' sentence-transformers==5.2.3 sentencepiece==0.2.1 \
+      sentry-sdk==2.53.0 six==1.17.0 smmap==5.0.2 soupsieve==2.8.3 sympy==1.14.0 tabulate==0.9.0 tensorboard==2.20.0 \
+      tensorboard-data-server==0.7.2 tensorstore==0.1.45 text-unidecode==1.3 threadpoolctl==3.6.0 tiktoken==0.12.0 tokenizers==0.22.2 \
+      tomli==2.4.0 torchmetrics==0.10.3 tqdm==4.67.3 transformers==4.56.2 typeguard==4.5.1 typing-extensions==4.15.0 \
+      typing-inspection==0.4.2 tzdata==2025.3 urllib3==2.6.3 wandb==0.25.0 wcwidth==0.6.0 webdataset==0.1.62 werkzeug==3.1.6 wget==3.2 \
+      wrapt==1.17.3 xxhash==3.6.0 yarl==1.22.0 youtokentome==1.0.6 'zarr==2.18.3; python_version == "3.10"' \
+      'zarr==3.1.5; python_version > "3.10"'
     pip install --no-build-isolation -r "$containers/common/nxdt_requirements.txt" "$work/apex"
     (cd "$work" && bash "$containers/common/nxdt_install_setup.sh")
     rm -rf "$work"
@@ -377,10 +409,11 @@ steps() {
   make -C "$packages/nemo/collections/nlp/data/language_modeling/megatron"
 }
 
-environment gpt-6.7b neuronx_distributed==0.17.26814 neuronx_distributed_training==1.7.0 Cython packaging pybind11 'setuptools>=70,<81' torchvision wheel
+environment gpt-6.7b neuronx_distributed==0.17.26814 neuronx_distributed_training==1.7.0 Cython packaging psutil pybind11 'setuptools>=70,<81' torchvision wheel
 has_modules 'Use an image or a Neuron release that has it, or add it to bootstrap.pip_packages' neuronx_distributed neuronx_distributed_training
 nxdt_ref=${TRN_NXDT_REF:-9169aa03f39efd4eb02da63891a7ed98defb1714}
 source_tree nxdt https://github.com/aws-neuron/neuronx-distributed-training.git "$nxdt_ref"
+hugging_face gpt2 '*.json' merges.txt
 data_file gpt2-wikipedia s3://models.huggingface.co/bert/gpt2-vocab.json --no-sign-request 196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783
 data_file gpt2-wikipedia s3://models.huggingface.co/bert/gpt2-merges.txt --no-sign-request 1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5
 data_file gpt2-wikipedia s3://neuron-s3/training_datasets/gpt/wikipedia/my-gpt2_text_document.bin --no-sign-request
@@ -419,6 +452,7 @@ job=$1 stage=precompile
 . "$1/stage.sh"
 begin
 rendezvous
+keep_newest_checkpoint "$job/output/checkpoints"
 launch
 check_compiled
 keep_nodes
@@ -439,8 +473,12 @@ job=$1 stage=train
 begin
 compare_nodes
 rendezvous
+keep_newest_checkpoint "$job/output/checkpoints"
 launch
 EOF
+["$job/script/"launch.py]
+["$job/script/"limit_metadata.py]
+["$job/script/"count_all_batches.py]
 printf '%s\n' "$digest" > "$job/digest"
 
 # Fetching uses a separate node, and is skipped if everything is already fetched.

@@ -8,7 +8,7 @@ id=run-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=1579e9a6019d0385783bc34b4d45b48753d459c4e18d0d3e2024823b228775f6
+digest=4935824e255f22a4b4fd0a9f6a6c146308759578823edd88e7f736034606ecce
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
