@@ -46,6 +46,7 @@ def larger_root(p: Properties) -> None:
 
 
 SLURM: dict[str, Edit] = {
+    "AWS::CloudWatch::Dashboard": put(DashboardBody='{"widgets": []}'),
     "AWS::CloudFormation::Stack": put(TimeoutInMinutes=20),
     "AWS::EC2::EIP": tag,
     "AWS::EC2::FlowLog": tag,
