@@ -22,7 +22,7 @@ def run(*words: str) -> None:
     app.app(["init", *words], standalone_mode=False)
 
 
-@pytest.mark.parametrize("engine", ["slurm", "eks"])
+@pytest.mark.parametrize("engine", ["slurm", "pcs", "eks"])
 @pytest.mark.parametrize("kind", Catalog.load().instances)
 def test_the_file_can_be_deployed(
     engine: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -38,11 +38,22 @@ def test_the_file_can_be_deployed(
     everything = re.sub(
         r"^( *)# (fsx:|on_destroy:|access:|  - \{principal|capacity_type:)", r"\1\2", text, flags=re.MULTILINE
     )
-    assert everything.count("#") == text.count("#") - (3 if engine == "slurm" else 4)
+    assert everything.count("#") == text.count("#") - (4 if engine == "eks" else 3)
     Path("all.yaml").write_text(everything)
     everything_on = settings.load(Path("all.yaml"))
     assert everything_on.storage.fsx is not None
     assert everything_on.on_destroy == "keep"
+
+
+@pytest.mark.parametrize(("nodes", "size"), [(30, "small"), (31, "medium"), (1000, "large")])
+def test_the_controller_of_pcs_holds_the_nodes(
+    nodes: int, size: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run("--engine", "pcs", "--nodes", str(nodes))
+    env = settings.load(Path("environment.yaml"))
+    assert env.pcs.size == size
+    assert ("pcs", "size") not in {p.key for p in errors(checks.check(env, "pcs"))}
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,8 @@ from tests.cdk import app, findings, needs, only, properties, resources
 from tests.stacks import keys
 from tests.support import need
 from trainium_cdk import outputs, settings
-from trainium_cdk.errors import TransportError
+from trainium_cdk.cli import app as cli
+from trainium_cdk.errors import ScaleError, TransportError
 from trainium_cdk.jobs.slurm.pcs import login_node
 from trainium_cdk.outputs.pcs import GROUP_TAG
 
@@ -236,7 +237,7 @@ def test_life_of_a_cluster(
     assert f"A cluster named {name}-pcs already exists" in output
 
 
-def test_job_scripts_name_the_cluster_and_the_shared_environment() -> None:
+def test_job_scripts_name_the_cluster_and_the_shared_environment(tmp_path: Path) -> None:
     exported = outputs.pcs_outputs(settings.load(), cluster_id="pcs_abc1234567", login_group_id="pcs_def", bucket="b")
     cluster = outputs.parse("TrnPcsStack", "us-east-1", {k: v for k, (v, _) in exported.items()})
     assert isinstance(cluster, outputs.PcsCluster)
@@ -244,3 +245,6 @@ def test_job_scripts_name_the_cluster_and_the_shared_environment() -> None:
     assert cluster.fleets == outputs.fleets(settings.load(), "pcs")
     assert outputs.from_json(cluster.model_dump_json()) == cluster
     assert "tag:aws:pcs:compute-node-group-id,Values=pcs_def" in cluster.session_target
+    (tmp_path / "cluster.json").write_text(cluster.model_dump_json())
+    with pytest.raises(ScaleError, match=r"TrnPcsStack has no ParallelCluster.*Nodes without a job stop by themselves"):
+        cli.app(["fleet", "stop", "--cluster", str(tmp_path / "cluster.json")], standalone_mode=False)

@@ -93,5 +93,8 @@ def _slurm(stack: str, region: str | None, local: bool | None, file: ClusterFile
 
     found = only(SlurmBackend, backend(stack, region, local, file), SLURM.title, SLURM.stack)
     if found.cluster.engine != SLURM.name:
-        raise ScaleError(f"stack {stack} has no ParallelCluster: its nodes are not stopped and started as a fleet")
+        raise ScaleError(
+            f"stack {found.cluster.stack} has no ParallelCluster: its nodes are not stopped and started as a fleet. Nodes without a job stop "
+            "by themselves; cancel the jobs (trn cancel), and set min_nodes: 0 for nodes that always run"
+        )
     return found

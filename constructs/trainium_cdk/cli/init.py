@@ -42,7 +42,9 @@ storage:
 def init(
     ctx: typer.Context,
     file: Annotated[Path, typer.Argument(help="File to write.")] = Path("environment.yaml"),
-    engine: Annotated[str, typer.Option(help="slurm (ParallelCluster) or eks (Kubernetes).")] = SLURM.name,
+    engine: Annotated[
+        str, typer.Option(help="slurm (ParallelCluster), pcs (AWS PCS) or eks (Kubernetes).")
+    ] = SLURM.name,
     instance_type: Annotated[str, typer.Option(help="Type of the nodes (`trn catalog` lists them).")] = "trn1.32xlarge",
     nodes: Annotated[int, typer.Option("--nodes", "-N", min=1, max=1000, help="Most nodes at once.")] = 4,
     region: Annotated[
@@ -75,8 +77,10 @@ def init(
     if offered and place not in offered:
         raise TrnError(f"{instance_type} is not offered in {place}, by the catalogue. Use {', '.join(offered)}")
     title = chosen.title
+    # the login node and one of the CPU queue are in it, too
+    size = next(size for size, holds in known.pcs.sizes.items() if holds.nodes >= nodes + 2)
     text = (_HEAD + chosen.example).format(
-        file=file, title=title, name=name, region=place, instance_type=instance_type, nodes=nodes
+        file=file, title=title, name=name, region=place, instance_type=instance_type, nodes=nodes, size=size
     )
     _check(text + _STORAGE)
     write_file(file, text + _STORAGE, 0o644)
@@ -92,7 +96,9 @@ def _ask(known: Catalog, engine: str, instance_type: str, nodes: int, name: str)
     """The answers of the user; return takes what is in brackets."""
     say("Return takes the answer in brackets. Every answer can be changed in the file later")
     possible = [one.name for one in engines.every().values() if one.example]
-    engine = _choose("Scheduler: slurm (AWS ParallelCluster), eks (Kubernetes)", engine, possible)
+    engine = _choose(
+        "Scheduler: slurm (AWS ParallelCluster), pcs (Slurm on AWS PCS), eks (Kubernetes)", engine, possible
+    )
     instance_type = _choose("Instance type", instance_type, known.instances)
     offered = known.regions_of(instance_type)
     first = next((region for region in (*_REGIONS, *offered) if region in offered), _REGIONS[0])

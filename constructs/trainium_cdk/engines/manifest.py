@@ -28,7 +28,8 @@ class Engine:
         live_checks: modules with `CHECKS` of an account for it.
         traces: what marks resources that belong to its clusters, an `operations.teardown.owner.Traces`.
         queue_noun: what the environment names zone and capacity type for.
-        example: its section as `trn init` writes it, commented, with {file}, {instance_type} and {nodes}; empty: it has none.
+        example: its section as `trn init` writes it, commented, with {file}, {instance_type}, {nodes} and
+            {size}, the size of a PCS controller for them; empty: it has none.
         nodes_noun: what the environment names an instance type for.
     """
 
