@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from trainium_cdk.errors import JobError, SubmitError, TransportError, UnknownJob
 from trainium_cdk.jobs.backend import Backend, Board, check_log, named_node, unknown_job
 from trainium_cdk.jobs.patience import ONE_QUESTION, Patience
-from trainium_cdk.jobs.slurm import inside, logs, nodes, snapshot, tensorboard
+from trainium_cdk.jobs.slurm import logs, snapshot
 from trainium_cdk.jobs.slurm.logs import Piece
 from trainium_cdk.jobs.slurm.snapshot import Snapshot
 from trainium_cdk.jobs.slurm.submit_script import LATER, RESULT, TAKEN
@@ -144,12 +144,16 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         return result.stdout
 
     def nodes(self) -> tuple[Node, ...]:
+        from trainium_cdk.jobs.slurm import nodes
+
         return nodes.parse(self.run_shared(nodes.SCRIPT), self.cluster)
 
     def session_target(self, node: str | None = None) -> str:
         """The instance of a node, or the head node (on PCS a login node). Errors as of `Backend.session_target`."""
         if node is None:
             return self.transport.instance or self.cluster.head_node_id
+        from trainium_cdk.jobs.slurm import nodes
+
         return nodes.instance(named_node(self.nodes(), node), self.cluster)
 
     def logs(
@@ -175,10 +179,14 @@ class SlurmBackend(Backend["SlurmSubmission"]):
 
     def execute(self, id: str, node: int, command: Sequence[str]) -> int:
         """As a step of the job, through a session with the head node. Arguments and errors as of `Backend.execute`."""
+        from trainium_cdk.jobs.slurm import inside
+
         return inside.execute(self.cluster, self.transport, self.status(id), node, command)
 
     def on_nodes(self, id: str, script: str) -> Mapping[int, str]:
         status = self.status(id)
+        from trainium_cdk.jobs.slurm import inside
+
         return inside.labelled(self.run_shared(inside.everywhere(status, script)))
 
     def tensorboard(
@@ -189,6 +197,8 @@ class SlurmBackend(Backend["SlurmSubmission"]):
             raise JobError(
                 f"{self.cluster.stack} runs Slurm, where TensorBoard is that of the job's environment. Leave out --image"
             )
+        from trainium_cdk.jobs.slurm import tensorboard
+
         return tensorboard.serve(self, self.status(id).directory, port=port, say=say)
 
     def log_piece(self, id: str, stage: str, node: int | None, offset: int, most: int) -> Piece:
