@@ -22,8 +22,9 @@ _NAME = "small letters, digits and hyphens, with a letter as the first and a let
 _IN_WORDS = {
     "^[a-z]([a-z0-9-]*[a-z0-9])?$": _NAME,
     "^[a-z][a-z0-9-]*[a-z0-9]$": f"at least two {_NAME}",
+    "^[a-z]{2}(-[a-z]+)+-[0-9]$": "a region such as us-west-2, without the letter of a zone",
 }
-"""The patterns of names."""
+"""The patterns of names and regions."""
 
 
 def problems_of(error: ValidationError, numbers: Mapping[KeyPath, str] = types.MappingProxyType({})) -> list[Problem]:
