@@ -16,6 +16,7 @@ from sandbox.kubernetes.nodes import OWN_STATUS
 from tests.eks.conftest import Open
 from tests.eks.scenes import LIMITS, MERGE, NAME, NAMESPACE, SLACK, TRN1, Scene, until
 from tests.support import swept
+from tests.told import told
 from trainium_cdk.eks.scaler.function import RunFailed
 from trainium_cdk.operations.why_kubernetes import waits
 
@@ -91,6 +92,8 @@ def test_no_node_is_started_while_one_is_unavailable(sizes: tuple[int, int], ope
     assert (scene.nodes, scene.desired, scene.reserved()) == ([], 0, [])
     assert f"waits for {size} nodes of trn" in scene.why("gang")
     assert "AWS: InsufficientInstanceCapacity: We currently do not have sufficient" in scene.why("gang")
+    if size == 4:
+        told("no capacity", "EKS", "trn status", scene.why("gang"))
     scene.minutes(int(LIMITS.capacity / 60) + 1)
     assert until(
         lambda: f"Retrying after failure: 0 of {size} nodes of trn came within 10 minutes" in scene.why("gang")
@@ -246,9 +249,10 @@ def test_nodes_are_requested_when_a_capacity_block_opens(opened: Open, local_aws
     scene.minutes(2)
     assert (scene.desired, scene.nodes) == (0, [])
     assert "and EKS starts no nodes in it after" in scene.why("late")
-    told = waits(scene.workload("late") or {})
-    assert told.error is not None
-    assert (told.where, told.error.name) == ("job late", "block-over")
+    evidence = waits(scene.workload("late") or {})
+    assert evidence.error is not None
+    assert (evidence.where, evidence.error.name) == ("job late", "block-over")
+    told("expired block", "EKS", "trn status", scene.why("late"))
     ec2.delete_launch_template(LaunchTemplateId=template)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from sandbox.kubernetes.api import Object, path_of
 from sandbox.kubernetes.nodes import OWN_STATUS
 from tests.jobs.kubernetes.conftest import Running, script, until
+from tests.told import told
 from trainium_cdk.catalog.known_errors import explain
 from trainium_cdk.jobs.kubernetes import KubernetesBackend
 from trainium_cdk.operations.why_kubernetes import in_cluster
@@ -49,6 +50,7 @@ def test_a_node_that_does_not_respond(backend: KubernetesBackend, running: Runni
             == f"node {node} not ready: without a change its pods are ended after 5 minutes, and the job starts again"
         )
         assert known(reason) == "node-lost"
+        told("lost node", "EKS", "trn status", reason.replace(node, "trn-1"))
         assert (
             f"node {node}: Ready is Unknown: NodeStatusUnknown: Kubelet stopped posting node status."
             in why(backend)["node-lost"]
@@ -84,6 +86,7 @@ def test_a_pod_that_its_node_has_ended(backend: KubernetesBackend, running: Runn
     assert done.state == "FAILED"
     assert done.current.reason == f"node {pod['spec']['nodeName']} ended its pod: Evicted: {message.strip()}"
     assert known(done.current.reason) == "node-disk-full"
+    told("full disk", "EKS", "trn status", done.current.reason.replace(pod["spec"]["nodeName"], "trn-1"))
 
 
 def test_warnings_and_jobs_that_wait_are_told(backend: KubernetesBackend, running: Running) -> None:
