@@ -62,6 +62,8 @@ def test_wheel_and_source_have_the_license(wheel: Path, tmp_path: Path) -> None:
         assert inside
         assert packed.read(place) == inside.read() == (ROOT / "LICENSE").read_bytes()
     assert (metadata["License-Expression"], metadata["License-File"]) == ("Apache-2.0", "LICENSE")
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert str(metadata.get_payload()).strip() == (ROOT / "README.md").read_text("utf-8").strip()
 
 
 def test_a_foreign_app_synthesises_from_the_wheel(wheel: Path, tmp_path: Path) -> None:
