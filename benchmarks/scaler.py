@@ -12,7 +12,6 @@ import datetime as dt
 import functools
 import json
 import multiprocessing
-import re
 import resource
 import subprocess
 import sys
@@ -161,13 +160,10 @@ def measure(endpoint: str) -> dict[str, float]:
 
     session = boto3.Session("key", "secret", region_name="us-east-1")
     kept = [session.client(service) for service in ("eks", "autoscaling", "ec2")]
-    any_authority = re.search(
-        r"-----BEGIN.*?-----END CERTIFICATE-----",
-        (Path(botocore.__file__).parent / "cacert.pem").read_text(),
-        re.DOTALL,
-    )
-    assert any_authority  # noqa: S101
-    data = base64.b64encode(any_authority[0].encode()).decode()
+    authorities = (Path(botocore.__file__).parent / "cacert.pem").read_text()
+    end = "-----END CERTIFICATE-----"
+    any_authority = authorities[authorities.index("-----BEGIN CERTIFICATE-----") : authorities.index(end) + len(end)]
+    data = base64.b64encode(any_authority.encode()).decode()
     kubernetes = Counted({"name": "large", "endpoint": endpoint, "certificateAuthority": {"data": data}}, session)
     groups = tuple(GroupSettings(f"g{i}", f"g{i}", "trn1.32xlarge", (16, 8)) for i in range(GROUPS))
     settings = Settings(
@@ -176,7 +172,7 @@ def measure(endpoint: str) -> dict[str, float]:
     before, cpu = peak(), time.process_time()
     aws = Aws()
     Supplier(settings, kubernetes, functools.partial(lambda _: aws)).run(1_780_010_000)
-    assert len(kept) == 3  # noqa: S101
+    del kept  # until now: their memory counts
     changes = aws.changes + kubernetes.patches
     return {"megabytes": peak(), "before": before, "cpu": time.process_time() - cpu, "changes": changes}
 
