@@ -49,6 +49,20 @@ def test_the_folder_shows_every_kind() -> None:
         assert any(getattr(e.pcluster, some) for e in found)
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("region: us-east-2\npcluster: {queues: [{compute_resources: [{instance_type: trn2.48xlarge}]}]}", []),
+        ("pcluster: {os: alinux2023}", ["pcluster.os"]),
+        ("eks: {version: '1.29'}", ["eks.version"]),
+    ],
+)
+def test_one_wrong_value_is_one_message(text: str, found: list[str]) -> None:
+    """It does not change the automatic release, and engines that the file does not describe are silent."""
+    problems = checks.check(settings.parse(text))
+    assert [problem.dotted for problem in problems if problem.level != "info"] == found
+
+
 def test_the_default_environment_has_no_findings() -> None:
     assert checks.check(settings.Environment()) == []
 
