@@ -36,8 +36,7 @@ delete_other_checkpoints() { # file; empty: nothing to do
 # Deletes all checkpoints of NxD Training in a directory but the newest complete one, which has the file `done`. It resumes from the newest, complete
 # or not, and never deletes the one that it resumed from. Node 0 does it for all, before any worker starts.
 keep_newest_checkpoint() { # directory
-  local newest
   if [ ! -d "$1" ] || [ "${NODE_RANK:-0}" != 0 ]; then return 0; fi
-  newest=$(find "$1" -mindepth 2 -maxdepth 2 -path '*.ckpt/done' -printf '%T@ %h\n' | sort -n | tail -n 1 | cut -d ' ' -f 2-)
-  find "$1" -mindepth 1 -maxdepth 1 -name '*.ckpt' ! -name "${newest##*/}" -exec rm -rf {} +
+  set -- "$1" "$(find "$1" -mindepth 2 -maxdepth 2 -path '*.ckpt/done' -printf '%T@ %h\n' | sort -n | tail -n 1 | cut -d ' ' -f 2-)"
+  find "$1" -mindepth 1 -maxdepth 1 -name '*.ckpt' ! -name "${2##*/}" -exec rm -rf {} +
 }
