@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=69a22c1412df329ea451e2c1a7d3d8d4c93aaa395f7920ebdfd114c00737a9e8
+digest=4bf5839db390772d4ea6561246d6dc4e636d43f6cbc13ac8655cb18c385c6e7a
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 

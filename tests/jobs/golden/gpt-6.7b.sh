@@ -8,7 +8,7 @@ id=gpt-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=728861a10b7a81e289facf1fb0e13ad66fe6301d17231a99038320a59e397e1e
+digest=690fe912e666d3f80a79a38bc77a63ef10ff8a338f235e770dfdaa2bddea8f13
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 

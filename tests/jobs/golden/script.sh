@@ -8,7 +8,7 @@ id=run-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=4935824e255f22a4b4fd0a9f6a6c146308759578823edd88e7f736034606ecce
+digest=c40265a79006b42c0619aaebd9e36e50a1bcb63699359f801e759144df6d1e33
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
