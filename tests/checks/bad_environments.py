@@ -490,5 +490,6 @@ SHAPE = [
         "neither an encryption mode nor the ARN of a KMS key (key aliases are not accepted)",
     ),
     *bad_eks.SHAPE,
+    *bad_pcs.SHAPE,
 ]
 """Those that are no environment at all."""

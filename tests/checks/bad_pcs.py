@@ -53,16 +53,10 @@ TABLE = [
         "this cluster up to 33, the login node and the CPU queue included",
     ),
     ("pcs: {cpu_queue: {name: login}}  # <-", "pcs.cpu_queue.name", "PCS cannot have a node group of this name"),
-    ("pcs: {cpu_queue: {min_nodes: 3}}  # <-", "pcs.cpu_queue", "min_nodes 3 is more than max_nodes 2"),
     (
         "pcs: {cpu_queue: {instance_type: trn1.2xlarge}}  # <-",
         "pcs.cpu_queue.instance_type",
         "this node does not train: its accelerators would cost money",
-    ),
-    (
-        "pcluster: {cpu_queue: {name: compute1}}  # <-",
-        "pcluster",
-        "2 queues are named compute1",
     ),
     (
         "pcluster: {cpu_queue: {instance_type: c7g.xlarge}}  # <-",
@@ -89,4 +83,8 @@ TABLE = [
         "pcs.login.instance_type",
         "this node does not train",
     ),
+]
+SHAPE = [
+    ("pcluster: {cpu_queue: {name: compute1}}  # <-", "pcluster", "2 queues are named compute1"),
+    ("pcs: {cpu_queue: {min_nodes: 3}}  # <-", "pcs.cpu_queue", "min_nodes 3 is more than max_nodes 2"),
 ]

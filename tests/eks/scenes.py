@@ -18,7 +18,7 @@ import pytest
 
 from sandbox import LocalAws, processes
 from sandbox.kubernetes import LocalKubernetes, eks
-from sandbox.kubernetes.api import Object, path_of
+from sandbox.kubernetes.api import ApiError, Object, path_of
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks.kueue import API as KUEUE
 from trainium_cdk.eks.kueue import CHECK, priority_class
@@ -276,6 +276,15 @@ class Scene:
         ]
         return list(self.aws.client("ec2").describe_capacity_reservations(Filters=filters)["CapacityReservations"])
 
+    def _exists(self, path: str) -> bool:
+        try:
+            self.api.get(path)
+        except ApiError as e:
+            if e.status == 404:
+                return False
+            raise
+        return True
+
     def close(self) -> None:
         for name in ("capacity.json", "unreservable.json", "reservations.json", "nodegroups.json"):
             self.file(name, None)
@@ -283,6 +292,7 @@ class Scene:
             self.api.delete(path, propagationPolicy="Foreground")
         everything = path_of(KUEUE, "Workload", namespace=NAMESPACE)
         assert until(lambda: not self.api.get(PODS)["items"] and not self.api.get(everything)["items"])
+        assert until(lambda: not any(map(self._exists, self._made)))  # the next scene gives the same names
         self.eks.delete_nodegroup(clusterName=self.kubernetes.name, nodegroupName=self.name)
         eks.sync_nodes(self.kubernetes, self.aws.client)
 

@@ -30,7 +30,7 @@ def known(text: str) -> str:
 
 
 def test_a_node_that_does_not_respond(backend: KubernetesBackend, running: Running) -> None:
-    sent, api = backend.submit(script(b"sleep 3600", nodes=1, cache="lost"), "lost").id, running.kubernetes.api()
+    sent, api = backend.submit(script(b"sleep 3600", nodes=1, cache="lost"), "lost-node").id, running.kubernetes.api()
     assert until(lambda: backend.status(sent).state == "RUNNING")
     node = backend.status(sent).stages[-1].nodes
     path = path_of("v1", "Node", node)
@@ -73,7 +73,7 @@ def test_a_node_that_does_not_respond(backend: KubernetesBackend, running: Runni
 def test_a_pod_that_its_node_has_ended(backend: KubernetesBackend, running: Running) -> None:
     """As the kubelet ends it when the disk is full; without a further attempt the job has failed with that reason."""
     sent, api = (
-        backend.submit(script(b"sleep 3600", nodes=1, cache="full", restarts=0), "full").id,
+        backend.submit(script(b"sleep 3600", nodes=1, cache="full", restarts=0), "full-disk").id,
         running.kubernetes.api(),
     )
     assert until(lambda: backend.status(sent).state == "RUNNING")

@@ -84,11 +84,12 @@ def test_a_change_that_loses_data(local_aws: LocalAws, app: Path, name: str, mon
     assert (
         "loses      Files (AWS::EFS::FileSystem)\n           PerformanceMode: generalPurpose -> maxIO" in worse.stdout
     )
-    assert worse.stderr.strip() == f"{name}: do not deploy this as it is: Files"
+    begun = "synthesising Small, for about 20 s ...\n"
+    assert worse.stderr == f"{begun}{name}: do not deploy this as it is: Files\n"
     allowed = diff(local_aws, app, name, "maxIO", "--allow", "Files", "--json")
     assert (allowed.returncode, allowed.stderr) == (
         0,
-        f"{name}: 1 change; nothing is lost but what --allow names: Files\n",
+        f"{begun}{name}: 1 change; nothing is lost but what --allow names: Files\n",
     )
     [change] = json.loads(allowed.stdout)
     assert (change["level"], change["property"]) == ("loses", "PerformanceMode")

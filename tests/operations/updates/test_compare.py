@@ -28,6 +28,8 @@ from trainium_cdk.operations.updates.spec import find
 ROOT = Path(__file__).parents[3]
 Data = dict[str, Any]
 NAMES = ["default", *(f.stem for f in sorted((ROOT / "tests/environments").glob("*.yaml")))]
+METRICS = ("loses", "Observability/Metrics", "LogGroupName")
+"""The records of the old cluster's metrics; the metrics themselves stay in CloudWatch."""
 FULL: Data = {
     "storage": {"efs": {}, "fsx": {"deployment": "PERSISTENT_2", "capacity_gib": 2400}},
     "pcluster": {"head": {"subnet": "public", "ssh": {"from_cidrs": ["203.0.113.0/24"]}}},
@@ -100,7 +102,7 @@ SLURM: dict[str, tuple[Data, set[tuple[str, str, str]]]] = {
     ),
     "another cluster": (
         {"pcluster": {"cluster_name": "second"}},
-        {("loses", "Cluster/trn-slurm", "")},
+        {("loses", "Cluster/trn-slurm", ""), METRICS},
     ),
     "tags": ({"tags": {"team": "speech"}}, set()),
 }
@@ -135,9 +137,9 @@ def test_a_new_cluster_stands_on_the_same_file_systems(spec: Spec) -> None:
     """The way on from whatever ParallelCluster cannot change: another name."""
     change = {"pcluster": {"cluster_name": "second", "os": "ubuntu2204", "version": "3.15.0"}}
     found = compare(synth(FULL), synth(merged(FULL, change)), spec)
-    assert summary(found) == {("loses", "Cluster/trn-slurm", "")}
+    assert summary(found) == {("loses", "Cluster/trn-slurm", ""), METRICS}
     assert ("safe", "Cluster/second", "") in summary(found, "safe")
-    assert dangerous(found, ["Cluster/trn-slurm"]) == []
+    assert dangerous(found, ["Cluster/trn-slurm", "Observability/Metrics"]) == []
 
 
 def test_a_stopped_fleet_allows_what_needs_it(spec: Spec) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 import subprocess
@@ -29,7 +30,9 @@ def step(status: JobStatus) -> str:
 
 
 def everywhere(status: JobStatus, script: str) -> str:
-    """A script that runs another one on every node of a job; each line has the node's number before it. Raises as `step` does."""
+    """A script that runs another one on every node of a job. Its output is for `labelled`: srun breaks a labelled line after 1,024 bytes,
+    so that it goes as base64. Raises as `step` does."""
+    script = f"set -o pipefail; bash -c {quote.word(script)} | base64 -w 512"
     return f"{step(status)} --label --nodes={status.nodes} --ntasks-per-node=1 --ntasks={status.nodes} bash -c {quote.word(script)}"
 
 
@@ -39,8 +42,8 @@ def labelled(text: str) -> Mapping[int, str]:
     for line in text.splitlines():
         number, colon, rest = line.partition(":")
         if colon and number.strip().isdecimal():
-            found[int(number)] = found.get(int(number), "") + rest.removeprefix(" ") + "\n"
-    return found
+            found[int(number)] = found.get(int(number), "") + rest.strip()
+    return {number: base64.b64decode(output).decode(errors="replace") for number, output in found.items()}
 
 
 def on(status: JobStatus, node: int, command: Sequence[str]) -> str:
