@@ -302,3 +302,57 @@ def test_what_pcs_reports_in_the_local_aws(local_aws: LocalAws) -> None:
     told("no capacity", "PCS", "trn why", f"{found.where}: {found.text}")
     assert first
     told("failed update", "PCS", "trn why", f"first cause: {first.where}: {first.text}")
+
+
+def test_a_failed_update_of_a_node_group(local_aws: LocalAws) -> None:
+    """In the local AWS, with an error injected into the update."""
+    name = f"why-{uuid.uuid4().hex[:6]}"
+    ec2, cloudformation = local_aws.client("ec2"), local_aws.client("cloudformation")
+    vpc = ec2.create_vpc(CidrBlock="10.9.0.0/16")["Vpc"]["VpcId"]
+    subnets = [
+        ec2.create_subnet(VpcId=vpc, CidrBlock=f"10.9.{i}.0/24", AvailabilityZone=f"us-east-1{zone}")["Subnet"][
+            "SubnetId"
+        ]
+        for i, zone in enumerate("ab")
+    ]
+    trust = {
+        "Effect": "Allow",
+        "Principal": {"Service": ["eks.amazonaws.com", "ec2.amazonaws.com"]},
+        "Action": "sts:AssumeRole",
+    }
+    role = {"AssumeRolePolicyDocument": {"Version": "2012-10-17", "Statement": [trust]}}
+    group = {
+        "ClusterName": {"Ref": "Cluster"}, "NodeRole": {"Fn::GetAtt": ["Role", "Arn"]}, "Subnets": subnets[:1],
+        "ScalingConfig": {"MinSize": 0, "MaxSize": 2, "DesiredSize": 0},
+    }  # fmt: skip
+    cluster = {"RoleArn": {"Fn::GetAtt": ["Role", "Arn"]}, "ResourcesVpcConfig": {"SubnetIds": subnets}, "Name": name}
+    template = {
+        "Resources": {
+            "Role": {"Type": "AWS::IAM::Role", "Properties": role},
+            "Cluster": {"Type": "AWS::EKS::Cluster", "Properties": cluster},
+            "Nodes": {"Type": "AWS::EKS::Nodegroup", "Properties": group},
+        }
+    }
+    try:
+        cloudformation.create_stack(StackName=name, TemplateBody=json.dumps(template), Capabilities=["CAPABILITY_IAM"])
+        cloudformation.get_waiter("stack_create_complete").wait(StackName=name, WaiterConfig={"Delay": 1})
+        group["ScalingConfig"] = {"MinSize": 0, "MaxSize": 4, "DesiredSize": 0}
+        reason = "PodEvictionFailure: Reached max retries while trying to evict pods from nodes in node group trn"
+        local_aws.set_answers(
+            "faults", [{"type": "AWS::EKS::Nodegroup", "phase": "update", "reason": reason, "times": 1}]
+        )
+        cloudformation.update_stack(StackName=name, TemplateBody=json.dumps(template), Capabilities=["CAPABILITY_IAM"])
+        deadline = time.monotonic() + 120
+        while "IN_PROGRESS" in cloudformation.describe_stacks(StackName=name)["Stacks"][0]["StackStatus"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        first = why(name, local_aws.client).first
+    finally:
+        local_aws.set_answers("faults", None)
+        cloudformation.delete_stack(StackName=name)
+        cloudformation.get_waiter("stack_delete_complete").wait(StackName=name, WaiterConfig={"Delay": 1})
+        for subnet in subnets:
+            ec2.delete_subnet(SubnetId=subnet)
+        ec2.delete_vpc(VpcId=vpc)
+    assert first
+    told("failed update", "EKS", "trn why", f"first cause: {first.where}: {first.text}")
