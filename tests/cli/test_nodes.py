@@ -103,4 +103,9 @@ def test_ssh(slurm: LocalSlurm, local_aws: LocalAws, tmp_path: Path) -> None:  #
         (tmp_path / name).chmod(0o755)
     env = {**os.environ, **slurm.node_env(), **local_aws.variables}
     done = run(tmp_path, {**env, "PATH": f"{tmp_path}:{env['PATH']}"}, "ssh")
-    assert done.stdout == f"ssm start-session --region us-east-1 --target {CLUSTER.head_node_id}\n", done.stderr
+    start = f"ssm start-session --region us-east-1 --target {CLUSTER.head_node_id}"
+    assert done.stdout == f"{start}\n", done.stderr
+    node = next(iter(slurm.node_states()))
+    done = run(tmp_path, {**env, "PATH": f"{tmp_path}:{env['PATH']}"}, "ssh", node)
+    there = json.dumps({"command": [f"sudo -iu {CLUSTER.job_user} ssh {node}"]})
+    assert done.stdout == f"{start} --document-name AWS-StartInteractiveCommand --parameters {there}\n", done.stderr

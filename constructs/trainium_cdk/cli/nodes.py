@@ -74,7 +74,8 @@ def ssh(
     jobs = backend(stack, region, local, cluster)
     from trainium_cdk.jobs.slurm.inside import start
 
-    command = start(jobs.session_target(node), jobs.cluster.region)
+    target, there = jobs.session(node)
+    command = start(target, jobs.cluster.region, there)
     os.execvp(command[0], command)  # noqa: S606  it becomes the shell
 
 

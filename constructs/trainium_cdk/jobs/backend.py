@@ -126,8 +126,8 @@ class Backend(Protocol[S]):
         """The cluster's nodes, also those that are powered down."""
         ...
 
-    def session_target(self, node: str | None = None) -> str:
-        """The id of the instance with which Session Manager opens a shell.
+    def session(self, node: str | None = None) -> tuple[str, str]:
+        """The id of the instance with which Session Manager opens a shell, and the command that leads on to the node; empty if none does.
 
         Args:
             node: name of a node. Default: the machine from which the cluster is used.

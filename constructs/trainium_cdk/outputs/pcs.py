@@ -22,6 +22,7 @@ class PcsCluster(SlurmCluster):
         "ClusterId": ("cluster_id", "Id of the cluster in AWS PCS"),
         "LoginGroupId": ("login_group_id", f"Id of the login node's group: the node has it as tag {GROUP_TAG}"),
     }
+    shares_ssh_keys: ClassVar[bool] = False
     engine: str = "pcs"
     head_node_id: str = ""
     cluster_id: str

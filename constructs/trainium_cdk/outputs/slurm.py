@@ -44,6 +44,9 @@ class SlurmCluster(ClusterOutputs):
         """What tells this cluster from a later one of the same name: jobs record it."""
         return self.head_node_id
 
+    shares_ssh_keys: ClassVar[bool] = True
+    """ParallelCluster lets the jobs' user log in to every node from the head node."""
+
     @property
     def session_target(self) -> str:
         """The instance for `aws ssm start-session --target`, as a word of a shell."""

@@ -182,11 +182,11 @@ def test_the_nodes_their_use_and_the_instance_of_one(
     ] * 2
     assert (system.queue, system.state, system.job, system.reason) == ("", "ready", "", "")
     assert all(node.booted and node.address for node in (*training, system))
-    assert re.fullmatch(r"i-[0-9a-f]+", backend.session_target(training[0].name))
+    assert re.fullmatch(r"i-[0-9a-f]+", backend.session(training[0].name)[0])
     with pytest.raises(JobError, match=rf"there is no node '{system.name}x'. Did you mean {system.name}\?"):
-        backend.session_target(f"{system.name}x")
+        backend.session(f"{system.name}x")
     with pytest.raises(JobError, match=r"has no bastion host\. Name a node"):
-        backend.session_target()
+        backend.session()
     running.kubernetes.kubectl("cordon", training[1].name)
     try:
         assert backend.nodes()[1].state == "ready+cordoned"

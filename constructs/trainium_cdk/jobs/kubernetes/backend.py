@@ -134,16 +134,16 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
     def nodes(self) -> tuple[Node, ...]:
         return nodes.listed(self.api, self.cluster)
 
-    def session_target(self, node: str | None = None) -> str:
-        """The instance of a node, or the bastion host. Errors as of `Backend.session_target`."""
+    def session(self, node: str | None = None) -> tuple[str, str]:
+        """The instance of a node, or the bastion host. Errors as of `Backend.session`."""
         if node is None:
             if not self.cluster.bastion_host_id:
                 raise JobError(f"{self.cluster.stack} has no bastion host. Name a node (`trn nodes` lists them)")
-            return self.cluster.bastion_host_id
+            return self.cluster.bastion_host_id, ""
         found = named_node(self.nodes(), node)
         if not found.instance:
             raise JobError(f"node {node} has no EC2 instance yet. Try again when it is ready")
-        return found.instance
+        return found.instance, ""
 
     def logs(
         self,

@@ -148,13 +148,23 @@ class SlurmBackend(Backend["SlurmSubmission"]):
 
         return nodes.parse(self.run_shared(nodes.SCRIPT), self.cluster)
 
-    def session_target(self, node: str | None = None) -> str:
-        """The instance of a node, or the head node (on PCS a login node). Errors as of `Backend.session_target`."""
+    def session(self, node: str | None = None) -> tuple[str, str]:
+        """The head node (on PCS a login node), and from there ssh: the role of the nodes on which jobs run has no Session Manager. Errors
+        as of `Backend.session`."""
+        target = self.transport.instance or self.cluster.head_node_id
         if node is None:
-            return self.transport.instance or self.cluster.head_node_id
-        from trainium_cdk.jobs.slurm import nodes
+            return target, ""
+        from trainium_cdk.jobs import quote
 
-        return nodes.instance(named_node(self.nodes(), node), self.cluster)
+        found = named_node(self.nodes(), node)
+        if not found.on:
+            raise JobError(f"node {node} is {found.state}: it starts when a job needs it")
+        if not self.cluster.shares_ssh_keys:
+            raise JobError(
+                f"nodes of {self.cluster.cluster_name} take no ssh. `trn shell JOB` opens a shell on the nodes of a job; "
+                "or install a key with bootstrap.scripts"
+            )
+        return target, f"sudo -iu {quote.word(self.cluster.job_user)} ssh {quote.word(node)}"
 
     def logs(
         self,

@@ -68,14 +68,12 @@ def execute(cluster: SlurmCluster, transport: Transport, status: JobStatus, node
     line = on(status, node, command)
     if not transport.instance:
         return subprocess.run(["bash", "-c", line], check=False).returncode
-    session = start(transport.instance, cluster.region)
     there = f"sudo -iu {quote.word(cluster.job_user)} bash -c {quote.word(line)}"
-    session += ["--document-name", _DOCUMENT, "--parameters", json.dumps({"command": [there]})]
-    return subprocess.run(session, check=False).returncode
+    return subprocess.run(start(transport.instance, cluster.region, there), check=False).returncode
 
 
-def start(target: str, region: str) -> list[str]:
-    """The command that starts a session with an instance.
+def start(target: str, region: str, command: str = "") -> list[str]:
+    """The command that starts a session with an instance: a shell, or a command there.
 
     Raises:
         TransportError: the AWS CLI or its plug-in is not installed.
@@ -83,4 +81,7 @@ def start(target: str, region: str) -> list[str]:
     for program, what in (("aws", "the AWS CLI"), (PLUGIN, "the Session Manager plugin of the AWS CLI")):
         if shutil.which(program) is None:
             raise TransportError(f"{program} is not installed: a shell needs {what}. Install it", again=False)
-    return ["aws", "ssm", "start-session", "--region", region, "--target", target]
+    session = ["aws", "ssm", "start-session", "--region", region, "--target", target]
+    if command:
+        session += ["--document-name", _DOCUMENT, "--parameters", json.dumps({"command": [command]})]
+    return session

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from typing import Any
 
-from trainium_cdk.errors import JobError
 from trainium_cdk.jobs.status import Node
 from trainium_cdk.outputs import SlurmCluster
 
@@ -60,28 +58,3 @@ def _time(text: str) -> int | None:
         return int(dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC).timestamp())
     except ValueError:
         return None
-
-
-def instance(node: Node, cluster: SlurmCluster) -> str:
-    """The EC2 instance id of a node, by its address.
-
-    Raises:
-        JobError: no instance of the cluster has it.
-    """
-    import boto3
-
-    from trainium_cdk._aws import aws_errors_as
-
-    filters: Any = [
-        {"Name": "private-ip-address", "Values": [node.address]},
-        {"Name": "tag:parallelcluster:cluster-name", "Values": [cluster.cluster_name]},
-        {"Name": "instance-state-name", "Values": ["running"]},
-    ]
-    with aws_errors_as(JobError, f"cannot find the instance of node {node.name}"):
-        made: Any = boto3.client("ec2", region_name=cluster.region).describe_instances(Filters=filters)
-    ids = [one["InstanceId"] for reservation in made["Reservations"] for one in reservation["Instances"]]
-    if not ids:
-        raise JobError(
-            f"no running instance of {cluster.cluster_name} has the address {node.address} of node {node.name}"
-        )
-    return str(ids[0])
