@@ -156,7 +156,7 @@ class Scene:
         """A JobSet; Kueue has seen it when this returns."""
         self.create(jobset(name, {"train": job(nodes, pod(devices, **spec))}, priority))
         assert until(lambda: self.workload(name))
-        time.sleep(0.3)  # so that the next one is younger
+        next_second()
 
     def pods(self, name: str) -> list[Object]:
         """Of a JobSet; or those that a label selects."""
@@ -295,6 +295,11 @@ class Scene:
         assert until(lambda: not any(map(self._exists, self._made)))  # the next scene gives the same names
         self.eks.delete_nodegroup(clusterName=self.kubernetes.name, nodegroupName=self.name)
         eks.sync_nodes(self.kubernetes, self.aws.client)
+
+
+def next_second() -> None:
+    """Kueue orders jobs by their time of creation, which has whole seconds, and those of one second by their UIDs."""
+    time.sleep(1.05 - time.time() % 1)
 
 
 def until(found: Callable[[], Any]) -> bool:

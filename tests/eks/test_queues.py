@@ -10,6 +10,7 @@ import pytest
 from sandbox import processes
 from sandbox.kubernetes import LocalKubernetes, available
 from sandbox.kubernetes.api import Api, ApiError, Object, path_of
+from tests.eks.scenes import next_second
 from tests.support import need
 from trainium_cdk import settings
 from trainium_cdk.eks import kueue, manifests
@@ -108,6 +109,7 @@ def test_a_large_job_is_not_overtaken_and_a_priority_goes_first(api: Api) -> Non
     assert _until(lambda: has(api, "first"))
     api.create(jobset("large", 4))
     assert _until(lambda: "insufficient unused quota" in reason(api, "large"))
+    next_second()
     api.create(jobset("small", 1))
     assert _until(lambda: bool(workload(api, "small")))
     api.create(jobset("urgent", 1, priority="high"))
