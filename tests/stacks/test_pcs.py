@@ -244,7 +244,7 @@ def test_job_scripts_name_the_cluster_and_the_shared_environment(tmp_path: Path)
     assert (cluster.identity, cluster.venv, cluster.engine) == ("pcs_abc1234567", "/efs/aws_neuron_venv_pytorch", "pcs")
     assert cluster.fleets == outputs.fleets(settings.load(), "pcs")
     assert outputs.from_json(cluster.model_dump_json()) == cluster
-    assert "tag:aws:pcs:compute-node-group-id,Values=pcs_def" in cluster.session_target
+    assert cluster.login_group_id == "pcs_def"
     (tmp_path / "cluster.json").write_text(cluster.model_dump_json())
     with pytest.raises(ScaleError, match=r"TrnPcsStack has no ParallelCluster.*Nodes without a job stop by themselves"):
         cli.app(["fleet", "stop", "--cluster", str(tmp_path / "cluster.json")], standalone_mode=False)

@@ -13,14 +13,18 @@ from trainium_cdk.settings import Environment, Problem
 RULES = Rules()
 
 
+def _overlap(a: str, b: str) -> bool:
+    """Whether one directory is the other, or in it."""
+    return PurePosixPath(a).is_relative_to(b) or PurePosixPath(b).is_relative_to(a)
+
+
 @RULES.add
 def local_storage_is_separate_from_shared(env: Environment) -> Iterator[Problem]:
     for at, queue in queues(env):
         if not queue.local_storage_dir:
             continue
-        local = PurePosixPath(queue.local_storage_dir)
         for shared in env.storage.mount_dirs:
-            if local.is_relative_to(shared) or PurePosixPath(shared).is_relative_to(local):
+            if _overlap(queue.local_storage_dir, shared):
                 yield error(
                     (*at, "local_storage_dir"),
                     f"it overlaps with the mount directory of the shared file system, {shared}",
@@ -35,9 +39,8 @@ def volumes_have_directories_of_their_own(env: Environment) -> Iterator[Problem]
         if queue.local_storage_dir:
             taken[queue.local_storage_dir] = f"local_storage_dir of queue {queue.name}"
     for i, volume in enumerate(env.pcluster.shared_storage):
-        mine = PurePosixPath(volume.mount_dir)
         for other, owner in taken.items():
-            if mine.is_relative_to(other) or PurePosixPath(other).is_relative_to(mine):
+            if _overlap(volume.mount_dir, other):
                 yield error(
                     ("pcluster", "shared_storage", i, "mount_dir"),
                     f"it overlaps with {other} ({owner})",

@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from trainium_cdk.cli.named import length
 from trainium_cdk.cli.options import DEFAULT_STACK, ClusterFile, EnvFile, Json, Local, Region, Stack, backend
 from trainium_cdk.cli.output import put, say, table
-
-if TYPE_CHECKING:
-    pass
 
 
 def nodes(

@@ -6,8 +6,8 @@ comments give the reason for values that are not obvious.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trainium_cdk.cluster_configuration.merge import merged
@@ -26,6 +26,14 @@ BOOTSTRAP_SECONDS = {"HeadNodeBootstrapTimeout": 3300, "ComputeNodeBootstrapTime
 must finish within the hour that CloudFormation allows a custom resource."""
 AFTER_RESERVED = 2000
 """Slurm's weight of nodes beside reserved ones, which are used first: ParallelCluster's default for dynamic nodes is 1000."""
+_VOLUMES = {
+    "efs": ("Efs", "FileSystemId"),
+    "fsx-lustre": ("FsxLustre", "FileSystemId"),
+    "fsx-openzfs": ("FsxOpenZfs", "VolumeId"),
+    "fsx-ontap": ("FsxOntap", "VolumeId"),
+    "ebs": ("Ebs", "VolumeId"),
+}
+"""Type of a volume -> its StorageType, and the key of its id."""
 _CAPACITY = {"on-demand": "ONDEMAND", "spot": "SPOT", "capacity-block": "CAPACITY_BLOCK"}
 
 
@@ -71,6 +79,7 @@ class ClusterIds:
 def render(env: Environment, ids: ClusterIds) -> Config:
     """The cluster configuration of an environment. `pcluster.overrides` is merged in last."""
     p = env.pcluster
+    ids = replace(ids, policies=(*ids.policies, *p.node_policies))
     config: Config = {
         "Region": ids.region or env.region,
         "Image": _given(Os=p.os, CustomAmi=p.custom_ami),
@@ -81,7 +90,7 @@ def render(env: Environment, ids: ClusterIds) -> Config:
             "SlurmSettings": _slurm(env),
             "SlurmQueues": [
                 *(_queue(env, queue, ids) for queue in p.queues),
-                *(_cpu_queue(env, queue, ids) for queue in p.cpu_queues),
+                *(_cpu_queue(queue, ids) for queue in p.cpu_queues),
             ],
         },
         "SharedStorage": _shared_storage(env, ids),
@@ -99,7 +108,7 @@ def render(env: Environment, ids: ClusterIds) -> Config:
         },
         "DevSettings": {"Timeouts": dict(BOOTSTRAP_SECONDS)},
     }
-    login = _login(p.login_nodes, p.node_policies, ids) if p.login_nodes else None
+    login = _login(p.login_nodes, ids) if p.login_nodes else None
     tags = [{"Key": key, "Value": value} for key, value in sorted(env.tags.items())]
     deployment = None if p.sudo else {"DisableSudoAccessForDefaultUser": True}
     return merged(config | _given(LoginNodes=login, Tags=tags, DeploymentSettings=deployment), p.overrides)
@@ -128,7 +137,7 @@ def _head(env: Environment, ids: ClusterIds) -> Config:
         "Ssh": _given(AllowedIps=ids.ssh_source, KeyName=ids.key_name),
         "LocalStorage": {"RootVolume": _root(head.root_volume_gib)},
         "CustomActions": _stable_actions(ids),
-        "Iam": _iam(*ids.policies, *env.pcluster.node_policies, *ids.head_policies),
+        "Iam": _iam(*ids.policies, *ids.head_policies),
         "Imds": {"Secured": True},
         **_given(Image=_given(CustomAmi=head.custom_ami)),
     }
@@ -202,12 +211,12 @@ def _queue(env: Environment, queue: Queue, ids: ClusterIds) -> Config:
                 "Args": [ids.scripts_url, *queue_arguments(env, queue.name)],
             }
         },
-        "Iam": _iam(*ids.policies, *env.pcluster.node_policies),
+        "Iam": _iam(*ids.policies),
         **_given(Image=_given(CustomAmi=queue.custom_ami)),
     }
 
 
-def _cpu_queue(env: Environment, queue: CpuQueue, ids: ClusterIds) -> Config:
+def _cpu_queue(queue: CpuQueue, ids: ClusterIds) -> Config:
     return {
         "Name": queue.name,
         "CapacityType": "ONDEMAND",
@@ -227,7 +236,7 @@ def _cpu_queue(env: Environment, queue: CpuQueue, ids: ClusterIds) -> Config:
         "CustomActions": {
             "OnNodeConfigured": {"Script": ids.entry_url, "Args": [ids.scripts_url, CPU_ROLE]},
         },
-        "Iam": _iam(*ids.policies, *env.pcluster.node_policies),
+        "Iam": _iam(*ids.policies),
         **_given(Image=_given(CustomAmi=queue.custom_ami)),
     }
 
@@ -278,23 +287,16 @@ def _shared_storage(env: Environment, ids: ClusterIds) -> list[Config]:
                 "FsxLustreSettings": {"FileSystemId": ids.fsx_id},
             }
         )
-    kinds = {
-        "efs": ("Efs", "EfsSettings", "FileSystemId"),
-        "fsx-lustre": ("FsxLustre", "FsxLustreSettings", "FileSystemId"),
-        "fsx-openzfs": ("FsxOpenZfs", "FsxOpenZfsSettings", "VolumeId"),
-        "fsx-ontap": ("FsxOntap", "FsxOntapSettings", "VolumeId"),
-        "ebs": ("Ebs", "EbsSettings", "VolumeId"),
-    }
     for volume in env.pcluster.shared_storage:
-        kind, section, key = kinds[volume.type]
+        kind, key = _VOLUMES[volume.type]
         given: Config = {key: volume.id}
         if volume.type == "efs":
             given["EncryptionInTransit"] = True
-        found.append({"Name": volume.name, "MountDir": volume.mount_dir, "StorageType": kind, section: given})
+        found.append({"Name": volume.name, "MountDir": volume.mount_dir, "StorageType": kind, f"{kind}Settings": given})
     return found
 
 
-def _login(login: LoginNodes, policies: Sequence[str], ids: ClusterIds) -> Config:
+def _login(login: LoginNodes, ids: ClusterIds) -> Config:
     pool = {
         "Name": "login",
         "InstanceType": login.instance_type,
@@ -302,6 +304,6 @@ def _login(login: LoginNodes, policies: Sequence[str], ids: ClusterIds) -> Confi
         "Networking": _given(SubnetIds=[ids.login_subnet], AdditionalSecurityGroups=list(ids.security_groups)),
         "Ssh": {"AllowedIps": ids.ssh_source},
         "CustomActions": _stable_actions(ids),
-        "Iam": _iam(*ids.policies, *policies, *ids.login_policies),
+        "Iam": _iam(*ids.policies, *ids.login_policies),
     }
     return {"Pools": [pool]}

@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import time
+import urllib.request
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,6 +30,14 @@ def answers(host: str, port: int, timeout: float) -> bool:
             return True
     except OSError:
         return False
+
+
+def serves(url: str) -> bool:
+    """Whether a server of this machine responds; no proxy is asked."""
+    plain: Any = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with contextlib.suppress(OSError), plain.open(url, timeout=5):  # urllib's errors are OSErrors
+        return True
+    return False
 
 
 def free_port() -> int:

@@ -33,13 +33,6 @@ class PcsCluster(SlurmCluster):
     def identity(self) -> str:
         return self.cluster_id
 
-    @property
-    def session_target(self) -> str:
-        return (
-            f"$(aws ec2 describe-instances --region {self.region} --filters Name=tag:{GROUP_TAG},Values={self.login_group_id} "
-            "Name=instance-state-name,Values=running --query 'Reservations[0].Instances[0].InstanceId' --output text)"
-        )
-
 
 def pcs_venv(env: Environment) -> str:
     """The virtual environment: homes are not shared, so that one without a path is on the shared file system."""

@@ -47,11 +47,6 @@ class SlurmCluster(ClusterOutputs):
     shares_ssh_keys: ClassVar[bool] = True
     """ParallelCluster lets the jobs' user log in to every node from the head node."""
 
-    @property
-    def session_target(self) -> str:
-        """The instance for `aws ssm start-session --target`, as a word of a shell."""
-        return self.head_node_id
-
 
 def slurm_outputs(env: Environment, *, head_node_id: str, bucket: str, registry_uri: str = "") -> Exports:
     """What the stack of an environment exports. The arguments may be CDK tokens; the rest is plain text."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
@@ -104,26 +105,35 @@ def training_group(
 
 def cpu_group(scope: Construct, shared: Shared, queue: CpuQueue, subnet_id: str, profile: str) -> _Group:
     """The nodes of the CPU queue."""
-    template = launch_template(
-        scope,
-        instance_type=queue.instance_type,
-        root_gib=queue.root_volume_gib,
-        root_device=shared.root_device,
-        tags={**shared.tags, "Name": f"{shared.environment.pcs_cluster_name}-{queue.name}"},
-        security_group_ids=list(shared.security_groups),
-    )
-    return _group(
+    return _ordinary_group(
         scope,
         shared,
         name=queue.name,
         instance_type=queue.instance_type,
+        root_gib=queue.root_volume_gib,
         sizes=(queue.min_nodes, queue.max_nodes),
-        template=template,
         subnet_id=subnet_id,
         profile=profile,
         image=queue.custom_ami or shared.image,
         arguments=(CPU_ROLE,),
         slurm_configuration=_slurm({"Features": f"{queue.name},{queue.instance_type}"}),
+    )
+
+
+def login_group(scope: Construct, shared: Shared, subnet_id: str, profile: str) -> _Group:
+    """The login node: a group of one instance that belongs to no queue. It also makes the virtual environment that all nodes share."""
+    login = shared.environment.pcs.login
+    return _ordinary_group(
+        scope,
+        shared,
+        name="login",
+        instance_type=login.instance_type,
+        root_gib=login.root_volume_gib,
+        sizes=(1, 1),
+        subnet_id=subnet_id,
+        profile=profile,
+        image=shared.image,
+        arguments=("TRN_NODE_ROLE=head",),
     )
 
 
@@ -136,29 +146,19 @@ def _slurm(settings: Mapping[str, str]) -> _Group.SlurmConfigurationProperty:
     )
 
 
-def login_group(scope: Construct, shared: Shared, subnet_id: str, profile: str) -> _Group:
-    """The login node: a group of one instance that belongs to no queue. It also makes the virtual environment that all nodes share."""
-    login = shared.environment.pcs.login
+def _ordinary_group(
+    scope: Construct, shared: Shared, *, name: str, instance_type: str, root_gib: int, **properties: Any
+) -> _Group:
+    """Nodes without Trainium."""
     template = launch_template(
         scope,
-        instance_type=login.instance_type,
-        root_gib=login.root_volume_gib,
+        instance_type=instance_type,
+        root_gib=root_gib,
         root_device=shared.root_device,
-        tags={**shared.tags, "Name": f"{shared.environment.pcs_cluster_name}-login"},
+        tags={**shared.tags, "Name": f"{shared.environment.pcs_cluster_name}-{name}"},
         security_group_ids=list(shared.security_groups),
     )
-    return _group(
-        scope,
-        shared,
-        name="login",
-        instance_type=login.instance_type,
-        sizes=(1, 1),
-        template=template,
-        subnet_id=subnet_id,
-        profile=profile,
-        image=shared.image,
-        arguments=("TRN_NODE_ROLE=head",),
-    )
+    return _group(scope, shared, name=name, instance_type=instance_type, template=template, **properties)
 
 
 def _group(

@@ -57,17 +57,13 @@ def run(api: Api, pod: str, container: str, command: Sequence[str], *, terminal:
         TransportError: the API rejected the request, or the connection was lost.
     """
     terminal = sys.stdin.isatty() and sys.stdout.isatty() if terminal is None else terminal
-    session = _exec(api, pod, container, command, terminal)
-    try:
+    with _session(api, pod, container, command, terminal) as session:
         with contextlib.ExitStack() as stack:
             if terminal:
                 stack.enter_context(_raw())
                 stack.enter_context(_resized(session))
             _pump(session)
         return _exit_code(session)
-    finally:
-        session.close()
-        session.sock.shutdown()  # `close` does not do this if the server has closed first
 
 
 def output(api: Api, pod: str, container: str, command: Sequence[str]) -> str:
@@ -76,17 +72,23 @@ def output(api: Api, pod: str, container: str, command: Sequence[str]) -> str:
     Raises:
         TransportError: the API rejected the request, or the connection was lost.
     """
-    session = _exec(api, pod, container, command, False)
     found = b""
-    try:
+    with _session(api, pod, container, command, False) as session:
         while session.is_open():
             session.update(timeout=1)
             found += session.read_channel(_STDOUT) + session.read_channel(_STDERR)
         _exit_code(session)
+    return found.decode(errors="replace")
+
+
+@contextlib.contextmanager
+def _session(api: Api, pod: str, container: str, command: Sequence[str], terminal: bool) -> Iterator[Any]:
+    session = _exec(api, pod, container, command, terminal)
+    try:
+        yield session
     finally:
         session.close()
-        session.sock.shutdown()
-    return found.decode(errors="replace")
+        session.sock.shutdown()  # `close` does not do this if the server has closed first
 
 
 def _exec(api: Api, pod: str, container: str, command: Sequence[str], terminal: bool) -> Any:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs.kubernetes import reader, status
 from trainium_cdk.jobs.kubernetes.inside import Forward
 from trainium_cdk.jobs.kubernetes.source import JobSource
+from trainium_cdk.jobs.sessions import serves
 
 PORT = 6006
 _HOURS = 12
@@ -102,13 +100,12 @@ def _phase(backend: JobSource, name: str) -> str:
 
 
 def _ready(backend: JobSource, name: str, url: str) -> None:
-    plain: Any = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     end = time.monotonic() + _READY_SECONDS
     while True:
         if _phase(backend, name) in ("Failed", "Succeeded"):
             lines = b"".join(backend.api.log(name, "main")).decode(errors="replace").strip().splitlines()[-1:]
             raise TransportError(f"TensorBoard ended: {' '.join(lines).removeprefix('trn: ') or 'no reason reported'}")
-        with contextlib.suppress(OSError, urllib.error.URLError), plain.open(url, timeout=5):
+        if serves(url):
             return
         if time.monotonic() > end:
             raise TransportError(f"TensorBoard in pod {name} did not answer within {_READY_SECONDS:.0f} s")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trainium_cdk._aws import describe_error
+from trainium_cdk._aws import client, describe_error
 from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs.slurm.backend import SlurmBackend
 from trainium_cdk.jobs.slurm.ssm import SsmTransport
@@ -50,12 +50,11 @@ def login_node(cluster: PcsCluster) -> str:
     Raises:
         TransportError: none runs, or EC2 cannot be queried.
     """
-    import boto3
     from botocore.exceptions import BotoCoreError, ClientError
 
     filters = {f"tag:{GROUP_TAG}": cluster.login_group_id, "instance-state-name": "running"}
     try:
-        found = boto3.client("ec2", region_name=cluster.region).describe_instances(
+        found = client("ec2", cluster.region).describe_instances(
             Filters=[{"Name": name, "Values": [value]} for name, value in filters.items()]
         )["Reservations"]
     except ClientError as e:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainium_cdk.jobs import arrays, quote, shell
@@ -319,7 +319,14 @@ def _status(raw: _Raw, slurm: _Slurm, cluster: SlurmCluster, inactive: str) -> J
     members: tuple[Stage, ...] = ()
     for name, number in raw.stages.items():
         if raw.array and name == "train":
-            members = _members(raw, number, slurm, elsewhere, stages[-1] if stages else None, cluster)
+            everyone = Known(
+                before=stages[-1] if stages else None,
+                elsewhere=elsewhere,
+                inactive=inactive,
+                full=cluster.shared_dir if slurm.full else "",
+                down=tuple(d for d in slurm.down if d.queue == raw.described.get("queue")),
+            )
+            members = _members(raw, number, slurm, everyone)
             stages.append(of_members(number, members))
             continue
         state = raw.states.get(name)
@@ -356,22 +363,16 @@ def _status(raw: _Raw, slurm: _Slurm, cluster: SlurmCluster, inactive: str) -> J
     )
 
 
-def _members(
-    raw: _Raw, number: str, slurm: _Slurm, elsewhere: str | None, before: Stage | None, cluster: SlurmCluster
-) -> tuple[Stage, ...]:
-    """The members of an array, each as a stage whose name is its index."""
+def _members(raw: _Raw, number: str, slurm: _Slurm, everyone: Known) -> tuple[Stage, ...]:
+    """The members of an array, each as a stage whose name is its index. `everyone`: what is known of all of them."""
     found = []
     for index in map(str, arrays.indices(raw.array)):
         state = raw.members.get(index)
-        known = Known(
-            before=before,
-            queue=None if elsewhere else slurm.task(raw.id, number, index),
+        known = replace(
+            everyone,
+            queue=None if everyone.elsewhere else slurm.task(raw.id, number, index),
             state=state if state and state[1] == number else None,
             cancelled=raw.cancelled or index in raw.gone,
-            elsewhere=elsewhere,
-            inactive=inactive_queue(cluster),
-            full=cluster.shared_dir if slurm.full else "",
-            down=tuple(d for d in slurm.down if d.queue == raw.described.get("queue")),
         )
         found.append(stage(index, f"{number}_{index}", known))
     return tuple(found)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs import quote
-from trainium_cdk.jobs.sessions import forward, free_port
+from trainium_cdk.jobs.sessions import forward, free_port, serves
 from trainium_cdk.jobs.slurm.transport import Transport
 from trainium_cdk.outputs import SlurmCluster
 
@@ -57,7 +55,7 @@ class Board:
         Raises:
             TransportError: when it has.
         """
-        while _answers(self.url):
+        while serves(self.url):
             time.sleep(5)
         raise TransportError("TensorBoard has ended. Start it again")
 
@@ -82,7 +80,7 @@ def serve(source: Source, directory: str, *, port: int, say: Callable[[str], Non
         if target:
             forward(target, source.cluster.region, _DOCUMENT, {"portNumber": str(there)}, near)
         url, end = f"http://127.0.0.1:{near}/", time.monotonic() + _READY_SECONDS
-        while not _answers(url):
+        while not serves(url):
             if time.monotonic() > end:
                 raise TransportError(f"TensorBoard did not answer within {_READY_SECONDS:.0f} s")
             time.sleep(0.5)
@@ -90,10 +88,3 @@ def serve(source: Source, directory: str, *, port: int, say: Callable[[str], Non
     finally:
         with contextlib.suppress(TransportError):  # it ends by itself
             source.run_shared(f"case $(ps -o args= -p {pid}) in *tensorboard*) kill -- -{pid} ;; esac || true")
-
-
-def _answers(url: str) -> bool:
-    plain: Any = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with contextlib.suppress(OSError, urllib.error.URLError), plain.open(url, timeout=5):
-        return True
-    return False
