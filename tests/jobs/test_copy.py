@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,10 @@ from hypothesis import strategies as st
 
 from sandbox import LocalAws
 from sandbox.slurm import LocalSlurm
-from tests.jobs.conftest import fleet, make_cluster
-from tests.jobs.test_workdir import write
+from tests.jobs.conftest import make_cluster
+from tests.jobs.test_workdir import on_head_node, write
 from trainium_cdk.errors import JobError, TransportError
-from trainium_cdk.jobs import LocalTransport, SlurmBackend, copy
+from trainium_cdk.jobs import SlurmBackend, copy
 from trainium_cdk.jobs.copy import Copy, Survey
 from trainium_cdk.jobs.shell import copying
 
@@ -26,14 +25,8 @@ BUCKET = "trn-copies"
 
 @pytest.fixture
 def backend(slurm: LocalSlurm, local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmBackend]:
-    """As on a head node, with the S3 of the local AWS."""
-    for name, value in local_aws.variables.items():
-        monkeypatch.setenv(name, value)
+    yield on_head_node(slurm, local_aws, monkeypatch, BUCKET)
     s3 = local_aws.client("s3")
-    s3.create_bucket(Bucket=BUCKET)
-    path = f"{Path(sys.executable).parent}:{slurm.node_env()['PATH']}"
-    transport = LocalTransport(env={**slurm.node_env(), **local_aws.variables, "PATH": path}, interval=0.2)
-    yield SlurmBackend(make_cluster(fleet(nodes=4), bucket=BUCKET, region=local_aws.region), transport)
     assert "Contents" not in s3.list_objects_v2(Bucket=BUCKET), "what has arrived is deleted"
     s3.delete_bucket(Bucket=BUCKET)
 

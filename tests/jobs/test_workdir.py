@@ -120,16 +120,20 @@ def test_the_script_is_in_the_folder(project: Path, monkeypatch: pytest.MonkeyPa
         Script.from_workdir(project / "train.py", "train.py")
 
 
-@pytest.fixture
-def backend(slurm: LocalSlurm, local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmBackend]:
-    """As on a head node, with the S3 of the local AWS."""
+def on_head_node(slurm: LocalSlurm, local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch, bucket: str) -> SlurmBackend:
+    """The jobs as of a head node, with a new bucket in the S3 of the local AWS."""
     for name, value in local_aws.variables.items():
         monkeypatch.setenv(name, value)
-    s3 = local_aws.client("s3")
-    s3.create_bucket(Bucket=BUCKET)
+    local_aws.client("s3").create_bucket(Bucket=bucket)
     path = f"{Path(sys.executable).parent}:{slurm.node_env()['PATH']}"
     transport = LocalTransport(env={**slurm.node_env(), **local_aws.variables, "PATH": path}, interval=0.2)
-    yield SlurmBackend(make_cluster(fleet(nodes=4), bucket=BUCKET, region=local_aws.region), transport)
+    return SlurmBackend(make_cluster(fleet(nodes=4), bucket=bucket, region=local_aws.region), transport)
+
+
+@pytest.fixture
+def backend(slurm: LocalSlurm, local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmBackend]:
+    yield on_head_node(slurm, local_aws, monkeypatch, BUCKET)
+    s3 = local_aws.client("s3")
     for found in s3.list_objects_v2(Bucket=BUCKET).get("Contents", []):
         s3.delete_object(Bucket=BUCKET, Key=found["Key"])
     s3.delete_bucket(Bucket=BUCKET)

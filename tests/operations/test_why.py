@@ -181,8 +181,7 @@ def test_a_node_group_without_capacity_in_the_local_aws(local_aws: LocalAws) -> 
         report = why(name, local_aws.client)
     finally:
         local_aws.set_answers("capacity", None)
-        cloudformation.delete_stack(StackName=name)
-        cloudformation.get_waiter("stack_delete_complete").wait(StackName=name, WaiterConfig={"Delay": 1})
+        delete(cloudformation, name)
     assert (report.status, report.first) == ("CREATE_COMPLETE", None)
     [shortage] = report.evidence
     assert shortage.where == "node group trn1"
@@ -254,6 +253,25 @@ def test_a_reservation_that_launches_nothing_is_named(described: list[dict[str, 
     assert list(closed(client("ec2"), {"no": "reservation"})) == []
 
 
+def create(cloudformation: Any, name: str, template: dict[str, Any]) -> None:
+    cloudformation.create_stack(StackName=name, TemplateBody=json.dumps(template), Capabilities=["CAPABILITY_IAM"])
+    cloudformation.get_waiter("stack_create_complete").wait(StackName=name, WaiterConfig={"Delay": 1})
+
+
+def update(cloudformation: Any, name: str, template: dict[str, Any]) -> None:
+    """Until it has succeeded, or been rolled back."""
+    cloudformation.update_stack(StackName=name, TemplateBody=json.dumps(template), Capabilities=["CAPABILITY_IAM"])
+    deadline = time.monotonic() + 120
+    while "IN_PROGRESS" in cloudformation.describe_stacks(StackName=name)["Stacks"][0]["StackStatus"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def delete(cloudformation: Any, name: str) -> None:
+    cloudformation.delete_stack(StackName=name)
+    cloudformation.get_waiter("stack_delete_complete").wait(StackName=name, WaiterConfig={"Delay": 1})
+
+
 def test_what_pcs_reports_in_the_local_aws(local_aws: LocalAws) -> None:
     """A real stack; the errors have the form of botocore's model."""
     name = f"why-{uuid.uuid4().hex[:6]}"
@@ -275,26 +293,20 @@ def test_what_pcs_reports_in_the_local_aws(local_aws: LocalAws) -> None:
     cloudformation = local_aws.client("cloudformation")
     local_aws.set_answers("pcs-errors", {"trn-a": [{"code": "InsufficientInstanceCapacity", "message": shortage}]})
     try:
-        cloudformation.create_stack(StackName=name, TemplateBody=json.dumps(template), Capabilities=["CAPABILITY_IAM"])
-        cloudformation.get_waiter("stack_create_complete").wait(StackName=name, WaiterConfig={"Delay": 1})
+        create(cloudformation, name, template)
         local_aws.set_answers("reservations", {block: {"ReservationType": "capacity-block", "State": "expired"}})
         expired, found = why(name, local_aws.client).evidence
         template["Resources"]["Nodes"]["Properties"]["ScalingConfiguration"] = {
             "MinInstanceCount": 5,
             "MaxInstanceCount": 4,
         }
-        cloudformation.update_stack(StackName=name, TemplateBody=json.dumps(template), Capabilities=["CAPABILITY_IAM"])
-        deadline = time.monotonic() + 120
-        while "IN_PROGRESS" in cloudformation.describe_stacks(StackName=name)["Stacks"][0]["StackStatus"]:
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        update(cloudformation, name, template)
         first = why(name, local_aws.client).first
     finally:
         local_aws.set_answers("pcs-errors", None)
         local_aws.set_answers("reservations", None)
         ec2.cancel_capacity_reservation(CapacityReservationId=block)
-        cloudformation.delete_stack(StackName=name)
-        cloudformation.get_waiter("stack_delete_complete").wait(StackName=name, WaiterConfig={"Delay": 1})
+        delete(cloudformation, name)
     told("expired block", "PCS", "trn why", expired.text)
     assert found.where == "PCS compute node group trn-a"
     assert found.error
@@ -334,23 +346,17 @@ def test_a_failed_update_of_a_node_group(local_aws: LocalAws) -> None:
         }
     }
     try:
-        cloudformation.create_stack(StackName=name, TemplateBody=json.dumps(template), Capabilities=["CAPABILITY_IAM"])
-        cloudformation.get_waiter("stack_create_complete").wait(StackName=name, WaiterConfig={"Delay": 1})
+        create(cloudformation, name, template)
         group["ScalingConfig"] = {"MinSize": 0, "MaxSize": 4, "DesiredSize": 0}
         reason = "PodEvictionFailure: Reached max retries while trying to evict pods from nodes in node group trn"
         local_aws.set_answers(
             "faults", [{"type": "AWS::EKS::Nodegroup", "phase": "update", "reason": reason, "times": 1}]
         )
-        cloudformation.update_stack(StackName=name, TemplateBody=json.dumps(template), Capabilities=["CAPABILITY_IAM"])
-        deadline = time.monotonic() + 120
-        while "IN_PROGRESS" in cloudformation.describe_stacks(StackName=name)["Stacks"][0]["StackStatus"]:
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        update(cloudformation, name, template)
         first = why(name, local_aws.client).first
     finally:
         local_aws.set_answers("faults", None)
-        cloudformation.delete_stack(StackName=name)
-        cloudformation.get_waiter("stack_delete_complete").wait(StackName=name, WaiterConfig={"Delay": 1})
+        delete(cloudformation, name)
         for subnet in subnets:
             ec2.delete_subnet(SubnetId=subnet)
         ec2.delete_vpc(VpcId=vpc)
