@@ -23,11 +23,20 @@ fetch_key() {
   gpg_private --import "${file}"
 }
 
+# verify_sha256 FILE WANTED: nothing is checked where WANTED is empty.
+verify_sha256() {
+  local file="$1" wanted="$2" found
+  found="$(sha256sum <"${file}" | cut -d ' ' -f 1)"
+  [[ -z ${wanted} || ${found} == "${wanted}" ]] ||
+    die "${file##*/} has SHA-256 ${found}, expected ${wanted}" \
+      "The download is damaged, or the file at this address was replaced; it was not run. Try again, and check the mirror"
+}
+
 # verify_signature SIGNATURE FILE FINGERPRINT
 verify_signature() {
   local signature="$1" file="$2" wanted="$3" status
   status="$(gpg_private --status-fd 1 --verify "${signature}" "${file}")" || status=""
   grep -Eq "^\[GNUPG:\] VALIDSIG .*${wanted}\$" <<<"${status}" ||
     die "${file##*/} does not carry a valid signature of key ${wanted}" \
-      "The download is damaged or was tampered with; it was not run. Try again, and check TRN_EFA_URL"
+      "The download is damaged or was tampered with; it was not run. Try again, and check its URL in node.env"
 }

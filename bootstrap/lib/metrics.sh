@@ -11,6 +11,7 @@ step_metrics() {
     return 0
   fi
   (metrics_agent && metrics_service) || {
+    log "$(cat "${WORK}/failure" 2>/dev/null)"
     rm -f "${WORK}/failure"
     system_log "trn-bootstrap: this node sends no metrics to CloudWatch; ${TRN_LOG} has the reason"
     log "no metrics will be sent"
@@ -35,9 +36,10 @@ metrics_install_dnf() { dnf_install_plain amazon-cloudwatch-agent; }
 
 metrics_install_apt() {
   local name=amazon-cloudwatch-agent.deb
+  local from="${TRN_AGENT_URL}/ubuntu/amd64/${TRN_AGENT_VERSION:-latest}/${name}"
   fetch_key "${TRN_AGENT_URL}/assets/amazon-cloudwatch-agent.gpg" "${TRN_AGENT_KEY_FINGERPRINT}" &&
-    download "${TRN_AGENT_URL}/ubuntu/amd64/latest/${name}" "${WORK}/${name}" &&
-    download "${TRN_AGENT_URL}/ubuntu/amd64/latest/${name}.sig" "${WORK}/${name}.sig" &&
+    download "${from}" "${WORK}/${name}" && download "${from}.sig" "${WORK}/${name}.sig" &&
+    verify_sha256 "${WORK}/${name}" "${TRN_AGENT_SHA}" &&
     verify_signature "${WORK}/${name}.sig" "${WORK}/${name}" "${TRN_AGENT_KEY_FINGERPRINT}" &&
     apt_wait_for_locks && dpkg -i "${WORK}/${name}"
 }

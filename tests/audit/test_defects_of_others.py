@@ -202,6 +202,8 @@ def test_versions_are_pinned() -> None:
     """EFA and Neuron without versions: the ParallelCluster samples. A chart without one crashes the CDK's handler."""
     catalog = Catalog.load()
     assert re.fullmatch(r"\d+\.\d+\.\d+", catalog.efa_installer)
+    assert re.fullmatch(r"\d+\.\d+\.\d+b\d+", catalog.cloudwatch_agent.version)
+    assert re.fullmatch(r"[0-9a-f]{64}", catalog.cloudwatch_agent.sha256)
     for release in catalog.releases.values():
         assert all(re.fullmatch(r"[\d.]+", v) for v in (release.dkms, release.runtime, release.tools))
     assert all(re.fullmatch(r"v?\d+\.\d+\.\d+", chart.version) for chart in catalog.eks.charts.values())

@@ -323,13 +323,16 @@ mkdir -p {AGENT}/etc && cp /opt/trn-metrics/agent.json {AGENT}/etc/appended.json
 """
 
 
+AGENT_VERSION = "1.300072.0b1"
+
+
 def _agent(folder: Path, key: Key) -> None:
     """The CloudWatch agent, below the paths of the vendor's bucket."""
-    latest, assets = folder / "agent/ubuntu/amd64/latest", folder / "agent/assets"
-    latest.mkdir(parents=True)
+    packages, assets = folder / "agent/ubuntu/amd64" / AGENT_VERSION, folder / "agent/assets"
+    packages.mkdir(parents=True)
     assets.mkdir()
-    _deb(latest, "amazon-cloudwatch-agent", "1", {f"{AGENT[1:]}/bin/amazon-cloudwatch-agent-ctl": AGENT_CTL})
-    package = (latest / "amazon-cloudwatch-agent_1_all.deb").rename(latest / "amazon-cloudwatch-agent.deb")
+    _deb(packages, "amazon-cloudwatch-agent", "1", {f"{AGENT[1:]}/bin/amazon-cloudwatch-agent-ctl": AGENT_CTL})
+    package = (packages / "amazon-cloudwatch-agent_1_all.deb").rename(packages / "amazon-cloudwatch-agent.deb")
     key.gpg("--detach-sign", "--local-user", key.fingerprint, "--output", f"{package}.sig", package)
     key.publish(assets / "amazon-cloudwatch-agent.gpg")
 

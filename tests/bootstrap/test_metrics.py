@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import jsonschema
@@ -9,17 +10,18 @@ import pytest
 
 from conformance import surfaces
 from tests.bootstrap.conftest import NewNode
-from tests.bootstrap.fake_vendor import AGENT
+from tests.bootstrap.fake_vendor import AGENT, AGENT_VERSION, Vendor
 from tests.support import swept
 
 AGENT_SCHEMA = surfaces.load()["cloudwatch-agent"].recorded["files"]
 SYSTEMCTL = '#!/bin/sh\necho "$*" >>/var/log/systemctl\n'
-GROUP = {"TRN_METRICS_GROUP": "/trainium/trn-slurm/metrics", "TRN_MOUNTS": ""}
+GROUP = {"TRN_METRICS_GROUP": "/trainium/trn-slurm/metrics", "TRN_MOUNTS": "", "TRN_AGENT_VERSION": AGENT_VERSION}
 
 
 @pytest.mark.parametrize("system", swept(["ubuntu-22.04", "ubuntu-24.04"], "ubuntu-24.04"))
-def test_a_head_node_sends_the_metrics_of_the_queue(new_node: NewNode, system: str) -> None:
-    head = new_node(system, **GROUP)
+def test_a_head_node_sends_the_metrics_of_the_queue(new_node: NewNode, vendor: Vendor, system: str) -> None:
+    package = vendor.folder / f"agent/ubuntu/amd64/{AGENT_VERSION}/amazon-cloudwatch-agent.deb"
+    head = new_node(system, **GROUP, TRN_AGENT_SHA=hashlib.sha256(package.read_bytes()).hexdigest())
     head.become("HeadNode")
     head.write("/usr/local/bin/systemctl", SYSTEMCTL, 0o755)
     done = head.configure()
@@ -41,13 +43,22 @@ def test_a_head_node_sends_the_metrics_of_the_queue(new_node: NewNode, system: s
     assert 0 < line["DiskUsed"] <= 100
 
 
-def test_without_an_agent_a_node_works_and_says_so(new_node: NewNode) -> None:
-    node = new_node(**GROUP, TRN_AGENT_KEY_FINGERPRINT="0" * 40)
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"TRN_AGENT_KEY_FINGERPRINT": "0" * 40}, "has fingerprint"),
+        ({"TRN_AGENT_SHA": "0" * 64}, f"expected {'0' * 64}"),
+    ],
+)
+def test_without_an_agent_a_node_works_and_says_so(new_node: NewNode, wrong: dict[str, str], reason: str) -> None:
+    node = new_node(**GROUP | wrong)
     node.become("HeadNode")
     node.write("/usr/local/bin/systemctl", SYSTEMCTL, 0o755)
     done = node.configure()
     assert (done.code, node.status()["result"]) == (0, "ok"), done.err
-    assert "no metrics will be sent" in node.read("/var/log/trn-bootstrap.log")
+    told = node.read("/var/log/trn-bootstrap.log")
+    assert reason in told
+    assert "no metrics will be sent" in told
     assert not node.path(AGENT).exists()
 
 

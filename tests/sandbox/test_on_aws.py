@@ -67,7 +67,7 @@ class Shell:
         if command.startswith("export "):
             self._exports.append(command)
             return ""
-        answer = {"cdk deploy": " --require-approval never", "trn destroy": " --yes"}
+        answer = {"cdk deploy": " --require-approval never", "trn destroy": " --yes", "trn init": " another.yaml"}
         command += next((more for start, more in answer.items() if command.startswith(start)), "")
         done = subprocess.run(
             self.split(command), cwd=self.checkout, env=self._environment(), input=stdin, capture_output=True, text=True, check=False
@@ -179,6 +179,6 @@ def test_kubernetes_step_by_step(shell: Shell) -> None:
             shell.job = shell.run(command).strip()
             shell.follow("trn logs -f JOB")
         elif command.startswith("trn shell"):
-            assert "inside as task 0" in shell.run(command, stdin='echo "inside as task $VC_TASK_INDEX"; exit\n')
+            assert "inside as node 0" in shell.run(command, stdin='echo "inside as node $JOB_COMPLETION_INDEX"; exit\n')
         else:
             shell.run(command)

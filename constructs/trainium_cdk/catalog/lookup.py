@@ -19,6 +19,7 @@ from trainium_cdk.catalog.models import (
     InstanceType,
     NeuronRelease,
     Notice,
+    Package,
     ParallelClusterFacts,
     Repositories,
     Statement,
@@ -75,6 +76,7 @@ class Catalog(Fact):
     notices: tuple[Notice, ...]
     older_driver: Statement
     repositories: Repositories
+    cloudwatch_agent: Package
     efa_installer: str
     prices: dict[str, dict[str, float]]
     service_prices: dict[str, dict[str, float]]
@@ -200,7 +202,7 @@ def _build(overrides: CatalogOverrides) -> Catalog:
             "default_release": neuron["default"],
             **{k: neuron[k] for k in ("images", "incompatible", "notices", "older_driver")},
             "repositories": {**neuron["repositories"], **overrides.repositories},
-            "efa_installer": neuron["efa_installer"],
+            **{k: neuron[k] for k in ("cloudwatch_agent", "efa_installer")},
             "prices": _merged(read("prices")["prices"], overrides.prices),
             "service_prices": _merged(read("prices")["services"], overrides.service_prices),
             "prices_source": read("prices")["source"],

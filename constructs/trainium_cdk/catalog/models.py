@@ -187,6 +187,13 @@ class Repositories(Fact):
     agent: HttpsUrl
 
 
+class Package(Fact):
+    """A package that is downloaded by its version, and must be the very file."""
+
+    version: Annotated[str, StringConstraints(pattern=r"^[0-9][0-9A-Za-z.+~_-]*$")]
+    sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+
 class OperatingSystem(Fact):
     """A ParallelCluster image family."""
 

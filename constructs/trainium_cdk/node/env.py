@@ -52,10 +52,14 @@ def render(env: Environment, *, image: bool = False, engine: str = "slurm", metr
     Args:
         metrics_group: log group of the nodes' metrics; empty for none.
     """
-    metrics = (
-        {"TRN_METRICS_GROUP": metrics_group, "TRN_AGENT_URL": env.catalog.repositories.agent} if metrics_group else {}
-    )
-    lines = _lines(values(env, image=image, engine=engine) | metrics)
+    agent = env.catalog.cloudwatch_agent
+    metrics = {
+        "TRN_METRICS_GROUP": metrics_group,
+        "TRN_AGENT_URL": env.catalog.repositories.agent,
+        "TRN_AGENT_VERSION": agent.version,
+        "TRN_AGENT_SHA": agent.sha256,
+    }
+    lines = _lines(values(env, image=image, engine=engine) | (metrics if metrics_group else {}))
     return "".join(f"{line}\n" for line in ["# Written by trainium-cdk at deployment.", *lines])
 
 

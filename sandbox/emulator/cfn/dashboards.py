@@ -33,11 +33,7 @@ def mistakes(body: str) -> list[str]:
 def _put(name: str, properties: Properties) -> Made:
     if wrong := mistakes(properties["DashboardBody"]):
         raise ValueError(f"The field DashboardBody must be a valid JSON object: {'; '.join(wrong)[:900]}")
-    cloudwatch._dashboards[name] = {
-        "DashboardName": name,
-        "DashboardBody": properties["DashboardBody"],
-        "LastModified": 0,
-    }
+    cloudwatch.cloudformation_put_dashboard(name, properties["DashboardBody"])
     return name, {}
 
 
@@ -52,6 +48,6 @@ resource(
     "AWS::CloudWatch::Dashboard",
     create=_create,
     update=lambda id, _old, new: _put(id, new),
-    delete=lambda id, _properties: cloudwatch._dashboards.pop(id, None),
+    delete=lambda id, _properties: cloudwatch.cloudformation_delete_dashboard(id),
     replaced_by=("DashboardName",),
 )
