@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,8 +15,9 @@ from xdist.scheduler import LoadScopeScheduling
 from sandbox import LocalAws
 from tests.support import need_local_aws
 
+_CONFIG = tempfile.TemporaryDirectory(prefix="trn-tests-config-")
 # the file that this user has chosen with `trn use` is none of the tests'
-os.environ["XDG_CONFIG_HOME"] = "/nonexistent"
+os.environ["XDG_CONFIG_HOME"] = _CONFIG.name
 
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any-machine")
@@ -77,6 +79,10 @@ class _EndsWithShare:
 def pytest_configure(config: pytest.Config) -> None:
     # a class: the hooks of this file are not called for fixtures of the session
     config.pluginmanager.register(_EndsWithShare())
+
+
+def pytest_unconfigure() -> None:
+    _CONFIG.cleanup()
 
 
 def pytest_collection_finish() -> None:

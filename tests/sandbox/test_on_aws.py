@@ -93,7 +93,7 @@ class Shell:
 
     def _environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "TRN_", "CDK_"))}
-        return {**kept, "PYTHONDONTWRITEBYTECODE": "1"}
+        return {**kept, "PYTHONDONTWRITEBYTECODE": "1", "XDG_CONFIG_HOME": f"{self.checkout}/config"}
 
 
 @pytest.fixture(scope="module")
