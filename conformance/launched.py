@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+from conformance.confined import confined as confining
 from sandbox import head_node
 from sandbox.slurm_packages import SYSTEM_PATH
 from trainium_cdk.jobs import AnyJob, Submission, kubernetes, slurm
-from trainium_cdk.jobs.kubernetes.pods import USER
 from trainium_cdk.outputs import EksCluster, SlurmCluster
 
 Cluster = SlurmCluster | EksCluster
@@ -37,13 +37,6 @@ check_compiled() { :; }
 keep_nodes() { :; }
 """
 """The functions of stage.sh that ask Slurm."""
-_CONFINE = (
-    *("unshare", "--mount", "bash", "-ec"),
-    f"""while [ "$1" != -- ]; do mount --bind "$1" "$1"; shift; done
-mount -o remount,bind,ro /
-exec setpriv --reuid {USER} --regid {USER} --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs "${{@:2}}\"""",
-    "confine",
-)
 _CALL = '{name}() {{ printf "%q " {name} "$@" >> "$RECORDS/calls"; echo >> "$RECORDS/calls"; }}\n'
 _CORRECTED = "/script/launch.py"
 """What starts a program with corrections; their names and the program follow."""
@@ -134,11 +127,11 @@ def launched(
     return Launched(folder, tuple(command), environment)
 
 
-def prepared(job: AnyJob, cluster: Cluster, *, files: Iterable[str] = ()) -> list[str]:
-    """What the job's `prepare.sh` fetches: a line for each call of a function of fetch.sh; empty without that stage. Nothing is fetched.
+def prepared(job: AnyJob, cluster: Cluster, *, files: Iterable[str] = (), confined: bool = False) -> list[str]:
+    """What the job's `prepare` fetches: a line for each call of a function of fetch.sh; empty without that stage. Nothing is fetched.
 
     Args:
-        files: as for `launched`.
+        files, confined: as for `launched`.
 
     Raises:
         RuntimeError: the script failed; the message has its output.
@@ -152,7 +145,10 @@ def prepared(job: AnyJob, cluster: Cluster, *, files: Iterable[str] = ()) -> lis
         text = library.read_text()
         names = [name for name in re.findall(r"^(\w+)\(\) ", text, re.MULTILINE) if name not in ("say", "die")]
         library.write_text(text + "".join(_CALL.format(name=name) for name in names))
-        node.run("prepare.sh", *([str(node.job)] if node.engine == "slurm" else []), "fetch")
+        if node.engine == "slurm":
+            node.run("prepare.sh", str(node.job), "fetch")
+        else:
+            node.run("node.sh", "prepare", confined=confined)
         return [line.rstrip() for line in node.shown("calls").splitlines()]
 
 
@@ -213,23 +209,15 @@ class _Node:
     def run(self, script: str, *arguments: str, confined: bool = False) -> None:
         command = ["bash", "-c", _FUNCTIONS, "bash", str(self.files / script), *arguments]
         if confined:
-            command = [*_CONFINE, *self._writable(), "--", *command]
+            self.root.chmod(0o755)
+            shared = self.job.parents[1]
+            (shared / "jobs").chmod(0o1777)
+            own = [self.job, *(self.root / name for name in ("home", "run/trn", "records"))]
+            command = confining(command, volumes=own, shared=shared)
         done = subprocess.run(command, env=self.variables, cwd=self.root, capture_output=True, text=True, check=False)
         if done.returncode or not any((self.root / "records" / name).exists() for name in ("started", "calls")):
             output = f"exit code {done.returncode}: {done.stdout}{done.stderr}"
             raise RuntimeError(f"{script} of {self.submission.id} did not run to its end: {output}")
-
-    def _writable(self) -> list[str]:
-        """The user's own directories: the volumes of a pod, and what the job has on the shared file system."""
-        self.root.chmod(0o755)
-        volumes = [self.root / name for name in ("home", "run/trn", "records")]
-        for folder in (*volumes, self.job):
-            folder.mkdir(exist_ok=True)
-            subprocess.run(["chown", "-R", f"{USER}:{USER}", folder], check=True)
-        shared = self.job.parents[1]
-        for folder in (shared, shared / "jobs"):
-            folder.chmod(0o1777)
-        return [str(place) for place in (*volumes, shared)]
 
     def write(self, files: Iterable[str]) -> None:
         for name in files:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,9 @@ from typing import Any
 import pytest
 
 from conformance import cases, compare, surface, vendor
+from conformance.confined import confined
 from conformance.launched import Launched
-from conformance.upstream import Tree, find
+from conformance.upstream import NotAvailable, Tree, find
 from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, LlamaNxd, Lora, kinds
 from trainium_cdk.jobs.kinds.lora import EXAMPLES, PACKAGES
 
@@ -151,6 +154,48 @@ def test_its_release_pins_the_versions_of_the_catalog() -> None:
     assert f'"torch-neuronx=={neuron.frameworks["torch-xla"].version}"' in pins
     assert f'"neuronx-cc=={neuron.compiler}"' in pins
     assert f'"neuronx_distributed=={neuron.libraries["neuronx_distributed"]}"' in pins
+
+
+ASKS = {"bert-large": "", "llama3.1-8b": "logger.py"}
+"""The file in the program's folder that asks the metadata service; empty for the program."""
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(
+            kind,
+            marks=pytest.mark.original(f"{kind}: no answer of the metadata service", original(type(cases.JOBS[kind]))),
+        )
+        for kind in ASKS
+    ],
+)
+def test_it_goes_on_where_the_metadata_service_does_not_answer(kind: str, tmp_path: Path) -> None:
+    """As in a pod where the hop limit is 1. Rank 0 asks before the first step, without a time limit, then takes the host's name."""
+    vendor.need()
+    if os.geteuid() != 0:
+        raise NotAvailable("only root can start a program as a pod does")
+    job = cases.JOBS[kind]
+    tree, start = source_tree(type(job)), cases.start("kubernetes", job)
+    source = tree.read(f"{start.source}/{ASKS[kind] or start.program}")
+    assert source is not None
+    [asks] = [
+        n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef) and n.name == "get_instance_type"
+    ]
+    tmp_path.chmod(0o755)
+    (tmp_path / "ask.py").write_text(f"import os, requests\n{ast.unparse(asks)}\nprint(get_instance_type(None))\n")
+    for name, content in job.files.items():
+        (tmp_path / name).write_bytes(content)
+    python, ask = str(vendor.PYTHON), str(tmp_path / "ask.py")
+    plain = ["timeout", "10", python, ask]
+    assert "limit_metadata" in start.corrections.split(",")
+    corrected = [python, str(tmp_path / "launch.py"), "limit_metadata", ask]
+    readable = [tmp_path, vendor.ENVIRONMENT, Path(sys.base_prefix)]
+    for command, answer in ((corrected, "pod\n"), (plain, "")):
+        words = confined(command, volumes=[tmp_path / "home"], shared=tmp_path / "trn", readable=readable)
+        env = {"HOSTNAME": "pod", "PATH": os.environ["PATH"]}
+        done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+        assert done.stdout == answer, done.stderr
 
 
 _STOP = """import json, sys

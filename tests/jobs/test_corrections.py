@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import urllib3
 
 from sandbox.head_node import torch_python
 from tests.jobs.conftest import make_cluster
@@ -39,18 +41,28 @@ def test_to_the_script_nothing_is_different(tmp_path: Path) -> None:
     assert (corrected.returncode, corrected.stdout) == (plain.returncode, plain.stdout) == (3, plain.stdout)
 
 
-def test_a_service_that_does_not_answer_costs_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("dropped", [False, True])
+def test_a_service_that_does_not_answer_costs_seconds(dropped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked with urllib3, as the scripts do. With a hop limit of 1 it is connected and not answered; a network policy drops packets, as
+    Linux does where more than its queue holds wait for a server."""
     monkeypatch.setattr(limit_metadata, "SERVICE", ("127.0.0.1",))
     monkeypatch.setattr(limit_metadata, "SECONDS", 0.1)
-    monkeypatch.setattr(socket.socket, "connect", socket.socket.connect)
-    limit_metadata.apply()
-    with socket.create_server(("127.0.0.1", 0)) as silent:
+    for name in ("connect", "settimeout"):
+        monkeypatch.setattr(socket.socket, name, getattr(socket.socket, name))
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as silent, contextlib.ExitStack() as waiting:
         address = silent.getsockname()
+        if dropped:
+            waiting.enter_context(socket.create_connection(address))
+        limit_metadata.apply()
+        wanted = urllib3.exceptions.ConnectTimeoutError if dropped else urllib3.exceptions.ReadTimeoutError
         for limit in (None, 60):
-            with socket.create_connection(address, timeout=limit) as client, pytest.raises(TimeoutError):
-                client.recv(1)
+            with urllib3.PoolManager(timeout=limit, retries=False) as pool, pytest.raises(wanted):
+                pool.request("PUT", f"http://127.0.0.1:{address[1]}/latest/api/token")
+            if not dropped:
+                silent.accept()[0].close()
         monkeypatch.setattr(limit_metadata, "SERVICE", ())
-        with socket.create_connection(address, timeout=60) as client:
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            waiting.enter_context(client := socket.create_connection(other.getsockname(), timeout=60))
             assert client.gettimeout() == 60
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import sysconfig
 import venv
 import zipfile
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from conformance.confined import confined
 from sandbox import head_node
 from sandbox.slurm_packages import SYSTEM_PATH
 from trainium_cdk.catalog.sources import sources
@@ -77,6 +79,7 @@ class Site:
 
     @classmethod
     def make(cls, root: Path) -> Site:
+        root.chmod(0o755)  # pytest's own folders are closed to others
         (root / "bin").mkdir()
         for tool in ("aws", "g++", "python3-config"):
             program = root / "bin" / tool
@@ -141,18 +144,25 @@ class Site:
         return render_for_kubernetes(job, cluster, run)  # type: ignore[arg-type]
 
     def start(self, job: Job, cluster: ClusterOutputs, run: str = "t", mode: str = "fetch", **variables: str) -> subprocess.Popen[str]:  # fmt: skip
-        """Start `prepare` of a job, as its batch script or its pod does."""
+        """Start `prepare` of a job as its batch script does, or its pod: as root of this machine, confined as a pod is."""
         sent = self.submission(job, cluster, run)
         directory = self.directory(sent)
         here = directory if cluster.engine == "slurm" else self.root / "files" / sent.id
-        for folder in (directory / "state", here):
+        for folder in (here, *([directory / "state"] if cluster.engine == "slurm" else [])):
             folder.mkdir(parents=True, exist_ok=True)
         for path, content in sent.files.items():
             (here / path).parent.mkdir(exist_ok=True)
             (here / path).write_bytes(content.replace(b"files=/trn/job\n", f"files={here}\n".encode()))
-        command = ["prepare.sh", str(here), mode] if cluster.engine == "slurm" else ["node.sh", "prepare"]
+        command = (
+            ["bash", "prepare.sh", str(here), mode] if cluster.engine == "slurm" else ["bash", "node.sh", "prepare"]
+        )
+        if cluster.engine == "eks" and os.geteuid() == 0:
+            readable = [self.root, Path(sys.base_prefix), *([pip.parent] if (pip := head_node.pip()) else [])]
+            volumes = {"HOME": self.root / "pod/home", "TMPDIR": self.root / "pod/tmp"}
+            variables |= {name: str(place) for name, place in volumes.items()}
+            command = confined(command, volumes=volumes.values(), shared=self.trn, readable=readable)
         return subprocess.Popen(
-            ["bash", *command], cwd=here, env={**self.variables(cluster.engine), **variables}, text=True,
+            command, cwd=here, env={**self.variables(cluster.engine), **variables}, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
 
