@@ -85,7 +85,7 @@ def test_changes(what: str, there: Group, asked: list[Request], expected: Change
 
 
 def told(there: Group, asked: Request) -> Answer:
-    return answer(asked, decide([there], [asked], NOW, LIMITS).places.get(asked.key), {"trn": there}, NOW, LIMITS)
+    return answer(asked, decide([there], [asked], NOW, LIMITS), {"trn": there}, {}, NOW, LIMITS)
 
 
 SHORT = "InsufficientInstanceCapacity: none"

@@ -8,9 +8,10 @@ label, and no node waits for the others.
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from . import look
 
 Object = dict[str, Any]
 
@@ -47,20 +48,13 @@ def release(kubernetes: Any, now: float) -> dict[str, str]:
     for job in list(kubernetes.list(f"{_SETS}/jobsets", f"labelSelector={AFTER}")):
         if _is_true(job, "Completed", "Failed"):
             continue
-        metadata, needs = job["metadata"], list(_needs(named, job["metadata"]))
+        metadata, key, needs = job["metadata"], look.key(job), list(_needs(named, job["metadata"]))
         path = f"{_SETS}/namespaces/{metadata['namespace']}/jobsets/{metadata['name']}"
-        key, proof = f"{metadata['namespace']}/{metadata['name']}", {k: metadata[k] for k in ("uid", "resourceVersion")}
+        proof = {k: metadata[k] for k in ("uid", "resourceVersion")}
         for name, reason, how in needs:
             if how and how["type"] == "Failed":
-                at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
                 done[key] = f"{name} did not complete: {how.get('message', '')}"
-                failed = {
-                    "type": "Failed",
-                    "status": "True",
-                    "reason": reason,
-                    "message": done[key],
-                    "lastTransitionTime": at,
-                }
+                failed = look.condition("Failed", True, reason, done[key], now)
                 others = [c for c in job.get("status", {}).get("conditions") or [] if c["type"] != "Failed"]
                 status = {"terminalState": "Failed", "conditions": [*others, failed]}
                 kubernetes.patch(f"{path}/status", {"metadata": proof, "status": status})

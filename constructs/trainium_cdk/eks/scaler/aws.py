@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from botocore.exceptions import ClientError
 
 from . import look
+from .look import Found
 from .supply import Change, Group
 
 Object = dict[str, Any]
 _AT_ONCE = 50
-"""Instances of one SetInstanceProtection, names of one DescribeAutoScalingGroups (Auto Scaling's API, 2026-11)."""
+"""Instances of one SetInstanceProtection (Auto Scaling's API, 2026-11)."""
 _REFUSED = (
     "Unsupported",
     "UnsupportedOperation",
@@ -25,23 +25,6 @@ _REFUSED = (
 """Answers of EC2 about a type or zone in which it makes no reservations: nodes then start without one."""
 _templates: dict[tuple[str, str], Object] = {}
 """Launch template versions, which never change."""
-
-
-@dataclass(frozen=True)
-class Found:
-    """A node group in AWS.
-
-    Attributes:
-        described: by DescribeNodegroup.
-        scaling: its Auto Scaling group.
-        template: its launch template's data; empty if it has none.
-        reservation: the capacity reservation or block that the template names.
-    """
-
-    described: Object
-    scaling: Object
-    template: Object
-    reservation: Object | None
 
 
 class NodeGroups:
@@ -55,25 +38,20 @@ class NodeGroups:
         self._cluster = cluster
         self._eks, self._scaling, self._ec2 = client("eks"), client("autoscaling"), client("ec2")
 
-    def find(self, nodegroup: str) -> Found:
+    def find(self, group: look.GroupSettings) -> Found:
         """Raises LookupError while it is being created or deleted, ClientError if it does not exist."""
-        described = self._eks.describe_nodegroup(clusterName=self._cluster, nodegroupName=nodegroup)["nodegroup"]
+        described = self._eks.describe_nodegroup(clusterName=self._cluster, nodegroupName=group.nodegroup)["nodegroup"]
         names = [g["name"] for g in described.get("resources", {}).get("autoScalingGroups", [])]
-        scaling = (
-            self._scaling.describe_auto_scaling_groups(AutoScalingGroupNames=names)["AutoScalingGroups"]
-            if names
-            else []
-        )
+        scaling = names and self._scaling.describe_auto_scaling_groups(AutoScalingGroupNames=names)["AutoScalingGroups"]
         if not scaling:
-            raise LookupError(f"node group {nodegroup} is {described['status']}")
+            raise LookupError(f"node group {group.nodegroup} is {described['status']}")
         template = self._template(described.get("launchTemplate", {}))
         target = template.get("CapacityReservationSpecification", {}).get("CapacityReservationTarget", {})
-        id, reservation = target.get("CapacityReservationId"), None
-        if id:
-            [reservation] = self._ec2.describe_capacity_reservations(CapacityReservationIds=[id])[
-                "CapacityReservations"
-            ]
-        return Found(described, scaling[0], template, reservation)
+        reservation = None
+        if id := target.get("CapacityReservationId"):
+            listed = self._ec2.describe_capacity_reservations(CapacityReservationIds=[id])
+            [reservation] = listed["CapacityReservations"]
+        return Found(group, described, scaling[0], template, reservation)
 
     def keep_others_off(self, found: Found) -> None:
         """Remove the tags by which a Cluster Autoscaler discovers the group: EKS sets them on each, and their value does not matter."""
@@ -103,38 +81,37 @@ class NodeGroups:
                 found.setdefault(group, []).append(one)
         return found
 
-    def change(self, group: Group, found: Found, change: Change, now: float, minutes: float) -> str:
+    def change(self, group: Group, found: Found, change: Change, now: float, ends: float) -> str:
         """Apply a group's changes, without those of Kubernetes nodes. Returns why instances were not reserved; empty if all were.
 
         Args:
-            minutes: until a reservation ends by itself, if it is not cancelled.
+            ends: when a reservation ends by itself, if it is not cancelled.
         """
         name, trouble = found.scaling["AutoScalingGroupName"], ""
         self._protect(name, change.protect, True)
         if change.reserve:
-            trouble = self._reserve(group, found, change.reserve, now, minutes)
+            trouble = self._reserve(group, found, change.reserve, now, ends)
         if change.desired is not None and not trouble:
-            self._scaling.set_desired_capacity(
-                AutoScalingGroupName=name, DesiredCapacity=change.desired, HonorCooldown=False
-            )
-            if change.requested != group.requested and change.requested is not None:
-                self._note(name, change.requested)
+            self._scaling.set_desired_capacity(AutoScalingGroupName=name, DesiredCapacity=change.desired)
+        if (change.desired is not None or change.terminate) and not trouble:
+            self._note(name, group, change)
         for instance, lowers in change.terminate:
             self._scaling.terminate_instance_in_auto_scaling_group(
                 InstanceId=instance, ShouldDecrementDesiredCapacity=lowers
             )
-        if change.terminate and change.requested is not None and not trouble:
-            self._note(name, change.requested)
         self._protect(name, change.unprotect, False)
         for id in change.cancel:
             self._ec2.cancel_capacity_reservation(CapacityReservationId=id)
         return trouble
 
-    def _reserve(self, group: Group, found: Found, count: int, now: float, minutes: float) -> str:
+    def _reserve(self, group: Group, found: Found, count: int, now: float, ends: float) -> str:
         """All instances or none: an Auto Scaling group would start, and charge, 11 of 16."""
         tags = {look.CLUSTER: self._cluster, look.RESERVED_FOR: group.name}
         placement = found.template.get("Placement", {}).get("GroupName")
-        inside = {"PlacementGroupArn": self._placement_group(placement)} if placement else {}
+        inside = {}
+        if placement:
+            [described] = self._ec2.describe_placement_groups(GroupNames=[placement])["PlacementGroups"]
+            inside = {"PlacementGroupArn": described["GroupArn"]}
         try:
             self._ec2.create_capacity_reservation(
                 InstanceType=found.template.get("InstanceType") or found.described["instanceTypes"][0],
@@ -143,7 +120,7 @@ class NodeGroups:
                 InstanceCount=count,
                 InstanceMatchCriteria="open",
                 EndDateType="limited",
-                EndDate=dt.datetime.fromtimestamp(now, dt.UTC) + dt.timedelta(minutes=minutes),
+                EndDate=dt.datetime.fromtimestamp(ends, dt.UTC),
                 ClientToken=f"{self._cluster}-{group.name}-{int(now)}"[-64:],
                 TagSpecifications=[
                     {"ResourceType": "capacity-reservation", "Tags": [{"Key": k, "Value": v} for k, v in tags.items()]}
@@ -157,30 +134,22 @@ class NodeGroups:
             return f"{error.response['Error']['Code']}: {error.response['Error']['Message']}"
         return ""
 
-    def _placement_group(self, name: str) -> str:
-        [found] = self._ec2.describe_placement_groups(GroupNames=[name])["PlacementGroups"]
-        return str(found["GroupArn"])
-
     def _template(self, reference: Object) -> Object:
         if not reference:
             return {}
         key = (reference["id"], str(reference["version"]))
         if key not in _templates:
-            [found] = self._ec2.describe_launch_template_versions(LaunchTemplateId=key[0], Versions=[key[1]])[
-                "LaunchTemplateVersions"
-            ]
-            _templates[key] = found["LaunchTemplateData"]
+            found = self._ec2.describe_launch_template_versions(LaunchTemplateId=key[0], Versions=[key[1]])
+            _templates[key] = found["LaunchTemplateVersions"][0]["LaunchTemplateData"]
         return _templates[key]
 
     def _protect(self, name: str, instances: Sequence[str], on: bool) -> None:
-        for some in _parts(instances):
+        for at in range(0, len(instances), _AT_ONCE):
+            some = list(instances[at : at + _AT_ONCE])
             self._scaling.set_instance_protection(AutoScalingGroupName=name, InstanceIds=some, ProtectedFromScaleIn=on)
 
-    def _note(self, name: str, requested: int) -> None:
-        tag = {"Key": look.REQUESTED, "Value": str(requested), "PropagateAtLaunch": False}
+    def _note(self, name: str, group: Group, change: Change) -> None:
+        if change.requested in (None, group.requested):
+            return
+        tag = {"Key": look.REQUESTED, "Value": str(change.requested), "PropagateAtLaunch": False}
         self._scaling.create_or_update_tags(Tags=[{**tag, "ResourceId": name, "ResourceType": "auto-scaling-group"}])
-
-
-def _parts(all_: Sequence[str]) -> Iterator[list[str]]:
-    for at in range(0, len(all_), _AT_ONCE):
-        yield list(all_[at : at + _AT_ONCE])

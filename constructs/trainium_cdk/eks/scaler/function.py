@@ -13,20 +13,20 @@ import functools
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from . import after, look, metrics
-from .aws import Found, NodeGroups
+from .aws import NodeGroups
 from .kubernetes import Kubernetes
-from .supply import Answer, Group, Limits, Plan, answer, decide
+from .supply import Answer, Limits, Plan, answer, decide
 
+T = TypeVar("T")
 _REQUESTS = "/apis/autoscaling.x-k8s.io/v1"
 _QUICK = Config(connect_timeout=5, read_timeout=15, retries={"mode": "standard", "total_max_attempts": 2})
 """A shortage of capacity is an error that boto3 tries again, but the next run comes soon enough."""
@@ -101,136 +101,89 @@ class Supplier:
             RunFailed: something could not be done.
         """
         settings, api = self._settings, self._kubernetes
-        found, reasons = self._find()
-        names = settings.resources
-        joined = {n["spec"].get("providerID", "").rpartition("/")[2]: n for n in map(_small, api.list("/api/v1/nodes"))}
-        pods = [p for one in api.list("/api/v1/pods", _ON_NODES) if (p := look.pod(one, names))]
-        templates = {
-            f"{t['metadata']['namespace']}/{t['metadata']['name']}": look.template(t, names)
-            for t in api.list("/api/v1/podtemplates", _KUEUES)
-        }
-        asked = {look.key(r): r for r in api.list(f"{_REQUESTS}/provisioningrequests")}
-        of = {g.name: g for g in settings.groups}
-        labels = {
-            name: look.labels(of[name], one.described, one.scaling["AvailabilityZones"]) for name, one in found.items()
-        }
+        found, unknown = self._find()
+        labels = {name: look.labels(one) for name, one in found.items()}
         # requests for groups that cannot be read now wait for them
-        labels |= {name: {settings.label: name} for name in reasons}
-        alive = [n["metadata"]["name"] for n in joined.values() if look.ready(n)]
-        requests = look.requests(asked.values(), templates, pods, labels, alive)
-        groups = self._describe(found, joined, pods, {r.key for r in requests}, now)
-        plan = decide(groups.values(), requests, now, settings.limits)
-        if settings.metrics:
-            print(*metrics.lines(settings.cluster, groups.values(), requests, now), sep="\n")
-        for name, change in plan.changes.items():
-            with self._guard(f"node group {name}"):
-                if trouble := self._groups.change(
-                    groups[name], found[name], change, now, settings.limits.capacity / 60
-                ):
-                    groups[name] = replace(groups[name], trouble=trouble)
-            for node in change.cordon:
-                with self._guard(f"node {node}"):
-                    self._annotate(node, {look.LEAVING: "true"}, cordoned=True)
-        for name, one in found.items():
-            with self._guard(f"tags of node group {name}"):
-                self._groups.keep_others_off(one)
-        answers = {r.key: self._answer(r, plan, groups, reasons, now) for r in requests if not r.provisioned}
-        for key, told in answers.items():
-            self._tell(asked[key], told, now)
-        for node, notes in look.marks([n for g in groups.values() for n in g.nodes], joined, now).items():
-            with self._guard(f"node {node}"):
-                self._annotate(node, notes, cordoned=False if look.LEAVING in notes else None)
-        released: dict[str, str] = {}
-        with self._guard("JobSets after a Job"):
-            released = after.release(api, now)
-        self._report(plan, {k: a.message for k, a in answers.items()} | released, now)
-        return plan
-
-    def _find(self) -> tuple[dict[str, Found], dict[str, str]]:
-        """The groups that could be read, and why the others could not."""
-        found: dict[str, Found] = {}
-        reasons: dict[str, str] = {}
-        for group in self._settings.groups:
-            try:
-                found[group.name] = self._groups.find(group.nodegroup)
-            except LookupError as error:  # while a stack is deployed
-                reasons[group.name] = str(error)
-            except (ClientError, BotoCoreError) as error:
-                reasons[group.name] = f"node group {group.name} cannot be read: {error}"
-                self._failed.append(reasons[group.name])
-        return found, reasons
-
-    def _describe(
-        self, found: Mapping[str, Found], joined: Mapping[str, Any], pods: list[look.Pod], live: set[str], now: float
-    ) -> dict[str, Group]:
-        settings, on = self._settings, dict[str, list[look.Pod]]()
-        for pod in pods:
-            on.setdefault(pod.node, []).append(pod)
+        labels |= {name: {settings.label: name} for name in unknown}
+        cluster = look.Cluster(
+            settings.resources,
+            labels,
+            nodes=api.list("/api/v1/nodes"),
+            pods=api.list("/api/v1/pods", _ON_NODES),
+            templates=api.list("/api/v1/podtemplates", _KUEUES),
+            asked=api.list(f"{_REQUESTS}/provisioningrequests"),
+            now=now,
+        )
         ids = [i["InstanceId"] for one in found.values() for i in one.scaling["Instances"]]
-        launched: dict[str, float] = {}
-        with self._guard("launch times"):
-            launched = self._groups.launched([id for id in ids if id not in joined])
-        made: dict[str, list[Any]] = {}
-        if settings.reserve:
-            with self._guard("capacity reservations"):
-                made = self._groups.reserved()
-        groups = {}
-        for each in settings.groups:
-            if one := found.get(each.name):
-                counted = dict(zip(settings.resources, each.resources, strict=True))
-                taints = [t["key"] for t in one.described.get("taints", [])]
-                nodes = look.nodes(one.scaling["Instances"], launched, joined, on, counted, taints, live, now)
-                groups[each.name] = look.group(
-                    each, one.described, one.scaling, nodes, reservation=one.reservation,
-                    made=made.get(each.name, []), atomic=settings.reserve, now=now,
-                )  # fmt: skip
-        return groups
-
-    def _answer(
-        self, request: Any, plan: Plan, groups: Mapping[str, Group], reasons: Mapping[str, str], now: float
-    ) -> Answer:
-        if not (set(request.groups) & set(groups)) and request.groups:
-            return Answer("Waiting", "NodeGroupUnavailable", reasons[request.groups[0]])
-        return answer(request, plan.places.get(request.key), groups, now, self._settings.limits)
-
-    def _tell(self, request: Mapping[str, Any], told: Answer, now: float) -> None:
-        key = look.key(request)
-        namespace, name = key.split("/")
-        if status := look.status(told, request.get("status", {}), now):
-            with self._guard(f"ProvisioningRequest {key}"):
-                path = f"{_REQUESTS}/namespaces/{namespace}/provisioningrequests/{name}/status"
-                self._kubernetes.patch(path, {"status": status})
-
-    def _report(self, plan: Plan, told: Mapping[str, str], now: float) -> None:
+        new = [id for id in ids if id not in cluster.joined]
+        launched = self._try("launch times", self._groups.launched, new) or {}
+        made = (self._try("capacity reservations", self._groups.reserved) or {}) if settings.reserve else {}
+        groups = {
+            name: cluster.group(one, launched, made.get(name, []), atomic=settings.reserve)
+            for name, one in found.items()
+        }
+        plan = decide(groups.values(), cluster.requests, now, settings.limits)
+        if settings.metrics:
+            print(*metrics.lines(settings.cluster, groups.values(), cluster.requests, now), sep="\n")
+        for name, change in plan.changes.items():
+            ends = now + settings.limits.capacity
+            what = f"node group {name}"
+            if trouble := self._try(what, self._groups.change, groups[name], found[name], change, now, ends):
+                groups[name] = replace(groups[name], trouble=trouble)
+            for node in change.cordon:
+                self._try(f"node {node}", self._annotate, node, {look.LEAVING: "true"}, cordoned=True)
+        for name, one in found.items():
+            self._try(f"tags of node group {name}", self._groups.keep_others_off, one)
+        waiting = [r for r in cluster.requests if not r.provisioned]
+        answers = {r.key: answer(r, plan, groups, unknown, now, settings.limits) for r in waiting}
+        for key, told in answers.items():
+            self._try(f"ProvisioningRequest {key}", self._tell, cluster.asked[key], told, now)
+        for node, notes in cluster.marks(groups.values()).items():
+            self._try(f"node {node}", self._annotate, node, notes, cordoned=False if look.LEAVING in notes else None)
+        released = self._try("JobSets after a Job", after.release, api, now) or {}
         changes = {name: {k: v for k, v in vars(change).items() if v} for name, change in plan.changes.items()}
-        if changes or told:
-            print(json.dumps({"groups": changes, "jobs": told}))
-        with self._guard("Lease trn-scaler"):
-            path = f"/apis/coordination.k8s.io/v1/namespaces/{self._settings.namespace}/leases/{look.LEASE}"
-            at = dt.datetime.fromtimestamp(now, dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-            self._kubernetes.patch(path, {"spec": {"renewTime": at}})
+        jobs = {key: each.message for key, each in answers.items()} | released
+        if changes or jobs:
+            print(json.dumps({"groups": changes, "jobs": jobs}))
+        self._try("Lease trn-scaler", self._renew, now)
         if self._failed:
             raise RunFailed("; ".join(self._failed))
+        return plan
+
+    def _find(self) -> tuple[dict[str, look.Found], dict[str, str]]:
+        """The groups that could be read, and why the others could not."""
+        found: dict[str, look.Found] = {}
+        unknown: dict[str, str] = {}
+        for group in self._settings.groups:
+            try:
+                found[group.name] = self._groups.find(group)
+            except LookupError as error:  # while a stack is deployed
+                unknown[group.name] = str(error)
+            except (ClientError, BotoCoreError) as error:
+                unknown[group.name] = f"node group {group.name} cannot be read: {error}"
+                self._failed.append(unknown[group.name])
+        return found, unknown
+
+    def _tell(self, request: Mapping[str, Any], told: Answer, now: float) -> None:
+        if status := look.status(told, request.get("status", {}), now):
+            namespace, name = look.key(request).split("/")
+            path = f"{_REQUESTS}/namespaces/{namespace}/provisioningrequests/{name}/status"
+            self._kubernetes.patch(path, {"status": status})
 
     def _annotate(self, node: str, annotations: Mapping[str, str | None], *, cordoned: bool | None) -> None:
         spec = {} if cordoned is None else {"spec": {"unschedulable": cordoned or None}}
         self._kubernetes.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": dict(annotations)}, **spec})
 
-    @contextmanager
-    def _guard(self, what: str) -> Iterator[None]:
-        """What fails inside is raised at the end of the run."""
+    def _renew(self, now: float) -> None:
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{self._settings.namespace}/leases/{look.LEASE}"
+        at = dt.datetime.fromtimestamp(now, dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        self._kubernetes.patch(path, {"spec": {"renewTime": at}})
+
+    def _try(self, what: str, call: Callable[..., T], *given: Any, **options: Any) -> T | None:
+        """What `call` returns; None if it fails, which ends the run as an error when all else is done."""
         try:
-            yield
+            return call(*given, **options)
         except (ClientError, BotoCoreError, OSError) as error:
             print(f"{what}: {error}")
             self._failed.append(f"{what}: {error}")
-
-
-def _small(node: dict[str, Any]) -> dict[str, Any]:
-    """A node without what is not needed: images, and who set which field."""
-    metadata, status = node["metadata"], node.get("status", {})
-    return {
-        "metadata": {k: metadata[k] for k in ("name", "creationTimestamp", "annotations") if k in metadata},
-        "spec": node["spec"],
-        "status": {k: status[k] for k in ("conditions", "allocatable") if k in status},
-    }
+            return None

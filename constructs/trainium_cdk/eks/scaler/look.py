@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -53,6 +54,24 @@ class GroupSettings:
     resources: Resources
 
 
+@dataclass(frozen=True)
+class Found:
+    """A node group in AWS.
+
+    Attributes:
+        described: by DescribeNodegroup.
+        scaling: its Auto Scaling group.
+        template: its launch template's data; empty if it has none.
+        reservation: the capacity reservation or block that the template names.
+    """
+
+    settings: GroupSettings
+    described: Object
+    scaling: Object
+    template: Object
+    reservation: Object | None
+
+
 class Pod(NamedTuple):
     """What is kept of a pod that is on a node.
 
@@ -73,6 +92,158 @@ class Template(NamedTuple):
     needs: Resources
     selector: Mapping[str, str]
     affinity: Sequence[Object]
+
+
+class Cluster:
+    """A cluster at one moment.
+
+    Args:
+        names: of the resources that are counted.
+        labels: those of each node group's nodes, by the group's name.
+        nodes: Kubernetes objects, as the next ones.
+        pods: those that are on nodes.
+        templates: Kueue's PodTemplates.
+        asked: ProvisioningRequests.
+
+    Attributes:
+        joined: nodes, by instance.
+        asked: ProvisioningRequests, by namespace and name.
+        requests: those of our class that have not failed.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        labels: Mapping[str, Mapping[str, str]],
+        nodes: Iterable[Object],
+        pods: Iterable[Object],
+        templates: Iterable[Object],
+        asked: Iterable[Object],
+        now: float,
+    ) -> None:
+        self._names, self._now = names, now
+        self.joined = {node["spec"].get("providerID", "").rpartition("/")[2]: node for node in map(_small, nodes)}
+        self._pods: dict[str, list[Pod]] = {}
+        for each in pods:
+            if kept := pod(each, names):
+                self._pods.setdefault(kept.node, []).append(kept)
+        self._templates = {key(each): template(each, names) for each in templates}
+        self.asked = {key(each): each for each in asked}
+        placed = self._placed()
+        self.requests = [r for one in self.asked.values() if (r := self._request(one, labels, placed))]
+        self._live = {r.key for r in self.requests}
+
+    def _placed(self) -> dict[str, Counter[Resources]]:
+        """What the pods of each request need that are on nodes."""
+        # on a node that is not Ready, a pod that is being deleted may stay for ever
+        alive = {node["metadata"]["name"] for node in self.joined.values() if ready(node)}
+        placed: dict[str, Counter[Resources]] = {}
+        for each in itertools.chain.from_iterable(self._pods.values()):
+            if each.request and each.phase != "Failed" and (each.phase != "Deleted" or each.node in alive):
+                placed.setdefault(each.request, Counter())[each.needs] += 1
+        return placed
+
+    def _request(
+        self, one: Object, labels: Mapping[str, Mapping[str, str]], placed: Mapping[str, Counter[Resources]]
+    ) -> Request | None:
+        spec, metadata, state = one["spec"], one["metadata"], one.get("status", {})
+        true = {c["type"] for c in state.get("conditions", []) if c["status"] == "True"}
+        paths = [f"{metadata['namespace']}/{s['podTemplateRef']['name']}" for s in spec["podSets"]]
+        if spec["provisioningClassName"] != CLASS or "Failed" in true or not self._templates.keys() >= set(paths):
+            return None  # Kueue creates the templates first: without one, the request is being deleted
+        sets, needs = [self._templates[path] for path in paths], Counter[Resources]()
+        for chosen, count in zip(sets, (s["count"] for s in spec["podSets"]), strict=True):
+            needs[chosen.needs] += count
+        return Request(
+            key=key(one),
+            groups=tuple(name for name, has in labels.items() if all(_matches(pods, has) for pods in sets)),
+            needs=tuple((needs - placed.get(key(one), Counter())).elements()),
+            created=seconds(metadata["creationTimestamp"]),
+            asked=float(state.get("provisioningClassDetails", {}).get(_ASKED) or 0),
+            provisioned="Provisioned" in true,
+        )
+
+    def group(self, found: Found, launched: Mapping[str, float], made: Iterable[Object], *, atomic: bool) -> Group:
+        """A node group, without instances that are terminating.
+
+        Args:
+            launched: launch times of instances that have not joined, by id.
+            made: reservations that were made for it.
+            atomic: whether to reserve new instances before they are started.
+        """
+        settings, described, scaling = found.settings, found.described, found.scaling
+        noted = {tag["Key"]: tag["Value"] for tag in scaling.get("Tags", [])}.get(REQUESTED, "")
+        issues = described.get("health", {}).get("issues", [])
+        # spot and reserved capacity need no reservation, and one is for one zone
+        plain = described.get("capacityType") == "ON_DEMAND" and not found.reservation
+        own = [
+            Reservation(r["CapacityReservationId"], r["CreateDate"].timestamp(), r["AvailableInstanceCount"])
+            for r in made
+        ]
+        return Group(
+            name=settings.name,
+            resources=settings.resources,
+            minimum=scaling["MinSize"],
+            maximum=scaling["MaxSize"],
+            desired=scaling["DesiredCapacity"],
+            nodes=tuple(
+                self._node(i, found, launched)
+                for i in scaling["Instances"]
+                if i["LifecycleState"].startswith(_LAUNCHED)
+            ),
+            requested=int(noted) if noted.isdigit() else None,
+            status=described["status"],
+            trouble="; ".join(str(issue.get("message") or issue.get("code")) for issue in issues),
+            closed=closed(found.reservation, self._now) if found.reservation else "",
+            reserved=found.reservation is not None,
+            atomic=atomic and plain and len(scaling["AvailabilityZones"]) == 1,
+            reservations=tuple(own),
+        )
+
+    def _node(self, instance: Object, group: Found, launched: Mapping[str, float]) -> Node:
+        id, has = instance["InstanceId"], group.settings.resources
+        if (node := self.joined.get(id)) is None:
+            return Node(id, free=has, since=launched.get(id, self._now))
+        metadata, notes, resources = node["metadata"], _notes(node), dict(zip(self._names, has, strict=True))
+        own = {t["key"] for t in group.described.get("taints", [])}
+        usable, leaving, mark = _usable(node, resources, own), LEAVING in notes, notes.get(IDLE_SINCE)
+        # on a node that is lost, a pod that is being deleted stays for ever
+        mine = [p for p in self._pods.get(metadata["name"], []) if p.phase != "Deleted" or ready(node)]
+        works = [p for p in mine if p.phase not in (*_ENDED, "Deleted")]
+        # the node of an ended pod stays while its workload lives
+        busy = any(p.phase not in _ENDED or p.request in self._live for p in mine)
+        new = mark is None and not _lacks(node, resources)
+        idle = float(mark or (self._now if usable else seconds(metadata["creationTimestamp"])))
+        return Node(
+            id,
+            name=metadata["name"],
+            state="usable" if usable or (leaving and mark) else "starting" if new else "unusable",
+            free=tuple(count - sum(p.needs[i] for p in works) for i, count in enumerate(has)),
+            since=self._now if busy else idle,
+            busy=busy,
+            holders=frozenset(p.request for p in mine) - {""},
+            leaving=leaving,
+            protected=instance.get("ProtectedFromScaleIn", False)
+            if instance["LifecycleState"] == "InService"
+            else None,
+        )
+
+    def marks(self, groups: Iterable[Group]) -> dict[str, dict[str, str | None]]:
+        """New annotations, by the name of a node."""
+        found: dict[str, dict[str, str | None]] = {}
+        for node in itertools.chain.from_iterable(group.nodes for group in groups):
+            if not node.name or node.state == "starting":
+                continue
+            notes = _notes(self.joined[node.instance])
+            mark = "" if node.busy else notes.get(IDLE_SINCE) or str(int(self._now))
+            new: dict[str, str | None] = {IDLE_SINCE: mark} if mark != notes.get(IDLE_SINCE) else {}
+            if NOT_OURS not in notes:
+                new[NOT_OURS] = "true"
+            if node.leaving and node.busy:  # it got a pod just before it was cordoned
+                new[LEAVING] = None
+            if new:
+                found[node.name] = new
+        return found
 
 
 def pod(found: Object, names: Sequence[str]) -> Pod | None:
@@ -103,48 +274,6 @@ def requested(spec: Object, names: Sequence[str]) -> Resources:
     return tuple(max(sum(of(c, n) for c in containers), *(of(c, n) for c in first), 0) for n in names)
 
 
-def requests(
-    found: Iterable[Object],
-    templates: Mapping[str, Template],
-    pods: Iterable[Pod],
-    labels: Mapping[str, Mapping[str, str]],
-    alive: Iterable[str],
-) -> list[Request]:
-    """The ProvisioningRequests of our class that have not failed.
-
-    Args:
-        templates: by namespace and name.
-        labels: those of each node group's nodes, by the group's name.
-        alive: names of Ready nodes. On others, a pod that is being deleted may stay for ever.
-    """
-    ready, placed = set(alive), dict[str, Counter[Resources]]()
-    for each in pods:
-        if each.request and each.phase != "Failed" and (each.phase != "Deleted" or each.node in ready):
-            placed.setdefault(each.request, Counter())[each.needs] += 1
-    known = []
-    for one in found:
-        spec, metadata, state = one["spec"], one["metadata"], one.get("status", {})
-        true = {c["type"] for c in state.get("conditions", []) if c["status"] == "True"}
-        own, names = key(one), [s["podTemplateRef"]["name"] for s in spec["podSets"]]
-        sets = [templates[path] for name in names if (path := f"{metadata['namespace']}/{name}") in templates]
-        if spec["provisioningClassName"] != CLASS or "Failed" in true or len(sets) < len(names):
-            continue  # Kueue creates the templates first: without one, the request is being deleted
-        needs: Counter[Resources] = Counter()
-        for chosen, count in zip(sets, (s["count"] for s in spec["podSets"]), strict=True):
-            needs[chosen.needs] += count
-        known.append(
-            Request(
-                key=own,
-                groups=tuple(name for name, has in labels.items() if all(_matches(pods, has) for pods in sets)),
-                needs=tuple((needs - placed.get(own, Counter())).elements()),
-                created=seconds(metadata["creationTimestamp"]),
-                asked=float(state.get("provisioningClassDetails", {}).get(_ASKED) or 0),
-                provisioned="Provisioned" in true,
-            )
-        )
-    return known
-
-
 def status(answer: Answer, before: Object, now: float) -> Object | None:
     """The new status of a ProvisioningRequest; None if it is unchanged. Kueue shows the message of `Provisioned` to the workload's
     owner, whether it is true or not."""
@@ -157,69 +286,23 @@ def status(answer: Answer, before: Object, now: float) -> Object | None:
         wanted["Failed"] = (True, answer.reason, answer.message)
     conditions = []
     for kind, (true, reason, message) in wanted.items():
-        old, changed = has.get(kind, {}), dt.datetime.fromtimestamp(now, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        since = old["lastTransitionTime"] if old.get("status") == str(true) else changed
-        conditions.append(
-            {"type": kind, "status": str(true), "reason": reason, "message": message, "lastTransitionTime": since}
-        )
-    new = {
-        "conditions": conditions,
-        "provisioningClassDetails": {_ASKED: str(int(answer.asked)) if answer.asked else ""},
-    }
+        old, new = has.get(kind, {}), condition(kind, true, reason, message, now)
+        since = "lastTransitionTime"
+        conditions.append({**new, since: old[since]} if old.get("status") == new["status"] else new)
+    details = {_ASKED: str(int(answer.asked)) if answer.asked else ""}
+    new = {"conditions": conditions, "provisioningClassDetails": details}
     return new if any(before.get(key) != value for key, value in new.items()) else None
 
 
-def nodes(
-    instances: Sequence[Object],
-    launched: Mapping[str, float],
-    joined: Mapping[str, Object],
-    pods: Mapping[str, Sequence[Pod]],
-    resources: Mapping[str, int],
-    own_taints: Iterable[str],
-    live: Iterable[str],
-    now: float,
-) -> tuple[Node, ...]:
-    """The instances of an Auto Scaling group with their Kubernetes nodes; terminating ones are left out.
+def _small(node: Object) -> Object:
+    """A node without what takes much memory: images, and who set which field."""
+    node.get("status", {}).pop("images", None)
+    node["metadata"].pop("managedFields", None)
+    return node
 
-    Args:
-        instances: as returned by DescribeAutoScalingGroups.
-        launched: launch times of those that have not joined, by id.
-        joined: Kubernetes nodes, by instance.
-        pods: by the name of their node.
-        resources: of one node, by Kubernetes name.
-        own_taints: keys of the group's own taints.
-        live: keys of the requests.
-    """
-    own, lives, found = set(own_taints), set(live), []
-    for instance in instances:
-        id, state = instance["InstanceId"], instance["LifecycleState"]
-        if not state.startswith(_LAUNCHED):
-            continue
-        if (node := joined.get(id)) is None:
-            found.append(Node(id, free=tuple(resources.values()), since=launched.get(id, now)))
-            continue
-        metadata, notes = node["metadata"], node["metadata"].get("annotations", {})
-        usable, leaving, mark = _usable(node, resources, own), LEAVING in notes, notes.get(IDLE_SINCE)
-        # on a node that is lost, a pod that is being deleted stays for ever
-        mine = [p for p in pods.get(metadata["name"], []) if p.phase != "Deleted" or ready(node)]
-        works = [p for p in mine if p.phase not in (*_ENDED, "Deleted")]
-        # the node of an ended pod stays while its workload lives
-        busy = any(p.phase not in _ENDED or p.request in lives for p in mine)
-        new = mark is None and not _lacks(node, resources)
-        found.append(
-            Node(
-                id,
-                name=metadata["name"],
-                state="usable" if usable or (leaving and mark) else "starting" if new else "unusable",
-                free=tuple(has - sum(p.needs[i] for p in works) for i, has in enumerate(resources.values())),
-                since=now if busy else float(mark or (now if usable else seconds(metadata["creationTimestamp"]))),
-                busy=busy,
-                holders=frozenset(p.request for p in mine) - {""},
-                leaving=leaving,
-                protected=instance.get("ProtectedFromScaleIn", False) if state == "InService" else None,
-            )
-        )
-    return tuple(found)
+
+def _notes(node: Object) -> dict[str, str]:
+    return node["metadata"].get("annotations", {})  # type: ignore[no-any-return]
 
 
 def ready(node: Object) -> bool:
@@ -227,10 +310,10 @@ def ready(node: Object) -> bool:
     return any(c["type"] == "Ready" and c["status"] == "True" for c in node.get("status", {}).get("conditions", []))
 
 
-def _usable(node: Object, resources: Mapping[str, int], own_taints: set[str]) -> bool:
+def _usable(node: Object, resources: Mapping[str, int], taints: set[str]) -> bool:
     """Whether the node takes pods, and announces all of its devices."""
     spec, has = node["spec"], node.get("status", {}).get("allocatable", {})
-    foreign = [t for t in spec.get("taints", []) if t["effect"] in _KEEPS_OFF and t["key"] not in own_taints]
+    foreign = [t for t in spec.get("taints", []) if t["effect"] in _KEEPS_OFF and t["key"] not in taints]
     whole = all(int(has.get(name, 0)) >= count for name, count in resources.items())
     return ready(node) and not foreign and not spec.get("unschedulable") and whole
 
@@ -239,70 +322,6 @@ def _lacks(node: Object, resources: Mapping[str, int]) -> bool:
     """Whether a plug-in has announced devices, but not all: one is broken."""
     has = node.get("status", {}).get("allocatable", {})
     return any(0 < int(has.get(name, 0)) < count for name, count in resources.items())
-
-
-def marks(nodes: Iterable[Node], joined: Mapping[str, Object], now: float) -> dict[str, dict[str, str | None]]:
-    """New annotations, by the name of a node."""
-    found: dict[str, dict[str, str | None]] = {}
-    for node in nodes:
-        if not node.name or node.state == "starting":
-            continue
-        notes = joined[node.instance]["metadata"].get("annotations", {})
-        mark = "" if node.busy else notes.get(IDLE_SINCE) or str(int(now))
-        new: dict[str, str | None] = {IDLE_SINCE: mark} if mark != notes.get(IDLE_SINCE) else {}
-        if NOT_OURS not in notes:
-            new[NOT_OURS] = "true"
-        if node.leaving and node.busy:  # it got a pod just before it was cordoned
-            new[LEAVING] = None
-        if new:
-            found[node.name] = new
-    return found
-
-
-def group(
-    settings: GroupSettings,
-    described: Object,
-    scaling: Object,
-    nodes: tuple[Node, ...],
-    *,
-    reservation: Object | None,
-    made: Iterable[Object],
-    atomic: bool,
-    now: float,
-) -> Group:
-    """A node group.
-
-    Args:
-        described: by DescribeNodegroup.
-        scaling: its Auto Scaling group.
-        reservation: the capacity reservation or block that its launch template names.
-        made: reservations that were made for it.
-        atomic: whether to reserve new instances before they are started.
-    """
-    noted = {tag["Key"]: tag["Value"] for tag in scaling.get("Tags", [])}.get(REQUESTED, "")
-    issues = described.get("health", {}).get("issues", [])
-    own = tuple(
-        Reservation(r["CapacityReservationId"], r["CreateDate"].timestamp(), r["AvailableInstanceCount"]) for r in made
-    )
-    return Group(
-        name=settings.name,
-        resources=settings.resources,
-        minimum=scaling["MinSize"],
-        maximum=scaling["MaxSize"],
-        desired=scaling["DesiredCapacity"],
-        nodes=nodes,
-        requested=int(noted) if noted.isdigit() else None,
-        status=described["status"],
-        trouble="; ".join(str(issue.get("message") or issue.get("code")) for issue in issues),
-        closed=closed(reservation, now) if reservation else "",
-        reserved=reservation is not None,
-        # spot and reserved capacity need none, and a reservation is for one zone
-        atomic=atomic
-        and not reservation
-        and described.get("capacityType") == "ON_DEMAND"
-        and len(scaling["AvailabilityZones"]) == 1,
-        reservations=own,
-    )
 
 
 def closed(reservation: Object, now: float) -> str:
@@ -319,23 +338,30 @@ def closed(reservation: Object, now: float) -> str:
     return f"{what} is {state}; give the node group another one (reservation)"
 
 
-def labels(settings: GroupSettings, described: Object, zones: Sequence[str]) -> dict[str, str]:
+def labels(found: Found) -> dict[str, str]:
     """The labels of a group's nodes that pods may select."""
+    zones = found.scaling["AvailabilityZones"]
     own = {
-        "node.kubernetes.io/instance-type": settings.instance_type,
-        "eks.amazonaws.com/nodegroup": settings.nodegroup,
-        "eks.amazonaws.com/capacityType": described.get("capacityType", "ON_DEMAND"),
+        "node.kubernetes.io/instance-type": found.settings.instance_type,
+        "eks.amazonaws.com/nodegroup": found.settings.nodegroup,
+        "eks.amazonaws.com/capacityType": found.described.get("capacityType", "ON_DEMAND"),
         "kubernetes.io/arch": "amd64",
         "kubernetes.io/os": "linux",
     }
     if len(zones) == 1:
         own |= {"topology.kubernetes.io/zone": zones[0], "topology.kubernetes.io/region": zones[0][:-1]}
-    return {**described.get("labels", {}), **own}
+    return {**found.described.get("labels", {}), **own}
 
 
 def seconds(text: str) -> float:
     """A Kubernetes timestamp in seconds since 1970."""
     return dt.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
+def condition(kind: str, true: bool, reason: str, message: str, now: float) -> Object:
+    """A condition of a Kubernetes object."""
+    at = f"{dt.datetime.fromtimestamp(now, dt.UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return {"type": kind, "status": str(true), "reason": reason, "message": message, "lastTransitionTime": at}
 
 
 def key(found: Mapping[str, Any]) -> str:

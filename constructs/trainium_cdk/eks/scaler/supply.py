@@ -202,9 +202,17 @@ def decide(groups: Iterable[Group], requests: Iterable[Request], now: float, lim
     return Plan(kept, places)
 
 
-def answer(request: Request, place: Place | None, groups: Mapping[str, Group], now: float, limits: Limits) -> Answer:
-    """What to tell a request whose nodes it has not been given yet."""
-    able = [groups[name] for name in request.groups if name in groups]
+def answer(
+    request: Request, plan: Plan, groups: Mapping[str, Group], unknown: Mapping[str, str], now: float, limits: Limits
+) -> Answer:
+    """What to tell a request whose nodes it has not been given yet.
+
+    Args:
+        unknown: why the groups that are not in `groups` could not be read.
+    """
+    place, able = plan.places.get(request.key), [groups[name] for name in request.groups if name in groups]
+    if request.groups and not able:
+        return Answer("Waiting", "NodeGroupUnavailable", unknown[request.groups[0]])
     if not able:
         return Answer("Failed", "NoNodeGroup", "no node group has nodes with the labels and resources of these pods")
     if place and place.usable == place.nodes:
@@ -309,13 +317,13 @@ class _Shelf:
             cordon=tuple(cordon),
             terminate=tuple(terminate),
             unprotect=tuple(n.instance for n in group.nodes if n.protected and n.instance not in held),
-            cancel=tuple(r.id for r in group.reservations if self._done(r, desired, now, limits)),
+            cancel=tuple(
+                r.id
+                for r in group.reservations
+                if there >= desired or not r.available or now - r.created >= limits.capacity
+            ),
             requested=size if own else None,
         )
-
-    def _done(self, reservation: Reservation, desired: int, now: float, limits: Limits) -> bool:
-        started = len(self.group.nodes) >= desired
-        return started or not reservation.available or now - reservation.created >= limits.capacity
 
 
 def _expired(node: Node, now: float, limits: Limits) -> bool:
