@@ -28,11 +28,12 @@ class Cluster:
         }
 
         self.other: list[dict[str, Any]] = []
+        self.array = False
 
     def list(self, path: str, select: str) -> Any:
         if path == PATH.removesuffix("/run"):
-            assert select == "fieldSelector=metadata.name%3Dother"
-            return iter(self.other)
+            assert select in ("fieldSelector=metadata.name%3Dother", "labelSelector=trainium-cdk/array%3Dother")
+            return iter([] if select.startswith("field") and self.array else self.other)
         if path == "/apis/jobset.x-k8s.io/v1alpha2/jobsets":
             assert select == "labelSelector=trainium-cdk/after-job"
             return iter([self.set])
@@ -111,3 +112,16 @@ def test_a_jobset_waits_for_another_one_alone() -> None:
         {"metadata": {"name": "other"}, "status": {"conditions": [{"type": "Completed", "status": "True"}]}}
     ]
     assert after.release(cluster, 0) == {"training/run": "enters its queue"}
+
+
+@pytest.mark.parametrize(
+    ("ended", "then"),
+    [(["Completed", "Completed"], "enters its queue"), (["Completed", "Suspended"], ""), (["Completed", "Failed"], "other did not complete: why")],
+)  # fmt: skip
+def test_a_jobset_waits_for_all_members_of_an_array(ended: list[str], then: str) -> None:
+    cluster = Cluster("", {})
+    cluster.array = True
+    labels, notes = cluster.set["metadata"]["labels"], cluster.set["metadata"]["annotations"]
+    labels["trainium-cdk/after-job"] = notes["trainium-cdk/after"] = "other"
+    cluster.other = [{"status": {"conditions": [{"type": kind, "status": "True", "message": "why"}]}} for kind in ended]
+    assert after.release(cluster, 0) == ({"training/run": then} if then else {})

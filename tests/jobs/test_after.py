@@ -38,3 +38,4 @@ def test_a_job_after_another_one(backend: SlurmBackend, shared: Path) -> None:
     }.items():
         with pytest.raises(SubmitError, match=message):
             backend.submit(script("true", after=after, name="six"))
+    assert backend.status(failing.id).state == "FAILED", "a refusal leaves the other job alone"

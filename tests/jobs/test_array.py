@@ -10,7 +10,7 @@ import pytest
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import make_cluster
 from tests.jobs.test_slurm import log, script
-from trainium_cdk.jobs import JobError, SlurmBackend, UnknownJob
+from trainium_cdk.jobs import JobError, SlurmBackend, SubmitError, UnknownJob
 from trainium_cdk.jobs.slurm.render import render
 
 WAITS = 'while [ ! -e "$GO" ]; do sleep 0.1; done'
@@ -48,6 +48,14 @@ def test_members_run_a_few_at_a_time_and_each_knows_its_index(
     assert [job.id for job in backend.list(1)] == [sent.id]
     assert backend.submit(script(body, array="0-2,4%2", env=env), sent.id.removeprefix("run-")).existing
     waiting = next(m.name for m in status.members if m.state == "PENDING" and m.name != "4")
+    runs = next(m.name for m in status.members if m.state == "RUNNING" and m.name != "4")
+    after_all, after_one = (
+        backend.submit(script("true", name=name, after=after)).id
+        for name, after in (("all", sent.id), ("one", f"{sent.id}/{runs}"))
+    )
+    for after, message in ((f"{sent.id}/3", "has no member 3"), (f"x{sent.id}/1", "there is no job")):
+        with pytest.raises(SubmitError, match=message):
+            backend.submit(script("true", after=after))
     assert backend.cancel(f"{sent.id}/{waiting}").state == "CANCELLED"
     go.touch()
     ended = backend.wait(sent.id, timeout=90)
@@ -56,6 +64,11 @@ def test_members_run_a_few_at_a_time_and_each_knows_its_index(
     states = {m.name: m.state for m in ended.members}
     others = {"0", "1", "2"} - {waiting}
     assert states == {**dict.fromkeys(others, "COMPLETED"), waiting: "CANCELLED", "4": "FAILED"}
+    assert backend.wait(after_one, timeout=90).ok
+    assert backend.wait(after_all, timeout=90).state == "CANCELLED"
+    assert backend.submit(script("true", after=f"{sent.id}/{runs}")).stages, "that one has completed already"
+    with pytest.raises(SubmitError, match=f"{sent.id}/4 has not completed, and does not run"):
+        backend.submit(script("true", after=f"{sent.id}/4"))
     for index in others:
         assert f"I am {index} of 4" in log(backend, f"{sent.id}/{index}")
     one = backend.status(f"{sent.id}/4")

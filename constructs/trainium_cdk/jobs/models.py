@@ -233,9 +233,10 @@ class Job(BaseModel):
         default=None,
         description="Trn2 and Trn3: physical NeuronCores of one logical NeuronCore. Default: the queue's, or 2.",
     )
-    after: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]{0,89}$")] | None = Field(
+    after: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]{0,89}(/[0-9]{1,3})?$")] | None = Field(
         default=None,
-        description="Id of a job that must have completed before this one begins; it is cancelled if that one fails.",
+        description="Id of a job that must have completed before this one begins; it is cancelled if that one fails. ARRAY: all of its "
+        "members; ARRAY/INDEX: that one.",
     )
     account: Word | None = Field(
         default=None, description="Slurm: account that the job counts for. Default: the user's. Needs accounting."
@@ -245,8 +246,8 @@ class Job(BaseModel):
     )
     array: Array | None = Field(
         default=None,
-        description="Slurm: run it once for each of these indices, for example 0-99%8: 100 members, at most 8 at a time, each with its "
-        "index in TRN_ARRAY_INDEX. A member's id is JOB/INDEX. It is prepared once; members compile at their first steps.",
+        description="Run it once for each of these indices, for example 0-99: 100 members, each with its index in TRN_ARRAY_INDEX, and the "
+        "id JOB/INDEX. It is prepared once. Slurm: 0-99%8 runs at most 8 at a time, and members compile at their first steps.",
     )
     user: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{0,40}$")] = ""
     """Who submits it, for `trn list`."""
@@ -423,7 +424,8 @@ class Plan:
     def stages(self) -> tuple[StageName, ...]:
         """In their order; `prepare` runs only if something must be fetched."""
         first: tuple[StageName, ...] = ("prepare",) if self.job.prepares else ()
-        compiles = self.job.precompile and not self.job.array  # the nodes of its members are not known before
+        # an array's members on Slurm: their nodes are not known before
+        compiles = self.job.precompile and (self.cluster.containers or not self.job.array)
         middle: tuple[StageName, ...] = ("precompile",) if compiles else ()
         return (*first, *middle, "train")
 

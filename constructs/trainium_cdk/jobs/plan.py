@@ -122,11 +122,12 @@ def _image(job: Job, cluster: Cluster) -> None:
             raise JobError(
                 f"{name} is {value}, but {cluster.stack} runs Kubernetes, which keeps no accounts. Use --queue and --priority"
             )
-    if job.array and cluster.containers:
-        title = engines.get(cluster.engine).title
+    if job.array and "%" in job.array and cluster.containers:
+        every, _, most = job.array.partition("%")
         raise JobError(
-            f"array is {job.array}, but {cluster.stack} runs {title}, whose queue has no limit for the members of a job. Submit each "
-            "with --env, or on Slurm"
+            f"array is {job.array}, but {cluster.stack} runs Kubernetes, whose queue (Kueue) limits the nodes of a queue, not the members of "
+            f"an array. Write {every}; with --priority low other jobs go first, and max_nodes of a team (eks.teams) limits its nodes, here "
+            f"to {int(most) * job.nodes}"
         )
     if job.priority and not cluster.containers:
         title = engines.get(cluster.engine).title

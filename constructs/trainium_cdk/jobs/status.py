@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -187,3 +188,30 @@ class Node:
     booted: int | None = None
     on: bool = True
     instance: str = ""
+
+
+_SHOWN = 5
+"""Members that a reason names."""
+
+
+def of_members(number: str, members: Sequence[Stage]) -> Stage:
+    """The stage that stands for all members of an array: what is worst of those that have ended, once all have."""
+    counts: dict[str, list[str]] = {}
+    for member in members:
+        counts.setdefault(member.state, []).append(member.name)
+    active: list[str] = [state for state in ("RUNNING", "PENDING") if state in counts]
+    state = (active or [state for state in counts if state != "COMPLETED"] or ["COMPLETED"])[0]
+    texts = []
+    for one, names in sorted(counts.items()):
+        some = f" ({', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''})"
+        texts.append(f"{len(names)} {one}{'' if one in ('PENDING', 'RUNNING', 'COMPLETED') else some}")
+    why = next((m.reason for m in members if m.state == state and m.reason), "")
+    starts, ends = [m.started for m in members if m.started], [m.ended for m in members if m.ended]
+    return Stage(
+        "train",
+        number,
+        state,
+        f"{', '.join(texts)} of {len(members)}" + (f"; {why}" if why else ""),
+        started=min(starts, default=None),
+        ended=None if active else max(ends, default=None),
+    )

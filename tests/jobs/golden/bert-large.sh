@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=4bf5839db390772d4ea6561246d6dc4e636d43f6cbc13ac8655cb18c385c6e7a
+digest=589697d0ca3da67e01264c1106eb027be10bfc10e03f701aee854f5050f491fa
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -102,7 +102,7 @@ look() { # stage number
     answer=''
   fi
   if [ -f "$job/state/$1" ]; then read -r state begun code _ nodes why < "$job/state/$1" || true; fi
-  if [ "$begun" != "$2" ]; then state='' nodes=''; fi # of another Slurm job
+  if [ "$begun" != "${2%_*}" ]; then state='' nodes=''; fi # of another Slurm job
   case ${answer%% *} in
     COMPLETED) how=completed ;;
     '' | FAILED | BOOT_FAIL | NODE_FAIL | OUT_OF_MEMORY)

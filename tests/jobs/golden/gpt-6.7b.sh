@@ -8,7 +8,7 @@ id=gpt-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=690fe912e666d3f80a79a38bc77a63ef10ff8a338f235e770dfdaa2bddea8f13
+digest=a673b6abfa21f64445a862c73bb09079d3d7ec5cedfe7e016728f6fcb4de3006
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -102,7 +102,7 @@ look() { # stage number
     answer=''
   fi
   if [ -f "$job/state/$1" ]; then read -r state begun code _ nodes why < "$job/state/$1" || true; fi
-  if [ "$begun" != "$2" ]; then state='' nodes=''; fi # of another Slurm job
+  if [ "$begun" != "${2%_*}" ]; then state='' nodes=''; fi # of another Slurm job
   case ${answer%% *} in
     COMPLETED) how=completed ;;
     '' | FAILED | BOOT_FAIL | NODE_FAIL | OUT_OF_MEMORY)

@@ -8,7 +8,7 @@ id=run-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=c40265a79006b42c0619aaebd9e36e50a1bcb63699359f801e759144df6d1e33
+digest=927f55f162e36736bff81da63c687a2f929fdeb53c9cd41af0ef7267b001f7fa
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -100,7 +100,7 @@ look() { # stage number
     answer=''
   fi
   if [ -f "$job/state/$1" ]; then read -r state begun code _ nodes why < "$job/state/$1" || true; fi
-  if [ "$begun" != "$2" ]; then state='' nodes=''; fi # of another Slurm job
+  if [ "$begun" != "${2%_*}" ]; then state='' nodes=''; fi # of another Slurm job
   case ${answer%% *} in
     COMPLETED) how=completed ;;
     '' | FAILED | BOOT_FAIL | NODE_FAIL | OUT_OF_MEMORY)

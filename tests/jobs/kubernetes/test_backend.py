@@ -294,7 +294,7 @@ def test_unknown_jobs(backend: KubernetesBackend, id: str) -> None:
 
 def test_jobs_of_other_clients_are_ignored(backend: KubernetesBackend) -> None:
     """Also if its label claims it, under the name of another one."""
-    plain = copy.deepcopy(backend.render(script(b"sleep 3600", nodes=1), "stranger").job)
+    plain = copy.deepcopy(backend.render(script(b"sleep 3600", nodes=1), "stranger").jobs[0])
     name = plain["metadata"]["name"]
     for labels in ({}, {"app.kubernetes.io/managed-by": "trn", JOB_LABEL: "another"}):
         plain["metadata"]["labels"] = labels

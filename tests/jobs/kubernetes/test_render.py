@@ -100,7 +100,7 @@ def readable(submission: KubernetesSubmission) -> str:
 
 
 def train(submission: KubernetesSubmission) -> dict[str, Any]:
-    return status.train_spec(submission.job)
+    return status.train_spec(submission.jobs[0])
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -118,7 +118,7 @@ def test_a_job_tells_its_settings_but_neither_its_variables_nor_a_scripts_conten
     made = Script(
         filename="run.sh", content=b"true secret", args=("secret",), env={"TOKEN": "secret"}, nodes=2, name="own"
     )
-    record = render(made, CLUSTER, "t").job["metadata"]["annotations"][names.DESCRIPTION]
+    record = render(made, CLUSTER, "t").jobs[0]["metadata"]["annotations"][names.DESCRIPTION]
     assert settings_in(record) == {"filename": "run.sh", "nodes": 2, "name": "own"}
     assert "secret" not in record
     assert [settings_in(damaged) for damaged in ("", "{}", "[]", '{"job": 1}', "[" * 10_000)] == [{}] * 5
@@ -166,8 +166,8 @@ def test_devices_are_the_catalogues_in_requests_and_limits() -> None:
             found = main["resources"][which]
             assert (found[names.device], found[names.efa], found["hugepages-2Mi"]) == (devices, efa, "5120Mi")
         assert spec["nodeSelector"]["node.kubernetes.io/instance-type"] == kind
-        assert "aws.amazon.com/neurondevice" not in json.dumps(sent.job)
-    small = render(Script(filename="x.sh", content=b"true"), make_cluster(fleet("trn1.2xlarge")), "t").job
+        assert "aws.amazon.com/neurondevice" not in json.dumps(sent.jobs[0])
+    small = render(Script(filename="x.sh", content=b"true"), make_cluster(fleet("trn1.2xlarge")), "t").jobs[0]
     text = json.dumps(small)
     assert (names.efa in text, "hugepages" in text) == (False, False)
 
@@ -195,13 +195,13 @@ def test_a_type_that_only_the_environment_describes() -> None:
 )
 def test_restarts(restarts: int | None, capacity_type: str, most: int) -> None:
     job = Script(filename="x.sh", content=b"true", restarts=restarts)
-    made = render(job, make_cluster(fleet(capacity_type=capacity_type)), "t").job
+    made = render(job, make_cluster(fleet(capacity_type=capacity_type)), "t").jobs[0]
     assert made["spec"]["failurePolicy"]["maxRestarts"] == most
 
 
 @pytest.mark.parametrize(("priority", "found"), [(None, None), ("high", "trn-high"), ("urgent", "urgent")])
 def test_priority(priority: str | None, found: str | None) -> None:
-    job = render(Script(filename="x.sh", content=b"true", priority=priority), CLUSTER, "t").job
+    job = render(Script(filename="x.sh", content=b"true", priority=priority), CLUSTER, "t").jobs[0]
     assert job["metadata"]["labels"].get("kueue.x-k8s.io/priority-class") == found
 
 

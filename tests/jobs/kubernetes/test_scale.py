@@ -61,7 +61,7 @@ def crowd(running: Running) -> Iterator[KubernetesBackend]:
 def job(api: Api, backend: KubernetesBackend, number: int, waits: bool) -> None:
     """A job that waits with its Workload, or one that has ended, with two pods of which one in two has failed."""
     sent = render(script(b"true\n", name=f"j{number}", image="registry.example/train:1"), backend.cluster, "t")
-    wanted = copy.deepcopy(sent.job)
+    wanted = copy.deepcopy(sent.jobs[0])
     wanted["spec"] |= {"suspend": waits, "managedBy": "example.com/none"}
     made = api.create(wanted)
     if waits:

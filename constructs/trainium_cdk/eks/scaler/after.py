@@ -19,7 +19,8 @@ AFTER = "trainium-cdk/after-job"
 """Label of a JobSet: the batch Job in its namespace that must complete, or the JobSet of `OTHER`. Removed when the JobSet enters its
 queue."""
 OTHER = "trainium-cdk/after"
-"""Annotation: another JobSet in its namespace that must complete."""
+"""Annotation: another JobSet in its namespace that must complete, or an array: all JobSets with this name as their label `ARRAY`."""
+ARRAY = "trainium-cdk/array"
 QUEUE = "trainium-cdk/queue"
 """Annotation: its queue."""
 _DIGEST = "trainium-cdk/digest"
@@ -41,9 +42,9 @@ def release(kubernetes: Any, now: float) -> dict[str, str]:
     done = dict[str, str]()
 
     @functools.cache
-    def named(folder: str, name: str) -> list[Object]:
+    def named(folder: str, name: str, key: str = "fieldSelector=metadata.name") -> list[Object]:
         """Many may wait for one."""
-        return list(kubernetes.list(folder, f"fieldSelector=metadata.name%3D{name}"))
+        return list(kubernetes.list(folder, f"{key}%3D{name}"))
 
     for job in list(kubernetes.list(f"{_SETS}/jobsets", f"labelSelector={AFTER}")):
         if _is_true(job, "Completed", "Failed"):
@@ -67,7 +68,7 @@ def release(kubernetes: Any, now: float) -> dict[str, str]:
     return done
 
 
-def _needs(named: Callable[[str, str], list[Object]], metadata: Object) -> Iterator[tuple[str, str, Object | None]]:
+def _needs(named: Callable[..., list[Object]], metadata: Object) -> Iterator[tuple[str, str, Object | None]]:
     """What a JobSet waits for: the name, the reason of its failure with it, and the condition with which it has ended."""
     first, notes = metadata["labels"][AFTER], metadata.get("annotations", {})
     inside = f"/namespaces/{metadata['namespace']}"
@@ -76,8 +77,11 @@ def _needs(named: Callable[[str, str], list[Object]], metadata: Object) -> Itera
         mine = [j for j in jobs if j["metadata"].get("annotations", {}).get(_DIGEST) == notes.get(_DIGEST)]
         yield first, "PrepareFailed", _is_true(mine[0], "Complete", "Failed") if mine else None
     if other:
-        sets = named(f"{_SETS}{inside}/jobsets", other)
-        yield other, "DependencyNeverSatisfied", _is_true(sets[0], "Completed", "Failed") if sets else _GONE
+        path = f"{_SETS}{inside}/jobsets"
+        sets = named(path, other) or named(path, other, f"labelSelector={ARRAY}")
+        ended = [_is_true(one, "Completed", "Failed") for one in sets] or [_GONE]
+        failed = (how for how in ended if how and how["type"] == "Failed")
+        yield other, "DependencyNeverSatisfied", next(failed, ended[0] if all(ended) else None)
 
 
 def _is_true(found: Object, *kinds: str) -> Object | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
@@ -13,7 +13,7 @@ from typing import Any
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import ApiError, JobError, TrnError, UnknownJob
 from trainium_cdk.jobs.backend import Backend, named_node, unknown_job
-from trainium_cdk.jobs.kubernetes import inside, logs, look, names, nodes, reader, status, tensorboard
+from trainium_cdk.jobs.kubernetes import inside, logs, look, members, names, nodes, reader, status, tensorboard
 from trainium_cdk.jobs.kubernetes.api import Api
 from trainium_cdk.jobs.kubernetes.render import KubernetesSubmission, render
 from trainium_cdk.jobs.kubernetes.status import Seen
@@ -71,39 +71,87 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         done = replace(Submitter(self.cluster, self.api, self.sleep).send(submission), sent=sent)
         if submission.plan.job.after:
             with contextlib.suppress(TrnError):  # it is submitted, and enters its queue without us too
-                self.seen(done.id)
+                self.status(done.id)
         return done
 
     def status(self, id: str) -> JobStatus:
-        found = self.seen(id)
+        job, rows = self._found(id)
+        if rows:
+            return self._of_array(rows)
+        [found] = look.at(self.api, [job])
+        self._release(found)
         return status.status(replace(found, lost=look.lost(self.api, found)))
 
-    def seen(self, id: str) -> Seen:
-        """The job's objects in the cluster. Raises as `status` does."""
-        [found] = look.at(self.api, [self._job(id)])
+    def _of_array(self, rows: Sequence[Object]) -> JobStatus:
+        seen = look.of_array(self.api, rows)
+        for one in seen:
+            self._release(one)
+        return members.of(rows, seen)
+
+    def seen(self, id: str, *, any_member: bool = False) -> Seen:
+        """The job's objects in the cluster. Raises as `status` does.
+
+        Args:
+            any_member: of an array, those of one of its members.
+
+        Raises:
+            JobError: it is an array.
+        """
+        job, rows = self._found(id)
+        if rows and not any_member:
+            raise JobError(
+                f"{names.submission(job)} is an array of {len(rows)}. Name a member, for example {names.id_of(job)}"
+            )
+        [found] = look.at(self.api, [job])
+        self._release(found)
+        return found
+
+    def _release(self, found: Seen) -> None:
         if change := status.released(found):  # the node scaler's function does this within a minute, where there is one
             body, part = change
             with contextlib.suppress(ApiError):  # the caller may not be allowed to, or the function was first
                 self.api.patch("JobSet", found.job["metadata"]["name"], body, part=part)
-        return found
 
     def list(self, limit: int = 50) -> tuple[JobStatus, ...]:
         """Those that run, newest first; those that wait, in the order of their queue; those that have ended, newest first."""
-        return tuple(status.status(seen) for seen in look.listed(self.api, limit))
+        return look.listed(self.api, limit)
 
     def ids(self, limit: int) -> tuple[str, ...]:
-        return tuple(row["metadata"]["name"] for row in look.rows(self.api)[:limit])
+        return tuple(members.grouped(look.rows(self.api)))[:limit]
 
     def settings(self, id: str) -> Mapping[str, Any]:
         """As the job's object has them, without a script's arguments. Errors as of `status`."""
-        return settings_in(self._job(id)["metadata"].get("annotations", {}).get(names.DESCRIPTION, ""))
+        return settings_in(self._found(id)[0]["metadata"].get("annotations", {}).get(names.DESCRIPTION, ""))
 
     def active(self) -> tuple[JobStatus, ...]:
         return look.active(self.api)
 
     def cancel(self, id: str) -> JobStatus:
         """The job fails with the reason `Cancelled`: JobSet then ends its pods, and Kueue takes it out of its queue."""
-        job = self._job(id)
+        job, rows = self._found(id)
+        if rows:
+            return self._cancel_array(rows)
+        self._fail(id, job)
+        seen = self.seen(id)
+        if seen.prepare and not names.array(job):  # which an array's other members need
+            self.api.delete("BatchJob", seen.prepare["metadata"]["name"], uid=seen.prepare["metadata"]["uid"])
+        self._until_ended(lambda: self.seen(id).pods)
+        return self.status(job["metadata"]["name"])
+
+    def _cancel_array(self, rows: Sequence[Object]) -> JobStatus:
+        """Those that wait first: none may start on the nodes of one that is cancelled."""
+        name = names.array(rows[0])
+        for row in sorted(rows, key=members.waits, reverse=True):
+            if not row["columns"]["TerminalState"]:
+                with contextlib.suppress(UnknownJob):  # deleted meanwhile
+                    self._fail(names.id_of(row), self._job(row["metadata"]["name"]))
+        prepare = self.api.find("BatchJob", names.prepare_job(name))
+        if prepare and {row["metadata"]["uid"] for row in rows}.intersection(names.owners(prepare)):
+            self.api.delete("BatchJob", prepare["metadata"]["name"], uid=prepare["metadata"]["uid"])
+        self._until_ended(lambda: self.api.list("Pod", labels=f"{names.ARRAY_LABEL}={name}"))
+        return self.status(name)
+
+    def _fail(self, id: str, job: Object) -> None:
         name, uid = job["metadata"]["name"], job["metadata"]["uid"]
         while not status.status(look.at(self.api, [job])[0]).done:
             try:
@@ -114,13 +162,11 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
             job = self._job(id)
             if job["metadata"]["uid"] != uid:
                 raise UnknownJob(f"job {id} was deleted meanwhile; a new job has its name, and was not cancelled")
-        seen = self.seen(id)
-        if seen.prepare:
-            self.api.delete("BatchJob", names.prepare_job(name), uid=seen.prepare["metadata"]["uid"])
+
+    def _until_ended(self, pods: Callable[[], Iterable[Object]]) -> None:
         end = time.monotonic() + _CANCEL_SECONDS
-        while status.alive(self.seen(id).pods) and time.monotonic() < end:
+        while status.alive(pods()) and time.monotonic() < end:
             self.sleep(0.3)
-        return self.status(name)
 
     def run_shared(self, script: str, *, image: str | None = "", folder: str = "") -> str:
         """Run a script in a pod on a system node; its output. Arguments as of `Backend.run_shared`.
@@ -173,6 +219,20 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         self, id: str, *, image: str | None = None, port: int = 0, say: Callable[[str], None] = print
     ) -> AbstractContextManager[tensorboard.Board]:
         return tensorboard.serve(self, id, image=image, port=port, say=say)
+
+    def _found(self, id: str) -> tuple[Object, Sequence[Object]]:
+        """A job's JobSet. Of an array, that of its first member, and all members' rows (see `look.rows`). Errors as of `status`."""
+        try:
+            return self._job(id), ()
+        except UnknownJob:
+            rows = []
+            if "/" not in id:
+                with contextlib.suppress(JobError):  # too long
+                    rows = look.array(self.api, names.object_name(id))
+            if not rows:
+                raise
+        rows.sort(key=lambda row: int(row["metadata"]["labels"][names.MEMBER_LABEL]))
+        return self._job(rows[0]["metadata"]["name"]), rows
 
     def _job(self, id: str) -> Object:
         """A job that `trn` has submitted. There may be JobSets of others, under any name."""

@@ -12,7 +12,7 @@ from trainium_cdk.errors import ApiError, JobError, TransportError
 from trainium_cdk.jobs.backend import Changes, check_log
 from trainium_cdk.jobs.kubernetes import look, status
 from trainium_cdk.jobs.kubernetes.api import Object
-from trainium_cdk.jobs.kubernetes.names import PREPARE, TRAIN
+from trainium_cdk.jobs.kubernetes.names import PREPARE, TRAIN, object_name, submission
 from trainium_cdk.jobs.kubernetes.reader import kept_log
 from trainium_cdk.jobs.kubernetes.source import JobSource
 from trainium_cdk.jobs.patience import FOLLOWING, ONE_QUESTION, Patience
@@ -38,8 +38,9 @@ def read(
     changed: Changed | None,
 ) -> Iterator[LogChunk]:
     """See `KubernetesBackend.logs`."""
-    seen = backend.seen(id)
-    now, job = status.status(seen), {key: str(seen.job["metadata"][key]) for key in ("name", "uid")}
+    seen = backend.seen(id, any_member=True)
+    job = {key: str(seen.job["metadata"][key]) for key in ("name", "uid")} | {"submission": submission(seen.job)}
+    now = status.status(seen) if object_name(id) == job["name"] else backend.status(id)
     check_log(now, stage, node)
     names = [s.name for s in now.stages]
     several = node is None and now.nodes > 1 and stage != PREPARE
@@ -111,7 +112,8 @@ def _one(backend: JobSource, now: JobStatus, job: Mapping[str, str], stage: str,
             return b""
         if e.status != 404:
             raise
-    return kept_log(backend.api, backend.cluster, now.id, stage, node) if now.done else b""
+    of = job["submission"] if stage == PREPARE else now.id
+    return kept_log(backend.api, backend.cluster, of, stage, node) if now.done else b""
 
 
 def _chunks(stage: str, text: bytes, label: int | None, offset: int = 0) -> Iterator[LogChunk]:

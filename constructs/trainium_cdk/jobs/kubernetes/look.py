@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from trainium_cdk.errors import ApiError
-from trainium_cdk.jobs.kubernetes import names, status
+from trainium_cdk.jobs.kubernetes import members, names, status
 from trainium_cdk.jobs.kubernetes.api import Api, Object
+from trainium_cdk.jobs.kubernetes.members import waits
 from trainium_cdk.jobs.kubernetes.status import Seen
 from trainium_cdk.jobs.status import JobStatus, Stage
 from trainium_cdk.outputs import GROUP_LABEL
@@ -20,28 +21,70 @@ _NAMED = 200
 """Most jobs that one request names."""
 
 
-def listed(api: Api, limit: int) -> list[Seen]:
-    """The jobs that run, newest first; those that wait, in the order of their queue; those that have ended, newest first."""
+def listed(api: Api, limit: int) -> tuple[JobStatus, ...]:
+    """The jobs and arrays that run, newest first; those that wait, in the order of their queue; those that have ended, newest first."""
     everything = rows(api)
-    places = positions(api) if any(_waits(row) for row in everything) else {}
+    places = positions(api) if any(waits(row) for row in everything) else {}
 
     def order(row: Object) -> tuple[int, int]:
-        if not _waits(row):
+        if not waits(row):
             return (3 if row["columns"]["TerminalState"] else 0), 0
         return (2 if names.AFTER_LABEL in row["metadata"]["labels"] else 1), places.get(row["metadata"]["uid"], 0)
 
-    chosen = [row["metadata"] for row in sorted(everything, key=order)[:limit]]
-    jobs = {job["metadata"]["uid"]: job for job in _named(api, "JobSet", names.JOB_LABEL, [m["name"] for m in chosen])}
-    return at(api, [jobs[m["uid"]] for m in chosen if m["uid"] in jobs], places, completed=False)
+    groups = sorted(members.grouped(everything).values(), key=lambda group: min(map(order, group)))[:limit]
+    found = at(api, _of(api, [row for group in groups for row in _telling(group)]), places, completed=False)
+    seen: dict[str, list[Seen]] = {}
+    for one in found:
+        seen.setdefault(names.submission(one.job), []).append(one)
+    made = []
+    for group in groups:
+        name = names.submission(group[0])
+        if names.array(group[0]):
+            made.append(members.of(group, seen.get(name, [])))
+        else:
+            made += [status.status(one) for one in seen.get(name, [])]
+    return tuple(made)
+
+
+def _telling(group: Sequence[Object]) -> Sequence[Object]:
+    """Of an array, the members whose rows do not tell enough: those that failed, and one that waits for another job."""
+    if not names.array(group[0]):
+        return group
+    failed = [row for row in group if row["columns"]["TerminalState"] == "Failed"]
+    after = [row for row in group if waits(row) and names.AFTER_LABEL in row["metadata"]["labels"]]
+    return failed[:_NAMED] + after[:1]
 
 
 def active(api: Api) -> tuple[JobStatus, ...]:
-    """The jobs that run or wait, without what their pods report."""
-    return tuple(
-        status.of(row, [Stage(names.TRAIN, row["metadata"]["name"], "PENDING" if _waits(row) else "RUNNING")])
-        for row in rows(api)
-        if not row["columns"]["TerminalState"]
-    )
+    """The jobs and arrays that run or wait, without what their pods report."""
+    found = []
+    for name, group in members.grouped(rows(api)).items():
+        if names.array(group[0]):
+            found.append(members.of(group, []))
+        else:
+            state = "PENDING" if waits(group[0]) else "RUNNING"
+            found.append(status.of(group[0], [Stage(names.TRAIN, name, group[0]["columns"]["TerminalState"] or state)]))
+    return tuple(job for job in found if not job.done)
+
+
+def array(api: Api, name: str) -> list[Object]:
+    """The members of an array, as `rows`; empty if there is none."""
+    return rows(api, f"{_OURS},{names.ARRAY_LABEL}={name}")
+
+
+def of_array(api: Api, found: Sequence[Object]) -> list[Seen]:
+    """What there is of an array's members: of 200 at most, those that have not completed before others."""
+    first = sorted(found, key=lambda row: row["columns"]["TerminalState"] == "Completed")
+    return at(api, _of(api, first[:_NAMED]))
+
+
+def _of(api: Api, chosen: Sequence[Object]) -> list[Object]:
+    """The JobSets of rows, in their order."""
+    metadata = [row["metadata"] for row in chosen]
+    jobs = {
+        job["metadata"]["uid"]: job for job in _named(api, "JobSet", names.JOB_LABEL, [m["name"] for m in metadata])
+    }
+    return [jobs[m["uid"]] for m in metadata if m["uid"] in jobs]
 
 
 def at(
@@ -53,7 +96,8 @@ def at(
         places: see `positions`. Default: they are read if a job waits.
         completed: whether the pods of completed jobs are needed, too.
     """
-    called = [job["metadata"]["name"] for job in jobs if completed or not status.condition(job, "Completed")]
+    wanted = [job for job in jobs if completed or not status.condition(job, "Completed")]
+    called = list(dict.fromkeys(name for job in wanted for name in (job["metadata"]["name"], names.submission(job))))
     batch = _named(api, "BatchJob", names.JOB_LABEL, called)
     pods: dict[str, list[Object]] = {}
     for pod in _named(api, "Pod", names.JOB_LABEL, called):
@@ -61,19 +105,19 @@ def at(
             pods.setdefault(uid, []).append(pod)
     waits = [j["metadata"]["uid"] for j in jobs if not status.ended(j) and j["spec"].get("suspend")]
     workloads = {uid: w for w in _named(api, "Workload", _JOB_UID, waits) for uid in names.owners(w)}
-    others = [other for job in jobs if status.waits_for(job) and (other := status.after(job))]
-    before = {other["metadata"]["name"]: other for other in _named(api, "JobSet", names.JOB_LABEL, others)}
+    before = _before(api, {other for job in jobs if status.waits_for(job) and (other := status.after(job))})
     if places is None:
         places = positions(api) if workloads else {}
     ran = _ran(api) if workloads else None
     found = []
     for job in jobs:
-        uid, name = job["metadata"]["uid"], job["metadata"]["name"]
+        uid = job["metadata"]["uid"]
         mine = {b["metadata"]["name"]: b for b in batch if uid in names.owners(b)}
         own = [pod for b in mine.values() for pod in pods.get(b["metadata"]["uid"], [])]
-        prepare = mine.get(names.prepare_job(name))
-        after = before.get(status.after(job))
-        found.append(Seen(job, own, prepare, after, workloads.get(uid), places.get(uid, 0), ran))
+        prepare = mine.get(names.prepare_job(names.submission(job)))
+        found.append(
+            Seen(job, own, prepare, before.get(status.after(job), ()), workloads.get(uid), places.get(uid, 0), ran)
+        )
     return found
 
 
@@ -81,11 +125,12 @@ def pod(api: Api, job: Mapping[str, str], task: str, index: int) -> Object | Non
     """A pod of a job by its number: the newest, whose owners prove that it is this job's.
 
     Args:
-        job: `name` and `uid` of the JobSet.
+        job: `name` and `uid` of the JobSet; with `prepare`, `submission`, too.
     """
+    called = job.get("submission", job["name"]) if task == names.PREPARE else job["name"]
     number = f",{names.INDEX_LABEL}={index}" if task == names.TRAIN else ""
-    found = api.list("Pod", labels=f"{names.JOB_LABEL}={job['name']},{names.TASK_LABEL}={task}{number}")
-    name = (names.train_job if task == names.TRAIN else names.prepare_job)(job["name"])
+    found = api.list("Pod", labels=f"{names.JOB_LABEL}={called},{names.TASK_LABEL}={task}{number}")
+    name = (names.train_job if task == names.TRAIN else names.prepare_job)(called)
     batch = api.find("BatchJob", name) if found else None
     if batch is None or job["uid"] not in names.owners(batch):
         return None
@@ -135,14 +180,18 @@ def _since(workload: Object) -> str:
     return str(evicted["lastTransitionTime"] if evicted and again else workload["metadata"]["creationTimestamp"])
 
 
-def rows(api: Api) -> list[Object]:
+def _before(api: Api, others: set[str]) -> dict[str, list[Object]]:
+    """What jobs come after: the JobSet of each name, or those of the array."""
+    found = {job["metadata"]["name"]: [job] for job in _named(api, "JobSet", names.JOB_LABEL, sorted(others))}
+    for job in _named(api, "JobSet", names.ARRAY_LABEL, sorted(others - found.keys())):
+        found.setdefault(names.array(job), []).append(job)
+    return found
+
+
+def rows(api: Api, labels: str = _OURS) -> list[Object]:
     """The metadata of the JobSets of `trn`, with `columns` (see `Api.table`), newest first."""
-    found = [row for row in api.table("JobSet", labels=_OURS) if names.submitted_by_trn(row)]
+    found = [row for row in api.table("JobSet", labels=labels) if names.submitted_by_trn(row)]
     return sorted(found, key=lambda r: (r["metadata"]["creationTimestamp"], r["metadata"]["name"]), reverse=True)
-
-
-def _waits(row: Object) -> bool:
-    return not row["columns"]["TerminalState"] and str(row["columns"]["Suspended"]).lower() == "true"
 
 
 def _named(api: Api, kind: str, label: str, values: Sequence[str]) -> list[Object]:

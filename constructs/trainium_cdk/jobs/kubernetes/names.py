@@ -20,6 +20,10 @@ MANAGED_BY = "trn"
 JOB_LABEL = "trainium-cdk/job"
 """On every object and pod of a job; its value is the job's name."""
 KIND_LABEL = "trainium-cdk/kind"
+ARRAY_LABEL = "trainium-cdk/array"
+"""On every object and pod of an array of jobs; its value is the array's name. Each member is a JobSet of its own."""
+MEMBER_LABEL = "trainium-cdk/array-index"
+"""On a member's JobSet and pods: its index."""
 CACHE_LABEL = "trainium-cdk/cache-set"
 DESCRIPTION = "trainium-cdk/description"
 """Annotation: the job as `trn status` shows it, JSON."""
@@ -60,13 +64,39 @@ def object_name(id: str) -> str:
     """
     name = re.sub(r"[^a-z0-9]+", "-", id).strip("-")
     if not name[:1].isalpha():
-        name = f"job-{name}"
+        name = f"job-{name}".rstrip("-")
     if len(name) > MAX_NAME:
         raise JobError(
             f"the job's name is {name}, {len(name)} characters; at most {MAX_NAME} are allowed. Give a shorter --name or "
             "--token"
         )
     return name
+
+
+def member(name: str, index: int) -> str:
+    """The name of the objects of an array's member.
+
+    Raises:
+        JobError: it is too long.
+    """
+    return object_name(f"{name}-{index}")
+
+
+def array(found: Mapping[str, Any]) -> str:
+    """The name of the array that an object belongs to; empty if none."""
+    return str((found["metadata"].get("labels") or {}).get(ARRAY_LABEL, ""))
+
+
+def submission(found: Mapping[str, Any]) -> str:
+    """The name under which an object was submitted: the array's, or the job's own."""
+    return array(found) or str(found["metadata"]["name"])
+
+
+def id_of(found: Mapping[str, Any]) -> str:
+    """The id of a JobSet's job: its name, or `ARRAY/INDEX`."""
+    if not (name := array(found)):
+        return str(found["metadata"]["name"])
+    return f"{name}/{found['metadata']['labels'].get(MEMBER_LABEL, '?')}"
 
 
 def cache_guard(cache_set: str) -> str:

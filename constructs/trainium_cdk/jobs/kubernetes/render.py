@@ -13,6 +13,7 @@ from typing import Any
 
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import JobError
+from trainium_cdk.jobs import arrays
 from trainium_cdk.jobs.kubernetes import names, pods, scripts
 from trainium_cdk.jobs.kubernetes.pods import Object
 from trainium_cdk.jobs.models import Job
@@ -34,8 +35,8 @@ _RANK_ENV = ("MASTER_ADDR", "NNODES", "NODE_RANK", "NPROC_PER_NODE", "TRN_ATTEMP
 @dataclass(frozen=True)
 class KubernetesSubmission(Submission):
     """The objects that are created, in this order: a Secret with the job's files, the guard of its compile cache, a network policy, the
-    batch Job of `prepare` if there is something to prepare, and the JobSet. All others are then tied to the JobSet (an owner
-    reference), so that they are deleted with it.
+    batch Job of `prepare` if there is something to prepare, and the JobSet; of an array, a JobSet for each member. All others are then
+    tied to the JobSets (owner references), so that they are deleted with the last one.
 
     Attributes:
         digest: SHA-256 of the objects.
@@ -59,13 +60,13 @@ class KubernetesSubmission(Submission):
 
     @property
     def parts(self) -> tuple[Object, ...]:
-        """What is created before the JobSet, and belongs to this job alone."""
-        return (self.secret, *self.objects[2:-1])
+        """What is created before the JobSets, and belongs to this job alone."""
+        return (self.secret, *(thing for thing in self.objects[2:] if thing["kind"] != "JobSet"))
 
     @property
-    def job(self) -> Object:
-        """The JobSet."""
-        return self.objects[-1]
+    def jobs(self) -> tuple[Object, ...]:
+        """The JobSet, or those of an array's members."""
+        return tuple(thing for thing in self.objects if thing["kind"] == "JobSet")
 
 
 def render(job: Job, cluster: EksCluster, token: str, *, catalog: Catalog | None = None) -> KubernetesSubmission:
@@ -81,7 +82,7 @@ def render(job: Job, cluster: EksCluster, token: str, *, catalog: Catalog | None
     _environment(job)
     made = scripts.job_files(name, fitted, job.template(fitted), catalog)
     _size(made)
-    labels = names.labels(name, job.kind)
+    labels = names.labels(name, job.kind) | ({names.ARRAY_LABEL: name} if job.array else {})
     secret = _secret(name, cluster, labels, made)
     policy = _network_policy(name, cluster, labels)
     prepare = [_prepare(name, fitted, cluster, labels, made)] if "prepare" in fitted.stages else []
@@ -90,7 +91,7 @@ def render(job: Job, cluster: EksCluster, token: str, *, catalog: Catalog | None
         _guard(name, cluster, job),
         policy,
         *prepare,
-        _jobset(name, fitted, cluster, labels, made, catalog),
+        *_jobsets(name, fitted, cluster, labels, made, catalog),
     )
     digest = hashlib.sha256(json.dumps(objects, sort_keys=True).encode()).hexdigest()
     for thing in objects:
@@ -185,9 +186,19 @@ def _guard(name: str, cluster: EksCluster, job: Job) -> Object:
     }
 
 
+def _jobsets(name: str, fitted: Plan, cluster: EksCluster, labels: Mapping[str, str], *rest: Any) -> list[Object]:
+    """The JobSet; of an array one for each member, so that Kueue starts each as soon as its nodes are there."""
+    if not fitted.job.array:
+        return [_jobset(name, fitted, cluster, labels, *rest)]
+    indices = arrays.indices(fitted.job.array)
+    names.member(name, max(indices))  # the longest name
+    return [_jobset(name, fitted, cluster, labels, *rest, index=index) for index in indices]
+
+
 def _network_policy(name: str, cluster: EksCluster, labels: Mapping[str, str]) -> Object:
-    """The pods of one job reach each other. The namespace's own policies deny everything else."""
-    pods_of_job = {"matchLabels": {names.JOB_LABEL: name}}
+    """The pods of one job, or array, reach each other. The namespace's own policies deny everything else."""
+    of = names.ARRAY_LABEL if names.ARRAY_LABEL in labels else names.JOB_LABEL
+    pods_of_job = {"matchLabels": {of: name}}
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -207,15 +218,20 @@ def _jobset(
     labels: Mapping[str, str],
     files: Mapping[str, bytes],
     catalog: Catalog | None,
+    *,
+    index: int | None = None,
 ) -> Object:
-    nodes, queue = fitted.job.nodes, fitted.fleet.queue
+    nodes, queue, files_of = fitted.job.nodes, fitted.fleet.queue, name
     # Kueue asks for nodes for all pods of a JobSet before any of them starts: while `prepare` runs, the JobSet is not in the queue
     other = {names.AFTER: names.object_name(fitted.job.after)} if fitted.job.after else {}
     waits = {names.AFTER_LABEL: other[names.AFTER]} if other else {names.QUEUE_LABEL: queue}
     if "prepare" in fitted.stages:
         waits = {names.AFTER_LABEL: names.prepare_job(name)}
     priority = {names.PRIORITY_LABEL: names.priority_class(fitted.job.priority)} if fitted.job.priority else {}
-    described = json.dumps(scripts.describe(name, fitted, catalog), sort_keys=True)
+    described = json.dumps(scripts.describe(name, fitted, catalog, index), sort_keys=True)
+    if index is not None:
+        name = names.member(name, index)
+        labels = {**labels, names.JOB_LABEL: name, names.MEMBER_LABEL: str(index)}
     return {
         "apiVersion": names.JOBSET,
         "kind": "JobSet",
@@ -247,7 +263,7 @@ def _jobset(
                             "parallelism": nodes,
                             "backoffLimit": 0,
                             "podFailurePolicy": _ends(names.TRAIN, "In", (*scripts.FINAL, scripts.TIMED_OUT)),
-                            "template": _train(name, fitted, cluster, labels, files, catalog),
+                            "template": _train(files_of, fitted, cluster, labels, files, catalog, index),
                         },
                     },
                 }
@@ -312,11 +328,14 @@ def _train(
     labels: Mapping[str, str],
     files: Mapping[str, bytes],
     catalog: Catalog | None,
+    index: int | None,
 ) -> Object:
     image, fleet = scripts.image_of(fitted), fitted.fleet
     wanted = pods.devices(fleet, catalog)
     shm = max(1, int(wanted["memory"].removesuffix("Gi")) // 2)
     volumes = pods.Volumes(cluster, secret=name, paths={key: path for path, key in _keys(files).items()}, shm_gib=shm)
+
+    env = [pods.ATTEMPT, *([] if index is None else [{"name": "TRN_ARRAY_INDEX", "value": str(index)}])]
 
     def stage(which: str) -> Object:
         return pods.container(
@@ -325,11 +344,11 @@ def _train(
             ["bash", f"{scripts.FILES}/node.sh", which],
             resources=wanted,
             mounts=volumes.mounts,
-            env=[pods.ATTEMPT],
+            env=env,
         )
 
     first = [pods.folder(cluster, image, volumes)]
-    if fitted.job.precompile:
+    if "precompile" in fitted.stages:
         first.append(stage("precompile"))
     spec = pods.spec(
         cluster,

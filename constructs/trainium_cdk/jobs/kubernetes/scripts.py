@@ -15,7 +15,7 @@ from dataclasses import asdict
 from typing import Any
 
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.jobs import quote, shell, templates, versions
+from trainium_cdk.jobs import arrays, quote, shell, templates, versions
 from trainium_cdk.jobs.environment import cache_lines, launch_environment
 from trainium_cdk.jobs.kubernetes.names import host
 from trainium_cdk.jobs.models import seconds
@@ -35,11 +35,11 @@ set -euo pipefail
 stage=$1
 files={files}
 trn={shared}/trn
-job=$trn/jobs/{name}
+job=$trn/jobs/{name}{member}
 . "$files/pod.sh"
 {limit}export NNODES={nodes} NPROC_PER_NODE={cores} NODE_RANK=${{JOB_COMPLETION_INDEX:-0}}
 export MASTER_ADDR={master}
-host=node-$NODE_RANK
+host={host}node-$NODE_RANK
 {once}# `prepare` gets the job's own variables only: others, such as HF_HUB_OFFLINE, hold once it has fetched everything
 if [ "$stage" != prepare ]; then
 {environment}
@@ -90,8 +90,8 @@ def job_files(name: str, fitted: Plan, parts: Template, catalog: Catalog | None 
     return made | {f"script/{filename}": content for filename, content in job.files.items()}
 
 
-def describe(name: str, fitted: Plan, catalog: Catalog | None) -> dict[str, Any]:
-    """What `trn status` shows of a job, in addition to its state."""
+def describe(name: str, fitted: Plan, catalog: Catalog | None, index: int | None = None) -> dict[str, Any]:
+    """What `trn status` shows of a job, or of a member of an array, in addition to its state."""
     published = expected(fitted, catalog)
     return {
         "id": name,
@@ -106,7 +106,7 @@ def describe(name: str, fitted: Plan, catalog: Catalog | None) -> dict[str, Any]
         "ranks_per_node": fitted.ranks_per_node,
         "global_batch_size": fitted.batch.global_size if fitted.batch else None,
         "stages": list(fitted.stages),
-        "directory": directory(name, fitted),
+        "directory": directory(name, fitted) + ("" if index is None else f"/{index}"),
         "expected": asdict(published) if published else None,
     }
 
@@ -126,6 +126,8 @@ def _node(name: str, fitted: Plan, parts: Template, catalog: Catalog | None) -> 
     several = job.processes_per_node
     start = f"tasks {several}" if several > 1 else "run"
     ranks = f"NPROC_PER_NODE={several} " if several > 1 else ""
+    if job.array:
+        ranks = f"export TRN_ARRAY_COUNT={len(arrays.indices(job.array))}\n{ranks}"
     limit = before = ""
     if job.time_limit:
         limit = (
@@ -141,6 +143,9 @@ def _node(name: str, fitted: Plan, parts: Template, catalog: Catalog | None) -> 
         before += f'install -m 700 "$files/script"/{quote.word(filename)} "$part"\nmv -f "$part" {script}\n'
     return _NODE.format(
         name=name,
+        member="${TRN_ARRAY_INDEX:+/$TRN_ARRAY_INDEX}" if job.array else "",
+        # members run at once
+        host="member-${TRN_ARRAY_INDEX:-}-" if job.array else "",
         files=FILES,
         shared=_shared(fitted),
         activate=templates.ENVIRONMENT if job.PACKAGES else "",
@@ -149,7 +154,7 @@ def _node(name: str, fitted: Plan, parts: Template, catalog: Catalog | None) -> 
         once="" if job.RESTARTS else "fails_once=1\n",
         nodes=job.nodes,
         cores=fitted.fleet.cores,
-        master=host(name, 0),
+        master=host(f"{name}-" + "${TRN_ARRAY_INDEX:-}" if job.array else name, 0),
         environment=quote.exports(env).rstrip("\n"),
         cache=job.cache_set,
         cache_lines=cache_lines(fitted.framework),

@@ -22,7 +22,9 @@ from trainium_cdk.jobs.kubernetes.names import (
     QUEUE_LABEL,
     TASK_LABEL,
     TRAIN,
+    id_of,
     prepare_job,
+    submission,
 )
 from trainium_cdk.jobs.kubernetes.scripts import FINAL, TIMED_OUT
 from trainium_cdk.jobs.status import ACTIVE, Expected, JobStatus, Stage, whole
@@ -46,7 +48,7 @@ class Seen:
         job: the JobSet.
         pods: its pods, and those of `prepare`.
         prepare: the batch Job of `prepare`, if it exists.
-        after: the JobSet that must complete before it, if there is one.
+        after: the JobSets that must complete before it: another job, or all members of an array.
         workload: Kueue's Workload of the JobSet, if it exists.
         position: in its queue, from 1; 0 if it does not wait there, or if that is not known.
         ran: when the function that starts nodes ran last, in seconds since 1970; None if that is not known.
@@ -56,7 +58,7 @@ class Seen:
     job: Object
     pods: Sequence[Object] = ()
     prepare: Object | None = None
-    after: Object | None = None
+    after: Sequence[Object] = ()
     workload: Object | None = None
     position: int = 0
     ran: int | None = None
@@ -107,14 +109,23 @@ def released(seen: Seen) -> tuple[Object, str] | None:
     job, first, other = seen.job, waits_for(seen.job), after(seen.job)
     if not first or ended(job):
         return None
-    if other and condition(seen.after, "Failed"):
-        return failed(job, NEVER, f"{other} did not complete"), "/status"
-    if (other and not condition(seen.after, "Completed")) or (
-        first != other and not condition(seen.prepare, "Complete")
-    ):
+    if any(condition(one, "Failed") for one in seen.after):
+        return failed(job, NEVER, f"{_named(seen)} did not complete"), "/status"
+    if not _completed(seen) or (first != other and not condition(seen.prepare, "Complete")):
         return None
     labels = {AFTER_LABEL: None, QUEUE_LABEL: job["metadata"]["annotations"][QUEUE]}
     return {"metadata": {**_proof(job), "labels": labels}}, ""
+
+
+def _completed(seen: Seen) -> bool:
+    """Whether all that it comes after has completed."""
+    return not after(seen.job) or (bool(seen.after) and all(condition(one, "Completed") for one in seen.after))
+
+
+def _named(seen: Seen) -> str:
+    """What it comes after, by its id."""
+    name = after(seen.job)
+    return next((id_of(one) for one in seen.after if one["metadata"]["name"] == name), name)
 
 
 def waits_for(job: Object) -> str:
@@ -123,7 +134,7 @@ def waits_for(job: Object) -> str:
 
 
 def after(job: Object) -> str:
-    """The JobSet that must complete before this one; empty if none."""
+    """The JobSet, or the array, that must complete before this one; empty if none."""
     return str(job["metadata"].get("annotations", {}).get(AFTER, ""))
 
 
@@ -152,7 +163,7 @@ def of(job: Object, stages: Iterable[Stage]) -> JobStatus:
     """A job, as its submission describes it, with these stages."""
     description = described(job)
     return JobStatus(
-        id=job["metadata"]["name"],
+        id=id_of(job),
         kind=str(description.get("kind", "?")),
         queue=str(job["metadata"].get("annotations", {}).get(QUEUE, "?")),
         instance_type=str(description.get("instance_type", "?")),
@@ -199,7 +210,7 @@ def _stage(name: str, seen: Seen, pods: Sequence[Object]) -> Stage:
     mine = [p for p in pods if task(p) == of_task]
     states = [container_state(p, name) for p in mine]
     job_name = seen.job["metadata"]["name"]
-    number = prepare_job(job_name) if name == PREPARE else f"{job_name}-{TRAIN}"
+    number = prepare_job(submission(seen.job)) if name == PREPARE else f"{job_name}-{TRAIN}"
     running = [s["running"] for s in states if "running" in s]
     over = [s["terminated"] for s in states if "terminated" in s]
     bad = [t for t in over if t.get("exitCode") != 0]
@@ -343,9 +354,9 @@ def _current(stage: Stage, seen: Seen) -> Stage:
 def waiting(seen: Seen) -> str:
     """Why a job in a queue does not run yet, in the words of Kueue, and of the function that starts nodes."""
     if waits_for(seen.job):
-        if (other := after(seen.job)) and not condition(seen.after, "Completed"):
-            return f"waits for {other}"
-        return f"{other or PREPARE} has completed: it joins its queue within a minute or two"
+        if not _completed(seen):
+            return f"waits for {_named(seen)}"
+        return f"{_named(seen) or PREPARE} has completed: it joins its queue within a minute or two"
     now = (seen.workload or {}).get("status", {})
     checks = [
         str(c["message"]) for c in now.get("admissionChecks") or [] if c.get("state") != "Ready" and c.get("message")

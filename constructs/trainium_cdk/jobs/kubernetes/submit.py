@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from trainium_cdk.errors import ApiError, SubmitError, TransportError, TrnError
 from trainium_cdk.jobs.kubernetes import look, status
 from trainium_cdk.jobs.kubernetes.api import Api, Object, absent_is_fine
 from trainium_cdk.jobs.kubernetes.names import (
+    ARRAY_LABEL,
     DIGEST,
     HOLDER,
     JOBSET,
@@ -52,7 +53,7 @@ class Submitter:
 
     def _send(self, submission: KubernetesSubmission) -> Submitted:
         there = self._existing(submission)
-        if there is not None:
+        if there and (len(there) == len(submission.jobs) or self._was_complete(submission)):
             self._own(submission, there)
             return self._submitted(submission, existing=True)
         self._check(submission)
@@ -60,43 +61,66 @@ class Submitter:
         try:
             for thing in submission.parts:
                 self._put(thing, submission)
-            made = self.api.create("JobSet", submission.job)
+            made = [self._create(job, there, submission) for job in submission.jobs]
         except SubmitError:
             self._undo(submission)
             raise
         except ApiError as e:
-            if e.status == 409 and (there := self._existing(submission)) is not None:
-                self._own(submission, there)  # another client created it first
-                return self._submitted(submission, existing=True)
             if e.again:
                 raise  # the job may have been created without a response: its files must be kept
             self._undo(submission)
             raise SubmitError(
                 f"{submission.id} was not submitted to {self.cluster.cluster_name}: {_refusal(e)}. Nothing of it is left there"
             ) from None
-        self._own(submission, made)
-        return self._submitted(submission, existing=False)
+        self._own(submission, [job for job, _ in made])
+        return self._submitted(submission, existing=not any(new for _, new in made))
+
+    def _create(self, job: Object, there: Sequence[Object], submission: KubernetesSubmission) -> tuple[Object, bool]:
+        """Create a JobSet, unless it exists; and whether it is new. An interrupted submission may have left some members of an array."""
+        name = job["metadata"]["name"]
+        if found := next((one for one in there if one["metadata"]["name"] == name), None):
+            return found, False
+        try:
+            return self.api.create("JobSet", job), True
+        except ApiError as e:
+            if e.status != 409:
+                raise
+            return self._same(self.api.get("JobSet", name), submission), False  # another client created it first
 
     def _broken_off(self, submission: KubernetesSubmission) -> None:
         """After Ctrl-C the job exists completely, or not at all."""
         self.sleep(_SETTLING_SECONDS)
         with contextlib.suppress(TrnError):
             there = self._existing(submission)
-            if there is None:
-                self._undo(submission)
-            else:
+            if len(there) == len(submission.jobs):
                 self._own(submission, there)
+            else:
+                self._undo(submission)
 
-    def _existing(self, submission: KubernetesSubmission) -> Object | None:
+    def _existing(self, submission: KubernetesSubmission) -> list[Object]:
+        """The submission's JobSets that exist. Raises SubmitError if its id is that of another job."""
+        found = []
         try:
-            found = self.api.get("JobSet", submission.id)
+            found.append(self.api.get("JobSet", submission.id))
         except ApiError as e:
-            if e.status == 404 and not _unserved(e):
-                return None
-            raise
+            if e.status != 404 or _unserved(e):
+                raise
+        if len(submission.jobs) > 1 or submission.plan.job.array:
+            found += self.api.list("JobSet", labels=f"{ARRAY_LABEL}={submission.id}")
+        return [self._same(one, submission) for one in found]
+
+    def _same(self, found: Object, submission: KubernetesSubmission) -> Object:
         if found["metadata"].get("annotations", {}).get(DIGEST) != submission.digest:
-            raise SubmitError(f"{submission.id} already exists as another job. Use a new token, or submit the same job")
+            raise self._is_another(submission)
         return found
+
+    def _is_another(self, submission: KubernetesSubmission) -> SubmitError:
+        return SubmitError(f"{submission.id} already exists as another job. Use a new token, or submit the same job")
+
+    def _was_complete(self, submission: KubernetesSubmission) -> bool:
+        """Whether all JobSets of a submission had been created: members of an array that ended long ago are deleted before others."""
+        secret = self.api.find("Secret", submission.secret["metadata"]["name"])
+        return secret is not None and bool(owners(self._same(secret, submission)))
 
     def _take_cache(self, submission: KubernetesSubmission) -> None:
         """Reserve the compile cache for this job. Raises SubmitError if another job uses it."""
@@ -134,9 +158,10 @@ class Submitter:
         )
 
     def _still_has(self, holder: str, guard: Object) -> bool:
-        if (job := self.api.find("JobSet", holder)) is not None:
-            [seen] = look.at(self.api, [job])
-            return not status.status(seen).done or status.alive(seen.pods)
+        job = self.api.find("JobSet", holder)
+        if jobs := [job] if job else self.api.list("JobSet", labels=f"{ARRAY_LABEL}={holder}"):
+            seen = look.at(self.api, jobs)
+            return any(not status.status(one).done or status.alive(one.pods) for one in seen)
         if guard["metadata"].get("ownerReferences"):
             return False
         # no job yet: its submission is under way, or was interrupted
@@ -157,10 +182,12 @@ class Submitter:
                 has = f"it has {', '.join(sorted(known))}" if known else "it has none"
                 raise SubmitError(f"{where}: the cluster has no priority class {priority}; {has}. Choose one of them")
             if other := submission.plan.job.after:
-                there = self.api.find("JobSet", object_name(other))
-                if there is None or not submitted_by_trn(there):
+                name = object_name(other)
+                job = self.api.find("JobSet", name)
+                there = [job] if job else self.api.list("JobSet", labels=f"{ARRAY_LABEL}={name}")
+                if not there or not all(map(submitted_by_trn, there)):
                     raise SubmitError(f"{where}: there is no job {other} on this cluster. Give another one as --after")
-                if status.condition(there, "Failed"):
+                if any(status.condition(one, "Failed") for one in there):
                     raise SubmitError(
                         f"{where}: {other} has not completed, and does not run: this job would never begin. Remove --after, or submit "
                         f"{other} again"
@@ -187,17 +214,23 @@ class Submitter:
                 f"{submission.id} was not submitted: a {thing['kind']} named {name} already exists, not created by trn. Use another token"
             )
         if there["metadata"].get("annotations", {}).get(DIGEST) != submission.digest:
+            if owners(there):  # and is no part of an interrupted submission
+                raise self._is_another(submission)
             self.api.delete(kind, name, uid=there["metadata"]["uid"])
             self.api.create(kind, thing)
 
-    def _own(self, submission: KubernetesSubmission, job: Object) -> None:
-        """Make the job the owner of its parts, so that they are deleted with it."""
+    def _own(self, submission: KubernetesSubmission, jobs: Sequence[Object]) -> None:
+        """Make the JobSets the owners of their parts, so that they are deleted with the last one."""
+        uids = {job["metadata"]["uid"] for job in jobs}
         for kind, name, there in self._parts(submission):
-            if job["metadata"]["uid"] not in owners(there):
+            if not uids <= set(owners(there)):
                 with absent_is_fine():
-                    self.api.patch(kind, name, {"metadata": {"ownerReferences": [owner_of(job)]}})
+                    self.api.patch(kind, name, {"metadata": {"ownerReferences": [owner_of(job) for job in jobs]}})
 
     def _undo(self, submission: KubernetesSubmission) -> None:
+        if submission.plan.job.array:
+            for job in self._existing(submission):
+                self.api.delete("JobSet", job["metadata"]["name"], uid=job["metadata"]["uid"])
         for kind, name, there in self._parts(submission):
             self.api.delete(kind, name, uid=there["metadata"]["uid"])
 

@@ -73,8 +73,8 @@ def serve(
     Raises:
         UnknownJob, TransportError
     """
-    seen = backend.seen(id)
-    directory = str(status.described(seen.job).get("directory", ""))
+    seen = backend.seen(id, any_member=True)
+    directory = backend.status(id).directory
     image = image or str(status.train_spec(seen.job)["containers"][0]["image"])
     name = f"trn-tensorboard-{secrets.token_hex(4)}"
     command = ["bash", "-c", _SERVE, "tensorboard", directory, str(PORT)]

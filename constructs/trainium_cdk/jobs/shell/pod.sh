@@ -18,7 +18,16 @@ begin() {
   umask 022
   if [ "$stage" != prepare ]; then ranks=" node $NODE_RANK of $NNODES, $(ranks),"; fi
   mkdir -p "$job/logs" "$job/state" "$job/work" "$HOME"
+  if [ -n "${TRN_ARRAY_INDEX:-}" ]; then share; fi
   say "$stage:$ranks on ${TRN_NODE:-an unknown node}, attempt ${TRN_ATTEMPT:-0}, $(date -u +%Y-%m-%dT%H:%M:%SZ)"
+}
+
+# What `prepare` has fetched once for all members of an array.
+share() {
+  local name
+  for name in code environment; do
+    if [ -e "${job%/*}/$name" ]; then ln -sfn "../$name" "$job/$name"; fi
+  done
 }
 
 # Ranks are fixed: process L of node N has rank N x processes + L. `trn logs --rank` reads this line.

@@ -76,12 +76,14 @@ belongs() {
 }
 
 begin() {
-  local log how='' recorded='' code=''
+  local log name how='' recorded='' code=''
   belongs || exit 1
   chmod 700 "$root/script"/* 2> /dev/null || true # those that are programs are started as such
   if [ "$root" != "$job" ]; then
     ln -sfn ../script "$job/script"
-    if [ -e "$root/code" ]; then ln -sfn ../code "$job/code"; fi
+    for name in code environment; do
+      if [ -e "$root/$name" ]; then ln -sfn "../$name" "$job/$name"; fi
+    done
   fi
   if [ -f "$job/state/$stage" ]; then read -r how recorded code _ < "$job/state/$stage" || true; fi
   if [ "$how $recorded $code" = "ended $slurm_number 0" ]; then

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainium_cdk.jobs import arrays, quote, shell
-from trainium_cdk.jobs.slurm.status import Down, Known, of_members, stage
+from trainium_cdk.jobs.slurm.status import Down, Known, stage
 from trainium_cdk.jobs.slurm.transport import unpack
-from trainium_cdk.jobs.status import Expected, JobStatus, Stage, whole
+from trainium_cdk.jobs.status import Expected, JobStatus, Stage, of_members, whole
 from trainium_cdk.outputs import SlurmCluster
 
 _ABSENT = 4

@@ -115,7 +115,7 @@ look() {{ # stage number
     answer=''
   fi
   if [ -f "$job/state/$1" ]; then read -r state begun code _ nodes why < "$job/state/$1" || true; fi
-  if [ "$begun" != "$2" ]; then state='' nodes=''; fi # of another Slurm job
+  if [ "$begun" != "${{2%_*}}" ]; then state='' nodes=''; fi # of another Slurm job
   case ${{answer%% *}} in
     COMPLETED) how=completed ;;
     '' | FAILED | BOOT_FAIL | NODE_FAIL | OUT_OF_MEMORY)
@@ -248,20 +248,24 @@ _ARRAYS = """  if [ "$1" = train ] && [ -f "$job/array" ]; then
 _FINISH_ONE = """trap - EXIT
 : > "$job/released\""""
 
-_AFTER = r"""# Sets the dependency of the first stage on the last one of another job, unless that has completed.
+_AFTER = r"""# Sets the dependency of the first stage on the last one of another job, unless that has completed. `id` and `job` stay this
+# job's: if this one is refused, they are undone.
 after_job() {{
-  local id={other} job=$trn/jobs/{other} number
-  if [ ! -f "$job/stages" ]; then die "there is no job $id on this cluster. Give another one as --after"; fi
-  if [ "$(< "$job/cluster")" != "$cluster" ]; then die "$id is a job of another cluster on this file system. Remove --after"; fi
-  number=$(sed -n 's/^train //p' "$job/stages")
-  look train "$number"
-  case $how in
+  local other={id} from=$trn/jobs/{id} number ends
+  if [ ! -f "$from/stages" ]; then die "there is no job $other on this cluster. Give another one as --after"; fi
+  if [ "$(< "$from/cluster")" != "$cluster" ]; then die "$other is a job of another cluster on this file system. Remove --after"; fi
+  number=$(sed -n 's/^train //p' "$from/stages")
+{member}  ends=$(id=$other job=$from && look train "$number" && printf '%s' "$how") || exit
+  case $ends in
     completed) ;;
     active) options+=(--dependency="afterok:$number" --kill-on-invalid-dep=yes) ;;
-    *) die "$id has not completed, and does not run: this job would never begin. Remove --after, or submit $id again" ;;
+    *) die "${{from#"$trn/jobs/"}} has not completed, and does not run: this job would never begin. Remove --after, or submit $other again" ;;
   esac
 }}
 
+"""
+_AFTER_MEMBER = r"""  if [ ! -d "$from"/{member} ]; then die "$other has no member {member}. Give another one as --after"; fi
+  from+=/{member} number+=_{member}
 """
 _WAIT = """  if [ -z "$previous" ]; then after_job; fi
 """
@@ -344,13 +348,18 @@ def submit_script(
         release=_RELEASE if chained else "",
         let_begin=_LET_BEGIN.format(grace=GRACE_SECONDS) if chained else "",
         finish=_FINISH if chained else _FINISH_ONE,
-        after=_AFTER.format(other=quote.word(fitted.job.after)) if fitted.job.after else "",
+        after=_after(fitted.job.after) if fitted.job.after else "",
         wait=_WAIT if fitted.job.after else "",
         names=" ".join(get_args(StageName)),
         require=require + "\n" if require else "",
         files=written.rstrip("\n"),
         stages=stages.rstrip("\n"),
     )
+
+
+def _after(other: str) -> str:
+    id, _, member = other.partition("/")
+    return _AFTER.format(id=quote.word(id), member=_AFTER_MEMBER.format(member=int(member)) if member else "")
 
 
 def _target(path: str) -> str:

@@ -1,0 +1,155 @@
+"""Arrays on a real Kueue and JobSet: as on Slurm (tests/jobs/test_array.py), with a JobSet for each member."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.jobs.kubernetes.conftest import Running, make_cluster, script, text, until
+from trainium_cdk.errors import ApiError, JobError, SubmitError, UnknownJob
+from trainium_cdk.jobs import Script
+from trainium_cdk.jobs.kubernetes import KubernetesBackend, names, render
+
+ITS_OWN = Script.template
+BODY = b"""until [ -e /efs/%s ]; do sleep 0.1; done
+echo "I am $TRN_ARRAY_INDEX of $TRN_ARRAY_COUNT, with $(cat "$OLDPWD"/../code 2> /dev/null || cat ../code 2> /dev/null)"
+[ "$TRN_ARRAY_INDEX" != 4 ]
+"""
+
+
+def array(go: str, called: str, **fields: Any) -> Script:
+    given = {"nodes": 1, "array": "0-2,4", "restarts": 0, "cache": called, "name": called, **fields}
+    return script(BODY % go.encode(), **given)
+
+
+@pytest.fixture
+def gone(running: Running) -> Iterator[None]:
+    yield
+    for file in running.shared.glob("array-*"):
+        file.unlink()
+
+
+@pytest.mark.usefixtures("gone")
+def test_members_have_ids_states_and_logs_and_are_prepared_once(
+    backend: KubernetesBackend, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare = 'if [ "$mode" = check ]; then exit 3; fi; echo once >> "$job/code"'
+    with monkeypatch.context() as prepares:
+        prepares.setattr(Script, "prepares", True)
+        prepares.setattr(Script, "template", lambda self, plan: replace(ITS_OWN(self, plan), prepare=prepare))
+        sent = backend.submit(array("array-go", "sweep"), "a1")
+        assert backend.submit(array("array-go", "sweep"), "a1").existing
+    id = sent.id
+    assert list(sent.stages) == ["prepare", "train"]
+    with pytest.raises(SubmitError, match=f"job {id} uses the compile cache sweep"):
+        backend.submit(array("array-go", "other", cache="sweep"), "a2")
+    after_all = backend.submit(script(b"true", nodes=1, cache="all", name="all", after=id), "a3").id
+    assert until(lambda: [m.state for m in backend.status(id).members].count("RUNNING") == 2)  # of two nodes
+    now = backend.status(id)
+    assert ([s.name for s in now.stages], now.stages[0].state, now.state) == (
+        ["prepare", "train"],
+        "COMPLETED",
+        "RUNNING",
+    )
+    assert now.current.reason.startswith("2 PENDING, 2 RUNNING of 4")
+    assert [job.id for job in backend.list() if job.id.startswith("sweep")] == [id]
+    assert [job.state for job in backend.active() if job.id == id] == ["RUNNING"]
+    assert id in backend.ids(50)
+    runs, stopped = (
+        next(m.name for m in now.members if m.state == s and m.name != "4") for s in ("RUNNING", "PENDING")
+    )
+    after_one = backend.submit(script(b"true", nodes=1, cache="one", name="one", after=f"{id}/{runs}"), "a4").id
+    for waiting, reason in ((after_all, f"waits for {id}"), (after_one, f"waits for {id}/{runs}")):
+        assert backend.status(waiting).current.reason == reason
+    assert backend.cancel(f"{id}/{stopped}").state == "CANCELLED"
+    (running.shared / "array-go").touch()
+    ended = backend.wait(id, 600)
+    others = {"0", "1", "2"} - {stopped}
+    assert {m.name: m.state for m in ended.members} == {
+        **dict.fromkeys(others, "COMPLETED"),
+        stopped: "CANCELLED",
+        "4": "FAILED",
+    }
+    assert (ended.done, ended.ok, ended.state in ("FAILED", "CANCELLED")) == (True, False, True)
+    assert [job.state for job in backend.list() if job.id == id] == [ended.state]
+    for index in others:
+        assert f"I am {index} of 4, with once" in text(backend.logs(f"{id}/{index}"))
+        assert (running.shared / "trn/jobs" / id / index / "logs/train.0.log").exists()
+    one = backend.status(f"{id}/4")
+    assert (one.id, one.current.exit_code, one.directory) == (f"{id}/4", 1, f"{ended.directory}/4")
+    assert backend.wait(after_one, 600).ok
+    never = backend.wait(after_all, 600)
+    assert never.state == "CANCELLED"
+    assert never.current.reason.startswith(f"did not run: {id} did not complete")
+    assert backend.settings(id)["array"] == "0-2,4"
+    for wrong, error, message in (
+        (f"{id}/3", UnknownJob, "there is no job"),
+        (id, JobError, f"is an array of 4.*{id}/0"),
+    ):
+        with pytest.raises(error, match=message):
+            text(backend.logs(wrong))
+    assert "once" not in text(backend.logs(id, stage="prepare"))
+    parts = [backend.api.get(kind, name) for kind, name in (("Secret", id), ("BatchJob", f"{id}-prepare"))]
+    uids = {backend.api.get("JobSet", f"{id}-{n}")["metadata"]["uid"] for n in (0, 1, 2, 4)}
+    assert all(set(names.owners(part)) == uids for part in parts)
+
+
+@pytest.mark.usefixtures("gone")
+def test_the_whole_array_is_cancelled(backend: KubernetesBackend) -> None:
+    id = backend.submit(array("array-never", "stops"), "b1").id
+    assert until(lambda: any(m.state == "RUNNING" for m in backend.status(id).members))
+    ended = backend.cancel(id)
+    assert {m.state for m in ended.members} == {"CANCELLED"}
+    assert ended.done
+    assert backend.cancel(id).state == "CANCELLED"
+
+
+def test_it_is_submitted_whole_or_not_at_all(backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    create, refusals = (
+        backend.api.create,
+        [ApiError(503, "Unavailable", "killed here"), ApiError(403, "Forbidden", "over quota")],
+    )
+
+    def refused(kind: str, body: Any) -> Any:
+        if body["metadata"]["name"].endswith("-2") and refusals:
+            raise refusals.pop()
+        return create(kind, body)
+
+    made = array("array-never", "whole")
+    monkeypatch.setattr(backend.api, "create", refused)
+    monkeypatch.setattr("trainium_cdk.jobs.kubernetes.submit.ONE_QUESTION", 0.0)
+    with pytest.raises(SubmitError, match=r"over quota\. Nothing of it is left there"):
+        backend.submit(made, "c1")
+    with pytest.raises(UnknownJob):
+        backend.status("whole-c1")
+    assert backend.api.find("Secret", "whole-c1") is None
+    with pytest.raises(ApiError, match="killed here"):
+        backend.submit(made, "c1")
+    begun = backend.api.get("JobSet", "whole-c1-1")["metadata"]["uid"]
+    assert not backend.submit(made, "c1").existing, "the rest is created"
+    assert backend.api.get("JobSet", "whole-c1-1")["metadata"]["uid"] == begun
+    assert len(backend.status("whole-c1").members) == 4
+    with pytest.raises(SubmitError, match="already exists as another job"):
+        backend.submit(script(b"true", nodes=1, cache="whole-too", name="whole"), "c1")
+    backend.api.delete("JobSet", "whole-c1-4")
+    assert until(lambda: backend.api.find("JobSet", "whole-c1-4") is None)
+    assert backend.submit(made, "c1").existing, "a member that was deleted is not run again"
+    assert backend.status("whole-c1").members[-1].state == "UNKNOWN"
+    backend.cancel("whole-c1")
+
+
+def test_what_is_refused_before_it_is_sent() -> None:
+    with pytest.raises(JobError, match=r"limits the nodes of a queue.*Write 0-9; .*max_nodes of a team .* to 6"):
+        render(array("x", "x", array="0-9%3", nodes=2, image="x:1"), make_cluster(), "t")
+    with pytest.raises(JobError, match="characters; at most 44"):
+        render(array("x", "x", name="a" * 40, array="0-999", image="x:1"), make_cluster(), "t")
+
+
+def test_members_differ_in_their_names_and_index_alone() -> None:
+    jobs = render(array("x", "x", array="0,11", image="x:1"), make_cluster(), "t").jobs
+    first, second = (json.dumps(job).replace(f"x-t-{n}", "x-t-N").replace(f'"{n}"', '"N"').replace(f"x-t/{n}", "x-t/N") for n, job in zip((0, 11), jobs, strict=True))  # fmt: skip
+    assert first == second
