@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=589697d0ca3da67e01264c1106eb027be10bfc10e03f701aee854f5050f491fa
+digest=8ef660efea1d6c1283b6866b5403f4f14aa20c1ee5100d2ab91e4f3ff11234bd
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 

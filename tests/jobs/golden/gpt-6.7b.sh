@@ -8,7 +8,7 @@ id=gpt-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=a673b6abfa21f64445a862c73bb09079d3d7ec5cedfe7e016728f6fcb4de3006
+digest=5fb04c32eda7d4f1f1e802a454fdf3ac12c2bbd6227b00603c29ce0f6d163b4c
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
