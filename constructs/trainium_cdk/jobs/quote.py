@@ -48,10 +48,10 @@ def check(value: str, what: str = "argument") -> str:
 
 WRITE = r"""# Writes its input, which is text, to a file. It starts no process: that takes longer than all else.
 write() { # file, "whole" if the last newline is not the file's
-  local IFS='' lines=()
-  mapfile lines
-  if [ "${2:-}" = whole ]; then lines[-1]=${lines[-1]%$'\n'}; fi
-  printf '%s' "${lines[@]}" > "$1"
+  local text=''
+  IFS='' read -r -d '' text || true
+  if [ "${2:-}" = whole ]; then text=${text%$'\n'}; fi
+  printf '%s' "$text" > "$1"
 }
 if ((BASH_VERSINFO[0] > 4)); then BASH_COMPAT=5.0; fi # here-documents are files, which are read in blocks, not by character
 """

@@ -12,30 +12,19 @@ digest=5fb04c32eda7d4f1f1e802a454fdf3ac12c2bbd6227b00603c29ce0f6d163b4c
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
-die() {
-  printf '%s\n' "$*" >&2
-  exit 1
-}
+die() { printf '%s\n' "$*" >&2; exit 1; }
+taken() { printf '%s\n' "$id $*" >&2; exit 76; }
+# Running the same script again finishes what has begun.
+later() { printf '%s\n' "$*" >&2; exit 75; }
 
 # Writes its input, which is text, to a file. It starts no process: that takes longer than all else.
 write() { # file, "whole" if the last newline is not the file's
-  local IFS='' lines=()
-  mapfile lines
-  if [ "${2:-}" = whole ]; then lines[-1]=${lines[-1]%$'\n'}; fi
-  printf '%s' "${lines[@]}" > "$1"
+  local text=''
+  IFS='' read -r -d '' text || true
+  if [ "${2:-}" = whole ]; then text=${text%$'\n'}; fi
+  printf '%s' "$text" > "$1"
 }
 if ((BASH_VERSINFO[0] > 4)); then BASH_COMPAT=5.0; fi # here-documents are files, which are read in blocks, not by character
-
-taken() {
-  printf '%s\n' "$id $*" >&2
-  exit 76
-}
-
-# Running the same script again finishes what has begun.
-later() {
-  printf '%s\n' "$*" >&2
-  exit 75
-}
 
 # On a local disk of the head node, no compute node would find the job.
 if [ ! -d "$shared" ] || { [ -z "${TRN_SHARED_ROOT:-}" ] && ! mountpoint -q "$shared"; }; then
@@ -91,16 +80,20 @@ submit() {
   printf '%s %s\n' "$1" "$previous" >> "$job/$into"
 }
 
+# Sets `rows`: what Slurm knows, a line for each of its jobs.
+ask() {
+  if rows=$(squeue -h -a -t all "$@" 2>&1); then return 0; fi
+  if [[ $rows != *'Invalid job id'* ]]; then later "Slurm does not answer: $rows"; fi
+  rows=''
+}
+
 # Sets `how` of a stage: active, completed, over (it has written that it failed or was stopped, or Slurm reports that it
 # was stopped), or lost: it has written no end, and Slurm does not know it, reports that it failed, or that it cannot start
 # after the stage before it.
-how='' answer='' nodes=''
-look() { # stage number
+how='' answer='' nodes='' rows=''
+look() { # stage number; after `ask`
   local state='' begun='' code='' why=''
-  if ! answer=$(squeue -h -a -t all -j "$2" --name="$id:$1" -o '%T %r' 2>&1); then
-    if [[ $answer != *'Invalid job id'* ]]; then later "Slurm does not answer: $answer"; fi
-    answer=''
-  fi
+  if [[ $'\n'$rows =~ $'\n'"$2:$id:$1 "([^$'\n']*) ]]; then answer=${BASH_REMATCH[1]}; else answer=''; fi
   if [ -f "$job/state/$1" ]; then read -r state begun code _ nodes why < "$job/state/$1" || true; fi
   if [ "$begun" != "${2%_*}" ]; then state='' nodes=''; fi # of another Slurm job
   case ${answer%% *} in
@@ -121,8 +114,9 @@ look() { # stage number
 
 # Submit again the stages that Slurm has lost, and those after them. Then let the first waiting stage begin.
 resume() {
-  local stage number first='' waits=''
-  rm -f "$job/stages.part"
+  local stage number first='' waits='' numbers='' again=''
+  while read -r _ number; do numbers+=,$number; done < "$job/stages"
+  ask -j "${numbers#,}" -o '%A:%j %T %r' # of all stages at once
   previous=''
   while read -r stage number <&3; do
     if [ -z "$resubmitted" ]; then
@@ -135,6 +129,7 @@ resume() {
       fi
     fi
     if [ "$how" = lost ]; then
+      if [ -z "$resubmitted" ]; then printf '%s' "$again" > "$job/stages.part"; fi
       resubmitted+=" $stage"
       forget "$stage"
       rm -f "$job/state/$stage" # it may get the same number again
@@ -142,14 +137,12 @@ resume() {
       submit "$stage" || later "Slurm has lost $stage of $id, and did not accept it again"
       if [ -z "$number" ]; then first=$previous waits=''; fi
     else
-      printf '%s %s\n' "$stage" "$number" >> "$job/stages.part"
+      again+="$stage $number"$'\n'
     fi
   done 3< "$job/stages"
   if [ -n "$resubmitted" ]; then
     mv "$job/stages.part" "$job/stages"
     rm -f "$job/released"
-  else
-    rm -f "$job/stages.part"
   fi
   if [ -n "$first" ] && { [ ! -e "$job/released" ] || [ "$waits" = 'PENDING BeginTime' ]; }; then let_begin "$first"; fi
   : > "$job/released"

@@ -42,23 +42,12 @@ digest={digest}
 cluster={head_node} # job numbers are valid only on this cluster
 unset "${{!SBATCH_@}}" "${{!SQUEUE_@}}" "${{!SCONTROL_@}}" # the user's own defaults
 
-die() {{
-  printf '%s\n' "$*" >&2
-  exit 1
-}}
+die() {{ printf '%s\n' "$*" >&2; exit 1; }}
+taken() {{ printf '%s\n' "$id $*" >&2; exit {taken}; }}
+# Running the same script again finishes what has begun.
+later() {{ printf '%s\n' "$*" >&2; exit {later}; }}
 
 {write}
-taken() {{
-  printf '%s\n' "$id $*" >&2
-  exit {taken}
-}}
-
-# Running the same script again finishes what has begun.
-later() {{
-  printf '%s\n' "$*" >&2
-  exit {later}
-}}
-
 # On a local disk of the head node, no compute node would find the job.
 if [ ! -d "$shared" ] || {{ [ -z "${{TRN_SHARED_ROOT:-}}" ] && ! mountpoint -q "$shared"; }}; then
   die "$shared is not mounted on this machine. Is it the head node, and its bootstrap complete?"
@@ -104,16 +93,20 @@ submit() {{
   printf '%s %s\n' "$1" "$previous" >> "$job/$into"
 }}
 
+# Sets `rows`: what Slurm knows, a line for each of its jobs.
+ask() {{
+  if rows=$(squeue -h -a -t all "$@" 2>&1); then return 0; fi
+  if [[ $rows != *'Invalid job id'* ]]; then later "Slurm does not answer: $rows"; fi
+  rows=''
+}}
+
 {look_array}# Sets `how` of a stage: active, completed, over (it has written that it failed or was stopped, or Slurm reports that it
 # was stopped), or lost: it has written no end, and Slurm does not know it, reports that it failed, or that it cannot start
 # after the stage before it.
-how='' answer='' nodes=''
-look() {{ # stage number
+how='' answer='' nodes='' rows=''
+look() {{ # stage number; after `ask`
   local state='' begun='' code='' why=''
-{arrays}  if ! answer=$(squeue -h -a -t all -j "$2" --name="$id:$1" -o '%T %r' 2>&1); then
-    if [[ $answer != *'Invalid job id'* ]]; then later "Slurm does not answer: $answer"; fi
-    answer=''
-  fi
+{arrays}  if [[ $'\n'$rows =~ $'\n'"$2:$id:$1 "([^$'\n']*) ]]; then answer=${{BASH_REMATCH[1]}}; else answer=''; fi
   if [ -f "$job/state/$1" ]; then read -r state begun code _ nodes why < "$job/state/$1" || true; fi
   if [ "$begun" != "${{2%_*}}" ]; then state='' nodes=''; fi # of another Slurm job
   case ${{answer%% *}} in
@@ -134,8 +127,9 @@ look() {{ # stage number
 
 # Submit again the stages that Slurm has lost, and those after them. Then let the first waiting stage begin.
 resume() {{
-  local stage number first='' waits=''
-  rm -f "$job/stages.part"
+  local stage number first='' waits='' numbers='' again=''
+  while read -r _ number; do numbers+=,$number; done < "$job/stages"
+  ask -j "${{numbers#,}}" -o '%A:%j %T %r' # of all stages at once
   previous=''
   while read -r stage number <&3; do
     if [ -z "$resubmitted" ]; then
@@ -148,6 +142,7 @@ resume() {{
       fi
     fi
     if [ "$how" = lost ]; then
+      if [ -z "$resubmitted" ]; then printf '%s' "$again" > "$job/stages.part"; fi
       resubmitted+=" $stage"
       forget "$stage"
       rm -f "$job/state/$stage" # it may get the same number again
@@ -155,14 +150,12 @@ resume() {{
       submit "$stage" || later "Slurm has lost $stage of $id, and did not accept it again"
       if [ -z "$number" ]; then first=$previous waits=''; fi
     else
-      printf '%s %s\n' "$stage" "$number" >> "$job/stages.part"
+      again+="$stage $number"$'\n'
     fi
   done 3< "$job/stages"
   if [ -n "$resubmitted" ]; then
     mv "$job/stages.part" "$job/stages"
     rm -f "$job/released"
-  else
-    rm -f "$job/stages.part"
   fi
 {release}  : > "$job/released"
 }}
@@ -222,11 +215,8 @@ resubmitted=''"""
 _LOOK_ARRAY = r"""# Sets `how` of an array, as `look`. An array of which a member has begun is not submitted again.
 look_array() { # number
   local state number code of=() ended=0
-  if ! answer=$(squeue -h -a -r -j "$1" --name="$id:train" -o '%T %r' 2>&1); then
-    if [[ $answer != *'Invalid job id'* ]]; then later "Slurm does not answer: $answer"; fi
-    answer=''
-  fi
-  how=active
+  ask -r -j "$1" --name="$id:train" -o '%T %r'
+  how=active answer=$rows
   if [ -n "$answer" ]; then return 0; fi
   how=lost
   for state in "$job"/[0-9]*/; do
@@ -255,7 +245,7 @@ after_job() {{
   if [ ! -f "$from/stages" ]; then die "there is no job $other on this cluster. Give another one as --after"; fi
   if [ "$(< "$from/cluster")" != "$cluster" ]; then die "$other is a job of another cluster on this file system. Remove --after"; fi
   number=$(sed -n 's/^train //p' "$from/stages")
-{member}  ends=$(id=$other job=$from && look train "$number" && printf '%s' "$how") || exit
+{member}  ends=$(id=$other job=$from && ask -j "$number" -o "$number:%j %T %r" && look train "$number" && printf '%s' "$how") || exit
   case $ends in
     completed) ;;
     active) options+=(--dependency="afterok:$number" --kill-on-invalid-dep=yes) ;;
