@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import make_cluster
 from tests.jobs.test_slurm import log, script
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.cli.view import array_view
 from trainium_cdk.jobs import JobError, SlurmBackend, SubmitError, UnknownJob
+from trainium_cdk.jobs.report import collect_all, live_array, report
 from trainium_cdk.jobs.slurm.render import render
 
+CATALOG = Catalog.load()
 WAITS = 'while [ ! -e "$GO" ]; do sleep 0.1; done'
 
 
@@ -100,6 +106,37 @@ def test_the_whole_array_is_cancelled_and_a_member_is_requeued(
     until(lambda: log(backend, f"{sent.id}/{running.name}").count("Slurm job") == 2)
     assert backend.cancel(sent.id).state == "CANCELLED"
     assert {m.state for m in backend.status(sent.id).members} == {"CANCELLED"}
+
+
+def test_members_are_compared(backend: SlurmBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By report, plot and watch."""
+    monkeypatch.setattr(live_array, "_PAUSE", 0.1)
+    go = tmp_path / "go"
+    line = 'echo "LOG Fri Nov 20 08:00:05 2026 - (0, $n) step_loss : 1$n.$TRN_ARRAY_INDEX learning_rate : 2.80e-06 throughput : 100.25 "'
+    sent = backend.submit(
+        script(f"for n in 1 2; do {line}; done; {WAITS}; n=3; {line}", array="1-3%2", env={"GO": str(go)})
+    )
+    with live_array.LiveArray(backend, backend.status(sent.id), CATALOG) as live:
+        until(lambda: view(live).count("12.") == 2)
+        assert "loss of 2 members" in view(live)
+        go.touch()
+        assert live.ended.wait(60)
+        assert [view(live).count(f"13.{n}") for n in (1, 2, 3)] == [1, 1, 1]
+    taken = []
+    runs = collect_all(backend, [sent.id], CATALOG, take=lambda id, number, step: taken.append((id, number, step.loss)))
+    assert taken == [(f"{sent.id}/{n}", k, float(f"1{k}.{n}")) for n in (1, 2, 3) for k in (1, 2, 3)]
+    page = report(runs * 5, backend.cluster, CATALOG, 0)  # as of many
+    assert page.count(f"<td>{sent.id}/2</td>") == 5
+    assert f"<title>{sent.id}/1</title>" in page
+
+
+def view(live: live_array.LiveArray) -> str:
+    out = io.StringIO()
+    with live.runs() as runs:
+        Console(file=out, width=120).print(
+            array_view(live.status, runs, answered=live.answered, problem=live.problem, width=120)
+        )
+    return out.getvalue()
 
 
 def test_a_submission_names_what_an_array_costs() -> None:

@@ -38,9 +38,9 @@ def plot(
 ) -> None:  # fmt: skip
     """Write the metrics of jobs: a picture of one of them, or all of them as a table or for TensorBoard.
 
-    Several jobs are drawn over each other. Prints the path.
+    Several jobs, or the members of an array, are drawn over each other. Prints the path.
     """
-    from trainium_cdk.jobs.report import collect
+    from trainium_cdk.jobs.report import collect_all
     from trainium_cdk.jobs.report.curve import METRICS
 
     if metric not in METRICS:
@@ -52,10 +52,7 @@ def plot(
     on = backend(stack, region, local, cluster)
     try:
         with _writer(output, kind) as (take, place):
-            runs = []
-            for id in dict.fromkeys(whole(on, job) for job in jobs):
-                say(f"reading {id}")
-                runs.append(collect(on, id, take=take))
+            runs = collect_all(on, [whole(on, job) for job in jobs], take=take, say=say)
             _check(runs, metric if kind in PICTURES else None)
             if kind in PICTURES:
                 place.write_bytes(_picture(runs, metric, kind))

@@ -39,19 +39,17 @@ def report(
 ) -> None:
     """Write a page about jobs: curves over each other, compile time, restarts, cost, failures, settings.
 
-    One HTML file that needs no network. Prints its path.
+    Of an array all members that have begun. One HTML file that needs no network. Prints its path.
     """
     from trainium_cdk.catalog import Catalog
-    from trainium_cdk.jobs.report import collect
+    from trainium_cdk.jobs.report import collect_all
     from trainium_cdk.jobs.report import report as page
 
     env = described(ctx)
     catalog = env.catalog if env else Catalog.load()
     on = backend(stack, region, local, cluster)
-    runs = []
-    for id in dict.fromkeys(whole(on, job) for job in jobs):
-        say(f"reading {id}")
-        runs.append(collect(on, id, catalog))
-    file = output or Path(f"report-{runs[0].status.id}.html")
+    ids = [whole(on, job) for job in jobs]
+    runs = collect_all(on, ids, catalog, say=say)
+    file = output or Path(f"report-{ids[0].replace('/', '-')}.html")
     write_file(file, page(runs, on.cluster, catalog, time.time()), _MODE)
     answer(str(file.resolve()))

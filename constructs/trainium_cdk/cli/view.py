@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trainium_cdk.cli.terminal import line
-from trainium_cdk.drawing.braille import plot
+from trainium_cdk.drawing.braille import overlay, plot
 from trainium_cdk.drawing.chart import number
 from trainium_cdk.jobs.report.curve import METRICS
 from trainium_cdk.jobs.report.page import why_no_curve
@@ -42,6 +43,44 @@ def job_view(run: Run, *, answered: float, problem: str, width: int, metrics: Se
         parts.append(Text(f"no answer for {duration(run.now - answered)}, still trying{said}", "bold red"))
     parts += [_stages(run), _numbers(run), _curves(run, width, metrics), Text(KEYS, "dim")]
     return Group(*parts)
+
+
+_MEMBERS = 30
+"""Rows of members: those that run first."""
+
+
+def array_view(status: JobStatus, runs: Sequence[Run], *, answered: float, problem: str, width: int) -> Group:
+    """An array: its members with their newest values, and the losses over each other."""
+    made = Table("member", "state", "step", "loss", "sequences/s", "reason", box=None, padding=(0, 2, 0, 0))
+    by_id = {run.status.id: run for run in runs}
+    rank = {"RUNNING": 0, "PENDING": 2}
+    for member in sorted(status.members, key=lambda m: rank.get(m.state, 1))[:_MEMBERS]:
+        run = by_id.get(f"{status.id}/{member.name}")
+        last = run.curves.last if run else {}
+        values = [number(last[name]) if name in last else "" for name in ("loss", "throughput")]
+        step = f"{run.curves.step:,}" if run and run.curves.step is not None else ""
+        made.add_row(member.name, _state(member.state), step, *values, Text(line(member.reason), overflow="fold"))
+    parts: list[RenderableType] = [
+        Text.assemble((line(status.id), "bold"), "  ", _state(status.state), "  ", line(status.current.reason)),
+        made,
+    ]
+    if problem or time.time() - answered > _LATE:
+        parts.append(
+            Text(f"no answer for {duration(time.time() - answered)}, still trying: {line(problem)}", "bold red")
+        )
+    if len(status.members) > _MEMBERS:
+        parts.append(Text(f"and {len(status.members) - _MEMBERS} more", "dim"))
+    if losses := [run.curves["loss"].all() for run in runs if "loss" in run.curves]:
+        lines = overlay(losses, min(width, 120) - 4, 10)
+        parts.append(
+            Panel(
+                Text("\n".join(lines), "cyan"),
+                title=f"loss of {len(losses)} members",
+                title_align="left",
+                width=min(width, 120),
+            )
+        )
+    return Group(*parts, Text("q leave; one member: trn watch JOB/INDEX; all curves: trn report JOB", "dim"))
 
 
 def jobs_view(jobs: Sequence[JobStatus], problem: str) -> Group:

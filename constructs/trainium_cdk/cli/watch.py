@@ -42,7 +42,7 @@ def watch(
     local: Local = None,
     cluster: ClusterFile = None,
 ) -> None:  # fmt: skip
-    """Follow a job live: stages, compilation, steps, curves, time left, cost. Ends with the job; leaving does not end the job.
+    """Follow a job, or an array, live: stages, compilation, steps, curves, time left, cost. Ends with the job; leaving does not end the job.
 
     Exit code 1 if the job failed. In a pipe, a line for each change. Without JOB: all jobs.
     """
@@ -59,6 +59,16 @@ def watch(
     job = whole(jobs, job)
     environment = described(ctx)
     catalog = environment.catalog if environment else Catalog.load()
+    status = jobs.status(job)
+    if status.members:
+        from trainium_cdk.cli.watch_array import watch as watch_array
+
+        again = f"{job} is not affected. To watch it again: trn watch {job}{at(stack, region)}"
+        with status_when_interrupted(lambda: again):
+            ok = watch_array(jobs, status, catalog, web=web, port=port, screen=_screen)
+        if not ok:
+            raise typer.Exit(1)
+        return
     with (
         status_when_interrupted(
             lambda: f"{job} is not affected. To watch it again: trn watch {job}{at(stack, region)}"
@@ -130,6 +140,20 @@ def _terminal(live: Live, jobs: Backend[Any], catalog: Catalog) -> None:
                 write_file(file, _page(live, jobs, catalog, None), 0o644)
     with live.run() as run:
         console.print(job_view(run, answered=live.answered, problem="", width=console.width, metrics=order))
+
+
+def _screen(draw: Callable[[int], Any], over: Callable[[], bool]) -> None:
+    """Draw frames of a width until it is over, or left."""
+    from rich.console import Console
+    from rich.live import Live as Screen
+
+    console = Console()
+    with _keys() as pressed, Screen(console=console, auto_refresh=False, screen=True) as screen:
+        while not over():
+            screen.update(draw(console.width), refresh=True)
+            if pressed(_FRAME) in ("q", "\x1b"):
+                break
+    console.print(draw(console.width))
 
 
 def _all(jobs: Backend[Any]) -> None:

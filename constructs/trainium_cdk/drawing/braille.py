@@ -14,15 +14,22 @@ def plot(points: Sequence[tuple[float, float]], width: int, height: int) -> list
     >>> plot([(0, 0), (1, 1), (2, 2), (3, 3)], 2, 1)
     ['⡠⠊']
     """
+    return overlay([points], width, height)
+
+
+def overlay(lines: Sequence[Sequence[tuple[float, float]]], width: int, height: int) -> list[str]:
+    """Several lines over each other, as `plot`, with common axes."""
     cells = [[0] * width for _ in range(height)]
     across, down = 2 * width, 4 * height
-    columns = _columns(points, across)
-    values = [value for value in columns if value is not None]
+    xs = [x for points in lines for x, _ in points]
+    drawn = [_columns(points, across, min(xs), max(xs)) for points in lines if points]
+    values = [value for columns in drawn for value in columns if value is not None]
     if not values:
         return [" " * width] * height
     low, high = min(values), max(values)
     before = None
-    for x, value in enumerate(columns):
+    for x, value in ((x, value) for columns in drawn for x, value in enumerate(columns)):
+        before = None if x == 0 else before
         if value is None:
             continue
         y = round((value - low) / (high - low) * (down - 1)) if high > low else 0
@@ -34,11 +41,8 @@ def plot(points: Sequence[tuple[float, float]], width: int, height: int) -> list
     return ["".join(chr(0x2800 + cell) if cell else " " for cell in row) for row in cells]
 
 
-def _columns(points: Sequence[tuple[float, float]], count: int) -> list[float | None]:
-    """The mean value of the points in each column; between points, values are joined."""
-    if not points:
-        return [None] * count
-    first, last = points[0][0], points[-1][0]
+def _columns(points: Sequence[tuple[float, float]], count: int, first: float, last: float) -> list[float | None]:
+    """The mean value of the points in each column, of which the first begins at `first`; between points, values are joined."""
     sums = [(0.0, 0)] * count
     for x, value in points:
         at = min(count - 1, int((x - first) / (last - first) * count)) if last > first else 0

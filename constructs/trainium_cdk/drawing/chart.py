@@ -12,6 +12,8 @@ from trainium_cdk.drawing.markup import element
 WIDTH, HEIGHT = 480, 300
 """In pixels. Wide enough for a phone: there, text is not much smaller."""
 FONT = 13
+NAMED = 12
+"""The most lines for which there is a legend."""
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8c6d00", "#56b4e9", "#7f3c8d", "#666666")
 """Distinct also without red or green (after Okabe and Ito), and legible on white and black."""
 _DASHES = (None, "7 3", "2 3", "9 3 2 3", "12 4", "4 4", "1 2", "14 3 3 3")
@@ -32,7 +34,7 @@ class Line:
 
 
 def chart(lines: Sequence[Line], *, x: str, y: str, zero: bool = False) -> Element:
-    """Lines over each other, with axes and a legend if there are several.
+    """Lines over each other, with axes and a legend if there are several; more than `NAMED` have their names as tooltips alone.
 
     Args:
         lines: each has the colour of its place; those without a point are left out.
@@ -47,7 +49,7 @@ def chart(lines: Sequence[Line], *, x: str, y: str, zero: bool = False) -> Eleme
         raise ValueError("a chart needs a point")
     xs, ys = ticks([p[0] for p in points], whole=True), ticks([*(p[1] for p in points), *([0.0] if zero else [])])
     shown = [i for i, line in enumerate(lines) if line.points]
-    legend = 20 * len(shown) if len(lines) > 1 else 0
+    legend = 20 * len(shown) if 1 < len(lines) <= NAMED else 0
     height = HEIGHT + legend
     right, bottom = WIDTH - _RIGHT, HEIGHT - _BOTTOM
 
@@ -158,7 +160,9 @@ def number(value: float, among: Sequence[float] = ()) -> str:
 def _drawn(i: int, line: Line, places: Sequence[tuple[float, float]]) -> list[Element]:
     drawn = []
     if len(places) > 1:
-        drawn.append(_stroke(i, "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)))
+        stroke = _stroke(i, "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places))
+        stroke.append(element("title", line.name))
+        drawn.append(stroke)
     if line.marked or len(places) == 1:
         colour = COLOURS[i % len(COLOURS)]
         for (x, y), point in zip(places, line.points, strict=True):

@@ -46,3 +46,23 @@ def test_a_job_is_looked_at(
     assert [(row["step"], row["loss"]) for row in rows] == [(str(n), f"1{9 - n}.5") for n in range(1, 7)]
     assert run(running, tmp_path, "plot", sent.id, "-o", str(tmp_path / "loss.svg")) == 0
     assert "<svg" in (tmp_path / "loss.svg").read_text()
+
+
+def test_an_array_is_looked_at(
+    backend: KubernetesBackend, running: Running, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    steps = STEPS.replace(b".5 ", b".$TRN_ARRAY_INDEX ").replace(b"exit 3", b"exit 0")
+    id = backend.submit(script(steps, nodes=1, args=("/efs/array-goes-on",), array="0,7"), "array-looked-at").id
+    assert until(lambda: all("(0, 6)" in text(backend.logs(f"{id}/{n}")) for n in (0, 7)))
+    page, table = tmp_path / "report.html", tmp_path / "steps.csv"
+    assert run(running, tmp_path, "report", id, "-o", str(page)) == 0
+    assert page.read_text().count("RUNNING") == 2
+    (running.shared / "array-goes-on").touch()
+    assert run(running, tmp_path, "watch", id) == 0
+    assert f"{id}: train COMPLETED" in capfd.readouterr().out.splitlines()[-1]
+    assert run(running, tmp_path, "plot", id, "-o", str(table)) == 0
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    assert [(row["job"], row["loss"]) for row in rows if row["step"] == "6"] == [
+        (f"{id}/0", "13.0"),
+        (f"{id}/7", "13.7"),
+    ]

@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element
 
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.known_errors import found_in
-from trainium_cdk.drawing.chart import Line, bars, chart, number
+from trainium_cdk.drawing.chart import NAMED, Line, bars, chart, number
 from trainium_cdk.drawing.markup import element, html
 from trainium_cdk.jobs.report.cost import NOT_COUNTED
 from trainium_cdk.jobs.report.curve import METRICS
@@ -288,7 +288,13 @@ def _sources(runs: Sequence[Run], catalog: Catalog) -> Iterator[str]:
 
 
 def _table(runs: Sequence[Run], rows: Sequence[tuple[str, Sequence[str]]], *, differences: bool = False) -> Element:
-    """A row for each value, a column for each job."""
+    """A row for each value, a column for each job; of many jobs the other way round, and what all share in one row."""
+    if len(runs) > NAMED:
+        same = [(name, values[0]) for name, values in rows if len(set(values)) == 1]
+        others = [(name, values) for name, values in rows if len(set(values)) > 1]
+        each = [[run.status.id, *(values[i] for _, values in others)] for i, run in enumerate(runs)]
+        parts = [_grid(["all", ""], same)] if same else []
+        return element("div", *parts, *([_grid(["job", *(name for name, _ in others)], each)] if others else []))
     head = element("tr", element("th", ""), *(element("th", run.status.id, scope="col") for run in runs))
     lines = []
     for name, values in rows:

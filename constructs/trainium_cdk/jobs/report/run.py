@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.errors import TrnError
+from trainium_cdk.errors import JobError, TrnError
 from trainium_cdk.jobs.backend import Backend
 from trainium_cdk.jobs.kinds import kinds
 from trainium_cdk.jobs.metrics import Follower
@@ -20,6 +21,8 @@ from trainium_cdk.jobs.status import ACTIVE, JobStatus, Stage, whole
 
 TAIL_BYTES = 65_536
 """Of the end of each stage's log, in which a failure is looked for."""
+_AT_ONCE = 8
+"""Logs that are read at the same time."""
 Take = Callable[[str, int, Step], None]
 FAR_ABOVE = 3
 """A throughput so many times the published one is not Trainium's: for example the sandbox's stand-in."""
@@ -164,11 +167,18 @@ def begun(status: JobStatus) -> list[str]:
     return [s.name for s in status.stages if s.state != "PENDING" and not _never(s)]
 
 
-def described(jobs: Backend[Any], status: JobStatus, catalog: Catalog) -> Run:
-    """A job without what its logs tell."""
-    run = Run(status, price(status, jobs.cluster, catalog))
-    with suppress(TrnError):  # the report of a job is worth reading without them
-        run.settings = jobs.settings(status.id)
+def described(
+    jobs: Backend[Any], status: JobStatus, catalog: Catalog, settings: Mapping[str, Any] | None = None
+) -> Run:
+    """A job without what its logs tell.
+
+    Args:
+        settings: of all members of an array. Default: they are asked for.
+    """
+    run = Run(status, price(status, jobs.cluster, catalog), settings or {})
+    if settings is None:
+        with suppress(TrnError):  # the report of a job is worth reading without them
+            run.settings = jobs.settings(status.id)
     if run.settings and (kind := kinds().get(status.kind)):
         with suppress(TypeError, ValueError, KeyError):  # the record lies where jobs can write
             run.planned_steps = whole(kind.model_construct(None, **run.settings).total_steps)
@@ -185,7 +195,47 @@ def collect(jobs: Backend[Any], id: str, catalog: Catalog | None = None, take: T
         UnknownJob: there is no such job.
         TransportError: the cluster cannot be reached.
     """
-    run = described(jobs, jobs.status(id), catalog or Catalog.load())
+    return _read(jobs, described(jobs, jobs.status(id), catalog or Catalog.load()), take)
+
+
+def collect_all(
+    jobs: Backend[Any],
+    ids: Sequence[str],
+    catalog: Catalog | None = None,
+    take: Take | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> list[Run]:
+    """Jobs as `collect`, and of each array its members that have begun.
+
+    Args:
+        say: is told what is read.
+
+    Raises:
+        JobError: no member of an array has begun.
+    """
+    made, catalog = list[Run](), catalog or Catalog.load()
+    for id in dict.fromkeys(ids):
+        say(f"reading {id}")
+        status = jobs.status(id)
+        runs = of_members(jobs, status, catalog) if status.members else [described(jobs, status, catalog)]
+        if not runs:
+            raise JobError(f"no member of {id} has begun. Wait for one (trn status {id})")
+        # steps are taken in the order of the jobs
+        with ThreadPoolExecutor(1 if take else _AT_ONCE) as pool:
+            made += pool.map(lambda run: _read(jobs, run, take), runs)
+    return made
+
+
+def of_members(
+    jobs: Backend[Any], status: JobStatus, catalog: Catalog, settings: Mapping[str, Any] | None = None
+) -> list[Run]:
+    """The members of an array that have begun, without what their logs tell. `settings`: see `described`."""
+    shared = described(jobs, status, catalog, settings).settings
+    found = [member for one in status.members if (member := status.member(one.name)) and "train" in begun(member)]
+    return [described(jobs, member, catalog, shared) for member in found]
+
+
+def _read(jobs: Backend[Any], run: Run, take: Take | None) -> Run:
     run.take = take
     for stage in begun(run.status):
         if stage == "prepare":

@@ -1,0 +1,67 @@
+"""`trn watch` of an array: all of its members."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.cli.output import answer, one_line, say
+from trainium_cdk.errors import TrnError
+from trainium_cdk.jobs import Backend, JobStatus
+from trainium_cdk.jobs.report.live_array import LiveArray
+
+_REFRESH = 5
+Screen = Callable[[Callable[[int], Any], Callable[[], bool]], None]
+
+
+def watch(jobs: Backend[Any], status: JobStatus, catalog: Catalog, *, web: bool, port: int, screen: Screen) -> bool:
+    """Follow an array until it has ended, or the view is left; whether it has not failed.
+
+    Args:
+        web: serve a page at a port of this machine (0: a free one) instead.
+        screen: draws in a terminal.
+    """
+    import sys
+
+    with LiveArray(jobs, status, catalog) as live:
+        if web:
+            _serve(live, jobs, catalog, port)
+        elif sys.stdout.isatty():
+            from trainium_cdk.cli.view import array_view
+
+            def draw(width: int) -> Any:
+                with live.runs() as runs:
+                    return array_view(live.status, runs, answered=live.answered, problem=live.problem, width=width)
+
+            screen(draw, live.ended.is_set)
+        else:
+            _lines(live)
+        answer(one_line(live.status))
+        return not live.ended.is_set() or live.status.ok
+
+
+def _lines(live: LiveArray) -> None:
+    last = ""
+    while not live.ended.wait(1):
+        if (text := one_line(live.status)) != last:
+            answer(text)
+        last = text
+
+
+def _serve(live: LiveArray, jobs: Backend[Any], catalog: Catalog, port: int) -> None:
+    from trainium_cdk.cli.web import serve
+    from trainium_cdk.jobs.report import report
+
+    def page() -> str:
+        with live.runs() as runs:
+            if not runs:
+                raise TrnError(f"no member of {live.status.id} has begun yet")
+            return report(runs, jobs.cluster, catalog, time.time(), None if live.status.done else _REFRESH)
+
+    with serve(page, port) as url:
+        answer(url)
+        say("open it in a browser on this machine. Ctrl-C ends the page, not the array")
+        while True:
+            time.sleep(3600)

@@ -1,0 +1,89 @@
+"""The members of an array that are followed in the background: each one's new steps, every few seconds."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.errors import TrnError, UnknownJob
+from trainium_cdk.jobs.backend import Backend
+from trainium_cdk.jobs.report.run import Run, described, of_members
+from trainium_cdk.jobs.status import JobStatus
+
+_PAUSE = 5.0
+_AT_ONCE = 8
+"""Logs that are read at the same time."""
+
+
+class LiveArray:
+    """An array, followed until all of its members have ended.
+
+    Attributes:
+        answered, problem, ended: as of `Live`.
+    """
+
+    def __init__(self, jobs: Backend[Any], status: JobStatus, catalog: Catalog):
+        self._jobs, self._catalog, self.status = jobs, catalog, status
+        self._settings = described(jobs, status, catalog).settings
+        self._runs: dict[str, Run] = {}
+        self._read: dict[str, int] = {}
+        self._closed: set[str] = set()
+        self._lock = threading.Lock()
+        self.answered, self.problem = time.time(), ""
+        self.ended, self._stopped = threading.Event(), threading.Event()
+
+    def __enter__(self) -> LiveArray:
+        threading.Thread(target=self._follow, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+
+    @contextmanager
+    def runs(self) -> Iterator[list[Run]]:
+        """The members that have begun; they do not change meanwhile."""
+        with self._lock:
+            yield list(self._runs.values())
+
+    def _follow(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                status = self._jobs.status(self.status.id)
+                found = of_members(self._jobs, status, self._catalog, self._settings)
+                open_ = [run for run in found if run.status.id not in self._closed]
+                with ThreadPoolExecutor(_AT_ONCE) as pool:
+                    list(pool.map(self._look, open_))
+                with self._lock:
+                    self.status = status
+                self.answered, self.problem = time.time(), ""
+                if status.done:
+                    self.ended.set()
+                    return
+            except TrnError as e:
+                self.problem = str(e)
+                if isinstance(e, UnknownJob):
+                    self.ended.set()
+                    return
+            self._stopped.wait(max(_PAUSE, self._jobs.interval))
+
+    def _look(self, now: Run) -> None:
+        """Read what is new of a member's log. Lines of several nodes without an order are all read again."""
+        id = now.status.id
+        again = not self._jobs.ordered_logs and now.status.nodes > 1
+        with self._lock:
+            run = now if again else self._runs.get(id, now)
+        begin = 0 if again else self._read.get(id, 0)
+        pieces = [chunk.data for chunk in self._jobs.logs(id, stage="train", offset=begin)]
+        with self._lock:
+            run.status, run.now = now.status, time.time()
+            run.feed("train", b"".join(pieces))
+            if now.status.done:
+                run.feed("train", b"\n")
+                self._closed.add(id)
+            self._runs[id] = run
+        self._read[id] = begin + sum(map(len, pieces))
