@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sandbox import head_node, processes, slurm_packages
+from sandbox import head_node, processes, slurm_accounting, slurm_packages
 from sandbox.processes import Started
 from sandbox.slurm_config import CREDENTIAL_SECONDS, MAX_NODES, BadClusterConfiguration, ClusterPlan, plan
 from sandbox.slurm_layout import SlurmFailed, command_path, lay_out, munge_options, slurmd_command, user_name
@@ -87,6 +87,8 @@ class LocalSlurm:
         if (reason := available()) is not None:
             raise SlurmFailed(f"a local Slurm cannot run here: {reason}")
         wanted = plan(config, max_nodes)
+        if wanted.accounting and (reason := slurm_accounting.unavailable()):
+            raise SlurmFailed(f"Slurm's accounting cannot run here: {reason}")
         directory = directory.resolve()
         directory.mkdir(parents=True, exist_ok=True)
         if (directory / _STATE).exists():
@@ -294,7 +296,7 @@ class LocalSlurm:
             processes.stop_all(self._job_processes(), patience=0.5)
             processes.reap(self._children)
             Path(self._state["link"]).unlink(missing_ok=True)
-            for name in ("state", "s", "run", "etc", "munge", "ports"):
+            for name in ("state", "s", "run", "etc", "munge", "ports", "database"):
                 shutil.rmtree(self.directory / name, ignore_errors=True)
             (self.directory / _STATE).unlink()
         if wipe:
@@ -331,12 +333,35 @@ class LocalSlurm:
         socket_file = root / "munge" / "sock"
         if not processes.wait_until(socket_file.is_socket, timeout):
             raise SlurmFailed(f"munged did not start within {timeout:.0f} s: {self._log_end('munged')}")
+        if wanted.accounting:
+            self._launch_accounting(root, timeout)
         self._daemon([command_path("slurmctld"), "-D", "-f", f"{root}/etc/slurm.conf"], "slurmctld")
         for i, node in enumerate(wanted.nodes):
             self._daemon(slurmd_command(node.name, f"{root}/etc/{i}.conf"), node.name)
         self._state["env"] = head_node.prepare(self.directory, root, wanted, environment)
         self._save()
         self._wait_until_idle(timeout)
+
+    def _launch_accounting(self, root: Path, timeout: float) -> None:
+        """The database, slurmdbd, and the cluster's name in it, which the controller needs to record anything."""
+        database = self._state["ports"][2]
+        self._daemon(slurm_accounting.mariadbd(self.directory, root, user_name(), database), "mariadbd")
+        socket_file = root / "run" / "mariadb"
+        if not processes.wait_until(socket_file.is_socket, timeout):
+            raise SlurmFailed(f"MariaDB did not start within {timeout:.0f} s: {self._log_end('mariadbd')}")
+        conf = {"SLURM_CONF": f"{root}/etc/slurm.conf"}
+        self._daemon([command_path("slurmdbd"), "-D"], "slurmdbd", conf)
+        manager = [command_path("sacctmgr"), "-i", "add", "cluster", "parallelcluster"]
+        why = ""
+
+        def added() -> bool:
+            nonlocal why
+            done = subprocess.run(manager, env=conf, capture_output=True, text=True, check=False)
+            why = done.stderr.strip()
+            return done.returncode == 0
+
+        if not processes.wait_until(added, timeout, pause=0.1):
+            raise SlurmFailed(f"slurmdbd did not start within {timeout:.0f} s: {why} | {self._log_end('slurmdbd')}")
 
     def _wait_until_idle(self, timeout: float) -> None:
         names = set(self.node_names)
@@ -355,8 +380,9 @@ class LocalSlurm:
             raise SlurmFailed(f"{name} ended immediately (exit code {dead.returncode}): {self._log_end(str(log))}")
         return {name for name, state in self.node_states().items() if state == "idle"}
 
-    def _daemon(self, command: list[str], name: str) -> None:
+    def _daemon(self, command: list[str], name: str, more: Mapping[str, str] | None = None) -> None:
         env = {
+            **(more or {}),
             "PATH": SYSTEM_PATH,
             "TRN_SANDBOX": str(self.directory),
             "TRN_SANDBOX_NODE": name,
@@ -364,7 +390,7 @@ class LocalSlurm:
         }
         child = processes.start(command, self.directory / "log" / f"{name}.out", env)
         self._children.append(child)
-        kind = "daemons" if name in {"munged", "slurmctld"} else "nodes"
+        kind = "daemons" if name in {"munged", "mariadbd", "slurmdbd", "slurmctld"} else "nodes"
         self._state[kind][name] = astuple(processes.identity(child))
         self._save()
 

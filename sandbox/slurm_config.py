@@ -7,7 +7,7 @@ settings differ because all virtual nodes are on this machine: loopback addresse
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,12 +63,16 @@ class ClusterPlan:
         mount_dirs: absolute mount directories of the shared storage, for example `/efs`.
         left_out: virtual nodes that are omitted because of the maximum.
         venv: where the virtual environment is on a shared file system; empty: in the home directory.
+        accounting: whether the cluster has Slurm's database.
+        settings: lines of slurm.conf that the configuration adds, if they are about priorities, accounts or preemption.
     """
 
     queues: tuple[Queue, ...]
     mount_dirs: tuple[str, ...]
     left_out: int = 0
     venv: str = ""
+    accounting: bool = False
+    settings: tuple[str, ...] = ()
 
     @property
     def nodes(self) -> tuple[VirtualNode, ...]:
@@ -110,7 +114,20 @@ def plan(config: Mapping[str, Any], max_nodes: int = MAX_NODES) -> ClusterPlan:
         if nodes[str(q["Name"])]
     )
     mounts = tuple(str(s["MountDir"]) for s in config.get("SharedStorage") or [] if s.get("MountDir"))
-    return ClusterPlan(made, mounts, left_out=total - sum(granted))
+    slurm = config["Scheduling"].get("SlurmSettings") or {}
+    return ClusterPlan(
+        made,
+        mounts,
+        left_out=total - sum(granted),
+        accounting="Database" in slurm,
+        settings=own_settings(slurm.get("CustomSlurmSettings") or []),
+    )
+
+
+def own_settings(given: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Those of the configuration's lines of slurm.conf that apply here."""
+    kept = ("Priority", "AccountingStorage", "Preempt")
+    return tuple(f"{name}={value}" for line in given for name, value in line.items() if name.startswith(kept))
 
 
 def _nodes_of(queue: Mapping[str, Any], resource: Mapping[str, Any], static: int, number: int) -> list[VirtualNode]:
@@ -190,6 +207,7 @@ class Places:
         version: Slurm's version, for example (22, 5).
         plugins: Slurm's plug-ins, if not in the compiled-in folder.
         credential_seconds: see `CREDENTIAL_SECONDS`.
+        database_port: slurmdbd's port; 0 without accounting.
     """
 
     root: Path
@@ -200,6 +218,7 @@ class Places:
     version: tuple[int, int]
     plugins: Path | None = None
     credential_seconds: int = CREDENTIAL_SECONDS
+    database_port: int = 0
 
 
 def slurm_conf(plan: ClusterPlan, places: Places) -> str:
@@ -241,7 +260,11 @@ def slurm_conf(plan: ClusterPlan, places: Places) -> str:
         "SlurmdParameters=config_overrides",  # the nodes have the instance's CPUs, not this machine's
         "JobCompType=jobcomp/filetxt",
         f"JobCompLoc={root}/log/jobcomp.log",
+        *plan.settings,
     ]
+    if places.database_port:  # as ParallelCluster sets them
+        address = ("Host=127.0.0.1", f"Port={places.database_port}", f"User={places.user}", f"Pass={root}/munge/sock")
+        lines += [f"AccountingStorage{line}" for line in ("Type=accounting_storage/slurmdbd", *address)]
     ports = iter(places.node_ports)
     lines += [_node_line(node, next(ports), places.host) for node in plan.nodes]
     for i, queue in enumerate(plan.queues):

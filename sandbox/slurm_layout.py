@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from sandbox import processes, slurm_packages
+from sandbox import processes, slurm_accounting, slurm_packages
 from sandbox.slurm_config import ClusterPlan, Places, cgroup_conf, node_conf, slurm_conf
 from sandbox.slurm_packages import which
 
@@ -53,23 +53,26 @@ def lay_out(directory: Path, wanted: ClusterPlan, credential_seconds: int) -> di
     (key := directory / "munge" / "key").touch(mode=0o600)
     key.write_bytes(secrets.token_bytes(256))
     link, version = _short_link(directory), _version()
-    ports = processes.free_ports(len(wanted.nodes) + 1)
+    ports = processes.free_ports(len(wanted.nodes) + 3)
     places = Places(
         root=link,
         host=socket.gethostname().partition(".")[0],
         user=user_name(),
         ctld_port=ports[0],
-        node_ports=tuple(ports[1:]),
+        node_ports=tuple(ports[3:]),
         version=version,
         plugins=unpacked.plugins if (unpacked := slurm_packages.unpacked()) else None,
         credential_seconds=credential_seconds,
+        database_port=ports[1] if wanted.accounting else 0,
     )
     etc = directory / "etc"
     (etc / "slurm.conf").write_text(slurm_conf(wanted, places))
     (etc / "cgroup.conf").write_text(cgroup_conf(version))
     for i in range(len(wanted.nodes)):
         (etc / f"{i}.conf").write_text(node_conf(places, i))
-    return {"link": str(link), "left_out": wanted.left_out, "nodes": {}, "daemons": {}}
+    if wanted.accounting:
+        slurm_accounting.prepare(directory, link, places.user, (ports[1], ports[2]))
+    return {"link": str(link), "left_out": wanted.left_out, "nodes": {}, "daemons": {}, "ports": ports[:3]}
 
 
 def _short_link(directory: Path) -> Path:

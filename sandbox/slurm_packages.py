@@ -29,7 +29,10 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 COMMANDS = ("slurmctld", "slurmd", "munged", "srun", "sbatch", "scontrol", "sinfo", "squeue", "scancel")
 """The commands of a local Slurm."""
 
-_WANTED = ("slurmctld", "slurmd", "slurm-client", "munge")
+ACCOUNTING = ("slurmdbd", "sacctmgr", "sacct", "mariadbd")
+"""The commands of its accounting."""
+
+_WANTED = ("slurmctld", "slurmd", "slurm-client", "munge", "slurmdbd", "mariadb-server-core")
 """Requested packages; apt resolves their libraries and plug-ins for the release."""
 
 _APT_CONF = """\
@@ -124,7 +127,7 @@ def which(command: str) -> str | None:
     Slurm's own commands are either all from the system or all unpacked, so that versions match.
     """
     path = os.pathsep.join([os.environ.get("PATH", ""), SYSTEM_PATH])
-    ours = unpacked() if command in COMMANDS else None
+    ours = unpacked() if command in COMMANDS + ACCOUNTING else None
     return shutil.which(command, path=str(ours.commands) if ours else path)
 
 
@@ -270,7 +273,7 @@ def _is_elf(file: Path) -> bool:
 
 def _failure(made: Unpacked) -> str | None:
     """Missing libraries of a program on this machine, or None. Nothing is executed: the loader only lists libraries."""
-    for command in (*COMMANDS, made.stepd.name):
+    for command in (*COMMANDS, *ACCOUNTING, made.stepd.name):
         program, env = str(made.commands / command), {"LD_TRACE_LOADED_OBJECTS": "1"}
         try:
             done = subprocess.run([program], env=env, capture_output=True, text=True, check=False)

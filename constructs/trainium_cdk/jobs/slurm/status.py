@@ -49,6 +49,8 @@ _WAITS = {
     "PartitionDown": "the queue takes jobs, but starts none: its partition is DOWN. An administrator has set that (scontrol update "
     "partitionname=QUEUE state=up ends it)",
     "PartitionNodeLimit": "requests more nodes than the queue has",
+    "InvalidAccount": "its account no longer exists, or is not its user's (sacctmgr show assoc)",
+    "InvalidQOS": "its QoS no longer exists, or is not its account's (sacctmgr show assoc)",
 }
 """Why a pending job waits. Slurm keeps it as the reason of a job that is cancelled meanwhile."""
 _REASONS = {
@@ -196,6 +198,8 @@ def _of_queue(name: str, number: str, known: Known, code: int | None) -> Stage:
     if current == "CANCELLED" and before is not None and before.state not in ("PENDING", "RUNNING", "COMPLETED"):
         reason = "DependencyNeverSatisfied"
     text = known.queue[2]
+    if current == "PENDING" and (limit := _LIMIT.fullmatch(reason)):
+        text = _limit(limit)
     if current == "FAILED" and code is None and known.cancelled:
         current, reason = "CANCELLED", "None"
     if code == 0:
@@ -232,6 +236,37 @@ def _of_queue(name: str, number: str, known: Known, code: int | None) -> Stage:
             begins=f"starts again in a moment{_lost(known)}" if state else "starts in a moment",
         )
     return Stage(name, number, current, text, nodes or (state[4] if state else ""), code, started, ended)
+
+
+_LIMIT = re.compile(r"(Assoc|QOS)(Grp|Max)(\w*?)(?:PerUser|PerAccount|PerJob)?(?:Limit)?")
+"""The reasons of limits of accounting (job_reason_str of Slurm 22.05 to 25.05)."""
+_LIMITED = {
+    "Job": "running jobs",
+    "Jobs": "running jobs",
+    "SubmitJob": "submitted jobs",
+    "SubmitJobs": "submitted jobs",
+    "Cpu": "CPUs",
+    "CPU": "CPUs",
+    "Node": "nodes",
+    "Mem": "memory",
+    "Memory": "memory",
+    "Wall": "time",
+    "WallDuration": "time",
+    "CPUMinutes": "CPU minutes, used up",
+    "CpuMinutes": "CPU minutes, used up",
+    "CPURunMinutes": "CPU minutes of running jobs",
+    "CpuRunMinutes": "CPU minutes of running jobs",
+}
+
+
+def _limit(found: re.Match[str]) -> str:
+    """A limit of a QoS or an account, which an administrator has set: Slurm starts the job when it allows that."""
+    whose, group, what = found[1], found[2], found[3]
+    each = next((f" of each {who.lower()}" for who in ("User", "Account", "Job") if f"Per{who}" in found[0]), "")
+    of = "its QoS" if whose == "QOS" else "its account"
+    show = "qos" if whose == "QOS" else "assoc"
+    together = " together" if group == "Grp" else ""
+    return f"waits for a limit of {of}: {_LIMITED.get(what, what)}{each}{together} ({found[0]}; sacctmgr show {show})"
 
 
 def _lost(known: Known) -> str:
